@@ -1,0 +1,348 @@
+// Package v1alpha1 holds the types of group slipway.dev: what a user writes
+// (Cluster) and what a run leaves behind (Operation). It imports apimachinery
+// alone, so that others can use the types without the program.
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Names of the API.
+const (
+	Group      = "slipway.dev"
+	Version    = "v1alpha1"
+	APIVersion = Group + "/" + Version
+)
+
+// Cluster is a Kubernetes cluster on hosts that exist already.
+type Cluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ClusterSpec   `json:"spec"`
+	Status ClusterStatus `json:"status,omitempty"`
+}
+
+// ClusterSpec is what the cluster shall be.
+type ClusterSpec struct {
+	Hosts []Host `json:"hosts"`
+	// SSH is the default for every host.
+	SSH                  SSH                  `json:"ssh,omitempty"`
+	ControlPlaneEndpoint ControlPlaneEndpoint `json:"controlPlaneEndpoint,omitempty"`
+	Kubernetes           Kubernetes           `json:"kubernetes,omitempty"`
+	Etcd                 Etcd                 `json:"etcd,omitempty"`
+	Network              Network              `json:"network,omitempty"`
+	ContainerRuntime     ContainerRuntime     `json:"containerRuntime,omitempty"`
+	Registry             Registry             `json:"registry,omitempty"`
+	DNS                  DNS                  `json:"dns,omitempty"`
+	System               System               `json:"system,omitempty"`
+	Hooks                []Hook               `json:"hooks,omitempty"`
+	// Bundle is a file, a directory or a registry reference; "" takes the
+	// cached bundle of the version, else builds one.
+	Bundle string `json:"bundle,omitempty"`
+}
+
+// Role is what a host does in the cluster.
+type Role string
+
+// The roles.
+const (
+	RoleControlPlane Role = "control-plane"
+	RoleWorker       Role = "worker"
+	RoleEtcd         Role = "etcd"
+	RoleRegistry     Role = "registry"
+)
+
+// Host is one machine.
+type Host struct {
+	// Name is the node's name, and the machine's host name.
+	Name string `json:"name"`
+	// Address is where SSH reaches it: a name or an address; "localhost"
+	// is this machine, without SSH.
+	Address string `json:"address"`
+	// InternalAddress is where other nodes reach it; default: Address.
+	InternalAddress string            `json:"internalAddress,omitempty"`
+	Roles           []Role            `json:"roles"`
+	Arch            string            `json:"arch,omitempty"` // amd64 or arm64; default: what the host says
+	Labels          map[string]string `json:"labels,omitempty"`
+	Taints          []Taint           `json:"taints,omitempty"`
+	// SSH overrides the cluster's defaults, field by field.
+	SSH SSH `json:"ssh,omitempty"`
+}
+
+// Taint keeps pods off a node.
+type Taint struct {
+	Key    string `json:"key"`
+	Value  string `json:"value,omitempty"`
+	Effect string `json:"effect"` // NoSchedule, PreferNoSchedule, NoExecute
+}
+
+// SSH says how to log in.
+type SSH struct {
+	User string `json:"user,omitempty"` // default: root
+	Port int    `json:"port,omitempty"` // default: 22
+	// PrivateKeyFile is a path; "~" is the user's home. Without any
+	// credential, the agent and the usual key files are tried.
+	PrivateKeyFile string        `json:"privateKeyFile,omitempty"`
+	PassphraseFrom *SecretSource `json:"passphraseFrom,omitempty"`
+	Password       string        `json:"password,omitempty"` // accepted, with a warning
+	PasswordFrom   *SecretSource `json:"passwordFrom,omitempty"`
+	// Agent: true uses the agent at SSH_AUTH_SOCK and nothing else.
+	Agent *bool `json:"agent,omitempty"`
+	// Sudo for users other than root; its password is SudoPasswordFrom,
+	// else the login's.
+	Sudo             *bool         `json:"sudo,omitempty"`
+	SudoPasswordFrom *SecretSource `json:"sudoPasswordFrom,omitempty"`
+	Bastion          *Bastion      `json:"bastion,omitempty"`
+	// HostKey pins the host's key: "ssh-ed25519 AAAA…" or "SHA256:…".
+	// Default: known_hosts, else the key seen first.
+	HostKey string `json:"hostKey,omitempty"`
+}
+
+// Bastion is a host that connections go through.
+type Bastion struct {
+	Address        string        `json:"address"`
+	User           string        `json:"user,omitempty"`
+	Port           int           `json:"port,omitempty"`
+	PrivateKeyFile string        `json:"privateKeyFile,omitempty"`
+	PassphraseFrom *SecretSource `json:"passphraseFrom,omitempty"`
+	PasswordFrom   *SecretSource `json:"passwordFrom,omitempty"`
+	HostKey        string        `json:"hostKey,omitempty"`
+}
+
+// SecretSource is where a secret is; exactly one is set.
+type SecretSource struct {
+	File string `json:"file,omitempty"`
+	Env  string `json:"env,omitempty"`
+}
+
+// EndpointMode is how nodes reach the control plane.
+type EndpointMode string
+
+// The endpoint modes.
+const (
+	EndpointNone       EndpointMode = "none"
+	EndpointExternal   EndpointMode = "external"
+	EndpointHAProxy    EndpointMode = "haproxy"
+	EndpointUpdater    EndpointMode = "updater"
+	EndpointKeepalived EndpointMode = "keepalived"
+	EndpointKubeVIP    EndpointMode = "kube-vip"
+)
+
+// ControlPlaneEndpoint is the name and address of the API.
+type ControlPlaneEndpoint struct {
+	Mode    EndpointMode `json:"mode,omitempty"`    // default: none
+	Domain  string       `json:"domain,omitempty"`  // default: api.<cluster>.internal
+	Address string       `json:"address,omitempty"` // of a load balancer or virtual IP
+	Port    int          `json:"port,omitempty"`    // default: 6443
+}
+
+// Kubernetes is the version and the settings of its components.
+type Kubernetes struct {
+	Version   string `json:"version,omitempty"`   // "v1.37.1"; default: the newest known
+	DNSDomain string `json:"dnsDomain,omitempty"` // default: cluster.local
+	ProxyMode string `json:"proxyMode,omitempty"` // nftables (default), iptables, ipvs, none
+	// Kubelet is merged over our KubeletConfiguration, key by key.
+	Kubelet KubeletSettings `json:"kubelet,omitempty"`
+	// ExtraArgs override ours by key.
+	APIServer         ComponentSettings `json:"apiServer,omitempty"`
+	ControllerManager ComponentSettings `json:"controllerManager,omitempty"`
+	Scheduler         ComponentSettings `json:"scheduler,omitempty"`
+	FeatureGates      map[string]bool   `json:"featureGates,omitempty"`
+	Certificates      Certificates      `json:"certificates,omitempty"`
+}
+
+// KubeletSettings go to every kubelet.
+type KubeletSettings struct {
+	Config    map[string]any    `json:"config,omitempty"` // fields of KubeletConfiguration
+	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
+}
+
+// ComponentSettings go to a control-plane component.
+type ComponentSettings struct {
+	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
+	// CertSANs are further names in the API server's certificate.
+	CertSANs []string `json:"certSANs,omitempty"`
+}
+
+// Certificates says how long certificates are valid.
+type Certificates struct {
+	Validity   *metav1.Duration `json:"validity,omitempty"`   // default: 8760h (one year)
+	CAValidity *metav1.Duration `json:"caValidity,omitempty"` // default: 87600h (ten years)
+}
+
+// Etcd is the cluster's store.
+type Etcd struct {
+	Type      string            `json:"type,omitempty"` // stacked (default), managed, external
+	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
+}
+
+// Network is the pod network.
+type Network struct {
+	Plugin      string   `json:"plugin,omitempty"`      // flannel (default), none; calico, cilium, kube-ovn to come
+	PodCIDR     []string `json:"podCIDR,omitempty"`     // default: 10.244.0.0/16
+	ServiceCIDR []string `json:"serviceCIDR,omitempty"` // default: 10.96.0.0/16
+	Flannel     Flannel  `json:"flannel,omitempty"`
+}
+
+// Flannel is settings of that plugin.
+type Flannel struct {
+	Backend string `json:"backend,omitempty"` // vxlan (default), host-gw
+	MTU     int    `json:"mtu,omitempty"`     // 0: flannel's own choice
+}
+
+// ContainerRuntime runs containers.
+type ContainerRuntime struct {
+	Type string `json:"type,omitempty"` // containerd (default); docker to come
+}
+
+// Registry is where images come from besides the bundle.
+type Registry struct {
+	// Mirrors are tried in order, for a registry's name ("docker.io").
+	Mirrors  map[string][]string `json:"mirrors,omitempty"`
+	Insecure []string            `json:"insecure,omitempty"`
+}
+
+// DNS is settings of CoreDNS and of the hosts files.
+type DNS struct {
+	// Upstream servers; default: the host's /etc/resolv.conf.
+	Upstream []string `json:"upstream,omitempty"`
+	// Hosts are further entries for every host's hosts file and for CoreDNS.
+	Hosts map[string][]string `json:"hosts,omitempty"` // address → names
+}
+
+// System is the hosts' preparation.
+type System struct {
+	NTPServers    []string          `json:"ntpServers,omitempty"`
+	Timezone      string            `json:"timezone,omitempty"`
+	Sysctls       map[string]string `json:"sysctls,omitempty"` // over ours
+	SkipConfigure bool              `json:"skipConfigure,omitempty"`
+}
+
+// HookPhase is when a hook runs.
+type HookPhase string
+
+// The phases.
+const (
+	HookPreInstall       HookPhase = "preInstall"
+	HookPostControlPlane HookPhase = "postControlPlane"
+	HookPostInstall      HookPhase = "postInstall"
+	HookPreDelete        HookPhase = "preDelete"
+	HookPreUpgrade       HookPhase = "preUpgrade"
+	HookPostUpgrade      HookPhase = "postUpgrade"
+)
+
+// Hook is a user's script.
+type Hook struct {
+	Name      string           `json:"name"`
+	Phase     HookPhase        `json:"phase"`
+	Roles     []Role           `json:"roles,omitempty"` // default: all
+	Script    string           `json:"script"`
+	Materials []string         `json:"materials,omitempty"` // files sent beside it
+	Timeout   *metav1.Duration `json:"timeout,omitempty"`   // default: 10m
+	// IgnoreErrors lets the operation go on.
+	IgnoreErrors bool `json:"ignoreErrors,omitempty"`
+}
+
+// Phase is the state of a cluster in one word.
+type Phase string
+
+// The phases of a cluster.
+const (
+	PhasePending       Phase = "Pending"
+	PhasePrechecking   Phase = "Prechecking"
+	PhaseCreating      Phase = "Creating"
+	PhaseRunning       Phase = "Running"
+	PhaseScaling       Phase = "Scaling"
+	PhaseUpgrading     Phase = "Upgrading"
+	PhaseReconfiguring Phase = "Reconfiguring"
+	PhasePaused        Phase = "Paused"
+	PhaseFailed        Phase = "Failed"
+	PhaseDeleting      Phase = "Deleting"
+)
+
+// ClusterStatus is what the cluster is.
+type ClusterStatus struct {
+	Phase      Phase              `json:"phase,omitempty"`
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	Version    string             `json:"version,omitempty"`
+	Plugin     string             `json:"networkPlugin,omitempty"`
+	Endpoint   string             `json:"endpoint,omitempty"`
+	Nodes      []NodeStatus       `json:"nodes,omitempty"`
+	Operation  string             `json:"operation,omitempty"` // the latest
+}
+
+// NodeStatus is one node.
+type NodeStatus struct {
+	Name       string `json:"name"`
+	InternalIP string `json:"internalIP,omitempty"`
+	Roles      []Role `json:"roles,omitempty"`
+	Version    string `json:"version,omitempty"`
+	Ready      bool   `json:"ready"`
+	Message    string `json:"message,omitempty"`
+}
+
+// Operation is one recorded run of a pipeline.
+type Operation struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   OperationSpec   `json:"spec"`
+	Status OperationStatus `json:"status,omitempty"`
+}
+
+// OperationSpec is what was asked for.
+type OperationSpec struct {
+	Cluster    string `json:"cluster"`
+	Type       string `json:"type"` // create, apply, delete, rollback, init-os
+	PlanDigest string `json:"planDigest,omitempty"`
+	// IgnoredChecks are precheck findings the user chose to pass over.
+	IgnoredChecks []string `json:"ignoredChecks,omitempty"`
+}
+
+// OperationPhase is the state of an operation.
+type OperationPhase string
+
+// The phases of an operation.
+const (
+	OperationPending   OperationPhase = "Pending"
+	OperationRunning   OperationPhase = "Running"
+	OperationSucceeded OperationPhase = "Succeeded"
+	OperationFailed    OperationPhase = "Failed"
+	OperationCancelled OperationPhase = "Cancelled"
+)
+
+// OperationStatus is how it went. Its size is bounded whatever the number of
+// hosts; the journal has all.
+type OperationStatus struct {
+	Phase     OperationPhase  `json:"phase,omitempty"`
+	StartTime *metav1.Time    `json:"startTime,omitempty"`
+	EndTime   *metav1.Time    `json:"endTime,omitempty"`
+	Steps     []OperationStep `json:"steps,omitempty"`
+	Message   string          `json:"message,omitempty"`
+}
+
+// OperationStep is one task over all its hosts.
+type OperationStep struct {
+	Task      string        `json:"task"`
+	Title     string        `json:"title,omitempty"`
+	StartTime *metav1.Time  `json:"startTime,omitempty"`
+	EndTime   *metav1.Time  `json:"endTime,omitempty"`
+	Hosts     HostCounts    `json:"hosts"`
+	Failures  []StepFailure `json:"failures,omitempty"` // at most ten
+}
+
+// HostCounts counts hosts by outcome.
+type HostCounts struct {
+	Done    int `json:"done,omitempty"` // already as wanted
+	Changed int `json:"changed,omitempty"`
+	Failed  int `json:"failed,omitempty"`
+	Skipped int `json:"skipped,omitempty"`
+}
+
+// StepFailure is one host's failure.
+type StepFailure struct {
+	Host    string `json:"host,omitempty"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}

@@ -1,0 +1,90 @@
+// Package diag is a diagnostic for the user: what is wrong, where, and what
+// to do. Every diagnostic has a stable id with an entry in
+// docs/guide/errors.md.
+package diag
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Severity is how bad it is.
+type Severity string
+
+// The severities.
+const (
+	Error   Severity = "error"
+	Warning Severity = "warning"
+)
+
+// A Diagnostic is one problem.
+type Diagnostic struct {
+	ID       string   `json:"id"` // "unknown-field"
+	Severity Severity `json:"severity"`
+	// File, Line and Column (from 1) say where; 0 is unknown.
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+	// Path is the field: "spec.hosts[2].address".
+	Path    string `json:"path,omitempty"`
+	Host    string `json:"host,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// String is one line, with the hint on a second.
+func (d Diagnostic) String() string {
+	var b strings.Builder
+	if d.File != "" {
+		b.WriteString(d.File)
+		if d.Line > 0 {
+			fmt.Fprintf(&b, ":%d:%d", d.Line, d.Column)
+		}
+		b.WriteString(": ")
+	}
+	if d.Host != "" {
+		b.WriteString(d.Host + ": ")
+	}
+	if d.Path != "" {
+		b.WriteString(d.Path + ": ")
+	}
+	b.WriteString(d.Message)
+	if d.ID != "" {
+		b.WriteString(" [" + d.ID + "]")
+	}
+	if d.Hint != "" {
+		b.WriteString("\n    hint: " + d.Hint)
+	}
+	return b.String()
+}
+
+// A List is all problems at once. As an error it is refused input: nothing
+// was touched.
+type List []Diagnostic
+
+func (l List) Error() string {
+	lines := make([]string, len(l))
+	for i, d := range l {
+		lines[i] = d.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Errors are those that are not warnings.
+func (l List) Errors() List {
+	var out List
+	for _, d := range l {
+		if d.Severity != Warning {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// Err is nil without errors, else the list of them.
+func (l List) Err() error {
+	if e := l.Errors(); len(e) > 0 {
+		return e
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+// Package event is the vocabulary of what happens during an operation. The
+// journal, the human view, the JSON lines and the status are all made from
+// these events and nothing else. No event holds a secret.
+package event
+
+import (
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// A Type names an event; it never changes.
+type Type string
+
+// The events of an operation, in the order of a run.
+const (
+	OperationStarted  Type = "operation.started"
+	OperationFinished Type = "operation.finished"
+	StepStarted       Type = "step.started"
+	StepRetry         Type = "step.retry"    // Message says why, Attempt which
+	StepProgress      Type = "step.progress" // Done and Total in bytes
+	StepOutput        Type = "step.output"   // Message is a piece of a program's output
+	StepFinished      Type = "step.finished" // Outcome says how
+	ValueProvided     Type = "value.provided"
+	Note              Type = "note" // something to tell: Message, perhaps Host
+)
+
+// An Outcome is how a step or an operation ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Unchanged Outcome = "unchanged" // nothing to do
+	Changed   Outcome = "changed"
+	Failed    Outcome = "failed"
+	Ignored   Outcome = "ignored" // failed, and its task says to go on
+	Skipped   Outcome = "skipped" // not wanted here, or what it needs failed
+	Cancelled Outcome = "cancelled"
+	Succeeded Outcome = "succeeded" // operations only
+	Partial   Outcome = "partial"   // operations only: finished, with failed hosts
+)
+
+// An Event is one thing that happened.
+type Event struct {
+	Seq       int64     `json:"seq"`
+	Time      time.Time `json:"time"`
+	Type      Type      `json:"type"`
+	Operation string    `json:"operation"`
+	Cluster   string    `json:"cluster,omitempty"`
+	// Kind is the operation's type (create, apply, delete…), on
+	// OperationStarted.
+	Kind    string   `json:"kind,omitempty"`
+	Digest  string   `json:"digest,omitempty"` // of the plan, on OperationStarted
+	Module  string   `json:"module,omitempty"`
+	Task    string   `json:"task,omitempty"`
+	Title   string   `json:"title,omitempty"`
+	Host    string   `json:"host,omitempty"` // "" is the manager
+	Attempt int      `json:"attempt,omitempty"`
+	Outcome Outcome  `json:"outcome,omitempty"`
+	Message string   `json:"message,omitempty"`
+	Done    int64    `json:"done,omitempty"`
+	Total   int64    `json:"total,omitempty"`
+	Changes []Change `json:"changes,omitempty"`
+	Failure *Failure `json:"failure,omitempty"`
+	Key     string   `json:"key,omitempty"`   // of a provided value
+	Value   []byte   `json:"value,omitempty"` // its JSON, if not secret
+}
+
+// A Change is one operation that changed something.
+type Change struct {
+	Kind    op.Kind `json:"kind"`
+	Target  string  `json:"target"`
+	Summary string  `json:"summary,omitempty"`
+}
+
+// A Failure is why a step failed, in words for people.
+type Failure struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	Remedy  string `json:"remedy,omitempty"`
+	Detail  string `json:"detail,omitempty"`
+	// CausedBy is the step that failed first, on a skipped step.
+	CausedBy string `json:"causedBy,omitempty"`
+}
+
+// A Sink takes events, in order, one at a time. It must not block for long
+// and cannot fail: what cannot be written is its own matter, except for the
+// journal, whose failure stops the operation (engine.Journal).
+type Sink interface {
+	Emit(Event)
+}
+
+// SinkFunc is a function as a Sink.
+type SinkFunc func(Event)
+
+// Emit calls f.
+func (f SinkFunc) Emit(e Event) { f(e) }

@@ -1,0 +1,67 @@
+package op
+
+// HostFacts is what a host says of itself: the answer to Facts. Gauges (free
+// memory, free disk, time) enter a plan only as verdicts.
+type HostFacts struct {
+	Hostname  string `json:"hostname"`
+	MachineID string `json:"machineID"`
+	BootID    string `json:"bootID"`
+	Arch      string `json:"arch"` // GOARCH
+	Kernel    string `json:"kernel"`
+	OS        OS     `json:"os"`
+
+	CPUs        int    `json:"cpus"`
+	MemoryBytes uint64 `json:"memoryBytes"`
+
+	CgroupVersion     int      `json:"cgroupVersion"` // 1 or 2
+	CgroupControllers []string `json:"cgroupControllers"`
+	Systemd           string   `json:"systemd"` // version, "" if it is not pid 1
+	SELinux           string   `json:"selinux"` // enforcing, permissive, disabled
+	// ResourceCapability says that the helper holds CAP_SYS_RESOURCE.
+	ResourceCapability bool `json:"resourceCapability"`
+
+	Addresses []Address  `json:"addresses"`
+	Routes    []string   `json:"routes"`   // destination prefixes in the main table, "default" included
+	Swap      []string   `json:"swap"`     // active swap devices
+	Firewall  []string   `json:"firewall"` // active services: firewalld, ufw
+	Listeners []Listener `json:"listeners"`
+	Present   []string   `json:"present"` // of Facts.Paths, those that exist
+	Disks     []Disk     `json:"disks"`   // one for each of Facts.Dirs
+	// KernelFeatures are names out of a fixed list that the kernel has:
+	// overlay, br_netfilter, nf_tables, ip_tables, vxlan, ipvs.
+	KernelFeatures []string `json:"kernelFeatures"`
+	// Ledger says that Slipway has changed this host; Cluster is for whom.
+	Ledger  bool   `json:"ledger"`
+	Cluster string `json:"cluster,omitempty"`
+	// Time is the host's clock, seconds since 1970.
+	TimeUnix int64 `json:"timeUnix"`
+}
+
+// OS is from /etc/os-release.
+type OS struct {
+	ID      string   `json:"id"`
+	Version string   `json:"version"`
+	Name    string   `json:"name"` // PRETTY_NAME
+	Like    []string `json:"like,omitempty"`
+}
+
+// Address is an address of a network link.
+type Address struct {
+	Link   string `json:"link"`
+	Prefix string `json:"prefix"` // "10.0.0.11/24"
+}
+
+// Listener is a socket that listens on one of the ports asked for.
+type Listener struct {
+	Port    int    `json:"port"`
+	Process string `json:"process,omitempty"`
+}
+
+// Disk is the file system that holds (or would hold) Dir.
+type Disk struct {
+	Dir        string `json:"dir"`
+	FS         string `json:"fs"`
+	TotalBytes uint64 `json:"totalBytes"`
+	FreeBytes  uint64 `json:"freeBytes"`
+	FreeInodes uint64 `json:"freeInodes"`
+}

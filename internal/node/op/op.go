@@ -1,0 +1,449 @@
+// Package op is the vocabulary of node operations: typed pieces of host state,
+// the same at both ends of the wire. A list of operations is a pure function
+// of the cluster's spec, facts and values other tasks make; package
+// internal/node/run carries them out on the host. This package is data: it
+// does nothing to any machine and builds everywhere.
+package op
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+)
+
+// Kind names an operation on the wire and in plans; it never changes.
+type Kind string
+
+// An Op is one piece of host state.
+type Op interface {
+	// Kind is the operation's name in the vocabulary.
+	Kind() Kind
+	// Target is what the operation is about, unique within its kind on one
+	// host: a path, a unit, a sysctl. Kind and Target identify an operation
+	// in plans, ledger and events, and never hold a secret.
+	Target() string
+}
+
+// File is a regular file with given content.
+type File struct {
+	Path    string      `json:"path"`
+	Content []byte      `json:"content"`
+	Mode    fs.FileMode `json:"mode"` // permission bits; 0 means 0644
+	Owner   string      `json:"owner,omitempty"`
+	Group   string      `json:"group,omitempty"`
+	// Secret keeps content out of diffs, plans, journals and logs.
+	Secret bool `json:"secret,omitempty"`
+}
+
+// Dir is a directory, made with its parents.
+type Dir struct {
+	Path  string      `json:"path"`
+	Mode  fs.FileMode `json:"mode"` // 0 means 0755
+	Owner string      `json:"owner,omitempty"`
+	Group string      `json:"group,omitempty"`
+	// Exclusive says that all below Path is ours if we made Path: it is
+	// removed with its content on restore.
+	Exclusive bool `json:"exclusive,omitempty"`
+}
+
+// Link is a symbolic link.
+type Link struct {
+	Path string `json:"path"`
+	To   string `json:"to"`
+}
+
+// Absent says that nothing is at Path. What was there is kept by the ledger.
+type Absent struct {
+	Path string `json:"path"`
+	// Recursive allows Path to be a directory that is not empty.
+	Recursive bool `json:"recursive,omitempty"`
+}
+
+// Block is a set of marked lines in a file that belongs to others.
+type Block struct {
+	Path string `json:"path"`
+	// Name marks the block: the lines stand between
+	// "# BEGIN slipway <Name>" and "# END slipway <Name>".
+	Name  string   `json:"name"`
+	Lines []string `json:"lines"`
+}
+
+// Sysctl is a set of kernel parameters, in force now and after a reboot.
+type Sysctl struct {
+	// File is where they are kept, below /etc/sysctl.d.
+	File   string            `json:"file"`
+	Values map[string]string `json:"values"`
+}
+
+// KernelModules are loaded now and after a reboot. A module that is built in
+// counts as loaded.
+type KernelModules struct {
+	// File is where they are listed, below /etc/modules-load.d.
+	File    string   `json:"file"`
+	Modules []string `json:"modules"`
+}
+
+// SwapOff turns swap off now and takes its lines out of /etc/fstab.
+type SwapOff struct{}
+
+// Unit is a systemd unit and the state it shall be in.
+type Unit struct {
+	Name string `json:"name"` // with suffix: "kubelet.service"
+	// Enabled and Running: nil leaves that as it is.
+	Enabled *bool `json:"enabled,omitempty"`
+	Running *bool `json:"running,omitempty"`
+	// Masked masks the unit (and stops it).
+	Masked bool `json:"masked,omitempty"`
+	// RestartOn lists files of earlier operations in the same cluster; when
+	// the content of one differs from what the running unit was last
+	// started with, the unit is restarted.
+	RestartOn []string `json:"restartOn,omitempty"`
+}
+
+// Hostname sets the static and the live host name.
+type Hostname struct {
+	Name string `json:"name"`
+}
+
+// Timezone sets the system's time zone, such as "Europe/Berlin".
+type Timezone struct {
+	Name string `json:"name"`
+}
+
+// TimeSync has the host take its time from the given servers.
+type TimeSync struct {
+	Servers []string `json:"servers"`
+}
+
+// User is a system user without a login.
+type User struct {
+	Name string `json:"name"`
+	Home string `json:"home,omitempty"`
+}
+
+// Blob names content by digest. Blobs are gzip or plain as their maker left
+// them; Digest and Size are of the bytes as transferred.
+type Blob struct {
+	Digest string `json:"digest"` // "sha256:<hex>"
+	Size   int64  `json:"size"`   // bytes
+}
+
+// FetchBlob has a blob in the host's blob store, /var/lib/slipway/blobs.
+type FetchBlob struct {
+	Blob
+	// Name is for people: "containerd 2.2.8".
+	Name string `json:"name"`
+}
+
+// Unpack has members of a tar blob (plain or gzip) in a directory.
+type Unpack struct {
+	Blob
+	// Name is for people.
+	Name string `json:"name"`
+	// Dir is where to unpack to.
+	Dir string `json:"dir"`
+	// Strip is a prefix of the members' names that is taken off; members
+	// without it are left out. "usr/local/bin/" for example.
+	Strip string `json:"strip,omitempty"`
+	// Members, if any, are the only ones unpacked (names after Strip).
+	Members []string `json:"members,omitempty"`
+}
+
+// Image is a container image made of blobs.
+type Image struct {
+	// Ref is its full name: "registry.k8s.io/pause:3.10.2".
+	Ref string `json:"ref"`
+	// Manifest is the image manifest; the config and layers it names are in
+	// Blobs.
+	Manifest  Blob   `json:"manifest"`
+	MediaType string `json:"mediaType"`
+	Blobs     []Blob `json:"blobs"`
+}
+
+// ImportImages has images in containerd's k8s.io namespace, pinned against
+// the kubelet's garbage collection.
+type ImportImages struct {
+	Images []Image `json:"images"`
+}
+
+// Exec runs a program. Without a guard it is run whenever its task is applied
+// and the plan says that it cannot be checked.
+type Exec struct {
+	// Name identifies the step: "kubeadm-init-certs". Unique on the host.
+	Name string   `json:"name"`
+	Argv []string `json:"argv"`
+	Env  []string `json:"env,omitempty"`
+	Dir  string   `json:"dir,omitempty"`
+	// Stdin is fed to the program; SecretStdin keeps it out of records.
+	Stdin       []byte `json:"stdin,omitempty"`
+	SecretStdin bool   `json:"secretStdin,omitempty"`
+	// TimeoutSeconds ends the program; 0 means 600.
+	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
+	// Creates are paths or globs the program makes. All there: nothing to
+	// do. They enter the ledger before the program runs, as absent if they
+	// were. A pattern without any match counts as missing.
+	Creates []string `json:"creates,omitempty"`
+	// Declares are further globs the program may make; they enter the
+	// ledger but are no guard.
+	Declares []string `json:"declares,omitempty"`
+	// Unless is a read-only program that exits 0 when there is nothing to
+	// do. With Creates as well, both must hold.
+	Unless []string `json:"unless,omitempty"`
+	// Inputs are files whose content the result depends on: when one has
+	// changed since the last successful run, the guards do not hold.
+	Inputs []string `json:"inputs,omitempty"`
+	// Whole runs the program as a transient systemd unit that neither a
+	// lost connection nor a dead manager stops, and that a later run
+	// attaches to.
+	Whole bool `json:"whole,omitempty"`
+	// KeepOutput returns stdout in Result.Output (at most 1 MiB).
+	KeepOutput bool `json:"keepOutput,omitempty"`
+	// SecretOutput keeps output out of events and records.
+	SecretOutput bool `json:"secretOutput,omitempty"`
+}
+
+// Wait waits until something answers. Check answers unchanged when it does
+// already.
+type Wait struct {
+	// One of: TCP "host:port", HTTP (URL answering 200; certificates are
+	// not verified: it is a liveness probe), Path (exists).
+	TCP            string `json:"tcp,omitempty"`
+	HTTP           string `json:"http,omitempty"`
+	Path           string `json:"path,omitempty"`
+	TimeoutSeconds int    `json:"timeoutSeconds"`
+}
+
+// ReadFile answers with a file's content in Result.Output; a missing file is
+// no error and gives no output (Result.Missing). It never changes anything.
+type ReadFile struct {
+	Path   string `json:"path"`
+	Secret bool   `json:"secret,omitempty"`
+}
+
+// Facts answers with the host's facts as JSON (type Facts in facts.go) in
+// Result.Output. It never changes anything.
+type Facts struct {
+	// Ports to look for listeners on, and Paths to report presence of.
+	Ports []int    `json:"ports,omitempty"`
+	Paths []string `json:"paths,omitempty"`
+	// Dirs are directories (existing or not) whose file system's free space
+	// is wanted.
+	Dirs []string `json:"dirs,omitempty"`
+}
+
+// Reset takes off the host what Kubernetes components made at run time and
+// the ledger cannot know: containers, mounts below the given paths, network
+// links, namespaces, packet filter tables and chains by owned names, cgroups.
+type Reset struct {
+	Units         []string `json:"units"`         // stopped first, in this order
+	Mounts        []string `json:"mounts"`        // everything mounted below these is unmounted
+	Links         []string `json:"links"`         // names, or prefixes ending in "*"
+	Namespaces    []string `json:"namespaces"`    // network namespaces: names or prefixes ending in "*"
+	NFTables      []string `json:"nfTables"`      // "ip kube-proxy"
+	IPTables      []string `json:"ipTables"`      // chain prefixes: "KUBE-", "FLANNEL-"
+	Cgroups       []string `json:"cgroups"`       // below each hierarchy: "kubepods.slice"
+	Paths         []string `json:"paths"`         // removed with their content if the ledger says that they were absent before us
+	KeepUnmanaged bool     `json:"keepUnmanaged"` // refuse when this host has no ledger
+}
+
+// Restore puts everything in the ledger back as it was, newest first, and
+// removes the ledger, the blob store and the helper itself.
+type Restore struct{}
+
+// Status is the outcome of a check or apply.
+type Status string
+
+// The outcomes.
+const (
+	Unchanged Status = "unchanged" // the host is as described
+	Changed   Status = "changed"   // check: would change; apply: has changed
+	Failed    Status = "failed"
+)
+
+// A Result is what a check or an apply of one operation found or did.
+type Result struct {
+	Kind   Kind   `json:"kind"`
+	Target string `json:"target"`
+	Status Status `json:"status"`
+	// Summary is one line for people: "create", "restart: config.toml
+	// changed", "not checkable: always runs".
+	Summary string `json:"summary,omitempty"`
+	// Diff is a unified diff of text that is not secret, at most 64 KiB.
+	Diff string `json:"diff,omitempty"`
+	// Output is what the operation answers with (ReadFile, Facts, Exec).
+	Output  []byte `json:"output,omitempty"`
+	Missing bool   `json:"missing,omitempty"`
+	// Secret says that Output must not be recorded.
+	Secret bool   `json:"secret,omitempty"`
+	Error  *Error `json:"error,omitempty"`
+}
+
+// An Error is a failed operation, in words for people.
+type Error struct {
+	// Reason is a stable word: "DiskFull", "CommandFailed", "Timeout",
+	// "Interrupted", "Fenced", "BlobCorrupt", "Internal"…
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Detail is evidence, such as the last lines of a program's stderr.
+	Detail string `json:"detail,omitempty"`
+	// ExitCode is the program's, where one ran.
+	ExitCode int `json:"exitCode,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Bool is for the optional fields of Unit.
+func Bool(v bool) *bool { return &v }
+
+// The vocabulary.
+const (
+	KindFile          Kind = "file"
+	KindDir           Kind = "dir"
+	KindLink          Kind = "link"
+	KindAbsent        Kind = "absent"
+	KindBlock         Kind = "block"
+	KindSysctl        Kind = "sysctl"
+	KindKernelModules Kind = "kernel-modules"
+	KindSwapOff       Kind = "swap-off"
+	KindUnit          Kind = "unit"
+	KindHostname      Kind = "hostname"
+	KindTimezone      Kind = "timezone"
+	KindTimeSync      Kind = "time-sync"
+	KindUser          Kind = "user"
+	KindFetchBlob     Kind = "fetch-blob"
+	KindUnpack        Kind = "unpack"
+	KindImportImages  Kind = "import-images"
+	KindExec          Kind = "exec"
+	KindWait          Kind = "wait"
+	KindReadFile      Kind = "read-file"
+	KindFacts         Kind = "facts"
+	KindReset         Kind = "reset"
+	KindRestore       Kind = "restore"
+)
+
+func (File) Kind() Kind          { return KindFile }
+func (Dir) Kind() Kind           { return KindDir }
+func (Link) Kind() Kind          { return KindLink }
+func (Absent) Kind() Kind        { return KindAbsent }
+func (Block) Kind() Kind         { return KindBlock }
+func (Sysctl) Kind() Kind        { return KindSysctl }
+func (KernelModules) Kind() Kind { return KindKernelModules }
+func (SwapOff) Kind() Kind       { return KindSwapOff }
+func (Unit) Kind() Kind          { return KindUnit }
+func (Hostname) Kind() Kind      { return KindHostname }
+func (Timezone) Kind() Kind      { return KindTimezone }
+func (TimeSync) Kind() Kind      { return KindTimeSync }
+func (User) Kind() Kind          { return KindUser }
+func (FetchBlob) Kind() Kind     { return KindFetchBlob }
+func (Unpack) Kind() Kind        { return KindUnpack }
+func (ImportImages) Kind() Kind  { return KindImportImages }
+func (Exec) Kind() Kind          { return KindExec }
+func (Wait) Kind() Kind          { return KindWait }
+func (ReadFile) Kind() Kind      { return KindReadFile }
+func (Facts) Kind() Kind         { return KindFacts }
+func (Reset) Kind() Kind         { return KindReset }
+func (Restore) Kind() Kind       { return KindRestore }
+
+func (o File) Target() string          { return o.Path }
+func (o Dir) Target() string           { return o.Path }
+func (o Link) Target() string          { return o.Path }
+func (o Absent) Target() string        { return o.Path }
+func (o Block) Target() string         { return o.Path + "#" + o.Name }
+func (o Sysctl) Target() string        { return o.File }
+func (o KernelModules) Target() string { return o.File }
+func (SwapOff) Target() string         { return "swap" }
+func (o Unit) Target() string          { return o.Name }
+func (Hostname) Target() string        { return "hostname" }
+func (Timezone) Target() string        { return "timezone" }
+func (TimeSync) Target() string        { return "time-sync" }
+func (o User) Target() string          { return o.Name }
+func (o FetchBlob) Target() string     { return o.Digest }
+func (o Unpack) Target() string        { return o.Dir + "@" + o.Digest }
+func (ImportImages) Target() string    { return "images" }
+func (o Exec) Target() string          { return o.Name }
+func (o Wait) Target() string          { return o.TCP + o.HTTP + o.Path }
+func (o ReadFile) Target() string      { return o.Path }
+func (Facts) Target() string           { return "facts" }
+func (Reset) Target() string           { return "kubernetes" }
+func (Restore) Target() string         { return "ledger" }
+
+// A List is operations in order; it travels as JSON with each operation's
+// kind beside it.
+type List []Op
+
+type envelope struct {
+	Kind Kind            `json:"kind"`
+	Op   json.RawMessage `json:"op"`
+}
+
+// MarshalJSON encodes the list with each operation's kind.
+func (l List) MarshalJSON() ([]byte, error) {
+	out := make([]envelope, len(l))
+	for i, o := range l {
+		raw, err := json.Marshal(o)
+		if err != nil {
+			return nil, fmt.Errorf("encoding %s %s: %w", o.Kind(), o.Target(), err)
+		}
+		out[i] = envelope{Kind: o.Kind(), Op: raw}
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON decodes what MarshalJSON made. An unknown kind or field is an
+// error: the other end is of another version.
+func (l *List) UnmarshalJSON(data []byte) error {
+	var in []envelope
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	out := make(List, len(in))
+	for i, e := range in {
+		dec, ok := decoders[e.Kind]
+		if !ok {
+			return fmt.Errorf("operation %d is of unknown kind %q", i, e.Kind)
+		}
+		o, err := dec(e.Op)
+		if err != nil {
+			return fmt.Errorf("decoding operation %d (%s): %w", i, e.Kind, err)
+		}
+		out[i] = o
+	}
+	*l = out
+	return nil
+}
+
+var decoders = map[Kind]func(json.RawMessage) (Op, error){
+	KindFile:          decode[File],
+	KindDir:           decode[Dir],
+	KindLink:          decode[Link],
+	KindAbsent:        decode[Absent],
+	KindBlock:         decode[Block],
+	KindSysctl:        decode[Sysctl],
+	KindKernelModules: decode[KernelModules],
+	KindSwapOff:       decode[SwapOff],
+	KindUnit:          decode[Unit],
+	KindHostname:      decode[Hostname],
+	KindTimezone:      decode[Timezone],
+	KindTimeSync:      decode[TimeSync],
+	KindUser:          decode[User],
+	KindFetchBlob:     decode[FetchBlob],
+	KindUnpack:        decode[Unpack],
+	KindImportImages:  decode[ImportImages],
+	KindExec:          decode[Exec],
+	KindWait:          decode[Wait],
+	KindReadFile:      decode[ReadFile],
+	KindFacts:         decode[Facts],
+	KindReset:         decode[Reset],
+	KindRestore:       decode[Restore],
+}
+
+func decode[T Op](raw json.RawMessage) (Op, error) {
+	var o T
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&o); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
