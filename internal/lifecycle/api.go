@@ -1,0 +1,154 @@
+// Package lifecycle is the only door to a cluster's life: observe, plan,
+// apply, resume. The command line, the server and the operator ask it and
+// differ in nothing but how they ask and how they show.
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// Kind is a lifecycle operation; it never changes.
+type Kind string
+
+// The operations.
+const (
+	Create Kind = "create"
+	Apply  Kind = "apply"
+	Delete Kind = "delete"
+	InitOS Kind = "init-os"
+)
+
+// A Request asks for an operation on a cluster.
+type Request struct {
+	Kind Kind
+	// Cluster is the wanted state, loaded and validated by package spec.
+	// Delete and a resume take the recorded one when it is nil and Name is
+	// set.
+	Cluster *v1alpha1.Cluster
+	Name    string
+	// Source is the file's text as the user wrote it, kept beside the
+	// record; Dir is the directory its relative paths are in.
+	Source []byte
+	Dir    string
+	// IgnoreChecks are precheck ids to pass over; they are recorded.
+	IgnoreChecks []string
+	// IgnoreErrors lets other hosts finish when one fails.
+	IgnoreErrors bool
+	// BreakLock takes a lock over whose holder cannot be asked.
+	BreakLock bool
+}
+
+// A Prepared is a plan with the connections it was made over, ready to be
+// applied. It must be closed.
+type Prepared interface {
+	Plan() *plan.Plan
+	// Findings are the precheck's, warnings included.
+	Findings() diag.List
+	// Apply carries the plan out. Events go to the journal and then to
+	// sinks. Cancelling ctx stops it cleanly: uninterruptible steps are
+	// waited for.
+	Apply(ctx context.Context, sinks ...event.Sink) (*Result, error)
+	Close() error
+}
+
+// A Result is how an operation ended. A failed operation is a Result, not an
+// error; an error is an operation that never began.
+type Result struct {
+	Operation string // its id
+	Cluster   string
+	Outcome   event.Outcome // succeeded, partial, failed, cancelled
+	Failures  []HostFailure // root causes, in order
+	Duration  time.Duration
+	Changed   int // steps that changed something
+	// Ready is what works now, one line each, for the summary.
+	Ready []string
+	// Kubeconfig is the path of the admin kubeconfig kept in the store.
+	Kubeconfig string
+}
+
+// A HostFailure is a root failure.
+type HostFailure struct {
+	Host  string // "" is the manager
+	Task  string
+	Title string
+	event.Failure
+}
+
+// A ClusterSummary is a line of `get clusters`.
+type ClusterSummary struct {
+	Name       string              `json:"name"`
+	Phase      v1alpha1.Phase      `json:"phase"`
+	Kubernetes string              `json:"kubernetes"`
+	Hosts      int                 `json:"hosts"`
+	Operation  *v1alpha1.Operation `json:"operation,omitempty"` // the latest
+	Created    time.Time           `json:"created"`
+}
+
+// Service is the lifecycle of clusters.
+type Service interface {
+	// Prepare observes, checks and plans. The error is a diag.List for
+	// refused input (nothing was touched), *LockedError, or another.
+	// progress, which may be nil, hears of connecting, checking, building
+	// the bundle.
+	Prepare(ctx context.Context, r Request, progress event.Sink) (Prepared, error)
+	// PrepareSaved does the same for a saved plan and refuses it, with the
+	// difference, if what it would do now is not the same (*StaleError).
+	PrepareSaved(ctx context.Context, p *plan.Plan, progress event.Sink) (Prepared, error)
+	// PrepareResume continues the latest unfinished operation of a cluster.
+	PrepareResume(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error)
+	// PrepareRollback undoes the latest unfinished or failed operation.
+	PrepareRollback(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error)
+	// Precheck observes the hosts and reports all findings of all hosts.
+	Precheck(ctx context.Context, r Request, progress event.Sink) (diag.List, error)
+	// Cancel asks the process that runs the cluster's operation to stop
+	// cleanly, and returns when it has ended or ctx is done.
+	Cancel(ctx context.Context, name string) error
+
+	Clusters(ctx context.Context) ([]ClusterSummary, error)
+	// Cluster answers the recorded spec with the latest status.
+	Cluster(ctx context.Context, name string) (*v1alpha1.Cluster, error)
+	// Operations are a cluster's, newest first; "" is of all clusters.
+	Operations(ctx context.Context, cluster string) ([]v1alpha1.Operation, error)
+	// Operation finds one by id, or by a unique prefix of it.
+	Operation(ctx context.Context, id string) (*v1alpha1.Operation, error)
+	// Events calls fn for each event of an operation; with follow it goes
+	// on until the operation has ended.
+	Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error
+	// Kubeconfig answers the admin kubeconfig. Live asks a control plane
+	// instead of the store.
+	Kubeconfig(ctx context.Context, name string, live bool) ([]byte, error)
+	// Kubectl runs the bundle's kubectl against the cluster and answers its
+	// exit code.
+	Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error)
+}
+
+// ErrNotFound is a cluster or operation that is not recorded.
+var ErrNotFound = errors.New("not found")
+
+// A LockedError is a cluster on which another operation runs.
+type LockedError struct {
+	Cluster   string
+	Operation string
+	Holder    string // process or manager, for people
+}
+
+func (e *LockedError) Error() string {
+	return "cluster " + e.Cluster + " is locked by operation " + e.Operation + " (" + e.Holder + ")"
+}
+
+// A StaleError is a saved plan that no longer says what would happen.
+type StaleError struct {
+	Difference string // unified, of the plans' text
+}
+
+func (e *StaleError) Error() string {
+	return "the hosts, the spec or the bundle have changed since this plan was saved; plan again"
+}
