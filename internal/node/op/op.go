@@ -132,14 +132,15 @@ type Blob struct {
 // FetchBlob has a blob in the host's blob store, /var/lib/slipway/blobs.
 type FetchBlob struct {
 	Blob
-	// Name is for people: "containerd 2.2.8".
+	// Name is for people, and the operation's target, so that it is known
+	// before the digest is: "containerd 2.2.8".
 	Name string `json:"name"`
 }
 
 // Unpack has members of a tar blob (plain or gzip) in a directory.
 type Unpack struct {
 	Blob
-	// Name is for people.
+	// Name is for people, and part of the target.
 	Name string `json:"name"`
 	// Dir is where to unpack to.
 	Dir string `json:"dir"`
@@ -358,8 +359,8 @@ func (Hostname) Target() string        { return "hostname" }
 func (Timezone) Target() string        { return "timezone" }
 func (TimeSync) Target() string        { return "time-sync" }
 func (o User) Target() string          { return o.Name }
-func (o FetchBlob) Target() string     { return o.Digest }
-func (o Unpack) Target() string        { return o.Dir + "@" + o.Digest }
+func (o FetchBlob) Target() string     { return o.Name }
+func (o Unpack) Target() string        { return o.Name + " in " + o.Dir }
 func (ImportImages) Target() string    { return "images" }
 func (o Exec) Target() string          { return o.Name }
 func (o Wait) Target() string          { return o.TCP + o.HTTP + o.Path }
@@ -446,4 +447,31 @@ func decode[T Op](raw json.RawMessage) (Op, error) {
 		return nil, err
 	}
 	return o, nil
+}
+
+// DependsOn answers the files whose content an operation acts upon, so that
+// a plan knows what an earlier change to one of them brings about.
+func DependsOn(o Op) []string {
+	switch o := o.(type) {
+	case Exec:
+		return o.Inputs
+	case Unit:
+		return o.RestartOn
+	}
+	return nil
+}
+
+// Whole says that a list holds a step that must not be cut in half.
+func (l List) Whole() bool {
+	for _, o := range l {
+		switch o := o.(type) {
+		case Exec:
+			if o.Whole {
+				return true
+			}
+		case ImportImages, Restore:
+			return true
+		}
+	}
+	return false
 }
