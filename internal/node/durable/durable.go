@@ -1,0 +1,233 @@
+//go:build linux
+
+package durable
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Disk carries out changes. Its zero value is ready to use.
+type Disk struct {
+	// After, if not nil, is called after each step that other steps rely
+	// on, with the step's name: tests stop the world there.
+	After func(step string)
+}
+
+// Meta is what a file has besides content.
+type Meta struct {
+	Mode   fs.FileMode // permission bits, with setuid, setgid, sticky
+	UID    int
+	GID    int
+	XAttrs map[string][]byte
+	MTime  time.Time // zero: now
+}
+
+// TempSuffix ends the names of files that are being written. The name is
+// fixed so that a file left by a crash is written over by the next attempt.
+const TempSuffix = ".slipway-tmp"
+
+// Temp is where a file's new content is written before it takes its place.
+// It starts with a dot and ends in no extension that a directory of drop-in
+// files would read.
+func Temp(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+TempSuffix)
+}
+
+// Did calls After.
+func (d Disk) Did(step string) {
+	if d.After != nil {
+		d.After(step)
+	}
+}
+
+// A Staged file is written and synced, but has not taken its place yet.
+type Staged struct {
+	SHA256 string // of the content, hexadecimal
+	Size   int64  // bytes
+	disk   Disk
+	path   string
+}
+
+// Stage writes content to the temporary name of path.
+func (d Disk) Stage(path string, content io.Reader, m Meta) (*Staged, error) {
+	temp := Temp(path)
+	// Whatever a crash left there may be a link or have another owner.
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, h), content)
+	if err == nil {
+		err = m.applyTo(f)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		os.Remove(temp)
+		return nil, err
+	}
+	d.Did("stage " + path)
+	return &Staged{SHA256: hex.EncodeToString(h.Sum(nil)), Size: n, disk: d, path: path}, nil
+}
+
+// Commit has the file take its place.
+func (s *Staged) Commit() error {
+	if err := os.Rename(Temp(s.path), s.path); err != nil {
+		os.Remove(Temp(s.path))
+		return err
+	}
+	if err := SyncDir(filepath.Dir(s.path)); err != nil {
+		return err
+	}
+	s.disk.Did("commit " + s.path)
+	return nil
+}
+
+// Discard removes the staged file.
+func (s *Staged) Discard() error { return os.Remove(Temp(s.path)) }
+
+// Replace writes a file whole: readers see the old content or the new.
+func (d Disk) Replace(path string, content io.Reader, m Meta) error {
+	s, err := d.Stage(path, content, m)
+	if err != nil {
+		return err
+	}
+	return s.Commit()
+}
+
+// Link makes path a symbolic link, in place of a file or link that is there.
+func (d Disk) Link(path, to string) error {
+	temp := Temp(path)
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(to, temp); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		os.Remove(temp)
+		return err
+	}
+	if err := SyncDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	d.Did("link " + path)
+	return nil
+}
+
+// Remove removes a file, link or empty directory; one that is not there is
+// no error.
+func (d Disk) Remove(path string) error {
+	return d.gone(path, os.Remove(path))
+}
+
+// RemoveAll removes path with all below it.
+func (d Disk) RemoveAll(path string) error {
+	return d.gone(path, os.RemoveAll(path))
+}
+
+func (d Disk) gone(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := SyncDir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	d.Did("remove " + path)
+	return nil
+}
+
+// Mkdir makes one directory; one that is there gets m's mode and owner.
+func (d Disk) Mkdir(path string, m Meta) error {
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := Chmeta(path, m); err != nil {
+		return err
+	}
+	if err := SyncDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	d.Did("mkdir " + path)
+	return nil
+}
+
+// MkdirAll makes a directory and the parents it lacks; what is there stays
+// as it is.
+func (d Disk) MkdirAll(path string, m Meta) error {
+	if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := d.MkdirAll(filepath.Dir(path), Meta{Mode: 0o755}); err != nil {
+		return err
+	}
+	return d.Mkdir(path, m)
+}
+
+// Chmeta sets mode, owner and extended attributes of a file or directory.
+func Chmeta(path string, m Meta) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return m.applyTo(f)
+}
+
+// applyTo sets the owner first: chown clears setuid bits.
+func (m Meta) applyTo(f *os.File) error {
+	if err := f.Chown(m.UID, m.GID); err != nil {
+		return err
+	}
+	if err := f.Chmod(m.Mode); err != nil {
+		return err
+	}
+	for name, value := range m.XAttrs {
+		err := unix.Fsetxattr(int(f.Fd()), name, value, 0)
+		// A file system without them, or a kernel that keeps the name to
+		// itself, loses nothing that was visible.
+		if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("setting attribute %s: %w", name, err)
+		}
+	}
+	if m.MTime.IsZero() {
+		return nil
+	}
+	t := unix.NsecToTimeval(m.MTime.UnixNano())
+	return unix.Futimes(int(f.Fd()), []unix.Timeval{t, t})
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	err = dir.Sync()
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
+		return nil // not on this file system: /proc, for one
+	}
+	return err
+}

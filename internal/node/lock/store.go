@@ -1,0 +1,271 @@
+//go:build linux
+
+package lock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/durable"
+)
+
+// A Store keeps the lock in a host's state directory. Two processes may use
+// the same directory at once.
+type Store struct {
+	// Dir is the state directory; it is made when the lock is first taken.
+	Dir  string
+	Disk durable.Disk
+	// BootID tells one boot of the host from another.
+	BootID func() (string, error)
+	// Uptime is the host's monotonic clock: CLOCK_BOOTTIME.
+	Uptime func() (time.Duration, error)
+	// Units answers with an operation's transient units that still run.
+	Units func(ctx context.Context, operation string) ([]string, error)
+}
+
+// record is the lock as it stands on disk.
+type record struct {
+	Lock
+	BootID string  `json:"bootID"`
+	Beat   float64 `json:"beat"` // seconds of CLOCK_BOOTTIME
+}
+
+// Uptime reads CLOCK_BOOTTIME, which goes on through suspend and is never set.
+func Uptime() (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0, fmt.Errorf("reading the monotonic clock: %w", err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
+
+// Read answers who holds the lock. It changes nothing.
+func (s *Store) Read(ctx context.Context) (State, error) {
+	st, _, err := s.read(ctx)
+	return st, err
+}
+
+func (s *Store) read(ctx context.Context) (State, record, error) {
+	var st State
+	var rec record
+	highest, err := s.Highest()
+	if err != nil {
+		return st, rec, err
+	}
+	st.Highest = highest
+	raw, err := os.ReadFile(filepath.Join(s.Dir, FileName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return st, rec, nil
+	}
+	if err != nil {
+		return st, rec, fmt.Errorf("reading the lock: %w", err)
+	}
+	if err := json.Unmarshal(raw, &rec); err != nil {
+		return st, rec, fmt.Errorf("reading the lock in %s: %w", s.Dir, err)
+	}
+	st.Held, st.Holder = true, rec.Lock
+	boot, err := s.BootID()
+	if err != nil {
+		return st, rec, err
+	}
+	up, err := s.Uptime()
+	if err != nil {
+		return st, rec, err
+	}
+	silent := boot != rec.BootID
+	if silent {
+		// Its holder was last heard of before the host started.
+		st.AgeSeconds = up.Seconds()
+	} else {
+		st.AgeSeconds = max(0, up.Seconds()-rec.Beat)
+		silent = st.AgeSeconds >= StaleSeconds
+	}
+	if st.Units, err = s.Units(ctx, rec.Operation); err != nil {
+		return st, rec, err
+	}
+	st.Stale = silent && len(st.Units) == 0
+	return st, rec, nil
+}
+
+// Take writes the lock if l's fencing number is above the highest seen and
+// the present lock is free, stale, of the same manager, or breaking is asked
+// for. Otherwise it answers with the present state and false.
+func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, error) {
+	unlock, err := s.exclusive(true)
+	if err != nil {
+		return State{}, false, err
+	}
+	defer unlock()
+	st, err := s.Read(ctx)
+	if err != nil {
+		return st, false, err
+	}
+	free := !st.Held || st.Stale || st.Holder.Manager == l.Manager || breaking
+	if !free || l.Fence <= st.Highest {
+		return st, false, nil
+	}
+	// The number goes up before the lock changes hands: from then on the
+	// former holder is refused, whatever happens to us.
+	if err := s.raise(l.Fence); err != nil {
+		return st, false, err
+	}
+	if err := s.write(l); err != nil {
+		return st, false, err
+	}
+	st, err = s.Read(ctx)
+	return st, err == nil, err
+}
+
+// Beat renews the heartbeat; false if the lock is no longer l.
+func (s *Store) Beat(ctx context.Context, l Lock) (bool, error) {
+	unlock, err := s.exclusive(false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	st, err := s.Read(ctx)
+	if err != nil || !st.Held || st.Holder != l {
+		return false, err
+	}
+	return true, s.write(l)
+}
+
+// Release frees the lock if it is still l. When nothing else is left in the
+// state directory, that goes too.
+func (s *Store) Release(ctx context.Context, l Lock) error {
+	unlock, err := s.exclusive(false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	st, err := s.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if st.Held && st.Holder == l {
+		if err := s.Disk.Remove(filepath.Join(s.Dir, FileName)); err != nil {
+			return fmt.Errorf("releasing the lock: %w", err)
+		}
+		st.Held = false
+	}
+	if st.Held {
+		return nil
+	}
+	return s.tidy()
+}
+
+// tidy removes a state directory that holds nothing but the fence: the host
+// was restored, or nothing was ever changed on it.
+func (s *Store) tidy() error {
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil {
+		return fmt.Errorf("releasing the lock: %w", err)
+	}
+	for _, e := range entries {
+		if e.Name() != FenceName {
+			return nil
+		}
+	}
+	if err := os.RemoveAll(s.Dir); err != nil {
+		return fmt.Errorf("releasing the lock: %w", err)
+	}
+	return nil
+}
+
+// Highest is the highest fencing number this host has seen.
+func (s *Store) Highest() (uint64, error) {
+	raw, err := os.ReadFile(filepath.Join(s.Dir, FenceName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the fence: %w", err)
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading the fence in %s: %w", s.Dir, err)
+	}
+	return n, nil
+}
+
+// Raise records a fencing number seen, if it is the highest.
+func (s *Store) Raise(fence uint64) error {
+	unlock, err := s.exclusive(true)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.raise(fence)
+}
+
+func (s *Store) raise(fence uint64) error {
+	highest, err := s.Highest()
+	if err != nil || fence <= highest {
+		return err
+	}
+	content := strings.NewReader(strconv.FormatUint(fence, 10) + "\n")
+	if err := s.Disk.Replace(filepath.Join(s.Dir, FenceName), content, durable.Meta{Mode: 0o600}); err != nil {
+		return fmt.Errorf("recording the fence: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) write(l Lock) error {
+	boot, err := s.BootID()
+	if err != nil {
+		return err
+	}
+	up, err := s.Uptime()
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(record{Lock: l, BootID: boot, Beat: up.Seconds()})
+	if err != nil {
+		return fmt.Errorf("encoding the lock: %w", err)
+	}
+	if err := s.Disk.Replace(filepath.Join(s.Dir, FileName), strings.NewReader(string(raw)+"\n"), durable.Meta{Mode: 0o600}); err != nil {
+		return fmt.Errorf("writing the lock: %w", err)
+	}
+	return nil
+}
+
+// exclusive keeps other processes out of the lock's files by a flock on the
+// state directory itself, which leaves no file behind.
+func (s *Store) exclusive(create bool) (func(), error) {
+	if create {
+		if err := s.Disk.MkdirAll(s.Dir, durable.Meta{Mode: 0o700}); err != nil {
+			return nil, fmt.Errorf("making %s: %w", s.Dir, err)
+		}
+	}
+	dir, err := os.Open(s.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening %s: %w", s.Dir, err)
+	}
+	for {
+		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		dir.Close()
+		return nil, fmt.Errorf("locking %s: %w", s.Dir, err)
+	}
+	return func() { dir.Close() }, nil
+}
