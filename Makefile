@@ -1,0 +1,93 @@
+# Slipway: build, test, try. `make help` lists what there is.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# State and downloads; the programs' own defaults are the same.
+export SLIPWAY_HOME  ?= $(or $(XDG_DATA_HOME),$(HOME)/.local/share)/slipway
+export SLIPWAY_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/slipway
+
+KUBERNETES ?= v1.37.1
+VERSION    ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)
+COMMIT     ?= $(shell git rev-parse HEAD 2>/dev/null)
+
+pkg      := slipway.dev/slipway
+ldflags  := -s -w -X $(pkg)/internal/version.version=$(VERSION) -X $(pkg)/internal/version.commit=$(COMMIT)
+gobuild  := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(ldflags)'
+gotool   := go tool -modfile=tools/go.mod
+embedded := internal/node/embedded/slipway-node-linux
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+
+.PHONY: quickstart
+quickstart: setup build ## a real 3-node cluster on this machine, from nothing
+	@hack/quickstart $(KUBERNETES)
+
+.PHONY: quickstart-clean
+quickstart-clean: ## take the quickstart's cluster and machines away again
+	@hack/quickstart --clean
+
+
+.PHONY: setup
+setup: ## install what quickstart and test need and this machine lacks
+	@hack/setup
+
+.PHONY: node
+node: ## the node helper for both architectures, packed for embedding
+	@for arch in amd64 arm64; do hack/build-node $$arch $(embedded)-$$arch.gz; done
+
+.PHONY: build
+build: node ## bin/slipway, with the node helper inside
+	@mkdir -p bin
+	@$(gobuild) -o bin/slipway ./cmd/slipway
+	@echo "bin/slipway $(VERSION)"
+
+.PHONY: cross
+cross: node ## prove that slipway builds for every platform it is meant for
+	@for os in linux darwin; do for arch in amd64 arm64; do \
+		GOOS=$$os GOARCH=$$arch $(gobuild) -o /dev/null ./cmd/slipway; \
+		echo "slipway builds for $$os/$$arch"; \
+	done; done
+
+.PHONY: bundle
+bundle: ## the bundle that the cluster tests install, in the cache
+	@bin/slipway bundle build --kubernetes $(KUBERNETES)
+
+
+.PHONY: unit
+unit: node ## unit tests, with the race detector
+	@CGO_ENABLED=1 go test -race ./...
+
+.PHONY: lint
+lint: cross ## style, mistakes, formatting; and all platforms build
+	@$(gotool) golangci-lint run ./...
+	@$(gotool) golangci-lint fmt --diff ./...
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what we link; needs the internet (vuln.go.dev)
+	@$(gotool) govulncheck ./cmd/...
+
+.PHONY: e2e
+e2e: ## tests on real clusters in sandbox machines; RUN=regexp for some of them
+	@go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(RUN)') ./test/e2e
+
+.PHONY: test
+test: ## everything: set-up, unit, lint, e2e; prints what each part took
+	@hack/test
+
+.PHONY: test-long
+test-long: setup build ## long scenarios, one by SCENARIO=name; results go to docs/test-long.md
+	@hack/test-long $(SCENARIO)
+
+.PHONY: bench
+bench: setup build bundle ## Slipway beside a plain kubeadm script, N=5 rounds
+	@go run ./test/bench -n $(or $(N),5) -kubernetes $(KUBERNETES)
+
+.PHONY: clean
+clean: ## remove what build made; state and caches stay
+	@rm -rf bin $(embedded)-*.gz

@@ -1,0 +1,226 @@
+// Package archtest holds the law on who may import whom. The table is in
+// rules_test.go; this file checks it over what `go list` says, so it works on
+// a bare clone.
+package archtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "slipway.dev/slipway"
+
+// A listed is the part of `go list -json` that matters here.
+type listed struct {
+	ImportPath string
+	Imports    []string // without those of tests
+	Deps       []string
+	Standard   bool
+}
+
+// platforms are what the program is built for; files of one platform alone
+// are under the law as well.
+var platforms = []string{"linux", "darwin"}
+
+func TestImports(t *testing.T) {
+	for _, goos := range platforms {
+		t.Run(goos, func(t *testing.T) {
+			for _, problem := range check(list(t, goos), rules, fences, goos == "linux") {
+				t.Error(problem)
+			}
+		})
+	}
+}
+
+func TestClosures(t *testing.T) {
+	pkgs := list(t, "linux")
+	for _, c := range closures {
+		t.Run(c.of, func(t *testing.T) {
+			for _, problem := range c.check(pkgs) {
+				t.Error(problem)
+			}
+		})
+	}
+}
+
+// TestNodeHelperSize builds the helper, which is sent to every host.
+func TestNodeHelperSize(t *testing.T) {
+	const limit = 12 * 1000 * 1000
+	for _, arch := range []string{"amd64", "arm64"} {
+		t.Run(arch, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "slipway-node")
+			cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", out, "./cmd/slipway-node")
+			cmd.Dir = "../.."
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+			if b, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("building the node helper: %v\n%s", err, b)
+			}
+			info, err := os.Stat(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Size() > limit {
+				t.Errorf("slipway-node for linux/%s has %d bytes; the limit is %d", arch, info.Size(), limit)
+			}
+		})
+	}
+}
+
+// list asks the go command for every package of the module and all they
+// depend on, as built for goos.
+func list(t *testing.T, goos string) map[string]listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports,Deps,Standard", "./...")
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH=amd64")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	pkgs := map[string]listed{}
+	dec := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatalf("reading go list: %v", err)
+		}
+		pkgs[p.ImportPath] = p
+	}
+}
+
+// check answers everything in which pkgs break the rules. With complete, pkgs
+// are all there are, and a rule about a package that is not among them is
+// itself a problem.
+func check(pkgs map[string]listed, rules []rule, fences []fence, complete bool) []string {
+	var problems []string
+	byPath := map[string]rule{}
+	for _, r := range rules {
+		byPath[r.pkg] = r
+	}
+	for _, path := range sortedKeys(pkgs) {
+		name, ours := inModule(path)
+		if !ours {
+			continue
+		}
+		r, ok := byPath[name]
+		if !ok {
+			problems = append(problems, fmt.Sprintf("%s has no rule: say in rules_test.go what it may import, and why", name))
+			continue
+		}
+		for _, imp := range pkgs[path].Imports {
+			if to, ours := inModule(imp); ours && !allowed(r, to, byPath) {
+				problems = append(problems, fmt.Sprintf("%s imports %s, which it may not (%s)", name, to, r.why))
+			}
+			for _, f := range fences {
+				if covers(f.imported, imp) && !slices.ContainsFunc(f.only, func(in string) bool { return covers(in, name) }) {
+					problems = append(problems, fmt.Sprintf("%s imports %s, which only %v may: %s", name, imp, f.only, f.why))
+				}
+			}
+		}
+	}
+	if complete {
+		problems = append(problems, stale(pkgs, rules, fences)...)
+	}
+	return problems
+}
+
+// allowed says whether a package under rule r may import another of ours.
+func allowed(r rule, to string, byPath map[string]rule) bool {
+	if slices.ContainsFunc(r.may, func(m string) bool { return covers(m, to) }) {
+		return true
+	}
+	if r.exactly {
+		return false
+	}
+	if strings.HasPrefix(to, r.pkg+"/") {
+		return true
+	}
+	target, ok := byPath[to]
+	return ok && target.layer < r.layer && !target.exactly
+}
+
+// stale answers the rules that speak of packages that are no longer there.
+func stale(pkgs map[string]listed, rules []rule, fences []fence) []string {
+	var problems []string
+	exists := func(pattern string) bool {
+		for path := range pkgs {
+			if name, ours := inModule(path); ours && covers(pattern, name) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, r := range rules {
+		for _, p := range append([]string{r.pkg}, r.may...) {
+			if !exists(p) {
+				problems = append(problems, fmt.Sprintf("the rule for %s names %s, which does not exist", r.pkg, p))
+			}
+		}
+	}
+	for _, f := range fences {
+		for _, p := range f.only {
+			if !exists(p) {
+				problems = append(problems, fmt.Sprintf("the fence around %s names %s, which does not exist", f.imported, p))
+			}
+		}
+	}
+	return problems
+}
+
+// check answers everything the program or package links that it may not.
+func (c closure) check(pkgs map[string]listed) []string {
+	p, ok := pkgs[module+"/"+c.of]
+	if !ok {
+		return []string{fmt.Sprintf("the closure of %s: it does not exist", c.of)}
+	}
+	imports := p.Deps
+	if c.direct {
+		imports = p.Imports
+	}
+	var problems []string
+	for _, dep := range imports {
+		if pkgs[dep].Standard {
+			continue
+		}
+		name, _ := inModule(dep)
+		if !slices.ContainsFunc(c.may, func(m string) bool { return covers(m, name) }) {
+			problems = append(problems, fmt.Sprintf("%s links %s, which it may not: %s", c.of, name, c.why))
+		}
+	}
+	return problems
+}
+
+// covers says whether path is pattern, or below it if pattern ends in "/...".
+func covers(pattern, path string) bool {
+	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == dir || strings.HasPrefix(path, dir+"/")
+	}
+	return path == pattern
+}
+
+// inModule is an import path relative to our module, or as it is.
+func inModule(path string) (string, bool) {
+	return strings.CutPrefix(path, module+"/")
+}
+
+func sortedKeys(m map[string]listed) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

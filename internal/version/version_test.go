@@ -1,0 +1,16 @@
+package version
+
+import (
+	"runtime"
+	"testing"
+)
+
+func TestGetWithoutLinkerFlags(t *testing.T) {
+	got := Get()
+	if got.Version != "devel" {
+		t.Errorf("a test binary has no version of its own: got %q, want devel", got.Version)
+	}
+	if got.Go != runtime.Version() || got.OS != runtime.GOOS || got.Arch != runtime.GOARCH {
+		t.Errorf("Get() = %+v does not describe this program", got)
+	}
+}
