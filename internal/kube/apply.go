@@ -1,0 +1,179 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+)
+
+// Apply makes objs true on the server: namespaces and definitions of kinds
+// first, the others in their order. Fields we describe become ours; fields of
+// others stay. It stops at the first that fails.
+func (c *Client) Apply(ctx context.Context, objs []*unstructured.Unstructured) error {
+	for _, obj := range ordered(objs) {
+		if err := c.applyOne(ctx, obj); err != nil {
+			return fmt.Errorf("applying %s: %w", target(obj), c.words(err))
+		}
+	}
+	return nil
+}
+
+func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) error {
+	r, obj, err := c.resource(ctx, obj)
+	if err != nil {
+		return err
+	}
+	_, err = r.Apply(ctx, obj.GetName(), obj, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if err != nil || !isDefinition(obj) {
+		return err
+	}
+	// Until a definition is established, its kind answers "not found".
+	err = c.until(ctx, func(ctx context.Context) (string, error) {
+		live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		if condition(live, "Established") == "True" {
+			return "", nil
+		}
+		return "it is not established yet", nil
+	})
+	c.mapper.Reset()
+	return err
+}
+
+// Delete removes objs, the last first, and waits until they are gone. One
+// that is not there is none to remove.
+func (c *Client) Delete(ctx context.Context, objs []*unstructured.Unstructured) error {
+	list := ordered(objs)
+	slices.Reverse(list)
+	for _, obj := range list {
+		if err := c.deleteOne(ctx, obj); err != nil {
+			return fmt.Errorf("deleting %s: %w", target(obj), c.words(err))
+		}
+	}
+	return nil
+}
+
+func (c *Client) deleteOne(ctx context.Context, obj *unstructured.Unstructured) error {
+	r, obj, err := c.resource(ctx, obj)
+	if meta.IsNoMatchError(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	policy := metav1.DeletePropagationBackground
+	err = r.Delete(ctx, obj.GetName(), metav1.DeleteOptions{PropagationPolicy: &policy})
+	if isNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.until(ctx, func(ctx context.Context) (string, error) {
+		live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
+		if isNotFound(err) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if f := live.GetFinalizers(); len(f) > 0 {
+			return fmt.Sprintf("it is still there, held by %v", f), nil
+		}
+		return "it is still there", nil
+	})
+}
+
+// ordered puts what others need first: namespaces, then definitions of kinds.
+func ordered(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
+	rank := func(u *unstructured.Unstructured) int {
+		switch {
+		case u.GetKind() == "Namespace" && u.GetAPIVersion() == "v1":
+			return 0
+		case isDefinition(u):
+			return 1
+		}
+		return 2
+	}
+	out := slices.Clone(objs)
+	slices.SortStableFunc(out, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+	return out
+}
+
+func isDefinition(u *unstructured.Unstructured) bool {
+	return u.GetKind() == "CustomResourceDefinition" && u.GroupVersionKind().Group == "apiextensions.k8s.io"
+}
+
+// resource finds where an object lives, and answers a copy of it with its
+// namespace filled in. The error satisfies meta.IsNoMatchError if the cluster
+// does not know the kind.
+func (c *Client) resource(ctx context.Context, obj *unstructured.Unstructured) (dynamic.ResourceInterface, *unstructured.Unstructured, error) {
+	obj = obj.DeepCopy()
+	// Discovery takes no context: what it does is bounded by its own
+	// timeout, and nothing begins after ctx is done.
+	if err := ctx.Err(); err != nil {
+		return nil, obj, err
+	}
+	gvk := obj.GroupVersionKind()
+	m, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, obj, err
+	}
+	r := c.dynamic.Resource(m.Resource)
+	if m.Scope.Name() != meta.RESTScopeNameNamespace {
+		obj.SetNamespace("")
+		return r, obj, nil
+	}
+	if obj.GetNamespace() == "" {
+		obj.SetNamespace(metav1.NamespaceDefault)
+	}
+	return r.Namespace(obj.GetNamespace()), obj, nil
+}
+
+// condition is the status of one of an object's conditions.
+func condition(u *unstructured.Unstructured, name string) string {
+	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, item := range list {
+		if m, ok := item.(map[string]any); ok && m["type"] == name {
+			s, _ := m["status"].(string)
+			return s
+		}
+	}
+	return ""
+}
+
+// until looks again and again until look answers "" or an error that time
+// does not mend. When ctx ends, the error says what was last missing.
+func (c *Client) until(ctx context.Context, look func(context.Context) (missing string, err error)) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	last := "nothing was seen yet"
+	for {
+		select {
+		case <-ctx.Done():
+			return &Error{Reason: ReasonTimeout, Message: "gave up waiting: " + last, Err: ctx.Err()}
+		case <-timer.C:
+		}
+		missing, err := look(ctx)
+		switch err := c.words(err); {
+		case err == nil && missing == "":
+			return nil
+		case err == nil:
+			last = missing
+		case ctx.Err() != nil: // the next turn ends it with what was last seen
+		case IsTemporary(err):
+			last = err.Error()
+		default:
+			return err
+		}
+		timer.Reset(c.interval)
+	}
+}

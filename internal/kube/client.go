@@ -1,0 +1,210 @@
+// Package kube is a small client for one cluster: objects applied on the
+// server's side, nodes, rollouts, health. It is made to work through a host's
+// node helper, where the manager cannot reach the API itself.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// FieldManager is the name under which Slipway owns fields of objects.
+const FieldManager = "slipway"
+
+// A DialFunc opens a connection; the API is reached through it.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Options of a client. The zero value works.
+type Options struct {
+	// Address is dialled instead of the host and port of the kubeconfig's
+	// URL, such as "127.0.0.1:6443". The server's certificate is still
+	// verified for the name in that URL.
+	Address string
+}
+
+// A Client speaks to one cluster. Its methods may be called concurrently.
+type Client struct {
+	http     *http.Client
+	dynamic  dynamic.Interface
+	disco    discovery.CachedDiscoveryInterface
+	mapper   meta.ResettableRESTMapper
+	server   *url.URL
+	interval time.Duration // between two looks of a wait
+}
+
+// New makes a client of an admin kubeconfig. Connections are opened by dial;
+// nil dials from here. A kubeconfig that runs programs, names files or does
+// without verification of the server is refused: it may come from elsewhere.
+// Nothing is sent before the first call.
+func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
+	cfg, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+	}
+	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if o.Address != "" {
+			address = o.Address
+		}
+		return dial(ctx, network, address)
+	}
+	server, err := url.Parse(cfg.Host)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: server %q: %w", cfg.Host, err)
+	}
+	hc, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, hc)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	dyn, err := dynamic.NewForConfigAndClient(cfg, hc)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	disco := memory.NewMemCacheClient(dc)
+	return &Client{
+		http:     hc,
+		dynamic:  dyn,
+		disco:    disco,
+		mapper:   restmapper.NewDeferredDiscoveryRESTMapper(disco),
+		server:   server,
+		interval: 500 * time.Millisecond,
+	}, nil
+}
+
+// Close drops idle connections. The client can be used again after it.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// restConfig reads a kubeconfig that carries all it needs in itself.
+func restConfig(kubeconfig []byte) (*rest.Config, error) {
+	raw, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	name := raw.CurrentContext
+	kctx, ok := raw.Contexts[name]
+	if !ok {
+		return nil, fmt.Errorf("it has no current context")
+	}
+	cluster, user := raw.Clusters[kctx.Cluster], raw.AuthInfos[kctx.AuthInfo]
+	if cluster == nil || user == nil {
+		return nil, fmt.Errorf("context %q names a cluster or a user that is not in it", name)
+	}
+	if err := selfContained(cluster, user); err != nil {
+		return nil, err
+	}
+	cfg, err := clientcmd.NewDefaultClientConfig(*raw, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent = FieldManager
+	// The connection is made by the caller's dial, whatever proxy this
+	// process has in its environment.
+	cfg.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+	// No queue of our own: the server's priority and fairness is enough.
+	cfg.QPS = -1
+	return cfg, nil
+}
+
+func selfContained(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
+	switch {
+	case cluster.InsecureSkipTLSVerify:
+		return errors.New("insecure-skip-tls-verify is set; the server must be verified")
+	case user.Exec != nil || user.AuthProvider != nil:
+		return errors.New("its user runs a program to log in; one with a certificate or a token in it is needed")
+	case cluster.CertificateAuthority != "" || user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "":
+		return errors.New("it names files; one with the certificates in it is needed (kubectl config view --flatten)")
+	}
+	return nil
+}
+
+// Healthy asks the API server whether it is ready to serve (/readyz).
+func (c *Client) Healthy(ctx context.Context) error {
+	if _, err := c.disco.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
+		return fmt.Errorf("asking the API server whether it is ready: %w", c.words(err))
+	}
+	return nil
+}
+
+// ServerVersion is the API server's version, such as "v1.37.1".
+func (c *Client) ServerVersion(ctx context.Context) (string, error) {
+	raw, err := c.disco.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("asking the API server for its version: %w", c.words(err))
+	}
+	return gitVersion(raw)
+}
+
+// The kinds that have methods of their own.
+var (
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+)
+
+// ConfigMap answers one; missing, it answers nil without an error.
+func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	u, err := c.dynamic.Resource(configMaps).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading config map %s/%s: %w", namespace, name, c.words(err))
+	}
+	cm := &corev1.ConfigMap{}
+	if err := fromUnstructured(u, cm); err != nil {
+		return nil, fmt.Errorf("reading config map %s/%s: %w", namespace, name, err)
+	}
+	return cm, nil
+}
+
+// PutConfigMap makes a config map have exactly this data and these labels. It
+// is made if it is missing. With a resource version in cm, it is refused
+// (ReasonConflict) if another has written since.
+func (c *Client) PutConfigMap(ctx context.Context, cm *corev1.ConfigMap) error {
+	obj := cm.DeepCopy()
+	obj.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
+	obj.ManagedFields = nil
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return fmt.Errorf("writing config map %s/%s: %w", cm.Namespace, cm.Name, err)
+	}
+	u := &unstructured.Unstructured{Object: m}
+	r := c.dynamic.Resource(configMaps).Namespace(cm.Namespace)
+	_, err = r.Update(ctx, u, metav1.UpdateOptions{FieldManager: FieldManager})
+	if isNotFound(err) && cm.ResourceVersion == "" {
+		_, err = r.Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
+	}
+	if err != nil {
+		return fmt.Errorf("writing config map %s/%s: %w", cm.Namespace, cm.Name, c.words(err))
+	}
+	return nil
+}
+
+func fromUnstructured(u *unstructured.Unstructured, into any) error {
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
+}

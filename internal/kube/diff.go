@@ -1,0 +1,170 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// An Action is what applying does to an object.
+type Action string
+
+// The actions.
+const (
+	Create Action = "create"
+	Update Action = "update"
+)
+
+// A Change is what applying one object would do.
+type Change struct {
+	Kind      string // "DaemonSet"
+	Namespace string // "" for objects of the cluster
+	Name      string
+	Action    Action
+	// Diff is unified, of the objects as YAML without what the server
+	// keeps in them. The values of secrets are not in it.
+	Diff string
+}
+
+// Target is the object for people: "DaemonSet kube-flannel/kube-flannel-ds".
+func (c Change) Target() string {
+	if c.Namespace == "" {
+		return c.Kind + " " + c.Name
+	}
+	return c.Kind + " " + c.Namespace + "/" + c.Name
+}
+
+// Diff asks the server what applying objs would change, by a dry run. Objects
+// that are as described are left out. An object whose kind or namespace is
+// not there yet counts as one to create.
+func (c *Client) Diff(ctx context.Context, objs []*unstructured.Unstructured) ([]Change, error) {
+	var out []Change
+	for _, obj := range objs {
+		ch, err := c.diffOne(ctx, obj)
+		if err != nil {
+			return nil, fmt.Errorf("comparing %s: %w", target(obj), c.words(err))
+		}
+		if ch != nil {
+			out = append(out, *ch)
+		}
+	}
+	return out, nil
+}
+
+func (c *Client) diffOne(ctx context.Context, obj *unstructured.Unstructured) (*Change, error) {
+	r, obj, err := c.resource(ctx, obj)
+	if meta.IsNoMatchError(err) {
+		return change(nil, obj)
+	}
+	if err != nil {
+		return nil, err
+	}
+	live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
+	if isNotFound(err) {
+		return change(nil, obj)
+	}
+	if err != nil {
+		return nil, err
+	}
+	then, err := r.Apply(ctx, obj.GetName(), obj, metav1.ApplyOptions{
+		FieldManager: FieldManager, Force: true, DryRun: []string{metav1.DryRunAll},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return change(live, then)
+}
+
+// change compares two states of an object; was is nil if there is none. It
+// answers nil if they are the same.
+func change(was, will *unstructured.Unstructured) (*Change, error) {
+	ch := &Change{Kind: will.GetKind(), Namespace: will.GetNamespace(), Name: will.GetName(), Action: Create}
+	var before map[string]any
+	after := settled(will)
+	if was != nil {
+		ch.Action = Update
+		before = settled(was)
+		if equality.Semantic.DeepEqual(before, after) {
+			return nil, nil
+		}
+	}
+	redact(before, after)
+	old, err := text(before)
+	if err != nil {
+		return nil, err
+	}
+	now, err := text(after)
+	if err != nil {
+		return nil, err
+	}
+	ch.Diff = string(diff.Diff("live", old, "wanted", now))
+	return ch, nil
+}
+
+func text(object map[string]any) ([]byte, error) {
+	if object == nil {
+		return nil, nil
+	}
+	return yaml.Marshal(object)
+}
+
+// settled is a copy of an object without what the server keeps in it.
+func settled(u *unstructured.Unstructured) map[string]any {
+	object := u.DeepCopy().Object
+	delete(object, "status")
+	for _, field := range []string{
+		"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink",
+	} {
+		unstructured.RemoveNestedField(object, "metadata", field)
+	}
+	// It repeats the whole object, the values of secrets included.
+	const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+	unstructured.RemoveNestedField(object, "metadata", "annotations", lastApplied)
+	for _, field := range []string{"annotations", "labels"} {
+		if m, ok, _ := unstructured.NestedMap(object, "metadata", field); ok && len(m) == 0 {
+			unstructured.RemoveNestedField(object, "metadata", field)
+		}
+	}
+	return object
+}
+
+// redact takes the values out of secrets and leaves which of them change.
+func redact(before, after map[string]any) {
+	if after["kind"] != "Secret" {
+		return
+	}
+	for _, field := range []string{"data", "stringData"} {
+		old, _ := before[field].(map[string]any)
+		now, _ := after[field].(map[string]any)
+		for key, value := range now {
+			was, had := old[key]
+			now[key] = "(secret)"
+			if had && was != value {
+				now[key] = "(secret, changed)"
+			}
+		}
+		for key := range old {
+			old[key] = "(secret)"
+		}
+		// A value that is no map is a mistake of the manifest's; it still
+		// must not show.
+		for _, object := range []map[string]any{before, after} {
+			if v, ok := object[field]; ok {
+				if _, isMap := v.(map[string]any); !isMap && v != nil {
+					object[field] = "(secret)"
+				}
+			}
+		}
+	}
+}
+
+// target is an object for people.
+func target(u *unstructured.Unstructured) string {
+	return Change{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}.Target()
+}

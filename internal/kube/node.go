@@ -1,0 +1,264 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// The annotations of a node that record what is ours on it, so that a label
+// taken out of the file is taken off the node while others' labels stay.
+const (
+	LabelsAnnotation = "slipway.dev/labels" // keys: "a,b"
+	TaintsAnnotation = "slipway.dev/taints" // keys and effects: "a:NoSchedule"
+)
+
+// NodeState is a node in few words.
+type NodeState struct {
+	Name  string
+	Ready bool
+	// Message says why it is not ready.
+	Message       string
+	MachineID     string
+	InternalIP    string // the first, if there are two
+	Version       string // the kubelet's
+	Labels        map[string]string
+	Taints        []v1alpha1.Taint
+	Unschedulable bool
+}
+
+// State reads a node.
+func State(n *corev1.Node) NodeState {
+	s := NodeState{
+		Name: n.Name, MachineID: n.Status.NodeInfo.MachineID, Version: n.Status.NodeInfo.KubeletVersion,
+		Labels: n.Labels, Unschedulable: n.Spec.Unschedulable,
+		Message: "its kubelet has not reported yet",
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			s.Ready = c.Status == corev1.ConditionTrue
+			s.Message = c.Message
+		}
+	}
+	if s.Ready {
+		s.Message = ""
+	}
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP && s.InternalIP == "" {
+			s.InternalIP = a.Address
+		}
+	}
+	for _, t := range n.Spec.Taints {
+		s.Taints = append(s.Taints, v1alpha1.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
+	}
+	return s
+}
+
+// Nodes are all nodes of the cluster, by name.
+func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
+	list, err := c.dynamic.Resource(nodes).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", c.words(err))
+	}
+	out := make([]corev1.Node, len(list.Items))
+	for i := range list.Items {
+		if err := fromUnstructured(&list.Items[i], &out[i]); err != nil {
+			return nil, fmt.Errorf("reading node %s: %w", list.Items[i].GetName(), err)
+		}
+	}
+	slices.SortFunc(out, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Node answers one; missing, it answers nil without an error.
+func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	u, err := c.dynamic.Resource(nodes).Get(ctx, name, metav1.GetOptions{})
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading node %s: %w", name, c.words(err))
+	}
+	n := &corev1.Node{}
+	if err := fromUnstructured(u, n); err != nil {
+		return nil, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	return n, nil
+}
+
+// NodeWant is what the file says of a node.
+type NodeWant struct {
+	Labels map[string]string
+	Taints []v1alpha1.Taint
+	// OwnedLabels (keys) and OwnedTaints ("key:effect") are ours besides
+	// those recorded on the node: not wanted, they are taken off. For
+	// example the taint kubeadm gives to every control plane.
+	OwnedLabels []string
+	OwnedTaints []string
+}
+
+// PatchNode makes a node's labels and taints as wanted, and answers what it
+// changed, one line each. What belongs to others stays.
+func (c *Client) PatchNode(ctx context.Context, name string, want NodeWant) ([]string, error) {
+	var changes []string
+	err := c.until(ctx, func(ctx context.Context) (string, error) {
+		n, err := c.Node(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		if n == nil {
+			return "", &Error{Reason: ReasonNotFound, Message: "the cluster has no such node"}
+		}
+		var patch []byte
+		patch, changes = NodeDiff(n, want)
+		if patch == nil {
+			return "", nil
+		}
+		_, err = c.dynamic.Resource(nodes).Patch(ctx, name, types.MergePatchType, patch,
+			metav1.PatchOptions{FieldManager: FieldManager})
+		return "", err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("changing labels and taints of node %s: %w", name, err)
+	}
+	return changes, nil
+}
+
+// NodeDiff compares a node with what is wanted of it. It answers a JSON merge
+// patch, nil if there is nothing to do, and the changes one line each, sorted.
+func NodeDiff(n *corev1.Node, want NodeWant) (patch []byte, changes []string) {
+	labels, said := diffLabels(n, want)
+	changes = append(changes, said...)
+	taints, taintsChanged, said := diffTaints(n, want)
+	changes = append(changes, said...)
+
+	notes := map[string]any{}
+	record := func(annotation string, keys []string) {
+		slices.Sort(keys)
+		now := strings.Join(keys, ",")
+		if was, had := n.Annotations[annotation]; was == now && (had || now == "") {
+			return
+		}
+		notes[annotation] = now
+		if now == "" {
+			notes[annotation] = nil
+		}
+		changes = append(changes, "annotation "+annotation+"="+now)
+	}
+	record(LabelsAnnotation, slices.Collect(maps.Keys(want.Labels)))
+	var ids []string
+	for _, t := range want.Taints {
+		ids = append(ids, taintID(t.Key, t.Effect))
+	}
+	record(TaintsAnnotation, ids)
+
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	metadata := map[string]any{}
+	if len(labels) > 0 {
+		metadata["labels"] = labels
+	}
+	if len(notes) > 0 {
+		metadata["annotations"] = notes
+	}
+	body := map[string]any{"metadata": metadata}
+	if taintsChanged {
+		// The list is replaced as a whole, and controllers write to it too:
+		// the patch holds only for the node as it was read.
+		metadata["resourceVersion"] = n.ResourceVersion
+		body["spec"] = map[string]any{"taints": taints}
+	}
+	patch, err := json.Marshal(body)
+	if err != nil { // strings, maps and taints always encode
+		return nil, nil
+	}
+	return patch, changes
+}
+
+func diffLabels(n *corev1.Node, want NodeWant) (map[string]any, []string) {
+	set := map[string]any{}
+	var said []string
+	for _, key := range slices.Sorted(maps.Keys(want.Labels)) {
+		value := want.Labels[key]
+		was, had := n.Labels[key]
+		switch {
+		case had && was == value:
+			continue
+		case had:
+			said = append(said, fmt.Sprintf("label %s=%s (was %s)", key, value, was))
+		default:
+			said = append(said, fmt.Sprintf("label %s=%s", key, value))
+		}
+		set[key] = value
+	}
+	for _, key := range recorded(n, LabelsAnnotation, want.OwnedLabels) {
+		_, wanted := want.Labels[key]
+		if was, had := n.Labels[key]; had && !wanted {
+			set[key] = nil
+			said = append(said, fmt.Sprintf("remove label %s=%s", key, was))
+		}
+	}
+	return set, said
+}
+
+// diffTaints answers the whole list of taints the node shall have, and
+// whether it differs.
+func diffTaints(n *corev1.Node, want NodeWant) ([]corev1.Taint, bool, []string) {
+	wanted := map[string]v1alpha1.Taint{}
+	for _, t := range want.Taints {
+		wanted[taintID(t.Key, t.Effect)] = t
+	}
+	owned := recorded(n, TaintsAnnotation, want.OwnedTaints)
+	var out []corev1.Taint
+	var said []string
+	seen := map[string]bool{}
+	for _, t := range n.Spec.Taints {
+		id := taintID(t.Key, string(t.Effect))
+		w, is := wanted[id]
+		switch {
+		case is && w.Value != t.Value:
+			said = append(said, "taint "+taintText(w)+" (was "+t.ToString()+")")
+			t.Value, t.TimeAdded = w.Value, nil
+		case !is && slices.Contains(owned, id):
+			said = append(said, "remove taint "+t.ToString())
+			continue
+		}
+		seen[id] = true
+		out = append(out, t)
+	}
+	for _, t := range want.Taints {
+		if id := taintID(t.Key, t.Effect); !seen[id] {
+			seen[id] = true
+			out = append(out, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+			said = append(said, "taint "+taintText(t))
+		}
+	}
+	return out, len(said) > 0, said
+}
+
+// recorded is what an annotation lists, and more, sorted, each once.
+func recorded(n *corev1.Node, annotation string, more []string) []string {
+	out := slices.Clone(more)
+	if s := n.Annotations[annotation]; s != "" {
+		out = append(out, strings.Split(s, ",")...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func taintID(key, effect string) string { return key + ":" + effect }
+
+func taintText(t v1alpha1.Taint) string {
+	ct := corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)}
+	return ct.ToString()
+}

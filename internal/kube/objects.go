@@ -1,0 +1,84 @@
+package kube
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// Objects decodes manifests: YAML or JSON, several documents, lists opened.
+// Empty documents are passed over; a key given twice is an error.
+func Objects(manifests []byte) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests)))
+	for n := 1; ; n++ {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading manifests, document %d: %w", n, err)
+		}
+		objs, err := decode(doc)
+		if err != nil {
+			return nil, fmt.Errorf("reading manifests, document %d: %w", n, err)
+		}
+		out = append(out, objs...)
+	}
+}
+
+// Objects decodes manifests; see the function of that name.
+func (c *Client) Objects(manifests []byte) ([]*unstructured.Unstructured, error) {
+	return Objects(manifests)
+}
+
+// decode reads one document.
+func decode(doc []byte) ([]*unstructured.Unstructured, error) {
+	raw, err := yaml.YAMLToJSONStrict(doc)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
+		return nil, nil
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(raw); err != nil {
+		return nil, err
+	}
+	if !u.IsList() {
+		return []*unstructured.Unstructured{u}, whole(u)
+	}
+	list, err := u.ToList()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*unstructured.Unstructured, len(list.Items))
+	for i := range list.Items {
+		out[i] = &list.Items[i]
+		if err := whole(out[i]); err != nil {
+			return nil, fmt.Errorf("item %d: %w", i, err)
+		}
+	}
+	return out, nil
+}
+
+// whole says what an object lacks to be applied.
+func whole(u *unstructured.Unstructured) error {
+	switch {
+	case u.GetAPIVersion() == "":
+		return errors.New("apiVersion is missing")
+	case u.GetKind() == "":
+		return errors.New("kind is missing")
+	case u.GetName() == "" && u.GetGenerateName() != "":
+		return fmt.Errorf("%s has generateName: an object without a fixed name cannot be applied twice", u.GetKind())
+	case u.GetName() == "":
+		return fmt.Errorf("%s has no metadata.name", u.GetKind())
+	}
+	return nil
+}

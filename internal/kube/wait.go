@@ -1,0 +1,174 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// WaitNodesReady waits until the named nodes are there and Ready. progress,
+// which may be nil, hears what is still missing, once for each change. Time
+// is bounded by ctx alone; the error then says what each node lacks.
+func (c *Client) WaitNodesReady(ctx context.Context, names []string, progress func(string)) error {
+	err := c.until(ctx, told(progress, func(ctx context.Context) (string, error) {
+		all, err := c.Nodes(ctx)
+		if err != nil {
+			return "", err
+		}
+		return notReady(all, names), nil
+	}))
+	if err != nil {
+		return fmt.Errorf("waiting for nodes to be Ready: %w", err)
+	}
+	return nil
+}
+
+// notReady says which of names are missing or not Ready, and why.
+func notReady(all []corev1.Node, names []string) string {
+	var missing []string
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(n corev1.Node) bool { return n.Name == name })
+		if i < 0 {
+			missing = append(missing, name+" has not registered")
+			continue
+		}
+		if s := State(&all[i]); !s.Ready {
+			missing = append(missing, name+" is not Ready: "+s.Message)
+		}
+	}
+	return strings.Join(missing, "; ")
+}
+
+// WaitRollout waits until all pods of a Deployment or DaemonSet are of its
+// present template and available. progress, which may be nil, hears what is
+// still missing, once for each change. Time is bounded by ctx alone; a
+// Deployment that has passed its own progress deadline ends it too.
+func (c *Client) WaitRollout(ctx context.Context, kind, namespace, name string, progress func(string)) error {
+	var look func(context.Context) (string, error)
+	switch kind {
+	case "Deployment":
+		look = func(ctx context.Context) (string, error) { return c.deployment(ctx, namespace, name) }
+	case "DaemonSet":
+		look = func(ctx context.Context) (string, error) { return c.daemonSet(ctx, namespace, name) }
+	default:
+		return fmt.Errorf("waiting for %s %s/%s: only a Deployment or a DaemonSet rolls out", kind, namespace, name)
+	}
+	if err := c.until(ctx, told(progress, look)); err != nil {
+		return fmt.Errorf("waiting for %s %s/%s: %w", kind, namespace, name, err)
+	}
+	return nil
+}
+
+// told passes on to progress what is missing, whenever that changes.
+func told(progress func(string), look func(context.Context) (string, error)) func(context.Context) (string, error) {
+	last := ""
+	return func(ctx context.Context) (string, error) {
+		missing, err := look(ctx)
+		if progress != nil && err == nil && missing != "" && missing != last {
+			last = missing
+			progress(missing)
+		}
+		return missing, err
+	}
+}
+
+func (c *Client) deployment(ctx context.Context, namespace, name string) (string, error) {
+	d := &appsv1.Deployment{}
+	if err := c.get(ctx, "deployments", namespace, name, d); err != nil {
+		return "", err
+	}
+	want := int32(1)
+	if d.Spec.Replicas != nil {
+		want = *d.Spec.Replicas
+	}
+	for _, cond := range d.Status.Conditions {
+		if cond.Type == appsv1.DeploymentProgressing && cond.Reason == "ProgressDeadlineExceeded" &&
+			d.Status.ObservedGeneration >= d.Generation {
+			why := c.podTrouble(ctx, namespace, d.Spec.Selector)
+			return "", &Error{Reason: ReasonFailed, Message: "it does not get ready: " + cond.Message + why}
+		}
+	}
+	s := d.Status
+	switch {
+	case s.ObservedGeneration < d.Generation:
+		return "the cluster has not seen it yet", nil
+	case s.UpdatedReplicas < want || s.AvailableReplicas < want || s.Replicas > want:
+		return fmt.Sprintf("%d of %d pods are available%s", min(s.UpdatedReplicas, s.AvailableReplicas), want,
+			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
+	}
+	return "", nil
+}
+
+func (c *Client) daemonSet(ctx context.Context, namespace, name string) (string, error) {
+	d := &appsv1.DaemonSet{}
+	if err := c.get(ctx, "daemonsets", namespace, name, d); err != nil {
+		return "", err
+	}
+	s := d.Status
+	switch want := s.DesiredNumberScheduled; {
+	case s.ObservedGeneration < d.Generation:
+		return "the cluster has not seen it yet", nil
+	case s.UpdatedNumberScheduled < want || s.NumberAvailable < want:
+		return fmt.Sprintf("%d of %d pods are available%s", min(s.UpdatedNumberScheduled, s.NumberAvailable), want,
+			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
+	}
+	return "", nil
+}
+
+func (c *Client) get(ctx context.Context, resource, namespace, name string, into any) error {
+	gvr := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}
+	u, err := c.dynamic.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	return fromUnstructured(u, into)
+}
+
+// podTrouble is the first thing that holds a pod up, as ": pod x: …", or "".
+func (c *Client) podTrouble(ctx context.Context, namespace string, selector *metav1.LabelSelector) string {
+	sel, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		return ""
+	}
+	list, err := c.dynamic.Resource(pods).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: sel.String()})
+	if err != nil {
+		return ""
+	}
+	for i := range list.Items {
+		p := &corev1.Pod{}
+		if err := fromUnstructured(&list.Items[i], p); err != nil {
+			continue
+		}
+		if why := holdUp(p); why != "" {
+			return "; pod " + p.Name + ": " + why
+		}
+	}
+	return ""
+}
+
+// holdUp says why a pod does not run, if it is more than starting.
+func holdUp(p *corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Message
+		}
+	}
+	for _, s := range append(slices.Clone(p.Status.InitContainerStatuses), p.Status.ContainerStatuses...) {
+		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			if w.Message == "" {
+				return w.Reason
+			}
+			return w.Reason + ": " + w.Message
+		}
+		if t := s.LastTerminationState.Terminated; t != nil && !s.Ready {
+			return fmt.Sprintf("container %s ended with exit code %d (%s)", s.Name, t.ExitCode, t.Reason)
+		}
+	}
+	return ""
+}
