@@ -1,0 +1,147 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+func (s *Store) clusterPath(name string, elem ...string) string {
+	return s.path(append([]string{"clusters", name}, elem...)...)
+}
+
+// Cluster answers the recorded spec of a cluster with its latest status;
+// ErrNotFound if there is none.
+func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
+	if err := checkName(name); err != nil {
+		return nil, fmt.Errorf("reading cluster: %w", err)
+	}
+	c := new(v1alpha1.Cluster)
+	if err := readJSON(s.clusterPath(name, "cluster.json"), c); err != nil {
+		return nil, fmt.Errorf("reading cluster %s: %w", name, err)
+	}
+	if err := readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, fmt.Errorf("reading the status of cluster %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// Source answers the file of a cluster as the user wrote it; ErrNotFound if
+// it was made without one.
+func (s *Store) Source(name string) ([]byte, error) {
+	return s.read(name, "source.yaml")
+}
+
+// SaveCluster records a spec, and the text it was read from if there is one.
+// The status is not part of it.
+func (s *Store) SaveCluster(c *v1alpha1.Cluster, source []byte) error {
+	if err := checkName(c.Name); err != nil {
+		return fmt.Errorf("recording cluster: %w", err)
+	}
+	if err := s.mkdir(s.clusterPath(c.Name)); err != nil {
+		return fmt.Errorf("recording cluster %s: %w", c.Name, err)
+	}
+	if source != nil {
+		if err := s.write(s.clusterPath(c.Name, "source.yaml"), source); err != nil {
+			return fmt.Errorf("recording the file of cluster %s: %w", c.Name, err)
+		}
+	}
+	spec := *c
+	spec.Status = v1alpha1.ClusterStatus{}
+	if err := s.writeJSON(s.clusterPath(c.Name, "cluster.json"), &spec); err != nil {
+		return fmt.Errorf("recording cluster %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// SaveStatus records the latest status of a cluster.
+func (s *Store) SaveStatus(name string, status v1alpha1.ClusterStatus) error {
+	if err := checkName(name); err != nil {
+		return fmt.Errorf("recording status: %w", err)
+	}
+	if err := s.mkdir(s.clusterPath(name)); err != nil {
+		return fmt.Errorf("recording the status of cluster %s: %w", name, err)
+	}
+	if err := s.writeJSON(s.clusterPath(name, "status.json"), status); err != nil {
+		return fmt.Errorf("recording the status of cluster %s: %w", name, err)
+	}
+	return nil
+}
+
+// Clusters answers the names of the recorded clusters, sorted.
+func (s *Store) Clusters() ([]string, error) {
+	entries, err := os.ReadDir(s.path("clusters"))
+	if err != nil {
+		return nil, fmt.Errorf("listing clusters: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if _, err := os.Stat(s.clusterPath(e.Name(), "cluster.json")); err == nil {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// SaveKubeconfig records the admin kubeconfig of a cluster.
+func (s *Store) SaveKubeconfig(name string, content []byte) error {
+	if err := checkName(name); err != nil {
+		return fmt.Errorf("recording kubeconfig: %w", err)
+	}
+	if err := s.mkdir(s.clusterPath(name)); err != nil {
+		return fmt.Errorf("recording the kubeconfig of cluster %s: %w", name, err)
+	}
+	if err := s.write(s.KubeconfigPath(name), content); err != nil {
+		return fmt.Errorf("recording the kubeconfig of cluster %s: %w", name, err)
+	}
+	return nil
+}
+
+// Kubeconfig answers the recorded admin kubeconfig; ErrNotFound if there is
+// none.
+func (s *Store) Kubeconfig(name string) ([]byte, error) { return s.read(name, "kubeconfig") }
+
+// KubeconfigPath is where the admin kubeconfig is, or would be.
+func (s *Store) KubeconfigPath(name string) string { return s.clusterPath(name, "kubeconfig") }
+
+// RemoveCluster forgets a cluster, and the choice of it as the default. Its
+// operations stay. The caller holds the cluster's lock, which stays good until
+// it is released.
+func (s *Store) RemoveCluster(name string) error {
+	if err := checkName(name); err != nil {
+		return fmt.Errorf("forgetting cluster: %w", err)
+	}
+	// The record goes first: after a crash in between the cluster is gone
+	// from the list, and what is left of it is overwritten by the next.
+	err := os.Remove(s.clusterPath(name, "cluster.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forgetting cluster %s: %w", name, err)
+	}
+	if err := os.RemoveAll(s.clusterPath(name)); err != nil {
+		return fmt.Errorf("forgetting cluster %s: %w", name, err)
+	}
+	if d, err := s.Default(); err == nil && d == name {
+		if err := s.SetDefault(""); err != nil {
+			return fmt.Errorf("forgetting cluster %s: %w", name, err)
+		}
+	}
+	return syncDir(s.path("clusters"))
+}
+
+// read answers a file of a cluster.
+func (s *Store) read(name, file string) ([]byte, error) {
+	if err := checkName(name); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	b, err := os.ReadFile(s.clusterPath(name, file))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s of cluster %s: %w", file, name, err)
+	}
+	return b, nil
+}

@@ -1,0 +1,261 @@
+// Package conformance is what every backend of package store must do. A
+// backend's test calls Run with a way to make one.
+package conformance
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/store"
+)
+
+// A Backend is a store under test.
+type Backend interface {
+	ManagerID() (string, error)
+	Default() (string, error)
+	SetDefault(name string) error
+
+	Cluster(name string) (*v1alpha1.Cluster, error)
+	Source(name string) ([]byte, error)
+	Clusters() ([]string, error)
+	SaveCluster(c *v1alpha1.Cluster, source []byte) error
+	SaveStatus(name string, status v1alpha1.ClusterStatus) error
+	SaveKubeconfig(name string, content []byte) error
+	Kubeconfig(name string) ([]byte, error)
+	RemoveCluster(name string) error
+	Holder(name string) (*store.Holder, error)
+
+	NewOperation(now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error)
+	SaveOperation(o *v1alpha1.Operation) error
+	Operation(id string) (*v1alpha1.Operation, error)
+	Operations(cluster string) ([]v1alpha1.Operation, error)
+	FindOperation(prefix string) (*v1alpha1.Operation, error)
+	Plan(id string) (*plan.Plan, error)
+	Read(id string, fn func(event.Event) error) error
+	Follow(ctx context.Context, id string, fn func(event.Event) error) error
+}
+
+// A Journal is the journal of a store under test.
+type Journal interface {
+	io.Closer
+	Append(e event.Event) error
+	LastSeq() int64
+}
+
+// A Subject is a backend with those of its methods whose results are types of
+// its own.
+type Subject struct {
+	Backend
+	Lock    func(ctx context.Context, name string, who store.Holder) (release func() error, err error)
+	Journal func(id string) (Journal, error)
+	// Again opens the same records as another process would.
+	Again func() Subject
+	// Tear adds bytes to a journal that are no whole event, as a crash does.
+	Tear func(id string, bytes string)
+}
+
+var began = time.Date(2026, 11, 20, 18, 15, 2, 0, time.UTC)
+
+// Run runs the suite; open answers an empty store.
+func Run(t *testing.T, open func(t *testing.T) Subject) {
+	t.Run("manager id", func(t *testing.T) { managerID(t, open(t)) })
+	t.Run("default", func(t *testing.T) { defaultCluster(t, open(t)) })
+	t.Run("clusters", func(t *testing.T) { clusters(t, open(t)) })
+	t.Run("names", func(t *testing.T) { names(t, open(t)) })
+	t.Run("lock", func(t *testing.T) { lock(t, open(t)) })
+	t.Run("lock and removal", func(t *testing.T) { lockAndRemoval(t, open(t)) })
+	t.Run("operations", func(t *testing.T) { operations(t, open(t)) })
+	t.Run("journal", func(t *testing.T) { journal(t, open(t)) })
+	t.Run("torn journal", func(t *testing.T) { tornJournal(t, open(t)) })
+	t.Run("damaged journal", func(t *testing.T) { damagedJournal(t, open(t)) })
+	t.Run("follow", func(t *testing.T) { follow(t, open(t)) })
+	t.Run("follow what nobody runs", func(t *testing.T) { followOrphan(t, open(t)) })
+}
+
+func managerID(t *testing.T, s Subject) {
+	ids := make(chan string)
+	for range 8 {
+		go func() {
+			id, err := s.Again().ManagerID()
+			if err != nil {
+				id = err.Error()
+			}
+			ids <- id
+		}()
+	}
+	first := <-ids
+	if len(first) != 32 {
+		t.Errorf("manager id %q: want 32 digits", first)
+	}
+	for range 7 {
+		if id := <-ids; id != first {
+			t.Errorf("manager ids %q and %q: want one, whoever asks first", first, id)
+		}
+	}
+}
+
+func defaultCluster(t *testing.T, s Subject) {
+	if d, err := s.Default(); d != "" || err != nil {
+		t.Errorf("before any choice: %q, %v", d, err)
+	}
+	ok(t, s.SetDefault("prod"))
+	if d, err := s.Again().Default(); d != "prod" || err != nil {
+		t.Errorf("after SetDefault: %q, %v", d, err)
+	}
+	ok(t, s.SetDefault(""))
+	ok(t, s.SetDefault(""))
+	if d, err := s.Default(); d != "" || err != nil {
+		t.Errorf("after taking it back: %q, %v", d, err)
+	}
+}
+
+func cluster(name string) *v1alpha1.Cluster {
+	return &v1alpha1.Cluster{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.ClusterSpec{Hosts: []v1alpha1.Host{
+			{Name: "cp1", Address: "198.18.0.2", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}},
+		}},
+	}
+}
+
+func clusters(t *testing.T, s Subject) {
+	_, err := s.Cluster("prod")
+	wantErr(t, "reading what is not there", err, store.ErrNotFound)
+	_, err = s.Kubeconfig("prod")
+	wantErr(t, "reading a kubeconfig that is not there", err, store.ErrNotFound)
+
+	ok(t, s.SaveCluster(cluster("prod"), []byte("# mine\n")))
+	ok(t, s.SaveCluster(cluster("lab"), nil))
+	status := v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseRunning, Version: "v1.37.1"}
+	ok(t, s.SaveStatus("prod", status))
+	ok(t, s.SaveKubeconfig("prod", []byte("apiVersion: v1\n")))
+	ok(t, s.SetDefault("prod"))
+
+	want := cluster("prod")
+	want.Status = status
+	got, err := s.Again().Cluster("prod")
+	ok(t, err)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("cluster (-want +got):\n%s", d)
+	}
+	// The status is kept apart: recording the spec again does not lose it.
+	changed := cluster("prod")
+	changed.Spec.Bundle = "/srv/bundle"
+	ok(t, s.SaveCluster(changed, nil))
+	got, err = s.Cluster("prod")
+	ok(t, err)
+	if got.Spec.Bundle != "/srv/bundle" || got.Status.Phase != v1alpha1.PhaseRunning {
+		t.Errorf("after a second SaveCluster: bundle %q, phase %q", got.Spec.Bundle, got.Status.Phase)
+	}
+	if b, err := s.Source("prod"); string(b) != "# mine\n" || err != nil {
+		t.Errorf("source %q, %v: want what the user wrote", b, err)
+	}
+	_, err = s.Source("lab")
+	wantErr(t, "the source of a cluster without one", err, store.ErrNotFound)
+	names, err := s.Clusters()
+	ok(t, err)
+	if d := cmp.Diff([]string{"lab", "prod"}, names); d != "" {
+		t.Errorf("clusters (-want +got):\n%s", d)
+	}
+
+	ok(t, s.RemoveCluster("prod"))
+	_, err = s.Cluster("prod")
+	wantErr(t, "reading what was removed", err, store.ErrNotFound)
+	_, err = s.Kubeconfig("prod")
+	wantErr(t, "reading the kubeconfig of what was removed", err, store.ErrNotFound)
+	if d, _ := s.Default(); d != "" {
+		t.Errorf("the default is %q after its removal", d)
+	}
+	ok(t, s.RemoveCluster("prod"))
+}
+
+func names(t *testing.T, s Subject) {
+	for _, tc := range []struct{ name, reason string }{
+		{"", "empty"}, {"..", "a parent"}, {"a/b", "a path"}, {"Prod", "upper case"},
+		{"-a", "a leading dash reads as an option"}, {"a-", "not a DNS label"},
+		{strings.Repeat("a", 64), "too long"}, {"a\x00", "not text"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			wantErr(t, "SaveCluster", s.SaveCluster(cluster(tc.name), nil), store.ErrInvalidName)
+			wantErr(t, "RemoveCluster", s.RemoveCluster(tc.name), store.ErrInvalidName)
+			_, err := s.Cluster(tc.name)
+			wantErr(t, "Cluster", err, store.ErrInvalidName)
+			_, err = s.Lock(t.Context(), tc.name, store.Holder{})
+			wantErr(t, "Lock", err, store.ErrInvalidName)
+			_, err = s.Journal(tc.name)
+			wantErr(t, "Journal", err, store.ErrInvalidName)
+			_, err = s.NewOperation(began, v1alpha1.OperationSpec{Cluster: tc.name, Type: "create"}, new(plan.Plan))
+			wantErr(t, "NewOperation", err, store.ErrInvalidName)
+		})
+	}
+}
+
+func lock(t *testing.T, s Subject) {
+	if h, err := s.Holder("prod"); h != nil || err != nil {
+		t.Errorf("holder of what was never locked: %v, %v", h, err)
+	}
+	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
+	ok(t, err)
+	var held *store.HeldError
+	if _, err = s.Again().Lock(t.Context(), "prod", store.Holder{}); !errors.As(err, &held) {
+		t.Fatalf("second lock: %v, want a HeldError", err)
+	}
+	if held.Cluster != "prod" || held.Holder.Operation != "op-1" || held.Holder.PID == 0 {
+		t.Errorf("second lock: %+v, want it to name the holder", held)
+	}
+	if h, err := s.Again().Holder("prod"); err != nil || h == nil || h.Operation != "op-1" {
+		t.Errorf("holder: %+v, %v", h, err)
+	}
+	other, err := s.Again().Lock(t.Context(), "lab", store.Holder{})
+	if err != nil {
+		t.Fatalf("another cluster: %v, want no lock across clusters", err)
+	}
+	ok(t, other())
+	ok(t, release())
+	if h, err := s.Holder("prod"); h != nil || err != nil {
+		t.Errorf("holder after release: %v, %v", h, err)
+	}
+	release, err = s.Again().Lock(t.Context(), "prod", store.Holder{})
+	ok(t, err)
+	ok(t, release())
+}
+
+func lockAndRemoval(t *testing.T, s Subject) {
+	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
+	ok(t, err)
+	ok(t, s.SaveCluster(cluster("prod"), nil))
+	ok(t, s.RemoveCluster("prod"))
+	ok(t, release())
+	release, err = s.Again().Lock(t.Context(), "prod", store.Holder{Operation: "op-2"})
+	ok(t, err)
+	if h, err := s.Holder("prod"); err != nil || h == nil || h.Operation != "op-2" {
+		t.Errorf("holder: %+v, %v", h, err)
+	}
+	ok(t, release())
+}
+
+// wantErr reports an error that is not the one wanted.
+func wantErr(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: error %v, want %v", what, err, want)
+	}
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

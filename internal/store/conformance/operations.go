@@ -1,0 +1,240 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/store"
+)
+
+func begin(t *testing.T, s Subject, cluster string, at time.Time) *v1alpha1.Operation {
+	t.Helper()
+	spec := v1alpha1.OperationSpec{Cluster: cluster, Type: "create", PlanDigest: "sha256:1"}
+	o, err := s.NewOperation(at, spec, &plan.Plan{Cluster: cluster, Digest: "sha256:1"})
+	ok(t, err)
+	return o
+}
+
+func operations(t *testing.T, s Subject) {
+	first := begin(t, s, "prod", began)
+	second := begin(t, s, "prod", began.Add(time.Minute))
+	other := begin(t, s, "lab", began.Add(2*time.Minute))
+	if want := regexp.MustCompile(`^20261120-181502-create-[a-z0-9]{4}$`); !want.MatchString(first.Name) {
+		t.Errorf("id %q, want %s", first.Name, want)
+	}
+	if first.Status.Phase != v1alpha1.OperationPending {
+		t.Errorf("phase %q at the start", first.Status.Phase)
+	}
+	got, err := s.Again().Operations("prod")
+	ok(t, err)
+	if d := cmp.Diff([]string{second.Name, first.Name}, ids(got)); d != "" {
+		t.Errorf("operations of prod, newest first (-want +got):\n%s", d)
+	}
+	got, err = s.Operations("")
+	ok(t, err)
+	if d := cmp.Diff([]string{other.Name, second.Name, first.Name}, ids(got)); d != "" {
+		t.Errorf("operations of all (-want +got):\n%s", d)
+	}
+
+	first.Status.Phase = v1alpha1.OperationSucceeded
+	ok(t, s.SaveOperation(first))
+	back, err := s.Again().FindOperation("20261120-181502")
+	ok(t, err)
+	if back.Name != first.Name || back.Status.Phase != v1alpha1.OperationSucceeded {
+		t.Errorf("found %s in phase %s", back.Name, back.Status.Phase)
+	}
+	p, err := s.Plan(first.Name)
+	ok(t, err)
+	if p.Digest != "sha256:1" || p.Cluster != "prod" {
+		t.Errorf("plan %+v", p)
+	}
+	_, err = s.FindOperation("2025")
+	wantErr(t, "an unknown prefix", err, store.ErrNotFound)
+	var many *store.AmbiguousError
+	if _, err = s.FindOperation("2026"); !errors.As(err, &many) || len(many.IDs) != 3 {
+		t.Errorf("an ambiguous prefix: %v", err)
+	}
+	if _, err := s.FindOperation(first.Name); err != nil {
+		t.Errorf("a whole id: %v", err)
+	}
+	_, err = s.Operation("20261120-181502-create-zzzz")
+	wantErr(t, "an unknown id", err, store.ErrNotFound)
+
+	ok(t, s.RemoveCluster("prod"))
+	got, err = s.Operations("prod")
+	ok(t, err)
+	if len(got) != 2 {
+		t.Errorf("%d operations after the cluster's removal: want the history to stay", len(got))
+	}
+}
+
+func ids(list []v1alpha1.Operation) []string {
+	var out []string
+	for _, o := range list {
+		out = append(out, o.Name)
+	}
+	return out
+}
+
+func step(task string) event.Event {
+	return event.Event{Type: event.StepFinished, Task: task, Host: "w1", Outcome: event.Changed, Time: began}
+}
+
+func read(t *testing.T, s Subject, id string) []event.Event {
+	t.Helper()
+	var out []event.Event
+	ok(t, s.Read(id, func(e event.Event) error { out = append(out, e); return nil }))
+	return out
+}
+
+func journal(t *testing.T, s Subject) {
+	o := begin(t, s, "prod", began)
+	if got := read(t, s, o.Name); len(got) != 0 {
+		t.Errorf("%d events before any", len(got))
+	}
+	j, err := s.Journal(o.Name)
+	ok(t, err)
+	ok(t, j.Append(step("a")))
+	output := event.Event{Seq: 7, Type: event.StepOutput, Message: "line\nline\u2028\x00", Time: began}
+	ok(t, j.Append(output))
+	// Another process sees events at once, without a Close.
+	want := step("a")
+	want.Seq = 1
+	if d := cmp.Diff([]event.Event{want, output}, read(t, s.Again(), o.Name)); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
+	}
+	ok(t, j.Close())
+
+	j, err = s.Again().Journal(o.Name)
+	ok(t, err)
+	if j.LastSeq() != 7 {
+		t.Errorf("last number %d after opening again, want 7", j.LastSeq())
+	}
+	ok(t, j.Append(step("b")))
+	ok(t, j.Close())
+	if got := read(t, s, o.Name); len(got) != 3 || got[2].Seq != 8 {
+		t.Errorf("after a resume: %+v", got)
+	}
+	if err := j.Append(step("c")); err == nil {
+		t.Error("Append after Close: want an error")
+	}
+
+	stop := errors.New("stop")
+	n := 0
+	err = s.Read(o.Name, func(event.Event) error { n++; return stop })
+	wantErr(t, "Read with a failing fn", err, stop)
+	if n != 1 {
+		t.Errorf("fn was called %d times after its error", n)
+	}
+	wantErr(t, "reading an unknown operation", s.Read("nothing", func(event.Event) error { return nil }), store.ErrNotFound)
+}
+
+func tornJournal(t *testing.T, s Subject) {
+	for _, tc := range []struct{ name, tail, reason string }{
+		{"cut", `{"seq":2,"type":"step.fin`, "the write was cut short"},
+		{"whole but for the newline", `{"seq":2,"type":"note"}`, "nobody was told that it was written"},
+		{"zeros", "\x00\x00\x00\x00", "the size reached the disk, the data did not"},
+		{"garbage lines", "\x00\x00\n{\"seq\":\n", "blocks reached the disk out of order"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := begin(t, s, "prod", began)
+			j, err := s.Journal(o.Name)
+			ok(t, err)
+			ok(t, j.Append(step("a")))
+			ok(t, j.Close())
+			s.Tear(o.Name, tc.tail)
+			if got := read(t, s, o.Name); len(got) != 1 {
+				t.Errorf("%d events, want 1: %s", len(got), tc.reason)
+			}
+			j, err = s.Journal(o.Name)
+			ok(t, err)
+			ok(t, j.Append(step("b")))
+			ok(t, j.Close())
+			if got := read(t, s, o.Name); len(got) != 2 || got[1].Task != "b" || got[1].Seq != 2 {
+				t.Errorf("after a resume: %+v", got)
+			}
+		})
+	}
+}
+
+func damagedJournal(t *testing.T, s Subject) {
+	o := begin(t, s, "prod", began)
+	j, err := s.Journal(o.Name)
+	ok(t, err)
+	ok(t, j.Append(step("a")))
+	ok(t, j.Close())
+	s.Tear(o.Name, "{\"seq\":\n{\"seq\":3,\"type\":\"note\"}\n")
+	if err := s.Read(o.Name, func(event.Event) error { return nil }); err == nil {
+		t.Error("reading: want an error, events are missing in the middle")
+	}
+	if _, err := s.Journal(o.Name); err == nil {
+		t.Error("opening: want an error, not a silent loss of what follows the damage")
+	}
+}
+
+func follow(t *testing.T, s Subject) {
+	o := begin(t, s, "prod", began)
+	release, err := s.Lock(t.Context(), "prod", store.Holder{Operation: o.Name})
+	ok(t, err)
+	defer func() { ok(t, release()) }()
+
+	got := make(chan event.Event)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Again().Follow(t.Context(), o.Name, func(e event.Event) error { got <- e; return nil })
+	}()
+	j, err := s.Journal(o.Name)
+	ok(t, err)
+	for _, task := range []string{"a", "b"} {
+		ok(t, j.Append(step(task)))
+		if e := <-got; e.Task != task {
+			t.Errorf("followed %q, want %q", e.Task, task)
+		}
+	}
+	ok(t, j.Append(event.Event{Type: event.OperationFinished, Outcome: event.Succeeded}))
+	if e := <-got; e.Type != event.OperationFinished {
+		t.Errorf("followed %q at the end", e.Type)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("following to the end: %v", err)
+	}
+	ok(t, j.Close())
+
+	// An operation that is resumed has an end in its middle.
+	j, err = s.Journal(o.Name)
+	ok(t, err)
+	ok(t, j.Append(event.Event{Type: event.OperationStarted}))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	n := 0
+	err = s.Follow(ctx, o.Name, func(event.Event) error {
+		if n++; n == 4 {
+			cancel(gone)
+		}
+		return nil
+	})
+	wantErr(t, "following with a cancelled context", err, gone)
+	ok(t, j.Close())
+}
+
+func followOrphan(t *testing.T, s Subject) {
+	o := begin(t, s, "prod", began)
+	j, err := s.Journal(o.Name)
+	ok(t, err)
+	ok(t, j.Append(step("a")))
+	ok(t, j.Close())
+	n := 0
+	err = s.Follow(t.Context(), o.Name, func(event.Event) error { n++; return nil })
+	wantErr(t, "following what nobody runs", err, store.ErrNoEnd)
+	if n != 1 {
+		t.Errorf("%d events, want those there are", n)
+	}
+}

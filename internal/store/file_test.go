@@ -1,0 +1,202 @@
+package store
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+)
+
+func named(name, bundle string) *v1alpha1.Cluster {
+	return &v1alpha1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.ClusterSpec{Bundle: bundle},
+	}
+}
+
+// fill makes one of everything.
+func fill(t *testing.T, s *Store) {
+	t.Helper()
+	id, err := s.ManagerID()
+	must(t, err)
+	must(t, s.SaveCluster(named("prod", ""), []byte(id)))
+	must(t, s.SaveStatus("prod", v1alpha1.ClusterStatus{}))
+	must(t, s.SaveKubeconfig("prod", nil))
+	must(t, s.SetDefault("prod"))
+	l, err := s.Lock(t.Context(), "prod", Holder{})
+	must(t, err)
+	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
+	must(t, err)
+	j, err := s.Journal(o.Name)
+	must(t, err)
+	must(t, j.Append(event.Event{Type: event.Note}))
+	must(t, j.Close())
+	must(t, l.Release())
+}
+
+func TestModesAndOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Log("not root: owners are ours, modes are checked")
+	}
+	top := t.TempDir()
+	home := filepath.Join(top, "made", "on", "the", "way")
+	var opts []Option
+	uid, gid := os.Getuid(), os.Getgid()
+	if os.Geteuid() == 0 {
+		uid, gid = 1000, 1001
+		opts = append(opts, OwnedBy(uid, gid))
+	}
+	s, err := Open(home, opts...)
+	must(t, err)
+	fill(t, s)
+	n := 0
+	must(t, filepath.WalkDir(filepath.Join(top, "made"), func(path string, d fs.DirEntry, err error) error {
+		must(t, err)
+		info, err := d.Info()
+		must(t, err)
+		n++
+		want := fs.FileMode(0o600)
+		if d.IsDir() {
+			want = fs.ModeDir | 0o700
+		}
+		if info.Mode() != want {
+			t.Errorf("%s: mode %s, want %s", path, info.Mode(), want)
+		}
+		if st := info.Sys().(*syscall.Stat_t); int(st.Uid) != uid || int(st.Gid) != gid {
+			t.Errorf("%s: owner %d:%d, want %d:%d", path, st.Uid, st.Gid, uid, gid)
+		}
+		return nil
+	}))
+	if n < 17 {
+		t.Errorf("%d files and directories seen: the walk missed some", n)
+	}
+}
+
+func TestRootKeepsTheHomesOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // only root can give files away; others own what they make
+	}
+	home := t.TempDir()
+	must(t, os.Chown(home, 1000, 1001))
+	s, err := Open(home)
+	must(t, err)
+	must(t, s.SaveCluster(named("prod", ""), nil))
+	info, err := os.Stat(filepath.Join(home, "clusters", "prod", "cluster.json"))
+	must(t, err)
+	if st := info.Sys().(*syscall.Stat_t); st.Uid != 1000 || st.Gid != 1001 {
+		t.Errorf("owner %d:%d: a root shell has taken a user's records", st.Uid, st.Gid)
+	}
+}
+
+func TestCrashBetweenWriteAndRename(t *testing.T) {
+	home := t.TempDir()
+	s, err := Open(home)
+	must(t, err)
+	must(t, s.SaveCluster(named("prod", "old"), nil))
+	crash := errors.New("crash")
+	s.rename = func(string, string) error { return crash }
+	if err := s.SaveCluster(named("prod", "new"), nil); !errors.Is(err, crash) {
+		t.Fatalf("error %v, want the crash", err)
+	}
+
+	s, err = Open(home)
+	must(t, err)
+	c, err := s.Cluster("prod")
+	must(t, err)
+	if c.Spec.Bundle != "old" {
+		t.Errorf("bundle %q after the crash, want the old record whole", c.Spec.Bundle)
+	}
+	names, err := s.Clusters()
+	must(t, err)
+	if len(names) != 1 {
+		t.Errorf("clusters %v", names)
+	}
+	l, err := s.Lock(t.Context(), "prod", Holder{})
+	must(t, err)
+	entries, err := os.ReadDir(filepath.Join(home, "clusters", "prod"))
+	must(t, err)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tmpPrefix) {
+			t.Errorf("%s is left after the next lock", e.Name())
+		}
+	}
+	must(t, l.Release())
+}
+
+func TestCrashBeforeTheOperationIsRecorded(t *testing.T) {
+	s, err := Open(t.TempDir())
+	must(t, err)
+	crash := errors.New("crash")
+	n := 0
+	s.rename = func(from, to string) error {
+		if n++; n == 2 {
+			return crash // the plan is there, the operation not
+		}
+		return os.Rename(from, to)
+	}
+	_, err = s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
+	if !errors.Is(err, crash) {
+		t.Fatalf("error %v, want the crash", err)
+	}
+	ops, err := s.Operations("")
+	must(t, err)
+	if len(ops) != 0 {
+		t.Errorf("%d operations, want none: it never began", len(ops))
+	}
+}
+
+func TestJournalFailureIsFinal(t *testing.T) {
+	s, err := Open(t.TempDir())
+	must(t, err)
+	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
+	must(t, err)
+	j, err := s.Journal(o.Name)
+	must(t, err)
+	good := j.f
+	broken, err := os.Open(good.Name())
+	must(t, err)
+	j.f = broken // opened for reading: every write fails
+	first := j.Append(event.Event{Type: event.Note})
+	j.f = good
+	if second := j.Append(event.Event{Type: event.Note}); first == nil || !errors.Is(second, first) {
+		t.Errorf("errors %v and then %v: want no event after a hole", first, second)
+	}
+	must(t, errors.Join(j.Close(), broken.Close()))
+}
+
+func FuzzScan(f *testing.F) {
+	f.Add("{\"seq\":1}\n", "{\"se")
+	f.Add("", "\x00\n")
+	f.Fuzz(func(t *testing.T, head, tail string) {
+		// What scan calls good, it reads again the same, with nothing left.
+		n := 0
+		count := func(event.Event) error { n++; return nil }
+		end, err := scan(strings.NewReader(head+tail), count)
+		if err != nil {
+			return
+		}
+		first := n
+		n = 0
+		again, err := scan(strings.NewReader((head + tail)[:end]), count)
+		if err != nil || again != end || n != first {
+			t.Errorf("first %d events to %d, then %d to %d: %v", first, end, n, again, err)
+		}
+	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,249 @@
+package store
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"slipway.dev/slipway/internal/event"
+)
+
+// ErrNoEnd is an operation that has no end although nobody runs it any more:
+// its process was killed.
+var ErrNoEnd = errors.New("the operation was interrupted: nobody runs it any more")
+
+// followInterval is how often Follow looks for more.
+const followInterval = 100 * time.Millisecond
+
+// A Journal is the record of one operation: events as JSON lines, only ever
+// added to. Its methods may be called from several goroutines.
+type Journal struct {
+	mu   sync.Mutex
+	f    *os.File
+	seq  int64
+	fail error
+}
+
+// Journal opens the journal of an operation for adding to it. What a crash
+// left of a last line is cut off first. The caller holds the cluster's lock.
+func (s *Store) Journal(id string) (*Journal, error) {
+	if err := checkName(id); err != nil {
+		return nil, fmt.Errorf("opening the journal: %w", err)
+	}
+	path := s.operationPath(id, "journal.jsonl")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
+	}
+	j := &Journal{f: f}
+	end, err := scan(f, func(e event.Event) error { j.seq = max(j.seq, e.Seq); return nil })
+	if err == nil {
+		err = f.Truncate(end)
+	}
+	if err == nil {
+		_, err = f.Seek(end, io.SeekStart)
+	}
+	if err == nil && s.owner.set {
+		err = f.Chown(s.owner.uid, s.owner.gid)
+	}
+	if err == nil {
+		err = errors.Join(f.Sync(), syncDir(filepath.Dir(path)))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the journal of operation %s: %w", id, err), f.Close())
+	}
+	return j, nil
+}
+
+// LastSeq is the highest number of an event in the journal; 0 if it is empty.
+func (j *Journal) LastSeq() int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.seq
+}
+
+// Append adds an event; one without a number gets the next. Events that a
+// resume depends on are on disk when it returns; the others survive the end of
+// the process, but perhaps not a power cut. After a failure every
+// further Append fails: a journal with a hole is worse than a short one.
+func (j *Journal) Append(e event.Event) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.fail != nil {
+		return j.fail
+	}
+	if e.Seq == 0 {
+		e.Seq = j.seq + 1
+	}
+	if err := j.append(e); err != nil {
+		j.fail = fmt.Errorf("writing the journal: %w", err)
+		return j.fail
+	}
+	j.seq = max(j.seq, e.Seq)
+	return nil
+}
+
+func (j *Journal) append(e event.Event) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if _, err := j.f.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	if !resumeNeeds(e) {
+		return nil
+	}
+	return j.f.Sync()
+}
+
+// resumeNeeds says whether a resume would go wrong without e. What is merely
+// told, or found again by a check, is not worth a wait for the disk.
+func resumeNeeds(e event.Event) bool {
+	switch e.Type {
+	case event.OperationStarted, event.OperationFinished, event.ValueProvided:
+		return true
+	case event.StepFinished:
+		return e.Outcome != event.Unchanged && e.Outcome != event.Skipped
+	}
+	return false
+}
+
+// Close puts all on disk and closes the journal.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return errors.Join(j.f.Sync(), j.f.Close())
+}
+
+// Read calls fn for each event of an operation, in order, and stops at the
+// first error of fn. A torn last line is not an event. An operation that has
+// not begun has none.
+func (s *Store) Read(id string, fn func(event.Event) error) error {
+	f, err := s.openJournal(id)
+	if f == nil || err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err = scan(f, fn); err != nil {
+		return fmt.Errorf("reading the journal of operation %s: %w", id, err)
+	}
+	return nil
+}
+
+// openJournal answers nil if there is no journal yet.
+func (s *Store) openJournal(id string) (*os.File, error) {
+	if _, err := s.Operation(id); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(s.operationPath(id, "journal.jsonl"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the journal of operation %s: %w", id, err)
+	}
+	return f, nil
+}
+
+// Follow is Read that goes on as events come in, until the operation has
+// finished (nil), nobody runs it any more (ErrNoEnd), or ctx is done.
+func (s *Store) Follow(ctx context.Context, id string, fn func(event.Event) error) error {
+	o, err := s.Operation(id)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(followInterval)
+	defer tick.Stop()
+	var (
+		f        *os.File
+		offset   int64
+		finished bool
+		orphaned int
+	)
+	defer func() { _ = f.Close() }()
+	for {
+		if f == nil {
+			if f, err = s.openJournal(id); err != nil {
+				return err
+			}
+		}
+		// The holder is asked before the journal is read to its end, so
+		// that nothing it wrote last is missed.
+		h, err := s.Holder(o.Spec.Cluster)
+		if err != nil {
+			return err
+		}
+		n, err := scanFrom(f, offset, func(e event.Event) error {
+			finished = e.Type == event.OperationFinished
+			return fn(e)
+		})
+		if err != nil {
+			return fmt.Errorf("following operation %s: %w", id, err)
+		}
+		if finished {
+			return nil
+		}
+		if offset += n; n > 0 || (h != nil && (h.Operation == id || h.Operation == "")) {
+			orphaned = 0
+		} else if orphaned++; orphaned > 1 {
+			return fmt.Errorf("following operation %s: %w", id, ErrNoEnd)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// scanFrom scans from offset and answers how many bytes of whole events there
+// were. A nil file has none.
+func scanFrom(f *os.File, offset int64, fn func(event.Event) error) (int64, error) {
+	if f == nil {
+		return 0, nil
+	}
+	return scan(io.NewSectionReader(f, offset, 1<<62-offset), fn)
+}
+
+// scan calls fn for each event and answers where the last one ends. Bytes
+// after it that are no event are what a crash left; bytes before it that are
+// none are damage.
+func scan(r io.Reader, fn func(event.Event) error) (int64, error) {
+	br := bufio.NewReaderSize(r, 1<<16)
+	var end, pos int64
+	var damaged error
+	for n := 1; ; n++ {
+		line, err := br.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return end, nil
+		}
+		if err != nil {
+			return end, err
+		}
+		pos += int64(len(line))
+		var e event.Event
+		if err := json.Unmarshal(bytes.TrimRight(line, "\n"), &e); err != nil {
+			if damaged == nil {
+				damaged = fmt.Errorf("line %d is damaged: %w", n, err)
+			}
+			continue
+		}
+		if damaged != nil {
+			return end, damaged
+		}
+		if err := fn(e); err != nil {
+			return end, err
+		}
+		end = pos
+	}
+}

@@ -1,0 +1,210 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Holder is who holds a cluster's lock.
+type Holder struct {
+	PID       int       `json:"pid"`
+	Host      string    `json:"host,omitempty"` // the machine PID is on
+	Operation string    `json:"operation,omitempty"`
+	Since     time.Time `json:"since,omitzero"`
+}
+
+// String is for people: "process 4711 on mgr1".
+func (h Holder) String() string {
+	if h.PID == 0 {
+		return "an unknown process"
+	}
+	if h.Host == "" {
+		return fmt.Sprintf("process %d", h.PID)
+	}
+	return fmt.Sprintf("process %d on %s", h.PID, h.Host)
+}
+
+// A HeldError is a cluster whose lock another holds.
+type HeldError struct {
+	Cluster string
+	Holder  Holder
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("cluster %s is locked by %s", e.Cluster, e.Holder)
+}
+
+// lockPatience is how long Lock tries: those who ask for the holder hold the
+// lock for an instant, too.
+const (
+	lockPatience = 300 * time.Millisecond
+	lockInterval = 10 * time.Millisecond
+)
+
+// A Lock is the right to change a cluster. The kernel takes it back when the
+// process ends, however it ends.
+type Lock struct {
+	f *os.File
+}
+
+// Lock takes a cluster's lock, whether the cluster is recorded or not. The
+// error is a *HeldError if another has it: nobody is waited for. PID, Host
+// and Since of who may be left empty.
+func (s *Store) Lock(ctx context.Context, name string, who Holder) (*Lock, error) {
+	if err := checkName(name); err != nil {
+		return nil, fmt.Errorf("locking cluster: %w", err)
+	}
+	who = who.filled()
+	patience := time.NewTimer(lockPatience)
+	defer patience.Stop()
+	tick := time.NewTicker(lockInterval)
+	defer tick.Stop()
+	for {
+		l, err := s.tryLock(name)
+		if err != nil {
+			return nil, fmt.Errorf("locking cluster %s: %w", name, err)
+		}
+		if l != nil {
+			if err := l.SetHolder(who); err != nil {
+				return nil, errors.Join(fmt.Errorf("locking cluster %s: %w", name, err), l.Release())
+			}
+			return l, sweep(s.clusterPath(name))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("locking cluster %s: %w", name, context.Cause(ctx))
+		case <-patience.C:
+			h, _ := readHolder(s.clusterPath(name, "lock"))
+			return nil, &HeldError{Cluster: name, Holder: h}
+		case <-tick.C:
+		}
+	}
+}
+
+// tryLock answers nil if another has the lock, or has just removed its file.
+func (s *Store) tryLock(name string) (*Lock, error) {
+	if err := s.mkdir(s.clusterPath(name)); err != nil {
+		return nil, err
+	}
+	path := s.clusterPath(name, "lock")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // the cluster is being forgotten at this moment
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.owner.set {
+		if err := f.Chown(s.owner.uid, s.owner.gid); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = nil
+		}
+		return nil, errors.Join(err, f.Close())
+	}
+	// The file may have been removed between open and flock: a lock on
+	// something that has no name any more keeps nobody out.
+	have, err1 := f.Stat()
+	want, err2 := os.Stat(path)
+	if err1 != nil || err2 != nil || !os.SameFile(have, want) {
+		return nil, f.Close()
+	}
+	return &Lock{f: f}, nil
+}
+
+// SetHolder records who holds the lock, once the operation has an id.
+func (l *Lock) SetHolder(who Holder) error {
+	b, err := json.Marshal(who.filled())
+	if err != nil {
+		return err
+	}
+	if err := l.f.Truncate(0); err != nil {
+		return err
+	}
+	_, err = l.f.WriteAt(append(b, '\n'), 0)
+	return err
+}
+
+// Release gives the lock back.
+func (l *Lock) Release() error {
+	// Closing releases: no other descriptor of this open file exists.
+	return errors.Join(l.f.Truncate(0), l.f.Close())
+}
+
+// Holder answers who holds the lock of a cluster, or nil.
+func (s *Store) Holder(name string) (*Holder, error) {
+	if err := checkName(name); err != nil {
+		return nil, fmt.Errorf("asking for the lock: %w", err)
+	}
+	f, err := os.Open(s.clusterPath(name, "lock"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking for the lock of cluster %s: %w", name, err)
+	}
+	defer f.Close()
+	switch err := flock(f, unix.LOCK_SH|unix.LOCK_NB); {
+	case err == nil:
+		return nil, nil // closing gives it back
+	case !errors.Is(err, unix.EWOULDBLOCK):
+		return nil, fmt.Errorf("asking for the lock of cluster %s: %w", name, err)
+	}
+	h, err := readHolder(f.Name())
+	if err != nil {
+		return nil, fmt.Errorf("asking for the lock of cluster %s: %w", name, err)
+	}
+	return &h, nil
+}
+
+// readHolder answers an empty Holder when none is written (yet).
+func readHolder(path string) (Holder, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Holder{}, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<16))
+	if err != nil {
+		return Holder{}, err
+	}
+	var h Holder
+	if json.Unmarshal(b, &h) != nil {
+		return Holder{}, nil
+	}
+	return h, nil
+}
+
+func (h Holder) filled() Holder {
+	if h.PID == 0 {
+		h.PID = os.Getpid()
+	}
+	if h.Host == "" {
+		h.Host, _ = os.Hostname()
+	}
+	if h.Since.IsZero() {
+		h.Since = time.Now().UTC()
+	}
+	return h
+}
+
+// flock is unix.Flock, tried again when a signal cuts it short.
+func flock(f *os.File, how int) error {
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// An AmbiguousError is a prefix that several operations' ids begin with.
+type AmbiguousError struct {
+	Prefix string
+	IDs    []string // newest first
+}
+
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("%q could be any of %s", e.Prefix, strings.Join(e.IDs, ", "))
+}
+
+func (s *Store) operationPath(id string, elem ...string) string {
+	return s.path(append([]string{"operations", id}, elem...)...)
+}
+
+// NewOperation records an operation that is about to begin, with its plan, in
+// phase Pending. Its id begins with the time, so that ids sort by age:
+// "20261120-181502-create-x7k2".
+func (s *Store) NewOperation(now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
+	if err := errors.Join(checkName(spec.Cluster), checkName(spec.Type)); err != nil {
+		return nil, fmt.Errorf("recording an operation: %w", err)
+	}
+	now = now.UTC()
+	o := &v1alpha1.Operation{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              now.Format("20060102-150405") + "-" + spec.Type + "-" + randomHex(2),
+			CreationTimestamp: metav1.NewTime(now),
+		},
+		Spec:   spec,
+		Status: v1alpha1.OperationStatus{Phase: v1alpha1.OperationPending},
+	}
+	if err := s.mkdir(s.operationPath(o.Name)); err != nil {
+		return nil, fmt.Errorf("recording operation %s: %w", o.Name, err)
+	}
+	if err := s.writeJSON(s.operationPath(o.Name, "plan.json"), p); err != nil {
+		return nil, fmt.Errorf("recording the plan of operation %s: %w", o.Name, err)
+	}
+	// Last: an operation without this file is none, and is not listed.
+	return o, s.SaveOperation(o)
+}
+
+// SaveOperation records what has become of an operation.
+func (s *Store) SaveOperation(o *v1alpha1.Operation) error {
+	if err := checkName(o.Name); err != nil {
+		return fmt.Errorf("recording an operation: %w", err)
+	}
+	if err := s.writeJSON(s.operationPath(o.Name, "operation.json"), o); err != nil {
+		return fmt.Errorf("recording operation %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// Operation answers the operation with that id; ErrNotFound if there is none.
+func (s *Store) Operation(id string) (*v1alpha1.Operation, error) {
+	if err := checkName(id); err != nil {
+		return nil, fmt.Errorf("reading operation: %w", err)
+	}
+	o := new(v1alpha1.Operation)
+	if err := readJSON(s.operationPath(id, "operation.json"), o); err != nil {
+		return nil, fmt.Errorf("reading operation %s: %w", id, err)
+	}
+	return o, nil
+}
+
+// Plan answers the plan of an operation.
+func (s *Store) Plan(id string) (*plan.Plan, error) {
+	if err := checkName(id); err != nil {
+		return nil, fmt.Errorf("reading plan: %w", err)
+	}
+	p := new(plan.Plan)
+	if err := readJSON(s.operationPath(id, "plan.json"), p); err != nil {
+		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, err)
+	}
+	return p, nil
+}
+
+// Operations answers the operations of a cluster, newest first; "" is of all
+// clusters.
+func (s *Store) Operations(cluster string) ([]v1alpha1.Operation, error) {
+	ids, err := s.operationIDs()
+	if err != nil {
+		return nil, err
+	}
+	var out []v1alpha1.Operation
+	for _, id := range ids {
+		o, err := s.Operation(id)
+		if err != nil {
+			return nil, err
+		}
+		if cluster == "" || o.Spec.Cluster == cluster {
+			out = append(out, *o)
+		}
+	}
+	return out, nil
+}
+
+// FindOperation answers the operation whose id begins with prefix:
+// ErrNotFound if there is none, *AmbiguousError if there are several.
+func (s *Store) FindOperation(prefix string) (*v1alpha1.Operation, error) {
+	ids, err := s.operationIDs()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, id := range ids {
+		if id == prefix {
+			return s.Operation(id)
+		}
+		if strings.HasPrefix(id, prefix) {
+			found = append(found, id)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("operation %s: %w", prefix, ErrNotFound)
+	case 1:
+		return s.Operation(found[0])
+	}
+	return nil, &AmbiguousError{Prefix: prefix, IDs: found}
+}
+
+// operationIDs answers all ids, newest first. What a crash left before the
+// operation began is not among them.
+func (s *Store) operationIDs() ([]string, error) {
+	entries, err := os.ReadDir(s.path("operations"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("listing operations: %w", err)
+	}
+	var ids []string
+	for _, e := range entries {
+		if checkName(e.Name()) != nil {
+			continue
+		}
+		if _, err := os.Stat(s.operationPath(e.Name(), "operation.json")); err == nil {
+			ids = append(ids, e.Name())
+		}
+	}
+	slices.Reverse(ids)
+	return ids, nil
+}

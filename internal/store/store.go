@@ -1,0 +1,143 @@
+// Package store keeps clusters, operations and their journals in files below
+// one directory, $SLIPWAY_HOME:
+//
+//	manager-id                      who we are to the hosts
+//	default                         the cluster that `slipway use` named
+//	clusters/NAME/cluster.json      the recorded spec
+//	              source.yaml       the file as the user wrote it
+//	              status.json       the latest status
+//	              kubeconfig        the admin kubeconfig
+//	              lock              flock and, within, who holds it
+//	operations/ID/operation.json    what was asked, how it went
+//	              plan.json         what was to be done
+//	              journal.jsonl     what happened
+//
+// Directories have mode 0700 and files 0600. A file is replaced whole or not
+// at all, and is on disk when the call returns. Operations outlive their
+// cluster: they are history.
+package store
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// ErrNotFound is a cluster, operation or file that is not recorded.
+var ErrNotFound = errors.New("not found")
+
+// ErrInvalidName is a name that cannot be a cluster's or an operation's.
+var ErrInvalidName = errors.New("invalid name: want lower-case letters, digits and dashes, at most 63")
+
+var nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// A Store is one directory of records. Its methods may be called from several
+// goroutines and processes at once; what is written to one cluster is written
+// under that cluster's lock.
+type Store struct {
+	home  string
+	owner owner
+	// rename is os.Rename; tests put a crash in its place.
+	rename func(from, to string) error
+}
+
+// An Option sets something about a store.
+type Option func(*Store)
+
+// OwnedBy gives all that the store makes to a user: under sudo, the records
+// belong to the person who called.
+func OwnedBy(uid, gid int) Option {
+	return func(s *Store) { s.owner = owner{set: true, uid: uid, gid: gid} }
+}
+
+// Open opens the store at home and makes the directory if it is missing.
+// Run as root without OwnedBy, it keeps the owner that home already has.
+func Open(home string, opts ...Option) (*Store, error) {
+	home, err := filepath.Abs(home)
+	if err != nil {
+		return nil, fmt.Errorf("opening the store: %w", err)
+	}
+	s := &Store{home: home, rename: os.Rename}
+	for _, o := range opts {
+		o(s)
+	}
+	if !s.owner.set && os.Geteuid() == 0 {
+		s.owner = ownerOf(home)
+	}
+	for _, dir := range []string{home, s.path("clusters"), s.path("operations")} {
+		if err := s.mkdir(dir); err != nil {
+			return nil, fmt.Errorf("opening the store: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Home is the store's directory, absolute.
+func (s *Store) Home() string { return s.home }
+
+func (s *Store) path(elem ...string) string {
+	return filepath.Join(append([]string{s.home}, elem...)...)
+}
+
+// ManagerID answers who we are to the hosts: 32 hexadecimal digits, random,
+// made once per store.
+func (s *Store) ManagerID() (string, error) {
+	file := s.path("manager-id")
+	for range 2 {
+		switch b, err := os.ReadFile(file); {
+		case err == nil:
+			return strings.TrimSpace(string(b)), nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", fmt.Errorf("reading the manager id: %w", err)
+		}
+		// Two processes may come here at once: the first to link wins, and
+		// both then read the same file.
+		if err := s.create(file, []byte(randomHex(16)+"\n")); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", fmt.Errorf("making the manager id: %w", err)
+		}
+	}
+	return "", fmt.Errorf("reading the manager id: %w", fs.ErrNotExist)
+}
+
+// Default answers the cluster that SetDefault named, or "".
+func (s *Store) Default() (string, error) {
+	b, err := os.ReadFile(s.path("default"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+// SetDefault names the cluster that commands mean when they name none; ""
+// takes the choice back.
+func (s *Store) SetDefault(name string) error {
+	if name == "" {
+		if err := os.Remove(s.path("default")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if err := checkName(name); err != nil {
+		return err
+	}
+	return s.write(s.path("default"), []byte(name+"\n"))
+}
+
+func checkName(name string) error {
+	if !nameRE.MatchString(name) {
+		return fmt.Errorf("%q: %w", name, ErrInvalidName)
+	}
+	return nil
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails: crypto/rand ends the program instead
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,98 @@
+package store_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"slipway.dev/slipway/internal/store"
+	"slipway.dev/slipway/internal/store/conformance"
+)
+
+func TestConformance(t *testing.T) {
+	conformance.Run(t, func(t *testing.T) conformance.Subject {
+		return subject(t, filepath.Join(t.TempDir(), "home"))
+	})
+}
+
+// TestKilledHolder has a process take the lock and kills it outright: the
+// kernel gives the lock back.
+func TestKilledHolder(t *testing.T) {
+	if home := os.Getenv("STORE_TEST_HOLD"); home != "" {
+		if _, err := open(t, home).Lock(t.Context(), "prod", store.Holder{Operation: "op-1"}); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println("held")
+		select {}
+	}
+	home := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledHolder$")
+	cmd.Env = append(os.Environ(), "STORE_TEST_HOLD="+home)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
+		t.Fatalf("the holder says %q, %v", line, err)
+	}
+	s := open(t, home)
+	h, err := s.Holder("prod")
+	if err != nil || h == nil || h.PID != cmd.Process.Pid {
+		t.Errorf("holder %+v, %v: want process %d", h, err, cmd.Process.Pid)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // "signal: killed" is what we did
+	l, err := s.Lock(t.Context(), "prod", store.Holder{})
+	if err != nil {
+		t.Fatalf("after the kill: %v", err)
+	}
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func subject(t *testing.T, home string) conformance.Subject {
+	s := open(t, home)
+	return conformance.Subject{
+		Backend: s,
+		Lock: func(ctx context.Context, name string, who store.Holder) (func() error, error) {
+			l, err := s.Lock(ctx, name, who)
+			if err != nil {
+				return nil, err
+			}
+			return l.Release, nil
+		},
+		Journal: func(id string) (conformance.Journal, error) { return s.Journal(id) },
+		Again:   func() conformance.Subject { return subject(t, home) },
+		Tear: func(id, bytes string) {
+			f, err := os.OpenFile(filepath.Join(home, "operations", id, "journal.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteString(bytes); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}
+
+func open(t *testing.T, home string, opts ...store.Option) *store.Store {
+	t.Helper()
+	s, err := store.Open(home, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
