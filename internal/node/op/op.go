@@ -192,7 +192,10 @@ type Exec struct {
 	// do. With Creates as well, both must hold.
 	Unless []string `json:"unless,omitempty"`
 	// Inputs are files whose content the result depends on: when one has
-	// changed since the last successful run, the guards do not hold.
+	// changed since the last successful run, or there was none, the guards
+	// do not hold. Inputs alone, without Creates and Unless, are a guard of
+	// their own: a run that succeeded with the same inputs and argv is not
+	// repeated.
 	Inputs []string `json:"inputs,omitempty"`
 	// Whole runs the program as a transient systemd unit that neither a
 	// lost connection nor a dead manager stops, and that a later run

@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"slipway.dev/slipway/internal/graph"
+)
+
+// A step is one task on one host, or on the manager.
+type step struct {
+	module string
+	task   *Task
+	host   *Host // nil on the manager
+}
+
+func (s *step) hostName() string {
+	if s.host == nil {
+		return ""
+	}
+	return s.host.Name
+}
+
+// program is a pipeline laid out over hosts: a graph of steps, with a joint
+// behind each task (and before each barrier) that waits for all its hosts.
+type program struct {
+	graph.Graph
+	steps  []*step // by node; nil for a joint
+	lane   []int   // by node: the step before it on the same host, or -1
+	joints map[string]int
+	// order are the step nodes in the pipeline's order.
+	order []int
+}
+
+// phase says what a program is for: a check waits for values alone, an apply
+// for all that the tasks ask for.
+type phase bool
+
+const (
+	checking phase = false
+	applying phase = true
+)
+
+func compile(p Pipeline, hosts []*Host, ph phase) (*program, error) {
+	providers, err := verify(p)
+	if err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", p.Kind, err)
+	}
+	b := &builder{program: &program{joints: map[string]int{}}, hosts: hosts, last: map[string]int{}}
+	for mi := range p.Modules {
+		m := &p.Modules[mi]
+		for ti := range m.Tasks {
+			b.add(m.Name, &m.Tasks[ti], ph)
+		}
+	}
+	b.connect(providers, ph)
+	if _, err := b.Order(); err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", p.Kind, err)
+	}
+	return b.program, nil
+}
+
+type builder struct {
+	*program
+	hosts []*Host
+	last  map[string]int // last step of each lane so far
+}
+
+func (b *builder) node(name string, s *step, lane int) int {
+	n := b.Add(name)
+	b.steps = append(b.steps, s)
+	b.lane = append(b.lane, lane)
+	return n
+}
+
+// add lays out one task over its hosts.
+func (b *builder) add(module string, t *Task, ph phase) {
+	gate := -1
+	if t.Barrier && ph == applying && len(b.last) > 0 {
+		gate = b.node("barrier before "+t.ID, nil, -1)
+		for _, n := range b.last {
+			b.Edge(n, gate)
+		}
+	}
+	var nodes []int
+	place := func(h *Host) {
+		s := &step{module: module, task: t, host: h}
+		prev, ok := b.last[s.hostName()]
+		if !ok {
+			prev = -1
+		}
+		n := b.node(t.ID+" on "+s.hostName(), s, prev)
+		if prev >= 0 {
+			b.Edge(prev, n)
+		}
+		if gate >= 0 {
+			b.Edge(gate, n)
+		}
+		b.last[s.hostName()] = n
+		nodes = append(nodes, n)
+		b.order = append(b.order, n)
+	}
+	if t.Manager {
+		place(nil)
+	} else {
+		for _, h := range b.hosts {
+			if t.On == nil || t.On(h) {
+				place(h)
+			}
+		}
+	}
+	joint := b.node("end of "+t.ID, nil, -1)
+	for _, n := range nodes {
+		b.Edge(n, joint)
+	}
+	b.joints[t.ID] = joint
+}
+
+// connect has steps wait for the tasks they need and for values from other
+// lanes; a value of the own lane comes in order anyway.
+func (b *builder) connect(providers map[string]string, ph phase) {
+	for _, n := range b.order {
+		t := b.steps[n].task
+		if ph == applying {
+			for _, need := range t.Needs {
+				b.Edge(b.joints[need], n)
+			}
+		}
+		for _, k := range t.Consumes {
+			if !k.perHost {
+				b.Edge(b.joints[providers[k.name]], n)
+			}
+		}
+	}
+}
+
+// verify finds what is wrong with a pipeline whatever the hosts, and answers
+// which task provides which key.
+func verify(p Pipeline) (map[string]string, error) {
+	var errs []error
+	ids := map[string]bool{}
+	providers := map[string]string{}
+	each(p, func(t *Task) {
+		if ids[t.ID] {
+			errs = append(errs, fmt.Errorf("task id %q stands twice", t.ID))
+		}
+		ids[t.ID] = true
+		if (t.Ops == nil) == (t.Run == nil) {
+			errs = append(errs, fmt.Errorf("task %s must have either operations or an action", t.ID))
+		}
+		if t.Manager && t.Ops != nil {
+			errs = append(errs, fmt.Errorf("task %s runs on the manager, which has no operations", t.ID))
+		}
+		for _, k := range t.Provides {
+			if other, ok := providers[k.name]; ok {
+				errs = append(errs, fmt.Errorf("%q is provided by %s and %s", k.name, other, t.ID))
+			}
+			providers[k.name] = t.ID
+		}
+		for _, s := range []string{t.Rollout.MaxParallel, t.Rollout.MaxUnavailable} {
+			if _, err := bound(s, 1); err != nil {
+				errs = append(errs, fmt.Errorf("task %s: rollout %w", t.ID, err))
+			}
+		}
+	})
+	each(p, func(t *Task) {
+		for _, n := range t.Needs {
+			if !ids[n] {
+				errs = append(errs, fmt.Errorf("task %s needs %q, which is not in the pipeline", t.ID, n))
+			}
+		}
+		for _, k := range t.Consumes {
+			if _, ok := providers[k.name]; !ok {
+				errs = append(errs, fmt.Errorf("task %s consumes %q, which nothing provides", t.ID, k.name))
+			}
+		}
+	})
+	return providers, errors.Join(errs...)
+}
+
+func each(p Pipeline, fn func(*Task)) {
+	for mi := range p.Modules {
+		for ti := range p.Modules[mi].Tasks {
+			fn(&p.Modules[mi].Tasks[ti])
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// A Run is one pass over hosts: a check, or an apply. Fields are set before
+// it and not changed during it.
+type Run struct {
+	Hosts     []*Host
+	Operation string
+	Cluster   string
+	Fence     uint64
+	// IgnoreErrors lets tasks that need all hosts go on with those that
+	// are left.
+	IgnoreErrors bool
+	// Done are the Once tasks that succeeded before, as "task@host".
+	Done map[string]bool
+	// Emit records an event. Its error stops the run: what cannot be
+	// recorded must not happen.
+	Emit func(event.Event) error
+
+	values values
+}
+
+// A Failure is a step that failed by itself, not because of another.
+type Failure struct {
+	Host  string
+	Task  string
+	Title string
+	event.Failure
+}
+
+// A Result is how a run ended.
+type Result struct {
+	Steps    []plan.Step // Check: what would be done
+	Failures []Failure   // in the pipeline's order
+	Changed  int         // Apply: steps that changed something
+	// Cancelled says that the context ended before the run did.
+	Cancelled bool
+}
+
+// Check finds out what a pipeline would do. It changes nothing. The error is
+// a pipeline that makes no sense; hosts that cannot be checked are Failures.
+func (r *Run) Check(ctx context.Context, p Pipeline) (*Result, error) {
+	prog, err := compile(p, r.Hosts, checking)
+	if err != nil {
+		return nil, err
+	}
+	w := newWalk(r, prog)
+	found := make([]*plan.Step, prog.Len())
+	dirty := newDirty()
+	w.do = func(ctx context.Context, n int, s *step) outcome {
+		c, err := r.check(ctx, s, dirty)
+		if err != nil {
+			return failed(err)
+		}
+		if c.step.State != "" {
+			found[n] = &c.step
+			return outcome{state: event.Changed}
+		}
+		if err := r.after(ctx, s, c); err != nil {
+			return failed(err)
+		}
+		return outcome{state: event.Unchanged}
+	}
+	if err := w.walk(ctx); err != nil {
+		return nil, err
+	}
+	res := w.result()
+	for _, n := range prog.order {
+		if found[n] != nil {
+			res.Steps = append(res.Steps, *found[n])
+		}
+	}
+	return res, nil
+}
+
+// Apply carries a pipeline out. Each step is checked again just before, and
+// may do only what the plan's steps declare for it.
+func (r *Run) Apply(ctx context.Context, p Pipeline, planned []plan.Step) (*Result, error) {
+	prog, err := compile(p, r.Hosts, applying)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	w := newWalk(r, prog)
+	declared := declare(planned)
+	gates, err := newGates(prog)
+	if err != nil {
+		return nil, err
+	}
+	w.do = func(ctx context.Context, n int, s *step) outcome {
+		release, blocked, err := gates[s.task.ID].enter(ctx)
+		if err != nil {
+			return outcome{state: event.Cancelled}
+		}
+		if blocked != "" {
+			return outcome{state: event.Skipped, failure: &event.Failure{Reason: "Skipped", Message: "too many hosts failed in this task", CausedBy: blocked}}
+		}
+		o := r.attempt(ctx, s, declared[key(s)], stop)
+		release(o.state == event.Failed, s.task.ID+" on "+s.hostName())
+		return o
+	}
+	w.finished = func(s *step, o outcome) {
+		r.emit(stop, event.Event{Type: event.StepFinished, Outcome: o.state, Failure: o.failure, Changes: o.changes, Message: o.message}, s)
+	}
+	if err := w.walk(ctx); err != nil {
+		return nil, err
+	}
+	res := w.result()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return res, cause
+	}
+	return res, nil
+}
+
+// emit records an event of a step; if it cannot be recorded the run stops.
+func (r *Run) emit(stop context.CancelCauseFunc, e event.Event, s *step) {
+	e.Operation, e.Cluster = r.Operation, r.Cluster
+	if s != nil {
+		e.Module, e.Task, e.Title, e.Host = s.module, s.task.ID, s.task.Title, s.hostName()
+	}
+	if r.Emit == nil {
+		return
+	}
+	if err := r.Emit(e); err != nil {
+		stop(fmt.Errorf("recording what happens: %w", err))
+	}
+}
+
+// key names a step in Done and in the declared changes.
+func key(s *step) string { return s.task.ID + "@" + s.hostName() }
+
+// outcome is how a step ended.
+type outcome struct {
+	state   event.Outcome
+	failure *event.Failure
+	changes []event.Change
+	message string
+	// blocks says that what depends on the step cannot go on.
+	blocks bool
+}
+
+func failed(err error) outcome {
+	return outcome{state: event.Failed, failure: explain(err), blocks: true}
+}
+
+// walk is a pass over a program that decides which steps may run.
+type walk struct {
+	run      *Run
+	prog     *program
+	do       func(context.Context, int, *step) outcome
+	finished func(*step, outcome)
+
+	mu       sync.Mutex
+	outcomes []outcome
+}
+
+func newWalk(r *Run, p *program) *walk {
+	return &walk{run: r, prog: p, outcomes: make([]outcome, p.Len())}
+}
+
+func (w *walk) walk(ctx context.Context) error {
+	return w.prog.Walk(ctx, func(ctx context.Context, n int) {
+		s := w.prog.steps[n]
+		if s == nil {
+			w.set(n, w.join(n))
+			return
+		}
+		o, stopped := w.before(n)
+		switch {
+		case stopped:
+		case ctx.Err() != nil:
+			o = outcome{state: event.Cancelled, blocks: true}
+		default:
+			o = w.do(ctx, n, s)
+			o.blocks = o.state == event.Failed || o.state == event.Cancelled || o.state == event.Skipped && o.failure != nil
+		}
+		w.set(n, o)
+		if w.finished != nil {
+			w.finished(s, o)
+		}
+	})
+}
+
+func (w *walk) set(n int, o outcome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outcomes[n] = o
+}
+
+func (w *walk) get(n int) outcome {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.outcomes[n]
+}
+
+// before looks at what a step waits for: the first that blocks skips it.
+func (w *walk) before(n int) (outcome, bool) {
+	for _, p := range w.prog.Prev(n) {
+		o := w.get(p)
+		if !o.blocks {
+			continue
+		}
+		if o.state == event.Cancelled {
+			return outcome{state: event.Cancelled, blocks: true}, true
+		}
+		return outcome{state: event.Skipped, blocks: true, failure: &event.Failure{
+			Reason: "Skipped", Message: "what it needs has failed", CausedBy: w.cause(p, o),
+		}}, true
+	}
+	return outcome{}, false
+}
+
+// cause names the step at the root of a blocked one.
+func (w *walk) cause(n int, o outcome) string {
+	if o.failure != nil && o.failure.CausedBy != "" {
+		return o.failure.CausedBy
+	}
+	if s := w.prog.steps[n]; s != nil {
+		return key(s)
+	}
+	return ""
+}
+
+// join is the outcome of a task as a whole: without IgnoreErrors one failed
+// host blocks what needs it, with it only the failure of all.
+func (w *walk) join(n int) outcome {
+	var first *outcome
+	var cause string
+	ok := 0
+	for _, p := range w.prog.Prev(n) {
+		o := w.get(p)
+		if !o.blocks {
+			ok++
+			continue
+		}
+		if first == nil {
+			first, cause = &o, w.cause(p, o)
+		}
+	}
+	if first == nil || w.run.IgnoreErrors && ok > 0 {
+		return outcome{state: event.Succeeded}
+	}
+	if first.state == event.Cancelled {
+		return *first
+	}
+	return outcome{state: event.Failed, blocks: true, failure: &event.Failure{Reason: "Skipped", CausedBy: cause}}
+}
+
+func (w *walk) result() *Result {
+	res := &Result{}
+	for _, n := range w.prog.order {
+		o, s := w.outcomes[n], w.prog.steps[n]
+		switch o.state {
+		case event.Failed:
+			res.Failures = append(res.Failures, Failure{Host: s.hostName(), Task: s.task.ID, Title: s.task.Title, Failure: *o.failure})
+		case event.Changed:
+			res.Changed++
+		case event.Cancelled:
+			res.Cancelled = true
+		}
+	}
+	return res
+}
+
+// A gate bounds how many hosts are in a task, and stops it after too many
+// failures.
+type gate struct {
+	slots chan struct{} // nil: no bound
+	max   int           // failures allowed; 0: no bound
+
+	mu     sync.Mutex
+	failed int
+	first  string
+}
+
+func newGates(p *program) (map[string]*gate, error) {
+	hosts := map[string]int{}
+	tasks := map[string]*Task{}
+	for _, n := range p.order {
+		t := p.steps[n].task
+		hosts[t.ID]++
+		tasks[t.ID] = t
+	}
+	gates := map[string]*gate{}
+	for id, t := range tasks {
+		g := &gate{}
+		parallel, err := bound(t.Rollout.MaxParallel, hosts[id])
+		if err != nil {
+			return nil, err
+		}
+		if parallel > 0 {
+			g.slots = make(chan struct{}, parallel)
+		}
+		if g.max, err = bound(t.Rollout.MaxUnavailable, hosts[id]); err != nil {
+			return nil, err
+		}
+		gates[id] = g
+	}
+	return gates, nil
+}
+
+// enter waits for a slot. blocked names the failure that closed the gate.
+func (g *gate) enter(ctx context.Context) (release func(failed bool, by string), blocked string, err error) {
+	if g.slots != nil {
+		select {
+		case g.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, "", ctx.Err()
+		}
+	}
+	free := func() {
+		if g.slots != nil {
+			<-g.slots
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.max > 0 && g.failed >= g.max {
+		free()
+		return nil, g.first, nil
+	}
+	return func(bad bool, by string) {
+		g.mu.Lock()
+		if bad {
+			if g.failed++; g.failed == 1 {
+				g.first = by
+			}
+		}
+		g.mu.Unlock()
+		free()
+	}, "", nil
+}
+
+// pause waits, unless ctx ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+)
+
+// A Key names a value that one task provides and others consume. Unknown
+// stands in for it in a plan, until the provider has run.
+type Key[T any] struct {
+	name    string
+	perHost bool
+	unknown T
+}
+
+// NewKey makes a key for one value in the whole operation. The name never
+// changes.
+func NewKey[T any](name string, unknown T) Key[T] {
+	return Key[T]{name: name, unknown: unknown}
+}
+
+// NewHostKey makes a key for one value per host.
+func NewHostKey[T any](name string, unknown T) Key[T] {
+	return Key[T]{name: name, perHost: true, unknown: unknown}
+}
+
+// A KeyRef is a key without its type, for Provides and Consumes.
+type KeyRef struct {
+	name    string
+	perHost bool
+}
+
+// Ref is the key for Provides and Consumes.
+func (k Key[T]) Ref() KeyRef { return KeyRef{name: k.name, perHost: k.perHost} }
+
+// values are what tasks have provided.
+type values struct {
+	mu sync.Mutex
+	m  map[string]any
+}
+
+func (v *values) set(key string, val any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.m == nil {
+		v.m = map[string]any{}
+	}
+	v.m[key] = val
+}
+
+func (v *values) get(key string) (any, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	val, ok := v.m[key]
+	return val, ok
+}
+
+// A Scope is what a task sees of one host, or of the manager.
+type Scope struct {
+	run  *Run
+	step *step
+	// pending is the first key that was asked for and is not known.
+	pending string
+	err     error
+	output  func(string)
+}
+
+// Host is the host the task runs on, nil on the manager.
+func (s *Scope) Host() *Host { return s.step.host }
+
+// Hosts are all hosts of the operation.
+func (s *Scope) Hosts() []*Host { return s.run.Hosts }
+
+// Operation is the id of the run, "" while planning.
+func (s *Scope) Operation() string { return s.run.Operation }
+
+// Tell shows a line of progress.
+func (s *Scope) Tell(format string, args ...any) {
+	if s.output != nil {
+		s.output(fmt.Sprintf(format, args...))
+	}
+}
+
+// Get answers a value. One that is not known yet is the key's stand-in, and
+// the step counts as pending. A key that the task does not declare in
+// Consumes fails the step.
+func Get[T any](s *Scope, k Key[T]) T {
+	if !declares(s.step.task.Consumes, k.name) {
+		s.fail(fmt.Errorf("task %s reads %q without declaring it", s.step.task.ID, k.name))
+		return k.unknown
+	}
+	val, ok := s.run.values.get(s.key(k.Ref()))
+	if !ok {
+		if s.pending == "" {
+			s.pending = k.name
+		}
+		return k.unknown
+	}
+	return val.(T)
+}
+
+// Provide sets a value. The key must be in the task's Provides.
+func Provide[T any](s *Scope, k Key[T], v T) {
+	if !declares(s.step.task.Provides, k.name) {
+		s.fail(fmt.Errorf("task %s provides %q without declaring it", s.step.task.ID, k.name))
+		return
+	}
+	s.run.values.set(s.key(k.Ref()), v)
+}
+
+func (s *Scope) key(k KeyRef) string {
+	if k.perHost && s.step.host != nil {
+		return k.name + "@" + s.step.host.Name
+	}
+	return k.name
+}
+
+func (s *Scope) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+func declares(refs []KeyRef, name string) bool {
+	for _, r := range refs {
+		if r.name == name {
+			return true
+		}
+	}
+	return false
+}
