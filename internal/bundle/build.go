@@ -1,0 +1,347 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/bundle/source/modules"
+	"slipway.dev/slipway/internal/bundle/source/upstream"
+	"slipway.dev/slipway/internal/release"
+)
+
+// The sources a bundle is made from.
+const (
+	Auto     = "auto"     // upstream where it answers, else modules
+	Upstream = "upstream" // official releases and registries
+	Modules  = "modules"  // compiled from Go modules
+)
+
+// Arches are the architectures a bundle can be for.
+var Arches = []string{"amd64", "arm64"}
+
+// Progress is what a build is doing.
+type Progress = source.Progress
+
+// BuildOptions say what to build. Cache and Releases are required.
+type BuildOptions struct {
+	// Kubernetes is a version the catalogue resolves; "" is its default.
+	Kubernetes string
+	// Arches default to that of this machine.
+	Arches []string
+	// Source is Auto ("" too), Upstream or Modules.
+	Source string
+	// Out is where to put a copy: a .tar.zst file, or a directory if it
+	// ends in a slash. Whatever Out is, the bundle is in the cache too.
+	Out string
+	// Cache is the directory for downloads, builds and bundles.
+	Cache string
+	// Releases is the release catalogue.
+	Releases *release.Catalogue
+	// Upstream says where releases and images are downloaded from.
+	Upstream upstream.Options
+	// Environ is the environment of the go tool; nil is the process's own.
+	Environ []string
+	// Progress, if any, is called one call at a time.
+	Progress func(Progress)
+}
+
+// A Source makes the parts of a bundle.
+type Source interface {
+	// Probe says whether the source can be used, without fetching anything
+	// large. It is bounded in time.
+	Probe(ctx context.Context, r source.Request) error
+	// Ready says whether the cache holds all that Parts would fetch or
+	// compile.
+	Ready(ctx context.Context, r source.Request) bool
+	// Parts fetches or compiles everything the request asks for.
+	Parts(ctx context.Context, r source.Request) (source.Parts, error)
+}
+
+// An Estimate is what building, or taking from the cache, would mean.
+type Estimate struct {
+	// Kubernetes is the version resolved: "v1.37.1".
+	Kubernetes string
+	// Source is cached, modules or upstream.
+	Source string
+	// SizeBytes is exact for a cached bundle and typical otherwise.
+	SizeBytes int64
+	// Compile says that programs must be compiled, which takes minutes.
+	Compile bool
+	// Path is where the cached bundle is.
+	Path string
+}
+
+// typicalSize of a bundle for one architecture, in bytes.
+const typicalSize = 200 << 20
+
+// A builder is a build with its options resolved.
+type builder struct {
+	BuildOptions
+	request source.Request
+	sources map[string]Source
+}
+
+func newBuilder(o BuildOptions) (*builder, error) {
+	r, err := o.Releases.Resolve(o.Kubernetes)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Arches) == 0 {
+		o.Arches = []string{runtime.GOARCH}
+	}
+	o.Arches = slices.Compact(slices.Sorted(slices.Values(o.Arches)))
+	for _, a := range o.Arches {
+		if !slices.Contains(Arches, a) {
+			return nil, problem(IDUnknownArch, "name one of "+strings.Join(Arches, ", "), "%q is no architecture a bundle can be for", a)
+		}
+	}
+	b := &builder{BuildOptions: o, request: source.Request{Release: r, Arches: o.Arches, Report: o.Progress}}
+	b.sources = map[string]Source{
+		Upstream: upstream.New(o.Upstream, o.Cache),
+		Modules:  modules.New(modules.Options{Cache: o.Cache, Environ: o.Environ}),
+	}
+	return b, nil
+}
+
+// Build makes a bundle and leaves it in the cache; what the cache holds
+// already is neither fetched nor compiled again. If the source does not answer
+// and the cache has a bundle of the version, that one is taken, and a Note
+// says so.
+func Build(ctx context.Context, o BuildOptions) (*Bundle, error) {
+	b, err := newBuilder(o)
+	if err != nil {
+		return nil, err
+	}
+	return b.build(ctx)
+}
+
+// EstimateBuild says what Build would mean, without doing it.
+func EstimateBuild(ctx context.Context, o BuildOptions) (Estimate, error) {
+	b, err := newBuilder(o)
+	if err != nil {
+		return Estimate{}, err
+	}
+	return b.estimate(ctx)
+}
+
+func (b *builder) estimate(ctx context.Context) (Estimate, error) {
+	e := Estimate{Kubernetes: b.request.Release.Kubernetes}
+	if path, ok := Cached(b.Cache, e.Kubernetes, b.request.Arches); ok {
+		have, err := openDir(path)
+		if err == nil {
+			e.Source, e.Path, e.SizeBytes = "cached", path, have.Size()
+			return e, nil
+		}
+	}
+	name, err := b.choose(ctx)
+	if err != nil {
+		return Estimate{}, err
+	}
+	e.Source = name
+	e.SizeBytes = typicalSize * int64(len(b.request.Arches))
+	e.Compile = name == Modules && !b.sources[name].Ready(ctx, b.request)
+	return e, nil
+}
+
+// choose resolves Auto: upstream where it answers, else modules.
+func (b *builder) choose(ctx context.Context) (string, error) {
+	switch b.Source {
+	case Upstream, Modules:
+		return b.Source, nil
+	case Auto, "":
+		err := b.sources[Upstream].Probe(ctx, b.request)
+		if err == nil {
+			return Upstream, nil
+		}
+		b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("upstream does not answer (%v): compiling from modules", err)})
+		return Modules, ctx.Err()
+	}
+	return "", problem(IDUnknownName, "name auto, upstream or modules", "%q is no source of bundles", b.Source)
+}
+
+func (b *builder) build(ctx context.Context) (*Bundle, error) {
+	name, err := b.choose(ctx)
+	if err != nil {
+		return nil, err
+	}
+	have, err := b.fromSource(ctx, name)
+	if errors.Is(err, source.ErrSilent) && ctx.Err() == nil {
+		have, err = b.fromCache(name, err)
+	}
+	if err != nil {
+		return nil, explain(b.Cache, err)
+	}
+	if b.Out == "" {
+		return have, nil
+	}
+	return have, explain(b.Out, b.export(ctx, have))
+}
+
+// fromCache takes a bundle of the version from the cache, because the source
+// is silent.
+func (b *builder) fromCache(name string, cause error) (*Bundle, error) {
+	path, ok := Cached(b.Cache, b.request.Release.Kubernetes, b.request.Arches)
+	if !ok {
+		return nil, cause
+	}
+	have, err := openDir(path)
+	if err != nil {
+		return nil, errors.Join(cause, err)
+	}
+	b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("%s does not answer: taking the bundle in the cache, %s (%v)", name, path, cause)})
+	return have, nil
+}
+
+func (b *builder) fromSource(ctx context.Context, name string) (*Bundle, error) {
+	parts, err := b.sources[name].Parts(ctx, b.request)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(b.Cache, "bundles")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	tmp, err := os.MkdirTemp(dir, ".build-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(tmp)
+	head := Manifest{Kubernetes: b.request.Release.Kubernetes, Arches: b.request.Arches, Source: name}
+	if err := errors.Join(os.Chmod(tmp, 0o755), assemble(tmp, head, parts)); err != nil {
+		return nil, fmt.Errorf("assembling the bundle: %w", err)
+	}
+	made, err := openDir(tmp)
+	if err != nil {
+		return nil, err
+	}
+	path, err := b.keep(tmp, made.Digest())
+	if err != nil {
+		return nil, fmt.Errorf("keeping the bundle: %w", err)
+	}
+	return openDir(path)
+}
+
+// keep moves a finished layout to its place, named by digest, and points the
+// version's name at it.
+func (b *builder) keep(tmp, digest string) (string, error) {
+	dir := filepath.Join(b.Cache, "bundles")
+	name := strings.ReplaceAll(digest, ":", "-")
+	path := filepath.Join(dir, name)
+	if layout.Is(path) {
+		// The same content again. What is there may have been damaged
+		// since: replace it.
+		if err := os.RemoveAll(path); err != nil {
+			return "", err
+		}
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return "", err
+	}
+	link := filepath.Join(dir, linkName(b.request.Release.Kubernetes, b.request.Arches))
+	fresh := link + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	if err := os.Symlink(name, fresh); err != nil {
+		return "", err
+	}
+	return path, os.Rename(fresh, link)
+}
+
+func linkName(version string, arches []string) string {
+	return strings.Join(append([]string{version}, arches...), "_")
+}
+
+// Cached finds a bundle of a version ("v1.37.1") for all of the given
+// architectures in the cache.
+func Cached(cache, version string, arches []string) (path string, ok bool) {
+	dir := filepath.Join(cache, "bundles")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", false
+	}
+	for _, e := range entries {
+		have := strings.Split(e.Name(), "_")
+		if have[0] != version || slices.ContainsFunc(arches, func(a string) bool { return !slices.Contains(have[1:], a) }) {
+			continue
+		}
+		target, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name()))
+		if err == nil && layout.Is(target) {
+			return target, true
+		}
+	}
+	return "", false
+}
+
+// export puts a copy of the bundle to Out.
+func (b *builder) export(ctx context.Context, have *Bundle) error {
+	b.request.Tell(Progress{Component: "bundle", Phase: source.Packing, Message: b.Out, Total: have.Size(), Unit: "bytes"})
+	if strings.HasSuffix(b.Out, "/") {
+		return copyLayout(ctx, have, strings.TrimRight(b.Out, "/"))
+	}
+	if err := os.MkdirAll(filepath.Dir(b.Out), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(b.Out), ".bundle-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	if err := have.dir.Pack(ctx, tmp); err != nil {
+		return err
+	}
+	if err := errors.Join(tmp.Chmod(0o644), tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), b.Out)
+}
+
+// copyLayout copies, without links to the cache, so that the copy is the
+// user's own.
+func copyLayout(ctx context.Context, have *Bundle, dir string) error {
+	d, err := layout.Create(dir)
+	if err != nil {
+		return err
+	}
+	for digest := range have.sizes() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := copyBlob(d, have, digest); err != nil {
+			return err
+		}
+	}
+	return d.SetRoot(have.root)
+}
+
+func copyBlob(d layout.Dir, have *Bundle, digest string) error {
+	r, err := have.dir.Open(digest, 0)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return d.Add(digest, io.Reader(r))
+}
+
+// CacheDir is the directory that the environment names for downloads, builds
+// and bundles: $SLIPWAY_CACHE, else slipway in the user's cache directory.
+func CacheDir(getenv func(string) string) (string, error) {
+	if dir := getenv("SLIPWAY_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the cache directory (SLIPWAY_CACHE names another): %w", err)
+	}
+	return filepath.Join(dir, "slipway"), nil
+}

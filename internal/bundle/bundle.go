@@ -1,0 +1,251 @@
+package bundle
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// A Bundle is an open bundle. It holds no open files and may be used
+// concurrently.
+type Bundle struct {
+	dir      layout.Dir
+	root     v1.Descriptor
+	manifest Manifest
+	index    v1.IndexManifest
+	artifact v1.Manifest
+}
+
+// openDir opens the layout in dir and checks that every blob it names is
+// there with the right size. Digests of large blobs are left to Verify.
+func openDir(dir string) (*Bundle, error) {
+	b := &Bundle{dir: layout.Dir(dir)}
+	if err := b.load(); err != nil {
+		return nil, explain(dir, err)
+	}
+	var faults diag.List
+	for digest, size := range b.sizes() {
+		if f := b.checkSize(digest, size); f != "" {
+			faults = append(faults, problem(IDCorrupt, "copy or build the bundle again", "%s: %s", dir, f)...)
+		}
+	}
+	return b, sorted(faults).Err()
+}
+
+// load reads the root index, the bundle's manifest and its config.
+func (b *Bundle) load() error {
+	var err error
+	if b.root, err = b.dir.Root(); err != nil {
+		return err
+	}
+	invalid := func(format string, args ...any) error {
+		return problem(IDInvalid, "name a bundle that `slipway bundle build` made", string(b.dir)+": "+format, args...)
+	}
+	data, err := b.dir.Read(b.root.Digest.String(), maxManifest)
+	if err != nil {
+		return err
+	}
+	ix, err := v1.ParseIndexManifest(bytes.NewReader(data))
+	if err != nil || ix.ArtifactType != MediaTypeArtifact || len(ix.Manifests) == 0 {
+		return invalid("an OCI image layout, but not of a Slipway bundle")
+	}
+	b.index = *ix
+	if data, err = b.dir.Read(ix.Manifests[0].Digest.String(), maxManifest); err != nil {
+		return err
+	}
+	m, err := v1.ParseManifest(bytes.NewReader(data))
+	if err != nil || m.Config.MediaType != MediaTypeConfig {
+		return invalid("its first manifest is not that of a Slipway bundle")
+	}
+	b.artifact = *m
+	if data, err = b.dir.Read(m.Config.Digest.String(), maxManifest); err != nil {
+		return err
+	}
+	if b.manifest, err = ParseManifest(data); err != nil {
+		return invalid("%v", err)
+	}
+	return nil
+}
+
+// sizes are all blobs of the bundle with their sizes, those of the index and
+// the manifests included.
+func (b *Bundle) sizes() map[string]int64 {
+	out := b.manifest.blobs()
+	out[b.root.Digest.String()] = b.root.Size
+	for _, d := range append(slices.Clone(b.index.Manifests), b.artifact.Config) {
+		out[d.Digest.String()] = d.Size
+	}
+	return out
+}
+
+func (b *Bundle) checkSize(digest string, want int64) string {
+	got, err := b.dir.Size(digest)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("blob %s is missing%s", digest, b.usedBy(digest))
+	case err != nil:
+		return err.Error()
+	case got != want:
+		return fmt.Sprintf("blob %s has %d bytes instead of %d%s", digest, got, want, b.usedBy(digest))
+	}
+	return ""
+}
+
+// usedBy says for people what a blob belongs to.
+func (b *Bundle) usedBy(digest string) string {
+	var names []string
+	for _, c := range b.manifest.Components {
+		if c.Digest == digest {
+			names = append(names, c.Name)
+		}
+	}
+	for _, i := range b.manifest.Images {
+		if i.Manifest.Digest == digest || slices.ContainsFunc(i.Blobs, func(x op.Blob) bool { return x.Digest == digest }) {
+			names = append(names, "image "+i.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, ", ") + ")"
+}
+
+// Manifest lists what the bundle holds.
+func (b *Bundle) Manifest() Manifest { return b.manifest }
+
+// Digest identifies the bundle and all its content: "sha256:…".
+func (b *Bundle) Digest() string { return b.root.Digest.String() }
+
+// Path is the directory of the bundle's layout.
+func (b *Bundle) Path() string { return string(b.dir) }
+
+// Size is that of all blobs, each counted once, in bytes.
+func (b *Bundle) Size() int64 {
+	var n int64
+	for _, size := range b.sizes() {
+		n += size
+	}
+	return n
+}
+
+// Component finds a component for an architecture. The error is a diag.List.
+func (b *Bundle) Component(name, arch string) (Component, error) {
+	if err := b.hasArch(arch); err != nil {
+		return Component{}, err
+	}
+	for _, c := range b.manifest.Components {
+		if c.Name == name && c.Arch == arch {
+			return c, nil
+		}
+	}
+	return Component{}, b.missing("component", name, arch)
+}
+
+// Image finds an image by its short name for an architecture. The error is a
+// diag.List.
+func (b *Bundle) Image(name, arch string) (op.Image, error) {
+	if err := b.hasArch(arch); err != nil {
+		return op.Image{}, err
+	}
+	for _, i := range b.manifest.Images {
+		if i.Name == name && i.Arch == arch {
+			return i.Image, nil
+		}
+	}
+	return op.Image{}, b.missing("image", name, arch)
+}
+
+func (b *Bundle) hasArch(arch string) error {
+	if slices.Contains(b.manifest.Arches, arch) {
+		return nil
+	}
+	return problem(IDArchMissing,
+		fmt.Sprintf("build one with `slipway bundle build --kubernetes %s --arch %s`", b.manifest.Kubernetes, strings.Join(append(slices.Clone(b.manifest.Arches), arch), ",")),
+		"the bundle of %s is for %s, not for %s", b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ", "), arch)
+}
+
+func (b *Bundle) missing(kind, name, arch string) error {
+	return problem(IDPartMissing, "build the bundle again with this version of Slipway",
+		"the bundle of %s has no %s %s for %s", b.manifest.Kubernetes, kind, name, arch)
+}
+
+// OpenBlob opens a blob at an offset in bytes.
+func (b *Bundle) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
+	r, err := b.dir.Open(digest, offset)
+	if err != nil {
+		return nil, explain(string(b.dir), err)
+	}
+	return r, nil
+}
+
+// Verify reads every byte and compares it with its digest. The error is a
+// diag.List of all faults.
+func (b *Bundle) Verify(ctx context.Context) error {
+	var faults diag.List
+	fault := func(text string) {
+		faults = append(faults, problem(IDCorrupt, "copy or build the bundle again", "%s: %s", b.dir, text)...)
+	}
+	known := map[string]bool{}
+	for digest, size := range b.sizes() {
+		known[digest] = true
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if f := b.checkSize(digest, size); f != "" {
+			fault(f)
+		} else if err := b.dir.Verify(digest); err != nil {
+			fault(err.Error() + b.usedBy(digest))
+		}
+	}
+	for _, f := range b.checkImages() {
+		fault(f)
+	}
+	strangers, err := b.dir.Strangers(known)
+	if err != nil {
+		return explain(string(b.dir), err)
+	}
+	for _, s := range strangers {
+		fault(s + " belongs to nothing in the bundle")
+	}
+	return sorted(faults).Err()
+}
+
+// checkImages compares what the config says of images with their manifests.
+func (b *Bundle) checkImages() []string {
+	var out []string
+	for _, i := range b.manifest.Images {
+		data, err := b.dir.Read(i.Manifest.Digest, maxManifest)
+		if err != nil {
+			continue // reported with its blob
+		}
+		m, err := v1.ParseManifest(bytes.NewReader(data))
+		if err != nil {
+			out = append(out, fmt.Sprintf("image %s: its manifest cannot be parsed: %v", i.Name, err))
+			continue
+		}
+		want := []op.Blob{{Digest: m.Config.Digest.String(), Size: m.Config.Size}}
+		for _, l := range m.Layers {
+			want = append(want, op.Blob{Digest: l.Digest.String(), Size: l.Size})
+		}
+		if !slices.Equal(want, i.Blobs) {
+			out = append(out, fmt.Sprintf("image %s: its manifest names other blobs than the bundle's config", i.Name))
+		}
+	}
+	return out
+}
+
+func sorted(l diag.List) diag.List {
+	slices.SortFunc(l, func(a, b diag.Diagnostic) int { return strings.Compare(a.Message, b.Message) })
+	return l
+}

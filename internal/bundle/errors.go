@@ -1,0 +1,50 @@
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// Identifiers of this package's diagnostics, each with an entry in
+// docs/guide/errors.md.
+const (
+	IDNotFound     = "bundle-not-found"
+	IDInvalid      = "bundle-invalid"
+	IDCorrupt      = "bundle-corrupt"
+	IDTruncated    = "bundle-truncated"
+	IDArchMissing  = "bundle-arch-missing"
+	IDPartMissing  = "bundle-part-missing"
+	IDDiskFull     = "disk-full"
+	IDPull         = "bundle-pull-failed"
+	IDUnknownArch  = "unknown-architecture"
+	IDUnknownName  = "unknown-bundle-source"
+	IDSourceFailed = "bundle-source-failed"
+)
+
+func problem(id, hint, format string, args ...any) diag.List {
+	return diag.List{{ID: id, Severity: diag.Error, Message: fmt.Sprintf(format, args...), Hint: hint}}
+}
+
+// explain turns an error met while reading or writing the bundle at path into
+// a diagnostic where its cause is known.
+func explain(path string, err error) error {
+	var d diag.List
+	switch {
+	case err == nil, errors.As(err, &d):
+		return err
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return problem(IDDiskFull, "free some space, or put the cache elsewhere with SLIPWAY_CACHE", "no space left for %s: %v", path, err)
+	case errors.Is(err, layout.ErrArchive):
+		return problem(IDTruncated, "copy the file again and compare its size and checksum with the original", "%s: %v", path, err)
+	case errors.Is(err, layout.ErrCorrupt):
+		return problem(IDCorrupt, "copy or build the bundle again", "%s: %v", path, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return problem(IDNotFound, "name a bundle's directory, its .tar.zst file or a registry reference; `slipway bundle build` makes one", "%s: no such bundle: %v", path, err)
+	}
+	return fmt.Errorf("reading bundle %s: %w", path, err)
+}

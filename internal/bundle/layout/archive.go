@@ -1,0 +1,117 @@
+package layout
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// ErrArchive is a file that is no archive of a layout, or is cut short.
+var ErrArchive = errors.New("not a whole .tar.zst archive of an OCI image layout")
+
+// maxIndex bounds index.json and the marker in an archive, in bytes.
+const maxIndex = 1 << 20
+
+// Pack writes the layout to w as a zstd-compressed tar whose bytes depend on
+// the content alone.
+func (d Dir) Pack(ctx context.Context, w io.Writer) error {
+	// The blobs are compressed already: the fastest level loses nothing. One
+	// worker, so that the bytes do not depend on the number of processors.
+	zw, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
+	}
+	tw := tar.NewWriter(zw)
+	names := []string{marker, indexName}
+	entries, err := os.ReadDir(filepath.Join(string(d), blobDir))
+	if err != nil {
+		return errors.Join(err, zw.Close())
+	}
+	for _, e := range entries {
+		names = append(names, blobDir+"/"+e.Name())
+	}
+	for _, name := range names {
+		if err := errors.Join(ctx.Err(), d.packOne(tw, name)); err != nil {
+			return errors.Join(err, zw.Close())
+		}
+	}
+	return errors.Join(tw.Close(), zw.Close())
+}
+
+func (d Dir) packOne(tw *tar.Writer, name string) error {
+	f, err := os.Open(filepath.Join(string(d), name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: fi.Size(), Format: tar.FormatPAX}
+	if err := tw.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err = io.Copy(tw, f)
+	return err
+}
+
+// Unpack makes a layout at dir from an archive. Every blob is verified as it
+// is written; anything that does not belong into a layout is refused.
+func Unpack(ctx context.Context, r io.Reader, dir string) (Dir, error) {
+	d, err := Create(dir)
+	if err != nil {
+		return "", err
+	}
+	zr, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(64<<20))
+	if err != nil {
+		return "", err
+	}
+	defer zr.Close()
+	tr := tar.NewReader(zr)
+	indexed := false
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrArchive, err)
+		}
+		if err := errors.Join(ctx.Err(), d.unpackOne(tr, h)); err != nil {
+			return "", err
+		}
+		indexed = indexed || h.Name == indexName
+	}
+	if !indexed {
+		return "", fmt.Errorf("%w: it has no %s", ErrArchive, indexName)
+	}
+	return d, nil
+}
+
+func (d Dir) unpackOne(tr io.Reader, h *tar.Header) error {
+	switch sum, isBlob := strings.CutPrefix(h.Name, blobDir+"/"); {
+	case h.Typeflag != tar.TypeReg:
+		return fmt.Errorf("%w: %q is not a regular file", ErrArchive, h.Name)
+	case isBlob:
+		err := d.Add("sha256:"+sum, tr)
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("%w: it ends inside blob %s", ErrArchive, sum)
+		}
+		return err
+	case h.Name == marker, h.Name == indexName:
+		data, err := io.ReadAll(io.LimitReader(tr, maxIndex))
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrArchive, err)
+		}
+		return os.WriteFile(filepath.Join(string(d), h.Name), data, 0o644)
+	}
+	return fmt.Errorf("%w: %q does not belong there", ErrArchive, h.Name)
+}

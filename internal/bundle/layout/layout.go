@@ -1,0 +1,227 @@
+// Package layout keeps content-addressed blobs as an OCI image layout: a
+// directory, or the same as one .tar.zst file.
+package layout
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+const (
+	marker     = "oci-layout"
+	markerText = `{"imageLayoutVersion":"1.0.0"}`
+	indexName  = "index.json"
+	blobDir    = "blobs/sha256"
+)
+
+var hexForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// ErrCorrupt is content that is not what its digest says.
+var ErrCorrupt = errors.New("content does not match its digest")
+
+// Dir is the directory of an OCI image layout.
+type Dir string
+
+// Is says whether dir is an OCI image layout.
+func Is(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, marker))
+	return err == nil
+}
+
+// Create makes an empty layout at dir, which may exist.
+func Create(dir string) (Dir, error) {
+	if err := os.MkdirAll(filepath.Join(dir, blobDir), 0o755); err != nil {
+		return "", err
+	}
+	return Dir(dir), os.WriteFile(filepath.Join(dir, marker), []byte(markerText), 0o644)
+}
+
+func (d Dir) path(digest string) (string, error) {
+	sum, ok := strings.CutPrefix(digest, "sha256:")
+	if !ok || !hexForm.MatchString(sum) {
+		return "", fmt.Errorf("%q is no sha256 digest", digest)
+	}
+	return filepath.Join(string(d), blobDir, sum), nil
+}
+
+// Open opens the blob at offset.
+func (d Dir) Open(digest string, offset int64) (io.ReadCloser, error) {
+	p, err := d.path(digest)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(p)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Read reads a blob of at most limit bytes and verifies it.
+func (d Dir) Read(digest string, limit int64) ([]byte, error) {
+	f, err := d.Open(digest, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("blob %s is larger than %d bytes", digest, limit)
+	}
+	if Digest(data) != digest {
+		return nil, fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
+	}
+	return data, nil
+}
+
+// Size is the size of a blob in bytes.
+func (d Dir) Size(digest string) (int64, error) {
+	p, err := d.path(digest)
+	if err != nil {
+		return 0, err
+	}
+	fi, err := os.Stat(p)
+	if err != nil {
+		return 0, err
+	}
+	return fi.Size(), nil
+}
+
+// Verify reads the whole blob and compares it with its digest.
+func (d Dir) Verify(digest string) error {
+	f, err := d.Open(digest, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return err
+	}
+	if "sha256:"+hex.EncodeToString(h.Sum(nil)) != digest {
+		return fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
+	}
+	return nil
+}
+
+// Strangers are files below the blob directory that no digest in known names.
+func (d Dir) Strangers(known map[string]bool) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(string(d), blobDir))
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if !known["sha256:"+e.Name()] {
+			out = append(out, blobDir+"/"+e.Name())
+		}
+	}
+	return out, nil
+}
+
+// Digest is the digest of data.
+func Digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// AddBytes stores data and answers with its digest.
+func (d Dir) AddBytes(data []byte) (string, error) {
+	digest := Digest(data)
+	return digest, d.Add(digest, bytes.NewReader(data))
+}
+
+// AddFile stores the file at path, by a hard link where the file system allows
+// it. The caller vouches for the digest and never writes to the file again.
+func (d Dir) AddFile(digest, path string) error {
+	dst, err := d.path(digest)
+	if err != nil {
+		return err
+	}
+	if err := os.Link(path, dst); err == nil || errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return d.Add(digest, f)
+}
+
+// Add stores what r reads under digest, and refuses anything else.
+func (d Dir) Add(digest string, r io.Reader) error {
+	dst, err := d.path(digest)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(dst); err == nil {
+		return nil
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(dst), ".blob-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	h := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(tmp, h), r); err != nil {
+		return err
+	}
+	if "sha256:"+hex.EncodeToString(h.Sum(nil)) != digest {
+		return fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
+	}
+	if err := errors.Join(tmp.Chmod(0o644), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), dst)
+}
+
+// SetRoot writes index.json with one entry, the root of everything.
+func (d Dir) SetRoot(root v1.Descriptor) error {
+	data, err := json.Marshal(v1.IndexManifest{
+		SchemaVersion: 2,
+		MediaType:     types.OCIImageIndex,
+		Manifests:     []v1.Descriptor{root},
+	})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(string(d), indexName), data, 0o644)
+}
+
+// Root reads the one entry of index.json.
+func (d Dir) Root() (v1.Descriptor, error) {
+	data, err := os.ReadFile(filepath.Join(string(d), indexName))
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	ix, err := v1.ParseIndexManifest(bytes.NewReader(data))
+	if err != nil {
+		return v1.Descriptor{}, fmt.Errorf("parsing %s: %w", indexName, err)
+	}
+	if len(ix.Manifests) != 1 {
+		return v1.Descriptor{}, fmt.Errorf("%s has %d entries; a bundle has one", indexName, len(ix.Manifests))
+	}
+	return ix.Manifests[0], nil
+}

@@ -1,0 +1,150 @@
+package bundle
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+)
+
+// Open opens a bundle: a directory, a .tar.zst file, or a reference in an OCI
+// registry ("registry.example.com/slipway/bundle:v1.37.1", with or without
+// "oci://"). A file or reference is unpacked once below the cache directory,
+// verified, and found there by its digest the next time. What the user can
+// mend is a diag.List.
+func Open(ctx context.Context, path, cache string) (*Bundle, error) {
+	fi, err := os.Stat(path)
+	switch {
+	case err == nil && fi.IsDir():
+		return openDir(path)
+	case err == nil:
+		return openArchive(ctx, path, cache)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, explain(path, err)
+	}
+	if ref, ok := reference(path); ok {
+		return openRegistry(ctx, ref, cache)
+	}
+	return nil, explain(path, fs.ErrNotExist)
+}
+
+// reference says whether a path that does not exist names a registry: its
+// first element is a host, with a dot or a port.
+func reference(path string) (name.Reference, bool) {
+	text, scheme := strings.CutPrefix(path, "oci://")
+	host, rest, _ := strings.Cut(text, "/")
+	if !scheme && (rest == "" || strings.HasPrefix(host, ".") || !strings.ContainsAny(host, ".:")) {
+		return nil, false
+	}
+	ref, err := name.ParseReference(text, name.StrictValidation)
+	return ref, err == nil
+}
+
+func openArchive(ctx context.Context, path, cache string) (*Bundle, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return nil, explain(path, err)
+	}
+	dir := filepath.Join(cache, "unpacked", hex.EncodeToString(h.Sum(nil)))
+	err = once(dir, func(tmp string) error {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		_, err := layout.Unpack(ctx, f, tmp)
+		return err
+	})
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	return openDir(dir)
+}
+
+func openRegistry(ctx context.Context, ref name.Reference, cache string) (*Bundle, error) {
+	failed := func(err error) error {
+		return problem(IDPull, "check the reference, the network and the registry's credentials (as `docker login` keeps them)", "pulling bundle %s: %v", ref, err)
+	}
+	opts := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+	ix, err := remote.Index(ref, opts...)
+	if err != nil {
+		return nil, failed(err)
+	}
+	digest, err := ix.Digest()
+	if err != nil {
+		return nil, failed(err)
+	}
+	dir := filepath.Join(cache, "unpacked", digest.Hex)
+	if err := once(dir, func(tmp string) error { return pull(ix, tmp) }); err != nil {
+		if e := explain(dir, err); isDiag(e) {
+			return nil, e
+		}
+		return nil, failed(err)
+	}
+	return openDir(dir)
+}
+
+// pull writes an index and all it names into a layout at dir.
+func pull(ix v1.ImageIndex, dir string) error {
+	d, err := layout.Create(dir)
+	if err != nil {
+		return err
+	}
+	im, err := ix.IndexManifest()
+	if err != nil {
+		return err
+	}
+	for _, desc := range im.Manifests {
+		img, err := ix.Image(desc.Digest)
+		if err != nil {
+			return err
+		}
+		if _, err := addImage(d, img); err != nil {
+			return fmt.Errorf("manifest %s: %w", desc.Digest, err)
+		}
+	}
+	raw, err := ix.RawManifest()
+	if err != nil {
+		return err
+	}
+	return addRoot(d, raw)
+}
+
+// once makes dir with fill unless it is there: under a temporary name first,
+// so that dir is whole or not there at all.
+func once(dir string, fill func(tmp string) error) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".unpack-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	if err := errors.Join(os.Chmod(tmp, 0o755), fill(tmp)); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, dir); err != nil && !layout.Is(dir) {
+		return err // another process may have been faster: fine
+	}
+	return nil
+}

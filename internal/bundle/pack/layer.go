@@ -1,0 +1,47 @@
+package pack
+
+import (
+	"io"
+	"os"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/gzip"
+)
+
+// A Layer is a File as a layer of a container image.
+type Layer struct{ File }
+
+var _ v1.Layer = Layer{}
+
+// Digest is that of the compressed layer.
+func (l Layer) Digest() (v1.Hash, error) { return v1.NewHash(l.File.Digest) }
+
+// DiffID is the digest of the tar in it.
+func (l Layer) DiffID() (v1.Hash, error) { return v1.NewHash(l.File.DiffID) }
+
+// Compressed opens the file.
+func (l Layer) Compressed() (io.ReadCloser, error) { return os.Open(l.Path) }
+
+// Uncompressed opens the tar in it.
+func (l Layer) Uncompressed() (io.ReadCloser, error) {
+	f, err := os.Open(l.Path)
+	if err != nil {
+		return nil, err
+	}
+	zr, err := gzip.NewReader(f)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{zr, f}, nil
+}
+
+// Size is that of the compressed layer, in bytes.
+func (l Layer) Size() (int64, error) { return l.File.Size, nil }
+
+// MediaType is that of a gzip'd OCI layer.
+func (l Layer) MediaType() (types.MediaType, error) { return types.OCILayer, nil }

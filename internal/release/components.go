@@ -1,0 +1,45 @@
+package release
+
+// fields pairs each component's name in the catalogue with its value.
+func (c *Components) fields() []struct {
+	name  string
+	value *string
+} {
+	return []struct {
+		name  string
+		value *string
+	}{
+		{"etcd", &c.Etcd},
+		{"etcdImage", &c.EtcdImage},
+		{"coredns", &c.CoreDNS},
+		{"pause", &c.Pause},
+		{"containerd", &c.Containerd},
+		{"runc", &c.Runc},
+		{"criTools", &c.CRITools},
+		{"cniPlugins", &c.CNIPlugins},
+		{"flannel", &c.Flannel},
+		{"flannelCNI", &c.FlannelCNI},
+		{"echo", &c.Echo},
+	}
+}
+
+// or takes from other what c does not name.
+func (c Components) or(other Components) Components {
+	theirs := other.fields()
+	for i, f := range c.fields() {
+		if *f.value == "" {
+			*f.value = *theirs[i].value
+		}
+	}
+	return c
+}
+
+func (c Components) missing() []string {
+	var out []string
+	for _, f := range c.fields() {
+		if *f.value == "" {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,245 @@
+// Package release says which component versions go with which Kubernetes. The
+// table is data: embedded, and overridable by a file of the user's.
+package release
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"go.yaml.in/yaml/v3"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+//go:embed releases.yaml
+var embedded []byte
+
+// Identifiers of this package's diagnostics.
+const (
+	// IDUnsupported: the Kubernetes version is not in the catalogue.
+	IDUnsupported = "unsupported-kubernetes"
+	// IDCatalogue: the user's releases.yaml cannot be read.
+	IDCatalogue = "release-catalogue-invalid"
+	// IDUpgradePath: Kubernetes cannot go from one version to the other.
+	IDUpgradePath = "upgrade-path"
+)
+
+// A Release is one Kubernetes version and what goes with it. Kubernetes has
+// the leading "v" that Kubernetes itself uses; the others have none.
+type Release struct {
+	Kubernetes string `json:"kubernetes"`
+	// Known says that the catalogue lists this very patch; otherwise it is
+	// a patch of a known minor, with that minor's components.
+	Known bool `json:"known"`
+	Components
+}
+
+// Components are the versions of everything that is not Kubernetes itself.
+type Components struct {
+	Etcd string `json:"etcd" yaml:"etcd"`
+	// EtcdImage is the tag of the etcd image that kubeadm expects:
+	// "3.7.0-0".
+	EtcdImage  string `json:"etcdImage" yaml:"etcdImage"`
+	CoreDNS    string `json:"coredns" yaml:"coredns"`
+	Pause      string `json:"pause" yaml:"pause"`
+	Containerd string `json:"containerd" yaml:"containerd"`
+	Runc       string `json:"runc" yaml:"runc"`
+	CRITools   string `json:"criTools" yaml:"criTools"`
+	CNIPlugins string `json:"cniPlugins" yaml:"cniPlugins"`
+	Flannel    string `json:"flannel" yaml:"flannel"`
+	// FlannelCNI is the version of containernetworking/plugins that has the
+	// flannel CNI plugin.
+	FlannelCNI string `json:"flannelCNI" yaml:"flannelCNI"`
+	// Echo is the tag of Slipway's own test server.
+	Echo string `json:"echo" yaml:"echo"`
+}
+
+// ImageRefs are the images of a release by short name, under the names that
+// this version's kubeadm expects.
+func (r Release) ImageRefs() map[string]string {
+	const k8s = "registry.k8s.io/"
+	return map[string]string{
+		"kube-apiserver":          k8s + "kube-apiserver:" + r.Kubernetes,
+		"kube-controller-manager": k8s + "kube-controller-manager:" + r.Kubernetes,
+		"kube-scheduler":          k8s + "kube-scheduler:" + r.Kubernetes,
+		"kube-proxy":              k8s + "kube-proxy:" + r.Kubernetes,
+		"etcd":                    k8s + "etcd:" + r.EtcdImage,
+		"coredns":                 k8s + "coredns/coredns:v" + r.CoreDNS,
+		"pause":                   k8s + "pause:" + r.Pause,
+		"flannel":                 "ghcr.io/flannel-io/flannel:v" + r.Flannel,
+		"echo":                    "slipway.dev/echo:" + r.Echo,
+	}
+}
+
+// A Catalogue is all supported releases.
+type Catalogue struct {
+	file file
+}
+
+type file struct {
+	Default     string           `yaml:"default"`
+	KubeletSkew int              `yaml:"kubeletSkew"`
+	Components  Components       `yaml:"components"`
+	Minors      map[string]minor `yaml:"minors"`
+}
+
+type minor struct {
+	Versions   []string   `yaml:"versions"`
+	Components Components `yaml:"components"`
+}
+
+// Load reads the embedded catalogue and merges the file at overridePath over
+// it. An empty path, or a file that does not exist, overrides nothing.
+func Load(overridePath string) (*Catalogue, error) {
+	c := &Catalogue{}
+	if err := c.merge(embedded); err != nil {
+		return nil, fmt.Errorf("reading the embedded release catalogue: %w", err)
+	}
+	if overridePath == "" {
+		return c, nil
+	}
+	data, err := os.ReadFile(overridePath)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err == nil {
+		err = c.merge(data)
+	}
+	if err != nil {
+		return nil, diag.List{{
+			ID: IDCatalogue, Severity: diag.Error, File: overridePath,
+			Message: err.Error(),
+			Hint:    "its form is shown in docs/guide/bundle.md",
+		}}
+	}
+	return c, nil
+}
+
+// Parse reads a catalogue that stands alone, merged over nothing.
+func Parse(data []byte) (*Catalogue, error) {
+	c := &Catalogue{}
+	return c, c.merge(data)
+}
+
+func (c *Catalogue) merge(data []byte) error {
+	var over file
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	if err := dec.Decode(&over); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	f := &c.file
+	if over.Default != "" {
+		f.Default = over.Default
+	}
+	if over.KubeletSkew != 0 {
+		f.KubeletSkew = over.KubeletSkew
+	}
+	f.Components = over.Components.or(f.Components)
+	if f.Minors == nil {
+		f.Minors = map[string]minor{}
+	}
+	for name, m := range over.Minors {
+		if v, err := semver.StrictNewVersion(name + ".0"); err != nil || v.Prerelease() != "" {
+			return fmt.Errorf("minors: %q is not of the form \"1.37\"", name)
+		}
+		for _, v := range m.Versions {
+			if p, err := parse(v); err != nil || minorOf(p) != name {
+				return fmt.Errorf("minors: %q is not a version of %s", v, name)
+			}
+		}
+		old := f.Minors[name]
+		old.Versions = append(slices.Clone(old.Versions), m.Versions...)
+		slices.SortFunc(old.Versions, compare)
+		old.Versions = slices.Compact(old.Versions)
+		old.Components = m.Components.or(old.Components)
+		f.Minors[name] = old
+	}
+	return nil
+}
+
+// Default is the version taken when none is named.
+func (c *Catalogue) Default() string { return c.file.Default }
+
+// Supported are the versions the catalogue lists, oldest first. Other patches
+// of the same minors can be named too.
+func (c *Catalogue) Supported() []string {
+	var out []string
+	for _, m := range c.file.Minors {
+		out = append(out, m.Versions...)
+	}
+	slices.SortFunc(out, compare)
+	return out
+}
+
+// Resolve finds the release for a version: "v1.37.1", "1.37.1", "1.37" for
+// the newest listed patch, or "" for the default. A patch that is not listed
+// takes its minor's components. The error is a diag.List.
+func (c *Catalogue) Resolve(version string) (Release, error) {
+	if version == "" {
+		version = c.file.Default
+	}
+	asked := version
+	if m, ok := c.file.Minors[strings.TrimPrefix(version, "v")]; ok && len(m.Versions) > 0 {
+		version = m.Versions[len(m.Versions)-1]
+	}
+	v, err := parse(version)
+	if err != nil {
+		return Release{}, c.unsupported(asked, "is not a Kubernetes version")
+	}
+	m, ok := c.file.Minors[minorOf(v)]
+	if !ok {
+		return Release{}, c.unsupported(asked, "is not supported by this Slipway")
+	}
+	name := "v" + v.String()
+	r := Release{
+		Kubernetes: name,
+		Known:      slices.Contains(m.Versions, name),
+		Components: m.Components.or(c.file.Components),
+	}
+	if missing := r.Components.missing(); len(missing) > 0 {
+		return Release{}, diag.List{{
+			ID: IDCatalogue, Severity: diag.Error,
+			Message: fmt.Sprintf("the release catalogue names no version of %s for Kubernetes %s", strings.Join(missing, ", "), name),
+			Hint:    "add it to releases.yaml under minors." + minorOf(v) + ".components",
+		}}
+	}
+	return r, nil
+}
+
+func (c *Catalogue) unsupported(version, why string) error {
+	return diag.List{{
+		ID: IDUnsupported, Severity: diag.Error,
+		Message: fmt.Sprintf("%q %s", version, why),
+		Hint:    "supported: " + strings.Join(c.Supported(), ", ") + ", and other patches of these minors",
+	}}
+}
+
+// parse accepts a full release version with or without "v".
+func parse(version string) (*semver.Version, error) {
+	v, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
+	if err == nil && v.Metadata() != "" {
+		err = errors.New("build metadata is not part of a Kubernetes version")
+	}
+	return v, err
+}
+
+func minorOf(v *semver.Version) string { return fmt.Sprintf("%d.%d", v.Major(), v.Minor()) }
+
+// compare orders versions that parse.
+func compare(a, b string) int {
+	x, errX := parse(a)
+	y, errY := parse(b)
+	if errX != nil || errY != nil {
+		return strings.Compare(a, b)
+	}
+	return x.Compare(y)
+}

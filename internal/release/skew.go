@@ -1,0 +1,51 @@
+package release
+
+import (
+	"fmt"
+	"strings"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+// KubeletSkew is how many minors a kubelet may be older than its API server.
+func (c *Catalogue) KubeletSkew() int { return c.file.KubeletSkew }
+
+// UpgradePath lists the versions a cluster passes through from one version to
+// another, the last included. Kubernetes upgrades one minor at a time; between
+// the two, the newest listed patch of each minor is taken. The same version
+// gives an empty path. The error is a diag.List.
+func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
+	target, err := c.Resolve(to)
+	if err != nil {
+		return nil, err
+	}
+	a, errA := parse(from)
+	b, errB := parse(target.Kubernetes)
+	if errA != nil || errB != nil {
+		return nil, c.unsupported(from, "is not a Kubernetes version")
+	}
+	refuse := func(why string) ([]string, error) {
+		return nil, diag.List{{
+			ID: IDUpgradePath, Severity: diag.Error,
+			Message: fmt.Sprintf("cannot go from %s to %s: %s", from, target.Kubernetes, why),
+			Hint:    "supported: " + strings.Join(c.Supported(), ", "),
+		}}
+	}
+	switch {
+	case a.Equal(b):
+		return nil, nil
+	case b.LessThan(a):
+		return refuse("Kubernetes does not downgrade")
+	case a.Major() != b.Major():
+		return refuse("another major version")
+	}
+	var path []string
+	for minor := a.Minor() + 1; minor < b.Minor(); minor++ {
+		m, ok := c.file.Minors[fmt.Sprintf("%d.%d", a.Major(), minor)]
+		if !ok || len(m.Versions) == 0 {
+			return refuse(fmt.Sprintf("it must pass through %d.%d, which is not supported", a.Major(), minor))
+		}
+		path = append(path, m.Versions[len(m.Versions)-1])
+	}
+	return append(path, target.Kubernetes), nil
+}
