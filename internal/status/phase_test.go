@@ -1,0 +1,102 @@
+package status
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+)
+
+var phases = []v1alpha1.Phase{
+	Gone, v1alpha1.PhasePending, v1alpha1.PhasePrechecking, v1alpha1.PhaseCreating, v1alpha1.PhaseRunning,
+	v1alpha1.PhaseScaling, v1alpha1.PhaseUpgrading, v1alpha1.PhaseReconfiguring, v1alpha1.PhasePaused,
+	v1alpha1.PhaseFailed, v1alpha1.PhaseDeleting,
+}
+
+// The whole table, as a person reads it: a row is from, a column is to.
+func TestMoves(t *testing.T) {
+	want := map[v1alpha1.Phase]string{
+		//                          . Pe Ch Cr Ru Sc Up Re Pa Fa De
+		Gone:                        "x  x  x  x  .  .  .  .  .  .  . ",
+		v1alpha1.PhasePending:       "x  x  x  x  .  .  .  .  .  .  x ",
+		v1alpha1.PhasePrechecking:   "x  x  x  x  x  x  x  x  x  x  x ",
+		v1alpha1.PhaseCreating:      ".  .  .  x  x  .  .  .  x  x  . ",
+		v1alpha1.PhaseRunning:       ".  .  x  .  x  x  x  x  x  .  x ",
+		v1alpha1.PhaseScaling:       ".  .  .  .  x  x  .  .  x  x  . ",
+		v1alpha1.PhaseUpgrading:     ".  .  .  .  x  .  x  .  x  x  . ",
+		v1alpha1.PhaseReconfiguring: ".  .  .  .  x  .  .  x  x  x  . ",
+		v1alpha1.PhasePaused:        ".  .  x  x  x  x  x  x  x  .  x ",
+		v1alpha1.PhaseFailed:        ".  .  x  x  .  x  x  x  .  x  x ",
+		v1alpha1.PhaseDeleting:      "x  .  .  .  .  .  .  .  x  x  x ",
+	}
+	got := map[v1alpha1.Phase]string{}
+	for _, from := range phases {
+		for _, to := range phases {
+			mark := ".  "
+			if Legal(from, to) {
+				mark = "x  "
+			}
+			got[from] += mark
+		}
+		got[from] = got[from][:len(got[from])-1]
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("legal moves (-want +got):\n%s", d)
+	}
+	if _, err := Move(v1alpha1.PhaseDeleting, v1alpha1.PhaseRunning); err == nil {
+		t.Error("from Deleting to Running: want an error")
+	}
+}
+
+// Whatever operation begins where it may, and however it ends, its own moves
+// are legal; and a cluster whose process was killed can be taken on.
+func TestOperationsMoveLegally(t *testing.T) {
+	begins := map[string][]v1alpha1.Phase{
+		"create":   {Gone, v1alpha1.PhasePending, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"apply":    {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"delete":   {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused, v1alpha1.PhasePending},
+		"rollback": {v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"init-os":  phases,
+	}
+	for kind, from := range begins {
+		for _, now := range from {
+			during, err := Move(now, During(kind, now))
+			if err != nil {
+				t.Errorf("%s: %v", kind, err)
+			}
+			for _, o := range []event.Outcome{event.Succeeded, event.Failed, event.Partial, event.Cancelled} {
+				after := After(kind, o, during)
+				if !Legal(during, after) {
+					t.Errorf("%s in %q, %s: cannot go to %q", kind, during, o, after)
+				}
+			}
+		}
+	}
+	for _, p := range phases {
+		s := Settled(p)
+		if !Legal(p, s) || (p != Gone && !Legal(s, v1alpha1.PhaseDeleting)) {
+			t.Errorf("a cluster left in %q settles as %q: want a way on to Deleting", p, s)
+		}
+	}
+}
+
+func TestAfter(t *testing.T) {
+	for _, tc := range []struct {
+		kind, reason string
+		outcome      event.Outcome
+		want         v1alpha1.Phase
+	}{
+		{"create", "it runs", event.Succeeded, v1alpha1.PhaseRunning},
+		{"apply", "hosts were left behind", event.Partial, v1alpha1.PhaseFailed},
+		{"apply", "it can be resumed", event.Cancelled, v1alpha1.PhasePaused},
+		{"delete", "nothing is left", event.Succeeded, Gone},
+		{"rollback", "nothing is left", event.Succeeded, Gone},
+		{"init-os", "no cluster was touched", event.Failed, v1alpha1.PhaseRunning},
+	} {
+		if got := After(tc.kind, tc.outcome, v1alpha1.PhaseRunning); got != tc.want {
+			t.Errorf("after %s %s: %q, want %q: %s", tc.kind, tc.outcome, got, tc.want, tc.reason)
+		}
+	}
+}
