@@ -30,6 +30,8 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/node/lock", exactly: true, may: []string{"internal/node/op"}, why: "links into the node helper"},
 	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/node/..."}, why: "the helper's engine room: knows the node and nothing of clusters"},
 	{layer: 1, pkg: "internal/node/embedded", why: "the packed helpers, as bytes"},
+	{layer: 1, pkg: "internal/node/embedded/pack", exactly: true, may: []string{"internal/node/embedded"}, why: "packs a helper at build time"},
+	{layer: 1, pkg: "internal/node/durable", exactly: true, why: "file changes that survive a crash; links into the node helper"},
 	{layer: 1, pkg: "internal/sandbox", why: "machines for trying and testing; knows spec alone"},
 	{layer: 1, pkg: "internal/remote", why: "how a host is reached, as interfaces"},
 	{layer: 1, pkg: "internal/remote/dial", may: []string{"internal/remote/...", "internal/node/embedded"}, why: "chooses the way to a host"},
