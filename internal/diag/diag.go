@@ -4,7 +4,9 @@
 package diag
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -87,4 +89,26 @@ func (l List) Err() error {
 		return e
 	}
 	return nil
+}
+
+// Warnings are those that are.
+func (l List) Warnings() List {
+	var out List
+	for _, d := range l {
+		if d.Severity == Warning {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// Sort orders by place in the file; what has no place comes last, in the
+// order it was found.
+func (l List) Sort() {
+	slices.SortStableFunc(l, func(a, b Diagnostic) int {
+		if (a.Line == 0) != (b.Line == 0) {
+			return cmp.Compare(b.Line, a.Line)
+		}
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 }

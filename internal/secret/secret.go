@@ -1,0 +1,77 @@
+// Package secret is a string that redacts itself wherever it is printed, and
+// the places secrets come from.
+package secret
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+// Redacted is what a secret looks like in print.
+const Redacted = "[redacted]"
+
+// A String is a secret. Its text comes out of Reveal and of nothing else: fmt,
+// slog, JSON and YAML print Redacted. The zero value is no secret and prints
+// as "".
+type String struct {
+	// A pointer, because fmt reads unexported fields of structs that hold a
+	// String without asking its methods; of a pointer it prints the address.
+	text *string
+}
+
+var (
+	_ fmt.Formatter  = String{}
+	_ slog.LogValuer = String{}
+)
+
+// New makes a secret of text; "" is the zero value.
+func New(text string) String {
+	if text == "" {
+		return String{}
+	}
+	return String{text: &text}
+}
+
+// Reveal is the text. What it returns must not be kept in anything printed.
+func (s String) Reveal() string {
+	if s.text == nil {
+		return ""
+	}
+	return *s.text
+}
+
+// IsZero says that there is no secret.
+func (s String) IsZero() bool { return s.text == nil }
+
+// Equal compares in a time that does not depend on the contents.
+func (s String) Equal(other String) bool {
+	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
+}
+
+// String is Redacted, or "" for no secret.
+func (s String) String() string {
+	if s.text == nil {
+		return ""
+	}
+	return Redacted
+}
+
+// Format prints String for every verb: %x, %d and %#v tell no more than %v.
+func (s String) Format(f fmt.State, verb rune) {
+	text := s.String()
+	if verb == 'q' {
+		text = `"` + text + `"`
+	}
+	_, _ = io.WriteString(f, text) // a fmt.State never fails
+}
+
+// LogValue is String.
+func (s String) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText is String: JSON, XML and map keys.
+func (s String) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// MarshalYAML is String.
+func (s String) MarshalYAML() (any, error) { return s.String(), nil }

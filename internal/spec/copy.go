@@ -1,0 +1,136 @@
+package spec
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"reflect"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// Copy shares nothing with c.
+func Copy(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+	out := new(v1alpha1.Cluster)
+	copyInto(reflect.ValueOf(out).Elem(), reflect.ValueOf(c).Elem())
+	return out
+}
+
+// copyInto copies by reflection, so that a new field needs no line here.
+// Unexported fields (of times) are shared; nothing changes them.
+func copyInto(dst, src reflect.Value) {
+	dst.Set(src)
+	switch src.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if src.IsNil() {
+			return
+		}
+		inner := reflect.New(src.Elem().Type())
+		copyInto(inner.Elem(), src.Elem())
+		if src.Kind() == reflect.Interface {
+			inner = inner.Elem()
+		}
+		dst.Set(inner)
+	case reflect.Slice:
+		if src.IsNil() {
+			return
+		}
+		dst.Set(reflect.MakeSlice(src.Type(), src.Len(), src.Len()))
+		for i := range src.Len() {
+			copyInto(dst.Index(i), src.Index(i))
+		}
+	case reflect.Map:
+		if src.IsNil() {
+			return
+		}
+		dst.Set(reflect.MakeMapWithSize(src.Type(), src.Len()))
+		for it := src.MapRange(); it.Next(); {
+			item := reflect.New(src.Type().Elem()).Elem()
+			copyInto(item, it.Value())
+			dst.SetMapIndex(it.Key(), item)
+		}
+	case reflect.Struct:
+		for i := range src.NumField() {
+			if src.Type().Field(i).IsExported() {
+				copyInto(dst.Field(i), src.Field(i))
+			}
+		}
+	}
+}
+
+// lastApplied is where kubectl keeps the whole object, secrets included.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// Redacted is a copy of c without its inline secrets: what may be kept in
+// plans, journals and status. Where a password was, nothing is left, so that
+// loading the copy again falls back to keys and the agent.
+func Redacted(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+	out := Copy(c)
+	out.Spec.SSH.Password = ""
+	for i := range out.Spec.Hosts {
+		out.Spec.Hosts[i].SSH.Password = ""
+	}
+	delete(out.Annotations, lastApplied)
+	return out
+}
+
+// Digest is "sha256:" and the SHA-256 of the cluster's name and spec in
+// canonical JSON, inline secrets left out. It is the same before and after a
+// trip through JSON or YAML.
+func Digest(c *v1alpha1.Cluster) string {
+	r := Redacted(c)
+	data, err := json.Marshal(struct {
+		Name string               `json:"name"`
+		Spec v1alpha1.ClusterSpec `json:"spec"`
+	}{r.Name, r.Spec})
+	if err != nil {
+		// Only what no file can hold (a channel, an infinity) comes here;
+		// an error's text is then as good a name for it as any.
+		data = []byte(err.Error())
+	}
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Marshal writes c as a file that Load reads back: without status, and
+// without what only a server fills.
+func Marshal(c *v1alpha1.Cluster) ([]byte, error) {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	var object map[string]any
+	if err := utiljson.Unmarshal(data, &object); err != nil {
+		return nil, err
+	}
+	delete(object, "status")
+	pruneEmpty(object)
+	return yaml.Marshal(object)
+}
+
+// pruneEmpty drops the empty mappings and nulls that Go structs leave behind.
+// In a component's own configuration they mean something.
+func pruneEmpty(object map[string]any) {
+	for key, value := range object {
+		if key == "config" {
+			continue
+		}
+		switch value := value.(type) {
+		case nil:
+			delete(object, key)
+		case map[string]any:
+			if pruneEmpty(value); len(value) == 0 {
+				delete(object, key)
+			}
+		case []any:
+			for _, item := range value {
+				if item, ok := item.(map[string]any); ok {
+					pruneEmpty(item)
+				}
+			}
+		}
+	}
+}

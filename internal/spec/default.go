@@ -1,0 +1,135 @@
+package spec
+
+import (
+	"net/netip"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// Defaults that other packages need as well.
+const (
+	DefaultSSHUser     = "root"
+	DefaultSSHPort     = 22
+	DefaultAPIPort     = 6443
+	DefaultDNSDomain   = "cluster.local"
+	DefaultPodCIDR     = "10.244.0.0/16"
+	DefaultServiceCIDR = "10.96.0.0/16"
+	DefaultHookTimeout = 10 * time.Minute
+	DefaultValidity    = 365 * 24 * time.Hour
+	DefaultCAValidity  = 10 * DefaultValidity
+	localhost          = "localhost"
+)
+
+// DefaultOptions are the defaults that are not constant.
+type DefaultOptions struct {
+	// KubernetesVersion fills spec.kubernetes.version; "" leaves it empty.
+	KubernetesVersion string
+}
+
+// Default fills what c leaves empty. It reads nothing but its arguments, and
+// applying it again changes nothing. A host's internalAddress is filled where
+// its address is one that other hosts can use; for a name, or localhost, the
+// host itself has to be asked. Defaults of SSH are left to MergeSSH.
+func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
+	s := &c.Spec
+	setDefault(&s.SSH.User, DefaultSSHUser)
+	setDefault(&s.SSH.Port, DefaultSSHPort)
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		if ip, err := netip.ParseAddr(h.Address); err == nil && !ip.IsLoopback() {
+			setDefault(&h.InternalAddress, h.Address)
+		}
+	}
+	mode := v1alpha1.EndpointNone
+	if len(HostsWithRole(c, v1alpha1.RoleControlPlane)) > 1 {
+		mode = v1alpha1.EndpointHAProxy
+	}
+	setDefault(&s.ControlPlaneEndpoint.Mode, mode)
+	setDefault(&s.ControlPlaneEndpoint.Domain, defaultDomain(c.Name))
+	setDefault(&s.ControlPlaneEndpoint.Port, DefaultAPIPort)
+	setDefault(&s.Kubernetes.Version, opts.KubernetesVersion)
+	setDefault(&s.Kubernetes.DNSDomain, DefaultDNSDomain)
+	setDefault(&s.Kubernetes.ProxyMode, proxyNFTables)
+	setDuration(&s.Kubernetes.Certificates.Validity, DefaultValidity)
+	setDuration(&s.Kubernetes.Certificates.CAValidity, DefaultCAValidity)
+	setDefault(&s.Etcd.Type, etcdStacked)
+	setDefault(&s.Network.Plugin, pluginFlannel)
+	if len(s.Network.PodCIDR) == 0 {
+		s.Network.PodCIDR = []string{DefaultPodCIDR}
+	}
+	if len(s.Network.ServiceCIDR) == 0 {
+		s.Network.ServiceCIDR = []string{DefaultServiceCIDR}
+	}
+	if s.Network.Plugin == pluginFlannel {
+		setDefault(&s.Network.Flannel.Backend, backendVXLAN)
+	}
+	setDefault(&s.ContainerRuntime.Type, runtimeContainerd)
+	for i := range s.Hooks {
+		setDuration(&s.Hooks[i].Timeout, DefaultHookTimeout)
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func setDuration(field **metav1.Duration, value time.Duration) {
+	if *field == nil {
+		*field = &metav1.Duration{Duration: value}
+	}
+}
+
+func defaultDomain(cluster string) string {
+	if cluster == "" {
+		return ""
+	}
+	return "api." + cluster + ".internal"
+}
+
+// MergeSSH is how to log in to a host: its own settings over the cluster's
+// defaults, field by field. A credential of the host's own takes the place of
+// those defaults that would contradict it.
+func MergeSSH(defaults, host v1alpha1.SSH) v1alpha1.SSH {
+	base := defaults
+	ownKey := host.PrivateKeyFile != ""
+	ownPassword := host.Password != "" || host.PasswordFrom != nil
+	if ownKey || ownPassword {
+		base.Agent = nil
+	}
+	if ownKey {
+		base.PassphraseFrom = nil // it belongs to the other key
+	}
+	if ownPassword {
+		base.Password, base.PasswordFrom = "", nil
+	}
+	if host.Agent != nil && *host.Agent {
+		base.PrivateKeyFile, base.PassphraseFrom, base.Password, base.PasswordFrom = "", nil, "", nil
+	}
+	override(&base.User, host.User)
+	override(&base.Port, host.Port)
+	override(&base.PrivateKeyFile, host.PrivateKeyFile)
+	override(&base.PassphraseFrom, host.PassphraseFrom)
+	override(&base.Password, host.Password)
+	override(&base.PasswordFrom, host.PasswordFrom)
+	override(&base.Agent, host.Agent)
+	override(&base.Sudo, host.Sudo)
+	override(&base.SudoPasswordFrom, host.SudoPasswordFrom)
+	override(&base.Bastion, host.Bastion)
+	override(&base.HostKey, host.HostKey)
+	setDefault(&base.User, DefaultSSHUser)
+	setDefault(&base.Port, DefaultSSHPort)
+	return base
+}
+
+func override[T comparable](field *T, value T) {
+	var zero T
+	if value != zero {
+		*field = value
+	}
+}

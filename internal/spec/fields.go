@@ -1,0 +1,168 @@
+package spec
+
+import (
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// fieldsOf is a struct's fields by their names in JSON, those of inlined
+// structs included.
+func fieldsOf(t reflect.Type) map[string][]int {
+	out := map[string][]int{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported():
+		case name == "" && strings.Contains(options, "inline"):
+			for inner, at := range fieldsOf(f.Type) {
+				out[inner] = append([]int{i}, at...)
+			}
+		case name != "":
+			out[name] = []int{i}
+		}
+	}
+	return out
+}
+
+func fieldNames(t reflect.Type) []string {
+	var out []string
+	for name := range fieldsOf(t) {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func joinPath(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// unknownField suggests a neighbour with a like name, else the place in the
+// file where a field of that name belongs. The neighbour is marked as broken,
+// so that its absence is not reported as well.
+func (d *decoder) unknownField(key *yaml.Node, t reflect.Type, path string) {
+	hint := ""
+	near := diag.Near(key.Value, fieldNames(t))
+	if len(near) > 0 {
+		hint = diag.DidYouMean(key.Value, fieldNames(t))
+		d.broken = append(d.broken, joinPath(path, near[0]))
+	} else if places := placesOf(key.Value); len(places) > 0 {
+		hint = "it belongs under " + strings.Join(places, " or ")
+	} else if len(fieldNames(t)) <= 12 {
+		hint = "the fields here are " + strings.Join(fieldNames(t), ", ")
+	}
+	where := path
+	if where == "" {
+		where = "the file"
+	}
+	d.report(key, joinPath(path, key.Value), idUnknownField, "there is no field "+strconv.Quote(key.Value)+" in "+where, hint)
+}
+
+// placesOf are the parents of the fields of a name in a Cluster's spec and
+// metadata, at most three.
+func placesOf(name string) []string {
+	var out []string
+	var walk func(t reflect.Type, path string)
+	walk = func(t reflect.Type, path string) {
+		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+			if t.Kind() == reflect.Slice {
+				path += "[]"
+			}
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct || t.PkgPath() != reflect.TypeFor[v1alpha1.Cluster]().PkgPath() {
+			return
+		}
+		for _, field := range fieldNames(t) {
+			if field == name {
+				out = append(out, path)
+			}
+			walk(t.FieldByIndex(fieldsOf(t)[field]).Type, joinPath(path, field))
+		}
+	}
+	walk(reflect.TypeFor[v1alpha1.ClusterSpec](), "spec")
+	return out[:min(len(out), 3)]
+}
+
+// wrongType says what was found, what is wanted, and how to write it.
+func (d *decoder) wrongType(n *yaml.Node, t reflect.Type, path string) {
+	want, hint := wanted(t)
+	found := foundName(n, path)
+	scalar := n.Kind == yaml.ScalarNode
+	switch {
+	case holdsSecret(path):
+		hint = "put it in quotes"
+	case scalar && t.Kind() == reflect.String && n.ShortTag() != "!!binary":
+		hint = "put it in quotes: \"" + n.Value + "\""
+	case scalar && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
+		hint = "write it as a list: [" + n.Value + "]"
+	case scalar && t.Kind() == reflect.Bool && slices.Contains([]string{"yes", "on", "y"}, strings.ToLower(n.Value)):
+		hint = "write true"
+	case scalar && t.Kind() == reflect.Bool && slices.Contains([]string{"no", "off", "n"}, strings.ToLower(n.Value)):
+		hint = "write false"
+	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Slice:
+		hint = "begin each item with '- '"
+	}
+	d.report(n, path, idWrongType, "this is "+found+", and must be "+want, hint)
+}
+
+func wanted(t reflect.Type) (want, hint string) {
+	if t == reflect.TypeFor[metav1.Duration]() {
+		return "a duration", "write a number and a unit, h, m or s: 90s, 10m, 8760h (a year)"
+	}
+	if t == reflect.TypeFor[metav1.Time]() {
+		return "a time", "write it as 2006-01-02T15:04:05Z"
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "text", ""
+	case reflect.Bool:
+		return "true or false", ""
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return "a whole number", "write plain decimal digits, without quotes"
+	case reflect.Slice:
+		return "a list", ""
+	case reflect.Map:
+		return "a mapping of keys to values", ""
+	case reflect.Struct:
+		return "a mapping", "its fields are " + strings.Join(fieldNames(t), ", ")
+	}
+	return "of type " + t.String(), ""
+}
+
+// holdsSecret says that the value at path must not be printed.
+func holdsSecret(path string) bool { return strings.HasSuffix(path, ".password") }
+
+func foundName(n *yaml.Node, path string) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	name := map[string]string{"!!str": "text", "!!int": "a number", "!!float": "a number", "!!bool": "true or false",
+		"!!timestamp": "a date"}[n.ShortTag()]
+	if name == "" {
+		name = n.ShortTag()
+	}
+	if holdsSecret(path) {
+		return name
+	}
+	text := []rune(n.Value)
+	if len(text) > 40 {
+		text = append(text[:40], '…')
+	}
+	return name + " (" + strconv.Quote(string(text)) + ")"
+}

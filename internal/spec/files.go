@@ -1,0 +1,249 @@
+package spec
+
+import (
+	"bytes"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/secret"
+)
+
+// maxKeyBytes bounds a key file; the largest real ones have some 13 KB.
+const maxKeyBytes = 64 << 10
+
+// Paths resolves the names of files in a cluster file.
+type Paths struct {
+	// Dir is where relative names begin: the directory of the cluster file.
+	Dir string
+	// Home is "~"; "" asks the operating system.
+	Home string
+}
+
+// Resolve is name as a path that can be opened: "~/" is the user's home, and
+// a relative name begins in Dir. "" stays "".
+func (p Paths) Resolve(name string) string {
+	if rest, ok := strings.CutPrefix(name, "~"); ok && (rest == "" || rest[0] == '/') {
+		home := p.Home
+		if home == "" {
+			if known, err := os.UserHomeDir(); err == nil {
+				home = known
+			}
+		}
+		return filepath.Join(home, rest)
+	}
+	if name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(p.Dir, name)
+}
+
+// Absolute makes every file that c names an absolute path, so that c can be
+// used from any working directory. A bundle is a path if it begins with "/",
+// "./", "../" or "~", else a reference to a registry.
+func Absolute(c *v1alpha1.Cluster, p Paths) error {
+	dir, err := filepath.Abs(p.Dir)
+	if err != nil {
+		return fmt.Errorf("finding the working directory: %w", err)
+	}
+	p.Dir = dir
+	for _, name := range fileFields(c) {
+		*name.value = p.Resolve(*name.value)
+	}
+	if IsBundlePath(c.Spec.Bundle) {
+		c.Spec.Bundle = p.Resolve(c.Spec.Bundle)
+	}
+	return nil
+}
+
+// IsBundlePath says that a bundle is a file or directory, and no reference to
+// a registry.
+func IsBundlePath(bundle string) bool {
+	for _, prefix := range []string{"/", "./", "../", "~"} {
+		if strings.HasPrefix(bundle, prefix) {
+			return true
+		}
+	}
+	return bundle == "." || bundle == ".."
+}
+
+// A fileField is a field of a cluster that names a file.
+type fileField struct {
+	path  string
+	value *string
+}
+
+func fileFields(c *v1alpha1.Cluster) []fileField {
+	var out []fileField
+	add := func(path string, value *string) { out = append(out, fileField{path, value}) }
+	source := func(path string, s *v1alpha1.SecretSource) {
+		if s != nil {
+			add(path+".file", &s.File)
+		}
+	}
+	eachSSH(c, func(path string, s *v1alpha1.SSH) {
+		add(path+".privateKeyFile", &s.PrivateKeyFile)
+		source(path+".passphraseFrom", s.PassphraseFrom)
+		source(path+".passwordFrom", s.PasswordFrom)
+		source(path+".sudoPasswordFrom", s.SudoPasswordFrom)
+		if b := s.Bastion; b != nil {
+			add(path+".bastion.privateKeyFile", &b.PrivateKeyFile)
+			source(path+".bastion.passphraseFrom", b.PassphraseFrom)
+			source(path+".bastion.passwordFrom", b.PasswordFrom)
+		}
+	})
+	for i := range c.Spec.Hooks {
+		h, path := &c.Spec.Hooks[i], indexed("spec.hooks", i)
+		add(path+".script", &h.Script)
+		for m := range h.Materials {
+			add(indexed(path+".materials", m), &h.Materials[m])
+		}
+	}
+	return out
+}
+
+func eachSSH(c *v1alpha1.Cluster, do func(path string, s *v1alpha1.SSH)) {
+	do("spec.ssh", &c.Spec.SSH)
+	for i := range c.Spec.Hosts {
+		do(indexed("spec.hosts", i)+".ssh", &c.Spec.Hosts[i].SSH)
+	}
+}
+
+// CheckFiles looks at what a valid cluster names on this machine: keys,
+// secrets, scripts, materials and a bundle's path. It opens files and reads
+// the environment; it prints nothing of what it finds there.
+func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
+	v := &validator{c: c}
+	eachSSH(c, func(path string, s *v1alpha1.SSH) {
+		v.keyFile(path+".privateKeyFile", s.PrivateKeyFile, p, s.PassphraseFrom != nil)
+		v.secretFrom(path+".passphraseFrom", s.PassphraseFrom, p)
+		v.secretFrom(path+".passwordFrom", s.PasswordFrom, p)
+		v.secretFrom(path+".sudoPasswordFrom", s.SudoPasswordFrom, p)
+		if b := s.Bastion; b != nil {
+			v.keyFile(path+".bastion.privateKeyFile", b.PrivateKeyFile, p, b.PassphraseFrom != nil)
+			v.secretFrom(path+".bastion.passphraseFrom", b.PassphraseFrom, p)
+			v.secretFrom(path+".bastion.passwordFrom", b.PasswordFrom, p)
+		}
+	})
+	for _, f := range fileFields(c) {
+		if strings.HasPrefix(f.path, "spec.hooks") {
+			v.ordinaryFile(f.path, *f.value, p)
+		}
+	}
+	if b := c.Spec.Bundle; IsBundlePath(b) {
+		if _, err := os.Stat(p.Resolve(b)); err != nil {
+			v.refuse(idFileMissing, "spec.bundle", "the bundle cannot be used: "+reason(err, p.Resolve(b)), "'slipway bundle build' makes one; without this field the right one is found or built")
+		}
+	}
+	return v.found
+}
+
+// CheckFiles is CheckFiles of the loaded cluster, with places.
+func (l *Loaded) CheckFiles() diag.List { return l.Place(CheckFiles(l.Cluster, l.Paths())) }
+
+// reason is an error without the name that is said before it.
+func reason(err error, name string) string {
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		return name + ": " + pathError.Err.Error()
+	}
+	return err.Error()
+}
+
+func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
+	if name == "" {
+		return
+	}
+	name = p.Resolve(name)
+	f, err := os.Open(name)
+	if err != nil {
+		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name), "name the private key that the hosts know, or leave the field out to use the agent and the usual keys")
+		return
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxKeyBytes))
+	if err != nil {
+		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name), "")
+		return
+	}
+	encrypted, problem, hint := inspectKey(data)
+	switch {
+	case problem != "":
+		v.refuse(idKeyUnreadable, path, name+" "+problem, hint)
+	case encrypted && !hasPassphrase:
+		v.warn(idKeyEncrypted, path, name+" is encrypted, and no passphraseFrom is given: it can be used through an agent alone",
+			"name a file or variable in passphraseFrom, or run ssh-add")
+	}
+	v.private(path, name, f)
+}
+
+// private warns of a secret that other users of this machine can read.
+func (v *validator) private(path, name string, f *os.File) {
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+		v.warn(idFilePermissions, path, fmt.Sprintf("%s has mode %04o: other users may read it", name, info.Mode().Perm()), "chmod 600 "+name)
+	}
+}
+
+// inspectKey looks at the envelope of a private key: package sshx opens it.
+func inspectKey(data []byte) (encrypted bool, problem, hint string) {
+	block, _ := pem.Decode(data)
+	switch {
+	case block == nil && (bytes.HasPrefix(data, []byte("ssh-")) || bytes.HasPrefix(data, []byte("ecdsa-"))):
+		return false, "is a public key", "name the file beside it, without .pub"
+	case block == nil && bytes.HasPrefix(data, []byte("PuTTY-User-Key-File")):
+		return false, "is a key of PuTTY's", "'puttygen KEY -O private-openssh-new -o NEW' converts it"
+	case block == nil || !strings.HasSuffix(block.Type, "PRIVATE KEY"):
+		return false, "is not a private key", "name a key that ssh-keygen made"
+	case block.Type == "OPENSSH PRIVATE KEY":
+		// PROTOCOL.key of OpenSSH: a magic string, then the cipher's name.
+		const magic = "openssh-key-v1\x00"
+		rest, ok := bytes.CutPrefix(block.Bytes, []byte(magic))
+		if !ok || len(rest) < 8 {
+			return false, "is damaged", "make or copy the key again"
+		}
+		return !bytes.HasPrefix(rest, []byte("\x00\x00\x00\x04none")), "", ""
+	}
+	return block.Type == "ENCRYPTED PRIVATE KEY" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED"), "", ""
+}
+
+func (v *validator) secretFrom(path string, src *v1alpha1.SecretSource, p Paths) {
+	if src == nil {
+		return
+	}
+	found := *src
+	found.File = p.Resolve(src.File)
+	if _, err := secret.Resolve(found); err != nil {
+		v.refuse(idSecretUnreadable, path, "the secret cannot be read: "+reason(err, found.File), "")
+		return
+	}
+	if found.File == "" {
+		return
+	}
+	if f, err := os.Open(found.File); err == nil {
+		v.private(path+".file", found.File, f)
+		_ = f.Close() // nothing was written
+	}
+}
+
+func (v *validator) ordinaryFile(path, name string, p Paths) {
+	if name == "" {
+		return
+	}
+	name = p.Resolve(name)
+	f, err := os.Open(name)
+	if err != nil {
+		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "names are relative to the cluster file")
+		return
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		v.refuse(idFileMissing, path, name+" is not a regular file", "a directory can be sent as an archive")
+	}
+}

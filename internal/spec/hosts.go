@@ -1,0 +1,28 @@
+package spec
+
+import (
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// HasRole says that h has role.
+func HasRole(h v1alpha1.Host, role v1alpha1.Role) bool { return slices.Contains(h.Roles, role) }
+
+// HostsWithRole are the hosts that have role, in the order of the file.
+func HostsWithRole(c *v1alpha1.Cluster, role v1alpha1.Role) []v1alpha1.Host {
+	var out []v1alpha1.Host
+	for _, h := range c.Spec.Hosts {
+		if HasRole(h, role) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// TaintsControlPlane says that h, a control plane, is kept free of ordinary
+// pods: it is not a worker as well, and the cluster has workers.
+func TaintsControlPlane(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
+	return HasRole(h, v1alpha1.RoleControlPlane) && !HasRole(h, v1alpha1.RoleWorker) &&
+		len(HostsWithRole(c, v1alpha1.RoleWorker)) > 0
+}

@@ -1,0 +1,64 @@
+package spec
+
+// The diagnostics of a cluster file. Each has an entry in
+// docs/guide/errors.md; scripts may depend on them, so they never change.
+const (
+	// Reading.
+	idSyntax            = "yaml-syntax"
+	idTooLarge          = "yaml-too-large"
+	idEmptyFile         = "empty-file"
+	idMultipleDocuments = "multiple-documents"
+	idUnknownKind       = "unknown-kind"
+	idUnknownField      = "unknown-field"
+	idWrongType         = "wrong-type"
+	idDuplicateKey      = "duplicate-key"
+
+	// Values of any field.
+	idMissingField      = "missing-field"
+	idInvalidName       = "invalid-name"
+	idInvalidValue      = "invalid-value"
+	idUnknownValue      = "unknown-value"
+	idConflictingFields = "conflicting-fields"
+	idNotSupportedYet   = "not-supported-yet"
+	idInvalidPort       = "invalid-port"
+	idInvalidDuration   = "invalid-duration"
+	idInvalidAddress    = "invalid-address"
+
+	// Hosts.
+	idNoHosts          = "no-hosts"
+	idNoControlPlane   = "no-control-plane"
+	idMissingRole      = "missing-role"
+	idUnknownRole      = "unknown-role"
+	idDuplicateName    = "duplicate-name"
+	idDuplicateAddress = "duplicate-address"
+	idInvalidLabel     = "invalid-label"
+	idReservedLabel    = "reserved-label"
+	idInvalidTaint     = "invalid-taint"
+	idInlinePassword   = "inline-password"
+
+	// Kubernetes and its network.
+	idInvalidVersion     = "invalid-version"
+	idUnsupportedVersion = "unsupported-version"
+	idEndpointMode       = "endpoint-mode"
+	idUnknownKubelet     = "unknown-kubelet-field"
+	idInvalidArgument    = "invalid-argument"
+	idInvalidCIDR        = "invalid-cidr"
+	idCIDRSize           = "cidr-size"
+	idCIDROverlap        = "cidr-overlap"
+	idIPFamilies         = "ip-families"
+
+	// Files that the cluster file names.
+	idKeyUnreadable    = "ssh-key-unreadable"
+	idKeyEncrypted     = "ssh-key-encrypted"
+	idSecretUnreadable = "secret-unreadable"
+	idFilePermissions  = "file-permissions"
+	idFileMissing      = "file-missing"
+
+	// Arguments about a cluster.
+	idUnknownHost     = "unknown-host"
+	idInvalidSelector = "invalid-selector"
+	idInvalidHostFlag = "invalid-host-flag"
+
+	// Changes of a cluster that exists.
+	idImmutableField = "immutable-field"
+)

@@ -1,0 +1,80 @@
+package spec
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// Immutable finds the differences between a cluster that exists and its new
+// file that cannot be applied: those that would need the cluster to be made
+// anew, and those that no operation carries out yet. Both have their defaults;
+// paths are those of the new one.
+func Immutable(old, new *v1alpha1.Cluster) diag.List {
+	v := &validator{c: new}
+	o, n := old.Spec, new.Spec
+	v.fixed("metadata.name", old.Name, new.Name)
+	v.fixedList("spec.network.podCIDR", o.Network.PodCIDR, n.Network.PodCIDR)
+	v.fixedList("spec.network.serviceCIDR", o.Network.ServiceCIDR, n.Network.ServiceCIDR)
+	v.fixed("spec.network.plugin", o.Network.Plugin, n.Network.Plugin)
+	v.fixed("spec.kubernetes.dnsDomain", o.Kubernetes.DNSDomain, n.Kubernetes.DNSDomain)
+	v.fixed("spec.etcd.type", o.Etcd.Type, n.Etcd.Type)
+	v.fixed("spec.containerRuntime.type", o.ContainerRuntime.Type, n.ContainerRuntime.Type)
+	v.fixed("spec.controlPlaneEndpoint.domain", o.ControlPlaneEndpoint.Domain, n.ControlPlaneEndpoint.Domain)
+	v.fixed("spec.controlPlaneEndpoint.port", strconv.Itoa(o.ControlPlaneEndpoint.Port), strconv.Itoa(n.ControlPlaneEndpoint.Port))
+	if o.Kubernetes.Version != n.Kubernetes.Version {
+		v.refuse(idNotSupportedYet, "spec.kubernetes.version",
+			"the cluster runs "+o.Kubernetes.Version+", and changing it to "+n.Kubernetes.Version+" is not supported yet", "write "+o.Kubernetes.Version)
+	}
+	v.sameHosts(o.Hosts, n.Hosts)
+	return v.found
+}
+
+func (v *validator) fixed(path, old, new string) {
+	if old != new {
+		v.refuse(idImmutableField, path, "this cannot change while the cluster exists: it is "+strconv.Quote(old)+", and the file says "+strconv.Quote(new),
+			"write "+strconv.Quote(old)+", or make a new cluster")
+	}
+}
+
+func (v *validator) fixedList(path string, old, new []string) {
+	if !slices.Equal(old, new) {
+		v.fixed(path, strings.Join(old, ","), strings.Join(new, ","))
+	}
+}
+
+// sameHosts matches hosts by name.
+func (v *validator) sameHosts(old, new []v1alpha1.Host) {
+	before := map[string]v1alpha1.Host{}
+	for _, h := range old {
+		before[h.Name] = h
+	}
+	for i, h := range new {
+		path := indexed("spec.hosts", i)
+		was, ok := before[h.Name]
+		if !ok {
+			v.refuse(idNotSupportedYet, path, "the host "+h.Name+" is new, and adding hosts to a cluster is not supported yet",
+				"leave it out, or make a new cluster")
+			continue
+		}
+		delete(before, h.Name)
+		v.fixed(path+".internalAddress", was.InternalAddress, h.InternalAddress)
+		if !sameRoles(was, h) {
+			v.refuse(idNotSupportedYet, path+".roles", "changing the roles of "+h.Name+" is not supported yet", "write the roles it has")
+		}
+	}
+	for _, name := range sortedKeys(before) {
+		v.refuse(idNotSupportedYet, "spec.hosts", "the host "+name+" is gone from the file, and removing hosts is not supported yet",
+			"put it back")
+	}
+}
+
+func sameRoles(a, b v1alpha1.Host) bool {
+	has := func(h v1alpha1.Host) [2]bool {
+		return [2]bool{HasRole(h, v1alpha1.RoleControlPlane), HasRole(h, v1alpha1.RoleWorker)}
+	}
+	return has(a) == has(b)
+}

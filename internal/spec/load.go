@@ -1,0 +1,205 @@
+// Package spec turns a cluster file into API types: strict, with the place of
+// every field, defaults, and validation that reports all problems at once.
+// Load, Default and Validate are the same call for a file, an object and a
+// request.
+package spec
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// Kind is the kind of a cluster file.
+const Kind = "Cluster"
+
+// A Loader reads cluster files. The zero value leaves an unwritten version
+// empty and accepts every well-formed one.
+type Loader struct {
+	// KubernetesVersion is the default of spec.kubernetes.version.
+	KubernetesVersion string
+	// Supported refuses a Kubernetes version; its error says which are
+	// supported. Nil supports all.
+	Supported func(version string) error
+}
+
+// Loaded is a cluster from a file: valid, with its defaults.
+type Loaded struct {
+	Cluster *v1alpha1.Cluster
+	// Source is the file as it was read; it may hold inline secrets.
+	Source []byte
+	File   string
+	// Warnings are the diagnostics that do not refuse the file.
+	Warnings diag.List
+
+	positions positions
+}
+
+// Load is Loader.Load of the zero Loader.
+func Load(file string, data []byte) (*Loaded, error) { return Loader{}.Load(file, data) }
+
+// Load reads a cluster from data; file is its name in diagnostics. The error
+// is a diag.List of all problems, in the order of the file. Load reads no
+// other file: CheckFiles looks at those that the cluster names.
+func (l Loader) Load(file string, data []byte) (*Loaded, error) {
+	d := &decoder{file: file, positions: positions{}}
+	c := &v1alpha1.Cluster{}
+	if root := d.document(data); root != nil {
+		d.cluster(root, c)
+	}
+	c.Status = v1alpha1.ClusterStatus{} // of another time; files from "get -o yaml" carry it
+	loaded := &Loaded{Cluster: c, Source: data, File: file, positions: d.positions}
+	all := d.diags
+	if !d.unreadable {
+		Default(c, DefaultOptions{KubernetesVersion: l.KubernetesVersion})
+		found := Validate(c, ValidateOptions{Supported: l.Supported})
+		all = append(all, loaded.Place(d.withoutEchoes(found))...)
+	}
+	all.Sort()
+	loaded.Warnings = all.Warnings()
+	if err := all.Err(); err != nil {
+		return nil, err
+	}
+	return loaded, nil
+}
+
+// Position is where the field at path is, from 1: the field itself, or what
+// holds it if it is not written; 0, 0 for a path outside the file.
+func (l *Loaded) Position(path string) (line, col int) {
+	p := l.positions.of(path)
+	return p.line, p.column
+}
+
+// Place gives diagnostics their file, line and column.
+func (l *Loaded) Place(list diag.List) diag.List {
+	out := make(diag.List, len(list))
+	for i, d := range list {
+		d.File = l.File
+		d.Line, d.Column = l.Position(d.Path)
+		out[i] = d
+	}
+	return out
+}
+
+// Paths resolves what the cluster file names, beside it.
+func (l *Loaded) Paths() Paths { return Paths{Dir: filepath.Dir(l.File)} }
+
+// A position is a place in the file, from 1.
+type position struct{ line, column int }
+
+type positions map[string]position
+
+// of falls back to the nearest parent that is in the file.
+func (p positions) of(path string) position {
+	for {
+		if at, ok := p[path]; ok || path == "" {
+			return at
+		}
+		path = parentPath(path)
+	}
+}
+
+// parentPath cuts the last field, index or [key].
+func parentPath(path string) string {
+	if strings.HasSuffix(path, "]") {
+		if i := strings.LastIndex(path, "["); i >= 0 {
+			return path[:i]
+		}
+	}
+	return path[:max(strings.LastIndex(path, "."), 0)]
+}
+
+// document is the mapping of the only document that holds anything, or nil
+// with diagnostics that say why.
+func (d *decoder) document(data []byte) *yaml.Node {
+	var found *yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			d.unreadable = true
+			d.diags = append(d.diags, syntaxError(d.file, data, err))
+			return nil
+		}
+		if len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null" {
+			continue
+		}
+		if found != nil {
+			d.unreadable = true
+			d.report(&doc, "", idMultipleDocuments, "a second document begins here; a cluster file holds one Cluster",
+				"keep one cluster to a file")
+			return nil
+		}
+		found = doc.Content[0]
+	}
+	if found == nil {
+		d.unreadable = true
+		d.diags = append(d.diags, diag.Diagnostic{ID: idEmptyFile, Severity: diag.Error, File: d.file,
+			Message: "the file is empty", Hint: "'slipway create config' writes a complete one"})
+	}
+	return found
+}
+
+// cluster decodes a document that says that it is a Cluster. One of another
+// kind gets that one diagnostic: its fields are not ours to judge.
+func (d *decoder) cluster(root *yaml.Node, c *v1alpha1.Cluster) {
+	if root.Kind == yaml.MappingNode && !d.isCluster(root) {
+		d.unreadable = true
+		return
+	}
+	d.unreadable = root.Kind != yaml.MappingNode
+	d.decode(root, c)
+}
+
+// isCluster compares apiVersion and kind; those that are missing are left to
+// Validate.
+func (d *decoder) isCluster(root *yaml.Node) bool {
+	ok := true
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, value := root.Content[i].Value, root.Content[i+1]
+		want := map[string]string{"apiVersion": v1alpha1.APIVersion, "kind": Kind}[key]
+		if want != "" && value.Kind == yaml.ScalarNode && value.Value != want {
+			d.report(value, key, idUnknownKind, "this is "+strconv.Quote(value.Value)+", and a cluster file has "+strconv.Quote(want),
+				"begin the file with 'apiVersion: "+v1alpha1.APIVersion+"' and 'kind: "+Kind+"'")
+			ok = false
+		}
+	}
+	return ok
+}
+
+var syntaxLine = regexp.MustCompile(`line (\d+): `)
+
+// syntaxError places what the YAML parser says: it knows the line alone.
+func syntaxError(file string, data []byte, err error) diag.Diagnostic {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	out := diag.Diagnostic{ID: idSyntax, Severity: diag.Error, File: file,
+		Hint: "check indentation, colons and quotes at and above this line"}
+	if m := syntaxLine.FindStringSubmatch(text); m != nil {
+		out.Line, _ = strconv.Atoi(m[1]) // digits by the expression
+		text = strings.Replace(text, m[0], "", 1)
+	}
+	out.Message = "this is not YAML: " + text
+	lines := strings.Split(string(data), "\n")
+	if out.Line > 0 && out.Line <= len(lines) {
+		line := lines[out.Line-1]
+		plain := strings.TrimLeft(line, " \t")
+		out.Column = len(line) - len(plain) + 1
+		if strings.Contains(line[:out.Column-1], "\t") {
+			out.Hint = "indent with spaces: YAML allows no tabs"
+		}
+	}
+	return out
+}

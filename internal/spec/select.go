@@ -1,0 +1,143 @@
+package spec
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// maxRange bounds a range in a selector.
+const maxRange = 10_000
+
+// Select is the hosts that a selector names, each once, in the order of the
+// file. A selector is a list by commas of names, addresses, ranges of names
+// (node[2:10], edge-[01:20].lan; both ends count) and roles (role=worker);
+// "all" is every host. The error is a diag.List of everything in it that
+// names no host.
+func Select(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, error) {
+	chosen := make([]bool, len(c.Spec.Hosts))
+	var problems diag.List
+	for term := range strings.SplitSeq(selector, ",") {
+		term = strings.TrimSpace(term)
+		problems = append(problems, choose(c, term, chosen)...)
+	}
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	var out []v1alpha1.Host
+	for i, h := range c.Spec.Hosts {
+		if chosen[i] {
+			out = append(out, h)
+		}
+	}
+	return out, nil
+}
+
+func choose(c *v1alpha1.Cluster, term string, chosen []bool) diag.List {
+	if key, value, ok := strings.Cut(term, "="); ok {
+		return chooseRole(c, key, value, chosen)
+	}
+	if term == "all" {
+		for i := range chosen {
+			chosen[i] = true
+		}
+		return nil
+	}
+	names, problem := expandRange(term)
+	if problem != "" {
+		return selectorError(idInvalidSelector, problem, "ranges are written like node[2:10]")
+	}
+	var problems diag.List
+	for _, name := range names {
+		if !chooseHost(c, name, chosen) {
+			problems = append(problems, selectorError(idUnknownHost, "there is no host "+strconv.Quote(name), suggest(name, hostNames(c)))...)
+		}
+	}
+	return problems
+}
+
+func selectorError(id, message, hint string) diag.List {
+	return diag.List{{ID: id, Severity: diag.Error, Message: message, Hint: hint}}
+}
+
+func chooseRole(c *v1alpha1.Cluster, key, value string, chosen []bool) diag.List {
+	if key != "role" {
+		return selectorError(idInvalidSelector, "hosts cannot be chosen by "+strconv.Quote(key), "use names, addresses, ranges or role=worker")
+	}
+	found := false
+	for i, h := range c.Spec.Hosts {
+		if HasRole(h, v1alpha1.Role(value)) {
+			chosen[i], found = true, true
+		}
+	}
+	if found {
+		return nil
+	}
+	var roles []string
+	for _, h := range c.Spec.Hosts {
+		for _, r := range h.Roles {
+			roles = append(roles, string(r))
+		}
+	}
+	return selectorError(idUnknownHost, "no host has the role "+strconv.Quote(value), diag.DidYouMean(value, unique(roles)))
+}
+
+func chooseHost(c *v1alpha1.Cluster, name string, chosen []bool) bool {
+	found := false
+	for i, h := range c.Spec.Hosts {
+		if name != "" && (h.Name == name || h.Address == name || h.InternalAddress == name) {
+			chosen[i], found = true, true
+		}
+	}
+	return found
+}
+
+func hostNames(c *v1alpha1.Cluster) []string {
+	var out []string
+	for _, h := range c.Spec.Hosts {
+		out = append(out, h.Name)
+	}
+	return out
+}
+
+func unique(words []string) []string {
+	set := map[string]bool{}
+	for _, w := range words {
+		set[w] = true
+	}
+	return sortedKeys(set)
+}
+
+var rangeSyntax = regexp.MustCompile(`^([^\[\]]*)\[(\d{1,9}):(\d{1,9})\]([^\[\]]*)$`)
+
+// expandRange is the names of node[2:10]; leading zeros of the first number
+// set the width. A term without brackets is itself.
+func expandRange(term string) (names []string, problem string) {
+	if term == "" {
+		return nil, "the selector has an empty item"
+	}
+	if !strings.ContainsAny(term, "[]") {
+		return []string{term}, ""
+	}
+	m := rangeSyntax.FindStringSubmatch(term)
+	if m == nil {
+		return nil, strconv.Quote(term) + " is not a range of names"
+	}
+	from, _ := strconv.Atoi(m[2]) // digits by the expression
+	to, _ := strconv.Atoi(m[3])
+	if from > to || to-from >= maxRange {
+		return nil, fmt.Sprintf("the range %q is empty or has more than %d names", term, maxRange)
+	}
+	width := 0
+	if m[2][0] == '0' {
+		width = len(m[2])
+	}
+	for i := from; i <= to; i++ {
+		names = append(names, fmt.Sprintf("%s%0*d%s", m[1], width, i, m[4]))
+	}
+	return names, ""
+}

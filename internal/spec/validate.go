@@ -1,0 +1,170 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// maxClusterName leaves room in the names that are made of it: domains,
+// units, network links.
+const maxClusterName = 40
+
+// ValidateOptions is what validation must be told.
+type ValidateOptions struct {
+	// Supported refuses a Kubernetes version, with a reason for the user.
+	// Nil supports all.
+	Supported func(version string) error
+}
+
+// Validate finds all that is wrong with a cluster whose defaults are filled.
+// It looks at nothing but its arguments; the paths of its diagnostics are
+// those of the file, their lines are added by Loaded.Place.
+func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
+	v := &validator{c: c, supported: opts.Supported}
+	v.header()
+	v.ssh(c.Spec.SSH, v1alpha1.SSH{}, "spec.ssh")
+	v.hosts()
+	v.endpoint()
+	v.kubernetes()
+	v.etcdAndRuntime()
+	v.network()
+	v.registry()
+	v.dns()
+	v.system()
+	v.hooks()
+	return v.found
+}
+
+type validator struct {
+	c         *v1alpha1.Cluster
+	supported func(string) error
+	found     diag.List
+}
+
+func (v *validator) refuse(id, path, message, hint string) {
+	v.found = append(v.found, diag.Diagnostic{ID: id, Severity: diag.Error, Path: path, Message: message, Hint: hint})
+}
+
+func (v *validator) warn(id, path, message, hint string) {
+	v.found = append(v.found, diag.Diagnostic{ID: id, Severity: diag.Warning, Path: path, Message: message, Hint: hint})
+}
+
+// missing reports an empty field and says whether it is empty.
+func (v *validator) missing(path, value, hint string) bool {
+	if value == "" {
+		v.refuse(idMissingField, path, "this field is required", hint)
+	}
+	return value == ""
+}
+
+// oneOf checks a word from a list; those to come are refused as such.
+func (v *validator) oneOf(path, value string, known, toCome []string) {
+	switch {
+	case value == "" || slices.Contains(known, value):
+	case slices.Contains(toCome, value):
+		v.refuse(idNotSupportedYet, path, strconv.Quote(value)+" is not supported yet", "use "+orList(known))
+	default:
+		v.refuse(idUnknownValue, path, "there is no "+strconv.Quote(value)+" here", suggest(value, known))
+	}
+}
+
+// suggest is a near word, else all of them.
+func suggest(word string, known []string) string {
+	if hint := diag.DidYouMean(word, known); hint != "" {
+		return hint
+	}
+	return "use " + orList(known)
+}
+
+func orList(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+func (v *validator) port(path string, port int) {
+	if port < 0 || port > 65535 {
+		v.refuse(idInvalidPort, path, strconv.Itoa(port)+" is not a port", "ports are 1 to 65535")
+	}
+}
+
+func (v *validator) positive(path string, d *metav1.Duration) bool {
+	if d != nil && d.Duration <= 0 {
+		v.refuse(idInvalidDuration, path, d.Duration.String()+" is not a time that can pass", "write a duration above zero, such as 10m")
+		return false
+	}
+	return true
+}
+
+func (v *validator) header() {
+	c := v.c
+	if !v.missing("apiVersion", c.APIVersion, "write 'apiVersion: "+v1alpha1.APIVersion+"'") && c.APIVersion != v1alpha1.APIVersion {
+		v.refuse(idUnknownKind, "apiVersion", "this is "+strconv.Quote(c.APIVersion)+", and a cluster has "+strconv.Quote(v1alpha1.APIVersion), "")
+	}
+	if !v.missing("kind", c.Kind, "write 'kind: "+Kind+"'") && c.Kind != Kind {
+		v.refuse(idUnknownKind, "kind", "this is "+strconv.Quote(c.Kind)+", and a cluster has "+strconv.Quote(Kind), "")
+	}
+	if v.missing("metadata.name", c.Name, "name the cluster: 'metadata: {name: prod}'") {
+		return
+	}
+	if problems := NameProblems(c.Name); len(problems) > 0 {
+		v.refuse(idInvalidName, "metadata.name", strconv.Quote(c.Name)+" cannot name a cluster: "+strings.Join(problems, "; "), "such as prod, or edge-7")
+	}
+}
+
+// NameProblems says why name cannot name a cluster; nothing if it can.
+func NameProblems(name string) []string {
+	if len(name) > maxClusterName {
+		return []string{fmt.Sprintf("it has %d characters, and %d are allowed", len(name), maxClusterName)}
+	}
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return []string{"only a-z, 0-9 and '-' are allowed, with a letter or digit first and last"}
+	}
+	return nil
+}
+
+func (v *validator) etcdAndRuntime() {
+	s := v.c.Spec
+	v.oneOf("spec.etcd.type", s.Etcd.Type, []string{etcdStacked}, []string{"managed", "external"})
+	v.extraArgs("spec.etcd.extraArgs", s.Etcd.ExtraArgs)
+	v.oneOf("spec.containerRuntime.type", s.ContainerRuntime.Type, []string{runtimeContainerd}, []string{"docker"})
+}
+
+// Words of the file that are strings in the API types.
+const (
+	etcdStacked       = "stacked"
+	runtimeContainerd = "containerd"
+	pluginFlannel     = "flannel"
+	pluginNone        = "none"
+	backendVXLAN      = "vxlan"
+	backendHostGW     = "host-gw"
+	proxyNFTables     = "nftables"
+	proxyIPTables     = "iptables"
+	proxyIPVS         = "ipvs"
+	proxyNone         = "none"
+)
+
+// indexed is "path[i]".
+func indexed(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// keyed is "path[key]".
+func keyed(path, key string) string { return path + "[" + key + "]" }
+
+// sortedKeys makes the order of diagnostics certain.
+func sortedKeys[T any](m map[string]T) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,274 @@
+package spec
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	labelvalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// maxHostName is the kernel's limit for a host name, less one.
+const maxHostName = 63
+
+func (v *validator) hosts() {
+	hosts := v.c.Spec.Hosts
+	if len(hosts) == 0 {
+		v.refuse(idNoHosts, "spec.hosts", "a cluster needs at least one host", "'slipway create config --host root@10.0.0.11=control-plane' writes a file with one")
+		return
+	}
+	for i, h := range hosts {
+		path := indexed("spec.hosts", i)
+		v.hostName(h, path)
+		v.addresses(h, path)
+		v.roles(h, path)
+		v.oneOf(path+".arch", h.Arch, []string{"amd64", "arm64"}, nil)
+		v.labels(h, path)
+		v.taints(h, path)
+		v.ssh(h.SSH, v.c.Spec.SSH, path+".ssh")
+	}
+	v.unique()
+	v.controlPlanes()
+}
+
+func (v *validator) hostName(h v1alpha1.Host, path string) {
+	path += ".name"
+	if v.missing(path, h.Name, "name the host as its node shall be called") {
+		return
+	}
+	switch {
+	case len(h.Name) > maxHostName:
+		v.refuse(idInvalidName, path, fmt.Sprintf("%q has %d characters, and a host name may have %d", h.Name, len(h.Name), maxHostName), "")
+	case h.Name == localhost:
+		v.refuse(idInvalidName, path, "a node cannot be called localhost: every host knows itself by that name", "")
+	case len(validation.IsDNS1123Subdomain(h.Name)) > 0:
+		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" cannot name a node: only a-z, 0-9, '-' and '.' are allowed, with a letter or digit first and last",
+			didYouMeanName(h.Name))
+	}
+}
+
+// didYouMeanName is the valid name that differs in case and underscores.
+func didYouMeanName(name string) string {
+	plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	if plain == name || len(validation.IsDNS1123Subdomain(plain)) > 0 {
+		return ""
+	}
+	return "did you mean " + plain + "?"
+}
+
+func (v *validator) addresses(h v1alpha1.Host, path string) {
+	at := path + ".address"
+	if !v.missing(at, h.Address, "write the name or address that SSH reaches it at, or localhost") {
+		if hint, ok := hostAddress(h.Address); !ok {
+			v.refuse(idInvalidAddress, at, strconv.Quote(h.Address)+" is neither an IP address nor a host name", hint)
+		}
+	}
+	at = path + ".internalAddress"
+	if h.InternalAddress == "" {
+		if ip, err := netip.ParseAddr(h.Address); err == nil && ip.IsLoopback() {
+			v.refuse(idMissingField, at, "this field is required: no other node reaches "+h.Address,
+				"write the host's address in the network of the nodes, or 'address: localhost' for this machine")
+		}
+		return
+	}
+	ip, err := netip.ParseAddr(h.InternalAddress)
+	switch {
+	case err != nil:
+		v.refuse(idInvalidAddress, at, strconv.Quote(h.InternalAddress)+" is not an IP address", "names are not enough here: nodes are known by their addresses")
+	case ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.Zone() != "":
+		v.refuse(idInvalidAddress, at, h.InternalAddress+" is not an address that other nodes can reach", "write the host's address in the network of the nodes")
+	}
+}
+
+// hostAddress accepts IP addresses and DNS names; the hint is for forms that
+// other programs take.
+func hostAddress(address string) (hint string, ok bool) {
+	if ip, err := netip.ParseAddr(address); err == nil {
+		return "write the host's own address", !ip.IsUnspecified() && !ip.IsMulticast()
+	}
+	lower := strings.ToLower(address)
+	switch {
+	case strings.Contains(address, "@"):
+		return "the user goes to ssh.user", false
+	case strings.Contains(address, "://"):
+		return "write the name or address alone", false
+	case looksLikeHostPort(address):
+		return "the port goes to ssh.port", false
+	case strings.Trim(address, "0123456789.") == "":
+		return "an IPv4 address has four numbers from 0 to 255", false
+	}
+	return "", len(validation.IsDNS1123Subdomain(lower)) == 0
+}
+
+func looksLikeHostPort(address string) bool {
+	if _, err := netip.ParseAddrPort(address); err == nil {
+		return true
+	}
+	_, port, ok := strings.Cut(address, ":")
+	_, err := strconv.ParseUint(port, 10, 16)
+	return ok && err == nil
+}
+
+func (v *validator) roles(h v1alpha1.Host, path string) {
+	path += ".roles"
+	known := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker)}
+	if len(h.Roles) == 0 {
+		v.refuse(idMissingRole, path, "the host has no role", "give it roles: ["+known[0]+"] or ["+known[1]+"]")
+	}
+	seen := map[v1alpha1.Role]bool{}
+	for i, role := range h.Roles {
+		at := indexed(path, i)
+		switch role {
+		case v1alpha1.RoleControlPlane, v1alpha1.RoleWorker:
+		case v1alpha1.RoleEtcd, v1alpha1.RoleRegistry:
+			v.refuse(idNotSupportedYet, at, "the role "+string(role)+" is not supported yet", "etcd runs on the control plane, and images come from the bundle: leave the role out")
+		case "master", "controlplane", "control_plane":
+			v.refuse(idUnknownRole, at, "there is no role "+strconv.Quote(string(role)), "did you mean control-plane?")
+		default:
+			v.refuse(idUnknownRole, at, "there is no role "+strconv.Quote(string(role)), suggest(string(role), known))
+		}
+		if seen[role] {
+			v.refuse(idDuplicateName, at, "the role "+string(role)+" is given twice", "keep one of them")
+		}
+		seen[role] = true
+	}
+}
+
+// reservedLabel repeats what the kubelet accepts about itself
+// (k8s.io/kubelet/pkg/apis, IsKubeletLabel) and what it refuses.
+func reservedLabel(key string) bool {
+	prefix, _, _ := strings.Cut(key, "/")
+	if !strings.Contains(key, "/") || !inDomain(prefix, "kubernetes.io") && !inDomain(prefix, "k8s.io") {
+		return false
+	}
+	if inDomain(prefix, "kubelet.kubernetes.io") || inDomain(prefix, "node.kubernetes.io") {
+		return false
+	}
+	switch key {
+	case "topology.kubernetes.io/zone", "topology.kubernetes.io/region",
+		"failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region",
+		"beta.kubernetes.io/instance-type", "kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch",
+		"beta.kubernetes.io/os", "beta.kubernetes.io/arch":
+		return false
+	}
+	return true
+}
+
+func inDomain(name, domain string) bool {
+	return name == domain || strings.HasSuffix(name, "."+domain)
+}
+
+func (v *validator) labels(h v1alpha1.Host, path string) {
+	path += ".labels"
+	for _, key := range sortedKeys(h.Labels) {
+		at := keyed(path, key)
+		for _, problem := range labelvalidation.ValidateLabels(map[string]string{key: h.Labels[key]}, field.NewPath("")) {
+			v.refuse(idInvalidLabel, at, "this label is not valid: "+problem.Detail, "")
+		}
+		if reservedLabel(key) {
+			v.refuse(idReservedLabel, at, key+" is a label that a kubelet may not set: kubernetes.io and k8s.io are Kubernetes' own",
+				"use a prefix of your own, or one of node.kubernetes.io, topology.kubernetes.io/zone and /region")
+		}
+	}
+}
+
+func (v *validator) taints(h v1alpha1.Host, path string) {
+	seen := map[string]bool{}
+	for i, t := range h.Taints {
+		at := indexed(path+".taints", i)
+		if !v.missing(at+".key", t.Key, "") {
+			for _, problem := range validation.IsQualifiedName(t.Key) {
+				v.refuse(idInvalidTaint, at+".key", strconv.Quote(t.Key)+" cannot be a taint's key: "+problem, "")
+			}
+		}
+		for _, problem := range validation.IsValidLabelValue(t.Value) {
+			v.refuse(idInvalidTaint, at+".value", strconv.Quote(t.Value)+" cannot be a taint's value: "+problem, "")
+		}
+		if !v.missing(at+".effect", t.Effect, "use NoSchedule, PreferNoSchedule or NoExecute") {
+			v.oneOf(at+".effect", t.Effect, []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}, nil)
+		}
+		if id := t.Key + ":" + t.Effect; seen[id] {
+			v.refuse(idInvalidTaint, at, "the taint "+id+" is given twice", "keep one of them")
+		} else {
+			seen[id] = true
+		}
+	}
+}
+
+// unique finds hosts that are the same machine, or would be the same node.
+func (v *validator) unique() {
+	names, logins, internal := map[string]int{}, map[string]int{}, map[string]int{}
+	once := func(id, path, what string, i int, seen map[string]int, key, hint string) {
+		if key == "" {
+			return
+		}
+		if first, ok := seen[key]; ok {
+			v.refuse(id, path, fmt.Sprintf("%s is also that of hosts[%d] (%s)", what, first, v.c.Spec.Hosts[first].Name), hint)
+			return
+		}
+		seen[key] = i
+	}
+	for i, h := range v.c.Spec.Hosts {
+		path := indexed("spec.hosts", i)
+		once(idDuplicateName, path+".name", "the name "+h.Name, i, names, h.Name, "every host needs its own")
+		shared := "several hosts behind one address need an ssh.port and an internalAddress each"
+		once(idDuplicateAddress, path+".address", "the address "+loginText(v.c, h), i, logins, loginKey(v.c, h), shared)
+		if h.InternalAddress == h.Address && logins[loginKey(v.c, h)] != i {
+			continue // said already
+		}
+		once(idDuplicateAddress, path+".internalAddress", "the address "+h.InternalAddress, i, internal, canonicalIP(h.InternalAddress), shared)
+	}
+}
+
+// loginKey tells machines apart by where SSH goes: address, port and the
+// bastion before it.
+func loginKey(c *v1alpha1.Cluster, h v1alpha1.Host) string {
+	if h.Address == "" {
+		return ""
+	}
+	if h.Address == localhost {
+		return localhost
+	}
+	ssh := MergeSSH(c.Spec.SSH, h.SSH)
+	key := canonicalIP(h.Address) + " " + strconv.Itoa(ssh.Port)
+	if ssh.Bastion != nil {
+		key += " " + ssh.Bastion.Address + " " + strconv.Itoa(ssh.Bastion.Port)
+	}
+	return key
+}
+
+func loginText(c *v1alpha1.Cluster, h v1alpha1.Host) string {
+	if port := MergeSSH(c.Spec.SSH, h.SSH).Port; port != DefaultSSHPort {
+		return h.Address + " port " + strconv.Itoa(port)
+	}
+	return h.Address
+}
+
+// canonicalIP makes the spellings of one address, or name, the same.
+func canonicalIP(address string) string {
+	if ip, err := netip.ParseAddr(address); err == nil {
+		return ip.Unmap().String()
+	}
+	return strings.ToLower(address)
+}
+
+func (v *validator) controlPlanes() {
+	count := 0
+	for i, h := range v.c.Spec.Hosts {
+		if !HasRole(h, v1alpha1.RoleControlPlane) {
+			continue
+		}
+		if count++; count > 1 {
+			v.refuse(idNotSupportedYet, indexed("spec.hosts", i)+".roles", "more than one control plane is not supported yet",
+				"keep one host with the role control-plane, and make this one a worker")
+		}
+	}
+	if count == 0 {
+		v.refuse(idNoControlPlane, "spec.hosts", "no host has the role control-plane", "give it to one of them: roles: [control-plane]")
+	}
+}

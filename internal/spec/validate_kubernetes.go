@@ -1,0 +1,193 @@
+package spec
+
+import (
+	_ "embed"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+)
+
+func (v *validator) endpoint() {
+	e, path := v.c.Spec.ControlPlaneEndpoint, "spec.controlPlaneEndpoint"
+	controlPlanes := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane))
+	if e.Mode == v1alpha1.EndpointNone && controlPlanes > 1 {
+		v.refuse(idEndpointMode, path+".mode", fmt.Sprintf("mode none cannot serve %d control planes: nodes would know one of them alone", controlPlanes),
+			"use external, with the address of a load balancer")
+	}
+	if controlPlanes <= 1 {
+		// With more, their number is refused already.
+		v.oneOf(path+".mode", string(e.Mode),
+			[]string{string(v1alpha1.EndpointNone), string(v1alpha1.EndpointExternal)},
+			[]string{string(v1alpha1.EndpointHAProxy), string(v1alpha1.EndpointUpdater), string(v1alpha1.EndpointKeepalived), string(v1alpha1.EndpointKubeVIP)})
+	}
+	if e.Domain != defaultDomain(v.c.Name) {
+		v.domain(path+".domain", e.Domain)
+	}
+	for i, h := range v.c.Spec.Hosts {
+		if h.Name != "" && h.Name == e.Domain {
+			v.refuse(idConflictingFields, path+".domain", e.Domain+" is the name of hosts["+strconv.Itoa(i)+"]", "the control plane needs a name of its own")
+		}
+	}
+	v.endpointAddress(e, path)
+	v.port(path+".port", e.Port)
+}
+
+func (v *validator) endpointAddress(e v1alpha1.ControlPlaneEndpoint, path string) {
+	switch {
+	case e.Mode == v1alpha1.EndpointExternal && e.Address == "" && e.Domain == defaultDomain(v.c.Name):
+		v.refuse(idMissingField, path+".address", "mode external needs the address of the load balancer", "write address, or a domain that every host resolves to it")
+	case e.Mode == v1alpha1.EndpointNone && e.Address != "":
+		v.refuse(idConflictingFields, path+".address", "mode none uses the control plane's own address", "leave address out, or use mode external")
+	case e.Address != "":
+		if _, err := netip.ParseAddr(e.Address); err != nil {
+			v.refuse(idInvalidAddress, path+".address", strconv.Quote(e.Address)+" is not an IP address", "a name goes to domain")
+		}
+	}
+}
+
+func (v *validator) domain(path, name string) {
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		v.refuse(idInvalidName, path, strconv.Quote(name)+" is not a DNS name: only a-z, 0-9, '-' and '.' are allowed, with a letter or digit first and last",
+			didYouMeanName(name))
+	}
+}
+
+var (
+	versionSyntax  = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$`)
+	featureGate    = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+	argumentSyntax = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
+)
+
+func (v *validator) kubernetes() {
+	k, path := v.c.Spec.Kubernetes, "spec.kubernetes"
+	v.version(path+".version", k.Version)
+	if k.DNSDomain != "" {
+		v.domain(path+".dnsDomain", k.DNSDomain)
+	}
+	v.oneOf(path+".proxyMode", k.ProxyMode, []string{proxyNFTables, proxyIPTables, proxyIPVS, proxyNone}, nil)
+	v.kubeletConfig(path+".kubelet.config", k.Kubelet.Config)
+	v.extraArgs(path+".kubelet.extraArgs", k.Kubelet.ExtraArgs)
+	v.extraArgs(path+".apiServer.extraArgs", k.APIServer.ExtraArgs)
+	v.extraArgs(path+".controllerManager.extraArgs", k.ControllerManager.ExtraArgs)
+	v.extraArgs(path+".scheduler.extraArgs", k.Scheduler.ExtraArgs)
+	v.certSANs(path)
+	for _, gate := range sortedKeys(k.FeatureGates) {
+		if !featureGate.MatchString(gate) {
+			v.refuse(idInvalidValue, keyed(path+".featureGates", gate), strconv.Quote(gate)+" cannot name a feature gate", "gates are written like InPlacePodVerticalScaling")
+		}
+	}
+	c := k.Certificates
+	ok := v.positive(path+".certificates.validity", c.Validity)
+	ok = v.positive(path+".certificates.caValidity", c.CAValidity) && ok
+	if ok && c.Validity != nil && c.CAValidity != nil && c.CAValidity.Duration < c.Validity.Duration {
+		v.refuse(idInvalidDuration, path+".certificates.caValidity",
+			fmt.Sprintf("certificates would be valid for %s, longer than their authority (%s)", c.Validity.Duration, c.CAValidity.Duration),
+			"make caValidity at least as long as validity")
+	}
+}
+
+func (v *validator) version(path, version string) {
+	if version == "" {
+		return
+	}
+	if !versionSyntax.MatchString(version) {
+		hint := "write it as vX.Y.Z, such as v1.37.1"
+		if versionSyntax.MatchString("v" + version) {
+			hint = "did you mean v" + version + "?"
+		}
+		v.refuse(idInvalidVersion, path, strconv.Quote(version)+" is not a Kubernetes version", hint)
+		return
+	}
+	if v.supported == nil {
+		return
+	}
+	if err := v.supported(version); err != nil {
+		v.refuse(idUnsupportedVersion, path, err.Error(), "'slipway version --supported' lists what can be installed")
+	}
+}
+
+func (v *validator) certSANs(path string) {
+	k := v.c.Spec.Kubernetes
+	for i, name := range k.APIServer.CertSANs {
+		_, err := netip.ParseAddr(name)
+		wild := strings.TrimPrefix(name, "*.")
+		if err != nil && len(validation.IsDNS1123Subdomain(wild)) > 0 {
+			v.refuse(idInvalidAddress, indexed(path+".apiServer.certSANs", i), strconv.Quote(name)+" is neither an IP address nor a DNS name", "")
+		}
+	}
+	for _, other := range []struct {
+		name string
+		v1alpha1.ComponentSettings
+	}{{"controllerManager", k.ControllerManager}, {"scheduler", k.Scheduler}} {
+		if len(other.CertSANs) > 0 {
+			v.refuse(idConflictingFields, path+"."+other.name+".certSANs", "the "+other.name+" has no serving certificate of ours", "names for the API's certificate go to apiServer.certSANs")
+		}
+	}
+}
+
+func (v *validator) extraArgs(path string, args map[string]string) {
+	for _, key := range sortedKeys(args) {
+		if argumentSyntax.MatchString(key) {
+			continue
+		}
+		hint := "write the flag's name, such as v or audit-log-path"
+		if bare := strings.TrimLeft(key, "-"); bare != key && argumentSyntax.MatchString(bare) {
+			hint = "leave out the leading dashes: " + bare
+		}
+		v.refuse(idInvalidArgument, keyed(path, key), strconv.Quote(key)+" cannot name an argument", hint)
+	}
+}
+
+//go:embed data/kubelet-fields.txt
+var kubeletFieldsData string
+
+// kubeletFields are the fields of KubeletConfiguration with the minor version
+// they came in, 0 for always.
+func kubeletFields() map[string]int {
+	out := map[string]int{}
+	for line := range strings.Lines(kubeletFieldsData) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] == "#" {
+			continue
+		}
+		out[fields[0]] = 0
+		if len(fields) > 1 {
+			out[fields[0]], _ = strconv.Atoi(fields[1]) // our own data; a test reads it
+		}
+	}
+	return out
+}
+
+// kubeletConfig checks the names of top-level fields; the kubelet itself
+// checks the rest.
+func (v *validator) kubeletConfig(path string, config map[string]any) {
+	if len(config) == 0 {
+		return
+	}
+	fields := kubeletFields()
+	names := sortedKeys(fields)
+	minor := 0
+	if m := versionSyntax.FindStringSubmatch(v.c.Spec.Kubernetes.Version); m != nil {
+		minor, _ = strconv.Atoi(m[2]) // digits by the expression
+	}
+	for _, key := range sortedKeys(config) {
+		since, known := fields[key]
+		at := keyed(path, key)
+		switch {
+		case !known && slices.Contains([]string{"apiVersion", "kind"}, key):
+			v.refuse(idUnknownKubelet, at, key+" is not part of the settings", "leave it out: Slipway writes it")
+		case !known:
+			v.refuse(idUnknownKubelet, at, "KubeletConfiguration has no field "+strconv.Quote(key), diag.DidYouMean(key, names))
+		case minor > 0 && minor < since:
+			v.refuse(idUnknownKubelet, at, fmt.Sprintf("%s came with Kubernetes v1.%d", key, since), "leave it out for "+v.c.Spec.Kubernetes.Version)
+		}
+	}
+}

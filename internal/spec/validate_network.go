@@ -1,0 +1,190 @@
+package spec
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+)
+
+// Limits that Kubernetes sets: the API server takes at most 20 bits of service
+// addresses, kubeadm at least 10 addresses, the controller manager gives each
+// node a /24 or /64 and handles at most 16 bits of nodes.
+const (
+	maxServiceBits  = 20
+	minServiceBits  = 4
+	nodeMask4       = 24
+	nodeMask6       = 64
+	maxNodeMaskDiff = 16
+)
+
+func (v *validator) network() {
+	n, path := v.c.Spec.Network, "spec.network"
+	v.oneOf(path+".plugin", n.Plugin, []string{pluginFlannel, pluginNone}, []string{"calico", "cilium", "kube-ovn"})
+	v.flannel()
+	pods := v.cidrs(path+".podCIDR", n.PodCIDR)
+	services := v.cidrs(path+".serviceCIDR", n.ServiceCIDR)
+	v.podSizes(pods)
+	v.serviceSizes(services)
+	v.families(pods, services)
+	v.overlaps(pods, services)
+}
+
+func (v *validator) flannel() {
+	f, path := v.c.Spec.Network.Flannel, "spec.network.flannel"
+	if plugin := v.c.Spec.Network.Plugin; plugin == pluginNone && (f.Backend != "" || f.MTU != 0) {
+		v.refuse(idConflictingFields, path, "there are settings of flannel, and the plugin is none", "leave them out, or use plugin flannel")
+	}
+	v.oneOf(path+".backend", f.Backend, []string{backendVXLAN, backendHostGW}, nil)
+	if f.MTU != 0 && (f.MTU < 576 || f.MTU > 65535) {
+		v.refuse(idInvalidValue, path+".mtu", strconv.Itoa(f.MTU)+" is not an MTU", "use 576 to 65535, or 0 for flannel's own choice")
+	}
+}
+
+// A cidr is one valid range and its place.
+type cidr struct {
+	netip.Prefix
+	path string
+}
+
+// cidrs parses a single range, or a pair of IPv4 and IPv6.
+func (v *validator) cidrs(path string, list []string) []cidr {
+	var out []cidr
+	for i, text := range list {
+		at := indexed(path, i)
+		p, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+			hint := "write address/bits, such as 10.244.0.0/16"
+			if _, err := netip.ParseAddr(text); err == nil {
+				hint = "add the number of bits, such as " + text + "/16"
+			}
+			v.refuse(idInvalidCIDR, at, strconv.Quote(text)+" is not a range of addresses", hint)
+		case p.Addr().Is4In6():
+			v.refuse(idInvalidCIDR, at, text+" is IPv4 written as IPv6", "write it as IPv4")
+		case p != p.Masked():
+			v.refuse(idInvalidCIDR, at, text+" has bits beyond its mask", "did you mean "+p.Masked().String()+"?")
+		default:
+			out = append(out, cidr{p, at})
+		}
+	}
+	if len(list) > 2 {
+		v.refuse(idIPFamilies, path, fmt.Sprintf("there are %d ranges", len(list)), "give one, or for dual stack one of IPv4 and one of IPv6")
+	}
+	if len(out) == 2 && out[0].Addr().Is4() == out[1].Addr().Is4() {
+		v.refuse(idIPFamilies, path, "both ranges are of the same IP version", "give one, or for dual stack one of IPv4 and one of IPv6")
+	}
+	return out
+}
+
+func (v *validator) podSizes(pods []cidr) {
+	for _, p := range pods {
+		mask := nodeMask4
+		if p.Addr().Is6() {
+			mask = nodeMask6
+		}
+		hosts := len(v.c.Spec.Hosts)
+		switch diff := mask - p.Bits(); {
+		case diff < 0 || diff < maxNodeMaskDiff && 1<<diff < hosts:
+			v.refuse(idCIDRSize, p.path, fmt.Sprintf("%s is too small: each of %d hosts needs a /%d of it", p, hosts, mask),
+				fmt.Sprintf("use a /%d or larger", mask-bitsFor(hosts)))
+		case diff > maxNodeMaskDiff:
+			v.refuse(idCIDRSize, p.path, fmt.Sprintf("%s is too large: Kubernetes handles up to a /%d", p, mask-maxNodeMaskDiff),
+				fmt.Sprintf("use a /%d or smaller", mask-maxNodeMaskDiff))
+		}
+	}
+}
+
+// bitsFor is how many bits number n things.
+func bitsFor(n int) int {
+	bits := 0
+	for 1<<bits < n {
+		bits++
+	}
+	return bits
+}
+
+func (v *validator) serviceSizes(services []cidr) {
+	for _, s := range services {
+		all := s.Addr().BitLen()
+		switch bits := all - s.Bits(); {
+		case bits > maxServiceBits:
+			v.refuse(idCIDRSize, s.path, fmt.Sprintf("%s is too large: the API server takes up to a /%d", s, all-maxServiceBits),
+				fmt.Sprintf("use a /%d to /%d", all-maxServiceBits, all-minServiceBits))
+		case bits < minServiceBits:
+			v.refuse(idCIDRSize, s.path, fmt.Sprintf("%s is too small: the cluster's own services need a /%d", s, all-minServiceBits),
+				fmt.Sprintf("use a /%d to /%d", all-maxServiceBits, all-minServiceBits))
+		}
+	}
+}
+
+// families wants pods, services and nodes to speak the same IP versions: those
+// of the services need pods and, the first of them, nodes.
+func (v *validator) families(pods, services []cidr) {
+	if len(pods) == 0 || len(services) == 0 {
+		return
+	}
+	has4, has6 := false, false
+	for _, p := range pods {
+		has4, has6 = has4 || p.Addr().Is4(), has6 || p.Addr().Is6()
+	}
+	for _, s := range services {
+		if s.Addr().Is4() && !has4 || s.Addr().Is6() && !has6 {
+			v.refuse(idIPFamilies, s.path, ipVersion(s.Addr())+" services without "+ipVersion(s.Addr())+" pods", "give podCIDR a range of that version as well")
+		}
+	}
+	if len(pods) == 2 && len(services) == 2 && pods[0].Addr().Is4() != services[0].Addr().Is4() {
+		v.refuse(idIPFamilies, services[0].path, "the first range of services is "+ipVersion(services[0].Addr())+", that of pods is "+ipVersion(pods[0].Addr()),
+			"write both in the same order: the first is the cluster's main IP version")
+	}
+	for i, h := range v.c.Spec.Hosts {
+		ip, err := netip.ParseAddr(h.InternalAddress)
+		if err == nil && ip.Unmap().Is4() != pods[0].Addr().Is4() {
+			v.refuse(idIPFamilies, indexed("spec.hosts", i)+".internalAddress",
+				h.InternalAddress+" is "+ipVersion(ip)+", and pods are "+ipVersion(pods[0].Addr())+" first", "give hosts addresses of the same version as the first range of pods")
+		}
+	}
+}
+
+func ipVersion(ip netip.Addr) string {
+	if ip.Unmap().Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+// overlaps finds addresses that would mean two things.
+func (v *validator) overlaps(pods, services []cidr) {
+	for _, s := range services {
+		for _, p := range pods {
+			if s.Overlaps(p.Prefix) {
+				v.refuse(idCIDROverlap, s.path, fmt.Sprintf("%s overlaps the pods' range %s", s, p), "give pods and services ranges that nothing else uses")
+			}
+		}
+	}
+	v.overlap(pods, "pods")
+	v.overlap(services, "services")
+}
+
+func (v *validator) overlap(ranges []cidr, what string) {
+	for i, h := range v.c.Spec.Hosts {
+		for _, r := range ranges {
+			for _, f := range []struct{ name, value string }{{"address", h.Address}, {"internalAddress", h.InternalAddress}} {
+				ip, err := netip.ParseAddr(f.value)
+				if err != nil || !r.Contains(ip.Unmap()) || f.name == "internalAddress" && h.Address == h.InternalAddress {
+					continue
+				}
+				v.refuse(idCIDROverlap, indexed("spec.hosts", i)+"."+f.name,
+					fmt.Sprintf("%s lies in the range of the %s, %s", f.value, what, r), "give the "+what+" a range that no host is in")
+			}
+		}
+	}
+	if e := v.c.Spec.ControlPlaneEndpoint; e.Address != "" {
+		ip, err := netip.ParseAddr(e.Address)
+		for _, r := range ranges {
+			if err == nil && r.Contains(ip.Unmap()) {
+				v.refuse(idCIDROverlap, "spec.controlPlaneEndpoint.address", fmt.Sprintf("%s lies in the range of the %s, %s", e.Address, what, r),
+					"give the "+what+" a range that no host is in")
+			}
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package spec
+
+import (
+	"encoding/base64"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// ssh checks one set of settings, and that it makes sense over its defaults.
+func (v *validator) ssh(s, defaults v1alpha1.SSH, path string) {
+	merged := MergeSSH(defaults, s)
+	v.login(s.User, s.Port, path)
+	v.secretSource(s.PassphraseFrom, path+".passphraseFrom")
+	v.secretSource(s.PasswordFrom, path+".passwordFrom")
+	v.secretSource(s.SudoPasswordFrom, path+".sudoPasswordFrom")
+	v.hostKey(s.HostKey, path+".hostKey")
+	if s.Password != "" {
+		v.warn(idInlinePassword, path+".password", "a password in the file is one that others may read",
+			"put it in a file or a variable, and name that in passwordFrom")
+		if s.PasswordFrom != nil {
+			v.refuse(idConflictingFields, path+".passwordFrom", "password and passwordFrom are both given", "keep passwordFrom")
+		}
+	}
+	if s.PassphraseFrom != nil && merged.PrivateKeyFile == "" {
+		v.refuse(idConflictingFields, path+".passphraseFrom", "a passphrase without privateKeyFile opens nothing", "name the key in privateKeyFile")
+	}
+	if s.Agent != nil && *s.Agent {
+		v.agentAlone(s, path)
+	}
+	if b := s.Bastion; b != nil {
+		v.bastion(*b, path+".bastion")
+	}
+}
+
+// agentAlone refuses other credentials beside the agent: which of them is
+// used would be a guess.
+func (v *validator) agentAlone(s v1alpha1.SSH, path string) {
+	for _, other := range []struct {
+		name string
+		set  bool
+	}{{"privateKeyFile", s.PrivateKeyFile != ""}, {"password", s.Password != ""}, {"passwordFrom", s.PasswordFrom != nil}} {
+		if other.set {
+			v.refuse(idConflictingFields, path+"."+other.name, "agent: true uses the agent and nothing else, yet "+other.name+" is given", "keep one of them")
+		}
+	}
+}
+
+func (v *validator) bastion(b v1alpha1.Bastion, path string) {
+	if !v.missing(path+".address", b.Address, "write the name or address of the host to go through") {
+		if hint, ok := hostAddress(b.Address); !ok {
+			v.refuse(idInvalidAddress, path+".address", strconv.Quote(b.Address)+" is neither an IP address nor a host name", hint)
+		}
+	}
+	v.login(b.User, b.Port, path)
+	v.secretSource(b.PassphraseFrom, path+".passphraseFrom")
+	v.secretSource(b.PasswordFrom, path+".passwordFrom")
+	v.hostKey(b.HostKey, path+".hostKey")
+	if b.PassphraseFrom != nil && b.PrivateKeyFile == "" {
+		v.refuse(idConflictingFields, path+".passphraseFrom", "a passphrase without privateKeyFile opens nothing", "name the key in privateKeyFile")
+	}
+}
+
+func (v *validator) login(user string, port int, path string) {
+	if strings.ContainsAny(user, " \t\r\n@:/") {
+		v.refuse(idInvalidValue, path+".user", strconv.Quote(user)+" is not a user name", "write the name alone, such as root")
+	}
+	v.port(path+".port", port)
+}
+
+func (v *validator) secretSource(src *v1alpha1.SecretSource, path string) {
+	if src == nil {
+		return
+	}
+	switch {
+	case src.File == "" && src.Env == "":
+		v.refuse(idMissingField, path, "it says neither file nor env", "write {file: PATH} or {env: NAME}")
+	case src.File != "" && src.Env != "":
+		v.refuse(idConflictingFields, path, "file and env are both given", "keep one of them")
+	}
+}
+
+// hostKey accepts the two forms that ssh-keygen and known_hosts print.
+func (v *validator) hostKey(key, path string) {
+	if key == "" {
+		return
+	}
+	hint := "write SHA256:… as 'ssh-keygen -lf' prints it, or 'ssh-ed25519 AAAA…' as in known_hosts"
+	if sum, ok := strings.CutPrefix(key, "SHA256:"); ok {
+		if raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(sum, "=")); err != nil || len(raw) != 32 {
+			v.refuse(idInvalidValue, path, strconv.Quote(key)+" is not the fingerprint of a key", hint)
+		}
+		return
+	}
+	fields := strings.Fields(key)
+	valid := len(fields) >= 2
+	if valid {
+		raw, err := base64.StdEncoding.DecodeString(fields[1])
+		// The encoded key begins with its type, after four bytes of length.
+		valid = err == nil && len(raw) > 4+len(fields[0]) && string(raw[4:4+len(fields[0])]) == fields[0]
+	}
+	if !valid {
+		v.refuse(idInvalidValue, path, "this is not a host key", hint)
+	}
+}

@@ -1,0 +1,176 @@
+package spec
+
+import (
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	_ "time/tzdata" // a zone's name is right or wrong whatever this machine knows
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+func (v *validator) registry() {
+	r, path := v.c.Spec.Registry, "spec.registry"
+	for _, name := range sortedKeys(r.Mirrors) {
+		at := keyed(path+".mirrors", name)
+		if !registryName(name) {
+			v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is not the name of a registry", "write host or host:port, such as docker.io")
+		}
+		if len(r.Mirrors[name]) == 0 {
+			v.refuse(idMissingField, at, "no mirror is given", "write a list of URLs, or leave the registry out")
+		}
+		for i, mirror := range r.Mirrors[name] {
+			if hint, ok := mirrorURL(mirror); !ok {
+				v.refuse(idInvalidValue, indexed(at, i), strconv.Quote(mirror)+" is not the URL of a mirror", hint)
+			}
+		}
+	}
+	for i, name := range r.Insecure {
+		if !registryName(name) {
+			v.refuse(idInvalidAddress, indexed(path+".insecure", i), strconv.Quote(name)+" is not the name of a registry", "write host or host:port")
+		}
+	}
+}
+
+func mirrorURL(text string) (hint string, ok bool) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || !strings.Contains(text, "://"):
+		return "begin it with https:// or http://", false
+	case u.Scheme != "https" && u.Scheme != "http":
+		return "mirrors are reached by https or http", false
+	case u.User != nil:
+		return "a user and password do not belong in a URL", false
+	case u.RawQuery != "" || u.Fragment != "":
+		return "write scheme, host and path alone", false
+	}
+	return "write it as https://mirror.example.com", registryName(u.Host)
+}
+
+// registryName accepts host and host:port.
+func registryName(name string) bool {
+	u, err := url.Parse("//" + name)
+	if err != nil || u.Host != name || u.Hostname() == "" {
+		return false
+	}
+	if port := u.Port(); port != "" || strings.HasSuffix(name, ":") {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return false
+		}
+	}
+	_, ok := hostAddress(u.Hostname())
+	return ok
+}
+
+func (v *validator) dns() {
+	d, path := v.c.Spec.DNS, "spec.dns"
+	for i, server := range d.Upstream {
+		_, addrErr := netip.ParseAddr(server)
+		_, portErr := netip.ParseAddrPort(server)
+		if addrErr != nil && portErr != nil {
+			v.refuse(idInvalidAddress, indexed(path+".upstream", i), strconv.Quote(server)+" is not the address of a server", "write an IP address, with :port if it is not 53")
+		}
+	}
+	for _, address := range sortedKeys(d.Hosts) {
+		at := keyed(path+".hosts", address)
+		if _, err := netip.ParseAddr(address); err != nil {
+			v.refuse(idInvalidAddress, at, strconv.Quote(address)+" is not an IP address", "write entries as address: [name, …]")
+		}
+		if len(d.Hosts[address]) == 0 {
+			v.refuse(idMissingField, at, "no name is given for "+address, "write a list of names, or leave the address out")
+		}
+		for i, name := range d.Hosts[address] {
+			v.domain(indexed(at, i), name)
+		}
+	}
+}
+
+var sysctlName = regexp.MustCompile(`^[A-Za-z0-9_-]+([./][A-Za-z0-9_-]+)+$`)
+
+func (v *validator) system() {
+	s, path := v.c.Spec.System, "spec.system"
+	for i, server := range s.NTPServers {
+		if hint, ok := hostAddress(server); !ok {
+			v.refuse(idInvalidAddress, indexed(path+".ntpServers", i), strconv.Quote(server)+" is neither an IP address nor a host name", hint)
+		}
+	}
+	if s.Timezone != "" {
+		if _, err := time.LoadLocation(s.Timezone); err != nil || s.Timezone == "Local" {
+			v.refuse(idInvalidValue, path+".timezone", "there is no time zone "+strconv.Quote(s.Timezone), "zones are written like Europe/Berlin or UTC")
+		}
+	}
+	for _, key := range sortedKeys(s.Sysctls) {
+		at := keyed(path+".sysctls", key)
+		if !sysctlName.MatchString(key) {
+			v.refuse(idInvalidName, at, strconv.Quote(key)+" is not the name of a sysctl", "names are written like net.core.somaxconn")
+		}
+		if value := s.Sysctls[key]; strings.TrimSpace(value) == "" || strings.ContainsAny(value, "\r\n") {
+			v.refuse(idInvalidValue, at, "a sysctl's value is one line and not empty", "")
+		}
+	}
+}
+
+func (v *validator) hooks() {
+	names := map[string]int{}
+	for i, h := range v.c.Spec.Hooks {
+		path := indexed("spec.hooks", i)
+		v.hookName(h, path, i, names)
+		if !v.missing(path+".phase", string(h.Phase), "use "+orList(hookPhases())) {
+			v.oneOf(path+".phase", string(h.Phase), hookPhases()[:4], hookPhases()[4:])
+		}
+		for r, role := range h.Roles {
+			v.hookRole(indexed(path+".roles", r), role)
+		}
+		if !v.missing(path+".script", h.Script, "name the file, relative to this one") && strings.Contains(h.Script, "\n") {
+			v.refuse(idInvalidValue, path+".script", "this is a script, and the name of its file is wanted", "save it beside the cluster file")
+		}
+		base := map[string]bool{filepath.Base(h.Script): true}
+		for m, file := range h.Materials {
+			at := indexed(path+".materials", m)
+			if v.missing(at, file, "name the file, relative to this one") {
+				continue
+			}
+			if base[filepath.Base(file)] {
+				v.refuse(idDuplicateName, at, "two files of this hook are called "+filepath.Base(file), "they are sent to one directory: give them different names")
+			}
+			base[filepath.Base(file)] = true
+		}
+		v.positive(path+".timeout", h.Timeout)
+	}
+}
+
+func (v *validator) hookName(h v1alpha1.Hook, path string, i int, names map[string]int) {
+	path += ".name"
+	if v.missing(path, h.Name, "name the hook: logs and records use it") {
+		return
+	}
+	if len(validation.IsDNS1123Label(h.Name)) > 0 {
+		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" cannot name a hook: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last", didYouMeanName(h.Name))
+	}
+	if first, ok := names[h.Name]; ok {
+		v.refuse(idDuplicateName, path, "the name "+h.Name+" is also that of hooks["+strconv.Itoa(first)+"]", "every hook needs its own")
+		return
+	}
+	names[h.Name] = i
+}
+
+func (v *validator) hookRole(path string, role v1alpha1.Role) {
+	known := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker)}
+	switch role {
+	case v1alpha1.RoleControlPlane, v1alpha1.RoleWorker:
+	default:
+		v.refuse(idUnknownRole, path, "there is no role "+strconv.Quote(string(role)), suggest(string(role), known))
+	}
+}
+
+// hookPhases are the phases; those from the fifth on belong to upgrades.
+func hookPhases() []string {
+	return []string{string(v1alpha1.HookPreInstall), string(v1alpha1.HookPostControlPlane), string(v1alpha1.HookPostInstall),
+		string(v1alpha1.HookPreDelete), string(v1alpha1.HookPreUpgrade), string(v1alpha1.HookPostUpgrade)}
+}
