@@ -1,0 +1,245 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+var update = flag.Bool("update", false, "write the goldens anew")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("%s (-want +got):\n%s", name, d)
+	}
+}
+
+func sample() *Plan {
+	p := &Plan{
+		Cluster: "prod", Operation: "create",
+		SpecDigest: "sha256:s", BundleDigest: "sha256:b", FactsDigest: "sha256:f",
+		Bundle: &BundleNote{Kubernetes: "v1.37.1", Source: "modules", SizeBytes: 327_680_000, Compile: true},
+		Spec:   []byte("{}"),
+	}
+	hosts := []string{"cp1", "w1", "w2"}
+	// Lane by lane, as an engine may plan it.
+	for _, h := range hosts {
+		changes := []OpChange{{Kind: op.KindSysctl, Target: "/etc/sysctl.d/90-slipway.conf", Summary: "create"}}
+		if h == "w2" {
+			changes = append(changes, OpChange{
+				Kind: op.KindBlock, Target: "/etc/hosts#nodes", Summary: "2 lines differ",
+				Diff: "--- /etc/hosts\n+++ /etc/hosts\n@@ -1,1 +1,2 @@\n-10.0.0.9 w1\n+10.0.0.2 w1\n+10.0.0.3 w2\n",
+			})
+		}
+		p.Steps = append(p.Steps,
+			Step{Module: "os", Task: "os.kernel", Title: "set up the kernel", Host: h, State: Change, Changes: changes},
+			Step{Module: "runtime", Task: "runtime.containerd", Title: "install containerd", Host: h, State: Change, Changes: []OpChange{
+				{Kind: op.KindUnpack, Target: "/usr/local/bin@sha256:" + strings.Repeat("0123456789abcdef", 4)},
+				{Kind: op.KindFile, Target: "/etc/containerd/config.toml", Summary: "create", Diff: "+version = 3\n"},
+				{Kind: op.KindAbsent, Target: "/etc/cni/net.d/old.conf"},
+			}})
+	}
+	p.Steps = append(p.Steps,
+		Step{Module: "kubeadm", Task: "kubeadm.token", Title: "make a join token", State: Change, Changes: []OpChange{{Kind: "object", Target: "Secret kube-system/bootstrap-token", Summary: "create"}}})
+	for _, h := range hosts[1:] {
+		p.Steps = append(p.Steps, Step{
+			Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: h, State: Pending, After: "kubeadm.token",
+			Changes: []OpChange{{Kind: op.KindExec, Target: "kubeadm-join", Summary: "run"}},
+		})
+	}
+	p.Steps = append(p.Steps, Step{
+		Module: "hooks", Task: "hooks.post-install.check", Title: "run hook check", Host: "cp1", State: Uncheckable,
+		Changes: []OpChange{{Kind: op.KindExec, Target: "hook-check", Summary: "not checkable: always runs"}},
+	})
+	p.Removes = []string{"host w3 (node and data)"}
+	return p
+}
+
+func sealed(t *testing.T, p *Plan) *Plan {
+	t.Helper()
+	if err := p.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestText(t *testing.T) {
+	var full, brief bytes.Buffer
+	p := sealed(t, sample())
+	if err := errors.Join(p.Text(&full), p.Brief(&brief)); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "text.golden", full.Bytes())
+	golden(t, "brief.golden", brief.Bytes())
+}
+
+func TestTextFoldsManyHosts(t *testing.T) {
+	p := &Plan{Cluster: "prod", Operation: "apply"}
+	for i := range 300 {
+		p.Steps = append(p.Steps, Step{Module: "os", Task: "os.swap", Title: "turn swap off", Host: fmt.Sprintf("w%03d", i), State: Change, Changes: []OpChange{{Kind: op.KindSwapOff, Target: "swap"}}})
+	}
+	var b bytes.Buffer
+	if err := p.Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := `Plan to change cluster prod
+
+os
+  turn swap off on w000, w001, w002, w003, w004, w005 and 294 more
+    ~ swap-off swap
+
+1 task on 300 hosts: 300 to change
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestTextOfNothing(t *testing.T) {
+	var b strings.Builder
+	if err := (&Plan{Cluster: "prod"}).Text(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := "Cluster prod is as described: nothing to do.\n"; b.String() != want {
+		t.Errorf("got %q, want %q", b.String(), want)
+	}
+}
+
+func TestMark(t *testing.T) {
+	for _, tc := range []struct {
+		change OpChange
+		want   Mark
+	}{
+		{OpChange{Kind: op.KindFile, Summary: "create"}, Creates},
+		{OpChange{Kind: op.KindFile, Summary: "content differs"}, Alters},
+		{OpChange{Kind: op.KindAbsent, Summary: ""}, Removes},
+		{OpChange{Kind: op.KindRestore}, Removes},
+		{OpChange{Kind: "object", Summary: "delete Node w2"}, Removes},
+		{OpChange{Kind: op.KindImportImages, Summary: "9 of 11 missing"}, Creates},
+		{OpChange{Kind: op.KindUnit, Summary: "restart: config.toml changed"}, Alters},
+	} {
+		if got := tc.change.Mark(); got != tc.want {
+			t.Errorf("%+v: mark %c, want %c", tc.change, got, tc.want)
+		}
+	}
+}
+
+func TestSealIsDeterministic(t *testing.T) {
+	a, b := sealed(t, sample()), sealed(t, sample())
+	first, err1 := a.Encode()
+	second, err2 := b.Encode()
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first, second) {
+		t.Error("two encodings of the same plan differ")
+	}
+	if again := sealed(t, a).Digest; again != b.Digest {
+		t.Errorf("sealing again: %s, want %s", again, b.Digest)
+	}
+	b.Spec = []byte("{ }")
+	if sealed(t, b).Digest == a.Digest {
+		t.Error("the digest does not cover the spec")
+	}
+	golden(t, "plan.json", first)
+}
+
+func TestDecode(t *testing.T) {
+	good, err := sealed(t, sample()).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Decode(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(sealed(t, sample()), got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	empty, err := sealed(t, &Plan{Cluster: "prod", Operation: "apply"}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Decode(empty); err != nil {
+		t.Errorf("an empty plan: %v", err)
+	}
+	swap := func(from, to string) []byte {
+		if !bytes.Contains(good, []byte(from)) {
+			t.Fatalf("%q is not in the plan", from)
+		}
+		return bytes.Replace(good, []byte(from), []byte(to), 1)
+	}
+	for _, tc := range []struct {
+		name, reason string
+		data         []byte
+		want         error // nil: any
+	}{
+		{"a host", "it would be done elsewhere", swap(`"host": "w1"`, `"host": "w9"`), ErrDigest},
+		{"the spec", "it would be another cluster", swap(`"spec": "e30="`, `"spec": "e30K"`), ErrDigest},
+		{"no digest", "a plan that is not sealed is not done", swap(`"digest": "sha256:`, `"digest": "`), ErrDigest},
+		{"an unknown field", "of another version, or misspelt", swap(`"cluster"`, `"clutser": "x", "cluster"`), nil},
+		{"trailing text", "two plans in one file", append(bytes.Clone(good), '{', '}'), ErrNotAPlan},
+		{"another kind", "a cluster, not a plan", []byte(`{"apiVersion":"slipway.dev/v1alpha1","kind":"Cluster"}`), ErrNotAPlan},
+		{"YAML", "a cluster file", []byte("kind: Plan\n"), ErrNotAPlan},
+		{"nothing", "an empty file", nil, ErrNotAPlan},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := Decode(tc.data); err == nil || (tc.want != nil && !errors.Is(err, tc.want)) {
+				t.Errorf("error %v, want %v: %s", err, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
+func TestDiff(t *testing.T) {
+	a, b := sealed(t, sample()), sample()
+	if d := Diff(a, a); d != "" {
+		t.Errorf("a plan and itself: %s", d)
+	}
+	b.Steps[0].Changes[0].Target = "/etc/sysctl.d/99-other.conf"
+	b.FactsDigest = "sha256:g"
+	golden(t, "diff.golden", []byte(Diff(a, sealed(t, b))))
+}
+
+func FuzzDecode(f *testing.F) {
+	p := sample()
+	if err := p.Seal(); err != nil {
+		f.Fatal(err)
+	}
+	good, err := json.Marshal(p)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(`{"apiVersion":"slipway.dev/v1alpha1","kind":"Plan"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p, err := Decode(data)
+		if err != nil {
+			return
+		}
+		if again, err := p.digest(); err != nil || again != p.Digest {
+			t.Errorf("accepted a plan whose digest is %s, not %s (%v)", again, p.Digest, err)
+		}
+	})
+}

@@ -1,0 +1,249 @@
+package plan
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// A Mark says at a glance what a change does.
+type Mark byte
+
+// The marks.
+const (
+	Creates Mark = '+'
+	Alters  Mark = '~'
+	Removes Mark = '-'
+)
+
+// Mark answers what a change does to its target.
+func (c OpChange) Mark() Mark {
+	word, _, _ := strings.Cut(c.Summary, " ")
+	switch {
+	case c.Kind == op.KindAbsent, c.Kind == op.KindReset, c.Kind == op.KindRestore, word == "remove", word == "delete":
+		return Removes
+	case word == "create", word == "add", c.Kind == op.KindFetchBlob, c.Kind == op.KindUnpack, c.Kind == op.KindImportImages:
+		return Creates
+	}
+	return Alters
+}
+
+// maxHosts is how many hosts a line of the text names.
+const maxHosts = 6
+
+// digests are shown by as much as tells them apart.
+var digests = regexp.MustCompile(`(sha256:[0-9a-f]{12})[0-9a-f]{52}`)
+
+// A group is hosts on which one task does the same.
+type group struct {
+	Step
+	hosts []string
+}
+
+// Text writes the plan for people: by module and task, hosts that get the
+// same together, the differences of files that are there already, totals. The
+// same plan gives the same text.
+func (p *Plan) Text(w io.Writer) error { return p.text(w, true) }
+
+// Brief is Text without the single changes.
+func (p *Plan) Brief(w io.Writer) error { return p.text(w, false) }
+
+func (p *Plan) text(w io.Writer, changes bool) error {
+	b := bufio.NewWriter(w)
+	if p.Empty() {
+		fmt.Fprintf(b, "Cluster %s is as described: nothing to do.\n", p.Cluster)
+		return b.Flush()
+	}
+	fmt.Fprintf(b, "Plan to %s cluster %s\n", p.verb(), p.Cluster)
+	if p.Bundle != nil {
+		fmt.Fprintf(b, "Bundle: %s\n", p.Bundle)
+	}
+	module := ""
+	for _, g := range p.groups(changes) {
+		if g.Module != module {
+			module = g.Module
+			fmt.Fprintf(b, "\n%s\n", module)
+		}
+		g.write(b, changes)
+	}
+	if len(p.Removes) > 0 {
+		fmt.Fprintf(b, "\nThis removes:\n")
+		for _, r := range p.Removes {
+			fmt.Fprintf(b, "  - %s\n", r)
+		}
+	}
+	fmt.Fprintf(b, "\n%s\n", p.Totals())
+	return b.Flush()
+}
+
+// verb is what the operation does to a cluster, in a sentence.
+func (p *Plan) verb() string {
+	switch p.Operation {
+	case "apply":
+		return "change"
+	case "init-os":
+		return "prepare the hosts of"
+	case "rollback":
+		return "roll back"
+	}
+	return p.Operation
+}
+
+// String is for people: "Kubernetes v1.37.1 from the cache, 312.4 MiB".
+func (n *BundleNote) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Kubernetes %s", n.Kubernetes)
+	switch n.Source {
+	case "":
+	case "cached":
+		b.WriteString(" from the cache")
+	case "modules":
+		b.WriteString(" from Go modules")
+	default:
+		b.WriteString(" from " + n.Source)
+	}
+	if n.SizeBytes > 0 {
+		fmt.Fprintf(&b, ", %.1f MiB", float64(n.SizeBytes)/(1<<20))
+	}
+	if n.Compile {
+		b.WriteString(", must be compiled first (minutes, once)")
+	}
+	return b.String()
+}
+
+// groups folds hosts that get the same of one task (the same changes, too, if
+// those are told). Steps of one task may stand apart, lane by lane; they are
+// told together where the first stands.
+func (p *Plan) groups(changes bool) []group {
+	var tasks []string
+	byTask := map[string][]group{}
+	for _, s := range p.Steps {
+		if byTask[s.Task] == nil {
+			tasks = append(tasks, s.Task)
+		}
+		byTask[s.Task] = fold(byTask[s.Task], s, changes)
+	}
+	var out []group
+	for _, t := range tasks {
+		out = append(out, byTask[t]...)
+	}
+	return out
+}
+
+// fold adds a step to the group that does the same, or makes one.
+func fold(groups []group, s Step, changes bool) []group {
+	for i := range groups {
+		g := &groups[i]
+		if g.State == s.State && g.After == s.After && (!changes || slices.Equal(g.Changes, s.Changes)) {
+			g.hosts = append(g.hosts, s.Host)
+			return groups
+		}
+	}
+	return append(groups, group{Step: s, hosts: []string{s.Host}})
+}
+
+func (g group) write(b *bufio.Writer, changes bool) {
+	fmt.Fprintf(b, "  %s%s", g.Title, on(g.hosts))
+	switch g.State {
+	case Pending:
+		fmt.Fprintf(b, "  (known after %s)", g.After)
+	case Uncheckable:
+		fmt.Fprint(b, "  (cannot be checked: always runs)")
+	}
+	fmt.Fprintln(b)
+	if !changes {
+		return
+	}
+	for _, c := range g.Changes {
+		fmt.Fprintf(b, "    %c %s %s", c.Mark(), c.Kind, digests.ReplaceAllString(c.Target, "$1"))
+		if c.Summary != "" {
+			fmt.Fprintf(b, ": %s", c.Summary)
+		}
+		fmt.Fprintln(b)
+		if c.Diff == "" || c.Mark() != Alters {
+			continue // of something new, the whole content is no difference
+		}
+		for line := range strings.Lines(c.Diff) {
+			fmt.Fprintf(b, "        %s\n", strings.TrimRight(line, "\n"))
+		}
+	}
+}
+
+// on is " on w1, w2"; nothing for the manager.
+func on(hosts []string) string {
+	if len(hosts) == 1 && hosts[0] == "" {
+		return ""
+	}
+	if n := len(hosts); n > maxHosts {
+		return fmt.Sprintf(" on %s and %d more", strings.Join(hosts[:maxHosts], ", "), n-maxHosts)
+	}
+	return " on " + strings.Join(hosts, ", ")
+}
+
+// Totals is one line: "12 tasks on 3 hosts: 30 to create, 4 to change, 2 to
+// remove, 1 known later".
+func (p *Plan) Totals() string {
+	tasks, hosts := map[string]bool{}, map[string]bool{}
+	marks := map[Mark]int{}
+	later := 0
+	for _, s := range p.Steps {
+		tasks[s.Task] = true
+		if s.Host != "" {
+			hosts[s.Host] = true
+		}
+		if s.State == Pending {
+			later++
+			continue
+		}
+		for _, c := range s.Changes {
+			marks[c.Mark()]++
+		}
+	}
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		what string
+	}{
+		{marks[Creates], "to create"}, {marks[Alters], "to change"}, {marks[Removes], "to remove"}, {later, "known later"},
+	} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+		}
+	}
+	line := count(len(tasks), "task")
+	if len(hosts) > 0 {
+		line += " on " + count(len(hosts), "host")
+	}
+	if len(parts) > 0 {
+		line += ": " + strings.Join(parts, ", ")
+	}
+	return line
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// Diff is what differs between two plans, as a unified diff of their texts
+// and of the digests they stand on; "" if they are the same.
+func Diff(a, b *Plan) string {
+	return string(diff.Diff("saved", a.whole(), "now", b.whole()))
+}
+
+// whole is all that the digest covers, for a comparison.
+func (p *Plan) whole() []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "spec %s\nbundle %s\nfacts %s\n", p.SpecDigest, p.BundleDigest, p.FactsDigest)
+	_ = p.Text(&b) // a strings.Builder takes everything
+	return []byte(b.String())
+}
