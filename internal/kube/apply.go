@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 )
 
 // Apply makes objs true on the server: namespaces and definitions of kinds
@@ -33,19 +32,25 @@ func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) e
 	if err != nil || !isDefinition(obj) {
 		return err
 	}
-	// Until a definition is established, its kind answers "not found".
-	err = c.until(ctx, func(ctx context.Context) (string, error) {
+	// Until a definition is established and published, its kinds answer
+	// "not found".
+	return c.until(ctx, func(ctx context.Context) (string, error) {
 		live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
-		if condition(live, "Established") == "True" {
-			return "", nil
+		if condition(live, "Established") != "True" {
+			return "it is not established yet", nil
 		}
-		return "it is not established yet", nil
+		for _, gvk := range defined(live) {
+			if _, err := c.kind(ctx, gvk); meta.IsNoMatchError(err) {
+				return "its kind is not served yet", nil
+			} else if err != nil {
+				return "", err
+			}
+		}
+		return "", nil
 	})
-	c.mapper.Reset()
-	return err
 }
 
 // Delete removes objs, the last first, and waits until they are gone. One
@@ -110,32 +115,6 @@ func ordered(objs []*unstructured.Unstructured) []*unstructured.Unstructured {
 
 func isDefinition(u *unstructured.Unstructured) bool {
 	return u.GetKind() == "CustomResourceDefinition" && u.GroupVersionKind().Group == "apiextensions.k8s.io"
-}
-
-// resource finds where an object lives, and answers a copy of it with its
-// namespace filled in. The error satisfies meta.IsNoMatchError if the cluster
-// does not know the kind.
-func (c *Client) resource(ctx context.Context, obj *unstructured.Unstructured) (dynamic.ResourceInterface, *unstructured.Unstructured, error) {
-	obj = obj.DeepCopy()
-	// Discovery takes no context: what it does is bounded by its own
-	// timeout, and nothing begins after ctx is done.
-	if err := ctx.Err(); err != nil {
-		return nil, obj, err
-	}
-	gvk := obj.GroupVersionKind()
-	m, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return nil, obj, err
-	}
-	r := c.dynamic.Resource(m.Resource)
-	if m.Scope.Name() != meta.RESTScopeNameNamespace {
-		obj.SetNamespace("")
-		return r, obj, nil
-	}
-	if obj.GetNamespace() == "" {
-		obj.SetNamespace(metav1.NamespaceDefault)
-	}
-	return r.Namespace(obj.GetNamespace()), obj, nil
 }
 
 // condition is the status of one of an object's conditions.

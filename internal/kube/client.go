@@ -13,16 +13,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -44,9 +41,9 @@ type Options struct {
 // A Client speaks to one cluster. Its methods may be called concurrently.
 type Client struct {
 	http     *http.Client
+	rest     rest.Interface
 	dynamic  dynamic.Interface
-	disco    discovery.CachedDiscoveryInterface
-	mapper   meta.ResettableRESTMapper
+	kinds    *kinds
 	server   *url.URL
 	interval time.Duration // between two looks of a wait
 }
@@ -77,7 +74,7 @@ func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, hc)
+	rc, err := rest.UnversionedRESTClientForConfigAndClient(cfg, hc)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
@@ -85,12 +82,11 @@ func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	disco := memory.NewMemCacheClient(dc)
 	return &Client{
 		http:     hc,
+		rest:     rc,
 		dynamic:  dyn,
-		disco:    disco,
-		mapper:   restmapper.NewDeferredDiscoveryRESTMapper(disco),
+		kinds:    &kinds{known: map[schema.GroupVersionKind]metav1.APIResource{}},
 		server:   server,
 		interval: 500 * time.Millisecond,
 	}, nil
@@ -127,6 +123,10 @@ func restConfig(kubeconfig []byte) (*rest.Config, error) {
 	cfg.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	// No queue of our own: the server's priority and fairness is enough.
 	cfg.QPS = -1
+	cfg.WarningHandler = rest.NoWarnings{} // it would write to stderr
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	return cfg, nil
 }
 
@@ -144,7 +144,7 @@ func selfContained(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) e
 
 // Healthy asks the API server whether it is ready to serve (/readyz).
 func (c *Client) Healthy(ctx context.Context) error {
-	if _, err := c.disco.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
+	if _, err := c.rest.Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
 		return fmt.Errorf("asking the API server whether it is ready: %w", c.words(err))
 	}
 	return nil
@@ -152,7 +152,7 @@ func (c *Client) Healthy(ctx context.Context) error {
 
 // ServerVersion is the API server's version, such as "v1.37.1".
 func (c *Client) ServerVersion(ctx context.Context) (string, error) {
-	raw, err := c.disco.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	raw, err := c.rest.Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {
 		return "", fmt.Errorf("asking the API server for its version: %w", c.words(err))
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -103,7 +104,9 @@ func change(was, will *unstructured.Unstructured) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	ch.Diff = string(diff.Diff("live", old, "wanted", now))
+	// The first line repeats the names of the two that follow.
+	_, body, _ := bytes.Cut(diff.Diff("live", old, "wanted", now), []byte("\n"))
+	ch.Diff = string(body)
 	return ch, nil
 }
 
@@ -123,9 +126,14 @@ func settled(u *unstructured.Unstructured) map[string]any {
 	} {
 		unstructured.RemoveNestedField(object, "metadata", field)
 	}
-	// It repeats the whole object, the values of secrets included.
-	const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-	unstructured.RemoveNestedField(object, "metadata", "annotations", lastApplied)
+	for _, name := range []string{
+		// It repeats the whole object, the values of secrets included.
+		"kubectl.kubernetes.io/last-applied-configuration",
+		"deprecated.daemonset.template.generation",
+		"deployment.kubernetes.io/revision",
+	} {
+		unstructured.RemoveNestedField(object, "metadata", "annotations", name)
+	}
 	for _, field := range []string{"annotations", "labels"} {
 		if m, ok, _ := unstructured.NestedMap(object, "metadata", field); ok && len(m) == 0 {
 			unstructured.RemoveNestedField(object, "metadata", field)

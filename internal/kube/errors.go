@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"syscall"
 	"time"
 
@@ -130,6 +131,10 @@ func (c *Client) reachError(err error) (Reason, string) {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
 		return ReasonUnreachable, fmt.Sprintf("the API server at %s closed the connection", host)
 	case errors.As(err, &neterr):
+		var u *url.Error
+		if errors.As(err, &u) { // the URL has been said
+			err = u.Err
+		}
 		return ReasonUnreachable, fmt.Sprintf("the API server at %s cannot be reached: %v", host, err)
 	}
 	return "", ""

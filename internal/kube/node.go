@@ -148,10 +148,12 @@ func NodeDiff(n *corev1.Node, want NodeWant) (patch []byte, changes []string) {
 		if was, had := n.Annotations[annotation]; was == now && (had || now == "") {
 			return
 		}
-		notes[annotation] = now
 		if now == "" {
 			notes[annotation] = nil
+			changes = append(changes, "remove annotation "+annotation)
+			return
 		}
+		notes[annotation] = now
 		changes = append(changes, "annotation "+annotation+"="+now)
 	}
 	record(LabelsAnnotation, slices.Collect(maps.Keys(want.Labels)))
