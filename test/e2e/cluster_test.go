@@ -1,0 +1,235 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A planned is the part of `plan -o json` that tests look at.
+type planned struct {
+	Digest string
+	Steps  []struct {
+		Task, Host, State string
+		Changes           []struct{ Kind, Target, Summary string }
+	}
+}
+
+// tasks are the plan's tasks, each once, sorted.
+func (p planned) tasks() []string {
+	var out []string
+	for _, s := range p.Steps {
+		out = append(out, s.Task)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// create makes a cluster of the file's hosts. It must succeed.
+func (u *user) create(t *testing.T, file string) result {
+	t.Helper()
+	return u.exits(t, 0, "create", "cluster", "-f", file, "--yes")
+}
+
+// unchanged asserts that the cluster is as its file says: the plan is empty.
+func (u *user) unchanged(t *testing.T, file string) {
+	t.Helper()
+	r := u.run(t, "plan", "-f", file, "--exit-code", "-o", "json")
+	if r.code == 0 {
+		return
+	}
+	if r.code != 4 {
+		t.Fatalf("plan ends with %d: %s", r.code, tail(r.stderr))
+	}
+	t.Errorf("the plan for an unchanged cluster is not empty: %v", decode[planned](t, r.stdout).tasks())
+}
+
+// A nodeList is the part of `kubectl get nodes -o json` that tests look at.
+type nodeList struct {
+	Items []struct {
+		Metadata struct {
+			Name   string
+			Labels map[string]string
+		}
+		Status struct {
+			Conditions []struct{ Type, Status string }
+			Addresses  []struct{ Type, Address string }
+			NodeInfo   struct{ KubeletVersion string }
+		}
+	}
+}
+
+// nodes waits until the cluster has exactly these nodes, all Ready, and
+// answers their internal addresses by name.
+func (u *user) nodes(t *testing.T, cluster string, want ...string) map[string]string {
+	t.Helper()
+	slices.Sort(want)
+	addresses := map[string]string{}
+	eventually(t, 3*time.Minute, "nodes Ready", func() error {
+		list := decode[nodeList](t, u.kubectl(t, cluster, "get", "nodes", "-o", "json"))
+		var ready []string
+		for _, n := range list.Items {
+			if v := n.Status.NodeInfo.KubeletVersion; v != kubernetes() {
+				return fmt.Errorf("%s runs kubelet %s, want %s", n.Metadata.Name, v, kubernetes())
+			}
+			for _, c := range n.Status.Conditions {
+				if c.Type == "Ready" && c.Status == "True" {
+					ready = append(ready, n.Metadata.Name)
+				}
+			}
+			for _, a := range n.Status.Addresses {
+				if a.Type == "InternalIP" {
+					addresses[n.Metadata.Name] = a.Address
+				}
+			}
+		}
+		slices.Sort(ready)
+		if !slices.Equal(ready, want) {
+			return fmt.Errorf("ready are %v, want %v", ready, want)
+		}
+		return nil
+	})
+	return addresses
+}
+
+// A podList is the part of `kubectl get pods -o json` that tests look at.
+type podList struct {
+	Items []struct {
+		Metadata struct{ Name, Namespace string }
+		Spec     struct{ NodeName string }
+		Status   struct {
+			PodIP             string
+			ContainerStatuses []struct {
+				ContainerID  string
+				Ready        bool
+				RestartCount int
+			}
+		}
+	}
+}
+
+// smoke shows that the cluster works, with an echo server on every node: pod
+// to pod across nodes, a ClusterIP, a name in DNS, a node port on each node.
+func (u *user) smoke(t *testing.T, cluster string, addresses map[string]string) {
+	t.Helper()
+	manifest, err := filepath.Abs("../../docs/guide/echo.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.kubectl(t, cluster, "apply", "-f", manifest)
+	u.kubectl(t, cluster, "rollout", "status", "daemonset/echo", "--timeout=120s")
+	pods := decode[podList](t, u.kubectl(t, cluster, "get", "pods", "-l", "app=echo", "-o", "json"))
+	if len(pods.Items) != len(addresses) {
+		t.Fatalf("%d echo pods on %d nodes", len(pods.Items), len(addresses))
+	}
+	clusterIP := u.kubectl(t, cluster, "get", "service", "echo", "-o", "jsonpath={.spec.clusterIP}")
+	for _, from := range pods.Items {
+		for _, to := range pods.Items {
+			u.answers(t, cluster, from.Metadata.Name, "http://"+to.Status.PodIP+":8080/", to.Metadata.Name)
+		}
+		u.answers(t, cluster, from.Metadata.Name, "http://"+clusterIP+"/", "echo-")
+		u.answers(t, cluster, from.Metadata.Name, "http://echo/", "echo-")
+		u.answers(t, cluster, from.Metadata.Name, "http://echo.default.svc.cluster.local/", "echo-")
+	}
+	for node, address := range addresses {
+		eventually(t, time.Minute, "node port on "+node, func() error { return httpGet("http://"+address+":30080/", "echo-") })
+	}
+}
+
+// answers asserts that a pod gets an answer from a URL that has a text in it.
+func (u *user) answers(t *testing.T, cluster, pod, url, want string) {
+	t.Helper()
+	eventually(t, time.Minute, url+" from "+pod, func() error {
+		r := u.run(t, "kubectl", cluster, "--", "exec", pod, "--", "/echo", "get", url)
+		if r.code != 0 {
+			return fmt.Errorf("exit code %d: %s", r.code, tail(r.stderr))
+		}
+		if !strings.Contains(r.stdout, want) {
+			return fmt.Errorf("answer %q has no %q", r.stdout, want)
+		}
+		return nil
+	})
+}
+
+// unsmoke takes the echo server away again.
+func (u *user) unsmoke(t *testing.T, cluster string) {
+	t.Helper()
+	u.kubectl(t, cluster, "delete", "daemonset/echo", "service/echo", "service/echo-node", "--wait=true")
+	eventually(t, time.Minute, "echo pods gone", func() error {
+		if out := u.kubectl(t, cluster, "get", "pods", "-l", "app=echo", "-o", "name"); strings.TrimSpace(out) != "" {
+			return errors.New(out)
+		}
+		return nil
+	})
+}
+
+// httpGet asks from this host.
+func httpGet(url, want string) error {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(body), want) {
+		return fmt.Errorf("%s: answer %q has no %q", resp.Status, body, want)
+	}
+	return nil
+}
+
+// A pulse is what would differ if anything had been restarted or rewritten:
+// containers, units' invocations, and the inodes and times of files.
+func (u *user) pulse(t *testing.T, cluster string, machines []string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	pods := decode[podList](t, u.kubectl(t, cluster, "get", "pods", "-A", "-o", "json"))
+	for _, p := range pods.Items {
+		for i, c := range p.Status.ContainerStatuses {
+			out[fmt.Sprintf("container %s/%s/%d", p.Metadata.Namespace, p.Metadata.Name, i)] = fmt.Sprint(c.ContainerID, c.RestartCount)
+		}
+	}
+	const look = `for u in containerd kubelet; do echo "$u $(systemctl show -p InvocationID --value $u)"; done
+find /etc /usr/local /opt /var/lib/slipway /var/lib/kubelet -xdev -type f ! -path '/var/lib/kubelet/pods/*' ! -path '*/blobs/*' ! -path '/var/lib/kubelet/*_state' \
+  ! -path '*/lock*' -printf 'file %p %i %T@\n' 2>/dev/null; true`
+	for _, m := range machines {
+		for line := range strings.Lines(u.inside(t, m, "sh", "-c", look)) {
+			text := strings.TrimSpace(line)
+			cut := strings.Index(text, " ")
+			if strings.HasPrefix(text, "file ") {
+				cut = 5 + strings.Index(text[5:], " ")
+			}
+			if cut > 0 {
+				out[m+" "+text[:cut]] = text[cut:]
+			}
+		}
+	}
+	return out
+}
+
+// stillBeats fails the test for everything that has changed between two
+// pulses.
+func stillBeats(t *testing.T, what string, before, after map[string]string) {
+	t.Helper()
+	for key, was := range before {
+		if is, ok := after[key]; !ok || is != was {
+			t.Errorf("%s: %s was %s and is %q", what, key, was, is)
+		}
+	}
+	for key := range after {
+		if _, ok := before[key]; !ok {
+			t.Errorf("%s: %s is new", what, key)
+		}
+	}
+}

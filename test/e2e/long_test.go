@@ -1,0 +1,145 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+)
+
+// Long scenarios, each at most twenty minutes: `make test-long SCENARIO=X`
+// runs TestLongX. They are named and recorded in docs/test-long.md.
+
+func TestLongKubernetes1_35(t *testing.T) { otherVersion(t, "v1.35.6") }
+func TestLongKubernetes1_36(t *testing.T) { otherVersion(t, "v1.36.4") }
+func TestLongKubernetes1_37(t *testing.T) { otherVersion(t, "v1.37.1") }
+
+// otherVersion is the life of a cluster with another Kubernetes.
+func otherVersion(t *testing.T, version string) {
+	t.Setenv("KUBERNETES", version)
+	u := newUser(t)
+	u.ok(t, "bundle", "build", "--kubernetes", version)
+	TestCreate(t)
+}
+
+// TestLongCrashEveryBoundary kills the manager at the end of every step in
+// turn, within one create.
+func TestLongCrashEveryBoundary(t *testing.T) {
+	want := undisturbed(t)
+	t.Run("killed", func(t *testing.T) {
+		s := newSite(t)
+		kills := []kill{duringTransfer(), during("kubeadm.init"), during("kubeadm.join")}
+		for _, b := range want.boundaries {
+			kills = append(kills, after(b))
+		}
+		s.createKilledAt(t, kills)
+		s.sameCluster(t, want)
+		t.Logf("figure: %d kills within one create", len(kills))
+	})
+}
+
+// TestLongCrashRandom kills at 25 random instants and at 25 inside the steps
+// that must not be cut, in two creates of 25 kills each.
+func TestLongCrashRandom(t *testing.T) {
+	const seed, each = 20260, 25
+	random := rand.New(rand.NewPCG(seed, 1))
+	want := undisturbed(t)
+	inside := []string{"kubeadm.init", "kubeadm.join", "runtime."}
+	for _, how := range []string{"any instant", "inside steps"} {
+		t.Run(how, func(t *testing.T) {
+			s := newSite(t)
+			watch := look(oneKubeadm)
+			args := []string{"create", "cluster", "-f", s.file, "--yes"}
+			kills := 0
+			for done := false; !done; {
+				o := s.start(t, args...)
+				killed, code := false, 0
+				switch {
+				case kills == each:
+					code = o.wait()
+				case how == "any instant":
+					killed, code = o.killAfter(time.Duration(random.Int64N(int64(6 * time.Second))))
+				default:
+					k := during(inside[random.IntN(len(inside))])
+					skip := random.IntN(20)
+					killed, code = o.killWhen(func(h happening) bool {
+						if k.at(h) {
+							skip--
+						}
+						return skip < 0
+					})
+				}
+				if killed {
+					kills++
+				} else if code != 0 {
+					t.Fatalf("ends with %d:\n%s", code, tail(o.stderr.String()))
+				}
+				done = !killed
+				args = s.next()
+			}
+			watch.end(t)
+			s.sameCluster(t, want)
+			t.Logf("figure: %d kills, seed %d", kills, seed)
+		})
+	}
+}
+
+// TestLongNetworkCut cuts a host's network while it joins, and heals it.
+func TestLongNetworkCut(t *testing.T) {
+	trouble(t, func(s *site, machine string) {
+		s.ok(t, "sandbox", "cut", machine)
+		<-time.After(20 * time.Second)
+		s.ok(t, "sandbox", "heal", machine)
+	})
+}
+
+// TestLongReboot reboots a host while it joins.
+func TestLongReboot(t *testing.T) {
+	trouble(t, func(s *site, machine string) { s.ok(t, "sandbox", "reboot", machine) })
+}
+
+// trouble disturbs the last machine in the middle of its install, and then
+// resumes if the operation did not get over it by itself.
+func trouble(t *testing.T, disturb func(*site, string)) {
+	want := undisturbed(t)
+	t.Run("disturbed", func(t *testing.T) {
+		s := newSite(t)
+		machine := s.machines[len(s.machines)-1]
+		o := s.start(t, "create", "cluster", "-f", s.file, "--yes")
+		disturbed := false
+		for h := range o.events {
+			if !disturbed && h.Host == machine && h.Task == "runtime.containerd" && h.Type == "step.started" {
+				disturbed = true
+				disturb(s, machine)
+			}
+		}
+		if !disturbed {
+			t.Fatal("the install never came to the point of trouble")
+		}
+		if code := o.wait(); code != 0 {
+			t.Logf("create ends with %d, as it may; resuming", code)
+			s.ok(t, "resume", s.name, "--yes")
+		}
+		s.sameCluster(t, want)
+	})
+}
+
+// TestLongDiskFull fills a host's disk before the install: one clear line,
+// the other hosts' work kept; with room again, resume goes on.
+func TestLongDiskFull(t *testing.T) {
+	s := newSite(t)
+	machine := s.machines[2]
+	s.inside(t, machine, "sh", "-c", "fallocate -l $(($(df --output=avail -B1 /var/lib | tail -1) - 300000000)) /var/lib/full")
+	r := s.run(t, "create", "cluster", "-f", s.file, "--yes", "--ignore-check", "disk-space")
+	if r.code != 1 && r.code != 3 {
+		t.Fatalf("create on a full disk ends with %d:\n%s", r.code, tail(r.stderr))
+	}
+	s.inside(t, machine, "rm", "/var/lib/full")
+	s.ok(t, "resume", s.name, "--yes")
+	s.nodes(t, s.name, s.machines...)
+	if _, err := os.Stat(s.file); err != nil {
+		t.Fatal(err)
+	}
+}

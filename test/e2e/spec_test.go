@@ -1,0 +1,40 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// editSpec changes the spec of a cluster file in place.
+func editSpec(t *testing.T, file string, edit func(spec map[string]any)) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cluster map[string]any
+	if err := yaml.Unmarshal(data, &cluster); err != nil {
+		t.Fatal(err)
+	}
+	edit(child(cluster, "spec"))
+	if data, err = yaml.Marshal(cluster); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// child is the map at a key, made if it is not there.
+func child(m map[string]any, key string) map[string]any {
+	c, ok := m[key].(map[string]any)
+	if !ok {
+		c = map[string]any{}
+		m[key] = c
+	}
+	return c
+}
