@@ -70,6 +70,12 @@ func decode(doc []byte) ([]*unstructured.Unstructured, error) {
 
 // whole says what an object lacks to be applied.
 func whole(u *unstructured.Unstructured) error {
+	for _, field := range []string{"name", "namespace"} {
+		// In YAML a bare n, yes or 1 is no text.
+		if _, _, err := unstructured.NestedString(u.Object, "metadata", field); err != nil {
+			return fmt.Errorf("metadata.%s of this %s is not text; put it in quotes", field, u.GetKind())
+		}
+	}
 	switch {
 	case u.GetAPIVersion() == "":
 		return errors.New("apiVersion is missing")

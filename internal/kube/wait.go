@@ -50,19 +50,38 @@ func notReady(all []corev1.Node, names []string) string {
 // still missing, once for each change. Time is bounded by ctx alone; a
 // Deployment that has passed its own progress deadline ends it too.
 func (c *Client) WaitRollout(ctx context.Context, kind, namespace, name string, progress func(string)) error {
-	var look func(context.Context) (string, error)
-	switch kind {
-	case "Deployment":
-		look = func(ctx context.Context) (string, error) { return c.deployment(ctx, namespace, name) }
-	case "DaemonSet":
-		look = func(ctx context.Context) (string, error) { return c.daemonSet(ctx, namespace, name) }
-	default:
-		return fmt.Errorf("waiting for %s %s/%s: only a Deployment or a DaemonSet rolls out", kind, namespace, name)
+	look, err := c.rollout(kind, namespace, name)
+	if err != nil {
+		return err
 	}
 	if err := c.until(ctx, told(progress, look)); err != nil {
 		return fmt.Errorf("waiting for %s %s/%s: %w", kind, namespace, name, err)
 	}
 	return nil
+}
+
+// RolloutPending says what a Deployment or DaemonSet still misses, "" if it is
+// rolled out.
+func (c *Client) RolloutPending(ctx context.Context, kind, namespace, name string) (string, error) {
+	look, err := c.rollout(kind, namespace, name)
+	if err != nil {
+		return "", err
+	}
+	missing, err := look(ctx)
+	if err != nil {
+		return "", fmt.Errorf("looking at %s %s/%s: %w", kind, namespace, name, c.words(err))
+	}
+	return missing, nil
+}
+
+func (c *Client) rollout(kind, namespace, name string) (func(context.Context) (string, error), error) {
+	switch kind {
+	case "Deployment":
+		return func(ctx context.Context) (string, error) { return c.deployment(ctx, namespace, name) }, nil
+	case "DaemonSet":
+		return func(ctx context.Context) (string, error) { return c.daemonSet(ctx, namespace, name) }, nil
+	}
+	return nil, fmt.Errorf("%s %s/%s: only a Deployment or a DaemonSet rolls out", kind, namespace, name)
 }
 
 // told passes on to progress what is missing, whenever that changes.
@@ -98,9 +117,11 @@ func (c *Client) deployment(ctx context.Context, namespace, name string) (string
 	switch {
 	case s.ObservedGeneration < d.Generation:
 		return "the cluster has not seen it yet", nil
-	case s.UpdatedReplicas < want || s.AvailableReplicas < want || s.Replicas > want:
+	case s.UpdatedReplicas < want || s.AvailableReplicas < want:
 		return fmt.Sprintf("%d of %d pods are available%s", min(s.UpdatedReplicas, s.AvailableReplicas), want,
 			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
+	case s.Replicas > want:
+		return "old pods are still there", nil
 	}
 	return "", nil
 }

@@ -1,0 +1,164 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestNewRefuses(t *testing.T) {
+	tests := map[string]struct {
+		reason        string
+		cluster, user string
+		want          string
+	}{
+		"unverified": {
+			"a server that nobody verifies can be anyone",
+			"server: https://a, insecure-skip-tls-verify: true", "token: x", "insecure-skip-tls-verify",
+		},
+		"program": {
+			"a kubeconfig from elsewhere must not run programs here",
+			"server: https://a", "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh, interactiveMode: Never}", "runs a program",
+		},
+		"key file": {
+			"files named on another machine are not those of this one",
+			"server: https://a", "client-certificate: /etc/kubernetes/pki/a.crt, client-key: /etc/kubernetes/pki/a.key", "names files",
+		},
+		"authority file": {
+			"the same, of the authority",
+			"server: https://a, certificate-authority: /etc/kubernetes/pki/ca.crt", "token: x", "names files",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := New(kubeconfig(tt.cluster, tt.user), nil, Options{})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: error is %v, want it to say %q", tt.reason, err, tt.want)
+			}
+		})
+	}
+	for name, text := range map[string]string{
+		"empty":      "",
+		"no context": "apiVersion: v1\nkind: Config\n",
+		"dangling":   "apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: no, user: no}}]\n",
+		"not YAML":   "\t{",
+	} {
+		if _, err := New([]byte(text), nil, Options{}); err == nil {
+			t.Errorf("%s: a kubeconfig that names no cluster was taken", name)
+		}
+	}
+}
+
+func TestDialAndVerification(t *testing.T) {
+	f := newFakeAPI(t, call{request: "GET /readyz", answer: "ok"})
+	if err := f.client().Healthy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{f.server.Listener.Addr().String()}; !cmp.Equal(f.dialed, want) {
+		t.Errorf("dialled %v, want %v: the override, not the name that only hosts resolve", f.dialed, want)
+	}
+	c, err := New(f.kubeconfig("https://another.example.org:6443"), f.dial, Options{Address: f.server.Listener.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantReason(t, c.Healthy(t.Context()), ReasonCertificate)
+}
+
+func wantReason(t *testing.T, err error, want Reason) {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) || e.Reason != want {
+		t.Errorf("error is %v (%+v), want reason %s", err, e, want)
+	}
+}
+
+func TestWords(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		status int
+		want   Reason
+		temp   bool
+	}{
+		"unauthorized": {"the certificate of the kubeconfig is of no use", 401, ReasonUnauthorized, false},
+		"forbidden":    {"time does not give a right", 403, ReasonForbidden, false},
+		"conflict":     {"read again and it may pass", 409, ReasonConflict, true},
+		"invalid":      {"the object has to be changed", 422, ReasonInvalid, false},
+		"unavailable":  {"the server is starting", 503, ReasonUnavailable, true},
+		"internal":     {"etcd has no leader at the moment", 500, ReasonUnavailable, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeAPI(t, call{request: "GET /api/v1/nodes", status: tt.status, answer: statusAnswer(tt.status, "no")})
+			_, err := f.client().Nodes(t.Context())
+			wantReason(t, err, tt.want)
+			if IsTemporary(err) != tt.temp {
+				t.Errorf("temporary is %v, want %v: %s", IsTemporary(err), tt.temp, tt.reason)
+			}
+		})
+	}
+	t.Run("refused", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := l.Addr().String()
+		l.Close()
+		f := newFakeAPI(t)
+		c, err := New(f.kubeconfig("https://example.com:6443"), nil, Options{Address: address})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Healthy(t.Context())
+		wantReason(t, err, ReasonUnreachable)
+		if !strings.Contains(err.Error(), "nothing listens for the API at example.com:6443") {
+			t.Errorf("error is %v", err)
+		}
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		wantReason(t, newFakeAPI(t).client().Healthy(ctx), ReasonTimeout)
+	})
+}
+
+func TestServerVersion(t *testing.T) {
+	f := newFakeAPI(t, call{request: "GET /version", answer: `{"gitVersion":"v1.37.1"}`}, call{request: "GET /version", answer: `<html>`})
+	c := f.client()
+	if v, err := c.ServerVersion(t.Context()); v != "v1.37.1" || err != nil {
+		t.Errorf("got %q, %v", v, err)
+	}
+	if v, err := c.ServerVersion(t.Context()); err == nil {
+		t.Errorf("an answer that is no version was read as %q", v)
+	}
+}
+
+func TestConfigMap(t *testing.T) {
+	const path = "/api/v1/namespaces/kube-system/configmaps"
+	f := newFakeAPI(t,
+		call{request: "GET " + path + "/x", status: 404},
+		call{request: "PUT " + path + "/x?fieldManager=slipway", status: 404},
+		call{request: "POST " + path + "?fieldManager=slipway", body: `"data":{"a":"1"}`, answer: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}`},
+		call{request: "GET " + path + "/x", answer: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"kube-system","resourceVersion":"7"},"data":{"a":"1"}}`},
+		call{request: "PUT " + path + "/x?fieldManager=slipway", body: `"resourceVersion":"7"`, status: 409},
+	)
+	c := f.client()
+	cm, err := c.ConfigMap(t.Context(), "kube-system", "x")
+	if cm != nil || err != nil {
+		t.Fatalf("a missing config map is nil without an error, not %v, %v", cm, err)
+	}
+	cm = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "x"}, Data: map[string]string{"a": "1"}}
+	if err := c.PutConfigMap(t.Context(), cm); err != nil {
+		t.Fatal(err)
+	}
+	cm, err = c.ConfigMap(t.Context(), "kube-system", "x")
+	if err != nil || cm.Data["a"] != "1" {
+		t.Fatalf("got %v, %v", cm, err)
+	}
+	wantReason(t, c.PutConfigMap(t.Context(), cm), ReasonConflict)
+}

@@ -1,0 +1,112 @@
+package kube
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func TestObjects(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		in     string
+		want   []string
+		err    string
+	}{
+		"documents": {
+			"several, some of them empty or comments alone",
+			"---\n# nothing\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: a}\n---\n",
+			[]string{"Namespace a", "ConfigMap a/b"}, "",
+		},
+		"list": {
+			"kubectl get -o yaml gives lists",
+			"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n- {apiVersion: v1, kind: Secret, metadata: {name: b}}\n",
+			[]string{"Secret a", "Secret b"}, "",
+		},
+		"JSON":          {"JSON is YAML", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, []string{"Namespace a"}, ""},
+		"nothing":       {"no objects is no error", "", nil, ""},
+		"no name":       {"it could not be found again", "apiVersion: v1\nkind: Pod\nmetadata: {}\n", nil, "document 1: Pod has no metadata.name"},
+		"made name":     {"each apply would make another", "apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", nil, "generateName"},
+		"name n":        {"YAML reads it as false", "apiVersion: v1\nkind: Pod\nmetadata: {name: n}\n", nil, "metadata.name of this Pod is not text"},
+		"namespace 1":   {"and this as a number", "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: 1}\n", nil, "metadata.namespace"},
+		"no kind":       {"it is not an object", "apiVersion: v1\nmetadata: {name: a}\n", nil, "document 1"},
+		"no version":    {"the kind alone does not say which", "kind: Pod\nmetadata: {name: a}\n", nil, "apiVersion is missing"},
+		"twice":         {"one of the two would be lost", "apiVersion: v1\nkind: Pod\nkind: Pod\n", nil, "already"},
+		"scalar":        {"text is no object", "hello", nil, "document 1"},
+		"second is bad": {"the document is named", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n{", nil, "document 2"},
+		"bad item":      {"so is the item", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {}}]", nil, "item 0"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			objs, err := Objects([]byte(tt.in))
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Fatalf("%s: error is %v, want it to say %q", tt.reason, err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", tt.reason, err)
+			}
+			if diff := cmp.Diff(tt.want, targets(objs)); diff != "" {
+				t.Errorf("%s: -want +got\n%s", tt.reason, diff)
+			}
+		})
+	}
+}
+
+func targets(objs []*unstructured.Unstructured) []string {
+	var out []string
+	for _, o := range objs {
+		out = append(out, target(o))
+	}
+	return out
+}
+
+// FuzzObjects: whatever the text, an object that is decoded can be applied.
+func FuzzObjects(f *testing.F) {
+	f.Add("apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {name: a}}]")
+	f.Add("---\n---\n{}")
+	f.Add("apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ndata: [1]")
+	f.Add("apiVersion: v1\nkind: List\nitems: [null, 1]")
+	f.Fuzz(func(t *testing.T, in string) {
+		objs, err := Objects([]byte(in))
+		if err != nil {
+			return
+		}
+		for _, o := range objs {
+			if err := whole(o); err != nil {
+				t.Errorf("decoded, though %v", err)
+			}
+			if _, err := change(nil, o); err != nil {
+				t.Errorf("cannot be shown: %v", err)
+			}
+		}
+	})
+}
+
+func TestOrdered(t *testing.T) {
+	objs, err := Objects([]byte(`
+{apiVersion: a.dev/v1, kind: Thing, metadata: {name: t}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: ns}}
+---
+{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: d}}
+---
+{apiVersion: a.dev/v1, kind: Namespace, metadata: {name: foreign}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: ns}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"Namespace ns", "CustomResourceDefinition d", "Thing t", "ConfigMap ns/c", "Namespace foreign"}
+	if diff := cmp.Diff(want, targets(ordered(objs))); diff != "" {
+		t.Errorf("what others need comes first, the rest stays in order: -want +got\n%s", diff)
+	}
+	if target(objs[0]) != "Thing t" {
+		t.Error("the caller's list was reordered")
+	}
+}

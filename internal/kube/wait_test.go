@@ -1,0 +1,118 @@
+package kube
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestWaitNodesReady(t *testing.T) {
+	list := func(nodes ...string) string {
+		return `{"apiVersion":"v1","kind":"NodeList","items":[` + strings.Join(nodes, ",") + `]}`
+	}
+	node := func(name, ready, message string) string {
+		return `{"apiVersion":"v1","kind":"Node","metadata":{"name":"` + name + `"},"status":{"conditions":[{"type":"Ready","status":"` + ready + `","message":"` + message + `"}]}}`
+	}
+	const get = "GET /api/v1/nodes"
+	f := newFakeAPI(t,
+		call{request: get, answer: list(node("a", "True", ""))},
+		call{request: get, status: 503},
+		call{request: get, answer: list(node("a", "True", ""))},
+		call{request: get, answer: list(node("a", "True", ""), node("b", "False", "no network"))},
+		call{request: get, answer: list(node("a", "True", ""), node("b", "True", ""), node("c", "False", ""))},
+		call{request: get, status: 403, answer: statusAnswer(403, "nodes is forbidden")},
+	)
+	c := f.client()
+	var said []string
+	if err := c.WaitNodesReady(t.Context(), []string{"a", "b"}, func(s string) { said = append(said, s) }); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"b has not registered", "b is not Ready: no network"}
+	if diff := cmp.Diff(want, said); diff != "" {
+		t.Errorf("each change is told once: -want +got\n%s", diff)
+	}
+	wantReason(t, c.WaitNodesReady(t.Context(), []string{"a"}, nil), ReasonForbidden)
+}
+
+func TestWaitEndsWithContext(t *testing.T) {
+	f := newFakeAPI(t, call{request: "GET /api/v1/nodes", answer: `{"apiVersion":"v1","kind":"NodeList","items":[]}`})
+	c := f.client()
+	c.interval = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	err := c.WaitNodesReady(ctx, []string{"a"}, func(string) { cancel() })
+	wantReason(t, err, ReasonTimeout)
+	if err == nil || !strings.Contains(err.Error(), "gave up waiting: a has not registered") {
+		t.Errorf("the error says what was missing, not %v", err)
+	}
+}
+
+func TestWaitRollout(t *testing.T) {
+	const (
+		deployment = "GET /apis/apps/v1/namespaces/n/deployments/d"
+		daemonSet  = "GET /apis/apps/v1/namespaces/n/daemonsets/d"
+		podList    = "GET /api/v1/namespaces/n/pods?labelSelector=app%3Dd"
+		meta       = `"metadata":{"name":"d","generation":2},"spec":{"replicas":2,"selector":{"matchLabels":{"app":"d"}}}`
+		noPods     = `{"kind":"PodList","apiVersion":"v1","items":[]}`
+		badPod     = `{"kind":"PodList","apiVersion":"v1","items":[
+{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d-0"},"status":{"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"ContainerCreating"}}}]}},
+{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d-1"},"status":{"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"ErrImagePull","message":"no such image"}}}]}}]}`
+	)
+	d := func(status string) string {
+		return `{"apiVersion":"apps/v1","kind":"Deployment",` + meta + `,"status":` + status + `}`
+	}
+	tests := map[string]struct {
+		reason string
+		kind   string
+		calls  []call
+		said   []string
+		err    string
+	}{
+		"deployment": {
+			"old pods gone, new ones available, and the controller has seen it", "Deployment",
+			[]call{
+				{request: deployment, answer: d(`{"observedGeneration":1,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
+				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":3,"updatedReplicas":2,"availableReplicas":2}`)},
+				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":1}`)},
+				{request: podList, answer: badPod},
+				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
+			},
+			[]string{"the cluster has not seen it yet", "old pods are still there", "1 of 2 pods are available; pod d-1: ErrImagePull: no such image"}, "",
+		},
+		"deployment past its deadline": {
+			"waiting longer would not help", "Deployment",
+			[]call{
+				{request: deployment, answer: d(`{"observedGeneration":2,"conditions":[{"type":"Progressing","status":"False","reason":"ProgressDeadlineExceeded","message":"timed out"}]}`)},
+				{request: podList, answer: badPod},
+			},
+			nil, "it does not get ready: timed out; pod d-1: ErrImagePull: no such image",
+		},
+		"daemon set": {
+			"one pod for each node it is meant for", "DaemonSet",
+			[]call{
+				{request: daemonSet, answer: d(`{"observedGeneration":2,"desiredNumberScheduled":2,"updatedNumberScheduled":1,"numberAvailable":2}`)},
+				{request: podList, answer: noPods},
+				{request: daemonSet, answer: d(`{"observedGeneration":2,"desiredNumberScheduled":2,"updatedNumberScheduled":2,"numberAvailable":2}`)},
+			},
+			[]string{"1 of 2 pods are available"}, "",
+		},
+		"missing":    {"it will not come by itself", "DaemonSet", []call{{request: daemonSet, status: 404, answer: statusAnswer(404, "daemonsets d not found")}}, nil, "not found"},
+		"other kind": {"only these two roll out", "Job", nil, nil, "only a Deployment or a DaemonSet"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeAPI(t, tt.calls...)
+			var said []string
+			err := f.client().WaitRollout(t.Context(), tt.kind, "n", "d", func(s string) { said = append(said, s) })
+			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+				t.Errorf("%s: error is %v, want %q", tt.reason, err, tt.err)
+			}
+			if diff := cmp.Diff(tt.said, said); diff != "" {
+				t.Errorf("%s: -want +got\n%s", tt.reason, diff)
+			}
+		})
+	}
+}

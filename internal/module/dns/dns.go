@@ -1,0 +1,62 @@
+// Package dns sets CoreDNS up.
+package dns
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/template"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+)
+
+//go:embed templates
+var files embed.FS
+
+// New is the module.
+func New(env module.Env) engine.Module {
+	return engine.Module{Name: "dns", Tasks: []engine.Task{{
+		ID: "dns.coredns", Title: "configure CoreDNS", Manager: true,
+		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Run: module.Objects(func() ([]*unstructured.Unstructured, error) {
+			text, err := corefile(env)
+			if err != nil {
+				return nil, err
+			}
+			return []*unstructured.Unstructured{{Object: map[string]any{
+				"apiVersion": "v1", "kind": "ConfigMap",
+				"metadata": map[string]any{"name": "coredns", "namespace": "kube-system"},
+				"data":     map[string]any{"Corefile": text},
+			}}}, nil
+		}),
+	}}}
+}
+
+// corefile is CoreDNS's configuration; it reads it again when it changes.
+func corefile(env module.Env) (string, error) {
+	t, err := template.ParseFS(files, "templates/Corefile")
+	if err != nil {
+		return "", err
+	}
+	d := env.Cluster.Spec.DNS
+	upstream := "/etc/resolv.conf"
+	if len(d.Upstream) > 0 {
+		upstream = strings.Join(d.Upstream, " ")
+	}
+	var hosts []string
+	for _, a := range slices.Sorted(maps.Keys(d.Hosts)) {
+		hosts = append(hosts, a+" "+strings.Join(d.Hosts[a], " "))
+	}
+	var b bytes.Buffer
+	err = t.Execute(&b, map[string]any{"Domain": env.Cluster.Spec.Kubernetes.DNSDomain, "Upstream": upstream, "Hosts": hosts})
+	if err != nil {
+		return "", fmt.Errorf("rendering the Corefile: %w", err)
+	}
+	return b.String(), nil
+}

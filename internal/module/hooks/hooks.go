@@ -1,0 +1,73 @@
+// Package hooks runs the user's scripts.
+package hooks
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const dir = "/var/lib/slipway/hooks"
+
+// New is the module of one phase's hooks, in the order of the file. A hook
+// that has succeeded does not run again when its operation is resumed.
+func New(env module.Env, phase v1alpha1.HookPhase) engine.Module {
+	m := engine.Module{Name: "hooks " + string(phase)}
+	for _, h := range env.Cluster.Spec.Hooks {
+		if h.Phase != phase {
+			continue
+		}
+		timeout := 10 * time.Minute
+		if h.Timeout != nil {
+			timeout = h.Timeout.Duration
+		}
+		m.Tasks = append(m.Tasks, engine.Task{
+			ID: "hooks." + string(phase) + "." + h.Name, Title: "run hook " + h.Name,
+			On:   func(host *engine.Host) bool { return concerns(h, host) },
+			Once: true, Barrier: true, Timeout: timeout + time.Minute, IgnoreError: h.IgnoreErrors,
+			Ops: func(s *engine.Scope) (op.List, error) { return ops(env, h, s.Host(), timeout) },
+		})
+	}
+	return m
+}
+
+func concerns(h v1alpha1.Hook, host *engine.Host) bool {
+	return len(h.Roles) == 0 || slices.ContainsFunc(h.Roles, host.HasRole)
+}
+
+func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Duration) (op.List, error) {
+	home := path.Join(dir, string(h.Phase), h.Name)
+	list := op.List{
+		op.Dir{Path: home, Mode: 0o700, Exclusive: true},
+		op.File{Path: path.Join(home, "script"), Mode: 0o700, Content: []byte(h.Script), Secret: true},
+	}
+	for _, m := range h.Materials {
+		file := m
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(env.Dir, file)
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading material of hook %s: %w", h.Name, err)
+		}
+		list = append(list, op.File{Path: path.Join(home, filepath.Base(m)), Mode: 0o600, Content: content, Secret: true})
+	}
+	return append(list, op.Exec{
+		Name: "hook-" + string(h.Phase) + "-" + h.Name,
+		Argv: []string{path.Join(home, "script")},
+		Dir:  home,
+		Env: []string{
+			"SLIPWAY_CLUSTER=" + env.Cluster.Name, "SLIPWAY_HOST=" + host.Name,
+			"SLIPWAY_ADDRESS=" + module.InternalAddress(host.Host), "SLIPWAY_PHASE=" + string(h.Phase),
+		},
+		TimeoutSeconds: int(timeout.Seconds()),
+	}), nil
+}

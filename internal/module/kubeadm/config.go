@@ -1,0 +1,168 @@
+package kubeadm
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+const kubeadmAPI = "kubeadm.k8s.io/v1beta4"
+
+// object is a Kubernetes-style document; it is marshalled with sorted keys.
+type object = map[string]any
+
+// initFiles are kubeadm's input for the first control plane.
+func initFiles(env module.Env, h *engine.Host) (op.List, error) {
+	docs, err := documents(
+		initConfiguration(env, h),
+		clusterConfiguration(env),
+		kubeletConfiguration(),
+		proxyConfiguration(env),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return op.List{
+		op.Dir{Path: "/var/lib/etcd", Mode: 0o700, Exclusive: true},
+		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
+		op.File{Path: configFile, Mode: 0o600, Content: docs},
+	}, nil
+}
+
+func documents(docs ...object) ([]byte, error) {
+	var b bytes.Buffer
+	for i, d := range docs {
+		if i > 0 {
+			b.WriteString("---\n")
+		}
+		text, err := yaml.Marshal(d)
+		if err != nil {
+			return nil, fmt.Errorf("writing kubeadm's configuration: %w", err)
+		}
+		b.Write(text)
+	}
+	return b.Bytes(), nil
+}
+
+func initConfiguration(env module.Env, h *engine.Host) object {
+	return object{
+		"apiVersion": kubeadmAPI, "kind": "InitConfiguration",
+		// kubeadm makes a token here if it is given none; this one is gone
+		// before anybody could use it.
+		"bootstrapTokens": []any{object{"description": tokenDescription(env), "ttl": "1m0s"}},
+		"localAPIEndpoint": object{
+			"advertiseAddress": module.InternalAddress(h.Host),
+			"bindPort":         env.Cluster.Spec.ControlPlaneEndpoint.Port,
+		},
+		"nodeRegistration": registration(env, h),
+	}
+}
+
+// registration is how a node presents itself.
+func registration(env module.Env, h *engine.Host) object {
+	taints := []any{}
+	if spec.TaintsControlPlane(env.Cluster, h.Host) {
+		taints = append(taints, object{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})
+	}
+	for _, t := range h.Taints {
+		taints = append(taints, object{"key": t.Key, "value": t.Value, "effect": t.Effect})
+	}
+	// CPU and memory have been judged by the precheck, which the user can
+	// overrule.
+	ignore := []any{"NumCPU", "Mem"}
+	if h.Facts != nil && h.Facts.CgroupVersion == 1 {
+		ignore = append(ignore, "SystemVerification")
+	}
+	return object{
+		"name":                  h.Name,
+		"criSocket":             criSocket,
+		"imagePullPolicy":       "IfNotPresent",
+		"taints":                taints,
+		"ignorePreflightErrors": ignore,
+		"kubeletExtraArgs":      args(map[string]string{"node-ip": module.InternalAddress(h.Host)}, nil),
+	}
+}
+
+func clusterConfiguration(env module.Env) object {
+	k := env.Cluster.Spec.Kubernetes
+	first := env.FirstControlPlane()
+	sans := []string{env.Cluster.Spec.ControlPlaneEndpoint.Domain, module.InternalAddress(first), "localhost", "127.0.0.1"}
+	for _, s := range append([]string{first.Address, env.Cluster.Spec.ControlPlaneEndpoint.Address}, k.APIServer.CertSANs...) {
+		if s != "" && !slices.Contains(sans, s) {
+			sans = append(sans, s)
+		}
+	}
+	gates := featureGates(k.FeatureGates)
+	conf := object{
+		"apiVersion": kubeadmAPI, "kind": "ClusterConfiguration",
+		"clusterName":          env.Cluster.Name,
+		"kubernetesVersion":    env.Release.Kubernetes,
+		"controlPlaneEndpoint": env.Endpoint(),
+		"networking": object{
+			"dnsDomain":     k.DNSDomain,
+			"podSubnet":     strings.Join(env.Cluster.Spec.Network.PodCIDR, ","),
+			"serviceSubnet": strings.Join(env.Cluster.Spec.Network.ServiceCIDR, ","),
+		},
+		"apiServer":         object{"certSANs": sans, "extraArgs": args(gates, k.APIServer.ExtraArgs)},
+		"controllerManager": object{"extraArgs": args(gates, k.ControllerManager.ExtraArgs)},
+		"scheduler":         object{"extraArgs": args(gates, k.Scheduler.ExtraArgs)},
+		"etcd":              object{"local": object{"dataDir": "/var/lib/etcd", "extraArgs": args(nil, env.Cluster.Spec.Etcd.ExtraArgs)}},
+	}
+	if v := k.Certificates.Validity; v != nil {
+		conf["certificateValidityPeriod"] = v.Duration.String()
+	}
+	if v := k.Certificates.CAValidity; v != nil {
+		conf["caCertificateValidityPeriod"] = v.Duration.String()
+	}
+	return conf
+}
+
+// kubeletConfiguration is the part that goes through kubeadm; the user's
+// settings are a drop-in, which can be changed in place.
+func kubeletConfiguration() object {
+	return object{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cgroupDriver": "systemd"}
+}
+
+func proxyConfiguration(env module.Env) object {
+	conf := object{
+		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
+		// The connection table's size belongs to the host.
+		"conntrack": object{"maxPerCore": 0, "min": 0},
+	}
+	if m := env.Cluster.Spec.Kubernetes.ProxyMode; m != "none" {
+		conf["mode"] = m
+	}
+	return conf
+}
+
+func featureGates(gates map[string]bool) map[string]string {
+	if len(gates) == 0 {
+		return nil
+	}
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		list = append(list, fmt.Sprintf("%s=%t", name, gates[name]))
+	}
+	return map[string]string{"feature-gates": strings.Join(list, ",")}
+}
+
+// args are a component's arguments, sorted; theirs override ours by key.
+func args(ours, theirs map[string]string) []any {
+	all := map[string]string{}
+	maps.Copy(all, ours)
+	maps.Copy(all, theirs)
+	out := []any{}
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, object{"name": k, "value": all[k]})
+	}
+	return out
+}

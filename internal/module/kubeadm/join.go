@@ -1,0 +1,227 @@
+package kubeadm
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"strconv"
+	"time"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+)
+
+var (
+	keyToken  = engine.NewKey("kubeadm.token", "(join token)")
+	keyCAHash = engine.NewKey("kubeadm.ca-hash", "(hash of the CA)")
+	// KeyAdminConf is the administrator's kubeconfig.
+	KeyAdminConf = engine.NewKey[[]byte]("kubeadm.admin", nil)
+)
+
+// adminTask reads the credentials that kubeadm made, for everything that
+// speaks to the API from here on.
+func adminTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: "kubeadm.admin", Title: "reach the API", On: env.IsFirst,
+		Provides: []engine.KeyRef{module.KeyKube.Ref(), KeyAdminConf.Ref(), keyCAHash.Ref()},
+		Ops: func(*engine.Scope) (op.List, error) {
+			return op.List{op.ReadFile{Path: adminConf, Secret: true}, op.ReadFile{Path: caCert}}, nil
+		},
+		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
+			if results[0].Missing || results[1].Missing {
+				return nil // nothing here yet; those who ask are told to wait
+			}
+			hash, err := caHash(results[1].Output)
+			if err != nil {
+				return err
+			}
+			port := strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port)
+			client, err := kube.New(results[0].Output, s.Host().Conn.DialContext, kube.Options{Address: net.JoinHostPort("127.0.0.1", port)})
+			if err != nil {
+				return err
+			}
+			engine.Provide(s, module.KeyKube, client)
+			engine.Provide(s, KeyAdminConf, results[0].Output)
+			engine.Provide(s, keyCAHash, hash)
+			return nil
+		},
+	}
+}
+
+// caHash is the pin that a joining node knows the cluster by: SHA-256 over
+// the CA's public key, as kubeadm's caCertHashes wants it.
+func caHash(cert []byte) (string, error) {
+	block, _ := pem.Decode(cert)
+	if block == nil {
+		return "", fmt.Errorf("%s holds no certificate", caCert)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", caCert, err)
+	}
+	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+// Join is the module that joins workers. They join through the first control
+// plane; its name in their hosts file is that of the API.
+func Join(env module.Env) engine.Module {
+	wanted := func(s *engine.Scope) bool { return waiting(s.Hosts()) }
+	return engine.Module{Name: "join", Tasks: []engine.Task{
+		{ID: "join.token", Title: "make a join token", Manager: true, When: wanted,
+			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
+			Run: &engine.Action{
+				Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+					engine.Get(s, module.KeyKube)
+					return []plan.OpChange{{Kind: "token", Target: "join", Summary: "for one hour, deleted when done"}}, nil
+				},
+				Apply: func(ctx context.Context, s *engine.Scope) error { return makeToken(ctx, env, s) },
+			}},
+		{ID: "join.preflight", Title: "ask kubeadm's preflight", On: module.JoinsAsWorker,
+			Consumes: []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()},
+			Ops:      func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, "preflight", false) }},
+		{ID: "join.kubelet-start", Title: "start the kubelet", On: module.JoinsAsWorker,
+			Consumes: []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()}, Timeout: 8 * time.Minute,
+			Ops: func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, "kubelet-start", true) }},
+		{ID: "join.bootstrap", Title: "join", On: module.JoinsAsWorker, Timeout: 8 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) {
+				// The kubelet has its own credentials then, and the file
+				// with the token is of no more use.
+				return op.List{op.Wait{Path: kubeletConf, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
+			}},
+		endTokens(env, []string{"join.bootstrap"}),
+	}}
+}
+
+// EndJoin is the module that deletes join tokens and nothing else.
+func EndJoin(env module.Env) engine.Module {
+	return engine.Module{Name: "join", Tasks: []engine.Task{adminTask(env), endTokens(env, nil)}}
+}
+
+func endTokens(env module.Env, after []string) engine.Task {
+	return engine.Task{
+		ID: "join.token-end", Title: "delete join tokens", Manager: true,
+		Needs: after, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Run: &engine.Action{
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return staleTokens(ctx, env, s) },
+			Apply: func(ctx context.Context, s *engine.Scope) error { return deleteTokens(ctx, env, s) },
+		},
+	}
+}
+
+// waiting says that a worker has not joined, as far as its facts tell.
+func waiting(hosts []*engine.Host) bool {
+	for _, h := range hosts {
+		if module.JoinsAsWorker(h) && h.Facts != nil && !present(h.Facts.Present, kubeletConf) {
+			return true
+		}
+	}
+	return false
+}
+
+func present(paths []string, path string) bool {
+	for _, p := range paths {
+		if p == path {
+			return true
+		}
+	}
+	return false
+}
+
+// joinPhase runs a phase of `kubeadm join`. Its input holds the token, so it
+// goes through stdin and is never a file.
+func joinPhase(env module.Env, s *engine.Scope, name string, whole bool) (op.List, error) {
+	docs, err := documents(object{
+		"apiVersion": kubeadmAPI, "kind": "JoinConfiguration",
+		"discovery": object{"bootstrapToken": object{
+			"apiServerEndpoint": env.Endpoint(),
+			"token":             engine.Get(s, keyToken),
+			"caCertHashes":      []any{engine.Get(s, keyCAHash)},
+		}},
+		"nodeRegistration": registration(env, s.Host()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return op.List{op.Exec{
+		Name:  "kubeadm-join-" + name,
+		Argv:  []string{program, "join", "phase", name, "--config", "/dev/stdin"},
+		Stdin: docs, SecretStdin: true, Whole: whole, TimeoutSeconds: 420,
+		Creates:  []string{kubeletConf},
+		Declares: []string{kubeletConfig, kubeletFlags, "/var/lib/kubelet/instance-config.yaml", bootstrapConf, caCert},
+	}}, nil
+}
+
+func tokenDescription(env module.Env) string { return "slipway: nodes join " + env.Cluster.Name }
+
+// makeToken makes a bootstrap token, which lets nodes join for an hour.
+func makeToken(ctx context.Context, env module.Env, s *engine.Scope) error {
+	id, err := randomText(6)
+	if err != nil {
+		return err
+	}
+	value, err := randomText(16)
+	if err != nil {
+		return err
+	}
+	err = engine.Get(s, module.KeyKube).PutBootstrapToken(ctx, kube.BootstrapToken{
+		ID: id, Secret: value, Description: tokenDescription(env), Validity: time.Hour,
+	})
+	if err != nil {
+		return fmt.Errorf("making a join token: %w", err)
+	}
+	engine.Provide(s, keyToken, id+"."+value)
+	return nil
+}
+
+func staleTokens(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
+	client := engine.Get(s, module.KeyKube)
+	change := []plan.OpChange{{Kind: "token", Target: "join", Summary: "delete"}}
+	if client == nil {
+		return change, nil
+	}
+	ids, err := client.BootstrapTokens(ctx, tokenDescription(env))
+	if err != nil {
+		return nil, fmt.Errorf("looking for join tokens: %w", err)
+	}
+	if len(ids) == 0 && !waiting(s.Hosts()) {
+		return nil, nil
+	}
+	return change, nil
+}
+
+func deleteTokens(ctx context.Context, env module.Env, s *engine.Scope) error {
+	client := engine.Get(s, module.KeyKube)
+	ids, err := client.BootstrapTokens(ctx, tokenDescription(env))
+	for _, id := range ids {
+		err = errors.Join(err, client.DeleteBootstrapToken(ctx, id))
+	}
+	if err != nil {
+		return fmt.Errorf("deleting join tokens: %w", err)
+	}
+	return nil
+}
+
+// randomText makes n characters of what a bootstrap token may hold.
+func randomText(n int) (string, error) {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	out := make([]byte, n)
+	for i := range out {
+		v, err := rand.Int(rand.Reader, big.NewInt(int64(len(letters))))
+		if err != nil {
+			return "", err
+		}
+		out[i] = letters[v.Int64()]
+	}
+	return string(out), nil
+}

@@ -1,0 +1,152 @@
+// Package kubeadm turns prepared hosts into a cluster: kubeadm's own phases,
+// each a task with its own check, and the kubelet.
+package kubeadm
+
+import (
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// Paths that kubeadm and the kubelet use.
+const (
+	adminConf     = "/etc/kubernetes/admin.conf"
+	kubeletConf   = "/etc/kubernetes/kubelet.conf"
+	bootstrapConf = "/etc/kubernetes/bootstrap-kubelet.conf"
+	caCert        = "/etc/kubernetes/pki/ca.crt"
+	configFile    = "/etc/kubernetes/slipway/kubeadm.yaml"
+	dropInDir     = "/etc/kubernetes/kubelet.conf.d"
+	dropInFile    = dropInDir + "/50-slipway.conf"
+	unitFile      = "/etc/systemd/system/kubelet.service"
+	kubeletConfig = "/var/lib/kubelet/config.yaml"
+	kubeletFlags  = "/var/lib/kubelet/kubeadm-flags.env"
+	programs      = "/usr/local/bin"
+	program       = programs + "/kubeadm"
+	criSocket     = "unix:///run/containerd/containerd.sock"
+)
+
+// MarkPaths are those whose presence tells how far a host is; facts are
+// asked for them.
+func MarkPaths() []string { return []string{kubeletConf, adminConf} }
+
+// Install is the module that puts Kubernetes' programs and the kubelet's unit
+// on every node.
+func Install(env module.Env) engine.Module {
+	return engine.Module{Name: "kubernetes", Tasks: []engine.Task{
+		{ID: "kubernetes.programs", Title: "install Kubernetes", On: module.IsNode,
+			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+			Ops:      func(s *engine.Scope) (op.List, error) { return installPrograms(s) }},
+		{ID: "kubernetes.kubelet", Title: "set up the kubelet", On: module.IsNode,
+			Ops: func(s *engine.Scope) (op.List, error) { return kubeletFiles(env, s.Host()) }},
+	}}
+}
+
+func installPrograms(s *engine.Scope) (op.List, error) {
+	ops, err := module.Programs(s, "kubernetes", "usr/local/bin/", programs, "kube", "kubeadm", "kubelet", "kubectl")
+	if err != nil {
+		return nil, err
+	}
+	cni, err := module.Programs(s, "cni-plugins", "opt/cni/bin/", "/opt/cni/bin")
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops, cni...)
+	if s.Host().HasRole(v1alpha1.RoleControlPlane) {
+		etcd, err := module.Programs(s, "etcd", "usr/local/bin/", programs)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, etcd...)
+	}
+	return ops, nil
+}
+
+// Init is the module that begins the cluster on the first control plane.
+func Init(env module.Env) engine.Module {
+	tasks := []engine.Task{{
+		ID: "kubeadm.config", Title: "write kubeadm's configuration", On: env.IsFirst,
+		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(env, s.Host()) },
+	}}
+	for _, p := range initPhases() {
+		tasks = append(tasks, p.task(env))
+	}
+	return engine.Module{Name: "control-plane", Tasks: append(tasks, adminTask(env))}
+}
+
+// A phase is a phase of `kubeadm init`.
+type phase struct {
+	id, title string
+	argv      []string // after "kubeadm init phase"
+	creates   []string
+	declares  []string
+	inputs    []string
+	// whole is for phases that change more than one thing and have no way
+	// to go on from half of it.
+	whole  bool
+	secret bool
+	when   func(*v1alpha1.Cluster) bool
+	wait   *op.Wait
+}
+
+func pki(names ...string) []string {
+	var out []string
+	for _, n := range names {
+		out = append(out, "/etc/kubernetes/pki/"+n+".crt", "/etc/kubernetes/pki/"+n+".key")
+	}
+	return out
+}
+
+func manifest(name string) string { return "/etc/kubernetes/manifests/" + name + ".yaml" }
+
+func initPhases() []phase {
+	config := []string{configFile}
+	certs := append(pki("ca", "apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client",
+		"etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client", "apiserver-etcd-client"),
+		"/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
+	return []phase{
+		// Preflight looks at a host without a cluster; it is not asked
+		// again once the CA is there.
+		{id: "preflight", title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
+		{id: "certs", title: "make certificates", argv: []string{"certs", "all"}, creates: certs},
+		{id: "kubeconfig", title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, creates: []string{
+			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf}},
+		{id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"}, creates: []string{manifest("etcd")}, inputs: config},
+		{id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"}, inputs: config,
+			creates: []string{manifest("kube-apiserver"), manifest("kube-controller-manager"), manifest("kube-scheduler")}},
+		{id: "kubelet-start", title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,
+			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{"/var/lib/kubelet/instance-config.yaml"}},
+		{id: "wait", title: "wait for the API", wait: &op.Wait{HTTP: "https://127.0.0.1:6443/readyz", TimeoutSeconds: 300}},
+		{id: "upload-config", title: "record the configuration", argv: []string{"upload-config", "all"}, inputs: config},
+		{id: "mark-control-plane", title: "mark the control plane", argv: []string{"mark-control-plane"}, inputs: config},
+		// The phase prints the token that it makes.
+		{id: "bootstrap-token", title: "let nodes join", argv: []string{"bootstrap-token"}, inputs: []string{caCert}, secret: true},
+		{id: "kubelet-finalize", title: "rotate the kubelet's certificate", argv: []string{"kubelet-finalize", "all"}, inputs: []string{caCert}, whole: true},
+		{id: "addon-dns", title: "install CoreDNS", argv: []string{"addon", "coredns"}, inputs: config},
+		{id: "addon-proxy", title: "install kube-proxy", argv: []string{"addon", "kube-proxy"}, inputs: config,
+			when: func(c *v1alpha1.Cluster) bool { return c.Spec.Kubernetes.ProxyMode != "none" }},
+	}
+}
+
+// task makes a phase a task.
+func (p phase) task(env module.Env) engine.Task {
+	t := engine.Task{
+		ID: "kubeadm.init." + p.id, Title: p.title, On: env.IsFirst, Timeout: 6 * time.Minute,
+		When: func(*engine.Scope) bool { return p.when == nil || p.when(env.Cluster) },
+	}
+	t.Ops = func(*engine.Scope) (op.List, error) {
+		if p.wait != nil {
+			w := *p.wait
+			return op.List{w}, nil
+		}
+		argv := append([]string{program, "init", "phase"}, p.argv...)
+		return op.List{op.Exec{
+			Name: "kubeadm-init-" + p.id, Argv: append(argv, "--config", configFile),
+			Creates: p.creates, Declares: p.declares, Inputs: p.inputs,
+			Whole: p.whole, SecretOutput: p.secret, TimeoutSeconds: 300,
+		}}, nil
+	}
+	return t
+}

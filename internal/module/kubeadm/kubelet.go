@@ -1,0 +1,112 @@
+package kubeadm
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/template"
+
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+//go:embed templates
+var files embed.FS
+
+// kubeletFiles are the kubelet's unit and the settings of the user. They
+// stand beside what kubeadm writes, so that changing them is a file and a
+// restart on each node. The kubelet itself is started by kubeadm, once it has
+// something to run with; from then on the unit is ours.
+func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
+	settings, err := kubeletDropIn(env)
+	if err != nil {
+		return nil, err
+	}
+	unit, err := render("kubelet.service", map[string]string{
+		"ConfigDir": dropInDir,
+		"Args":      flags(env.Cluster.Spec.Kubernetes.Kubelet.ExtraArgs),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return op.List{
+		op.Dir{Path: "/var/lib/kubelet", Mode: 0o750, Exclusive: true},
+		op.Dir{Path: "/var/log/pods", Exclusive: true},
+		op.Dir{Path: "/var/log/containers", Exclusive: true},
+		op.Dir{Path: dropInDir},
+		op.File{Path: dropInFile, Content: settings},
+		op.File{Path: unitFile, Content: unit},
+		op.Unit{Name: "kubelet.service", Enabled: op.Bool(true)},
+	}, nil
+}
+
+// kubeletDropIn is the user's KubeletConfiguration; the kubelet merges it
+// over kubeadm's.
+func kubeletDropIn(env module.Env) ([]byte, error) {
+	conf := object{}
+	maps.Copy(conf, env.Cluster.Spec.Kubernetes.Kubelet.Config)
+	if gates := env.Cluster.Spec.Kubernetes.FeatureGates; len(gates) > 0 {
+		all := object{}
+		for k, v := range gates {
+			all[k] = v
+		}
+		if theirs, ok := conf["featureGates"].(map[string]any); ok {
+			maps.Copy(all, theirs)
+		}
+		conf["featureGates"] = all
+	}
+	conf["apiVersion"], conf["kind"] = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
+	text, err := yaml.Marshal(conf)
+	if err != nil {
+		return nil, fmt.Errorf("writing the kubelet's settings: %w", err)
+	}
+	return text, nil
+}
+
+// flags are for a systemd unit's ExecStart: each is quoted for systemd.
+func flags(m map[string]string) string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		b.WriteString(" " + systemdQuote("--"+k+"="+m[k]))
+	}
+	return b.String()
+}
+
+// systemdQuote makes one word of a command line in a unit file, by the rules
+// of systemd.syntax(7) and systemd.service(5).
+func systemdQuote(s string) string {
+	r := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$", "\n", `\n`)
+	return `"` + r.Replace(s) + `"`
+}
+
+// Kubelet is the module that keeps a joined node's kubelet running with its
+// settings.
+func Kubelet(module.Env) engine.Module {
+	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
+		ID: "kubelet.running", Title: "keep the kubelet running", On: module.IsNode,
+		Ops: func(*engine.Scope) (op.List, error) {
+			return op.List{op.Unit{
+				Name: "kubelet.service", Enabled: op.Bool(true), Running: op.Bool(true),
+				RestartOn: []string{unitFile, dropInFile, programs + "/kube"},
+			}}, nil
+		},
+	}}}
+}
+
+func render(name string, data any) ([]byte, error) {
+	t, err := template.ParseFS(files, "templates/"+name)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, data); err != nil {
+		return nil, fmt.Errorf("rendering %s: %w", name, err)
+	}
+	return b.Bytes(), nil
+}

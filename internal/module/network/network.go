@@ -1,0 +1,90 @@
+// Package network gives pods their network.
+package network
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/template"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+//go:embed templates
+var files embed.FS
+
+// New is the module of the cluster's plugin. With none it is empty: the user
+// brings a network.
+func New(env module.Env) engine.Module {
+	m := engine.Module{Name: "network"}
+	if env.Cluster.Spec.Network.Plugin != "flannel" {
+		return m
+	}
+	objects := func() ([]*unstructured.Unstructured, error) { return flannel(env) }
+	m.Tasks = []engine.Task{
+		{ID: "network.flannel", Title: "install flannel", Manager: true,
+			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			Run:      module.Objects(objects)},
+		{ID: "network.cni", Title: "give pods the network", On: module.IsNode,
+			Needs: []string{"network.flannel"}, Timeout: 6 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) { return cni() }},
+	}
+	return m
+}
+
+// cni waits for flannel on a host before it tells containerd of the network,
+// so that no pod starts between the two.
+func cni() (op.List, error) {
+	conf, err := files.ReadFile("templates/10-flannel.conflist")
+	if err != nil {
+		return nil, err
+	}
+	return op.List{
+		op.Wait{Path: "/run/flannel/subnet.env", TimeoutSeconds: 300},
+		op.File{Path: "/etc/cni/net.d/10-flannel.conflist", Content: conf},
+	}, nil
+}
+
+func flannel(env module.Env) ([]*unstructured.Unstructured, error) {
+	t, err := template.ParseFS(files, "templates/flannel.yaml")
+	if err != nil {
+		return nil, err
+	}
+	conf, err := netConf(env)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	err = t.Execute(&b, map[string]string{"Image": env.Release.ImageRefs()["flannel"], "NetConf": conf})
+	if err != nil {
+		return nil, fmt.Errorf("rendering flannel: %w", err)
+	}
+	return kube.Objects(b.Bytes())
+}
+
+// netConf is flannel's own configuration, on one line.
+func netConf(env module.Env) (string, error) {
+	n := env.Cluster.Spec.Network
+	backend := map[string]any{"Type": n.Flannel.Backend}
+	if n.Flannel.MTU > 0 {
+		backend["MTU"] = n.Flannel.MTU
+	}
+	conf := map[string]any{"EnableNFTables": true, "Backend": backend, "EnableIPv4": false}
+	for _, c := range n.PodCIDR {
+		if strings.Contains(c, ":") {
+			conf["EnableIPv6"], conf["IPv6Network"] = true, c
+		} else {
+			conf["EnableIPv4"], conf["Network"] = true, c
+		}
+	}
+	text, err := json.Marshal(conf)
+	return string(text), err
+}

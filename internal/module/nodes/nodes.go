@@ -1,0 +1,131 @@
+// Package nodes keeps what the cluster says of its nodes: labels, taints,
+// and that they are ready.
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
+)
+
+const (
+	controlPlaneTaint = "node-role.kubernetes.io/control-plane"
+	workerLabel       = "node-role.kubernetes.io/worker"
+)
+
+// New is the module.
+func New(env module.Env) engine.Module {
+	consumes := []engine.KeyRef{module.KeyKube.Ref()}
+	return engine.Module{Name: "nodes", Tasks: []engine.Task{
+		{ID: "nodes.settings", Title: "set labels and taints", On: module.IsNode, Consumes: consumes,
+			Run: &engine.Action{
+				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return settingsDiff(ctx, env, s) },
+				Apply: func(ctx context.Context, s *engine.Scope) error {
+					_, err := engine.Get(s, module.KeyKube).PatchNode(ctx, s.Host().Name, want(env, s.Host()))
+					return err
+				},
+			}},
+		{ID: "nodes.ready", Title: "wait until the node is ready", On: module.IsNode, Consumes: consumes, Timeout: 6 * time.Minute,
+			// Without a network of ours no node gets ready before the user
+			// has brought one.
+			When: func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
+			Run: &engine.Action{
+				Check: notReady,
+				Apply: func(ctx context.Context, s *engine.Scope) error {
+					return engine.Get(s, module.KeyKube).WaitNodesReady(ctx, []string{s.Host().Name}, func(m string) { s.Tell("%s", m) })
+				},
+			}},
+		{ID: "nodes.dns", Title: "wait until DNS answers", Manager: true, Consumes: consumes, Needs: []string{"nodes.ready"}, Timeout: 6 * time.Minute,
+			When: func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
+			Run: &engine.Action{
+				Check: dnsPending,
+				Apply: func(ctx context.Context, s *engine.Scope) error {
+					return engine.Get(s, module.KeyKube).WaitRollout(ctx, "Deployment", "kube-system", "coredns", func(m string) { s.Tell("%s", m) })
+				},
+			}},
+	}}
+}
+
+func want(env module.Env, h *engine.Host) kube.NodeWant {
+	labels := map[string]string{}
+	maps.Copy(labels, h.Labels)
+	w := kube.NodeWant{Labels: labels, Taints: h.Taints, OwnedLabels: []string{workerLabel}}
+	if h.HasRole(v1alpha1.RoleWorker) {
+		labels[workerLabel] = ""
+	}
+	if h.HasRole(v1alpha1.RoleControlPlane) {
+		w.OwnedTaints = []string{controlPlaneTaint + ":NoSchedule"}
+		if spec.TaintsControlPlane(env.Cluster, h.Host) {
+			w.Taints = append([]v1alpha1.Taint{{Key: controlPlaneTaint, Effect: "NoSchedule"}}, w.Taints...)
+		}
+	}
+	return w
+}
+
+func settingsDiff(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
+	client := engine.Get(s, module.KeyKube)
+	wait := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "set labels and taints"}}
+	if client == nil {
+		return wait, nil
+	}
+	n, err := client.Node(ctx, s.Host().Name)
+	if err != nil {
+		return nil, err
+	}
+	if n == nil {
+		return wait, nil
+	}
+	patch, changes := kube.NodeDiff(n, want(env, s.Host()))
+	if patch == nil {
+		return nil, nil
+	}
+	return []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: strings.Join(changes, ", ")}}, nil
+}
+
+func notReady(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+	client := engine.Get(s, module.KeyKube)
+	wait := []plan.OpChange{{Kind: "wait", Target: "node " + s.Host().Name, Summary: "ready"}}
+	if client == nil {
+		return wait, nil
+	}
+	n, err := client.Node(ctx, s.Host().Name)
+	if err != nil {
+		return nil, err
+	}
+	if n == nil {
+		return wait, nil
+	}
+	st := kube.State(n)
+	if id := s.Host().Facts.MachineID; st.MachineID != "" && id != "" && st.MachineID != id {
+		return nil, fmt.Errorf("the cluster has a node %s on another machine (machine id %s, this host has %s)", n.Name, st.MachineID, id)
+	}
+	if st.Ready {
+		return nil, nil
+	}
+	return wait, nil
+}
+
+func dnsPending(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+	client := engine.Get(s, module.KeyKube)
+	wait := []plan.OpChange{{Kind: "wait", Target: "CoreDNS", Summary: "ready"}}
+	if client == nil {
+		return wait, nil
+	}
+	missing, err := client.RolloutPending(ctx, "Deployment", "kube-system", "coredns")
+	if err != nil {
+		return nil, err
+	}
+	if missing == "" {
+		return nil, nil
+	}
+	return wait, nil
+}

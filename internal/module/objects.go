@@ -1,0 +1,48 @@
+package module
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// KindObject is the kind of a Kubernetes object in plans.
+const KindObject op.Kind = "object"
+
+// Objects is the action that keeps objects in the cluster as wanted. The task
+// must consume KeyKube.
+func Objects(wanted func() ([]*unstructured.Unstructured, error)) *engine.Action {
+	return &engine.Action{
+		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+			objs, err := wanted()
+			if err != nil {
+				return nil, err
+			}
+			client := engine.Get(s, KeyKube)
+			var out []plan.OpChange
+			if client == nil { // no cluster yet: all of them
+				for _, o := range objs {
+					out = append(out, plan.OpChange{Kind: KindObject, Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Target(), Summary: "create"})
+				}
+				return out, nil
+			}
+			changes, err := client.Diff(ctx, objs)
+			for _, c := range changes {
+				out = append(out, plan.OpChange{Kind: KindObject, Target: c.Target(), Summary: string(c.Action), Diff: c.Diff})
+			}
+			return out, err
+		},
+		Apply: func(ctx context.Context, s *engine.Scope) error {
+			objs, err := wanted()
+			if err != nil {
+				return err
+			}
+			return engine.Get(s, KeyKube).Apply(ctx, objs)
+		},
+	}
+}

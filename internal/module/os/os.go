@@ -1,0 +1,107 @@
+// Package os prepares hosts: name, hosts file, kernel, swap, time.
+package os
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// New is the module.
+func New(env module.Env) engine.Module {
+	tasks := []engine.Task{
+		{ID: "os.hostname", Title: "set the host name", Ops: func(s *engine.Scope) (op.List, error) {
+			return op.List{op.Hostname{Name: s.Host().Name}}, nil
+		}},
+		{ID: "os.hosts", Title: "write the hosts file", Ops: func(*engine.Scope) (op.List, error) {
+			return op.List{op.Block{Path: "/etc/hosts", Name: env.Cluster.Name, Lines: hostsLines(env)}}, nil
+		}},
+	}
+	if !env.Cluster.Spec.System.SkipConfigure {
+		tasks = append(tasks,
+			engine.Task{ID: "os.kernel", Title: "set up the kernel", Ops: func(s *engine.Scope) (op.List, error) {
+				return kernel(env, s.Host()), nil
+			}},
+			engine.Task{ID: "os.swap", Title: "turn swap off", Ops: func(*engine.Scope) (op.List, error) {
+				return op.List{op.SwapOff{}}, nil
+			}},
+		)
+		if ops := clock(env); len(ops) > 0 {
+			tasks = append(tasks, engine.Task{ID: "os.time", Title: "set up time", Ops: func(*engine.Scope) (op.List, error) {
+				return ops, nil
+			}})
+		}
+	}
+	return engine.Module{Name: "os", Tasks: tasks}
+}
+
+// hostsLines are one line per address: every host, the API's name, and what
+// the user adds.
+func hostsLines(env module.Env) []string {
+	names := map[string][]string{}
+	var order []string
+	add := func(address string, more ...string) {
+		if _, ok := names[address]; !ok {
+			order = append(order, address)
+		}
+		names[address] = append(names[address], more...)
+	}
+	for _, h := range env.Cluster.Spec.Hosts {
+		add(module.InternalAddress(h), h.Name)
+	}
+	add(env.EndpointAddress(), env.Cluster.Spec.ControlPlaneEndpoint.Domain)
+	for _, a := range slices.Sorted(maps.Keys(env.Cluster.Spec.DNS.Hosts)) {
+		add(a, env.Cluster.Spec.DNS.Hosts[a]...)
+	}
+	lines := make([]string, len(order))
+	for i, a := range order {
+		lines[i] = fmt.Sprintf("%s %s", a, strings.Join(names[a], " "))
+	}
+	return lines
+}
+
+// kernel is what kubelet, kube-proxy and flannel need of it, and limits that
+// a busy node runs into.
+func kernel(env module.Env, h *engine.Host) op.List {
+	values := map[string]string{
+		"net.ipv4.ip_forward":           "1",
+		"vm.overcommit_memory":          "1", // the kubelet's protectKernelDefaults
+		"vm.panic_on_oom":               "0",
+		"kernel.panic":                  "10",
+		"kernel.panic_on_oops":          "1",
+		"vm.max_map_count":              "262144",
+		"fs.inotify.max_user_instances": "8192",
+		"fs.inotify.max_user_watches":   "524288",
+	}
+	if slices.ContainsFunc(env.Cluster.Spec.Network.PodCIDR, isIPv6) {
+		values["net.ipv6.conf.all.forwarding"] = "1"
+	}
+	if h.Facts == nil || slices.Contains(h.Facts.KernelFeatures, "br_netfilter") {
+		// A pod that reaches itself or its neighbour through a Service
+		// crosses the bridge, and must pass the packet filter there.
+		values["net.bridge.bridge-nf-call-iptables"] = "1"
+	}
+	maps.Copy(values, env.Cluster.Spec.System.Sysctls)
+	return op.List{
+		op.KernelModules{File: "/etc/modules-load.d/slipway.conf", Modules: []string{"overlay", "br_netfilter"}},
+		op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf", Values: values},
+	}
+}
+
+func isIPv6(cidr string) bool { return strings.Contains(cidr, ":") }
+
+func clock(env module.Env) op.List {
+	var ops op.List
+	if tz := env.Cluster.Spec.System.Timezone; tz != "" {
+		ops = append(ops, op.Timezone{Name: tz})
+	}
+	if ntp := env.Cluster.Spec.System.NTPServers; len(ntp) > 0 {
+		ops = append(ops, op.TimeSync{Servers: ntp})
+	}
+	return ops
+}

@@ -1,0 +1,112 @@
+// Package record keeps what is needed to take a cluster over: the admin
+// kubeconfig with the manager, and the cluster's description in the cluster.
+package record
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// A Kubeconfigs keeps admin kubeconfigs on the manager.
+type Kubeconfigs interface {
+	// Kubeconfig answers the one kept, nil if there is none.
+	Kubeconfig(name string) ([]byte, error)
+	SaveKubeconfig(name string, content []byte) error
+}
+
+// New is the module. admin is the key of the administrator's kubeconfig as
+// the control plane has it; owner says who looks after the cluster.
+func New(env module.Env, admin engine.Key[[]byte], keep Kubeconfigs, owner string) engine.Module {
+	return engine.Module{Name: "record", Tasks: []engine.Task{
+		{ID: "record.kubeconfig", Title: "keep the admin kubeconfig", Manager: true,
+			Consumes: []engine.KeyRef{admin.Ref()},
+			Run: &engine.Action{
+				Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+					change := []plan.OpChange{{Kind: "kubeconfig", Target: env.Cluster.Name, Summary: "keep"}}
+					conf := engine.Get(s, admin)
+					if conf == nil {
+						return change, nil
+					}
+					want, err := Outside(env, conf)
+					if err != nil {
+						return nil, err
+					}
+					have, err := keep.Kubeconfig(env.Cluster.Name)
+					if err != nil || bytes.Equal(have, want) {
+						return nil, err
+					}
+					return change, nil
+				},
+				Apply: func(_ context.Context, s *engine.Scope) error {
+					want, err := Outside(env, engine.Get(s, admin))
+					if err != nil {
+						return err
+					}
+					return keep.SaveKubeconfig(env.Cluster.Name, want)
+				},
+			}},
+		{ID: "record.cluster", Title: "record the cluster in itself", Manager: true,
+			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			Run:      module.Objects(func() ([]*unstructured.Unstructured, error) { return configMap(env, owner) })},
+	}}
+}
+
+// Outside makes a kubeconfig for use away from the nodes: they know the API
+// by a name that others do not resolve, so the address is used and the name
+// is what the certificate is checked for.
+func Outside(env module.Env, admin []byte) ([]byte, error) {
+	var doc struct {
+		APIVersion     string            `json:"apiVersion"`
+		Kind           string            `json:"kind"`
+		CurrentContext string            `json:"current-context"`
+		Clusters       []map[string]any  `json:"clusters"`
+		Contexts       []json.RawMessage `json:"contexts"`
+		Users          []json.RawMessage `json:"users"`
+		Preferences    json.RawMessage   `json:"preferences,omitempty"`
+	}
+	if err := yaml.UnmarshalStrict(admin, &doc); err != nil {
+		return nil, fmt.Errorf("reading the admin kubeconfig: %w", err)
+	}
+	ep := env.Cluster.Spec.ControlPlaneEndpoint
+	address := ep.Address
+	if address == "" {
+		address = env.FirstControlPlane().Address
+		if address == "localhost" {
+			address = module.InternalAddress(env.FirstControlPlane())
+		}
+	}
+	for _, c := range doc.Clusters {
+		if cluster, ok := c["cluster"].(map[string]any); ok {
+			cluster["server"] = fmt.Sprintf("https://%s", hostPort(address, ep.Port))
+			cluster["tls-server-name"] = ep.Domain
+		}
+	}
+	return yaml.Marshal(doc)
+}
+
+// configMap is the cluster's description, in which secrets are not.
+func configMap(env module.Env, owner string) ([]*unstructured.Unstructured, error) {
+	text, err := yaml.Marshal(spec.Redacted(env.Cluster))
+	if err != nil {
+		return nil, fmt.Errorf("describing the cluster: %w", err)
+	}
+	return []*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "slipway-cluster", "namespace": "kube-system"},
+		"data":     map[string]any{"cluster.yaml": string(text), "owner": owner},
+	}}}, nil
+}
+
+func hostPort(address string, port int) string { return net.JoinHostPort(address, strconv.Itoa(port)) }

@@ -1,0 +1,44 @@
+// Package reset takes a cluster off its hosts and puts them back as they
+// were.
+package reset
+
+import (
+	"time"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// New is the module. What the ledger of a host does not know as ours stays.
+func New(module.Env) engine.Module {
+	return engine.Module{Name: "reset", Tasks: []engine.Task{
+		{ID: "reset.kubernetes", Title: "take Kubernetes off", Timeout: 5 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) { return op.List{runtimeState()}, nil }},
+		{ID: "reset.restore", Title: "put the host back as it was", Timeout: 5 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) { return op.List{op.Restore{}}, nil }},
+	}}
+}
+
+// runtimeState is what kubelet, kube-proxy, containerd and flannel make by
+// themselves while they run.
+func runtimeState() op.Op {
+	return op.Reset{
+		Units:      []string{"kubelet.service", "containerd.service"},
+		Mounts:     []string{"/var/lib/kubelet", "/run/containerd", "/var/lib/containerd", "/run/netns/cni-"},
+		Links:      []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"},
+		Namespaces: []string{"cni-*"},
+		NFTables: []string{
+			"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6",
+			"inet cni_plugins_masquerade", "inet cni_hostport",
+		},
+		IPTables: []string{"KUBE-", "FLANNEL-", "CNI-"},
+		Cgroups:  []string{"kubepods.slice", "kubepods"},
+		Paths: []string{
+			"/etc/kubernetes", "/var/lib/kubelet", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/cni",
+			"/run/containerd", "/run/flannel", "/run/kubernetes", "/run/xtables.lock", "/opt/cni/bin", "/etc/cni/net.d",
+			"/var/log/pods", "/var/log/containers", "/usr/libexec/kubernetes", "/opt/containerd",
+		},
+		KeepUnmanaged: true,
+	}
+}

@@ -1,0 +1,134 @@
+// Package runtime installs containerd and the bundle's images.
+package runtime
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"text/template"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+//go:embed templates
+var files embed.FS
+
+const (
+	configFile = "/etc/containerd/config.toml"
+	unitFile   = "/etc/systemd/system/containerd.service"
+	programs   = "/usr/local/bin"
+)
+
+// New is the module.
+func New(env module.Env) engine.Module {
+	content := []engine.KeyRef{module.KeyContent.Ref()}
+	return engine.Module{Name: "runtime", Tasks: []engine.Task{
+		{ID: "runtime.containerd", Title: "install containerd", On: module.IsNode, Consumes: content,
+			Ops: func(s *engine.Scope) (op.List, error) { return containerd(env, s) }},
+		{ID: "runtime.images", Title: "import images", On: module.IsNode, Consumes: content,
+			Ops: func(s *engine.Scope) (op.List, error) { return images(s) }},
+	}}
+}
+
+func containerd(env module.Env, s *engine.Scope) (op.List, error) {
+	ops, err := module.Programs(s, "containerd", "usr/local/bin/", programs)
+	if err != nil {
+		return nil, err
+	}
+	crictl, err := module.Programs(s, "crictl", "usr/local/bin/", programs)
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops, crictl...)
+	config, err := render("config.toml", map[string]any{
+		"Pause": env.Release.ImageRefs()["pause"],
+		// Without the capability no process may lower its score, and every
+		// sandbox would fail.
+		"RestrictOOMScore": s.Host().Facts != nil && !s.Host().Facts.ResourceCapability,
+	})
+	if err != nil {
+		return nil, err
+	}
+	unit, err := files.ReadFile("templates/containerd.service")
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops,
+		op.Dir{Path: "/var/lib/containerd", Mode: 0o711, Exclusive: true},
+		op.Dir{Path: "/etc/containerd"},
+		op.File{Path: configFile, Content: config},
+		op.File{Path: "/etc/crictl.yaml", Content: []byte("runtime-endpoint: unix:///run/containerd/containerd.sock\nimage-endpoint: unix:///run/containerd/containerd.sock\n")},
+		op.File{Path: unitFile, Content: unit},
+	)
+	ops = append(ops, registries(env.Cluster.Spec.Registry)...)
+	return append(ops, op.Unit{
+		Name: "containerd.service", Enabled: op.Bool(true), Running: op.Bool(true),
+		RestartOn: []string{configFile, unitFile, programs + "/containerd"},
+	}), nil
+}
+
+// registries are containerd's hosts.toml files; it reads them at each pull.
+func registries(r v1alpha1.Registry) op.List {
+	const dir = "/etc/containerd/certs.d"
+	servers := map[string][]string{}
+	maps.Copy(servers, r.Mirrors)
+	for _, name := range r.Insecure {
+		if _, ok := servers[name]; !ok {
+			servers[name] = nil
+		}
+	}
+	var ops op.List
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		var b strings.Builder
+		plain := slices.Contains(r.Insecure, name)
+		scheme := "https://"
+		if plain {
+			scheme = "http://"
+		}
+		fmt.Fprintf(&b, "server = %q\n", scheme+name)
+		for _, m := range servers[name] {
+			fmt.Fprintf(&b, "\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", m)
+		}
+		if plain {
+			fmt.Fprintf(&b, "\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n  skip_verify = true\n", scheme+name)
+		}
+		ops = append(ops, op.File{Path: path.Join(dir, name, "hosts.toml"), Content: []byte(b.String())})
+	}
+	return ops
+}
+
+// images are those that a host's roles need.
+func images(s *engine.Scope) (op.List, error) {
+	names := []string{"pause", "kube-proxy", "coredns", "flannel", "echo"}
+	if s.Host().HasRole(v1alpha1.RoleControlPlane) {
+		names = append(names, "kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+	}
+	var list []op.Image
+	for _, n := range names {
+		img, err := engine.Get(s, module.KeyContent).Image(n, module.Arch(s.Host()))
+		if err != nil {
+			return nil, fmt.Errorf("taking image %s from the bundle: %w", n, err)
+		}
+		list = append(list, img)
+	}
+	return op.List{op.ImportImages{Images: list}}, nil
+}
+
+func render(name string, data any) ([]byte, error) {
+	t, err := template.ParseFS(files, "templates/"+name)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, data); err != nil {
+		return nil, fmt.Errorf("rendering %s: %w", name, err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,82 @@
+// Package pipeline is the lifecycle operations: ordered lists of modules, and
+// nothing else.
+package pipeline
+
+import (
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/content"
+	"slipway.dev/slipway/internal/module/dns"
+	"slipway.dev/slipway/internal/module/hooks"
+	"slipway.dev/slipway/internal/module/kubeadm"
+	"slipway.dev/slipway/internal/module/network"
+	"slipway.dev/slipway/internal/module/nodes"
+	"slipway.dev/slipway/internal/module/os"
+	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/module/reset"
+	"slipway.dev/slipway/internal/module/runtime"
+)
+
+// Parts are what pipelines need besides the cluster.
+type Parts struct {
+	Bundle      content.Source
+	Kubeconfigs record.Kubeconfigs
+	// Owner is who looks after the cluster: this manager.
+	Owner string
+}
+
+// Create makes a cluster.
+func Create(env module.Env, p Parts) engine.Pipeline {
+	m := []engine.Module{hooks.New(env, v1alpha1.HookPreInstall)}
+	m = append(m, upToControlPlane(env, p)...)
+	m = append(m, hooks.New(env, v1alpha1.HookPostControlPlane))
+	m = append(m, fromControlPlane(env, p)...)
+	m = append(m, hooks.New(env, v1alpha1.HookPostInstall))
+	return engine.Pipeline{Kind: "create", Modules: m}
+}
+
+// Apply makes a cluster that exists as its description says.
+func Apply(env module.Env, p Parts) engine.Pipeline {
+	return engine.Pipeline{Kind: "apply", Modules: append(upToControlPlane(env, p), fromControlPlane(env, p)...)}
+}
+
+func upToControlPlane(env module.Env, p Parts) []engine.Module {
+	return []engine.Module{
+		content.New(p.Bundle),
+		os.New(env),
+		runtime.New(env),
+		kubeadm.Install(env),
+		kubeadm.Init(env),
+	}
+}
+
+func fromControlPlane(env module.Env, p Parts) []engine.Module {
+	return []engine.Module{
+		record.New(env, kubeadm.KeyAdminConf, p.Kubeconfigs, p.Owner),
+		kubeadm.Join(env),
+		kubeadm.Kubelet(env),
+		dns.New(env),
+		network.New(env),
+		nodes.New(env),
+	}
+}
+
+// InitOS prepares hosts and installs nothing.
+func InitOS(env module.Env) engine.Pipeline {
+	return engine.Pipeline{Kind: "init-os", Modules: []engine.Module{os.New(env)}}
+}
+
+// Delete takes a cluster off its hosts and puts them back as they were.
+func Delete(env module.Env) engine.Pipeline {
+	return engine.Pipeline{Kind: "delete", Modules: []engine.Module{
+		hooks.New(env, v1alpha1.HookPreDelete),
+		reset.New(env),
+	}}
+}
+
+// EndJoin takes back what lets nodes join, after an operation that did not
+// come to its end.
+func EndJoin(env module.Env) engine.Pipeline {
+	return engine.Pipeline{Kind: "end-join", Modules: []engine.Module{kubeadm.EndJoin(env)}}
+}
