@@ -155,8 +155,8 @@ func TestCrash(t *testing.T) {
 		s.createKilledAt(t, []kill{
 			after(want.boundaries[len(want.boundaries)/6]),
 			duringTransfer(),
-			during("kubeadm.init"),
-			during("kubeadm.join"),
+			during("kubeadm.init."),
+			during("join.bootstrap"),
 			after(want.boundaries[len(want.boundaries)-2]),
 		})
 		s.sameCluster(t, want)

@@ -20,21 +20,32 @@ import (
 	"time"
 )
 
-// collectMode has the test program write a snapshot of the machine it runs
-// in, as JSON, instead of testing.
+// collectMode has the test program look at the machine it runs in and write
+// what it finds, as JSON, instead of testing.
 const collectMode = "SLIPWAY_E2E_COLLECT"
 
 // TestMain refuses to begin without the programs, and fails when the tests
 // leave anything behind on this host.
 func TestMain(m *testing.M) {
-	if scope := os.Getenv(collectMode); scope != "" {
-		if err := writeSnapshot(os.Stdout, scope == "files"); err != nil {
+	if mode := os.Getenv(collectMode); mode != "" {
+		if err := collect(mode); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
 	os.Exit(runAll(m))
+}
+
+// collect is what the test program does on a sandbox machine.
+func collect(mode string) error {
+	switch mode {
+	case "files":
+		return writeSnapshot(os.Stdout, true)
+	case "secrets":
+		return writeFindings(os.Stdin, os.Stdout)
+	}
+	return fmt.Errorf("%s=%s: unknown", collectMode, mode)
 }
 
 func runAll(m *testing.M) int {

@@ -1,0 +1,47 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAllInOne makes a cluster of one machine from inside it, with nothing
+// there but the program and the bundle.
+func TestAllInOne(t *testing.T) {
+	u := newUser(t)
+	const machine = "e2e-one-1"
+	u.machines(t, "e2e-one", 1)
+	before := u.snapshot(t, machine)
+	before.untouched(t, machine)
+
+	u.copyTo(t, machine, program(), "/root/slipway")
+	bundle := filepath.Join(u.home, "bundle.tar.zst")
+	u.ok(t, "bundle", "build", "--kubernetes", kubernetes(), "--out", bundle)
+	u.copyTo(t, machine, bundle, "/root/bundle.tar.zst")
+	manifest := "../../docs/guide/echo.yaml"
+	if _, err := os.Stat(manifest); err != nil {
+		t.Fatal(err)
+	}
+	u.copyTo(t, machine, manifest, "/root/echo.yaml")
+
+	u.inside(t, machine, "/root/slipway", "create", "cluster", "--yes", "--bundle", "/root/bundle.tar.zst")
+	name := strings.Fields(u.inside(t, machine, "/root/slipway", "get", "clusters", "--no-headers"))[0]
+	kubectl := func(args ...string) string {
+		return u.inside(t, machine, append([]string{"/root/slipway", "kubectl", name, "--"}, args...)...)
+	}
+	if out := kubectl("get", "nodes", "--no-headers"); !strings.Contains(out, " Ready ") || strings.Count(out, "\n") != 1 {
+		t.Errorf("want one node, Ready:\n%s", out)
+	}
+	kubectl("apply", "-f", "/root/echo.yaml")
+	kubectl("rollout", "status", "daemonset/echo", "--timeout=120s")
+	if out := kubectl("exec", "daemonset/echo", "--", "/echo", "get", "http://echo/"); !strings.Contains(out, "echo-") {
+		t.Errorf("the echo service answers %q", out)
+	}
+	u.inside(t, machine, "/root/slipway", "delete", "cluster", name, "--yes", "--allow-removal")
+	u.inside(t, machine, "sh", "-c", "rm -rf /root/slipway /root/bundle.tar.zst /root/echo.yaml /root/.kube /root/.local /root/.cache")
+	same(t, machine+" before and after", "touched", before, u.snapshot(t, machine))
+}

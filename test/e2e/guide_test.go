@@ -1,0 +1,85 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestGuide runs the commands of docs/guide: in each page, the blocks that
+// begin with "```sh test", in order, as one user in one directory. A page
+// makes its own sandbox and takes it away again.
+func TestGuide(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/guide/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, page := range pages {
+		data, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script := blocks(filepath.Base(page), string(data))
+		if script == "" {
+			continue
+		}
+		ran++
+		t.Run(filepath.Base(page), func(t *testing.T) { runPage(t, script) })
+	}
+	if ran < 3 {
+		t.Errorf("only %d pages have commands that are run", ran)
+	}
+}
+
+// blocks are the page's commands as one shell script that stops at the first
+// command that fails, and says before each block where it stands.
+func blocks(page, text string) string {
+	var script strings.Builder
+	in := false
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		switch {
+		case strings.TrimSpace(line) == "```sh test":
+			in = true
+			fmt.Fprintf(&script, "echo '== %s:%d'\n", page, n)
+		case strings.HasPrefix(strings.TrimSpace(line), "```"):
+			in = false
+		case in:
+			script.WriteString(line)
+		}
+	}
+	return script.String()
+}
+
+func runPage(t *testing.T, script string) {
+	u := newUser(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	if err := os.CopyFS(filepath.Join(u.home, "docs"), os.DirFS("../../docs")); err != nil {
+		t.Fatal(err)
+	}
+	like := u.command(ctx)
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = u.home
+	cmd.Env = append(like.Env, "PATH="+filepath.Dir(program())+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, tail(string(out)))
+	}
+	// A page that failed left its machines.
+	for _, s := range decode[[]struct{ Name string }](t, u.ok(t, "sandbox", "list", "-o", "json")) {
+		if err == nil {
+			t.Errorf("the page leaves sandbox %s", s.Name)
+		}
+		u.ok(t, "sandbox", "delete", s.Name, "--yes")
+	}
+}
