@@ -8,8 +8,8 @@ MAKEFLAGS += --no-print-directory
 # State and downloads; the programs' own defaults are the same.
 export SLIPWAY_HOME  ?= $(or $(XDG_DATA_HOME),$(HOME)/.local/share)/slipway
 export SLIPWAY_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/slipway
+export KUBERNETES    ?= v1.37.1
 
-KUBERNETES ?= v1.37.1
 VERSION    ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)
 COMMIT     ?= $(shell git rev-parse HEAD 2>/dev/null)
 
@@ -74,7 +74,7 @@ vuln: ## known vulnerabilities in what we link; needs the internet (vuln.go.dev)
 
 .PHONY: e2e
 e2e: ## tests on real clusters in sandbox machines; RUN=regexp for some of them
-	@go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(RUN)') ./test/e2e
+	@CGO_ENABLED=0 go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(RUN)') ./test/e2e
 
 .PHONY: test
 test: ## everything: set-up, unit, lint, e2e; prints what each part took

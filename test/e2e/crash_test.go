@@ -156,7 +156,7 @@ func TestCrash(t *testing.T) {
 			after(want.boundaries[len(want.boundaries)/6]),
 			duringTransfer(),
 			during("kubeadm.init."),
-			during("join.bootstrap"),
+			during("join."),
 			after(want.boundaries[len(want.boundaries)-2]),
 		})
 		s.sameCluster(t, want)

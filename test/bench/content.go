@@ -1,0 +1,167 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// A blob names content in the bundle.
+type blob struct {
+	MediaType    string            `json:"mediaType,omitempty"`
+	ArtifactType string            `json:"artifactType,omitempty"`
+	Digest       string            `json:"digest"`
+	Size         int64             `json:"size"`
+	Annotations  map[string]string `json:"annotations,omitempty"`
+}
+
+// manifest is the part of a bundle's list that the script needs.
+type manifest struct {
+	Kubernetes string
+	Components []struct {
+		Name, Arch, Digest string
+	}
+	Images []struct {
+		Name, Arch, Ref, MediaType string
+		Manifest                   blob
+		Blobs                      []blob
+	}
+}
+
+// content takes the bundle apart into what the script wants: archives of
+// programs and one of images. It answers their directory; none of this is
+// measured.
+func (b bench) content(ctx context.Context, version string) (string, error) {
+	layout := filepath.Join(b.home, "bundle")
+	if _, _, err := b.slipway(ctx, "bundle", "build", "--kubernetes", version, "--out", layout); err != nil {
+		return "", err
+	}
+	m, err := readManifest(layout)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(b.home, "content")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	for _, c := range m.Components {
+		if c.Arch == runtime.GOARCH {
+			if err := os.Link(blobPath(layout, c.Digest), filepath.Join(dir, c.Name+".tgz")); err != nil {
+				return "", err
+			}
+		}
+	}
+	texts := map[string]string{"version": m.Kubernetes}
+	for _, i := range m.Images {
+		if i.Arch == runtime.GOARCH && (i.Name == "pause" || i.Name == "flannel") {
+			texts[i.Name] = i.Ref
+		}
+	}
+	for file, text := range texts {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text+"\n"), 0o644); err != nil {
+			return "", err
+		}
+	}
+	return dir, writeImages(layout, m, filepath.Join(dir, "images.tar"))
+}
+
+func blobPath(layout, digest string) string {
+	return filepath.Join(layout, "blobs", "sha256", strings.TrimPrefix(digest, "sha256:"))
+}
+
+func readJSON(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}
+
+// readManifest goes from the layout's index to the bundle's own list.
+func readManifest(layout string) (manifest, error) {
+	var m manifest
+	var index struct{ Manifests []blob }
+	if err := readJSON(filepath.Join(layout, "index.json"), &index); err != nil {
+		return m, err
+	}
+	for _, candidate := range index.Manifests {
+		var artifact struct{ Config blob }
+		if err := readJSON(blobPath(layout, candidate.Digest), &artifact); err != nil {
+			return m, err
+		}
+		if strings.HasPrefix(artifact.Config.MediaType, "application/vnd.slipway.bundle.config") {
+			return m, readJSON(blobPath(layout, artifact.Config.Digest), &m)
+		}
+	}
+	return m, errors.New("the layout holds no bundle")
+}
+
+// writeImages writes an OCI layout with names, as `ctr images import` reads
+// it.
+func writeImages(layout string, m manifest, to string) error {
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	tw := tar.NewWriter(f)
+	var index struct {
+		SchemaVersion int    `json:"schemaVersion"`
+		Manifests     []blob `json:"manifests"`
+	}
+	index.SchemaVersion = 2
+	written := map[string]bool{}
+	for _, i := range m.Images {
+		if i.Arch != runtime.GOARCH {
+			continue
+		}
+		i.Manifest.MediaType = i.MediaType
+		i.Manifest.Annotations = map[string]string{"io.containerd.image.name": i.Ref}
+		index.Manifests = append(index.Manifests, i.Manifest)
+		for _, b := range append(i.Blobs, i.Manifest) {
+			if written[b.Digest] {
+				continue
+			}
+			written[b.Digest] = true
+			if err := copyBlob(tw, layout, b); err != nil {
+				return err
+			}
+		}
+	}
+	list, err := json.Marshal(index)
+	if err != nil {
+		return err
+	}
+	for name, data := range map[string]string{"oci-layout": `{"imageLayoutVersion":"1.0.0"}`, "index.json": string(list)} {
+		if err := tw.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))}); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(tw, data); err != nil {
+			return err
+		}
+	}
+	return errors.Join(tw.Close(), f.Close())
+}
+
+func copyBlob(tw *tar.Writer, layout string, b blob) error {
+	f, err := os.Open(blobPath(layout, b.Digest))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	name := "blobs/sha256/" + strings.TrimPrefix(b.Digest, "sha256:")
+	if err := tw.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: b.Size}); err != nil {
+		return err
+	}
+	if _, err := io.Copy(tw, f); err != nil {
+		return fmt.Errorf("copying %s: %w", name, err)
+	}
+	return nil
+}

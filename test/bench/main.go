@@ -1,0 +1,188 @@
+// Command bench creates the same cluster in turns with Slipway and with a
+// plain kubeadm script, on fresh sandbox machines each time, from the same
+// bundle, and prints the medians side by side.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	name     = "bench"
+	machines = "3"
+)
+
+func main() {
+	rounds := flag.Int("n", 5, "rounds; the median of each figure is printed")
+	version := flag.String("kubernetes", "v1.37.1", "Kubernetes `version`")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *rounds, *version); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// figures are what was measured, one value a round.
+type figures struct {
+	slipway, kubeadm, again []time.Duration
+	peak                    []int64 // bytes
+}
+
+func run(ctx context.Context, rounds int, version string) error {
+	home, err := os.MkdirTemp("", "slipway-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(home)
+	b := bench{home: home}
+	content, err := b.content(ctx, version)
+	if err != nil {
+		return fmt.Errorf("taking the bundle apart: %w", err)
+	}
+	var f figures
+	for round := range rounds {
+		if err := b.roundSlipway(ctx, &f); err != nil {
+			return fmt.Errorf("round %d with slipway: %w", round+1, err)
+		}
+		if err := b.roundKubeadm(ctx, content, &f); err != nil {
+			return fmt.Errorf("round %d with kubeadm: %w", round+1, err)
+		}
+		fmt.Printf("round %d: slipway %s, kubeadm %s, again %s, peak %d MiB\n", round+1,
+			seconds(f.slipway[round]), seconds(f.kubeadm[round]), seconds(f.again[round]), f.peak[round]>>20)
+	}
+	f.print(version)
+	return nil
+}
+
+func (f figures) print(version string) {
+	slipway, kubeadm := median(f.slipway), median(f.kubeadm)
+	fmt.Printf("\nKubernetes %s, 1 control plane + 2 workers, cold hosts, median of %d\n", version, len(f.slipway))
+	fmt.Printf("  %-34s %10s\n", "create, slipway", seconds(slipway))
+	fmt.Printf("  %-34s %10s\n", "create, kubeadm script", seconds(kubeadm))
+	fmt.Printf("  %-34s %10.2f  (target: at most 1.25)\n", "ratio", slipway.Seconds()/kubeadm.Seconds())
+	fmt.Printf("  %-34s %10s  (target: at most 2 s)\n", "apply again, nothing changed", seconds(median(f.again)))
+	fmt.Printf("  %-34s %6d MiB  (target: at most 200 MB)\n", "peak memory of slipway", median(f.peak)>>20)
+}
+
+// A bench runs programs with a Slipway state of its own.
+type bench struct{ home string }
+
+// roundSlipway measures a create and an unchanged apply.
+func (b bench) roundSlipway(ctx context.Context, f *figures) error {
+	file, err := b.machines(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.remove()
+	create, peak, err := b.slipway(ctx, "create", "cluster", "-f", file, "--yes")
+	if err != nil {
+		return err
+	}
+	again, peakAgain, err := b.slipway(ctx, "apply", "-f", file, "--yes")
+	if err != nil {
+		return err
+	}
+	f.slipway, f.again, f.peak = append(f.slipway, create), append(f.again, again), append(f.peak, max(peak, peakAgain))
+	return nil
+}
+
+// roundKubeadm measures the script.
+func (b bench) roundKubeadm(ctx context.Context, content string, f *figures) error {
+	file, err := b.machines(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.remove()
+	args, err := scriptArgs(file, content)
+	if err != nil {
+		return err
+	}
+	took, _, err := b.timed(exec.CommandContext(ctx, "test/bench/kubeadm.sh", args...))
+	if err != nil {
+		return err
+	}
+	f.kubeadm = append(f.kubeadm, took)
+	return nil
+}
+
+// scriptArgs are the script's arguments for the machines of a cluster file.
+func scriptArgs(file, content string) ([]string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var cluster struct {
+		Spec struct {
+			Hosts []struct{ Address string }
+			SSH   struct{ PrivateKeyFile string }
+		}
+	}
+	if err := yaml.Unmarshal(data, &cluster); err != nil {
+		return nil, err
+	}
+	args := []string{content, cluster.Spec.SSH.PrivateKeyFile}
+	for _, h := range cluster.Spec.Hosts {
+		args = append(args, h.Address)
+	}
+	return args, nil
+}
+
+// machines makes fresh ones and answers their cluster file.
+func (b bench) machines(ctx context.Context) (string, error) {
+	file := filepath.Join(b.home, name+".yaml")
+	_, _, err := b.slipway(ctx, "sandbox", "create", name, "--machines", machines, "--out", file)
+	return file, err
+}
+
+// remove deletes the machines, even after an interrupt, and what Slipway
+// remembers of a cluster on them.
+func (b bench) remove() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if _, _, err := b.slipway(ctx, "sandbox", "delete", name, "--yes"); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+	}
+	os.RemoveAll(filepath.Join(b.home, "slipway", "clusters"))
+}
+
+func (b bench) slipway(ctx context.Context, args ...string) (time.Duration, int64, error) {
+	return b.timed(exec.CommandContext(ctx, "bin/slipway", args...))
+}
+
+// timed answers how long a program took and the most memory it had.
+func (b bench) timed(cmd *exec.Cmd) (time.Duration, int64, error) {
+	cmd.Env = append(os.Environ(), "HOME="+b.home, "SLIPWAY_HOME="+filepath.Join(b.home, "slipway"))
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	start := time.Now()
+	if err := cmd.Run(); err != nil {
+		return 0, 0, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out.String())
+	}
+	took := time.Since(start)
+	var peak int64
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		peak = usage.Maxrss * 1024
+	}
+	return took, peak, nil
+}
+
+func median[T time.Duration | int64](values []T) T {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
