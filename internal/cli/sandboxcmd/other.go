@@ -1,0 +1,23 @@
+//go:build !linux
+
+package sandboxcmd
+
+import (
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+// addCommands takes every command and refuses it.
+func addCommands(cmd *cobra.Command, _ Streams) {
+	cmd.DisableFlagParsing = true
+	cmd.RunE = func(*cobra.Command, []string) error {
+		return diag.List{{
+			ID: "sandbox-needs-linux", Severity: diag.Error,
+			Message: "sandboxes need Linux; this is " + runtime.GOOS,
+			Hint:    "run it on a Linux host, or in a Linux virtual machine",
+		}}
+	}
+}

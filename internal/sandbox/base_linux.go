@@ -1,0 +1,236 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// baseImage is a disk image of the given size that holds the base system,
+// made when it is not in the cache yet. Machines' disks are copies of it.
+func baseImage(ctx context.Context, cache string, size int64, progress func(string)) (string, error) {
+	suite, err := hostSuite()
+	if err != nil {
+		return "", err
+	}
+	r := newRecipe(suite, runtime.GOARCH)
+	digest, err := r.digest()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "sandbox", suite+"-"+digest)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("making the cache: %w", err)
+	}
+	image := filepath.Join(dir, "disk-"+strconv.FormatInt(size>>20, 10)+".ext4")
+	lock, err := lockPath(ctx, filepath.Join(dir, "lock"))
+	if err != nil {
+		return "", fmt.Errorf("locking the base system: %w", err)
+	}
+	defer lock.Close()
+	if _, err := os.Stat(image); err == nil {
+		return image, nil
+	}
+	tree := filepath.Join(dir, "tree")
+	if _, err := os.Stat(tree); errors.Is(err, fs.ErrNotExist) {
+		progress("Making the base system (Debian packages; once)")
+		if err := makeTree(ctx, r, tree); err != nil {
+			return "", fmt.Errorf("making the base system: %w", err)
+		}
+	}
+	progress("Making the disk image")
+	if err := makeImage(ctx, tree, image, size); err != nil {
+		return "", fmt.Errorf("making the disk image: %w", err)
+	}
+	return image, nil
+}
+
+// lockPath waits for an exclusive lock; closing the file gives it up.
+func lockPath(ctx context.Context, path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = poll(ctx, 100*time.Millisecond, func() (bool, error) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// hostSuite is the release that this host runs: machines run the same.
+func hostSuite() (string, error) {
+	b, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return "", err
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
+		values[k] = strings.Trim(v, `"`)
+	}
+	if id := values["ID"]; (id != "debian" && id != "ubuntu") || values["VERSION_CODENAME"] == "" {
+		return "", refuse("sandbox-host-system", "machines are made from the packages of Debian or Ubuntu; this host is "+values["PRETTY_NAME"],
+			"use a Debian or Ubuntu host, or a virtual machine with one")
+	}
+	return values["VERSION_CODENAME"], nil
+}
+
+// makeTree installs the packages into a directory, all or nothing.
+func makeTree(ctx context.Context, r recipe, tree string) error {
+	if err := installDebootstrap(ctx); err != nil {
+		return err
+	}
+	tmp := tree + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	args := []string{"--variant=minbase", "--include=" + strings.Join(r.Packages, ","), r.Suite, tmp}
+	if m := hostMirror(ctx, r.Suite); m != "" {
+		args = append(args, m)
+	}
+	if err := debootstrap(ctx, tree+".log", args); err != nil {
+		return err
+	}
+	if err := tidyTree(r, tmp); err != nil {
+		return err
+	}
+	return os.Rename(tmp, tree)
+}
+
+func installDebootstrap(ctx context.Context) error {
+	if _, err := exec.LookPath("debootstrap"); err == nil {
+		return nil
+	}
+	const hint = "apt-get install -y debootstrap"
+	if _, err := run(ctx, "", "apt-get", "install", "-y", "-qq", "debootstrap"); err == nil {
+		return nil
+	}
+	_, err := run(ctx, "", "apt-get", "update", "-qq")
+	if err == nil {
+		_, err = run(ctx, "", "apt-get", "install", "-y", "-qq", "debootstrap")
+	}
+	if err != nil {
+		return refuse("sandbox-missing-program", "debootstrap is not installed, and installing it failed: "+err.Error(), hint)
+	}
+	return nil
+}
+
+// debootstrap runs it in namespaces of its own: what it mounts and starts
+// ends with it, however it ends.
+func debootstrap(ctx context.Context, log string, args []string) error {
+	out, err := os.Create(log)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.CommandContext(ctx, "debootstrap", args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
+	cmd.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWPID, Unshareflags: unix.CLONE_NEWNS}
+	if err := cmd.Run(); err != nil {
+		said, _ := os.ReadFile(log)
+		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
+		tail := strings.Join(lines[max(0, len(lines)-5):], "\n")
+		return fmt.Errorf("running debootstrap: %w:\n%s\n(all of it is in %s)", err, tail, log)
+	}
+	return nil
+}
+
+// hostMirror is where this host's own packages come from; "" leaves the
+// choice to debootstrap.
+func hostMirror(ctx context.Context, suite string) string {
+	out, err := run(ctx, "", "apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Created-By: Packages")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) == 3 && f[0] == suite && f[1] == "main" {
+			return f[2]
+		}
+	}
+	return ""
+}
+
+// tidyTree takes out what must differ between machines, and what only the
+// installation needed.
+func tidyTree(r recipe, tree string) error {
+	for _, pattern := range []string{
+		"etc/ssh/ssh_host_*", "etc/hostname", "etc/resolv.conf", "var/lib/dbus/machine-id",
+		"var/cache/apt/archives/*.deb", "var/cache/apt/*.bin", "var/lib/apt/lists/*", "var/log/*.log", "var/log/apt/*",
+		"dev/*", "run/*",
+	} {
+		found, err := filepath.Glob(filepath.Join(tree, pattern))
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			if err := os.RemoveAll(f); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range r.fileNames() {
+		if err := writeFile(filepath.Join(tree, name), []byte(r.Files[name]), 0o644); err != nil {
+			return err
+		}
+	}
+	for _, unit := range r.Masked {
+		path := filepath.Join(tree, "etc/systemd/system", unit)
+		if err := os.Symlink("/dev/null", path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeFile writes a file and the directories above it; those of a private
+// file are private.
+func writeFile(path string, b []byte, mode fs.FileMode) error {
+	dirs := fs.FileMode(0o755)
+	if mode&0o077 == 0 {
+		dirs = 0o700
+	}
+	if err := os.MkdirAll(filepath.Dir(path), dirs); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, b, mode); err != nil {
+		return err
+	}
+	return os.Chmod(path, mode)
+}
+
+// makeImage makes a file system that holds the tree.
+func makeImage(ctx context.Context, tree, image string, size int64) error {
+	tmp := image + ".tmp"
+	f, err := os.Create(tmp)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
+		return err
+	}
+	_, err = run(ctx, "", "mkfs.ext4", "-q", "-F", "-d", tree, "-m", "0",
+		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", "-J", "size=64", tmp)
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return os.Rename(tmp, image)
+}

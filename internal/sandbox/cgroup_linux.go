@@ -1,0 +1,176 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// supervisorCgroup is beside the machines': a supervisor ends neither with
+// the session that started it nor with its machine.
+const supervisorCgroup = ".supervisor"
+
+// cgroups is a sandbox's subtree in every cgroup tree of the host.
+type cgroups struct {
+	hierarchies []hierarchy
+	name        string // of the subtree
+}
+
+func findCgroups(id string) (cgroups, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return cgroups{}, err
+	}
+	c := cgroups{hierarchies: parseHierarchies(string(b)), name: "slipway-" + id}
+	if len(c.hierarchies) == 0 {
+		return cgroups{}, refuse("sandbox-no-cgroups", "no cgroup tree is mounted on this host",
+			"mount -t cgroup2 cgroup2 /sys/fs/cgroup")
+	}
+	named := slices.ContainsFunc(c.hierarchies, func(h hierarchy) bool { return h.Options == "name=systemd" })
+	if !c.v2() && !named {
+		return cgroups{}, refuse("sandbox-no-cgroups", "cgroup v1 without the tree that systemd needs",
+			"mkdir /sys/fs/cgroup/systemd && mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd")
+	}
+	return c, nil
+}
+
+func (c cgroups) v2() bool { return c.hierarchies[0].Options == "" }
+
+// join makes the subtree's part and moves a process there, whole.
+func (c cgroups) join(part string, pid int) error {
+	for _, h := range c.hierarchies {
+		dir := filepath.Join(h.Mount, c.name)
+		if err := c.makeDir(h.Mount, dir); err != nil {
+			return err
+		}
+		if err := c.makeDir(dir, filepath.Join(dir, part)); err != nil {
+			return err
+		}
+		procs := filepath.Join(dir, part, "cgroup.procs")
+		if err := os.WriteFile(procs, []byte(strconv.Itoa(pid)), 0); err != nil {
+			return fmt.Errorf("joining a cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// makeDir makes a cgroup that processes can join and controllers work in.
+func (c cgroups) makeDir(parent, dir string) error {
+	if c.v2() {
+		if err := enableControllers(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("making a cgroup: %w", err)
+	}
+	// A new cpuset of v1 is empty, and nothing can join it.
+	for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
+		b, err := os.ReadFile(filepath.Join(parent, f))
+		if c.v2() || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, f), b, 0)
+		}
+		if err != nil {
+			return fmt.Errorf("making a cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// enableControllers gives the children of a v2 cgroup every controller that
+// it has itself.
+func enableControllers(dir string) error {
+	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "cgroup.subtree_control")
+	on, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Fields(string(have)) {
+		if slices.Contains(strings.Fields(string(on)), name) {
+			continue
+		}
+		if err := os.WriteFile(file, []byte("+"+name), 0); err != nil {
+			return fmt.Errorf("enabling cgroup controller %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// processes are all in the subtree's part; "" is the whole.
+func (c cgroups) processes(part string) []int {
+	var pids []int
+	for _, h := range c.hierarchies {
+		for _, dir := range subtree(filepath.Join(h.Mount, c.name, part)) {
+			b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			if err != nil {
+				continue // gone meanwhile
+			}
+			for _, f := range strings.Fields(string(b)) {
+				if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
+					pids = append(pids, pid)
+				}
+			}
+		}
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}
+
+// remove removes the empty cgroups of a part; "" is the whole.
+func (c cgroups) remove(part string) error {
+	var errs []error
+	for _, h := range c.hierarchies {
+		dirs := subtree(filepath.Join(h.Mount, c.name, part))
+		slices.Reverse(dirs)
+		for _, d := range dirs {
+			if err := os.Remove(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// subtree lists a directory and those below it, parents first. What goes
+// away meanwhile is left out.
+func subtree(root string) []string {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil
+	}
+	dirs := []string{root}
+	for _, e := range entries {
+		if e.IsDir() {
+			dirs = append(dirs, subtree(filepath.Join(root, e.Name()))...)
+		}
+	}
+	return dirs
+}
+
+// holds says whether a process is in a part of the subtree, in any tree.
+func (c cgroups) holds(part string, pid int) bool {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return false
+	}
+	want := "/" + filepath.Join(c.name, part)
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) == 3 && (f[2] == want || strings.HasPrefix(f[2], want+"/")) {
+			return true
+		}
+	}
+	return false
+}

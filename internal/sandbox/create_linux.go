@@ -1,0 +1,346 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// baseSpace is what the base system takes to make, machineSpace what a
+// machine takes before anything is installed; both in bytes, with a margin.
+const (
+	baseSpace    = 2 << 30
+	machineSpace = 512 << 20
+)
+
+// cleanupTimeout bounds undoing a failed or interrupted creation.
+const cleanupTimeout = 2 * time.Minute
+
+// Create makes a sandbox, starts its machines, waits until sshd answers on
+// each and writes the cluster file. When it fails or the context ends, what
+// it made is gone again. Problems the user can mend are a diag.List.
+func Create(ctx context.Context, o Options) (_ *Sandbox, err error) {
+	o, err = o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &creation{Options: o}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	image, err := baseImage(ctx, o.Cache, o.Disk, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.undo(ctx))
+		}
+	}()
+	s, err := c.make(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("creating sandbox %s: %w", o.Name, err)
+	}
+	o.Progress(fmt.Sprintf("Starting %d machines", len(s.spec.Machines)))
+	err = s.each(ctx, func(ctx context.Context, m *Machine) error {
+		if err := copySparse(m.path(diskFile), image); err != nil {
+			return fmt.Errorf("making its disk: %w", err)
+		}
+		return m.Start(ctx)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("creating sandbox %s: %w", o.Name, err)
+	}
+	if err := c.writeClusterFile(s); err != nil {
+		return nil, fmt.Errorf("writing %s: %w", o.Out, err)
+	}
+	return s, nil
+}
+
+// A creation is one run of Create.
+type creation struct {
+	Options
+	hosts []v1alpha1.Host // of From
+	text  []byte          // of From
+
+	made  *Sandbox
+	link  string // from Home to the sandbox, when that is elsewhere
+	wrote bool   // the cluster file
+}
+
+// check refuses what cannot go well, before anything is touched.
+func (c *creation) check() error {
+	if os.Geteuid() != 0 {
+		return refuse("sandbox-needs-root", "making machines needs root", "run it with sudo")
+	}
+	if err := needPrograms("ip", "mkfs.ext4"); err != nil {
+		return err
+	}
+	if c.Internet {
+		if err := needPrograms("nft"); err != nil {
+			return err
+		}
+	}
+	control, err := openLoopControl()
+	if err != nil {
+		return err
+	}
+	if err := control.Close(); err != nil {
+		return err
+	}
+	if _, err := findCgroups(""); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(c.Out); err == nil {
+		return refuse("output-exists", c.Out+" exists already", "name another file with --out, or remove it")
+	}
+	if err := c.checkNames(); err != nil {
+		return err
+	}
+	return c.checkSpace()
+}
+
+// checkNames makes sure that machines can be told apart by name.
+func (c *creation) checkNames() error {
+	if c.From != "" {
+		hosts, err := readHosts(c.From)
+		if err != nil {
+			return err
+		}
+		if c.hosts = hosts; len(hosts) > maxMachines {
+			return refuse("sandbox-bad-number", fmt.Sprintf("%s has %d hosts", c.From, len(hosts)), fmt.Sprintf("a sandbox has 1 to %d", maxMachines))
+		}
+		if c.text, err = os.ReadFile(c.From); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(c.Home, "sandboxes", c.Name)); err == nil {
+		return nameTaken(c.Name)
+	}
+	if _, err := os.Lstat(c.dir()); err == nil {
+		return refuse("sandbox-name-taken", c.dir()+" exists already", "name another directory with --dir")
+	}
+	return nil
+}
+
+func nameTaken(name string) error {
+	return refuse("sandbox-name-taken", fmt.Sprintf("there is a sandbox called %q already", name),
+		"choose another name, or: slipway sandbox delete "+name)
+}
+
+func (c *creation) dir() string {
+	if c.Dir != "" {
+		return filepath.Join(c.Dir, c.Name)
+	}
+	return filepath.Join(c.Home, "sandboxes", c.Name)
+}
+
+func (c *creation) checkSpace() error {
+	n := max(c.Machines, len(c.hosts))
+	for _, need := range []struct {
+		dir   string
+		bytes int64
+	}{{c.Cache, baseSpace}, {filepath.Dir(c.dir()), int64(n) * machineSpace}} {
+		if err := os.MkdirAll(need.dir, 0o755); err != nil {
+			return fmt.Errorf("making a directory: %w", err)
+		}
+		free, err := freeBytes(need.dir)
+		if err != nil {
+			return err
+		}
+		if free < need.bytes {
+			return refuse("sandbox-no-space", fmt.Sprintf("%s has %d MiB free; this needs %d MiB", need.dir, free>>20, need.bytes>>20),
+				"free some, or choose another place with --dir or SLIPWAY_CACHE")
+		}
+	}
+	return nil
+}
+
+// make takes the names and the range and writes all but the disks.
+func (c *creation) make(ctx context.Context) (*Sandbox, error) {
+	dir, err := filepath.Abs(c.dir())
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, nameTaken(c.Name)
+		}
+		return nil, err
+	}
+	// From here on there is something to undo.
+	s := &Sandbox{dir: dir, program: c.Program, spec: spec{Version: 1, Name: c.Name, Created: time.Now().UTC(), Pool: c.Pool.Masked(), Internet: c.Internet}}
+	c.made = s
+	if err := s.save(); err != nil {
+		return nil, err
+	}
+	if s.program == "" {
+		if s.program, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	if c.Dir != "" {
+		if err := c.linkHome(dir); err != nil {
+			return nil, err
+		}
+	}
+	key, err := newKeyPair("slipway sandbox " + c.Name)
+	if err != nil {
+		return nil, err
+	}
+	s.spec.AuthorizedKey = key.Public + " " + c.Name
+	err = errors.Join(
+		os.WriteFile(s.PrivateKeyFile(), key.Private, 0o600),
+		os.WriteFile(s.PrivateKeyFile()+".pub", []byte(s.spec.AuthorizedKey+"\n"), 0o644),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.takeRange(ctx, s); err != nil {
+		return nil, err
+	}
+	var known []byte
+	for i, m := range s.spec.Machines {
+		if s.spec.Machines[i], err = c.makeMachine(s, m); err != nil {
+			return nil, err
+		}
+		known = fmt.Appendf(known, "%s,%s %s\n", m.Address, m.Name, s.spec.Machines[i].HostKey)
+	}
+	if err := os.WriteFile(s.KnownHostsFile(), known, 0o644); err != nil {
+		return nil, err
+	}
+	return s, s.save()
+}
+
+// linkHome makes the sandbox findable in Home.
+func (c *creation) linkHome(dir string) error {
+	home := filepath.Join(c.Home, "sandboxes")
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return err
+	}
+	link := filepath.Join(home, c.Name)
+	if err := os.Symlink(dir, link); err != nil {
+		return err
+	}
+	c.link = link
+	return nil
+}
+
+// takeRange chooses a range and addresses, and claims them on this host.
+func (c *creation) takeRange(ctx context.Context, s *Sandbox) error {
+	return withHost(ctx, func(host *hostState) error {
+		used, err := usedRanges(ctx)
+		if err != nil {
+			return err
+		}
+		all, err := List(c.Home)
+		if err != nil {
+			return err
+		}
+		for _, other := range all {
+			used = append(used, other.spec.Range)
+		}
+		for id := range host.Claims {
+			used = append(used, rangeOf(id))
+		}
+		if want, ok := wantedRange(s.spec.Pool, c.hosts); ok && !overlapsAny(want, used) {
+			s.spec.Range = want
+			for _, h := range c.hosts {
+				s.spec.Machines = append(s.spec.Machines, machineSpec{Name: h.Name, Address: netip.MustParseAddr(h.Address)})
+			}
+		} else {
+			if s.spec.Range, err = freeRange(s.spec.Pool, used); err != nil {
+				return err
+			}
+			for i, name := range c.names() {
+				s.spec.Machines = append(s.spec.Machines, machineSpec{Name: name, Address: nth(s.spec.Range, i+2)})
+			}
+		}
+		// Written before it is claimed, so that delete knows what to give back.
+		return errors.Join(s.save(), host.claim(s.lan().id(), s.dir))
+	})
+}
+
+func (c *creation) names() []string {
+	var names []string
+	for _, h := range c.hosts {
+		names = append(names, h.Name)
+	}
+	for i := 0; c.From == "" && i < c.Machines; i++ {
+		names = append(names, fmt.Sprintf("%s-%d", c.Name, i+1))
+	}
+	return names
+}
+
+func (c *creation) makeMachine(s *Sandbox, m machineSpec) (machineSpec, error) {
+	key, err := newKeyPair(m.Name)
+	if err != nil {
+		return m, err
+	}
+	var id [16]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return m, err
+	}
+	m.HostKey, m.MachineID, m.Disk = key.Public, hex.EncodeToString(id[:]), c.Disk
+	dir := filepath.Join(s.dir, m.Name)
+	return m, errors.Join(
+		os.Mkdir(dir, 0o700),
+		os.Mkdir(filepath.Join(dir, rootDir), 0o755),
+		os.WriteFile(filepath.Join(dir, hostKeyFile), key.Private, 0o600),
+	)
+}
+
+func (c *creation) writeClusterFile(s *Sandbox) (err error) {
+	groups, err := s.cgroups()
+	if err != nil {
+		return err
+	}
+	file := clusterFile{Name: c.Name, Kubernetes: c.Kubernetes, KeyFile: s.PrivateKeyFile(), CgroupV1: !groups.v2()}
+	for i, m := range s.spec.Machines {
+		role := v1alpha1.RoleWorker
+		if i < c.ControlPlanes {
+			role = v1alpha1.RoleControlPlane
+		}
+		file.Hosts = append(file.Hosts, clusterHost{Name: m.Name, Address: m.Address.String(), Role: string(role), HostKey: m.HostKey})
+	}
+	text, err := file.render()
+	if c.From != "" {
+		text, err = rewriteHosts(c.text, file)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(c.Out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	c.wrote = true
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}
+
+// undo removes what was made; the context may have ended.
+func (c *creation) undo(ctx context.Context) error {
+	if c.made == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	var errs []error
+	if c.wrote {
+		errs = append(errs, os.Remove(c.Out))
+	}
+	if c.link != "" {
+		errs = append(errs, os.Remove(c.link))
+	}
+	return errors.Join(append(errs, c.made.destroy(ctx))...)
+}

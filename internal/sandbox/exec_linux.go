@@ -1,0 +1,145 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stdio is what a program in a machine reads and writes; nil is nothing.
+type Stdio struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// execCgroup is where programs run that come from outside. With v2, only a
+// leaf can hold processes.
+const execCgroup = "exec"
+
+// Exec runs a program in the machine, as root, outside any unit, and waits
+// for its end. A program that ends with another status than 0 is an
+// *exec.ExitError. When the context ends the program is killed.
+func (m *Machine) Exec(ctx context.Context, argv []string, stdio Stdio) error {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.In, stdio.Out, stdio.Err
+	if err := m.enter(cmd, func() error { return startIn(cmd, argv[0]) }); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// startIn starts a program found by the machine's own search path.
+func startIn(cmd *exec.Cmd, name string) error {
+	const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	cmd.Dir = "/root"
+	cmd.Env = []string{"PATH=" + path, "HOME=/root", "USER=root", "LOGNAME=root", "LANG=C.UTF-8", "TERM=" + os.Getenv("TERM")}
+	cmd.Path, cmd.Err = name, nil
+	if filepath.Base(name) == name {
+		for _, dir := range filepath.SplitList(path) {
+			cmd.Path = filepath.Join(dir, name)
+			if info, err := os.Stat(cmd.Path); err == nil && info.Mode().Perm()&0o111 != 0 {
+				break
+			}
+		}
+	}
+	return cmd.Start()
+}
+
+// enter runs f, which starts cmd, on a thread that is in the machine's
+// namespaces, as is what it starts. So are the cgroups.
+func (m *Machine) enter(cmd *exec.Cmd, f func() error) error {
+	s, err := m.state()
+	if err != nil {
+		return err
+	}
+	if !s.Init.alive() {
+		return refuse("machine-off", "machine "+m.Name()+" is off", "slipway sandbox start "+m.Name())
+	}
+	groups, err := m.sandbox.cgroups()
+	if err != nil {
+		return err
+	}
+	if groups.v2() {
+		leaf, err := groups.openLeaf(m.Name())
+		if err != nil {
+			return err
+		}
+		defer leaf.Close()
+		cmd.SysProcAttr = &unix.SysProcAttr{UseCgroupFD: true, CgroupFD: int(leaf.Fd())}
+	}
+	done := make(chan error)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine.
+		runtime.LockOSThread()
+		var err error
+		if !groups.v2() {
+			err = groups.joinThread(m.Name())
+		}
+		if err == nil {
+			err = enterThread(s.Init.PID)
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func enterThread(pid int) error {
+	dir := filepath.Join("/proc", strconv.Itoa(pid), "ns")
+	var spaces []*os.File
+	defer func() {
+		for _, f := range spaces {
+			f.Close()
+		}
+	}()
+	// All are opened before /proc becomes the machine's.
+	for _, name := range []string{"cgroup", "ipc", "uts", "net", "pid", "mnt"} {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return fmt.Errorf("entering the machine: %w", err)
+		}
+		spaces = append(spaces, f)
+	}
+	// Threads of a process share their root directory unless they ask.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("entering the machine: %w", err)
+	}
+	for _, f := range spaces {
+		if err := unix.Setns(int(f.Fd()), 0); err != nil {
+			return fmt.Errorf("entering the machine's %s namespace: %w", filepath.Base(f.Name()), err)
+		}
+	}
+	return nil
+}
+
+// openLeaf makes and opens the v2 cgroup for programs from outside; the
+// kernel starts them in it. (A thread cannot be in another than its process.)
+func (c cgroups) openLeaf(part string) (*os.File, error) {
+	dir := filepath.Join(c.hierarchies[0].Mount, c.name, part, execCgroup)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("making a cgroup: %w", err)
+	}
+	return os.Open(dir)
+}
+
+// joinThread moves this thread into a machine's part of each v1 tree.
+func (c cgroups) joinThread(part string) error {
+	id := []byte(strconv.Itoa(unix.Gettid()))
+	for _, h := range c.hierarchies {
+		if err := os.WriteFile(filepath.Join(h.Mount, c.name, part, "tasks"), id, 0); err != nil {
+			return fmt.Errorf("joining a cgroup: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostDir records what sandboxes hold of this host. It lives as long as the
+// host is up, as what it records does.
+const hostDir = "/run/slipway-sandbox"
+
+// A hostState is what sandboxes hold of this host.
+type hostState struct {
+	// Boot is the host's boot id: after a reboot nothing is held.
+	Boot string `json:"boot"`
+	// Claims are the ranges in use: range → directory of the sandbox.
+	Claims map[string]string `json:"claims"`
+	// Settings are kernel settings that were raised, by their path below
+	// /proc/sys.
+	Settings map[string]*setting `json:"settings"`
+}
+
+// A setting is a kernel setting of the host that sandboxes need raised.
+type setting struct {
+	Was     string   `json:"was"`
+	Raised  string   `json:"raised"`
+	Holders []string `json:"holders"` // ranges
+}
+
+// withHost runs f while no other program changes what sandboxes hold of the
+// host, and keeps what f changed, whether f fails or not.
+func withHost(ctx context.Context, f func(*hostState) error) (err error) {
+	lock, err := lockHost(ctx)
+	if err != nil {
+		return fmt.Errorf("locking %s: %w", hostDir, err)
+	}
+	defer lock.Close()
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(hostDir, "host.json")
+	var s hostState
+	if err := readJSON(path, &s); err != nil {
+		return err
+	}
+	if b := strings.TrimSpace(string(boot)); s.Boot != b || s.Claims == nil {
+		s = hostState{Boot: b, Claims: map[string]string{}, Settings: map[string]*setting{}}
+	}
+	err = f(&s)
+	if len(s.Claims) == 0 && len(s.Settings) == 0 {
+		return errors.Join(err, os.RemoveAll(hostDir))
+	}
+	return errors.Join(err, writeJSON(path, s))
+}
+
+// lockHost waits for the lock; closing the file gives it up. The lock file
+// goes when nothing is held any more, so what was locked must still be it.
+func lockHost(ctx context.Context) (*os.File, error) {
+	path := filepath.Join(hostDir, "lock")
+	var held *os.File
+	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
+		if err := os.MkdirAll(hostDir, 0o755); err != nil {
+			return false, err
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && samePath(f, path) {
+			held = f
+			return true, nil
+		}
+		return false, f.Close()
+	})
+	return held, err
+}
+
+func samePath(f *os.File, path string) bool {
+	a, errA := f.Stat()
+	b, errB := os.Stat(path)
+	return errA == nil && errB == nil && os.SameFile(a, b)
+}
+
+// raise makes sure that a numeric kernel setting is at least want, for a
+// holder.
+func (s *hostState) raise(path string, want int, holder string) error {
+	if have := s.Settings[path]; have != nil {
+		if !slices.Contains(have.Holders, holder) {
+			have.Holders = append(have.Holders, holder)
+		}
+		return nil
+	}
+	file := filepath.Join("/proc/sys", path)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	was := strings.TrimSpace(string(b))
+	if n, err := strconv.Atoi(was); err != nil || n >= want {
+		return err
+	}
+	// Recorded first: a program that ends here puts back what is there.
+	s.Settings[path] = &setting{Was: was, Raised: strconv.Itoa(want), Holders: []string{holder}}
+	return os.WriteFile(file, []byte(strconv.Itoa(want)), 0)
+}
+
+// release puts back the settings that nobody holds any more. A setting that
+// someone changed since stays.
+func (s *hostState) release(holder string) error {
+	var errs []error
+	for path, have := range s.Settings {
+		have.Holders = slices.DeleteFunc(have.Holders, func(h string) bool { return h == holder })
+		if len(have.Holders) > 0 {
+			continue
+		}
+		delete(s.Settings, path)
+		file := filepath.Join("/proc/sys", path)
+		b, err := os.ReadFile(file)
+		if err == nil && strings.TrimSpace(string(b)) == have.Raised {
+			err = os.WriteFile(file, []byte(have.Was), 0)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// claim takes a range for a sandbox.
+func (s *hostState) claim(id, dir string) error {
+	if other := s.Claims[id]; other != "" && other != dir {
+		return refuse("sandbox-range-taken", "the range of this sandbox is used by the one in "+other,
+			"delete one of the two")
+	}
+	s.Claims[id] = dir
+	return nil
+}

@@ -1,0 +1,74 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"fmt"
+	"os/exec"
+	"strings"
+	"text/template"
+)
+
+//go:embed templates/internet.nft.tmpl
+var internetRules embed.FS
+
+func (l lan) table() string { return "slipway-" + l.id() }
+
+// addInternet lets the machines out, under the host's address. Only the two
+// links concerned forward; the host as a whole does not become a router.
+func (l lan) addInternet(ctx context.Context, host *hostState) error {
+	uplink, err := defaultLink(ctx)
+	if err != nil {
+		return err
+	}
+	forward := "net/ipv4/conf/" + uplink + "/forwarding"
+	if err := host.raise(forward, 1, l.id()); err != nil {
+		return fmt.Errorf("forwarding packets of %s: %w", uplink, err)
+	}
+	// The bridge's own setting goes with the bridge.
+	if err := (&hostState{Settings: map[string]*setting{}}).raise("net/ipv4/conf/"+l.bridge()+"/forwarding", 1, l.id()); err != nil {
+		return fmt.Errorf("forwarding packets of %s: %w", l.bridge(), err)
+	}
+	t, err := template.ParseFS(internetRules, "templates/internet.nft.tmpl")
+	if err != nil {
+		return err
+	}
+	var rules bytes.Buffer
+	err = t.Execute(&rules, map[string]any{
+		"Table": l.table(), "Bridge": l.bridge(), "Range": l.prefix.String(), "Uplink": uplink,
+		// A host that was no router becomes none for others.
+		"Guard": host.Settings[forward] != nil,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = run(ctx, rules.String(), "nft", "-f", "-")
+	return err
+}
+
+func (l lan) removeInternet(ctx context.Context) error {
+	if _, err := exec.LookPath("nft"); err != nil || !l.internet {
+		return nil
+	}
+	_, err := run(ctx, "", "nft", "delete", "table", "ip", l.table())
+	if _, gone := run(ctx, "", "nft", "list", "table", "ip", l.table()); gone != nil {
+		return nil
+	}
+	return err
+}
+
+// defaultLink is the link that the host's default route uses.
+func defaultLink(ctx context.Context) (string, error) {
+	out, err := run(ctx, "", "ip", "-4", "route", "show", "default")
+	if err != nil {
+		return "", err
+	}
+	words := strings.Fields(out)
+	for i, w := range words {
+		if w == "dev" && i+1 < len(words) {
+			return words[i+1], nil
+		}
+	}
+	return "", refuse("sandbox-no-internet", "this host has no default route", "leave out --internet")
+}

@@ -1,0 +1,305 @@
+package sandbox
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// startTimeout is generous: a machine is up in about a second.
+	startTimeout = 2 * time.Minute
+	// stopTimeout is what a power-off gets before the machine is killed.
+	stopTimeout = 30 * time.Second
+	// killTimeout is what the kernel gets to end a machine.
+	killTimeout = 30 * time.Second
+)
+
+// Signals that systemd as init understands, see systemd(1); 34 is SIGRTMIN.
+const (
+	signalPowerOff = unix.Signal(34 + 4)
+	signalReboot   = unix.Signal(34 + 5)
+)
+
+// A Status is what a machine does.
+type Status struct {
+	Running bool `json:"running"`
+	// Supervised: a reboot inside works. A machine whose supervisor was
+	// killed runs on without.
+	Supervised bool `json:"supervised"`
+	// Cut: its cable is pulled.
+	Cut bool `json:"cut"`
+	// PID is that of its init, seen from the host; 0 when it is off.
+	PID int `json:"pid,omitempty"`
+	// DiskUsed is what its disk takes on the host, in bytes.
+	DiskUsed int64 `json:"diskUsed"`
+	DiskSize int64 `json:"diskSize"`
+}
+
+// Name is the machine's name and host name.
+func (m *Machine) Name() string { return m.spec.Name }
+
+// Address is where the host and the other machines reach it.
+func (m *Machine) Address() netip.Addr { return m.spec.Address }
+
+// HostKey is the public key of its sshd: "ssh-ed25519 AAAA…".
+func (m *Machine) HostKey() string { return m.spec.HostKey }
+
+// Sandbox is the one it belongs to.
+func (m *Machine) Sandbox() *Sandbox { return m.sandbox }
+
+// LogFile is its supervisor's log.
+func (m *Machine) LogFile() string { return m.path(logFile) }
+
+func (m *Machine) path(name string) string {
+	return filepath.Join(m.sandbox.dir, m.spec.Name, name)
+}
+
+func (m *Machine) state() (runState, error) {
+	var s runState
+	err := readJSON(m.path(stateFile), &s)
+	return s, err
+}
+
+// Status looks at what runs; it believes no record.
+func (m *Machine) Status() (Status, error) {
+	s, err := m.state()
+	if err != nil {
+		return Status{}, err
+	}
+	st := Status{Running: s.Init.alive(), Supervised: s.Supervisor.alive(), Cut: m.isCut(), DiskSize: m.spec.Disk}
+	if st.Running {
+		st.PID = s.Init.PID
+	}
+	if info, err := os.Stat(m.path(diskFile)); err == nil {
+		if sys, ok := info.Sys().(*unixStat); ok {
+			st.DiskUsed = sys.Blocks * 512
+		}
+	}
+	return st, nil
+}
+
+func (m *Machine) isCut() bool {
+	_, err := os.Stat(m.path(cutFile))
+	return err == nil
+}
+
+// Start starts a machine that is off and waits until its sshd answers. One
+// that runs is left alone.
+func (m *Machine) Start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the machine does not come up; see "+m.LogFile()))
+	defer cancel()
+	s, err := m.state()
+	if err != nil {
+		return err
+	}
+	if s.Init.alive() {
+		return m.waitReady(ctx)
+	}
+	if err := m.prepareHost(ctx); err != nil {
+		return err
+	}
+	if err := m.startSupervisor(ctx); err != nil {
+		return fmt.Errorf("starting: %w", err)
+	}
+	return m.waitReady(ctx)
+}
+
+// prepareHost makes the host's side of the network, if it is not there.
+func (m *Machine) prepareHost(ctx context.Context) error {
+	l := m.sandbox.lan()
+	return withHost(ctx, func(host *hostState) error {
+		if err := host.claim(l.id(), m.sandbox.dir); err != nil {
+			return err
+		}
+		return l.up(ctx, host)
+	})
+}
+
+// startSupervisor starts the process that keeps the machine, apart from this
+// one: own session, no terminal, no environment. It returns when the machine
+// has an init.
+func (m *Machine) startSupervisor(ctx context.Context) error {
+	log, err := os.OpenFile(m.LogFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	cmd := exec.Command(m.sandbox.program, "sandbox", "supervise", m.sandbox.dir, m.spec.Name) //nolint:noctx // it outlives the context
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{w}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/", "GOGC=20"}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return err
+	}
+	// While this process lives, it must collect the other.
+	go func() { _ = cmd.Wait() }()
+
+	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) })
+	defer stop()
+	said, err := io.ReadAll(r)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	case string(said) == "ok":
+		return nil
+	case len(said) == 0:
+		return errors.New("its supervisor ended; see " + m.LogFile())
+	default:
+		return errors.New(string(said))
+	}
+}
+
+// waitReady waits until sshd answers; a machine whose cable is pulled is
+// taken as it is.
+func (m *Machine) waitReady(ctx context.Context) error {
+	return poll(ctx, 30*time.Millisecond, func() (bool, error) {
+		if m.isCut() {
+			return true, nil
+		}
+		if s, err := m.state(); err != nil || !(s.Init.alive() || s.Supervisor.alive()) {
+			return false, errors.Join(err, errors.New("the machine went off while it started; see "+m.LogFile()))
+		}
+		d := net.Dialer{Timeout: time.Second}
+		c, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(m.spec.Address, 22).String())
+		if err != nil {
+			return false, nil
+		}
+		defer c.Close()
+		if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+			return false, err
+		}
+		line, _ := bufio.NewReader(c).ReadString('\n')
+		return strings.HasPrefix(line, "SSH-"), nil
+	})
+}
+
+// Stop powers the machine off; after 30 s it is killed. One that is off
+// already is left alone.
+func (m *Machine) Stop(ctx context.Context) error {
+	s, err := m.state()
+	if err != nil {
+		return err
+	}
+	soft, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	if s.Init.signal(signalPowerOff) && m.waitOff(soft, s) == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return m.Kill(ctx)
+}
+
+// Kill ends the machine as a pulled plug does: its link goes first, so that
+// its peers hear nothing of the end.
+func (m *Machine) Kill(ctx context.Context) error {
+	l := m.sandbox.lan()
+	if err := l.setCable(ctx, m.spec.Address, "down"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, killTimeout, errors.New("the machine does not end"))
+	defer cancel()
+	s, err := m.state()
+	if err != nil {
+		return err
+	}
+	s.Init.signal(unix.SIGKILL)
+	return m.waitOff(ctx, s)
+}
+
+// waitOff waits for a machine's end, and tidies up if it has no supervisor
+// that would.
+func (m *Machine) waitOff(ctx context.Context, s runState) error {
+	err := poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		return !s.Init.alive() && !s.Supervisor.alive(), nil
+	})
+	if err != nil {
+		return err
+	}
+	return m.tidy(ctx)
+}
+
+// tidy removes what a machine that is off may have left on the host.
+func (m *Machine) tidy(ctx context.Context) error {
+	groups, err := m.sandbox.cgroups()
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		m.sandbox.lan().unplug(ctx, m.spec.Address),
+		groups.remove(m.spec.Name),
+		removeIfThere(m.path(stateFile)),
+	)
+}
+
+// Reboot reboots the machine in an orderly way and waits until its sshd
+// answers again.
+func (m *Machine) Reboot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("the machine does not come up again; see "+m.LogFile()))
+	defer cancel()
+	before, err := m.state()
+	if err != nil {
+		return err
+	}
+	if !before.Init.alive() || !before.Supervisor.alive() {
+		return errors.Join(m.Stop(ctx), m.Start(ctx))
+	}
+	before.Init.signal(signalReboot)
+	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
+		now, err := m.state()
+		return now.Init != before.Init && now.Init.alive(), err
+	})
+	if err != nil {
+		return err
+	}
+	return m.waitReady(ctx)
+}
+
+// Cut pulls the machine's cable. It stays pulled, over reboots too, until
+// Heal.
+func (m *Machine) Cut(ctx context.Context) error {
+	if err := os.WriteFile(m.path(cutFile), nil, 0o600); err != nil {
+		return err
+	}
+	return m.sandbox.lan().setCable(ctx, m.spec.Address, "down")
+}
+
+// Heal plugs the cable in again.
+func (m *Machine) Heal(ctx context.Context) error {
+	if err := removeIfThere(m.path(cutFile)); err != nil {
+		return err
+	}
+	return m.sandbox.lan().setCable(ctx, m.spec.Address, "up")
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

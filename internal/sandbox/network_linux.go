@@ -1,0 +1,188 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// rulePriority of the rule that keeps a sandbox's packets on the host; it
+// comes after the local table and before all others.
+const rulePriority = "1980"
+
+// A lan is the host's side of a sandbox's network.
+type lan struct {
+	pool, prefix netip.Prefix
+	internet     bool
+}
+
+func (l lan) id() string          { return rangeID(l.prefix) }
+func (l lan) bridge() string      { return "slw-" + l.id() }
+func (l lan) gateway() netip.Addr { return nth(l.prefix, 1) }
+
+// link is the host's end of a machine's cable.
+func (l lan) link(a netip.Addr) string {
+	return fmt.Sprintf("%s-%d", l.bridge(), a.As4()[3])
+}
+
+// up makes whatever is missing; the host may have booted since.
+func (l lan) up(ctx context.Context, host *hostState) error {
+	// Whatever else is up or gone, packets for the pool end here.
+	if _, err := run(ctx, "", "ip", "route", "replace", "unreachable", l.pool.String()); err != nil {
+		return err
+	}
+	if err := host.raise("fs/inotify/max_user_instances", 8192, l.id()); err != nil {
+		return fmt.Errorf("raising a limit: %w", err)
+	}
+	if err := host.raise("fs/inotify/max_user_watches", 524288, l.id()); err != nil {
+		return fmt.Errorf("raising a limit: %w", err)
+	}
+	if _, err := os.Stat("/sys/class/net/" + l.bridge()); err != nil {
+		if err := l.addBridge(ctx); err != nil {
+			return errors.Join(err, l.removeBridge(ctx))
+		}
+	}
+	if l.internet {
+		return l.addInternet(ctx, host)
+	}
+	return l.addRule(ctx)
+}
+
+func (l lan) addBridge(ctx context.Context) error {
+	lines := []string{
+		fmt.Sprintf("link add %s addrgenmode none address %s type bridge", l.bridge(), macOf(l.gateway())),
+		fmt.Sprintf("addr add %s/%d dev %s", l.gateway(), rangeBits, l.bridge()),
+		fmt.Sprintf("link set %s up", l.bridge()),
+	}
+	_, err := run(ctx, strings.Join(lines, "\n"), "ip", "-batch", "-")
+	return err
+}
+
+// addRule keeps the host, should it forward packets, from forwarding these.
+func (l lan) addRule(ctx context.Context) error {
+	rules, err := run(ctx, "", "ip", "rule", "show", "iif", l.bridge())
+	if err != nil || strings.Contains(rules, l.bridge()) {
+		return err
+	}
+	_, err = run(ctx, "", "ip", "rule", "add", "priority", rulePriority, "iif", l.bridge(), "unreachable")
+	return err
+}
+
+// plug connects a machine: the other end becomes eth0 in the network
+// namespace of the process.
+func (l lan) plug(ctx context.Context, a netip.Addr, pid int, cut bool) error {
+	// The kernel removes the old link some time after its namespace.
+	if err := l.unplug(ctx, a); err != nil {
+		return err
+	}
+	state := "up"
+	if cut {
+		state = "down"
+	}
+	lines := []string{
+		fmt.Sprintf("link add %s addrgenmode none type veth peer name eth0 address %s netns %d", l.link(a), macOf(a), pid),
+		fmt.Sprintf("link set %s master %s %s", l.link(a), l.bridge(), state),
+	}
+	_, err := run(ctx, strings.Join(lines, "\n"), "ip", "-batch", "-")
+	return err
+}
+
+func (l lan) unplug(ctx context.Context, a netip.Addr) error {
+	if _, err := os.Stat("/sys/class/net/" + l.link(a)); err != nil {
+		return nil
+	}
+	_, err := run(ctx, "", "ip", "link", "del", l.link(a))
+	if _, gone := os.Stat("/sys/class/net/" + l.link(a)); gone != nil {
+		return nil
+	}
+	return err
+}
+
+// setCable pulls or plugs a machine's cable, if there is one.
+func (l lan) setCable(ctx context.Context, a netip.Addr, state string) error {
+	if _, err := os.Stat("/sys/class/net/" + l.link(a)); err != nil {
+		return nil
+	}
+	_, err := run(ctx, "", "ip", "link", "set", l.link(a), state)
+	return err
+}
+
+// inside is what makes the machine's side, for ip -batch.
+func (l lan) inside(a netip.Addr) string {
+	return strings.Join([]string{
+		"link set lo up",
+		fmt.Sprintf("addr add %s/%d dev eth0", a, rangeBits),
+		"link set eth0 up",
+		fmt.Sprintf("route add default via %s", l.gateway()),
+	}, "\n")
+}
+
+// down removes all but the route that keeps stray packets on the host.
+func (l lan) down(ctx context.Context, host *hostState) error {
+	errs := []error{l.removeBridge(ctx), l.removeInternet(ctx)}
+	for {
+		rules, err := run(ctx, "", "ip", "rule", "show", "iif", l.bridge())
+		if err == nil && strings.Contains(rules, l.bridge()) {
+			_, err = run(ctx, "", "ip", "rule", "del", "iif", l.bridge(), "unreachable")
+		} else {
+			errs = append(errs, err)
+			break
+		}
+		if err != nil {
+			errs = append(errs, err)
+			break
+		}
+	}
+	return errors.Join(append(errs, host.release(l.id()))...)
+}
+
+func (l lan) removeBridge(ctx context.Context) error {
+	links, err := filepath.Glob("/sys/class/net/" + l.bridge() + "*")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range links {
+		name := filepath.Base(path)
+		if name != l.bridge() && !strings.HasPrefix(name, l.bridge()+"-") {
+			continue
+		}
+		_, err := run(ctx, "", "ip", "link", "del", name)
+		if _, gone := os.Stat(path); gone == nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// usedRanges are the networks that this host has addresses or routes in.
+func usedRanges(ctx context.Context) ([]netip.Prefix, error) {
+	var used []netip.Prefix
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("listing addresses: %w", err)
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			used = append(used, p.Masked())
+		}
+	}
+	routes, err := run(ctx, "", "ip", "-4", "route", "show", "table", "main", "type", "unicast")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(routes) {
+		where, _, _ := strings.Cut(line, " ")
+		if p, err := netip.ParsePrefix(where); err == nil {
+			used = append(used, p)
+		} else if a, err := netip.ParseAddr(where); err == nil {
+			used = append(used, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return used, nil
+}

@@ -1,0 +1,196 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A Sandbox is a set of machines on one network.
+type Sandbox struct {
+	dir     string
+	program string
+	spec    spec
+}
+
+// A Machine is one of them. Its methods may be called concurrently with
+// those of other machines, and by several programs at once.
+type Machine struct {
+	sandbox *Sandbox
+	spec    machineSpec
+}
+
+// Open finds a sandbox by name among those recorded in home, Slipway's state
+// directory.
+func Open(home, name string) (*Sandbox, error) {
+	if !nameRE.MatchString(name) {
+		return nil, unknownSandbox(home, name)
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Join(home, "sandboxes", name))
+	if err != nil {
+		return nil, unknownSandbox(home, name)
+	}
+	return load(dir)
+}
+
+func unknownSandbox(home, name string) error {
+	hint := "slipway sandbox create " + name
+	all, _ := List(home) // only a hint
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name())
+	}
+	if len(names) > 0 {
+		hint = "there is: " + strings.Join(names, ", ")
+	}
+	return refuse("sandbox-unknown", fmt.Sprintf("no sandbox is called %q", name), hint)
+}
+
+func load(dir string) (*Sandbox, error) {
+	// Of a creation that was killed in its first moments the name is all
+	// there is.
+	s := &Sandbox{dir: dir, spec: spec{Name: filepath.Base(dir)}}
+	if err := readJSON(filepath.Join(dir, specFile), &s.spec); err != nil {
+		return nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	s.program = program
+	return s, nil
+}
+
+// List finds all sandboxes recorded in home, by name.
+func List(home string) ([]*Sandbox, error) {
+	entries, err := os.ReadDir(filepath.Join(home, "sandboxes"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing sandboxes: %w", err)
+	}
+	var all []*Sandbox
+	for _, e := range entries {
+		dir, err := filepath.EvalSymlinks(filepath.Join(home, "sandboxes", e.Name()))
+		if err != nil {
+			continue
+		}
+		s, err := load(dir)
+		if err != nil {
+			return nil, fmt.Errorf("listing sandboxes: %w", err)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// FindMachine finds a machine by its name, or by SANDBOX/MACHINE where two
+// sandboxes have one of that name.
+func FindMachine(home, name string) (*Machine, error) {
+	if in, m, ok := strings.Cut(name, "/"); ok {
+		s, err := Open(home, in)
+		if err != nil {
+			return nil, err
+		}
+		return s.Machine(m)
+	}
+	all, err := List(home)
+	if err != nil {
+		return nil, err
+	}
+	var found []*Machine
+	var names []string
+	for _, s := range all {
+		for _, m := range s.Machines() {
+			names = append(names, m.Name())
+			if m.Name() == name {
+				found = append(found, m)
+			}
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		hint := "slipway sandbox create NAME makes some"
+		if len(names) > 0 {
+			hint = "there is: " + strings.Join(names, ", ")
+		}
+		return nil, refuse("machine-unknown", fmt.Sprintf("no machine is called %q", name), hint)
+	default:
+		return nil, refuse("machine-unknown", fmt.Sprintf("%d sandboxes have a machine called %q", len(found), name),
+			fmt.Sprintf("say %s/%s", found[0].sandbox.Name(), name))
+	}
+}
+
+// Name is the sandbox's name.
+func (s *Sandbox) Name() string { return s.spec.Name }
+
+// Dir is where its files are.
+func (s *Sandbox) Dir() string { return s.dir }
+
+// PrivateKeyFile is the key that may log in as root on every machine.
+func (s *Sandbox) PrivateKeyFile() string { return filepath.Join(s.dir, keyFile) }
+
+// KnownHostsFile holds the machines' keys.
+func (s *Sandbox) KnownHostsFile() string { return filepath.Join(s.dir, knownHostsFile) }
+
+// Machines are all, in the order of creation.
+func (s *Sandbox) Machines() []*Machine {
+	all := make([]*Machine, len(s.spec.Machines))
+	for i, m := range s.spec.Machines {
+		all[i] = &Machine{sandbox: s, spec: m}
+	}
+	return all
+}
+
+// Machine is the one of that name.
+func (s *Sandbox) Machine(name string) (*Machine, error) {
+	i := slices.IndexFunc(s.spec.Machines, func(m machineSpec) bool { return m.Name == name })
+	if i < 0 {
+		return nil, refuse("machine-unknown", fmt.Sprintf("sandbox %s has no machine %q", s.Name(), name),
+			"slipway sandbox list")
+	}
+	return &Machine{sandbox: s, spec: s.spec.Machines[i]}, nil
+}
+
+// each does the same to all machines at once and joins the errors.
+func (s *Sandbox) each(ctx context.Context, f func(context.Context, *Machine) error) error {
+	machines := s.Machines()
+	errs := make([]error, len(machines))
+	var wg sync.WaitGroup
+	for i, m := range machines {
+		wg.Go(func() {
+			if err := f(ctx, m); err != nil {
+				errs[i] = fmt.Errorf("machine %s: %w", m.Name(), err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// Start starts every machine that does not run, and waits for their sshd.
+func (s *Sandbox) Start(ctx context.Context) error {
+	return s.each(ctx, func(ctx context.Context, m *Machine) error { return m.Start(ctx) })
+}
+
+// Stop powers every machine off.
+func (s *Sandbox) Stop(ctx context.Context) error {
+	return s.each(ctx, func(ctx context.Context, m *Machine) error { return m.Stop(ctx) })
+}
+
+func (s *Sandbox) save() error { return writeJSON(filepath.Join(s.dir, specFile), s.spec) }
+
+func (s *Sandbox) lan() lan {
+	return lan{pool: s.spec.Pool, prefix: s.spec.Range, internet: s.spec.Internet}
+}
+
+func (s *Sandbox) cgroups() (cgroups, error) { return findCgroups(s.lan().id()) }

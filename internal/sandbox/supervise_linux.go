@@ -1,0 +1,254 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Supervise keeps one machine: it boots it, boots it again when it reboots,
+// and removes what is left when it powers off or is killed. When the context
+// ends it powers the machine off. ready is told "ok" when the machine has an
+// init, or why not, and closed.
+//
+// It is the work of a process of its own, started by Machine.Start.
+func Supervise(ctx context.Context, dir, name string, log *slog.Logger, ready *os.File) error {
+	unix.CloseOnExec(int(ready.Fd()))
+	defer ready.Close()
+	err := supervise(ctx, dir, name, log, func() error {
+		_, err := io.WriteString(ready, "ok")
+		return errors.Join(err, ready.Close())
+	})
+	if err != nil {
+		_, _ = io.WriteString(ready, err.Error()) // nobody may listen any more
+	}
+	return err
+}
+
+func supervise(ctx context.Context, dir, name string, log *slog.Logger, started func() error) error {
+	s, err := load(dir)
+	if err != nil {
+		return err
+	}
+	m, err := s.Machine(name)
+	if err != nil {
+		return err
+	}
+	lock, err := m.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	groups, err := s.cgroups()
+	if err != nil {
+		return err
+	}
+	if err := groups.join(supervisorCgroup, os.Getpid()); err != nil {
+		return err
+	}
+	// The network of the sandbox stays; its cable does not. Whatever ended
+	// this, the machine's remains go.
+	defer func() {
+		if err := m.tidy(context.WithoutCancel(ctx)); err != nil {
+			log.Error("removing what the machine left", "error", err)
+		}
+	}()
+	self, err := findProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	for state := (runState{Supervisor: self}); ; {
+		init, err := m.boot(ctx, groups)
+		if err != nil {
+			return err
+		}
+		state.Boots++
+		if state.Init, err = findProcess(init.Process.Pid); err == nil {
+			err = writeJSON(m.path(stateFile), state)
+		}
+		if err == nil && state.Boots == 1 {
+			err = started()
+		}
+		if err != nil {
+			return errors.Join(err, init.Process.Kill(), init.Wait())
+		}
+		log.Info("booted", "machine", name, "pid", init.Process.Pid, "boots", state.Boots)
+		again, end := waitInit(ctx, init, state.Init)
+		log.Info("ended", "machine", name, "how", end)
+		if !again || ctx.Err() != nil {
+			return nil
+		}
+		if err := groups.remove(name); err != nil {
+			log.Warn("removing cgroups", "error", err)
+		}
+	}
+}
+
+// lock makes this the machine's only supervisor, for as long as it lives. It
+// waits for one that is about to end.
+func (m *Machine) lock(ctx context.Context) (*os.File, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("another process keeps this machine"))
+	defer cancel()
+	f, err := lockPath(ctx, m.path(lockFile))
+	if err != nil {
+		return nil, err
+	}
+	// One that lost its supervisor may run still.
+	if s, err := m.state(); err != nil || s.Init.alive() {
+		return nil, errors.Join(errors.New("the machine runs already"), err, f.Close())
+	}
+	return f, nil
+}
+
+// waitInit waits for the end of a machine's init. A reboot(2) inside ends it
+// with SIGHUP when it is to start again, with SIGINT when not; see reboot(2).
+func waitInit(ctx context.Context, init *exec.Cmd, p process) (again bool, how string) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		p.signal(signalPowerOff)
+		t := time.NewTimer(stopTimeout)
+		defer t.Stop()
+		select {
+		case <-ended:
+		case <-t.C:
+			p.signal(unix.SIGKILL)
+		}
+	})
+	defer stop()
+	_ = init.Wait() // the state tells more
+	close(ended)
+	ws, ok := init.ProcessState.Sys().(unix.WaitStatus)
+	if !ok || !ws.Signaled() {
+		return false, init.ProcessState.String()
+	}
+	switch ws.Signal() {
+	case unix.SIGHUP:
+		return true, "reboot"
+	case unix.SIGINT:
+		return false, "power-off"
+	}
+	return false, init.ProcessState.String()
+}
+
+// boot starts a machine's first process in namespaces of its own, puts it
+// into its cgroups, connects it, and returns when it has become systemd.
+func (m *Machine) boot(ctx context.Context, groups cgroups) (_ *exec.Cmd, err error) {
+	config, err := m.bootConfig(groups)
+	if err != nil {
+		return nil, err
+	}
+	failed, failedEnd, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer failed.Close()
+	in, inEnd, err := os.Pipe()
+	if err != nil {
+		failedEnd.Close()
+		return nil, err
+	}
+	defer inEnd.Close()
+	// The program may have been replaced or removed since.
+	cmd := exec.Command("/proc/self/exe", "sandbox", "boot") //nolint:noctx // ended by waitInit
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, os.Stderr, os.Stderr
+	cmd.ExtraFiles = []*os.File{failedEnd}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &unix.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET,
+		Setsid:     true,
+	}
+	err = cmd.Start()
+	in.Close()
+	failedEnd.Close()
+	if err != nil {
+		return nil, fmt.Errorf("starting in new namespaces: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ignoreExit(cmd.Process.Kill()), ignoreExit(cmd.Wait()))
+		}
+	}()
+	if err := groups.join(m.spec.Name, cmd.Process.Pid); err != nil {
+		return nil, err
+	}
+	if err := m.sandbox.lan().plug(ctx, m.spec.Address, cmd.Process.Pid, m.isCut()); err != nil {
+		return nil, err
+	}
+	// Only now does it go on.
+	if _, err := io.Copy(inEnd, bytes.NewReader(config)); err != nil {
+		return nil, err
+	}
+	if err := inEnd.Close(); err != nil {
+		return nil, err
+	}
+	said, err := io.ReadAll(failed)
+	if err == nil && len(said) > 0 {
+		err = errors.New(string(said))
+	}
+	return cmd, err
+}
+
+// ignoreExit leaves out that a process which was to end has ended.
+func ignoreExit(err error) error {
+	var exit *exec.ExitError
+	if errors.Is(err, os.ErrProcessDone) || errors.As(err, &exit) {
+		return nil
+	}
+	return err
+}
+
+func (m *Machine) bootConfig(groups cgroups) ([]byte, error) {
+	key, err := os.ReadFile(m.path(hostKeyFile))
+	if err != nil {
+		return nil, err
+	}
+	resolv, err := m.sandbox.resolvConf()
+	if err != nil {
+		return nil, err
+	}
+	l := m.sandbox.lan()
+	return json.Marshal(bootConfig{
+		Hostname: m.spec.Name, Disk: m.path(diskFile), Root: m.path(rootDir),
+		Network: l.inside(m.spec.Address), Hierarchies: groups.hierarchies,
+		MachineID: m.spec.MachineID,
+		Files: []bootFile{
+			{"etc/hostname", 0o644, []byte(m.spec.Name + "\n")},
+			{"etc/hosts", 0o644, fmt.Appendf(nil, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n", m.spec.Address, m.spec.Name)},
+			{"etc/resolv.conf", 0o644, resolv},
+			{"etc/ssh/ssh_host_ed25519_key", 0o600, key},
+			{"etc/ssh/ssh_host_ed25519_key.pub", 0o644, []byte(m.spec.HostKey + " " + m.spec.Name + "\n")},
+			{"root/.ssh/authorized_keys", 0o600, []byte(m.sandbox.spec.AuthorizedKey + "\n")},
+		},
+	})
+}
+
+// resolvConf names the host's servers to machines that may reach them. The
+// others are told the bridge, where nobody answers: that fails at once, and
+// programs that want a server named have one.
+func (s *Sandbox) resolvConf() ([]byte, error) {
+	if !s.spec.Internet {
+		return fmt.Appendf(nil, "nameserver %s\n", s.lan().gateway()), nil
+	}
+	// A resolver on the host's loopback is none for machines; systemd keeps
+	// the real list there.
+	for _, path := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			return b, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return nil, refuse("sandbox-no-internet", "this host has no /etc/resolv.conf", "leave out --internet")
+}
