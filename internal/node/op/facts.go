@@ -53,8 +53,10 @@ type Address struct {
 
 // Listener is a socket that listens on one of the ports asked for.
 type Listener struct {
-	Port    int    `json:"port"`
-	Process string `json:"process,omitempty"`
+	Port int `json:"port"`
+	// Protocol is "udp", or "tcp" or "" for TCP.
+	Protocol string `json:"protocol,omitempty"`
+	Process  string `json:"process,omitempty"`
 }
 
 // Disk is the file system that holds (or would hold) Dir.
@@ -64,4 +66,12 @@ type Disk struct {
 	TotalBytes uint64 `json:"totalBytes"`
 	FreeBytes  uint64 `json:"freeBytes"`
 	FreeInodes uint64 `json:"freeInodes"`
+	// Inodes is how many there are in all; 0 is a file system that has no
+	// fixed number of them.
+	Inodes uint64 `json:"inodes,omitempty"`
+	// Mount is where the file system is mounted: directories with the same
+	// Mount share its space.
+	Mount    string `json:"mount,omitempty"`
+	NoExec   bool   `json:"noExec,omitempty"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
 }

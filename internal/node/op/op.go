@@ -228,7 +228,8 @@ type ReadFile struct {
 // Facts answers with the host's facts as JSON (type Facts in facts.go) in
 // Result.Output. It never changes anything.
 type Facts struct {
-	// Ports to look for listeners on, and Paths to report presence of.
+	// Ports to look for listeners on, TCP and UDP, and Paths to report
+	// presence of; a glob is present when it matches anything.
 	Ports []int    `json:"ports,omitempty"`
 	Paths []string `json:"paths,omitempty"`
 	// Dirs are directories (existing or not) whose file system's free space
