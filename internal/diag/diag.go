@@ -50,6 +50,9 @@ func (d Diagnostic) String() string {
 	if d.Path != "" {
 		b.WriteString(d.Path + ": ")
 	}
+	if d.Severity == Warning {
+		b.WriteString("warning: ")
+	}
 	b.WriteString(d.Message)
 	if d.ID != "" {
 		b.WriteString(" [" + d.ID + "]")

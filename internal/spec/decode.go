@@ -18,6 +18,9 @@ import (
 const (
 	maxValues = 1_000_000
 	maxDepth  = 100
+	maxPath   = 400
+	// After so many problems, more would help nobody.
+	maxProblems = 1000
 )
 
 // A decoder fills Go values from YAML by their json tags, and notes every
@@ -36,6 +39,10 @@ type decoder struct {
 }
 
 func (d *decoder) report(at *yaml.Node, path, id, message, hint string) {
+	if len(d.diags) >= maxProblems {
+		d.tooLarge = true
+		return
+	}
 	d.diags = append(d.diags, diag.Diagnostic{
 		ID: id, Severity: diag.Error, File: d.file, Line: at.Line, Column: at.Column,
 		Path: path, Message: message, Hint: hint,
@@ -73,7 +80,7 @@ func (d *decoder) decode(root *yaml.Node, out any) {
 }
 
 // enter follows aliases and counts; nil is a value that must not be visited.
-func (d *decoder) enter(n *yaml.Node, path string) *yaml.Node {
+func (d *decoder) enter(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -83,7 +90,7 @@ func (d *decoder) enter(n *yaml.Node, path string) *yaml.Node {
 	}
 	if d.values > maxValues || d.depth > maxDepth {
 		d.tooLarge = true
-		d.report(n, path, idTooLarge, "the file holds too many values, or values within values, once its aliases are followed",
+		d.report(n, "", idTooLarge, "the file holds too many values, or values within values, once its aliases are followed",
 			"write it without aliases (&name, *name)")
 		return nil
 	}
@@ -94,7 +101,7 @@ func (d *decoder) enter(n *yaml.Node, path string) *yaml.Node {
 func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	d.depth++
 	defer func() { d.depth-- }()
-	if n = d.enter(n, path); n == nil || n.ShortTag() == "!!null" {
+	if n = d.enter(n); n == nil || n.ShortTag() == "!!null" {
 		return
 	}
 	if u, ok := v.Addr().Interface().(json.Unmarshaler); ok && v.Kind() != reflect.Pointer {
@@ -138,7 +145,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 	entries := d.entries(n, v.Type(), path)
 	v.Set(reflect.MakeMapWithSize(v.Type(), len(entries)))
 	for _, e := range entries {
-		child := path + "[" + e.key.Value + "]"
+		child := keyed(path, e.key.Value)
 		d.positions[child] = position{e.key.Line, e.key.Column}
 		item := reflect.New(v.Type().Elem()).Elem()
 		d.value(e.value, item, child)
@@ -153,7 +160,7 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
 	for i, item := range n.Content {
-		child := path + "[" + strconv.Itoa(i) + "]"
+		child := indexed(path, i)
 		d.positions[child] = position{item.Line, item.Column}
 		d.value(item, v.Index(i), child)
 		if d.tooLarge {
@@ -220,7 +227,7 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
 func (d *decoder) any(n *yaml.Node, path string) (any, bool) {
 	d.depth++
 	defer func() { d.depth-- }()
-	if n = d.enter(n, path); n == nil {
+	if n = d.enter(n); n == nil {
 		return nil, false
 	}
 	switch n.Kind {
@@ -228,15 +235,13 @@ func (d *decoder) any(n *yaml.Node, path string) (any, bool) {
 		out := map[string]any{}
 		v := reflect.ValueOf(out)
 		for _, e := range d.entries(n, v.Type(), path) {
-			child := path + "[" + e.key.Value + "]"
-			d.positions[child] = position{e.key.Line, e.key.Column}
-			out[e.key.Value], _ = d.any(e.value, child)
+			out[e.key.Value], _ = d.any(e.value, deeper(path, keyed(path, e.key.Value)))
 		}
 		return out, !d.tooLarge
 	case yaml.SequenceNode:
 		out := []any{}
 		for i, item := range n.Content {
-			x, _ := d.any(item, path+"["+strconv.Itoa(i)+"]")
+			x, _ := d.any(item, deeper(path, indexed(path, i)))
 			out = append(out, x)
 			if d.tooLarge {
 				return nil, false
@@ -249,6 +254,15 @@ func (d *decoder) any(n *yaml.Node, path string) (any, bool) {
 		d.report(n, path, idWrongType, "this is "+foundName(n, path)+", and cannot be kept as a number", "write a plain decimal number, or put the value in quotes")
 	}
 	return x, ok
+}
+
+// deeper is child, or path where that is long enough for a person: values
+// within values must not cost the square of their depth.
+func deeper(path, child string) string {
+	if len(child) > maxPath {
+		return path
+	}
+	return child
 }
 
 func plainScalar(n *yaml.Node) (any, bool) {
@@ -295,7 +309,7 @@ func (d *decoder) entries(n *yaml.Node, t reflect.Type, path string) []entry {
 		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null":
 			d.report(n.Content[i], path, idWrongType, "a key must be text", "")
 		case first != nil:
-			d.report(n.Content[i], joinPath(path, key.Value), idDuplicateKey,
+			d.report(n.Content[i], childPath(t, path, key.Value), idDuplicateKey,
 				fmt.Sprintf("%q is written twice; the first is at line %d", key.Value, first.Line), "keep one of them")
 		default:
 			seen[key.Value] = n.Content[i]
@@ -317,7 +331,7 @@ func (d *decoder) entries(n *yaml.Node, t reflect.Type, path string) []entry {
 func (d *decoder) merge(n *yaml.Node, t reflect.Type, path string) []entry {
 	d.depth++
 	defer func() { d.depth-- }()
-	if n = d.enter(n, path); n == nil {
+	if n = d.enter(n); n == nil {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode {

@@ -49,6 +49,14 @@ func joinPath(path, name string) string {
 	return path + "." + name
 }
 
+// childPath is the path of a key in a struct or a map.
+func childPath(t reflect.Type, path, key string) string {
+	if t.Kind() == reflect.Struct {
+		return joinPath(path, key)
+	}
+	return keyed(path, key)
+}
+
 // unknownField suggests a neighbour with a like name, else the place in the
 // file where a field of that name belongs. The neighbour is marked as broken,
 // so that its absence is not reported as well.

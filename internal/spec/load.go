@@ -48,7 +48,8 @@ type Loaded struct {
 func Load(file string, data []byte) (*Loaded, error) { return Loader{}.Load(file, data) }
 
 // Load reads a cluster from data; file is its name in diagnostics. The error
-// is a diag.List of all problems, in the order of the file. Load reads no
+// is a diag.List of all problems, warnings included, in the order of the file.
+// Load reads no
 // other file: CheckFiles looks at those that the cluster names.
 func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	d := &decoder{file: file, positions: positions{}}
@@ -66,8 +67,8 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	}
 	all.Sort()
 	loaded.Warnings = all.Warnings()
-	if err := all.Err(); err != nil {
-		return nil, err
+	if len(all.Errors()) > 0 {
+		return nil, all
 	}
 	return loaded, nil
 }

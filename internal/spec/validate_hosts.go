@@ -6,9 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	labelvalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"slipway.dev/slipway/api/v1alpha1"
 )
@@ -65,7 +63,7 @@ func (v *validator) addresses(h v1alpha1.Host, path string) {
 	at := path + ".address"
 	if !v.missing(at, h.Address, "write the name or address that SSH reaches it at, or localhost") {
 		if hint, ok := hostAddress(h.Address); !ok {
-			v.refuse(idInvalidAddress, at, strconv.Quote(h.Address)+" is neither an IP address nor a host name", hint)
+			v.refuse(idInvalidAddress, at, quoteAddress(h.Address)+" is neither an IP address nor a host name", hint)
 		}
 	}
 	at = path + ".internalAddress"
@@ -105,6 +103,14 @@ func hostAddress(address string) (hint string, ok bool) {
 	return "", len(validation.IsDNS1123Subdomain(lower)) == 0
 }
 
+// quoteAddress leaves out a user, who may have brought a password.
+func quoteAddress(text string) string {
+	if i := strings.LastIndex(text, "@"); i >= 0 {
+		text = "…" + text[i:]
+	}
+	return strconv.Quote(text)
+}
+
 func looksLikeHostPort(address string) bool {
 	if _, err := netip.ParseAddrPort(address); err == nil {
 		return true
@@ -125,8 +131,10 @@ func (v *validator) roles(h v1alpha1.Host, path string) {
 		at := indexed(path, i)
 		switch role {
 		case v1alpha1.RoleControlPlane, v1alpha1.RoleWorker:
-		case v1alpha1.RoleEtcd, v1alpha1.RoleRegistry:
-			v.refuse(idNotSupportedYet, at, "the role "+string(role)+" is not supported yet", "etcd runs on the control plane, and images come from the bundle: leave the role out")
+		case v1alpha1.RoleEtcd:
+			v.refuse(idNotSupportedYet, at, "the role etcd is not supported yet", "leave it out: etcd runs on the control plane")
+		case v1alpha1.RoleRegistry:
+			v.refuse(idNotSupportedYet, at, "the role registry is not supported yet", "leave it out: images come from the bundle")
 		case "master", "controlplane", "control_plane":
 			v.refuse(idUnknownRole, at, "there is no role "+strconv.Quote(string(role)), "did you mean control-plane?")
 		default:
@@ -163,12 +171,24 @@ func inDomain(name, domain string) bool {
 	return name == domain || strings.HasSuffix(name, "."+domain)
 }
 
+// What Kubernetes' own messages say with regular expressions.
+const (
+	keyHint   = "keys have up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit, after an optional DNS name and '/'"
+	valueHint = "values have up to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit, or are empty"
+)
+
+func labelKey(key string) bool     { return len(validation.IsQualifiedName(key)) == 0 }
+func labelValue(value string) bool { return len(validation.IsValidLabelValue(value)) == 0 }
+
 func (v *validator) labels(h v1alpha1.Host, path string) {
 	path += ".labels"
 	for _, key := range sortedKeys(h.Labels) {
 		at := keyed(path, key)
-		for _, problem := range labelvalidation.ValidateLabels(map[string]string{key: h.Labels[key]}, field.NewPath("")) {
-			v.refuse(idInvalidLabel, at, "this label is not valid: "+problem.Detail, "")
+		if !labelKey(key) {
+			v.refuse(idInvalidLabel, at, strconv.Quote(key)+" cannot be a label's key", keyHint)
+		}
+		if !labelValue(h.Labels[key]) {
+			v.refuse(idInvalidLabel, at, strconv.Quote(h.Labels[key])+" cannot be a label's value", valueHint)
 		}
 		if reservedLabel(key) {
 			v.refuse(idReservedLabel, at, key+" is a label that a kubelet may not set: kubernetes.io and k8s.io are Kubernetes' own",
@@ -181,13 +201,11 @@ func (v *validator) taints(h v1alpha1.Host, path string) {
 	seen := map[string]bool{}
 	for i, t := range h.Taints {
 		at := indexed(path+".taints", i)
-		if !v.missing(at+".key", t.Key, "") {
-			for _, problem := range validation.IsQualifiedName(t.Key) {
-				v.refuse(idInvalidTaint, at+".key", strconv.Quote(t.Key)+" cannot be a taint's key: "+problem, "")
-			}
+		if !v.missing(at+".key", t.Key, keyHint) && !labelKey(t.Key) {
+			v.refuse(idInvalidTaint, at+".key", strconv.Quote(t.Key)+" cannot be a taint's key", keyHint)
 		}
-		for _, problem := range validation.IsValidLabelValue(t.Value) {
-			v.refuse(idInvalidTaint, at+".value", strconv.Quote(t.Value)+" cannot be a taint's value: "+problem, "")
+		if !labelValue(t.Value) {
+			v.refuse(idInvalidTaint, at+".value", strconv.Quote(t.Value)+" cannot be a taint's value", valueHint)
 		}
 		if !v.missing(at+".effect", t.Effect, "use NoSchedule, PreferNoSchedule or NoExecute") {
 			v.oneOf(at+".effect", t.Effect, []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}, nil)

@@ -50,7 +50,7 @@ func (v *validator) agentAlone(s v1alpha1.SSH, path string) {
 func (v *validator) bastion(b v1alpha1.Bastion, path string) {
 	if !v.missing(path+".address", b.Address, "write the name or address of the host to go through") {
 		if hint, ok := hostAddress(b.Address); !ok {
-			v.refuse(idInvalidAddress, path+".address", strconv.Quote(b.Address)+" is neither an IP address nor a host name", hint)
+			v.refuse(idInvalidAddress, path+".address", quoteAddress(b.Address)+" is neither an IP address nor a host name", hint)
 		}
 	}
 	v.login(b.User, b.Port, path)

@@ -27,7 +27,7 @@ func (v *validator) registry() {
 		}
 		for i, mirror := range r.Mirrors[name] {
 			if hint, ok := mirrorURL(mirror); !ok {
-				v.refuse(idInvalidValue, indexed(at, i), strconv.Quote(mirror)+" is not the URL of a mirror", hint)
+				v.refuse(idInvalidValue, indexed(at, i), quoteAddress(mirror)+" is not the URL of a mirror", hint)
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func (v *validator) hooks() {
 	for i, h := range v.c.Spec.Hooks {
 		path := indexed("spec.hooks", i)
 		v.hookName(h, path, i, names)
-		if !v.missing(path+".phase", string(h.Phase), "use "+orList(hookPhases())) {
+		if !v.missing(path+".phase", string(h.Phase), "use "+orList(hookPhases()[:4])) {
 			v.oneOf(path+".phase", string(h.Phase), hookPhases()[:4], hookPhases()[4:])
 		}
 		for r, role := range h.Roles {

@@ -1,0 +1,207 @@
+package spec
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"go.yaml.in/yaml/v3"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// A HostFlag is a host from the command line.
+type HostFlag struct {
+	User    string // "" is the default
+	Address string
+	Port    int // 0 is the default
+	// InternalAddress cannot be written in a flag; other programs fill it.
+	InternalAddress string
+	Name            string // "" is made from the role and a number
+	Roles           []v1alpha1.Role
+}
+
+// SampleOptions is what a sample is written for.
+type SampleOptions struct {
+	Name       string // default: "demo"
+	Kubernetes string // "" leaves the default to the program that reads it
+	// Hosts are written in order; without any, three examples are.
+	Hosts []HostFlag
+	// File is the name of the file, for its own comments; default
+	// "cluster.yaml".
+	File string
+}
+
+//go:embed templates/cluster.yaml.tmpl
+var sampleText string
+
+// Sample writes a complete, commented cluster file. The error is a diag.List
+// of what is wrong with the options: what Load says about the file, so that
+// Load takes every sample without any diagnostic.
+func Sample(opts SampleOptions) ([]byte, error) {
+	setDefault(&opts.Name, "demo")
+	setDefault(&opts.File, "cluster.yaml")
+	hosts := slices.Clone(opts.Hosts)
+	if len(hosts) == 0 {
+		hosts = []HostFlag{
+			{Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}},
+			{Address: "10.0.0.12", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}},
+			{Address: "10.0.0.13", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}},
+		}
+	}
+	user := commonUser(hosts)
+	nameHosts(hosts)
+	t, err := template.New("cluster.yaml").Funcs(template.FuncMap{"quote": quoteYAML}).Parse(sampleText)
+	if err != nil {
+		return nil, fmt.Errorf("reading the sample's template: %w", err)
+	}
+	var out bytes.Buffer
+	err = t.Execute(&out, struct {
+		SampleOptions
+		User  string
+		Hosts []HostFlag
+	}{opts, user, hosts})
+	if err != nil {
+		return nil, fmt.Errorf("writing the sample: %w", err)
+	}
+	if _, err := Load("", out.Bytes()); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// commonUser is the first host's user; hosts with the same keep none of their
+// own.
+func commonUser(hosts []HostFlag) string {
+	for i := range hosts {
+		setDefault(&hosts[i].User, DefaultSSHUser)
+	}
+	user := hosts[0].User
+	for i := range hosts {
+		if hosts[i].User == user {
+			hosts[i].User = ""
+		}
+		if hosts[i].Port == DefaultSSHPort {
+			hosts[i].Port = 0
+		}
+	}
+	return user
+}
+
+// nameHosts numbers those without a name: cp-1, worker-1, worker-2.
+func nameHosts(hosts []HostFlag) {
+	taken := map[string]bool{}
+	for _, h := range hosts {
+		taken[h.Name] = true
+	}
+	for i := range hosts {
+		h := &hosts[i]
+		prefix := "worker-"
+		if slices.Contains(h.Roles, v1alpha1.RoleControlPlane) {
+			prefix = "cp-"
+		}
+		for n := 1; h.Name == ""; n++ {
+			if name := prefix + strconv.Itoa(n); !taken[name] {
+				h.Name, taken[name] = name, true
+			}
+		}
+	}
+}
+
+var plainText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// quoteYAML writes text so that YAML reads it as text.
+func quoteYAML(text string) string {
+	plain := yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	if plainText.MatchString(text) && plain.ShortTag() == "!!str" {
+		return text
+	}
+	return strconv.Quote(text)
+}
+
+// hostFlagForm is shown in hints.
+const hostFlagForm = "write it as user@address:port=role,role,name=NAME; user, port and name may be left out"
+
+// ParseHostFlag reads [user@]address[:port]=role[,role][,name=NAME]; an IPv6
+// address with a port is in brackets. The error is a diag.List.
+func ParseHostFlag(flag string) (HostFlag, error) {
+	var h HostFlag
+	where, what, ok := strings.Cut(flag, "=")
+	if !ok || what == "" {
+		return h, hostFlagError(idMissingRole, flag, "says no role", "add =control-plane or =worker to it")
+	}
+	if user, rest, ok := strings.Cut(where, "@"); ok {
+		if user == "" {
+			return h, hostFlagError(idInvalidHostFlag, flag, "has no user before the @", hostFlagForm)
+		}
+		h.User, where = user, rest
+	}
+	var problem string
+	if h.Address, h.Port, problem = splitAddress(where); problem != "" {
+		return h, hostFlagError(idInvalidHostFlag, flag, problem, hostFlagForm)
+	}
+	for _, item := range strings.Split(what, ",") {
+		if err := h.setItem(flag, item); err != nil {
+			return h, err
+		}
+	}
+	if len(h.Roles) == 0 {
+		return h, hostFlagError(idMissingRole, flag, "says no role", "add control-plane or worker to it")
+	}
+	return h, nil
+}
+
+// setItem takes one of the words behind the "=".
+func (h *HostFlag) setItem(flag, item string) error {
+	roles := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker)}
+	key, value, pair := strings.Cut(item, "=")
+	switch {
+	case pair && key == "name" && value != "" && h.Name == "":
+		h.Name = value
+	case pair:
+		return hostFlagError(idInvalidHostFlag, flag, "has a part "+strconv.Quote(item)+" that means nothing", hostFlagForm)
+	case !slices.Contains(roles, item):
+		return hostFlagError(idUnknownRole, flag, "names a role "+strconv.Quote(item)+" that does not exist", suggest(item, roles))
+	case slices.Contains(h.Roles, v1alpha1.Role(item)):
+		return hostFlagError(idInvalidHostFlag, flag, "names the role "+item+" twice", "keep one of them")
+	default:
+		h.Roles = append(h.Roles, v1alpha1.Role(item))
+	}
+	return nil
+}
+
+func hostFlagError(id, flag, problem, hint string) error {
+	return diag.List{{ID: id, Severity: diag.Error, Path: "--host", Message: strconv.Quote(flag) + " " + problem, Hint: hint}}
+}
+
+// splitAddress takes address, address:port, [v6] and [v6]:port apart.
+func splitAddress(text string) (address string, port int, problem string) {
+	if text == "" {
+		return "", 0, "has no address"
+	}
+	address = text
+	if _, err := netip.ParseAddr(text); err != nil {
+		i := strings.LastIndex(text, ":")
+		if i >= 0 && !strings.HasSuffix(text, "]") {
+			n, err := strconv.Atoi(text[i+1:])
+			if err != nil || n < 1 || n > 65535 {
+				return "", 0, "has a port " + strconv.Quote(text[i+1:]) + " that is not one"
+			}
+			address, port = text[:i], n
+		}
+		if inner, ok := strings.CutPrefix(address, "["); ok {
+			address = strings.TrimSuffix(inner, "]")
+		}
+	}
+	if _, ok := hostAddress(address); !ok {
+		return "", 0, "has an address " + strconv.Quote(address) + " that is neither an IP address nor a host name"
+	}
+	return address, port, ""
+}
