@@ -1,0 +1,29 @@
+//go:build linux
+
+// Command slipway-node is the node helper: slipway sends it to a host, where
+// it checks and applies operations.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/helper"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	// A manager that is gone shows as an error of the write, not as the end
+	// of the process. Caught, not ignored: children must not inherit it.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	err := helper.Main(ctx, os.Args[1:], os.Stdin, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "slipway-node:", err)
+		os.Exit(1)
+	}
+}

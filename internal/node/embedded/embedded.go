@@ -1,0 +1,61 @@
+// Package embedded holds the node helper's programs, one for each
+// architecture, compressed. They are made by `make build` and are not in
+// version control: a bare clone builds without them.
+package embedded
+
+import (
+	"bytes"
+	"compress/gzip"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+//go:embed *
+var files embed.FS
+
+// ErrMissing is a program that was built without its helpers.
+var ErrMissing = errors.New("this slipway was built without its node helper: run `make build`")
+
+// A Helper is the node helper's program for one architecture.
+type Helper struct {
+	Arch string // GOARCH
+	// SHA256 is of the program as it runs, in hex; Size is its bytes.
+	SHA256 string
+	Size   int64
+	// Gzip is the program, compressed.
+	Gzip []byte
+}
+
+// Name is the helper's file name on a host: it says what the content is.
+func (h Helper) Name() string { return "slipway-node-" + h.SHA256[:12] }
+
+// Find gives the helper for a Linux host of the architecture (GOARCH).
+func Find(arch string) (Helper, error) {
+	raw, err := files.ReadFile("slipway-node-linux-" + arch + ".gz")
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && (arch == "amd64" || arch == "arm64"):
+		return Helper{}, ErrMissing
+	case err != nil:
+		return Helper{}, fmt.Errorf("there is no node helper for the architecture %q", arch)
+	}
+	return Parse(arch, raw)
+}
+
+// Parse reads what Pack made. It looks at the header alone.
+func Parse(arch string, raw []byte) (Helper, error) {
+	zr, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return Helper{}, fmt.Errorf("reading the node helper for %s: %w", arch, err)
+	}
+	sum, size, _ := strings.Cut(zr.Comment, " ")
+	n, err := strconv.ParseInt(size, 10, 64)
+	if b, herr := hex.DecodeString(sum); err != nil || herr != nil || len(b) != 32 || n <= 0 {
+		return Helper{}, fmt.Errorf("reading the node helper for %s: it was not packed by `make build`", arch)
+	}
+	return Helper{Arch: arch, SHA256: sum, Size: n, Gzip: raw}, nil
+}

@@ -1,0 +1,116 @@
+//go:build linux
+
+package helper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"slipway.dev/slipway/internal/node/lock"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/run"
+	"slipway.dev/slipway/internal/node/wire"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// handler is a Runner, in the words of the wire.
+type handler struct {
+	runner *run.Runner
+	build  string // digest of this program
+}
+
+var _ wire.Handler = handler{}
+
+func (h handler) Check(ctx context.Context, ops op.List) []op.Result {
+	return h.runner.Check(ctx, ops)
+}
+
+func (h handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
+	batch := run.Batch{Operation: b.Operation, Step: b.Step, Cluster: b.Cluster, Fence: b.Fence, Ops: b.Ops}
+	results := h.runner.Apply(ctx, batch, func(i int, p run.Progress) {
+		emit(remote.Progress{Op: i, Output: p.Output, Done: p.Done, Total: p.Total})
+	})
+	if staysManaged(results) {
+		// The next session then finds the helper; if it cannot be kept,
+		// it is sent again.
+		_ = keep(filepath.Join(run.DefaultState, "bin"), h.build)
+	}
+	return results
+}
+
+func (h handler) ReadLock(ctx context.Context) (remote.LockState, error) {
+	st, err := h.runner.ReadLock(ctx)
+	return state(st), err
+}
+
+func (h handler) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
+	st, ok, err := h.runner.TakeLock(ctx, lock.Lock(l), breaking)
+	return state(st), ok, err
+}
+
+func (h handler) Beat(ctx context.Context, l remote.Lock) (bool, error) {
+	return h.runner.Beat(ctx, lock.Lock(l))
+}
+
+func (h handler) ReleaseLock(ctx context.Context, l remote.Lock) error {
+	return h.runner.ReleaseLock(ctx, lock.Lock(l))
+}
+
+func state(st lock.State) remote.LockState {
+	return remote.LockState{
+		Held: st.Held, Holder: remote.Lock(st.Holder), Highest: st.Highest,
+		AgeSeconds: st.AgeSeconds, Stale: st.Stale, Units: st.Units,
+	}
+}
+
+// blobs is the manager as the Runner's source of content.
+type blobs struct{ from wire.Fetcher }
+
+func (b blobs) FetchBlob(ctx context.Context, digest string, _, offset int64) (io.ReadCloser, error) {
+	return b.from.FetchBlob(ctx, digest, offset)
+}
+
+// staysManaged says that a batch has changed this host, and not given it back.
+func staysManaged(results []op.Result) bool {
+	changed := false
+	for _, r := range results {
+		if r.Kind == op.KindRestore {
+			return false
+		}
+		changed = changed || r.Status == op.Changed
+	}
+	return changed
+}
+
+// keep has this program in dir, under the name that says its content.
+func keep(dir, build string) error {
+	path := filepath.Join(dir, "slipway-node-"+build[:12])
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("keeping the helper: %w", err)
+	}
+	in, err := os.Open(self)
+	if err != nil {
+		return fmt.Errorf("keeping the helper: %w", err)
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.CreateTemp(dir, ".new-*")
+	if err != nil {
+		return fmt.Errorf("keeping the helper: %w", err)
+	}
+	_, err = io.Copy(out, in)
+	err = errors.Join(err, out.Chmod(0o700), out.Sync(), out.Close())
+	if err == nil {
+		err = os.Rename(out.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("keeping the helper: %w", err), os.Remove(out.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+//go:build linux
+
+// Package helper is the node helper's program: it checks itself on arrival
+// and serves one manager over standard input and output.
+package helper
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/run"
+	"slipway.dev/slipway/internal/node/wire"
+)
+
+// self is the running program, also when its file is gone.
+const self = "/proc/self/exe"
+
+// Main carries out a command line, without the program's name:
+//
+//	serve [DIR]    serve the manager at stdin and stdout; DIR is a directory
+//	               made for the program's file alone and removed at once
+//	verify SHA256  fail unless the program has this digest (hex)
+func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
+	switch {
+	case len(args) == 2 && args[0] == "verify":
+		return verify(args[1])
+	case len(args) == 1 && args[0] == "serve":
+		return serve(ctx, "", stdin, stdout)
+	case len(args) == 2 && args[0] == "serve":
+		return serve(ctx, args[1], stdin, stdout)
+	}
+	return errors.New("this is a part of slipway and of no use alone; usage: slipway-node serve [DIR] | verify SHA256")
+}
+
+func digest() (string, error) {
+	f, err := os.Open(self)
+	if err != nil {
+		return "", fmt.Errorf("reading the program: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", fmt.Errorf("reading the program: %w", err)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), nil
+}
+
+func verify(want string) error {
+	got, err := digest()
+	if err == nil && got != want {
+		err = fmt.Errorf("the program's digest is %s, not %s", got, want)
+	}
+	return err
+}
+
+func serve(ctx context.Context, dir string, stdin, stdout *os.File) error {
+	if dir != "" {
+		if err := discard(dir); err != nil {
+			return err
+		}
+	}
+	// What a login shell may have changed must not reach the programs that
+	// operations run.
+	unix.Umask(0o022)
+	if err := os.Chdir("/"); err != nil {
+		return fmt.Errorf("leaving the working directory: %w", err)
+	}
+	conn, err := newStdio(stdin, stdout)
+	if err != nil {
+		return err
+	}
+	build, err := digest()
+	if err != nil {
+		return err
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return fmt.Errorf("reading the boot id: %w", err)
+	}
+	server := wire.Server{
+		Hello: wire.Hello{Build: build, BootID: strings.TrimSpace(string(boot))},
+		Handler: func(f wire.Fetcher) wire.Handler {
+			return handler{runner: &run.Runner{Blobs: blobs{f}}, build: build}
+		},
+	}
+	return server.Serve(ctx, conn)
+}
+
+// discard removes the program's file and the directory made for it; the
+// running program needs neither.
+func discard(dir string) error {
+	path, err := os.Readlink(self)
+	if err != nil {
+		return fmt.Errorf("finding the program: %w", err)
+	}
+	if filepath.Dir(path) != filepath.Clean(dir) {
+		return fmt.Errorf("%s is not the directory of this program, %s", dir, path)
+	}
+	return errors.Join(os.Remove(path), os.Remove(dir))
+}
+
+// stdio is the connection to the manager.
+type stdio struct {
+	io.Reader
+	io.Writer
+	in, out *os.File
+}
+
+// newStdio makes stdin and stdout a connection whose Close ends a blocked
+// Read and Write: the descriptors must not block for that. A terminal is made
+// raw, whatever sshd and sudo made of it.
+func newStdio(stdin, stdout *os.File) (*stdio, error) {
+	var files [2]*os.File
+	for i, f := range []*os.File{stdin, stdout} {
+		if err := makeRaw(int(f.Fd())); err != nil {
+			return nil, fmt.Errorf("making the terminal raw: %w", err)
+		}
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return nil, fmt.Errorf("taking over %s: %w", f.Name(), err)
+		}
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return nil, fmt.Errorf("taking over %s: %w", f.Name(), err)
+		}
+		files[i] = os.NewFile(uintptr(fd), f.Name())
+	}
+	return &stdio{Reader: files[0], Writer: files[1], in: files[0], out: files[1]}, nil
+}
+
+func (s *stdio) Close() error { return errors.Join(s.in.Close(), s.out.Close()) }
+
+// makeRaw makes a terminal pass all bytes as they are; anything else is left.
+func makeRaw(fd int) error {
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON | unix.IXOFF
+	t.Oflag &^= unix.OPOST
+	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	t.Cflag &^= unix.CSIZE | unix.PARENB
+	t.Cflag |= unix.CS8
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	return unix.IoctlSetTermios(fd, unix.TCSETS, t)
+}

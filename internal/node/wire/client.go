@@ -1,0 +1,300 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// checkGrace is how long a cancelled call other than a batch may take to
+// answer before its stream is ended.
+const checkGrace = 10 * time.Second
+
+// A Client is the manager's side of a session: a remote.Host that does not
+// dial again. Its errors wrap *LostError when the connection is gone.
+type Client struct {
+	name  string
+	hello Hello
+	blobs remote.Blobs
+	m     *mux
+	// batches lets one batch run at a time.
+	batches chan struct{}
+}
+
+var (
+	_ remote.Host   = (*Client)(nil)
+	_ remote.Locker = (*Client)(nil)
+)
+
+// NewClient shakes hands over rw and starts a session with the helper of the
+// host called name. It takes over rw, also when it fails. r reads from rw,
+// possibly buffered; nil is rw itself. blobs may be nil.
+func NewClient(ctx context.Context, name string, rw io.ReadWriteCloser, r io.Reader, blobs remote.Blobs) (*Client, error) {
+	if r == nil {
+		r = rw
+	}
+	hello, err := shake(ctx, rw, r, Hello{Protocol: Protocol})
+	if err != nil {
+		return nil, fmt.Errorf("shaking hands with the helper: %w", err)
+	}
+	c := &Client{name: name, hello: hello, blobs: blobs, batches: make(chan struct{}, 1)}
+	c.m = newMux(rw, r, 1, c.serveBlob)
+	return c, nil
+}
+
+// shake exchanges hellos. On an error rw is closed.
+func shake(ctx context.Context, rw io.ReadWriteCloser, r io.Reader, mine Hello) (Hello, error) {
+	stop := context.AfterFunc(ctx, func() { _ = rw.Close() })
+	sent := make(chan error, 1)
+	go func() { sent <- writeHello(rw, mine) }()
+	theirs, err := readHello(r)
+	if err != nil {
+		_ = rw.Close() // unblocks the writer
+	}
+	if serr := <-sent; err == nil {
+		err = serr
+	}
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		return theirs, nil
+	}
+	_ = rw.Close()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return Hello{}, err
+}
+
+// Hello is what the helper said of itself.
+func (c *Client) Hello() Hello { return c.hello }
+
+// Done is closed when the session is over.
+func (c *Client) Done() <-chan struct{} { return c.m.done }
+
+// Name is the host's name.
+func (c *Client) Name() string { return c.name }
+
+// Check is that of remote.Host.
+func (c *Client) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
+	res, err := c.call(ctx, callCheck, request{Ops: ops}, nil)
+	return res.Results, err
+}
+
+// Apply is that of remote.Host. When ctx ends, the helper is told and its
+// answer awaited, since a step that must not be cut in half is not.
+func (c *Client) Apply(ctx context.Context, b remote.Batch, sink func(remote.Progress)) ([]op.Result, error) {
+	select {
+	case c.batches <- struct{}{}:
+		defer func() { <-c.batches }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-c.m.done:
+		return nil, c.m.lost()
+	}
+	if sink == nil {
+		sink = func(remote.Progress) {}
+	}
+	res, err := c.call(ctx, callApply, request{Batch: b}, sink)
+	return res.Results, err
+}
+
+// ReadLock is that of remote.Locker, and so are the next three.
+func (c *Client) ReadLock(ctx context.Context) (remote.LockState, error) {
+	res, err := c.call(ctx, callReadLock, request{}, nil)
+	return res.State, err
+}
+
+func (c *Client) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
+	res, err := c.call(ctx, callTakeLock, request{Lock: l, Breaking: breaking}, nil)
+	return res.State, res.OK, err
+}
+
+func (c *Client) Beat(ctx context.Context, l remote.Lock) (bool, error) {
+	res, err := c.call(ctx, callBeat, request{Lock: l}, nil)
+	return res.OK, err
+}
+
+func (c *Client) ReleaseLock(ctx context.Context, l remote.Lock) error {
+	_, err := c.call(ctx, callRelease, request{Lock: l}, nil)
+	return err
+}
+
+// Close says goodbye, which ends what the helper does, and the connection.
+func (c *Client) Close() error {
+	c.m.close()
+	c.m.wg.Wait()
+	return nil
+}
+
+// call makes one call. sink, if not nil, takes progress; such a call is
+// awaited to its end even when ctx has ended.
+func (c *Client) call(ctx context.Context, name string, req request, sink func(remote.Progress)) (response, error) {
+	if err := ctx.Err(); err != nil {
+		return response{}, context.Cause(ctx)
+	}
+	h := header{Call: name}
+	if at, ok := ctx.Deadline(); ok {
+		h.TimeoutMillis = max(1, time.Until(at).Milliseconds())
+	}
+	s, err := c.m.open(h)
+	if err != nil {
+		return response{}, err
+	}
+	defer c.cancelWith(ctx, s, sink == nil)()
+	if err := writeMessage(s, msgRequest, req, nil); err != nil {
+		return response{}, orCause(ctx, err)
+	}
+	res, err := readResponse(s, sink)
+	switch {
+	case err != nil:
+		return response{}, orCause(ctx, err)
+	case ctx.Err() != nil && unfinished(res.Results):
+		return res, context.Cause(ctx)
+	}
+	return res, nil
+}
+
+// orCause prefers the reason why ctx ended to what came of it; a lost
+// connection stays one.
+func orCause(ctx context.Context, err error) error {
+	var lost *LostError
+	if ctx.Err() != nil && !errors.As(err, &lost) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func unfinished(rs []op.Result) bool {
+	return len(rs) == 0 || rs[len(rs)-1].Status == op.Failed
+}
+
+// cancelWith tells the helper when ctx ends. With bounded, a helper that does
+// not answer soon after is not waited for.
+func (c *Client) cancelWith(ctx context.Context, s *stream, bounded bool) (stop func()) {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-over:
+			return
+		case <-ctx.Done():
+		}
+		if err := writeMessage(s, msgCancel, struct{}{}, nil); err != nil || !bounded {
+			return
+		}
+		t := time.NewTimer(checkGrace)
+		defer t.Stop()
+		select {
+		case <-over:
+		case <-t.C:
+			s.reset(context.Cause(ctx))
+		}
+	}()
+	return func() {
+		close(over)
+		// The call is over: this tells the helper, and unblocks a cancel
+		// that finds no room.
+		_ = s.Close()
+		<-ended
+	}
+}
+
+// readResponse reads progress until the result.
+func readResponse(s *stream, sink func(remote.Progress)) (response, error) {
+	for {
+		msg, err := readMessage(s)
+		if err == io.EOF {
+			err = &ProtocolError{"a call without an answer"}
+		}
+		if err != nil {
+			return response{}, err
+		}
+		switch msg.kind {
+		case msgProgress:
+			var p progress
+			if err := msg.decode(&p); err != nil {
+				return response{}, err
+			}
+			if sink != nil {
+				sink(remote.Progress{Op: p.Op, Done: p.Done, Total: p.Total, Output: msg.raw})
+			}
+		case msgResult:
+			var res response
+			err := msg.decode(&res)
+			return res, err
+		case msgError:
+			var res response
+			if err := msg.decode(&res); err != nil {
+				return response{}, err
+			}
+			return response{}, errors.New(res.Error)
+		default:
+			return response{}, &ProtocolError{fmt.Sprintf("unexpected message of type %d", msg.kind)}
+		}
+	}
+}
+
+// DialContext is that of remote.Host.
+func (c *Client) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	h := header{Call: callDial, Network: network, Address: address}
+	if at, ok := ctx.Deadline(); ok {
+		h.TimeoutMillis = max(1, time.Until(at).Milliseconds())
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	s, err := c.m.open(h)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { s.reset(context.Cause(ctx)) })
+	_, err = readResponse(s, nil)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = s.Close()
+		return nil, fmt.Errorf("dialling %s from %s: %w", address, c.name, orCause(ctx, err))
+	}
+	return s, nil
+}
+
+// serveBlob sends content that the helper asks for.
+func (c *Client) serveBlob(s *stream, raw []byte) {
+	defer func() { _ = s.Close() }()
+	h, err := parseHeader(raw)
+	if err != nil || h.Call != callBlob {
+		s.reset(&ProtocolError{fmt.Sprintf("the helper cannot call %q", h.Call)})
+		return
+	}
+	if c.blobs == nil {
+		_ = writeMessage(s, msgError, response{Error: "the manager has no blobs"}, nil)
+		return
+	}
+	content, err := c.blobs.OpenBlob(h.Digest, h.Offset)
+	if err != nil {
+		_ = writeMessage(s, msgError, response{Error: err.Error()}, nil)
+		_ = s.CloseWrite()
+		_, _ = io.Copy(io.Discard, s)
+		return
+	}
+	defer func() { _ = content.Close() }()
+	if err := writeMessage(s, msgResult, response{OK: true}, nil); err != nil {
+		return
+	}
+	if _, err := io.CopyBuffer(struct{ io.Writer }{s}, content, make([]byte, maxPayload)); err != nil {
+		s.reset(err)
+		return
+	}
+	_ = s.CloseWrite()
+	// The helper closes when it has read to the end.
+	_, _ = io.Copy(io.Discard, s)
+}

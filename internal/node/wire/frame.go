@@ -1,0 +1,88 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// kind says what a frame is about.
+type kind byte
+
+// The kinds of frames. Their numbers are the protocol.
+const (
+	kindHello   kind = 1 // first in each direction: who speaks
+	kindOpen    kind = 2 // a new stream; the payload is its header
+	kindData    kind = 3 // bytes of a stream
+	kindWindow  kind = 4 // the receiver takes this many more bytes
+	kindEOF     kind = 5 // the sender will send no more on the stream
+	kindReset   kind = 6 // the stream is over at once; the payload says why
+	kindAlive   kind = 7 // nothing but a sign of life
+	kindGoodbye kind = 8 // the session is over, on purpose
+)
+
+const (
+	headerSize = 9
+	// maxPayload bounds a frame, and so how long a sign of life waits
+	// behind a big transfer, and what a broken peer can make us allocate.
+	maxPayload = 64 << 10
+)
+
+// A frame is the unit on the wire: length of the payload (4 bytes, big
+// endian), kind (1), stream (4), payload.
+type frame struct {
+	kind    kind
+	stream  uint32
+	payload []byte
+}
+
+// readFrame reads one frame. io.EOF is the end between two frames; anything
+// that is not a frame is a *ProtocolError.
+func readFrame(r io.Reader) (frame, error) {
+	var h [headerSize]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return frame{}, err
+	}
+	n := binary.BigEndian.Uint32(h[:4])
+	f := frame{kind: kind(h[4]), stream: binary.BigEndian.Uint32(h[5:])}
+	switch {
+	case f.kind < kindHello || f.kind > kindGoodbye:
+		return frame{}, &ProtocolError{fmt.Sprintf("frame of unknown kind %d", f.kind)}
+	case n > maxPayload:
+		return frame{}, &ProtocolError{fmt.Sprintf("frame of %d bytes, more than %d", n, maxPayload)}
+	}
+	if n == 0 {
+		return f, nil
+	}
+	f.payload = make([]byte, n)
+	if _, err := io.ReadFull(r, f.payload); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return frame{}, err
+	}
+	return f, nil
+}
+
+// appendFrame appends f as it stands on the wire.
+func appendFrame(b []byte, f frame) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(f.payload)))
+	b = append(b, byte(f.kind))
+	b = binary.BigEndian.AppendUint32(b, f.stream)
+	return append(b, f.payload...)
+}
+
+// A ProtocolError is a peer that does not speak this protocol: garbage,
+// another version, a broken bound.
+type ProtocolError struct{ What string }
+
+func (e *ProtocolError) Error() string { return "protocol error: " + e.What }
+
+// A LostError is a connection that ended while it was needed. What was asked
+// for may or may not have been done.
+type LostError struct{ Err error }
+
+func (e *LostError) Error() string { return "connection to the helper lost: " + e.Err.Error() }
+
+// Unwrap gives the reason.
+func (e *LostError) Unwrap() error { return e.Err }

@@ -1,0 +1,300 @@
+package wire
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// window is how many bytes of a stream may be under way unread.
+	window = 1 << 20
+	// maxStreams bounds the streams that the peer has open.
+	maxStreams = 1024
+	// aliveEvery is the pause between two signs of life; a peer that was
+	// silent for silentAfter is gone.
+	aliveEvery  = 8 * time.Second
+	silentAfter = 30 * time.Second
+)
+
+// errGoodbye is a session that the peer ended on purpose.
+var errGoodbye = errors.New("the peer ended the session")
+
+// errSilent is a peer that shows no sign of life.
+var errSilent = fmt.Errorf("no sign of life for %s", silentAfter)
+
+// A mux is many flow-controlled streams over one connection. Every blocking
+// call ends when the connection does; nothing but memory for at most one
+// window a stream is held for a reader that does not read.
+type mux struct {
+	rw io.ReadWriteCloser
+
+	writeMu sync.Mutex
+	buf     []byte // scratch of write
+
+	mu      sync.Mutex
+	streams map[uint32]*stream
+	foreign int    // streams of the peer among them
+	next    uint32 // odd at the manager, even at the helper
+	err     error  // why it ended
+
+	done  chan struct{} // closed when it ended
+	heard atomic.Int64  // when the peer was last heard, in ns since start
+	start time.Time
+	// accept serves a stream that the peer opened, in a goroutine of its own.
+	accept func(s *stream, header []byte)
+	wg     sync.WaitGroup
+}
+
+// newMux starts a session over rw, after the handshake. first is the number
+// of this side's first stream, 1 or 2. r reads from rw.
+func newMux(rw io.ReadWriteCloser, r io.Reader, first uint32, accept func(*stream, []byte)) *mux {
+	m := &mux{
+		rw: rw, next: first, accept: accept, start: time.Now(),
+		streams: map[uint32]*stream{}, done: make(chan struct{}),
+	}
+	m.wg.Add(2)
+	go func() {
+		defer m.wg.Done()
+		m.fail(m.readLoop(r))
+	}()
+	go func() {
+		defer m.wg.Done()
+		m.keepAlive()
+	}()
+	return m
+}
+
+// fail ends the session: the connection is closed, every stream fails.
+func (m *mux) fail(err error) {
+	m.mu.Lock()
+	if m.err != nil {
+		m.mu.Unlock()
+		return
+	}
+	m.err = err
+	streams := m.streams
+	m.streams = map[uint32]*stream{}
+	m.mu.Unlock()
+	close(m.done)
+	for _, s := range streams {
+		s.end(&LostError{err})
+	}
+	// A close that fails leaves nothing to be done: the session is over.
+	_ = m.rw.Close()
+}
+
+// lost is the error of a session that ended, for those who needed it.
+func (m *mux) lost() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &LostError{m.err}
+}
+
+// close says goodbye and ends the session. It does not wait for streams.
+func (m *mux) close() {
+	// The peer may be gone already, or stuck: then nobody hears it.
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_ = m.write(frame{kind: kindGoodbye})
+	}()
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case <-sent:
+	case <-t.C:
+	case <-m.done:
+	}
+	m.fail(errGoodbye)
+	<-sent
+}
+
+func (m *mux) write(f frame) error {
+	m.writeMu.Lock()
+	defer m.writeMu.Unlock()
+	select {
+	case <-m.done:
+		return m.lost()
+	default:
+	}
+	m.buf = appendFrame(m.buf[:0], f)
+	if _, err := m.rw.Write(m.buf); err != nil {
+		m.fail(err)
+		return m.lost()
+	}
+	return nil
+}
+
+// keepAlive gives signs of life and watches for the peer's.
+func (m *mux) keepAlive() {
+	t := time.NewTicker(aliveEvery)
+	defer t.Stop()
+	wrote := make(chan struct{}, 1)
+	wrote <- struct{}{}
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	for {
+		select {
+		case <-m.done:
+			return
+		case <-t.C:
+		}
+		if time.Since(m.start)-time.Duration(m.heard.Load()) > silentAfter {
+			m.fail(errSilent)
+			return
+		}
+		// A write may block for as long as the peer reads nothing;
+		// watching must go on meanwhile.
+		select {
+		case <-wrote:
+			writer.Go(func() {
+				_ = m.write(frame{kind: kindAlive}) // fails the session itself
+				wrote <- struct{}{}
+			})
+		default:
+		}
+	}
+}
+
+// hearing notes each byte of the peer as a sign of life.
+type hearing struct {
+	m *mux
+	r io.Reader
+}
+
+func (h hearing) Read(p []byte) (int, error) {
+	n, err := h.r.Read(p)
+	if n > 0 {
+		h.m.heard.Store(int64(time.Since(h.m.start)))
+	}
+	return n, err
+}
+
+// readLoop dispatches frames until the connection ends. It never writes, or
+// two peers with full pipes would wait for each other.
+func (m *mux) readLoop(r io.Reader) error {
+	in := hearing{m, r}
+	for {
+		f, err := readFrame(in)
+		if err != nil {
+			return err
+		}
+		switch f.kind {
+		case kindAlive:
+		case kindGoodbye:
+			return errGoodbye
+		case kindHello:
+			return &ProtocolError{"a second hello"}
+		case kindOpen:
+			if err := m.opened(f); err != nil {
+				return err
+			}
+		default:
+			if err := m.dispatch(f); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// opened makes a stream of the peer's.
+func (m *mux) opened(f frame) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.err != nil:
+		return m.err
+	case m.accept == nil || f.stream == 0 || f.stream%2 == m.next%2:
+		return &ProtocolError{fmt.Sprintf("stream %d cannot be opened by the peer", f.stream)}
+	case m.streams[f.stream] != nil:
+		return &ProtocolError{fmt.Sprintf("stream %d opened twice", f.stream)}
+	case m.foreign >= maxStreams:
+		return &ProtocolError{"too many streams"}
+	}
+	s := newStream(m, f.stream)
+	m.streams[f.stream] = s
+	m.foreign++
+	m.wg.Go(func() { m.accept(s, f.payload) })
+	return nil
+}
+
+// dispatch hands a frame to its stream. A frame for a stream that this side
+// has ended already is dropped.
+func (m *mux) dispatch(f frame) error {
+	m.mu.Lock()
+	s := m.streams[f.stream]
+	m.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	switch f.kind {
+	case kindData:
+		return s.received(f.payload)
+	case kindWindow:
+		if len(f.payload) != 4 {
+			return &ProtocolError{"malformed window"}
+		}
+		return s.granted(binary.BigEndian.Uint32(f.payload))
+	case kindEOF:
+		s.peerEOF()
+	case kindReset:
+		e := &ResetError{}
+		if err := json.Unmarshal(f.payload, e); err != nil {
+			return &ProtocolError{"malformed reset"}
+		}
+		s.end(e)
+		m.forget(s)
+	}
+	return nil
+}
+
+// open opens a stream with header, which says what it is for.
+func (m *mux) open(header any) (*stream, error) {
+	raw, err := json.Marshal(header)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a stream's header: %w", err)
+	}
+	m.mu.Lock()
+	if m.err != nil {
+		m.mu.Unlock()
+		return nil, m.lost()
+	}
+	if len(m.streams)-m.foreign >= maxStreams {
+		m.mu.Unlock()
+		return nil, fmt.Errorf("more than %d streams to one host", maxStreams)
+	}
+	s := newStream(m, m.next)
+	m.next += 2
+	m.streams[s.id] = s
+	m.mu.Unlock()
+	if err := m.write(frame{kind: kindOpen, stream: s.id, payload: raw}); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// forget drops a stream that is over in both directions.
+func (m *mux) forget(s *stream) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.streams[s.id] != s {
+		return
+	}
+	delete(m.streams, s.id)
+	if s.id%2 != m.next%2 {
+		m.foreign--
+	}
+}
+
+// A ResetError is a stream that the peer ended at once.
+type ResetError struct {
+	Message string `json:"message"`
+}
+
+func (e *ResetError) Error() string { return e.Message }

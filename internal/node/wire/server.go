@@ -1,0 +1,284 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// ErrGone is the cause of a context that ended because the manager went away:
+// what can be interrupted ends, what must not be cut in half goes on without
+// the helper.
+var ErrGone = errors.New("the manager is gone")
+
+// ErrCancelled is the cause of a context that the manager cancelled: it waits
+// for the answer.
+var ErrCancelled = errors.New("cancelled by the manager")
+
+// leaveGrace is how long the work of a session may take to end after it.
+const leaveGrace = 10 * time.Second
+
+// A Handler does what the manager asks for.
+type Handler interface {
+	// Check and Apply are those of remote.Host. Apply is called for one
+	// batch at a time.
+	Check(ctx context.Context, ops op.List) []op.Result
+	Apply(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result
+	remote.Locker
+}
+
+// A Fetcher gets content from the manager.
+type Fetcher interface {
+	// FetchBlob opens the content at offset. Reading to io.EOF is all of
+	// it; the connection's end is an error.
+	FetchBlob(ctx context.Context, digest string, offset int64) (io.ReadCloser, error)
+}
+
+// A Server is the helper's side.
+type Server struct {
+	// Hello is what the manager is told; Protocol is filled in.
+	Hello Hello
+	// Handler makes the handler of a session, given where blobs come from.
+	Handler func(Fetcher) Handler
+}
+
+// Serve speaks with one manager over rw until it says goodbye (nil), the
+// connection ends, or ctx does. Work that is under way is then cancelled and
+// given some seconds to end. It takes over rw, whose Close must end a blocked
+// Read and Write.
+func (srv Server) Serve(ctx context.Context, rw io.ReadWriteCloser) error {
+	hello := srv.Hello
+	hello.Protocol = Protocol
+	if _, err := shake(ctx, rw, rw, hello); err != nil {
+		return fmt.Errorf("shaking hands with the manager: %w", err)
+	}
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(ErrGone)
+	s := &session{batches: make(chan struct{}, 1)}
+	ready := make(chan struct{})
+	s.m = newMux(rw, rw, 2, func(st *stream, raw []byte) {
+		<-ready
+		s.serve(work, st, raw)
+	})
+	s.handler = srv.Handler(fetcher{s.m})
+	close(ready)
+	select {
+	case <-ctx.Done():
+		s.m.close()
+	case <-s.m.done:
+	}
+	cancel(ErrGone)
+	s.leave()
+	var lost *LostError
+	if err := s.m.lost(); errors.As(err, &lost) && !errors.Is(err, errGoodbye) {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+type session struct {
+	m       *mux
+	handler Handler
+	batches chan struct{}
+}
+
+// leave waits for the session's work, which was told to end.
+func (s *session) leave() {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.m.wg.Wait()
+	}()
+	t := time.NewTimer(leaveGrace)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+	}
+}
+
+func parseHeader(raw []byte) (header, error) {
+	var h header
+	if err := json.Unmarshal(raw, &h); err != nil {
+		return h, &ProtocolError{"malformed header of a stream"}
+	}
+	return h, nil
+}
+
+// serve answers one call.
+func (s *session) serve(ctx context.Context, st *stream, raw []byte) {
+	defer func() { _ = st.Close() }()
+	h, err := parseHeader(raw)
+	if err != nil {
+		s.m.fail(err)
+		return
+	}
+	if h.TimeoutMillis > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(h.TimeoutMillis)*time.Millisecond)
+		defer cancel()
+	}
+	if h.Call == callDial {
+		serveDial(ctx, st, h)
+		return
+	}
+	msg, err := readMessage(st)
+	if err != nil {
+		return // the caller is gone
+	}
+	var req request
+	if err := msg.decode(&req); err != nil || msg.kind != msgRequest {
+		_ = writeMessage(st, msgError, response{Error: fmt.Sprintf("not a request: %v", err)}, nil)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		cancel(watch(st))
+	}()
+	res, err := s.do(ctx, h.Call, req, st)
+	if err != nil {
+		err = writeMessage(st, msgError, response{Error: err.Error()}, nil)
+	} else {
+		err = s.answer(st, res)
+	}
+	if err == nil {
+		_ = st.CloseWrite()
+		<-watched // until the caller has read the answer and closed
+		return
+	}
+	st.end(err)
+	<-watched
+}
+
+// answer sends the result, or why it cannot be sent.
+func (s *session) answer(st *stream, res response) error {
+	err := writeMessage(st, msgResult, res, nil)
+	var lost *LostError
+	if err == nil || errors.As(err, &lost) {
+		return err
+	}
+	return writeMessage(st, msgError, response{Error: err.Error()}, nil)
+}
+
+// watch reads what the caller sends during a call and returns why the call is
+// to end.
+func watch(st *stream) error {
+	msg, err := readMessage(st)
+	if err == nil && msg.kind == msgCancel {
+		// What follows is the end of the stream.
+		return ErrCancelled
+	}
+	return ErrGone
+}
+
+// do carries out one call.
+func (s *session) do(ctx context.Context, call string, req request, st *stream) (response, error) {
+	switch call {
+	case callCheck:
+		return response{Results: s.handler.Check(ctx, req.Ops)}, nil
+	case callApply:
+		select {
+		case s.batches <- struct{}{}:
+			defer func() { <-s.batches }()
+		case <-ctx.Done():
+			return response{}, context.Cause(ctx)
+		}
+		return response{Results: s.handler.Apply(ctx, req.Batch, emitter(st))}, nil
+	case callReadLock:
+		state, err := s.handler.ReadLock(ctx)
+		return response{State: state}, err
+	case callTakeLock:
+		state, ok, err := s.handler.TakeLock(ctx, req.Lock, req.Breaking)
+		return response{State: state, OK: ok}, err
+	case callBeat:
+		ok, err := s.handler.Beat(ctx, req.Lock)
+		return response{OK: ok}, err
+	case callRelease:
+		return response{OK: true}, s.handler.ReleaseLock(ctx, req.Lock)
+	}
+	return response{}, fmt.Errorf("unknown call %q", call)
+}
+
+// emitter sends progress; it may be called concurrently.
+func emitter(st *stream) func(remote.Progress) {
+	var mu sync.Mutex
+	return func(p remote.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		// Nobody to hear it: the call's context has ended, too.
+		_ = writeMessage(st, msgProgress, progress{Op: p.Op, Done: p.Done, Total: p.Total}, p.Output)
+	}
+}
+
+// serveDial opens a connection from here and joins it to the stream. The
+// deadline in ctx is for the dialling alone.
+func serveDial(ctx context.Context, st *stream, h header) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, h.Network, h.Address)
+	if err != nil {
+		_ = writeMessage(st, msgError, response{Error: err.Error()}, nil)
+		_ = st.CloseWrite()
+		_, _ = io.Copy(io.Discard, st)
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	if err := writeMessage(st, msgResult, response{OK: true}, nil); err != nil {
+		return
+	}
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		if _, err := io.CopyBuffer(struct{ io.Writer }{st}, conn, make([]byte, maxPayload)); err != nil {
+			st.reset(err)
+			return
+		}
+		_ = st.CloseWrite()
+	}()
+	if _, err := io.Copy(conn, struct{ io.Reader }{st}); err != nil {
+		_ = conn.Close()
+	} else if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	<-back
+}
+
+// fetcher is the manager as a source of blobs.
+type fetcher struct{ m *mux }
+
+// FetchBlob is that of Fetcher.
+func (f fetcher) FetchBlob(ctx context.Context, digest string, offset int64) (io.ReadCloser, error) {
+	s, err := f.m.open(header{Call: callBlob, Digest: digest, Offset: offset})
+	if err != nil {
+		return nil, fmt.Errorf("fetching %s: %w", digest, err)
+	}
+	stop := context.AfterFunc(ctx, func() { s.reset(context.Cause(ctx)) })
+	if _, err := readResponse(s, nil); err != nil {
+		stop()
+		_ = s.Close()
+		return nil, fmt.Errorf("fetching %s: %w", digest, orCause(ctx, err))
+	}
+	return &blobReader{s: s, stop: stop}, nil
+}
+
+type blobReader struct {
+	s    *stream
+	stop func() bool
+}
+
+func (b *blobReader) Read(p []byte) (int, error) { return b.s.Read(p) }
+
+func (b *blobReader) Close() error {
+	b.stop()
+	return b.s.Close()
+}

@@ -1,0 +1,276 @@
+package wire
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// A stream is one flow-controlled, two-way flow of bytes in a session. It is
+// a net.Conn; each direction can be closed on its own.
+type stream struct {
+	m  *mux
+	id uint32
+
+	// sendMu keeps the end of what we send behind the last of it.
+	sendMu sync.Mutex
+
+	mu    sync.Mutex
+	cond  *sync.Cond
+	in    [][]byte // received, not read yet
+	held  int      // bytes in in
+	taken int      // bytes read, not granted again yet
+	room  int      // bytes that may be sent
+	err   error    // why it ended, both directions
+	eof   bool     // the peer will send no more
+	shut  bool     // we will send no more
+
+	readBy, writeBy deadline
+}
+
+// A deadline wakes those who wait when its time has come.
+type deadline struct {
+	at    time.Time
+	timer *time.Timer
+}
+
+func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
+
+func newStream(m *mux, id uint32) *stream {
+	s := &stream{m: m, id: id, room: window}
+	s.cond = sync.NewCond(&s.mu)
+	return s
+}
+
+// Read reads what the peer sent. io.EOF is the end the peer meant.
+func (s *stream) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	for len(s.in) == 0 && s.err == nil && !s.eof && !s.readBy.passed() {
+		s.cond.Wait()
+	}
+	switch {
+	case s.readBy.passed():
+		s.mu.Unlock()
+		return 0, os.ErrDeadlineExceeded
+	case len(s.in) == 0 && s.eof:
+		s.mu.Unlock()
+		return 0, io.EOF
+	case len(s.in) == 0:
+		defer s.mu.Unlock()
+		return 0, s.err
+	}
+	n := 0
+	for n < len(p) && len(s.in) > 0 {
+		c := copy(p[n:], s.in[0])
+		n += c
+		if s.in[0] = s.in[0][c:]; len(s.in[0]) == 0 {
+			s.in[0] = nil
+			s.in = s.in[1:]
+		}
+	}
+	s.held -= n
+	s.taken += n
+	grant := 0
+	if s.taken >= window/2 && !s.eof && s.err == nil {
+		grant, s.taken = s.taken, 0
+	}
+	s.mu.Unlock()
+	if grant > 0 {
+		// A lost connection shows at the next Read.
+		_ = s.m.write(frame{kindWindow, s.id, binary.BigEndian.AppendUint32(nil, uint32(grant))})
+	}
+	return n, nil
+}
+
+// Write sends p, waiting for the peer to take it.
+func (s *stream) Write(p []byte) (int, error) {
+	n := 0
+	for n < len(p) {
+		s.mu.Lock()
+		for s.room == 0 && s.err == nil && !s.shut && !s.writeBy.passed() {
+			s.cond.Wait()
+		}
+		var err error
+		switch {
+		case s.err != nil:
+			err = s.err
+		case s.shut:
+			err = net.ErrClosed
+		case s.writeBy.passed():
+			err = os.ErrDeadlineExceeded
+		}
+		if err != nil {
+			s.mu.Unlock()
+			return n, err
+		}
+		c := min(len(p)-n, s.room, maxPayload)
+		s.room -= c
+		s.mu.Unlock()
+		if err := s.send(frame{kindData, s.id, p[n : n+c]}); err != nil {
+			return n, err
+		}
+		n += c
+	}
+	return n, nil
+}
+
+// send writes data, unless the stream was shut meanwhile.
+func (s *stream) send(f frame) error {
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	s.mu.Lock()
+	shut := s.shut
+	s.mu.Unlock()
+	if shut {
+		return net.ErrClosed
+	}
+	return s.m.write(f)
+}
+
+// CloseWrite says that nothing more will be sent.
+func (s *stream) CloseWrite() error {
+	s.mu.Lock()
+	if s.shut || s.err != nil {
+		s.mu.Unlock()
+		return nil
+	}
+	s.shut = true
+	over := s.eof
+	s.cond.Broadcast()
+	s.mu.Unlock()
+	s.sendMu.Lock()
+	err := s.m.write(frame{kind: kindEOF, stream: s.id})
+	s.sendMu.Unlock()
+	if over {
+		s.m.forget(s)
+	}
+	return err
+}
+
+// Close ends both directions at once, unless they have ended.
+func (s *stream) Close() error {
+	s.reset(net.ErrClosed)
+	return nil
+}
+
+// reset ends the stream and tells the peer why.
+func (s *stream) reset(why error) {
+	s.mu.Lock()
+	over := s.err != nil || s.eof && s.shut
+	s.mu.Unlock()
+	s.end(why)
+	s.m.forget(s)
+	if over {
+		return
+	}
+	text := why.Error()
+	if len(text) > 4096 {
+		text = text[:4096]
+	}
+	raw, err := json.Marshal(&ResetError{Message: text})
+	if err == nil {
+		_ = s.m.write(frame{kindReset, s.id, raw}) // gone anyway when lost
+	}
+}
+
+// end makes every present and later call fail with err. What was received
+// before an EOF can still be read.
+func (s *stream) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	if !s.eof {
+		s.in, s.held = nil, 0
+	}
+	s.cond.Broadcast()
+}
+
+func (s *stream) received(p []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.eof {
+		return &ProtocolError{fmt.Sprintf("data after the end of stream %d", s.id)}
+	}
+	if s.err != nil || len(p) == 0 {
+		return nil
+	}
+	if s.held+s.taken+len(p) > window {
+		return &ProtocolError{fmt.Sprintf("stream %d exceeds its window", s.id)}
+	}
+	s.in = append(s.in, p)
+	s.held += len(p)
+	s.cond.Broadcast()
+	return nil
+}
+
+func (s *stream) granted(n uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n > window || s.room+int(n) > window {
+		return &ProtocolError{fmt.Sprintf("window of stream %d overflows", s.id)}
+	}
+	s.room += int(n)
+	s.cond.Broadcast()
+	return nil
+}
+
+func (s *stream) peerEOF() {
+	s.mu.Lock()
+	s.eof = true
+	over := s.shut
+	s.cond.Broadcast()
+	s.mu.Unlock()
+	if over {
+		s.m.forget(s)
+	}
+}
+
+// SetDeadline is that of net.Conn, and so are the next two.
+func (s *stream) SetDeadline(t time.Time) error {
+	s.setDeadline(&s.readBy, t)
+	s.setDeadline(&s.writeBy, t)
+	return nil
+}
+
+func (s *stream) SetReadDeadline(t time.Time) error {
+	s.setDeadline(&s.readBy, t)
+	return nil
+}
+
+func (s *stream) SetWriteDeadline(t time.Time) error {
+	s.setDeadline(&s.writeBy, t)
+	return nil
+}
+
+func (s *stream) setDeadline(d *deadline, t time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	d.at = t
+	if !t.IsZero() {
+		d.timer = time.AfterFunc(time.Until(t), func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.cond.Broadcast()
+		})
+	}
+	s.cond.Broadcast()
+}
+
+func (s *stream) LocalAddr() net.Addr  { return streamAddr("manager") }
+func (s *stream) RemoteAddr() net.Addr { return streamAddr("helper") }
+
+type streamAddr string
+
+func (streamAddr) Network() string  { return "slipway" }
+func (a streamAddr) String() string { return string(a) }

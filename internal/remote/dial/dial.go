@@ -1,0 +1,54 @@
+// Package dial chooses the way to a host: SSH, or none where the host is this
+// machine.
+package dial
+
+import (
+	"context"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/node/embedded"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/local"
+	"slipway.dev/slipway/internal/remote/sshx"
+)
+
+// A Dialer connects to hosts. The zero value works. Use one for the hosts of
+// a cluster: they share connections to their bastions.
+type Dialer struct {
+	SSH   sshx.Dialer
+	Local local.Dialer
+}
+
+// New makes a Dialer whose hosts get the helper that find gives; nil is the
+// embedded one.
+func New(find func(arch string) (embedded.Helper, error)) *Dialer {
+	return &Dialer{SSH: sshx.Dialer{Helper: find}, Local: local.Dialer{Helper: find}}
+}
+
+// Connect gives a connection to host with its helper running; it is a
+// remote.Locker, too. host.SSH is merged with the cluster's already. Errors
+// are *remote.Error, or that of ctx.
+func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (remote.Host, error) {
+	if IsLocal(host) {
+		return d.Local.Connect(ctx, host, opts)
+	}
+	return d.SSH.Connect(ctx, host, opts)
+}
+
+// IsLocal says that the host is this machine and reached without SSH: it is
+// called localhost, or has a loopback address and nothing is said about how to
+// log in. A port other than SSH's own always means SSH.
+func IsLocal(host v1alpha1.Host) bool {
+	s := host.SSH
+	if s.Port != 0 && s.Port != 22 {
+		return false
+	}
+	switch host.Address {
+	case "localhost":
+		return true
+	case "127.0.0.1", "::1":
+		s.Port, s.Sudo = 0, nil
+		return s == v1alpha1.SSH{} || s == v1alpha1.SSH{User: "root"}
+	}
+	return false
+}

@@ -1,0 +1,224 @@
+// Package local runs the node helper on this machine, without SSH.
+package local
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/node/embedded"
+	"slipway.dev/slipway/internal/node/wire"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/session"
+)
+
+// A Dialer starts helpers on this machine. The zero value works.
+type Dialer struct {
+	// Helper gives the node helper for an architecture; nil is the
+	// embedded one.
+	Helper func(arch string) (embedded.Helper, error)
+	// Dirs are where the helper's program may be put for its start; nil is
+	// /run, /var/tmp, /tmp and /root.
+	Dirs []string
+}
+
+// Connect starts the node helper for host, which is this machine. It wants
+// root.
+func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (remote.Host, error) {
+	opts = opts.WithDefaults()
+	fail := func(reason remote.Reason, cause, remedy string) error {
+		return &remote.Error{Host: host.Name, Reason: reason, Cause: cause, Remedy: remedy}
+	}
+	switch {
+	case runtime.GOOS != "linux":
+		return nil, fail(remote.WrongArch, "this machine runs "+runtime.GOOS+", not Linux", "name a Linux host")
+	case host.Arch != "" && host.Arch != runtime.GOARCH:
+		return nil, fail(remote.WrongArch, fmt.Sprintf("this machine's architecture is %s, not %s as the file says", runtime.GOARCH, host.Arch),
+			"set arch: "+runtime.GOARCH+" for it, or leave arch out")
+	case os.Geteuid() != 0:
+		return nil, fail(remote.SudoFailed, "setting up this machine needs root", "run slipway with sudo")
+	}
+	h, err := session.Open(ctx, host.Name, func(ctx context.Context) (*wire.Client, error) {
+		return d.connect(ctx, host.Name, opts)
+	}, opts)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+func (d *Dialer) connect(ctx context.Context, name string, opts remote.Options) (*wire.Client, error) {
+	find := d.Helper
+	if find == nil {
+		find = embedded.Find
+	}
+	helper, err := find(runtime.GOARCH)
+	if err != nil {
+		return nil, &remote.Error{Host: name, Reason: remote.HelperFailed, Cause: err.Error(), Err: err}
+	}
+	c, err := d.start(helper)
+	if err != nil {
+		return nil, &remote.Error{
+			Host: name, Reason: remote.NoExec, Cause: "the node helper cannot be run here: " + err.Error(),
+			Remedy: "free 20 MB in one of the directories, or remount it with exec", Err: err,
+		}
+	}
+	shake, cancel := context.WithTimeoutCause(ctx, opts.Timeout, errors.New("the node helper does not answer"))
+	defer cancel()
+	client, err := wire.NewClient(shake, name, c, nil, opts.Blobs)
+	if err == nil && client.Hello().Build != helper.SHA256 {
+		err = errors.Join(errors.New("it is not the helper that was started"), client.Close())
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, &remote.Error{Host: name, Reason: remote.HelperFailed, Cause: "the node helper does not start: " + err.Error() + c.said(), Err: err}
+	}
+	return client, nil
+}
+
+// start runs the helper from the first directory that allows it. The helper
+// removes its file and the directory once it runs.
+func (d *Dialer) start(h embedded.Helper) (*child, error) {
+	dirs := d.Dirs
+	if dirs == nil {
+		dirs = []string{"/run", "/var/tmp", "/tmp", "/root"}
+	}
+	var errs []error
+	for _, dir := range dirs {
+		c, err := startIn(dir, h)
+		if err == nil {
+			return c, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func startIn(parent string, h embedded.Helper) (*child, error) {
+	var word [6]byte
+	_, _ = rand.Read(word[:]) // never fails: crypto/rand promises it
+	dir := filepath.Join(parent, ".slipway-"+hex.EncodeToString(word[:]))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, h.Name())
+	err := unpack(path, h)
+	if err == nil {
+		err = exec.Command(path, "verify", h.SHA256).Run()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", parent, err), os.RemoveAll(dir))
+	}
+	c, err := spawn(path, dir)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return c, nil
+}
+
+func unpack(path string, h embedded.Helper) error {
+	zr, err := gzip.NewReader(bytes.NewReader(h.Gzip))
+	if err != nil {
+		return fmt.Errorf("unpacking the node helper: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, zr)
+	return errors.Join(err, f.Close())
+}
+
+// child is a helper that runs, spoken to through pipes.
+type child struct {
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    io.ReadCloser
+	stderr *head
+	dir    string
+	once   sync.Once
+}
+
+// spawn starts the helper in a session of its own, so that a Ctrl-C in the
+// terminal reaches the manager alone. Nothing of the environment goes along.
+func spawn(path, dir string) (*child, error) {
+	c := &child{cmd: exec.Command(path, "serve", dir), stderr: &head{}, dir: dir}
+	c.cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	c.cmd.Stderr = c.stderr
+	detach(c.cmd)
+	var err error
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("starting the node helper: %w", err)
+	}
+	if c.out, err = c.cmd.StdoutPipe(); err != nil {
+		return nil, fmt.Errorf("starting the node helper: %w", err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the node helper: %w", err)
+	}
+	return c, nil
+}
+
+func (c *child) Read(p []byte) (int, error)  { return c.out.Read(p) }
+func (c *child) Write(p []byte) (int, error) { return c.in.Write(p) }
+
+// endGrace is how long a helper may take to end after its input has ended: it
+// gives its own work ten seconds.
+const endGrace = 15 * time.Second
+
+// Close ends the helper's input, at which it ends, and waits for it.
+func (c *child) Close() error {
+	c.once.Do(func() {
+		_ = c.in.Close()
+		_ = c.out.Close()
+		t := time.AfterFunc(endGrace, func() { _ = c.cmd.Process.Kill() })
+		defer t.Stop()
+		_ = c.cmd.Wait() // its exit status says nothing more
+		if _, err := os.Stat(c.dir); !errors.Is(err, fs.ErrNotExist) {
+			_ = os.RemoveAll(c.dir) // a helper that did not come to it
+		}
+	})
+	return nil
+}
+
+func (c *child) said() string {
+	if s := strings.TrimSpace(c.stderr.String()); s != "" {
+		return " (" + s + ")"
+	}
+	return ""
+}
+
+// head keeps the beginning of what is written to it.
+type head struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (h *head) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.b = append(h.b, p[:min(len(p), 4096-len(h.b))]...)
+	return len(p), nil
+}
+
+func (h *head) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return string(h.b)
+}

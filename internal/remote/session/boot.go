@@ -1,0 +1,247 @@
+// Package session turns a login on a host into a running node helper, and
+// keeps it: it carries out the bootstrap over any transport that can start a
+// command, and dials again when a connection breaks.
+package session
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"slipway.dev/slipway/internal/node/embedded"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// Command is the one command that a login shell is given, whichever shell it
+// is: nothing in it means anything to sh, csh or fish within single quotes.
+// It answers with a random token, so that whatever the shell printed before
+// can be told apart, becomes root, and reads what comes next.
+const Command = `sh -c 'if test -t 0; then stty raw -echo; fi; read -r a b m x y; echo "$a$b"; ` +
+	`LC_ALL=C; export LC_ALL; w="echo \$0; IFS= read -r s; eval \"\$s\""; ` +
+	`case $m in sudo) exec sudo -n sh -c "$w" "$b$a";; password) exec sudo -S -p "$x$y" sh -c "$w" "$b$a";; ` +
+	`*) exec sh -c "$w" "$b$a";; esac'`
+
+//go:embed bootstrap.sh
+var bootstrapFile string
+
+// bootstrap is bootstrap.sh as one line.
+func bootstrap() string {
+	var b strings.Builder
+	for line := range strings.Lines(bootstrapFile) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			b.WriteString(line + " ")
+		}
+	}
+	return b.String()
+}
+
+// A Process is a command that runs on a host.
+type Process interface {
+	io.Writer // its standard input
+	// Stdout and Stderr are read concurrently. With a terminal there is
+	// no Stderr: it is nil or empty.
+	Stdout() io.Reader
+	Stderr() io.Reader
+	// Close ends the process and everything that waits for it. It may be
+	// called more than once.
+	Close() error
+}
+
+// A Starter runs a command through a login shell.
+type Starter interface {
+	// Start starts it; with tty on a terminal in raw mode.
+	Start(ctx context.Context, command string, tty bool) (Process, error)
+}
+
+// Boot says how to start the helper.
+type Boot struct {
+	Host string // its name, for errors
+	User string // who logs in, for errors
+	Arch string // what the host must be (GOARCH); "" is anything
+	// Sudo becomes root with sudo; SudoPassword, if known, answers it.
+	Sudo         bool
+	SudoPassword func() (string, error)
+	// Helper gives the program for an architecture.
+	Helper func(arch string) (embedded.Helper, error)
+	// Timeout is for each answer of the host.
+	Timeout time.Duration
+}
+
+// A Running is a helper that waits for the manager's hello.
+type Running struct {
+	Process
+	out  *bufio.Reader
+	tail *tail
+	// Helper is which one it is.
+	Helper embedded.Helper
+}
+
+// Read reads what the helper says.
+func (r *Running) Read(p []byte) (int, error) { return r.out.Read(p) }
+
+// ErrorOutput is the end of what the process wrote to its standard error.
+func (r *Running) ErrorOutput() string { return r.tail.String() }
+
+const (
+	// maxNoise is how much a login shell may print that is not ours.
+	maxNoise = 256 << 10
+	maxTail  = 8 << 10
+)
+
+// Run carries out the bootstrap. Errors are *remote.Error.
+func (b Boot) Run(ctx context.Context, starter Starter) (*Running, error) {
+	r, err := b.attempt(ctx, starter, false)
+	if errors.Is(err, errNeedsTTY) {
+		r, err = b.attempt(ctx, starter, true)
+	}
+	return r, err
+}
+
+func (b Boot) attempt(ctx context.Context, starter Starter, tty bool) (*Running, error) {
+	proc, err := starter.Start(ctx, Command, tty)
+	if err != nil {
+		return nil, b.fail(remote.HelperFailed, "the host did not start a command", "", err)
+	}
+	d := newDialog(ctx, proc, b.Timeout)
+	r, err := b.talk(d, tty)
+	if err != nil {
+		_ = proc.Close()
+		d.finish()
+		return nil, b.explain(ctx, d, err)
+	}
+	if err := d.finish(); err != nil {
+		_ = proc.Close()
+		return nil, b.explain(ctx, d, err)
+	}
+	return r, nil
+}
+
+// talk is the manager's half of the dialogue.
+func (b Boot) talk(d *dialog, tty bool) (*Running, error) {
+	if err := b.becomeRoot(d, tty); err != nil {
+		return nil, err
+	}
+	token, word := random(), random()
+	if err := d.say(bootstrap() + "\n" + token + " " + word[:12] + "\n"); err != nil {
+		return nil, err
+	}
+	word, rest, err := d.answer(token)
+	if err != nil {
+		return nil, err
+	}
+	if word != "host" {
+		return nil, b.refused(word, rest)
+	}
+	arch, err := b.arch(rest)
+	if err != nil {
+		return nil, err
+	}
+	helper, err := b.Helper(arch)
+	if err != nil {
+		return nil, b.fail(remote.HelperFailed, err.Error(), "", err)
+	}
+	if err := d.say(fmt.Sprintf("%s %s %d\n", helper.Name(), helper.SHA256, helper.Size)); err != nil {
+		return nil, err
+	}
+	if word, rest, err = d.answer(token); err != nil {
+		return nil, err
+	}
+	if word == "need" {
+		if err := d.upload(helper, rest); err != nil {
+			return nil, err
+		}
+		if word, rest, err = d.answer(token); err != nil {
+			return nil, err
+		}
+	}
+	if word != "run" {
+		return nil, b.refused(word, rest)
+	}
+	return &Running{Process: d.proc, out: d.out, tail: d.tail, Helper: helper}, nil
+}
+
+// becomeRoot gets past the login shell and sudo.
+func (b Boot) becomeRoot(d *dialog, tty bool) error {
+	a, z, x, y := random(), random(), random(), random()
+	mode, password := "root", ""
+	if b.Sudo {
+		mode = "sudo"
+		if b.SudoPassword != nil {
+			var err error
+			if password, err = b.SudoPassword(); err != nil {
+				return b.fail(remote.SudoFailed, "the sudo password cannot be read: "+err.Error(), "", err)
+			}
+			mode = "password"
+		}
+	}
+	// Tokens go in halves: a terminal that echoes cannot repeat them.
+	d.prompt = x + y
+	d.password = []byte(password + "\n")
+	if !tty {
+		d.watchStderr(mode == "password")
+	}
+	if err := d.say(strings.Join([]string{a, z, mode, x, y}, " ") + "\n"); err != nil {
+		return err
+	}
+	if err := d.await(a+z, false); err != nil {
+		return err
+	}
+	d.greeted = true
+	if err := d.await(z+a, tty && mode == "password"); err != nil {
+		return err
+	}
+	d.root = true
+	return nil
+}
+
+// arch checks what the host says of itself: "Linux x86_64".
+func (b Boot) arch(rest string) (string, error) {
+	kernel, machine, _ := strings.Cut(rest, " ")
+	arch := map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}[machine]
+	switch {
+	case kernel != "Linux":
+		return "", b.fail(remote.WrongArch, "it runs "+kernel+", not Linux", "use a Linux host", nil)
+	case arch == "":
+		return "", b.fail(remote.WrongArch, "its architecture is "+machine, "use a host of amd64 (x86_64) or arm64 (aarch64)", nil)
+	case b.Arch != "" && b.Arch != arch:
+		return "", b.fail(remote.WrongArch, fmt.Sprintf("its architecture is %s, not %s as the file says", arch, b.Arch),
+			"set arch: "+arch+" for it, or leave arch out", nil)
+	}
+	return arch, nil
+}
+
+// random is a token that nothing prints by chance.
+func random() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand promises it
+	return hex.EncodeToString(b[:])
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+func (t *tail) add(p []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	if over := len(t.b) - maxTail; over > 0 {
+		t.b = append(t.b[:0], t.b[over:]...)
+	}
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(strings.ToValidUTF8(string(t.b), "�"))
+}

@@ -1,0 +1,214 @@
+package session
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"slipway.dev/slipway/internal/node/embedded"
+)
+
+var (
+	errNeedsTTY      = errors.New("sudo wants a terminal")
+	errSilentHost    = errors.New("the host does not answer")
+	errWrongPassword = errors.New("sudo asked for the password again")
+	errNoise         = fmt.Errorf("more than %d KiB came before the answer", maxNoise>>10)
+)
+
+// A dialog is the bootstrap's conversation with one process. Each step is
+// bounded in time, and what is skipped is bounded in size.
+type dialog struct {
+	proc    Process
+	out     *bufio.Reader
+	timeout time.Duration
+	timer   *time.Timer
+	stop    func() bool // ends the watch over the context
+
+	prompt   string // of sudo
+	password []byte
+
+	greeted bool // the login shell has started sh
+	root    bool // sudo has let us in
+	noise   tail // the end of what was skipped
+	tail    *tail
+
+	mu    sync.Mutex
+	asked int   // how often sudo has asked
+	cause error // why the process was closed, if it was
+}
+
+func newDialog(ctx context.Context, proc Process, timeout time.Duration) *dialog {
+	d := &dialog{proc: proc, out: bufio.NewReaderSize(proc.Stdout(), 64<<10), timeout: timeout, tail: &tail{}}
+	d.stop = context.AfterFunc(ctx, func() { d.abort(context.Cause(ctx)) })
+	d.timer = time.AfterFunc(timeout, func() { d.abort(errSilentHost) })
+	return d
+}
+
+// abort ends the conversation; what waits in it then fails.
+func (d *dialog) abort(cause error) {
+	d.mu.Lock()
+	if d.cause == nil {
+		d.cause = cause
+	}
+	d.mu.Unlock()
+	_ = d.proc.Close()
+}
+
+// finish ends the watching and answers why the process was closed, if so.
+func (d *dialog) finish() error {
+	d.timer.Stop()
+	d.stop()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cause
+}
+
+func (d *dialog) progress() { d.timer.Reset(d.timeout) }
+
+func (d *dialog) say(text string) error {
+	_, err := io.WriteString(d.proc, text)
+	return err
+}
+
+// watchStderr keeps the end of standard error, and answers sudo's prompt
+// there. It ends with the process.
+func (d *dialog) watchStderr(answering bool) {
+	go func() {
+		buf := make([]byte, 4096)
+		var line []byte
+		for {
+			n, err := d.proc.Stderr().Read(buf)
+			d.tail.add(buf[:n])
+			if answering && !d.isRoot() {
+				line = append(line, buf[:n]...)
+				for {
+					_, after, found := bytes.Cut(line, []byte(d.prompt))
+					if !found {
+						break
+					}
+					line = after
+					d.answerPrompt()
+				}
+				line = line[max(0, len(line)-len(d.prompt)):]
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+}
+
+func (d *dialog) isRoot() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.root
+}
+
+// answerPrompt gives sudo the password, once.
+func (d *dialog) answerPrompt() {
+	d.mu.Lock()
+	d.asked++
+	asked := d.asked
+	d.mu.Unlock()
+	if asked > 1 {
+		d.abort(errWrongPassword)
+		return
+	}
+	d.progress()
+	if _, err := d.proc.Write(d.password); err != nil {
+		d.abort(err)
+	}
+}
+
+// await skips what comes until token, and the rest of its line. With
+// prompting, sudo's prompt may come before.
+func (d *dialog) await(token string, prompting bool) error {
+	var line []byte
+	for skipped := 0; skipped < maxNoise; skipped++ {
+		c, err := d.out.ReadByte()
+		if err != nil {
+			d.noise.add(line)
+			return err
+		}
+		line = append(line, c)
+		switch {
+		case bytes.HasSuffix(line, []byte(token)):
+			d.noise.add(line[:len(line)-len(token)])
+			d.progress()
+			_, err := d.line()
+			return err
+		case prompting && bytes.HasSuffix(line, []byte(d.prompt)):
+			line = line[:0]
+			d.answerPrompt()
+		case c == '\n':
+			d.noise.add(line)
+			line = line[:0]
+		}
+	}
+	return errNoise
+}
+
+// line reads the rest of a line, of bounded length.
+func (d *dialog) line() (string, error) {
+	b, err := d.out.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		err = errNoise
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+// answer reads the next answer of the bootstrap: its word and what follows.
+func (d *dialog) answer(token string) (word, rest string, err error) {
+	for skipped := 0; skipped < maxNoise; {
+		b, err := d.out.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return "", "", err
+		}
+		if after, found := strings.CutPrefix(string(b), token+" "); found {
+			d.progress()
+			word, rest, _ = strings.Cut(strings.TrimSpace(after), " ")
+			return word, rest, nil
+		}
+		d.noise.add(b)
+		skipped += len(b)
+	}
+	return "", "", errNoise
+}
+
+// upload sends the helper, compressed if the host can take it so.
+func (d *dialog) upload(h embedded.Helper, how string) error {
+	content, size := io.Reader(bytes.NewReader(h.Gzip)), int64(len(h.Gzip))
+	if how != "gzip" {
+		zr, err := gzip.NewReader(content)
+		if err != nil {
+			return fmt.Errorf("unpacking the node helper: %w", err)
+		}
+		content, size = zr, h.Size
+	}
+	if err := d.say(fmt.Sprintf("%d\n", size)); err != nil {
+		return err
+	}
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := content.Read(buf)
+		if n > 0 {
+			if _, err := d.proc.Write(buf[:n]); err != nil {
+				return err
+			}
+			d.progress()
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("unpacking the node helper: %w", err)
+		}
+	}
+}

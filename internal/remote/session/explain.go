@@ -1,0 +1,100 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"slipway.dev/slipway/internal/remote"
+)
+
+func (b Boot) fail(reason remote.Reason, cause, remedy string, err error) *remote.Error {
+	return &remote.Error{Host: b.Host, Reason: reason, Cause: cause, Remedy: remedy, Err: err}
+}
+
+// refused is what the bootstrap on the host says when it cannot go on.
+func (b Boot) refused(word, rest string) *remote.Error {
+	switch word {
+	case "user":
+		if b.Sudo {
+			return b.fail(remote.SudoFailed, "sudo does not make "+b.User+" root", "let sudo run any command as root for "+b.User, nil)
+		}
+		return b.fail(remote.SudoFailed, b.User+" is not root", "set ssh.sudo: true, or log in as root", nil)
+	case "noexec":
+		return b.fail(remote.NoExec, "no directory of root's allows programs: /var/lib/slipway/bin, /run, /var/tmp, /tmp and /root are full, read-only or mounted noexec",
+			"free 20 MB in one of them, or remount it with exec", nil)
+	case "corrupt":
+		return b.fail(remote.HelperFailed, "the node helper did not arrive whole", "is the disk full? try again", nil)
+	case "broken":
+		return b.fail(remote.NoExec, "the node helper cannot be run", "look for SELinux, AppArmor or fapolicyd denials on the host", nil)
+	}
+	return b.fail(remote.HelperFailed, fmt.Sprintf("the host answered %q", strings.TrimSpace(word+" "+rest)), "try again", nil)
+}
+
+// explain makes a *remote.Error of a conversation that broke off.
+func (b Boot) explain(ctx context.Context, d *dialog, err error) error {
+	var done *remote.Error
+	if errors.As(err, &done) {
+		return done
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if cause := d.finish(); cause != nil {
+		err = cause
+	}
+	said := d.tail.String()
+	if said == "" {
+		said = d.noise.String()
+	}
+	switch {
+	case errors.Is(err, errNoise):
+		return b.fail(remote.HelperFailed, "the login shell of "+b.User+" prints without end", "make its start-up files silent where there is no terminal", err)
+	case !d.greeted:
+		return b.fail(remote.HelperFailed, b.ended("the login shell of "+b.User, err)+quoted(said),
+			"check the shell and its start-up files: `ssh "+b.User+"@HOST sh -c true` must work", err)
+	case !d.isRoot() && b.Sudo:
+		return b.sudo(said, err)
+	}
+	return b.fail(remote.HelperFailed, b.ended("the bootstrap of the node helper", err)+quoted(said), "try again", err)
+}
+
+func (b Boot) ended(what string, err error) string {
+	if errors.Is(err, errSilentHost) {
+		return fmt.Sprintf("%s did not answer within %s", what, b.Timeout)
+	}
+	return what + " ended early"
+}
+
+// quoted is the last line of what a host said.
+func quoted(said string) string {
+	if said == "" {
+		return ""
+	}
+	lines := strings.Split(said, "\n")
+	last := strings.TrimSpace(lines[len(lines)-1])
+	if len(last) > 200 {
+		last = last[:200] + "…"
+	}
+	return ": " + last
+}
+
+// sudo explains why sudo did not let us in.
+func (b Boot) sudo(said string, err error) error {
+	has := func(s string) bool { return strings.Contains(said, s) }
+	switch {
+	case has("must have a tty"), has("a terminal is required to run"):
+		return errNeedsTTY
+	case errors.Is(err, errWrongPassword), has("incorrect password"), has("Sorry, try again"):
+		return b.fail(remote.SudoFailed, "sudo refuses the password of "+b.User, "set ssh.sudoPasswordFrom to where the right one is", err)
+	case has("password is required"), has("terminal is required to read the password"):
+		return b.fail(remote.SudoFailed, "sudo wants a password from "+b.User,
+			"set ssh.sudoPasswordFrom, or allow NOPASSWD in sudoers", err)
+	case has("not in the sudoers"), has("not allowed to"), has("may not run sudo"):
+		return b.fail(remote.SudoFailed, b.User+" may not use sudo", "add it to sudoers, or log in as root", err)
+	case has("sudo: not found"), has("sudo: command not found"), has("sudo: No such file"), has("sudo: inaccessible or not found"):
+		return b.fail(remote.SudoFailed, "there is no sudo on the host", "install sudo, or log in as root", err)
+	}
+	return b.fail(remote.SudoFailed, b.ended("sudo", err)+quoted(said), "check that `sudo true` works for "+b.User, err)
+}

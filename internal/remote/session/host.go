@@ -1,0 +1,301 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/wire"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// A Connector makes a connection to a host's helper. Errors are
+// *remote.Error, or that of ctx.
+type Connector func(ctx context.Context) (*wire.Client, error)
+
+// maxLosses is how often one call may lose its connection: a helper that dies
+// of what it is asked to do must not be asked for ever. A connection that
+// held for longLived does not count.
+const (
+	maxLosses = 5
+	longLived = time.Minute
+)
+
+// Host is a remote.Host that dials again.
+type Host struct {
+	name    string
+	connect Connector
+	opts    remote.Options
+
+	// turn is held by whoever looks at or replaces what follows.
+	turn   chan struct{}
+	client *wire.Client
+	closed bool
+
+	done  chan struct{} // closed by Close
+	leave sync.Once
+}
+
+var (
+	_ remote.Host   = (*Host)(nil)
+	_ remote.Locker = (*Host)(nil)
+)
+
+// Open connects to a host for the first time and gives it as a remote.Host
+// and remote.Locker.
+func Open(ctx context.Context, name string, connect Connector, opts remote.Options) (*Host, error) {
+	client, err := connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Host{
+		name: name, connect: connect, opts: opts.WithDefaults(), client: client,
+		turn: make(chan struct{}, 1), done: make(chan struct{}),
+	}, nil
+}
+
+// Name is the host's name.
+func (h *Host) Name() string { return h.name }
+
+// Check is that of remote.Host.
+func (h *Host) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
+	var out []op.Result
+	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
+		out, err = c.Check(ctx, ops)
+		return err
+	})
+	return out, err
+}
+
+// Apply is that of remote.Host. A batch whose connection broke starts again
+// at its first operation: each is checked before it is applied, so what was
+// done is found done, and a step that went on alone is attached to.
+func (h *Host) Apply(ctx context.Context, b remote.Batch, sink func(remote.Progress)) ([]op.Result, error) {
+	var out []op.Result
+	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
+		out, err = c.Apply(ctx, b, sink)
+		return err
+	})
+	return out, err
+}
+
+// DialContext is that of remote.Host. A connection that was open when the
+// session broke is broken, too.
+func (h *Host) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	var out net.Conn
+	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
+		out, err = c.DialContext(ctx, network, address)
+		return err
+	})
+	return out, err
+}
+
+// ReadLock is that of remote.Locker, and so are the next three.
+func (h *Host) ReadLock(ctx context.Context) (remote.LockState, error) {
+	var out remote.LockState
+	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
+		out, err = c.ReadLock(ctx)
+		return err
+	})
+	return out, err
+}
+
+// TakeLock finds a lock it has taken already when the answer to that was lost.
+func (h *Host) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
+	var out remote.LockState
+	var taken bool
+	err := h.call(ctx, func(c *wire.Client, again bool) (err error) {
+		out, taken, err = c.TakeLock(ctx, l, breaking)
+		taken = taken || again && err == nil && out.Held && out.Holder == l
+		return err
+	})
+	return out, taken, err
+}
+
+func (h *Host) Beat(ctx context.Context, l remote.Lock) (bool, error) {
+	var ok bool
+	err := h.call(ctx, func(c *wire.Client, _ bool) (err error) {
+		ok, err = c.Beat(ctx, l)
+		return err
+	})
+	return ok, err
+}
+
+func (h *Host) ReleaseLock(ctx context.Context, l remote.Lock) error {
+	return h.call(ctx, func(c *wire.Client, _ bool) error { return c.ReleaseLock(ctx, l) })
+}
+
+// Close ends the helper and the connection.
+func (h *Host) Close() error {
+	h.leave.Do(func() { close(h.done) })
+	h.turn <- struct{}{}
+	defer func() { <-h.turn }()
+	if h.closed {
+		return nil
+	}
+	h.closed = true
+	return h.client.Close()
+}
+
+// closing says that Close was called.
+func (h *Host) closing() bool {
+	select {
+	case <-h.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// call makes one call, on a new connection if the present one breaks. again
+// says that an earlier attempt may have been carried out.
+func (h *Host) call(ctx context.Context, do func(c *wire.Client, again bool) error) error {
+	again := false
+	for losses := 0; ; {
+		client, err := h.current(ctx)
+		if err != nil {
+			return err
+		}
+		start := time.Now()
+		err = do(client, again)
+		var lost *wire.LostError
+		if !errors.As(err, &lost) {
+			return h.mismatch(err)
+		}
+		again = true
+		if h.closing() {
+			return &remote.Error{Host: h.name, Reason: remote.ConnectionLost, Cause: "the connection was closed", Err: net.ErrClosed}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		h.opts.Log.Debug("connection to a host lost", "host", h.name, "error", err)
+		if losses++; time.Since(start) > longLived {
+			losses = 0
+		}
+		if losses >= maxLosses || h.opts.Reconnect < 0 {
+			return h.lost(err)
+		}
+	}
+}
+
+// mismatch puts a breach of the protocol into words; other errors pass.
+func (h *Host) mismatch(err error) error {
+	var breach *wire.ProtocolError
+	if !errors.As(err, &breach) {
+		return err
+	}
+	return &remote.Error{Host: h.name, Reason: remote.HelperFailed, Cause: breach.Error(), Remedy: "this is a mistake in slipway; please report it", Err: err}
+}
+
+func (h *Host) lost(err error) error {
+	return &remote.Error{
+		Host: h.name, Reason: remote.ConnectionLost, Cause: "the connection broke: " + root(err),
+		Remedy: "check the network and the host, then resume", Err: err,
+	}
+}
+
+// root is the innermost message.
+func root(err error) string {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err.Error()
+		}
+		err = next
+	}
+}
+
+// current gives a connection that is not known to be broken, dialling for a
+// bounded time if there is none.
+func (h *Host) current(ctx context.Context) (*wire.Client, error) {
+	select {
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if h.closing() {
+		return nil, &remote.Error{Host: h.name, Reason: remote.ConnectionLost, Cause: "the connection was closed", Err: net.ErrClosed}
+	}
+	select {
+	case <-h.client.Done():
+	default:
+		return h.client, nil
+	}
+	// What the broken session left: its goroutines, its SSH connection.
+	_ = h.client.Close()
+	client, err := h.redial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h.client = client
+	return client, nil
+}
+
+// redial dials with growing pauses until it succeeds, the time is over, or it
+// fails in a way that waiting does not mend.
+func (h *Host) redial(ctx context.Context) (*wire.Client, error) {
+	if h.opts.Reconnect < 0 {
+		return nil, h.lost(net.ErrClosed)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	defer func() { cancel(nil); <-watched }()
+	go func() {
+		defer close(watched)
+		select {
+		case <-h.done:
+			cancel(net.ErrClosed)
+		case <-ctx.Done():
+		}
+	}()
+	give, over := context.WithTimeout(ctx, h.opts.Reconnect)
+	defer over()
+	pause := 500 * time.Millisecond
+	for refused := 0; ; {
+		client, err := h.connect(give)
+		if err == nil {
+			return client, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if hopeless(err, &refused) {
+			return nil, err
+		}
+		h.opts.Log.Debug("a host cannot be reached again yet", "host", h.name, "error", err)
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-give.Done():
+			t.Stop()
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			return nil, h.lost(fmt.Errorf("not reached again within %s: %w", h.opts.Reconnect, err))
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+}
+
+// hopeless says whether an error of connecting stays. A host that boots may
+// refuse logins for a while.
+func hopeless(err error, refused *int) bool {
+	var e *remote.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Reason {
+	case remote.HostKeyChanged, remote.HostKeyUnknown, remote.KeyUnreadable, remote.WrongArch:
+		return true
+	case remote.AuthFailed, remote.SudoFailed:
+		*refused++
+		return *refused >= maxLosses
+	}
+	return false
+}

@@ -1,0 +1,127 @@
+package sshx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// bastion is a login that connections to hosts go through.
+type bastion struct {
+	ready  chan struct{} // closed when client or err is set
+	client *ssh.Client
+	err    error
+	users  int // guarded by Dialer.mu
+}
+
+// through gives the way over host's bastion, dialling it if nobody has; after
+// release it is no longer used.
+func (d *Dialer) through(ctx context.Context, host v1alpha1.Host, opts remote.Options) (dialFunc, func(), error) {
+	via := *host.SSH.Bastion
+	to := endpoint{
+		host: host.Name, address: via.Address, port: via.Port, user: via.User, hostKey: via.HostKey,
+		login: login{keyFile: via.PrivateKeyFile, passphrase: via.PassphraseFrom, passwordFrom: via.PasswordFrom},
+	}.withDefaults()
+	key := bastionKey(to)
+	for {
+		d.mu.Lock()
+		b := d.bastions[key]
+		first := b == nil
+		if first {
+			b = &bastion{ready: make(chan struct{})}
+			if d.bastions == nil {
+				d.bastions = map[string]*bastion{}
+			}
+			d.bastions[key] = b
+		}
+		b.users++
+		d.mu.Unlock()
+		release := func() { d.release(key, b) }
+		if first {
+			b.client, b.err = d.login(ctx, to, direct, opts)
+			d.opened(key, b)
+		}
+		select {
+		case <-b.ready:
+		case <-ctx.Done():
+			release()
+			return nil, nil, context.Cause(ctx)
+		}
+		if b.err == nil {
+			return b.dial, release, nil
+		}
+		release()
+		if !first && ctx.Err() == nil && (errors.Is(b.err, context.Canceled) || errors.Is(b.err, context.DeadlineExceeded)) {
+			continue // whoever dialled gave up; we have not
+		}
+		return nil, nil, bastionError(b.err, host.Name)
+	}
+}
+
+// opened lets those who wait go on. A bastion that fails, now or later, is
+// dialled anew by who comes next.
+func (d *Dialer) opened(key string, b *bastion) {
+	if b.err != nil {
+		d.forget(key, b)
+	} else {
+		go func() {
+			_ = b.client.Wait() // ends with the last release at the latest
+			d.forget(key, b)
+		}()
+	}
+	close(b.ready)
+}
+
+func (d *Dialer) forget(key string, b *bastion) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bastions[key] == b {
+		delete(d.bastions, key)
+	}
+}
+
+func (d *Dialer) release(key string, b *bastion) {
+	d.mu.Lock()
+	b.users--
+	last := b.users == 0
+	if last && d.bastions[key] == b {
+		delete(d.bastions, key)
+	}
+	d.mu.Unlock()
+	if last && b.client != nil {
+		_ = b.client.Close() // closed already if the network is gone
+	}
+}
+
+func (b *bastion) dial(ctx context.Context, address string) (net.Conn, error) {
+	return b.client.DialContext(ctx, "tcp", address)
+}
+
+// bastionError names the bastion as what failed, and the host it failed for.
+func bastionError(err error, host string) error {
+	var e *remote.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	named := *e
+	named.Host = host
+	named.Cause = "the bastion: " + e.Cause
+	return &named
+}
+
+// bastionKey is equal for bastions that are logged in to in the same way.
+func bastionKey(to endpoint) string {
+	source := func(s *v1alpha1.SecretSource) v1alpha1.SecretSource {
+		if s == nil {
+			return v1alpha1.SecretSource{}
+		}
+		return *s
+	}
+	return fmt.Sprintf("%q %q %q %q %q %q", to.hostport(), to.user, to.hostKey, to.login.keyFile, source(to.login.passphrase), source(to.login.passwordFrom))
+}

@@ -1,0 +1,246 @@
+package sshx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// login says how to log in. Without any credential, the agent and the usual
+// key files are tried.
+type login struct {
+	keyFile      string
+	passphrase   *v1alpha1.SecretSource
+	password     string
+	passwordFrom *v1alpha1.SecretSource
+	agent        bool // the agent and nothing else
+}
+
+// identity is the credentials of one login, opened.
+type identity struct {
+	signers  []ssh.Signer
+	names    []string // of the signers, for people
+	passed   []string // keys that cannot be used, and why
+	password string
+	agent    net.Conn
+
+	// What the server asked for, in the present attempt.
+	askedKeys, askedPassword bool
+}
+
+// open reads the credentials. What is named must be there; of what is not
+// named, whatever is there is taken.
+func (l login) open(ctx context.Context, to endpoint, opts remote.Options) (*identity, error) {
+	id := &identity{password: l.password}
+	if l.passwordFrom != nil {
+		password, err := reveal(l.passwordFrom)
+		if err != nil {
+			return nil, to.fail(remote.AuthFailed, "the password cannot be read: "+err.Error(), "correct ssh.passwordFrom", err)
+		}
+		id.password = password
+	}
+	var err error
+	switch {
+	case l.agent:
+		if os.Getenv("SSH_AUTH_SOCK") == "" {
+			return nil, to.fail(remote.KeyUnreadable, "there is no SSH agent: SSH_AUTH_SOCK is not set", "start one (`eval $(ssh-agent)`, `ssh-add`), or name a key with ssh.privateKeyFile", nil)
+		}
+		if err = id.addAgent(ctx); err != nil {
+			err = to.fail(remote.KeyUnreadable, "the SSH agent does not answer: "+innermost(err), "check SSH_AUTH_SOCK and `ssh-add -l`", err)
+		} else if len(id.signers) == 0 {
+			err = to.fail(remote.KeyUnreadable, "the SSH agent holds no key", "add one with `ssh-add`", nil)
+		}
+	case l.keyFile != "":
+		err = id.addFile(expand(l.keyFile, opts.Home), l.passphrase, to)
+	case id.password == "":
+		id.addUsual(ctx, opts.Home, l.passphrase, to)
+		if len(id.signers) == 0 {
+			err = to.fail(remote.KeyUnreadable, "there is nothing to log in with: no agent, and no usable key in "+filepath.Join(opts.Home, ".ssh")+id.notes(),
+				"name a key with ssh.privateKeyFile, or a password with ssh.passwordFrom", nil)
+		}
+	}
+	if err != nil {
+		id.close()
+		return nil, err
+	}
+	return id, nil
+}
+
+func expand(path, home string) string {
+	if path == "~" || strings.HasPrefix(path, "~/") {
+		return filepath.Join(home, path[1:])
+	}
+	return path
+}
+
+func (id *identity) close() {
+	if id.agent != nil {
+		_ = id.agent.Close()
+	}
+}
+
+func (id *identity) addAgent(ctx context.Context) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", os.Getenv("SSH_AUTH_SOCK"))
+	if err != nil {
+		return err
+	}
+	id.agent = conn
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	client := agent.NewClient(conn)
+	signers, err := client.Signers()
+	if err != nil {
+		return err
+	}
+	for _, s := range signers {
+		id.add(s, "agent")
+	}
+	return nil
+}
+
+// add takes a key, unless it is there already: servers count what they are
+// offered.
+func (id *identity) add(s ssh.Signer, from string) {
+	for _, have := range id.signers {
+		if string(have.PublicKey().Marshal()) == string(s.PublicKey().Marshal()) {
+			return
+		}
+	}
+	id.signers = append(id.signers, s)
+	id.names = append(id.names, fmt.Sprintf("%s %s", from, ssh.FingerprintSHA256(s.PublicKey())))
+}
+
+func (id *identity) addFile(path string, passphrase *v1alpha1.SecretSource, to endpoint) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return to.fail(remote.KeyUnreadable, fmt.Sprintf("the private key %s cannot be read: %s", path, innermost(err)), "correct ssh.privateKeyFile, or the file's permissions", err)
+	}
+	s, err := ssh.ParsePrivateKey(raw)
+	var locked *ssh.PassphraseMissingError
+	switch {
+	case err == nil:
+	case !errors.As(err, &locked):
+		return to.fail(remote.KeyUnreadable, fmt.Sprintf("%s is no private key: %s", path, innermost(err)), "name the private key itself, not the .pub beside it", err)
+	case passphrase == nil:
+		return to.fail(remote.KeyUnreadable, "the private key "+path+" is encrypted", "set ssh.passphraseFrom, or add it to an agent and set ssh.agent: true", err)
+	default:
+		text, err := reveal(passphrase)
+		if err != nil {
+			return to.fail(remote.KeyUnreadable, "the passphrase of "+path+" cannot be read: "+err.Error(), "correct ssh.passphraseFrom", err)
+		}
+		if s, err = ssh.ParsePrivateKeyWithPassphrase(raw, []byte(text)); err != nil {
+			return to.fail(remote.KeyUnreadable, "the passphrase does not open "+path, "correct ssh.passphraseFrom", err)
+		}
+	}
+	id.add(s, path)
+	return nil
+}
+
+// addUsual takes what ssh itself would: the agent's keys, then the usual files.
+func (id *identity) addUsual(ctx context.Context, home string, passphrase *v1alpha1.SecretSource, to endpoint) {
+	if os.Getenv("SSH_AUTH_SOCK") != "" {
+		if err := id.addAgent(ctx); err != nil {
+			id.passed = append(id.passed, "the agent does not answer")
+		}
+	}
+	for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
+		path := filepath.Join(home, ".ssh", name)
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var e *remote.Error
+		if err := id.addFile(path, passphrase, to); errors.As(err, &e) {
+			id.passed = append(id.passed, e.Cause)
+		}
+	}
+}
+
+func (id *identity) notes() string {
+	if len(id.passed) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(id.passed, "; ") + ")"
+}
+
+// begin forgets what a server asked for before.
+func (id *identity) begin() { id.askedKeys, id.askedPassword = false, false }
+
+// methods are what to log in with, keys before passwords. A password is given
+// once; servers that lock accounts count.
+func (id *identity) methods() []ssh.AuthMethod {
+	var out []ssh.AuthMethod
+	if len(id.signers) > 0 {
+		out = append(out, ssh.PublicKeysCallback(func() ([]ssh.Signer, error) {
+			id.askedKeys = true
+			return id.signers, nil
+		}))
+	}
+	if id.password == "" {
+		return out
+	}
+	return append(out,
+		ssh.PasswordCallback(func() (string, error) {
+			id.askedPassword = true
+			return id.password, nil
+		}),
+		ssh.KeyboardInteractive(id.challenge))
+}
+
+// challenge answers questions that do not echo with the password.
+func (id *identity) challenge(_, _ string, questions []string, echos []bool) ([]string, error) {
+	answers := make([]string, len(questions))
+	for i := range questions {
+		if echos[i] {
+			return nil, errors.New("the server asks for more than a password")
+		}
+		if id.askedPassword {
+			return nil, errors.New("the password was given already")
+		}
+		answers[i] = id.password
+	}
+	id.askedPassword = id.askedPassword || len(questions) > 0
+	return answers, nil
+}
+
+// refused explains a login that failed.
+func (id *identity) refused(to endpoint, err error) *remote.Error {
+	who := to.user + "@" + to.hostport()
+	var causes []string
+	remedy := ""
+	if len(id.signers) > 0 {
+		if id.askedKeys {
+			causes = append(causes, "refuses the key of "+strings.Join(id.names, ", of ")+id.notes())
+			remedy = "add its public key to ~/.ssh/authorized_keys of " + to.user + " there, or name another with ssh.privateKeyFile"
+		} else {
+			causes = append(causes, "takes no keys")
+			remedy = "set ssh.passwordFrom"
+		}
+	}
+	if id.password != "" {
+		if id.askedPassword {
+			causes = append(causes, "refuses the password: it is wrong, or "+to.user+" may not log in with one")
+			remedy = "correct ssh.passwordFrom; for root, sshd wants PermitRootLogin yes"
+		} else {
+			causes = append(causes, "takes no passwords from "+to.user)
+			remedy = "use a key (ssh.privateKeyFile), or allow PasswordAuthentication there"
+		}
+	}
+	cause := who + " " + strings.Join(causes, " and ")
+	var network net.Error
+	if errors.As(err, &network) {
+		return to.fail(remote.Unreachable, "the connection to "+to.hostport()+" broke during the login", "try again", err)
+	}
+	return to.fail(remote.AuthFailed, cause, remedy, err)
+}

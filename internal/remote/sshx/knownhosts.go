@@ -1,0 +1,86 @@
+package sshx
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha1" // the format's own hash of names
+	"encoding/base64"
+	"path"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// knownKey is a key that a file says a host has.
+type knownKey struct {
+	key     ssh.PublicKey
+	file    string
+	line    int // from 1; 0 is not a file
+	revoked bool
+}
+
+// lookUp finds the keys of address ("host", or "[host]:port" for another port
+// than 22) in the text of a known_hosts file (sshd(8), SSH_KNOWN_HOSTS FILE
+// FORMAT). Lines that cannot be read are passed over, as ssh does, and so are
+// certificate authorities.
+func lookUp(raw []byte, file, address string) []knownKey {
+	var out []knownKey
+	for i, line := range bytes.Split(raw, []byte("\n")) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		marker, hosts, key, _, _, err := ssh.ParseKnownHosts(line)
+		if err != nil || marker != "" && marker != "revoked" || !matches(hosts, address) {
+			continue
+		}
+		out = append(out, knownKey{key: key, file: file, line: i + 1, revoked: marker == "revoked"})
+	}
+	return out
+}
+
+// matches says whether one of the patterns is for the address, and none
+// excludes it.
+func matches(patterns []string, address string) bool {
+	found := false
+	for _, p := range patterns {
+		if strings.HasPrefix(p, "|") {
+			found = found || hashed(p, address)
+			continue
+		}
+		negated := strings.HasPrefix(p, "!")
+		if glob(strings.TrimPrefix(p, "!"), address) {
+			if negated {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// glob matches with * and ? alone; brackets stand for themselves.
+func glob(pattern, name string) bool {
+	escape := strings.NewReplacer("[", `\[`, "]", `\]`, `\`, `\\`)
+	ok, err := path.Match(strings.ToLower(escape.Replace(pattern)), strings.ToLower(name))
+	return err == nil && ok
+}
+
+// hashed matches "|1|salt|hash".
+func hashed(pattern, address string) bool {
+	parts := strings.Split(pattern, "|")
+	if len(parts) != 4 || parts[1] != "1" {
+		return false
+	}
+	salt, err := base64.StdEncoding.DecodeString(parts[2])
+	if err != nil {
+		return false
+	}
+	want, err := base64.StdEncoding.DecodeString(parts[3])
+	if err != nil {
+		return false
+	}
+	mac := hmac.New(sha1.New, salt)
+	mac.Write([]byte(address))
+	return hmac.Equal(mac.Sum(nil), want)
+}

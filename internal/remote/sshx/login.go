@@ -1,0 +1,145 @@
+package sshx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway.dev/slipway/internal/remote"
+)
+
+// dialAttempts is how often a server may hang up before it says who it is:
+// sshd does so when many log in at once.
+const dialAttempts = 4
+
+// login dials an SSH server, checks its key and logs in. Errors are
+// *remote.Error, or that of ctx.
+func (d *Dialer) login(ctx context.Context, to endpoint, dial dialFunc, opts remote.Options) (*ssh.Client, error) {
+	keys, err := d.hostKeys(to, opts)
+	if err != nil {
+		return nil, err
+	}
+	who, err := to.login.open(ctx, to, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer who.close()
+	pause := 250 * time.Millisecond
+	for attempt := 1; ; attempt++ {
+		client, err := d.attempt(ctx, to, dial, keys, who, opts)
+		switch {
+		case err == nil:
+			return client, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case errors.Is(err, errOtherKey):
+			continue // of a type that was not tried yet
+		case !errors.Is(err, errHungUp) || attempt == dialAttempts:
+			return nil, err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, context.Cause(ctx)
+		}
+		pause *= 2
+	}
+}
+
+// errHungUp is a server that closed the connection before the key exchange.
+var errHungUp = errors.New("the server hung up")
+
+func (d *Dialer) attempt(ctx context.Context, to endpoint, dial dialFunc, keys *hostKeys, who *identity, opts remote.Options) (*ssh.Client, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, opts.Timeout, errTimeout)
+	defer cancel()
+	raw, err := dial(ctx, to.hostport())
+	if err != nil {
+		return nil, to.unreachable(ctx, err, opts)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	config := &ssh.ClientConfig{
+		User: to.user, Auth: who.methods(), ClientVersion: "SSH-2.0-Slipway",
+		HostKeyCallback: keys.check, HostKeyAlgorithms: keys.algorithms(),
+	}
+	keys.begin()
+	who.begin()
+	conn, channels, requests, err := ssh.NewClientConn(raw, to.hostport(), config)
+	if err == nil && !stop() {
+		err = context.Cause(ctx)
+		_ = conn.Close()
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, to.refused(ctx, err, keys, who, opts)
+	}
+	return ssh.NewClient(conn, channels, requests), nil
+}
+
+var errTimeout = errors.New("no answer in time")
+
+// unreachable explains why there is no TCP connection.
+func (e endpoint) unreachable(ctx context.Context, err error, opts remote.Options) error {
+	var done *remote.Error
+	if errors.As(err, &done) {
+		return done
+	}
+	var dns *net.DNSError
+	var channel *ssh.OpenChannelError
+	at := e.hostport()
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return e.fail(remote.Unreachable, fmt.Sprintf("the name %s is not known", e.address), "correct the address, or the name server", err)
+	case errors.As(err, &dns):
+		return e.fail(remote.Unreachable, fmt.Sprintf("the name %s cannot be looked up", e.address), "check this machine's name servers", err)
+	case errors.As(err, &channel) && channel.Reason == ssh.Prohibited:
+		return e.fail(remote.Unreachable, "the bastion does not forward to "+at, "set AllowTcpForwarding yes in its sshd_config", err)
+	case errors.As(err, &channel):
+		return e.fail(remote.Unreachable, "the bastion cannot reach "+at+": "+channel.Message, "is the host up, and sshd on that port?", err)
+	case errors.Is(context.Cause(ctx), errTimeout), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT):
+		return e.fail(remote.Unreachable, fmt.Sprintf("%s did not answer within %s", at, opts.Timeout), "is the host up, and its address right? does a firewall drop port "+fmt.Sprint(e.port)+"?", err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return e.fail(remote.Unreachable, at+" refuses connections", "is sshd running there, and on that port?", err)
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return e.fail(remote.Unreachable, "there is no route to "+at, "is the host up, and this machine's network?", err)
+	}
+	return e.fail(remote.Unreachable, at+" cannot be reached: "+innermost(err), "check address, port and network", err)
+}
+
+// refused explains why the SSH handshake or the login failed.
+func (e endpoint) refused(ctx context.Context, err error, keys *hostKeys, who *identity, opts remote.Options) error {
+	var algorithms *ssh.AlgorithmNegotiationError
+	at := e.hostport()
+	switch {
+	case keys.refusal != nil:
+		return keys.refusal
+	case errors.As(err, &algorithms) && len(keys.wanted)+len(keys.shown) > 0:
+		return keys.changed(nil)
+	case errors.As(err, &algorithms):
+		return e.fail(remote.Unreachable, at+" and this program have no SSH algorithm in common", "update the SSH server", err)
+	case errors.Is(context.Cause(ctx), errTimeout):
+		return e.fail(remote.Unreachable, fmt.Sprintf("the SSH server at %s did not answer within %s", at, opts.Timeout), "is the host overloaded, or something else on that port?", err)
+	case keys.seen:
+		return who.refused(e, err)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return e.fail(remote.Unreachable, at+" closed the connection before saying who it is", "is it an SSH server? sshd may limit logins (MaxStartups) or refuse this address", errors.Join(errHungUp, err))
+	}
+	return e.fail(remote.Unreachable, "the SSH handshake with "+at+" failed: "+innermost(err), "is it an SSH server?", err)
+}
+
+// innermost is the root of an error, without what wraps it.
+func innermost(err error) string {
+	for next := err; next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	return strings.TrimPrefix(err.Error(), "ssh: ")
+}

@@ -1,0 +1,116 @@
+package sshx
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway.dev/slipway/internal/remote/session"
+)
+
+// starter starts commands over one login, one at a time: a server may allow
+// no second session.
+type starter struct {
+	client *ssh.Client
+	last   *process
+}
+
+// rawTerminal has a terminal pass every byte as it is (RFC 4254, section 8).
+func rawTerminal() ssh.TerminalModes {
+	return ssh.TerminalModes{
+		ssh.IGNPAR: 1, ssh.PARMRK: 0, ssh.INPCK: 0, ssh.ISTRIP: 0, ssh.INLCR: 0, ssh.IGNCR: 0, ssh.ICRNL: 0,
+		ssh.IXON: 0, ssh.IXANY: 0, ssh.IXOFF: 0, ssh.ISIG: 0, ssh.ICANON: 0, ssh.ECHO: 0, ssh.ECHOE: 0,
+		ssh.ECHOK: 0, ssh.ECHONL: 0, ssh.IEXTEN: 0, ssh.OPOST: 0, ssh.ONLCR: 0, ssh.CS8: 1, ssh.PARENB: 0,
+		ssh.TTY_OP_ISPEED: 38400, ssh.TTY_OP_OSPEED: 38400,
+	}
+}
+
+// Start is that of session.Starter.
+func (s *starter) Start(ctx context.Context, command string, tty bool) (session.Process, error) {
+	if s.last != nil {
+		s.last.gone(ctx)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = s.client.Close() })
+	defer stop()
+	sess, err := s.client.NewSession()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{client: s.client, sess: sess, ended: make(chan struct{})}
+	if err := p.start(command, tty); err != nil {
+		_ = sess.Close()
+		return nil, err
+	}
+	go func() {
+		defer close(p.ended)
+		_ = sess.Wait() // the exit status of a shell says nothing more
+	}()
+	s.last = p
+	return p, nil
+}
+
+// process is a command in an SSH session.
+type process struct {
+	client         *ssh.Client
+	sess           *ssh.Session
+	in             io.WriteCloser
+	stdout, stderr io.Reader
+	ended          chan struct{} // closed when the session is over
+	once           sync.Once
+}
+
+func (p *process) start(command string, tty bool) error {
+	var err error
+	if p.in, err = p.sess.StdinPipe(); err != nil {
+		return err
+	}
+	if p.stdout, err = p.sess.StdoutPipe(); err != nil {
+		return err
+	}
+	if p.stderr, err = p.sess.StderrPipe(); err != nil {
+		return err
+	}
+	if tty {
+		if err := p.sess.RequestPty("dumb", 24, 80, rawTerminal()); err != nil {
+			return err
+		}
+	}
+	return p.sess.Start(command)
+}
+
+func (p *process) Write(b []byte) (int, error) { return p.in.Write(b) }
+func (p *process) Stdout() io.Reader           { return p.stdout }
+func (p *process) Stderr() io.Reader           { return p.stderr }
+
+// closeGrace is how long a command may take to end after its input has ended.
+const closeGrace = 2 * time.Second
+
+// Close ends standard input, at which the helper ends, and waits for that. A
+// command that does not end, or a network that is gone, takes the login with
+// it.
+func (p *process) Close() error {
+	p.once.Do(func() {
+		go func() { _ = p.in.Close() }() // may block until the login is closed
+		t := time.NewTimer(closeGrace)
+		defer t.Stop()
+		select {
+		case <-p.ended:
+			_ = p.sess.Close()
+		case <-t.C:
+			_ = p.client.Close()
+			<-p.ended
+		}
+	})
+	return nil
+}
+
+// gone waits until the server has the session no more.
+func (p *process) gone(ctx context.Context) {
+	select {
+	case <-p.ended:
+	case <-ctx.Done():
+	}
+}

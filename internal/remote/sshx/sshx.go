@@ -1,0 +1,211 @@
+// Package sshx reaches hosts over SSH. It alone speaks that protocol: logins,
+// host keys, bastions, and the commands that start the node helper.
+package sshx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/node/embedded"
+	"slipway.dev/slipway/internal/node/wire"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/session"
+	"slipway.dev/slipway/internal/secret"
+)
+
+// A Dialer connects to hosts. The zero value works; hosts that are reached
+// through the same bastion share one connection to it while they use the same
+// Dialer.
+type Dialer struct {
+	// Helper gives the node helper for an architecture; nil is the
+	// embedded one.
+	Helper func(arch string) (embedded.Helper, error)
+
+	keys     sync.Mutex // one writer of the file of host keys
+	mu       sync.Mutex // guards bastions
+	bastions map[string]*bastion
+}
+
+// Connect logs in to host, whose SSH settings are merged with the cluster's
+// already, and starts its node helper. Many hosts may be connected to at once.
+func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (remote.Host, error) {
+	opts = opts.WithDefaults()
+	if opts.Home == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, fmt.Errorf("finding the home directory: %w", err)
+		}
+		opts.Home = home
+	}
+	h, err := session.Open(ctx, host.Name, func(ctx context.Context) (*wire.Client, error) {
+		return d.connect(ctx, host, opts)
+	}, opts)
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// connect makes one connection: TCP, SSH, helper, handshake.
+func (d *Dialer) connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (*wire.Client, error) {
+	to := endpoint{
+		host: host.Name, address: host.Address, port: host.SSH.Port, user: host.SSH.User, hostKey: host.SSH.HostKey,
+		login: login{
+			keyFile: host.SSH.PrivateKeyFile, passphrase: host.SSH.PassphraseFrom,
+			password: host.SSH.Password, passwordFrom: host.SSH.PasswordFrom,
+			agent: host.SSH.Agent != nil && *host.SSH.Agent,
+		},
+	}.withDefaults()
+	dial := direct
+	leave := func() {}
+	if host.SSH.Bastion != nil {
+		via, release, err := d.through(ctx, host, opts)
+		if err != nil {
+			return nil, err
+		}
+		dial, leave = via, release
+	}
+	client, err := d.login(ctx, to, dial, opts)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	conn := &connection{client: client, leave: leave}
+	wc, err := d.start(ctx, host, to, conn, opts)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return wc, nil
+}
+
+// start runs the helper over a login.
+func (d *Dialer) start(ctx context.Context, host v1alpha1.Host, to endpoint, conn *connection, opts remote.Options) (*wire.Client, error) {
+	find := d.Helper
+	if find == nil {
+		find = embedded.Find
+	}
+	boot := session.Boot{Host: host.Name, User: to.user, Arch: host.Arch, Helper: find, Timeout: opts.Timeout}
+	if to.user != "root" && (host.SSH.Sudo == nil || *host.SSH.Sudo) {
+		boot.Sudo = true
+		boot.SudoPassword = sudoPassword(host.SSH)
+	}
+	running, err := boot.Run(ctx, &starter{client: conn.client})
+	if err != nil {
+		return nil, err
+	}
+	conn.running = running
+	shake, cancel := context.WithTimeoutCause(ctx, opts.Timeout, errors.New("the node helper does not answer"))
+	defer cancel()
+	wc, err := wire.NewClient(shake, host.Name, conn, nil, opts.Blobs)
+	if err == nil && wc.Hello().Build != running.Helper.SHA256 {
+		err = errors.Join(errors.New("it is not the helper that was sent"), wc.Close())
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, &remote.Error{
+			Host: host.Name, Reason: remote.HelperFailed, Err: err,
+			Cause: "the node helper does not start: " + err.Error() + detail(running.ErrorOutput()), Remedy: "try again with --debug",
+		}
+	}
+	return wc, nil
+}
+
+func detail(said string) string {
+	if said == "" {
+		return ""
+	}
+	return " (" + said + ")"
+}
+
+// sudoPassword is where sudo's password comes from: its own source, else that
+// of the login; nil if there is none.
+func sudoPassword(s v1alpha1.SSH) func() (string, error) {
+	from := s.SudoPasswordFrom
+	if from == nil {
+		from = s.PasswordFrom
+	}
+	if from != nil {
+		return func() (string, error) { return reveal(from) }
+	}
+	if s.Password != "" {
+		return func() (string, error) { return s.Password, nil }
+	}
+	return nil
+}
+
+func reveal(from *v1alpha1.SecretSource) (string, error) {
+	s, err := secret.Resolve(*from)
+	return s.Reveal(), err
+}
+
+// connection is the helper's standard input and output over SSH.
+type connection struct {
+	client  *ssh.Client
+	running *session.Running
+	leave   func()
+	once    sync.Once
+}
+
+var _ io.ReadWriteCloser = (*connection)(nil)
+
+func (c *connection) Read(p []byte) (int, error)  { return c.running.Read(p) }
+func (c *connection) Write(p []byte) (int, error) { return c.running.Write(p) }
+
+// Close ends the helper and the login. Where the network is gone, the helper
+// notices by itself.
+func (c *connection) Close() error {
+	c.once.Do(func() {
+		if c.running != nil {
+			_ = c.running.Close()
+		}
+		_ = c.client.Close() // closed already if the network is gone
+		c.leave()
+	})
+	return nil
+}
+
+// endpoint is one SSH server and how to log in to it.
+type endpoint struct {
+	host    string // the cluster's name for it, for errors
+	address string
+	port    int
+	user    string
+	hostKey string // pinned by the file, if at all
+	login   login
+}
+
+func (e endpoint) withDefaults() endpoint {
+	if e.port == 0 {
+		e.port = 22
+	}
+	if e.user == "" {
+		e.user = "root"
+	}
+	return e
+}
+
+func (e endpoint) hostport() string { return net.JoinHostPort(e.address, strconv.Itoa(e.port)) }
+
+func (e endpoint) fail(reason remote.Reason, cause, remedy string, err error) *remote.Error {
+	return &remote.Error{Host: e.host, Reason: reason, Cause: cause, Remedy: remedy, Err: err}
+}
+
+// dialFunc opens a TCP connection, from here or from a bastion.
+type dialFunc func(ctx context.Context, address string) (net.Conn, error)
+
+func direct(ctx context.Context, address string) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", address)
+}
