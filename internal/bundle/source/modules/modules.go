@@ -1,13 +1,18 @@
 // Package modules makes the parts of a bundle from Go modules, with the go
 // tool: every module is verified by the Go checksum database, and nothing is
-// downloaded from a release site. Packet filter programs and libraries are
-// taken from Debian packages, by apt.
+// downloaded from a release site. Packet filter programs and their libraries
+// are taken from Debian packages, by apt.
 package modules
 
 import (
 	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/release"
 )
 
 // Options say where things are kept and which environment the go tool gets.
@@ -19,20 +24,118 @@ type Options struct {
 }
 
 // A Source compiles components from Go modules.
-type Source struct{ opts Options }
+type Source struct {
+	opts Options
+	// unchecked lets a test serve modules that no database knows.
+	unchecked bool
+	// recipes says what to build; a test builds something small.
+	recipes func(release.Release) map[string]unit
+	images  []image
+}
 
 // New makes a source.
-func New(o Options) *Source { return &Source{opts: o} }
+func New(o Options) *Source { return &Source{opts: o, recipes: units, images: imageList()} }
 
-var _ = (*Source).Parts
+// buildOrder has the longest builds first; components are those for hosts.
+var (
+	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "crictl", "cni-plugins", "nettools", "base", "pause", "echo"}
+	components = []string{"kubernetes", "containerd", "etcd", "crictl", "cni-plugins", "nettools"}
+)
 
-// Probe says whether the go tool is there and checks checksums.
-func (s *Source) Probe(context.Context, source.Request) error { return nil }
+// A runner is one request being worked on.
+type runner struct {
+	source  *Source
+	request source.Request
+	units   map[string]unit
+	tool    *goTool
+}
+
+func (s *Source) runner(ctx context.Context, r source.Request) (*runner, error) {
+	tool, err := newGoTool(ctx, s.opts.Environ, s.unchecked)
+	if err != nil {
+		return nil, err
+	}
+	return &runner{source: s, request: r, units: s.recipes(r.Release), tool: tool}, nil
+}
+
+// Probe says whether the go tool is there and verifies modules.
+func (s *Source) Probe(ctx context.Context, r source.Request) error {
+	_, err := s.runner(ctx, r)
+	return err
+}
 
 // Ready says whether all components are in the cache.
-func (s *Source) Ready(context.Context, source.Request) bool { return false }
+func (s *Source) Ready(ctx context.Context, r source.Request) bool {
+	run, err := s.runner(ctx, r)
+	if err != nil {
+		return false
+	}
+	for _, arch := range r.Arches {
+		for _, u := range run.units {
+			key, err := u.key(arch, run.tool.version)
+			if err != nil {
+				return false
+			}
+			if _, ok := run.job(u, arch, nil).load(key); !ok {
+				return false
+			}
+		}
+	}
+	return true
+}
 
-// Parts compiles everything.
-func (s *Source) Parts(context.Context, source.Request) (source.Parts, error) {
-	return source.Parts{}, source.ErrSilent
+func (r *runner) job(u unit, arch string, d *debs) *job {
+	return &job{
+		unit: u, arch: arch, release: r.request.Release, cache: r.source.opts.Cache,
+		tool: r.tool, debs: d, started: time.Now(), report: r.request.Tell,
+	}
+}
+
+// Parts compiles everything, one component after another, and takes from the
+// cache what was compiled before.
+func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, error) {
+	r, err := s.runner(ctx, req)
+	if err != nil {
+		return source.Parts{}, err
+	}
+	var parts source.Parts
+	for _, arch := range req.Arches {
+		got, err := r.parts(ctx, arch)
+		if err != nil {
+			return source.Parts{}, err
+		}
+		parts.Add(got)
+	}
+	return parts, nil
+}
+
+func (r *runner) parts(ctx context.Context, arch string) (source.Parts, error) {
+	var parts source.Parts
+	have := map[string]built{}
+	d := &debs{dir: filepath.Join(r.source.opts.Cache, "apt", arch), arch: arch}
+	for _, name := range buildOrder {
+		u, ok := r.units[name]
+		if !ok {
+			continue
+		}
+		b, err := r.job(u, arch, d).get(ctx)
+		if err != nil {
+			return source.Parts{}, err
+		}
+		have[name] = b
+		parts.Origins = append(parts.Origins, b.Origins...)
+		if slices.Contains(components, name) {
+			parts.Components = append(parts.Components, source.Component{Name: name, Version: u.Version, Arch: arch, Licence: u.Licence, File: b.File})
+		}
+	}
+	var err error
+	parts.Images, err = r.images(arch, have)
+	return parts, err
+}
+
+// spdx joins licences, each once.
+func spdx(expression string) string {
+	terms := strings.Split(expression, " AND ")
+	slices.Sort(terms)
+	return strings.Join(slices.Compact(terms), " AND ")
 }

@@ -17,6 +17,9 @@ type Options struct {
 	Sites map[string]string
 }
 
+// Mirrors are the presets by name.
+func Mirrors() []string { return []string{"cn"} }
+
 // A Source downloads.
 type Source struct {
 	opts  Options

@@ -1,0 +1,254 @@
+package modules
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"slipway.dev/slipway/internal/bundle/source"
+)
+
+// debs fetches Debian packages for one architecture with the host's own apt:
+// its sources and keys, so every package is verified by apt, but directories
+// of our own, so that nothing on the host changes and no root is needed.
+type debs struct {
+	dir  string // of apt's lists and caches
+	arch string
+
+	updated sync.Mutex
+	fresh   bool // the lists were updated in this run; guarded by updated
+}
+
+// triplet is the multiarch name of an architecture.
+func triplet(arch string) string {
+	return map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[arch]
+}
+
+// options are apt's, on top of the host's configuration. An empty status file
+// makes it fetch every dependency, whatever the host has installed.
+func (d *debs) options() []string {
+	o := []string{}
+	for _, kv := range []string{
+		"Dir::State=" + filepath.Join(d.dir, "state"),
+		"Dir::State::status=" + filepath.Join(d.dir, "status"),
+		"Dir::Cache=" + filepath.Join(d.dir, "cache"),
+		"Dir::Log=" + filepath.Join(d.dir, "log"),
+		"APT::Architecture=" + d.arch, "APT::Architectures=" + d.arch,
+		"APT::Install-Recommends=false", "APT::Sandbox::User=",
+		"Debug::NoLocking=true", "Acquire::Retries=3", "Acquire::Languages=none",
+	} {
+		o = append(o, "-o", kv)
+	}
+	return append(o, "-c", filepath.Join(d.dir, "hooks.conf"))
+}
+
+// hooks switches off what distributions hang onto apt.
+const hooks = "#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n#clear APT::Update::Pre-Invoke;\n#clear DPkg::Post-Invoke;\n#clear DPkg::Pre-Install-Pkgs;\n"
+
+// update fetches apt's lists, once in a run.
+func (d *debs) update(ctx context.Context, tell func(source.Progress)) error {
+	d.updated.Lock()
+	defer d.updated.Unlock()
+	if d.fresh {
+		return nil
+	}
+	for _, tool := range []string{"apt-get", "dpkg-deb"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return problem(IDNoApt, "build on Debian or Ubuntu, or with --source upstream", "the packet filter programs come from Debian packages: %v", err)
+		}
+	}
+	for _, sub := range []string{"state/lists/partial", "cache/archives/partial", "log"} {
+		if err := os.MkdirAll(filepath.Join(d.dir, sub), 0o755); err != nil {
+			return err
+		}
+	}
+	err := errors.Join(
+		os.WriteFile(filepath.Join(d.dir, "status"), nil, 0o644),
+		os.WriteFile(filepath.Join(d.dir, "hooks.conf"), []byte(hooks), 0o644))
+	if err != nil {
+		return err
+	}
+	tell(source.Progress{Phase: source.Fetching, Message: "Debian's package lists"})
+	if err := d.apt(ctx, "update", "--error-on=any"); err != nil {
+		return err
+	}
+	d.fresh = true
+	return nil
+}
+
+func (d *debs) apt(ctx context.Context, args ...string) error {
+	argv := slices.Concat([]string{"apt-get", "-q", "-y"}, d.options(), args)
+	err := run(ctx, command{argv: argv, dir: d.dir, env: append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")})
+	var failed *runError
+	if errors.As(err, &failed) {
+		return silent(problem(IDPackages, "check the network and apt's sources for architecture "+d.arch+", or build with --source upstream", "fetching Debian packages for %s: %v", d.arch, failed))
+	}
+	return err
+}
+
+// A debTree is unpacked packages, with their files by normalised name.
+type debTree struct {
+	dir      string
+	packages []source.Origin
+	from     map[string]string // file → package
+}
+
+// origins are the packages, as parts of a component.
+func (t *debTree) origins(component string) []source.Origin {
+	out := slices.Clone(t.packages)
+	for i := range out {
+		out[i].For = component
+	}
+	return out
+}
+
+// tree fetches packages with all they depend on and unpacks them into dir.
+func (d *debs) tree(ctx context.Context, packages []string, dir string, tell func(source.Progress)) (*debTree, error) {
+	if err := d.update(ctx, tell); err != nil {
+		return nil, err
+	}
+	archives := filepath.Join(dir, ".archives")
+	if err := os.MkdirAll(filepath.Join(archives, "partial"), 0o755); err != nil {
+		return nil, err
+	}
+	tell(source.Progress{Phase: source.Fetching, Message: "Debian packages " + strings.Join(packages, ", ")})
+	args := slices.Concat([]string{"-o", "Dir::Cache::archives=" + archives, "install", "--download-only"}, packages)
+	if err := d.apt(ctx, args...); err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(archives, "*.deb"))
+	if err != nil {
+		return nil, err
+	}
+	t := &debTree{dir: dir, from: map[string]string{}}
+	for _, f := range files {
+		if err := t.add(ctx, f); err != nil {
+			return nil, fmt.Errorf("unpacking %s: %w", filepath.Base(f), err)
+		}
+	}
+	return t, os.RemoveAll(archives)
+}
+
+// add unpacks one package.
+func (t *debTree) add(ctx context.Context, deb string) error {
+	sum, err := hashFile(deb)
+	if err != nil {
+		return err
+	}
+	// name_version_arch.deb, with the version's colon as %3a
+	part := strings.Split(strings.TrimSuffix(filepath.Base(deb), ".deb"), "_")
+	if len(part) != 3 {
+		return errors.New("its name is not that of a package")
+	}
+	t.packages = append(t.packages, source.Origin{Kind: "package", Name: part[0], Version: strings.ReplaceAll(part[1], "%3a", ":"), Sum: sum})
+	pr, pw := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		err := t.unpack(part[0], pr)
+		pr.CloseWithError(err)
+		done <- err
+	}()
+	err = run(ctx, command{argv: []string{"dpkg-deb", "--fsys-tarfile", deb}, dir: t.dir, env: os.Environ(), stdout: pw})
+	pw.Close()
+	return errors.Join(<-done, err)
+}
+
+func (t *debTree) unpack(pkg string, r io.Reader) error {
+	tr := tar.NewReader(r)
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			_, err = io.Copy(io.Discard, r) // the padding behind the tar's end
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		if err := t.unpackOne(pkg, h, tr); err != nil {
+			return fmt.Errorf("%s: %w", h.Name, err)
+		}
+	}
+}
+
+// merged maps the directories that a merged /usr has as links.
+func merged(name string) string {
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	first, _, _ := strings.Cut(name, "/")
+	if slices.Contains([]string{"bin", "sbin", "lib", "lib64"}, first) {
+		return "usr/" + name
+	}
+	return name
+}
+
+func (t *debTree) unpackOne(pkg string, h *tar.Header, r io.Reader) error {
+	name := merged(h.Name)
+	if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink && h.Typeflag != tar.TypeLink || !fs.ValidPath(name) {
+		return nil
+	}
+	dst := filepath.Join(t.dir, name)
+	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+		return err
+	}
+	t.from[name] = pkg
+	switch h.Typeflag {
+	case tar.TypeSymlink:
+		// Kept inside the tree: absolute targets become relative.
+		to := h.Linkname
+		if path.IsAbs(to) {
+			rel, err := filepath.Rel(path.Dir("/"+name), "/"+merged(to))
+			if err != nil {
+				return err
+			}
+			to = rel
+		}
+		return os.Symlink(to, dst)
+	case tar.TypeLink:
+		return os.Link(filepath.Join(t.dir, merged(h.Linkname)), dst)
+	}
+	f, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fs.FileMode(h.Mode).Perm()|0o200)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}
+
+func hashFile(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// concatenated is the content of files, in order, each ending in a newline.
+func concatenated(names []string) ([]byte, error) {
+	var out bytes.Buffer
+	for _, n := range names {
+		data, err := os.ReadFile(n)
+		if err != nil {
+			return nil, err
+		}
+		out.Write(bytes.TrimRight(data, "\n"))
+		out.WriteByte('\n')
+	}
+	return out.Bytes(), nil
+}

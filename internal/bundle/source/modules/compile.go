@@ -1,0 +1,271 @@
+package modules
+
+import (
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/internal/bundle/pack"
+	"slipway.dev/slipway/internal/bundle/source"
+)
+
+// A goMod is what is taken over from a module's own go.mod: it would hold if
+// its programs were built in its repository.
+type goMod struct {
+	Go      string
+	GoDebug []struct{ Key, Value string }
+	Replace []struct {
+		Old, New struct{ Path, Version string }
+	}
+	Exclude []struct{ Path, Version string }
+}
+
+// downloaded is the go tool's answer about one module.
+type downloaded struct{ GoMod, Dir, Error string }
+
+// download fetches a module ("path@version"), verified.
+func (j *job) download(ctx context.Context, mod string) (downloaded, error) {
+	var out bytes.Buffer
+	var d downloaded
+	err := run(ctx, command{
+		argv: []string{"go", "mod", "download", "-json", mod}, dir: j.scratch, env: j.tool.env, stdout: &out,
+		line: func(l string) { j.tell(source.Progress{Phase: source.Fetching, Message: l}) },
+	})
+	if e := json.Unmarshal(out.Bytes(), &d); e == nil && d.Error != "" {
+		return d, fetchError(mod, &runError{argv: []string{"go"}, tail: []string{d.Error}, err: errors.New("the module cannot be had")})
+	}
+	return d, fetchError(mod, err)
+}
+
+// goMod writes the scratch module's go.mod.
+func (j *job) goMod(ctx context.Context, m module, dir string) error {
+	text := "module slipway.build/" + j.unit.Name + "\n"
+	if m.Primary != "" {
+		d, err := j.download(ctx, m.Primary)
+		if err != nil {
+			return err
+		}
+		if err := j.sameComponents(m, d.Dir); err != nil {
+			return err
+		}
+		var out bytes.Buffer
+		if err := run(ctx, command{argv: []string{"go", "mod", "edit", "-json", d.GoMod}, dir: j.scratch, env: j.tool.env, stdout: &out}); err != nil {
+			return fmt.Errorf("reading the go.mod of %s: %w", m.Primary, err)
+		}
+		var theirs goMod
+		if err := json.Unmarshal(out.Bytes(), &theirs); err != nil {
+			return fmt.Errorf("reading the go.mod of %s: %w", m.Primary, err)
+		}
+		text += directives(m, theirs)
+	} else {
+		text += "\ngo 1.26\n"
+	}
+	return os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o644)
+}
+
+func directives(m module, theirs goMod) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\ngo %s\n\n", theirs.Go)
+	for _, d := range theirs.GoDebug {
+		fmt.Fprintf(&b, "godebug %s=%s\n", d.Key, d.Value)
+	}
+	for _, r := range append([]string{m.Primary}, m.Require...) {
+		fmt.Fprintf(&b, "require %s\n", strings.Replace(r, "@", " ", 1))
+	}
+	for _, e := range theirs.Exclude {
+		fmt.Fprintf(&b, "exclude %s %s\n", e.Path, e.Version)
+	}
+	for _, r := range theirs.Replace {
+		local := strings.HasPrefix(r.New.Path, ".")
+		switch {
+		case m.Replace[r.Old.Path] != "":
+		case local && m.Staging != "":
+			fmt.Fprintf(&b, "replace %s => %s %s\n", r.Old.Path, r.Old.Path, m.Staging)
+		case !local:
+			fmt.Fprintf(&b, "replace %s => %s\n", strings.TrimSpace(r.Old.Path+" "+r.Old.Version), strings.TrimSpace(r.New.Path+" "+r.New.Version))
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(m.Replace)) {
+		fmt.Fprintf(&b, "replace %s => ./%s\n", p, m.Replace[p])
+	}
+	return b.String()
+}
+
+// sameComponents compares the catalogue with the constants in kubeadm's
+// source: a patch that the catalogue does not list may want other images.
+func (j *job) sameComponents(m module, dir string) error {
+	if !strings.HasPrefix(m.Primary, "k8s.io/kubernetes@") {
+		return nil
+	}
+	want, err := kubeadmConstants(filepath.Join(dir, "cmd/kubeadm/app/constants/constants.go"))
+	if err != nil {
+		return fmt.Errorf("reading kubeadm's list of images: %w", err)
+	}
+	var differ []string
+	for _, c := range []struct{ field, constant, have string }{
+		{"etcdImage", "DefaultEtcdVersion", j.release.EtcdImage},
+		{"coredns", "CoreDNSVersion", j.release.CoreDNS},
+		{"pause", "PauseVersion", j.release.Pause},
+	} {
+		if w := strings.TrimPrefix(want[c.constant], "v"); w != c.have {
+			differ = append(differ, c.field+": "+strconv.Quote(w))
+		}
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	return problem(IDOtherRelease,
+		"put these under minors, components in $SLIPWAY_HOME/releases.yaml: "+strings.Join(differ, ", "),
+		"kubeadm %s expects other images than the release catalogue names: %s", j.release.Kubernetes, strings.Join(differ, ", "))
+}
+
+// kubeadmConstants are the string constants of a Go file.
+func kubeadmConstants(file string) (map[string]string, error) {
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok && len(v.Names) == 1 && len(v.Values) == 1 {
+			if lit, ok := v.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				if s, err := strconv.Unquote(lit.Value); err == nil {
+					out[v.Names[0].Name] = s
+				}
+			}
+		}
+		return true
+	})
+	return out, nil
+}
+
+// compile builds a module's programs and answers with them as members.
+func (j *job) compile(ctx context.Context, index int, m module) ([]pack.Member, []source.Origin, error) {
+	dir := filepath.Join(j.scratch, strconv.Itoa(index))
+	if err := writeFiles(dir, m.Files); err != nil {
+		return nil, nil, err
+	}
+	if err := j.goMod(ctx, m, dir); err != nil {
+		return nil, nil, err
+	}
+	env, err := j.buildEnv(ctx, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	pkgs := slices.Sorted(maps.Keys(m.Programs))
+	total, err := j.list(ctx, m, dir, env, pkgs)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := filepath.Join(dir, "out") + "/"
+	var built int64
+	argv := slices.Concat([]string{"go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-v", "-tags", m.Tags, "-ldflags", m.LDFlags, "-o", out}, pkgs)
+	err = run(ctx, command{argv: argv, dir: dir, env: env, line: func(l string) {
+		if strings.ContainsAny(l, " #") {
+			return // a warning of the C compiler's, not a package
+		}
+		built++
+		j.tell(source.Progress{Phase: source.Compiling, Done: min(built, total), Total: total, Unit: "packages", Message: l})
+	}})
+	var failed *runError
+	if errors.As(err, &failed) {
+		err = problem(IDCompile, "if memory or disk ran out, free some; what is compiled already is kept", "compiling %s: %v", j.label(), failed)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return j.collect(m, out)
+}
+
+// list resolves and fetches all that the packages need, and counts it.
+func (j *job) list(ctx context.Context, m module, dir string, env, pkgs []string) (int64, error) {
+	var out bytes.Buffer
+	argv := slices.Concat([]string{"go", "list", "-mod=mod", "-deps", "-tags", m.Tags, "-f", "{{.ImportPath}}"}, pkgs)
+	err := run(ctx, command{argv: argv, dir: dir, env: env, stdout: &out, line: func(l string) {
+		j.tell(source.Progress{Phase: source.Fetching, Message: strings.TrimPrefix(l, "go: ")})
+	}})
+	return int64(bytes.Count(out.Bytes(), []byte("\n"))), fetchError(j.label(), err)
+}
+
+// buildEnv is the environment of a build; for cgo it has the C compiler and
+// the headers and libraries of the module's Debian packages.
+func (j *job) buildEnv(ctx context.Context, m module) ([]string, error) {
+	env := append(slices.Clone(j.tool.env), platform(j.arch)...)
+	if !m.CGO {
+		return env, nil
+	}
+	cc, err := compilers(j.arch, j.unit.Name)
+	if err != nil {
+		return nil, err
+	}
+	env = append(env, "CGO_ENABLED=1", "CC="+cc)
+	if len(m.Sysroot) == 0 {
+		return env, nil
+	}
+	tree, err := j.debs.tree(ctx, m.Sysroot, filepath.Join(j.scratch, "sysroot"), j.tell)
+	if err != nil {
+		return nil, err
+	}
+	j.origins = append(j.origins, tree.origins(j.unit.Name)...)
+	return append(env,
+		"PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1", "PKG_CONFIG_ALLOW_SYSTEM_LIBS=1",
+		"PKG_CONFIG_SYSROOT_DIR="+tree.dir,
+		"PKG_CONFIG_LIBDIR="+filepath.Join(tree.dir, "usr/lib", triplet(j.arch), "pkgconfig")), nil
+}
+
+// collect turns built programs into members, and their build information into
+// origins: each module with the sum that was verified.
+func (j *job) collect(m module, out string) ([]pack.Member, []source.Origin, error) {
+	var members []pack.Member
+	origins := []source.Origin{{For: j.unit.Name, Kind: "tool", Name: "go", Version: j.tool.version}}
+	for pkg, member := range m.Programs {
+		name := binary(pkg)
+		if pkg == "." {
+			name = path.Base(j.unit.Name)
+		}
+		file := filepath.Join(out, name)
+		info, err := buildinfo.ReadFile(file)
+		if err != nil {
+			return nil, nil, fmt.Errorf("reading the build information of %s: %w", name, err)
+		}
+		for _, d := range info.Deps {
+			if d.Replace != nil {
+				d = d.Replace
+			}
+			if d.Sum != "" {
+				origins = append(origins, source.Origin{For: j.unit.Name, Kind: "module", Name: d.Path, Version: d.Version, Sum: d.Sum})
+			}
+		}
+		members = append(members, pack.Member{Name: member, Path: file})
+	}
+	return members, origins, nil
+}
+
+func writeFiles(dir string, files map[string]string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, text := range files {
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

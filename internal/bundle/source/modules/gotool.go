@@ -1,0 +1,255 @@
+package modules
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// Identifiers of this package's diagnostics.
+const (
+	IDNoGo         = "go-tool-missing"
+	IDUnchecked    = "checksums-off"
+	IDChecksum     = "checksum-mismatch"
+	IDFetch        = "module-fetch-failed"
+	IDCompile      = "compile-failed"
+	IDNoCompiler   = "compiler-missing"
+	IDNoApt        = "apt-missing"
+	IDPackages     = "package-fetch-failed"
+	IDOtherRelease = "release-components-differ"
+)
+
+func problem(id, hint, format string, args ...any) diag.List {
+	return diag.List{{ID: id, Severity: diag.Error, Message: fmt.Sprintf(format, args...), Hint: hint}}
+}
+
+// silent marks a diagnostic as a source that does not answer.
+func silent(d diag.List) error { return &silentError{d} }
+
+type silentError struct{ diag.List }
+
+func (e *silentError) Error() string   { return e.List.Error() }
+func (e *silentError) Unwrap() []error { return []error{source.ErrSilent, e.List} }
+
+// A goTool runs the go tool in an environment of our own: checksums on,
+// nothing private, and no flags that would change what is built.
+type goTool struct {
+	env     []string
+	version string // "go1.26.8"
+}
+
+type goEnv struct{ GOVERSION, GOPROXY, GOSUMDB, GOFLAGS, GOMODCACHE, GOCACHE, GOTOOLCHAIN, GOROOT string }
+
+// newGoTool asks the go tool for its settings and refuses those that switch
+// checksum verification off. Only a test passes unchecked.
+func newGoTool(ctx context.Context, environ []string, unchecked bool) (*goTool, error) {
+	if environ == nil {
+		environ = os.Environ()
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		return nil, problem(IDNoGo, "install Go 1.26 or newer, or build with --source upstream", "compiling from modules needs the go tool: %v", err)
+	}
+	var out bytes.Buffer
+	err := run(ctx, command{argv: []string{"go", "env", "-json", "GOVERSION", "GOPROXY", "GOSUMDB", "GOFLAGS", "GOMODCACHE", "GOCACHE", "GOTOOLCHAIN", "GOROOT"}, dir: os.TempDir(), env: append(slices.Clone(environ), "GOWORK=off"), stdout: &out})
+	if err != nil {
+		return nil, problem(IDNoGo, "run `go env` and mend what it reports", "asking the go tool for its settings: %v", err)
+	}
+	var e goEnv
+	if err := json.Unmarshal(out.Bytes(), &e); err != nil {
+		return nil, fmt.Errorf("parsing the go tool's settings: %w", err)
+	}
+	if !unchecked {
+		if err := checked(e, environ); err != nil {
+			return nil, err
+		}
+	}
+	return &goTool{version: e.GOVERSION, env: cleanEnv(environ, e)}, nil
+}
+
+// checked refuses settings that keep modules from being verified.
+func checked(e goEnv, environ []string) error {
+	bad := ""
+	switch {
+	case e.GOSUMDB == "off":
+		bad = "GOSUMDB=off"
+	case strings.Contains(e.GOFLAGS, "-insecure"):
+		bad = "GOFLAGS=" + e.GOFLAGS
+	}
+	for _, kv := range environ {
+		if name, value, _ := strings.Cut(kv, "="); (name == "GONOSUMCHECK" || name == "GOINSECURE") && value != "" {
+			bad = kv
+		}
+	}
+	if bad == "" {
+		return nil
+	}
+	return problem(IDUnchecked, "unset it: what goes into a bundle is verified by the Go checksum database", "%s switches the verification of modules off", bad)
+}
+
+// cleanEnv keeps of the user's Go settings only where modules come from and
+// where they are kept. GONOSUMDB, GOPRIVATE and the like are gone with GOENV.
+func cleanEnv(environ []string, e goEnv) []string {
+	var env []string
+	for _, kv := range environ {
+		name, _, _ := strings.Cut(kv, "=")
+		own := strings.HasPrefix(name, "GO") || strings.HasPrefix(name, "CGO_") || strings.HasPrefix(name, "PKG_CONFIG")
+		if !own && !slices.Contains([]string{"CC", "CXX", "AR", "LD", "LANG", "LC_ALL"}, name) {
+			env = append(env, kv)
+		}
+	}
+	return append(env,
+		"GOENV=off", "GOWORK=off", "GOFLAGS=", "GO111MODULE=on", "LC_ALL=C",
+		"GOPROXY="+proxies(e.GOPROXY), "GOSUMDB="+e.GOSUMDB,
+		"GOMODCACHE="+e.GOMODCACHE, "GOCACHE="+e.GOCACHE,
+		"GOTOOLCHAIN="+e.GOTOOLCHAIN, "GOROOT="+e.GOROOT,
+	)
+}
+
+// proxies leaves "direct" out where there is a proxy: modules come from there
+// and from no repository.
+func proxies(list string) string {
+	kept := strings.FieldsFunc(strings.ReplaceAll(list, "direct", ""), func(r rune) bool { return r == ',' || r == '|' })
+	if len(kept) == 0 {
+		return list
+	}
+	return strings.Join(kept, ",")
+}
+
+// platform are the variables of a build for an architecture.
+func platform(arch string) []string {
+	return []string{"GOOS=linux", "GOARCH=" + arch, "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0"}
+}
+
+// A command is a program to run: argv, never a shell.
+type command struct {
+	argv   []string
+	dir    string
+	env    []string
+	stdout io.Writer
+	// line takes each line of stderr as it comes.
+	line func(string)
+}
+
+// killDelay is how long a cancelled program's children may hold its pipes.
+const killDelay = 5 * time.Second
+
+// tailLines is how much of a failed program's stderr is told.
+const tailLines = 20
+
+// A runError is a program that failed, with the end of its stderr.
+type runError struct {
+	argv []string
+	tail []string
+	err  error
+}
+
+func (e *runError) Error() string {
+	return fmt.Sprintf("%s: %v\n%s", filepath.Base(e.argv[0]), e.err, strings.Join(e.tail, "\n"))
+}
+
+func (e *runError) Unwrap() error { return e.err }
+
+// run runs a command to its end. Cancelling ctx kills it with its children.
+func run(ctx context.Context, c command) error {
+	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdout = c.dir, c.env, c.stdout
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = killDelay
+	stderr := &lines{each: c.line}
+	cmd.Stderr = stderr
+	err := cmd.Run()
+	stderr.flush()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return &runError{argv: c.argv, tail: stderr.tail, err: err}
+	}
+	return nil
+}
+
+// lines splits what is written into lines and keeps the last of them.
+type lines struct {
+	each func(string)
+	part []byte
+	tail []string
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.part = append(l.part, p...)
+	for {
+		n, line, err := bufio.ScanLines(l.part, false)
+		if n == 0 || err != nil {
+			return len(p), nil
+		}
+		l.add(string(line))
+		l.part = l.part[n:]
+	}
+}
+
+func (l *lines) flush() {
+	if len(l.part) > 0 {
+		l.add(string(l.part))
+		l.part = nil
+	}
+}
+
+func (l *lines) add(line string) {
+	if l.tail = append(l.tail, line); len(l.tail) > tailLines {
+		l.tail = l.tail[1:]
+	}
+	if l.each != nil {
+		l.each(line)
+	}
+}
+
+// fetchError explains why modules could not be had.
+func fetchError(what string, err error) error {
+	var r *runError
+	if !errors.As(err, &r) {
+		return err
+	}
+	if text := strings.Join(r.tail, "\n"); strings.Contains(text, "SECURITY ERROR") || strings.Contains(text, "checksum mismatch") {
+		return problem(IDChecksum, "do not use this module proxy; `go clean -modcache` if the local copy is damaged", "%s: what the module proxy gave is not what the checksum database knows: %v", what, err)
+	}
+	return silent(problem(IDFetch, "check the network and GOPROXY; a version may not be obtainable as a module: docs/guide/bundle.md", "fetching the modules of %s: %v", what, err))
+}
+
+// compilers finds the C compiler for an architecture, and pkg-config.
+func compilers(arch, what string) (cc string, err error) {
+	triple := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[arch]
+	cc, packages := "gcc", []string{"gcc", "libc6-dev"}
+	if arch != runtime.GOARCH {
+		cc, packages = triple+"-gcc", []string{"gcc-" + strings.ReplaceAll(triple, "_", "-")}
+	}
+	if runtime.GOOS != "linux" {
+		return "", problem(IDNoCompiler, "build on Linux, or with --source upstream", "%s needs a C compiler for Linux", what)
+	}
+	var missing []string
+	if _, err := exec.LookPath(cc); err != nil {
+		missing = append(missing, packages...)
+	}
+	if _, err := exec.LookPath("pkg-config"); err != nil {
+		missing = append(missing, "pkg-config")
+	}
+	if len(missing) > 0 {
+		return "", problem(IDNoCompiler, "apt-get install "+strings.Join(missing, " "), "%s for linux/%s is compiled with cgo, and its tools are missing", what, arch)
+	}
+	return cc, nil
+}

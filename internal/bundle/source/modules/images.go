@@ -1,0 +1,87 @@
+package modules
+
+import (
+	"fmt"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"slipway.dev/slipway/internal/bundle/pack"
+	"slipway.dev/slipway/internal/bundle/source"
+)
+
+// An image is made of units, each one layer; layers are shared.
+type image struct {
+	name string
+	// layers are units' names, lowest first; the last gives the version.
+	layers     []string
+	entrypoint []string
+	user       string
+}
+
+// imageList are the images of every release.
+func imageList() []image {
+	list := []image{
+		{name: "etcd", layers: []string{"base", "etcd"}, entrypoint: []string{"/usr/local/bin/etcd"}},
+		{name: "coredns", layers: []string{"base", "coredns"}, entrypoint: []string{"/coredns"}, user: "65532:65532"},
+		{name: "pause", layers: []string{"pause"}, entrypoint: []string{"/pause"}, user: "65535:65535"},
+		{name: "flannel", layers: []string{"base", "nettools", "flannel"}, entrypoint: []string{"/opt/bin/flanneld"}},
+		{name: "echo", layers: []string{"echo"}, entrypoint: []string{"/echo"}, user: "65532:65532"},
+		{name: "kube-proxy", layers: []string{"base", "nettools", "kubernetes"}, entrypoint: []string{"/usr/local/bin/kube-proxy"}},
+	}
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		list = append(list, image{name: name, layers: []string{"base", "kubernetes"}, entrypoint: []string{"/usr/local/bin/" + name}})
+	}
+	return list
+}
+
+const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// make puts an image together. It has no time in it.
+func (i image) make(arch string, have map[string]built) (v1.Image, error) {
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	for _, name := range i.layers {
+		b, ok := have[name]
+		if !ok {
+			return nil, fmt.Errorf("image %s needs %s, which is not built", i.name, name)
+		}
+		var err error
+		img, err = mutate.Append(img, mutate.Addendum{
+			Layer:     pack.Layer{File: b.File},
+			History:   v1.History{CreatedBy: "slipway bundle build", Comment: name},
+			MediaType: types.OCILayer,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	cf, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	cf = cf.DeepCopy()
+	cf.OS, cf.Architecture = "linux", arch
+	cf.Config = v1.Config{Entrypoint: i.entrypoint, User: i.user, WorkingDir: "/", Env: []string{searchPath}}
+	return mutate.ConfigFile(img, cf)
+}
+
+// images makes all images of an architecture from its units.
+func (r *runner) images(arch string, have map[string]built) ([]source.Image, error) {
+	refs := r.request.Release.ImageRefs()
+	var out []source.Image
+	for _, i := range r.source.images {
+		img, err := i.make(arch, have)
+		if err != nil {
+			return nil, fmt.Errorf("making image %s: %w", i.name, err)
+		}
+		last := r.units[i.layers[len(i.layers)-1]]
+		licence := last.Licence
+		for _, l := range i.layers[:len(i.layers)-1] {
+			licence += " AND " + r.units[l].Licence
+		}
+		out = append(out, source.Image{Name: i.name, Version: last.Version, Arch: arch, Licence: spdx(licence), Ref: refs[i.name], Image: img})
+	}
+	return out, nil
+}

@@ -1,0 +1,193 @@
+package modules
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/bundle/pack"
+	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/release"
+)
+
+// A built unit, as it is in the cache.
+type built struct {
+	File    pack.File       `json:"file"`
+	Origins []source.Origin `json:"origins"`
+}
+
+// A job is the building of one unit for one architecture.
+type job struct {
+	unit    unit
+	arch    string
+	release release.Release
+	cache   string
+	tool    *goTool
+	debs    *debs
+	scratch string
+	origins []source.Origin
+	started time.Time
+	report  func(source.Progress)
+}
+
+func (j *job) label() string { return j.unit.Name + " " + j.unit.Version + " linux/" + j.arch }
+
+func (j *job) tell(p source.Progress) {
+	p.Component = j.label()
+	p.Elapsed = time.Since(j.started)
+	j.report(p)
+}
+
+func (j *job) dir(key string) string {
+	return filepath.Join(j.cache, "components", j.unit.Name+"-"+key[:16])
+}
+
+// load finds the unit in the cache and verifies it. What is damaged counts as
+// not there.
+func (j *job) load(key string) (built, bool) {
+	var b built
+	data, err := os.ReadFile(filepath.Join(j.dir(key), "component.json"))
+	if err != nil || json.Unmarshal(data, &b) != nil {
+		return built{}, false
+	}
+	b.File.Path = filepath.Join(j.dir(key), j.unit.Name+".tar.gz")
+	digest, err := hashFile(b.File.Path)
+	return b, err == nil && digest == b.File.Digest
+}
+
+// get takes the unit from the cache, or builds it and puts it there.
+func (j *job) get(ctx context.Context) (built, error) {
+	key, err := j.unit.key(j.arch, j.tool.version)
+	if err != nil {
+		return built{}, err
+	}
+	if b, ok := j.load(key); ok {
+		j.tell(source.Progress{Phase: source.Cached})
+		return b, nil
+	}
+	j.scratch = filepath.Join(j.cache, "modules", j.unit.Name+"-"+key[:16])
+	if err := os.MkdirAll(filepath.Dir(j.scratch), 0o755); err != nil {
+		return built{}, err
+	}
+	unlock, err := j.lock(ctx)
+	if err != nil {
+		return built{}, fmt.Errorf("locking the build of %s: %w", j.label(), err)
+	}
+	defer unlock()
+	if b, ok := j.load(key); ok { // another process has built it meanwhile
+		j.tell(source.Progress{Phase: source.Cached})
+		return b, nil
+	}
+	b, err := j.build(ctx, key)
+	if err != nil {
+		return built{}, err
+	}
+	j.tell(source.Progress{Phase: source.Done, Done: b.File.Size, Total: b.File.Size, Unit: "bytes"})
+	return b, os.RemoveAll(j.scratch)
+}
+
+// lockPoll is how often a build that another process is doing is looked at.
+const lockPoll = 500 * time.Millisecond
+
+// lock keeps two processes from building the same unit at once.
+func (j *job) lock(ctx context.Context) (unlock func(), err error) {
+	f, err := os.OpenFile(j.scratch+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	t := time.NewTicker(lockPoll)
+	defer t.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(err, f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), f.Close())
+		case <-t.C:
+			j.tell(source.Progress{Phase: source.Compiling, Message: "waiting for another process that builds the same"})
+		}
+	}
+}
+
+func (j *job) build(ctx context.Context, key string) (built, error) {
+	// What an interrupted build left is of no use: the go tool keeps what it
+	// compiled and fetched in its own caches.
+	if err := os.RemoveAll(j.scratch); err != nil {
+		return built{}, err
+	}
+	if err := os.MkdirAll(j.scratch, 0o755); err != nil {
+		return built{}, err
+	}
+	members, err := j.members(ctx)
+	if err != nil {
+		return built{}, err
+	}
+	for name, to := range j.unit.Links {
+		members = append(members, pack.Member{Name: name, Link: to})
+	}
+	j.tell(source.Progress{Phase: source.Packing})
+	out := filepath.Join(j.scratch, "packed")
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return built{}, err
+	}
+	file, err := pack.Write(ctx, filepath.Join(out, j.unit.Name+".tar.gz"), members)
+	if err != nil {
+		return built{}, err
+	}
+	b := built{File: file, Origins: j.origins}
+	data, err := json.MarshalIndent(b, "", "  ")
+	if err != nil {
+		return built{}, err
+	}
+	if err := os.WriteFile(filepath.Join(out, "component.json"), data, 0o644); err != nil {
+		return built{}, err
+	}
+	b.File.Path = filepath.Join(j.dir(key), j.unit.Name+".tar.gz")
+	return b, replace(out, j.dir(key))
+}
+
+// members are what the unit is made of, built or unpacked.
+func (j *job) members(ctx context.Context) ([]pack.Member, error) {
+	var members []pack.Member
+	for i, m := range j.unit.Modules {
+		got, origins, err := j.compile(ctx, i, m)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, got...)
+		j.origins = append(j.origins, origins...)
+	}
+	if len(j.unit.Packages) == 0 {
+		return members, nil
+	}
+	tree, err := j.debs.tree(ctx, j.unit.Packages, filepath.Join(j.scratch, "root"), j.tell)
+	if err != nil {
+		return nil, err
+	}
+	j.origins = append(j.origins, tree.origins(j.unit.Name)...)
+	got, err := tree.pick(j.unit.Pick, j.arch)
+	return append(members, got...), err
+}
+
+// replace moves a directory into place; what was there is damaged.
+func replace(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Rename(from, to)
+}

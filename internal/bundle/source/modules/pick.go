@@ -1,0 +1,221 @@
+package modules
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/bundle/pack"
+)
+
+// A picker says what to take from unpacked Debian packages.
+type picker string
+
+const (
+	pickPrograms picker = "programs"
+	pickBase     picker = "base"
+)
+
+// iptablesNames are what the multi-call program can be called.
+var iptablesNames = []string{"iptables", "iptables-restore", "iptables-save", "ip6tables", "ip6tables-restore", "ip6tables-save"}
+
+// busyboxNames are the programs an image has besides its own: flannel's init
+// containers copy files, and a person may want to look around.
+var busyboxNames = []string{"cat", "cp", "ls", "mkdir", "mv", "rm", "sh", "sleep"}
+
+// pick selects the members of a tar from a tree.
+func (t *debTree) pick(p picker, arch string) ([]pack.Member, error) {
+	if p == pickBase {
+		return t.baseFiles()
+	}
+	c := closure{tree: t, lib: "usr/lib/" + triplet(arch), members: map[string]pack.Member{}}
+	for _, prog := range []string{"usr/sbin/nft", "usr/sbin/xtables-nft-multi", "usr/sbin/xtables-legacy-multi"} {
+		if err := c.add(prog); err != nil {
+			return nil, err
+		}
+	}
+	plugins, err := filepath.Glob(filepath.Join(t.dir, c.lib, "xtables", "*.so"))
+	if err != nil || len(plugins) == 0 {
+		return nil, fmt.Errorf("no xtables plugins in the iptables package: %w", err)
+	}
+	for _, so := range plugins {
+		if err := c.add(c.lib + "/xtables/" + filepath.Base(so)); err != nil {
+			return nil, err
+		}
+	}
+	c.copyrights()
+	return append(c.list(), links(t.dir, c.lib, c.interp)...), nil
+}
+
+// links are the names programs are called by, the links of a merged /usr, and
+// wrappers to run the programs on hosts.
+func links(dir, lib, interp string) []pack.Member {
+	out := []pack.Member{
+		{Name: "bin", Link: "usr/bin"}, {Name: "sbin", Link: "usr/sbin"},
+		{Name: "lib", Link: "usr/lib"}, {Name: "lib64", Link: "usr/lib64"},
+		{Name: "usr/lib64", Dir: true}, {Name: "run", Dir: true},
+		{Name: "usr/bin/busybox", Path: filepath.Join(dir, "usr/bin/busybox")},
+		{Name: "host/nft", Content: wrapper(lib, interp, "nft", "")},
+	}
+	for _, name := range iptablesNames {
+		out = append(out,
+			pack.Member{Name: "usr/sbin/" + name, Link: "xtables-nft-multi"},
+			pack.Member{Name: "host/" + name, Content: wrapper(lib, interp, "xtables-nft-multi", " "+name)})
+	}
+	for _, name := range busyboxNames {
+		out = append(out, pack.Member{Name: "usr/bin/" + name, Link: "busybox"})
+	}
+	return out
+}
+
+// wrapper is a script that runs a program of this tree, wherever the tree is
+// unpacked, with the tree's own loader and libraries: a host may have others,
+// or older ones.
+func wrapper(lib, interp, program, name string) []byte {
+	return []byte(`#!/bin/sh
+self=$(readlink -f "$0")
+root=${self%/host/*}
+XTABLES_LIBDIR=$root/` + lib + `/xtables
+export XTABLES_LIBDIR
+exec "$root/` + interp + `" --library-path "$root/` + lib + `" "$root/usr/sbin/` + program + `"` + name + ` "$@"
+`)
+}
+
+// A closure is programs with every library they load.
+type closure struct {
+	tree    *debTree
+	lib     string // usr/lib/<triplet>
+	interp  string // the loader's real name, such as usr/lib/<triplet>/ld-linux-x86-64.so.2
+	members map[string]pack.Member
+}
+
+func (c *closure) list() []pack.Member {
+	out := make([]pack.Member, 0, len(c.members))
+	for _, m := range c.members {
+		out = append(out, m)
+	}
+	return out
+}
+
+// add takes an ELF file and what it needs.
+func (c *closure) add(name string) error {
+	if _, ok := c.members[name]; ok {
+		return nil
+	}
+	real, err := c.real(name)
+	if err != nil {
+		return err
+	}
+	c.members[name] = pack.Member{Name: name, Path: filepath.Join(c.tree.dir, real)}
+	f, err := elf.Open(filepath.Join(c.tree.dir, real))
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	defer f.Close()
+	needs, err := f.ImportedLibraries()
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	for _, soname := range needs {
+		if err := c.add(c.lib + "/" + soname); err != nil {
+			return fmt.Errorf("%s needs %s: %w", name, soname, err)
+		}
+	}
+	return c.addInterpreter(f)
+}
+
+// addInterpreter takes the loader that a program names: its own path is a
+// link to the one among the libraries.
+func (c *closure) addInterpreter(f *elf.File) error {
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		data := make([]byte, p.Filesz)
+		if _, err := p.ReadAt(data, 0); err != nil {
+			return err
+		}
+		name := merged(strings.TrimRight(string(data), "\x00"))
+		target := c.lib + "/" + path.Base(name)
+		if err := c.add(target); err != nil {
+			return err
+		}
+		c.interp = target
+		if name == target {
+			return nil
+		}
+		rel, err := filepath.Rel(path.Dir(name), target)
+		if err != nil {
+			return err
+		}
+		c.members[name] = pack.Member{Name: name, Link: rel}
+	}
+	return nil
+}
+
+// real follows links inside the tree.
+func (c *closure) real(name string) (string, error) {
+	for range 8 {
+		fi, err := os.Lstat(filepath.Join(c.tree.dir, name))
+		if err != nil {
+			return "", err
+		}
+		if fi.Mode()&fs.ModeSymlink == 0 {
+			return name, nil
+		}
+		to, err := os.Readlink(filepath.Join(c.tree.dir, name))
+		if err != nil {
+			return "", err
+		}
+		name = merged(path.Join(path.Dir(name), to))
+	}
+	return "", fmt.Errorf("%s: too many links", name)
+}
+
+// copyrights takes the licences of the packages that something came from.
+func (c *closure) copyrights() {
+	packages := []string{"busybox-static"}
+	for name := range c.members {
+		if real, err := c.real(name); err == nil {
+			packages = append(packages, c.tree.from[real])
+		}
+	}
+	slices.Sort(packages)
+	for _, p := range slices.Compact(packages) {
+		name := "usr/share/doc/" + p + "/copyright"
+		file := filepath.Join(c.tree.dir, name)
+		if fi, err := os.Stat(file); err == nil && fi.Mode().IsRegular() {
+			c.members[name] = pack.Member{Name: name, Path: file, Mode: 0o644}
+		}
+	}
+}
+
+// baseFiles are what programs in an image expect of any system: users, a
+// temporary directory, certificate authorities.
+func (t *debTree) baseFiles() ([]pack.Member, error) {
+	certs, err := filepath.Glob(filepath.Join(t.dir, "usr/share/ca-certificates/*/*.crt"))
+	if err != nil || len(certs) == 0 {
+		return nil, errors.Join(errors.New("no certificates in the ca-certificates package"), err)
+	}
+	slices.Sort(certs)
+	bundle, err := concatenated(certs)
+	if err != nil {
+		return nil, err
+	}
+	text := func(name, content string) pack.Member {
+		return pack.Member{Name: name, Content: []byte(content), Mode: 0o644}
+	}
+	return []pack.Member{
+		text("etc/passwd", "root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"),
+		text("etc/group", "root:x:0:\nnogroup:x:65534:\nnonroot:x:65532:\n"),
+		text("etc/nsswitch.conf", "hosts: files dns\n"),
+		text("etc/ssl/certs/ca-certificates.crt", string(bundle)),
+		{Name: "tmp", Dir: true, Mode: 0o777, Sticky: true},
+	}, nil
+}

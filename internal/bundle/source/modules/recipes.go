@@ -1,0 +1,215 @@
+package modules
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+
+	"slipway.dev/slipway/images"
+	"slipway.dev/slipway/internal/release"
+)
+
+var (
+	//go:embed templates/kubernetes.go.tmpl
+	kubernetesMain string
+	//go:embed templates/cloud-common.go.tmpl
+	cloudCommon string
+	//go:embed templates/cloud-errors.go.tmpl
+	cloudErrors string
+	//go:embed templates/cloud-vpc.go.tmpl
+	cloudVPC string
+)
+
+const (
+	apache = "Apache-2.0"
+	bin    = "usr/local/bin/"
+	cniBin = "opt/cni/bin/"
+	// strip leaves symbol tables out.
+	strip  = "-s -w"
+	static = " -linkmode external -extldflags -static"
+	// multicall is the program that all Kubernetes programs are links to.
+	multicall = "kube"
+)
+
+// kubernetesPrograms are what the multi-call program can be.
+func kubernetesPrograms() []string {
+	return []string{"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubeadm", "kubectl", "kubelet"}
+}
+
+// units are everything built for a release. Their order is that of the build:
+// the longest first.
+func units(r release.Release) map[string]unit {
+	out := map[string]unit{}
+	for _, u := range []unit{
+		kubernetes(r.Kubernetes), containerd(r), etcd(r.Etcd), flannel(r.Flannel),
+		cniPlugins(r.CNIPlugins, r.FlannelCNI), nettools(), base(),
+		{
+			Name: "coredns", Version: r.CoreDNS, Licence: apache,
+			Modules: []module{{
+				Primary:  "github.com/coredns/coredns@v" + r.CoreDNS,
+				LDFlags:  strip,
+				Programs: map[string]string{"github.com/coredns/coredns": "coredns"},
+			}},
+		}, {
+			Name: "crictl", Version: r.CRITools, Licence: apache,
+			Modules: []module{{
+				Primary:  "sigs.k8s.io/cri-tools@v" + r.CRITools,
+				LDFlags:  strip + " -X sigs.k8s.io/cri-tools/pkg/version.Version=v" + r.CRITools,
+				Programs: map[string]string{"sigs.k8s.io/cri-tools/cmd/crictl": bin + "crictl"},
+			}},
+		},
+		own("pause", r.Pause, images.Pause), own("echo", r.Echo, images.Echo),
+	} {
+		out[u.Name] = u
+	}
+	return out
+}
+
+// own is a program of ours that needs the standard library alone.
+func own(name, version, main string) unit {
+	return unit{
+		Name: name, Version: version, Licence: apache,
+		Modules: []module{{
+			Files:    map[string]string{"main.go": main},
+			LDFlags:  strip + " -X main.version=" + version,
+			Programs: map[string]string{".": name},
+		}},
+	}
+}
+
+func kubernetes(version string) unit {
+	number := strings.Split(strings.TrimPrefix(version, "v"), ".")
+	flags := strip
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s -X %[1]s.gitTreeState=clean -X %[1]s.gitCommit=unknown", pkg, version, number[0], number[1])
+	}
+	u := unit{
+		Name: "kubernetes", Version: version, Licence: apache,
+		Modules: []module{{
+			Primary:  "k8s.io/kubernetes@" + version,
+			Staging:  "v0." + strings.Join(number[1:], "."),
+			Files:    map[string]string{"main.go": kubernetesMain},
+			LDFlags:  flags,
+			Programs: map[string]string{".": bin + multicall},
+		}},
+		Links: map[string]string{},
+	}
+	for _, name := range kubernetesPrograms() {
+		u.Links[bin+name] = multicall
+	}
+	return u
+}
+
+func containerd(r release.Release) unit {
+	const pkg = "github.com/containerd/containerd/v2"
+	return unit{
+		Name: "containerd", Version: r.Containerd,
+		// runc is linked with libseccomp and glibc.
+		Licence: "Apache-2.0 AND LGPL-2.1-or-later",
+		Modules: []module{{
+			Primary: pkg + "@v" + r.Containerd,
+			Tags:    "no_btrfs no_devmapper no_zfs no_aufs",
+			LDFlags: strip + " -X " + pkg + "/version.Version=v" + r.Containerd,
+			Programs: map[string]string{
+				pkg + "/cmd/containerd":              bin + "containerd",
+				pkg + "/cmd/containerd-shim-runc-v2": bin + "containerd-shim-runc-v2",
+				pkg + "/cmd/ctr":                     bin + "ctr",
+			},
+		}, {
+			Primary:  "github.com/opencontainers/runc@v" + r.Runc,
+			Tags:     "seccomp netgo osusergo",
+			LDFlags:  strip + static,
+			CGO:      true,
+			Sysroot:  []string{"libseccomp-dev"},
+			Programs: map[string]string{"github.com/opencontainers/runc": bin + "runc"},
+		}},
+	}
+}
+
+func etcd(version string) unit {
+	v := "/v3@v" + version
+	return unit{
+		Name: "etcd", Version: version, Licence: apache,
+		Modules: []module{{
+			Primary: "go.etcd.io/etcd/server" + v,
+			Require: []string{"go.etcd.io/etcd/etcdctl" + v, "go.etcd.io/etcd/etcdutl" + v},
+			LDFlags: strip,
+			Programs: map[string]string{
+				"go.etcd.io/etcd/server/v3":  bin + "etcd",
+				"go.etcd.io/etcd/etcdctl/v3": bin + "etcdctl",
+				"go.etcd.io/etcd/etcdutl/v3": bin + "etcdutl",
+			},
+		}},
+	}
+}
+
+func cniPlugins(version, flannelCNI string) unit {
+	const mod = "github.com/containernetworking/plugins"
+	m := module{
+		Primary:  mod + "@v" + version,
+		LDFlags:  strip + " -X " + mod + "/pkg/utils/buildversion.BuildVersion=v" + version,
+		Programs: map[string]string{},
+	}
+	for _, p := range []string{"main/bridge", "main/loopback", "main/ptp", "ipam/host-local", "meta/portmap", "meta/bandwidth", "meta/firewall"} {
+		pkg := mod + "/plugins/" + p
+		m.Programs[pkg] = cniBin + binary(pkg)
+	}
+	return unit{
+		Name: "cni-plugins", Version: version, Licence: apache,
+		// The flannel plugin was part of this module until 1.0.
+		Modules: []module{m, {
+			Primary:  mod + "@v" + flannelCNI,
+			LDFlags:  strip + " -X " + mod + "/pkg/utils/buildversion.BuildVersion=v" + flannelCNI,
+			Programs: map[string]string{mod + "/plugins/meta/flannel": cniBin + "flannel"},
+		}},
+	}
+}
+
+func flannel(version string) unit {
+	const (
+		pkg   = "github.com/flannel-io/flannel"
+		cloud = "github.com/tencentcloud/tencentcloud-sdk-go/tencentcloud/"
+	)
+	return unit{
+		Name: "flannel", Version: version,
+		// linked with glibc
+		Licence: "Apache-2.0 AND LGPL-2.1-or-later",
+		Modules: []module{{
+			Primary: pkg + "@v" + version,
+			// Two modules cannot be had from the module proxy; they serve
+			// one cloud's backend only.
+			Replace: map[string]string{cloud + "common": "common", cloud + "vpc": "vpc"},
+			Files: map[string]string{
+				"common/go.mod":           "module " + cloud + "common\n\ngo 1.21\n",
+				"common/common.go":        cloudCommon,
+				"common/errors/errors.go": cloudErrors,
+				"vpc/go.mod":              "module " + cloud + "vpc\n\ngo 1.21\n",
+				"vpc/v20170312/vpc.go":    cloudVPC,
+			},
+			Tags:     "netgo osusergo",
+			LDFlags:  strip + static + " -X " + pkg + "/pkg/version.Version=v" + version,
+			CGO:      true,
+			Programs: map[string]string{pkg: "opt/bin/flanneld"},
+		}},
+	}
+}
+
+// nettools are the packet filter programs of kube-proxy's and flannel's
+// images, with every library; hosts can run them too (see wrapper).
+func nettools() unit {
+	return unit{
+		Name: "nettools", Version: "1",
+		Licence:  "GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later",
+		Packages: []string{"nftables", "iptables", "busybox-static"},
+		Pick:     pickPrograms,
+	}
+}
+
+// base is what every image has.
+func base() unit {
+	return unit{
+		Name: "base", Version: "1", Licence: "Apache-2.0 AND MPL-2.0",
+		Packages: []string{"ca-certificates"},
+		Pick:     pickBase,
+	}
+}

@@ -1,0 +1,113 @@
+package bundlecmd
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/source"
+)
+
+// A Display shows a build's progress: on a terminal one live line for what is
+// being done and one lasting line for each component that is done; elsewhere
+// plain lines, one for each component and phase.
+type Display struct {
+	w     io.Writer
+	width int // of the terminal; 0 is none
+
+	mu    sync.Mutex
+	live  bool              // a live line stands on the terminal
+	shown map[string]string // component → phase last printed
+	last  time.Time
+}
+
+// NewDisplay shows progress on w.
+func NewDisplay(w io.Writer) *Display {
+	d := &Display{w: w, shown: map[string]string{}}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		d.width = 80
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 20 {
+			d.width = width
+		}
+	}
+	return d
+}
+
+// redraw bounds how often the live line is drawn.
+const redraw = 100 * time.Millisecond
+
+// Show takes one piece of progress.
+func (d *Display) Show(p bundle.Progress) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lasting := p.Phase == source.Cached || p.Phase == source.Done || p.Phase == source.Note
+	switch {
+	case lasting:
+		d.clear()
+		fmt.Fprintln(d.w, line(p))
+	case d.width > 0:
+		d.draw(p)
+	case d.shown[p.Component] != string(p.Phase):
+		fmt.Fprintln(d.w, line(p))
+	}
+	d.shown[p.Component] = string(p.Phase)
+}
+
+// Close takes the live line off.
+func (d *Display) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clear()
+}
+
+func (d *Display) clear() {
+	if d.live {
+		fmt.Fprint(d.w, "\r\x1b[K")
+		d.live = false
+	}
+}
+
+func (d *Display) draw(p bundle.Progress) {
+	now := time.Now()
+	if d.live && d.shown[p.Component] == string(p.Phase) && now.Sub(d.last) < redraw {
+		return
+	}
+	d.last = now
+	d.clear()
+	text := line(p)
+	if p.Message != "" && p.Phase != source.Note {
+		text += "  " + p.Message
+	}
+	if r := []rune(text); len(r) >= d.width {
+		text = string(r[:d.width-1])
+	}
+	fmt.Fprint(d.w, text)
+	d.live = true
+}
+
+// line is progress in words.
+func line(p bundle.Progress) string {
+	if p.Phase == source.Note {
+		return "note: " + p.Message
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-36s %-9s", p.Component, p.Phase)
+	switch {
+	case p.Unit == "bytes" && p.Phase == source.Done:
+		fmt.Fprintf(&b, " %s", size(p.Total))
+	case p.Unit == "bytes" && p.Total > 0:
+		fmt.Fprintf(&b, " %s of %s", size(p.Done), size(p.Total))
+	case p.Unit == "packages" && p.Total > 0:
+		fmt.Fprintf(&b, " %d of %d packages", p.Done, p.Total)
+	}
+	if p.Elapsed >= time.Second {
+		fmt.Fprintf(&b, " %s", p.Elapsed.Round(time.Second))
+	}
+	return strings.TrimRight(b.String(), " ")
+}
