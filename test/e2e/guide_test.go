@@ -76,10 +76,14 @@ func runPage(t *testing.T, script string) {
 		t.Errorf("%v\n%s", err, tail(string(out)))
 	}
 	// A page that failed left its machines.
-	for _, s := range decode[[]struct{ Name string }](t, u.ok(t, "sandbox", "list", "-o", "json")) {
+	left := map[string]bool{}
+	for _, m := range decode[[]struct{ Sandbox string }](t, u.ok(t, "sandbox", "list", "-o", "json")) {
+		left[m.Sandbox] = true
+	}
+	for name := range left {
 		if err == nil {
-			t.Errorf("the page leaves sandbox %s", s.Name)
+			t.Errorf("the page leaves sandbox %s", name)
 		}
-		u.ok(t, "sandbox", "delete", s.Name, "--yes")
+		u.ok(t, "sandbox", "delete", name, "--yes")
 	}
 }
