@@ -125,10 +125,19 @@ func pivot(dir string) error {
 	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 }
 
-// becomeInit gives up what would reach the host's clock, and runs systemd.
-func becomeInit() error {
+// giveUpClock keeps what this thread executes, and all that comes from it,
+// from setting the host's clock.
+func giveUpClock() error {
 	if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_TIME, 0, 0, 0); err != nil {
 		return fmt.Errorf("dropping CAP_SYS_TIME: %w", err)
+	}
+	return nil
+}
+
+// becomeInit gives up what would reach the host's clock, and runs systemd.
+func becomeInit() error {
+	if err := giveUpClock(); err != nil {
+		return err
 	}
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	if err != nil {

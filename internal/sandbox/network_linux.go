@@ -55,7 +55,8 @@ func (l lan) up(ctx context.Context, host *hostState) error {
 
 func (l lan) addBridge(ctx context.Context) error {
 	lines := []string{
-		fmt.Sprintf("link add %s addrgenmode none address %s type bridge", l.bridge(), macOf(l.gateway())),
+		fmt.Sprintf("link add %s address %s type bridge", l.bridge(), macOf(l.gateway())),
+		fmt.Sprintf("link set %s addrgenmode none", l.bridge()),
 		fmt.Sprintf("addr add %s/%d dev %s", l.gateway(), rangeBits, l.bridge()),
 		fmt.Sprintf("link set %s up", l.bridge()),
 	}
@@ -85,7 +86,8 @@ func (l lan) plug(ctx context.Context, a netip.Addr, pid int, cut bool) error {
 		state = "down"
 	}
 	lines := []string{
-		fmt.Sprintf("link add %s addrgenmode none type veth peer name eth0 address %s netns %d", l.link(a), macOf(a), pid),
+		fmt.Sprintf("link add %s type veth peer name eth0 address %s netns %d", l.link(a), macOf(a), pid),
+		fmt.Sprintf("link set %s addrgenmode none", l.link(a)),
 		fmt.Sprintf("link set %s master %s %s", l.link(a), l.bridge(), state),
 	}
 	_, err := run(ctx, strings.Join(lines, "\n"), "ip", "-batch", "-")
