@@ -1,0 +1,311 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/pipeline"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/status"
+	"slipway.dev/slipway/internal/store"
+)
+
+// cleanupTime bounds what is tidied up after an operation that was stopped.
+const cleanupTime = 30 * time.Second
+
+// lateBlobs are those of a bundle that is found after hosts are connected.
+type lateBlobs struct{ of *source }
+
+func (l *lateBlobs) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
+	if l.of == nil || l.of.opened == nil {
+		return nil, errors.New("there is no bundle yet")
+	}
+	return l.of.opened.OpenBlob(digest, offset)
+}
+
+// run is a pass of the engine over the hosts.
+func (p *prepared) run(operation string, fence uint64) *engine.Run {
+	return &engine.Run{
+		Hosts: p.hosts, Operation: operation, Cluster: p.env.Cluster.Name, Fence: fence,
+		IgnoreErrors: p.request.IgnoreErrors, Done: p.done,
+	}
+}
+
+// settled says that there is nothing to do and nothing to finish.
+func (p *prepared) settled() bool {
+	return p.plan.Empty() && p.continues == nil && len(p.lost) == 0 &&
+		(p.request.Kind == InitOS || p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.removes())
+}
+
+// Apply carries the plan out under the cluster's locks.
+func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
+	name := p.env.Cluster.Name
+	if p.settled() {
+		return &Result{Cluster: name, Outcome: event.Succeeded, Kubeconfig: p.kubeconfig()}, nil
+	}
+	lock, err := p.svc.Store.Lock(ctx, name, store.Holder{})
+	var held *store.HeldError
+	if errors.As(err, &held) {
+		return nil, &LockedError{Cluster: name, Operation: held.Holder.Operation, Holder: held.Holder.String()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	o, err := p.begin()
+	if err != nil {
+		return nil, err
+	}
+	if err := lock.SetHolder(store.Holder{Operation: o.Name}); err != nil {
+		return nil, err
+	}
+	hostLock, err := p.lockHosts(ctx, o.Name)
+	if err != nil {
+		return nil, errors.Join(err, p.abandon(o, err))
+	}
+	journal, err := p.svc.Store.Journal(o.Name)
+	if err != nil {
+		return nil, errors.Join(err, hostLock.release(ctx))
+	}
+	rec := &recorder{now: p.svc.Now, journal: journal, sinks: sinks}
+	res, err := p.execute(ctx, o, rec, hostLock)
+	return res, errors.Join(err, journal.Close(), hostLock.release(context.WithoutCancel(ctx)))
+}
+
+// begin records the operation, and the cluster it is about.
+func (p *prepared) begin() (*v1alpha1.Operation, error) {
+	o := p.continues
+	if o == nil {
+		var err error
+		o, err = p.svc.Store.NewOperation(p.svc.Now(), v1alpha1.OperationSpec{
+			Cluster: p.env.Cluster.Name, Type: string(p.request.Kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
+		}, p.plan)
+		if err != nil {
+			return nil, err
+		}
+	}
+	o.Status.Phase = v1alpha1.OperationRunning
+	if o.Status.StartTime == nil {
+		now := metav1.NewTime(p.svc.Now())
+		o.Status.StartTime = &now
+	}
+	o.Status.EndTime, o.Status.Message = nil, ""
+	if err := p.svc.Store.SaveOperation(o); err != nil {
+		return nil, err
+	}
+	if p.request.Kind == InitOS {
+		return o, nil
+	}
+	if !p.removes() && p.continues == nil {
+		if err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.Source); err != nil {
+			return nil, err
+		}
+	}
+	return o, p.setPhase(o, p.phase())
+}
+
+// phase is the cluster's while the operation runs.
+func (p *prepared) phase() v1alpha1.Phase {
+	switch p.request.Kind {
+	case Create:
+		return v1alpha1.PhaseCreating
+	case Apply:
+		return v1alpha1.PhaseReconfiguring
+	default:
+		return v1alpha1.PhaseDeleting
+	}
+}
+
+func (p *prepared) setPhase(o *v1alpha1.Operation, phase v1alpha1.Phase) error {
+	c, err := p.svc.Store.Cluster(p.env.Cluster.Name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil // hosts alone
+	}
+	if err != nil {
+		return err
+	}
+	st := c.Status
+	st.Phase, st.Operation = phase, o.Name
+	st.Version, st.Plugin = p.env.Release.Kubernetes, p.env.Cluster.Spec.Network.Plugin
+	st.Endpoint = p.env.Endpoint()
+	return p.svc.Store.SaveStatus(c.Name, st)
+}
+
+// abandon records that an operation never began.
+func (p *prepared) abandon(o *v1alpha1.Operation, why error) error {
+	now := metav1.NewTime(p.svc.Now())
+	o.Status.Phase, o.Status.EndTime, o.Status.Message = v1alpha1.OperationFailed, &now, why.Error()
+	return errors.Join(p.svc.Store.SaveOperation(o), p.setPhase(o, v1alpha1.PhaseFailed))
+}
+
+// execute runs the pipeline and records how it ended.
+func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *recorder, hl *hostLock) (*Result, error) {
+	start := p.svc.Now()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	beats := hl.beat(ctx, stop)
+	defer beats()
+	first := event.Event{Type: event.OperationStarted, Operation: o.Name, Cluster: p.env.Cluster.Name, Kind: string(p.request.Kind), Digest: p.plan.Digest}
+	if err := rec.emit(first); err != nil {
+		return nil, err
+	}
+	run := p.run(o.Name, hl.fence())
+	run.Emit = rec.emit
+	out, err := run.Apply(ctx, p.pipeline, p.plan.Steps)
+	if out == nil {
+		return nil, errors.Join(err, p.abandon(o, err))
+	}
+	res := p.result(o, out, p.svc.Now().Sub(start))
+	if err != nil {
+		res.Outcome = event.Failed
+		res.Failures = append(res.Failures, HostFailure{Title: "running the operation", Failure: event.Failure{Reason: "Error", Message: err.Error()}})
+	}
+	if res.Outcome != event.Succeeded && !p.removes() {
+		p.tidy(context.WithoutCancel(ctx), o, hl.fence())
+	}
+	return res, errors.Join(p.finish(o, rec, res))
+}
+
+func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {
+	res := &Result{Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Duration: took, Changed: out.Changed, Kubeconfig: p.kubeconfig()}
+	for _, f := range out.Failures {
+		res.Failures = append(res.Failures, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
+	}
+	failedSteps := len(res.Failures) > 0
+	res.Failures = append(res.Failures, p.lost...)
+	switch {
+	case out.Cancelled && !failedSteps:
+		res.Outcome = event.Cancelled
+	case failedSteps && !p.request.IgnoreErrors:
+		res.Outcome = event.Failed
+	case len(res.Failures) > 0 && p.firstFailed(res.Failures):
+		res.Outcome = event.Failed
+	case len(res.Failures) > 0:
+		res.Outcome = event.Partial
+	}
+	if res.Outcome == event.Succeeded || res.Outcome == event.Partial {
+		res.Ready = p.ready(res.Failures)
+	}
+	return res
+}
+
+// firstFailed says that the first control plane, or the manager, is among the
+// failed: then nothing is finished.
+func (p *prepared) firstFailed(failures []HostFailure) bool {
+	first := p.env.FirstControlPlane().Name
+	return slices.ContainsFunc(failures, func(f HostFailure) bool { return f.Host == "" || f.Host == first })
+}
+
+// ready says what works now.
+func (p *prepared) ready(failures []HostFailure) []string {
+	if p.request.Kind == InitOS {
+		return []string{fmt.Sprintf("%d hosts prepared", len(p.hosts))}
+	}
+	if p.removes() {
+		return []string{fmt.Sprintf("%d hosts put back as they were", len(p.hosts))}
+	}
+	failed := map[string]bool{}
+	for _, f := range failures {
+		failed[f.Host] = true
+	}
+	var nodes []string
+	for _, h := range p.hosts {
+		if !failed[h.Name] {
+			nodes = append(nodes, h.Name)
+		}
+	}
+	return []string{
+		fmt.Sprintf("Kubernetes %s on %d nodes: %s", p.env.Release.Kubernetes, len(nodes), strings.Join(nodes, ", ")),
+		"API at https://" + p.env.EndpointAddress() + ":" + fmt.Sprint(p.env.Cluster.Spec.ControlPlaneEndpoint.Port) + " (" + p.env.Cluster.Spec.ControlPlaneEndpoint.Domain + ")",
+	}
+}
+
+func (p *prepared) kubeconfig() string {
+	if p.removes() || p.request.Kind == InitOS {
+		return ""
+	}
+	return p.svc.Store.KubeconfigPath(p.env.Cluster.Name)
+}
+
+// tidy deletes join tokens after an operation that did not come to its end.
+// It is no part of the operation: tokens end by themselves in an hour.
+func (p *prepared) tidy(ctx context.Context, o *v1alpha1.Operation, fence uint64) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
+	defer cancel()
+	end := pipeline.EndJoin(p.env)
+	run := p.run(o.Name, fence)
+	found, err := run.Check(ctx, end)
+	if err == nil && len(found.Failures) == 0 && !slices.ContainsFunc(found.Steps, func(s plan.Step) bool { return s.State == plan.Pending }) {
+		_, err = p.run(o.Name, fence).Apply(ctx, end, found.Steps)
+	}
+	if err != nil {
+		p.svc.Log.Warn("join tokens may be left; they end within an hour", "error", err)
+	}
+}
+
+// finish records the end of an operation.
+func (p *prepared) finish(o *v1alpha1.Operation, rec *recorder, res *Result) error {
+	last := event.Event{Type: event.OperationFinished, Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: res.Outcome}
+	if len(res.Failures) > 0 {
+		f := res.Failures[0]
+		last.Failure, last.Host = &f.Failure, f.Host
+	}
+	err := rec.emit(last)
+	var events []event.Event
+	err = errors.Join(err, p.svc.Store.Read(o.Name, func(e event.Event) error {
+		events = append(events, e)
+		return nil
+	}))
+	o.Status = status.Reduce(events)
+	err = errors.Join(err, p.svc.Store.SaveOperation(o))
+	if p.request.Kind == InitOS {
+		return err
+	}
+	if p.removes() && res.Outcome == event.Succeeded {
+		return errors.Join(err, p.svc.Store.RemoveCluster(p.env.Cluster.Name))
+	}
+	phase := v1alpha1.PhaseFailed
+	if res.Outcome == event.Succeeded || res.Outcome == event.Partial && !p.removes() {
+		phase = v1alpha1.PhaseRunning
+	}
+	return errors.Join(err, p.setPhase(o, phase))
+}
+
+// recorder gives events their number and time, records them, and passes them
+// on, one at a time.
+type recorder struct {
+	now     func() time.Time
+	journal *store.Journal
+	sinks   []event.Sink
+
+	mu  sync.Mutex
+	seq int64
+}
+
+func (r *recorder) emit(e event.Event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seq == 0 {
+		r.seq = r.journal.LastSeq()
+	}
+	r.seq++
+	e.Seq, e.Time = r.seq, r.now().UTC()
+	if err := r.journal.Append(e); err != nil {
+		return err
+	}
+	for _, s := range r.sinks {
+		s.Emit(e)
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// beatEvery is well below the 60 s after which a lock counts as stale.
+const beatEvery = 10 * time.Second
+
+// hostLock is the cluster lock: a record on a majority of the control planes.
+type hostLock struct {
+	lock    remote.Lock
+	holders []holder
+	// need is how many of the control planes are a majority.
+	need int
+}
+
+type holder struct {
+	name string
+	conn remote.Locker
+}
+
+// lockHosts takes the cluster lock. Preparing hosts alone takes none.
+func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, error) {
+	hl := &hostLock{}
+	if p.request.Kind == InitOS {
+		return hl, nil
+	}
+	manager, err := p.svc.Store.ManagerID()
+	if err != nil {
+		return nil, err
+	}
+	candidates, all := lockers(p.hosts, p.env.Cluster)
+	hl.need = all/2 + 1
+	highest, err := highestFence(ctx, candidates)
+	if err != nil {
+		return nil, err
+	}
+	hl.lock = remote.Lock{Operation: operation, Manager: manager, Fence: highest + 1}
+	var other *remote.LockState
+	for _, c := range candidates {
+		state, ok, err := c.conn.TakeLock(ctx, hl.lock, p.request.BreakLock)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("locking the cluster on %s: %w", c.name, err), hl.release(ctx))
+		}
+		if ok {
+			hl.holders = append(hl.holders, c)
+		} else {
+			other = &state
+		}
+	}
+	if len(hl.holders) >= hl.need {
+		return hl, nil
+	}
+	if err := hl.release(ctx); err != nil {
+		return nil, err
+	}
+	if other == nil {
+		return nil, refused("no-lock-majority", "too few control planes answer to lock the cluster", "bring them back, or use --break-lock if you are sure that nobody else works on it")
+	}
+	return nil, &LockedError{
+		Cluster: p.env.Cluster.Name, Operation: other.Holder.Operation,
+		Holder: fmt.Sprintf("manager %s, %.0f s ago", other.Holder.Manager, other.AgeSeconds),
+	}
+}
+
+// lockers are the control planes that answer, and how many there are.
+func lockers(hosts []*engine.Host, c *v1alpha1.Cluster) (answer []holder, all int) {
+	for _, h := range c.Spec.Hosts {
+		for _, r := range h.Roles {
+			if r == v1alpha1.RoleControlPlane {
+				all++
+			}
+		}
+	}
+	for _, h := range hosts {
+		if l, ok := h.Conn.(remote.Locker); ok && h.HasRole(v1alpha1.RoleControlPlane) {
+			answer = append(answer, holder{name: h.Name, conn: l})
+		}
+	}
+	return answer, all
+}
+
+func highestFence(ctx context.Context, candidates []holder) (uint64, error) {
+	var highest uint64
+	for _, c := range candidates {
+		state, err := c.conn.ReadLock(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("reading the cluster lock on %s: %w", c.name, err)
+		}
+		highest = max(highest, state.Highest)
+	}
+	return highest, nil
+}
+
+func (l *hostLock) fence() uint64 { return l.lock.Fence }
+
+// beat renews the lock until the returned function is called, which waits for
+// the end of it. If the majority is lost the operation is stopped.
+func (l *hostLock) beat(ctx context.Context, stop context.CancelCauseFunc) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(beatEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if lost := l.beatOnce(ctx); len(l.holders)-lost < l.need {
+				stop(errors.New("another manager has taken the cluster lock"))
+				return
+			}
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+// beatOnce answers how many hosts say that the lock is another's. A host that
+// does not answer says nothing: its record ages.
+func (l *hostLock) beatOnce(ctx context.Context) int {
+	lost := 0
+	for _, h := range l.holders {
+		ctx, cancel := context.WithTimeout(ctx, beatEvery)
+		ok, err := h.conn.Beat(ctx, l.lock)
+		cancel()
+		if err == nil && !ok {
+			lost++
+		}
+	}
+	return lost
+}
+
+// release frees the lock where it is held. A host that was put back as it was
+// has none any more.
+func (l *hostLock) release(ctx context.Context) error {
+	var errs []error
+	for _, h := range l.holders {
+		ctx, cancel := context.WithTimeout(ctx, beatEvery)
+		if err := h.conn.ReleaseLock(ctx, l.lock); err != nil {
+			errs = append(errs, fmt.Errorf("freeing the cluster lock on %s: %w", h.name, err))
+		}
+		cancel()
+	}
+	l.holders = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,115 @@
+package lifecycle
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"slipway.dev/slipway/internal/bundle"
+)
+
+// Kubectl runs the bundle's kubectl against the cluster.
+func (s *service) Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error) {
+	c, err := found(s.Store.Cluster(name))
+	if err != nil {
+		return 0, err
+	}
+	env, err := s.environment(c, "")
+	if err != nil {
+		return 0, err
+	}
+	src := &source{svc: s, env: env, arches: []string{runtime.GOARCH}}
+	if _, err := src.Have(ctx); err != nil {
+		return 0, err
+	}
+	if src.opened == nil || runtime.GOOS != "linux" {
+		return 0, refused("no-kubectl", "there is no kubectl for this machine in a bundle of "+env.Release.Kubernetes,
+			"use your own: kubectl --kubeconfig "+s.Store.KubeconfigPath(name))
+	}
+	program, err := s.kubectl(src.opened)
+	if err != nil {
+		return 0, err
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Store.KubeconfigPath(name))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errw
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode(), nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("running kubectl: %w", err)
+	}
+	return 0, nil
+}
+
+// kubectl answers the path of the bundle's kubectl, unpacked once.
+func (s *service) kubectl(b *bundle.Bundle) (string, error) {
+	comp, err := b.Component("kubernetes", runtime.GOARCH)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(s.Cache, "kubectl", strings.TrimPrefix(comp.Digest, "sha256:"), "kubectl")
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	r, err := b.OpenBlob(comp.Digest, 0)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	if err := extract(r, "usr/local/bin/kubectl", file); err != nil {
+		return "", fmt.Errorf("unpacking kubectl: %w", err)
+	}
+	return file, nil
+}
+
+// extract writes one program out of a gzip'd tar. Where it is a link to
+// another member, as in a binary of several programs, that one is taken.
+func extract(r io.Reader, member, file string) error {
+	zr, err := gzip.NewReader(r)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".kubectl-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	shared := path.Join(path.Dir(member), "kube")
+	for tr := tar.NewReader(zr); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("it is not in the bundle")
+		}
+		if err != nil {
+			return err
+		}
+		name := path.Clean(strings.TrimPrefix(h.Name, "/"))
+		if h.Typeflag != tar.TypeReg || name != member && name != shared {
+			continue
+		}
+		if _, err := io.Copy(tmp, tr); err != nil {
+			return err
+		}
+		break
+	}
+	if err := errors.Join(tmp.Chmod(0o755), tmp.Sync()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), file)
+}

@@ -1,0 +1,148 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/store"
+)
+
+// found turns what the store does not have into ErrNotFound.
+func found[T any](v T, err error) (T, error) {
+	if errors.Is(err, store.ErrNotFound) {
+		return v, fmt.Errorf("%w (%w)", ErrNotFound, err)
+	}
+	return v, err
+}
+
+// Clusters are the recorded ones, by name.
+func (s *service) Clusters(context.Context) ([]ClusterSummary, error) {
+	names, err := s.Store.Clusters()
+	if err != nil {
+		return nil, err
+	}
+	out := []ClusterSummary{}
+	for _, name := range names {
+		c, err := s.Store.Cluster(name)
+		if err != nil {
+			return nil, err
+		}
+		ops, err := s.Store.Operations(name)
+		if err != nil {
+			return nil, err
+		}
+		sum := ClusterSummary{Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version, Hosts: len(c.Spec.Hosts)}
+		if len(ops) > 0 {
+			sum.Operation = &ops[0]
+		}
+		for _, o := range slices.Backward(ops) {
+			if o.Status.StartTime != nil {
+				sum.Created = o.Status.StartTime.Time
+				break
+			}
+		}
+		out = append(out, sum)
+	}
+	return out, nil
+}
+
+// Cluster answers the recorded spec with the latest status.
+func (s *service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
+	return found(s.Store.Cluster(name))
+}
+
+// Operations are a cluster's, newest first.
+func (s *service) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
+	return s.Store.Operations(cluster)
+}
+
+// Operation finds one by a prefix of its id.
+func (s *service) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
+	return found(s.Store.FindOperation(id))
+}
+
+// Events calls fn for each event of an operation.
+func (s *service) Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error {
+	o, err := found(s.Store.FindOperation(id))
+	if err != nil {
+		return err
+	}
+	if follow {
+		return s.Store.Follow(ctx, o.Name, fn)
+	}
+	return s.Store.Read(o.Name, fn)
+}
+
+// Kubeconfig answers the admin kubeconfig.
+func (s *service) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, error) {
+	if !live {
+		return found(s.Store.Kubeconfig(name))
+	}
+	c, err := found(s.Store.Cluster(name))
+	if err != nil {
+		return nil, err
+	}
+	env, err := s.environment(c, "")
+	if err != nil {
+		return nil, err
+	}
+	only := *c
+	only.Spec.Hosts = []v1alpha1.Host{env.FirstControlPlane()}
+	hosts, seen := s.observe(ctx, &only, nil, nil)
+	defer closeAll(hosts)
+	if seen[0].Err != nil {
+		return nil, seen[0].Err
+	}
+	results, err := hosts[0].Conn.Check(ctx, op.List{op.ReadFile{Path: "/etc/kubernetes/admin.conf", Secret: true}})
+	if err != nil {
+		return nil, err
+	}
+	if results[0].Missing {
+		return nil, fmt.Errorf("host %s has no admin kubeconfig: %w", hosts[0].Name, ErrNotFound)
+	}
+	return record.Outside(env, results[0].Output)
+}
+
+// Cancel asks the process that runs the cluster's operation to stop, and
+// waits for its end.
+func (s *service) Cancel(ctx context.Context, name string) error {
+	holder, err := s.Store.Holder(name)
+	if err != nil {
+		return err
+	}
+	if holder == nil {
+		return refused("nothing-running", "nothing runs on cluster "+name, "see what has: slipway operations list "+name)
+	}
+	if here, err := os.Hostname(); err != nil || holder.Host != "" && holder.Host != here {
+		return errors.Join(err, fmt.Errorf("operation %s is run by %s", holder.Operation, holder))
+	}
+	proc, err := os.FindProcess(holder.PID)
+	if err != nil {
+		return fmt.Errorf("finding %s: %w", holder, err)
+	}
+	if err := proc.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stopping %s: %w", holder, err)
+	}
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		now, err := s.Store.Holder(name)
+		if err != nil || now == nil || now.PID != holder.PID {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
+)
+
+// A Config is what a service works with. All but Log and Source is required.
+type Config struct {
+	Store     *store.Store
+	Catalogue *release.Catalogue
+	// Cache is the directory of downloads, builds and bundles.
+	Cache string
+	// Home is the user's home, for SSH keys.
+	Home string
+	// Connect opens a host.
+	Connect func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error)
+	// Now is the clock of records.
+	Now func() time.Time
+	Log *slog.Logger
+	// Source is where bundles are made from: bundle.Auto if empty.
+	Source string
+}
+
+type service struct{ Config }
+
+// New is the service of clusters that are recorded in files on this machine.
+func New(c Config) Service {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &service{Config: c}
+}
+
+var _ Service = (*service)(nil)
+
+// refused is input that is refused for one reason.
+func refused(id, message, hint string) diag.List {
+	return diag.List{{ID: id, Severity: diag.Error, Message: message, Hint: hint}}
+}
+
+// record answers the recorded cluster, nil if there is none.
+func (s *service) record(name string) (*v1alpha1.Cluster, error) {
+	c, err := s.Store.Cluster(name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	return c, err
+}
+
+// subject finds the cluster that a request is about, and whether the request
+// fits what is recorded of it.
+func (s *service) subject(r Request) (wanted, recorded *v1alpha1.Cluster, err error) {
+	name := r.Name
+	if r.Cluster != nil {
+		name = r.Cluster.Name
+	}
+	if recorded, err = s.record(name); err != nil {
+		return nil, nil, err
+	}
+	if r.Cluster == nil {
+		if recorded == nil {
+			return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
+		}
+		return spec.Copy(recorded), recorded, nil
+	}
+	if r.Kind == Create && recorded != nil {
+		hint := "change it with: slipway apply -f FILE"
+		if recorded.Status.Phase != v1alpha1.PhaseRunning {
+			hint = "continue with: slipway resume " + name
+		}
+		return nil, nil, refused("cluster-exists", "cluster "+name+" is recorded already", hint)
+	}
+	if recorded != nil && r.Kind == Apply && recorded.Status.Phase == v1alpha1.PhaseRunning {
+		if err := spec.Immutable(recorded, r.Cluster).Err(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return spec.Copy(r.Cluster), recorded, nil
+}
+
+// environment is what pipelines are made for.
+func (s *service) environment(c *v1alpha1.Cluster, dir string) (module.Env, error) {
+	rel, err := s.Catalogue.Resolve(c.Spec.Kubernetes.Version)
+	if err != nil {
+		return module.Env{}, err
+	}
+	return module.Env{Cluster: c, Release: rel, Dir: dir}, nil
+}
+
+// source finds or makes the bundle of a cluster.
+type source struct {
+	svc    *service
+	env    module.Env
+	arches []string
+	opened *bundle.Bundle
+}
+
+func newSource(s *service, env module.Env, hosts []*engine.Host) *source {
+	var arches []string
+	for _, h := range hosts {
+		if a := module.Arch(h); a != "" && !slices.Contains(arches, a) {
+			arches = append(arches, a)
+		}
+	}
+	if len(arches) == 0 {
+		arches = []string{runtime.GOARCH}
+	}
+	slices.Sort(arches)
+	return &source{svc: s, env: env, arches: arches}
+}
+
+// path is where the bundle is, "" if it has to be made.
+func (b *source) path() string {
+	if named := b.env.Cluster.Spec.Bundle; named != "" {
+		return named
+	}
+	path, _ := bundle.Cached(b.svc.Cache, b.env.Release.Kubernetes, b.arches)
+	return path
+}
+
+// Have opens the bundle, if it is there.
+func (b *source) Have(ctx context.Context) (module.Content, error) {
+	if b.opened != nil {
+		return b.opened, nil
+	}
+	path := b.path()
+	if path == "" {
+		return nil, nil
+	}
+	opened, err := bundle.Open(ctx, path, b.svc.Cache)
+	if err != nil {
+		return nil, err
+	}
+	if v := opened.Manifest().Kubernetes; v != b.env.Release.Kubernetes {
+		return nil, refused("bundle-version", fmt.Sprintf("the bundle holds Kubernetes %s, the cluster wants %s", v, b.env.Release.Kubernetes),
+			"name another bundle, or set spec.kubernetes.version to "+v)
+	}
+	b.opened = opened
+	return opened, nil
+}
+
+// Make builds the bundle.
+func (b *source) Make(ctx context.Context, tell func(string, ...any)) (module.Content, error) {
+	o := b.options()
+	o.Progress = func(p bundle.Progress) { tell("%s %s %s", p.Phase, p.Component, p.Message) }
+	opened, err := bundle.Build(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	b.opened = opened
+	return opened, nil
+}
+
+// Describe says what Make would do.
+func (b *source) Describe() string { return "build for Kubernetes " + b.env.Release.Kubernetes }
+
+func (b *source) options() bundle.BuildOptions {
+	return bundle.BuildOptions{
+		Kubernetes: b.env.Release.Kubernetes, Arches: b.arches, Source: b.svc.Source,
+		Cache: b.svc.Cache, Releases: b.svc.Catalogue,
+	}
+}
+
+// kubeconfigs is the store, as the record module sees it.
+type kubeconfigs struct{ *store.Store }
+
+func (k kubeconfigs) Kubeconfig(name string) ([]byte, error) {
+	text, err := k.Store.Kubeconfig(name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	return text, err
+}
+
+// note tells of something that happens before an operation has begun.
+func note(to event.Sink, host, message string) {
+	if to != nil {
+		to.Emit(event.Event{Type: event.Note, Host: host, Message: message})
+	}
+}
+
+// specBytes is a cluster without secrets, for plans.
+func specBytes(c *v1alpha1.Cluster) ([]byte, error) {
+	red := spec.Redacted(c)
+	red.Status = v1alpha1.ClusterStatus{}
+	return json.Marshal(red)
+}
