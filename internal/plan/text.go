@@ -61,7 +61,7 @@ func (p *Plan) text(w io.Writer, changes bool) error {
 		fmt.Fprintf(b, "Cluster %s is as described: nothing to do.\n", p.Cluster)
 		return b.Flush()
 	}
-	fmt.Fprintf(b, "Plan to %s cluster %s\n", p.verb(), p.Cluster)
+	fmt.Fprintf(b, "Plan to %s cluster %s\n", Verb(p.Operation), p.Cluster)
 	if p.Bundle != nil {
 		fmt.Fprintf(b, "Bundle: %s\n", p.Bundle)
 	}
@@ -83,9 +83,9 @@ func (p *Plan) text(w io.Writer, changes bool) error {
 	return b.Flush()
 }
 
-// verb is what the operation does to a cluster, in a sentence.
-func (p *Plan) verb() string {
-	switch p.Operation {
+// Verb is what an operation does to a cluster, in a sentence.
+func Verb(operation string) string {
+	switch operation {
 	case "apply":
 		return "change"
 	case "init-os":
@@ -93,7 +93,7 @@ func (p *Plan) verb() string {
 	case "rollback":
 		return "roll back"
 	}
-	return p.Operation
+	return operation
 }
 
 // String is for people: "Kubernetes v1.37.1 from the cache, 312.4 MiB".

@@ -1,0 +1,129 @@
+package view
+
+import (
+	"fmt"
+	"io"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// mostFailures is how many failures an ending lists.
+const mostFailures = 10
+
+// An Ending is how an operation ended and what to do about it.
+type Ending struct {
+	Result *lifecycle.Result
+	Kind   lifecycle.Kind
+	// File is the cluster file it was made from, "" if there was none.
+	File  string
+	Style Style
+}
+
+// Succeeded writes what is ready, how long it took, what to type next and how
+// to undo it.
+func (e Ending) Succeeded(w io.Writer) {
+	r := e.Result
+	p := paint(e.Style.Colour)
+	for i, l := range r.Ready {
+		if i == 0 {
+			l = p.in(bold, l)
+		}
+		fmt.Fprintln(w, l)
+	}
+	fmt.Fprintf(w, "Took %s; %s.\n", Duration(r.Duration), changed(r.Changed))
+	next, undo := e.next()
+	if next != "" {
+		fmt.Fprintf(w, "Next: %s\n", next)
+	}
+	if undo != "" {
+		fmt.Fprintf(w, "Undo: %s\n", undo)
+	}
+}
+
+func changed(steps int) string {
+	switch steps {
+	case 0:
+		return "nothing changed"
+	case 1:
+		return "1 step changed something"
+	}
+	return fmt.Sprintf("%d steps changed something", steps)
+}
+
+func (e Ending) next() (next, undo string) {
+	name := e.Result.Cluster
+	file := e.File
+	if file == "" {
+		file = "FILE"
+	}
+	switch e.Kind {
+	case lifecycle.Create:
+		return "slipway kubectl " + name + " -- get nodes", "slipway delete cluster " + name
+	case lifecycle.Apply:
+		return "slipway kubectl " + name + " -- get nodes", "put the earlier settings back into the file, then: slipway apply -f " + file
+	case lifecycle.InitOS:
+		return "slipway create cluster -f " + file, "slipway rollback " + name
+	case lifecycle.Delete:
+		return "", "slipway create cluster -f " + file
+	}
+	return "", ""
+}
+
+// Failed writes the failures and the three lines that lead on: why, then,
+// back.
+func (e Ending) Failed(w io.Writer) {
+	r := e.Result
+	p := paint(e.Style.Colour)
+	if r.Outcome == event.Cancelled {
+		fmt.Fprintf(w, "%s after %s. What was done so far stays; nothing is half done.\n", p.in(yellow, "STOPPED"), Duration(r.Duration))
+	}
+	groups := foldFailures(r.Failures)
+	for i, g := range groups {
+		if i == mostFailures {
+			fmt.Fprintf(w, "… and %d more failures\n", len(groups)-i)
+			break
+		}
+		where := Where(g.Title, g.Host)
+		if g.more > 0 {
+			where += fmt.Sprintf(" (and on %d more)", g.more)
+		}
+		fmt.Fprintf(w, "%s %s: %s\n", p.in(red, "FAILED"), where, oneLine(g.Message))
+		if g.Remedy != "" {
+			fmt.Fprintf(w, "       remedy: %s\n", oneLine(g.Remedy))
+		}
+	}
+	if len(groups) == 0 && r.Outcome != event.Cancelled {
+		fmt.Fprintf(w, "%s %s cluster %s\n", p.in(red, "FAILED"), Doing(plan.Verb(string(e.Kind))), r.Cluster)
+	}
+	fmt.Fprintf(w, "Why: slipway operations show %s --failed\n", r.Operation)
+	fmt.Fprintf(w, "Then: slipway resume %s\n", r.Cluster)
+	if e.Kind == lifecycle.Delete {
+		fmt.Fprintln(w, "Back: there is none; a delete only goes on")
+		return
+	}
+	fmt.Fprintf(w, "Back: slipway rollback %s\n", r.Cluster)
+}
+
+// sameFailure is one failure that several hosts share.
+type sameFailure struct {
+	lifecycle.HostFailure
+	more int
+}
+
+func foldFailures(list []lifecycle.HostFailure) []*sameFailure {
+	type cause struct{ task, message string }
+	seen := map[cause]*sameFailure{}
+	var out []*sameFailure
+	for _, f := range list {
+		c := cause{f.Task, f.Message}
+		if g := seen[c]; g != nil {
+			g.more++
+			continue
+		}
+		seen[c] = &sameFailure{HostFailure: f}
+		out = append(out, seen[c])
+	}
+	return out
+}

@@ -1,0 +1,161 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// paint is ANSI colours, or none.
+type paint bool
+
+const (
+	bold   = "1"
+	faint  = "2"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	cyan   = "36"
+)
+
+func (p paint) in(code, s string) string {
+	if !p || s == "" || code == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+// outcomeColour is how an outcome looks.
+func outcomeColour(o event.Outcome) string {
+	switch o {
+	case event.Failed:
+		return red
+	case event.Ignored, event.Cancelled:
+		return yellow
+	case event.Changed, event.Succeeded:
+		return green
+	}
+	return faint
+}
+
+// telling says whether an event is worth a line in a log.
+func telling(e event.Event, debug bool) bool {
+	switch e.Type {
+	case event.StepFinished:
+		return debug || e.Outcome == event.Changed || e.Outcome == event.Failed || e.Outcome == event.Ignored || e.Outcome == event.Cancelled
+	case event.StepRetry, event.Note:
+		return true
+	case event.StepOutput, event.StepStarted:
+		return debug
+	}
+	return false
+}
+
+// columns keeps the lines of a log below one another.
+type columns struct{ host, what int }
+
+// maxWhat is how wide the column of titles gets for one long title.
+const maxWhat = 48
+
+// columnsFor are wide enough for a plan from the start.
+func columnsFor(p *plan.Plan) columns {
+	var c columns
+	if p == nil {
+		return c
+	}
+	for _, s := range p.Steps {
+		c.host = max(c.host, utf8.RuneCountInString(nameOf(s.Host)))
+		c.what = min(maxWhat, max(c.what, utf8.RuneCountInString(title(s.Module, s.Title))))
+	}
+	return c
+}
+
+// line is one event as a line of a log:
+// "  12.3s  w1  runtime: install containerd  changed (4.1s)". since is when
+// the operation began.
+func (c *columns) line(e event.Event, was running, since time.Time, p paint) []string {
+	host, what := nameOf(e.Host), oneLine(title(e.Module, cmp.Or(e.Title, was.title, e.Task)))
+	if e.Type == event.Note {
+		host, what = cmp.Or(e.Host, "-"), oneLine(e.Message)
+	}
+	c.host = max(c.host, utf8.RuneCountInString(host))
+	if e.Type != event.Note {
+		c.what = min(maxWhat, max(c.what, utf8.RuneCountInString(what)))
+	}
+	head := fmt.Sprintf("%7s  %s  ", Duration(e.Time.Sub(since)), pad(host, c.host))
+	head = p.in(faint, head)
+	switch e.Type {
+	case event.StepStarted:
+		return []string{head + p.in(faint, pad(what, c.what)+"  started")}
+	case event.StepRetry:
+		return []string{head + pad(what, c.what) + "  " + p.in(yellow, fmt.Sprintf("attempt %d: %s", e.Attempt, oneLine(e.Message)))}
+	case event.StepOutput:
+		var out []string
+		for l := range strings.Lines(e.Message) {
+			out = append(out, head+p.in(faint, "| "+oneLine(l)))
+		}
+		return out
+	case event.StepFinished:
+		return finished(e, was, head+pad(what, c.what), p)
+	}
+	return []string{head + what}
+}
+
+func finished(e event.Event, was running, head string, p paint) []string {
+	text := head + "  " + p.in(outcomeColour(e.Outcome), string(e.Outcome))
+	if d := e.Time.Sub(was.start); d >= 100*time.Millisecond {
+		text += p.in(faint, " ("+Duration(d)+")")
+	}
+	f := e.Failure
+	if f == nil {
+		return []string{text}
+	}
+	if e.Outcome == event.Skipped && f.CausedBy != "" {
+		return []string{text + p.in(faint, ": "+f.CausedBy+" failed")}
+	}
+	out := []string{text + ": " + oneLine(f.Message)}
+	if f.Remedy != "" {
+		out = append(out, strings.Repeat(" ", 9)+"remedy: "+oneLine(f.Remedy))
+	}
+	return out
+}
+
+func title(module, title string) string {
+	if module == "" {
+		return title
+	}
+	return module + ": " + title
+}
+
+func pad(s string, n int) string {
+	return s + strings.Repeat(" ", max(0, n-utf8.RuneCountInString(s)))
+}
+
+// cut shortens s to n columns.
+func cut(s string, n int, unicode bool) string {
+	if n <= 0 {
+		return ""
+	}
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	r := []rune(s)
+	if unicode {
+		return string(r[:n-1]) + "…"
+	}
+	return string(r[:max(0, n-2)]) + strings.Repeat(".", min(2, n))
+}
+
+// list is names for people: "a, b, c and 4 more".
+func list(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(slices.Clone(names[:most]), ", "), len(names)-most)
+}

@@ -1,0 +1,303 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// frameEvery is how often a live view is drawn.
+const frameEvery = 100 * time.Millisecond
+
+// Live shows an operation on a terminal: a log of finished tasks that scrolls
+// away, and below it a line for each host, drawn over and over in place.
+type Live struct {
+	mu      sync.Mutex
+	w       io.Writer
+	opts    Options
+	track   *track
+	columns columns
+	log     []string // lines still to be written above the block
+	partial string   // text written that has no newline yet
+	block   []string // what stands on the screen, without colours
+	closed  bool
+	done    chan struct{}
+	drawer  sync.WaitGroup
+}
+
+var _ View = (*Live)(nil)
+
+// NewLive makes a live view on w, a terminal of o.Size. Close must be called:
+// it waits for the last frame.
+func NewLive(w io.Writer, o Options) *Live {
+	v := &Live{w: w, opts: o, track: newTrack(o.Plan), columns: columnsFor(o.Plan), done: make(chan struct{})}
+	v.drawer.Go(v.run)
+	return v
+}
+
+func (v *Live) run() {
+	frames := v.opts.Frames
+	if frames == nil {
+		t := time.NewTicker(frameEvery)
+		defer t.Stop()
+		frames = t.C
+	}
+	for {
+		select {
+		case <-v.done:
+			return
+		case <-frames:
+			v.draw()
+		}
+	}
+}
+
+// Emit shows an event with the next frame.
+func (v *Live) Emit(e event.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		return
+	}
+	e = v.opts.timed(e)
+	was := v.track.see(e)
+	if e, ok := v.fold(e, &was); ok && telling(e, v.opts.Debug) {
+		v.log = append(v.log, v.columns.line(e, was, v.track.start, paint(v.opts.Style.Colour))...)
+	}
+}
+
+// fold tells a planned task once, when it is over on all its hosts; failures
+// are told at once. It answers false for what is told later.
+func (v *Live) fold(e event.Event, was *running) (event.Event, bool) {
+	if e.Type != event.StepFinished || v.opts.Debug {
+		return e, true
+	}
+	hosts, through := v.track.through(e.Task)
+	switch {
+	case e.Outcome == event.Failed, e.Outcome == event.Ignored, hosts <= 1:
+		return e, true
+	case !through:
+		return e, false
+	}
+	a := v.track.tally[e.Task]
+	if a.changed == 0 {
+		return e, false
+	}
+	e.Outcome, e.Failure, was.start = event.Changed, nil, a.start
+	e.Host = fmt.Sprintf("%d hosts", hosts)
+	if a.failed > 0 {
+		e.Host = fmt.Sprintf("%d of %d hosts", a.changed, hosts)
+	}
+	return e, true
+}
+
+// Running answers the steps that are under way.
+func (v *Live) Running() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.track.names()
+}
+
+// Write shows text above the block, line by line.
+func (v *Live) Write(b []byte) (int, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		return v.w.Write(b)
+	}
+	lines := strings.Split(v.partial+string(b), "\n")
+	v.partial = lines[len(lines)-1]
+	v.log = append(v.log, lines[:len(lines)-1]...)
+	return len(b), nil
+}
+
+// Close takes the block off the screen and leaves the log.
+func (v *Live) Close() {
+	v.mu.Lock()
+	closed := v.closed
+	v.closed = true
+	v.mu.Unlock()
+	if closed {
+		return
+	}
+	close(v.done)
+	v.drawer.Wait()
+	if v.partial != "" {
+		v.log = append(v.log, v.partial)
+	}
+	columns, _ := v.opts.Size()
+	v.put(columns, nil)
+}
+
+// draw puts a frame on the screen.
+func (v *Live) draw() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	columns, rows := v.opts.Size()
+	v.put(columns, v.frame(columns-1, rows))
+}
+
+// put writes the log and a new block in the place of the old one, in one
+// piece. Lines are overwritten and not cleared first: nothing flickers. The
+// cursor is hidden within a frame alone, so that no kind of death loses it.
+func (v *Live) put(columns int, frame [][]span) {
+	var b strings.Builder
+	b.WriteString("\x1b[?25l\r")
+	if up := rowsOf(v.block, columns); up > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", up)
+	}
+	for _, l := range v.log {
+		b.WriteString(l + "\x1b[K\n")
+	}
+	v.log, v.block = nil, nil
+	for _, line := range frame {
+		v.block = append(v.block, plainText(line))
+		b.WriteString(painted(line, paint(v.opts.Style.Colour)) + "\x1b[K\n")
+	}
+	b.WriteString("\x1b[J\x1b[?25h")
+	_, _ = io.WriteString(v.w, b.String()) // a terminal that is gone hears nothing
+}
+
+// rowsOf is how many rows lines take on a terminal that has since become
+// narrower.
+func rowsOf(lines []string, columns int) int {
+	n := 0
+	for _, l := range lines {
+		n += 1 + max(0, utf8.RuneCountInString(l)-1)/max(1, columns)
+	}
+	return n
+}
+
+// frame is the block: a head line, and the hosts as far as there is room.
+func (v *Live) frame(width, rows int) [][]span {
+	if v.track.start.IsZero() || rows < 2 {
+		return nil
+	}
+	lines := [][]span{v.head()}
+	room := max(0, min(rows-3, max(3, rows/2))) // the head, the rest and the cursor have lines, too
+	byHost := map[string]*running{}
+	for _, s := range v.track.underWay() {
+		if byHost[s.host] == nil {
+			byHost[s.host] = s
+		}
+	}
+	var shown []string
+	hidden := map[string]int{}
+	for _, h := range v.rowHosts(byHost) {
+		busy := byHost[h] != nil
+		if len(shown) < room && (busy || len(v.track.hosts) <= room) {
+			shown = append(shown, h)
+			continue
+		}
+		hidden[v.idle(h, busy)]++
+	}
+	names := 0
+	for _, h := range shown {
+		names = max(names, utf8.RuneCountInString(nameOf(h)))
+	}
+	names = min(names, max(8, width/3))
+	titles := 24
+	for _, h := range shown {
+		if s := byHost[h]; s != nil {
+			titles = max(titles, utf8.RuneCountInString(s.title))
+		}
+	}
+	titles = min(titles, max(10, width-names-38))
+	for _, h := range shown {
+		lines = append(lines, v.row(h, byHost[h], names, titles))
+	}
+	if len(hidden) > 0 && rows > 2 {
+		lines = append(lines, rest(hidden))
+	}
+	for i := range lines {
+		lines[i] = fit(lines[i], width, v.opts.Style.Unicode)
+	}
+	return lines
+}
+
+// rowHosts leaves the manager out while it has nothing to do.
+func (v *Live) rowHosts(byHost map[string]*running) []string {
+	var out []string
+	for _, h := range v.track.hosts {
+		if h != "" || byHost[h] != nil {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// idle is what a host does that does nothing.
+func (v *Live) idle(host string, busy bool) string {
+	switch {
+	case busy:
+		return "at work"
+	case v.track.failed[host]:
+		return "failed"
+	case v.track.hostLeft[host] > 0:
+		return "waiting"
+	}
+	return "done"
+}
+
+func (v *Live) head() []span {
+	t := v.track
+	what := "preparing"
+	if t.kind != "" {
+		what = Doing(plan.Verb(t.kind))
+	}
+	line := []span{{text: cmp.Or(what+" "+t.cluster, what), code: bold}, {text: "  " + Duration(v.opts.now().Sub(t.start))}}
+	if t.planned > 0 {
+		line = append(line, span{text: fmt.Sprintf("  %d of %d steps", t.over, t.planned)})
+	}
+	if n := len(t.failed); n > 0 {
+		line = append(line, span{text: fmt.Sprintf("  %d failed", n), code: red})
+	}
+	return line
+}
+
+func (v *Live) row(host string, s *running, names, titles int) []span {
+	name := span{text: "  " + pad(cut(nameOf(host), names, v.opts.Style.Unicode), names) + "  ", code: cyan}
+	if s == nil {
+		state := v.idle(host, false)
+		code := faint
+		if state == "failed" {
+			code = red
+		}
+		return []span{name, {text: state, code: code}}
+	}
+	line := []span{name, {text: pad(cut(s.title, titles, v.opts.Style.Unicode), titles)}, {text: fmt.Sprintf("%8s", Duration(v.opts.now().Sub(s.start))), code: faint}}
+	if s.attempt > 1 {
+		line = append(line, span{text: fmt.Sprintf("  attempt %d", s.attempt), code: yellow})
+	}
+	if s.total > 0 {
+		line = append(line, span{text: "  " + bar(s.done, s.total)}, span{text: fmt.Sprintf(" %3d%% of %s", min(100, s.done*100/s.total), bytes(s.total))})
+	} else if s.done > 0 {
+		line = append(line, span{text: "  " + bytes(s.done)})
+	}
+	return line
+}
+
+func bar(done, total int64) string {
+	const width = 10
+	n := int(min(width, done*width/total))
+	return "[" + strings.Repeat("#", n) + strings.Repeat(".", width-n) + "]"
+}
+
+func rest(hidden map[string]int) []span {
+	total := 0
+	var parts []string
+	for _, state := range []string{"at work", "waiting", "done", "failed"} {
+		if n := hidden[state]; n > 0 {
+			total += n
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	return []span{{text: fmt.Sprintf("  and %d more: %s", total, strings.Join(parts, ", ")), code: faint}}
+}

@@ -1,0 +1,88 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/internal/event"
+)
+
+// Record shows an operation to programs: each event as a line of JSON, or as
+// a YAML document.
+type Record struct {
+	mu     sync.Mutex
+	w      io.Writer // data
+	talk   io.Writer
+	format Format
+	track  *track
+	closed bool
+}
+
+var _ View = (*Record)(nil)
+
+// NewRecord makes a view that writes events to w; what is no event goes to
+// talk.
+func NewRecord(w, talk io.Writer, f Format) *Record {
+	return &Record{w: w, talk: talk, format: f, track: newTrack(nil)}
+}
+
+// Emit writes an event.
+func (v *Record) Emit(e event.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		return
+	}
+	e = (&Options{}).timed(e)
+	v.track.see(e)
+	_ = Item(v.w, v.format, e) // who reads nothing any more misses nothing
+}
+
+// Running answers the steps that are under way.
+func (v *Record) Running() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.track.names()
+}
+
+// Write passes text that is no event on to talk.
+func (v *Record) Write(b []byte) (int, error) { return v.talk.Write(b) }
+
+// Close ends the view.
+func (v *Record) Close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.closed = true
+}
+
+// Item writes one value of a stream: a line of JSON, or a YAML document.
+func Item(w io.Writer, f Format, value any) error {
+	if f != YAML {
+		return json.NewEncoder(w).Encode(value)
+	}
+	b, err := yaml.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "---\n%s", b)
+	return err
+}
+
+// Data writes a value alone: indented JSON, or YAML.
+func Data(w io.Writer, f Format, value any) error {
+	if f == YAML {
+		b, err := yaml.Marshal(value)
+		if err == nil {
+			_, err = w.Write(b)
+		}
+		return err
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(value)
+}

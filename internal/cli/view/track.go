@@ -1,0 +1,178 @@
+package view
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// manager is what the host without a name is called.
+const manager = "manager"
+
+type key struct{ task, host string }
+
+// running is a step that is under way.
+type running struct {
+	key
+	module, title string
+	start         time.Time
+	attempt       int
+	done, total   int64 // bytes
+}
+
+// track follows an operation: when it began, what is under way, what is left.
+type track struct {
+	cluster, kind string
+	start         time.Time
+	steps         map[key]*running
+	left          map[string]map[string]bool // by task: planned hosts still to come
+	size          map[string]int             // by task: planned hosts
+	tally         map[string]*tally          // by task
+	planned, over int
+	failed        map[string]bool // hosts
+	hosts         []string        // in the order they were first heard of
+	hostLeft      map[string]int  // by host: planned steps still to come
+}
+
+// tally is how a task went on the hosts that are through with it.
+type tally struct {
+	module, title           string
+	changed, failed, others int
+	start                   time.Time
+}
+
+func newTrack(p *plan.Plan) *track {
+	t := &track{
+		steps: map[key]*running{}, left: map[string]map[string]bool{}, size: map[string]int{},
+		tally: map[string]*tally{}, failed: map[string]bool{}, hostLeft: map[string]int{},
+	}
+	if p == nil {
+		return t
+	}
+	t.cluster, t.kind = p.Cluster, p.Operation
+	for _, s := range p.Steps {
+		if t.left[s.Task] == nil {
+			t.left[s.Task] = map[string]bool{}
+		}
+		if !t.left[s.Task][s.Host] {
+			t.left[s.Task][s.Host] = true
+			t.meet(s.Host)
+			t.size[s.Task]++
+			t.hostLeft[s.Host]++
+			t.planned++
+		}
+	}
+	return t
+}
+
+// see takes an event and answers, for a finished step, what it was (with the
+// time it began).
+func (t *track) see(e event.Event) (was running) {
+	if t.start.IsZero() || e.Type == event.OperationStarted {
+		t.start = e.Time
+	}
+	if e.Cluster != "" {
+		t.cluster = e.Cluster
+	}
+	k := key{e.Task, e.Host}
+	switch e.Type {
+	case event.OperationStarted:
+		t.kind = cmp.Or(e.Kind, t.kind)
+		clear(t.steps) // left over from a run that was killed
+	case event.StepStarted:
+		t.meet(e.Host)
+		t.steps[k] = &running{key: k, module: e.Module, title: e.Title, start: e.Time}
+	case event.StepRetry:
+		if s := t.steps[k]; s != nil {
+			s.attempt, s.done, s.total = e.Attempt, 0, 0
+		}
+	case event.StepProgress:
+		if s := t.steps[k]; s != nil {
+			s.done, s.total = e.Done, e.Total
+		}
+	case event.StepFinished:
+		return t.finish(k, e)
+	}
+	return running{}
+}
+
+// meet puts a host on the list.
+func (t *track) meet(host string) {
+	if _, ok := t.hostLeft[host]; !ok {
+		t.hostLeft[host] = 0
+		t.hosts = append(t.hosts, host)
+	}
+}
+
+func (t *track) finish(k key, e event.Event) running {
+	was := running{key: k, module: e.Module, title: e.Title, start: e.Time}
+	if s := t.steps[k]; s != nil {
+		was.start = s.start
+		was.module, was.title = cmp.Or(was.module, s.module), cmp.Or(was.title, s.title)
+		delete(t.steps, k)
+	}
+	if t.left[k.task][k.host] {
+		delete(t.left[k.task], k.host)
+		t.hostLeft[k.host]--
+		t.over++
+	}
+	switch e.Outcome {
+	case event.Failed:
+		t.failed[k.host] = true
+	case event.Changed, event.Unchanged:
+		delete(t.failed, k.host) // a resume, seen from its beginning
+	}
+	a := t.tally[k.task]
+	if a == nil {
+		a = &tally{module: was.module, title: was.title, start: was.start}
+		t.tally[k.task] = a
+	}
+	if was.start.Before(a.start) {
+		a.start = was.start
+	}
+	switch e.Outcome {
+	case event.Changed:
+		a.changed++
+	case event.Failed, event.Ignored:
+		a.failed++
+	default:
+		a.others++
+	}
+	return was
+}
+
+// through says that a task is over on all the hosts it was planned for, and
+// on how many that was; a task without a plan never is.
+func (t *track) through(task string) (hosts int, ok bool) {
+	n := t.size[task]
+	return n, n > 0 && len(t.left[task]) == 0
+}
+
+// underWay answers the running steps, the longest first.
+func (t *track) underWay() []*running {
+	return slices.SortedFunc(maps.Values(t.steps), func(a, b *running) int {
+		return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.host, b.host), cmp.Compare(a.task, b.task))
+	})
+}
+
+// names answers the running steps for people: "join node on w1".
+func (t *track) names() []string {
+	var out []string
+	for _, s := range t.underWay() {
+		out = append(out, s.title+onHost(s.host))
+	}
+	return out
+}
+
+func onHost(host string) string {
+	if host == "" {
+		return ""
+	}
+	return " on " + host
+}
+
+func nameOf(host string) string { return cmp.Or(host, manager) }

@@ -1,0 +1,330 @@
+package view
+
+import (
+	stdbytes "bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+)
+
+var update = flag.Bool("update", false, "write the goldens anew")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", name, d)
+	}
+}
+
+func TestPlain(t *testing.T) {
+	p, events := demo()
+	for name, o := range map[string]Options{
+		"plain.golden":       {Plan: p},
+		"plain-debug.golden": {Plan: p, Debug: true, Style: Style{Colour: true}},
+	} {
+		var b strings.Builder
+		v := NewPlain(&b, o)
+		for _, e := range events {
+			v.Emit(e)
+		}
+		v.Close()
+		v.Emit(events[0])
+		golden(t, name, b.String())
+	}
+}
+
+func TestRecord(t *testing.T) {
+	_, events := demo()
+	var out, talk stdbytes.Buffer
+	v := NewRecord(&out, &talk, JSON)
+	for _, e := range events {
+		v.Emit(e)
+	}
+	fmt.Fprintln(v, "a log line")
+	v.Close()
+	dec := json.NewDecoder(&out)
+	for _, want := range events {
+		var got event.Event
+		if err := dec.Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+	}
+	if talk.String() != "a log line\n" {
+		t.Errorf("talk %q", talk.String())
+	}
+	out.Reset()
+	v = NewRecord(&out, &talk, YAML)
+	v.Emit(events[0])
+	v.Emit(events[1])
+	golden(t, "record.yaml", out.String())
+}
+
+// stage plays events on a screen, with a clock that follows them.
+type stage struct {
+	screen *screen
+	view   *Live
+	now    time.Time
+}
+
+func newStage(t *testing.T, p *plan.Plan, columns, rows int, style Style) *stage {
+	s := &stage{screen: &screen{t: t, columns: columns, rows: rows}, now: epoch}
+	s.view = NewLive(s.screen, Options{
+		Plan: p, Style: style, Frames: make(chan time.Time), // drawn by hand
+		Size: func() (int, int) { return s.screen.columns, s.screen.rows },
+		Now:  func() time.Time { return s.now },
+	})
+	t.Cleanup(s.view.Close)
+	return s
+}
+
+func (s *stage) play(events []event.Event) {
+	for _, e := range events {
+		s.now = e.Time
+		s.view.Emit(e)
+		s.view.draw()
+	}
+}
+
+func TestLive(t *testing.T) {
+	p, events := demo()
+	s := newStage(t, p, 80, 24, Style{Unicode: true})
+	var b strings.Builder
+	for i, e := range events {
+		s.play([]event.Event{e})
+		switch i {
+		case 2, 14, 20, 23:
+			fmt.Fprintf(&b, "===== at %s\n%s", Duration(s.now.Sub(epoch)), s.screen)
+		}
+	}
+	s.view.Close()
+	fmt.Fprintf(&b, "===== closed\n%s", s.screen)
+	golden(t, "live.golden", b.String())
+	if s.screen.hidden {
+		t.Error("the cursor is hidden at the end")
+	}
+	if want := len(events) + 1; s.screen.writes != want {
+		t.Errorf("%d writes for %d frames: a frame in pieces flickers", s.screen.writes, want)
+	}
+}
+
+func TestLiveWithManyHosts(t *testing.T) {
+	for _, tc := range []struct{ n, k, columns, rows int }{
+		{1000, 50, 100, 24}, {1000, 3, 60, 10}, {5, 2, 40, 5}, {1, 1, 20, 2},
+	} {
+		name := fmt.Sprintf("live-%d-hosts.golden", tc.n*1000+tc.k)
+		t.Run(name, func(t *testing.T) {
+			p, events := many(tc.n, tc.k)
+			s := newStage(t, p, tc.columns, tc.rows, Style{Unicode: true})
+			s.play(events)
+			golden(t, name, s.screen.String())
+			if n := len(s.view.block); n > tc.rows {
+				t.Errorf("%d lines on %d rows", n, tc.rows)
+			}
+			for _, l := range s.view.block {
+				if len([]rune(l)) >= tc.columns {
+					t.Errorf("%q is wider than %d columns", l, tc.columns)
+				}
+			}
+		})
+	}
+}
+
+func TestLiveResized(t *testing.T) {
+	p, events := demo()
+	s := newStage(t, p, 100, 24, Style{})
+	s.play(events[:15])
+	s.screen.resize(40)
+	s.view.draw()
+	s.screen.resize(120)
+	s.view.draw()
+	got := s.screen.String()
+	if n := strings.Count(got, "creating prod"); n != 1 {
+		t.Errorf("%d head lines after resizing, want 1:\n%s", n, got)
+	}
+}
+
+func TestLiveWrite(t *testing.T) {
+	p, events := demo()
+	s := newStage(t, p, 60, 24, Style{})
+	s.play(events[:3])
+	fmt.Fprint(s.view, "half a ")
+	s.view.draw()
+	fmt.Fprint(s.view, "line\nand the rest")
+	s.view.draw()
+	s.view.Close()
+	s.view.Close()
+	if got := s.screen.String(); !strings.Contains(got, "half a line\nand the rest\n") {
+		t.Errorf("written text is broken:\n%s", got)
+	}
+}
+
+func TestRunning(t *testing.T) {
+	p, events := demo()
+	v := NewPlain(new(strings.Builder), Options{Plan: p})
+	for _, e := range events[:9] {
+		v.Emit(e)
+	}
+	want := []string{"set up the kernel on w2"}
+	if d := cmp.Diff(want, v.Running()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestEndings(t *testing.T) {
+	failure := func(host, title, message string) lifecycle.HostFailure {
+		return lifecycle.HostFailure{Host: host, Task: title, Title: title, Failure: event.Failure{Reason: "X", Message: message}}
+	}
+	result := lifecycle.Result{Operation: "20261120-181502-create-x7k2", Cluster: "prod", Duration: 83 * time.Second, Changed: 87}
+	with := func(o event.Outcome, f ...lifecycle.HostFailure) *lifecycle.Result {
+		r := result
+		r.Outcome, r.Failures = o, f
+		return &r
+	}
+	ready := with(event.Succeeded)
+	ready.Ready = []string{"Cluster prod is ready: Kubernetes v1.37.1 on 3 nodes", "Kubeconfig: /home/ada/.local/share/slipway/clusters/prod/kubeconfig"}
+	many := with(event.Partial)
+	for i := range 300 {
+		many.Failures = append(many.Failures, failure(fmt.Sprintf("w%d", i), "install containerd", "no space left"))
+	}
+	for i := range 12 {
+		many.Failures = append(many.Failures, failure(fmt.Sprintf("x%d", i), "join node", fmt.Sprintf("port %d is taken", i)))
+	}
+	full := failure("w2", "join node", "no space left on /var/lib/kubelet")
+	full.Remedy = "free 2 GiB on /var/lib/kubelet"
+	var b strings.Builder
+	for _, tc := range []struct {
+		name string
+		e    Ending
+	}{
+		{"create succeeded", Ending{Result: ready, Kind: lifecycle.Create}},
+		{"apply succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.Apply, File: "prod.yaml"}},
+		{"delete succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.Delete}},
+		{"init-os succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.InitOS, File: "prod.yaml"}},
+		{"create failed", Ending{Result: with(event.Failed, full), Kind: lifecycle.Create}},
+		{"create failed on the manager", Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: lifecycle.Create}},
+		{"finished with failed hosts", Ending{Result: many, Kind: lifecycle.Create}},
+		{"stopped", Ending{Result: with(event.Cancelled), Kind: lifecycle.Apply}},
+		{"delete failed", Ending{Result: with(event.Failed), Kind: lifecycle.Delete}},
+	} {
+		fmt.Fprintf(&b, "===== %s\n", tc.name)
+		if tc.e.Result.Outcome == event.Succeeded {
+			tc.e.Succeeded(&b)
+		} else {
+			tc.e.Failed(&b)
+		}
+	}
+	golden(t, "endings.golden", b.String())
+}
+
+func TestPlanInColour(t *testing.T) {
+	p := &plan.Plan{Cluster: "prod", Operation: "apply", Removes: []string{"host w3"}, Steps: []plan.Step{{
+		Module: "os", Task: "os.hosts", Title: "write the hosts file", Host: "w1", State: plan.Change,
+		Changes: []plan.OpChange{
+			{Kind: op.KindFile, Target: "/etc/x", Summary: "create"},
+			{Kind: op.KindBlock, Target: "/etc/hosts#nodes", Summary: "1 line differs", Diff: "@@ -1 +1 @@\n-a\n+b\n"},
+			{Kind: op.KindAbsent, Target: "/etc/y"},
+		},
+	}}}
+	var colour, plain strings.Builder
+	if err := errors.Join(Plan(&colour, p, false, Style{Colour: true}), Plan(&plain, p, false, Style{})); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "plan-colour.golden", strings.ReplaceAll(colour.String(), "\x1b", "ESC"))
+	if strings.Contains(plain.String(), "\x1b") {
+		t.Error("colours where none are wanted")
+	}
+}
+
+func TestDiagnostics(t *testing.T) {
+	var b strings.Builder
+	Diagnostics(&b, diag.List{
+		{ID: "unknown-field", File: "prod.yaml", Line: 3, Column: 5, Path: "spec.hots", Message: "unknown field", Hint: "did you mean hosts?"},
+		{ID: "inline-password", Severity: diag.Warning, Host: "w1", Message: "a password stands in the file"},
+	}, Style{})
+	want := `error: prod.yaml:3:5: spec.hots: unknown field [unknown-field]
+    hint: did you mean hosts?
+w1: warning: a password stands in the file [inline-password]
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestWhere(t *testing.T) {
+	for _, tc := range []struct{ title, host, want string }{
+		{"join node", "w2", "joining node w2"},
+		{"install containerd", "w2", "installing containerd on w2"},
+		{"write the hosts file", "w2", "writing the hosts file on w2"},
+		{"set up the kernel", "w2", "setting up the kernel on w2"},
+		{"turn swap off", "w2", "turning swap off on w2"},
+		{"run hook check", "cp1", "running hook check on cp1"},
+		{"build the bundle", "", "building the bundle"},
+		{"open the bundle", "", "opening the bundle"},
+		{"untie", "", "untying"},
+		{"wait", "", "waiting"},
+		{"Free memory", "", "freeing memory"},
+		{"apply", "", "applying"},
+		{"show", "", "showing"},
+		{"joining node", "w1", "joining node w1"},
+		{"", "w1", " on w1"},
+	} {
+		if got := Where(tc.title, tc.host); got != tc.want {
+			t.Errorf("Where(%q, %q) = %q, want %q", tc.title, tc.host, got, tc.want)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0.0s", 40 * time.Millisecond: "0.0s", 12345 * time.Millisecond: "12.3s", 59_949 * time.Millisecond: "59.9s",
+		59_951 * time.Millisecond: "1m00s", 83 * time.Second: "1m23s", 3599600 * time.Millisecond: "60m00s", 62 * time.Minute: "1h02m",
+	} {
+		if got := Duration(d); got != want {
+			t.Errorf("Duration(%v) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestStyleOf(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		env    map[string]string
+		want   Style
+	}{
+		{"a usual terminal", map[string]string{"TERM": "xterm", "LANG": "en_GB.UTF-8"}, Style{true, true}},
+		{"LC_ALL wins", map[string]string{"TERM": "xterm", "LANG": "en_GB.UTF-8", "LC_ALL": "C"}, Style{true, false}},
+		{"no-color.org", map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, Style{}},
+		{"a dumb terminal", map[string]string{"TERM": "dumb"}, Style{}},
+	} {
+		if got := StyleOf(func(k string) string { return tc.env[k] }); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", tc.reason, got, tc.want)
+		}
+	}
+}
