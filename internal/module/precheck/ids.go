@@ -1,0 +1,74 @@
+package precheck
+
+import "slipway.dev/slipway/internal/remote"
+
+// The findings' ids. Each has an entry in docs/guide/errors.md; scripts may
+// depend on them, so they never change.
+const (
+	idUnknownCheck = "unknown-check"
+
+	// What the machine is.
+	idHostFacts           = "host-facts"
+	idSystemd             = "systemd-missing"
+	idOS                  = "os-unknown"
+	idKernel              = "kernel-too-old"
+	idKernelFeature       = "kernel-feature-missing"
+	idCgroupV1            = "cgroup-v1"
+	idCgroupController    = "cgroup-controller-missing"
+	idArchMismatch        = "architecture-mismatch"
+	idArchNotInBundle     = "architecture-not-in-bundle"
+	idProgram             = "program-missing"
+	idSELinux             = "selinux-enforcing"
+	idFirewall            = "firewall-active"
+	idSwap                = "swap-on"
+	idMachineIDMissing    = "machine-id-missing"
+	idMachineIDDuplicate  = "machine-id-duplicate"
+	idSameMachine         = "same-machine"
+	idClockSkew           = "clock-skew"
+	idClockManager        = "clock-manager"
+	idInternalAddress     = "internal-address-missing"
+	idAddressInUse        = "address-in-use"
+	idNetworkOverlap      = "network-overlap"
+	idOtherCluster        = "other-cluster"
+	idLeftovers           = "leftovers"
+	idPort                = "port-in-use"
+	idCPU                 = "cpu-too-few"
+	idMemory              = "memory-too-small"
+	idMemoryLow           = "memory-low"
+	idDisk                = "disk-too-small"
+	idDiskLow             = "disk-low"
+	idInodes              = "inodes-too-few"
+	idFilesystem          = "filesystem-unfit"
+	idFilesystemPrograms  = "filesystem-noexec"
+	idFilesystemReadOnly  = "filesystem-read-only"
+	idFilesystemTemporary = "filesystem-temporary"
+)
+
+// never are errors that no one can pass over: without what they ask for there
+// is nothing to go on with, or another's cluster would be destroyed.
+func never() []string {
+	return []string{
+		idUnknownCheck, idHostFacts, idSystemd, idArchMismatch, idArchNotInBundle, idMachineIDMissing,
+		idSameMachine, idInternalAddress, idOtherCluster, idFilesystemReadOnly,
+	}
+}
+
+// IDs are all findings that can be passed over, for completion and for
+// telling a misspelt one.
+func IDs() []string {
+	return []string{
+		idOS, idKernel, idKernelFeature, idCgroupV1, idCgroupController, idProgram, idSELinux, idFirewall, idSwap,
+		idMachineIDDuplicate, idClockSkew, idClockManager, idAddressInUse, idNetworkOverlap, idLeftovers, idPort,
+		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,
+		idFilesystemTemporary,
+	}
+}
+
+// reasons are the ids of hosts that could not be reached or used.
+func reasons() []string {
+	return []string{
+		string(remote.Unreachable), string(remote.AuthFailed), string(remote.HostKeyUnknown),
+		string(remote.HostKeyChanged), string(remote.KeyUnreadable), string(remote.SudoFailed),
+		string(remote.WrongArch), string(remote.NoExec), string(remote.HelperFailed), string(remote.ConnectionLost),
+	}
+}

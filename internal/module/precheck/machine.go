@@ -1,0 +1,167 @@
+package precheck
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/Masterminds/semver/v3"
+
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// otherCluster reports a host that Slipway set up for another cluster.
+func (r *report) otherCluster() bool {
+	f := r.host.Facts
+	if !f.Ledger || f.Cluster == "" || f.Cluster == r.cluster.Name {
+		return false
+	}
+	r.fail(idOtherCluster, fmt.Sprintf("take it out of this file, or delete that cluster first: slipway delete cluster %s", f.Cluster),
+		"belongs to cluster %s; a host is in one cluster", f.Cluster)
+	return true
+}
+
+// machine judges system and architecture.
+func (r *report) machine() {
+	f, spec := r.host.Facts, r.host.Spec
+	if f.Systemd == "" {
+		r.fail(idSystemd, "use a machine or virtual machine that boots with systemd", "process 1 is not systemd; it is needed to run the kubelet and containerd")
+	}
+	if !knownOS(f.OS) {
+		r.warn(idOS, "go on if it is much like Debian, Ubuntu, RHEL or SUSE",
+			"runs %s, which Slipway does not know; it knows Debian, Ubuntu, RHEL, SUSE and those made from them", orUnknown(f.OS.Name))
+	}
+	if spec.Arch != "" && spec.Arch != f.Arch {
+		r.fail(idArchMismatch, fmt.Sprintf("write arch: %s at %s, or leave it out", f.Arch, r.field("arch")),
+			"is %s; the file says %s", f.Arch, spec.Arch)
+	}
+	if a := r.options.Architectures; a != nil && !slices.Contains(a, f.Arch) {
+		r.fail(idArchNotInBundle, "build a bundle with it: slipway bundle build --arch "+f.Arch,
+			"is %s; the bundle has %s", f.Arch, list(a))
+	}
+	if f.MachineID == "" {
+		r.fail(idMachineIDMissing, "run systemd-machine-id-setup on it", "has no machine id in /etc/machine-id, which a node is known by")
+	}
+	var missing []string
+	for _, program := range facts.Programs() {
+		if !slices.ContainsFunc(facts.ProgramDirs(), func(dir string) bool { return slices.Contains(f.Present, dir+"/"+program) }) {
+			missing = append(missing, program)
+		}
+	}
+	if len(missing) > 0 {
+		r.fail(idProgram, "install them with the system's packages: util-linux, kmod, coreutils, systemd",
+			"lacks %s, which the kubelet, containerd or Slipway call", list(missing))
+	}
+}
+
+func knownOS(os op.OS) bool {
+	known := []string{
+		"debian", "ubuntu", "rhel", "centos", "fedora", "rocky", "almalinux", "ol", "amzn", "sles", "suse", "opensuse",
+		"opensuse-leap", "opensuse-tumbleweed",
+	}
+	return slices.ContainsFunc(append([]string{os.ID}, os.Like...), func(id string) bool { return slices.Contains(known, id) })
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "an unnamed system"
+	}
+	return s
+}
+
+var kernelVersion = regexp.MustCompile(`^(\d+)\.(\d+)`)
+
+// kernelAtLeast answers false for a kernel whose version cannot be read.
+func kernelAtLeast(release string, major, minor int) bool {
+	m := kernelVersion.FindStringSubmatch(release)
+	if m == nil {
+		return false
+	}
+	a, _ := strconv.Atoi(m[1])
+	b, _ := strconv.Atoi(m[2])
+	return a > major || a == major && b >= minor
+}
+
+// kernel judges its version and what it can do. The oldest that Kubernetes
+// supports is 5.4 (kubeadm's system verification); kube-proxy's nftables mode
+// wants 5.13.
+func (r *report) kernel() {
+	f, c := r.host.Facts, r.cluster
+	mode := c.Spec.Kubernetes.ProxyMode
+	nft := mode == "" || mode == "nftables"
+	switch {
+	case !kernelAtLeast(f.Kernel, 5, 4):
+		r.fail(idKernel, "install a newer kernel or system", "runs kernel %s; Kubernetes needs 5.4 or newer", f.Kernel)
+	case nft && !kernelAtLeast(f.Kernel, 5, 13):
+		r.fail(idKernel, "write proxyMode: iptables under spec.kubernetes, or install a newer kernel",
+			"runs kernel %s; kube-proxy needs 5.13 or newer for proxyMode nftables", f.Kernel)
+	}
+	need := map[string]string{
+		"overlay":      "containerd",
+		"br_netfilter": "Services between pods of one node",
+	}
+	switch {
+	case nft:
+		need["nf_tables"] = "kube-proxy"
+	case mode == "iptables":
+		need["ip_tables"] = "kube-proxy"
+	case mode == "ipvs":
+		need["ip_tables"], need["ipvs"] = "kube-proxy", "kube-proxy"
+	}
+	if facts.FlannelVXLAN(c) {
+		need["vxlan"] = "flannel"
+	}
+	for _, feature := range slices.Sorted(maps.Keys(need)) {
+		if !slices.Contains(f.KernelFeatures, feature) {
+			r.fail(idKernelFeature, kernelRemedy(feature), "its kernel has no %s, which is needed for %s", feature, need[feature])
+		}
+	}
+}
+
+func kernelRemedy(feature string) string {
+	remedy := "install the kernel's package of further modules (linux-modules-extra, kernel-modules), or another kernel"
+	switch feature {
+	case "vxlan":
+		return "write backend: host-gw under spec.network.flannel if all nodes share one network segment; else " + remedy
+	case "nf_tables":
+		return "write proxyMode: iptables under spec.kubernetes; else " + remedy
+	case "ipvs":
+		return "write proxyMode: nftables or iptables under spec.kubernetes; else " + remedy
+	}
+	return remedy
+}
+
+// cgroups judges the hierarchy. Kubelets from 1.35 on refuse to start on
+// cgroup v1 unless told otherwise.
+func (r *report) cgroups() {
+	f := r.host.Facts
+	want := []string{"cpu", "cpuset", "memory", "pids"}
+	if f.CgroupVersion == 1 {
+		want = append(want, "cpuacct", "devices", "freezer")
+		if refusesCgroupV1(r.cluster.Spec.Kubernetes.Version) && r.cluster.Spec.Kubernetes.Kubelet.Config["failCgroupV1"] != false {
+			r.fail(idCgroupV1,
+				"write failCgroupV1: false under spec.kubernetes.kubelet.config, or boot the host with cgroup v2 (kernel argument systemd.unified_cgroup_hierarchy=1)",
+				"has control groups of version 1; the kubelet of Kubernetes %s does not start on them unless told to", r.cluster.Spec.Kubernetes.Version)
+		}
+	}
+	var missing []string
+	for _, name := range want {
+		if !slices.Contains(f.CgroupControllers, name) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		r.fail(idCgroupController, "enable them with kernel arguments, such as cgroup_enable=memory cgroup_enable=cpuset, and reboot",
+			"lacks the control group controllers %s, which the kubelet needs", list(missing))
+	}
+}
+
+// refusesCgroupV1 holds for a version that is not given, too: it is the
+// newest known.
+func refusesCgroupV1(kubernetes string) bool {
+	v, err := semver.NewVersion(kubernetes)
+	return err != nil || !v.LessThan(semver.New(1, 35, 0, "", ""))
+}

@@ -1,0 +1,205 @@
+package precheck
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// internal is where other nodes reach a host, as text.
+func internal(h *facts.Host) string {
+	if h.Spec.InternalAddress != "" {
+		return h.Spec.InternalAddress
+	}
+	return h.Spec.Address
+}
+
+// addresses judges where others reach the host: it must have that address
+// itself, because the kubelet and etcd bind to it.
+func (r *report) addresses() {
+	var have []string
+	for _, p := range facts.Addresses(r.host.Facts) {
+		have = append(have, p.Addr().String())
+	}
+	has := "it has none that others can use"
+	remedy := "give it an address on the network of the other nodes"
+	if len(have) > 0 {
+		has = "it has " + list(have)
+		remedy = fmt.Sprintf("write one of them at %s", r.field("internalAddress"))
+	}
+	ip, err := netip.ParseAddr(internal(r.host))
+	switch {
+	case err != nil:
+		r.fail(idInternalAddress, remedy, "%q is no address at which other nodes reach it; %s", internal(r.host), has)
+	case ip.IsLoopback():
+		r.fail(idInternalAddress, remedy, "%s is itself on every host; other nodes need one to reach it; %s", ip, has)
+	case !owns(r.host, ip):
+		r.fail(idInternalAddress, remedy, "does not have the address %s on any interface; %s", ip, has)
+	}
+}
+
+func owns(h *facts.Host, ip netip.Addr) bool {
+	return slices.ContainsFunc(h.Facts.Addresses, func(a op.Address) bool {
+		p, err := netip.ParsePrefix(a.Prefix)
+		return err == nil && p.Addr().Unmap() == ip.Unmap()
+	})
+}
+
+// networks judges the pod and service networks against those the host is in
+// or knows a way to. What our own pod network made on a node does not count.
+func (r *report) networks() {
+	f := r.host.Facts
+	check := func(name, field string, cidrs []string) {
+		for _, text := range cidrs {
+			cidr, err := netip.ParsePrefix(text)
+			if err != nil { // the file's own check has said so
+				continue
+			}
+			if r.ours() && name == "pod" {
+				continue
+			}
+			r.overlap(name, field, cidr.Masked(), f.Addresses, f.Routes)
+		}
+	}
+	check("pod", "spec.network.podCIDR", r.cluster.Spec.Network.PodCIDR)
+	check("service", "spec.network.serviceCIDR", r.cluster.Spec.Network.ServiceCIDR)
+}
+
+// overlap reports one network once: an address or a route inside it takes
+// something away from it; it inside a wider network hides a part of that.
+func (r *report) overlap(name, field string, cidr netip.Prefix, addresses []op.Address, routes []string) {
+	remedy := fmt.Sprintf("choose another network at %s that the hosts do not use", field)
+	wider := ""
+	note := func(p netip.Prefix, what string) bool {
+		p = p.Masked()
+		switch {
+		case p.Bits() == 0 || !p.Overlaps(cidr):
+		case p.Bits() < cidr.Bits():
+			if wider == "" {
+				wider = what
+			}
+		default:
+			r.fail(idNetworkOverlap, remedy, "the %s network %s overlaps with %s of this host", name, cidr, what)
+			return true
+		}
+		return false
+	}
+	for _, a := range addresses {
+		p, err := netip.ParsePrefix(a.Prefix)
+		if err != nil || r.ours() && a.Link == "kube-ipvs0" {
+			continue
+		}
+		if cidr.Contains(p.Addr()) {
+			r.fail(idNetworkOverlap, remedy, "the %s network %s holds the address %s of this host (%s)", name, cidr, p.Addr(), a.Link)
+			return
+		}
+		if note(p, fmt.Sprintf("the network %s (%s)", p.Masked(), a.Link)) {
+			return
+		}
+	}
+	for _, text := range routes {
+		p, err := netip.ParsePrefix(text)
+		if err == nil && note(p, "the route to "+p.Masked().String()) {
+			return
+		}
+	}
+	if wider != "" {
+		r.warn(idNetworkOverlap, remedy, "the %s network %s lies within %s: machines there with such an address cannot be reached from pods", name, cidr, wider)
+	}
+}
+
+const (
+	// skewLimit is where etcd's and the API's times of writing, leases and
+	// logs of different nodes begin to contradict each other.
+	skewLimit = 5 * time.Second
+	// managerLimit is where certificates and tokens that the manager makes
+	// may not be valid yet, or no longer, on the hosts.
+	managerLimit = time.Minute
+)
+
+// between judges hosts against each other.
+func (r *report) between(hosts []facts.Host) {
+	var asked []*facts.Host
+	for i := range hosts {
+		f := hosts[i].Facts
+		if f != nil && (!f.Ledger || f.Cluster == "" || f.Cluster == r.cluster.Name) {
+			asked = append(asked, &hosts[i])
+		}
+	}
+	for i, h := range asked {
+		r.host = h
+		for _, other := range asked[:i] {
+			r.identity(h, other)
+		}
+		if r.options.Operation == "init-os" {
+			continue
+		}
+		for _, other := range asked {
+			r.taken(h, other)
+		}
+	}
+	r.clocks(asked)
+}
+
+// identity reports one machine under two names.
+func (r *report) identity(h, other *facts.Host) {
+	a, b := h.Facts, other.Facts
+	switch {
+	case a.MachineID == "" || a.MachineID != b.MachineID:
+	case a.BootID == b.BootID && a.BootID != "":
+		r.fail(idSameMachine, fmt.Sprintf("take one of the two out of the file, or correct %s", r.field("address")),
+			"is the same machine as %s (same machine id and boot)", other.Spec.Name)
+	default:
+		r.fail(idMachineIDDuplicate, "on one of the two: rm /etc/machine-id /var/lib/dbus/machine-id; systemd-machine-id-setup; reboot",
+			"has the same machine id as %s: one is a copy of the other's disk; nodes are known by it", other.Spec.Name)
+	}
+}
+
+// taken reports the address of one host on the interface of another.
+func (r *report) taken(h, other *facts.Host) {
+	ip, err := netip.ParseAddr(internal(h))
+	if err != nil || ip.IsLoopback() || h == other || !owns(other, ip) {
+		return
+	}
+	if same := h.Facts.MachineID == other.Facts.MachineID && h.Facts.BootID == other.Facts.BootID; same {
+		return // reported as that
+	}
+	r.fail(idAddressInUse, "give one of the two another address", "its address %s is on an interface of %s as well", ip, other.Spec.Name)
+}
+
+// clocks reports hosts that go by another time than most.
+func (r *report) clocks(hosts []*facts.Host) {
+	if len(hosts) == 0 {
+		return
+	}
+	skews := make([]time.Duration, len(hosts))
+	for i, h := range hosts {
+		skews[i] = h.Skew
+	}
+	slices.Sort(skews)
+	median := skews[(len(skews)-1)/2]
+	const remedy = "set the clocks by the same source: write ntpServers under spec.system, or run timedatectl set-ntp true"
+	for _, h := range hosts {
+		r.host = h
+		if off := (h.Skew - median).Abs(); off-h.Uncertainty > skewLimit {
+			r.fail(idClockSkew, remedy, "its clock is %s %s that of the other hosts; %s is the most nodes can differ",
+				off.Round(time.Second), aheadOr(h.Skew > median), skewLimit)
+		}
+	}
+	r.host = nil
+	if median.Abs() > managerLimit {
+		r.warn(idClockManager, "set the clock of this machine, or those of the hosts",
+			"the hosts' clocks are %s %s this machine's; certificates and tokens made here may not be valid there", median.Abs().Round(time.Second), aheadOr(median > 0))
+	}
+}
+
+func aheadOr(ahead bool) string {
+	if ahead {
+		return "ahead of"
+	}
+	return "behind"
+}

@@ -1,0 +1,162 @@
+// Package precheck judges what was seen of the hosts: all problems of all
+// hosts in one report, each with what was found, what is wanted, and what to
+// do. It is pure: it asks nobody.
+package precheck
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// Options of a precheck. The zero value works.
+type Options struct {
+	// Operation is what is about to be done: create, apply, delete,
+	// rollback, init-os. Those that only take away need hosts that can be
+	// reached, no more; init-os needs no room for a cluster. "" is create.
+	Operation string
+	// ImagesBytes is what a host receives of the bundle, packed, in bytes;
+	// 0 is unknown, and then a usual size is taken.
+	ImagesBytes int64
+	// Architectures are those of the bundle (amd64, arm64); nil is unknown.
+	Architectures []string
+	// Ignore are ids of findings to pass over: their errors are still
+	// reported, as warnings.
+	Ignore []string
+}
+
+// Findings are all problems of all hosts, host by host in the order of the
+// file. Errors forbid the operation, warnings are told.
+func Findings(c *v1alpha1.Cluster, hosts []facts.Host, o Options) diag.List {
+	r := &report{cluster: c, options: o}
+	r.unknown()
+	for i := range hosts {
+		r.host = &hosts[i]
+		if r.reached() {
+			r.judge()
+		}
+	}
+	r.host = nil
+	if !r.removal() {
+		r.between(hosts)
+	}
+	order := map[string]int{}
+	for i, h := range hosts {
+		order[h.Spec.Name] = i + 1
+	}
+	slices.SortStableFunc(r.list, func(a, b diag.Diagnostic) int { return cmp.Compare(order[a.Host], order[b.Host]) })
+	return r.list
+}
+
+// A report is findings in the making.
+type report struct {
+	cluster *v1alpha1.Cluster
+	options Options
+	host    *facts.Host // the one that is judged; nil is all of them
+	list    diag.List
+}
+
+// find adds a finding about the present host. An error that the user passes
+// over becomes a warning.
+func (r *report) find(severity diag.Severity, id, remedy, format string, args ...any) {
+	d := diag.Diagnostic{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Hint: remedy}
+	if r.host != nil {
+		d.Host = r.host.Spec.Name
+	}
+	if severity == diag.Error && slices.Contains(r.options.Ignore, id) && slices.Contains(IDs(), id) {
+		d.Severity = diag.Warning
+		d.Message += " (passed over with --ignore-check)"
+	}
+	r.list = append(r.list, d)
+}
+
+func (r *report) fail(id, remedy, format string, args ...any) {
+	r.find(diag.Error, id, remedy, format, args...)
+}
+
+func (r *report) warn(id, remedy, format string, args ...any) {
+	r.find(diag.Warning, id, remedy, format, args...)
+}
+
+// removal says that the operation only takes away.
+func (r *report) removal() bool {
+	return r.options.Operation == "delete" || r.options.Operation == "rollback"
+}
+
+// unknown reports what is to be passed over and cannot be.
+func (r *report) unknown() {
+	for _, id := range r.options.Ignore {
+		switch {
+		case slices.Contains(IDs(), id):
+		case slices.Contains(never(), id), slices.Contains(reasons(), id):
+			r.fail(idUnknownCheck, "mend what it reports", "%q cannot be passed over", id)
+		default:
+			remedy := diag.DidYouMean(id, IDs())
+			if remedy == "" {
+				remedy = "the ids stand in brackets behind each finding"
+			}
+			r.fail(idUnknownCheck, remedy, "there is no check %q to pass over", id)
+		}
+	}
+}
+
+// reached reports why a host could not be asked.
+func (r *report) reached() bool {
+	h := r.host
+	var unusable *remote.Error
+	switch {
+	case errors.As(h.Err, &unusable):
+		r.fail(string(unusable.Reason), unusable.Remedy, "%s", unusable.Cause)
+		return false
+	case h.Err != nil:
+		r.fail(idHostFacts, "run again with --debug and look at what the host answers", "%v", h.Err)
+		return false
+	case h.Facts == nil:
+		r.fail(idHostFacts, "run again with --debug and look at what the host answers", "the host has not been asked")
+		return false
+	}
+	return true
+}
+
+// judge looks at one host that answered.
+func (r *report) judge() {
+	if r.otherCluster() || r.removal() {
+		return
+	}
+	r.machine()
+	r.kernel()
+	r.cgroups()
+	r.surroundings()
+	if r.options.Operation == "init-os" {
+		return
+	}
+	r.size()
+	r.disks()
+	r.addresses()
+	r.networks()
+	if !r.ours() {
+		r.leftovers()
+		r.ports()
+	}
+}
+
+func (r *report) ours() bool { return r.host.Ours(r.cluster.Name) }
+
+func (r *report) controlPlane() bool {
+	return slices.Contains(r.host.Spec.Roles, v1alpha1.RoleControlPlane)
+}
+
+// field is where the host stands in the file: "spec.hosts[2].arch".
+func (r *report) field(name string) string {
+	i := slices.IndexFunc(r.cluster.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == r.host.Spec.Name })
+	return fmt.Sprintf("spec.hosts[%d].%s", i, name)
+}
+
+func list(items []string) string { return strings.Join(items, ", ") }
