@@ -37,7 +37,8 @@ type ClusterSpec struct {
 	DNS                  DNS                  `json:"dns,omitempty"`
 	System               System               `json:"system,omitempty"`
 	Hooks                []Hook               `json:"hooks,omitempty"`
-	// Bundle is a file, a directory or a registry reference; "" takes the
+	// Bundle is a file or directory (if it begins with "/", "./", "../" or
+	// "~"), else a registry reference; "" takes the
 	// cached bundle of the version, else builds one.
 	Bundle string `json:"bundle,omitempty"`
 }
@@ -60,7 +61,8 @@ type Host struct {
 	// Address is where SSH reaches it: a name or an address; "localhost"
 	// is this machine, without SSH.
 	Address string `json:"address"`
-	// InternalAddress is where other nodes reach it; default: Address.
+	// InternalAddress is where other nodes reach it; default: Address if
+	// that is an IP address, else the host's primary address.
 	InternalAddress string            `json:"internalAddress,omitempty"`
 	Roles           []Role            `json:"roles"`
 	Arch            string            `json:"arch,omitempty"` // amd64 or arm64; default: what the host says
@@ -234,10 +236,10 @@ const (
 
 // Hook is a user's script.
 type Hook struct {
-	Name      string           `json:"name"`
+	Name      string           `json:"name"` // unique
 	Phase     HookPhase        `json:"phase"`
 	Roles     []Role           `json:"roles,omitempty"` // default: all
-	Script    string           `json:"script"`
+	Script    string           `json:"script"`              // a file, relative to the cluster file
 	Materials []string         `json:"materials,omitempty"` // files sent beside it
 	Timeout   *metav1.Duration `json:"timeout,omitempty"`   // default: 10m
 	// IgnoreErrors lets the operation go on.

@@ -146,7 +146,11 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 }
 
 // CheckFiles is CheckFiles of the loaded cluster, with places.
-func (l *Loaded) CheckFiles() diag.List { return l.Place(CheckFiles(l.Cluster, l.Paths())) }
+func (l *Loaded) CheckFiles() diag.List {
+	found := l.Place(CheckFiles(l.Cluster, l.Paths()))
+	found.Sort()
+	return found
+}
 
 // reason is an error without the name that is said before it.
 func reason(err error, name string) string {
@@ -162,7 +166,7 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 		return
 	}
 	name = p.Resolve(name)
-	f, err := os.Open(name)
+	f, err := openRegular(name)
 	if err != nil {
 		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name), "name the private key that the hosts know, or leave the field out to use the agent and the usual keys")
 		return
@@ -177,6 +181,7 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 	switch {
 	case problem != "":
 		v.refuse(idKeyUnreadable, path, name+" "+problem, hint)
+		return
 	case encrypted && !hasPassphrase:
 		v.warn(idKeyEncrypted, path, name+" is encrypted, and no passphraseFrom is given: it can be used through an agent alone",
 			"name a file or variable in passphraseFrom, or run ssh-add")
@@ -186,7 +191,7 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 
 // private warns of a secret that other users of this machine can read.
 func (v *validator) private(path, name string, f *os.File) {
-	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
+	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 {
 		v.warn(idFilePermissions, path, fmt.Sprintf("%s has mode %04o: other users may read it", name, info.Mode().Perm()), "chmod 600 "+name)
 	}
 }
@@ -219,8 +224,15 @@ func (v *validator) secretFrom(path string, src *v1alpha1.SecretSource, p Paths)
 	}
 	found := *src
 	found.File = p.Resolve(src.File)
+	if info, err := os.Stat(found.File); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return // a pipe gives its secret once, to whoever needs it
+	}
 	if _, err := secret.Resolve(found); err != nil {
-		v.refuse(idSecretUnreadable, path, "the secret cannot be read: "+reason(err, found.File), "")
+		hint := "names are relative to the cluster file"
+		if found.Env != "" {
+			hint = "set it, and let sudo pass it on: sudo --preserve-env=" + found.Env
+		}
+		v.refuse(idSecretUnreadable, path, "there is no secret: "+reason(err, found.File), hint)
 		return
 	}
 	if found.File == "" {
@@ -232,18 +244,27 @@ func (v *validator) secretFrom(path string, src *v1alpha1.SecretSource, p Paths)
 	}
 }
 
+// openRegular opens a file to read, and nothing that could block or is none.
+func openRegular(name string) (*os.File, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
+	}
+	return os.Open(name)
+}
+
 func (v *validator) ordinaryFile(path, name string, p Paths) {
 	if name == "" {
 		return
 	}
 	name = p.Resolve(name)
-	f, err := os.Open(name)
+	f, err := openRegular(name)
 	if err != nil {
-		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "names are relative to the cluster file")
+		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "names are relative to the cluster file; a directory can be sent as an archive")
 		return
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		v.refuse(idFileMissing, path, name+" is not a regular file", "a directory can be sent as an archive")
-	}
+	_ = f.Close() // nothing was written
 }

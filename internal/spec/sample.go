@@ -120,7 +120,9 @@ var plainText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 // quoteYAML writes text so that YAML reads it as text.
 func quoteYAML(text string) string {
 	plain := yaml.Node{Kind: yaml.ScalarNode, Value: text}
-	if plainText.MatchString(text) && plain.ShortTag() == "!!str" {
+	// Older YAML reads these as true and false.
+	switched := slices.Contains([]string{"y", "n", "yes", "no", "on", "off"}, strings.ToLower(text))
+	if plainText.MatchString(text) && plain.ShortTag() == "!!str" && !switched {
 		return text
 	}
 	return strconv.Quote(text)

@@ -1,0 +1,241 @@
+package spec
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+)
+
+func load(t *testing.T, name string) *v1alpha1.Cluster {
+	t.Helper()
+	loaded, err := loader.Load(name, []byte(read(t, "testdata/accepted/"+name+".yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return loaded.Cluster
+}
+
+func TestDefaultIsIdempotent(t *testing.T) {
+	for _, name := range []string{"minimal", "aliases", "everything"} {
+		c := load(t, name)
+		again := Copy(c)
+		Default(again, DefaultOptions{KubernetesVersion: "v1.0.0"})
+		if d := cmp.Diff(c, again); d != "" {
+			t.Errorf("%s: applying defaults again changes it (-once +twice):\n%s", name, d)
+		}
+	}
+}
+
+func TestCopySharesNothing(t *testing.T) {
+	c := load(t, "everything")
+	before, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Copy(c)
+	if diff := cmp.Diff(c, d); diff != "" {
+		t.Errorf("a copy differs:\n%s", diff)
+	}
+	d.Labels["a"] = "changed"
+	d.Spec.Hosts[3].Labels["example.com/a"] = "changed"
+	d.Spec.Hosts[3].SSH.Bastion.Address = "changed"
+	d.Spec.Hosts[0].Roles[0] = "changed"
+	d.Spec.Kubernetes.Kubelet.Config["registerWithTaints"].([]any)[0].(map[string]any)["a"] = "changed"
+	d.Spec.Kubernetes.Certificates.Validity.Duration = 1
+	after, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(before), string(after)); diff != "" {
+		t.Errorf("changing the copy changed the original:\n%s", diff)
+	}
+}
+
+func TestDigest(t *testing.T) {
+	c := load(t, "everything")
+	data, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, kube := &v1alpha1.Cluster{}, &v1alpha1.Cluster{}
+	if err := errors.Join(json.Unmarshal(data, plain), utiljson.Unmarshal(data, kube)); err != nil {
+		t.Fatal(err)
+	}
+	if Digest(plain) != Digest(c) || Digest(kube) != Digest(c) {
+		t.Error("the digest changes with a trip through JSON")
+	}
+	if Digest(Redacted(c)) != Digest(c) {
+		t.Error("the digest depends on inline secrets")
+	}
+	other := Copy(c)
+	other.Spec.Hosts[0].Name = "else"
+	renamed := Copy(c)
+	renamed.Name = "else"
+	if Digest(other) == Digest(c) || Digest(renamed) == Digest(c) {
+		t.Error("the digest does not depend on the cluster")
+	}
+}
+
+func TestRedacted(t *testing.T) {
+	c := load(t, "everything")
+	c.Spec.Hosts[1].SSH.Password = "hunter2"
+	c.Annotations = map[string]string{lastApplied: `{"password":"hunter2"}`, "kept": "yes"}
+	data, err := json.Marshal(Redacted(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(data), "hunter2") || !strings.Contains(string(data), `"kept":"yes"`) {
+		t.Errorf("redacted: %s", data)
+	}
+	if c.Spec.SSH.Password != "hunter2" {
+		t.Error("redacting changed the original")
+	}
+}
+
+func TestMergeSSH(t *testing.T) {
+	yes, no := true, false
+	env := func(name string) *v1alpha1.SecretSource { return &v1alpha1.SecretSource{Env: name} }
+	for _, tc := range []struct {
+		name, reason         string
+		defaults, host, want v1alpha1.SSH
+	}{
+		{"nothing", "SSH's own defaults", v1alpha1.SSH{}, v1alpha1.SSH{}, v1alpha1.SSH{User: "root", Port: 22}},
+		{"field by field", "what the host does not say is the cluster's",
+			v1alpha1.SSH{User: "a", Port: 1, PrivateKeyFile: "k", PassphraseFrom: env("P"), Sudo: &yes}, v1alpha1.SSH{Port: 2, Sudo: &no},
+			v1alpha1.SSH{User: "a", Port: 2, PrivateKeyFile: "k", PassphraseFrom: env("P"), Sudo: &no}},
+		{"own key", "a default passphrase belongs to the default key, and agent alone would hide the key",
+			v1alpha1.SSH{User: "a", PrivateKeyFile: "k", PassphraseFrom: env("P"), Agent: &yes}, v1alpha1.SSH{PrivateKeyFile: "h"},
+			v1alpha1.SSH{User: "a", Port: 22, PrivateKeyFile: "h"}},
+		{"own password", "two passwords would contradict each other",
+			v1alpha1.SSH{Password: "x"}, v1alpha1.SSH{PasswordFrom: env("P")}, v1alpha1.SSH{User: "root", Port: 22, PasswordFrom: env("P")}},
+		{"own agent", "agent: true is nothing else",
+			v1alpha1.SSH{PrivateKeyFile: "k", PassphraseFrom: env("P"), Password: "x"}, v1alpha1.SSH{Agent: &yes}, v1alpha1.SSH{User: "root", Port: 22, Agent: &yes}},
+		{"own bastion", "a bastion is replaced as a whole",
+			v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "a", User: "u"}}, v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "b"}},
+			v1alpha1.SSH{User: "root", Port: 22, Bastion: &v1alpha1.Bastion{Address: "b"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if d := cmp.Diff(tc.want, MergeSSH(tc.defaults, tc.host)); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
+	}
+}
+
+func TestTaintsControlPlane(t *testing.T) {
+	cp, worker := v1alpha1.RoleControlPlane, v1alpha1.RoleWorker
+	for _, tc := range []struct {
+		name, reason string
+		roles        [][]v1alpha1.Role
+		want         bool
+	}{
+		{"alone", "pods must run somewhere", [][]v1alpha1.Role{{cp}}, false},
+		{"with a worker", "that is what workers are for", [][]v1alpha1.Role{{cp}, {worker}}, true},
+		{"worker as well", "it was asked for", [][]v1alpha1.Role{{cp, worker}, {worker}}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &v1alpha1.Cluster{}
+			for _, r := range tc.roles {
+				c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Roles: r})
+			}
+			if got := TaintsControlPlane(c, c.Spec.Hosts[0]); got != tc.want {
+				t.Errorf("got %v: %s", got, tc.reason)
+			}
+		})
+	}
+}
+
+func TestSelect(t *testing.T) {
+	c := &v1alpha1.Cluster{}
+	for _, h := range []struct {
+		name, address string
+		role          v1alpha1.Role
+	}{{"cp", "10.0.0.1", "control-plane"}, {"node1", "10.0.0.2", "worker"}, {"node2", "10.0.0.3", "worker"}, {"node10", "10.0.0.4", "worker"}, {"e-01.lan", "10.0.0.5", "worker"}, {"e-02.lan", "10.0.0.6", "worker"}} {
+		c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: h.name, Address: h.address, Roles: []v1alpha1.Role{h.role}})
+	}
+	for _, tc := range []struct {
+		selector, reason string
+		want             string
+		err              string
+	}{
+		{"node1", "by name", "node1", ""},
+		{"10.0.0.3", "by address", "node2", ""},
+		{"node2, cp,node2", "each once, in the order of the file", "cp node2", ""},
+		{"node[1:2]", "both ends count", "node1 node2", ""},
+		{"e-[01:02].lan", "leading zeros set the width", "e-01.lan e-02.lan", ""},
+		{"role=worker", "by role", "node1 node2 node10 e-01.lan e-02.lan", ""},
+		{"all", "everything", "cp node1 node2 node10 e-01.lan e-02.lan", ""},
+		{"nod2,node[9:11]", "all that is unknown is said at once",
+			"", "there is no host \"nod2\" [unknown-host]\n    hint: did you mean node2?\n" +
+				"there is no host \"node9\" [unknown-host]\n    hint: did you mean node1 or node2 or node10?\n" +
+				"there is no host \"node11\" [unknown-host]\n    hint: did you mean node1 or node10 or node2?"},
+		{"role=wroker", "a role nobody has", "", "no host has the role \"wroker\" [unknown-host]\n    hint: did you mean worker?"},
+		{"zone=a", "only roles have names", "", "hosts cannot be chosen by \"zone\" [invalid-selector]\n    hint: use names, addresses, ranges or role=worker"},
+		{"", "nothing is not everything", "", "the selector has an empty item [invalid-selector]\n    hint: ranges are written like node[2:10]"},
+		{"node[3:", "unfinished", "", "\"node[3:\" is not a range of names [invalid-selector]\n    hint: ranges are written like node[2:10]"},
+		{"node[3:1]", "backwards", "", "the range \"node[3:1]\" is empty or has more than 10000 names [invalid-selector]\n    hint: ranges are written like node[2:10]"},
+		{"node[0:999999999]", "bounded", "", "the range \"node[0:999999999]\" is empty or has more than 10000 names [invalid-selector]\n    hint: ranges are written like node[2:10]"},
+	} {
+		t.Run(tc.selector, func(t *testing.T) {
+			hosts, err := Select(c, tc.selector)
+			var names []string
+			for _, h := range hosts {
+				names = append(names, h.Name)
+			}
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if d := cmp.Diff(tc.want, strings.Join(names, " ")) + cmp.Diff(tc.err, got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
+	}
+}
+
+func TestImmutable(t *testing.T) {
+	old := load(t, "everything")
+	new := Copy(old)
+	if found := Immutable(old, new); len(found) > 0 {
+		t.Errorf("nothing changed, yet: %v", found)
+	}
+	new.Spec.Hosts[0].Labels = map[string]string{"a": "b"}
+	new.Spec.Hosts[1].Address = "203.0.113.99"
+	new.Spec.Kubernetes.Kubelet.Config["maxPods"] = int64(11)
+	if found := Immutable(old, new); len(found) > 0 {
+		t.Errorf("labels, SSH and settings may change, yet: %v", found)
+	}
+	new.Name = "other"
+	new.Spec.Network.PodCIDR = new.Spec.Network.PodCIDR[:1]
+	new.Spec.Network.ServiceCIDR = []string{"10.1.0.0/16"}
+	new.Spec.Network.Plugin = "none"
+	new.Spec.Kubernetes.DNSDomain = "other.local"
+	new.Spec.Kubernetes.Version = "v1.36.4"
+	new.Spec.Etcd.Type, new.Spec.ContainerRuntime.Type = "external", "docker"
+	new.Spec.ControlPlaneEndpoint.Domain, new.Spec.ControlPlaneEndpoint.Port = "other.example.com", 443
+	new.Spec.Hosts[1].InternalAddress = "10.9.0.99"
+	new.Spec.Hosts[0].Roles = []v1alpha1.Role{"worker"}
+	new.Spec.Hosts[3].Name = "renamed"
+	golden(t, "testdata/immutable.golden", Immutable(old, new).Error()+"\n")
+}
+
+// TestDiagnosticsAreFinished wants an id and a message of all that Validate
+// finds in an empty cluster.
+func TestDiagnosticsAreFinished(t *testing.T) {
+	found := Validate(&v1alpha1.Cluster{}, ValidateOptions{})
+	for _, d := range found {
+		if d.ID == "" || d.Message == "" || d.Severity != diag.Error || d.Path == "" {
+			t.Errorf("unfinished: %+v", d)
+		}
+	}
+	if len(found) < 4 {
+		t.Errorf("an empty cluster lacks more than %v", found)
+	}
+}

@@ -1,0 +1,142 @@
+package spec
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+)
+
+func TestSample(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		opts         SampleOptions
+	}{
+		{"empty", "without options it is an example to edit", SampleOptions{}},
+		{"flags", "hosts are written in the order of the flags, the common user once", SampleOptions{Name: "edge", Kubernetes: "v1.36.4", File: "edge.yaml", Hosts: []HostFlag{
+			{User: "admin", Address: "10.0.0.11", Port: 22, Roles: []v1alpha1.Role{"control-plane"}},
+			{User: "root", Address: "10.0.0.12", Port: 2222, Name: "on", Roles: []v1alpha1.Role{"worker"}},
+			{User: "admin", Address: "w.example.com", InternalAddress: "10.0.0.13", Roles: []v1alpha1.Role{"worker"}},
+		}}},
+		{"local", "one machine without SSH", SampleOptions{Name: "here", Hosts: []HostFlag{
+			{Address: "localhost", Name: "here", Roles: []v1alpha1.Role{"control-plane", "worker"}}}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			data, err := Sample(tc.opts)
+			if err != nil {
+				t.Fatalf("%v: %s", err, tc.reason)
+			}
+			golden(t, "testdata/sample/"+tc.name+".yaml", string(data))
+			loaded, err := loader.Load("sample", data)
+			if err != nil || len(loaded.Warnings) > 0 {
+				t.Errorf("a sample loads without any diagnostic: %v", err)
+			}
+			settings := regexp.MustCompile(`(?m)^( *)#(\S)`).ReplaceAllString(string(data), "$1$2")
+			settings = strings.ReplaceAll(settings, "\n#\n", "\n")
+			again, err := loader.Load("settings", []byte(settings))
+			if err != nil || len(again.Warnings) > 0 {
+				t.Errorf("every setting in comments is a valid one: %v", err)
+			}
+		})
+	}
+}
+
+func TestSampleRefuses(t *testing.T) {
+	host := HostFlag{Address: "10.0.0.1", Roles: []v1alpha1.Role{"control-plane"}}
+	for name, opts := range map[string]SampleOptions{
+		"name":              {Name: "A_b"},
+		"duplicate address": {Hosts: []HostFlag{host, host}},
+		"no control plane":  {Hosts: []HostFlag{{Address: "10.0.0.1", Roles: []v1alpha1.Role{"worker"}}}},
+		"strange user":      {Hosts: []HostFlag{{User: "a\": b\n", Address: "10.0.0.1", Roles: []v1alpha1.Role{"control-plane"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var list diag.List
+			if _, err := Sample(opts); !errors.As(err, &list) {
+				t.Errorf("got %v, want a diag.List", err)
+			}
+		})
+	}
+}
+
+func TestParseHostFlag(t *testing.T) {
+	cp, worker := v1alpha1.RoleControlPlane, v1alpha1.RoleWorker
+	for _, tc := range []struct {
+		flag, reason string
+		want         HostFlag
+		id           string
+	}{
+		{"root@10.0.0.11=control-plane", "the common form", HostFlag{User: "root", Address: "10.0.0.11", Roles: []v1alpha1.Role{cp}}, ""},
+		{"10.0.0.11:2222=worker,control-plane,name=a", "all parts", HostFlag{Address: "10.0.0.11", Port: 2222, Name: "a", Roles: []v1alpha1.Role{worker, cp}}, ""},
+		{"fd00::1=worker", "IPv6 alone needs no brackets", HostFlag{Address: "fd00::1", Roles: []v1alpha1.Role{worker}}, ""},
+		{"root@[fd00::1]:22=worker", "with a port it does", HostFlag{User: "root", Address: "fd00::1", Port: 22, Roles: []v1alpha1.Role{worker}}, ""},
+		{"[fd00::1]=worker", "and may have them without", HostFlag{Address: "fd00::1", Roles: []v1alpha1.Role{worker}}, ""},
+		{"localhost=control-plane", "this machine", HostFlag{Address: "localhost", Roles: []v1alpha1.Role{cp}}, ""},
+		{"10.0.0.11", "a host without a role would be nothing", HostFlag{}, idMissingRole},
+		{"10.0.0.11=", "nor is an empty one", HostFlag{}, idMissingRole},
+		{"10.0.0.11=name=a", "nor a name alone", HostFlag{}, idMissingRole},
+		{"10.0.0.11=wroker", "misspelt", HostFlag{}, idUnknownRole},
+		{"10.0.0.11=worker,worker", "twice", HostFlag{}, idInvalidHostFlag},
+		{"10.0.0.11=worker,nmae=a", "unknown part", HostFlag{}, idInvalidHostFlag},
+		{"@10.0.0.11=worker", "a user is missing", HostFlag{}, idInvalidHostFlag},
+		{"=worker", "an address is missing", HostFlag{}, idInvalidHostFlag},
+		{"10.0.0.11:0=worker", "no port", HostFlag{}, idInvalidHostFlag},
+		{"10.0.0.11:ssh=worker", "no port either", HostFlag{}, idInvalidHostFlag},
+		{"10.0.0.300=worker", "no address", HostFlag{}, idInvalidHostFlag},
+		{"a b=worker", "no name", HostFlag{}, idInvalidHostFlag},
+	} {
+		t.Run(tc.flag, func(t *testing.T) {
+			got, err := ParseHostFlag(tc.flag)
+			if tc.id != "" {
+				var list diag.List
+				if !errors.As(err, &list) || list[0].ID != tc.id || list[0].Hint == "" {
+					t.Fatalf("%v, want %s: %s", err, tc.id, tc.reason)
+				}
+				return
+			}
+			if d := cmp.Diff(tc.want, got); err != nil || d != "" {
+				t.Errorf("%s: %v (-want +got):\n%s", tc.reason, err, d)
+			}
+		})
+	}
+}
+
+func FuzzParseHostFlag(f *testing.F) {
+	f.Add("root@[fd00::1]:22=worker,name=a")
+	f.Add("10.0.0.11=control-plane")
+	f.Fuzz(func(t *testing.T, flag string) {
+		h, err := ParseHostFlag(flag)
+		if err == nil && (h.Address == "" || len(h.Roles) == 0) {
+			t.Errorf("%q gives half a host: %+v", flag, h)
+		}
+	})
+}
+
+// TestDocumentedExamples loads the examples of docs/spec/cluster.md.
+func TestDocumentedExamples(t *testing.T) {
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "../../docs/spec/cluster.md"), -1)
+	if len(examples) < 5 {
+		t.Fatalf("%d examples found", len(examples))
+	}
+	const head = "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n"
+	const host = "    - {name: cp, address: 10.0.0.10, roles: [control-plane]}\n"
+	for _, e := range examples {
+		text := e[1]
+		if !strings.HasPrefix(text, "apiVersion") {
+			body := "  " + strings.TrimRight(strings.ReplaceAll(text, "\n", "\n  "), " ")
+			if strings.HasPrefix(text, "hosts:") {
+				body = strings.Replace(body, "hosts:\n", "hosts:\n"+host, 1)
+			} else {
+				body += "  hosts:\n" + host
+			}
+			text = head + body
+		}
+		if _, err := loader.Load("example", []byte(text)); err != nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+	}
+}
