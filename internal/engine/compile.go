@@ -30,6 +30,8 @@ type program struct {
 	joints map[string]int
 	// order are the step nodes in the pipeline's order.
 	order []int
+	// providers are the tasks that provide keys, by the key's name.
+	providers map[string]string
 }
 
 // phase says what a program is for: a check waits for values alone, an apply
@@ -46,14 +48,14 @@ func compile(p Pipeline, hosts []*Host, ph phase) (*program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", p.Kind, err)
 	}
-	b := &builder{program: &program{joints: map[string]int{}}, hosts: hosts, last: map[string]int{}}
+	b := &builder{program: &program{joints: map[string]int{}, providers: providers}, hosts: hosts, last: map[string]int{}}
 	for mi := range p.Modules {
 		m := &p.Modules[mi]
 		for ti := range m.Tasks {
 			b.add(m.Name, &m.Tasks[ti], ph)
 		}
 	}
-	b.connect(providers, ph)
+	b.connect(ph)
 	if _, err := b.Order(); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", p.Kind, err)
 	}
@@ -118,7 +120,7 @@ func (b *builder) add(module string, t *Task, ph phase) {
 
 // connect has steps wait for the tasks they need and for values from other
 // lanes; a value of the own lane comes in order anyway.
-func (b *builder) connect(providers map[string]string, ph phase) {
+func (b *builder) connect(ph phase) {
 	for _, n := range b.order {
 		t := b.steps[n].task
 		if ph == applying {
@@ -128,7 +130,7 @@ func (b *builder) connect(providers map[string]string, ph phase) {
 		}
 		for _, k := range t.Consumes {
 			if !k.perHost {
-				b.Edge(b.joints[providers[k.name]], n)
+				b.Edge(b.joints[b.providers[k.name]], n)
 			}
 		}
 	}

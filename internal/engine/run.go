@@ -63,6 +63,7 @@ func (r *Run) Check(ctx context.Context, p Pipeline) (*Result, error) {
 			return failed(err)
 		}
 		if c.step.State != "" {
+			c.step.After = prog.providers[c.step.After]
 			found[n] = &c.step
 			return outcome{state: event.Changed}
 		}

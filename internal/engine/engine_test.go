@@ -1,0 +1,382 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+)
+
+func TestPlanThenNothing(t *testing.T) {
+	w := newWorld("a", "b")
+	p := tasks(Task{ID: "t.one", Title: "one", Ops: file("/one", "1")}, Task{ID: "t.two", Title: "two", On: only("b"), Ops: file("/two", "2")})
+	var got []string
+	for _, s := range w.plan(t, p) {
+		got = append(got, s.Task+"@"+s.Host+" "+string(s.State))
+	}
+	if d := cmp.Diff([]string{"t.one@a change", "t.one@b change", "t.two@b change"}, got); d != "" {
+		t.Errorf("the plan is in the pipeline's order: -want +got\n%s", d)
+	}
+	if n := len(w.fakes["a"].files); n != 0 {
+		t.Errorf("planning wrote %d files", n)
+	}
+	if res := w.apply(t, p); res.Changed != 3 || len(res.Failures) > 0 {
+		t.Errorf("apply: %+v", res)
+	}
+	if steps := w.plan(t, p); len(steps) != 0 {
+		t.Errorf("after applying there is still something to do: %+v", steps)
+	}
+}
+
+func TestKnobs(t *testing.T) {
+	boom := errors.New("boom")
+	for name, tc := range map[string]struct {
+		reason string
+		hosts  []string
+		tasks  []Task
+		exec   func(calls int, host, name string) error
+		tune   func(*Run)
+		want   map[string]event.Outcome
+	}{
+		"when": {
+			reason: "a host that does not want a task is skipped, and goes on",
+			hosts:  []string{"a", "b"},
+			tasks: []Task{
+				{ID: "t.x", When: func(s *Scope) bool { return s.Host().Name == "a" }, Ops: file("/x", "")},
+				{ID: "t.y", Ops: file("/y", "")},
+			},
+			want: map[string]event.Outcome{"t.x@a": "changed", "t.x@b": "skipped", "t.y@a": "changed", "t.y@b": "changed"},
+		},
+		"failure stops its lane alone": {
+			reason: "another host's work that does not need the failed one is kept",
+			hosts:  []string{"a", "b"},
+			tasks:  []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Ops: file("/y", "")}},
+			exec:   func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
+			want:   map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "changed"},
+		},
+		"needs": {
+			reason: "a task that needs one on all hosts does not run when it failed on one",
+			hosts:  []string{"a", "b"},
+			tasks:  []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Needs: []string{"t.x"}, Ops: file("/y", "")}},
+			exec:   func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
+			want:   map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "skipped"},
+		},
+		"ignore errors": {
+			reason: "with --ignore-errors the others finish",
+			hosts:  []string{"a", "b"},
+			tasks:  []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Needs: []string{"t.x"}, Ops: file("/y", "")}},
+			exec:   func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
+			tune:   func(r *Run) { r.IgnoreErrors = true },
+			want:   map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "changed"},
+		},
+		"ignore error of a task": {
+			reason: "a task may say that its failure does not matter",
+			hosts:  []string{"a"},
+			tasks:  []Task{{ID: "t.x", IgnoreError: true, Ops: exec("x")}, {ID: "t.y", Ops: file("/y", "")}},
+			exec:   func(int, string, string) error { return boom },
+			want:   map[string]event.Outcome{"t.x@a": "ignored", "t.y@a": "changed"},
+		},
+		"retry": {
+			reason: "a task that fails twice succeeds at the third attempt",
+			hosts:  []string{"a"},
+			tasks:  []Task{{ID: "t.x", Retry: Retry{Attempts: 3, Delay: time.Hour}, Ops: exec("x")}},
+			exec: func(calls int, _, _ string) error {
+				if calls < 3 {
+					return boom
+				}
+				return nil
+			},
+			want: map[string]event.Outcome{"t.x@a": "changed"},
+		},
+		"no retry by default": {
+			reason: "the zero value is one attempt",
+			hosts:  []string{"a"},
+			tasks:  []Task{{ID: "t.x", Ops: exec("x")}},
+			exec: func(calls int, _, _ string) error {
+				if calls < 2 {
+					return boom
+				}
+				return nil
+			},
+			want: map[string]event.Outcome{"t.x@a": "failed"},
+		},
+		"max unavailable": {
+			reason: "after one failure no further host is begun",
+			hosts:  []string{"a", "b", "c"},
+			tasks:  []Task{{ID: "t.x", Rollout: Rollout{MaxParallel: "1", MaxUnavailable: "1"}, Ops: exec("x")}},
+			exec:   func(int, string, string) error { return boom },
+			want:   nil, // which host is first is not said; see below
+		},
+		"once": {
+			reason: "a script that succeeded before is not repeated",
+			hosts:  []string{"a", "b"},
+			tasks:  []Task{{ID: "t.x", Once: true, Ops: exec("x")}},
+			tune:   func(r *Run) { r.Done = map[string]bool{"t.x@a": true} },
+			want:   map[string]event.Outcome{"t.x@a": "skipped", "t.x@b": "changed"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(tc.hosts...)
+				var mu sync.Mutex
+				calls := map[string]int{}
+				for host, f := range w.fakes {
+					f.exec = func(_ context.Context, name string) error {
+						mu.Lock()
+						defer mu.Unlock()
+						calls[host]++
+						if tc.exec == nil {
+							return nil
+						}
+						return tc.exec(calls[host], host, name)
+					}
+				}
+				tune := tc.tune
+				if tune == nil {
+					tune = func(*Run) {}
+				}
+				w.apply(t, tasks(tc.tasks...), tune)
+				got := w.outcomes()
+				if name == "max unavailable" {
+					count := map[event.Outcome]int{}
+					for _, o := range got {
+						count[o]++
+					}
+					if d := cmp.Diff(map[event.Outcome]int{"failed": 1, "skipped": 2}, count); d != "" {
+						t.Errorf("%s: -want +got\n%s", tc.reason, d)
+					}
+					return
+				}
+				if d := cmp.Diff(tc.want, got); d != "" {
+					t.Errorf("%s: -want +got\n%s", tc.reason, d)
+				}
+			})
+		})
+	}
+}
+
+func TestDelayAndBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld("a")
+		w.fakes["a"].exec = func(context.Context, string) error { return errors.New("no") }
+		p := tasks(Task{ID: "t.x", Retry: Retry{Attempts: 4, Delay: time.Minute, Backoff: 2}, Ops: exec("x")})
+		start := time.Now()
+		w.apply(t, p)
+		if got := time.Since(start); got != 7*time.Minute {
+			t.Errorf("four attempts, one, two and four minutes apart, took %s", got)
+		}
+	})
+}
+
+func TestTimeoutEndsTheCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld("a")
+		ended := false
+		w.fakes["a"].exec = func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			ended = true
+			return ctx.Err()
+		}
+		res := w.apply(t, tasks(Task{ID: "t.x", Timeout: time.Minute, Ops: exec("x")}))
+		if len(res.Failures) != 1 || res.Failures[0].Reason != "Timeout" || !ended {
+			t.Errorf("failures %+v, command ended: %t", res.Failures, ended)
+		}
+	})
+}
+
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld("a")
+		looks := 0
+		p := tasks(Task{ID: "t.x", Ops: file("/x", ""), Retry: Retry{Delay: time.Minute},
+			Until: func(context.Context, *Scope) (bool, error) { looks++; return looks == 3, nil }})
+		res := w.apply(t, p)
+		if looks != 3 || res.Changed != 1 {
+			t.Errorf("looked %d times, %+v", looks, res)
+		}
+		never := tasks(Task{ID: "t.y", Ops: file("/y", ""), Timeout: time.Hour, Retry: Retry{Delay: time.Minute},
+			Until: func(context.Context, *Scope) (bool, error) { return false, nil }})
+		if res := w.apply(t, never); len(res.Failures) != 1 || res.Failures[0].Reason != "Timeout" {
+			t.Errorf("an until that never holds is bounded: %+v", res)
+		}
+	})
+}
+
+func TestMaxParallel(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bound string
+		want  int32
+	}{
+		"number":   {"2", 2},
+		"share":    {"50%", 3},
+		"at least": {"1%", 1},
+		"none":     {"", 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld("a", "b", "c", "d", "e", "f")
+				var now, most atomic.Int32
+				for _, f := range w.fakes {
+					f.exec = func(context.Context, string) error {
+						most.Store(max(most.Load(), now.Add(1)))
+						time.Sleep(time.Second)
+						now.Add(-1)
+						return nil
+					}
+				}
+				w.apply(t, tasks(Task{ID: "t.x", Rollout: Rollout{MaxParallel: tc.bound}, Ops: exec("x")}))
+				if most.Load() != tc.want {
+					t.Errorf("%d hosts at once, want %d", most.Load(), tc.want)
+				}
+			})
+		})
+	}
+}
+
+func TestLanesNotLockstep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld("slow", "fast")
+		var fastDone, slowDone time.Time
+		w.fakes["slow"].exec = func(context.Context, string) error { time.Sleep(time.Hour); slowDone = time.Now(); return nil }
+		w.fakes["fast"].exec = func(_ context.Context, name string) error {
+			if name == "y" {
+				fastDone = time.Now()
+			}
+			return nil
+		}
+		w.apply(t, tasks(Task{ID: "t.x", Ops: exec("x")}, Task{ID: "t.y", Ops: exec("y")}))
+		if !fastDone.Before(slowDone) {
+			t.Error("the fast host waited for the slow one")
+		}
+		w = newWorld("slow", "fast")
+		w.fakes["slow"].exec = func(context.Context, string) error { time.Sleep(time.Hour); slowDone = time.Now(); return nil }
+		w.fakes["fast"].exec = func(context.Context, string) error { fastDone = time.Now(); return nil }
+		w.apply(t, tasks(Task{ID: "t.x", On: only("slow"), Ops: exec("x")}, Task{ID: "t.y", On: only("fast"), Barrier: true, Ops: exec("y")}))
+		if fastDone.Before(slowDone) {
+			t.Error("a barrier did not hold the fast host")
+		}
+	})
+}
+
+func TestValues(t *testing.T) {
+	token := NewKey("token", "(token)")
+	provider := Task{ID: "t.make", On: only("a"), Provides: []KeyRef{token.Ref()}, Ops: exec("make"),
+		After: func(_ context.Context, s *Scope, _ []op.Result) error { Provide(s, token, "secret"); return nil }}
+	consumer := Task{ID: "t.use", On: only("b"), Consumes: []KeyRef{token.Ref()}, Ops: func(s *Scope) (op.List, error) {
+		return op.List{op.File{Path: "/token", Content: []byte(Get(s, token))}}, nil
+	}}
+	w := newWorld("a", "b")
+	steps := w.plan(t, tasks(provider, consumer))
+	if len(steps) != 2 || steps[1].State != plan.Pending || steps[1].After != "t.make" {
+		t.Fatalf("a step whose value is not there yet is pending after its provider: %+v", steps)
+	}
+	w.apply(t, tasks(provider, consumer))
+	if got := w.fakes["b"].files["/token"]; got != "secret" {
+		t.Errorf("the consumer wrote %q", got)
+	}
+	if steps := w.plan(t, tasks(provider, consumer)); len(steps) != 0 {
+		t.Errorf("an unchanged provider provides its value: %+v", steps)
+	}
+	for name, p := range map[string]Pipeline{
+		"consumes":     tasks(consumer),
+		"needs":        tasks(Task{ID: "t.x", Needs: []string{"t.gone"}, Ops: file("/x", "")}),
+		"stands twice": tasks(Task{ID: "t.x", Ops: file("/x", "")}, Task{ID: "t.x", Ops: file("/x", "")}),
+		"cycle":        tasks(Task{ID: "t.x", On: only("a"), Needs: []string{"t.y"}, Ops: file("/x", "")}, Task{ID: "t.y", On: only("a"), Ops: file("/x", "")}),
+	} {
+		if _, err := w.run().Apply(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: a pipeline that makes no sense must be refused before anything runs, got %v", name, err)
+		}
+	}
+}
+
+func TestOnlyWhatThePlanSays(t *testing.T) {
+	w := newWorld("a")
+	p := tasks(Task{ID: "t.x", Ops: file("/x", "1")})
+	w.fakes["a"].set("/x", "1")
+	steps := w.plan(t, p)
+	w.fakes["a"].set("/x", "drift")
+	res, err := w.run().Apply(t.Context(), p, steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Failures) != 1 || res.Failures[0].Reason != "PlanStale" || w.fakes["a"].files["/x"] != "drift" {
+		t.Errorf("a change the plan does not name was made: %+v %v", res, w.fakes["a"].files)
+	}
+}
+
+func TestChangeOfAFileReachesWhatDependsOnIt(t *testing.T) {
+	w := newWorld("a")
+	p := tasks(
+		Task{ID: "t.conf", Ops: file("/conf", "2")},
+		Task{ID: "t.unit", Ops: func(*Scope) (op.List, error) {
+			return op.List{op.Unit{Name: "x.service", RestartOn: []string{"/conf"}}}, nil
+		}})
+	steps := w.plan(t, p)
+	if len(steps) != 2 || steps[1].Changes[0].Summary != "/conf changes" {
+		t.Errorf("the restart that a change brings about is in the plan: %+v", steps)
+	}
+}
+
+func TestUndo(t *testing.T) {
+	w := newWorld("a", "b")
+	task := Task{ID: "t.x", Title: "x", Ops: file("/x", "1"), Undo: func(*Scope) (op.List, error) {
+		return op.List{op.Absent{Path: "/x"}}, nil
+	}}
+	p := tasks(task)
+	w.apply(t, p)
+	w.apply(t, Undo(p, map[string]bool{"t.x@a": true}))
+	_, a := w.fakes["a"].files["/x"]
+	_, b := w.fakes["b"].files["/x"]
+	if a || !b {
+		t.Errorf("undone on a: %t, kept on b: %t", !a, b)
+	}
+}
+
+func TestCancelStopsCleanly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		whole := Task{ID: "t.whole", Ops: func(*Scope) (op.List, error) {
+			return op.List{op.Exec{Name: "x", Argv: []string{"x"}, Creates: []string{"/done/x"}, Whole: true}}, nil
+		}}
+		w.fakes["a"].exec = func(ctx context.Context, _ string) error {
+			cancel()
+			time.Sleep(time.Minute)
+			return ctx.Err()
+		}
+		p := tasks(whole, Task{ID: "t.next", Ops: file("/next", "")})
+		steps := w.plan(t, p)
+		res, err := w.run().Apply(ctx, p, steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]event.Outcome{"t.whole@a": "changed", "t.next@a": "cancelled"}
+		if d := cmp.Diff(want, w.outcomes()); d != "" || !res.Cancelled {
+			t.Errorf("what must not be cut is waited for, the rest is not begun: %+v\n%s", res, d)
+		}
+	})
+}
+
+func TestJournalFailureStops(t *testing.T) {
+	w := newWorld("a")
+	p := tasks(Task{ID: "t.x", Ops: file("/x", "")}, Task{ID: "t.y", Ops: file("/y", "")})
+	steps := w.plan(t, p)
+	r := w.run()
+	r.Emit = func(event.Event) error { return errors.New("disk full") }
+	if _, err := r.Apply(t.Context(), p, steps); err == nil || !strings.Contains(err.Error(), "disk full") {
+		t.Errorf("error %v", err)
+	}
+	if _, ok := w.fakes["a"].files["/y"]; ok {
+		t.Error("work went on although nothing could be recorded")
+	}
+}
