@@ -267,7 +267,7 @@ func (p *prepared) finish(o *v1alpha1.Operation, rec *recorder, res *Result) err
 		events = append(events, e)
 		return nil
 	}))
-	o.Status = status.Reduce(events)
+	o.Status = status.Reduce(slices.Values(events))
 	err = errors.Join(err, p.svc.Store.SaveOperation(o))
 	if p.request.Kind == InitOS {
 		return err
