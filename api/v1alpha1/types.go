@@ -238,7 +238,7 @@ const (
 type Hook struct {
 	Name      string           `json:"name"` // unique
 	Phase     HookPhase        `json:"phase"`
-	Roles     []Role           `json:"roles,omitempty"` // default: all
+	Roles     []Role           `json:"roles,omitempty"`     // default: all
 	Script    string           `json:"script"`              // a file, relative to the cluster file
 	Materials []string         `json:"materials,omitempty"` // files sent beside it
 	Timeout   *metav1.Duration `json:"timeout,omitempty"`   // default: 10m
