@@ -214,8 +214,7 @@ func (m Meta) applyTo(f *os.File) error {
 	if m.MTime.IsZero() {
 		return nil
 	}
-	t := unix.NsecToTimeval(m.MTime.UnixNano())
-	return unix.Futimes(int(f.Fd()), []unix.Timeval{t, t})
+	return os.Chtimes(f.Name(), m.MTime, m.MTime)
 }
 
 // SyncDir makes the names in a directory durable.

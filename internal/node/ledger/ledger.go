@@ -1,0 +1,257 @@
+//go:build linux
+
+package ledger
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"slipway.dev/slipway/internal/node/durable"
+)
+
+// Dir is the ledger's directory below the state directory.
+const Dir = "ledger"
+
+// A Kind is what an entry is about.
+type Kind string
+
+// The kinds; they stand in ledgers on hosts and never change. Data of all but
+// KindPath belongs to whoever saves it.
+const (
+	KindPath     Kind = "path"
+	KindGlob     Kind = "glob"
+	KindBlock    Kind = "block"
+	KindSysctl   Kind = "sysctl"
+	KindUnit     Kind = "unit"
+	KindHostname Kind = "hostname"
+	KindSwap     Kind = "swap"
+	KindUser     Kind = "user"
+)
+
+// An Owner is on whose behalf the host is changed.
+type Owner struct {
+	Cluster   string `json:"cluster,omitempty"`
+	Operation string `json:"operation,omitempty"`
+	Step      string `json:"step,omitempty"`
+}
+
+// An Entry is one thing as it was before Slipway first changed it.
+type Entry struct {
+	Seq  int             `json:"seq"` // order of first change, from 1
+	Kind Kind            `json:"kind"`
+	Key  string          `json:"key"` // a path, unit, sysctl…
+	By   Owner           `json:"by"`
+	Data json.RawMessage `json:"data"`
+
+	// Wrote are the states we gave a path, oldest first, the one intended
+	// last: a crash may have come before it.
+	Wrote []string `json:"-"`
+	// Exclusive says that a directory we made goes with its content.
+	Exclusive bool `json:"-"`
+}
+
+// Decode reads the entry's data.
+func (e *Entry) Decode(data any) error {
+	if err := json.Unmarshal(e.Data, data); err != nil {
+		return fmt.Errorf("reading ledger entry %d (%s %s): %w", e.Seq, e.Kind, e.Key, err)
+	}
+	return nil
+}
+
+// line is one line of the log: exactly one of its fields is set.
+type line struct {
+	Entry *Entry `json:"entry,omitempty"`
+	Wrote *wrote `json:"wrote,omitempty"`
+}
+
+type wrote struct {
+	Path      string `json:"path"`
+	State     string `json:"state,omitempty"`
+	Exclusive bool   `json:"exclusive,omitempty"`
+}
+
+// A Ledger is an append-only log of entries, each synced before the change it
+// is about, with the content of files beside it. It is for one process at a
+// time.
+type Ledger struct {
+	dir   string
+	root  string // prefix of paths on disk: "/" but in tests
+	disk  durable.Disk
+	by    Owner
+	size  int64 // bytes of the log that are whole lines
+	order []*Entry
+	index map[string]*Entry
+}
+
+// Open reads the ledger below the state directory. It makes nothing: a host
+// without a ledger has an empty one until something is saved.
+func Open(state, root string, disk durable.Disk, by Owner) (*Ledger, error) {
+	l := &Ledger{dir: filepath.Join(state, Dir), root: root, disk: disk, by: by, index: map[string]*Entry{}}
+	raw, err := durable.ReadFile(l.log())
+	if errors.Is(err, fs.ErrNotExist) {
+		return l, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the ledger: %w", err)
+	}
+	// A line without its end was cut by a crash before it was synced;
+	// nothing was done on its account.
+	whole := raw[:bytes.LastIndexByte(raw, '\n')+1]
+	l.size = int64(len(whole))
+	for text := range bytes.Lines(whole) {
+		var ln line
+		if err := json.Unmarshal(text, &ln); err != nil {
+			return nil, fmt.Errorf("reading the ledger %s: %w", l.log(), err)
+		}
+		l.take(ln)
+	}
+	return l, nil
+}
+
+func (l *Ledger) log() string { return filepath.Join(l.dir, "log") }
+
+// Empty says that nothing was saved.
+func (l *Ledger) Empty() bool { return len(l.order) == 0 }
+
+// Cluster is for whom the host was last changed.
+func (l *Ledger) Cluster() string {
+	for _, e := range slices.Backward(l.order) {
+		if e.By.Cluster != "" {
+			return e.By.Cluster
+		}
+	}
+	return ""
+}
+
+// Newest answers all entries, the latest first.
+func (l *Ledger) Newest() []*Entry {
+	out := slices.Clone(l.order)
+	slices.Reverse(out)
+	return out
+}
+
+// Get answers the entry of that kind and key, or nil.
+func (l *Ledger) Get(kind Kind, key string) *Entry { return l.index[string(kind)+" "+key] }
+
+// Save records how something was before its first change; later calls for
+// the same thing do nothing. When it returns, the entry is on disk.
+func (l *Ledger) Save(kind Kind, key string, data any) error {
+	if l.Get(kind, key) != nil {
+		return nil
+	}
+	raw, err := json.Marshal(data)
+	if err != nil {
+		return fmt.Errorf("encoding a ledger entry for %s: %w", key, err)
+	}
+	return l.append(line{Entry: &Entry{Seq: l.next(), Kind: kind, Key: key, By: l.by, Data: raw}})
+}
+
+func (l *Ledger) next() int {
+	if len(l.order) == 0 {
+		return 1
+	}
+	return l.order[len(l.order)-1].Seq + 1
+}
+
+// Intend records the state that a path is about to be given. The path must
+// have been saved.
+func (l *Ledger) Intend(path, state string) error {
+	e := l.Get(KindPath, path)
+	if e == nil {
+		return fmt.Errorf("changing %s: it is not in the ledger", path)
+	}
+	if n := len(e.Wrote); n > 0 && e.Wrote[n-1] == state {
+		return nil
+	}
+	return l.append(line{Wrote: &wrote{Path: path, State: state}})
+}
+
+// Own records that all below a directory we made is ours.
+func (l *Ledger) Own(path string) error {
+	if e := l.Get(KindPath, path); e == nil || e.Exclusive {
+		return nil
+	}
+	return l.append(line{Wrote: &wrote{Path: path, Exclusive: true}})
+}
+
+// append makes one line durable, then takes it into account.
+func (l *Ledger) append(ln line) error {
+	raw, err := json.Marshal(ln)
+	if err != nil {
+		return fmt.Errorf("encoding a ledger line: %w", err)
+	}
+	if err := l.disk.MkdirAll(l.dir, durable.Meta{Mode: 0o700}); err != nil {
+		return fmt.Errorf("making the ledger: %w", err)
+	}
+	if err := l.write(append(raw, '\n')); err != nil {
+		return fmt.Errorf("writing the ledger: %w", err)
+	}
+	l.take(ln)
+	l.disk.Did("ledger " + strconv.Itoa(len(l.order)))
+	return nil
+}
+
+func (l *Ledger) write(raw []byte) error {
+	f, err := os.OpenFile(l.log(), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// Writing over what a crash left of a line takes its place; the rest
+	// of it must go as well.
+	if err := f.Truncate(l.size); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(raw, l.size); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if l.size == 0 {
+		if err := durable.SyncDir(l.dir); err != nil {
+			return err
+		}
+	}
+	l.size += int64(len(raw))
+	return nil
+}
+
+func (l *Ledger) take(ln line) {
+	if e := ln.Entry; e != nil {
+		l.order = append(l.order, e)
+		l.index[string(e.Kind)+" "+e.Key] = e
+	}
+	if w := ln.Wrote; w != nil {
+		e := l.Get(KindPath, w.Path)
+		if e == nil {
+			return
+		}
+		if w.State != "" {
+			e.Wrote = append(e.Wrote, w.State)
+		}
+		e.Exclusive = e.Exclusive || w.Exclusive
+	}
+}
+
+// Remove ends the ledger: all of it was restored.
+func (l *Ledger) Remove() error {
+	gone := l.dir + ".restored"
+	// One rename decides; what is left of the directory has no meaning.
+	if err := os.Rename(l.dir, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the ledger: %w", err)
+	}
+	l.disk.Did("ledger ended")
+	if err := l.disk.RemoveAll(gone); err != nil {
+		return fmt.Errorf("removing the ledger: %w", err)
+	}
+	l.order, l.index, l.size = nil, map[string]*Entry{}, 0
+	return nil
+}

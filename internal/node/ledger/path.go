@@ -1,0 +1,238 @@
+//go:build linux
+
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/durable"
+)
+
+// Absent is the state of a path where nothing is.
+const Absent = "absent"
+
+// FileState, LinkState and DirState name states of paths, to be compared.
+func FileState(sha256 string) string { return "file " + sha256 }
+
+// LinkState names a symbolic link to another path.
+func LinkState(to string) string { return "link " + to }
+
+// DirState names a directory with its mode and owner.
+func DirState(m durable.Meta) string {
+	return fmt.Sprintf("dir %04o %d %d", m.Mode.Perm(), m.UID, m.GID)
+}
+
+// The types of what was at a path.
+const (
+	typeFile = "file"
+	typeLink = "link"
+	typeDir  = "dir"
+	// typeTree is a directory that was moved into the ledger whole.
+	typeTree = "tree"
+)
+
+// was is what a path was: the data of a KindPath entry.
+type was struct {
+	Type   string            `json:"type"` // absent, file, link, dir, tree
+	Mode   fs.FileMode       `json:"mode,omitempty"`
+	UID    int               `json:"uid,omitempty"`
+	GID    int               `json:"gid,omitempty"`
+	XAttrs map[string][]byte `json:"xattrs,omitempty"`
+	MTime  int64             `json:"mtime,omitempty"` // nanoseconds since 1970
+	To     string            `json:"to,omitempty"`
+	SHA256 string            `json:"sha256,omitempty"`
+	// Object is the file or tree in the ledger that holds the content.
+	Object string `json:"object,omitempty"`
+}
+
+func (w was) meta() durable.Meta {
+	return durable.Meta{Mode: w.Mode, UID: w.UID, GID: w.GID, XAttrs: w.XAttrs, MTime: time.Unix(0, w.MTime)}
+}
+
+func (w was) state() string {
+	switch w.Type {
+	case typeFile:
+		return FileState(w.SHA256)
+	case typeLink:
+		return LinkState(w.To)
+	case typeDir, typeTree:
+		return DirState(w.meta())
+	}
+	return Absent
+}
+
+// State answers what is at a path on disk now, in the words of FileState and
+// its like. It changes nothing.
+func State(path string) (string, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return Absent, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case info.Mode().IsRegular():
+		sum, err := durable.SHA256(path)
+		return FileState(sum), err
+	case info.Mode()&fs.ModeSymlink != 0:
+		to, err := os.Readlink(path)
+		return LinkState(to), err
+	case info.IsDir():
+		m, err := durable.ReadMeta(path)
+		return DirState(m), err
+	}
+	return "special " + info.Mode().Type().String(), nil
+}
+
+func (l *Ledger) onDisk(path string) string { return filepath.Join(l.root, path) }
+
+// SavePath records what is at a path, unless it is recorded already, and
+// which of its parents are missing.
+func (l *Ledger) SavePath(path string) error {
+	if l.Get(KindPath, path) != nil {
+		return nil
+	}
+	if err := l.SaveParents(path); err != nil {
+		return err
+	}
+	w, err := l.look(path)
+	if err != nil {
+		return fmt.Errorf("saving %s in the ledger: %w", path, err)
+	}
+	return l.Save(KindPath, path, w)
+}
+
+// SaveParents records which parents of a path are missing, so that they go
+// when they are empty again.
+func (l *Ledger) SaveParents(path string) error {
+	parent := filepath.Dir(path)
+	if parent == path {
+		return nil
+	}
+	if _, err := os.Stat(l.onDisk(parent)); !errors.Is(err, fs.ErrNotExist) {
+		return nil // there, or for the change itself to fail on
+	}
+	return l.SavePath(parent)
+}
+
+// look reads what is at a path and keeps a file's content.
+func (l *Ledger) look(path string) (was, error) {
+	p := l.onDisk(path)
+	info, err := os.Lstat(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return was{Type: Absent}, nil
+	}
+	if err != nil {
+		return was{}, err
+	}
+	m, err := durable.ReadMeta(p)
+	if err != nil {
+		return was{}, err
+	}
+	w := was{Mode: m.Mode, UID: m.UID, GID: m.GID, XAttrs: m.XAttrs, MTime: m.MTime.UnixNano()}
+	switch {
+	case info.Mode().IsRegular():
+		w.Type, w.Object = typeFile, strconv.Itoa(l.next())
+		w.SHA256, err = l.keep(p, w.Object)
+	case info.Mode()&fs.ModeSymlink != 0:
+		w.Type = typeLink
+		w.To, err = os.Readlink(p)
+	case info.IsDir():
+		w.Type = typeDir
+	default:
+		err = fmt.Errorf("%s is a %s, which cannot be put back", path, info.Mode().Type())
+	}
+	return w, err
+}
+
+func (l *Ledger) object(name string) string { return filepath.Join(l.dir, "objects", name) }
+
+// keep copies a file's content into the ledger and answers its digest.
+func (l *Ledger) keep(from, object string) (string, error) {
+	if err := l.disk.MkdirAll(l.object(""), durable.Meta{Mode: 0o700}); err != nil {
+		return "", err
+	}
+	src, err := durable.Open(from)
+	if err != nil {
+		return "", err
+	}
+	defer src.Close()
+	s, err := l.disk.Stage(l.object(object), src, durable.Meta{Mode: 0o600})
+	if err != nil {
+		return "", err
+	}
+	return s.SHA256, s.Commit()
+}
+
+// MoveTree removes a directory that is not empty by moving it into the
+// ledger whole, so that owners, links and attributes stay as they are. If
+// the path is recorded already, what is there now is ours and just goes.
+func (l *Ledger) MoveTree(path string) error {
+	e := l.Get(KindPath, path)
+	if e == nil {
+		w, err := l.look(path)
+		if err != nil {
+			return fmt.Errorf("saving %s in the ledger: %w", path, err)
+		}
+		w.Type, w.Object = typeTree, strconv.Itoa(l.next())
+		if err := l.Save(KindPath, path, w); err != nil {
+			return err
+		}
+		e = l.Get(KindPath, path)
+	}
+	var w was
+	if err := e.Decode(&w); err != nil {
+		return err
+	}
+	if err := l.Intend(path, Absent); err != nil {
+		return err
+	}
+	if w.Type == typeTree && !exists(l.object(w.Object)) {
+		return l.moveIn(path, l.object(w.Object))
+	}
+	if err := l.disk.RemoveAll(l.onDisk(path)); err != nil {
+		return fmt.Errorf("removing %s: %w", path, err)
+	}
+	return nil
+}
+
+func (l *Ledger) moveIn(path, object string) error {
+	if err := l.disk.MkdirAll(l.object(""), durable.Meta{Mode: 0o700}); err != nil {
+		return fmt.Errorf("saving %s in the ledger: %w", path, err)
+	}
+	if err := l.disk.Move(l.onDisk(path), object); err != nil {
+		return fmt.Errorf("saving %s in the ledger: %w", path, err)
+	}
+	return nil
+}
+
+// WasAbsent says that nothing was at path, or at a parent of it, before
+// Slipway came. It is false for what the ledger does not know.
+func (l *Ledger) WasAbsent(path string) bool {
+	for p := path; ; p = filepath.Dir(p) {
+		if e := l.Get(KindPath, p); e != nil {
+			var w was
+			return e.Decode(&w) == nil && w.Type == Absent
+		}
+		if l.globbed(p) {
+			return true
+		}
+		if p == filepath.Dir(p) {
+			return false
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

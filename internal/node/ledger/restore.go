@@ -1,0 +1,274 @@
+//go:build linux
+
+package ledger
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/durable"
+)
+
+// OrigSuffix ends the name of an original put beside a file that was edited
+// after us.
+const OrigSuffix = ".slipway-orig"
+
+// An Outcome is what became of one path: one line for people, or nothing to
+// say.
+type Outcome struct {
+	Path string
+	Did  string // "restored", "removed", "" if there was nothing to do
+	// Left says why the path was not put back: "edited since".
+	Left string
+}
+
+// RestorePath puts a path back as it was, unless somebody changed it after
+// us. It may be cut short and called again.
+func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
+	out := Outcome{Path: e.Key}
+	var w was
+	if err := e.Decode(&w); err != nil {
+		return out, err
+	}
+	p := l.onDisk(e.Key)
+	if err := os.Remove(durable.Temp(p)); err != nil && !gone(err) {
+		return out, err
+	}
+	if w.Type == typeTree {
+		return l.restoreTree(out, w)
+	}
+	now, err := State(p)
+	if err != nil {
+		return out, err
+	}
+	ours := slices.Contains(e.Wrote, now)
+	switch {
+	case now == w.state():
+		return l.restoreMeta(out, w, len(e.Wrote) > 0)
+	case w.Type == Absent && strings.HasPrefix(now, "dir "):
+		return l.restoreNoDir(out, e.Exclusive)
+	case w.Type == Absent && ours:
+		out.Did = "removed"
+		return out, l.disk.Remove(p)
+	case w.Type == typeDir && ours && strings.HasPrefix(now, "dir "):
+		out.Did = "restored"
+		return out, durable.Chmeta(p, w.meta())
+	case w.Type == typeDir && ours && now == Absent:
+		out.Did = "restored"
+		return out, l.disk.Mkdir(p, w.meta())
+	case ours:
+		out.Did = "restored"
+		return out, l.putBack(p, w)
+	}
+	out.Left = "changed since by others"
+	if w.Type != typeFile && w.Type != typeLink || now == Absent && !exists(filepath.Dir(p)) {
+		return out, nil
+	}
+	out.Left += "; the original is beside it as " + filepath.Base(p) + OrigSuffix
+	return out, l.putBack(p+OrigSuffix, w)
+}
+
+// putBack writes a file or link as it was.
+func (l *Ledger) putBack(p string, w was) error {
+	if err := l.disk.MkdirAll(filepath.Dir(p), durable.Meta{Mode: 0o755}); err != nil {
+		return err
+	}
+	if w.Type == typeLink {
+		return l.disk.Link(p, w.To)
+	}
+	src, err := os.Open(l.object(w.Object))
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	return l.disk.Replace(p, src, w.meta())
+}
+
+// restoreMeta puts mode, owner and attributes back where the content is as
+// it was.
+func (l *Ledger) restoreMeta(out Outcome, w was, touched bool) (Outcome, error) {
+	if w.Type != typeFile || !touched {
+		return out, nil
+	}
+	p := l.onDisk(out.Path)
+	m, err := durable.ReadMeta(p)
+	if err != nil {
+		return out, err
+	}
+	want := w.meta()
+	if m.Mode == want.Mode && m.UID == want.UID && m.GID == want.GID && m.MTime.Equal(want.MTime) && sameAttrs(m, want) {
+		return out, nil
+	}
+	out.Did = "restored"
+	return out, durable.Chmeta(p, want)
+}
+
+func sameAttrs(a, b durable.Meta) bool {
+	if len(a.XAttrs) != len(b.XAttrs) {
+		return false
+	}
+	for k, v := range a.XAttrs {
+		if !bytes.Equal(v, b.XAttrs[k]) {
+			return false
+		}
+	}
+	return true
+}
+
+// restoreNoDir removes a directory that was not there.
+func (l *Ledger) restoreNoDir(out Outcome, exclusive bool) (Outcome, error) {
+	p := l.onDisk(out.Path)
+	out.Did = "removed"
+	if exclusive {
+		return l.removeTree(out)
+	}
+	err := l.disk.Remove(p)
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) {
+		out.Did, out.Left = "", "not empty"
+		return out, nil
+	}
+	return out, err
+}
+
+// removeTree removes all below a path, but never what is mounted there.
+func (l *Ledger) removeTree(out Outcome) (Outcome, error) {
+	p := l.onDisk(out.Path)
+	mounted, err := MountedBelow(p)
+	if err != nil {
+		return out, err
+	}
+	if len(mounted) > 0 {
+		out.Did, out.Left = "", "still mounted: "+strings.Join(mounted, ", ")
+		return out, nil
+	}
+	return out, l.disk.RemoveAll(p)
+}
+
+// RemoveAbsent removes a path with its content if the ledger says that it was
+// not there.
+func (l *Ledger) RemoveAbsent(path string) (Outcome, error) {
+	out := Outcome{Path: path}
+	if !exists(l.onDisk(path)) {
+		return out, nil
+	}
+	if !l.WasAbsent(path) {
+		out.Left = "was there before"
+		return out, nil
+	}
+	out.Did = "removed"
+	return l.removeTree(out)
+}
+
+func (l *Ledger) restoreTree(out Outcome, w was) (Outcome, error) {
+	p, object := l.onDisk(out.Path), l.object(w.Object)
+	if !exists(object) {
+		return out, nil // never moved, or back already
+	}
+	if exists(p) {
+		if err := l.disk.Remove(p); err != nil {
+			out.Left = "changed since by others; the original is beside it as " + filepath.Base(p) + OrigSuffix
+			p += OrigSuffix
+		}
+	}
+	if out.Left == "" {
+		out.Did = "restored"
+	}
+	if err := l.disk.MkdirAll(filepath.Dir(p), durable.Meta{Mode: 0o755}); err != nil {
+		return out, err
+	}
+	return out, l.disk.Move(object, p)
+}
+
+// RestoreGlob removes what matches a pattern and did not before.
+func (l *Ledger) RestoreGlob(e *Entry) ([]Outcome, error) {
+	var g glob
+	if err := e.Decode(&g); err != nil {
+		return nil, err
+	}
+	matches, err := l.match(e.Key)
+	if err != nil {
+		return nil, err
+	}
+	var outs []Outcome
+	for _, m := range matches {
+		if slices.Contains(g.Existing, m) {
+			continue
+		}
+		out, err := l.restoreMatch(m, g.OnlyEmpty)
+		if err != nil {
+			return outs, fmt.Errorf("removing %s: %w", m, err)
+		}
+		outs = append(outs, out)
+	}
+	return outs, nil
+}
+
+func (l *Ledger) restoreMatch(path string, onlyEmpty bool) (Outcome, error) {
+	if !onlyEmpty {
+		return l.removeTree(Outcome{Path: path, Did: "removed"})
+	}
+	out, err := l.restoreNoDir(Outcome{Path: path}, false)
+	out.Left = "" // others' directory now
+	return out, err
+}
+
+// MountedBelow answers the mount points at or below a path.
+func MountedBelow(path string) ([]string, error) {
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("listing mounts: %w", err)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		if gone(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	var out []string
+	for _, m := range MountPoints(raw) {
+		if m == real || strings.HasPrefix(m, strings.TrimSuffix(real, "/")+"/") {
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+// MountPoints parses /proc/<pid>/mountinfo: the mount points in its order.
+func MountPoints(mountinfo []byte) []string {
+	var out []string
+	for text := range strings.Lines(string(mountinfo)) {
+		if f := strings.Fields(text); len(f) >= 5 {
+			out = append(out, unescape(f[4]))
+		}
+	}
+	return out
+}
+
+// unescape undoes the kernel's octal escapes of blanks and backslashes.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) && octal(s[i+1]) && octal(s[i+2]) && octal(s[i+3]) {
+			b.WriteByte((s[i+1]-'0')<<6 | (s[i+2]-'0')<<3 | (s[i+3] - '0'))
+			i += 3
+			continue
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+func octal(c byte) bool { return c >= '0' && c <= '7' }
+
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
+}

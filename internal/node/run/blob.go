@@ -1,0 +1,249 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// The blob stores below the state directory: what operations ask to keep, and
+// what only passes through on its way into a directory or containerd.
+const (
+	keptBlobs    = "blobs"
+	passingBlobs = "passing"
+)
+
+// spare is what a transfer leaves free on a file system, in bytes: a full one
+// breaks more than the transfer.
+const spare = 64 << 20
+
+// progressBytes is how often a transfer is told.
+const progressBytes = 4 << 20
+
+func (s *session) blobPath(store, digest string) string {
+	return s.state(store, "sha256", strings.TrimPrefix(digest, "sha256:"))
+}
+
+func checkBlobName(b op.Blob) error {
+	hexa, ok := strings.CutPrefix(b.Digest, "sha256:")
+	if raw, err := hex.DecodeString(hexa); !ok || err != nil || len(raw) != sha256.Size || hexa != strings.ToLower(hexa) {
+		return invalid("%q is no digest of a blob", b.Digest)
+	}
+	if b.Size < 0 {
+		return invalid("blob %s has a negative size", b.Digest)
+	}
+	return nil
+}
+
+// haveBlob says that a store has a blob. Blobs take their name only when
+// verified; the size tells one that was damaged since.
+func (s *session) haveBlob(store string, b op.Blob) bool {
+	info, err := os.Stat(s.blobPath(store, b.Digest))
+	return err == nil && info.Mode().IsRegular() && info.Size() == b.Size
+}
+
+func (s *session) checkBlob(o op.FetchBlob) (verdict, error) {
+	if err := checkBlobName(o.Blob); err != nil {
+		return verdict{}, err
+	}
+	if s.haveBlob(keptBlobs, o.Blob) {
+		return verdict{}, nil
+	}
+	return verdict{change: "fetch " + bytesText(o.Size)}, nil
+}
+
+func (s *session) applyBlob(ctx context.Context, o op.FetchBlob) error {
+	_, err := s.fetch(ctx, keptBlobs, o.Blob, 0, o.Size)
+	return err
+}
+
+// blob has a blob on this host, and answers where. done and total are what
+// to tell besides, when it is one of several.
+func (s *session) blob(ctx context.Context, b op.Blob, done, total int64) (string, error) {
+	if err := checkBlobName(b); err != nil {
+		return "", err
+	}
+	if s.haveBlob(keptBlobs, b) {
+		return s.blobPath(keptBlobs, b.Digest), nil
+	}
+	return s.fetch(ctx, passingBlobs, b, done, total)
+}
+
+// letGo removes a blob that only passed through.
+func (s *session) letGo(b op.Blob) error {
+	return s.disk.Remove(s.blobPath(passingBlobs, b.Digest))
+}
+
+func (s *session) fetch(ctx context.Context, store string, b op.Blob, done, total int64) (string, error) {
+	to := s.blobPath(store, b.Digest)
+	if s.haveBlob(store, b) {
+		return to, nil
+	}
+	if s.Blobs == nil {
+		return "", &op.Error{Reason: "NoBlob", Message: fmt.Sprintf("blob %s is not on this host, and nobody to fetch it from", b.Digest)}
+	}
+	if err := s.disk.MkdirAll(filepath.Dir(to), durable.Meta{Mode: 0o700}); err != nil {
+		return "", err
+	}
+	resumed, err := s.fetchPart(ctx, to, b, done, total)
+	var e *op.Error
+	if resumed && errors.As(err, &e) && e.Reason == "BlobCorrupt" {
+		// The part may have been damaged here; what is sent deserves a
+		// second look before it is called corrupt.
+		_, err = s.fetchPart(ctx, to, b, done, total)
+	}
+	return to, err
+}
+
+// fetchPart fetches what is missing of a blob into a file beside its name.
+// What is there stays for another attempt, unless it is wrong or in the way.
+func (s *session) fetchPart(ctx context.Context, to string, b op.Blob, done, total int64) (resumed bool, err error) {
+	part := to + ".part"
+	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	have, err := resumeFrom(f, h, b.Size)
+	if err != nil {
+		return false, err
+	}
+	if err := roomFor(filepath.Dir(to), b.Size-have); err != nil {
+		return have > 0, err
+	}
+	if have < b.Size {
+		err = s.receive(ctx, f, h, b, have, progressed{done, total})
+	}
+	if err != nil {
+		return have > 0, s.giveUp(part, b, err)
+	}
+	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != b.Digest {
+		return have > 0, errors.Join(&op.Error{Reason: "BlobCorrupt", Message: fmt.Sprintf("blob %s arrived as %s: the bundle is damaged, or was on its way", b.Digest, got)}, os.Remove(part))
+	}
+	if err := f.Sync(); err != nil {
+		return have > 0, s.giveUp(part, b, err)
+	}
+	s.disk.Did("blob received")
+	if err := os.Rename(part, to); err != nil {
+		return have > 0, err
+	}
+	if err := durable.SyncDir(filepath.Dir(to)); err != nil {
+		return have > 0, err
+	}
+	s.disk.Did("blob in place")
+	return have > 0, nil
+}
+
+// resumeFrom reads what a former attempt left, and answers where to go on.
+func resumeFrom(f *os.File, h hash.Hash, size int64) (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if info.Size() > size {
+		return 0, f.Truncate(0)
+	}
+	have, err := io.Copy(h, f)
+	if err != nil {
+		return 0, fmt.Errorf("reading the part that is here: %w", err)
+	}
+	return have, nil
+}
+
+// progressed is where a transfer stands among several.
+type progressed struct{ done, total int64 }
+
+func (s *session) receive(ctx context.Context, f *os.File, h hash.Hash, b op.Blob, have int64, p progressed) error {
+	body, err := s.Blobs.FetchBlob(ctx, b.Digest, b.Size, have)
+	if err != nil {
+		return fmt.Errorf("fetching blob %s: %w", b.Digest, err)
+	}
+	defer body.Close()
+	buf := make([]byte, 256<<10)
+	told := have
+	for have < b.Size {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := body.Read(buf[:min(int64(len(buf)), b.Size-have)])
+		if n > 0 {
+			h.Write(buf[:n])
+			if _, werr := f.WriteAt(buf[:n], have); werr != nil {
+				return werr
+			}
+			have += int64(n)
+		}
+		if have-told >= progressBytes || have == b.Size {
+			told = have
+			s.tell(Progress{Done: p.done + have, Total: p.total})
+		}
+		if err != nil && have < b.Size {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return &op.Error{Reason: "TransferFailed", Message: fmt.Sprintf("fetching blob %s: it ended after %d of %d bytes: %v", b.Digest, have, b.Size, err)}
+		}
+	}
+	return nil
+}
+
+// giveUp says what a transfer failed for; a full disk gets its room back.
+func (s *session) giveUp(part string, b op.Blob, err error) error {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		return err
+	}
+	full := diskFull(filepath.Dir(part), b.Size)
+	return errors.Join(full, os.Remove(part))
+}
+
+// roomFor refuses early what would not fit.
+func roomFor(dir string, need int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("asking for free space below %s: %w", dir, err)
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < need+spare {
+		return diskFull(dir, need)
+	}
+	return nil
+}
+
+func diskFull(dir string, need int64) error {
+	var st unix.Statfs_t
+	free := int64(0)
+	if unix.Statfs(dir, &st) == nil {
+		free = int64(st.Bavail) * st.Bsize
+	}
+	return &op.Error{
+		Reason:  "DiskFull",
+		Message: fmt.Sprintf("the disk that holds %s is full: %s needed and %s to be left free, %s there", dir, bytesText(need), bytesText(spare), bytesText(free)),
+	}
+}
+
+// bytesText is a size for people.
+func bytesText(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

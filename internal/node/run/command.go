@@ -1,0 +1,191 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// A command is one program to run.
+type command struct {
+	argv   []string
+	env    []string // in addition to PATH, HOME and LANG
+	dir    string
+	stdin  io.Reader
+	stdout io.Writer // nil: kept and answered
+	stderr io.Writer // in addition to the tail that is kept for errors
+}
+
+// grace is how long a program has to end after SIGTERM.
+const grace = 5 * time.Second
+
+// tailBytes is how much of a program's stderr an error carries.
+const tailBytes = 4 << 10
+
+// errNoProgram is a program that is not installed.
+var errNoProgram = errors.New("no such program")
+
+// program finds a program in Path.
+func (s *session) program(name string) (string, error) {
+	if filepath.IsAbs(name) {
+		if err := executable(name); err != nil {
+			return "", fmt.Errorf("%w: %s", errNoProgram, name)
+		}
+		return name, nil
+	}
+	if !strings.ContainsRune(name, '/') {
+		for _, dir := range filepath.SplitList(s.Path) {
+			if p := filepath.Join(dir, name); executable(p) == nil {
+				return p, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%w: %s in %s", errNoProgram, name, s.Path)
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() || info.Mode()&0o111 == 0 {
+		return fs.ErrPermission
+	}
+	return nil
+}
+
+// output runs a program and answers what it printed; a failure is *op.Error.
+func (s *session) output(ctx context.Context, argv ...string) (string, error) {
+	var out bytes.Buffer
+	err := s.run(ctx, command{argv: argv, stdout: &out})
+	return out.String(), err
+}
+
+// run runs a program to its end. It never outlives us nor ctx.
+func (s *session) run(ctx context.Context, c command) error {
+	path, err := s.program(c.argv[0])
+	if err != nil {
+		return &op.Error{Reason: "CommandFailed", Message: err.Error(), ExitCode: 127}
+	}
+	tail := &tailWriter{limit: tailBytes}
+	cmd := exec.Command(path, c.argv[1:]...)
+	cmd.Env = append([]string{"PATH=" + s.Path, "HOME=/root", "LANG=C.UTF-8", "LC_ALL=C.UTF-8"}, c.env...)
+	cmd.Dir, cmd.Stdin, cmd.Stdout = c.dir, c.stdin, c.stdout
+	if cmd.Dir == "" {
+		cmd.Dir = "/"
+	}
+	cmd.Stderr = io.Writer(tail)
+	if c.stderr != nil {
+		cmd.Stderr = io.MultiWriter(tail, c.stderr)
+	}
+	// Its own process group, so that all of it can be ended; and no life
+	// beyond ours: a helper that was killed leaves nothing running that a
+	// successor does not know of.
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	cmd.WaitDelay = grace // for pipes that grandchildren keep open
+	err = wait(ctx, cmd)
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
+		return nil
+	}
+	return commandError(ctx, c.argv, err, tail.String())
+}
+
+// wait starts the program and waits for it on one thread: the death signal
+// is sent when the thread that started it ends, not when the process does.
+func wait(ctx context.Context, cmd *exec.Cmd) error {
+	started, done := make(chan error, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			done <- cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	signalGroup(cmd, unix.SIGTERM)
+	end := time.NewTimer(grace)
+	defer end.Stop()
+	select {
+	case <-done:
+	case <-end.C:
+		signalGroup(cmd, unix.SIGKILL)
+		<-done
+	}
+	// Members of the group that took no notice.
+	signalGroup(cmd, unix.SIGKILL)
+	return ctx.Err()
+}
+
+func signalGroup(cmd *exec.Cmd, sig unix.Signal) {
+	// The group may be gone, which is what is wanted.
+	_ = unix.Kill(-cmd.Process.Pid, sig)
+}
+
+// commandError says how a program failed.
+func commandError(ctx context.Context, argv []string, err error, stderr string) error {
+	name := filepath.Base(argv[0])
+	e := &op.Error{Reason: "CommandFailed", Detail: strings.TrimSpace(stderr)}
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+		e.Reason, e.Message = "Timeout", name+" did not end in time"
+	case ctx.Err() != nil:
+		e.Reason, e.Message = "Interrupted", name+" was interrupted"
+	case errors.As(err, &exit) && exit.Exited():
+		e.ExitCode = exit.ExitCode()
+		e.Message = fmt.Sprintf("%s exited with %d", name, e.ExitCode)
+	default:
+		e.Message = fmt.Sprintf("%s: %v", name, err)
+	}
+	if last := lastLine(e.Detail); last != "" {
+		e.Message += ": " + last
+	}
+	return e
+}
+
+// lastLine is the last line that says something, at most 300 bytes of it.
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	text = text[strings.LastIndexByte(text, '\n')+1:]
+	return strings.ToValidUTF8(text[:min(len(text), 300)], "")
+}
+
+// tailWriter keeps the last bytes written to it.
+type tailWriter struct {
+	limit int
+	buf   []byte
+}
+
+func (t *tailWriter) Write(p []byte) (int, error) {
+	t.buf = append(t.buf, p...)
+	if over := len(t.buf) - t.limit; over > 0 {
+		t.buf = append(t.buf[:0], t.buf[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tailWriter) String() string { return strings.ToValidUTF8(string(t.buf), "\uFFFD") }

@@ -1,0 +1,156 @@
+//go:build linux
+
+package run
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+func (s *session) checkDir(o op.Dir) (verdict, error) {
+	want, unknown, err := s.wanted(o.Mode, 0o755, o.Owner, o.Group)
+	if err != nil {
+		return verdict{}, err
+	}
+	p := s.path(o.Path)
+	info, err := os.Stat(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return verdict{change: "create"}, nil
+	}
+	if err != nil {
+		return verdict{}, err
+	}
+	if !info.IsDir() {
+		return verdict{}, invalid("%s is there and is not a directory", o.Path)
+	}
+	now, err := metaOf(p)
+	return verdict{change: strings.Join(differs(now, want, unknown), ", ")}, err
+}
+
+// metaOf is ReadMeta of what a link leads to.
+func metaOf(p string) (durable.Meta, error) {
+	f, err := os.Open(p)
+	if err != nil {
+		return durable.Meta{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return durable.Meta{}, err
+	}
+	st := statOf(info)
+	return durable.Meta{Mode: info.Mode().Perm(), UID: int(st.Uid), GID: int(st.Gid)}, nil
+}
+
+func (s *session) applyDir(o op.Dir) error {
+	want, unknown, err := s.wanted(o.Mode, 0o755, o.Owner, o.Group)
+	if err != nil {
+		return err
+	}
+	if unknown != "" {
+		return invalid("%s", unknown)
+	}
+	if err := s.ledger.SavePath(o.Path); err != nil {
+		return err
+	}
+	if o.Exclusive {
+		// For what was there before, this has no effect.
+		if err := s.ledger.Own(o.Path); err != nil {
+			return err
+		}
+	}
+	p := s.path(o.Path)
+	if info, err := os.Lstat(p); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		// The mode is that of the directory it leads to; the link stays.
+		return errors.Join(os.Chmod(p, want.Mode), os.Chown(p, want.UID, want.GID))
+	}
+	if err := s.ledger.Intend(o.Path, ledger.DirState(want)); err != nil {
+		return err
+	}
+	if err := s.parents(o.Path); err != nil {
+		return err
+	}
+	return s.disk.Mkdir(p, want)
+}
+
+func (s *session) checkLink(o op.Link) (verdict, error) {
+	now, err := ledger.State(s.path(o.Path))
+	if err != nil {
+		return verdict{}, err
+	}
+	v := verdict{wrote: map[string]string{o.Path: ledger.LinkState(o.To)}}
+	kind, is, _ := strings.Cut(now, " ")
+	switch {
+	case now == ledger.LinkState(o.To):
+	case now == ledger.Absent:
+		v.change = "create"
+	case kind == "link":
+		v.change = "to " + o.To + " instead of " + is
+	case kind == "dir":
+		return v, invalid("%s is a directory", o.Path)
+	default:
+		v.change = "replace a file"
+	}
+	return v, nil
+}
+
+func (s *session) applyLink(o op.Link) error { return s.link(o.Path, o.To) }
+
+func (s *session) link(path, to string) error {
+	if err := s.ledger.SavePath(path); err != nil {
+		return err
+	}
+	if err := s.parents(path); err != nil {
+		return err
+	}
+	if err := s.ledger.Intend(path, ledger.LinkState(to)); err != nil {
+		return err
+	}
+	return s.disk.Link(s.path(path), to)
+}
+
+func (s *session) checkAbsent(o op.Absent) (verdict, error) {
+	v := verdict{wrote: map[string]string{o.Path: ledger.Absent}}
+	info, err := os.Lstat(s.path(o.Path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return v, nil
+	}
+	if err != nil {
+		return v, err
+	}
+	if v.change = "remove"; !info.IsDir() {
+		return v, nil
+	}
+	entries, err := durable.ReadDir(s.path(o.Path))
+	if err != nil || len(entries) == 0 {
+		return v, err
+	}
+	if !o.Recursive {
+		return v, invalid("%s is a directory with content", o.Path)
+	}
+	if mounts, err := ledger.MountedBelow(s.path(o.Path)); err != nil || len(mounts) > 0 {
+		return v, errors.Join(err, invalid("%s holds mounts: %s", o.Path, strings.Join(mounts, ", ")))
+	}
+	v.change = "remove with its content"
+	return v, nil
+}
+
+func (s *session) applyAbsent(o op.Absent) error {
+	p := s.path(o.Path)
+	if entries, err := os.ReadDir(p); err == nil && len(entries) > 0 {
+		return s.ledger.MoveTree(o.Path)
+	}
+	if err := s.ledger.SavePath(o.Path); err != nil {
+		return err
+	}
+	if err := s.ledger.Intend(o.Path, ledger.Absent); err != nil {
+		return err
+	}
+	return s.disk.Remove(p)
+}

@@ -1,0 +1,209 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// verdict is what a check found.
+type verdict struct {
+	// change is one line for people: what would be done; "" if nothing.
+	change string
+	diff   string
+	output []byte
+	// missing and secret are as in op.Result.
+	missing, secret bool
+	// wrote are the states that paths would have afterwards, by path.
+	wrote map[string]string
+}
+
+// check fills in a result's status and evidence.
+func (s *session) check(ctx context.Context, o op.Op, res *op.Result) {
+	v, err := s.look(ctx, o)
+	if err != nil {
+		res.Status, res.Error = op.Failed, failure(fmt.Errorf("checking %s %s: %w", o.Kind(), o.Target(), err))
+		return
+	}
+	res.Status = op.Unchanged
+	if v.change != "" {
+		res.Status = op.Changed
+	}
+	res.Summary, res.Diff = v.change, v.diff
+	res.Output, res.Missing, res.Secret = v.output, v.missing, v.secret
+	if s.planning {
+		for p, state := range v.wrote {
+			s.predicted[p] = state
+		}
+	}
+}
+
+// predict notes that a change was found whose outcome on paths is not known.
+func (s *session) predict(o op.Op, res op.Result) {
+	if res.Status != op.Changed {
+		return
+	}
+	switch o := o.(type) {
+	case op.Unpack:
+		for _, m := range o.Members {
+			s.predicted[filepath.Join(o.Dir, m)] = ""
+		}
+	case op.Exec:
+		for _, p := range o.Creates {
+			s.predicted[p] = ""
+		}
+	case op.Block:
+		s.predicted[o.Path] = ""
+	}
+}
+
+// stateOf is what a path holds, or would hold after the operations before.
+func (s *session) stateOf(path string) (string, error) {
+	if state, ok := s.predicted[path]; ok {
+		return state, nil
+	}
+	return ledger.State(s.path(path))
+}
+
+func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
+	if err := clean(o); err != nil {
+		return verdict{}, err
+	}
+	switch o := o.(type) {
+	case op.File:
+		return s.checkFile(o)
+	case op.Dir:
+		return s.checkDir(o)
+	case op.Link:
+		return s.checkLink(o)
+	case op.Absent:
+		return s.checkAbsent(o)
+	case op.Block:
+		return s.checkBlock(o)
+	case op.Sysctl:
+		return s.checkSysctl(o)
+	case op.KernelModules:
+		return s.checkModules(o)
+	case op.SwapOff:
+		return s.checkSwap(ctx)
+	case op.Unit:
+		return s.checkUnit(ctx, o)
+	case op.Hostname:
+		return s.checkHostname(o)
+	case op.Timezone:
+		return s.checkTimezone(o)
+	case op.TimeSync:
+		return s.checkTimeSync(ctx, o)
+	case op.User:
+		return s.checkUser(o)
+	}
+	return s.lookOn(ctx, o)
+}
+
+func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
+	switch o := o.(type) {
+	case op.FetchBlob:
+		return s.checkBlob(o)
+	case op.Unpack:
+		return s.checkUnpack(o)
+	case op.ImportImages:
+		return s.checkImages(ctx, o)
+	case op.Exec:
+		return s.checkExec(ctx, o)
+	case op.Wait:
+		return s.checkWait(ctx, o)
+	case op.ReadFile:
+		return s.readFile(o)
+	case op.Facts:
+		return s.facts(ctx, o)
+	case op.Restore:
+		return s.checkRestore()
+	}
+	return verdict{}, invalid("this helper does not know operations of kind %q", o.Kind())
+}
+
+// apply makes one operation true. res holds what the check just found.
+func (s *session) apply(ctx context.Context, o op.Op, res *op.Result) error {
+	var err error
+	switch o := o.(type) {
+	case op.File:
+		err = s.applyFile(o)
+	case op.Dir:
+		err = s.applyDir(o)
+	case op.Link:
+		err = s.applyLink(o)
+	case op.Absent:
+		err = s.applyAbsent(o)
+	case op.Block:
+		err = s.applyBlock(o)
+	case op.Sysctl:
+		err = s.applySysctl(o)
+	case op.KernelModules:
+		err = s.applyModules(ctx, o)
+	case op.SwapOff:
+		err = s.applySwap(ctx)
+	case op.Unit:
+		err = s.applyUnit(ctx, o)
+	case op.Hostname:
+		err = s.applyHostname(o)
+	case op.Timezone:
+		err = s.applyTimezone(o)
+	case op.TimeSync:
+		err = s.applyTimeSync(ctx, o)
+	case op.User:
+		err = s.applyUser(ctx, o)
+	default:
+		err = s.applyOn(ctx, o, res)
+	}
+	if err != nil {
+		return fmt.Errorf("applying %s %s: %w", o.Kind(), o.Target(), err)
+	}
+	return nil
+}
+
+func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
+	switch o := o.(type) {
+	case op.FetchBlob:
+		return s.applyBlob(ctx, o)
+	case op.Unpack:
+		return s.applyUnpack(ctx, o)
+	case op.ImportImages:
+		return s.applyImages(ctx, o)
+	case op.Exec:
+		return s.applyExec(ctx, o, res)
+	case op.Restore:
+		return s.applyRestore(ctx, res)
+	}
+	return invalid("operations of kind %q change nothing", o.Kind())
+}
+
+// clean refuses paths that mean something else than they say.
+func clean(o op.Op) error {
+	var paths []string
+	switch o := o.(type) {
+	case op.File, op.Dir, op.Link, op.Absent, op.Sysctl, op.KernelModules, op.ReadFile:
+		paths = []string{o.Target()}
+	case op.Block:
+		paths = []string{o.Path}
+	case op.Unpack:
+		paths = []string{o.Dir}
+	case op.Unit:
+		paths = o.RestartOn
+	case op.Exec:
+		paths = append(append(append(paths, o.Creates...), o.Declares...), o.Inputs...)
+	case op.Reset:
+		paths = append(append(paths, o.Mounts...), o.Paths...)
+	}
+	for _, p := range paths {
+		if !filepath.IsAbs(p) || strings.ContainsRune(p, 0) || filepath.Clean(p) != p {
+			return invalid("%q is not a clean absolute path", p)
+		}
+	}
+	return nil
+}

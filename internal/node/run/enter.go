@@ -1,0 +1,151 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// applyLock is the file, below the state directory, whose flock one helper at
+// a time holds while it changes the host.
+const applyLock = "apply.lock"
+
+// displaceAfter is how long a helper waits for another of the same manager,
+// whose connection is gone but which does not know it yet.
+const displaceAfter = 10 * time.Second
+
+// holder is who has the apply lock, so that a successor can end it.
+type holder struct {
+	PID   int    `json:"pid"`
+	Start string `json:"start"` // of the process, in ticks since boot
+}
+
+// enter makes this helper the only one that changes the host, raises the
+// fence and opens the ledger. waited says that another was at work before.
+func (s *session) enter(ctx context.Context) (leave func(), waited bool, err error) {
+	if err := s.disk.MkdirAll(s.State, durable.Meta{Mode: 0o700}); err != nil {
+		return nil, false, fmt.Errorf("making %s: %w", s.State, err)
+	}
+	f, err := os.OpenFile(s.state(applyLock), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, false, fmt.Errorf("opening the apply lock: %w", err)
+	}
+	waited, err = s.flock(ctx, f)
+	if err == nil {
+		err = s.entered(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, waited, err
+	}
+	return func() { f.Close() }, waited, nil
+}
+
+func (s *session) entered(f *os.File) error {
+	if err := s.fenced(); err != nil {
+		return err
+	}
+	if s.batch.Fence > 0 {
+		if err := s.lock.Raise(s.batch.Fence); err != nil {
+			return err
+		}
+	}
+	start, err := startTime(os.Getpid())
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(holder{PID: os.Getpid(), Start: start})
+	if err != nil {
+		return fmt.Errorf("encoding the holder of the apply lock: %w", err)
+	}
+	if err := errors.Join(f.Truncate(0), writeAt0(f, raw)); err != nil {
+		return fmt.Errorf("writing the apply lock: %w", err)
+	}
+	by := ledger.Owner{Cluster: s.batch.Cluster, Operation: s.batch.Operation, Step: s.batch.Step}
+	s.ledger, err = ledger.Open(s.State, s.Root, s.disk, by)
+	return err
+}
+
+func writeAt0(f *os.File, raw []byte) error {
+	_, err := f.WriteAt(raw, 0)
+	return err
+}
+
+// flock takes the lock, waiting for whoever holds it. A helper that has no
+// manager any more may be stuck writing to a connection that is gone: one
+// with a fencing number ends it after a while, for all it does can be cut
+// anywhere and done again.
+func (s *session) flock(ctx context.Context, f *os.File) (waited bool, err error) {
+	started := time.Now()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return waited, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return waited, fmt.Errorf("taking the apply lock: %w", err)
+		}
+		waited = true
+		if s.batch.Fence > 0 && time.Since(started) > displaceAfter {
+			if err := displace(f); err != nil {
+				return waited, err
+			}
+			started = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return waited, &op.Error{Reason: "Busy", Message: "another helper is changing this host: " + ctx.Err().Error()}
+		case <-tick.C:
+		}
+	}
+}
+
+// displace kills the helper that holds the lock, if it is still the process
+// that wrote the file and runs the same kind of program as we do.
+func displace(f *os.File) error {
+	raw := make([]byte, 1024)
+	n, _ := f.ReadAt(raw, 0)
+	var h holder
+	if json.Unmarshal(raw[:n], &h) != nil || h.PID <= 1 || h.PID == os.Getpid() {
+		return nil // being written; look again
+	}
+	if start, err := startTime(h.PID); err != nil || start != h.Start {
+		return nil
+	}
+	if err := unix.Kill(h.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("ending the helper that holds this host: %w", err)
+	}
+	return nil
+}
+
+// startTime is when a process was started, in ticks since boot: with the
+// number it names a process for good.
+func startTime(pid int) (string, error) {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return "", fmt.Errorf("reading a process's start: %w", err)
+	}
+	// The name, in parentheses, may hold anything.
+	_, rest, _ := strings.Cut(string(raw[strings.LastIndexByte(string(raw), ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	if len(fields) < 20 {
+		return "", fmt.Errorf("reading a process's start: %q is too short", raw)
+	}
+	return fields[19], nil
+}

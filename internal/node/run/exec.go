@@ -1,0 +1,253 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	// defaultTimeout bounds a program that names no time of its own.
+	defaultTimeout = 10 * time.Minute
+	// guardTimeout bounds a program that only looks.
+	guardTimeout = time.Minute
+	// maxOutput is how much of a program's stdout is answered, in bytes.
+	maxOutput = 1 << 20
+)
+
+// execRecord is what is known of the last run of a program, by name.
+type execRecord struct {
+	// Done is false from before the run until it has succeeded: what a
+	// run that was cut or failed has left is not taken for its work.
+	Done   bool              `json:"done"`
+	Inputs map[string]string `json:"inputs,omitempty"` // path → state
+}
+
+func (s *session) execRecord(name string) (rec execRecord, known bool, err error) {
+	raw, err := durable.ReadFile(s.state("exec", name+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return rec, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &rec)
+	}
+	if err != nil {
+		return rec, false, fmt.Errorf("reading the last run of %s: %w", name, err)
+	}
+	return rec, true, nil
+}
+
+// inputs are the states of the files a program depends on.
+func (s *session) inputs(o op.Exec) (map[string]string, error) {
+	in := map[string]string{}
+	for _, p := range o.Inputs {
+		state, err := s.stateOf(p)
+		if err != nil {
+			return nil, err
+		}
+		in[p] = state
+	}
+	return in, nil
+}
+
+func checkExecName(o op.Exec) error {
+	if !wordy(o.Name) {
+		return invalid("%q is no name of a step: letters, digits, '.', '_' and '-' only", o.Name)
+	}
+	if len(o.Argv) == 0 || o.Argv[0] == "" {
+		return invalid("%s has no program to run", o.Name)
+	}
+	return nil
+}
+
+// wordy says that a name can be part of a file's and a unit's.
+func wordy(name string) bool {
+	for _, c := range name {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune(".-_", c)) {
+			return false
+		}
+	}
+	return name != "" && name[0] != '.' && name[0] != '-' && len(name) <= 100
+}
+
+// checkExec looks at the guards. Why the program would run is answered as
+// precisely as it can be known.
+func (s *session) checkExec(ctx context.Context, o op.Exec) (verdict, error) {
+	if err := checkExecName(o); err != nil {
+		return verdict{}, err
+	}
+	v := verdict{secret: o.SecretOutput}
+	if o.Whole {
+		why, err := s.pendingWhole(ctx, o)
+		if err != nil || why != "" {
+			v.change = why
+			return v, err
+		}
+	}
+	if len(o.Creates) == 0 && len(o.Unless) == 0 {
+		v.change = "not checkable: always runs"
+		return v, nil
+	}
+	var err error
+	v.change, err = s.guards(ctx, o)
+	return v, err
+}
+
+func (s *session) guards(ctx context.Context, o op.Exec) (string, error) {
+	rec, known, err := s.execRecord(o.Name)
+	if err != nil {
+		return "", err
+	}
+	if known && !rec.Done {
+		return "run: the last run did not succeed", nil
+	}
+	for _, pattern := range o.Creates {
+		matches, err := filepath.Glob(s.path(pattern))
+		if err != nil {
+			return "", invalid("pattern %q: %v", pattern, err)
+		}
+		if len(matches) == 0 {
+			return "run: " + pattern + " is missing", nil
+		}
+	}
+	in, err := s.inputs(o)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range o.Inputs {
+		if in[p] == "" || known && in[p] != rec.Inputs[p] {
+			return "run: " + p + " changed", nil
+		}
+	}
+	if len(o.Unless) == 0 {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
+	defer cancel()
+	err = s.run(ctx, command{argv: o.Unless, env: o.Env, dir: o.Dir, stdout: io.Discard})
+	var e *op.Error
+	switch {
+	case err == nil:
+		return "", nil
+	case errors.As(err, &e) && e.Reason == "CommandFailed":
+		return "run: " + filepath.Base(o.Unless[0]) + " says so", nil
+	}
+	return "", err
+}
+
+func (s *session) applyExec(ctx context.Context, o op.Exec, res *op.Result) error {
+	for _, pattern := range slices.Concat(o.Creates, o.Declares) {
+		if err := s.ledger.SaveGlob(pattern, false); err != nil {
+			return err
+		}
+	}
+	in, err := s.inputs(o)
+	if err != nil {
+		return err
+	}
+	record := s.state("exec", o.Name+".json")
+	var out []byte
+	if o.Whole {
+		out, err = s.runWhole(ctx, o, execRecord{Inputs: in})
+	} else {
+		if err = s.keep(record, execRecord{Inputs: in}); err == nil {
+			out, err = s.runHere(ctx, o)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if o.KeepOutput {
+		res.Output, res.Secret = out, o.SecretOutput
+	}
+	for _, pattern := range slices.Concat(o.Creates, o.Declares) {
+		if err := s.ledger.WroteGlob(pattern); err != nil {
+			return err
+		}
+	}
+	if o.Whole {
+		// What the unit was started with is what counts; it may have
+		// been before us.
+		if rec, known, err := s.execRecord(o.Name); err == nil && known {
+			in = rec.Inputs
+		}
+	}
+	if err := s.keep(record, execRecord{Done: true, Inputs: in}); err != nil {
+		return err
+	}
+	if o.Whole {
+		return s.forgetWhole(ctx, s.unitName(o))
+	}
+	return nil
+}
+
+// timeout is how long a program may run.
+func timeout(o op.Exec) time.Duration {
+	if o.TimeoutSeconds > 0 {
+		return time.Duration(o.TimeoutSeconds) * time.Second
+	}
+	return defaultTimeout
+}
+
+// runHere runs a program as our child: it ends when we do.
+func (s *session) runHere(ctx context.Context, o op.Exec) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout(o))
+	defer cancel()
+	kept := &headWriter{limit: maxOutput}
+	c := command{argv: o.Argv, env: o.Env, dir: o.Dir, stdout: kept}
+	if o.Stdin != nil {
+		c.stdin = bytes.NewReader(o.Stdin)
+	}
+	if !o.SecretOutput {
+		live := progressWriter{s}
+		c.stdout, c.stderr = io.MultiWriter(kept, live), live
+	}
+	err := s.run(ctx, c)
+	return kept.buf, withoutSecret(o, err)
+}
+
+// withoutSecret takes what the program said out of an error.
+func withoutSecret(o op.Exec, err error) error {
+	var e *op.Error
+	if !o.SecretOutput || !errors.As(err, &e) || e.Detail == "" {
+		return err
+	}
+	quiet := *e
+	quiet.Detail = ""
+	quiet.Message = fmt.Sprintf("%s failed (%d); what it said is kept secret", o.Name, e.ExitCode)
+	return &quiet
+}
+
+// progressWriter tells output as it comes.
+type progressWriter struct{ s *session }
+
+func (p progressWriter) Write(b []byte) (int, error) {
+	p.s.tell(Progress{Output: bytes.Clone(b)})
+	return len(b), nil
+}
+
+// headWriter keeps the first bytes written to it.
+type headWriter struct {
+	limit int
+	buf   []byte
+}
+
+func (h *headWriter) Write(p []byte) (int, error) {
+	if room := h.limit - len(h.buf); room > 0 {
+		h.buf = append(h.buf, p[:min(room, len(p))]...)
+	}
+	return len(p), nil
+}

@@ -1,0 +1,157 @@
+//go:build linux
+
+package run
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// parseRoutes reads /proc/net/route: the main table of IPv4, its numbers in
+// hexadecimal and the host's byte order.
+func parseRoutes(text string) []string {
+	var out []string
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 8 || f[0] == "Iface" {
+			continue
+		}
+		dest, err1 := strconv.ParseUint(f[1], 16, 32)
+		mask, err2 := strconv.ParseUint(f[7], 16, 32)
+		if err1 != nil || err2 != nil {
+			continue
+		}
+		addr := netip.AddrFrom4([4]byte{byte(dest), byte(dest >> 8), byte(dest >> 16), byte(dest >> 24)})
+		bits := 0
+		for m := mask; m != 0; m &= m - 1 {
+			bits++
+		}
+		out = append(out, routeName(netip.PrefixFrom(addr, bits)))
+	}
+	return unique(out)
+}
+
+// parseRoutes6 reads /proc/net/ipv6_route. Routes of loopback, link-local and
+// multicast addresses are left out: every host has them.
+func parseRoutes6(text string) []string {
+	var out []string
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 10 || f[9] == "lo" {
+			continue
+		}
+		raw, err1 := hex.DecodeString(f[0])
+		bits, err2 := strconv.ParseUint(f[1], 16, 8)
+		if err1 != nil || err2 != nil || len(raw) != 16 || bits > 128 {
+			continue
+		}
+		addr := netip.AddrFrom16([16]byte(raw))
+		if addr.IsLinkLocalUnicast() || addr.IsMulticast() {
+			continue
+		}
+		out = append(out, routeName(netip.PrefixFrom(addr, int(bits))))
+	}
+	return unique(out)
+}
+
+func routeName(p netip.Prefix) string {
+	if p.Bits() == 0 {
+		return "default"
+	}
+	return p.String()
+}
+
+func unique(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// listeningSocket is a line of /proc/net/tcp or tcp6.
+type listeningSocket struct {
+	port  int
+	inode string
+}
+
+// parseListeners reads the sockets that listen (state 0A).
+func parseListeners(text string) []listeningSocket {
+	var out []listeningSocket
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 10 || f[3] != "0A" {
+			continue
+		}
+		_, hexPort, ok := strings.Cut(f[1], ":")
+		port, err := strconv.ParseUint(hexPort, 16, 16)
+		if ok && err == nil {
+			out = append(out, listeningSocket{port: int(port), inode: f[9]})
+		}
+	}
+	return out
+}
+
+// listeners answers who listens on the ports asked for, by port.
+func (s *session) listeners(ports []int) []op.Listener {
+	sockets := append(parseListeners(s.text("/proc/net/tcp")), parseListeners(s.text("/proc/net/tcp6"))...)
+	sockets = slices.DeleteFunc(sockets, func(l listeningSocket) bool { return !slices.Contains(ports, l.port) })
+	if len(sockets) == 0 {
+		return nil
+	}
+	wanted := map[string]bool{}
+	for _, l := range sockets {
+		wanted[l.inode] = true
+	}
+	owners := s.socketOwners(wanted)
+	var out []op.Listener
+	for _, l := range sockets {
+		entry := op.Listener{Port: l.port, Process: owners[l.inode]}
+		if !slices.Contains(out, entry) {
+			out = append(out, entry)
+		}
+	}
+	slices.SortFunc(out, func(a, b op.Listener) int {
+		if a.Port != b.Port {
+			return a.Port - b.Port
+		}
+		return strings.Compare(a.Process, b.Process)
+	})
+	return out
+}
+
+// socketOwners finds the processes that hold sockets, by the sockets' inodes.
+// Without root, only our own are seen.
+func (s *session) socketOwners(inodes map[string]bool) map[string]string {
+	owners := map[string]string{}
+	fds, err := filepath.Glob(s.path("/proc/[0-9]*/fd"))
+	if err != nil {
+		return owners
+	}
+	for _, dir := range fds {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			to, err := os.Readlink(filepath.Join(dir, e.Name()))
+			if err != nil {
+				continue
+			}
+			inode, ok := strings.CutPrefix(to, "socket:[")
+			inode = strings.TrimSuffix(inode, "]")
+			if !ok || !inodes[inode] || owners[inode] != "" {
+				continue
+			}
+			comm, err := os.ReadFile(filepath.Join(filepath.Dir(dir), "comm"))
+			if err == nil {
+				owners[inode] = strings.TrimSpace(string(comm))
+			}
+		}
+	}
+	return owners
+}

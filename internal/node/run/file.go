@@ -1,0 +1,178 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// wanted is the mode and owner an operation asks for. An owner that is not
+// known yet (a user to be made by an operation before) is answered by name.
+func (s *session) wanted(mode, fallback fs.FileMode, owner, group string) (m durable.Meta, unknown string, err error) {
+	m.Mode = mode.Perm()
+	if m.Mode == 0 {
+		m.Mode = fallback
+	}
+	if m.UID, err = s.userID(owner); err == nil {
+		m.GID, err = s.groupID(group)
+	}
+	var no unknownName
+	if errors.As(err, &no) {
+		return m, no.Error(), nil
+	}
+	return m, "", err
+}
+
+// differs says in words how mode and owner are not as wanted.
+func differs(now, want durable.Meta, unknown string) []string {
+	var out []string
+	if now.Mode.Perm() != want.Mode {
+		out = append(out, fmt.Sprintf("mode %04o → %04o", now.Mode.Perm(), want.Mode))
+	}
+	switch {
+	case unknown != "":
+		out = append(out, unknown+" yet")
+	case now.UID != want.UID || now.GID != want.GID:
+		out = append(out, fmt.Sprintf("owner %d:%d → %d:%d", now.UID, now.GID, want.UID, want.GID))
+	}
+	return out
+}
+
+func (s *session) checkFile(o op.File) (verdict, error) {
+	want, unknown, err := s.wanted(o.Mode, 0o644, o.Owner, o.Group)
+	if err != nil {
+		return verdict{}, err
+	}
+	v := verdict{wrote: map[string]string{o.Path: ledger.FileState(digest(o.Content))}}
+	p := s.path(o.Path)
+	info, err := os.Lstat(p)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		v.change, v.diff = "create", fileDiff("/dev/null", o, nil)
+		return v, nil
+	case err != nil:
+		return v, err
+	case info.IsDir():
+		return v, invalid("%s is a directory", o.Path)
+	case !info.Mode().IsRegular():
+		v.change = "replace what is not a regular file"
+		return v, nil
+	}
+	now, err := durable.ReadMeta(p)
+	if err != nil {
+		return v, err
+	}
+	changes := differs(now, want, unknown)
+	if info.Size() != int64(len(o.Content)) {
+		changes = append([]string{"content"}, changes...)
+	}
+	old, err := durable.ReadFile(p)
+	if err != nil {
+		return v, err
+	}
+	if info.Size() == int64(len(o.Content)) && !bytes.Equal(old, o.Content) {
+		changes = append([]string{"content"}, changes...)
+	}
+	v.change, v.diff = strings.Join(changes, ", "), fileDiff(o.Path, o, old)
+	return v, nil
+}
+
+func fileDiff(from string, o op.File, old []byte) string {
+	if o.Secret {
+		return ""
+	}
+	return unified(from, o.Path, old, o.Content)
+}
+
+func (s *session) applyFile(o op.File) error {
+	want, unknown, err := s.wanted(o.Mode, 0o644, o.Owner, o.Group)
+	if err != nil {
+		return err
+	}
+	if unknown != "" {
+		return invalid("%s", unknown)
+	}
+	return s.write(o.Path, o.Content, want)
+}
+
+// write gives a path content, mode and owner; what it replaces is kept, and
+// its other attributes stay.
+func (s *session) write(path string, content []byte, m durable.Meta) error {
+	if err := s.ledger.SavePath(path); err != nil {
+		return err
+	}
+	p := s.path(path)
+	if now, err := durable.ReadMeta(p); err == nil {
+		m.XAttrs = now.XAttrs
+	}
+	if err := s.parents(path); err != nil {
+		return err
+	}
+	if err := s.ledger.Intend(path, ledger.FileState(digest(content))); err != nil {
+		return err
+	}
+	return s.disk.Replace(p, bytes.NewReader(content), m)
+}
+
+// edit is write with mode and owner as they are; a new file is root's, 0644.
+func (s *session) edit(path string, content []byte) error {
+	m := durable.Meta{Mode: 0o644}
+	now, err := durable.ReadMeta(s.path(path))
+	if err == nil {
+		m = durable.Meta{Mode: now.Mode, UID: now.UID, GID: now.GID}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return s.write(path, content, m)
+}
+
+// parents makes the directories a path lacks; SavePath has recorded them.
+func (s *session) parents(path string) error {
+	return s.disk.MkdirAll(filepath.Dir(s.path(path)), durable.Meta{Mode: 0o755})
+}
+
+// read reads a file of the host; one that is missing is empty.
+func (s *session) read(path string) ([]byte, error) {
+	raw, err := durable.ReadFile(s.path(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return raw, err
+}
+
+// maxRead is the largest file that ReadFile answers with, in bytes.
+const maxRead = 8 << 20
+
+func (s *session) readFile(o op.ReadFile) (verdict, error) {
+	v := verdict{secret: o.Secret}
+	info, err := os.Stat(s.path(o.Path))
+	if errors.Is(err, fs.ErrNotExist) {
+		v.missing = true
+		return v, nil
+	}
+	if err != nil {
+		return v, err
+	}
+	if info.Size() > maxRead {
+		return v, invalid("%s has %d bytes, more than can be answered", o.Path, info.Size())
+	}
+	v.output, err = durable.ReadFile(s.path(o.Path))
+	return v, err
+}

@@ -1,0 +1,85 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"slipway.dev/slipway/internal/node/durable"
+)
+
+// foreign is a file of others in which some lines are ours, as it was before
+// the first of them: enough to know it again when they are taken out.
+type foreign struct {
+	Path    string `json:"path"`
+	Existed bool   `json:"existed"`
+	SHA256  string `json:"sha256,omitempty"`
+	MTime   int64  `json:"mtime,omitempty"` // nanoseconds since 1970
+	// NoNewline says that its last line had no end.
+	NoNewline bool `json:"noNewline,omitempty"`
+}
+
+func (s *session) foreign(path string) (foreign, error) {
+	raw, err := durable.ReadFile(s.path(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return foreign{Path: path}, nil
+	}
+	if err != nil {
+		return foreign{}, err
+	}
+	info, err := os.Stat(s.path(path))
+	if err != nil {
+		return foreign{}, err
+	}
+	return foreign{
+		Path: path, Existed: true, SHA256: digest(raw), MTime: info.ModTime().UnixNano(),
+		NoNewline: len(raw) > 0 && raw[len(raw)-1] != '\n',
+	}, nil
+}
+
+// rewrite gives a file of others new content; all else about it stays. A
+// link is followed: it is the file behind it that is meant.
+func (s *session) rewrite(path string, content []byte) error {
+	p, err := s.behind(path)
+	if err != nil {
+		return err
+	}
+	m, err := durable.ReadMeta(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		m, err = durable.Meta{Mode: 0o644}, nil
+	}
+	if err != nil {
+		return err
+	}
+	m.MTime = time.Time{}
+	return s.disk.Replace(p, bytes.NewReader(content), m)
+}
+
+// restoreForeign writes what is left without our lines. A file that is then
+// empty and was not there is removed; one that is as it was gets its time
+// back.
+func (s *session) restoreForeign(f foreign, now, kept []byte) error {
+	if _, err := os.Stat(s.path(f.Path)); errors.Is(err, fs.ErrNotExist) {
+		return nil // others removed it
+	}
+	if f.NoNewline && len(kept) > 0 && digest(kept[:len(kept)-1]) == f.SHA256 {
+		kept = kept[:len(kept)-1]
+	}
+	if !f.Existed && len(kept) == 0 {
+		return s.disk.Remove(s.path(f.Path))
+	}
+	if !bytes.Equal(now, kept) {
+		if err := s.rewrite(f.Path, kept); err != nil {
+			return err
+		}
+	}
+	if f.Existed && digest(kept) == f.SHA256 {
+		t := time.Unix(0, f.MTime)
+		return os.Chtimes(s.path(f.Path), t, t)
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+//go:build linux
+
+package run
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	containerdSocket = "/run/containerd/containerd.sock"
+	pinnedLabel      = "io.cri-containerd.pinned=pinned"
+)
+
+// ctr is the argv of containerd's own client, in the namespace of Kubernetes.
+func ctr(args ...string) []string {
+	return append([]string{"ctr", "--connect-timeout=5s", "--namespace=k8s.io"}, args...)
+}
+
+// storedImage is an image that containerd has.
+type storedImage struct {
+	digest string
+	pinned bool
+}
+
+// parseImages reads the output of ctr images ls: a table whose first column
+// is the name, third the digest and last the labels.
+func parseImages(out string) map[string]storedImage {
+	images := map[string]storedImage{}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) < 4 || f[0] == "REF" || !strings.HasPrefix(f[2], "sha256:") {
+			continue
+		}
+		labels := strings.Split(f[len(f)-1], ",")
+		images[f[0]] = storedImage{digest: f[2], pinned: slices.Contains(labels, pinnedLabel)}
+	}
+	return images
+}
+
+// images asks containerd for its images; false if it is not there to answer.
+func (s *session) images(ctx context.Context) (map[string]storedImage, bool, error) {
+	if _, err := s.program("ctr"); err != nil || !exists(s.path(containerdSocket)) {
+		return nil, false, nil
+	}
+	out, err := s.output(ctx, ctr("images", "ls")...)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, false, err
+		}
+		return nil, false, nil // a socket that nobody listens on
+	}
+	return parseImages(out), true, nil
+}
+
+// imagePlan is what is missing.
+type imagePlan struct {
+	load []op.Image
+	pin  []string
+}
+
+func planImages(want []op.Image, have map[string]storedImage) imagePlan {
+	var p imagePlan
+	for _, img := range want {
+		switch got, ok := have[img.Ref]; {
+		case !ok || got.digest != img.Manifest.Digest:
+			p.load = append(p.load, img)
+		case !got.pinned:
+			p.pin = append(p.pin, img.Ref)
+		}
+	}
+	return p
+}
+
+func (p imagePlan) String() string {
+	var parts []string
+	if n := len(p.load); n > 0 {
+		var refs []string
+		for _, img := range p.load {
+			refs = append(refs, img.Ref)
+		}
+		parts = append(parts, "import "+some(refs)+", "+bytesText(imagesSize(p.load)))
+	}
+	if len(p.pin) > 0 {
+		parts = append(parts, "pin "+some(p.pin))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// imageBlobs are the distinct blobs of images, manifests included, in order.
+func imageBlobs(images []op.Image) []op.Blob {
+	seen := map[string]bool{}
+	var out []op.Blob
+	for _, img := range images {
+		for _, b := range append([]op.Blob{img.Manifest}, img.Blobs...) {
+			if !seen[b.Digest] {
+				seen[b.Digest] = true
+				out = append(out, b)
+			}
+		}
+	}
+	return out
+}
+
+func imagesSize(images []op.Image) (total int64) {
+	for _, b := range imageBlobs(images) {
+		total += b.Size
+	}
+	return total
+}
+
+func checkImageNames(images []op.Image) error {
+	for _, img := range images {
+		if img.Ref == "" || img.Ref[0] == '-' || strings.ContainsAny(img.Ref, " \t\n") {
+			return invalid("%q is no name of an image", img.Ref)
+		}
+		for _, b := range imageBlobs([]op.Image{img}) {
+			if err := checkBlobName(b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, error) {
+	if err := checkImageNames(o.Images); err != nil {
+		return verdict{}, err
+	}
+	have, _, err := s.images(ctx)
+	return verdict{change: planImages(o.Images, have).String()}, err
+}
+
+func (s *session) applyImages(ctx context.Context, o op.ImportImages) error {
+	have, up, err := s.images(ctx)
+	if err != nil {
+		return err
+	}
+	if !up {
+		return &op.Error{Reason: "NoRuntime", Message: "containerd does not answer on " + containerdSocket}
+	}
+	p := planImages(o.Images, have)
+	if len(p.load) > 0 {
+		if err := s.importImages(ctx, p.load); err != nil {
+			return err
+		}
+		if have, _, err = s.images(ctx); err != nil {
+			return err
+		}
+		p = planImages(o.Images, have)
+		if len(p.load) > 0 {
+			return &op.Error{Reason: "CommandFailed", Message: fmt.Sprintf("containerd took the images and does not have %s", p.load[0].Ref)}
+		}
+	}
+	for _, ref := range p.pin {
+		if _, err := s.output(ctx, ctr("images", "label", ref, pinnedLabel)...); err != nil {
+			return err
+		}
+	}
+	return s.letImagesGo(o.Images)
+}
+
+// letImagesGo removes what containerd has from the passing blobs.
+func (s *session) letImagesGo(images []op.Image) error {
+	for _, b := range imageBlobs(images) {
+		if err := s.letGo(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// importImages fetches what is missing and streams an image layout made of it
+// into containerd. Cut at any point, it is done again.
+func (s *session) importImages(ctx context.Context, images []op.Image) error {
+	blobs := imageBlobs(images)
+	paths := make([]string, len(blobs))
+	var done int64
+	total := imagesSize(images)
+	for i, b := range blobs {
+		p, err := s.blob(ctx, b, done, total)
+		if err != nil {
+			return err
+		}
+		paths[i] = p
+		done += b.Size
+	}
+	index, err := imageIndex(images)
+	if err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	written := make(chan error, 1)
+	go func() {
+		err := writeLayout(w, index, blobs, paths)
+		w.CloseWithError(err)
+		written <- err
+	}()
+	err = s.run(ctx, command{argv: ctr("images", "import", "--all-platforms", "--label="+pinnedLabel, "-"), stdin: r, stdout: io.Discard})
+	r.CloseWithError(errors.New("ctr has ended"))
+	werr := <-written
+	if err != nil {
+		return err
+	}
+	return werr
+}
+
+type imageDescriptor struct {
+	MediaType   string            `json:"mediaType"`
+	Digest      string            `json:"digest"`
+	Size        int64             `json:"size"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// imageIndex is the index.json of a layout with each image under its name.
+func imageIndex(images []op.Image) ([]byte, error) {
+	index := struct {
+		SchemaVersion int               `json:"schemaVersion"`
+		MediaType     string            `json:"mediaType"`
+		Manifests     []imageDescriptor `json:"manifests"`
+	}{SchemaVersion: 2, MediaType: "application/vnd.oci.image.index.v1+json"}
+	for _, img := range images {
+		index.Manifests = append(index.Manifests, imageDescriptor{
+			MediaType: img.MediaType, Digest: img.Manifest.Digest, Size: img.Manifest.Size,
+			Annotations: map[string]string{"io.containerd.image.name": img.Ref},
+		})
+	}
+	raw, err := json.Marshal(index)
+	if err != nil {
+		return nil, fmt.Errorf("encoding an image index: %w", err)
+	}
+	return raw, nil
+}
+
+func writeLayout(w io.Writer, index []byte, blobs []op.Blob, paths []string) error {
+	t := tar.NewWriter(w)
+	add := func(name string, size int64, content io.Reader) error {
+		if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: size}); err != nil {
+			return err
+		}
+		_, err := io.Copy(t, content)
+		return err
+	}
+	layout := []byte(`{"imageLayoutVersion":"1.0.0"}`)
+	if err := add("oci-layout", int64(len(layout)), bytes.NewReader(layout)); err != nil {
+		return err
+	}
+	for i, b := range blobs {
+		f, err := os.Open(paths[i])
+		if err != nil {
+			return err
+		}
+		err = add("blobs/"+strings.Replace(b.Digest, ":", "/", 1), b.Size, f)
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	if err := add("index.json", int64(len(index)), bytes.NewReader(index)); err != nil {
+		return err
+	}
+	return t.Close()
+}

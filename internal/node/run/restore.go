@@ -1,0 +1,197 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/lock"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// helperDir holds the helper's program below the state directory. It goes
+// last, and on its own is no sign of a change.
+const helperDir = "bin"
+
+// checkRestore finds something to do as long as a ledger, or anything else we
+// keep on a host that was changed, is there.
+func (s *session) checkRestore() (verdict, error) {
+	entries, err := durable.ReadDir(s.State)
+	if errors.Is(err, fs.ErrNotExist) {
+		return verdict{}, nil
+	}
+	if err != nil {
+		return verdict{}, err
+	}
+	rest := false
+	for _, e := range entries {
+		switch e.Name() {
+		case lock.FileName, lock.FenceName, helperDir:
+		case ledger.Dir:
+			l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
+			if err != nil {
+				return verdict{}, err
+			}
+			return verdict{change: fmt.Sprintf("put %d things back as they were", len(l.Newest()))}, nil
+		default:
+			rest = true
+		}
+	}
+	if rest {
+		return verdict{change: "remove " + s.State}, nil
+	}
+	return verdict{}, nil
+}
+
+// report is what a restore did, line by line.
+type report struct {
+	lines []string
+	left  int
+}
+
+func (r *report) did(what, did string) {
+	if did != "" {
+		r.lines = append(r.lines, what+": "+did)
+	}
+}
+
+func (r *report) outcome(out ledger.Outcome) {
+	r.did(out.Path, out.Did)
+	if out.Left != "" {
+		r.left++
+		r.did(out.Path, "left: "+out.Left)
+	}
+}
+
+// applyRestore puts everything back, newest first. Each step may be cut and
+// is then done again from the start: what is back already is left alone, and
+// the ledger goes last.
+func (s *session) applyRestore(ctx context.Context, res *op.Result) error {
+	var rep report
+	entries := s.ledger.Newest()
+	for _, e := range entries {
+		if e.Kind != ledger.KindUnit {
+			continue
+		}
+		did, err := s.quietUnit(ctx, e)
+		if err != nil {
+			return fmt.Errorf("restoring unit %s: %w", e.Key, err)
+		}
+		rep.did(e.Key, did)
+	}
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.restoreEntry(ctx, e, &rep); err != nil {
+			return fmt.Errorf("restoring %s %s: %w", e.Kind, e.Key, err)
+		}
+	}
+	if err := s.reviveUnits(ctx, entries, &rep); err != nil {
+		return err
+	}
+	res.Output = []byte(strings.Join(rep.lines, "\n") + "\n")
+	res.Summary = fmt.Sprintf("%d things put back", len(entries))
+	if rep.left > 0 {
+		res.Summary = fmt.Sprintf("%d things put back but %d left as others changed them", len(entries)-rep.left, rep.left)
+	}
+	return s.removeState()
+}
+
+func (s *session) restoreEntry(ctx context.Context, e *ledger.Entry, rep *report) error {
+	var did string
+	var err error
+	switch e.Kind {
+	case ledger.KindPath:
+		var out ledger.Outcome
+		out, err = s.ledger.RestorePath(e)
+		rep.outcome(out)
+	case ledger.KindGlob:
+		var outs []ledger.Outcome
+		outs, err = s.ledger.RestoreGlob(e)
+		for _, out := range outs {
+			rep.outcome(out)
+		}
+	case ledger.KindBlock:
+		err = s.restoreBlock(e)
+	case ledger.KindSysctl:
+		did, err = s.restoreSysctl(e)
+	case ledger.KindHostname:
+		did, err = s.restoreHostname(e)
+	case ledger.KindSwap:
+		did, err = s.restoreSwap(ctx, e)
+	case ledger.KindUser:
+		err = s.restoreUser(ctx, e)
+	case ledger.KindUnit: // before and after all others
+	default:
+		err = invalid("the ledger is of a later version: it has %q", e.Kind)
+	}
+	rep.did(e.Key, did)
+	return err
+}
+
+// reviveUnits starts again what ran before, with its files as they were.
+func (s *session) reviveUnits(ctx context.Context, entries []*ledger.Entry, rep *report) error {
+	reload := false
+	for _, e := range entries {
+		reload = reload || e.Kind == ledger.KindUnit || e.Kind == ledger.KindSwap ||
+			e.Kind == ledger.KindPath && strings.Contains(e.Key, "/systemd/system/")
+	}
+	if !reload {
+		return nil
+	}
+	if err := s.systemctl(ctx, "daemon-reload"); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Kind != ledger.KindUnit {
+			continue
+		}
+		did, err := s.reviveUnit(ctx, e)
+		if err != nil {
+			return fmt.Errorf("restoring unit %s: %w", e.Key, err)
+		}
+		rep.did(e.Key, did)
+	}
+	return nil
+}
+
+// removeState removes all we keep: the ledger after what it may still need,
+// the helper after the ledger. A lock that is held stays with its fence, and
+// its release ends the state directory.
+func (s *session) removeState() error {
+	entries, err := durable.ReadDir(s.State)
+	if err != nil {
+		return err
+	}
+	held := false
+	for _, e := range entries {
+		switch e.Name() {
+		case lock.FileName:
+			held = true
+		case lock.FenceName, ledger.Dir, helperDir, applyLock:
+		default:
+			if err := s.disk.RemoveAll(s.state(e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.ledger.Remove(); err != nil {
+		return err
+	}
+	for _, name := range []string{helperDir, applyLock} {
+		if err := s.disk.RemoveAll(s.state(name)); err != nil {
+			return err
+		}
+	}
+	if held {
+		return nil
+	}
+	return s.disk.RemoveAll(s.State)
+}

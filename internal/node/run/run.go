@@ -1,0 +1,227 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/lock"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// DefaultState is where Slipway keeps its state on a host.
+const DefaultState = "/var/lib/slipway"
+
+// DefaultPath is where programs are looked for, whatever the environment of
+// the session that started the helper.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// A Runner carries out operations on this host. One batch runs at a time;
+// the lock's methods may be called beside it.
+type Runner struct {
+	// Root is "/"; tests give another directory for what is in files.
+	Root string
+	// State is the state directory, as it is on disk; "" means DefaultState.
+	State string
+	// Path is where programs are looked for; "" means DefaultPath.
+	Path string
+	// Blobs fetches content from the manager.
+	Blobs BlobFetcher
+
+	// disk is the zero value but in tests of crashes.
+	disk durable.Disk
+}
+
+// A BlobFetcher asks the manager for content.
+type BlobFetcher interface {
+	// FetchBlob opens the content named by digest ("sha256:<hex>", size
+	// bytes) at offset. The reader ends early or fails when the connection
+	// does.
+	FetchBlob(ctx context.Context, digest string, size, offset int64) (io.ReadCloser, error)
+}
+
+// A Batch is operations to apply, and for whom.
+type Batch struct {
+	Operation, Step, Cluster string
+	// Fence is the fencing number of the cluster lock; 0 is never fenced.
+	Fence uint64
+	Ops   op.List
+}
+
+// Progress is what there is to tell while an operation runs.
+type Progress struct {
+	Output []byte
+	// Done and Total are bytes of a transfer, if Total is not 0.
+	Done, Total int64
+}
+
+// Check reports what applying would change, one result for each operation in
+// order. It only reads. Later operations see what earlier ones in the list
+// would write: a unit is found to need a restart when its file would change.
+func (r *Runner) Check(ctx context.Context, ops op.List) []op.Result {
+	results := make([]op.Result, len(ops))
+	s, err := r.session(Batch{Ops: ops}, nil)
+	s.planning = true
+	for i, o := range ops {
+		results[i] = op.Result{Kind: o.Kind(), Target: o.Target()}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			results[i].Status, results[i].Error = op.Failed, failure(err)
+			continue
+		}
+		s.check(ctx, o, &results[i])
+		s.predict(o, results[i])
+	}
+	return results
+}
+
+// Apply makes operations true, in order, each checked again just before, and
+// stops at the first that fails. emit, if not nil, is told of output and
+// transfers; it is not called concurrently. A batch whose fencing number is
+// below the highest seen is refused, between operations too.
+func (r *Runner) Apply(ctx context.Context, b Batch, emit func(opIndex int, p Progress)) []op.Result {
+	var results []op.Result
+	s, err := r.session(b, emit)
+	for i, o := range b.Ops {
+		res := op.Result{Kind: o.Kind(), Target: o.Target()}
+		if err == nil {
+			s.index = i
+			err = s.applyOne(ctx, o, &res)
+		}
+		if err != nil {
+			res.Status, res.Error = op.Failed, failure(err)
+		}
+		results = append(results, res)
+		if res.Status == op.Failed {
+			break
+		}
+	}
+	return results
+}
+
+// session is one call of Check or Apply.
+type session struct {
+	*Runner
+	batch Batch
+	index int
+	emit  func(int, Progress)
+	// telling keeps emit from being called concurrently.
+	telling sync.Mutex
+	lock    *lock.Store
+	// planning says that nothing will be applied in this call.
+	planning bool
+	// ledger is opened when first needed under the apply lock.
+	ledger *ledger.Ledger
+	// predicted are the states that operations before would give paths; ""
+	// is a change whose outcome is not known.
+	predicted map[string]string
+}
+
+func (r *Runner) session(b Batch, emit func(int, Progress)) (*session, error) {
+	full := *r
+	if full.Root == "" {
+		full.Root = "/"
+	}
+	if full.State == "" {
+		full.State = DefaultState
+	}
+	if full.Path == "" {
+		full.Path = DefaultPath
+	}
+	s := &session{Runner: &full, batch: b, emit: emit, lock: full.lockStore(), predicted: map[string]string{}}
+	return s, s.fenced()
+}
+
+// fenced refuses a batch of a manager that another has displaced.
+func (s *session) fenced() error {
+	highest, err := s.lock.Highest()
+	if err != nil || s.batch.Fence == 0 || s.batch.Fence >= highest {
+		return err
+	}
+	return &op.Error{Reason: "Fenced", Message: fmt.Sprintf("another manager has taken over this cluster (fencing number %d, ours is %d)", highest, s.batch.Fence)}
+}
+
+func (s *session) applyOne(ctx context.Context, o op.Op, res *op.Result) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.fenced(); err != nil {
+		return err
+	}
+	if s.check(ctx, o, res); res.Status != op.Changed {
+		return nil
+	}
+	if w, ok := o.(op.Wait); ok {
+		return s.applyWait(ctx, w)
+	}
+	leave, waited, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if waited {
+		// Another helper was at work: the host may be as wanted now.
+		if s.check(ctx, o, res); res.Status != op.Changed {
+			return nil
+		}
+	}
+	return s.apply(ctx, o, res)
+}
+
+// tell passes progress on.
+func (s *session) tell(p Progress) {
+	if s.emit == nil {
+		return
+	}
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	s.emit(s.index, p)
+}
+
+// path is where a path of the host is on disk.
+func (s *session) path(p string) string { return filepath.Join(s.Root, p) }
+
+// state is a path below the state directory.
+func (s *session) state(elem ...string) string {
+	return filepath.Join(append([]string{s.State}, elem...)...)
+}
+
+// failure puts an error into the words of a result.
+func failure(err error) *op.Error {
+	var e *op.Error
+	switch {
+	case errors.As(err, &e):
+		if err == error(e) {
+			return e
+		}
+		out := *e
+		out.Message = err.Error()
+		return &out
+	case errors.Is(err, context.DeadlineExceeded):
+		return &op.Error{Reason: "Timeout", Message: err.Error()}
+	case errors.Is(err, context.Canceled):
+		return &op.Error{Reason: "Interrupted", Message: err.Error()}
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return &op.Error{Reason: "DiskFull", Message: err.Error()}
+	case errors.Is(err, os.ErrPermission), errors.Is(err, unix.EROFS):
+		return &op.Error{Reason: "NotPermitted", Message: err.Error()}
+	}
+	return &op.Error{Reason: "Failed", Message: err.Error()}
+}
+
+// invalid is an operation that cannot be carried out as described.
+func invalid(format string, args ...any) error {
+	return &op.Error{Reason: "Invalid", Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,174 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// sysctlPath is a key's file below /proc/sys. As for sysctl(8), the first of
+// '.' and '/' in a key is its separator, and the other stands for itself the
+// other way round: net.ipv4.conf.eth0/1.rp_filter and
+// net/ipv4/conf/eth0.1/rp_filter are the same.
+func sysctlPath(key string) (string, error) {
+	path := key
+	if i := strings.IndexAny(key, "./"); i >= 0 && key[i] == '.' {
+		path = strings.Map(func(r rune) rune {
+			switch r {
+			case '.':
+				return '/'
+			case '/':
+				return '.'
+			}
+			return r
+		}, key)
+	}
+	if path == "" || strings.ContainsAny(path, "\x00\n= ") || !filepath.IsLocal(path) {
+		return "", invalid("%q is no kernel parameter", key)
+	}
+	return filepath.Join("/proc/sys", path), nil
+}
+
+// normal is a value as the kernel's variants compare equal: "4096 87380" and
+// "4096\t87380\n".
+func normal(value string) string { return strings.Join(strings.Fields(value), " ") }
+
+// sysctlFile is the content of the file that sets values at boot.
+func sysctlFile(o op.Sysctl) []byte {
+	var b bytes.Buffer
+	for _, key := range slices.Sorted(maps.Keys(o.Values)) {
+		fmt.Fprintf(&b, "%s = %s\n", key, normal(o.Values[key]))
+	}
+	return b.Bytes()
+}
+
+func (s *session) checkSysctl(o op.Sysctl) (verdict, error) {
+	v, err := s.checkFile(op.File{Path: o.File, Content: sysctlFile(o)})
+	if err != nil {
+		return v, err
+	}
+	var changes []string
+	if v.change != "" {
+		changes = append(changes, filepath.Base(o.File)+": "+v.change)
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Values)) {
+		now, err := s.sysctl(key)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			// A module loaded by an operation before may bring it.
+			changes = append(changes, key+" is not there yet")
+		case err != nil:
+			return v, err
+		case now != normal(o.Values[key]):
+			changes = append(changes, fmt.Sprintf("%s %s → %s", key, now, normal(o.Values[key])))
+		}
+	}
+	v.change = strings.Join(changes, ", ")
+	return v, nil
+}
+
+func (s *session) sysctl(key string) (string, error) {
+	p, err := sysctlPath(key)
+	if err != nil {
+		return "", err
+	}
+	raw, err := os.ReadFile(s.path(p))
+	if errors.Is(err, fs.ErrPermission) {
+		return "", nil // write-only: such as net.ipv4.route.flush
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading kernel parameter %s: %w", key, err)
+	}
+	return normal(string(raw)), nil
+}
+
+func (s *session) applySysctl(o op.Sysctl) error {
+	v, err := s.checkFile(op.File{Path: o.File, Content: sysctlFile(o)})
+	if err != nil {
+		return err
+	}
+	if v.change != "" {
+		if err := s.write(o.File, sysctlFile(o), durable.Meta{Mode: 0o644}); err != nil {
+			return err
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Values)) {
+		now, err := s.sysctl(key)
+		if errors.Is(err, fs.ErrNotExist) {
+			return &op.Error{Reason: "NoSuchParameter", Message: fmt.Sprintf("this kernel has no parameter %s", key)}
+		}
+		if err != nil {
+			return err
+		}
+		if now == normal(o.Values[key]) {
+			continue
+		}
+		if err := s.ledger.Save(ledger.KindSysctl, key, now); err != nil {
+			return err
+		}
+		if err := s.setSysctl(key, normal(o.Values[key])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) setSysctl(key, value string) error {
+	p, err := sysctlPath(key)
+	if err != nil {
+		return err
+	}
+	// Never created: below a test's root, as below /proc, a parameter is
+	// there or is not.
+	f, err := os.OpenFile(s.path(p), os.O_WRONLY|os.O_TRUNC, 0)
+	if err == nil {
+		_, err = f.WriteString(value + "\n")
+		err = errors.Join(err, f.Close())
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		return &op.Error{Reason: "NotPermitted", Message: fmt.Sprintf("kernel parameter %s cannot be written on this host: %v", key, err)}
+	case errors.Is(err, unix.EINVAL):
+		return invalid("the kernel does not take %q for parameter %s", value, key)
+	default:
+		return fmt.Errorf("writing kernel parameter %s: %w", key, err)
+	}
+	// Some parameters are rounded or bounded by the kernel.
+	now, err := s.sysctl(key)
+	if err == nil && now != "" && now != value {
+		return invalid("kernel parameter %s was set to %s and reads %s", key, value, now)
+	}
+	return err
+}
+
+// restoreSysctl puts a live value back; a parameter that has gone with its
+// module is no error.
+func (s *session) restoreSysctl(e *ledger.Entry) (string, error) {
+	var was string
+	if err := e.Decode(&was); err != nil {
+		return "", err
+	}
+	now, err := s.sysctl(e.Key)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && (now == was || was == "") {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s %s → %s", e.Key, now, was), s.setSysctl(e.Key, was)
+}

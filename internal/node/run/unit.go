@@ -1,0 +1,422 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// unitTimeout bounds one change of a unit's state.
+const unitTimeout = 5 * time.Minute
+
+// unitState is what systemd says of a unit.
+type unitState struct {
+	load       string // loaded, not-found, masked, bad-setting, error
+	enablement string // enabled, disabled, static, masked…; "" if not found
+	active     string // active, inactive, failed, activating…
+	sub        string
+	condition  bool // whether its conditions held when last started
+	reload     bool // its files have changed since systemd read them
+	result     string
+	mainStatus string
+	mainPID    string
+	job        string
+	loadError  string
+	fragment   string
+}
+
+// running says that the unit is up, or systemd is bringing it up.
+func (u unitState) running() bool {
+	return u.active == "active" || u.active == "activating" || u.active == "reloading"
+}
+
+// enabled says that it is started at boot, or that enabling it means nothing.
+func (u unitState) enabled() bool {
+	return slices.Contains([]string{"enabled", "enabled-runtime", "static", "indirect", "alias", "generated", "transient"}, u.enablement)
+}
+
+func (u unitState) masked() bool {
+	return u.load == "masked" || strings.HasPrefix(u.enablement, "masked")
+}
+
+const unitProperties = "LoadState,UnitFileState,ActiveState,SubState,ConditionResult,NeedDaemonReload," +
+	"Result,ExecMainStatus,ExecMainPID,MainPID,Job,LoadError,FragmentPath"
+
+// unit asks systemd for a unit's state. It changes nothing.
+func (s *session) unit(ctx context.Context, name string) (unitState, error) {
+	out, err := s.output(ctx, "systemctl", "show", "--property="+unitProperties, "--", name)
+	if err != nil {
+		return unitState{}, fmt.Errorf("asking for the state of %s: %w", name, err)
+	}
+	p := properties(out)
+	return unitState{
+		load: p["LoadState"], enablement: p["UnitFileState"], active: p["ActiveState"], sub: p["SubState"],
+		condition: p["ConditionResult"] == "yes", reload: p["NeedDaemonReload"] == "yes",
+		result: p["Result"], mainStatus: p["ExecMainStatus"], mainPID: p["MainPID"],
+		job: p["Job"], loadError: p["LoadError"], fragment: p["FragmentPath"],
+	}, nil
+}
+
+// properties parses the lines of systemctl show.
+func properties(out string) map[string]string {
+	p := map[string]string{}
+	for line := range strings.Lines(out) {
+		if k, v, ok := strings.Cut(strings.TrimRight(line, "\n"), "="); ok {
+			p[k] = v
+		}
+	}
+	return p
+}
+
+func (s *session) systemctl(ctx context.Context, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, unitTimeout)
+	defer cancel()
+	_, err := s.output(ctx, append([]string{"systemctl", "--no-ask-password"}, args...)...)
+	return err
+}
+
+// unitRecord is what a unit was last started with by us.
+type unitRecord struct {
+	Files map[string]string `json:"files"` // path → state
+}
+
+func (s *session) unitRecord(name string) (unitRecord, error) {
+	var rec unitRecord
+	raw, err := durable.ReadFile(s.state("units", name+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return rec, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &rec)
+	}
+	if err != nil {
+		return rec, fmt.Errorf("reading what %s was started with: %w", name, err)
+	}
+	return rec, nil
+}
+
+// stale answers the files that differ from what the unit was started with.
+func (s *session) stale(o op.Unit) ([]string, error) {
+	rec, err := s.unitRecord(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	var changed []string
+	for _, path := range o.RestartOn {
+		state, err := s.stateOf(path)
+		if err != nil {
+			return nil, err
+		}
+		if state == "" || state != rec.Files[path] {
+			changed = append(changed, path)
+		}
+	}
+	return changed, nil
+}
+
+func checkUnitName(name string) error {
+	if !strings.Contains(name, ".") || strings.ContainsAny(name, "/ \t\n*?[") || name[0] == '-' {
+		return invalid("%q is no name of a unit", name)
+	}
+	return nil
+}
+
+// unitPlan is what has to be done to a unit, in words and in fact.
+type unitPlan struct {
+	now                            unitState
+	unmask, mask, enable, disable  bool
+	start, stop, restart, reloaded bool
+	why                            []string
+}
+
+func (p *unitPlan) add(flag *bool, why string) {
+	*flag = true
+	p.why = append(p.why, why)
+}
+
+func (s *session) planUnit(ctx context.Context, o op.Unit) (unitPlan, error) {
+	var p unitPlan
+	if err := checkUnitName(o.Name); err != nil {
+		return p, err
+	}
+	now, err := s.unit(ctx, o.Name)
+	if err != nil {
+		return p, err
+	}
+	p.now = now
+	if o.Masked {
+		if now.running() {
+			p.add(&p.stop, "stop")
+		}
+		if !now.masked() {
+			p.add(&p.mask, "mask")
+		}
+		return p, nil
+	}
+	wantUp := o.Running != nil && *o.Running
+	wantEnabled := o.Enabled != nil && *o.Enabled
+	if now.masked() && (wantUp || wantEnabled) {
+		p.add(&p.unmask, "unmask")
+	}
+	if now.reload {
+		p.add(&p.reloaded, "daemon-reload")
+	}
+	switch {
+	case wantEnabled && !now.enabled():
+		p.add(&p.enable, "enable")
+	case o.Enabled != nil && !wantEnabled && strings.HasPrefix(now.enablement, "enabled"):
+		p.add(&p.disable, "disable")
+	}
+	switch {
+	case wantUp && !now.running():
+		p.add(&p.start, "start")
+		return p, nil
+	case o.Running != nil && !wantUp:
+		if now.running() {
+			p.add(&p.stop, "stop")
+		}
+		return p, nil
+	case !now.running():
+		return p, nil
+	}
+	changed, err := s.stale(o)
+	if len(changed) > 0 {
+		p.add(&p.restart, "restart: "+strings.Join(changed, ", ")+" changed")
+	}
+	return p, err
+}
+
+func (s *session) checkUnit(ctx context.Context, o op.Unit) (verdict, error) {
+	p, err := s.planUnit(ctx, o)
+	return verdict{change: strings.Join(p.why, ", ")}, err
+}
+
+func (s *session) applyUnit(ctx context.Context, o op.Unit) error {
+	p, err := s.planUnit(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := s.saveUnit(o.Name, p.now); err != nil {
+		return err
+	}
+	if p.now.load == "not-found" || p.now.reload {
+		if err := s.systemctl(ctx, "daemon-reload"); err != nil {
+			return err
+		}
+	}
+	if !o.Masked {
+		if err := s.loadable(ctx, o, p); err != nil {
+			return err
+		}
+	}
+	for _, step := range []struct {
+		do   bool
+		verb string
+	}{
+		{p.unmask, "unmask"}, {p.enable, "enable"}, {p.disable, "disable"}, {p.stop, "stop"}, {p.mask, "mask"},
+	} {
+		if !step.do {
+			continue
+		}
+		if err := s.systemctl(ctx, step.verb, "--", o.Name); err != nil {
+			return err
+		}
+	}
+	if p.start || p.restart {
+		return s.startUnit(ctx, o, p.restart)
+	}
+	return nil
+}
+
+// saveUnit records a unit as it was, and the directories of links that
+// enabling units may add to.
+func (s *session) saveUnit(name string, now unitState) error {
+	for _, pattern := range []string{"/etc/systemd/system/*.wants", "/etc/systemd/system/*.requires"} {
+		if err := s.ledger.SaveGlob(pattern, true); err != nil {
+			return err
+		}
+	}
+	return s.ledger.Save(ledger.KindUnit, name, unitWas{Enablement: now.enablement, Active: now.running(), Masked: now.masked()})
+}
+
+// loadable refuses a unit that systemd cannot read, before anything is done.
+func (s *session) loadable(ctx context.Context, o op.Unit, p unitPlan) error {
+	if p.unmask {
+		return nil
+	}
+	now, err := s.unit(ctx, o.Name)
+	if err != nil {
+		return err
+	}
+	wanted := p.enable || p.start || p.restart
+	switch {
+	case now.load == "not-found" && wanted:
+		return &op.Error{Reason: "NoSuchUnit", Message: fmt.Sprintf("systemd knows no unit %s", o.Name)}
+	case (now.load == "bad-setting" || now.load == "error") && wanted:
+		return &op.Error{Reason: "BadUnit", Message: fmt.Sprintf("systemd cannot load %s", o.Name), Detail: now.loadError}
+	}
+	return nil
+}
+
+func (s *session) startUnit(ctx context.Context, o op.Unit, restart bool) error {
+	verb := "start"
+	if restart {
+		verb = "restart"
+	}
+	// What it is started with is read before: a change in between then
+	// brings another restart, not a lost one.
+	rec, err := s.unitFiles(o)
+	if err != nil {
+		return err
+	}
+	if err := s.systemctl(ctx, verb, "--", o.Name); err != nil {
+		return s.withJournal(ctx, o.Name, err)
+	}
+	now, err := s.unit(ctx, o.Name)
+	if err != nil {
+		return err
+	}
+	if now.active == "failed" {
+		return s.withJournal(ctx, o.Name, &op.Error{Reason: "UnitFailed", Message: fmt.Sprintf("%s failed right after its start (%s)", o.Name, now.result)})
+	}
+	return s.keep(s.state("units", o.Name+".json"), rec)
+}
+
+// keep writes a record below the state directory.
+func (s *session) keep(path string, v any) error {
+	raw, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", path, err)
+	}
+	if err := s.disk.MkdirAll(filepath.Dir(path), durable.Meta{Mode: 0o700}); err != nil {
+		return err
+	}
+	return s.disk.Replace(path, strings.NewReader(string(raw)+"\n"), durable.Meta{Mode: 0o600})
+}
+
+// withJournal adds the last lines of a unit's journal to an error.
+func (s *session) withJournal(ctx context.Context, unit string, err error) error {
+	var e *op.Error
+	if !errors.As(err, &e) || ctx.Err() != nil {
+		return err
+	}
+	out, jerr := s.output(ctx, "journalctl", "--unit="+unit, "--lines=20", "--no-pager", "--output=cat")
+	if jerr != nil {
+		return err // the failure itself is what matters
+	}
+	with := *e
+	with.Detail = strings.TrimSpace(e.Detail + "\n" + out)
+	return &with
+}
+
+// unitWas is a unit before we changed it: the data of its ledger entry.
+type unitWas struct {
+	Enablement string `json:"enablement"`
+	Active     bool   `json:"active"`
+	Masked     bool   `json:"masked,omitempty"`
+}
+
+// quietUnit is the first half of restoring a unit, before files are put
+// back: what did not run is stopped, what was not enabled is disabled.
+func (s *session) quietUnit(ctx context.Context, e *ledger.Entry) (string, error) {
+	var was unitWas
+	if err := e.Decode(&was); err != nil {
+		return "", err
+	}
+	now, err := s.unit(ctx, e.Key)
+	if err != nil {
+		return "", err
+	}
+	var did []string
+	do := func(verb string) error {
+		did = append(did, verb)
+		return s.systemctl(ctx, verb, "--", e.Key)
+	}
+	if !was.Active && (now.running() || now.active == "deactivating") {
+		err = do("stop")
+	}
+	if err == nil && !was.Active && now.active == "failed" {
+		err = s.systemctl(ctx, "reset-failed", "--", e.Key)
+	}
+	if err == nil && strings.HasPrefix(now.enablement, "enabled") && !strings.HasPrefix(was.Enablement, "enabled") {
+		err = do("disable")
+	}
+	if err == nil && now.masked() && !was.Masked {
+		err = do("unmask")
+	}
+	return strings.Join(did, ", "), err
+}
+
+// reviveUnit is the second half, with files as they were.
+func (s *session) reviveUnit(ctx context.Context, e *ledger.Entry) (string, error) {
+	var was unitWas
+	if err := e.Decode(&was); err != nil {
+		return "", err
+	}
+	now, err := s.unit(ctx, e.Key)
+	if err != nil || now.load == "not-found" {
+		return "", err
+	}
+	var did []string
+	do := func(verb string) error {
+		did = append(did, verb)
+		return s.systemctl(ctx, verb, "--", e.Key)
+	}
+	if was.Masked && !now.masked() {
+		return "mask", do("mask")
+	}
+	if strings.HasPrefix(was.Enablement, "enabled") && now.enablement == "disabled" {
+		err = do("enable")
+	}
+	if err != nil || !was.Active {
+		return strings.Join(did, ", "), err
+	}
+	rec, err := s.unitRecord(e.Key)
+	if err != nil {
+		return "", err
+	}
+	o := op.Unit{Name: e.Key}
+	for path := range rec.Files {
+		o.RestartOn = append(o.RestartOn, path)
+	}
+	changed, err := s.stale(o)
+	switch {
+	case err != nil:
+	case !now.running():
+		err = do("start")
+	case len(changed) > 0:
+		rec, err = s.unitFiles(o)
+		if err == nil {
+			err = do("restart")
+		}
+		if err == nil {
+			err = s.keep(s.state("units", e.Key+".json"), rec)
+		}
+	}
+	return strings.Join(did, ", "), err
+}
+
+// unitFiles reads the files that a unit is started with.
+func (s *session) unitFiles(o op.Unit) (unitRecord, error) {
+	rec := unitRecord{Files: map[string]string{}}
+	for _, path := range o.RestartOn {
+		state, err := ledger.State(s.path(path))
+		if err != nil {
+			return rec, err
+		}
+		rec.Files[path] = state
+	}
+	return rec, nil
+}

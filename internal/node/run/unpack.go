@@ -1,0 +1,321 @@
+//go:build linux
+
+package run
+
+import (
+	"archive/tar"
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// unpacked is the record of what an Unpack has made: enough to see at a
+// glance that it is still there.
+type unpacked struct {
+	Digest  string           `json:"digest"`
+	Strip   string           `json:"strip,omitempty"`
+	Members []string         `json:"members,omitempty"`
+	Files   []unpackedMember `json:"files"`
+}
+
+// unpackedMember is one member. For a file, size, time and inode as they were
+// when it was written spare reading it again.
+type unpackedMember struct {
+	Path  string `json:"path"`
+	State string `json:"state"` // as the ledger's states; "" for a directory
+	Mode  uint32 `json:"mode,omitempty"`
+	Size  int64  `json:"size,omitempty"`
+	MTime int64  `json:"mtime,omitempty"` // nanoseconds since 1970
+	Inode uint64 `json:"inode,omitempty"`
+}
+
+func (s *session) unpackedPath(o op.Unpack) string {
+	return s.state("unpacked", digest([]byte(o.Target()))+".json")
+}
+
+func (s *session) unpacked(o op.Unpack) (unpacked, error) {
+	var rec unpacked
+	raw, err := durable.ReadFile(s.unpackedPath(o))
+	if errors.Is(err, fs.ErrNotExist) {
+		return rec, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &rec)
+	}
+	if err != nil {
+		return rec, fmt.Errorf("reading what %s unpacked: %w", o.Target(), err)
+	}
+	return rec, nil
+}
+
+func (s *session) checkUnpack(o op.Unpack) (verdict, error) {
+	if err := checkBlobName(o.Blob); err != nil {
+		return verdict{}, err
+	}
+	rec, err := s.unpacked(o)
+	if err != nil {
+		return verdict{}, err
+	}
+	if rec.Digest == "" {
+		return verdict{change: "unpack " + bytesText(o.Size)}, nil
+	}
+	if rec.Digest != o.Digest || rec.Strip != o.Strip || !slices.Equal(rec.Members, o.Members) {
+		return verdict{change: "unpack another version, " + bytesText(o.Size)}, nil
+	}
+	var wrong []string
+	for _, m := range rec.Files {
+		ok, err := s.intact(m)
+		if err != nil {
+			return verdict{}, err
+		}
+		if !ok {
+			wrong = append(wrong, m.Path)
+		}
+	}
+	if len(wrong) == 0 {
+		return verdict{}, nil
+	}
+	return verdict{change: fmt.Sprintf("unpack again: %s missing or changed", some(wrong))}, nil
+}
+
+// some names a few of many.
+func some(names []string) string {
+	if len(names) <= 3 {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
+}
+
+// intact says that a member is as it was unpacked.
+func (s *session) intact(m unpackedMember) (bool, error) {
+	p := s.path(m.Path)
+	info, err := os.Lstat(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if m.State == "" {
+		info, err = os.Stat(p)
+		return err == nil && info.IsDir(), nil
+	}
+	if info.Mode().IsRegular() {
+		if uint32(info.Mode().Perm()) != m.Mode {
+			return false, nil
+		}
+		if info.Size() == m.Size && info.ModTime().UnixNano() == m.MTime && statOf(info).Ino == m.Inode {
+			return true, nil
+		}
+	}
+	state, err := ledger.State(p)
+	return state == m.State, err
+}
+
+func (s *session) applyUnpack(ctx context.Context, o op.Unpack) error {
+	blob, err := s.blob(ctx, o.Blob, 0, o.Size)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(blob)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	content, err := plain(f)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", o.Name, err)
+	}
+	rec := unpacked{Digest: o.Digest, Strip: o.Strip, Members: o.Members}
+	if err := s.unpackAll(ctx, o, tar.NewReader(content), &rec); err != nil {
+		return err
+	}
+	for _, want := range o.Members {
+		if !slices.ContainsFunc(rec.Files, func(m unpackedMember) bool { return m.Path == filepath.Join(o.Dir, want) }) {
+			return invalid("%s has no member %s", o.Name, o.Strip+want)
+		}
+	}
+	if err := s.keep(s.unpackedPath(o), rec); err != nil {
+		return err
+	}
+	return s.letGo(o.Blob)
+}
+
+// plain is a stream without its gzip, if it has any.
+func plain(r io.Reader) (io.Reader, error) {
+	b := bufio.NewReaderSize(r, 64<<10)
+	magic, err := b.Peek(2)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
+		return gzip.NewReader(b)
+	}
+	return b, nil
+}
+
+func (s *session) unpackAll(ctx context.Context, o op.Unpack, members *tar.Reader, rec *unpacked) error {
+	if err := s.makeDir(o.Dir, 0o755); err != nil {
+		return err
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		h, err := members.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", o.Name, err)
+		}
+		name, ok, err := memberName(o, h.Name)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		m, err := s.unpackMember(o, name, h, members)
+		if err != nil {
+			return fmt.Errorf("unpacking %s: %w", h.Name, err)
+		}
+		rec.Files = append(rec.Files, m)
+	}
+}
+
+// memberName is where a member goes below the directory; false leaves it out.
+func memberName(o op.Unpack, name string) (string, bool, error) {
+	name = strings.TrimPrefix(name, "./")
+	name, ok := strings.CutPrefix(name, o.Strip)
+	if name = path.Clean(name); !ok || name == "." {
+		return "", false, nil
+	}
+	if !filepath.IsLocal(name) {
+		return "", false, invalid("member %q of %s would be outside %s", name, o.Name, o.Dir)
+	}
+	return name, len(o.Members) == 0 || slices.Contains(o.Members, name), nil
+}
+
+func (s *session) unpackMember(o op.Unpack, name string, h *tar.Header, content io.Reader) (unpackedMember, error) {
+	dest := filepath.Join(o.Dir, name)
+	if err := s.within(o.Dir, name); err != nil {
+		return unpackedMember{}, err
+	}
+	mode := fs.FileMode(h.Mode).Perm()
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return unpackedMember{Path: dest}, s.makeDir(dest, 0o755)
+	case tar.TypeReg:
+		return s.unpackFile(dest, mode, content)
+	case tar.TypeSymlink:
+		if filepath.IsAbs(h.Linkname) || !filepath.IsLocal(filepath.Join(filepath.Dir(name), h.Linkname)) {
+			return unpackedMember{}, invalid("it is a link that leads outside %s: %s", o.Dir, h.Linkname)
+		}
+		return unpackedMember{Path: dest, State: ledger.LinkState(h.Linkname)}, s.unpackLink(dest, h.Linkname)
+	}
+	return unpackedMember{}, invalid("it is neither a file, a directory nor a link")
+}
+
+// within refuses a member one of whose parents below dir is a link that
+// leads out of it.
+func (s *session) within(dir, name string) error {
+	parent := s.path(filepath.Join(dir, filepath.Dir(name)))
+	root, err := filepath.EvalSymlinks(s.path(dir))
+	if err != nil {
+		return err
+	}
+	for !exists(parent) {
+		parent = filepath.Dir(parent)
+	}
+	real, err := filepath.EvalSymlinks(parent)
+	if err != nil {
+		return err
+	}
+	if real != root && !strings.HasPrefix(real, strings.TrimSuffix(root, "/")+"/") {
+		return invalid("%s leads outside %s", filepath.Dir(name), dir)
+	}
+	return nil
+}
+
+// makeDir has a directory; one that is there stays as it is.
+func (s *session) makeDir(dir string, mode fs.FileMode) error {
+	if info, err := os.Stat(s.path(dir)); err == nil && info.IsDir() {
+		return nil
+	}
+	if err := s.ledger.SavePath(dir); err != nil {
+		return err
+	}
+	return s.disk.MkdirAll(s.path(dir), durable.Meta{Mode: mode})
+}
+
+// unpackFile writes a file beside its place and lets it take that place only
+// if another content or mode is there: a program that runs keeps its inode.
+func (s *session) unpackFile(dest string, mode fs.FileMode, content io.Reader) (unpackedMember, error) {
+	m := unpackedMember{Path: dest, Mode: uint32(mode)}
+	if err := s.ledger.SavePath(dest); err != nil {
+		return m, err
+	}
+	if err := s.parents(dest); err != nil {
+		return m, err
+	}
+	p := s.path(dest)
+	staged, err := s.disk.Stage(p, content, durable.Meta{Mode: mode})
+	if err != nil {
+		return m, err
+	}
+	m.State = ledger.FileState(staged.SHA256)
+	if err := s.place(dest, m, staged); err != nil {
+		return m, err
+	}
+	info, err := os.Lstat(p)
+	if err != nil {
+		return m, err
+	}
+	m.Size, m.MTime, m.Inode = info.Size(), info.ModTime().UnixNano(), statOf(info).Ino
+	return m, nil
+}
+
+func (s *session) place(dest string, m unpackedMember, staged *durable.Staged) error {
+	now, err := ledger.State(s.path(dest))
+	if err != nil {
+		return errors.Join(err, staged.Discard())
+	}
+	if strings.HasPrefix(now, "dir ") {
+		return errors.Join(invalid("a directory is in its place"), staged.Discard())
+	}
+	if now == m.State {
+		if info, err := os.Lstat(s.path(dest)); err == nil && uint32(info.Mode().Perm()) == m.Mode {
+			return staged.Discard()
+		}
+	}
+	if err := s.ledger.Intend(dest, m.State); err != nil {
+		return errors.Join(err, staged.Discard())
+	}
+	return staged.Commit()
+}
+
+func (s *session) unpackLink(dest, to string) error {
+	now, err := ledger.State(s.path(dest))
+	if err != nil || now == ledger.LinkState(to) {
+		return err
+	}
+	if strings.HasPrefix(now, "dir ") {
+		return invalid("a directory is in its place")
+	}
+	return s.link(dest, to)
+}

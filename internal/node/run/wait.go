@@ -1,0 +1,104 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	probeTimeout = 3 * time.Second
+	probeEvery   = 500 * time.Millisecond
+)
+
+// probe answers why what is waited for does not answer yet, or nil.
+func (s *session) probe(ctx context.Context, o op.Wait) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	switch {
+	case o.TCP != "":
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", o.TCP)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	case o.HTTP != "":
+		return probeHTTP(ctx, o.HTTP)
+	case exists(s.path(o.Path)):
+		return nil
+	}
+	return fmt.Errorf("%s is not there", o.Path)
+}
+
+func probeHTTP(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		// A liveness probe: nothing is sent, nothing is believed.
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}
+	defer transport.CloseIdleConnections()
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode == http.StatusOK {
+		return nil
+	}
+	body, _ := io.ReadAll(io.LimitReader(res.Body, 200)) // evidence only
+	return fmt.Errorf("%s answers %s: %q", url, res.Status, body)
+}
+
+func (s *session) checkWait(ctx context.Context, o op.Wait) (verdict, error) {
+	one := 0
+	for _, v := range []string{o.TCP, o.HTTP, o.Path} {
+		if v != "" {
+			one++
+		}
+	}
+	if one != 1 {
+		return verdict{}, invalid("to wait for one thing, name one: tcp %q, http %q, path %q", o.TCP, o.HTTP, o.Path)
+	}
+	if err := s.probe(ctx, o); err != nil {
+		return verdict{change: "wait"}, ctx.Err()
+	}
+	return verdict{}, nil
+}
+
+func (s *session) applyWait(ctx context.Context, o op.Wait) error {
+	limit := time.Duration(o.TimeoutSeconds) * time.Second
+	if limit <= 0 {
+		limit = defaultTimeout
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		err := s.probe(bounded, o)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-bounded.Done():
+			if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return ctx.Err()
+			}
+			return &op.Error{Reason: "Timeout", Message: fmt.Sprintf("%s did not answer within %s: %v", o.Target(), limit, err)}
+		}
+	}
+}

@@ -1,0 +1,408 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// unitPrefix starts the names of our transient units.
+const unitPrefix = "slipway-"
+
+// runDir holds, below the state directory, one directory for each transient
+// unit whose result was not taken yet.
+const runDir = "run"
+
+// wholeMeta says what a transient unit is for.
+type wholeMeta struct {
+	Name      string `json:"name"`
+	Operation string `json:"operation"`
+	Step      string `json:"step"`
+}
+
+func (s *session) unitName(o op.Exec) string {
+	return unitPrefix + s.batch.Operation + "-" + s.batch.Step + "-" + o.Name + ".service"
+}
+
+// wholeState is where a transient unit stands.
+type wholeState int
+
+const (
+	wholeNone    wholeState = iota // systemd knows no such unit
+	wholeRunning                   // running, or queued to
+	wholeDone                      // ended, its result not taken
+)
+
+func (s *session) whole(ctx context.Context, unit string) (wholeState, unitState, error) {
+	u, err := s.unit(ctx, unit)
+	switch {
+	case err != nil:
+		return wholeNone, u, err
+	case u.active == "active" && u.sub == "exited", u.active == "failed":
+		return wholeDone, u, nil
+	case u.active == "active", u.active == "activating", u.active == "deactivating", u.job != "" && u.job != "0":
+		return wholeRunning, u, nil
+	}
+	return wholeNone, u, nil
+}
+
+// pendingWhole answers why an uninterruptible step has something to do
+// whatever its guards say: a former run of it goes on, or ended unseen.
+func (s *session) pendingWhole(ctx context.Context, o op.Exec) (string, error) {
+	if s.batch.Operation != "" {
+		st, _, err := s.whole(ctx, s.unitName(o))
+		switch {
+		case err != nil:
+			return "", err
+		case st == wholeRunning:
+			return "attach: it is running", nil
+		case st == wholeDone:
+			return "take the result of the run that ended", nil
+		}
+	}
+	others, err := s.others(o)
+	if err != nil {
+		return "", err
+	}
+	for _, unit := range others {
+		st, _, err := s.whole(ctx, unit)
+		if err != nil {
+			return "", err
+		}
+		if st == wholeRunning {
+			return "wait for " + unit + ", then look again", nil
+		}
+	}
+	return "", nil
+}
+
+// others are the units that other operations or steps started for the same
+// program.
+func (s *session) others(o op.Exec) ([]string, error) {
+	entries, err := durable.ReadDir(s.state(runDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing transient units: %w", err)
+	}
+	var units []string
+	for _, e := range entries {
+		raw, err := durable.ReadFile(s.state(runDir, e.Name(), "meta.json"))
+		var m wholeMeta
+		if err != nil || json.Unmarshal(raw, &m) != nil {
+			continue // cut before it was started
+		}
+		if m.Name == o.Name && e.Name() != s.unitName(o) {
+			units = append(units, e.Name())
+		}
+	}
+	return units, nil
+}
+
+// runWhole runs a program as a transient unit, or attaches to the one that a
+// former manager started, and waits for its end. When ctx ends, the unit
+// goes on.
+func (s *session) runWhole(ctx context.Context, o op.Exec, rec execRecord) ([]byte, error) {
+	if !wordy(s.batch.Operation) || !wordy(s.batch.Step) {
+		return nil, invalid("a step that must not be cut needs an operation and a step: %q, %q", s.batch.Operation, s.batch.Step)
+	}
+	unit := s.unitName(o)
+	st, _, err := s.whole(ctx, unit)
+	if err != nil {
+		return nil, err
+	}
+	if st == wholeNone {
+		satisfied, err := s.afterOthers(ctx, o)
+		if err != nil || satisfied {
+			return nil, err
+		}
+		if err := s.startWhole(ctx, o, unit, rec); err != nil {
+			return nil, err
+		}
+	}
+	u, err := s.follow(ctx, o, unit)
+	if err != nil {
+		return nil, err
+	}
+	return s.wholeResult(ctx, o, unit, u)
+}
+
+// afterOthers waits until no other operation runs the same program. If there
+// was one, its work may be what was wanted.
+func (s *session) afterOthers(ctx context.Context, o op.Exec) (satisfied bool, err error) {
+	others, err := s.others(o)
+	if err != nil {
+		return false, err
+	}
+	news := false
+	for _, unit := range others {
+		st, _, err := s.whole(ctx, unit)
+		if err != nil {
+			return false, err
+		}
+		if st == wholeRunning {
+			s.tell(Progress{Output: []byte("waiting for " + unit + " of another operation\n")})
+			if _, err := s.follow(ctx, o, unit); err != nil {
+				return false, err
+			}
+		}
+		succeeded, err := s.takeOther(ctx, o, unit)
+		if err != nil {
+			return false, err
+		}
+		news = news || succeeded
+	}
+	if !news || len(o.Creates)+len(o.Unless) == 0 {
+		return false, nil
+	}
+	why, err := s.guards(ctx, o)
+	return err == nil && why == "", err
+}
+
+// takeOther takes the result of another operation's unit: if it succeeded,
+// so did the program.
+func (s *session) takeOther(ctx context.Context, o op.Exec, unit string) (succeeded bool, err error) {
+	st, u, err := s.whole(ctx, unit)
+	if err != nil {
+		return false, err
+	}
+	succeeded = st == wholeDone && u.active != "failed"
+	if succeeded {
+		rec, _, err := s.execRecord(o.Name)
+		if err != nil {
+			return false, err
+		}
+		rec.Done = true
+		if err := s.keep(s.state("exec", o.Name+".json"), rec); err != nil {
+			return false, err
+		}
+	}
+	return succeeded, s.forgetWhole(ctx, unit)
+}
+
+func (s *session) startWhole(ctx context.Context, o op.Exec, unit string, rec execRecord) error {
+	dir := s.state(runDir, unit)
+	program, err := s.program(o.Argv[0])
+	if err != nil {
+		return &op.Error{Reason: "CommandFailed", Message: err.Error(), ExitCode: 127}
+	}
+	// What a run before the last boot has left tells nothing any more.
+	if err := s.disk.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := s.keep(s.state("exec", o.Name+".json"), rec); err != nil {
+		return err
+	}
+	if o.Stdin != nil {
+		if err := s.disk.MkdirAll(dir, durable.Meta{Mode: 0o700}); err != nil {
+			return err
+		}
+		if err := s.disk.Replace(filepath.Join(dir, "stdin"), bytes.NewReader(o.Stdin), durable.Meta{Mode: 0o600}); err != nil {
+			return err
+		}
+	}
+	if err := s.keep(filepath.Join(dir, "meta.json"), wholeMeta{o.Name, s.batch.Operation, s.batch.Step}); err != nil {
+		return err
+	}
+	if _, err := s.output(ctx, s.systemdRun(o, unit, dir, program)...); err != nil {
+		// Another helper, killed since, may have been a moment faster.
+		if st, _, uerr := s.whole(ctx, unit); uerr == nil && st != wholeNone {
+			return nil
+		}
+		return fmt.Errorf("starting %s: %w", unit, err)
+	}
+	return nil
+}
+
+// systemdRun is the argv that starts the unit.
+func (s *session) systemdRun(o op.Exec, unit, dir, program string) []string {
+	workdir := o.Dir
+	if workdir == "" {
+		workdir = "/"
+	}
+	argv := []string{
+		"systemd-run", "--no-block", "--quiet", "--no-ask-password", "--unit=" + unit,
+		"--description=Slipway: " + o.Name,
+		"--property=RemainAfterExit=yes",
+		"--property=RuntimeMaxSec=" + strconv.Itoa(int(timeout(o).Seconds())),
+		"--property=StandardOutput=file:" + filepath.Join(dir, "stdout"),
+		"--property=StandardError=file:" + filepath.Join(dir, "stderr"),
+		"--property=UMask=0022",
+		"--property=WorkingDirectory=" + workdir,
+		"--setenv=PATH=" + s.Path, "--setenv=HOME=/root", "--setenv=LANG=C.UTF-8", "--setenv=LC_ALL=C.UTF-8",
+	}
+	for _, e := range o.Env {
+		argv = append(argv, "--setenv="+e)
+	}
+	if o.Stdin != nil {
+		argv = append(argv, "--property=StandardInput=file:"+filepath.Join(dir, "stdin"))
+	}
+	argv = append(argv, "--", program)
+	for _, a := range o.Argv[1:] {
+		// systemd expands variables in the command lines of services.
+		argv = append(argv, strings.ReplaceAll(a, "$", "$$"))
+	}
+	return argv
+}
+
+// Intervals of looking after a transient unit: its output and process, which
+// is cheap, and systemd's word, which is not.
+const (
+	lookEvery = 100 * time.Millisecond
+	askEvery  = 3 * time.Second
+)
+
+// follow passes the unit's output on until it has ended.
+func (s *session) follow(ctx context.Context, o op.Exec, unit string) (unitState, error) {
+	tail := follower{s: s, dir: s.state(runDir, unit), quiet: o.SecretOutput}
+	defer tail.close()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var asked time.Time
+	pid := ""
+	for {
+		tail.copy()
+		alive := pid != "" && pid != "0" && exists("/proc/"+pid)
+		if !alive || time.Since(asked) >= askEvery {
+			st, u, err := s.whole(ctx, unit)
+			if err != nil && ctx.Err() == nil {
+				return u, err
+			}
+			if err == nil && st != wholeRunning {
+				tail.copy()
+				return u, nil
+			}
+			pid, asked = u.mainPID, time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			reason := failure(ctx.Err()).Reason
+			return unitState{}, &op.Error{Reason: reason, Message: fmt.Sprintf("%s goes on as %s; it is attached to again", o.Name, unit)}
+		case <-tick.C:
+		}
+	}
+}
+
+// wholeResult takes the result of a unit that has ended.
+func (s *session) wholeResult(ctx context.Context, o op.Exec, unit string, u unitState) ([]byte, error) {
+	dir := s.state(runDir, unit)
+	if u.active == "active" {
+		out, err := readHead(filepath.Join(dir, "stdout"), maxOutput)
+		return out, err
+	}
+	stderr, _ := readTail(filepath.Join(dir, "stderr"), tailBytes)
+	e := &op.Error{Reason: "CommandFailed", Detail: strings.TrimSpace(stderr)}
+	name := filepath.Base(o.Argv[0])
+	switch {
+	case u.active != "failed":
+		e.Reason, e.Message = "Interrupted", fmt.Sprintf("%s was stopped before it ended", unit)
+	case u.result == "timeout":
+		e.Reason, e.Message = "Timeout", fmt.Sprintf("%s did not end within %s", name, timeout(o))
+	case u.result == "exit-code":
+		e.ExitCode, _ = strconv.Atoi(u.mainStatus)
+		e.Message = fmt.Sprintf("%s exited with %d", name, e.ExitCode)
+	default:
+		e.Message = fmt.Sprintf("%s ended by %s", name, u.result)
+	}
+	if last := lastLine(e.Detail); last != "" {
+		e.Message += ": " + last
+	}
+	return nil, errors.Join(withoutSecret(o, e), s.forgetWhole(ctx, unit))
+}
+
+// forgetWhole ends a unit whose result was taken, so that its name is free.
+func (s *session) forgetWhole(ctx context.Context, unit string) error {
+	st, u, err := s.whole(ctx, unit)
+	if err != nil {
+		return err
+	}
+	switch {
+	case st == wholeRunning:
+		return nil
+	case u.active == "failed":
+		err = s.systemctl(ctx, "reset-failed", "--", unit)
+	case st == wholeDone:
+		err = s.systemctl(ctx, "stop", "--", unit)
+	}
+	if err != nil {
+		return fmt.Errorf("putting %s away: %w", unit, err)
+	}
+	return s.disk.RemoveAll(s.state(runDir, unit))
+}
+
+// follower passes on what is added to a unit's output files.
+type follower struct {
+	s     *session
+	dir   string
+	quiet bool
+	files [2]*os.File
+}
+
+func (f *follower) copy() {
+	for i, name := range []string{"stdout", "stderr"} {
+		if f.files[i] == nil {
+			file, err := os.Open(filepath.Join(f.dir, name))
+			if err != nil {
+				continue // not started yet
+			}
+			f.files[i] = file
+		}
+		if !f.quiet {
+			// Reading on is tried again at the next look.
+			_, _ = io.Copy(progressWriter{f.s}, f.files[i])
+		}
+	}
+}
+
+func (f *follower) close() {
+	for _, file := range f.files {
+		if file != nil {
+			file.Close()
+		}
+	}
+}
+
+func readHead(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}
+
+func readTail(path string, limit int64) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	raw := make([]byte, min(limit, info.Size()))
+	n, err := f.ReadAt(raw, info.Size()-int64(len(raw)))
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return strings.ToValidUTF8(string(raw[:n]), "\uFFFD"), err
+}
