@@ -207,9 +207,13 @@ func writeFindings(r io.Reader, w io.Writer) error {
 	if err := json.NewDecoder(r).Decode(&c); err != nil {
 		return err
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	found := []string{}
-	err := c.search("/", &found, func(path string, info fs.FileInfo) bool {
-		return info.Mode().Perm()&0o004 != 0 || strings.HasPrefix(path, "/var/log/") || strings.HasPrefix(path, "/run/log/") || strings.HasPrefix(path, "/var/lib/slipway/")
+	err = c.search("/", &found, func(path string, info fs.FileInfo) bool {
+		return path != self && (info.Mode().Perm()&0o004 != 0 || strings.HasPrefix(path, "/var/log/") || strings.HasPrefix(path, "/run/log/") || strings.HasPrefix(path, "/var/lib/slipway/"))
 	})
 	if err != nil {
 		return err

@@ -148,8 +148,8 @@ func readVolatile(t *testing.T, scope string) []volatile {
 	return out
 }
 
-// glob is a pattern in which * stays within a path's element, ** does not,
-// and _ is a space.
+// glob is a pattern in which * stays within a path's element or a word and **
+// does not.
 func glob(pattern string) *regexp.Regexp {
 	text := regexp.QuoteMeta(pattern)
 	text = strings.ReplaceAll(text, `\*\*`, ".*")
