@@ -272,6 +272,9 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	before.Init.signal(signalReboot)
 	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		now, err := m.state()
+		if err == nil && !before.Supervisor.alive() {
+			err = errors.New("the machine went off; see " + m.LogFile())
+		}
 		return now.Init != before.Init && now.Init.alive(), err
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -127,7 +128,7 @@ func waitInit(ctx context.Context, init *exec.Cmd, p process) (again bool, how s
 	defer stop()
 	_ = init.Wait() // the state tells more
 	close(ended)
-	ws, ok := init.ProcessState.Sys().(unix.WaitStatus)
+	ws, ok := init.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !ws.Signaled() {
 		return false, init.ProcessState.String()
 	}
