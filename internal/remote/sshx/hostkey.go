@@ -27,9 +27,9 @@ type hostKeys struct {
 	to     endpoint
 	opts   remote.Options
 
-	fingerprint string     // pinned as SHA256:…
-	wanted      []knownKey // pinned as a key, or known
-	shown       []string   // types tried in vain for the fingerprint
+	fingerprint string          // pinned as SHA256:…
+	wanted      []knownKey      // pinned as a key, or known
+	shown       []ssh.PublicKey // seen in vain for the fingerprint
 
 	seen    bool  // this attempt has seen the right key
 	refusal error // why this attempt was given up
@@ -93,7 +93,8 @@ func (k *hostKeys) algorithms() []string {
 			kind = ssh.KeyAlgoRSA
 		}
 		known := slices.ContainsFunc(k.wanted, func(w knownKey) bool { return w.key.Type() == kind })
-		if (len(k.wanted) == 0 || known) && !slices.Contains(k.shown, kind) {
+		tried := slices.ContainsFunc(k.shown, func(key ssh.PublicKey) bool { return key.Type() == kind })
+		if (len(k.wanted) == 0 || known) && !tried {
 			out = append(out, group...)
 		}
 	}
@@ -118,11 +119,11 @@ func (k *hostKeys) judge(key ssh.PublicKey) error {
 		if ssh.FingerprintSHA256(key) == k.fingerprint {
 			return nil
 		}
-		k.shown = append(k.shown, key.Type())
+		k.shown = append(k.shown, key)
 		if len(k.shown) < len(plain) {
 			return errOtherKey
 		}
-		return k.changed(key)
+		return k.changed()
 	case len(k.wanted) > 0:
 		return k.compare(key)
 	}
@@ -143,15 +144,14 @@ func (k *hostKeys) compare(key ssh.PublicKey) error {
 
 func same(a, b ssh.PublicKey) bool { return bytes.Equal(a.Marshal(), b.Marshal()) }
 
-// changed is the refusal of a host that is not who it was. key is what it
-// showed, nil if it has no key of the known types any more.
-func (k *hostKeys) changed(key ssh.PublicKey) *remote.Error {
+// changed is the refusal of a host that is not who it was. shown is what it
+// showed besides the keys seen in vain, if anything.
+func (k *hostKeys) changed(shown ...ssh.PublicKey) *remote.Error {
 	at := k.to.hostport()
-	now := "it has no key of the known types any more"
-	compare := "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on its console"
-	if key != nil {
-		now = fmt.Sprintf("it shows %s %s", key.Type(), ssh.FingerprintSHA256(key))
-		compare = "`for k in /etc/ssh/ssh_host_*.pub; do ssh-keygen -lf $k; done` on its console"
+	shown = append(slices.Clone(k.shown), shown...)
+	now := "it has no key of the known type any more"
+	if len(shown) > 0 {
+		now = "it shows " + list(shown, func(key ssh.PublicKey) string { return key.Type() + " " + ssh.FingerprintSHA256(key) })
 	}
 	if k.to.hostKey != "" {
 		want := k.fingerprint
@@ -159,14 +159,32 @@ func (k *hostKeys) changed(key ssh.PublicKey) *remote.Error {
 			want = ssh.FingerprintSHA256(k.wanted[0].key)
 		}
 		return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("%s is not the host that ssh.hostKey names: %s, not %s", at, now, want),
-			"check the address; if the host was installed anew, compare with "+compare+" and correct ssh.hostKey", nil)
+			"check the address; if the host was installed anew, compare with "+onConsole(shown)+", then correct ssh.hostKey", nil)
 	}
-	var places []string
-	for _, w := range k.wanted {
-		places = append(places, fmt.Sprintf("line %d of %s (%s)", w.line, w.file, ssh.FingerprintSHA256(w.key)))
+	known := list(k.wanted, func(w knownKey) string { return w.key.Type() + " " + ssh.FingerprintSHA256(w.key) })
+	lines := list(k.wanted, func(w knownKey) string { return fmt.Sprintf("line %d of %s", w.line, w.file) })
+	return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s has changed: %s, not %s", at, now, known),
+		"someone may be in between; if the host was installed anew, compare with "+onConsole(shown)+", then remove "+lines, nil)
+}
+
+func list[T any](items []T, text func(T) string) string {
+	var out []string
+	for _, item := range items {
+		out = append(out, text(item))
 	}
-	return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s has changed: %s, which is not %s", at, now, strings.Join(places, " or ")),
-		"someone may be in between; if the host was installed anew, compare with "+compare+" and remove "+strings.Join(places, " and "), nil)
+	return strings.Join(out, " and ")
+}
+
+// onConsole is the command that prints a host's own fingerprints.
+func onConsole(shown []ssh.PublicKey) string {
+	kind := "*"
+	if len(shown) == 1 {
+		kind, _, _ = strings.Cut(strings.TrimPrefix(shown[0].Type(), "ssh-"), "-") // ed25519, ecdsa, rsa
+	}
+	if kind == "*" {
+		return "`cat /etc/ssh/ssh_host_*.pub | ssh-keygen -lf -` on its console"
+	}
+	return "`ssh-keygen -lf /etc/ssh/ssh_host_" + kind + "_key.pub` on its console"
 }
 
 // firstUse trusts a key that is seen first, and keeps it.

@@ -123,7 +123,7 @@ func (e endpoint) refused(ctx context.Context, err error, keys *hostKeys, who *i
 	case keys.refusal != nil:
 		return keys.refusal
 	case errors.As(err, &algorithms) && len(keys.wanted)+len(keys.shown) > 0:
-		return keys.changed(nil)
+		return keys.changed()
 	case errors.As(err, &algorithms):
 		return e.fail(remote.Unreachable, at+" and this program have no SSH algorithm in common", "update the SSH server", err)
 	case errors.Is(context.Cause(ctx), errTimeout):

@@ -2,6 +2,7 @@ package sshx
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -35,7 +36,7 @@ func (s *starter) Start(ctx context.Context, command string, tty bool) (session.
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.client.Close() })
 	defer stop()
-	sess, err := s.client.NewSession()
+	sess, err := s.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +51,25 @@ func (s *starter) Start(ctx context.Context, command string, tty bool) (session.
 	}()
 	s.last = p
 	return p, nil
+}
+
+// open opens a session. A server that allows one at a time may not have
+// forgotten the last one yet, although it said that it is over.
+func (s *starter) open(ctx context.Context) (*ssh.Session, error) {
+	for attempt := 1; ; attempt++ {
+		sess, err := s.client.NewSession()
+		var refused *ssh.OpenChannelError
+		if err == nil || s.last == nil || attempt == 10 || !errors.As(err, &refused) {
+			return sess, err
+		}
+		t := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // process is a command in an SSH session.
