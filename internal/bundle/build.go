@@ -223,7 +223,7 @@ func (b *builder) fromSource(ctx context.Context, name string) (*Bundle, error) 
 	if err != nil {
 		return nil, err
 	}
-	path, err := b.keep(tmp, made.Digest())
+	path, err := b.keep(ctx, tmp, made.Digest())
 	if err != nil {
 		return nil, fmt.Errorf("keeping the bundle: %w", err)
 	}
@@ -232,18 +232,11 @@ func (b *builder) fromSource(ctx context.Context, name string) (*Bundle, error) 
 
 // keep moves a finished layout to its place, named by digest, and points the
 // version's name at it.
-func (b *builder) keep(tmp, digest string) (string, error) {
+func (b *builder) keep(ctx context.Context, tmp, digest string) (string, error) {
 	dir := filepath.Join(b.Cache, "bundles")
 	name := strings.ReplaceAll(digest, ":", "-")
 	path := filepath.Join(dir, name)
-	if layout.Is(path) {
-		// The same content again. What is there may have been damaged
-		// since: replace it.
-		if err := os.RemoveAll(path); err != nil {
-			return "", err
-		}
-	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := b.place(ctx, tmp, path); err != nil {
 		return "", err
 	}
 	link := filepath.Join(dir, linkName(b.request.Release.Kubernetes, b.request.Arches))
@@ -255,6 +248,20 @@ func (b *builder) keep(tmp, digest string) (string, error) {
 		return "", err
 	}
 	return path, os.Rename(fresh, link)
+}
+
+// place moves a finished layout to path, unless the same is there already and
+// whole: others may be reading it.
+func (b *builder) place(ctx context.Context, tmp, path string) error {
+	if have, err := openDir(path); err == nil {
+		if err := have.Verify(ctx); err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
 }
 
 func linkName(version string, arches []string) string {

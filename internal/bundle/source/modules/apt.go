@@ -104,13 +104,23 @@ type debTree struct {
 	dir      string
 	packages []source.Origin
 	from     map[string]string // file → package
+	used     map[string]bool   // packages that something was taken from
 }
 
-// origins are the packages, as parts of a component.
+func (t *debTree) use(packages ...string) {
+	for _, p := range packages {
+		t.used[p] = true
+	}
+}
+
+// origins are the packages that something was taken from.
 func (t *debTree) origins(component string) []source.Origin {
-	out := slices.Clone(t.packages)
-	for i := range out {
-		out[i].For = component
+	var out []source.Origin
+	for _, o := range t.packages {
+		if t.used[o.Name] {
+			o.For = component
+			out = append(out, o)
+		}
 	}
 	return out
 }
@@ -133,7 +143,7 @@ func (d *debs) tree(ctx context.Context, packages []string, dir string, tell fun
 	if err != nil {
 		return nil, err
 	}
-	t := &debTree{dir: dir, from: map[string]string{}}
+	t := &debTree{dir: dir, from: map[string]string{}, used: map[string]bool{}}
 	for _, f := range files {
 		if err := t.add(ctx, f); err != nil {
 			return nil, fmt.Errorf("unpacking %s: %w", filepath.Base(f), err)

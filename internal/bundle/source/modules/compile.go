@@ -172,6 +172,7 @@ func (j *job) compile(ctx context.Context, index int, m module) ([]pack.Member, 
 	}
 	out := filepath.Join(dir, "out") + "/"
 	var built int64
+	j.tell(source.Progress{Phase: source.Compiling, Total: total, Unit: "packages"})
 	argv := slices.Concat([]string{"go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-v", "-tags", m.Tags, "-ldflags", m.LDFlags, "-o", out}, pkgs)
 	err = run(ctx, command{argv: argv, dir: dir, env: env, line: func(l string) {
 		if strings.ContainsAny(l, " #") {
@@ -219,6 +220,7 @@ func (j *job) buildEnv(ctx context.Context, m module) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	tree.use(m.Sysroot...)
 	j.origins = append(j.origins, tree.origins(j.unit.Name)...)
 	return append(env,
 		"PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1", "PKG_CONFIG_ALLOW_SYSTEM_LIBS=1",

@@ -137,6 +137,8 @@ func platform(arch string) []string {
 
 // A command is a program to run: argv, never a shell.
 type command struct {
+	// path is the program, if it is not found by argv[0].
+	path   string
 	argv   []string
 	dir    string
 	env    []string
@@ -167,6 +169,9 @@ func (e *runError) Unwrap() error { return e.err }
 // run runs a command to its end. Cancelling ctx kills it with its children.
 func run(ctx context.Context, c command) error {
 	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
+	if c.path != "" {
+		cmd.Path, cmd.Err = c.path, nil
+	}
 	cmd.Dir, cmd.Env, cmd.Stdout = c.dir, c.env, c.stdout
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

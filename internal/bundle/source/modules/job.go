@@ -169,6 +169,9 @@ func (j *job) members(ctx context.Context) ([]pack.Member, error) {
 		members = append(members, got...)
 		j.origins = append(j.origins, origins...)
 	}
+	if err := j.ask(ctx, members); err != nil {
+		return nil, err
+	}
 	if len(j.unit.Packages) == 0 {
 		return members, nil
 	}
@@ -176,8 +179,8 @@ func (j *job) members(ctx context.Context) ([]pack.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.origins = append(j.origins, tree.origins(j.unit.Name)...)
 	got, err := tree.pick(j.unit.Pick, j.arch)
+	j.origins = append(j.origins, tree.origins(j.unit.Name)...)
 	return append(members, got...), err
 }
 

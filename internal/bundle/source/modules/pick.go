@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -180,14 +181,13 @@ func (c *closure) real(name string) (string, error) {
 
 // copyrights takes the licences of the packages that something came from.
 func (c *closure) copyrights() {
-	packages := []string{"busybox-static"}
+	c.tree.use("busybox-static")
 	for name := range c.members {
 		if real, err := c.real(name); err == nil {
-			packages = append(packages, c.tree.from[real])
+			c.tree.use(c.tree.from[real])
 		}
 	}
-	slices.Sort(packages)
-	for _, p := range slices.Compact(packages) {
+	for _, p := range slices.Sorted(maps.Keys(c.tree.used)) {
 		name := "usr/share/doc/" + p + "/copyright"
 		file := filepath.Join(c.tree.dir, name)
 		if fi, err := os.Stat(file); err == nil && fi.Mode().IsRegular() {
@@ -208,6 +208,7 @@ func (t *debTree) baseFiles() ([]pack.Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.use("ca-certificates")
 	text := func(name, content string) pack.Member {
 		return pack.Member{Name: name, Content: []byte(content), Mode: 0o644}
 	}

@@ -62,7 +62,7 @@ func units(r release.Release) map[string]unit {
 	} {
 		out[u.Name] = u
 	}
-	return out
+	return withQuestions(r, out)
 }
 
 // own is a program of ours that needs the standard library alone.
