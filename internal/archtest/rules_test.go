@@ -14,60 +14,83 @@ type rule struct {
 
 var rules = []rule{
 	{layer: 0, pkg: "api/v1alpha1", why: "others use the types without the program"},
+	{layer: 0, pkg: "images", exactly: true, why: "sources of our images, as text"},
+	{layer: 0, pkg: "images/echo", exactly: true, why: "compiled into an image from the standard library alone"},
+	{layer: 0, pkg: "images/pause", exactly: true, why: "compiled into an image from the standard library alone"},
 	{layer: 0, pkg: "internal/version", why: "which build this is; knows nothing"},
-	{layer: 0, pkg: "internal/secret", why: "a string that redacts itself; knows nothing"},
-	{layer: 0, pkg: "internal/graph", why: "a generic DAG"},
 	{layer: 0, pkg: "internal/diag", why: "what is wrong, where, and what to do"},
+	{layer: 0, pkg: "internal/graph", why: "a generic DAG"},
+	{layer: 0, pkg: "internal/secret", may: []string{"api/v1alpha1"}, why: "reads the secrets that the types name"},
 	{layer: 0, pkg: "internal/node/op", why: "the vocabulary is data, the same at both ends of the wire"},
 	{layer: 0, pkg: "internal/event", may: []string{"internal/node/op"}, why: "events name operations"},
 	{layer: 0, pkg: "internal/plan", may: []string{"internal/node/op"}, why: "plans are made of operations"},
-	{layer: 0, pkg: "internal/release", why: "which versions go together is data"},
+	{layer: 0, pkg: "internal/release", may: []string{"internal/diag"}, why: "which versions go together is data"},
 	{layer: 0, pkg: "internal/spec", may: []string{"api/v1alpha1", "internal/diag", "internal/release", "internal/secret"}, why: "from a file to types: pure, no hosts"},
 	{layer: 0, pkg: "internal/status", may: []string{"api/v1alpha1", "internal/event", "internal/plan"}, why: "a pure function of plan and events"},
 
-	{layer: 1, pkg: "internal/node/wire", exactly: true, may: []string{"internal/node/op"}, why: "the framing links into the node helper: small, standard library alone"},
-	{layer: 1, pkg: "internal/node/ledger", exactly: true, may: []string{"internal/node/op"}, why: "links into the node helper"},
-	{layer: 1, pkg: "internal/node/lock", exactly: true, may: []string{"internal/node/op"}, why: "links into the node helper"},
-	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/node/..."}, why: "the helper's engine room: knows the node and nothing of clusters"},
-	{layer: 1, pkg: "internal/node/embedded", why: "the packed helpers, as bytes"},
+	{layer: 1, pkg: "internal/node/durable", exactly: true, why: "links into the node helper: small, knows files alone"},
+	{layer: 1, pkg: "internal/node/ledger", exactly: true, may: []string{"internal/node/op", "internal/node/durable"}, why: "links into the node helper: what was here before us"},
+	{layer: 1, pkg: "internal/node/lock", exactly: true, may: []string{"internal/node/durable"}, why: "links into the node helper: the part of the lock that one host keeps"},
+	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock"}, why: "the helper's engine room: knows the host and nothing of clusters"},
+	{layer: 1, pkg: "internal/node/wire", exactly: true, may: []string{"internal/node/op", "internal/remote"}, why: "the framing between the two ends, and the words of the contract"},
+	{layer: 1, pkg: "internal/node/helper", exactly: true, may: []string{"internal/node/op", "internal/node/run", "internal/node/lock", "internal/node/wire", "internal/remote"}, why: "the helper's program: serves one manager"},
+	{layer: 1, pkg: "internal/node/embedded", exactly: true, why: "the packed helpers, as bytes"},
 	{layer: 1, pkg: "internal/node/embedded/pack", exactly: true, may: []string{"internal/node/embedded"}, why: "packs a helper at build time"},
-	{layer: 1, pkg: "internal/node/durable", exactly: true, why: "file changes that survive a crash; links into the node helper"},
-	{layer: 1, pkg: "internal/sandbox", why: "machines for trying and testing; knows spec alone"},
-	{layer: 1, pkg: "internal/remote", why: "how a host is reached, as interfaces"},
-	{layer: 1, pkg: "internal/remote/dial", may: []string{"internal/remote/...", "internal/node/embedded"}, why: "chooses the way to a host"},
-	{layer: 1, pkg: "internal/remote/sshx", may: []string{"internal/remote", "internal/node/wire", "internal/node/embedded"}, why: "SSH, and the wire through it"},
-	{layer: 1, pkg: "internal/remote/local", may: []string{"internal/remote", "internal/node/wire", "internal/node/embedded"}, why: "this machine, and the wire through a pipe"},
+	{layer: 1, pkg: "internal/remote", exactly: true, may: []string{"internal/node/op"}, why: "how a host is reached, as interfaces; the helper links it too"},
+	{layer: 1, pkg: "internal/remote/session", may: []string{"internal/remote", "internal/node/wire", "internal/node/embedded"}, why: "from a login to a running helper, over any transport"},
+	{layer: 1, pkg: "internal/remote/sshx", may: []string{"internal/remote", "internal/remote/session", "internal/node/wire", "internal/node/embedded"}, why: "SSH; knows no other transport"},
+	{layer: 1, pkg: "internal/remote/local", may: []string{"internal/remote", "internal/remote/session", "internal/node/wire", "internal/node/embedded"}, why: "this machine; knows no other transport"},
+	{layer: 1, pkg: "internal/remote/dial", may: []string{"internal/remote", "internal/remote/sshx", "internal/remote/local", "internal/node/embedded"}, why: "chooses the way to a host"},
 	{layer: 1, pkg: "internal/remote/remotetest", may: []string{"internal/remote/...", "internal/node/..."}, why: "a real SSH server over the real helper, for tests"},
 	{layer: 1, pkg: "internal/facts", may: []string{"internal/remote"}, why: "asks hosts what they are"},
 	{layer: 1, pkg: "internal/kube", why: "the Kubernetes API: apply, wait, drain"},
 	{layer: 1, pkg: "internal/kubeconfig", why: "users' kubeconfig files, merged without touching other entries"},
+	{layer: 1, pkg: "internal/sandbox", why: "machines for trying and testing; knows no cluster that runs on them"},
 
-	{layer: 2, pkg: "internal/engine", why: "pipelines over hosts; knows no module"},
+	{layer: 2, pkg: "internal/engine", may: []string{"internal/remote"}, why: "pipelines over hosts; knows no module"},
 	{layer: 2, pkg: "internal/store", why: "where clusters and operations are kept"},
+	{layer: 2, pkg: "internal/store/conformance", may: []string{"internal/store"}, why: "one suite for every backend"},
 
 	{layer: 3, pkg: "internal/bundle", why: "from a catalogue to verified content"},
-	{layer: 3, pkg: "internal/module/precheck", why: "a module imports no other module"},
-	{layer: 3, pkg: "internal/module/os", why: "a module imports no other module"},
-	{layer: 3, pkg: "internal/module/runtime", why: "a module imports no other module"},
-	{layer: 3, pkg: "internal/module/kubeadm", why: "a module imports no other module"},
-	{layer: 3, pkg: "internal/module/network", why: "a module imports no other module"},
-	{layer: 3, pkg: "internal/module/dns", why: "a module imports no other module"},
-	{layer: 3, pkg: "internal/module/hooks", why: "a module imports no other module"},
-	{layer: 3, pkg: "internal/pipeline", may: []string{"internal/bundle", "internal/module/..."}, why: "ordered lists of modules, no logic"},
+	{layer: 3, pkg: "internal/bundle/layout", exactly: true, why: "blobs in a directory or archive; knows no catalogue"},
+	{layer: 3, pkg: "internal/bundle/pack", exactly: true, why: "layers and images, bit for bit the same"},
+	{layer: 3, pkg: "internal/bundle/source", exactly: true, may: []string{"internal/bundle/pack", "internal/release"}, why: "what a source of content answers"},
+	{layer: 3, pkg: "internal/bundle/source/modules", may: []string{"internal/bundle/pack", "internal/bundle/source", "images"}, why: "a source; knows no other"},
+	{layer: 3, pkg: "internal/bundle/source/upstream", may: []string{"internal/bundle/pack", "internal/bundle/source"}, why: "a source; knows no other"},
+	{layer: 3, pkg: "internal/module", exactly: true, may: moduleBase, why: "what modules share; knows none of them"},
+	{layer: 3, pkg: "internal/module/content", may: []string{"internal/module", "internal/bundle"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/dns", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/hooks", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/kubeadm", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/network", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/nodes", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/os", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/precheck", may: []string{"internal/module", "internal/remote"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/record", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/reset", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/runtime", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/pipeline", may: []string{"internal/module/..."}, why: "ordered lists of modules, no logic"},
 
-	{layer: 4, pkg: "internal/lifecycle", why: "the only door to all below"},
+	{layer: 4, pkg: "internal/lifecycle", may: []string{"internal/remote", "internal/module"}, why: "the only door to all below"},
 
-	{layer: 5, pkg: "internal/cli", why: "a front: asks lifecycle; imports no other front"},
+	{layer: 5, pkg: "internal/cli", may: []string{"internal/remote"}, why: "a front: asks lifecycle; imports no other front"},
 	{layer: 5, pkg: "internal/cli/view", why: "shows events; decides nothing"},
 	{layer: 5, pkg: "internal/cli/sandboxcmd", may: []string{"internal/cli/view"}, why: "commands over package sandbox"},
-	{layer: 5, pkg: "internal/cli/bundlecmd", may: []string{"internal/cli/view"}, why: "commands over package bundle"},
+	{layer: 5, pkg: "internal/cli/bundlecmd", may: []string{"internal/cli/view", "internal/bundle/source"}, why: "commands over package bundle"},
 
 	{layer: 6, pkg: "cmd/slipway", exactly: true, may: []string{"internal/cli"}, why: "a main makes the context and the streams, no more"},
-	{layer: 6, pkg: "cmd/slipway-node", exactly: true, may: []string{"internal/node/run", "internal/node/wire"}, why: "a main makes the context and the streams, no more"},
+	{layer: 6, pkg: "cmd/slipway-node", exactly: true, may: []string{"internal/node/helper"}, why: "a main makes the context and the streams, no more"},
 	{layer: 6, pkg: "internal/archtest", exactly: true, why: "reads what go list says"},
-	{layer: 6, pkg: "test/e2e", exactly: true, why: "runs the programs as a user does"},
 	{layer: 6, pkg: "test/bench", exactly: true, why: "runs the programs as a user does"},
 }
+
+// moduleBase is what the modules' common ground stands on.
+var moduleBase = []string{
+	"api/v1alpha1", "internal/bundle", "internal/diag", "internal/engine", "internal/facts", "internal/kube",
+	"internal/node/op", "internal/plan", "internal/release", "internal/spec",
+}
+
+const noOtherModule = "a module imports no other module: what they share goes through typed keys"
 
 // A fence says who alone may import something, of ours or of others. Tests
 // are outside it.
@@ -80,18 +103,18 @@ type fence struct {
 var fences = []fence{
 	{"golang.org/x/crypto/ssh/...", []string{"internal/remote/sshx", "internal/remote/remotetest"}, "one place for host keys, logins and reconnecting"},
 	{"os/exec", []string{
-		"internal/node/run",             // argv of operations, on the host
-		"internal/remote/local",         // starts the helper
-		"internal/bundle",               // the go command, for source modules
-		"internal/sandbox",              // ip, mkfs, debootstrap
-		"internal/lifecycle",            // the bundle's kubectl
-		"internal/cli",                  // plugins
-		"internal/cli/sandboxcmd",       // ssh into a machine
-		"internal/archtest", "test/...", // the programs under test
+		"internal/node/run",              // argv of operations, on the host
+		"internal/remote/local",          // starts the helper
+		"internal/bundle/source/modules", // the go command
+		"internal/sandbox",               // ip, mkfs, debootstrap
+		"internal/lifecycle",             // the bundle's kubectl
+		"internal/cli",                   // plugins
+		"internal/cli/sandboxcmd",        // ssh into a machine
+		"internal/archtest", "test/...",  // the programs under test
 	}, "programs are run by argv in few places, or they are shell strings everywhere"},
 	{"github.com/spf13/cobra/...", []string{"internal/cli/..."}, "commands are a front"},
-	{"k8s.io/client-go/...", []string{"internal/kube"}, "one way to speak to the Kubernetes API"},
-	{"github.com/google/go-containerregistry/...", []string{"internal/bundle"}, "images are the bundle's matter"},
+	{"k8s.io/client-go/...", []string{"internal/kube", "internal/kubeconfig"}, "one way to speak to the Kubernetes API"},
+	{"github.com/google/go-containerregistry/...", []string{"internal/bundle/..."}, "images are the bundle's matter"},
 	{"sigs.k8s.io/controller-runtime/...", nil, "controllers are not in this program"},
 	{"k8s.io/kubernetes/...", nil, "the command line links no API server"},
 	{"flag", []string{"test/bench"}, "flags are cobra's"},
@@ -108,7 +131,6 @@ type closure struct {
 }
 
 var closures = []closure{
-	{of: "cmd/slipway-node", may: []string{"golang.org/x/sys/...", "internal/node/run", "internal/node/wire", "internal/node/op", "internal/node/ledger", "internal/node/lock"}, why: "the helper goes to every host: small, static, nothing of Kubernetes"},
+	{of: "cmd/slipway-node", may: []string{"golang.org/x/sys/...", "internal/node/...", "internal/remote"}, why: "the helper goes to every host: small, static, nothing of Kubernetes"},
 	{of: "api/v1alpha1", direct: true, may: []string{"k8s.io/apimachinery/..."}, why: "others use the types without the program"},
-	{of: "internal/remote", direct: true, may: []string{"internal/node/op"}, why: "the contract with hosts stays free of any transport"},
 }
