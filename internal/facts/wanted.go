@@ -78,25 +78,35 @@ const (
 	DirRoot       = "/"
 )
 
-// Leftovers are paths that only another cluster or container runtime makes,
-// and what each of them means.
-func Leftovers() map[string]string {
-	return map[string]string{
-		"/etc/kubernetes/admin.conf":       "the files of another cluster",
-		"/etc/kubernetes/kubelet.conf":     "the files of another cluster",
-		"/etc/kubernetes/manifests/*.yaml": "the control plane of another cluster",
-		"/etc/kubernetes/manifests/*.json": "the control plane of another cluster",
-		"/etc/kubernetes/pki/*.crt":        "the certificates of another cluster",
-		"/var/lib/etcd/member":             "the data of another etcd",
-		"/var/lib/kubelet/pki/*.pem":       "the certificates of another cluster",
-		"/var/lib/kubelet/config.yaml":     "the kubelet of another cluster",
-		"/etc/cni/net.d/*.conflist":        "another pod network",
-		"/etc/cni/net.d/*.conf":            "another pod network",
-		"/run/containerd/containerd.sock":  "a containerd that is running",
-		"/run/docker.sock":                 "a Docker that is running",
-		"/run/crio/crio.sock":              "a CRI-O that is running",
-		"/run/k3s":                         "a k3s that is running",
-		"/run/k0s":                         "a k0s that is running",
+// A Leftover is what a path on a host means that is not of this cluster.
+type Leftover int
+
+// The leftovers.
+const (
+	LeftoverCluster Leftover = iota // files or data of another cluster
+	LeftoverRuntime                 // a container runtime or distribution that runs
+	LeftoverNetwork                 // settings of another pod network
+)
+
+// Leftovers are paths and globs that only another cluster, container runtime
+// or pod network makes.
+func Leftovers() map[string]Leftover {
+	return map[string]Leftover{
+		"/etc/kubernetes/admin.conf":       LeftoverCluster,
+		"/etc/kubernetes/kubelet.conf":     LeftoverCluster,
+		"/etc/kubernetes/manifests/*.yaml": LeftoverCluster,
+		"/etc/kubernetes/manifests/*.json": LeftoverCluster,
+		"/etc/kubernetes/pki/*.crt":        LeftoverCluster,
+		"/var/lib/etcd/member":             LeftoverCluster,
+		"/var/lib/kubelet/config.yaml":     LeftoverCluster,
+		"/var/lib/kubelet/pki/*.pem":       LeftoverCluster,
+		"/etc/cni/net.d/*.conflist":        LeftoverNetwork,
+		"/etc/cni/net.d/*.conf":            LeftoverNetwork,
+		"/run/containerd/containerd.sock":  LeftoverRuntime,
+		"/run/docker.sock":                 LeftoverRuntime,
+		"/run/crio/crio.sock":              LeftoverRuntime,
+		"/run/k3s":                         LeftoverRuntime,
+		"/run/k0s":                         LeftoverRuntime,
 	}
 }
 

@@ -31,6 +31,8 @@ const (
 	idNetworkOverlap      = "network-overlap"
 	idOtherCluster        = "other-cluster"
 	idLeftovers           = "leftovers"
+	idRuntime             = "runtime-running"
+	idOtherNetwork        = "other-network"
 	idPort                = "port-in-use"
 	idCPU                 = "cpu-too-few"
 	idMemory              = "memory-too-small"
@@ -58,7 +60,8 @@ func never() []string {
 func IDs() []string {
 	return []string{
 		idOS, idKernel, idKernelFeature, idCgroupV1, idCgroupController, idProgram, idSELinux, idFirewall, idSwap,
-		idMachineIDDuplicate, idClockSkew, idClockManager, idAddressInUse, idNetworkOverlap, idLeftovers, idPort,
+		idMachineIDDuplicate, idClockSkew, idClockManager, idAddressInUse, idNetworkOverlap, idLeftovers, idRuntime,
+		idOtherNetwork, idPort,
 		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,
 		idFilesystemTemporary,
 	}

@@ -1,6 +1,7 @@
 package precheck
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -176,22 +177,20 @@ func (r *report) clocks(hosts []*facts.Host) {
 	if len(hosts) == 0 {
 		return
 	}
-	skews := make([]time.Duration, len(hosts))
-	for i, h := range hosts {
-		skews[i] = h.Skew
-	}
-	slices.Sort(skews)
-	median := skews[(len(skews)-1)/2]
+	byClock := slices.Clone(hosts)
+	slices.SortStableFunc(byClock, func(a, b *facts.Host) int { return cmp.Compare(a.Skew, b.Skew) })
+	middle := byClock[(len(byClock)-1)/2]
+	median := middle.Skew
 	const remedy = "set the clocks by the same source: write ntpServers under spec.system, or run timedatectl set-ntp true"
 	for _, h := range hosts {
 		r.host = h
-		if off := (h.Skew - median).Abs(); off-h.Uncertainty > skewLimit {
+		if off := (h.Skew - median).Abs(); off-h.Uncertainty-middle.Uncertainty > skewLimit {
 			r.fail(idClockSkew, remedy, "its clock is %s %s that of the other hosts; %s is the most nodes can differ",
 				off.Round(time.Second), aheadOr(h.Skew > median), skewLimit)
 		}
 	}
 	r.host = nil
-	if median.Abs() > managerLimit {
+	if median.Abs()-middle.Uncertainty > managerLimit {
 		r.warn(idClockManager, "set the clock of this machine, or those of the hosts",
 			"the hosts' clocks are %s %s this machine's; certificates and tokens made here may not be valid there", median.Abs().Round(time.Second), aheadOr(median > 0))
 	}

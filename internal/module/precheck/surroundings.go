@@ -2,9 +2,7 @@ package precheck
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
 	"slipway.dev/slipway/internal/facts"
 )
@@ -39,26 +37,36 @@ func (r *report) openPorts() string {
 	return list(out)
 }
 
-// leftovers reports what another cluster left, or still runs, all at once.
+// leftovers reports what another cluster left or still runs: one finding for
+// each kind, whatever the number of files.
 func (r *report) leftovers() {
-	known := facts.Leftovers()
-	byMeaning := map[string][]string{}
-	for _, path := range r.host.Facts.Present {
-		if meaning, ok := known[path]; ok {
-			byMeaning[meaning] = append(byMeaning[meaning], path)
+	for _, kind := range []struct {
+		is                facts.Leftover
+		id, found, remedy string
+	}{
+		{
+			facts.LeftoverCluster, idLeftovers, "holds files of another cluster",
+			"if nothing of it is needed any more, take it off with the tool that made it, such as kubeadm reset -f",
+		},
+		{
+			facts.LeftoverRuntime, idRuntime, "runs another container runtime",
+			"stop it and remove its package: Slipway installs its own containerd in the same places",
+		},
+		{
+			facts.LeftoverNetwork, idOtherNetwork, "has the settings of another pod network",
+			"remove them: containerd takes the first by name, which may not be this cluster's",
+		},
+	} {
+		var paths []string
+		for path, is := range facts.Leftovers() {
+			if is == kind.is && slices.Contains(r.host.Facts.Present, path) {
+				paths = append(paths, path)
+			}
+		}
+		if slices.Sort(paths); len(paths) > 0 {
+			r.fail(kind.id, kind.remedy, "%s: %s", kind.found, list(paths))
 		}
 	}
-	if len(byMeaning) == 0 {
-		return
-	}
-	var found []string
-	for _, meaning := range slices.Sorted(maps.Keys(byMeaning)) {
-		paths := byMeaning[meaning]
-		slices.Sort(paths)
-		found = append(found, fmt.Sprintf("%s (%s)", meaning, list(paths)))
-	}
-	r.fail(idLeftovers, "if nothing of it is needed any more, take it off with the tool that made it (kubeadm reset, its package manager), and look again",
-		"has %s; a new node must have a container runtime, data and network of its own", strings.Join(found, "; "))
 }
 
 // ports reports who sits where our components will listen.

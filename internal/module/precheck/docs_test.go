@@ -1,0 +1,116 @@
+package precheck
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/remote"
+)
+
+// TestErrorsPage holds this package's ids and its sections of
+// docs/guide/errors.md together.
+func TestErrorsPage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/guide/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documented := map[string][]string{}
+	section, last := "", ""
+	for line := range strings.Lines(string(page)) {
+		line = strings.TrimSpace(line)
+		if title, ok := strings.CutPrefix(line, "## "); ok {
+			section = title
+		}
+		if id, ok := strings.CutPrefix(line, "### "); ok {
+			documented[section] = append(documented[section], strings.Trim(id, "`"))
+		}
+		if strings.HasPrefix(line, "#") && strings.HasPrefix(last, "### ") {
+			t.Errorf("%s has no text", last)
+		}
+		if line != "" {
+			last = line
+		}
+	}
+	if d := cmp.Diff(sorted(declared(t)), sorted(documented["Checks of the hosts"])); d != "" {
+		t.Errorf("ids of the code and of docs/guide/errors.md differ (-code +page):\n%s", d)
+	}
+	unusable := slices.DeleteFunc(reasons(), func(id string) bool {
+		return id == string(remote.KeyUnreadable) // among the files that a cluster file names
+	})
+	if d := cmp.Diff(sorted(unusable), sorted(documented["Hosts that cannot be used"])); d != "" {
+		t.Errorf("reasons of the code and of docs/guide/errors.md differ (-code +page):\n%s", d)
+	}
+}
+
+// TestIDsAreComplete: each constant can either be passed over or not.
+func TestIDsAreComplete(t *testing.T) {
+	if d := cmp.Diff(sorted(declared(t)), sorted(append(IDs(), never()...))); d != "" {
+		t.Errorf("ids differ (-declared +listed):\n%s", d)
+	}
+}
+
+// TestReasonsAreComplete: each reason of package remote is one of ours.
+func TestReasonsAreComplete(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../../remote/remote.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok {
+			if typ, ok := v.Type.(*ast.Ident); ok && typ.Name == "Reason" {
+				want = append(want, literals(t, v)...)
+			}
+		}
+		return true
+	})
+	if d := cmp.Diff(sorted(want), sorted(reasons())); d != "" {
+		t.Errorf("reasons differ (-remote +precheck):\n%s", d)
+	}
+}
+
+// declared are the constants of ids.go.
+func declared(t *testing.T) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "ids.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok {
+			out = append(out, literals(t, v)...)
+		}
+		return true
+	})
+	return out
+}
+
+func literals(t *testing.T, v *ast.ValueSpec) []string {
+	t.Helper()
+	var out []string
+	for _, value := range v.Values {
+		if lit, ok := value.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+			s, err := strconv.Unquote(lit.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func sorted(in []string) []string {
+	out := slices.Clone(in)
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,495 @@
+package precheck
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+)
+
+var update = flag.Bool("update", false, "write the goldens")
+
+// sound is a cluster of one control plane and one worker with nothing wrong.
+func sound() (*v1alpha1.Cluster, []facts.Host) {
+	c := &v1alpha1.Cluster{}
+	c.Name = "prod"
+	c.Spec.Kubernetes = v1alpha1.Kubernetes{Version: "v1.37.1", ProxyMode: "nftables"}
+	c.Spec.ControlPlaneEndpoint.Port = 6443
+	c.Spec.Network = v1alpha1.Network{PodCIDR: []string{"10.244.0.0/16"}, ServiceCIDR: []string{"10.96.0.0/16"}}
+	c.Spec.Hosts = []v1alpha1.Host{
+		{Name: "cp1", Address: "192.0.2.11", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}},
+		{Name: "w1", Address: "192.0.2.12", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}},
+	}
+	hosts := make([]facts.Host, len(c.Spec.Hosts))
+	for i, spec := range c.Spec.Hosts {
+		hosts[i] = facts.Host{Spec: spec, Facts: soundFacts(spec.Name, spec.Address), Uncertainty: time.Second / 2}
+	}
+	return c, hosts
+}
+
+func soundFacts(name, address string) *op.HostFacts {
+	f := &op.HostFacts{
+		Hostname: "debian", MachineID: "id-" + name, BootID: "boot-" + name, Arch: "amd64", Kernel: "6.1.0-13-amd64",
+		OS:   op.OS{ID: "debian", Version: "12", Name: "Debian GNU/Linux 12 (bookworm)"},
+		CPUs: 2, MemoryBytes: 4 * gib,
+		CgroupVersion: 2, CgroupControllers: []string{"cpuset", "cpu", "io", "memory", "pids"},
+		Systemd: "252", SELinux: "disabled",
+		Addresses: []op.Address{{Link: "lo", Prefix: "127.0.0.1/8"}, {Link: "eth0", Prefix: address + "/24"}, {Link: "eth0", Prefix: "fe80::1/64"}},
+		Routes:    []string{"default", "192.0.2.0/24"},
+		Present: []string{
+			"/usr/bin/systemctl", "/usr/bin/mount", "/usr/bin/umount", "/usr/sbin/losetup", "/sbin/modprobe", "/bin/cp",
+		},
+		KernelFeatures: []string{"overlay", "br_netfilter", "nf_tables", "ip_tables", "vxlan"},
+	}
+	for _, dir := range facts.Wanted(&v1alpha1.Cluster{}).Dirs {
+		f.Disks = append(f.Disks, op.Disk{
+			Dir: dir, FS: "ext4", Mount: "/", TotalBytes: 40 * gib, FreeBytes: 30 * gib, FreeInodes: 2_000_000, Inodes: 2_500_000,
+		})
+	}
+	return f
+}
+
+// disk changes the disk that holds a directory.
+func disk(f *op.HostFacts, dir string, change func(*op.Disk)) {
+	for i := range f.Disks {
+		if dir == "*" || f.Disks[i].Dir == dir {
+			change(&f.Disks[i])
+		}
+	}
+}
+
+type kubelet = map[string]any
+
+// A row is a change of what is sound, and the findings of it: "error id
+// host", or "warning id host".
+type row struct {
+	name, reason string
+	change       func(*v1alpha1.Cluster, []facts.Host, *Options)
+	want         []string
+	says         string // what the first one's text holds
+}
+
+var machineRows = []row{
+	{"sound", "nothing to say", func(*v1alpha1.Cluster, []facts.Host, *Options) {}, nil, ""},
+	{"no systemd", "the kubelet and containerd are units", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Systemd = "" },
+		[]string{"error systemd-missing w1"}, "process 1 is not systemd"},
+	{"foreign system", "it may work; nobody has tried", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.OS = op.OS{ID: "void", Name: "Void"}
+	}, []string{"warning os-unknown w1"}, "runs Void"},
+	{"made from a known system", "its ID_LIKE is enough", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.OS = op.OS{ID: "raspbian", Like: []string{"debian"}}
+	}, nil, ""},
+	{"unnamed system", "a file without names is no reason to stop", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.OS = op.OS{} },
+		[]string{"warning os-unknown w1"}, "an unnamed system"},
+	{"other architecture", "programs of the wrong one do not start", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Arch = "arm64" },
+		[]string{"error architecture-mismatch w1"}, "is amd64; the file says arm64"},
+	{"same architecture", "the file is right", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Arch = "amd64" }, nil, ""},
+	{"not in the bundle", "there is nothing to send it", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[1].Facts.Arch, o.Architectures = "arm64", []string{"amd64"}
+	}, []string{"error architecture-not-in-bundle w1"}, "is arm64; the bundle has amd64"},
+	{"in the bundle", "it has both", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[1].Facts.Arch, o.Architectures = "arm64", []string{"amd64", "arm64"}
+	}, nil, ""},
+	{"no machine id", "a node is known by it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[0].Facts.MachineID, h[1].Facts.MachineID = "", ""
+	},
+		[]string{"error machine-id-missing cp1", "error machine-id-missing w1"}, "no machine id"},
+	{"programs missing", "all of them in one line", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Present = []string{"/bin/mount", "/usr/bin/cp"}
+	},
+		[]string{"error program-missing w1"}, "lacks systemctl, umount, losetup, modprobe"},
+
+	{"kernel 5.3", "older than kubeadm's list", kernel("5.3.18"), []string{"error kernel-too-old w1"}, "needs 5.4 or newer"},
+	{"kernel 4.19", "a second number above the limit's does not help", kernel("4.19.0-26-amd64"), []string{"error kernel-too-old w1"}, "needs 5.4 or newer"},
+	{"kernel unreadable", "what cannot be read is not taken for new", kernel("linux"), []string{"error kernel-too-old w1"}, ""},
+	{"kernel 5.4 with nftables", "kube-proxy's nftables mode wants a newer one", kernel("5.4.0-200-generic"), []string{"error kernel-too-old w1"}, "5.13 or newer for proxyMode nftables"},
+	{"kernel 5.12 with nftables", "just below", kernel("5.12.19"), []string{"error kernel-too-old w1"}, "5.13"},
+	{"kernel 5.13 with nftables", "just enough", kernel("5.13"), nil, ""},
+	{"kernel 5.4 with iptables", "the oldest that is supported", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Kernel, c.Spec.Kubernetes.ProxyMode = "5.4.0-200-generic", "iptables"
+	}, nil, ""},
+	{"features missing", "one line each, with its own remedy", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.KernelFeatures = []string{"overlay"} },
+		[]string{"error kernel-feature-missing w1", "error kernel-feature-missing w1", "error kernel-feature-missing w1"}, "no br_netfilter"},
+	{"no vxlan, host-gw", "flannel needs none then", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.KernelFeatures = []string{"overlay", "br_netfilter", "nf_tables"}
+		c.Spec.Network.Flannel.Backend = "host-gw"
+	}, nil, ""},
+	{"no nf_tables, iptables", "kube-proxy uses the other then", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.KernelFeatures = []string{"overlay", "br_netfilter", "ip_tables", "vxlan"}
+		c.Spec.Kubernetes.ProxyMode = "iptables"
+	}, nil, ""},
+	{"iptables without", "each mode needs its own", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.KernelFeatures = []string{"overlay", "br_netfilter", "nf_tables", "vxlan"}
+		c.Spec.Kubernetes.ProxyMode = "iptables"
+	}, []string{"error kernel-feature-missing w1"}, "no ip_tables"},
+	{"ipvs without", "and this too", func(c *v1alpha1.Cluster, _ []facts.Host, _ *Options) { c.Spec.Kubernetes.ProxyMode = "ipvs" },
+		[]string{"error kernel-feature-missing cp1", "error kernel-feature-missing w1"}, "no ipvs"},
+
+	{"cgroup v1", "the kubelet refuses it unless told; the line to write is named", cgroupV1(nil, "v1.35.6"), []string{"error cgroup-v1 w1"}, "failCgroupV1: false under spec.kubernetes.kubelet.config"},
+	{"cgroup v1, newest version", "no version is the newest", cgroupV1(nil, ""), []string{"error cgroup-v1 w1"}, ""},
+	{"cgroup v1, true", "true is what it is without", cgroupV1(kubelet{"failCgroupV1": true}, "v1.37.1"), []string{"error cgroup-v1 w1"}, ""},
+	{"cgroup v1, told", "the user has decided", cgroupV1(kubelet{"failCgroupV1": false}, "v1.37.1"), nil, ""},
+	{"cgroup v1, 1.34", "older kubelets start on it", cgroupV1(nil, "v1.34.9"), nil, ""},
+	{"controllers missing", "v2: those a kubelet needs", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.CgroupControllers = []string{"cpu", "pids"}
+	},
+		[]string{"error cgroup-controller-missing w1"}, "cpuset, memory"},
+	{"v1 controllers missing", "v1 has more of them", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.CgroupVersion = 1
+		c.Spec.Kubernetes.Kubelet.Config = kubelet{"failCgroupV1": false}
+	}, []string{"error cgroup-controller-missing w1"}, "cpuacct, devices, freezer"},
+}
+
+func kernel(release string) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Kernel = release }
+}
+
+func cgroupV1(conf map[string]any, version string) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.CgroupVersion = 1
+		h[1].Facts.CgroupControllers = []string{"cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids"}
+		c.Spec.Kubernetes.Version, c.Spec.Kubernetes.Kubelet.Config = version, conf
+	}
+}
+
+var surroundingRows = []row{
+	{"SELinux", "unproved there, but not known to fail", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.SELinux = "enforcing" },
+		[]string{"warning selinux-enforcing w1"}, ""},
+	{"SELinux permissive", "it denies nothing", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.SELinux = "permissive" }, nil, ""},
+	{"firewall", "which ports to open is said", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Firewall = []string{"ufw"} },
+		[]string{"warning firewall-active w1"}, "10250/tcp (kubelet), 10256/tcp (kube-proxy), 8472/udp (flannel)"},
+	{"firewall on a control plane", "more of them there", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.Firewall = []string{"firewalld"} },
+		[]string{"warning firewall-active cp1"}, "6443/tcp (kube-apiserver), 2379/tcp (etcd), 2380/tcp (etcd)"},
+	{"swap", "Slipway turns it off", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Swap = []string{"/dev/sda2"} }, nil, ""},
+	{"swap left on", "nobody turns it off then", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Swap, c.Spec.System.SkipConfigure = []string{"/dev/sda2"}, true
+	}, []string{"error swap-on w1"}, "swap is on (/dev/sda2)"},
+	{"swap left on, tolerated", "the kubelet has been told", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Swap, c.Spec.System.SkipConfigure = []string{"/dev/sda2"}, true
+		c.Spec.Kubernetes.Kubelet.Config = kubelet{"failSwapOn": false}
+	}, nil, ""},
+
+	{"files of a cluster", "one line for all of them", present("/etc/kubernetes/kubelet.conf", "/var/lib/etcd/member"),
+		[]string{"error leftovers w1"}, "/etc/kubernetes/kubelet.conf, /var/lib/etcd/member"},
+	{"another runtime", "two cannot share their places", present("/run/docker.sock", "/run/containerd/containerd.sock"), []string{"error runtime-running w1"}, ""},
+	{"another network", "containerd takes the first by name", present("/etc/cni/net.d/*.conflist"), []string{"error other-network w1"}, ""},
+	{"our own files", "a host of this cluster has them from us", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+		h[1].Facts.Present = append(h[1].Facts.Present, "/etc/kubernetes/kubelet.conf", "/run/containerd/containerd.sock", "/etc/cni/net.d/*.conflist")
+		h[1].Facts.Listeners = []op.Listener{{Port: 10250, Process: "kubelet"}}
+		h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "cni0", Prefix: "10.244.1.1/24"})
+	}, nil, ""},
+	{"another cluster's host", "nothing more is said of it, and it is not touched", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Ledger, h[1].Facts.Cluster, h[1].Facts.CPUs, h[1].Facts.Systemd = true, "other", 0, ""
+	}, []string{"error other-cluster w1"}, "belongs to cluster other"},
+	{"ledger without a cluster", "only prepared, for any", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Ledger = true }, nil, ""},
+
+	{"port", "by whom", listener(0, op.Listener{Port: 6443, Process: "nginx"}), []string{"error port-in-use cp1"}, "port 6443/tcp is in use by nginx; kube-apiserver needs it"},
+	{"port on both families", "one line", listener(0, op.Listener{Port: 2379}, op.Listener{Port: 2379}), []string{"error port-in-use cp1"}, "a process that does not say its name"},
+	{"control plane's port on a worker", "nothing of ours listens there", listener(1, op.Listener{Port: 6443}, op.Listener{Port: 2379}), nil, ""},
+	{"8472 over UDP", "VXLAN's", listener(1, op.Listener{Port: 8472, Protocol: "udp"}), []string{"error port-in-use w1"}, "8472/udp"},
+	{"8472 over TCP", "another protocol's port is another port", listener(1, op.Listener{Port: 8472, Protocol: "tcp"}), nil, ""},
+	{"kubelet's port over UDP", "the same the other way", listener(1, op.Listener{Port: 10250, Protocol: "udp"}), nil, ""},
+	{"API's own port", "the file may set another", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		c.Spec.ControlPlaneEndpoint.Port = 8443
+		h[0].Facts.Listeners = []op.Listener{{Port: 6443, Process: "a"}, {Port: 8443, Process: "b"}}
+	}, []string{"error port-in-use cp1"}, "8443/tcp is in use by b"},
+	{"external etcd", "its ports are another machine's", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		c.Spec.Etcd.Type = "external"
+		h[0].Facts.Listeners = []op.Listener{{Port: 2379}}
+	}, nil, ""},
+}
+
+func present(paths ...string) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Present = append(h[1].Facts.Present, paths...)
+	}
+}
+
+func listener(host int, l ...op.Listener) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[host].Facts.Listeners = l }
+}
+
+// fullDisk is what a control plane and a worker need on one file system, with
+// a bundle of 300 MiB: 300 + 4·300+256 + 256 + 512 (+ 1024).
+const (
+	controlPlaneDisk = 3548 * mib
+	workerDisk       = 2524 * mib
+)
+
+var sizeRows = []row{
+	{"one CPU", "kubeadm's limit for a control plane", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.CPUs, h[1].Facts.CPUs = 1, 1 },
+		[]string{"error cpu-too-few cp1"}, "has 1 CPU; a control plane needs 2"},
+	{"control plane, 1699 MiB", "kubeadm's limit", memory(0, 1699), []string{"error memory-too-small cp1"}, "has 1699 MiB of memory; a control plane needs 1700 MiB"},
+	{"control plane, 1700 MiB", "enough to start", memory(0, 1700), []string{"warning memory-low cp1"}, ""},
+	{"control plane, 1800 MiB", "what is sold as 2 GB", memory(0, 1800), nil, ""},
+	{"worker, 699 MiB", "the kubelet and its pods of the system", memory(1, 699), []string{"error memory-too-small w1"}, "a worker needs 700 MiB"},
+	{"worker, 700 MiB", "enough to start", memory(1, 700), []string{"warning memory-low w1"}, ""},
+	{"worker, 1800 MiB", "enough", memory(1, 1800), nil, ""},
+
+	{"disk just too small", "all directories of one file system together", space(0, controlPlaneDisk-1, gib), []string{"error disk-too-small cp1"}, "/usr/local/bin, /var/lib/containerd, /var/lib/etcd, /var/lib/kubelet, /var/lib/slipway"},
+	{"disk just enough", "15 % of a small one is left over", space(0, controlPlaneDisk, 0), nil, ""},
+	{"worker's disk just too small", "it has no etcd", space(1, workerDisk-1, gib), []string{"error disk-too-small w1"}, "this node needs 2.5 GiB there"},
+	{"worker's disk low", "the kubelet would delete the bundle's images", space(1, workerDisk+14*gib/100, gib), []string{"warning disk-low w1"}, "below 15 %"},
+	{"worker's disk not low", "just above", space(1, workerDisk+15*gib/100+1, gib), nil, ""},
+	{"worker's disk low, thresholds set", "the user has decided", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		space(1, workerDisk, gib)(c, h, o)
+		c.Spec.Kubernetes.Kubelet.Config = kubelet{"imageGCHighThresholdPercent": 100, "evictionHard": kubelet{}}
+	}, nil, ""},
+	{"large bundle", "the bundle's own size counts: blobs, and four times that unpacked", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		space(1, 5*gib+1024*mib-1, gib)(c, h, o)
+		o.ImagesBytes = gib
+	}, []string{"error disk-too-small w1"}, "this node needs 6 GiB there"},
+	{"separate file systems", "each by itself", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		disk(h[0].Facts, facts.DirEtcd, func(d *op.Disk) { d.Mount, d.FreeBytes = "/var/lib/etcd", gib-1 })
+	}, []string{"error disk-too-small cp1"}, "has 1023 MiB free for /var/lib/etcd; this node needs 1 GiB there"},
+	{"running node's disk low", "what it holds already is not needed again", running(4*gib-1, 40*gib), []string{"warning disk-low w1"}, "below 10 %"},
+	{"running node's disk not low", "just enough", running(4*gib, 40*gib), nil, ""},
+	{"running node's disk full", "it stops working", running(leastFree-1, gib), []string{"error disk-too-small w1"}, "to go on"},
+	{"running node's small disk", "just enough", running(leastFree, gib), nil, ""},
+
+	{"few inodes", "images are many small files", inodes(9_999), []string{"error inodes-too-few w1"}, "has 9999 inodes free"},
+	{"some inodes", "larger images will fail", inodes(10_000), []string{"warning inodes-too-few w1"}, ""},
+	{"many inodes", "enough", inodes(100_000), nil, ""},
+	{"no fixed number of inodes", "btrfs counts none", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		disk(h[1].Facts, "*", func(d *op.Disk) { d.Inodes, d.FreeInodes, d.FS = 0, 0, "btrfs" })
+	}, nil, ""},
+
+	{"containerd on overlay", "an overlay cannot lie on another", filesystem(1, facts.DirContainerd, "overlay"), []string{"error filesystem-unfit w1"}, "/var/lib/containerd is on overlay"},
+	{"containerd on NFS", "nor on the network", filesystem(1, facts.DirContainerd, "nfs4"), []string{"error filesystem-unfit w1"}, ""},
+	{"kubelet on overlay", "it stacks nothing", filesystem(1, facts.DirKubelet, "overlay"), nil, ""},
+	{"etcd on NFS", "votes are lost with slow writes", filesystem(0, facts.DirEtcd, "nfs"), []string{"error filesystem-unfit cp1"}, ""},
+	{"etcd on NFS of a worker", "nothing goes there", filesystem(1, facts.DirEtcd, "nfs"), nil, ""},
+	{"etcd in memory", "for a trial it will do", filesystem(0, facts.DirEtcd, "tmpfs"), []string{"warning filesystem-temporary cp1"}, "gone with the next reboot"},
+	{"programs on noexec", "they would not start", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		disk(h[1].Facts, facts.DirPrograms, func(d *op.Disk) { d.NoExec = true })
+	}, []string{"error filesystem-noexec w1"}, "/usr/local/bin"},
+	{"plugins on noexec", "they would not start either", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		disk(h[1].Facts, facts.DirPlugins, func(d *op.Disk) { d.NoExec = true })
+	}, []string{"error filesystem-noexec w1"}, "/opt/cni/bin"},
+	{"containerd on noexec", "an overlay does not inherit it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		disk(h[1].Facts, facts.DirContainerd, func(d *op.Disk) { d.NoExec = true })
+	}, nil, ""},
+	{"read-only", "nothing can be written there", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		disk(h[1].Facts, facts.DirKubelet, func(d *op.Disk) { d.ReadOnly = true })
+	}, []string{"error filesystem-read-only w1"}, "/var/lib/kubelet"},
+}
+
+func memory(host int, mebibytes uint64) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[host].Facts.MemoryBytes = mebibytes * mib }
+}
+
+func space(host int, free, total uint64) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		disk(h[host].Facts, "*", func(d *op.Disk) { d.FreeBytes, d.TotalBytes = free, total })
+	}
+}
+
+func running(free, total uint64) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		space(1, free, total)(c, h, o)
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+	}
+}
+
+func inodes(free uint64) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		disk(h[1].Facts, "*", func(d *op.Disk) { d.FreeInodes = free })
+	}
+}
+
+func filesystem(host int, dir, fs string) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		disk(h[host].Facts, dir, func(d *op.Disk) { d.FS = fs })
+	}
+}
+
+var networkRows = []row{
+	{"address not there", "the kubelet binds to it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.InternalAddress = "192.0.2.99" },
+		[]string{"error internal-address-missing w1"}, "it has 192.0.2.12"},
+	{"another of its addresses", "the internal one counts", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Spec.Address, h[1].Spec.InternalAddress = "203.0.113.5", "192.0.2.12"
+	}, nil, ""},
+	{"a name", "nodes need an address", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Address = "w1.example.com" },
+		[]string{"error internal-address-missing w1"}, "write one of them at spec.hosts[1].internalAddress"},
+	{"loopback", "it is itself everywhere", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Address = "127.0.0.1" },
+		[]string{"error internal-address-missing w1"}, "127.0.0.1 is itself on every host"},
+	{"no address at all", "there is none to propose", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Addresses = nil },
+		[]string{"error internal-address-missing w1"}, "it has none that others can use"},
+	{"address twice", "packets for one go to the other", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth1", Prefix: "192.0.2.12/24"})
+	}, []string{"error address-in-use w1"}, "its address 192.0.2.12 is on an interface of cp1 as well"},
+
+	{"address in the pod network", "it is lost to pods", addresses(op.Address{Link: "eth1", Prefix: "10.244.3.4/8"}), []string{"error network-overlap w1", "warning network-overlap w1"}, "holds the address 10.244.3.4 of this host (eth1)"},
+	{"network in the pod network", "its addresses would be pods'", addresses(op.Address{Link: "eth1", Prefix: "10.244.0.5/16"}), []string{"error network-overlap w1"}, ""},
+	{"wider network", "only what is far is hidden", addresses(op.Address{Link: "eth1", Prefix: "10.0.0.5/8"}),
+		[]string{"warning network-overlap w1", "warning network-overlap w1"}, "the pod network 10.244.0.0/16 lies within the network 10.0.0.0/8 (eth1)"},
+	{"network beside", "none of them touch", addresses(op.Address{Link: "eth1", Prefix: "10.245.0.5/16"}), nil, ""},
+	{"route in the service network", "a Service would be taken for a machine", routes("10.96.5.0/24"), []string{"error network-overlap w1"}, "the service network 10.96.0.0/16 overlaps with the route to 10.96.5.0/24"},
+	{"route to all", "the default takes what nothing else does", routes("0.0.0.0/0", "default", "::/0"), nil, ""},
+	{"VPN's halves of all", "narrower than all, wider than ours", routes("0.0.0.0/1", "128.0.0.0/1"), []string{"warning network-overlap w1", "warning network-overlap w1"}, ""},
+	{"route that cannot be read", "unknown words are passed over", routes("blackhole"), nil, ""},
+	{"IPv6 beside IPv4", "families do not overlap", addresses(op.Address{Link: "eth1", Prefix: "fd00::5/8"}), nil, ""},
+	{"our own pod network", "a node of this cluster has a part of it", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+		routes("10.244.0.0/24", "10.244.1.0/24")(c, h, o)
+	}, nil, ""},
+
+	{"same machine", "it answers under two names", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts = h[0].Facts
+		h[1].Spec.Address = "192.0.2.11"
+	},
+		[]string{"error same-machine w1"}, "is the same machine as cp1"},
+	{"cloned machine", "two machines, one identity", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.MachineID = h[0].Facts.MachineID },
+		[]string{"error machine-id-duplicate w1"}, "systemd-machine-id-setup"},
+
+	{"clock 6 s off", "to within what can be measured", skew(0, 6*time.Second), nil, ""},
+	{"clock 7 s off", "beyond any error of measuring", skew(0, 7*time.Second), []string{"error clock-skew w1"}, "7s ahead of"},
+	{"clock behind", "either way", skew(0, -7*time.Second), []string{"error clock-skew cp1"}, "7s ahead of"},
+	{"all clocks with us a minute off", "to within the error", skew(time.Minute, time.Minute), nil, ""},
+	{"all clocks off", "this machine's is the odd one", skew(-2*time.Minute, -2*time.Minute), []string{"warning clock-manager "}, "2m0s behind this machine's"},
+}
+
+func addresses(a ...op.Address) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Addresses = append(h[1].Facts.Addresses, a...)
+	}
+}
+
+func routes(r ...string) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Routes = append(h[1].Facts.Routes, r...)
+	}
+}
+
+func skew(a, b time.Duration) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[0].Skew, h[1].Skew = a, b
+		h[0].Uncertainty, h[1].Uncertainty = time.Second/2, time.Second/2
+	}
+}
+
+var unreachable = &remote.Error{Host: "w1", Reason: remote.AuthFailed, Cause: "wrong password for root", Remedy: "correct it"}
+
+var optionRows = []row{
+	{"unreachable", "the reason is the id, the other hosts are still judged", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts, h[1].Err = nil, errors.Join(unreachable)
+		h[0].Facts.CPUs = 1
+	}, []string{"error cpu-too-few cp1", "error ssh-auth-failed w1"}, ""},
+	{"no answer", "an error of another kind", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts, h[1].Err = nil, errors.New("odd") },
+		[]string{"error host-facts w1"}, "odd"},
+	{"not asked", "no facts and no error is a mistake, not a sound host", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts = nil },
+		[]string{"error host-facts w1"}, ""},
+	{"passed over", "still told", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[0].Facts.CPUs, o.Ignore = 1, []string{"cpu-too-few"}
+	}, []string{"warning cpu-too-few cp1"}, "(passed over with --ignore-check)"},
+	{"misspelt", "the near one is named", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[0].Facts.CPUs, o.Ignore = 1, []string{"cpu-to-few"}
+	}, []string{"error unknown-check ", "error cpu-too-few cp1"}, "cpu-too-few"},
+	{"unlike any", "where to find them", func(_ *v1alpha1.Cluster, _ []facts.Host, o *Options) { o.Ignore = []string{"x"} },
+		[]string{"error unknown-check "}, "in brackets"},
+	{"unreachable cannot be passed over", "there is no host to go on with", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[1].Facts, h[1].Err = nil, unreachable
+		o.Ignore = []string{string(remote.AuthFailed)}
+	}, []string{"error unknown-check ", "error ssh-auth-failed w1"}, "cannot be passed over"},
+	{"other cluster cannot be passed over", "it would be destroyed", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[1].Facts.Ledger, h[1].Facts.Cluster, o.Ignore = true, "other", []string{"other-cluster"}
+	}, []string{"error unknown-check ", "error other-cluster w1"}, ""},
+	{"delete", "what is taken away needs no room", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[0].Facts.CPUs, h[1].Facts.Disks, h[1].Facts.MachineID, o.Operation = 0, nil, "id-cp1", "delete"
+	}, nil, ""},
+	{"delete, unreachable", "it cannot be restored", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[1].Facts, h[1].Err, o.Operation = nil, unreachable, "delete"
+	}, []string{"error ssh-auth-failed w1"}, ""},
+	{"delete, other cluster", "it is not this one's to delete", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[1].Facts.Ledger, h[1].Facts.Cluster, o.Operation = true, "other", "delete"
+	}, []string{"error other-cluster w1"}, ""},
+	{"init-os", "the system is judged, room and ports are not", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[0].Facts.CPUs, h[0].Facts.Listeners, h[0].Facts.Systemd, o.Operation = 1, []op.Listener{{Port: 6443}}, "", "init-os"
+		h[1].Spec.InternalAddress = "192.0.2.11"
+	}, []string{"error systemd-missing cp1"}, ""},
+	{"another cluster's clone", "its identity is its own matter", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Ledger, h[1].Facts.Cluster, h[1].Facts.MachineID = true, "other", "id-cp1"
+	}, []string{"error other-cluster w1"}, ""},
+}
+
+func allRows() []row {
+	return slices.Concat(machineRows, surroundingRows, sizeRows, networkRows, optionRows)
+}
+
+func TestFindings(t *testing.T) {
+	for _, tt := range allRows() {
+		t.Run(tt.name, func(t *testing.T) {
+			c, hosts := sound()
+			o := Options{}
+			tt.change(c, hosts, &o)
+			found := Findings(c, hosts, o)
+			var got []string
+			for _, d := range found {
+				got = append(got, string(d.Severity)+" "+d.ID+" "+d.Host)
+				if d.Message == "" || d.Hint == "" && d.ID != "host-facts" {
+					t.Errorf("%s has no message or no remedy: %+v", d.ID, d)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("%s: -want +got\n%s\n%v", tt.reason, diff, found)
+			}
+			if text := found.Error(); !strings.Contains(text, tt.says) {
+				t.Errorf("%s: the report is\n%s\nwant it to say %q", tt.reason, text, tt.says)
+			}
+		})
+	}
+}
+
+// TestEveryFindingIsTried: each id is met by a row above, at an error or a
+// warning.
+func TestEveryFindingIsTried(t *testing.T) {
+	tried := map[string]bool{}
+	for _, tt := range allRows() {
+		for _, w := range tt.want {
+			tried[strings.Fields(w)[1]] = true
+		}
+	}
+	for _, id := range append(IDs(), never()...) {
+		if !tried[id] {
+			t.Errorf("no row finds %s", id)
+		}
+	}
+}
+
+// TestReport pins a whole report as a person reads it.
+func TestReport(t *testing.T) {
+	c, hosts := sound()
+	hosts[0].Facts.CPUs = 1
+	hosts[0].Facts.MemoryBytes = 1024 * mib
+	hosts[0].Facts.Listeners = []op.Listener{{Port: 6443, Protocol: "tcp", Process: "nginx (pid 812)"}}
+	hosts[0].Facts.Firewall = []string{"firewalld"}
+	hosts[1].Facts, hosts[1].Err = nil, unreachable
+	c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: "w2", Address: "192.0.2.13", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}})
+	hosts = append(hosts, facts.Host{Spec: c.Spec.Hosts[2], Facts: soundFacts("w2", "192.0.2.14"), Skew: 90 * time.Second})
+	got := Findings(c, hosts, Options{Ignore: []string{"memory-too-small"}}).Error() + "\n"
+	const golden = "testdata/report.golden"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
