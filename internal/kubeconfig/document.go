@@ -1,0 +1,268 @@
+package kubeconfig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Fields of a kubeconfig.
+const (
+	keyClusters = "clusters"
+	keyContexts = "contexts"
+	keyUsers    = "users"
+	keyCurrent  = "current-context"
+)
+
+// An entry is what one cluster puts into a kubeconfig.
+type entry struct {
+	context   string // the context's name
+	entryName string // that of cluster and user
+	cluster   *yaml.Node
+	user      *yaml.Node
+}
+
+func names(cluster string) entry { return entry{context: cluster, entryName: "slipway-" + cluster} }
+
+// A document is a kubeconfig as YAML nodes, so that what is not ours stays as
+// it is written.
+type document struct {
+	node yaml.Node // the document
+	root *yaml.Node
+	// compact says that items of lists begin below their key's first
+	// letter, as kubectl writes them.
+	compact bool
+}
+
+func newDocument() *document {
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	setField(root, "apiVersion", textNode("v1"))
+	setField(root, "kind", textNode("Config"))
+	return &document{node: yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{root}}, root: root, compact: true}
+}
+
+// parse reads a kubeconfig; one without anything is a new one.
+func parse(data []byte) (*document, error) {
+	d := &document{compact: true}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&d.node); errors.Is(err, io.EOF) {
+		return newDocument(), nil
+	} else if err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if err := dec.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return nil, errors.New("it holds more than one document")
+	}
+	d.root = d.node.Content[0]
+	if d.root.ShortTag() == "!!null" {
+		return newDocument(), nil
+	}
+	if d.root.Kind != yaml.MappingNode {
+		return nil, errors.New("it is not a mapping")
+	}
+	return d, d.checkLists()
+}
+
+// checkLists refuses what edits would have to guess at, and sees how lists
+// are indented.
+func (d *document) checkLists() error {
+	for i := 0; i+1 < len(d.root.Content); i += 2 {
+		key, value := d.root.Content[i], d.root.Content[i+1]
+		if !slices.Contains([]string{keyClusters, keyContexts, keyUsers}, key.Value) || value.ShortTag() == "!!null" {
+			continue
+		}
+		if value.Kind != yaml.SequenceNode {
+			return fmt.Errorf("line %d: %s is not a list", value.Line, key.Value)
+		}
+		if value.Style&yaml.FlowStyle == 0 && value.Column > key.Column {
+			d.compact = false
+		}
+		if at := aliasIn(value); at != nil {
+			return fmt.Errorf("line %d: aliases (*%s) cannot be edited", at.Line, at.Value)
+		}
+		for _, item := range value.Content {
+			if item.Kind != yaml.MappingNode {
+				return fmt.Errorf("line %d: this item of %s is not a mapping", item.Line, key.Value)
+			}
+		}
+	}
+	return nil
+}
+
+// aliasIn is the first alias below n, or nil.
+func aliasIn(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n
+	}
+	for _, child := range n.Content {
+		if at := aliasIn(child); at != nil {
+			return at
+		}
+	}
+	return nil
+}
+
+func (d *document) bytes() ([]byte, error) {
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if d.compact {
+		enc.CompactSeqIndent()
+	}
+	if err := errors.Join(enc.Encode(&d.node), enc.Close()); err != nil {
+		return nil, fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+func (d *document) text(key string) string { return textOf(d.root, key) }
+
+func (d *document) setText(key, value string) { setField(d.root, key, textNode(value)) }
+
+// find is the item called name in one of the lists, or nil.
+func (d *document) find(list, name string) *yaml.Node {
+	items := field(d.root, list)
+	if items == nil || name == "" {
+		return nil
+	}
+	for _, item := range items.Content {
+		if textOf(item, "name") == name {
+			return item
+		}
+	}
+	return nil
+}
+
+func (d *document) put(e entry) {
+	context := &yaml.Node{Kind: yaml.MappingNode}
+	if old := field(d.find(keyContexts, e.context), "context"); textOf(old, "cluster") == e.entryName {
+		context = old // the person's namespace stays
+	}
+	setField(context, "cluster", textNode(e.entryName))
+	setField(context, "user", textNode(e.entryName))
+	d.putItem(keyClusters, e.entryName, "cluster", e.cluster)
+	d.putItem(keyContexts, e.context, "context", context)
+	d.putItem(keyUsers, e.entryName, "user", e.user)
+}
+
+func (d *document) putItem(list, name, key string, value *yaml.Node) {
+	if old := d.find(list, name); old != nil {
+		setField(old, key, value)
+		return
+	}
+	items := field(d.root, list)
+	if items == nil || items.Kind != yaml.SequenceNode {
+		setField(d.root, list, &yaml.Node{Kind: yaml.SequenceNode})
+		items = field(d.root, list)
+	}
+	json := d.root.Style&yaml.FlowStyle != 0
+	if len(items.Content) == 0 && !json {
+		items.Style = 0 // "[]" becomes a list of lines
+	}
+	item := &yaml.Node{Kind: yaml.MappingNode}
+	setField(item, key, value)
+	setField(item, "name", textNode(name))
+	if json {
+		quote(item)
+	}
+	items.Content = append(items.Content, item)
+}
+
+// quote keeps a file that is JSON so.
+func quote(n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	for _, child := range n.Content {
+		quote(child)
+	}
+}
+
+// remove takes the items of e out, and every context that leads to them.
+func (d *document) remove(e entry) {
+	named := func(item *yaml.Node) bool { return textOf(item, "name") == e.entryName }
+	d.removeItems(keyClusters, named)
+	d.removeItems(keyUsers, named)
+	d.removeItems(keyContexts, func(item *yaml.Node) bool {
+		if textOf(field(item, "context"), "cluster") != e.entryName {
+			return false
+		}
+		if d.text(keyCurrent) == textOf(item, "name") {
+			d.setText(keyCurrent, "")
+		}
+		return true
+	})
+}
+
+func (d *document) removeItems(list string, which func(*yaml.Node) bool) {
+	items := field(d.root, list)
+	if items == nil {
+		return
+	}
+	items.Content = slices.DeleteFunc(items.Content, which)
+	if len(items.Content) == 0 {
+		items.Style = yaml.FlowStyle // "[]"
+	}
+}
+
+func sameServer(a, b *yaml.Node) bool { return textOf(a, "server") == textOf(b, "server") }
+
+func sameAuthority(a, b *yaml.Node) bool { return authority(a) == authority(b) && authority(a) != "" }
+
+func authority(cluster *yaml.Node) string {
+	return strings.Join(strings.Fields(textOf(cluster, "certificate-authority-data")), "")
+}
+
+// field is a mapping's value, or nil.
+func field(mapping *yaml.Node, key string) *yaml.Node {
+	if mapping == nil || mapping.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
+			return mapping.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func textOf(mapping *yaml.Node, key string) string {
+	if n := field(mapping, key); n != nil && n.Kind == yaml.ScalarNode && n.ShortTag() != "!!null" {
+		return n.Value
+	}
+	return ""
+}
+
+// setField writes a value in its place, with the comments of the old one, or
+// adds it.
+func setField(mapping *yaml.Node, key string, value *yaml.Node) {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value != key {
+			continue
+		}
+		old := mapping.Content[i+1]
+		if old.Kind == yaml.ScalarNode && value.Kind == yaml.ScalarNode && old.Value == value.Value && old.ShortTag() == value.ShortTag() {
+			return
+		}
+		written := *value
+		written.HeadComment, written.LineComment, written.FootComment = old.HeadComment, old.LineComment, old.FootComment
+		mapping.Content[i+1] = &written
+		return
+	}
+	mapping.Content = append(mapping.Content, textNode(key), value)
+}
+
+// textNode is quoted where YAML would read something else than text.
+func textNode(text string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(text)
+	if text == "" {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	return n
+}

@@ -1,0 +1,223 @@
+package kubeconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// An Owner is the person for whom files are written.
+type Owner struct {
+	UID, GID int
+	Home     string
+}
+
+// Invoker is the person who called the program: under sudo, the one who
+// called sudo.
+func Invoker() (Owner, error) {
+	uid, gid := os.Geteuid(), os.Getegid()
+	if sudoUID, err := strconv.Atoi(os.Getenv("SUDO_UID")); err == nil && uid == 0 && sudoUID != 0 {
+		sudoGID, err := strconv.Atoi(os.Getenv("SUDO_GID"))
+		if err != nil {
+			return Owner{}, fmt.Errorf("reading SUDO_GID: %w", err)
+		}
+		who, err := user.LookupId(strconv.Itoa(sudoUID))
+		if err != nil {
+			return Owner{}, fmt.Errorf("finding the home of the user who called sudo: %w", err)
+		}
+		return Owner{UID: sudoUID, GID: sudoGID, Home: who.HomeDir}, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return Owner{}, fmt.Errorf("finding the home directory: %w", err)
+	}
+	return Owner{UID: uid, GID: gid, Home: home}, nil
+}
+
+// Path is the file that kubectl would change: the first of KUBECONFIG that
+// exists, else the last of it, else ~/.kube/config.
+func Path(owner Owner) string {
+	path := ""
+	for _, name := range filepath.SplitList(os.Getenv("KUBECONFIG")) {
+		if name == "" {
+			continue
+		}
+		path = name
+		if _, err := os.Stat(name); err == nil {
+			break
+		}
+	}
+	if path == "" {
+		path = filepath.Join(owner.Home, ".kube", "config")
+	}
+	return path
+}
+
+// replaceFile writes path as a whole or not at all, mode 0600. A link stays a
+// link; an existing file keeps its owner, a new one belongs to owner.
+func replaceFile(path string, data []byte, owner Owner) (err error) {
+	target, err := followLinks(path)
+	if err != nil {
+		return err
+	}
+	uid, gid := owner.UID, owner.GID
+	var old unix.Stat_t
+	if unix.Stat(target, &old) == nil {
+		uid, gid = int(old.Uid), int(old.Gid)
+	}
+	f, err := os.CreateTemp(filepath.Dir(target), ".kubeconfig-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name()) // the first error says more
+			err = fmt.Errorf("writing the kubeconfig: %w", err)
+		}
+	}()
+	_, err = f.Write(data)
+	if err = errors.Join(err, own(f, uid, gid), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), target); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(target))
+}
+
+// own gives f to uid and gid, if it is not theirs yet.
+func own(f *os.File, uid, gid int) error {
+	var now unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &now); err != nil {
+		return err
+	}
+	if int(now.Uid) == uid && int(now.Gid) == gid {
+		return nil
+	}
+	return f.Chown(uid, gid)
+}
+
+func syncDir(name string) error {
+	dir, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// followLinks is where a chain of links ends, whether or not a file is there.
+func followLinks(path string) (string, error) {
+	for range 40 { // as the kernel does
+		next, err := os.Readlink(path)
+		if err != nil {
+			return path, nil
+		}
+		if !filepath.IsAbs(next) {
+			next = filepath.Join(filepath.Dir(path), next)
+		}
+		path = next
+	}
+	return "", fmt.Errorf("following the links of %s: too many", path)
+}
+
+// lockWait is how long another program may hold a kubeconfig; edits take
+// milliseconds.
+const lockWait = 10 * time.Second
+
+// lock keeps other edits of the file at path away: ours by a lock on its
+// directory, which ends with the process, and kubectl's by the file that
+// kubectl makes itself. The directory is made if it is not there.
+func lock(ctx context.Context, path string, owner Owner) (unlock func() error, err error) {
+	target, err := followLinks(path)
+	if err != nil {
+		return nil, err
+	}
+	dirName := filepath.Dir(target)
+	if err := makeDir(dirName, owner); err != nil {
+		return nil, err
+	}
+	dir, err := os.Open(dirName)
+	if err != nil {
+		return nil, fmt.Errorf("locking the kubeconfig: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	err = poll(ctx, func() (bool, error) {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+			return false, nil
+		}
+		return true, err
+	})
+	kubectlLock := target + ".lock"
+	if err == nil {
+		err = poll(ctx, func() (bool, error) { return takeKubectlLock(kubectlLock) })
+	}
+	if err != nil {
+		_ = dir.Close() // the first error says more
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, refusal(idLocked, path, "another program has been changing it for "+lockWait.String(), "if none is, remove "+kubectlLock)
+		}
+		return nil, fmt.Errorf("locking the kubeconfig: %w", err)
+	}
+	return func() error { return errors.Join(os.Remove(kubectlLock), dir.Close()) }, nil
+}
+
+// takeKubectlLock makes the file that client-go makes with mode 0. One with our
+// mode, found while we hold the directory, was left by a process that died.
+func takeKubectlLock(name string) (bool, error) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err == nil {
+		return true, f.Close()
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return false, err
+	}
+	if info, err := os.Lstat(name); err == nil && info.Mode().Perm() != 0 {
+		return false, os.Remove(name)
+	}
+	return false, nil
+}
+
+// poll tries until it is done, fails, or ctx ends.
+func poll(ctx context.Context, try func() (bool, error)) error {
+	for {
+		if done, err := try(); done || err != nil {
+			return err
+		}
+		timer := time.NewTimer(20 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// makeDir makes a directory and its parents, mode 0700, for owner.
+func makeDir(name string, owner Owner) error {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return nil
+	}
+	if err := makeDir(filepath.Dir(name), owner); err != nil {
+		return err
+	}
+	switch err := os.Mkdir(name, 0o700); {
+	case errors.Is(err, fs.ErrExist):
+		return nil // made meanwhile, by someone else
+	case err != nil:
+		return fmt.Errorf("making the kubeconfig's directory: %w", err)
+	case os.Geteuid() != 0:
+		return nil
+	}
+	return os.Chown(name, owner.UID, owner.GID)
+}

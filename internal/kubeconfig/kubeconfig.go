@@ -1,0 +1,201 @@
+// Package kubeconfig puts the way into a cluster into a person's kubeconfig,
+// and takes it out again, without touching what else is in there: entries,
+// unknown fields and comments stay.
+package kubeconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+// The diagnostics of this package; see docs/guide/errors.md.
+const (
+	idConflict = "kubeconfig-conflict"
+	idInvalid  = "kubeconfig-invalid"
+	idLocked   = "kubeconfig-locked"
+)
+
+// An Access is the way into one cluster.
+type Access struct {
+	// Cluster names the context; the entries of cluster and user are called
+	// "slipway-" and that.
+	Cluster string
+	// Admin is the kubeconfig that kubeadm wrote. Its current context counts.
+	Admin []byte
+	// Server takes the place of the server in Admin, if not "".
+	Server string
+}
+
+// MergeOptions are choices of the person.
+type MergeOptions struct {
+	// Use makes the context the current one. Without a current one, it
+	// always becomes that.
+	Use bool
+	// Replace takes over names that lead to another cluster.
+	Replace bool
+}
+
+// Merge puts access into the file at path, which is made if it is not there.
+// Merging again changes nothing. A context of the same name that is not ours,
+// or entries of ours that lead to another cluster, are a diag.List unless
+// opts.Replace: whoever made them would lose the way in.
+func Merge(ctx context.Context, path string, access Access, opts MergeOptions, owner Owner) error {
+	entry, err := access.entry()
+	if err != nil {
+		return err
+	}
+	return edit(ctx, path, owner, func(d *document) error {
+		if !opts.Replace {
+			if err := d.conflict(path, entry); err != nil {
+				return err
+			}
+		}
+		d.put(entry)
+		if opts.Use || d.text(keyCurrent) == "" {
+			d.setText(keyCurrent, entry.context)
+		}
+		return nil
+	})
+}
+
+// Remove takes access out of the file at path; a file that is not there is
+// fine. Contexts of other names that lead to the cluster go as well; if one of
+// them was the current one, there is none afterwards. With access.Admin, an
+// entry that leads to another cluster stays.
+func Remove(ctx context.Context, path string, access Access, owner Owner) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	entry := names(access.Cluster)
+	if len(access.Admin) > 0 {
+		var err error
+		if entry, err = access.entry(); err != nil {
+			return err
+		}
+	}
+	return edit(ctx, path, owner, func(d *document) error {
+		if len(access.Admin) == 0 || d.stranger(entry) == nil {
+			d.remove(entry)
+		}
+		return nil
+	})
+}
+
+// Write makes a kubeconfig of access alone at path, over what is there.
+func Write(path string, access Access, owner Owner) error {
+	entry, err := access.entry()
+	if err != nil {
+		return err
+	}
+	d := newDocument()
+	d.put(entry)
+	d.setText(keyCurrent, entry.context)
+	data, err := d.bytes()
+	if err != nil {
+		return err
+	}
+	if err := makeDir(filepath.Dir(path), owner); err != nil {
+		return err
+	}
+	return replaceFile(path, data, owner)
+}
+
+// edit changes the file at path under its lock; an edit that changes nothing
+// writes nothing.
+func edit(ctx context.Context, path string, owner Owner, change func(*document) error) error {
+	unlock, err := lock(ctx, path, owner)
+	if err != nil {
+		return err
+	}
+	return errors.Join(editLocked(path, owner, change), unlock())
+}
+
+func editLocked(path string, owner Owner, change func(*document) error) error {
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	d, err := parse(data)
+	if err != nil {
+		return refusal(idInvalid, path, "this is not a kubeconfig: "+err.Error(), "mend it, or choose another file with KUBECONFIG or --out")
+	}
+	before, err := d.bytes()
+	if err != nil {
+		return err
+	}
+	if err := change(d); err != nil {
+		return err
+	}
+	after, err := d.bytes()
+	if err != nil {
+		return err
+	}
+	if len(data) > 0 && string(before) == string(after) {
+		return nil
+	}
+	return replaceFile(path, after, owner)
+}
+
+func refusal(id, path, message, hint string) error {
+	return diag.List{{ID: id, Severity: diag.Error, File: path, Message: message, Hint: hint}}
+}
+
+// entry is access in the terms of a kubeconfig.
+func (a Access) entry() (entry, error) {
+	out := names(a.Cluster)
+	d, err := parse(a.Admin)
+	if err != nil {
+		return out, fmt.Errorf("reading the admin kubeconfig of %s: %w", a.Cluster, err)
+	}
+	current := field(d.find(keyContexts, d.text(keyCurrent)), "context")
+	out.cluster = field(d.find(keyClusters, textOf(current, "cluster")), "cluster")
+	out.user = field(d.find(keyUsers, textOf(current, "user")), "user")
+	if out.cluster == nil || out.user == nil {
+		return out, fmt.Errorf("the admin kubeconfig of %s has no current context with cluster and user", a.Cluster)
+	}
+	if a.Server != "" {
+		setField(out.cluster, "server", textNode(a.Server))
+	}
+	return out, nil
+}
+
+// conflict says what in d has the names of e and leads elsewhere.
+func (d *document) conflict(path string, e entry) error {
+	var found []string
+	if old := d.stranger(e); old != nil {
+		found = append(found, "its cluster "+strconv.Quote(e.entryName)+" leads to "+textOf(old, "server"))
+	}
+	context := field(d.find(keyContexts, e.context), "context")
+	if name := textOf(context, "cluster"); context != nil && name != e.entryName {
+		other := field(d.find(keyClusters, name), "cluster")
+		if other == nil || !sameServer(other, e.cluster) || !sameAuthority(other, e.cluster) {
+			found = append(found, "its context "+strconv.Quote(e.context)+" leads to "+strconv.Quote(name))
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return refusal(idConflict, path, strings.Join(found, ", and ")+"; this cluster is at "+textOf(e.cluster, "server"),
+		"rename the old one (kubectl config rename-context), or write this one apart (slipway kubeconfig "+e.context+" --out FILE)")
+}
+
+// stranger is the cluster that has the name of e and is another, or nil. One
+// at the same server, or with the same authority, is ours: made anew, or
+// moved.
+func (d *document) stranger(e entry) *yaml.Node {
+	old := field(d.find(keyClusters, e.entryName), "cluster")
+	if old == nil || sameServer(old, e.cluster) || sameAuthority(old, e.cluster) {
+		return nil
+	}
+	return old
+}

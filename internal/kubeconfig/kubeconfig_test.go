@@ -1,0 +1,389 @@
+package kubeconfig
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func admin(server, ca string) []byte {
+	return []byte(`apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: ` + ca + `
+    server: ` + server + `
+  name: kubernetes
+contexts:
+- context:
+    cluster: kubernetes
+    user: kubernetes-admin
+  name: kubernetes-admin@kubernetes
+current-context: kubernetes-admin@kubernetes
+kind: Config
+users:
+- name: kubernetes-admin
+  user:
+    client-certificate-data: Q0VSVA==
+    client-key-data: S0VZ
+`)
+}
+
+func prod() Access { return Access{Cluster: "prod", Admin: admin("https://10.0.0.11:6443", "UFJPRA==")} }
+
+func me(t *testing.T) Owner {
+	t.Helper()
+	return Owner{UID: os.Geteuid(), GID: os.Getegid(), Home: t.TempDir()}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestMergeAndRemove runs over testdata/*.yaml: the golden file is after the
+// merge, and removing brings the file back.
+func TestMergeAndRemove(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, name := range files {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "config")
+			before := read(t, name)
+			if err := os.WriteFile(path, []byte(before), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t)); err != nil {
+				t.Fatal(err)
+			}
+			golden := strings.TrimSuffix(name, ".yaml") + ".golden"
+			after := read(t, path)
+			if *update {
+				if err := os.WriteFile(golden, []byte(after), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if d := cmp.Diff(read(t, golden), after); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			sameWhenRepeated(t, path, after)
+			if err := Remove(t.Context(), path, prod(), me(t)); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(before, read(t, path)); d != "" && !strings.Contains(name, "null") {
+				t.Errorf("removing does not bring the file back (-before +after):\n%s", d)
+			}
+		})
+	}
+}
+
+func sameWhenRepeated(t *testing.T, path, text string) {
+	t.Helper()
+	old, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t)); err != nil {
+		t.Fatal(err)
+	}
+	now, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !os.SameFile(old, now) || read(t, path) != text {
+		t.Error("merging again wrote the file again")
+	}
+	if now.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, want 0600", now.Mode())
+	}
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+	hidden, hiddenErr := filepath.Glob(filepath.Join(filepath.Dir(path), ".*"))
+	if err := errors.Join(err, hiddenErr); err != nil || len(left)+len(hidden) != 1 {
+		t.Errorf("files are left behind: %v %v %v", left, hidden, err)
+	}
+}
+
+func TestMergeNew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "dir", "config")
+	if err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t)); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.NewReplacer("kubernetes-admin@kubernetes", "prod", "kubernetes-admin", "slipway-prod", "kubernetes", "slipway-prod").Replace(string(prod().Admin))
+	got := read(t, path)
+	for _, line := range strings.Split(strings.TrimSpace(want), "\n") {
+		if !strings.Contains(got, strings.TrimLeft(line, "- ")) {
+			t.Errorf("%q is missing in\n%s", line, got)
+		}
+	}
+	info, err := os.Stat(filepath.Dir(path))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v %v, want 0700", info.Mode(), err)
+	}
+}
+
+func TestCurrentContext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	current := func() string {
+		return regexp.MustCompile(`(?m)^current-context: (.*)$`).FindStringSubmatch(read(t, path))[1]
+	}
+	edge := Access{Cluster: "edge", Admin: admin("https://10.0.0.99:6443", "RURHRQ==")}
+	for _, step := range []struct {
+		reason string
+		do     func() error
+		want   string
+	}{
+		{"the first becomes the current one", func() error { return Merge(t.Context(), path, prod(), MergeOptions{}, me(t)) }, "prod"},
+		{"a second does not", func() error { return Merge(t.Context(), path, edge, MergeOptions{}, me(t)) }, "prod"},
+		{"unless asked", func() error { return Merge(t.Context(), path, edge, MergeOptions{Use: true}, me(t)) }, "edge"},
+		{"removing another leaves it", func() error { return Remove(t.Context(), path, Access{Cluster: "prod"}, me(t)) }, "edge"},
+		{"removing the current one leaves none", func() error { return Remove(t.Context(), path, edge, me(t)) }, `""`},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := current(); got != step.want {
+			t.Errorf("current context %s, want %s: %s", got, step.want, step.reason)
+		}
+	}
+	if err := Remove(t.Context(), filepath.Join(t.TempDir(), "none"), edge, me(t)); err != nil {
+		t.Errorf("removing from a file that is not there: %v", err)
+	}
+}
+
+func TestConflicts(t *testing.T) {
+	entry := func(name, server, ca string) string {
+		return "clusters:\n- cluster: {server: '" + server + "', certificate-authority-data: " + ca + "}\n  name: " + name +
+			"\ncontexts:\n- context: {cluster: " + name + ", user: u, namespace: mine}\n  name: prod\n"
+	}
+	for _, tc := range []struct {
+		name, reason, file string
+		conflict           bool
+	}{
+		{"made anew", "the same server with a new authority is this cluster again", entry("slipway-prod", "https://10.0.0.11:6443", "T0xE"), false},
+		{"moved", "the same authority at a new address is this cluster", entry("slipway-prod", "https://10.0.0.77:6443", "UFJPRA=="), false},
+		{"namesake", "another cluster of that name would lose its way in", entry("slipway-prod", "https://10.9.9.9:6443", "T0xE"), true},
+		{"foreign", "a context of another tool", entry("kind-prod", "https://127.0.0.1:1", "T0xE"), true},
+		{"foreign, same server alone", "an address may have changed hands", entry("other", "https://10.0.0.11:6443", "T0xE"), true},
+		{"foreign, same cluster", "kubeadm's own entry for it", entry("kubernetes", "https://10.0.0.11:6443", "UFJPRA=="), false},
+		{"dangling", "nobody knows what it was", "contexts:\n- context: {cluster: gone}\n  name: prod\n", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "config")
+			if err := os.WriteFile(path, []byte(tc.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t))
+			var list diag.List
+			if (err != nil) != tc.conflict || tc.conflict && (!errors.As(err, &list) || list[0].ID != idConflict || list[0].Hint == "") {
+				t.Fatalf("got %v: %s", err, tc.reason)
+			}
+			if !tc.conflict {
+				return
+			}
+			if read(t, path) != tc.file {
+				t.Error("a refused merge changed the file")
+			}
+			if err := Remove(t.Context(), path, prod(), me(t)); err != nil || tc.name == "namesake" && read(t, path) != tc.file {
+				t.Errorf("removing takes the other cluster's entries: %v\n%s", err, read(t, path))
+			}
+			if err := Merge(t.Context(), path, prod(), MergeOptions{Replace: true}, me(t)); err != nil || !strings.Contains(read(t, path), "10.0.0.11") {
+				t.Errorf("replacing: %v", err)
+			}
+		})
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	for name, text := range map[string]string{
+		"syntax": "a: b: c", "a list": "- a", "two documents": "a: b\n---\nc: d\n", "clusters": "clusters: {a: b}\n",
+		"item": "users: [a]\n", "alias": "users:\n- &a {name: x}\n- *a\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "config")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var list diag.List
+			if err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t)); !errors.As(err, &list) || list[0].ID != idInvalid || read(t, path) != text {
+				t.Errorf("got %v, and the file is %q", err, read(t, path))
+			}
+		})
+	}
+	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "config"), Access{Cluster: "prod", Admin: []byte("kind: Config\n")}, MergeOptions{}, me(t)); err == nil {
+		t.Error("an admin kubeconfig without a context was merged")
+	}
+}
+
+func TestLinksAndOwners(t *testing.T) {
+	dir := t.TempDir()
+	target, link := filepath.Join(dir, "dotfiles", "config"), filepath.Join(dir, "config")
+	if err := os.Symlink("dotfiles/config", link); err != nil {
+		t.Fatal(err)
+	}
+	owner := me(t)
+	if os.Geteuid() == 0 {
+		owner.UID, owner.GID = 12345, 12346
+	}
+	if err := Merge(t.Context(), link, prod(), MergeOptions{}, owner); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Lstat(link)
+	if err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Fatalf("the link was replaced: %v %v", info.Mode(), err)
+	}
+	for _, name := range []string{target, filepath.Dir(target)} {
+		if uid, gid := ownerOf(t, name); uid != owner.UID || gid != owner.GID {
+			t.Errorf("%s belongs to %d:%d, want %d:%d", name, uid, gid, owner.UID, owner.GID)
+		}
+	}
+	if err := Remove(t.Context(), link, prod(), me(t)); err != nil {
+		t.Fatal(err)
+	}
+	if uid, gid := ownerOf(t, target); uid != owner.UID || gid != owner.GID {
+		t.Errorf("an existing file changed its owner to %d:%d", uid, gid)
+	}
+	if err := os.Symlink("loop", filepath.Join(dir, "loop")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Merge(t.Context(), filepath.Join(dir, "loop"), prod(), MergeOptions{}, me(t)); err == nil {
+		t.Error("a loop of links was followed")
+	}
+}
+
+func TestConcurrentMerges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	var group sync.WaitGroup
+	for _, name := range strings.Fields("a b c d e f g h") {
+		group.Go(func() {
+			if err := Merge(t.Context(), path, Access{Cluster: name, Admin: admin("https://10.0.0.1:6443", "QQ==")}, MergeOptions{}, me(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if n := strings.Count(read(t, path), "cluster: slipway-"); n != 8 {
+		t.Errorf("%d of 8 merges are there:\n%s", n, read(t, path))
+	}
+}
+
+func TestLocks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t)); err != nil {
+		t.Errorf("a lock that a dead process of ours left: %v", err)
+	}
+	if err := os.WriteFile(path+".lock", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Merge(ctx, path, prod(), MergeOptions{Use: true}, me(t)); !errors.Is(err, context.Canceled) {
+		t.Errorf("kubectl's lock was not respected, or not given up: %v", err)
+	}
+	if _, err := os.Lstat(path + ".lock"); err != nil {
+		t.Errorf("kubectl's lock was taken away: %v", err)
+	}
+}
+
+func TestWriteAndServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "apart")
+	access := prod()
+	access.Server = "https://203.0.113.7:6443"
+	if err := Write(path, access, me(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, path); !strings.Contains(got, access.Server) || strings.Contains(got, "10.0.0.11") || !strings.Contains(got, "current-context: prod") {
+		t.Errorf("written apart:\n%s", got)
+	}
+}
+
+func TestInvokerAndPath(t *testing.T) {
+	t.Setenv("SUDO_UID", "")
+	t.Setenv("HOME", "/home/me")
+	owner, err := Invoker()
+	if err != nil || owner != (Owner{UID: os.Geteuid(), GID: os.Getegid(), Home: "/home/me"}) {
+		t.Errorf("without sudo: %+v %v", owner, err)
+	}
+	dir := t.TempDir()
+	there := filepath.Join(dir, "there")
+	if err := os.WriteFile(there, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for list, want := range map[string]string{
+		"": "/home/me/.kube/config", "/none/a": "/none/a", "/none/a::" + there + ":/none/b": there, "/none/a:/none/b": "/none/b",
+	} {
+		t.Setenv("KUBECONFIG", list)
+		if got := Path(owner); got != want {
+			t.Errorf("KUBECONFIG=%s: %s, want %s", list, got, want)
+		}
+	}
+}
+
+// TestErrorsPage holds this package's ids and docs/guide/errors.md together.
+func TestErrorsPage(t *testing.T) {
+	page := read(t, "../../docs/guide/errors.md")
+	_, section, _ := strings.Cut(page, "\n## Your kubeconfig\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var got []string
+	for _, m := range regexp.MustCompile("(?m)^### `(.*)`$").FindAllStringSubmatch(section, -1) {
+		got = append(got, m[1])
+	}
+	if d := cmp.Diff([]string{idConflict, idInvalid, idLocked}, got); d != "" {
+		t.Errorf("ids of the code and of docs/guide/errors.md differ (-code +page):\n%s", d)
+	}
+}
+
+func FuzzMerge(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	access, err := prod().entry()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := parse(data)
+		if err != nil {
+			return
+		}
+		d.put(access)
+		text, err := d.bytes()
+		if err != nil {
+			return
+		}
+		again, err := parse(text)
+		if err != nil {
+			t.Fatalf("what is written cannot be read: %v\n%s", err, text)
+		}
+		if textOf(field(again.find(keyClusters, access.entryName), "cluster"), "server") == "" {
+			t.Fatalf("the entry is not there:\n%s", text)
+		}
+	})
+}
