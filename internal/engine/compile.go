@@ -26,7 +26,6 @@ func (s *step) hostName() string {
 type program struct {
 	graph.Graph
 	steps  []*step // by node; nil for a joint
-	lane   []int   // by node: the step before it on the same host, or -1
 	joints map[string]int
 	// order are the step nodes in the pipeline's order.
 	order []int
@@ -66,44 +65,47 @@ type builder struct {
 	*program
 	hosts []*Host
 	last  map[string]int // last step of each lane so far
+	// managers are the manager's steps so far.
+	managers []int
 }
 
-func (b *builder) node(name string, s *step, lane int) int {
+func (b *builder) node(name string, s *step) int {
 	n := b.Add(name)
 	b.steps = append(b.steps, s)
-	b.lane = append(b.lane, lane)
 	return n
 }
 
 // add lays out one task over its hosts.
 func (b *builder) add(module string, t *Task, ph phase) {
 	gate := -1
-	if t.Barrier && ph == applying && len(b.last) > 0 {
-		gate = b.node("barrier before "+t.ID, nil, -1)
+	if t.Barrier && ph == applying {
+		gate = b.node("barrier before "+t.ID, nil)
 		for _, n := range b.last {
+			b.Edge(n, gate)
+		}
+		for _, n := range b.managers {
 			b.Edge(n, gate)
 		}
 	}
 	var nodes []int
 	place := func(h *Host) {
 		s := &step{module: module, task: t, host: h}
-		prev, ok := b.last[s.hostName()]
-		if !ok {
-			prev = -1
-		}
-		n := b.node(t.ID+" on "+s.hostName(), s, prev)
-		if prev >= 0 {
-			b.Edge(prev, n)
-		}
+		n := b.node(t.ID+" on "+s.hostName(), s)
 		if gate >= 0 {
 			b.Edge(gate, n)
 		}
-		b.last[s.hostName()] = n
+		if h != nil { // the manager has no lane: its tasks say what they wait for
+			if prev, ok := b.last[h.Name]; ok {
+				b.Edge(prev, n)
+			}
+			b.last[h.Name] = n
+		}
 		nodes = append(nodes, n)
 		b.order = append(b.order, n)
 	}
 	if t.Manager {
 		place(nil)
+		b.managers = append(b.managers, nodes...)
 	} else {
 		for _, h := range b.hosts {
 			if t.On == nil || t.On(h) {
@@ -111,7 +113,7 @@ func (b *builder) add(module string, t *Task, ph phase) {
 			}
 		}
 	}
-	joint := b.node("end of "+t.ID, nil, -1)
+	joint := b.node("end of "+t.ID, nil)
 	for _, n := range nodes {
 		b.Edge(n, joint)
 	}

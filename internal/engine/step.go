@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -356,7 +357,7 @@ func (d *dirty) add(host string, o op.Op) {
 	case op.Block:
 		m[o.Path] = true
 	case op.Exec:
-		for _, p := range o.Creates {
+		for _, p := range append(slices.Clone(o.Creates), o.Declares...) {
 			m[p] = true
 		}
 	case op.Unpack:

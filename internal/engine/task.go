@@ -34,7 +34,8 @@ type Task struct {
 	ID    string // "runtime.containerd"
 	Title string // for people: "install containerd"
 
-	// Manager runs the task once, on the manager, instead of on hosts.
+	// Manager runs the task once, on the manager, instead of on hosts. It
+	// waits for what it needs and consumes, and for nothing else.
 	Manager bool
 	// On selects hosts; nil is every host.
 	On func(*Host) bool

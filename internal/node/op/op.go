@@ -97,7 +97,8 @@ type Unit struct {
 	Masked bool `json:"masked,omitempty"`
 	// RestartOn lists files of earlier operations in the same cluster; when
 	// the content of one differs from what the running unit was last
-	// started with, the unit is restarted.
+	// started with, the unit is restarted. For a unit that others started,
+	// a file that has changed since then differs.
 	RestartOn []string `json:"restartOn,omitempty"`
 }
 
@@ -192,10 +193,9 @@ type Exec struct {
 	// do. With Creates as well, both must hold.
 	Unless []string `json:"unless,omitempty"`
 	// Inputs are files whose content the result depends on: when one has
-	// changed since the last successful run, or there was none, the guards
-	// do not hold. Inputs alone, without Creates and Unless, are a guard of
-	// their own: a run that succeeded with the same inputs and argv is not
-	// repeated.
+	// changed since the last successful run, the guards do not hold. Inputs
+	// alone, without Creates and Unless, are a guard of their own: a run
+	// that succeeded with the same inputs is not repeated.
 	Inputs []string `json:"inputs,omitempty"`
 	// Whole runs the program as a transient systemd unit that neither a
 	// lost connection nor a dead manager stops, and that a later run
@@ -461,6 +461,8 @@ func DependsOn(o Op) []string {
 		return o.Inputs
 	case Unit:
 		return o.RestartOn
+	case Absent:
+		return []string{o.Path}
 	}
 	return nil
 }

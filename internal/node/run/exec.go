@@ -97,7 +97,7 @@ func (s *session) checkExec(ctx context.Context, o op.Exec) (verdict, error) {
 			return v, err
 		}
 	}
-	if len(o.Creates) == 0 && len(o.Unless) == 0 {
+	if len(o.Creates) == 0 && len(o.Unless) == 0 && len(o.Inputs) == 0 {
 		v.change = "not checkable: always runs"
 		return v, nil
 	}
@@ -122,6 +122,9 @@ func (s *session) guards(ctx context.Context, o op.Exec) (string, error) {
 		if len(matches) == 0 {
 			return "run: " + pattern + " is missing", nil
 		}
+	}
+	if !known && len(o.Creates) == 0 && len(o.Unless) == 0 {
+		return "run: it has not been run yet", nil
 	}
 	in, err := s.inputs(o)
 	if err != nil {

@@ -89,7 +89,7 @@ func (s *session) checkTimeSync(ctx context.Context, o op.TimeSync) (verdict, er
 	if err != nil {
 		return v, err
 	}
-	stale, err := s.stale(t.asUnit())
+	stale, err := s.stale(t.asUnit(), p.now)
 	if err != nil {
 		return v, err
 	}

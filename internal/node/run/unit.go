@@ -10,8 +10,11 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
@@ -35,6 +38,8 @@ type unitState struct {
 	job        string
 	loadError  string
 	fragment   string
+	// started is when its main process was, by CLOCK_MONOTONIC.
+	started time.Duration
 }
 
 // running says that the unit is up, or systemd is bringing it up.
@@ -52,7 +57,7 @@ func (u unitState) masked() bool {
 }
 
 const unitProperties = "LoadState,UnitFileState,ActiveState,SubState,ConditionResult,NeedDaemonReload," +
-	"Result,ExecMainStatus,ExecMainPID,MainPID,Job,LoadError,FragmentPath"
+	"Result,ExecMainStatus,ExecMainPID,ExecMainStartTimestampMonotonic,MainPID,Job,LoadError,FragmentPath"
 
 // unit asks systemd for a unit's state. It changes nothing.
 func (s *session) unit(ctx context.Context, name string) (unitState, error) {
@@ -61,11 +66,13 @@ func (s *session) unit(ctx context.Context, name string) (unitState, error) {
 		return unitState{}, fmt.Errorf("asking for the state of %s: %w", name, err)
 	}
 	p := properties(out)
+	micros, _ := strconv.ParseInt(p["ExecMainStartTimestampMonotonic"], 10, 64) // 0: never
 	return unitState{
 		load: p["LoadState"], enablement: p["UnitFileState"], active: p["ActiveState"], sub: p["SubState"],
 		condition: p["ConditionResult"] == "yes", reload: p["NeedDaemonReload"] == "yes",
 		result: p["Result"], mainStatus: p["ExecMainStatus"], mainPID: p["MainPID"],
 		job: p["Job"], loadError: p["LoadError"], fragment: p["FragmentPath"],
+		started: time.Duration(micros) * time.Microsecond,
 	}, nil
 }
 
@@ -108,10 +115,13 @@ func (s *session) unitRecord(name string) (unitRecord, error) {
 }
 
 // stale answers the files that differ from what the unit was started with.
-func (s *session) stale(o op.Unit) ([]string, error) {
+func (s *session) stale(o op.Unit, now unitState) ([]string, error) {
 	rec, err := s.unitRecord(o.Name)
 	if err != nil {
 		return nil, err
+	}
+	if rec.Files == nil {
+		return s.changedSince(o.RestartOn, now.started)
 	}
 	var changed []string
 	for _, path := range o.RestartOn {
@@ -120,6 +130,32 @@ func (s *session) stale(o op.Unit) ([]string, error) {
 			return nil, err
 		}
 		if state == "" || state != rec.Files[path] {
+			changed = append(changed, path)
+		}
+	}
+	return changed, nil
+}
+
+// changedSince answers the files that have changed since an instant of
+// CLOCK_MONOTONIC. It is for units that others started, such as kubeadm.
+func (s *session) changedSince(paths []string, started time.Duration) ([]string, error) {
+	var mono unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono); err != nil {
+		return nil, fmt.Errorf("reading the clock: %w", err)
+	}
+	since := time.Now().Add(started - time.Duration(mono.Nano()))
+	var changed []string
+	for _, path := range paths {
+		if _, will := s.predicted[path]; will {
+			changed = append(changed, path)
+			continue
+		}
+		var st unix.Stat_t
+		err := unix.Stat(s.path(path), &st)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("looking at %s: %w", path, err)
+		}
+		if err != nil || time.Unix(st.Ctim.Unix()).After(since) {
 			changed = append(changed, path)
 		}
 	}
@@ -191,7 +227,7 @@ func (s *session) planUnit(ctx context.Context, o op.Unit) (unitPlan, error) {
 	case !now.running():
 		return p, nil
 	}
-	changed, err := s.stale(o)
+	changed, err := s.stale(o, now)
 	if len(changed) > 0 {
 		p.add(&p.restart, "restart: "+strings.Join(changed, ", ")+" changed")
 	}
@@ -391,7 +427,7 @@ func (s *session) reviveUnit(ctx context.Context, e *ledger.Entry) (string, erro
 	for path := range rec.Files {
 		o.RestartOn = append(o.RestartOn, path)
 	}
-	changed, err := s.stale(o)
+	changed, err := s.stale(o, now)
 	switch {
 	case err != nil:
 	case !now.running():
