@@ -151,26 +151,30 @@ func (d *document) put(e entry) {
 }
 
 func (d *document) putItem(list, name, key string, value *yaml.Node) {
-	if old := d.find(list, name); old != nil {
-		setField(old, key, value)
-		return
-	}
-	items := field(d.root, list)
-	if items == nil || items.Kind != yaml.SequenceNode {
-		setField(d.root, list, &yaml.Node{Kind: yaml.SequenceNode})
-		items = field(d.root, list)
-	}
 	json := d.root.Style&yaml.FlowStyle != 0
-	if len(items.Content) == 0 && !json {
-		items.Style = 0 // "[]" becomes a list of lines
+	item := d.find(list, name)
+	if item == nil {
+		item = &yaml.Node{Kind: yaml.MappingNode}
+		items := d.list(list)
+		if len(items.Content) == 0 && !json {
+			items.Style = 0 // "[]" becomes a list of lines
+		}
+		items.Content = append(items.Content, item)
 	}
-	item := &yaml.Node{Kind: yaml.MappingNode}
 	setField(item, key, value)
 	setField(item, "name", textNode(name))
 	if json {
 		quote(item)
 	}
-	items.Content = append(items.Content, item)
+}
+
+// list is one of the lists, made if there is none.
+func (d *document) list(key string) *yaml.Node {
+	if items := field(d.root, key); items != nil && items.Kind == yaml.SequenceNode {
+		return items
+	}
+	setField(d.root, key, &yaml.Node{Kind: yaml.SequenceNode})
+	return field(d.root, key)
 }
 
 // quote keeps a file that is JSON so.

@@ -40,7 +40,9 @@ users:
 `)
 }
 
-func prod() Access { return Access{Cluster: "prod", Admin: admin("https://10.0.0.11:6443", "UFJPRA==")} }
+func prod() Access {
+	return Access{Cluster: "prod", Admin: admin("https://10.0.0.11:6443", "UFJPRA==")}
+}
 
 func me(t *testing.T) Owner {
 	t.Helper()
