@@ -50,7 +50,7 @@ func Create(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating sandbox %s: %w", o.Name, err)
 	}
-	o.Progress(fmt.Sprintf("Starting %d machines", len(s.spec.Machines)))
+	o.Progress("Starting the machines")
 	err = s.each(ctx, func(ctx context.Context, m *Machine) error {
 		if err := copySparse(m.path(diskFile), image); err != nil {
 			return fmt.Errorf("making its disk: %w", err)

@@ -26,10 +26,6 @@ func (l lan) addInternet(ctx context.Context, host *hostState) error {
 	if err := host.raise(forward, 1, l.id()); err != nil {
 		return fmt.Errorf("forwarding packets of %s: %w", uplink, err)
 	}
-	// The bridge's own setting goes with the bridge.
-	if err := (&hostState{Settings: map[string]*setting{}}).raise("net/ipv4/conf/"+l.bridge()+"/forwarding", 1, l.id()); err != nil {
-		return fmt.Errorf("forwarding packets of %s: %w", l.bridge(), err)
-	}
 	t, err := template.ParseFS(internetRules, "templates/internet.nft.tmpl")
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -42,15 +41,22 @@ func (l lan) up(ctx context.Context, host *hostState) error {
 	if err := host.raise("fs/inotify/max_user_watches", 524288, l.id()); err != nil {
 		return fmt.Errorf("raising a limit: %w", err)
 	}
-	if _, err := os.Stat("/sys/class/net/" + l.bridge()); err != nil {
+	if !hasLink(l.bridge()) {
 		if err := l.addBridge(ctx); err != nil {
 			return errors.Join(err, l.removeBridge(ctx))
 		}
 	}
 	if l.internet {
-		return l.addInternet(ctx, host)
+		if err := l.addInternet(ctx, host); err != nil {
+			return err
+		}
+	} else if err := l.addRule(ctx); err != nil {
+		return err
 	}
-	return l.addRule(ctx)
+	// A host that is asked to forward tells a machine at once that it does
+	// not; one that is not asked leaves it waiting. The setting goes with
+	// the bridge.
+	return os.WriteFile("/proc/sys/net/ipv4/conf/"+l.bridge()+"/forwarding", []byte("1"), 0)
 }
 
 func (l lan) addBridge(ctx context.Context) error {
@@ -95,11 +101,11 @@ func (l lan) plug(ctx context.Context, a netip.Addr, pid int, cut bool) error {
 }
 
 func (l lan) unplug(ctx context.Context, a netip.Addr) error {
-	if _, err := os.Stat("/sys/class/net/" + l.link(a)); err != nil {
+	if !hasLink(l.link(a)) {
 		return nil
 	}
 	_, err := run(ctx, "", "ip", "link", "del", l.link(a))
-	if _, gone := os.Stat("/sys/class/net/" + l.link(a)); gone != nil {
+	if !hasLink(l.link(a)) {
 		return nil
 	}
 	return err
@@ -107,7 +113,7 @@ func (l lan) unplug(ctx context.Context, a netip.Addr) error {
 
 // setCable pulls or plugs a machine's cable, if there is one.
 func (l lan) setCable(ctx context.Context, a netip.Addr, state string) error {
-	if _, err := os.Stat("/sys/class/net/" + l.link(a)); err != nil {
+	if !hasLink(l.link(a)) {
 		return nil
 	}
 	_, err := run(ctx, "", "ip", "link", "set", l.link(a), state)
@@ -144,22 +150,26 @@ func (l lan) down(ctx context.Context, host *hostState) error {
 }
 
 func (l lan) removeBridge(ctx context.Context) error {
-	links, err := filepath.Glob("/sys/class/net/" + l.bridge() + "*")
+	links, err := net.Interfaces()
 	if err != nil {
-		return err
+		return fmt.Errorf("listing links: %w", err)
 	}
 	var errs []error
-	for _, path := range links {
-		name := filepath.Base(path)
-		if name != l.bridge() && !strings.HasPrefix(name, l.bridge()+"-") {
+	for _, link := range links {
+		if link.Name != l.bridge() && !strings.HasPrefix(link.Name, l.bridge()+"-") {
 			continue
 		}
-		_, err := run(ctx, "", "ip", "link", "del", name)
-		if _, gone := os.Stat(path); gone == nil {
+		// The kernel may be faster, when the other end has gone.
+		if _, err := run(ctx, "", "ip", "link", "del", link.Name); hasLink(link.Name) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func hasLink(name string) bool {
+	_, err := net.InterfaceByName(name)
+	return err == nil
 }
 
 // usedRanges are the networks that this host has addresses or routes in.
