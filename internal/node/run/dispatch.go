@@ -122,6 +122,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.readFile(o)
 	case op.Facts:
 		return s.facts(ctx, o)
+	case op.Reset:
+		return s.checkReset(ctx, o)
 	case op.Restore:
 		return s.checkRestore()
 	}
@@ -177,6 +179,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyImages(ctx, o)
 	case op.Exec:
 		return s.applyExec(ctx, o, res)
+	case op.Reset:
+		return s.applyReset(ctx, o, res)
 	case op.Restore:
 		return s.applyRestore(ctx, res)
 	}

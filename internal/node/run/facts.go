@@ -50,12 +50,13 @@ func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 	f.Routes = append(parseRoutes(s.text("/proc/net/route")), parseRoutes6(s.text("/proc/net/ipv6_route"))...)
 	f.Listeners = s.listeners(o.Ports)
 	for _, p := range o.Paths {
-		if exists(s.path(p)) {
+		if found, err := filepath.Glob(s.path(p)); exists(s.path(p)) || err == nil && len(found) > 0 {
 			f.Present = append(f.Present, p)
 		}
 	}
+	mounts := ledger.MountPoints([]byte(s.text("/proc/thread-self/mountinfo")))
 	for _, dir := range o.Dirs {
-		if d, ok := s.disk1(dir); ok {
+		if d, ok := s.diskOf(dir, mounts); ok {
 			f.Disks = append(f.Disks, d)
 		}
 	}
@@ -243,15 +244,33 @@ func addresses() []op.Address {
 	return out
 }
 
-// disk1 is the file system that holds a directory, or would.
-func (s *session) disk1(dir string) (op.Disk, bool) {
+// mountOf is the mount point that a path is below: the longest.
+func mountOf(points []string, path string) string {
+	best := ""
+	for _, m := range points {
+		if (path == m || strings.HasPrefix(path, strings.TrimSuffix(m, "/")+"/")) && len(m) >= len(best) {
+			best = m
+		}
+	}
+	return best
+}
+
+// diskOf is the file system that holds a directory, or would.
+func (s *session) diskOf(dir string, mounts []string) (op.Disk, bool) {
 	p := s.path(dir)
 	for {
 		var st unix.Statfs_t
 		err := unix.Statfs(p, &st)
 		if err == nil {
+			if real, err := filepath.EvalSymlinks(p); err == nil {
+				p = real
+			}
 			size := uint64(st.Bsize)
-			return op.Disk{Dir: dir, FS: fsName(int64(st.Type)), TotalBytes: st.Blocks * size, FreeBytes: st.Bavail * size, FreeInodes: st.Ffree}, true
+			return op.Disk{
+				Dir: dir, FS: fsName(int64(st.Type)), Mount: mountOf(mounts, p),
+				TotalBytes: st.Blocks * size, FreeBytes: st.Bavail * size, Inodes: st.Files, FreeInodes: st.Ffree,
+				NoExec: st.Flags&unix.ST_NOEXEC != 0, ReadOnly: st.Flags&unix.ST_RDONLY != 0,
+			}, true
 		}
 		if !errors.Is(err, fs.ErrNotExist) || p == filepath.Dir(p) {
 			return op.Disk{}, false

@@ -73,24 +73,27 @@ func unique(list []string) []string {
 	return slices.Compact(list)
 }
 
-// listeningSocket is a line of /proc/net/tcp or tcp6.
+// listeningSocket is a line of /proc/net/tcp, udp and their like.
 type listeningSocket struct {
-	port  int
-	inode string
+	port     int
+	protocol string
+	inode    string
 }
 
-// parseListeners reads the sockets that listen (state 0A).
-func parseListeners(text string) []listeningSocket {
+// parseListeners reads the sockets that listen: in TCP those of state 0A, in
+// UDP those bound and not connected, which is 07.
+func parseListeners(text, protocol string) []listeningSocket {
+	state := map[string]string{"tcp": "0A", "udp": "07"}[protocol]
 	var out []listeningSocket
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
-		if len(f) < 10 || f[3] != "0A" {
+		if len(f) < 10 || f[3] != state {
 			continue
 		}
 		_, hexPort, ok := strings.Cut(f[1], ":")
 		port, err := strconv.ParseUint(hexPort, 16, 16)
 		if ok && err == nil {
-			out = append(out, listeningSocket{port: int(port), inode: f[9]})
+			out = append(out, listeningSocket{port: int(port), protocol: protocol, inode: f[9]})
 		}
 	}
 	return out
@@ -98,7 +101,12 @@ func parseListeners(text string) []listeningSocket {
 
 // listeners answers who listens on the ports asked for, by port.
 func (s *session) listeners(ports []int) []op.Listener {
-	sockets := append(parseListeners(s.text("/proc/net/tcp")), parseListeners(s.text("/proc/net/tcp6"))...)
+	var sockets []listeningSocket
+	for _, protocol := range []string{"tcp", "udp"} {
+		for _, version := range []string{"", "6"} {
+			sockets = append(sockets, parseListeners(s.text("/proc/net/"+protocol+version), protocol)...)
+		}
+	}
 	sockets = slices.DeleteFunc(sockets, func(l listeningSocket) bool { return !slices.Contains(ports, l.port) })
 	if len(sockets) == 0 {
 		return nil
@@ -110,7 +118,7 @@ func (s *session) listeners(ports []int) []op.Listener {
 	owners := s.socketOwners(wanted)
 	var out []op.Listener
 	for _, l := range sockets {
-		entry := op.Listener{Port: l.port, Process: owners[l.inode]}
+		entry := op.Listener{Port: l.port, Protocol: l.protocol, Process: owners[l.inode]}
 		if !slices.Contains(out, entry) {
 			out = append(out, entry)
 		}
@@ -119,7 +127,7 @@ func (s *session) listeners(ports []int) []op.Listener {
 		if a.Port != b.Port {
 			return a.Port - b.Port
 		}
-		return strings.Compare(a.Process, b.Process)
+		return strings.Compare(a.Protocol+a.Process, b.Protocol+b.Process)
 	})
 	return out
 }

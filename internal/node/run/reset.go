@@ -1,0 +1,264 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// netnsDir is where named network namespaces are mounted.
+const netnsDir = "/run/netns"
+
+// settle bounds how long a Reset waits for what it has killed to be gone.
+const settle = 15 * time.Second
+
+// leftovers are what Kubernetes has made on this host at run time.
+type leftovers struct {
+	units      []string
+	processes  []process // in pods, and the shims that keep them
+	mounts     []string
+	links      []string
+	namespaces []string
+	filter     packetFilter
+	cgroups    []string // deepest first
+	paths      []string
+}
+
+// matches says that a name is one of those, or starts as one ending in "*".
+func matches(names []string, name string) bool {
+	return slices.ContainsFunc(names, func(n string) bool {
+		prefix, wild := strings.CutSuffix(n, "*")
+		return n == name || wild && prefix != "" && strings.HasPrefix(name, prefix)
+	})
+}
+
+func (s *session) leftovers(ctx context.Context, o op.Reset) (leftovers, error) {
+	var l leftovers
+	for _, name := range o.Units {
+		u, err := s.unit(ctx, name)
+		if err != nil {
+			return l, err
+		}
+		if u.running() {
+			l.units = append(l.units, name)
+		}
+	}
+	var err error
+	if l.processes, err = s.podProcesses(o.Cgroups); err != nil {
+		return l, err
+	}
+	if l.mounts, err = s.mountsBelow(o.Mounts); err != nil {
+		return l, err
+	}
+	if l.links, err = linksNamed(o.Links); err != nil {
+		return l, err
+	}
+	entries, err := durable.ReadDir(s.path(netnsDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return l, err
+	}
+	for _, e := range entries {
+		if matches(o.Namespaces, e.Name()) {
+			l.namespaces = append(l.namespaces, e.Name())
+		}
+	}
+	if l.filter, err = findFilter(o); err != nil {
+		return l, err
+	}
+	l.cgroups = s.cgroupsNamed(o.Cgroups)
+	l.paths, err = s.resetPaths(o)
+	return l, err
+}
+
+// resetPaths are the paths that the ledger lets us remove.
+func (s *session) resetPaths(o op.Reset) ([]string, error) {
+	l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, p := range o.Paths {
+		if exists(s.path(p)) && l.WasAbsent(p) {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+func findFilter(o op.Reset) (packetFilter, error) {
+	if len(o.NFTables)+len(o.IPTables) == 0 {
+		return packetFilter{}, nil
+	}
+	n, err := openNFT()
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return packetFilter{}, nil // no netfilter in this kernel
+	}
+	if err != nil {
+		return packetFilter{}, err
+	}
+	defer n.close()
+	return n.findFilter(o.NFTables, o.IPTables)
+}
+
+func linksNamed(names []string) ([]string, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("listing network links: %w", err)
+	}
+	var out []string
+	for _, l := range links {
+		if l.Flags&net.FlagLoopback == 0 && matches(names, l.Name) {
+			out = append(out, l.Name)
+		}
+	}
+	return out, nil
+}
+
+func (l leftovers) String() string {
+	var parts []string
+	add := func(verb string, names []string) {
+		if len(names) > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", verb, some(names)))
+		}
+	}
+	count := func(n int, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	add("stop", l.units)
+	count(len(l.processes), "processes of pods to end")
+	count(len(l.mounts), "mounts to remove")
+	add("remove links", l.links)
+	add("remove network namespaces", l.namespaces)
+	if !l.filter.none() {
+		parts = append(parts, fmt.Sprintf("remove %d tables and %d chains of the packet filter", len(l.filter.tables), len(l.filter.chains)))
+	}
+	count(len(l.cgroups), "cgroups to remove")
+	add("remove", l.paths)
+	return strings.Join(parts, ", ")
+}
+
+func (s *session) checkReset(ctx context.Context, o op.Reset) (verdict, error) {
+	l, err := s.leftovers(ctx, o)
+	if err != nil {
+		return verdict{}, err
+	}
+	change := l.String()
+	if change != "" && o.KeepUnmanaged && !exists(s.state(ledger.Dir)) {
+		return verdict{}, &op.Error{Reason: "Unmanaged", Message: "this host has no ledger: what runs here was not installed by Slipway and is left alone", Detail: change}
+	}
+	return verdict{change: change}, nil
+}
+
+func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) error {
+	if err := s.stopPods(ctx, o); err != nil {
+		return err
+	}
+	// What the components made is looked for again once they are gone.
+	l, err := s.leftovers(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := s.unmountAll(ctx, l.mounts); err != nil {
+		return err
+	}
+	for _, name := range l.namespaces {
+		if err := s.removeNamespace(name); err != nil {
+			return err
+		}
+	}
+	for _, name := range l.links {
+		if err := deleteLink(name); err != nil {
+			return err
+		}
+	}
+	if err := removeFilter(l.filter); err != nil {
+		return err
+	}
+	if err := s.removeCgroups(ctx, o.Cgroups); err != nil {
+		return err
+	}
+	var notes []string
+	for _, p := range l.paths {
+		out, err := s.ledger.RemoveAbsent(p)
+		if err != nil {
+			return fmt.Errorf("removing %s: %w", p, err)
+		}
+		if out.Left != "" {
+			notes = append(notes, p+": left: "+out.Left)
+		}
+	}
+	notes = append(notes, s.legacyRules(ctx, o.IPTables)...)
+	if len(notes) > 0 {
+		res.Output = []byte(strings.Join(notes, "\n") + "\n")
+	}
+	return nil
+}
+
+func removeFilter(p packetFilter) error {
+	if p.none() {
+		return nil
+	}
+	n, err := openNFT()
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	return n.removeFilter(p)
+}
+
+// removeNamespace unmounts and removes a named network namespace; links in
+// it go with it once nothing uses it.
+func (s *session) removeNamespace(name string) error {
+	p := s.path(filepath.Join(netnsDir, name))
+	if err := unix.Unmount(p, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmounting network namespace %s: %w", name, err)
+	}
+	if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing network namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// legacyRules tells of rules in the old packet filter, which our components
+// do not use: another program's, or another installer's.
+func (s *session) legacyRules(ctx context.Context, prefixes []string) []string {
+	if len(prefixes) == 0 || s.text("/proc/net/ip_tables_names") == "" {
+		return nil
+	}
+	out, err := s.output(ctx, "iptables-legacy-save")
+	if err != nil {
+		return nil // nothing here can make such rules either
+	}
+	n := 0
+	for line := range strings.Lines(out) {
+		for _, p := range prefixes {
+			if strings.Contains(line, " "+p) || strings.HasPrefix(line, ":"+p) {
+				n++
+				break
+			}
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("legacy iptables: left: %d lines of %s; see iptables-legacy-save", n, strings.Join(prefixes, ", "))}
+}

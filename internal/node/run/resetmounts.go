@@ -1,0 +1,125 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/ledger"
+)
+
+// mountsBelow answers what is mounted below directories, the last mounted
+// first. A directory itself is not below, and what fstab mounts is not ours.
+func (s *session) mountsBelow(dirs []string) ([]string, error) {
+	if len(dirs) == 0 {
+		return nil, nil
+	}
+	raw, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("listing mounts: %w", err)
+	}
+	theirs, err := s.read(fstab)
+	if err != nil {
+		return nil, err
+	}
+	keep := map[string]bool{}
+	for line := range strings.Lines(string(theirs)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0][0] != '#' {
+			keep[unescapeProc(f[1])] = true
+		}
+	}
+	var out []string
+	for _, m := range ledger.MountPoints(raw) {
+		if keep[m] {
+			continue
+		}
+		for _, d := range dirs {
+			real, err := filepath.EvalSymlinks(s.path(d))
+			if err == nil && strings.HasPrefix(m, strings.TrimSuffix(real, "/")+"/") {
+				out = append(out, m)
+				break
+			}
+		}
+	}
+	slices.Reverse(out)
+	return out, nil
+}
+
+// unmountAll unmounts in order. What is busy is tried again, for processes
+// that were killed may not be gone, and detached at last.
+func (s *session) unmountAll(ctx context.Context, mounts []string) error {
+	until := time.Now().Add(settle)
+	for _, m := range mounts {
+		if err := s.unmount(ctx, m, until); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) unmount(ctx context.Context, path string, until time.Time) error {
+	flags := unix.UMOUNT_NOFOLLOW
+	if remote(path) {
+		flags |= unix.MNT_DETACH // its server may be gone
+	}
+	for {
+		err := unix.Unmount(path, flags)
+		if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || flags&unix.MNT_DETACH != 0 {
+			return fmt.Errorf("unmounting %s: %w", path, err)
+		}
+		if time.Now().After(until) {
+			flags |= unix.MNT_DETACH
+			continue
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// remote says that a file system is another machine's. Asking the file system
+// itself could hang.
+func remote(path string) bool {
+	raw, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(raw)) {
+		before, after, ok := strings.Cut(line, " - ")
+		f := strings.Fields(before)
+		if !ok || len(f) < 5 || unescapeProc(f[4]) != path {
+			continue
+		}
+		kind, _, _ := strings.Cut(after, " ")
+		for _, r := range []string{"nfs", "cifs", "smb", "ceph", "fuse", "9p", "gluster"} {
+			if strings.HasPrefix(kind, r) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pause waits a while, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
