@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"slipway.dev/slipway/internal/bundle/layout"
-	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/node/op"
@@ -37,13 +36,15 @@ func assemble(dir string, head Manifest, parts source.Parts) error {
 	}
 	var images []v1.Descriptor
 	for _, i := range parts.Images {
-		got, err := addImage(d, i.Image)
+		got, desc, err := addImage(d, i.Image)
 		if err != nil {
 			return fmt.Errorf("adding image %s: %w", i.Name, err)
 		}
 		got.Ref = i.Ref
 		m.Images = append(m.Images, Image{Name: i.Name, Version: i.Version, Arch: i.Arch, Licence: i.Licence, Image: got})
-		images = append(images, descriptor(got, i))
+		desc.Annotations = map[string]string{annotationName: i.Name, annotationRef: i.Ref}
+		desc.Platform = &v1.Platform{OS: "linux", Architecture: i.Arch}
+		images = append(images, desc)
 	}
 	order(&m, images)
 	return addManifest(d, m, images)
@@ -70,17 +71,6 @@ const (
 	annotationName = "dev.slipway.name"
 	annotationRef  = "org.opencontainers.image.ref.name"
 )
-
-func descriptor(got op.Image, i source.Image) v1.Descriptor {
-	h, _ := v1.NewHash(got.Manifest.Digest) // came from a v1.Hash
-	return v1.Descriptor{
-		MediaType:   types.MediaType(got.MediaType),
-		Digest:      h,
-		Size:        got.Manifest.Size,
-		Annotations: map[string]string{annotationName: i.Name, annotationRef: i.Ref},
-		Platform:    &v1.Platform{OS: "linux", Architecture: i.Arch},
-	}
-}
 
 // addManifest writes config, artifact manifest and index, and makes the index
 // the root.
@@ -146,59 +136,21 @@ func addRaw(d layout.Dir, data []byte, media types.MediaType) (v1.Descriptor, er
 	return v1.Descriptor{MediaType: media, Digest: h, Size: int64(len(data))}, err
 }
 
-// addImage stores an image's manifest, config and layers.
-func addImage(d layout.Dir, img v1.Image) (op.Image, error) {
-	raw, err := img.RawManifest()
+// addImage stores an image and says what hosts need to know of it.
+func addImage(d layout.Dir, img v1.Image) (op.Image, v1.Descriptor, error) {
+	desc, m, err := d.AddImage(img)
 	if err != nil {
-		return op.Image{}, err
-	}
-	m, err := img.Manifest()
-	if err != nil {
-		return op.Image{}, err
-	}
-	config, err := img.RawConfigFile()
-	if err != nil {
-		return op.Image{}, err
-	}
-	digest, err := d.AddBytes(raw)
-	if err != nil {
-		return op.Image{}, err
-	}
-	if _, err := d.AddBytes(config); err != nil {
-		return op.Image{}, err
+		return op.Image{}, v1.Descriptor{}, err
 	}
 	out := op.Image{
-		Manifest:  op.Blob{Digest: digest, Size: int64(len(raw))},
-		MediaType: string(m.MediaType),
+		Manifest:  op.Blob{Digest: desc.Digest.String(), Size: desc.Size},
+		MediaType: string(desc.MediaType),
 		Blobs:     []op.Blob{{Digest: m.Config.Digest.String(), Size: m.Config.Size}},
 	}
-	for _, desc := range m.Layers {
-		if err := addLayer(d, img, desc); err != nil {
-			return op.Image{}, fmt.Errorf("layer %s: %w", desc.Digest, err)
-		}
-		out.Blobs = append(out.Blobs, op.Blob{Digest: desc.Digest.String(), Size: desc.Size})
+	for _, l := range m.Layers {
+		out.Blobs = append(out.Blobs, op.Blob{Digest: l.Digest.String(), Size: l.Size})
 	}
-	return out, nil
-}
-
-func addLayer(d layout.Dir, img v1.Image, desc v1.Descriptor) error {
-	digest := desc.Digest.String()
-	if n, err := d.Size(digest); err == nil && n == desc.Size {
-		return nil
-	}
-	l, err := img.LayerByDigest(desc.Digest)
-	if err != nil {
-		return err
-	}
-	if own, ok := l.(pack.Layer); ok {
-		return d.AddFile(digest, own.Path)
-	}
-	r, err := l.Compressed()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return d.Add(digest, r)
+	return out, desc, nil
 }
 
 func isDiag(err error) bool {

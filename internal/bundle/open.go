@@ -115,7 +115,7 @@ func pull(ix v1.ImageIndex, dir string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := addImage(d, img); err != nil {
+		if _, _, err := d.AddImage(img); err != nil {
 			return fmt.Errorf("manifest %s: %w", desc.Digest, err)
 		}
 	}

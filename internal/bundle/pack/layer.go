@@ -45,3 +45,6 @@ func (l Layer) Size() (int64, error) { return l.File.Size, nil }
 
 // MediaType is that of a gzip'd OCI layer.
 func (l Layer) MediaType() (types.MediaType, error) { return types.OCILayer, nil }
+
+// DiskPath is where the compressed layer is.
+func (l Layer) DiskPath() string { return l.Path }

@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,11 +29,6 @@ type debs struct {
 
 	updated sync.Mutex
 	fresh   bool // the lists were updated in this run; guarded by updated
-}
-
-// triplet is the multiarch name of an architecture.
-func triplet(arch string) string {
-	return map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[arch]
 }
 
 // options are apt's, on top of the host's configuration. An empty status file
@@ -193,18 +187,8 @@ func (t *debTree) unpack(pkg string, r io.Reader) error {
 	}
 }
 
-// merged maps the directories that a merged /usr has as links.
-func merged(name string) string {
-	name = strings.TrimPrefix(path.Clean("/"+name), "/")
-	first, _, _ := strings.Cut(name, "/")
-	if slices.Contains([]string{"bin", "sbin", "lib", "lib64"}, first) {
-		return "usr/" + name
-	}
-	return name
-}
-
 func (t *debTree) unpackOne(pkg string, h *tar.Header, r io.Reader) error {
-	name := merged(h.Name)
+	name := source.Merged(h.Name)
 	if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink && h.Typeflag != tar.TypeLink || !fs.ValidPath(name) {
 		return nil
 	}
@@ -215,18 +199,9 @@ func (t *debTree) unpackOne(pkg string, h *tar.Header, r io.Reader) error {
 	t.from[name] = pkg
 	switch h.Typeflag {
 	case tar.TypeSymlink:
-		// Kept inside the tree: absolute targets become relative.
-		to := h.Linkname
-		if path.IsAbs(to) {
-			rel, err := filepath.Rel(path.Dir("/"+name), "/"+merged(to))
-			if err != nil {
-				return err
-			}
-			to = rel
-		}
-		return os.Symlink(to, dst)
+		return os.Symlink(source.Relative(name, h.Linkname), dst)
 	case tar.TypeLink:
-		return os.Link(filepath.Join(t.dir, merged(h.Linkname)), dst)
+		return os.Link(filepath.Join(t.dir, source.Merged(h.Linkname)), dst)
 	}
 	f, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fs.FileMode(h.Mode).Perm()|0o200)
 	if err != nil {

@@ -225,7 +225,7 @@ func (j *job) buildEnv(ctx context.Context, m module) ([]string, error) {
 	return append(env,
 		"PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1", "PKG_CONFIG_ALLOW_SYSTEM_LIBS=1",
 		"PKG_CONFIG_SYSROOT_DIR="+tree.dir,
-		"PKG_CONFIG_LIBDIR="+filepath.Join(tree.dir, "usr/lib", triplet(j.arch), "pkgconfig")), nil
+		"PKG_CONFIG_LIBDIR="+filepath.Join(tree.dir, source.LibDir(j.arch), "pkgconfig")), nil
 }
 
 // collect turns built programs into members, and their build information into

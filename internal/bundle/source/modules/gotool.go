@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -238,7 +239,7 @@ func fetchError(what string, err error) error {
 
 // compilers finds the C compiler for an architecture, and pkg-config.
 func compilers(arch, what string) (cc string, err error) {
-	triple := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[arch]
+	triple := path.Base(source.LibDir(arch))
 	cc, packages := "gcc", []string{"gcc", "libc6-dev"}
 	if arch != runtime.GOARCH {
 		cc, packages = triple+"-gcc", []string{"gcc-" + strings.ReplaceAll(triple, "_", "-")}

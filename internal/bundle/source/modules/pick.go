@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/bundle/pack"
+	"slipway.dev/slipway/internal/bundle/source"
 )
 
 // A picker says what to take from unpacked Debian packages.
@@ -23,9 +24,6 @@ const (
 	pickBase     picker = "base"
 )
 
-// iptablesNames are what the multi-call program can be called.
-var iptablesNames = []string{"iptables", "iptables-restore", "iptables-save", "ip6tables", "ip6tables-restore", "ip6tables-save"}
-
 // busyboxNames are the programs an image has besides its own: flannel's init
 // containers copy files, and a person may want to look around.
 var busyboxNames = []string{"cat", "cp", "ls", "mkdir", "mv", "rm", "sh", "sleep"}
@@ -35,7 +33,7 @@ func (t *debTree) pick(p picker, arch string) ([]pack.Member, error) {
 	if p == pickBase {
 		return t.baseFiles()
 	}
-	c := closure{tree: t, lib: "usr/lib/" + triplet(arch), members: map[string]pack.Member{}}
+	c := closure{tree: t, lib: source.LibDir(arch), members: map[string]pack.Member{}}
 	for _, prog := range []string{"usr/sbin/nft", "usr/sbin/xtables-nft-multi", "usr/sbin/xtables-legacy-multi"} {
 		if err := c.add(prog); err != nil {
 			return nil, err
@@ -51,41 +49,19 @@ func (t *debTree) pick(p picker, arch string) ([]pack.Member, error) {
 		}
 	}
 	c.copyrights()
-	return append(c.list(), links(t.dir, c.lib, c.interp)...), nil
+	return slices.Concat(c.list(), links(t.dir), source.HostTools(arch, c.interp)), nil
 }
 
-// links are the names programs are called by, the links of a merged /usr, and
-// wrappers to run the programs on hosts.
-func links(dir, lib, interp string) []pack.Member {
-	out := []pack.Member{
-		{Name: "bin", Link: "usr/bin"}, {Name: "sbin", Link: "usr/sbin"},
-		{Name: "lib", Link: "usr/lib"}, {Name: "lib64", Link: "usr/lib64"},
-		{Name: "usr/lib64", Dir: true}, {Name: "run", Dir: true},
-		{Name: "usr/bin/busybox", Path: filepath.Join(dir, "usr/bin/busybox")},
-		{Name: "host/nft", Content: wrapper(lib, interp, "nft", "")},
-	}
-	for _, name := range iptablesNames {
-		out = append(out,
-			pack.Member{Name: "usr/sbin/" + name, Link: "xtables-nft-multi"},
-			pack.Member{Name: "host/" + name, Content: wrapper(lib, interp, "xtables-nft-multi", " "+name)})
+// links are the names programs are called by.
+func links(dir string) []pack.Member {
+	out := []pack.Member{{Name: "usr/bin/busybox", Path: filepath.Join(dir, "usr/bin/busybox")}}
+	for _, name := range source.IPTablesNames() {
+		out = append(out, pack.Member{Name: "usr/sbin/" + name, Link: "xtables-nft-multi"})
 	}
 	for _, name := range busyboxNames {
 		out = append(out, pack.Member{Name: "usr/bin/" + name, Link: "busybox"})
 	}
 	return out
-}
-
-// wrapper is a script that runs a program of this tree, wherever the tree is
-// unpacked, with the tree's own loader and libraries: a host may have others,
-// or older ones.
-func wrapper(lib, interp, program, name string) []byte {
-	return []byte(`#!/bin/sh
-self=$(readlink -f "$0")
-root=${self%/host/*}
-XTABLES_LIBDIR=$root/` + lib + `/xtables
-export XTABLES_LIBDIR
-exec "$root/` + interp + `" --library-path "$root/` + lib + `" "$root/usr/sbin/` + program + `"` + name + ` "$@"
-`)
 }
 
 // A closure is programs with every library they load.
@@ -142,7 +118,7 @@ func (c *closure) addInterpreter(f *elf.File) error {
 		if _, err := p.ReadAt(data, 0); err != nil {
 			return err
 		}
-		name := merged(strings.TrimRight(string(data), "\x00"))
+		name := source.Merged(strings.TrimRight(string(data), "\x00"))
 		target := c.lib + "/" + path.Base(name)
 		if err := c.add(target); err != nil {
 			return err
@@ -174,7 +150,7 @@ func (c *closure) real(name string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		name = merged(path.Join(path.Dir(name), to))
+		name = source.Merged(path.Join(path.Dir(name), to))
 	}
 	return "", fmt.Errorf("%s: too many links", name)
 }

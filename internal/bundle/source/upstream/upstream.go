@@ -4,7 +4,23 @@ package upstream
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
 )
 
@@ -13,7 +29,8 @@ type Options struct {
 	// Mirror is a preset: "" for the official sites, "cn" for mirrors in
 	// China.
 	Mirror string
-	// Sites replaces base URLs of the preset, by name.
+	// Sites replaces sites of the preset, by name: a URL template with
+	// {version}, {arch} and {file}, or a registry.
 	Sites map[string]string
 }
 
@@ -24,18 +41,275 @@ func Mirrors() []string { return []string{"cn"} }
 type Source struct {
 	opts  Options
 	cache string
+	files *downloader
+	pulls *puller
 }
 
+const (
+	// probeTimeout bounds the question whether upstream answers.
+	probeTimeout = 3 * time.Second
+	dialTimeout  = 10 * time.Second
+	// retryDelay is the first pause before a download is taken up again.
+	retryDelay = time.Second
+)
+
 // New makes a source that keeps downloads below cache.
-func New(o Options, cache string) *Source { return &Source{opts: o, cache: cache} }
+func New(o Options, cache string) *Source {
+	transport := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout:   dialTimeout,
+		ResponseHeaderTimeout: stall,
+		ForceAttemptHTTP2:     true,
+	}
+	dir := filepath.Join(cache, "downloads")
+	return &Source{
+		opts: o, cache: cache,
+		files: &downloader{client: &http.Client{Transport: transport}, dir: filepath.Join(dir, "files"), delay: retryDelay},
+		pulls: &puller{dir: filepath.Join(dir, "images")},
+	}
+}
 
-// Probe says whether the release site answers.
-func (s *Source) Probe(context.Context, source.Request) error { return source.ErrSilent }
+// Probe says whether the release site answers, within three seconds.
+func (s *Source) Probe(ctx context.Context, r source.Request) error {
+	sites, err := newSites(s.opts)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	first := componentList(r.Release, r.Arches[0])[0].items[0]
+	url := sites.url(first.site, first.version, r.Arches[0], first.sums)
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := s.files.client.Do(req)
+	if err != nil {
+		return unanswered(url, err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return unanswered(url, errors.New(resp.Status))
+	}
+	return nil
+}
 
-// Ready says whether all files are in the cache.
-func (s *Source) Ready(context.Context, source.Request) bool { return false }
+// Ready says whether everything has been downloaded already.
+func (s *Source) Ready(_ context.Context, r source.Request) bool {
+	sites, err := newSites(s.opts)
+	if err != nil {
+		return false
+	}
+	for _, arch := range r.Arches {
+		for _, c := range componentList(r.Release, arch) {
+			for _, i := range c.items {
+				if _, ok := s.files.have(sites.url(i.site, i.version, arch, i.file)); !ok {
+					return false
+				}
+			}
+		}
+		for name, ref := range r.Release.ImageRefs() {
+			if _, ok := s.pulls.have(ref, arch); !ok && name != optional {
+				return false
+			}
+		}
+	}
+	return true
+}
 
-// Parts downloads everything.
-func (s *Source) Parts(context.Context, source.Request) (source.Parts, error) {
-	return source.Parts{}, source.ErrSilent
+// optional is the one image that a cluster runs without.
+const optional = "echo"
+
+// Parts downloads everything that is not in the cache.
+func (s *Source) Parts(ctx context.Context, r source.Request) (source.Parts, error) {
+	sites, err := newSites(s.opts)
+	if err != nil {
+		return source.Parts{}, err
+	}
+	if err := os.MkdirAll(s.cache, 0o755); err != nil {
+		return source.Parts{}, err
+	}
+	scratch, err := os.MkdirTemp(s.cache, ".upstream-*")
+	if err != nil {
+		return source.Parts{}, err
+	}
+	defer os.RemoveAll(scratch)
+	var parts source.Parts
+	for _, arch := range r.Arches {
+		run := &runner{Source: s, sites: sites, request: r, arch: arch, scratch: filepath.Join(scratch, arch)}
+		got, err := run.parts(ctx)
+		if err != nil {
+			return source.Parts{}, err
+		}
+		parts.Add(got)
+	}
+	return parts, nil
+}
+
+// A runner downloads for one architecture.
+type runner struct {
+	*Source
+	sites   sites
+	request source.Request
+	arch    string
+	scratch string
+	origins []source.Origin
+}
+
+// teller reports what is done for a component.
+func (r *runner) teller(name string) func(source.Progress) {
+	started := time.Now()
+	return func(p source.Progress) {
+		p.Component = name + " linux/" + r.arch
+		p.Elapsed = time.Since(started)
+		r.request.Tell(p)
+	}
+}
+
+func (r *runner) parts(ctx context.Context) (source.Parts, error) {
+	var parts source.Parts
+	for _, c := range componentList(r.request.Release, r.arch) {
+		got, err := r.component(ctx, c)
+		if err != nil {
+			return source.Parts{}, err
+		}
+		parts.Components = append(parts.Components, got)
+	}
+	images, err := r.images(ctx)
+	if err != nil {
+		return source.Parts{}, err
+	}
+	parts.Images = images
+	i := slices.IndexFunc(images, func(i source.Image) bool { return i.Name == "kube-proxy" })
+	tools, err := r.netTools(ctx, images[i].Image)
+	if err != nil {
+		return source.Parts{}, fmt.Errorf("taking the packet filter programs out of kube-proxy's image: %w", err)
+	}
+	parts.Components = append(parts.Components, tools)
+	parts.Origins = r.origins
+	return parts, nil
+}
+
+func (r *runner) component(ctx context.Context, c component) (source.Component, error) {
+	tell := r.teller(c.name + " " + c.version)
+	var files []download
+	for _, i := range c.items {
+		url := r.sites.url(i.site, i.version, r.arch, i.file)
+		got, err := r.files.get(ctx, url, r.sites.url(i.site, i.version, r.arch, i.sums), tell)
+		if err != nil {
+			return source.Component{}, err
+		}
+		files = append(files, got)
+		r.origins = append(r.origins, source.Origin{For: c.name, Kind: "file", Name: url, Version: i.version, Sum: "sha256:" + got.sum})
+	}
+	return r.pack(ctx, c, fmt.Sprint(files, c.items), tell, func() ([]pack.Member, error) {
+		var members []pack.Member
+		for n, i := range c.items {
+			if len(i.members) == 0 {
+				members = append(members, pack.Member{Name: i.program, Path: files[n].path})
+				continue
+			}
+			unpacked, err := extract(ctx, files[n].path, filepath.Join(r.scratch, fmt.Sprintf("%s-%d", c.name, n)), i.members)
+			if err != nil {
+				return nil, fmt.Errorf("unpacking %s: %w", i.file, err)
+			}
+			members = append(members, unpacked...)
+		}
+		return members, nil
+	})
+}
+
+// pack makes a component's file from members, unless the cache has the one
+// that was made from the same content.
+func (r *runner) pack(ctx context.Context, c component, content string, tell func(source.Progress), members func() ([]pack.Member, error)) (source.Component, error) {
+	sum := sha256.Sum256([]byte(content))
+	dir := filepath.Join(r.cache, "downloads", "components")
+	name := filepath.Join(dir, c.name+"-"+hex.EncodeToString(sum[:8]))
+	out := source.Component{Name: c.name, Version: c.version, Arch: r.arch, Licence: c.licence}
+	if f, ok := packed(name); ok {
+		tell(source.Progress{Phase: source.Cached})
+		out.File = f
+		return out, nil
+	}
+	tell(source.Progress{Phase: source.Packing})
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return source.Component{}, err
+	}
+	list, err := members()
+	if err != nil {
+		return source.Component{}, err
+	}
+	f, err := pack.Write(ctx, name+".tar.gz", list)
+	if err != nil {
+		return source.Component{}, err
+	}
+	data, err := json.Marshal(f)
+	if err != nil {
+		return source.Component{}, err
+	}
+	if err := os.WriteFile(name+".json", data, 0o644); err != nil {
+		return source.Component{}, err
+	}
+	tell(source.Progress{Phase: source.Done, Done: f.Size, Total: f.Size, Unit: "bytes"})
+	out.File = f
+	return out, nil
+}
+
+// packed finds a component's file in the cache, whole.
+func packed(name string) (pack.File, bool) {
+	var f pack.File
+	data, err := os.ReadFile(name + ".json")
+	if err != nil || json.Unmarshal(data, &f) != nil {
+		return pack.File{}, false
+	}
+	f.Path = name + ".tar.gz"
+	return f, verify(f.Path, strings.TrimPrefix(f.Digest, "sha256:")) == nil
+}
+
+func (r *runner) netTools(ctx context.Context, proxy v1.Image) (source.Component, error) {
+	digest, err := proxy.Digest()
+	if err != nil {
+		return source.Component{}, err
+	}
+	c := component{name: "nettools", version: r.request.Release.Kubernetes, licence: "GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later"}
+	return r.pack(ctx, c, digest.String(), r.teller(c.name+" "+c.version), func() ([]pack.Member, error) {
+		return netTools(ctx, proxy, r.arch, filepath.Join(r.scratch, "nettools"))
+	})
+}
+
+func (r *runner) images(ctx context.Context) ([]source.Image, error) {
+	var out []source.Image
+	refs := r.request.Release.ImageRefs()
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		ref := refs[name]
+		tell := r.teller("image " + name)
+		img, err := r.pulls.get(ctx, ref, r.sites.image(ref), r.arch, tell)
+		if name == optional && missing(err) {
+			r.request.Tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("no registry has %s, Slipway's own test server: the bundle is built without it", ref)})
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		h, err := img.Digest()
+		if err != nil {
+			return nil, err
+		}
+		tell(source.Progress{Phase: source.Done})
+		r.origins = append(r.origins, source.Origin{For: name, Kind: "image", Name: r.sites.image(ref), Sum: h.String()})
+		_, version, _ := strings.Cut(ref[strings.LastIndex(ref, "/"):], ":")
+		out = append(out, source.Image{Name: name, Version: strings.TrimPrefix(version, "v"), Arch: r.arch, Licence: licence(name), Ref: ref, Image: img})
+	}
+	return out, nil
+}
+
+// licence is what an official image is under: its program's, and that of the
+// system it brings along.
+func licence(image string) string {
+	switch image {
+	case "kube-proxy", "flannel":
+		return "Apache-2.0 AND GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later"
+	}
+	return apache
 }

@@ -1,0 +1,124 @@
+package layout
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// onDisk is a layer that is a file already; it is linked, not copied.
+type onDisk interface{ DiskPath() string }
+
+// AddImage stores an image's manifest, config and layers, each verified. What
+// is there already with the right size is not read again.
+func (d Dir) AddImage(img v1.Image) (v1.Descriptor, *v1.Manifest, error) {
+	raw, err := img.RawManifest()
+	if err != nil {
+		return v1.Descriptor{}, nil, err
+	}
+	m, err := img.Manifest()
+	if err != nil {
+		return v1.Descriptor{}, nil, err
+	}
+	for _, desc := range m.Layers {
+		if err := d.addLayer(img, desc); err != nil {
+			return v1.Descriptor{}, nil, fmt.Errorf("layer %s: %w", desc.Digest, err)
+		}
+	}
+	config, err := img.RawConfigFile()
+	if err != nil {
+		return v1.Descriptor{}, nil, err
+	}
+	if got, err := d.AddBytes(config); err != nil || got != m.Config.Digest.String() {
+		return v1.Descriptor{}, nil, fmt.Errorf("config %s: %w", m.Config.Digest, joinCorrupt(err))
+	}
+	digest, err := d.AddBytes(raw)
+	if err != nil {
+		return v1.Descriptor{}, nil, err
+	}
+	h, err := v1.NewHash(digest)
+	return v1.Descriptor{MediaType: m.MediaType, Digest: h, Size: int64(len(raw))}, m, err
+}
+
+func joinCorrupt(err error) error {
+	if err == nil {
+		return ErrCorrupt
+	}
+	return err
+}
+
+func (d Dir) addLayer(img v1.Image, desc v1.Descriptor) error {
+	digest := desc.Digest.String()
+	if n, err := d.Size(digest); err == nil && n == desc.Size {
+		return nil
+	}
+	l, err := img.LayerByDigest(desc.Digest)
+	if err != nil {
+		return err
+	}
+	if own, ok := l.(onDisk); ok {
+		return d.AddFile(digest, own.DiskPath())
+	}
+	r, err := l.Compressed()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return d.Add(digest, r)
+}
+
+// Image reads the image whose manifest has the given digest. Blobs are not
+// verified before they are read.
+func (d Dir) Image(manifest string) (v1.Image, error) {
+	raw, err := d.Read(manifest, maxImageManifest)
+	if err != nil {
+		return nil, err
+	}
+	m, err := v1.ParseManifest(bytes.NewReader(raw))
+	if err != nil {
+		return nil, fmt.Errorf("parsing manifest %s: %w", manifest, err)
+	}
+	return partial.CompressedToImage(stored{dir: d, raw: raw, manifest: m})
+}
+
+// maxImageManifest bounds an image's manifest, in bytes.
+const maxImageManifest = 4 << 20
+
+// stored is an image of a layout.
+type stored struct {
+	dir      Dir
+	raw      []byte
+	manifest *v1.Manifest
+}
+
+func (s stored) RawManifest() ([]byte, error)        { return s.raw, nil }
+func (s stored) MediaType() (types.MediaType, error) { return s.manifest.MediaType, nil }
+func (s stored) RawConfigFile() ([]byte, error) {
+	return s.dir.Read(s.manifest.Config.Digest.String(), maxImageManifest)
+}
+
+func (s stored) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
+	for _, desc := range append(slices.Clone(s.manifest.Layers), s.manifest.Config) {
+		if desc.Digest == h {
+			return storedLayer{s.dir, desc}, nil
+		}
+	}
+	return nil, fmt.Errorf("no layer %s in the image", h)
+}
+
+type storedLayer struct {
+	dir  Dir
+	desc v1.Descriptor
+}
+
+func (l storedLayer) Digest() (v1.Hash, error)            { return l.desc.Digest, nil }
+func (l storedLayer) Size() (int64, error)                { return l.desc.Size, nil }
+func (l storedLayer) MediaType() (types.MediaType, error) { return l.desc.MediaType, nil }
+func (l storedLayer) Compressed() (io.ReadCloser, error) {
+	return l.dir.Open(l.desc.Digest.String(), 0)
+}

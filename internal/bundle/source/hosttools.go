@@ -1,0 +1,70 @@
+package source
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/bundle/pack"
+)
+
+// The component nettools is a small root with nft, iptables and every library
+// they load. Container images have it as a layer; a host unpacks it anywhere
+// and runs the scripts in its directory "host".
+
+// IPTablesNames are what the multi-call program of iptables can be called.
+func IPTablesNames() []string {
+	return []string{"iptables", "iptables-restore", "iptables-save", "ip6tables", "ip6tables-restore", "ip6tables-save"}
+}
+
+// LibDir is where Debian keeps the libraries of an architecture.
+func LibDir(arch string) string {
+	return "usr/lib/" + map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[arch]
+}
+
+// Merged maps a name below /bin, /sbin, /lib or /lib64 to where a merged /usr
+// has it, and takes the leading slash off.
+func Merged(name string) string {
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	first, _, _ := strings.Cut(name, "/")
+	if slices.Contains([]string{"bin", "sbin", "lib", "lib64"}, first) {
+		return "usr/" + name
+	}
+	return name
+}
+
+// Relative is the target of a symbolic link at name that does not leave the
+// tree it stands in: an absolute one becomes relative.
+func Relative(name, target string) string {
+	if !path.IsAbs(target) {
+		return target
+	}
+	return strings.Repeat("../", strings.Count(name, "/")) + Merged(target)
+}
+
+// HostTools are the links of a merged /usr, and scripts to run the programs on
+// a host. Loader is the dynamic loader's name in the tree.
+func HostTools(arch, loader string) []pack.Member {
+	out := []pack.Member{
+		{Name: "bin", Link: "usr/bin"}, {Name: "sbin", Link: "usr/sbin"},
+		{Name: "lib", Link: "usr/lib"}, {Name: "lib64", Link: "usr/lib64"},
+		{Name: "usr/lib64", Dir: true}, {Name: "usr/bin", Dir: true}, {Name: "run", Dir: true},
+		{Name: "host/nft", Content: script(LibDir(arch), loader, "nft", "")},
+	}
+	for _, name := range IPTablesNames() {
+		out = append(out, pack.Member{Name: "host/" + name, Content: script(LibDir(arch), loader, "xtables-nft-multi", " "+name)})
+	}
+	return out
+}
+
+// script runs a program of the tree, wherever that is, with the tree's own
+// loader and libraries: a host may have others, or older ones, or none.
+func script(lib, loader, program, name string) []byte {
+	return []byte(`#!/bin/sh
+self=$(readlink -f "$0")
+root=${self%/host/*}
+XTABLES_LIBDIR=$root/` + lib + `/xtables
+export XTABLES_LIBDIR
+exec "$root/` + loader + `" --library-path "$root/` + lib + `" "$root/usr/sbin/` + program + `"` + name + ` "$@"
+`)
+}

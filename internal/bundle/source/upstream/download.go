@@ -1,0 +1,275 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/diag"
+)
+
+const (
+	// maxSums bounds a checksum file, in bytes.
+	maxSums = 1 << 20
+	// attempts is how often a broken download is taken up again without
+	// having got any further.
+	attempts = 5
+	// stall is how long a download may bring nothing.
+	stall = 30 * time.Second
+)
+
+// silentError is a diagnostic of a site that does not answer.
+type silentError struct {
+	diag.List
+	cause error
+}
+
+func (e *silentError) Error() string   { return e.List.Error() }
+func (e *silentError) Unwrap() []error { return []error{source.ErrSilent, e.List, e.cause} }
+
+func unanswered(url string, err error) error {
+	return &silentError{problem(IDDownload, "check the network, name a --mirror, or build with --source modules", "downloading %s: %v", url, err), err}
+}
+
+// A downloader keeps verified files by checksum, and unfinished ones to be
+// taken up again.
+type downloader struct {
+	client *http.Client
+	dir    string
+	// delay is the first pause before another attempt; it doubles.
+	delay time.Duration
+}
+
+// A download is a verified file.
+type download struct {
+	path, sum string
+}
+
+// remembered is where the checksum of a URL is kept: what is released under a
+// URL does not change, so a file that is there needs no network.
+func (d *downloader) remembered(url string) string {
+	h := sha256.Sum256([]byte(url))
+	return filepath.Join(d.dir, "urls", hex.EncodeToString(h[:]))
+}
+
+// have finds a URL's file in the cache and verifies it.
+func (d *downloader) have(url string) (download, bool) {
+	data, err := os.ReadFile(d.remembered(url))
+	if err != nil {
+		return download{}, false
+	}
+	sum := strings.TrimSpace(string(data))
+	path := filepath.Join(d.dir, sum)
+	return download{path, sum}, sumForm.MatchString(sum) && verify(path, sum) == nil
+}
+
+var (
+	sumForm  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	errWrong = errors.New("wrong checksum")
+)
+
+func verify(path, sum string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != sum {
+		return fmt.Errorf("%w: got %s, want %s", errWrong, got, sum)
+	}
+	return nil
+}
+
+// get answers with the file at url, whose checksum is published at sumsURL.
+func (d *downloader) get(ctx context.Context, url, sumsURL string, tell func(source.Progress)) (download, error) {
+	if got, ok := d.have(url); ok {
+		return got, nil
+	}
+	if err := os.MkdirAll(filepath.Join(d.dir, "urls"), 0o755); err != nil {
+		return download{}, err
+	}
+	sum, err := d.checksum(ctx, url, sumsURL)
+	if err != nil {
+		return download{}, err
+	}
+	path := filepath.Join(d.dir, sum)
+	if verify(path, sum) != nil {
+		if err := d.fetch(ctx, url, path, sum, tell); err != nil {
+			return download{}, err
+		}
+	}
+	return download{path, sum}, os.WriteFile(d.remembered(url), []byte(sum+"\n"), 0o644)
+}
+
+// checksum reads the published checksum of a file.
+func (d *downloader) checksum(ctx context.Context, url, sumsURL string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, sumsURL, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return "", unanswered(sumsURL, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return "", unanswered(sumsURL, errors.New(resp.Status))
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxSums))
+	if err != nil {
+		return "", unanswered(sumsURL, err)
+	}
+	sum, ok := findSum(string(data), url[strings.LastIndex(url, "/")+1:])
+	if !ok {
+		return "", problem(IDNoChecksum, "what has no published checksum is not used: choose another mirror or --source modules", "%s has no checksum for %s", sumsURL, url)
+	}
+	return sum, nil
+}
+
+// findSum finds a file's checksum: in lines as sha256sum writes them, or alone.
+func findSum(text, file string) (string, bool) {
+	if alone := strings.TrimSpace(text); sumForm.MatchString(alone) {
+		return alone, true
+	}
+	scan := bufio.NewScanner(strings.NewReader(text))
+	for scan.Scan() {
+		f := strings.Fields(scan.Text())
+		if len(f) == 2 && sumForm.MatchString(f[0]) && strings.TrimPrefix(strings.TrimPrefix(f[1], "*"), "./") == file {
+			return f[0], true
+		}
+	}
+	return "", false
+}
+
+// fetch downloads url to path. A broken connection is taken up where it broke,
+// now or in a later run.
+func (d *downloader) fetch(ctx context.Context, url, path, sum string, tell func(source.Progress)) error {
+	part := path + ".part"
+	delay, clean := d.delay, false
+	for left := attempts; ; left-- {
+		before := fileSize(part)
+		err := d.resume(ctx, url, part, before, tell)
+		if err == nil {
+			err = verify(part, sum)
+		}
+		switch {
+		case err == nil:
+			return os.Rename(part, path)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+			return err
+		case errors.Is(err, errWrong):
+			// What an earlier run left may be of another file: once more
+			// from the start.
+			if err := os.Remove(part); err != nil {
+				return err
+			}
+			if clean || before == 0 {
+				return problem(IDChecksum, "the file or the mirror is damaged: choose another mirror or --source modules", "%s: %v", url, err)
+			}
+			clean = true
+		case left <= 0:
+			return unanswered(url, err)
+		case fileSize(part) > before:
+			left, delay = attempts, d.delay
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(delay):
+			delay *= 2
+		}
+	}
+}
+
+func fileSize(path string) int64 {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return fi.Size()
+}
+
+// resume appends to part what the server has from offset on.
+func (d *downloader) resume(ctx context.Context, url, part string, offset int64, tell func(source.Progress)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	idle := time.AfterFunc(stall, func() { cancel(fmt.Errorf("nothing came for %s", stall)) })
+	defer idle.Stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	if offset > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+	}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	flags := os.O_CREATE | os.O_WRONLY
+	switch resp.StatusCode {
+	case http.StatusPartialContent:
+		flags |= os.O_APPEND
+	case http.StatusOK:
+		flags |= os.O_TRUNC
+		offset = 0
+	case http.StatusRequestedRangeNotSatisfiable:
+		// Nothing is left to fetch, or the part is longer than the file:
+		// its checksum tells.
+		return nil
+	default:
+		return errors.New(resp.Status)
+	}
+	f, err := os.OpenFile(part, flags, 0o644)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the cache directory is gone: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	p := &progress{w: f, done: offset, idle: idle, tell: tell}
+	if resp.ContentLength > 0 {
+		p.total = offset + resp.ContentLength
+	}
+	_, err = io.Copy(p, resp.Body)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	return errors.Join(err, f.Close())
+}
+
+// progress tells what is written, and keeps a download from counting as idle.
+type progress struct {
+	w           io.Writer
+	done, total int64
+	idle        *time.Timer
+	tell        func(source.Progress)
+}
+
+func (p *progress) Write(b []byte) (int, error) {
+	n, err := p.w.Write(b)
+	p.done += int64(n)
+	p.idle.Reset(stall)
+	p.tell(source.Progress{Phase: source.Fetching, Done: p.done, Total: p.total, Unit: "bytes"})
+	return n, err
+}

@@ -1,0 +1,135 @@
+package upstream
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/bundle/source"
+)
+
+// A puller keeps images in a layout in the cache. What a release's tag names
+// does not change: an image that is there needs no network.
+type puller struct {
+	dir string
+}
+
+func (p *puller) remembered(ref, arch string) string {
+	h := sha256.Sum256([]byte(ref + " " + arch))
+	return filepath.Join(p.dir, "refs", hex.EncodeToString(h[:]))
+}
+
+// have finds an image in the cache, whole.
+func (p *puller) have(ref, arch string) (v1.Image, bool) {
+	data, err := os.ReadFile(p.remembered(ref, arch))
+	if err != nil {
+		return nil, false
+	}
+	h, err := v1.NewHash(strings.TrimSpace(string(data)))
+	if err != nil {
+		return nil, false
+	}
+	img, err := p.open(h)
+	return img, err == nil
+}
+
+// open opens an image of the cache and verifies all its blobs.
+func (p *puller) open(h v1.Hash) (v1.Image, error) {
+	d := layout.Dir(p.dir)
+	img, err := d.Image(h.String())
+	if err != nil {
+		return nil, err
+	}
+	m, err := img.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range append(m.Layers, m.Config) {
+		if err := d.Verify(b.Digest.String()); err != nil {
+			return nil, err
+		}
+	}
+	return img, nil
+}
+
+// get answers with an image for an architecture. Registry is the reference it
+// is pulled from, ref the one it has.
+func (p *puller) get(ctx context.Context, ref, registry, arch string, tell func(source.Progress)) (v1.Image, error) {
+	if img, ok := p.have(ref, arch); ok {
+		return img, nil
+	}
+	tell(source.Progress{Phase: source.Fetching, Message: registry})
+	r, err := name.ParseReference(registry)
+	if err != nil {
+		return nil, fmt.Errorf("image reference %q: %w", registry, err)
+	}
+	var h v1.Hash
+	for left := attempts; ; left-- {
+		h, err = p.pull(ctx, r, arch)
+		if err == nil || ctx.Err() != nil || left <= 0 || !again(err) {
+			break
+		}
+	}
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, layout.ErrCorrupt), err != nil && ctx.Err() != nil:
+		return nil, err
+	case err != nil:
+		return nil, &silentError{problem(IDPull, "check the network, name a --mirror, or build with --source modules", "pulling %s for %s: %v", registry, arch, err), err}
+	}
+	if err := os.WriteFile(p.remembered(ref, arch), []byte(h.String()+"\n"), 0o644); err != nil {
+		return nil, err
+	}
+	return p.open(h)
+}
+
+// again says whether pulling once more may help: blobs that came whole are
+// kept, so it goes on where it broke.
+func again(err error) bool {
+	var t *transport.Error
+	return !errors.As(err, &t) || t.Temporary()
+}
+
+func (p *puller) pull(ctx context.Context, r name.Reference, arch string) (v1.Hash, error) {
+	img, err := remote.Image(r, remote.WithContext(ctx),
+		remote.WithAuthFromKeychain(authn.DefaultKeychain),
+		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	cf, err := img.ConfigFile()
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	if cf.Architecture != arch {
+		return v1.Hash{}, fmt.Errorf("it is for %s", cf.Architecture)
+	}
+	d, err := layout.Create(p.dir)
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	if err := os.MkdirAll(filepath.Join(p.dir, "refs"), 0o755); err != nil {
+		return v1.Hash{}, err
+	}
+	desc, _, err := d.AddImage(img)
+	return desc.Digest, err
+}
+
+// missing says whether a registry answered that it has no such image.
+func missing(err error) bool {
+	var t *transport.Error
+	return errors.As(err, &t) && t.StatusCode == http.StatusNotFound
+}

@@ -1,0 +1,147 @@
+package upstream
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/release"
+)
+
+//go:embed sites.yaml
+var siteData []byte
+
+// Identifiers of this package's diagnostics.
+const (
+	IDSite       = "unknown-upstream-site"
+	IDDownload   = "download-failed"
+	IDChecksum   = "checksum-mismatch"
+	IDNoChecksum = "checksum-missing"
+	IDPull       = "image-pull-failed"
+)
+
+func problem(id, hint, format string, args ...any) diag.List {
+	return diag.List{{ID: id, Severity: diag.Error, Message: fmt.Sprintf(format, args...), Hint: hint}}
+}
+
+// sites maps a site's name to its URL template, or to a registry.
+type sites map[string]string
+
+type siteFile struct {
+	Official sites            `yaml:"official"`
+	Mirrors  map[string]sites `yaml:"mirrors"`
+}
+
+func readSites() (siteFile, error) {
+	var f siteFile
+	if err := yaml.Unmarshal(siteData, &f); err != nil {
+		return siteFile{}, fmt.Errorf("reading the list of upstream sites: %w", err)
+	}
+	return f, nil
+}
+
+// newSites are the official sites with a mirror and single sites over them.
+func newSites(o Options) (sites, error) {
+	f, err := readSites()
+	if err != nil {
+		return nil, err
+	}
+	s := maps.Clone(f.Official)
+	if o.Mirror != "" {
+		m, ok := f.Mirrors[o.Mirror]
+		if !ok {
+			return nil, problem(IDSite, "name one of "+strings.Join(slices.Sorted(maps.Keys(f.Mirrors)), ", "), "%q is no mirror", o.Mirror)
+		}
+		maps.Copy(s, m)
+	}
+	for name, value := range o.Sites {
+		if _, ok := s[name]; !ok {
+			return nil, problem(IDSite, "name one of "+strings.Join(slices.Sorted(maps.Keys(s)), ", "), "%q is no upstream site", name)
+		}
+		s[name] = value
+	}
+	return s, nil
+}
+
+// url fills in a site's template.
+func (s sites) url(site, version, arch, file string) string {
+	return strings.NewReplacer("{version}", version, "{arch}", arch, "{file}", file).Replace(s[site])
+}
+
+// image is where to pull an image from: its reference with the registry
+// replaced.
+func (s sites) image(ref string) string {
+	host, rest, _ := strings.Cut(ref, "/")
+	if site, ok := s[host]; ok {
+		host = site
+	}
+	return host + "/" + rest
+}
+
+// An item is one file to download.
+type item struct {
+	site, version, file string
+	// sums is the file with its checksum, beside it.
+	sums string
+	// members maps names in the archive to names in the component; if
+	// empty, the file itself is the member program.
+	members map[string]string
+	program string
+}
+
+// A component is made of items.
+type component struct {
+	name, version, licence string
+	items                  []item
+}
+
+const (
+	bin    = "usr/local/bin/"
+	cniBin = "opt/cni/bin/"
+	apache = "Apache-2.0"
+)
+
+// componentList is what hosts need, as official releases have it.
+func componentList(r release.Release, arch string) []component {
+	k8s := component{name: "kubernetes", version: r.Kubernetes, licence: apache}
+	for _, p := range []string{"kubeadm", "kubectl", "kubelet"} {
+		k8s.items = append(k8s.items, item{site: "kubernetes", version: strings.TrimPrefix(r.Kubernetes, "v"), file: p, sums: p + ".sha256", program: bin + p})
+	}
+	containerd := fmt.Sprintf("containerd-%s-linux-%s.tar.gz", r.Containerd, arch)
+	crictl := fmt.Sprintf("crictl-v%s-linux-%s.tar.gz", r.CRITools, arch)
+	etcd := fmt.Sprintf("etcd-v%s-linux-%s", r.Etcd, arch)
+	return []component{
+		k8s,
+		{name: "containerd", version: r.Containerd, licence: "Apache-2.0 AND LGPL-2.1-or-later", items: []item{
+			{site: "containerd", version: r.Containerd, file: containerd, sums: containerd + ".sha256sum", members: map[string]string{
+				"bin/containerd": bin + "containerd", "bin/containerd-shim-runc-v2": bin + "containerd-shim-runc-v2", "bin/ctr": bin + "ctr"}},
+			{site: "runc", version: r.Runc, file: "runc." + arch, sums: "runc.sha256sum", program: bin + "runc"},
+		}},
+		{name: "crictl", version: r.CRITools, licence: apache, items: []item{
+			{site: "crictl", version: r.CRITools, file: crictl, sums: crictl + ".sha256", members: map[string]string{"crictl": bin + "crictl"}},
+		}},
+		{name: "cni-plugins", version: r.CNIPlugins, licence: apache, items: []item{
+			plugins(r.CNIPlugins, arch, "bridge", "loopback", "ptp", "host-local", "portmap", "bandwidth", "firewall"),
+			// The flannel plugin was part of this release until 1.0.
+			plugins(r.FlannelCNI, arch, "flannel"),
+		}},
+		{name: "etcd", version: r.Etcd, licence: apache, items: []item{
+			{site: "etcd", version: r.Etcd, file: etcd + ".tar.gz", sums: "SHA256SUMS", members: map[string]string{
+				etcd + "/etcdctl": bin + "etcdctl", etcd + "/etcdutl": bin + "etcdutl"}},
+		}},
+	}
+}
+
+func plugins(version, arch string, names ...string) item {
+	file := fmt.Sprintf("cni-plugins-linux-%s-v%s.tgz", arch, version)
+	i := item{site: "cni-plugins", version: version, file: file, sums: file + ".sha256", members: map[string]string{}}
+	for _, n := range names {
+		i.members[n] = cniBin + n
+	}
+	return i
+}
