@@ -105,6 +105,14 @@ func bytes(n int64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }
 
+// Printable is a line of a program's output without what would steer the
+// terminal.
+func Printable(s string) string {
+	return strings.TrimRight(strings.Repeat(" ", indent(s))+oneLine(s), " ")
+}
+
+func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " ")) }
+
 // sequences are those that programs colour their output with.
 var sequences = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
 

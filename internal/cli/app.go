@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/cli/bundlecmd"
+	"slipway.dev/slipway/internal/cli/sandboxcmd"
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/store"
+)
+
+// Identifiers of this package's diagnostics.
+const (
+	idUsage         = "usage"
+	idLocked        = "locked"
+	idStale         = "plan-stale"
+	idPlanChanged   = "plan-changed"
+	idNoCluster     = "no-cluster"
+	idWhichCluster  = "which-cluster"
+	idNameMismatch  = "name-mismatch"
+	idFile          = "file-unreadable"
+	idNoTerminal    = "no-terminal"
+	idNotConfirmed  = "not-confirmed"
+	idRemoval       = "removal-not-allowed"
+	idNoOperation   = "no-operation"
+	idPluginFailed  = "plugin-failed"
+	idKubeconfigOut = "kubeconfig-out"
+)
+
+// app is one run of the program.
+type app struct {
+	Streams
+	env      Env
+	services NewService
+
+	output       string // -o as given
+	format       view.Format
+	yes          bool
+	debug        bool
+	ignoreErrors bool
+	ignoreChecks []string
+	breakLock    bool
+	noColour     bool
+
+	began   bool // a command was found and its flags were read
+	talk    *talk
+	working atomic.Pointer[string] // the cluster an operation runs on
+
+	dirs    directories
+	records *store.Store
+	service lifecycle.Service
+}
+
+// talk is where logs go: stderr, or the view that has it at the moment.
+type talk struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (t *talk) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.w.Write(b)
+}
+
+// through has logs go through w until the answer is called.
+func (t *talk) through(w io.Writer) (back func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.w
+	t.w = w
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.w = before
+	}
+}
+
+func newApp(s Streams, env Env, services NewService) *app {
+	return &app{Streams: s, env: env, services: services, format: view.Text, talk: &talk{w: s.Err}}
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "slipway",
+		Short: "Kubernetes clusters on machines you have: create, change, repair, retire",
+		Long: `Slipway builds, changes and retires Kubernetes clusters on Linux machines that
+it reaches over SSH. Every change is a plan first; what was begun can be
+interrupted at any time and resumed.
+
+Exit codes: 0 done; 1 failed, can be resumed; 2 refused, nothing touched;
+3 finished with failed hosts; 4 changes found (plan --exit-code); 5 another
+works on the cluster; 130 interrupted, can be resumed.`,
+		Example: `  slipway create cluster                     # this machine, all in one
+  slipway create config --host root@10.0.0.11=control-plane \
+      --host root@10.0.0.12=worker > prod.yaml
+  slipway create cluster -f prod.yaml
+  slipway kubectl prod -- get nodes`,
+		SilenceErrors: true, SilenceUsage: true,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(*cobra.Command, []string) error { return a.begin() },
+	}
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	f := root.PersistentFlags()
+	f.SortFlags = false
+	f.StringVarP(&a.output, "output", "o", "text", "output format: text, json or yaml")
+	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask, go on")
+	f.BoolVar(&a.ignoreErrors, "ignore-errors", false, "let the other hosts finish when one fails")
+	f.StringArrayVar(&a.ignoreChecks, "ignore-check", nil, "pass over the precheck finding with this `id` (repeatable; recorded)")
+	f.BoolVar(&a.breakLock, "break-lock", false, "take over a lock whose holder cannot be asked")
+	f.BoolVar(&a.debug, "debug", false, "show programs' output and logs")
+	f.BoolVar(&a.noColour, "no-color", false, "no colours (as NO_COLOR)")
+	for _, group := range []*cobra.Group{
+		{ID: "change", Title: "Change clusters:"}, {ID: "see", Title: "See and use them:"}, {ID: "more", Title: "More:"},
+	} {
+		root.AddGroup(group)
+	}
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, c := range cmds {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("change", a.createCmd(), a.planCmd(), a.applyCmd(), a.resumeCmd(), a.rollbackCmd(), a.cancelCmd(), a.deleteCmd(), a.initCmd(), a.precheckCmd())
+	add("see", a.getCmd(), a.useCmd(), a.operationsCmd(), a.kubeconfigCmd(), a.kubectlCmd())
+	add("more", sandboxcmd.New(sandboxcmd.Streams{In: a.In, Out: a.Out, Err: a.Err}),
+		bundlecmd.New(bundlecmd.Streams{In: a.In, Out: a.Out, Err: a.Err}), a.versionCmd(), a.pluginCmd())
+	root.SetHelpCommandGroupID("more")
+	root.SetCompletionCommandGroupID("more")
+	return root
+}
+
+// begin reads the global flags, once the command line as a whole was read.
+func (a *app) begin() (err error) {
+	if a.format, err = view.ParseFormat(a.output); err != nil {
+		a.format = view.Text
+		return err
+	}
+	a.began = true
+	return nil
+}
+
+// style is what stderr can show.
+func (a *app) style() view.Style {
+	s := view.StyleOf(a.env.Getenv)
+	s.Colour = s.Colour && !a.noColour && a.Size != nil
+	return s
+}
+
+// outStyle is what stdout can show.
+func (a *app) outStyle() view.Style {
+	s := view.StyleOf(a.env.Getenv)
+	s.Colour = s.Colour && !a.noColour && a.Colour
+	return s
+}
+
+// directories are found once.
+func (a *app) directories() (directories, error) {
+	if a.dirs.home == "" {
+		d, err := a.env.directories()
+		if err != nil {
+			return directories{}, refuse(err)
+		}
+		a.dirs = d
+	}
+	return a.dirs, nil
+}
+
+// store opens the records.
+func (a *app) store() (*store.Store, error) {
+	if a.records != nil {
+		return a.records, nil
+	}
+	d, err := a.directories()
+	if err != nil {
+		return nil, err
+	}
+	var opts []store.Option
+	if d.owner != nil {
+		opts = append(opts, store.OwnedBy(d.owner.uid, d.owner.gid))
+	}
+	if a.records, err = store.Open(d.home, opts...); err != nil {
+		return nil, refuse(err)
+	}
+	return a.records, nil
+}
+
+// catalogue is the releases this program knows, with the user's own.
+func (a *app) catalogue() (*release.Catalogue, error) {
+	d, err := a.directories()
+	if err != nil {
+		return nil, err
+	}
+	c, err := release.Load(filepath.Join(d.home, "releases.yaml"))
+	return c, refuse(err)
+}
+
+// svc makes the service, once.
+func (a *app) svc(ctx context.Context) (lifecycle.Service, error) {
+	if a.service != nil {
+		return a.service, nil
+	}
+	records, err := a.store()
+	if err != nil {
+		return nil, err
+	}
+	cat, err := a.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	level := slog.LevelWarn
+	if a.debug {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(a.talk, &slog.HandlerOptions{Level: level}))
+	a.service, err = a.services(ctx, Settings{
+		Store: records, Catalogue: cat, Cache: a.dirs.cache, Home: a.dirs.user, Now: a.env.Now, Log: log,
+	})
+	return a.service, refuse(err)
+}
+
+// data writes an answer: text by its own function, else as JSON or YAML.
+func (a *app) data(value any, text func(io.Writer) error) error {
+	if a.format == view.Text {
+		return text(a.Out)
+	}
+	return view.Data(a.Out, a.format, value)
+}
+
+// say talks to the person at the terminal.
+func (a *app) say(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }

@@ -1,0 +1,261 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/plan"
+)
+
+func (a *app) planCmd() *cobra.Command {
+	var (
+		file, out string
+		exitCode  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "plan [-f FILE] [NAME]",
+		Short: "Show what would change, and touch nothing",
+		Long: `Shows what applying FILE would change. Without a file: how far the hosts have
+drifted from what is recorded of the cluster.
+
+A plan saved with --out is applied with: slipway apply -f PLAN`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := a.request(cmd.Context(), lifecycle.Apply, file, args)
+			if err != nil {
+				return err
+			}
+			// The plan alone is the answer: progress is talk.
+			p, err := a.ready(cmd.Context(), a.prepare(r), a.people(nil))
+			if err != nil {
+				return err
+			}
+			return errors.Join(a.showPlan(p.Plan(), out, exitCode), p.Close())
+		},
+	}
+	fileFlag(cmd, &file, "the cluster file; - is standard input")
+	cmd.Flags().StringVar(&out, "out", "", "save the plan in this `file`")
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 4 when there is something to change")
+	return cmd
+}
+
+func (a *app) showPlan(p *plan.Plan, out string, exitCode bool) error {
+	text, err := p.Encode()
+	if err != nil {
+		return err
+	}
+	switch a.format {
+	case view.Text:
+		err = view.Plan(a.Out, p, false, a.outStyle())
+	case view.JSON:
+		_, err = a.Out.Write(text)
+	default:
+		err = view.Data(a.Out, a.format, p)
+	}
+	if err != nil {
+		return err
+	}
+	if out != "" {
+		if err := a.writeNew(out, text, 0o600); err != nil {
+			return err
+		}
+		a.say("Saved the plan in %s.\nNext: slipway apply -f %s", out, out)
+	}
+	if exitCode && !p.Empty() {
+		return &exitError{code: exitChanges}
+	}
+	return nil
+}
+
+func (a *app) applyCmd() *cobra.Command {
+	var (
+		file         string
+		allowRemoval bool
+	)
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE|PLAN",
+		Short: "Make a cluster what a file says, or carry out a saved plan",
+		Long: `Changes what differs from FILE, and nothing else; a cluster that does not exist
+is created. A saved plan is refused, with the difference, if what it would do
+now is not the same.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			do, err := a.applied(cmd.Context(), file, args)
+			if err != nil {
+				return err
+			}
+			return a.operate(cmd.Context(), operation{prepare: do, file: file, allowRemoval: allowRemoval})
+		},
+	}
+	fileFlag(cmd, &file, "a cluster file or a saved plan; - is standard input")
+	removalFlag(cmd, &allowRemoval)
+	return cmd
+}
+
+// applied is what to do with the file of apply, a cluster or a saved plan;
+// without a file, with the cluster as recorded.
+func (a *app) applied(ctx context.Context, file string, args []string) (prepare, error) {
+	if file == "" {
+		r, err := a.request(ctx, lifecycle.Apply, "", args)
+		return a.prepare(r), err
+	}
+	data, dir, err := a.read(file)
+	if err != nil {
+		return nil, err
+	}
+	saved, err := plan.Decode(data)
+	if err == nil {
+		if len(args) > 0 && args[0] != saved.Cluster {
+			return nil, problem(idNameMismatch, "", "%s is a plan for cluster %s, not %s", file, saved.Cluster, args[0])
+		}
+		return func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
+			return svc.PrepareSaved(ctx, saved, progress)
+		}, nil
+	}
+	if !errors.Is(err, plan.ErrNotAPlan) {
+		return nil, problem(idPlanChanged, "plan again", "%s: %v", file, err)
+	}
+	d, err := a.load(file, data, dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(args) > 0 && args[0] != d.Cluster.Name {
+		return nil, problem(idNameMismatch, "", "%s describes cluster %s, not %s", file, d.Cluster.Name, args[0])
+	}
+	return a.prepare(a.described(lifecycle.Apply, d)), nil
+}
+
+func removalFlag(cmd *cobra.Command, allow *bool) {
+	cmd.Flags().BoolVar(allow, "allow-removal", false, "allow the plan to remove hosts and data")
+}
+
+func (a *app) resumeCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "resume [NAME]", Aliases: []string{"retry"},
+		Short: "Go on with a cluster's unfinished operation",
+		Long: `Goes on with the latest operation that failed or was interrupted, as it was
+planned and confirmed. To change the description first, use apply.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := a.which(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			do := func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
+				return svc.PrepareResume(ctx, name, a.asked(lifecycle.Request{Name: name}), progress)
+			}
+			return a.operate(cmd.Context(), operation{prepare: do, confirmed: true})
+		},
+	}
+}
+
+func (a *app) rollbackCmd() *cobra.Command {
+	var allowRemoval bool
+	cmd := &cobra.Command{
+		Use:   "rollback [NAME]",
+		Short: "Take a cluster's unfinished operation back",
+		Long: `Takes the latest operation that failed or was interrupted back. The way back is
+a plan, shown and confirmed like any other; of a cluster that was being
+created, nothing is left.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := a.which(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			do := func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
+				return svc.PrepareRollback(ctx, name, a.asked(lifecycle.Request{Name: name}), progress)
+			}
+			return a.operate(cmd.Context(), operation{prepare: do, named: len(args) > 0, allowRemoval: allowRemoval, brief: true})
+		},
+	}
+	removalFlag(cmd, &allowRemoval)
+	return cmd
+}
+
+func (a *app) cancelCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel [NAME]",
+		Short: "Stop a cluster's running operation cleanly, from another terminal",
+		Args:  cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			name, err := a.which(ctx, args)
+			if err != nil {
+				return err
+			}
+			svc, err := a.svc(ctx)
+			if err != nil {
+				return err
+			}
+			a.say("Stopping the operation on cluster %s: waiting for it to reach a safe point.", name)
+			if err := svc.Cancel(ctx, name); err != nil {
+				return err
+			}
+			if a.format != view.Text {
+				return view.Data(a.Out, a.format, map[string]string{"cluster": name, "outcome": string(event.Cancelled)})
+			}
+			a.say("Stopped.\nThen: slipway resume %s\nBack: slipway rollback %s", name, name)
+			return nil
+		},
+	}
+}
+
+func (a *app) deleteCmd() *cobra.Command {
+	cmd := parent("delete", "Delete a cluster", "destroy", "del")
+	var (
+		file         string
+		allowRemoval bool
+	)
+	cluster := &cobra.Command{
+		Use:   "cluster [NAME]",
+		Short: "Delete a cluster and put its hosts back as they were",
+		Long: `Deletes a cluster: its hosts get back the files, units, settings, mounts, links
+and packet filter rules that they had before. What others placed there in the
+meantime stays.
+
+This removes data. It is confirmed by typing the cluster's name, by naming the
+cluster with --yes, or by --allow-removal.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := a.request(cmd.Context(), lifecycle.Delete, file, args)
+			if err != nil {
+				return err
+			}
+			return a.operate(cmd.Context(), operation{
+				prepare: a.prepare(r), file: file, named: len(args) > 0, allowRemoval: allowRemoval, brief: true,
+			})
+		},
+	}
+	fileFlag(cluster, &file, "the cluster file, for a cluster that is not recorded here")
+	removalFlag(cluster, &allowRemoval)
+	cmd.AddCommand(cluster)
+	return cmd
+}
+
+func (a *app) initCmd() *cobra.Command {
+	cmd := parent("init", "Prepare hosts")
+	var file string
+	prepareOS := &cobra.Command{
+		Use:   "os [-f FILE]",
+		Short: "Prepare the hosts' kernel, swap, time and names, and no more",
+		Long: `Prepares the hosts of FILE for Kubernetes without installing it. Without a
+file: this machine.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := a.wanted(file, "", args)
+			if err != nil {
+				return err
+			}
+			return a.operate(cmd.Context(), operation{prepare: a.prepare(a.described(lifecycle.InitOS, d)), file: file})
+		},
+	}
+	fileFlag(prepareOS, &file, "the cluster file; - is standard input")
+	cmd.AddCommand(prepareOS)
+	return cmd
+}

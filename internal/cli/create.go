@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/spec"
+)
+
+func (a *app) createCmd() *cobra.Command {
+	cmd := parent("create", "Create a cluster, or a file that describes one")
+	cmd.AddCommand(a.createClusterCmd(), a.createConfigCmd())
+	return cmd
+}
+
+// parent is a command that only has others below it.
+func parent(use, short string, aliases ...string) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Aliases: aliases, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+}
+
+func (a *app) createClusterCmd() *cobra.Command {
+	var file, kubernetes, bundle string
+	cmd := &cobra.Command{
+		Use:   "cluster [-f FILE] [NAME]",
+		Short: "Create a cluster: from a file, or of this machine alone",
+		Long: `Creates the cluster that FILE describes. Without a file it makes a one-node
+cluster of this machine, named after it.
+
+The plan is shown and confirmed first. A cluster that is recorded already, or
+whose hosts hold one, is refused.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := a.wanted(file, kubernetes, args)
+			if err != nil {
+				return err
+			}
+			if bundle != "" {
+				d.Cluster.Spec.Bundle = bundle
+			}
+			return a.operate(cmd.Context(), operation{prepare: a.prepare(a.described(lifecycle.Create, d)), file: file, brief: true})
+		},
+	}
+	fileFlag(cmd, &file, "the cluster file; - is standard input")
+	cmd.Flags().StringVar(&kubernetes, "kubernetes", "", "Kubernetes `version`, without a file")
+	cmd.Flags().StringVar(&bundle, "bundle", "", "install from this bundle (file, directory or registry reference)")
+	cmd.MarkFlagsMutuallyExclusive("file", "kubernetes")
+	return cmd
+}
+
+// wanted is the cluster of a file, or one of this machine alone.
+func (a *app) wanted(file, kubernetes string, args []string) (*described, error) {
+	name := ""
+	if len(args) > 0 {
+		name = args[0]
+	}
+	if file == "" {
+		return a.thisHost(name, kubernetes)
+	}
+	return a.loadFile(file, name)
+}
+
+// prepare asks the service to prepare a request.
+func (a *app) prepare(r lifecycle.Request) prepare {
+	return func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
+		return svc.Prepare(ctx, r, progress)
+	}
+}
+
+func (a *app) createConfigCmd() *cobra.Command {
+	var (
+		o     spec.SampleOptions
+		hosts []string
+		out   string
+	)
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Write a complete cluster file, explained line by line",
+		Example: `  slipway create config --name prod \
+      --host root@10.0.0.11=control-plane --host root@10.0.0.12=worker --out prod.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			for _, h := range hosts {
+				flag, err := spec.ParseHostFlag(h)
+				if err != nil {
+					return err
+				}
+				o.Hosts = append(o.Hosts, flag)
+			}
+			if o.Kubernetes == "" {
+				cat, err := a.catalogue()
+				if err != nil {
+					return err
+				}
+				o.Kubernetes = cat.Default()
+			}
+			o.File = out
+			text, err := spec.Sample(o)
+			if err != nil {
+				return err
+			}
+			if out == "" {
+				_, err = a.Out.Write(text)
+				return err
+			}
+			if err := a.writeNew(out, text, 0o644); err != nil {
+				return err
+			}
+			a.say("Wrote %s.\nNext: slipway create cluster -f %s", out, out)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringArrayVar(&hosts, "host", nil, "a host as `[user@]address[:port]=role[,role…][,name=NAME]` (repeatable)")
+	f.StringVar(&o.Name, "name", "", "the cluster's name")
+	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes `version`")
+	f.StringVar(&out, "out", "", "write to this `file` instead of standard output")
+	return cmd
+}
+
+// writeNew writes a file of the user's. One that is there already is only
+// overwritten with --yes.
+func (a *app) writeNew(path string, content []byte, mode fs.FileMode) error {
+	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	if a.yes {
+		flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	}
+	f, err := os.OpenFile(path, flags, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return problem(idFile, "name another file, or overwrite it with --yes", "%s is there already", path)
+	}
+	if err != nil {
+		return problem(idFile, "", "writing %s: %v", path, unwrapPath(err))
+	}
+	_, err = f.Write(content)
+	d, derr := a.directories()
+	err = errors.Join(err, derr)
+	if err == nil && d.owner != nil {
+		err = f.Chown(d.owner.uid, d.owner.gid)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	return nil
+}

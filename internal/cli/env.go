@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/remote/dial"
+	"slipway.dev/slipway/internal/store"
+)
+
+// Env is what the program knows of the machine it runs on.
+type Env struct {
+	Getenv   func(string) string
+	Environ  func() []string
+	Hostname func() (string, error)
+	Now      func() time.Time
+	UID      int // effective
+	// LookupUser answers the user with an id.
+	LookupUser func(uid string) (*user.User, error)
+	// Notify and StopNotify are those of package os/signal.
+	Notify     func(chan<- os.Signal, ...os.Signal)
+	StopNotify func(chan<- os.Signal)
+	// Exec puts another program in the place of this one.
+	Exec func(path string, argv, env []string) error
+}
+
+// OS is this process's streams and machine. Commands and the programs that
+// they start find the caller's directories in the environment: under sudo,
+// SLIPWAY_HOME and SLIPWAY_CACHE are set to them.
+func OS() (Streams, Env) {
+	env := Env{
+		Getenv: os.Getenv, Environ: os.Environ, Hostname: os.Hostname, Now: time.Now, UID: os.Geteuid(),
+		LookupUser: user.LookupId, Notify: signal.Notify, StopNotify: signal.Stop, Exec: syscall.Exec,
+	}
+	if d, err := env.directories(); err == nil && d.owner != nil {
+		for name, dir := range map[string]string{"SLIPWAY_HOME": d.home, "SLIPWAY_CACHE": d.cache} {
+			if os.Getenv(name) == "" {
+				_ = os.Setenv(name, dir) // fails for no name and value of ours
+			}
+		}
+	}
+	return Streams{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Asks:   view.IsTerminal(os.Stdin) && view.IsTerminal(os.Stderr),
+		Colour: view.IsTerminal(os.Stdout),
+		Size:   view.Terminal(os.Stderr, os.Getenv),
+	}, env
+}
+
+// owner is the person who called, when sudo runs the program as root.
+type owner struct{ uid, gid int }
+
+// directories are where things are kept, and whose they are.
+type directories struct {
+	home  string // records
+	cache string // downloads, builds and bundles
+	user  string // the caller's home
+	owner *owner // nil: whoever we are
+}
+
+// directories finds them: SLIPWAY_HOME and SLIPWAY_CACHE, else the data and
+// cache directories of the user; under sudo, of the person who called.
+func (e Env) directories() (directories, error) {
+	d := directories{home: e.Getenv("SLIPWAY_HOME"), cache: e.Getenv("SLIPWAY_CACHE"), user: e.Getenv("HOME")}
+	who := strconv.Itoa(e.UID)
+	if caller := e.Getenv("SUDO_UID"); e.UID == 0 && caller != "" && caller != "0" {
+		uid, err1 := strconv.Atoi(caller)
+		gid, err2 := strconv.Atoi(e.Getenv("SUDO_GID"))
+		if err := errors.Join(err1, err2); err != nil {
+			return directories{}, fmt.Errorf("reading SUDO_UID and SUDO_GID: %w", err)
+		}
+		who, d.user, d.owner = caller, "", &owner{uid, gid}
+	}
+	if d.user == "" {
+		u, err := e.LookupUser(who)
+		if err != nil {
+			return directories{}, fmt.Errorf("finding the home of user %s (SLIPWAY_HOME and SLIPWAY_CACHE name other directories): %w", who, err)
+		}
+		d.user = u.HomeDir
+	}
+	base := func(xdg, below string) string {
+		if dir := e.Getenv(xdg); filepath.IsAbs(dir) {
+			return filepath.Join(dir, "slipway")
+		}
+		return filepath.Join(d.user, below, "slipway")
+	}
+	if d.home == "" {
+		d.home = base("XDG_DATA_HOME", ".local/share")
+	}
+	if d.cache == "" {
+		d.cache = base("XDG_CACHE_HOME", ".cache")
+	}
+	return d, nil
+}
+
+// Settings are what a service is made with.
+type Settings struct {
+	Store     *store.Store
+	Catalogue *release.Catalogue
+	Cache     string
+	Home      string // the user's, for SSH keys
+	Now       func() time.Time
+	Log       *slog.Logger
+}
+
+// NewService makes the service that commands ask.
+type NewService func(context.Context, Settings) (lifecycle.Service, error)
+
+// Lifecycle is the real service.
+func Lifecycle(_ context.Context, s Settings) (lifecycle.Service, error) {
+	return lifecycle.New(lifecycle.Config{
+		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
+		Connect: dial.New(nil).Connect, Now: s.Now, Log: s.Log,
+	}), nil
+}

@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/spec"
+)
+
+func (a *app) getCmd() *cobra.Command {
+	cmd := parent("get", "Show clusters")
+	cmd.AddCommand(&cobra.Command{
+		Use: "clusters", Short: "List the recorded clusters", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			svc, err := a.svc(cmd.Context())
+			if err != nil {
+				return err
+			}
+			list, err := svc.Clusters(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if list == nil {
+				list = []lifecycle.ClusterSummary{}
+			}
+			return a.data(list, func(w io.Writer) error { return a.clusterTable(w, list) })
+		},
+	}, &cobra.Command{
+		Use: "cluster [NAME]", Short: "Show a cluster: its state, nodes and latest operation", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := a.which(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			svc, err := a.svc(cmd.Context())
+			if err != nil {
+				return err
+			}
+			c, err := svc.Cluster(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			// Passwords that stand in the file are for the file alone.
+			c = spec.Redacted(c)
+			return a.data(c, func(w io.Writer) error { return a.cluster(w, c) })
+		},
+	})
+	return cmd
+}
+
+func (a *app) clusterTable(w io.Writer, list []lifecycle.ClusterSummary) error {
+	if len(list) == 0 {
+		a.say("No cluster is recorded. Make one: slipway create cluster")
+		return nil
+	}
+	chosen := ""
+	if s, err := a.store(); err == nil {
+		chosen, _ = s.Default() // without it, no line is marked
+	}
+	var rows [][]string
+	for _, c := range list {
+		name := c.Name
+		if name == chosen {
+			name += " *"
+		}
+		latest := "-"
+		if c.Operation != nil {
+			latest = c.Operation.Spec.Type + " " + strings.ToLower(string(c.Operation.Status.Phase))
+		}
+		rows = append(rows, []string{name, string(cmp.Or(c.Phase, "-")), cmp.Or(c.Kubernetes, "-"), fmt.Sprint(c.Hosts), latest, a.age(c.Created)})
+	}
+	return view.Table(w, []string{"NAME", "PHASE", "KUBERNETES", "HOSTS", "LATEST OPERATION", "AGE"}, rows)
+}
+
+func (a *app) age(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return view.Age(a.env.Now().Sub(t))
+}
+
+func (a *app) cluster(w io.Writer, c *v1alpha1.Cluster) error {
+	s := c.Status
+	for _, line := range [][2]string{
+		{"Name", c.Name},
+		{"Phase", string(cmp.Or(s.Phase, v1alpha1.PhasePending))},
+		{"Kubernetes", cmp.Or(s.Version, c.Spec.Kubernetes.Version)},
+		{"Network", cmp.Or(s.Plugin, c.Spec.Network.Plugin)},
+		{"Endpoint", s.Endpoint},
+		{"Operation", s.Operation},
+	} {
+		if line[1] != "" {
+			fmt.Fprintf(w, "%-12s%s\n", line[0]+":", line[1])
+		}
+	}
+	for _, cond := range s.Conditions {
+		fmt.Fprintf(w, "%-12s%s: %s\n", cond.Type+":", cond.Status, cond.Message)
+	}
+	fmt.Fprintln(w)
+	var rows [][]string
+	for _, h := range c.Spec.Hosts {
+		n := v1alpha1.NodeStatus{InternalIP: cmp.Or(h.InternalAddress, h.Address)}
+		i := slices.IndexFunc(s.Nodes, func(n v1alpha1.NodeStatus) bool { return n.Name == h.Name })
+		ready := "-"
+		if i >= 0 {
+			n = s.Nodes[i]
+			ready = map[bool]string{true: "yes", false: "no"}[n.Ready]
+		}
+		rows = append(rows, []string{h.Name, roles(h.Roles), cmp.Or(n.InternalIP, "-"), cmp.Or(n.Version, "-"), ready, n.Message})
+	}
+	if err := view.Table(w, []string{"NODE", "ROLES", "ADDRESS", "VERSION", "READY", ""}, rows); err != nil {
+		return err
+	}
+	if next := nextFor(c); next != "" {
+		fmt.Fprintf(w, "\nNext: %s\n", next)
+	}
+	return nil
+}
+
+func roles(list []v1alpha1.Role) string {
+	var out []string
+	for _, r := range list {
+		out = append(out, string(r))
+	}
+	return strings.Join(out, ",")
+}
+
+// nextFor is what to type next, by the state a cluster is in.
+func nextFor(c *v1alpha1.Cluster) string {
+	switch c.Status.Phase {
+	case v1alpha1.PhaseRunning:
+		return "slipway kubectl " + c.Name + " -- get nodes"
+	case v1alpha1.PhaseFailed, v1alpha1.PhasePaused:
+		return "slipway resume " + c.Name
+	case v1alpha1.PhaseCreating, v1alpha1.PhaseScaling, v1alpha1.PhaseUpgrading, v1alpha1.PhaseReconfiguring, v1alpha1.PhaseDeleting:
+		return "slipway operations watch " + c.Status.Operation
+	}
+	return ""
+}
+
+func (a *app) useCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "use [NAME]", Short: "Choose the cluster that commands mean when they name none",
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			records, err := a.store()
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				name, err := records.Default()
+				if err != nil {
+					return err
+				}
+				return a.data(map[string]string{"default": name}, func(w io.Writer) error {
+					_, err := fmt.Fprintln(w, cmp.Or(name, "no default is chosen"))
+					return err
+				})
+			}
+			svc, err := a.svc(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if _, err := svc.Cluster(cmd.Context(), args[0]); err != nil {
+				return err
+			}
+			if err := records.SetDefault(args[0]); err != nil {
+				return err
+			}
+			return a.data(map[string]string{"default": args[0]}, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "Commands without a name now mean cluster %s.\n", args[0])
+				return err
+			})
+		},
+	}
+}

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+func (a *app) kubeconfigCmd() *cobra.Command {
+	var (
+		merge, use, replace, live bool
+		out                       string
+	)
+	cmd := &cobra.Command{
+		Use:   "kubeconfig [NAME]",
+		Short: "Get a cluster's admin kubeconfig: printed, written apart, or merged into your own",
+		Long: `Prints the admin kubeconfig. With --merge it becomes a context of your own
+kubeconfig, called like the cluster; nothing else in there is touched, and
+delete cluster takes it out again.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			name, err := a.which(ctx, args)
+			if err != nil {
+				return err
+			}
+			svc, err := a.svc(ctx)
+			if err != nil {
+				return err
+			}
+			admin, err := svc.Kubeconfig(ctx, name, live)
+			if err != nil {
+				return err
+			}
+			access := kubeconfig.Access{Cluster: name, Admin: admin}
+			switch {
+			case merge:
+				return a.mergeKubeconfig(ctx, access, kubeconfig.MergeOptions{Use: use, Replace: replace})
+			case out != "":
+				return a.writeKubeconfig(out, access)
+			}
+			_, err = a.Out.Write(admin)
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.BoolVar(&merge, "merge", false, "merge it into KUBECONFIG, or ~/.kube/config")
+	f.BoolVar(&use, "use", false, "with --merge: make it the current context")
+	f.BoolVar(&replace, "replace", false, "with --merge: take over a context of that name that leads elsewhere")
+	f.StringVar(&out, "out", "", "write it to this `file`")
+	f.BoolVar(&live, "live", false, "ask a control plane instead of the records")
+	cmd.MarkFlagsMutuallyExclusive("merge", "out")
+	return cmd
+}
+
+// kubeconfigOwner is whose kubeconfig it is, and where.
+func (a *app) kubeconfigOwner() (owner kubeconfig.Owner, path string, err error) {
+	d, err := a.directories()
+	if err != nil {
+		return kubeconfig.Owner{}, "", err
+	}
+	owner = kubeconfig.Owner{UID: a.env.UID, GID: os.Getegid(), Home: d.user}
+	if d.owner != nil {
+		owner.UID, owner.GID = d.owner.uid, d.owner.gid
+	}
+	return owner, kubeconfig.Path(owner), nil
+}
+
+func (a *app) mergeKubeconfig(ctx context.Context, access kubeconfig.Access, o kubeconfig.MergeOptions) error {
+	owner, path, err := a.kubeconfigOwner()
+	if err != nil {
+		return err
+	}
+	if err := kubeconfig.Merge(ctx, path, access, o, owner); err != nil {
+		return err
+	}
+	if a.format != view.Text {
+		return view.Data(a.Out, a.format, map[string]string{"cluster": access.Cluster, "context": access.Cluster, "file": path})
+	}
+	a.say("Merged into %s.\nNext: kubectl --context %s get nodes", path, access.Cluster)
+	return nil
+}
+
+func (a *app) writeKubeconfig(path string, access kubeconfig.Access) error {
+	if _, err := os.Lstat(path); err == nil && !a.yes {
+		return problem(idFile, "name another file, or overwrite it with --yes", "%s is there already", path)
+	}
+	owner, _, err := a.kubeconfigOwner()
+	if err != nil {
+		return err
+	}
+	if err := kubeconfig.Write(path, access, owner); err != nil {
+		return err
+	}
+	if a.format != view.Text {
+		return view.Data(a.Out, a.format, map[string]string{"cluster": access.Cluster, "file": path})
+	}
+	a.say("Wrote %s.\nNext: export KUBECONFIG=%s", path, path)
+	return nil
+}
+
+// forget makes a function that takes a cluster out of the user's kubeconfig,
+// once the cluster is gone. What leads there is looked up while it is known.
+func (a *app) forget(ctx context.Context, name string) func() {
+	nothing := func() {}
+	svc, err := a.svc(ctx)
+	if err != nil {
+		return nothing
+	}
+	admin, err := svc.Kubeconfig(ctx, name, false)
+	if err != nil {
+		return nothing // there is none: it was never merged
+	}
+	owner, path, err := a.kubeconfigOwner()
+	if err != nil {
+		return nothing
+	}
+	return func() {
+		records, err := a.service.Clusters(ctx)
+		if err == nil && recorded(records, name) {
+			return // taken back, and still there
+		}
+		access := kubeconfig.Access{Cluster: name, Admin: admin}
+		if err := kubeconfig.Remove(ctx, path, access, owner); err != nil {
+			a.say("warning: context %s stays in %s: %v", name, path, err)
+		}
+	}
+}
+
+func recorded(list []lifecycle.ClusterSummary, name string) bool {
+	for _, c := range list {
+		if c.Name == name {
+			return true
+		}
+	}
+	return false
+}

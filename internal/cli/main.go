@@ -1,0 +1,228 @@
+// Package cli is the command line. It reads what the user wants, asks package
+// lifecycle for it, and shows what comes of it; it changes nothing by itself
+// but the user's own files.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/cli/sandboxcmd"
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+// The exit codes.
+const (
+	exitDone        = 0
+	exitFailed      = 1   // an operation failed and can be resumed
+	exitRefused     = 2   // refused; nothing was touched
+	exitPartial     = 3   // finished, with failed hosts
+	exitChanges     = 4   // plan --exit-code found changes
+	exitLocked      = 5   // another works on the cluster
+	exitInterrupted = 130 // interrupted; can be resumed
+)
+
+// again is how long after a signal the same one is taken for an echo of it,
+// as sudo and terminals send, and not for impatience.
+const again = 500 * time.Millisecond
+
+// An exitError ends the program with a code. Without an error of its own,
+// all has been said.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// refuse makes an error that touched nothing, whatever it is.
+func refuse(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{code: exitRefused, err: err}
+}
+
+// interrupted is why a context is done after a signal.
+type interrupted struct{ signal os.Signal }
+
+func (e *interrupted) Error() string { return "interrupted by " + e.signal.String() }
+
+// Main runs a command line (without the program's name) and answers the exit
+// code. The first SIGINT, SIGTERM or SIGHUP stops cleanly; at a further one
+// Main no longer waits for that, and returns while steps that must not be cut
+// in half go on where they run.
+func Main(ctx context.Context, args []string, s Streams, env Env, services NewService) int {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	signals := make(chan os.Signal, 4)
+	env.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer env.StopNotify(signals)
+
+	a := newApp(s, env, services)
+	code := make(chan int, 1)
+	go func() { code <- a.main(ctx, args) }()
+	var first time.Time
+	for {
+		select {
+		case c := <-code:
+			return c
+		case sig := <-signals:
+			now := env.Now()
+			switch {
+			case first.IsZero():
+				first = now
+				cancel(&interrupted{sig})
+			case now.Sub(first) > again:
+				a.leave()
+				return exitInterrupted
+			}
+		}
+	}
+}
+
+// main is Main without signals.
+func (a *app) main(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	if p, rest := a.plugin(root, args); p != "" {
+		return a.report(ctx, a.runPlugin(p, rest))
+	}
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.began {
+		err = usage(root, args, err)
+	}
+	return a.report(ctx, err)
+}
+
+// usage is a command line that could not be read.
+func usage(root *cobra.Command, args []string, err error) error {
+	cmd, _, findErr := root.Find(args)
+	if findErr != nil || cmd == nil {
+		cmd = root
+	}
+	return refuse(diag.List{{
+		ID: idUsage, Severity: diag.Error, Message: err.Error(), Hint: "see: " + cmd.CommandPath() + " --help",
+	}})
+}
+
+// report says what went wrong and answers the exit code.
+func (a *app) report(ctx context.Context, err error) int {
+	if err == nil {
+		return exitDone
+	}
+	code := codeOf(ctx, err)
+	var program *sandboxcmd.ExitError
+	var exit *exitError
+	if errors.As(err, &program) || errors.As(err, &exit) && exit.err == nil {
+		return code // all is said
+	}
+	a.explain(err, code)
+	return code
+}
+
+// codeOf is the exit code of an error.
+func codeOf(ctx context.Context, err error) int {
+	var (
+		program *sandboxcmd.ExitError
+		locked  *lifecycle.LockedError
+		stale   *lifecycle.StaleError
+		list    diag.List
+		exit    *exitError
+		stop    *interrupted
+	)
+	switch {
+	case errors.As(err, &program):
+		return program.Code
+	case errors.As(err, &exit) && exit.err == nil:
+		return exit.code
+	case errors.As(err, &locked):
+		return exitLocked
+	case errors.As(err, &stop), ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return exitInterrupted
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.As(err, &list), errors.As(err, &stale), errors.Is(err, lifecycle.ErrNotFound):
+		return exitRefused
+	}
+	return exitFailed
+}
+
+// A failureReport is an error, for programs.
+type failureReport struct {
+	Type        string    `json:"type"` // "error"
+	ExitCode    int       `json:"exitCode"`
+	Message     string    `json:"message"`
+	Diagnostics diag.List `json:"diagnostics,omitempty"`
+	Operation   string    `json:"operation,omitempty"` // that holds the lock
+	Difference  string    `json:"difference,omitempty"`
+}
+
+// explain tells people on stderr, and programs on stdout, what went wrong.
+func (a *app) explain(err error, code int) {
+	rep := failureReport{Type: "error", ExitCode: code, Message: err.Error()}
+	var (
+		locked *lifecycle.LockedError
+		stale  *lifecycle.StaleError
+		list   diag.List
+	)
+	switch {
+	case errors.As(err, &list):
+		rep.Diagnostics = list
+	case errors.As(err, &locked):
+		rep.Operation = locked.Operation
+		hint := "watch it: slipway operations watch " + locked.Operation + "; stop it: slipway cancel " + locked.Cluster
+		rep.Diagnostics = diag.List{{ID: idLocked, Severity: diag.Error, Message: locked.Error(), Hint: hint}}
+	case errors.As(err, &stale):
+		rep.Difference = stale.Difference
+		rep.Diagnostics = diag.List{{ID: idStale, Severity: diag.Error, Message: stale.Error()}}
+		fmt.Fprint(a.Err, stale.Difference)
+	}
+	switch {
+	case len(rep.Diagnostics) > 0:
+		view.Diagnostics(a.Err, rep.Diagnostics, a.style())
+	case code == exitInterrupted:
+		fmt.Fprintln(a.Err, "Stopped; nothing was touched.")
+	default:
+		view.Diagnostics(a.Err, diag.List{{Message: err.Error()}}, a.style())
+	}
+	if a.format != view.Text {
+		_ = view.Item(a.Out, a.format, rep) // the exit code says it, too
+	}
+}
+
+// leave says what becomes of what is not waited for any more.
+func (a *app) leave() {
+	fmt.Fprintln(a.Err, "\nNo longer waiting. Steps that must not be cut in half end by themselves on their hosts.")
+	if name := a.working.Load(); name != nil {
+		fmt.Fprintf(a.Err, "Then: slipway resume %s\n", *name)
+	}
+}
+
+// Streams are where the program reads and writes: Out is data, Err is talk.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// Asks says that a person sits at In and reads Err.
+	Asks bool
+	// Colour says that Out is a terminal, which can show colours.
+	Colour bool
+	// Size is the size of the terminal at Err; nil if there is none.
+	Size func() (columns, rows int)
+}

@@ -1,0 +1,246 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// prepare makes a plan; it is one of the service's methods with its request.
+type prepare func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error)
+
+// an operation, as a command asks for it.
+type operation struct {
+	prepare prepare
+	file    string // the cluster file, for the ending
+	// named says that the user wrote the cluster's name on the command
+	// line: with --yes that is leave to remove it.
+	named        bool
+	allowRemoval bool
+	// confirmed says that leave was given when the operation first began.
+	confirmed bool
+	brief     bool // show the plan without its single changes
+}
+
+// view is a view of events, in the format that is asked for.
+func (a *app) view(p *plan.Plan) view.View {
+	if a.format != view.Text {
+		return view.NewRecord(a.Out, a.Err, a.format)
+	}
+	return a.people(p)
+}
+
+// people is a view for people, on stderr.
+func (a *app) people(p *plan.Plan) view.View {
+	return view.ForPeople(a.Err, view.Options{Style: a.style(), Debug: a.debug, Plan: p, Size: a.Size, Now: a.env.Now})
+}
+
+// ready makes the plan, and shows the way to it. The caller closes it.
+func (a *app) ready(ctx context.Context, do prepare, v view.View) (lifecycle.Prepared, error) {
+	defer v.Close()
+	svc, err := a.svc(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer a.talk.through(v)()
+	p, err := do(ctx, svc, v)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	v.Close()
+	a.warn(p.Findings().Warnings())
+	return p, nil
+}
+
+// warn tells of warnings.
+func (a *app) warn(list diag.List) {
+	view.Diagnostics(a.Err, list, a.style())
+}
+
+// operate plans, asks, and applies.
+func (a *app) operate(ctx context.Context, o operation) (err error) {
+	p, err := a.ready(ctx, o.prepare, a.view(nil))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := p.Close(); cerr != nil && err == nil {
+			err = cerr
+		}
+	}()
+	pl := p.Plan()
+	if !pl.Empty() && !o.confirmed {
+		if a.format == view.Text {
+			if err := view.Plan(a.Err, pl, o.brief, a.style()); err != nil {
+				return err
+			}
+		}
+		if err := a.confirm(ctx, pl, o); err != nil {
+			return err
+		}
+	}
+	gone := func() {}
+	if pl.Operation == string(lifecycle.Delete) || pl.Operation == "rollback" {
+		gone = a.forget(ctx, pl.Cluster)
+	}
+	res, err := a.apply(ctx, p)
+	if err != nil {
+		return refuse(err)
+	}
+	if res.Outcome == event.Succeeded {
+		gone()
+	}
+	return a.end(res, o, pl)
+}
+
+// apply carries a plan out, and shows it.
+func (a *app) apply(ctx context.Context, p lifecycle.Prepared) (*lifecycle.Result, error) {
+	pl := p.Plan()
+	v := a.view(pl)
+	defer v.Close()
+	defer a.talk.through(v)()
+	// Whoever read our output may go; the work goes on to its end.
+	pipe := make(chan os.Signal, 1)
+	a.env.Notify(pipe, syscall.SIGPIPE)
+	defer a.env.StopNotify(pipe)
+	a.working.Store(&pl.Cluster)
+	defer a.working.Store(nil)
+	told := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(told)
+		a.stopping(v, pl.Cluster)
+	})
+	res, err := p.Apply(ctx, v)
+	if !stop() {
+		<-told
+	}
+	return res, err
+}
+
+// stopping says, after a signal, what is waited for and how to go on.
+func (a *app) stopping(v view.View, cluster string) {
+	waiting := "what is under way"
+	if running := v.Running(); len(running) > 0 {
+		waiting = strings.Join(running[:min(len(running), 3)], ", ")
+		if n := len(running) - 3; n > 0 {
+			waiting += fmt.Sprintf(" and %d more", n)
+		}
+	}
+	fmt.Fprintf(v, "Stopping: waiting for %s to reach a safe point.\n", waiting)
+	fmt.Fprintf(v, "Ctrl-C again stops waiting. Go on later with: slipway resume %s\n", cluster)
+}
+
+// confirm gets leave to go on.
+func (a *app) confirm(ctx context.Context, p *plan.Plan, o operation) error {
+	removes := len(p.Removes) > 0
+	switch {
+	case removes && !o.allowRemoval && !(o.named && a.yes):
+		if !a.Asks {
+			return problem(idRemoval, "allow it with --allow-removal, or on a terminal by typing the cluster's name",
+				"the plan removes %s", strings.Join(p.Removes, ", "))
+		}
+		return a.typed(ctx, fmt.Sprintf("Type the cluster's name (%s) to remove all this: ", p.Cluster), p.Cluster)
+	case a.yes:
+		return nil
+	case !a.Asks:
+		return problem(idNoTerminal, "say --yes to go on without being asked", "there is no terminal to ask on")
+	}
+	return a.typed(ctx, "Go on? [y/N] ", "y", "yes")
+}
+
+// typed asks, and wants one of the answers.
+func (a *app) typed(ctx context.Context, question string, answers ...string) error {
+	fmt.Fprint(a.Err, question)
+	line := make(chan string, 1)
+	go func() { // ends with the program at the latest: a read cannot be called off
+		s, _ := bufio.NewReader(a.In).ReadString('\n')
+		line <- s
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(a.Err)
+		return context.Cause(ctx)
+	case s := <-line:
+		s = strings.TrimSpace(s)
+		for _, want := range answers {
+			if strings.EqualFold(s, want) {
+				return nil
+			}
+		}
+	}
+	return problem(idNotConfirmed, "", "not confirmed; nothing was touched")
+}
+
+// A resultReport is how an operation ended, for programs.
+type resultReport struct {
+	Type       string          `json:"type"` // "result"
+	ExitCode   int             `json:"exitCode"`
+	Operation  string          `json:"operation,omitempty"`
+	Cluster    string          `json:"cluster"`
+	Kind       string          `json:"kind"`
+	Outcome    event.Outcome   `json:"outcome"`
+	Failures   []failureOfHost `json:"failures,omitempty"`
+	Seconds    float64         `json:"seconds"`
+	Changed    int             `json:"changed"` // steps
+	Ready      []string        `json:"ready,omitempty"`
+	Kubeconfig string          `json:"kubeconfig,omitempty"`
+}
+
+type failureOfHost struct {
+	Host  string `json:"host,omitempty"`
+	Task  string `json:"task"`
+	Title string `json:"title"`
+	event.Failure
+}
+
+// end shows how an operation ended and answers its exit code.
+func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
+	code := outcomeCode(res.Outcome)
+	if a.format != view.Text {
+		rep := resultReport{
+			Type: "result", ExitCode: code, Operation: res.Operation, Cluster: res.Cluster, Kind: p.Operation, Outcome: res.Outcome,
+			Seconds: res.Duration.Seconds(), Changed: res.Changed, Ready: res.Ready, Kubeconfig: res.Kubeconfig,
+		}
+		for _, f := range res.Failures {
+			rep.Failures = append(rep.Failures, failureOfHost{f.Host, f.Task, f.Title, f.Failure})
+		}
+		if err := view.Item(a.Out, a.format, rep); err != nil {
+			return err
+		}
+	}
+	e := view.Ending{Result: res, Kind: lifecycle.Kind(p.Operation), File: o.file, Style: a.style()}
+	switch {
+	case code != exitDone:
+		e.Failed(a.Err)
+		return &exitError{code: code}
+	case a.format != view.Text:
+	case p.Empty() && res.Operation == "":
+		return view.Plan(a.Out, p, true, a.outStyle()) // "nothing to do"
+	default:
+		e.Style = a.outStyle()
+		e.Succeeded(a.Out)
+	}
+	return nil
+}
+
+// outcomeCode is the exit code of an operation's outcome.
+func outcomeCode(o event.Outcome) int {
+	switch o {
+	case event.Succeeded:
+		return exitDone
+	case event.Partial:
+		return exitPartial
+	case event.Cancelled:
+		return exitInterrupted
+	}
+	return exitFailed
+}

@@ -1,0 +1,375 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/store"
+)
+
+func (a *app) operationsCmd() *cobra.Command {
+	cmd := parent("operations", "History: what was done, how it went, what runs now", "operation", "ops")
+	cmd.AddCommand(a.operationsListCmd(), a.operationsShowCmd(), a.operationsLogsCmd(), a.operationsWatchCmd())
+	return cmd
+}
+
+func (a *app) operationsListCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "list [NAME]", Short: "List operations, the newest first: of one cluster, or of all",
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			svc, err := a.svc(cmd.Context())
+			if err != nil {
+				return err
+			}
+			list, err := svc.Operations(cmd.Context(), strings.Join(args, ""))
+			if err != nil {
+				return err
+			}
+			if list == nil {
+				list = []v1alpha1.Operation{}
+			}
+			return a.data(list, func(w io.Writer) error {
+				if len(list) == 0 {
+					a.say("No operation is recorded.")
+					return nil
+				}
+				var rows [][]string
+				for _, o := range list {
+					rows = append(rows, []string{o.Name, o.Spec.Cluster, o.Spec.Type, string(o.Status.Phase), a.age(o.CreationTimestamp.Time), took(o.Status), o.Status.Message})
+				}
+				return view.Table(w, []string{"ID", "CLUSTER", "TYPE", "PHASE", "AGE", "TOOK", ""}, rows)
+			})
+		},
+	}
+}
+
+// took is how long an operation took, "-" while it has no end.
+func took(s v1alpha1.OperationStatus) string {
+	if s.StartTime == nil || s.EndTime == nil {
+		return "-"
+	}
+	return view.Duration(s.EndTime.Sub(s.StartTime.Time))
+}
+
+func (a *app) operationsShowCmd() *cobra.Command {
+	var failed bool
+	cmd := &cobra.Command{
+		Use: "show ID", Short: "Show an operation: its steps, the slowest, what failed and why",
+		Long: "Shows an operation. ID may be cut short as long as it is unique.",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.operationIDs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			svc, err := a.svc(cmd.Context())
+			if err != nil {
+				return err
+			}
+			o, err := svc.Operation(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			var h history
+			if err := svc.Events(cmd.Context(), o.Name, false, func(e event.Event) error { h.see(e); return nil }); err != nil {
+				return err
+			}
+			if failed {
+				return a.data(h.failed(), func(w io.Writer) error { return writeFailed(w, o, h.failed()) })
+			}
+			return a.data(o, func(w io.Writer) error { return writeOperation(w, o, &h) })
+		},
+	}
+	cmd.Flags().BoolVar(&failed, "failed", false, "what failed, with the evidence")
+	return cmd
+}
+
+// a stepRun is a step that ended, with the last of what its programs said.
+type stepRun struct {
+	event.Event
+	Seconds float64  `json:"seconds"`
+	Output  []string `json:"output,omitempty"`
+}
+
+// evidence is how many lines of output are kept of a step.
+const evidence = 20
+
+// history is what the events of an operation tell of its steps.
+type history struct {
+	open map[[2]string]*stepRun
+	runs []stepRun
+}
+
+func (h *history) see(e event.Event) {
+	k := [2]string{e.Task, e.Host}
+	if h.open == nil {
+		h.open = map[[2]string]*stepRun{}
+	}
+	s := h.open[k]
+	if s == nil {
+		s = &stepRun{Event: e}
+	}
+	switch e.Type {
+	case event.StepStarted:
+		h.open[k] = &stepRun{Event: e}
+	case event.StepOutput:
+		h.open[k] = s
+		s.Output = append(s.Output, strings.Split(strings.TrimRight(e.Message, "\n"), "\n")...)
+		s.Output = s.Output[max(0, len(s.Output)-evidence):]
+	case event.StepFinished:
+		s.Seconds = e.Time.Sub(s.Time).Seconds()
+		s.Event = e
+		h.runs = append(h.runs, *s)
+		delete(h.open, k)
+	}
+}
+
+// failed are the steps that failed and did not succeed later.
+func (h *history) failed() []stepRun {
+	last := map[[2]string]int{}
+	for i, r := range h.runs {
+		last[[2]string{r.Task, r.Host}] = i
+	}
+	out := []stepRun{}
+	for i, r := range h.runs {
+		if (r.Outcome == event.Failed || r.Outcome == event.Ignored) && last[[2]string{r.Task, r.Host}] == i {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// slowest are the steps that took longest.
+func (h *history) slowest(n int) []stepRun {
+	runs := slices.DeleteFunc(slices.Clone(h.runs), func(r stepRun) bool { return r.Seconds < 0.1 })
+	slices.SortStableFunc(runs, func(a, b stepRun) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	return runs[:min(n, len(runs))]
+}
+
+func seconds(s float64) string { return view.Duration(time.Duration(s * float64(time.Second))) }
+
+func writeOperation(w io.Writer, o *v1alpha1.Operation, h *history) error {
+	for _, line := range [][2]string{
+		{"Operation", o.Name}, {"Cluster", o.Spec.Cluster}, {"Type", o.Spec.Type}, {"Phase", string(o.Status.Phase)},
+		{"Took", took(o.Status)}, {"Message", o.Status.Message}, {"Ignored", strings.Join(o.Spec.IgnoredChecks, ", ")},
+	} {
+		if line[1] != "" {
+			fmt.Fprintf(w, "%-11s%s\n", line[0]+":", line[1])
+		}
+	}
+	var rows [][]string
+	for _, s := range o.Status.Steps {
+		length := "-"
+		if s.StartTime != nil && s.EndTime != nil {
+			length = view.Duration(s.EndTime.Sub(s.StartTime.Time))
+		}
+		n := s.Hosts
+		rows = append(rows, []string{s.Task, cmp.Or(s.Title, "-"), number(n.Changed), number(n.Done), number(n.Failed), number(n.Skipped), length})
+	}
+	if len(rows) > 0 {
+		fmt.Fprintln(w)
+		if err := view.Table(w, []string{"TASK", "TITLE", "CHANGED", "UNCHANGED", "FAILED", "SKIPPED", "TOOK"}, rows); err != nil {
+			return err
+		}
+	}
+	if slow := h.slowest(5); len(slow) > 0 {
+		fmt.Fprintln(w, "\nSlowest steps:")
+		for _, r := range slow {
+			fmt.Fprintf(w, "%8s  %s\n", seconds(r.Seconds), view.Where(r.Title, r.Host))
+		}
+	}
+	if f := h.failed(); len(f) > 0 {
+		fmt.Fprintln(w, "\nFailed:")
+		for _, r := range f {
+			fmt.Fprintf(w, "  %s: %s\n", view.Where(r.Title, r.Host), reason(r))
+		}
+	}
+	if next := nextOf(o); next != "" {
+		fmt.Fprintf(w, "\nNext: %s\n", next)
+	}
+	return nil
+}
+
+func number(n int) string {
+	if n == 0 {
+		return "."
+	}
+	return fmt.Sprint(n)
+}
+
+func reason(r stepRun) string {
+	if r.Failure == nil {
+		return string(r.Outcome)
+	}
+	return r.Failure.Message
+}
+
+func nextOf(o *v1alpha1.Operation) string {
+	switch o.Status.Phase {
+	case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:
+		return "slipway resume " + o.Spec.Cluster
+	case v1alpha1.OperationRunning:
+		return "slipway operations watch " + o.Name
+	}
+	return ""
+}
+
+// writeFailed tells what failed with all that is known of why.
+func writeFailed(w io.Writer, o *v1alpha1.Operation, runs []stepRun) error {
+	if len(runs) == 0 {
+		fmt.Fprintf(w, "Nothing failed in operation %s.\n", o.Name)
+		if o.Status.Message != "" {
+			fmt.Fprintf(w, "It says: %s\n", o.Status.Message)
+		}
+		return nil
+	}
+	for i, r := range runs {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "FAILED %s: %s\n", view.Where(r.Title, r.Host), reason(r))
+		f := cmp.Or(r.Failure, &event.Failure{})
+		fmt.Fprintf(w, "  task %s, after %s, at %s\n", r.Task, seconds(r.Seconds), r.Time.Format(time.RFC3339))
+		if f.Remedy != "" {
+			fmt.Fprintf(w, "  remedy: %s\n", f.Remedy)
+		}
+		lines := r.Output
+		if f.Detail != "" {
+			lines = strings.Split(strings.TrimRight(f.Detail, "\n"), "\n")
+		}
+		for _, l := range lines {
+			fmt.Fprintf(w, "  | %s\n", view.Printable(l))
+		}
+	}
+	fmt.Fprintf(w, "\nAll of it: slipway operations logs %s\n", o.Name)
+	return nil
+}
+
+func (a *app) operationsLogsCmd() *cobra.Command {
+	var follow bool
+	cmd := &cobra.Command{
+		Use: "logs ID", Short: "Show all that happened in an operation, programs' output included",
+		Args: cobra.ExactArgs(1), ValidArgsFunction: a.operationIDs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			svc, err := a.svc(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var v view.View = view.NewPlain(a.Out, view.Options{Style: a.outStyle(), Debug: true, Now: a.env.Now})
+			if a.format != view.Text {
+				v = view.NewRecord(a.Out, a.Err, a.format)
+			}
+			defer v.Close()
+			return a.events(cmd.Context(), svc, args[0], follow, v)
+		},
+	}
+	cmd.Flags().BoolVar(&follow, "follow", false, "go on until the operation has ended")
+	return cmd
+}
+
+func (a *app) operationsWatchCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "watch [ID|NAME]", Short: "Watch a running operation from another terminal",
+		Long: `Shows an operation as the terminal shows it that started it. ID is an operation;
+NAME, or nothing, means a cluster's latest. Ctrl-C stops watching, and not the
+operation. The exit code is the operation's.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.operationIDs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			svc, err := a.svc(ctx)
+			if err != nil {
+				return err
+			}
+			id, err := a.latest(ctx, svc, args)
+			if err != nil {
+				return err
+			}
+			o, err := svc.Operation(ctx, id)
+			if err != nil {
+				return err
+			}
+			v := a.view(nil)
+			defer v.Close()
+			last := event.Event{}
+			err = a.events(ctx, svc, o.Name, true, event.SinkFunc(func(e event.Event) { last = e; v.Emit(e) }))
+			v.Close()
+			if err != nil {
+				return err
+			}
+			code := outcomeCode(last.Outcome)
+			a.say("%s %s.", o.Name, cmp.Or(string(last.Outcome), "ended"))
+			if code != exitDone {
+				a.say("Why: slipway operations show %s --failed\nThen: slipway resume %s", o.Name, o.Spec.Cluster)
+				return &exitError{code: code}
+			}
+			return nil
+		},
+	}
+}
+
+// events hands an operation's events to a sink.
+func (a *app) events(ctx context.Context, svc lifecycle.Service, id string, follow bool, to event.Sink) error {
+	err := svc.Events(ctx, id, follow, func(e event.Event) error { to.Emit(e); return nil })
+	switch {
+	case follow && errors.Is(err, store.ErrNoEnd):
+		a.say("%v", err)
+		return &exitError{code: exitFailed}
+	case err != nil && ctx.Err() != nil:
+		return &exitError{code: exitInterrupted} // no longer watched; nothing was stopped
+	}
+	return err
+}
+
+// latest is the operation named, or the latest of the cluster that is.
+func (a *app) latest(ctx context.Context, svc lifecycle.Service, args []string) (string, error) {
+	if len(args) > 0 {
+		list, err := svc.Clusters(ctx)
+		if err != nil {
+			return "", err
+		}
+		if !recorded(list, args[0]) {
+			return args[0], nil
+		}
+	}
+	name, err := a.which(ctx, args)
+	if err != nil {
+		return "", err
+	}
+	list, err := svc.Operations(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	if len(list) == 0 {
+		return "", problem(idNoOperation, "", "cluster %s has no operations", name)
+	}
+	return list[0].Name, nil
+}
+
+// operationIDs completes the id of an operation.
+func (a *app) operationIDs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	svc, err := a.svc(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	list, err := svc.Operations(cmd.Context(), "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var ids []string
+	for _, o := range list {
+		ids = append(ids, fmt.Sprintf("%s\t%s %s", o.Name, o.Spec.Cluster, strings.ToLower(string(o.Status.Phase))))
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/cli/view"
+)
+
+// pluginPrefix begins the names of programs that are commands of ours.
+const pluginPrefix = "slipway-"
+
+// A plugin is an executable on PATH whose name makes it a command.
+type plugin struct {
+	Name    string `json:"name"` // of the command: "foo bar"
+	Path    string `json:"path"`
+	Warning string `json:"warning,omitempty"`
+}
+
+// plugins are those on PATH, in the order they are found.
+func (a *app) plugins(root *cobra.Command) []plugin {
+	var out []plugin
+	first := map[string]string{}
+	for _, dir := range filepath.SplitList(a.env.Getenv("PATH")) {
+		entries, err := os.ReadDir(dir)
+		if err != nil || !filepath.IsAbs(dir) {
+			continue // PATH may name what is not there
+		}
+		for _, e := range entries {
+			base, ok := strings.CutPrefix(e.Name(), pluginPrefix)
+			if !ok || base == "" || base == "node" { // slipway-node is our helper for hosts
+				continue
+			}
+			path := filepath.Join(dir, e.Name())
+			p := plugin{Name: commandName(base), Path: path}
+			switch {
+			case first[base] != "":
+				p.Warning = "never runs: " + first[base] + " comes first"
+			case !executable(path):
+				p.Warning = "is not executable"
+			case known(root, strings.Fields(p.Name)):
+				p.Warning = "never runs: slipway has a command of that name"
+			}
+			if first[base] == "" && p.Warning == "" {
+				first[base] = path
+			}
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// commandName is the command that a program's name makes: dashes part words,
+// underscores are dashes.
+func commandName(base string) string {
+	words := strings.Split(base, "-")
+	for i, w := range words {
+		words[i] = strings.ReplaceAll(w, "_", "-")
+	}
+	return strings.Join(words, " ")
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
+}
+
+// known says that a command line is one of our own commands.
+func known(root *cobra.Command, words []string) bool {
+	cmd, _, err := root.Find(words)
+	return err == nil && cmd != root
+}
+
+// plugin finds the program for a command line that is none of ours: of
+// "foo bar --x", slipway-foo-bar if there is one, else slipway-foo.
+func (a *app) plugin(root *cobra.Command, args []string) (path string, rest []string) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd(args...)
+	words := args[:0:0]
+	for _, w := range args {
+		if strings.HasPrefix(w, "-") {
+			break
+		}
+		words = append(words, strings.ReplaceAll(w, "-", "_"))
+	}
+	if len(words) == 0 || strings.HasPrefix(words[0], "__") || known(root, args[:1]) {
+		return "", nil
+	}
+	for n := len(words); n > 0; n-- {
+		name := pluginPrefix + strings.Join(words[:n], "-")
+		if strings.ContainsRune(name, filepath.Separator) {
+			continue
+		}
+		for _, dir := range filepath.SplitList(a.env.Getenv("PATH")) {
+			if p := filepath.Join(dir, name); filepath.IsAbs(dir) && executable(p) {
+				return p, args[n:]
+			}
+		}
+	}
+	return "", nil
+}
+
+// runPlugin puts a plugin in the place of this program.
+func (a *app) runPlugin(path string, rest []string) error {
+	err := a.env.Exec(path, append([]string{path}, rest...), a.env.Environ())
+	if err != nil {
+		return problem(idPluginFailed, "see: slipway plugin list", "running %s: %v", path, err)
+	}
+	return nil
+}
+
+func (a *app) pluginCmd() *cobra.Command {
+	cmd := parent("plugin", "Further commands: programs on PATH whose names begin with "+pluginPrefix)
+	cmd.Long = `A program slipway-foo on PATH is the command "slipway foo", slipway-foo-bar is
+"slipway foo bar", and slipway-foo_bar is "slipway foo-bar".`
+	var nameOnly bool
+	list := &cobra.Command{
+		Use: "list", Short: "List the plugins on PATH", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			found := a.plugins(c.Root())
+			if found == nil {
+				found = []plugin{}
+			}
+			for _, p := range found {
+				if p.Warning != "" {
+					a.say("warning: %s %s", p.Path, p.Warning)
+				}
+			}
+			return a.data(found, func(w io.Writer) error { return a.pluginTable(w, found, nameOnly) })
+		},
+	}
+	list.Flags().BoolVar(&nameOnly, "name-only", false, "list the programs' names alone")
+	cmd.AddCommand(list)
+	return cmd
+}
+
+func (a *app) pluginTable(w io.Writer, found []plugin, nameOnly bool) error {
+	if len(found) == 0 {
+		a.say("No plugins on PATH.")
+		return nil
+	}
+	if nameOnly {
+		var names []string
+		for _, p := range found {
+			names = append(names, filepath.Base(p.Path))
+		}
+		slices.Sort(names)
+		for _, n := range slices.Compact(names) {
+			fmt.Fprintln(w, n)
+		}
+		return nil
+	}
+	var rows [][]string
+	for _, p := range found {
+		rows = append(rows, []string{"slipway " + p.Name, p.Path})
+	}
+	return view.Table(w, []string{"COMMAND", "PROGRAM"}, rows)
+}

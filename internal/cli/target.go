@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// problem is a refusal with one reason.
+func problem(id, hint, format string, args ...any) error {
+	return diag.List{{ID: id, Severity: diag.Error, Message: fmt.Sprintf(format, args...), Hint: hint}}
+}
+
+// fileFlag adds -f.
+func fileFlag(cmd *cobra.Command, file *string, use string) {
+	cmd.Flags().StringVarP(file, "file", "f", "", use)
+	_ = cmd.MarkFlagFilename("file", "yaml", "yml", "json") // the flag is there
+}
+
+// a cluster from a file.
+type described struct {
+	*spec.Loaded
+	dir string // where its relative paths begin
+}
+
+// read reads a file; "-" is standard input.
+func (a *app) read(file string) (data []byte, dir string, err error) {
+	if file == "-" {
+		if dir, err = os.Getwd(); err == nil {
+			data, err = io.ReadAll(a.In)
+		}
+	} else {
+		if data, err = os.ReadFile(file); err == nil {
+			dir, err = filepath.Abs(filepath.Dir(file))
+		}
+	}
+	if err != nil {
+		return nil, "", problem(idFile, "", "reading %s: %v", file, unwrapPath(err))
+	}
+	return data, dir, nil
+}
+
+// unwrapPath leaves out the path, which has been said.
+func unwrapPath(err error) error {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// load reads a cluster from a file's content and checks the files it names.
+// Warnings are told.
+func (a *app) load(file string, data []byte, dir string) (*described, error) {
+	cat, err := a.catalogue()
+	if err != nil {
+		return nil, err
+	}
+	loader := spec.Loader{
+		KubernetesVersion: cat.Default(),
+		Supported: func(v string) error {
+			_, err := cat.Resolve(v)
+			return err
+		},
+	}
+	loaded, err := loader.Load(file, data)
+	if err != nil {
+		return nil, err
+	}
+	paths := spec.Paths{Dir: dir, Home: a.dirs.user}
+	problems := loaded.Place(spec.CheckFiles(loaded.Cluster, paths))
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	a.warn(append(loaded.Warnings, problems.Warnings()...))
+	if err := spec.Absolute(loaded.Cluster, paths); err != nil {
+		return nil, err
+	}
+	return &described{Loaded: loaded, dir: dir}, nil
+}
+
+// loadFile reads a cluster file. A name given beside it must be its own.
+func (a *app) loadFile(file, name string) (*described, error) {
+	data, dir, err := a.read(file)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.load(file, data, dir)
+	if err != nil {
+		return nil, err
+	}
+	if name != "" && name != d.Cluster.Name {
+		return nil, problem(idNameMismatch, "leave the name out, or name the right file", "%s describes cluster %s, not %s", file, d.Cluster.Name, name)
+	}
+	return d, nil
+}
+
+// thisHost describes a cluster of this machine alone.
+func (a *app) thisHost(name, kubernetes string) (*described, error) {
+	host, err := a.env.Hostname()
+	if err != nil {
+		return nil, refuse(fmt.Errorf("asking for the host's name: %w", err))
+	}
+	host = label(host)
+	if name == "" {
+		name = host
+	}
+	text, err := spec.Sample(spec.SampleOptions{
+		Name: name, Kubernetes: kubernetes, File: name + ".yaml",
+		Hosts: []spec.HostFlag{{
+			Address: "localhost", Name: host, Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker},
+		}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, refuse(err)
+	}
+	return a.load("", text, dir)
+}
+
+var notLabel = regexp.MustCompile(`[^a-z0-9]+`)
+
+// label makes a DNS label of a host's name.
+func label(host string) string {
+	host, _, _ = strings.Cut(strings.ToLower(host), ".")
+	host = notLabel.ReplaceAllString(host, "-")
+	if len(host) > 63 {
+		host = host[:63]
+	}
+	if host = strings.Trim(host, "-"); host == "" {
+		return "local"
+	}
+	return host
+}
+
+// which answers the cluster that is meant: the one named, else the default,
+// else the only one.
+func (a *app) which(ctx context.Context, args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	records, err := a.store()
+	if err != nil {
+		return "", err
+	}
+	if name, err := records.Default(); err != nil || name != "" {
+		return name, refuse(err)
+	}
+	svc, err := a.svc(ctx)
+	if err != nil {
+		return "", err
+	}
+	list, err := svc.Clusters(ctx)
+	if err != nil {
+		return "", refuse(err)
+	}
+	switch len(list) {
+	case 0:
+		return "", problem(idNoCluster, "make one: slipway create cluster, or name a file with -f", "no cluster is recorded")
+	case 1:
+		return list[0].Name, nil
+	}
+	var names []string
+	for _, c := range list {
+		names = append(names, c.Name)
+	}
+	return "", problem(idWhichCluster, "name one, or choose a default: slipway use NAME", "which cluster? There are: %s", strings.Join(names, ", "))
+}
+
+// request asks for an operation on the cluster of -f, else on the one meant.
+func (a *app) request(ctx context.Context, kind lifecycle.Kind, file string, args []string) (lifecycle.Request, error) {
+	if file != "" {
+		name := ""
+		if len(args) > 0 {
+			name = args[0]
+		}
+		d, err := a.loadFile(file, name)
+		if err != nil {
+			return lifecycle.Request{}, err
+		}
+		return a.described(kind, d), nil
+	}
+	name, err := a.which(ctx, args)
+	if err != nil {
+		return lifecycle.Request{}, err
+	}
+	return a.asked(lifecycle.Request{Kind: kind, Name: name}), nil
+}
+
+func (a *app) described(kind lifecycle.Kind, d *described) lifecycle.Request {
+	return a.asked(lifecycle.Request{
+		Kind: kind, Cluster: d.Cluster, Name: d.Cluster.Name, Source: d.Source, Dir: d.dir,
+	})
+}
+
+// asked adds the global flags.
+func (a *app) asked(r lifecycle.Request) lifecycle.Request {
+	r.IgnoreChecks, r.IgnoreErrors, r.BreakLock = a.ignoreChecks, a.ignoreErrors, a.breakLock
+	return r
+}
+
+// clusterNames completes the name of a cluster.
+func (a *app) clusterNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	svc, err := a.svc(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	list, err := svc.Clusters(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, c := range list {
+		names = append(names, c.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/version"
+)
+
+func (a *app) kubectlCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "kubectl [NAME] -- ARGS…", Short: "Run the bundle's kubectl on a cluster",
+		Example: "  slipway kubectl prod -- get nodes -o wide",
+		Args:    cobra.ArbitraryArgs, ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			dash := cmd.ArgsLenAtDash()
+			if dash < 0 || dash > 1 {
+				return problem(idUsage, "slipway kubectl NAME -- get nodes", "kubectl's own arguments come after --")
+			}
+			name, err := a.which(ctx, args[:dash])
+			if err != nil {
+				return err
+			}
+			svc, err := a.svc(ctx)
+			if err != nil {
+				return err
+			}
+			code, err := svc.Kubectl(ctx, name, args[dash:], a.In, a.Out, a.Err)
+			if err == nil && code != 0 {
+				return &exitError{code: code}
+			}
+			return err
+		},
+	}
+}
+
+func (a *app) versionCmd() *cobra.Command {
+	var supported bool
+	cmd := &cobra.Command{
+		Use: "version", Short: "Show the program's version, or the Kubernetes versions it installs", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if supported {
+				return a.supported()
+			}
+			v := version.Get()
+			return a.data(v, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, strings.TrimSpace(fmt.Sprintf("slipway %s %s/%s %s %s", v.Version, v.OS, v.Arch, v.Go, v.Commit)))
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&supported, "supported", false, "list the supported Kubernetes versions")
+	return cmd
+}
+
+// supported lists the Kubernetes versions of the catalogue.
+func (a *app) supported() error {
+	cat, err := a.catalogue()
+	if err != nil {
+		return err
+	}
+	type line struct {
+		Kubernetes string `json:"kubernetes"`
+		Default    bool   `json:"default,omitempty"`
+	}
+	list := []line{}
+	for _, v := range cat.Supported() {
+		list = append(list, line{v, v == cat.Default()})
+	}
+	return a.data(list, func(w io.Writer) error {
+		for _, l := range list {
+			mark := ""
+			if l.Default {
+				mark = "  (default)"
+			}
+			fmt.Fprintln(w, l.Kubernetes+mark)
+		}
+		return nil
+	})
+}
