@@ -144,7 +144,7 @@ func (r *report) cgroups() {
 		if refusesCgroupV1(r.cluster.Spec.Kubernetes.Version) && r.cluster.Spec.Kubernetes.Kubelet.Config["failCgroupV1"] != false {
 			r.fail(idCgroupV1,
 				"write failCgroupV1: false under spec.kubernetes.kubelet.config, or boot the host with cgroup v2 (kernel argument systemd.unified_cgroup_hierarchy=1)",
-				"has control groups of version 1; the kubelet of Kubernetes %s does not start on them unless told to", r.cluster.Spec.Kubernetes.Version)
+				"has control groups of version 1; the kubelet of Kubernetes 1.35 and later does not start on them unless told to")
 		}
 	}
 	var missing []string
