@@ -66,6 +66,9 @@ func lockPath(ctx context.Context, path string) (*os.File, error) {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return false, nil
 		}
+		if err == nil && !samePath(f, path) {
+			err = fmt.Errorf("%s is gone", path)
+		}
 		return err == nil, err
 	})
 	if err != nil {

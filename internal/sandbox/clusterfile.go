@@ -88,7 +88,8 @@ func wantedRange(pool netip.Prefix, hosts []v1alpha1.Host) (netip.Prefix, bool) 
 }
 
 // rewriteHosts gives the hosts of a cluster file the addresses and keys of
-// machines, and leaves all else, comments too, as it was.
+// machines, and the cluster a name that is not that of the real one. All
+// else, comments too, stays as it was.
 func rewriteHosts(text []byte, c clusterFile) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -108,6 +109,7 @@ func rewriteHosts(text []byte, c clusterFile) ([]byte, error) {
 		set(node, "address", scalar(h.Address))
 		set(node, "ssh", mapping("user", "root", "port", "22", "privateKeyFile", c.KeyFile, "hostKey", h.HostKey))
 	}
+	setIn(doc.Content[0], scalar(c.Name), "metadata", "name")
 	// How the real hosts are logged in to does not apply.
 	drop(spec, "ssh")
 	if c.Kubernetes != "" {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -47,11 +49,14 @@ func (s *Sandbox) release(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Supervisors first: they would start machines again.
-	for _, part := range []string{supervisorCgroup, ""} {
-		if err := killAll(ctx, groups, part); err != nil {
-			return err
+	locks, err := s.seize(ctx, groups)
+	defer func() {
+		for _, f := range locks {
+			f.Close()
 		}
+	}()
+	if err != nil {
+		return err
 	}
 	if err := s.waitUnmounted(ctx); err != nil {
 		return err
@@ -65,19 +70,45 @@ func (s *Sandbox) release(ctx context.Context) error {
 	})
 }
 
-// killAll ends all processes of a part, and waits until there are none.
-func killAll(ctx context.Context, groups cgroups, part string) error {
-	return poll(ctx, 10*time.Millisecond, func() (bool, error) {
-		pids := groups.processes(part)
-		for _, pid := range pids {
-			// The number comes from the cgroup; a moment later the
-			// kernel tells whether it still is that process.
-			if p, err := findProcess(pid); err == nil && groups.holds(part, pid) {
-				p.signal(unix.SIGKILL)
+// seize ends all processes of the sandbox and takes the place of every
+// supervisor, so that none that is just starting goes on afterwards.
+func (s *Sandbox) seize(ctx context.Context, groups cgroups) (locks []*os.File, err error) {
+	waiting := s.Machines()
+	err = poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		// Supervisors first: they would start machines again.
+		for _, part := range []string{supervisorCgroup, ""} {
+			if left := killAll(groups, part); left > 0 {
+				return false, nil
 			}
 		}
-		return len(pids) == 0, nil
+		waiting = slices.DeleteFunc(waiting, func(m *Machine) bool {
+			f, err := os.OpenFile(m.path(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+			if errors.Is(err, fs.ErrNotExist) {
+				return true // its directory is not made yet, or gone
+			}
+			if err != nil || unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+				f.Close()
+				return false
+			}
+			locks = append(locks, f)
+			return true
+		})
+		return len(waiting) == 0, nil
 	})
+	return locks, err
+}
+
+// killAll kills all processes of a part; it says how many there were.
+func killAll(groups cgroups, part string) int {
+	pids := groups.processes(part)
+	for _, pid := range pids {
+		// The number comes from the cgroup; a moment later the kernel
+		// tells whether it still is that process.
+		if p, err := findProcess(pid); err == nil && groups.holds(part, pid) {
+			p.signal(unix.SIGKILL)
+		}
+	}
+	return len(pids)
 }
 
 // waitUnmounted waits until the kernel has let go of the disks, which it

@@ -46,7 +46,7 @@ func listCommand(s Streams) *cobra.Command {
 				_, err = fmt.Fprintf(s.Out, "%s\n", b)
 				return err
 			}
-			return diag.List{{ID: "bad-output-format", Severity: diag.Error, Message: fmt.Sprintf("-o %s", format), Hint: "text, json or yaml"}}
+			return diag.List{{ID: "unknown-output-format", Severity: diag.Error, Message: fmt.Sprintf("%q is no output format", format), Hint: "name text, json or yaml"}}
 		},
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "text", "output format: text, json or yaml")
@@ -64,6 +64,10 @@ func collect() ([]listed, error) {
 	}
 	all := []listed{}
 	for _, sb := range sandboxes {
+		if len(sb.Machines()) == 0 {
+			// A creation that was killed; delete removes it.
+			all = append(all, listed{Sandbox: sb.Name()})
+		}
 		for _, m := range sb.Machines() {
 			st, err := m.Status()
 			if err != nil {
@@ -88,6 +92,8 @@ func printTable(s Streams, all []listed) error {
 			state = "running"
 		case m.Running:
 			state = "running, unsupervised"
+		case m.Machine == "":
+			state = "incomplete"
 		}
 		if m.Cut {
 			network = "cut"

@@ -1,0 +1,80 @@
+package sandbox
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+func TestOptions(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		o      Options
+		want   []string // ids of what is wrong
+	}{
+		"defaults":       {"a name is enough", Options{Name: "dev"}, nil},
+		"no name":        {"a name is needed", Options{}, []string{"sandbox-bad-name"}},
+		"path":           {"a name becomes a directory", Options{Name: "../dev"}, []string{"sandbox-bad-name"}},
+		"option":         {"a name is given to programs", Options{Name: "-dev"}, []string{"sandbox-bad-name"}},
+		"too many":       {"addresses are few", Options{Name: "dev", Machines: 201}, []string{"sandbox-bad-number"}},
+		"control planes": {"they are among the machines", Options{Name: "dev", Machines: 1, ControlPlanes: 3}, []string{"sandbox-bad-number"}},
+		"small disk":     {"the system must fit", Options{Name: "dev", Disk: 1 << 30}, []string{"sandbox-bad-number"}},
+		"small range":    {"a sandbox needs a /24", Options{Name: "dev", Pool: netip.MustParsePrefix("198.18.0.0/25")}, []string{"sandbox-bad-range"}},
+		"ipv6":           {"ranges are IPv4", Options{Name: "dev", Pool: netip.MustParsePrefix("fd00::/16")}, []string{"sandbox-bad-range"}},
+		"all":            {"all that is wrong is said at once", Options{Name: "A", Machines: -1}, []string{"sandbox-bad-name", "sandbox-bad-number", "sandbox-bad-number"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := tt.o.withDefaults()
+			var list diag.List
+			if err != nil && !errors.As(err, &list) {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, d := range list {
+				got = append(got, d.ID)
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.reason, d)
+			}
+		})
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	const rest = " S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 100 200"
+	for name, s := range map[string]string{
+		"plain":       "12 (sshd)" + rest,
+		"spaces":      "12 (a b c)" + rest,
+		"parentheses": "12 (a) S (b)" + rest,
+	} {
+		start, state, err := parseStat(s)
+		if err != nil || start != 4711 || state != "S" {
+			t.Errorf("%s: got %d, %q, %v", name, start, state, err)
+		}
+	}
+	for _, s := range []string{"", "12", "12 (x", "12 (x) S 1 2"} {
+		if start, _, err := parseStat(s); err == nil {
+			t.Errorf("parseStat(%q) = %d, want an error", s, start)
+		}
+	}
+}
+
+func TestRecipeDigest(t *testing.T) {
+	a, errA := newRecipe("bookworm", "amd64").digest()
+	b, errB := newRecipe("trixie", "amd64").digest()
+	if errA != nil || errB != nil || a == b {
+		t.Errorf("got %s and %s, %v, %v: other trees must have other names", a, b, errA, errB)
+	}
+}
+
+func TestBuiltIn(t *testing.T) {
+	got := builtIn("#\nCONFIG_OVERLAY_FS=y\nCONFIG_IP_VS=m\n# CONFIG_VXLAN is not set\n")
+	if d := cmp.Diff([]string{"kernel/fs/overlayfs/overlay.ko"}, got); d != "" {
+		t.Errorf("only what is built in (-want +got):\n%s", d)
+	}
+}
