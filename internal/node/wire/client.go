@@ -140,10 +140,7 @@ func (c *Client) call(ctx context.Context, name string, req request, sink func(r
 	if err := ctx.Err(); err != nil {
 		return response{}, context.Cause(ctx)
 	}
-	h := header{Call: name}
-	if at, ok := ctx.Deadline(); ok {
-		h.TimeoutMillis = max(1, time.Until(at).Milliseconds())
-	}
+	h := header{Call: name}.within(ctx)
 	s, err := c.m.open(h)
 	if err != nil {
 		return response{}, err
@@ -244,10 +241,7 @@ func readResponse(s *stream, sink func(remote.Progress)) (response, error) {
 
 // DialContext is that of remote.Host.
 func (c *Client) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	h := header{Call: callDial, Network: network, Address: address}
-	if at, ok := ctx.Deadline(); ok {
-		h.TimeoutMillis = max(1, time.Until(at).Milliseconds())
-	}
+	h := header{Call: callDial, Network: network, Address: address}.within(ctx)
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}

@@ -2,10 +2,12 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
+	"time"
 
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -32,6 +34,18 @@ type header struct {
 	Address       string `json:"address,omitempty"` // dial
 	Digest        string `json:"digest,omitempty"`  // blob
 	Offset        int64  `json:"offset,omitempty"`  // blob
+}
+
+// slack is how much longer than the caller the helper waits: it ends by itself
+// what a caller who cannot say so has given up.
+const slack = 5 * time.Second
+
+// within tells the helper how long ctx lasts.
+func (h header) within(ctx context.Context) header {
+	if at, ok := ctx.Deadline(); ok {
+		h.TimeoutMillis = max(1, (time.Until(at) + slack).Milliseconds())
+	}
+	return h
 }
 
 // messageType says what a message of a call is.

@@ -1,0 +1,590 @@
+package wire_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/wire"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// handler is the helper's side, made of functions.
+type handler struct {
+	fetch wire.Fetcher
+	check func(context.Context, op.List) []op.Result
+	apply func(context.Context, remote.Batch, func(remote.Progress)) []op.Result
+	lock  remote.Locker
+}
+
+func (h handler) Check(ctx context.Context, ops op.List) []op.Result { return h.check(ctx, ops) }
+func (h handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
+	return h.apply(ctx, b, emit)
+}
+func (h handler) ReadLock(ctx context.Context) (remote.LockState, error) { return h.lock.ReadLock(ctx) }
+func (h handler) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
+	return h.lock.TakeLock(ctx, l, breaking)
+}
+func (h handler) Beat(ctx context.Context, l remote.Lock) (bool, error) { return h.lock.Beat(ctx, l) }
+func (h handler) ReleaseLock(ctx context.Context, l remote.Lock) error {
+	return h.lock.ReleaseLock(ctx, l)
+}
+
+func results(ops op.List, s op.Status) []op.Result {
+	out := make([]op.Result, len(ops))
+	for i, o := range ops {
+		out[i] = op.Result{Kind: o.Kind(), Target: o.Target(), Status: s}
+	}
+	return out
+}
+
+// connect joins a client and a server; served has what Serve returned.
+func connect(t *testing.T, h handler, blobs remote.Blobs) (c *wire.Client, theirs net.Conn, served chan error) {
+	t.Helper()
+	a, b := net.Pipe()
+	served = make(chan error, 1)
+	go func() {
+		served <- wire.Server{Hello: wire.Hello{Build: "b1"}, Handler: func(f wire.Fetcher) wire.Handler {
+			h := h
+			h.fetch = f
+			if h.apply == nil {
+				h.apply = func(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
+					return applyBlobs(ctx, f, b, emit)
+				}
+			}
+			return h
+		}}.Serve(context.WithoutCancel(t.Context()), b)
+	}()
+	c, err := wire.NewClient(t.Context(), "h1", a, nil, blobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Hello().Build != "b1" {
+		t.Errorf("the helper's build is %q", c.Hello().Build)
+	}
+	return c, b, served
+}
+
+func finish(t *testing.T, c *wire.Client, served chan error) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("the server ended with %v after a goodbye", err)
+	}
+}
+
+func TestCheckAndApply(t *testing.T) {
+	big := bytes.Repeat([]byte("0123456789abcdef"), 300_000) // 4.8 MB: more than any window
+	batch := remote.Batch{Operation: "o1", Step: "s1", Cluster: "c", Fence: 3, Ops: op.List{op.File{Path: "/f", Content: big}, op.SwapOff{}}}
+	h := handler{
+		check: func(_ context.Context, ops op.List) []op.Result { return results(ops, op.Changed) },
+		apply: func(_ context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
+			if !reflect.DeepEqual(batch, b) { // too big to find a difference
+				t.Error("the batch arrives differently")
+			}
+			emit(remote.Progress{Op: 1, Output: big})
+			emit(remote.Progress{Op: 1, Done: 3, Total: 9})
+			out := results(b.Ops, op.Changed)
+			out[0].Output = big
+			return out
+		},
+	}
+	c, _, served := connect(t, h, nil)
+	defer finish(t, c, served)
+	got, err := c.Check(t.Context(), op.List{op.SwapOff{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(results(op.List{op.SwapOff{}}, op.Changed), got); diff != "" {
+		t.Error(diff)
+	}
+	var told []remote.Progress
+	got, err = c.Apply(t.Context(), batch, func(p remote.Progress) { told = append(told, p) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 2 || !bytes.Equal(got[0].Output, big) {
+		t.Error("the results arrive differently")
+	}
+	want := []remote.Progress{{Op: 1, Output: big}, {Op: 1, Output: []byte{}, Done: 3, Total: 9}}
+	if !reflect.DeepEqual(want, told) {
+		t.Error("the progress arrives differently")
+	}
+}
+
+func TestChecksBesideBatches(t *testing.T) {
+	// Batches run one after another, also of two clients of one helper's
+	// session; checks do not wait for them.
+	var mu sync.Mutex
+	running := 0
+	entered, leave := make(chan struct{}, 2), make(chan struct{})
+	h := handler{
+		check: func(_ context.Context, ops op.List) []op.Result { return results(ops, op.Unchanged) },
+		apply: func(_ context.Context, b remote.Batch, _ func(remote.Progress)) []op.Result {
+			mu.Lock()
+			running++
+			if running > 1 {
+				t.Error("two batches run at once")
+			}
+			mu.Unlock()
+			entered <- struct{}{}
+			<-leave
+			mu.Lock()
+			running--
+			mu.Unlock()
+			return results(b.Ops, op.Changed)
+		},
+	}
+	c, _, served := connect(t, h, nil)
+	defer finish(t, c, served)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			if _, err := c.Apply(t.Context(), remote.Batch{Ops: op.List{op.SwapOff{}}}, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-entered
+	for range 20 {
+		if _, err := c.Check(t.Context(), op.List{op.SwapOff{}}); err != nil {
+			t.Error(err)
+		}
+	}
+	close(leave)
+	wg.Wait()
+}
+
+func TestCancel(t *testing.T) {
+	// A cancelled batch is told to end, and its answer awaited: part of it
+	// must not be cut in half.
+	started := make(chan struct{})
+	h := handler{apply: func(ctx context.Context, b remote.Batch, _ func(remote.Progress)) []op.Result {
+		close(started)
+		<-ctx.Done()
+		if !errors.Is(context.Cause(ctx), wire.ErrCancelled) {
+			t.Errorf("the batch ended because of %v", context.Cause(ctx))
+		}
+		out := results(b.Ops, op.Changed)
+		out[1] = op.Result{Status: op.Failed, Error: &op.Error{Reason: "Interrupted"}}
+		return out
+	}}
+	c, _, served := connect(t, h, nil)
+	defer finish(t, c, served)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-started; cancel() }()
+	got, err := c.Apply(ctx, remote.Batch{Ops: op.List{op.SwapOff{}, op.Restore{}}}, nil)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the call ended with %v", err)
+	}
+	if len(got) != 2 || got[0].Status != op.Changed {
+		t.Errorf("what was done before is lost: %v", got)
+	}
+}
+
+func TestDeadlineTravels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := handler{check: func(ctx context.Context, ops op.List) []op.Result {
+			if _, ok := ctx.Deadline(); !ok {
+				t.Error("the helper does not know how long the manager waits")
+			}
+			<-ctx.Done()
+			return results(ops, op.Failed)
+		}}
+		c, _, served := connect(t, h, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := c.Check(ctx, op.List{op.SwapOff{}}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the call ended with %v", err)
+		}
+		finish(t, c, served)
+	})
+}
+
+func TestStuckCheckIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		h := handler{check: func(_ context.Context, ops op.List) []op.Result {
+			<-release
+			return results(ops, op.Failed)
+		}}
+		c, _, served := connect(t, h, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Check(ctx, op.List{op.SwapOff{}}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the call ended with %v", err)
+		}
+		close(release)
+		finish(t, c, served)
+	})
+}
+
+func TestLostConnection(t *testing.T) {
+	started := make(chan struct{})
+	ended := make(chan error, 1)
+	h := handler{apply: func(ctx context.Context, b remote.Batch, _ func(remote.Progress)) []op.Result {
+		close(started)
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return results(b.Ops, op.Failed)
+	}}
+	c, theirs, served := connect(t, h, nil)
+	go func() { <-started; _ = theirs.Close() }()
+	_, err := c.Apply(t.Context(), remote.Batch{Ops: op.List{op.SwapOff{}}}, nil)
+	var lost *wire.LostError
+	if !errors.As(err, &lost) {
+		t.Errorf("a lost connection is %v", err)
+	}
+	if err := <-ended; !errors.Is(err, wire.ErrGone) {
+		t.Errorf("the helper's work ended because of %v", err)
+	}
+	if err := <-served; err == nil {
+		t.Error("the server takes a lost connection for a goodbye")
+	}
+	if _, err := c.Check(t.Context(), nil); !errors.As(err, &lost) {
+		t.Errorf("a call after that is %v", err)
+	}
+	_ = c.Close()
+}
+
+func TestHalfOpen(t *testing.T) {
+	// The network is gone and nobody says so: both sides notice.
+	synctest.Test(t, func(t *testing.T) {
+		a, b := net.Pipe()
+		near, far := net.Pipe()
+		hole := make(chan struct{})
+		pump(hole, b, far)
+		pump(hole, far, b)
+		served := make(chan error, 1)
+		gone := make(chan error, 1)
+		go func() {
+			served <- wire.Server{Handler: func(wire.Fetcher) wire.Handler {
+				return handler{apply: func(ctx context.Context, b remote.Batch, _ func(remote.Progress)) []op.Result {
+					<-ctx.Done()
+					gone <- context.Cause(ctx)
+					return results(b.Ops, op.Failed)
+				}}
+			}}.Serve(t.Context(), near)
+		}()
+		c, err := wire.NewClient(t.Context(), "h1", a, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		go func() {
+			time.Sleep(10 * time.Minute) // a quiet session stays
+			close(hole)
+		}()
+		_, err = c.Apply(t.Context(), remote.Batch{Ops: op.List{op.SwapOff{}}}, nil)
+		var lost *wire.LostError
+		if !errors.As(err, &lost) {
+			t.Errorf("a silent peer is %v", err)
+		}
+		if took := time.Since(start) - 10*time.Minute; took < 0 || took > 45*time.Second {
+			t.Errorf("a silent peer is noticed after %s", took)
+		}
+		if err := <-gone; !errors.Is(err, wire.ErrGone) {
+			t.Errorf("the helper's work ended because of %v", err)
+		}
+		<-served
+		_ = c.Close()
+		_, _ = b.Close(), far.Close()
+	})
+}
+
+// pump copies until the hole opens; from then on it swallows.
+func pump(hole chan struct{}, to io.Writer, from io.Reader) {
+	go func() {
+		buf := make([]byte, 100<<10)
+		for {
+			n, err := from.Read(buf)
+			if err != nil {
+				return
+			}
+			select {
+			case <-hole:
+			default:
+				if _, err := to.Write(buf[:n]); err != nil {
+					return
+				}
+			}
+		}
+	}()
+}
+
+func TestHandshake(t *testing.T) {
+	tests := map[string]struct{ reason, says, want string }{
+		"garbage":       {"a shell's error is not a helper", "sh: 1: slipway-node: not found\n", "protocol error"},
+		"nothing":       {"a helper that ends at once", "", "EOF"},
+		"other version": {"another protocol is refused", "\x00\x00\x00\x10\x01\x00\x00\x00\x00{\"protocol\":999}", "speaks version 999"},
+		"no hello":      {"something else first", "\x00\x00\x00\x00\x07\x00\x00\x00\x00", "did not say hello"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			a, b := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, b) }()
+			go func() {
+				_, _ = io.WriteString(b, tt.says)
+				_ = b.Close()
+			}()
+			_, err := wire.NewClient(t.Context(), "h1", a, nil, nil)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: %v", tt.reason, err)
+			}
+		})
+	}
+	t.Run("silence", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := net.Pipe()
+			defer b.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := wire.NewClient(ctx, "h1", a, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a helper that says nothing: %v", err)
+			}
+		})
+	})
+}
+
+// content is a remote.Blobs.
+type content map[string][]byte
+
+func (c content) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
+	b, ok := c[digest]
+	if !ok {
+		return nil, fmt.Errorf("no blob %s", digest)
+	}
+	return io.NopCloser(bytes.NewReader(b[offset:])), nil
+}
+
+func applyBlobs(ctx context.Context, f wire.Fetcher, b remote.Batch, emit func(remote.Progress)) []op.Result {
+	out := results(b.Ops, op.Changed)
+	for i, o := range b.Ops {
+		blob := o.(op.FetchBlob)
+		r, err := f.FetchBlob(ctx, blob.Digest, blob.Size)
+		if err == nil {
+			out[i].Output, err = io.ReadAll(r)
+			_ = r.Close()
+			emit(remote.Progress{Op: i, Done: int64(len(out[i].Output))})
+		}
+		if err != nil {
+			out[i].Status, out[i].Error = op.Failed, &op.Error{Message: err.Error()}
+		}
+	}
+	return out
+}
+
+func TestBlobs(t *testing.T) {
+	big := bytes.Repeat([]byte("slipway!"), 1<<20)
+	h := handler{}
+	c, _, served := connect(t, h, content{"sha256:big": big})
+	defer finish(t, c, served)
+	fetch := func(digest string, offset int64) op.Op {
+		// The offset stands in Size here: the fake helper reads it so.
+		return op.FetchBlob{Blob: op.Blob{Digest: digest, Size: offset}}
+	}
+	got, err := c.Apply(t.Context(), remote.Batch{Ops: op.List{fetch("sha256:big", 0), fetch("sha256:big", int64(len(big))-3), fetch("sha256:none", 0)}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got[0].Output, big) {
+		t.Error("the blob arrives differently")
+	}
+	if string(got[1].Output) != "ay!" {
+		t.Errorf("from its offset the blob is %q", got[1].Output)
+	}
+	if got[2].Error == nil || !strings.Contains(got[2].Error.Message, "no blob sha256:none") {
+		t.Errorf("a blob that is not there: %v", got[2].Error)
+	}
+}
+
+func TestSlowReaderHoldsNothingUp(t *testing.T) {
+	// A blob that nobody reads fills its window and no more: other calls go
+	// on, and the manager does not read ahead without end.
+	source := &counting{}
+	opened := make(chan io.ReadCloser, 1)
+	h := handler{
+		check: func(_ context.Context, ops op.List) []op.Result { return results(ops, op.Unchanged) },
+	}
+	var fetch wire.Fetcher
+	ready := make(chan struct{})
+	a, b := net.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		served <- wire.Server{Handler: func(f wire.Fetcher) wire.Handler {
+			fetch = f
+			close(ready)
+			return h
+		}}.Serve(context.WithoutCancel(t.Context()), b)
+	}()
+	c, err := wire.NewClient(t.Context(), "h1", a, nil, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ready
+	r, err := fetch.FetchBlob(t.Context(), "sha256:endless", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened <- r
+	for range 200 {
+		if _, err := c.Check(t.Context(), op.List{op.SwapOff{}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := source.read(); n > 2<<20 {
+		t.Errorf("%d bytes were read ahead of a reader that does not read", n)
+	}
+	if _, err := io.CopyN(io.Discard, r, 10<<20); err != nil {
+		t.Errorf("reading on: %v", err)
+	}
+	_ = r.Close()
+	finish(t, c, served)
+	source.mu.Lock()
+	defer source.mu.Unlock()
+	if !source.closed {
+		t.Error("the manager keeps a blob open that nobody wants any more")
+	}
+}
+
+// counting is an endless blob.
+type counting struct {
+	mu     sync.Mutex
+	n      int64
+	closed bool
+}
+
+func (c *counting) OpenBlob(string, int64) (io.ReadCloser, error) { return c, nil }
+func (c *counting) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += int64(len(p))
+	return len(p), nil
+}
+
+func (c *counting) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	return nil
+}
+
+func (c *counting) read() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
+}
+
+func TestLocks(t *testing.T) {
+	want := remote.Lock{Operation: "o", Manager: "m", Fence: 4}
+	fake := &locks{state: remote.LockState{Held: true, Holder: want, Highest: 4, Units: []string{"u"}}}
+	c, _, served := connect(t, handler{lock: fake}, nil)
+	defer finish(t, c, served)
+	if st, err := c.ReadLock(t.Context()); err != nil || !cmp.Equal(st, fake.state) {
+		t.Errorf("ReadLock: %v, %v", st, err)
+	}
+	if st, ok, err := c.TakeLock(t.Context(), want, true); err != nil || !ok || !cmp.Equal(st, fake.state) {
+		t.Errorf("TakeLock: %v, %v, %v", st, ok, err)
+	}
+	if ok, err := c.Beat(t.Context(), want); err != nil || !ok {
+		t.Errorf("Beat: %v, %v", ok, err)
+	}
+	if err := c.ReleaseLock(t.Context(), want); err == nil || err.Error() != "read-only file system" {
+		t.Errorf("ReleaseLock: %v", err)
+	}
+	if diff := cmp.Diff([]string{"take {o m 4} true", "beat {o m 4}", "release {o m 4}"}, fake.calls); diff != "" {
+		t.Error(diff)
+	}
+}
+
+type locks struct {
+	state remote.LockState
+	calls []string
+}
+
+func (l *locks) ReadLock(context.Context) (remote.LockState, error) { return l.state, nil }
+func (l *locks) TakeLock(_ context.Context, lock remote.Lock, breaking bool) (remote.LockState, bool, error) {
+	l.calls = append(l.calls, fmt.Sprint("take ", lock, " ", breaking))
+	return l.state, true, nil
+}
+
+func (l *locks) Beat(_ context.Context, lock remote.Lock) (bool, error) {
+	l.calls = append(l.calls, fmt.Sprint("beat ", lock))
+	return true, nil
+}
+
+func (l *locks) ReleaseLock(_ context.Context, lock remote.Lock) error {
+	l.calls = append(l.calls, fmt.Sprint("release ", lock))
+	return errors.New("read-only file system")
+}
+
+func TestDial(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(conn, conn)
+				_ = conn.Close()
+			}()
+		}
+	}()
+	c, _, served := connect(t, handler{}, nil)
+	defer finish(t, c, served)
+	conn, err := c.DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := bytes.Repeat([]byte("echo"), 1<<20)
+	go func() {
+		_, _ = conn.Write(sent)
+		_ = conn.(interface{ CloseWrite() error }).CloseWrite()
+	}()
+	got, err := io.ReadAll(conn)
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d of %d bytes came back, %v", len(got), len(sent), err)
+	}
+	_ = conn.Close()
+
+	conn, err = c.DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	var network net.Error
+	if _, err := conn.Read(make([]byte, 1)); !errors.As(err, &network) || !network.Timeout() {
+		t.Errorf("after its deadline a read is %v", err)
+	}
+	_ = conn.Close()
+	if _, err := conn.Write([]byte("x")); err == nil {
+		t.Error("a closed connection can be written to")
+	}
+
+	_ = l.Close()
+	if _, err := c.DialContext(t.Context(), "tcp", l.Addr().String()); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("where nothing listens: %v", err)
+	}
+}

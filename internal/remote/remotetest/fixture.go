@@ -1,0 +1,110 @@
+package remotetest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+
+	"slipway.dev/slipway/internal/node/embedded"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/wire"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// Helper packs a program that is none, for played hosts.
+func Helper(t testing.TB) func(arch string) (embedded.Helper, error) {
+	t.Helper()
+	packed, err := embedded.Pack([]byte("not a program"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(arch string) (embedded.Helper, error) { return embedded.Parse(arch, packed) }
+}
+
+// Pipe is a host called name that is served by handler over the real wire,
+// without SSH. It ends with the test.
+func Pipe(t testing.TB, name string, handler func(wire.Fetcher) wire.Handler, blobs remote.Blobs) *wire.Client {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	served := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	go func() { served <- wire.Server{Handler: handler}.Serve(ctx, theirs) }()
+	c, err := wire.NewClient(t.Context(), name, ours, nil, blobs)
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Close()
+		cancel()
+		if err := <-served; err != nil {
+			t.Errorf("serving %s: %v", name, err)
+		}
+	})
+	return c
+}
+
+// Handler is a wire.Handler made of functions; a call without one is answered
+// as a mistake of the test.
+type Handler struct {
+	OnCheck func(ctx context.Context, ops op.List) []op.Result
+	OnApply func(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result
+	OnLock  func(call string, l remote.Lock, breaking bool) (remote.LockState, bool, error)
+}
+
+var _ wire.Handler = Handler{}
+
+// Check calls OnCheck.
+func (h Handler) Check(ctx context.Context, ops op.List) []op.Result {
+	if h.OnCheck == nil {
+		return unexpected(ops)
+	}
+	return h.OnCheck(ctx, ops)
+}
+
+// Apply calls OnApply.
+func (h Handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
+	if h.OnApply == nil {
+		return unexpected(b.Ops)
+	}
+	return h.OnApply(ctx, b, emit)
+}
+
+func unexpected(ops op.List) []op.Result {
+	out := make([]op.Result, len(ops))
+	for i, o := range ops {
+		out[i] = op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Failed, Error: &op.Error{Reason: "Unexpected", Message: "the test did not expect this call"}}
+	}
+	return out
+}
+
+func (h Handler) lock(call string, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
+	if h.OnLock == nil {
+		return remote.LockState{}, false, fmt.Errorf("the test did not expect a call of %s", call)
+	}
+	return h.OnLock(call, l, breaking)
+}
+
+// ReadLock calls OnLock with "read", and so on.
+func (h Handler) ReadLock(context.Context) (remote.LockState, error) {
+	st, _, err := h.lock("read", remote.Lock{}, false)
+	return st, err
+}
+
+// TakeLock calls OnLock with "take".
+func (h Handler) TakeLock(_ context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
+	return h.lock("take", l, breaking)
+}
+
+// Beat calls OnLock with "beat".
+func (h Handler) Beat(_ context.Context, l remote.Lock) (bool, error) {
+	_, ok, err := h.lock("beat", l, false)
+	return ok, err
+}
+
+// ReleaseLock calls OnLock with "release".
+func (h Handler) ReleaseLock(_ context.Context, l remote.Lock) error {
+	_, _, err := h.lock("release", l, false)
+	return err
+}

@@ -1,0 +1,299 @@
+// Package remotetest is an SSH server for tests: real on the wire, on
+// loopback, and made to misbehave. Commands are run by a real shell, or the
+// host behind it is played.
+package remotetest
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// A User may log in.
+type User struct {
+	Name string // "root" is root
+	// Keys and Password let in; Interactive asks for the password by
+	// keyboard-interactive alone.
+	Keys        []ssh.PublicKey
+	Password    string
+	Interactive bool
+	Sudo        Sudo
+}
+
+// Sudo is what sudo does for a user of a played host.
+type Sudo struct {
+	Allowed    bool
+	Password   string // wanted, if not ""
+	RequireTTY bool
+	Missing    bool // there is no sudo
+}
+
+// Config is a server and the host behind it.
+type Config struct {
+	Users   []User
+	HostKey ssh.Signer // nil: a new one
+	// Shell runs commands; nil plays Machine.
+	Shell   *Shell
+	Machine Machine
+	// Noise comes from the login shell before anything else.
+	Noise string
+	// MaxSessions bounds the sessions of one connection; 0 is no bound.
+	MaxSessions int
+	// Deaf servers accept connections and say nothing.
+	Deaf bool
+	// CutAfter breaks the first connection when it has brought so many
+	// bytes; 0 is never.
+	CutAfter int64
+}
+
+// A Server is one SSH server.
+type Server struct {
+	t      testing.TB
+	config Config
+	listen net.Listener
+	port   int
+	wg     sync.WaitGroup
+	end    context.CancelFunc
+
+	mu     sync.Mutex
+	key    ssh.Signer
+	conns  map[net.Conn]bool
+	logins int
+	cut    bool // CutAfter has been used up
+	down   bool // connections are refused
+}
+
+// Start starts a server that ends with the test.
+func Start(t testing.TB, c Config) *Server {
+	t.Helper()
+	if c.HostKey == nil {
+		c.HostKey = NewKey(t)
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	s := &Server{t: t, config: c, listen: l, port: l.Addr().(*net.TCPAddr).Port, end: end, key: c.HostKey, conns: map[net.Conn]bool{}}
+	s.wg.Go(func() { s.accept(ctx) })
+	t.Cleanup(s.stop)
+	return s
+}
+
+// NewKey makes an Ed25519 key.
+func NewKey(t testing.TB) ssh.Signer {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
+}
+
+// Host is how to reach the server; login settings are the caller's.
+func (s *Server) Host(name string, login v1alpha1.SSH) v1alpha1.Host {
+	login.Port = s.port
+	return v1alpha1.Host{Name: name, Address: "127.0.0.1", SSH: login}
+}
+
+// Port is the server's.
+func (s *Server) Port() int { return s.port }
+
+// Logins is how many logins have succeeded.
+func (s *Server) Logins() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.logins
+}
+
+// SetHostKey gives the server another key, for connections to come.
+func (s *Server) SetHostKey(key ssh.Signer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key = key
+}
+
+// HostKey is the server's present key.
+func (s *Server) HostKey() ssh.PublicKey {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.key.PublicKey()
+}
+
+// Cut breaks all connections.
+func (s *Server) Cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		_ = c.Close()
+	}
+}
+
+// SetDown has the server hang up on new connections, or no longer.
+func (s *Server) SetDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+func (s *Server) stop() {
+	s.end()
+	_ = s.listen.Close()
+	s.Cut()
+	s.wg.Wait()
+}
+
+func (s *Server) accept(ctx context.Context) {
+	for {
+		conn, err := s.listen.Accept()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		if s.down || ctx.Err() != nil {
+			_ = conn.Close()
+			s.mu.Unlock()
+			continue
+		}
+		if s.config.CutAfter > 0 && !s.cut {
+			s.cut = true
+			conn = &cutting{Conn: conn, left: s.config.CutAfter}
+		}
+		s.conns[conn] = true
+		s.mu.Unlock()
+		s.wg.Go(func() {
+			s.serve(ctx, conn)
+			_ = conn.Close()
+			s.mu.Lock()
+			delete(s.conns, conn)
+			s.mu.Unlock()
+		})
+	}
+}
+
+// cutting is a connection that breaks after some bytes.
+type cutting struct {
+	net.Conn
+	left int64
+}
+
+func (c *cutting) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		_ = c.Close()
+		return 0, net.ErrClosed
+	}
+	n, err := c.Conn.Read(p[:min(int64(len(p)), c.left)])
+	c.left -= int64(n)
+	return n, err
+}
+
+func (s *Server) serve(ctx context.Context, conn net.Conn) {
+	if s.config.Deaf {
+		_, _ = conn.Read(make([]byte, 1))
+		<-ctx.Done()
+		return
+	}
+	s.mu.Lock()
+	config := s.auth()
+	config.AddHostKey(s.key)
+	s.mu.Unlock()
+	sc, channels, requests, err := ssh.NewServerConn(conn, config)
+	if err != nil {
+		return // a login that was refused
+	}
+	s.mu.Lock()
+	s.logins++
+	s.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { ssh.DiscardRequests(requests) })
+	slots := make(chan struct{}, 1000)
+	if s.config.MaxSessions > 0 {
+		slots = make(chan struct{}, s.config.MaxSessions)
+	}
+	for nc := range channels {
+		switch nc.ChannelType() {
+		case "session":
+			select {
+			case slots <- struct{}{}:
+				wg.Go(func() {
+					defer func() { <-slots }()
+					s.session(ctx, sc.User(), nc)
+				})
+			default:
+				_ = nc.Reject(ssh.ConnectionFailed, "open failed")
+			}
+		case "direct-tcpip":
+			wg.Go(func() { forward(ctx, nc) })
+		default:
+			_ = nc.Reject(ssh.UnknownChannelType, nc.ChannelType())
+		}
+	}
+}
+
+var errRefused = errors.New("refused")
+
+// auth is who gets in, and how.
+func (s *Server) auth() *ssh.ServerConfig {
+	find := func(name string) User {
+		for _, u := range s.config.Users {
+			if u.Name == name {
+				return u
+			}
+		}
+		return User{}
+	}
+	config := &ssh.ServerConfig{}
+	config.PublicKeyCallback = func(c ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+		for _, k := range find(c.User()).Keys {
+			if string(k.Marshal()) == string(key.Marshal()) {
+				return nil, nil //nolint:nilnil // no restrictions, no error: that is how the library spells it
+			}
+		}
+		return nil, errRefused
+	}
+	config.PasswordCallback = func(c ssh.ConnMetadata, password []byte) (*ssh.Permissions, error) {
+		if u := find(c.User()); u.Password == "" || u.Interactive || u.Password != string(password) {
+			return nil, errRefused
+		}
+		return nil, nil //nolint:nilnil // as above
+	}
+	config.KeyboardInteractiveCallback = func(c ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
+		u := find(c.User())
+		if u.Password == "" || !u.Interactive {
+			return nil, errRefused
+		}
+		answers, err := ask("", "", []string{"Password: "}, []bool{false})
+		if err != nil || len(answers) != 1 || answers[0] != u.Password {
+			return nil, errRefused
+		}
+		return nil, nil //nolint:nilnil // as above
+	}
+	return config
+}
+
+// user is the one who logged in.
+func (s *Server) user(name string) User {
+	for _, u := range s.config.Users {
+		if strings.EqualFold(u.Name, name) {
+			return u
+		}
+	}
+	return User{Name: name}
+}
