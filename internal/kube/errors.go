@@ -86,8 +86,10 @@ func (c *Client) words(err error) error {
 	reason := ReasonOther
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return &Error{Reason: ReasonUnauthorized, Err: err,
-			Message: "the API server does not accept this kubeconfig: its certificate may have expired, or it is of another cluster"}
+		return &Error{
+			Reason: ReasonUnauthorized, Err: err,
+			Message: "the API server does not accept this kubeconfig: its certificate may have expired, or it is of another cluster",
+		}
 	case apierrors.IsForbidden(err):
 		reason = ReasonForbidden
 	case apierrors.IsNotFound(err):

@@ -18,12 +18,14 @@ func TestObjects(t *testing.T) {
 		"documents": {
 			"several, some of them empty or comments alone",
 			"---\n# nothing\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: a}\n---\n",
-			[]string{"Namespace a", "ConfigMap a/b"}, "",
+			[]string{"Namespace a", "ConfigMap a/b"},
+			"",
 		},
 		"list": {
 			"kubectl get -o yaml gives lists",
 			"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n- {apiVersion: v1, kind: Secret, metadata: {name: b}}\n",
-			[]string{"Secret a", "Secret b"}, "",
+			[]string{"Secret a", "Secret b"},
+			"",
 		},
 		"JSON":          {"JSON is YAML", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, []string{"Namespace a"}, ""},
 		"nothing":       {"no objects is no error", "", nil, ""},

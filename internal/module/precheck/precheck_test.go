@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
-
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -82,18 +81,27 @@ type row struct {
 
 var machineRows = []row{
 	{"sound", "nothing to say", func(*v1alpha1.Cluster, []facts.Host, *Options) {}, nil, ""},
-	{"no systemd", "the kubelet and containerd are units", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Systemd = "" },
-		[]string{"error systemd-missing w1"}, "process 1 is not systemd"},
+	{
+		"no systemd", "the kubelet and containerd are units", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Systemd = "" },
+		[]string{"error systemd-missing w1"},
+		"process 1 is not systemd",
+	},
 	{"foreign system", "it may work; nobody has tried", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.OS = op.OS{ID: "void", Name: "Void"}
 	}, []string{"warning os-unknown w1"}, "runs Void"},
 	{"made from a known system", "its ID_LIKE is enough", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.OS = op.OS{ID: "raspbian", Like: []string{"debian"}}
 	}, nil, ""},
-	{"unnamed system", "a file without names is no reason to stop", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.OS = op.OS{} },
-		[]string{"warning os-unknown w1"}, "an unnamed system"},
-	{"other architecture", "programs of the wrong one do not start", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Arch = "arm64" },
-		[]string{"error architecture-mismatch w1"}, "is amd64; the file says arm64"},
+	{
+		"unnamed system", "a file without names is no reason to stop", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.OS = op.OS{} },
+		[]string{"warning os-unknown w1"},
+		"an unnamed system",
+	},
+	{
+		"other architecture", "programs of the wrong one do not start", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Arch = "arm64" },
+		[]string{"error architecture-mismatch w1"},
+		"is amd64; the file says arm64",
+	},
 	{"same architecture", "the file is right", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Arch = "amd64" }, nil, ""},
 	{"not in the bundle", "there is nothing to send it", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[1].Facts.Arch, o.Architectures = "arm64", []string{"amd64"}
@@ -101,14 +109,20 @@ var machineRows = []row{
 	{"in the bundle", "it has both", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[1].Facts.Arch, o.Architectures = "arm64", []string{"amd64", "arm64"}
 	}, nil, ""},
-	{"no machine id", "a node is known by it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
-		h[0].Facts.MachineID, h[1].Facts.MachineID = "", ""
+	{
+		"no machine id", "a node is known by it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			h[0].Facts.MachineID, h[1].Facts.MachineID = "", ""
+		},
+		[]string{"error machine-id-missing cp1", "error machine-id-missing w1"},
+		"no machine id",
 	},
-		[]string{"error machine-id-missing cp1", "error machine-id-missing w1"}, "no machine id"},
-	{"programs missing", "all of them in one line", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
-		h[1].Facts.Present = []string{"/bin/mount", "/usr/bin/cp"}
+	{
+		"programs missing", "all of them in one line", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			h[1].Facts.Present = []string{"/bin/mount", "/usr/bin/cp"}
+		},
+		[]string{"error program-missing w1"},
+		"lacks systemctl, umount, losetup, modprobe",
 	},
-		[]string{"error program-missing w1"}, "lacks systemctl, umount, losetup, modprobe"},
 
 	{"kernel 5.3", "older than kubeadm's list", kernel("5.3.18"), []string{"error kernel-too-old w1"}, "needs 5.4 or newer"},
 	{"kernel 4.19", "a second number above the limit's does not help", kernel("4.19.0-26-amd64"), []string{"error kernel-too-old w1"}, "needs 5.4 or newer"},
@@ -119,8 +133,11 @@ var machineRows = []row{
 	{"kernel 5.4 with iptables", "the oldest that is supported", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Kernel, c.Spec.Kubernetes.ProxyMode = "5.4.0-200-generic", "iptables"
 	}, nil, ""},
-	{"features missing", "one line each, with its own remedy", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.KernelFeatures = []string{"overlay"} },
-		[]string{"error kernel-feature-missing w1", "error kernel-feature-missing w1", "error kernel-feature-missing w1"}, "no br_netfilter"},
+	{
+		"features missing", "one line each, with its own remedy", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.KernelFeatures = []string{"overlay"} },
+		[]string{"error kernel-feature-missing w1", "error kernel-feature-missing w1", "error kernel-feature-missing w1"},
+		"no br_netfilter",
+	},
 	{"no vxlan, host-gw", "flannel needs none then", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.KernelFeatures = []string{"overlay", "br_netfilter", "nf_tables"}
 		c.Spec.Network.Flannel.Backend = "host-gw"
@@ -133,18 +150,24 @@ var machineRows = []row{
 		h[1].Facts.KernelFeatures = []string{"overlay", "br_netfilter", "nf_tables", "vxlan"}
 		c.Spec.Kubernetes.ProxyMode = "iptables"
 	}, []string{"error kernel-feature-missing w1"}, "no ip_tables"},
-	{"ipvs without", "and this too", func(c *v1alpha1.Cluster, _ []facts.Host, _ *Options) { c.Spec.Kubernetes.ProxyMode = "ipvs" },
-		[]string{"error kernel-feature-missing cp1", "error kernel-feature-missing w1"}, "no ipvs"},
+	{
+		"ipvs without", "and this too", func(c *v1alpha1.Cluster, _ []facts.Host, _ *Options) { c.Spec.Kubernetes.ProxyMode = "ipvs" },
+		[]string{"error kernel-feature-missing cp1", "error kernel-feature-missing w1"},
+		"no ipvs",
+	},
 
 	{"cgroup v1", "the kubelet refuses it unless told; the line to write is named", cgroupV1(nil, "v1.35.6"), []string{"error cgroup-v1 w1"}, "failCgroupV1: false under spec.kubernetes.kubelet.config"},
 	{"cgroup v1, newest version", "no version is the newest", cgroupV1(nil, ""), []string{"error cgroup-v1 w1"}, ""},
 	{"cgroup v1, true", "true is what it is without", cgroupV1(kubelet{"failCgroupV1": true}, "v1.37.1"), []string{"error cgroup-v1 w1"}, ""},
 	{"cgroup v1, told", "the user has decided", cgroupV1(kubelet{"failCgroupV1": false}, "v1.37.1"), nil, ""},
 	{"cgroup v1, 1.34", "older kubelets start on it", cgroupV1(nil, "v1.34.9"), nil, ""},
-	{"controllers missing", "v2: those a kubelet needs", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
-		h[1].Facts.CgroupControllers = []string{"cpu", "pids"}
+	{
+		"controllers missing", "v2: those a kubelet needs", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			h[1].Facts.CgroupControllers = []string{"cpu", "pids"}
+		},
+		[]string{"error cgroup-controller-missing w1"},
+		"cpuset, memory",
 	},
-		[]string{"error cgroup-controller-missing w1"}, "cpuset, memory"},
 	{"v1 controllers missing", "v1 has more of them", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.CgroupVersion = 1
 		c.Spec.Kubernetes.Kubelet.Config = kubelet{"failCgroupV1": false}
@@ -164,13 +187,22 @@ func cgroupV1(conf map[string]any, version string) func(*v1alpha1.Cluster, []fac
 }
 
 var surroundingRows = []row{
-	{"SELinux", "unproved there, but not known to fail", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.SELinux = "enforcing" },
-		[]string{"warning selinux-enforcing w1"}, ""},
+	{
+		"SELinux", "unproved there, but not known to fail", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.SELinux = "enforcing" },
+		[]string{"warning selinux-enforcing w1"},
+		"",
+	},
 	{"SELinux permissive", "it denies nothing", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.SELinux = "permissive" }, nil, ""},
-	{"firewall", "which ports to open is said", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Firewall = []string{"ufw"} },
-		[]string{"warning firewall-active w1"}, "10250/tcp (kubelet), 10256/tcp (kube-proxy), 8472/udp (flannel)"},
-	{"firewall on a control plane", "more of them there", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.Firewall = []string{"firewalld"} },
-		[]string{"warning firewall-active cp1"}, "6443/tcp (kube-apiserver), 2379/tcp (etcd), 2380/tcp (etcd)"},
+	{
+		"firewall", "which ports to open is said", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Firewall = []string{"ufw"} },
+		[]string{"warning firewall-active w1"},
+		"10250/tcp (kubelet), 10256/tcp (kube-proxy), 8472/udp (flannel)",
+	},
+	{
+		"firewall on a control plane", "more of them there", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.Firewall = []string{"firewalld"} },
+		[]string{"warning firewall-active cp1"},
+		"6443/tcp (kube-apiserver), 2379/tcp (etcd), 2380/tcp (etcd)",
+	},
 	{"swap", "Slipway turns it off", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Swap = []string{"/dev/sda2"} }, nil, ""},
 	{"swap left on", "nobody turns it off then", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Swap, c.Spec.System.SkipConfigure = []string{"/dev/sda2"}, true
@@ -180,8 +212,11 @@ var surroundingRows = []row{
 		c.Spec.Kubernetes.Kubelet.Config = kubelet{"failSwapOn": false}
 	}, nil, ""},
 
-	{"files of a cluster", "one line for all of them", present("/etc/kubernetes/kubelet.conf", "/var/lib/etcd/member"),
-		[]string{"error leftovers w1"}, "/etc/kubernetes/kubelet.conf, /var/lib/etcd/member"},
+	{
+		"files of a cluster", "one line for all of them", present("/etc/kubernetes/kubelet.conf", "/var/lib/etcd/member"),
+		[]string{"error leftovers w1"},
+		"/etc/kubernetes/kubelet.conf, /var/lib/etcd/member",
+	},
 	{"another runtime", "two cannot share their places", present("/run/docker.sock", "/run/containerd/containerd.sock"), []string{"error runtime-running w1"}, ""},
 	{"another network", "containerd takes the first by name", present("/etc/cni/net.d/*.conflist"), []string{"error other-network w1"}, ""},
 	{"our own files", "a host of this cluster has them from us", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
@@ -229,8 +264,11 @@ const (
 )
 
 var sizeRows = []row{
-	{"one CPU", "kubeadm's limit for a control plane", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.CPUs, h[1].Facts.CPUs = 1, 1 },
-		[]string{"error cpu-too-few cp1"}, "has 1 CPU; a control plane needs 2"},
+	{
+		"one CPU", "kubeadm's limit for a control plane", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.CPUs, h[1].Facts.CPUs = 1, 1 },
+		[]string{"error cpu-too-few cp1"},
+		"has 1 CPU; a control plane needs 2",
+	},
 	{"control plane, 1699 MiB", "kubeadm's limit", memory(0, 1699), []string{"error memory-too-small cp1"}, "has 1699 MiB of memory; a control plane needs 1700 MiB"},
 	{"control plane, 1700 MiB", "enough to start", memory(0, 1700), []string{"warning memory-low cp1"}, ""},
 	{"control plane, 1800 MiB", "what is sold as 2 GB", memory(0, 1800), nil, ""},
@@ -316,25 +354,40 @@ func filesystem(host int, dir, fs string) func(*v1alpha1.Cluster, []facts.Host, 
 }
 
 var networkRows = []row{
-	{"address not there", "the kubelet binds to it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.InternalAddress = "192.0.2.99" },
-		[]string{"error internal-address-missing w1"}, "it has 192.0.2.12"},
+	{
+		"address not there", "the kubelet binds to it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.InternalAddress = "192.0.2.99" },
+		[]string{"error internal-address-missing w1"},
+		"it has 192.0.2.12",
+	},
 	{"another of its addresses", "the internal one counts", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Spec.Address, h[1].Spec.InternalAddress = "203.0.113.5", "192.0.2.12"
 	}, nil, ""},
-	{"a name", "nodes need an address", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Address = "w1.example.com" },
-		[]string{"error internal-address-missing w1"}, "write one of them at spec.hosts[1].internalAddress"},
-	{"loopback", "it is itself everywhere", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Address = "127.0.0.1" },
-		[]string{"error internal-address-missing w1"}, "127.0.0.1 is itself on every host"},
-	{"no address at all", "there is none to propose", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Addresses = nil },
-		[]string{"error internal-address-missing w1"}, "it has none that others can use"},
+	{
+		"a name", "nodes need an address", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Address = "w1.example.com" },
+		[]string{"error internal-address-missing w1"},
+		"write one of them at spec.hosts[1].internalAddress",
+	},
+	{
+		"loopback", "it is itself everywhere", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Spec.Address = "127.0.0.1" },
+		[]string{"error internal-address-missing w1"},
+		"127.0.0.1 is itself on every host",
+	},
+	{
+		"no address at all", "there is none to propose", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Addresses = nil },
+		[]string{"error internal-address-missing w1"},
+		"it has none that others can use",
+	},
 	{"address twice", "packets for one go to the other", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth1", Prefix: "192.0.2.12/24"})
 	}, []string{"error address-in-use w1"}, "its address 192.0.2.12 is on an interface of cp1 as well"},
 
 	{"address in the pod network", "it is lost to pods", addresses(op.Address{Link: "eth1", Prefix: "10.244.3.4/8"}), []string{"error network-overlap w1", "warning network-overlap w1"}, "holds the address 10.244.3.4 of this host (eth1)"},
 	{"network in the pod network", "its addresses would be pods'", addresses(op.Address{Link: "eth1", Prefix: "10.244.0.5/16"}), []string{"error network-overlap w1"}, ""},
-	{"wider network", "only what is far is hidden", addresses(op.Address{Link: "eth1", Prefix: "10.0.0.5/8"}),
-		[]string{"warning network-overlap w1", "warning network-overlap w1"}, "the pod network 10.244.0.0/16 lies within the network 10.0.0.0/8 (eth1)"},
+	{
+		"wider network", "only what is far is hidden", addresses(op.Address{Link: "eth1", Prefix: "10.0.0.5/8"}),
+		[]string{"warning network-overlap w1", "warning network-overlap w1"},
+		"the pod network 10.244.0.0/16 lies within the network 10.0.0.0/8 (eth1)",
+	},
 	{"network beside", "none of them touch", addresses(op.Address{Link: "eth1", Prefix: "10.245.0.5/16"}), nil, ""},
 	{"route in the service network", "a Service would be taken for a machine", routes("10.96.5.0/24"), []string{"error network-overlap w1"}, "the service network 10.96.0.0/16 overlaps with the route to 10.96.5.0/24"},
 	{"route to all", "the default takes what nothing else does", routes("0.0.0.0/0", "default", "::/0"), nil, ""},
@@ -346,13 +399,19 @@ var networkRows = []row{
 		routes("10.244.0.0/24", "10.244.1.0/24")(c, h, o)
 	}, nil, ""},
 
-	{"same machine", "it answers under two names", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
-		h[1].Facts = h[0].Facts
-		h[1].Spec.Address = "192.0.2.11"
+	{
+		"same machine", "it answers under two names", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			h[1].Facts = h[0].Facts
+			h[1].Spec.Address = "192.0.2.11"
+		},
+		[]string{"error same-machine w1"},
+		"is the same machine as cp1",
 	},
-		[]string{"error same-machine w1"}, "is the same machine as cp1"},
-	{"cloned machine", "two machines, one identity", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.MachineID = h[0].Facts.MachineID },
-		[]string{"error machine-id-duplicate w1"}, "systemd-machine-id-setup"},
+	{
+		"cloned machine", "two machines, one identity", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.MachineID = h[0].Facts.MachineID },
+		[]string{"error machine-id-duplicate w1"},
+		"systemd-machine-id-setup",
+	},
 
 	{"clock 6 s off", "to within what can be measured", skew(0, 6*time.Second), nil, ""},
 	{"clock 7 s off", "beyond any error of measuring", skew(0, 7*time.Second), []string{"error clock-skew w1"}, "7s ahead of"},
@@ -387,18 +446,27 @@ var optionRows = []row{
 		h[1].Facts, h[1].Err = nil, errors.Join(unreachable)
 		h[0].Facts.CPUs = 1
 	}, []string{"error cpu-too-few cp1", "error ssh-auth-failed w1"}, ""},
-	{"no answer", "an error of another kind", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts, h[1].Err = nil, errors.New("odd") },
-		[]string{"error host-facts w1"}, "odd"},
-	{"not asked", "no facts and no error is a mistake, not a sound host", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts = nil },
-		[]string{"error host-facts w1"}, ""},
+	{
+		"no answer", "an error of another kind", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts, h[1].Err = nil, errors.New("odd") },
+		[]string{"error host-facts w1"},
+		"odd",
+	},
+	{
+		"not asked", "no facts and no error is a mistake, not a sound host", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts = nil },
+		[]string{"error host-facts w1"},
+		"",
+	},
 	{"passed over", "still told", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[0].Facts.CPUs, o.Ignore = 1, []string{"cpu-too-few"}
 	}, []string{"warning cpu-too-few cp1"}, "(passed over with --ignore-check)"},
 	{"misspelt", "the near one is named", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[0].Facts.CPUs, o.Ignore = 1, []string{"cpu-to-few"}
 	}, []string{"error unknown-check ", "error cpu-too-few cp1"}, "cpu-too-few"},
-	{"unlike any", "where to find them", func(_ *v1alpha1.Cluster, _ []facts.Host, o *Options) { o.Ignore = []string{"x"} },
-		[]string{"error unknown-check "}, "in brackets"},
+	{
+		"unlike any", "where to find them", func(_ *v1alpha1.Cluster, _ []facts.Host, o *Options) { o.Ignore = []string{"x"} },
+		[]string{"error unknown-check "},
+		"in brackets",
+	},
 	{"unreachable cannot be passed over", "there is no host to go on with", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		h[1].Facts, h[1].Err = nil, unreachable
 		o.Ignore = []string{string(remote.AuthFailed)}
