@@ -1,0 +1,423 @@
+package bundle_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// ids are the diagnostics in an error.
+func ids(t *testing.T, err error) []string {
+	t.Helper()
+	var l diag.List
+	if !errors.As(err, &l) {
+		t.Fatalf("no diagnostic: %v", err)
+	}
+	var out []string
+	for _, d := range l {
+		if d.Hint == "" {
+			t.Errorf("%s has no hint", d.ID)
+		}
+		out = append(out, d.ID)
+	}
+	return slices.Compact(out)
+}
+
+func options(t *testing.T, s *bundletest.Site) bundle.BuildOptions {
+	return bundle.BuildOptions{
+		Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(),
+		Releases: bundletest.Catalogue(t), Upstream: s.Options(),
+	}
+}
+
+func TestBuildHoldsEverything(t *testing.T) {
+	b := bundletest.Build(t, "amd64", "arm64")
+	if err := b.Verify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		for _, name := range []string{"kubernetes", "containerd", "crictl", "cni-plugins", "etcd", "nettools"} {
+			c, err := b.Component(name, arch)
+			if err != nil || c.Licence == "" || c.Size == 0 || len(c.Members) == 0 {
+				t.Errorf("component %s %s: %+v, %v", name, arch, c, err)
+			}
+		}
+		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd", "coredns", "pause", "flannel", "echo"} {
+			i, err := b.Image(name, arch)
+			if err != nil || i.Ref == "" || len(i.Blobs) < 2 {
+				t.Fatalf("image %s %s: %+v, %v", name, arch, i, err)
+			}
+			for _, blob := range i.Blobs {
+				r, err := b.OpenBlob(blob.Digest, blob.Size-1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rest, err := io.ReadAll(r)
+				if err := errors.Join(err, r.Close()); err != nil || len(rest) != 1 {
+					t.Errorf("blob from its last byte: %d bytes, %v", len(rest), err)
+				}
+			}
+		}
+	}
+	c, err := b.Component("kubernetes", "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"usr/local/bin/kubeadm", "usr/local/bin/kubectl", "usr/local/bin/kubelet"}, c.Members); diff != "" {
+		t.Errorf("members (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatABundleLacks(t *testing.T) {
+	b := bundletest.Build(t, "amd64")
+	_, err := b.Component("kubernetes", "arm64")
+	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDArchMissing}) {
+		t.Errorf("another architecture: %v", got)
+	}
+	_, err = b.Image("dashboard", "amd64")
+	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDPartMissing}) {
+		t.Errorf("another image: %v", got)
+	}
+}
+
+// TestBuildIsDeterministic: the same content gives the same bytes, whatever
+// the cache and the order.
+func TestBuildIsDeterministic(t *testing.T) {
+	s := bundletest.NewSite(t)
+	var digests []string
+	var archives [][]byte
+	for range 2 {
+		o := options(t, s)
+		o.Out = filepath.Join(t.TempDir(), "b.tar.zst")
+		b, err := bundle.Build(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(o.Out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests, archives = append(digests, b.Digest()), append(archives, data)
+	}
+	if digests[0] != digests[1] || !bytes.Equal(archives[0], archives[1]) {
+		t.Errorf("two builds differ: %v", digests)
+	}
+}
+
+func TestOpenEveryForm(t *testing.T) {
+	s := bundletest.NewSite(t)
+	o := options(t, s)
+	dir := t.TempDir()
+	o.Out = filepath.Join(dir, "b.tar.zst")
+	want, err := bundle.Build(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Out = filepath.Join(dir, "b") + "/"
+	if _, err := bundle.Build(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(registry.New())
+	t.Cleanup(srv.Close)
+	ref := strings.TrimPrefix(srv.URL, "http://") + "/slipway/bundle:v1"
+	push(t, want, ref)
+	cache := t.TempDir()
+	for name, path := range map[string]string{
+		"directory": filepath.Join(dir, "b"), "archive": filepath.Join(dir, "b.tar.zst"),
+		"registry": ref, "registry with scheme": "oci://" + ref, "the archive again": filepath.Join(dir, "b.tar.zst"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := bundle.Open(t.Context(), path, cache)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Verify(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if b.Digest() != want.Digest() {
+				t.Errorf("digest %s, want %s", b.Digest(), want.Digest())
+			}
+			if diff := cmp.Diff(want.Manifest(), b.Manifest()); diff != "" {
+				t.Errorf("manifest (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// push pushes a bundle as any tool would: its index and all that it names.
+func push(t *testing.T, b *bundle.Bundle, ref string) {
+	t.Helper()
+	root, err := layout.ImageIndexFromPath(b.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := root.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ix, err := root.ImageIndex(im.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := name.ParseReference(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.WriteIndex(r, ix, remote.WithContext(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCorruption damages a bundle in every way and wants it noticed.
+func TestCorruption(t *testing.T) {
+	s := bundletest.NewSite(t)
+	o := options(t, s)
+	pristine, err := bundle.Build(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob := func(b *bundle.Bundle) string {
+		c, err := b.Component("crictl", "amd64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(b.Path(), "blobs/sha256", strings.TrimPrefix(c.Digest, "sha256:"))
+	}
+	root := func(b *bundle.Bundle) string {
+		return filepath.Join(b.Path(), "blobs/sha256", strings.TrimPrefix(b.Digest(), "sha256:"))
+	}
+	flip := func(path string) error {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		data[len(data)/2] ^= 1
+		return os.WriteFile(path, data, 0o644)
+	}
+	tests := map[string]struct {
+		reason string
+		damage func(b *bundle.Bundle) error
+		open   string // id when opening
+		verify string // id when verifying, if it opens
+	}{
+		"flipped bit":   {"only reading every byte finds it", func(b *bundle.Bundle) error { return flip(blob(b)) }, "", bundle.IDCorrupt},
+		"cut short":     {"the size tells at once", func(b *bundle.Bundle) error { return os.Truncate(blob(b), 10) }, bundle.IDCorrupt, ""},
+		"missing":       {"so does a blob that is gone", func(b *bundle.Bundle) error { return os.Remove(blob(b)) }, bundle.IDCorrupt, ""},
+		"stranger":      {"content that nothing names", func(b *bundle.Bundle) error { return os.WriteFile(blob(b)+".orig", nil, 0o644) }, "", bundle.IDCorrupt},
+		"damaged index": {"manifests are verified when opening", func(b *bundle.Bundle) error { return flip(root(b)) }, bundle.IDCorrupt, ""},
+		"no index": {"a directory that was copied in part", func(b *bundle.Bundle) error {
+			return os.Remove(filepath.Join(b.Path(), "index.json"))
+		}, bundle.IDNotFound, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := o
+			o.Out = filepath.Join(t.TempDir(), "b") + "/"
+			if _, err := bundle.Build(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			b, err := bundle.Open(t.Context(), o.Out, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tt.damage(b); err != nil {
+				t.Fatal(err)
+			}
+			b, err = bundle.Open(t.Context(), o.Out, t.TempDir())
+			if tt.open != "" {
+				if got := ids(t, err); !slices.Equal(got, []string{tt.open}) {
+					t.Fatalf("%s: opening says %v", tt.reason, got)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", tt.reason, err)
+			}
+			if got := ids(t, b.Verify(t.Context())); !slices.Equal(got, []string{tt.verify}) {
+				t.Errorf("%s: verifying says %v", tt.reason, got)
+			}
+		})
+	}
+	if err := pristine.Verify(t.Context()); err != nil {
+		t.Errorf("damage to a copy reached the cache: %v", err)
+	}
+}
+
+func TestVerifyListsAllFaults(t *testing.T) {
+	b := bundletest.Build(t, "amd64")
+	for _, name := range []string{"crictl", "etcd"} {
+		c, err := b.Component(name, "amd64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(filepath.Join(b.Path(), "blobs/sha256", strings.TrimPrefix(c.Digest, "sha256:")), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var l diag.List
+	if err := b.Verify(t.Context()); !errors.As(err, &l) || len(l) != 2 {
+		t.Errorf("got %v, want two faults", l)
+	}
+}
+
+func TestOpenWhatIsNoBundle(t *testing.T) {
+	s := bundletest.NewSite(t)
+	o := options(t, s)
+	o.Out = filepath.Join(t.TempDir(), "b.tar.zst")
+	if _, err := bundle.Build(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	tests := map[string]struct{ path, id string }{
+		"half an archive":   {write("half.tar.zst", whole[:len(whole)/2]), bundle.IDTruncated},
+		"almost all of one": {write("almost.tar.zst", whole[:len(whole)-100]), bundle.IDTruncated},
+		"an empty file":     {write("empty.tar.zst", nil), bundle.IDTruncated},
+		"another file":      {write("notes.txt", []byte("hello")), bundle.IDTruncated},
+		"nothing there":     {filepath.Join(dir, "none.tar.zst"), bundle.IDNotFound},
+		"relative nothing":  {"bundles/none", bundle.IDNotFound},
+		"silent registry":   {"127.0.0.1:1/slipway/bundle:v1", bundle.IDPull},
+		"another directory": {dir, bundle.IDNotFound},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			cache := t.TempDir()
+			_, err := bundle.Open(t.Context(), tt.path, cache)
+			if got := ids(t, err); !slices.Equal(got, []string{tt.id}) {
+				t.Errorf("got %v (%v), want %s", got, err, tt.id)
+			}
+			if left, _ := filepath.Glob(filepath.Join(cache, "unpacked", "*")); len(left) > 0 {
+				t.Errorf("half a bundle is left in the cache: %v", left)
+			}
+		})
+	}
+}
+
+func TestSilentSourceTakesTheCache(t *testing.T) {
+	s := bundletest.NewSite(t)
+	o := options(t, s)
+	want, err := bundle.Build(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	// Downloads are gone, the finished bundle is not.
+	if err := os.RemoveAll(filepath.Join(o.Cache, "downloads")); err != nil {
+		t.Fatal(err)
+	}
+	var notes []string
+	o.Progress = func(p bundle.Progress) {
+		if p.Phase == source.Note {
+			notes = append(notes, p.Message)
+		}
+	}
+	got, err := bundle.Build(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Digest() != want.Digest() || len(notes) != 1 || !strings.Contains(notes[0], "taking the bundle in the cache") {
+		t.Errorf("got %s, notes %q", got.Digest(), notes)
+	}
+	o.Arches = []string{"arm64"}
+	if _, err := bundle.Build(t.Context(), o); !errors.Is(err, source.ErrSilent) {
+		t.Errorf("an architecture that the cache lacks: %v", err)
+	}
+}
+
+func TestBuildAgainNeedsNoNetwork(t *testing.T) {
+	s := bundletest.NewSite(t)
+	o := options(t, s)
+	want, err := bundle.Build(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	o.Progress = func(p bundle.Progress) {
+		if p.Phase == source.Note || p.Phase == source.Fetching {
+			t.Errorf("unexpected: %+v", p)
+		}
+	}
+	got, err := bundle.Build(t.Context(), o)
+	if err != nil || got.Digest() != want.Digest() {
+		t.Errorf("got %v, want the same bundle again", err)
+	}
+}
+
+func TestEstimateAndCached(t *testing.T) {
+	s := bundletest.NewSite(t)
+	o := options(t, s)
+	o.Source = bundle.Auto
+	before, err := bundle.EstimateBuild(t.Context(), o)
+	if err != nil || before.Source != bundle.Upstream || before.Compile || before.SizeBytes == 0 {
+		t.Errorf("with upstream answering: %+v, %v", before, err)
+	}
+	b, err := bundle.Build(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	after, err := bundle.EstimateBuild(t.Context(), o)
+	want := bundle.Estimate{Kubernetes: b.Manifest().Kubernetes, Source: "cached", SizeBytes: b.Size(), Path: b.Path()}
+	if diff := cmp.Diff(want, after); diff != "" || err != nil {
+		t.Errorf("with a bundle in the cache (-want +got): %v\n%s", err, diff)
+	}
+	if _, ok := bundle.Cached(o.Cache, b.Manifest().Kubernetes, []string{"amd64", "arm64"}); ok {
+		t.Error("a bundle for one architecture counts for two")
+	}
+	o.Arches = []string{"arm64"}
+	silent, err := bundle.EstimateBuild(t.Context(), o)
+	if err != nil || silent.Source != bundle.Modules || !silent.Compile {
+		t.Errorf("with upstream silent: %+v, %v", silent, err)
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	base := options(t, bundletest.NewSite(t))
+	tests := map[string]struct {
+		change func(*bundle.BuildOptions)
+		id     string
+	}{
+		"version":      {func(o *bundle.BuildOptions) { o.Kubernetes = "v1.12.0" }, "unsupported-kubernetes"},
+		"architecture": {func(o *bundle.BuildOptions) { o.Arches = []string{"vax"} }, bundle.IDUnknownArch},
+		"source":       {func(o *bundle.BuildOptions) { o.Source = "wishes" }, bundle.IDUnknownName},
+		"site":         {func(o *bundle.BuildOptions) { o.Upstream.Sites = map[string]string{"x": "y"} }, "unknown-upstream-site"},
+		"mirror":       {func(o *bundle.BuildOptions) { o.Upstream.Mirror = "moon" }, "unknown-upstream-site"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := base
+			tt.change(&o)
+			_, err := bundle.Build(t.Context(), o)
+			if got := ids(t, err); !slices.Equal(got, []string{tt.id}) {
+				t.Errorf("got %v, want %s", got, tt.id)
+			}
+		})
+	}
+}

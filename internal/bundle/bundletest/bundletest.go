@@ -1,0 +1,260 @@
+// Package bundletest serves tiny releases and images on loopback and makes
+// bundles of them, for tests.
+package bundletest
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/bundle/source/upstream"
+	"slipway.dev/slipway/internal/release"
+)
+
+// A Site is a release site and a registry on loopback.
+type Site struct {
+	Release release.Release
+	// URL and Registry are the addresses of the two.
+	URL, Registry string
+
+	mu sync.Mutex
+	// Files are what the release site serves, by path.
+	files map[string][]byte
+	// Hook, if set, sees every request to the release site first and
+	// answers whether it has dealt with it.
+	hook func(http.ResponseWriter, *http.Request, []byte) bool
+
+	servers []*httptest.Server
+}
+
+// NewSite serves everything that a bundle of the default release needs, for
+// amd64 and arm64, until the test ends.
+func NewSite(t testing.TB) *Site {
+	t.Helper()
+	r, err := Catalogue(t).Resolve("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Site{Release: r, files: map[string][]byte{}}
+	web := httptest.NewServer(http.HandlerFunc(s.serve))
+	reg := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	s.servers = []*httptest.Server{web, reg}
+	s.URL, s.Registry = web.URL, strings.TrimPrefix(reg.URL, "http://")
+	t.Cleanup(s.Close)
+	for _, arch := range bundle.Arches {
+		s.releases(arch)
+	}
+	for short, ref := range r.ImageRefs() {
+		s.push(t, short, ref)
+	}
+	return s
+}
+
+// Catalogue is the embedded release catalogue.
+func Catalogue(t testing.TB) *release.Catalogue {
+	t.Helper()
+	c, err := release.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Close stops the servers: the site is silent from then on.
+func (s *Site) Close() {
+	for _, srv := range s.servers {
+		srv.CloseClientConnections()
+		srv.Close()
+	}
+	s.servers = nil
+}
+
+// Hook puts f before the release site; nil takes it away. It gets the content
+// that would be served, and answers whether it has dealt with the request.
+func (s *Site) Hook(f func(http.ResponseWriter, *http.Request, []byte) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hook = f
+}
+
+// Set replaces what is served at a path; nil removes it.
+func (s *Site) Set(path string, content []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.files[path] = content; content == nil {
+		delete(s.files, path)
+	}
+}
+
+func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	content, ok := s.files[r.URL.Path]
+	hook := s.hook
+	s.mu.Unlock()
+	switch {
+	case !ok:
+		http.NotFound(w, r)
+	case hook == nil || !hook(w, r, content):
+		Serve(w, r, content)
+	}
+}
+
+// Serve answers with content, or with the range that is asked for.
+func Serve(w http.ResponseWriter, r *http.Request, content []byte) {
+	var from int
+	if n, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from); n == 1 && err == nil {
+		if from >= len(content) {
+			w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+			return
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(content)-from))
+		w.WriteHeader(http.StatusPartialContent)
+		w.Write(content[from:])
+		return
+	}
+	w.Write(content)
+}
+
+// Options are where the source upstream finds the site.
+func (s *Site) Options() upstream.Options {
+	sites := map[string]string{}
+	for _, name := range []string{"kubernetes", "containerd", "runc", "crictl", "cni-plugins", "etcd"} {
+		sites[name] = s.URL + "/" + name + "/{version}/{arch}/{file}"
+	}
+	for _, reg := range []string{"registry.k8s.io", "ghcr.io", "slipway.dev"} {
+		sites[reg] = s.Registry + "/" + reg
+	}
+	return upstream.Options{Sites: sites}
+}
+
+// Build makes a bundle from a site, in a cache of the test's own.
+func Build(t testing.TB, arches ...string) *bundle.Bundle {
+	t.Helper()
+	b, err := bundle.Build(t.Context(), bundle.BuildOptions{
+		Arches: arches, Source: bundle.Upstream, Cache: t.TempDir(),
+		Releases: Catalogue(t), Upstream: NewSite(t).Options(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// program is a stand-in for one.
+func program(name, version, arch string) []byte {
+	return []byte("#!/bin/sh\necho " + name + " " + version + " " + arch + "\n")
+}
+
+func (s *Site) releases(arch string) {
+	r := s.Release
+	k8s := strings.TrimPrefix(r.Kubernetes, "v")
+	dir := func(site, version string) string { return "/" + site + "/" + version + "/" + arch + "/" }
+	for _, p := range []string{"kubeadm", "kubectl", "kubelet"} {
+		s.put(dir("kubernetes", k8s), p, p+".sha256", program(p, k8s, arch), true)
+	}
+	archive := func(site, version, file, sums, prefix string, programs ...string) {
+		members := map[string][]byte{}
+		for _, p := range programs {
+			members[prefix+p] = program(p, version, arch)
+		}
+		s.put(dir(site, version), file, sums, targz(members), false)
+	}
+	file := fmt.Sprintf("containerd-%s-linux-%s.tar.gz", r.Containerd, arch)
+	archive("containerd", r.Containerd, file, file+".sha256sum", "bin/", "containerd", "containerd-shim-runc-v2", "ctr", "containerd-stress")
+	s.put(dir("runc", r.Runc), "runc."+arch, "runc.sha256sum", program("runc", r.Runc, arch), false)
+	file = fmt.Sprintf("crictl-v%s-linux-%s.tar.gz", r.CRITools, arch)
+	archive("crictl", r.CRITools, file, file+".sha256", "", "crictl")
+	for _, v := range []string{r.CNIPlugins, r.FlannelCNI} {
+		file = fmt.Sprintf("cni-plugins-linux-%s-v%s.tgz", arch, v)
+		archive("cni-plugins", v, file, file+".sha256", "./", "bridge", "loopback", "ptp", "host-local", "portmap", "bandwidth", "firewall", "flannel")
+	}
+	top := fmt.Sprintf("etcd-v%s-linux-%s", r.Etcd, arch)
+	archive("etcd", r.Etcd, top+".tar.gz", "SHA256SUMS", top+"/", "etcd", "etcdctl", "etcdutl")
+}
+
+// put serves a file and its checksum: alone, or in a list.
+func (s *Site) put(dir, file, sums string, content []byte, alone bool) {
+	sum := sha256.Sum256(content)
+	text := hex.EncodeToString(sum[:])
+	if !alone {
+		text = strings.Repeat("0", 64) + "  another-file\n" + text + "  " + file + "\n"
+	}
+	s.Set(dir+file, content)
+	s.Set(dir+sums, []byte(text))
+}
+
+// targz makes an archive; failures cannot happen in memory.
+func targz(members map[string][]byte) []byte {
+	var b bytes.Buffer
+	zw := gzip.NewWriter(&b)
+	tw := tar.NewWriter(zw)
+	for name, content := range members {
+		tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(content))})
+		tw.Write(content)
+	}
+	tw.Close()
+	zw.Close()
+	return b.Bytes()
+}
+
+// push puts a tiny image for both architectures into the registry.
+func (s *Site) push(t testing.TB, short, ref string) {
+	t.Helper()
+	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range bundle.Arches {
+		members := map[string][]byte{short: program(short, ref, arch)}
+		if short == "kube-proxy" {
+			members["usr/sbin/nft"] = program("nft", ref, arch)
+			members["lib/"+strings.TrimPrefix(source.LibDir(arch), "usr/lib/")+"/"+loaders[arch]] = program("ld.so", ref, arch)
+		}
+		data := targz(members)
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		img, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), layer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cf, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cf = cf.DeepCopy()
+		cf.OS, cf.Architecture = "linux", arch
+		if img, err = mutate.ConfigFile(img, cf); err != nil {
+			t.Fatal(err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+	}
+	r, err := name.ParseReference(s.Registry + "/" + ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.WriteIndex(r, index, remote.WithContext(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var loaders = map[string]string{"amd64": "ld-linux-x86-64.so.2", "arm64": "ld-linux-aarch64.so.1"}

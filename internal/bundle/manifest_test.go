@@ -1,0 +1,78 @@
+package bundle
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const someDigest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+func someConfig(change string, to string) []byte {
+	text := `{"schemaVersion":1,"kubernetes":"v1.37.1","arches":["amd64"],"source":"modules",` +
+		`"components":[{"name":"crictl","version":"1","arch":"amd64","licence":"Apache-2.0","digest":"` + someDigest + `","size":1,"members":["a"]}],` +
+		`"images":[{"name":"pause","version":"1","arch":"amd64","licence":"Apache-2.0","ref":"r/pause:1","manifest":{"digest":"` + someDigest + `","size":1},"mediaType":"m","blobs":[{"digest":"` + someDigest + `","size":1}]}]}`
+	return []byte(strings.Replace(text, change, to, 1))
+}
+
+func TestParseManifest(t *testing.T) {
+	tests := map[string]struct{ reason, change, to, err string }{
+		"good":           {"what a build writes", "", "", ""},
+		"newer":          {"another schema may mean other things", `"schemaVersion":1`, `"schemaVersion":2`, "schema version 2"},
+		"unknown field":  {"a field we do not know is of another schema", `"source"`, `"sauce"`, "unknown field"},
+		"no version":     {"a bundle is of one Kubernetes", `"v1.37.1"`, `""`, "names no Kubernetes"},
+		"path as digest": {"a digest becomes a path", someDigest, "sha256:../../../etc/passwd", "is no blob"},
+		"negative size":  {"sizes are used to allocate", `"size":1`, `"size":-1`, "is no blob"},
+		"name":           {"a name becomes a path", `"crictl"`, `"../crictl"`, "is no name"},
+		"no reference":   {"an image without a name cannot be imported", `"r/pause:1"`, `""`, "no reference"},
+		"two at once":    {"anything after the end is not ours", `{"schemaVersion"`, `{} {"schemaVersion"`, "parsing config"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseManifest(someConfig(tt.change, tt.to))
+			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: got %v, want %q", tt.reason, err, tt.err)
+			}
+		})
+	}
+}
+
+func FuzzParseManifest(f *testing.F) {
+	f.Add(someConfig("", ""))
+	f.Add([]byte(`{}`))
+	f.Add([]byte(`{"schemaVersion":1,"kubernetes":"v","arches":["a"],"components":[{}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := ParseManifest(data)
+		if err != nil {
+			return
+		}
+		for digest, size := range m.blobs() {
+			if !digestForm.MatchString(digest) || size < 0 {
+				t.Errorf("accepted blob %q of %d bytes", digest, size)
+			}
+		}
+		again, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ParseManifest(again); err != nil {
+			t.Errorf("what was read cannot be read again: %v", err)
+		}
+		if bytes.Contains(again, []byte("..")) && len(m.Components) > 0 && strings.Contains(m.Components[0].Name, "..") {
+			t.Errorf("accepted component name %q", m.Components[0].Name)
+		}
+	})
+}
+
+func TestExplainDiskFull(t *testing.T) {
+	err := explain("/var/bundle", &syscallError{syscall.ENOSPC})
+	if !strings.Contains(err.Error(), IDDiskFull) {
+		t.Errorf("got %v", err)
+	}
+}
+
+type syscallError struct{ error }
+
+func (e *syscallError) Unwrap() error { return e.error }
