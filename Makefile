@@ -56,7 +56,7 @@ cross: node ## prove that slipway builds for every platform it is meant for
 
 .PHONY: bundle
 bundle: ## the bundle that the cluster tests install, in the cache
-	@bin/slipway bundle build --kubernetes $(KUBERNETES)
+	@bin/slipway bundle build --kubernetes $(KUBERNETES) --source modules
 
 
 .PHONY: unit

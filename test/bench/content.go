@@ -8,21 +8,22 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
 // A blob names content in the bundle.
 type blob struct {
-	MediaType    string            `json:"mediaType,omitempty"`
-	ArtifactType string            `json:"artifactType,omitempty"`
-	Digest       string            `json:"digest"`
-	Size         int64             `json:"size"`
-	Annotations  map[string]string `json:"annotations,omitempty"`
+	MediaType   string            `json:"mediaType,omitempty"`
+	Digest      string            `json:"digest"`
+	Size        int64             `json:"size"`
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// manifest is the part of a bundle's list that the script needs.
+// manifest is the part of what a bundle holds that the script needs.
 type manifest struct {
 	Kubernetes string
 	Components []struct {
@@ -35,16 +36,23 @@ type manifest struct {
 	}
 }
 
+// wanted are the components without which kubeadm makes no cluster.
+var wanted = []string{"containerd", "cni-plugins", "kubernetes"}
+
 // content takes the bundle apart into what the script wants: archives of
 // programs and one of images. It answers their directory; none of this is
 // measured.
 func (b bench) content(ctx context.Context, version string) (string, error) {
-	layout := filepath.Join(b.home, "bundle")
+	layout := filepath.Join(b.home, "bundle") + "/"
 	if _, _, err := b.slipway(ctx, "bundle", "build", "--kubernetes", version, "--out", layout); err != nil {
 		return "", err
 	}
-	m, err := readManifest(layout)
+	list, err := exec.CommandContext(ctx, "bin/slipway", "bundle", "inspect", layout, "-o", "json").Output()
 	if err != nil {
+		return "", err
+	}
+	var m manifest
+	if err := json.Unmarshal(list, &m); err != nil {
 		return "", err
 	}
 	dir := filepath.Join(b.home, "content")
@@ -52,7 +60,7 @@ func (b bench) content(ctx context.Context, version string) (string, error) {
 		return "", err
 	}
 	for _, c := range m.Components {
-		if c.Arch == runtime.GOARCH {
+		if c.Arch == runtime.GOARCH && slices.Contains(wanted, c.Name) {
 			if err := os.Link(blobPath(layout, c.Digest), filepath.Join(dir, c.Name+".tgz")); err != nil {
 				return "", err
 			}
@@ -74,33 +82,6 @@ func (b bench) content(ctx context.Context, version string) (string, error) {
 
 func blobPath(layout, digest string) string {
 	return filepath.Join(layout, "blobs", "sha256", strings.TrimPrefix(digest, "sha256:"))
-}
-
-func readJSON(path string, into any) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(data, into)
-}
-
-// readManifest goes from the layout's index to the bundle's own list.
-func readManifest(layout string) (manifest, error) {
-	var m manifest
-	var index struct{ Manifests []blob }
-	if err := readJSON(filepath.Join(layout, "index.json"), &index); err != nil {
-		return m, err
-	}
-	for _, candidate := range index.Manifests {
-		var artifact struct{ Config blob }
-		if err := readJSON(blobPath(layout, candidate.Digest), &artifact); err != nil {
-			return m, err
-		}
-		if strings.HasPrefix(artifact.Config.MediaType, "application/vnd.slipway.bundle.config") {
-			return m, readJSON(blobPath(layout, artifact.Config.Digest), &m)
-		}
-	}
-	return m, errors.New("the layout holds no bundle")
 }
 
 // writeImages writes an OCI layout with names, as `ctr images import` reads

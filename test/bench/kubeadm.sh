@@ -73,7 +73,7 @@ settings() {
 	WantedBy=multi-user.target
 	END
 	cat >/etc/cni/net.d/10-flannel.conflist <<-END
-	{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
+	{"cniVersion": "0.4.0", "name": "cbr0", "plugins": [
 	  {"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true}},
 	  {"type": "portmap", "capabilities": {"portMappings": true}}]}
 	END
@@ -85,9 +85,9 @@ settings() {
 
 prepare() {
 	local archive
-	for archive in "$content"/*.tgz; do on "$1" 'tar xzf - -C /' <"$archive"; done
+	for archive in "$content"/*.tgz; do on "$1" 'tar xzf - -C / --no-same-owner' <"$archive"; done
 	settings | on "$1" 'bash -s'
-	on "$1" 'ctr -n k8s.io images import - >/dev/null' <"$content/images.tar"
+	on "$1" 'ctr -n k8s.io images import - >/dev/null 2>&1' <"$content/images.tar"
 }
 
 init() {

@@ -144,6 +144,7 @@ func scriptArgs(file, content string) ([]string, error) {
 // machines makes fresh ones and answers their cluster file.
 func (b bench) machines(ctx context.Context) (string, error) {
 	file := filepath.Join(b.home, name+".yaml")
+	os.Remove(file) // an existing file is never overwritten
 	_, _, err := b.slipway(ctx, "sandbox", "create", name, "--machines", machines, "--out", file)
 	return file, err
 }
