@@ -150,7 +150,7 @@ func (c *creation) checkSpace() error {
 		dir   string
 		bytes int64
 	}{{c.Cache, baseSpace}, {filepath.Dir(c.dir()), int64(n) * machineSpace}} {
-		if err := os.MkdirAll(need.dir, 0o755); err != nil {
+		if err := c.makeDirs(need.dir); err != nil {
 			return fmt.Errorf("making a directory: %w", err)
 		}
 		free, err := freeBytes(need.dir)
@@ -218,13 +218,13 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 	if err := os.WriteFile(s.KnownHostsFile(), known, 0o644); err != nil {
 		return nil, err
 	}
-	return s, s.save()
+	return s, errors.Join(s.save(), c.give(dir, s.PrivateKeyFile(), s.PrivateKeyFile()+".pub", s.KnownHostsFile(), filepath.Join(dir, specFile)))
 }
 
 // linkHome makes the sandbox findable in Home.
 func (c *creation) linkHome(dir string) error {
 	home := filepath.Join(c.Home, "sandboxes")
-	if err := os.MkdirAll(home, 0o755); err != nil {
+	if err := c.makeDirs(home); err != nil {
 		return err
 	}
 	link := filepath.Join(home, c.Name)
@@ -232,7 +232,31 @@ func (c *creation) linkHome(dir string) error {
 		return err
 	}
 	c.link = link
-	return nil
+	return c.give(link)
+}
+
+// makeDirs makes a directory, and gives it and those above it that were not
+// there to the owner.
+func (c *creation) makeDirs(dir string) error {
+	var missing []string
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); err == nil || d == filepath.Dir(d) {
+			break
+		}
+		missing = append(missing, d)
+	}
+	return errors.Join(os.MkdirAll(dir, 0o755), c.give(missing...))
+}
+
+// give makes files the owner's.
+func (c *creation) give(paths ...string) error {
+	var errs []error
+	for _, path := range paths {
+		if c.Owner != nil {
+			errs = append(errs, os.Lchown(path, c.Owner.UID, c.Owner.GID))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // takeRange chooses a range and addresses, and claims them on this host.
@@ -293,7 +317,7 @@ func (c *creation) makeMachine(s *Sandbox, m machineSpec) (machineSpec, error) {
 	m.HostKey, m.MachineID, m.Disk = key.Public, hex.EncodeToString(id[:]), c.Disk
 	dir := filepath.Join(s.dir, m.Name)
 	return m, errors.Join(
-		os.Mkdir(dir, 0o700),
+		os.Mkdir(dir, 0o755),
 		os.Mkdir(filepath.Join(dir, rootDir), 0o755),
 		os.WriteFile(filepath.Join(dir, hostKeyFile), key.Private, 0o600),
 	)
@@ -325,7 +349,7 @@ func (c *creation) writeClusterFile(s *Sandbox) (err error) {
 	}
 	c.wrote = true
 	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
+	return errors.Join(err, f.Close(), c.give(c.Out))
 }
 
 // undo removes what was made; the context may have ended.

@@ -36,9 +36,15 @@ type Options struct {
 	// Program is the slipway program that keeps the machines; default:
 	// this one.
 	Program string
+	// Owner is whose files the keys, records and the cluster file become;
+	// nil leaves them to this process's user. The machines are root's.
+	Owner *Owner
 	// Progress is told what happens, in words. It may be nil.
 	Progress func(string)
 }
+
+// An Owner is a user and a group, by number.
+type Owner struct{ UID, GID int }
 
 const (
 	defaultDisk = 20 << 30

@@ -128,7 +128,7 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(path, append(b, '\n'), 0o600)
+	return replaceFile(path, append(b, '\n'), 0o644)
 }
 
 func replaceFile(path string, b []byte, mode fs.FileMode) error {

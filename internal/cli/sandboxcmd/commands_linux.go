@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -32,33 +31,6 @@ func addCommands(cmd *cobra.Command, s Streams) {
 	)
 }
 
-// home is Slipway's state directory.
-func home() (string, error) {
-	if dir := os.Getenv("SLIPWAY_HOME"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	if dir := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "slipway"), nil
-	}
-	dir, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("finding the data directory: %w", err)
-	}
-	return filepath.Join(dir, ".local", "share", "slipway"), nil
-}
-
-// cache is Slipway's cache directory.
-func cache() (string, error) {
-	if dir := os.Getenv("SLIPWAY_CACHE"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("finding the cache directory: %w", err)
-	}
-	return filepath.Join(dir, "slipway"), nil
-}
-
 func createCommand(s Streams) *cobra.Command {
 	var o sandbox.Options
 	var disk int64
@@ -77,6 +49,7 @@ func createCommand(s Streams) *cobra.Command {
 			if o.Cache, err = cache(); err != nil {
 				return err
 			}
+			o.Owner = owner()
 			if pool != "" {
 				if o.Pool, err = netip.ParsePrefix(pool); err != nil {
 					return diag.List{{ID: "sandbox-bad-range", Severity: diag.Error, Message: err.Error(), Hint: "--range 198.18.0.0/16"}}
