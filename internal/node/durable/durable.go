@@ -114,7 +114,8 @@ func (d Disk) Replace(path string, content io.Reader, m Meta) error {
 }
 
 // Link makes path a symbolic link, in place of a file or link that is there.
-func (d Disk) Link(path, to string) error {
+// Of m, owner and time count.
+func (d Disk) Link(path, to string, m Meta) error {
 	temp := Temp(path)
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -122,9 +123,16 @@ func (d Disk) Link(path, to string) error {
 	if err := os.Symlink(to, temp); err != nil {
 		return err
 	}
-	if err := os.Rename(temp, path); err != nil {
-		os.Remove(temp)
-		return err
+	err := os.Lchown(temp, m.UID, m.GID)
+	if err == nil && !m.MTime.IsZero() {
+		t := unix.NsecToTimespec(m.MTime.UnixNano())
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, temp, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp))
 	}
 	if err := SyncDir(filepath.Dir(path)); err != nil {
 		return err

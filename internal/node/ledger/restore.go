@@ -82,7 +82,7 @@ func (l *Ledger) putBack(p string, w was) error {
 		return err
 	}
 	if w.Type == typeLink {
-		return l.disk.Link(p, w.To)
+		return l.disk.Link(p, w.To, w.meta())
 	}
 	src, err := os.Open(l.object(w.Object))
 	if err != nil {

@@ -142,8 +142,5 @@ func (s *session) restoreBlock(e *ledger.Entry) error {
 	if err != nil {
 		return err
 	}
-	if !was.Existed && now == nil {
-		return nil
-	}
 	return s.restoreForeign(was, now, kept)
 }

@@ -2,6 +2,172 @@
 
 package run
 
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// crashEnv tells a copy of this test program to apply operations and to be
+// killed at a certain step.
 const crashEnv = "SLIPWAY_TEST_CRASH"
 
-func crashChild(string) int { return 0 }
+// crashPlan is what that copy does.
+type crashPlan struct {
+	Root, State, Path string
+	Ops               op.List
+	Blobs             map[string][]byte
+	At                int // the step after which it is killed
+}
+
+func crashChild(plan string) int {
+	var p crashPlan
+	if err := json.Unmarshal([]byte(plan), &p); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	step := 0
+	r := &Runner{Root: p.Root, State: p.State, Path: p.Path, Blobs: blobs(p.Blobs)}
+	r.disk = durable.Disk{After: func(string) {
+		if step++; step == p.At {
+			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+			select {}
+		}
+	}}
+	b := Batch{Operation: "create-1", Step: "step", Cluster: "demo", Fence: 1, Ops: p.Ops}
+	for _, res := range r.Apply(context.Background(), b, nil) {
+		if res.Status == op.Failed {
+			fmt.Fprintf(os.Stderr, "%s %s: %+v\n", res.Kind, res.Target, *res.Error)
+			return 1
+		}
+	}
+	return 0
+}
+
+// crash applies operations in another process that is killed after a step;
+// false says that it came to its end before.
+func (h *host) crash(at int, ops ...op.Op) bool {
+	h.t.Helper()
+	plan, err := json.Marshal(crashPlan{Root: h.r.Root, State: h.r.State, Path: h.r.Path, Ops: ops, Blobs: h.blobs, At: at})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), crashEnv+"="+string(plan))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && !exit.Exited() {
+		return true
+	}
+	if err != nil {
+		h.t.Fatalf("step %d: %v: %s", at, err, stderr.String())
+	}
+	return false
+}
+
+// fileOps are operations that need no program, so that every step of them can
+// be tried.
+func fileOps(h *host) op.List {
+	h.write("etc/gone.d/deep/file", "gone too\n")
+	h.write("etc/app.conf", "old\n")
+	bin := h.tarball(map[string]string{"bin/tool": "program", "bin/link": "-> tool"})
+	return op.List{
+		op.User{Name: "etcd"},
+		op.Dir{Path: "/var/lib/ours", Exclusive: true},
+		op.File{Path: "/var/lib/ours/implied/file", Content: []byte("x\n")},
+		op.File{Path: "/etc/app.conf", Content: []byte("new\n"), Mode: 0o600},
+		op.Link{Path: "/etc/alias", To: "app.conf"},
+		op.Absent{Path: "/etc/gone.d", Recursive: true},
+		op.Block{Path: "/etc/hosts", Name: "demo", Lines: []string{"10.0.0.1 a"}},
+		op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf", Values: map[string]string{"net.ipv4.ip_forward": "1"}},
+		op.Hostname{Name: "node-1"},
+		op.Unpack{Blob: bin, Name: "tools", Dir: "/usr/local/bin", Strip: "bin/"},
+	}
+}
+
+// crashPoints bounds the loops below: more steps than there are is a test
+// that never ends.
+const crashPoints = 400
+
+func TestCrashWhileApplying(t *testing.T) {
+	t.Parallel()
+	steps := 0
+	for at := 1; ; at++ {
+		h := newHost(t)
+		ops := fileOps(h)
+		before := h.snapshot()
+		if !h.crash(at, ops...) {
+			break
+		}
+		if steps++; steps > crashPoints {
+			t.Fatal("there is no end to the steps")
+		}
+		h.apply(ops...)
+		for _, r := range h.check(ops...) {
+			if r.Status != op.Unchanged {
+				t.Errorf("killed after step %d, applied again: %s %s is %s (%s)", at, r.Kind, r.Target, r.Status, r.Summary)
+			}
+		}
+		h.apply(op.Restore{})
+		if diff := cmp.Diff(before, h.snapshot()); diff != "" {
+			t.Fatalf("killed after step %d, applied again and restored:\n%s", at, diff)
+		}
+	}
+	if steps < 30 {
+		t.Errorf("only %d steps were tried", steps)
+	}
+}
+
+func TestCrashThenRestore(t *testing.T) {
+	t.Parallel()
+	for at := 1; at < crashPoints; at += 3 {
+		h := newHost(t)
+		ops := fileOps(h)
+		before := h.snapshot()
+		more := h.crash(at, ops...)
+		h.apply(op.Restore{})
+		if diff := cmp.Diff(before, h.snapshot()); diff != "" {
+			t.Fatalf("killed after step %d, then restored:\n%s", at, diff)
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+func TestCrashWhileRestoring(t *testing.T) {
+	t.Parallel()
+	steps := 0
+	for at := 1; ; at++ {
+		h := newHost(t)
+		ops := fileOps(h)
+		before := h.snapshot()
+		h.apply(ops...)
+		if !h.crash(at, op.Restore{}) {
+			break
+		}
+		if steps++; steps > crashPoints {
+			t.Fatal("there is no end to the steps")
+		}
+		h.apply(op.Restore{})
+		if diff := cmp.Diff(before, h.snapshot()); diff != "" {
+			t.Fatalf("killed after step %d of a restore, restored again:\n%s", at, diff)
+		}
+	}
+	if steps < 20 {
+		t.Errorf("only %d steps were tried", steps)
+	}
+}

@@ -6,6 +6,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,41 +18,46 @@ import (
 )
 
 // tarball is a gzip tar of files.
-func tarball(t *testing.T, files map[string]string) []byte {
-	t.Helper()
+func tarball(files map[string]string) ([]byte, error) {
 	var buf bytes.Buffer
 	z := gzip.NewWriter(&buf)
 	w := tar.NewWriter(z)
-	for name, content := range files {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		content := files[name]
 		h := &tar.Header{Name: name, Mode: 0o755, Size: int64(len(content)), Typeflag: tar.TypeReg}
 		if to, ok := strings.CutPrefix(content, "-> "); ok {
 			h.Typeflag, h.Linkname, h.Size, content = tar.TypeSymlink, to, 0, ""
 		}
 		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		if _, err := w.Write([]byte(content)); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
+	err := errors.Join(w.Close(), z.Close())
+	return buf.Bytes(), err
+}
+
+// tarball is a blob of files.
+func (h *host) tarball(files map[string]string) op.Blob {
+	h.t.Helper()
+	raw, err := tarball(files)
+	if err != nil {
+		h.t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return buf.Bytes()
+	return h.blobs.add(raw)
 }
 
 // cycle is a list of operations of every kind that keeps a state.
-func cycle(t *testing.T, h *host) op.List {
-	t.Helper()
+func cycle(h *host) op.List {
+	h.t.Helper()
 	h.write("proc/swaps", "Filename Type Size Used Priority\n/dev/vda2 partition 1 0 -2\n")
 	h.write("etc/gone.conf", "gone\n")
 	h.write("etc/gone.d/deep/file", "gone too\n")
 	h.write("etc/app.conf", "old\n")
 	h.write("run/containerd/containerd.sock", "")
-	bin := h.blobs.add(tarball(t, map[string]string{"bin/tool": "program", "bin/link": "-> tool", "doc/x": "left out"}))
+	bin := h.tarball(map[string]string{"bin/tool": "program", "bin/link": "-> tool", "doc/x": "left out"})
 	manifest, layer := h.blobs.add([]byte("{}")), h.blobs.add(bytes.Repeat([]byte("layer"), 1000))
 	return op.List{
 		op.User{Name: "etcd", Home: "/var/lib/etcd"},
@@ -80,7 +88,7 @@ func cycle(t *testing.T, h *host) op.List {
 
 func TestCheckSaysWhatApplyDoes(t *testing.T) {
 	h := newHost(t)
-	ops := cycle(t, h)
+	ops := cycle(h)
 	before := h.snapshot()
 	for _, r := range h.check(ops...) {
 		if r.Status != op.Changed {
@@ -109,7 +117,7 @@ func TestCheckSaysWhatApplyDoes(t *testing.T) {
 
 func TestRestorePutsEverythingBack(t *testing.T) {
 	h := newHost(t)
-	ops := cycle(t, h)
+	ops := cycle(h)
 	before, world := h.snapshot(), h.see()
 	h.apply(ops...)
 	h.apply(op.Restore{})

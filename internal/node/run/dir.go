@@ -112,7 +112,7 @@ func (s *session) link(path, to string) error {
 	if err := s.ledger.Intend(path, ledger.LinkState(to)); err != nil {
 		return err
 	}
-	return s.disk.Link(s.path(path), to)
+	return s.disk.Link(s.path(path), to, durable.Meta{})
 }
 
 func (s *session) checkAbsent(o op.Absent) (verdict, error) {

@@ -63,14 +63,21 @@ func (s *session) rewrite(path string, content []byte) error {
 // empty and was not there is removed; one that is as it was gets its time
 // back.
 func (s *session) restoreForeign(f foreign, now, kept []byte) error {
-	if _, err := os.Stat(s.path(f.Path)); errors.Is(err, fs.ErrNotExist) {
+	p, err := s.behind(f.Path)
+	if err != nil {
+		return err
+	}
+	if err := s.disk.Remove(durable.Temp(p)); err != nil { // of a write that was cut
+		return err
+	}
+	if _, err := os.Stat(p); errors.Is(err, fs.ErrNotExist) {
 		return nil // others removed it
 	}
 	if f.NoNewline && len(kept) > 0 && digest(kept[:len(kept)-1]) == f.SHA256 {
 		kept = kept[:len(kept)-1]
 	}
 	if !f.Existed && len(kept) == 0 {
-		return s.disk.Remove(s.path(f.Path))
+		return s.disk.Remove(p)
 	}
 	if !bytes.Equal(now, kept) {
 		if err := s.rewrite(f.Path, kept); err != nil {
@@ -79,7 +86,7 @@ func (s *session) restoreForeign(f foreign, now, kept []byte) error {
 	}
 	if f.Existed && digest(kept) == f.SHA256 {
 		t := time.Unix(0, f.MTime)
-		return os.Chtimes(s.path(f.Path), t, t)
+		return os.Chtimes(p, t, t)
 	}
 	return nil
 }

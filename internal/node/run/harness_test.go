@@ -43,7 +43,7 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	dir := t.TempDir()
+	dir := memory(t)
 	h := &host{t: t, fakes: filepath.Join(dir, "fakes"), blobs: blobs{}}
 	root := filepath.Join(dir, "root")
 	h.r = &Runner{Root: root, State: filepath.Join(root, "var/lib/slipway"), Path: h.fakes + ":/usr/sbin:/usr/bin:/sbin:/bin", Blobs: h.blobs}
@@ -88,6 +88,21 @@ func newHost(t *testing.T) *host {
 		h.write(name, content)
 	}
 	return h
+}
+
+// memory is a directory in memory, where syncing costs nothing.
+func memory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "slipway-run-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 func (h *host) path(name string) string { return filepath.Join(h.r.Root, name) }

@@ -16,11 +16,11 @@ import (
 )
 
 // helperDir holds the helper's program below the state directory. It goes
-// last, and on its own is no sign of a change.
+// after the ledger.
 const helperDir = "bin"
 
-// checkRestore finds something to do as long as a ledger, or anything else we
-// keep on a host that was changed, is there.
+// checkRestore finds something to do as long as a ledger is there, or anything
+// else we keep on a host but a lock that is held.
 func (s *session) checkRestore() (verdict, error) {
 	entries, err := durable.ReadDir(s.State)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,10 +29,12 @@ func (s *session) checkRestore() (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
-	rest := false
+	held, rest := false, false
 	for _, e := range entries {
 		switch e.Name() {
-		case lock.FileName, lock.FenceName, helperDir:
+		case lock.FileName:
+			held = true
+		case lock.FenceName:
 		case ledger.Dir:
 			l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
 			if err != nil {
@@ -43,7 +45,7 @@ func (s *session) checkRestore() (verdict, error) {
 			rest = true
 		}
 	}
-	if rest {
+	if rest || !held {
 		return verdict{change: "remove " + s.State}, nil
 	}
 	return verdict{}, nil

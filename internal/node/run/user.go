@@ -90,6 +90,12 @@ func (s *session) checkUser(o op.User) (verdict, error) {
 }
 
 func (s *session) applyUser(ctx context.Context, o op.User) error {
+	if err := s.ledger.SavePath(accountsLock); err != nil {
+		return err
+	}
+	if err := s.ledger.Intend(accountsLock, ledger.FileState(digest(nil))); err != nil {
+		return err
+	}
 	unlock, err := s.lockAccounts(ctx)
 	if err != nil {
 		return err
@@ -188,13 +194,12 @@ func freeID(users, groups []byte) (int, error) {
 	return 0, &op.Error{Reason: "Failed", Message: "no number is left for a system user (100 to 999 are taken)"}
 }
 
-// lockAccounts is lckpwdf(3): what useradd and its like respect. The file is
-// there on any host that ever added a user; one made for this is removed.
+// accountsLock is the file behind lckpwdf(3), which useradd and its like
+// respect. It is there on any host that ever added a user.
+const accountsLock = "/etc/.pwd.lock"
+
 func (s *session) lockAccounts(ctx context.Context) (func(), error) {
-	p := s.path("/etc/.pwd.lock")
-	_, err := os.Lstat(p)
-	ours := errors.Is(err, fs.ErrNotExist)
-	f, err := os.OpenFile(p, os.O_WRONLY|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(s.path(accountsLock), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("locking the accounts: %w", err)
 	}
@@ -212,12 +217,7 @@ func (s *session) lockAccounts(ctx context.Context) (func(), error) {
 		case <-tick.C:
 		}
 	}
-	return func() {
-		if ours {
-			os.Remove(p)
-		}
-		f.Close()
-	}, nil
+	return func() { f.Close() }, nil
 }
 
 // restoreUser takes out the lines we added, whatever else was changed.
