@@ -84,12 +84,13 @@ func TestWaitRollout(t *testing.T) {
 			"",
 		},
 		"deployment past its deadline": {
-			"waiting longer would not help", "Deployment",
+			"what held it up may have been mended", "Deployment",
 			[]call{
 				{request: deployment, answer: d(`{"observedGeneration":2,"conditions":[{"type":"Progressing","status":"False","reason":"ProgressDeadlineExceeded","message":"timed out"}]}`)},
 				{request: podList, answer: badPod},
+				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
 			},
-			nil, "it does not get ready: timed out; pod d-1: ErrImagePull: no such image",
+			[]string{"0 of 2 pods are available; pod d-1: ErrImagePull: no such image"}, "",
 		},
 		"daemon set": {
 			"one pod for each node it is meant for", "DaemonSet",

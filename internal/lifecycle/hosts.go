@@ -2,23 +2,16 @@ package lifecycle
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"net/netip"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module/kubeadm"
-	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -44,7 +37,7 @@ func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 			note(progress, h.Name, "connecting")
 			conns[i], found[i].Err = s.Connect(ctx, h, opts)
 			if found[i].Err == nil {
-				found[i].Facts, found[i].Skew, found[i].Err = s.ask(ctx, conns[i], wanted)
+				found[i] = facts.Ask(ctx, c.Spec.Hosts[i], conns[i], wanted)
 			}
 			if found[i].Err == nil {
 				note(progress, h.Name, "connected")
@@ -60,67 +53,16 @@ func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 	return hosts, found
 }
 
-// ask has a host describe itself, and compares clocks.
-func (s *service) ask(ctx context.Context, conn remote.Host, wanted op.Facts) (*op.HostFacts, time.Duration, error) {
-	before := s.Now()
-	results, err := conn.Check(ctx, op.List{wanted})
-	if err != nil {
-		return nil, 0, err
-	}
-	if len(results) != 1 {
-		return nil, 0, fmt.Errorf("the node helper answered %d results for one question", len(results))
-	}
-	if results[0].Status == op.Failed {
-		return nil, 0, results[0].Error
-	}
-	middle := before.Add(s.Now().Sub(before) / 2)
-	f := &op.HostFacts{}
-	if err := json.Unmarshal(results[0].Output, f); err != nil {
-		return nil, 0, fmt.Errorf("reading the host's facts: %w", err)
-	}
-	return f, time.Unix(f.TimeUnix, 0).Sub(middle), nil
-}
-
 // complete fills in what only the hosts know: the addresses by which they
 // reach each other, where the file gives a name or localhost.
-func complete(c *v1alpha1.Cluster, hosts []*engine.Host) diag.List {
-	var problems diag.List
+func complete(c *v1alpha1.Cluster, hosts []*engine.Host, found []facts.Host) {
 	for i := range c.Spec.Hosts {
 		h := &c.Spec.Hosts[i]
-		if h.InternalAddress == "" && hosts[i].Facts != nil {
-			if h.InternalAddress = ownAddress(hosts[i].Facts); h.InternalAddress == "" {
-				problems = append(problems, diag.Diagnostic{
-					ID: "host-without-address", Severity: diag.Error, Host: h.Name,
-					Message: "the host has no address that others could reach",
-					Hint:    "set internalAddress in the file",
-				})
-			}
+		if h.InternalAddress == "" && found[i].Facts != nil {
+			h.InternalAddress = facts.DefaultAddress(found[i].Facts)
 		}
-		hosts[i].Host = *h
+		hosts[i].Host, found[i].Spec = *h, *h
 	}
-	return problems
-}
-
-// ownAddress is a host's first address that is neither loopback nor of its
-// link alone nor of a bridge for containers.
-func ownAddress(f *op.HostFacts) string {
-	for _, a := range f.Addresses {
-		p, err := netip.ParsePrefix(a.Prefix)
-		if err != nil || !p.Addr().IsGlobalUnicast() || !p.Addr().Is4() || virtual(a.Link) {
-			continue
-		}
-		return p.Addr().String()
-	}
-	return ""
-}
-
-func virtual(link string) bool {
-	for _, prefix := range []string{"docker", "br-", "cni", "flannel", "veth", "virbr", "kube-"} {
-		if strings.HasPrefix(link, prefix) {
-			return true
-		}
-	}
-	return false
 }
 
 // closeAll closes connections.

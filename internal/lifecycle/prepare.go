@@ -65,7 +65,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	if p.request.Kind == Apply && p.continues == nil && (recorded == nil || recorded.Status.Phase != v1alpha1.PhaseRunning) {
 		p.request.Kind = Create // what never came to run is still to be created
 	}
-	if p.env, err = s.environment(wanted, p.request.Dir); err != nil {
+	if p.env, err = s.environment(wanted); err != nil {
 		return nil, err
 	}
 	if err := s.connect(ctx, p, progress); err != nil {
@@ -83,15 +83,12 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	blobs := &lateBlobs{}
 	hosts, found := s.observe(ctx, c, blobs, progress)
 	p.hosts = hosts
-	problems := complete(c, hosts)
-	for i := range found {
-		found[i].Spec = c.Spec.Hosts[i]
-	}
+	complete(c, hosts, found)
 	p.bundle = newSource(s, p.env, hosts)
 	blobs.of = p.bundle
-	p.findings = append(problems, precheck.Findings(c, found, precheck.Options{
+	p.findings = precheck.Findings(c, found, precheck.Options{
 		Operation: string(p.request.Kind), Ignore: p.request.IgnoreChecks,
-	})...)
+	})
 	if p.request.IgnoreErrors {
 		p.dropLost(found)
 	}
@@ -346,7 +343,7 @@ func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 		return nil, err
 	}
 	p := &prepared{svc: s, request: r}
-	if p.env, err = s.environment(wanted, r.Dir); err != nil {
+	if p.env, err = s.environment(wanted); err != nil {
 		return nil, err
 	}
 	p.request.Kind = Create

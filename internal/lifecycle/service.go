@@ -81,6 +81,14 @@ func (s *service) subject(r Request) (wanted, recorded *v1alpha1.Cluster, err er
 		}
 		return spec.Copy(recorded), recorded, nil
 	}
+	wanted = spec.Copy(r.Cluster)
+	paths := spec.Paths{Dir: r.Dir, Home: s.Home}
+	if err := spec.Absolute(wanted, paths); err != nil {
+		return nil, nil, err
+	}
+	if err := spec.CheckFiles(wanted, paths).Err(); err != nil {
+		return nil, nil, err
+	}
 	if r.Kind == Create && recorded != nil {
 		hint := "change it with: slipway apply -f FILE"
 		if recorded.Status.Phase != v1alpha1.PhaseRunning {
@@ -89,20 +97,20 @@ func (s *service) subject(r Request) (wanted, recorded *v1alpha1.Cluster, err er
 		return nil, nil, refused("cluster-exists", "cluster "+name+" is recorded already", hint)
 	}
 	if recorded != nil && r.Kind == Apply && recorded.Status.Phase == v1alpha1.PhaseRunning {
-		if err := spec.Immutable(recorded, r.Cluster).Err(); err != nil {
+		if err := spec.Immutable(recorded, wanted).Err(); err != nil {
 			return nil, nil, err
 		}
 	}
-	return spec.Copy(r.Cluster), recorded, nil
+	return wanted, recorded, nil
 }
 
 // environment is what pipelines are made for.
-func (s *service) environment(c *v1alpha1.Cluster, dir string) (module.Env, error) {
+func (s *service) environment(c *v1alpha1.Cluster) (module.Env, error) {
 	rel, err := s.Catalogue.Resolve(c.Spec.Kubernetes.Version)
 	if err != nil {
 		return module.Env{}, err
 	}
-	return module.Env{Cluster: c, Release: rel, Dir: dir}, nil
+	return module.Env{Cluster: c, Release: rel}, nil
 }
 
 // source finds or makes the bundle of a cluster.

@@ -18,12 +18,10 @@ import (
 )
 
 // An Env is what a pipeline is made for. The cluster is complete: defaults
-// are filled in.
+// are filled in and paths are absolute.
 type Env struct {
 	Cluster *v1alpha1.Cluster
 	Release release.Release
-	// Dir is where relative paths in the cluster's file start.
-	Dir string
 }
 
 // Content is a bundle, as the modules see it.

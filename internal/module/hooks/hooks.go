@@ -3,6 +3,7 @@ package hooks
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -45,20 +46,22 @@ func concerns(h v1alpha1.Hook, host *engine.Host) bool {
 
 func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Duration) (op.List, error) {
 	home := path.Join(dir, string(h.Phase), h.Name)
-	list := op.List{
-		op.Dir{Path: home, Mode: 0o700, Exclusive: true},
-		op.File{Path: path.Join(home, "script"), Mode: 0o700, Content: []byte(h.Script), Secret: true},
+	list := op.List{op.Dir{Path: home, Mode: 0o700, Exclusive: true}}
+	add := func(from, name string, mode fs.FileMode) error {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			return fmt.Errorf("reading a file of hook %s: %w", h.Name, err)
+		}
+		list = append(list, op.File{Path: path.Join(home, name), Mode: mode, Content: content, Secret: true})
+		return nil
+	}
+	if err := add(h.Script, "script", 0o700); err != nil {
+		return nil, err
 	}
 	for _, m := range h.Materials {
-		file := m
-		if !filepath.IsAbs(file) {
-			file = filepath.Join(env.Dir, file)
+		if err := add(m, filepath.Base(m), 0o600); err != nil {
+			return nil, err
 		}
-		content, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("reading material of hook %s: %w", h.Name, err)
-		}
-		list = append(list, op.File{Path: path.Join(home, filepath.Base(m)), Mode: 0o600, Content: content, Secret: true})
 	}
 	return append(list, op.Exec{
 		Name: "hook-" + string(h.Phase) + "-" + h.Name,
