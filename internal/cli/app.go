@@ -21,20 +21,19 @@ import (
 
 // Identifiers of this package's diagnostics.
 const (
-	idUsage         = "usage"
-	idLocked        = "locked"
-	idStale         = "plan-stale"
-	idPlanChanged   = "plan-changed"
-	idNoCluster     = "no-cluster"
-	idWhichCluster  = "which-cluster"
-	idNameMismatch  = "name-mismatch"
-	idFile          = "file-unreadable"
-	idNoTerminal    = "no-terminal"
-	idNotConfirmed  = "not-confirmed"
-	idRemoval       = "removal-not-allowed"
-	idNoOperation   = "no-operation"
-	idPluginFailed  = "plugin-failed"
-	idKubeconfigOut = "kubeconfig-out"
+	idUsage        = "usage"
+	idLocked       = "locked"
+	idStale        = "plan-stale"
+	idPlanChanged  = "plan-changed"
+	idNoCluster    = "no-cluster"
+	idWhichCluster = "which-cluster"
+	idNameMismatch = "name-mismatch"
+	idFile         = "file-unreadable"
+	idNoTerminal   = "no-terminal"
+	idNotConfirmed = "not-confirmed"
+	idRemoval      = "removal-not-allowed"
+	idNoOperation  = "no-operation"
+	idPluginFailed = "plugin-failed"
 )
 
 // app is one run of the program.
@@ -137,19 +136,32 @@ works on the cluster; 130 interrupted, can be resumed.`,
 	add("see", a.getCmd(), a.useCmd(), a.operationsCmd(), a.kubeconfigCmd(), a.kubectlCmd())
 	add("more", sandboxcmd.New(sandboxcmd.Streams{In: a.In, Out: a.Out, Err: a.Err}),
 		bundlecmd.New(bundlecmd.Streams{In: a.In, Out: a.Out, Err: a.Err}), a.versionCmd(), a.pluginCmd())
+	a.mark(root)
 	root.SetHelpCommandGroupID("more")
 	root.SetCompletionCommandGroupID("more")
 	return root
 }
 
-// begin reads the global flags, once the command line as a whole was read.
+// begin reads the global flags.
 func (a *app) begin() (err error) {
 	if a.format, err = view.ParseFormat(a.output); err != nil {
 		a.format = view.Text
-		return err
 	}
-	a.began = true
-	return nil
+	return err
+}
+
+// mark has every command say that it began: errors before that are about the
+// command line.
+func (a *app) mark(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.began = true
+			return run(cmd, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		a.mark(c)
+	}
 }
 
 // style is what stderr can show.

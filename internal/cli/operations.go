@@ -302,11 +302,15 @@ operation. The exit code is the operation's.`,
 			last := event.Event{}
 			err = a.events(ctx, svc, o.Name, true, event.SinkFunc(func(e event.Event) { last = e; v.Emit(e) }))
 			v.Close()
+			if errors.Is(err, store.ErrNoEnd) {
+				a.say("Nobody runs operation %s any more: its process was killed.\nThen: slipway resume %s\nBack: slipway rollback %s", o.Name, o.Spec.Cluster, o.Spec.Cluster)
+				return &exitError{code: exitFailed}
+			}
 			if err != nil {
 				return err
 			}
 			code := outcomeCode(last.Outcome)
-			a.say("%s %s.", o.Name, cmp.Or(string(last.Outcome), "ended"))
+			a.say("%s %s.", o.Name, last.Outcome)
 			if code != exitDone {
 				a.say("Why: slipway operations show %s --failed\nThen: slipway resume %s", o.Name, o.Spec.Cluster)
 				return &exitError{code: code}
@@ -319,11 +323,7 @@ operation. The exit code is the operation's.`,
 // events hands an operation's events to a sink.
 func (a *app) events(ctx context.Context, svc lifecycle.Service, id string, follow bool, to event.Sink) error {
 	err := svc.Events(ctx, id, follow, func(e event.Event) error { to.Emit(e); return nil })
-	switch {
-	case follow && errors.Is(err, store.ErrNoEnd):
-		a.say("%v", err)
-		return &exitError{code: exitFailed}
-	case err != nil && ctx.Err() != nil:
+	if err != nil && ctx.Err() != nil {
 		return &exitError{code: exitInterrupted} // no longer watched; nothing was stopped
 	}
 	return err

@@ -1,0 +1,369 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/store"
+)
+
+var epoch = time.Date(2026, 11, 20, 18, 15, 2, 0, time.UTC)
+
+const operationID = "20261120-181502-create-x7k2"
+
+// fake is a lifecycle.Service that does as a scenario says and refuses all
+// that the scenario does not speak of.
+type fake struct {
+	// Prepare is how Prepare, PrepareSaved… end: a plan ("create", "empty",
+	// "removal") or an error ("refused", "locked", "stale", "broken").
+	Prepare string `json:"prepare"`
+	// Apply is an outcome, or "locked", "broken", "until-cancelled" or
+	// "forever".
+	Apply    string   `json:"apply"`
+	Clusters []string `json:"clusters"`
+	Phase    string   `json:"phase"`
+	Precheck string   `json:"precheck"` // clean, warnings, errors
+	Cancel   string   `json:"cancel"`   // ok, not-running
+	History  string   `json:"history"`  // how the one operation ended; "killed"
+	Kubectl  int      `json:"kubectl"`  // exit code, plus 1: 0 is not expected
+	Calls    string   `json:"calls"`    // a file that calls are written to
+	// Forgets says that a delete takes the clusters off the records.
+	Forgets bool `json:"forgets"`
+
+	applying chan<- struct{} // hears when Apply waits
+}
+
+// call is what a method was asked for.
+type call struct {
+	Method       string   `json:"method"`
+	Kind         string   `json:"kind,omitempty"`
+	Name         string   `json:"name,omitempty"`
+	Hosts        []string `json:"hosts,omitempty"`
+	Kubernetes   string   `json:"kubernetes,omitempty"`
+	Bundle       string   `json:"bundle,omitempty"`
+	IgnoreChecks []string `json:"ignoreChecks,omitempty"`
+	IgnoreErrors bool     `json:"ignoreErrors,omitempty"`
+	BreakLock    bool     `json:"breakLock,omitempty"`
+	HasSource    bool     `json:"hasSource,omitempty"`
+	Args         []string `json:"args,omitempty"`
+}
+
+func (f *fake) record(c call) error {
+	if f.Calls == "" {
+		return nil
+	}
+	out, err := os.OpenFile(f.Calls, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(json.NewEncoder(out).Encode(c), out.Close())
+}
+
+func (f *fake) asked(method string, r lifecycle.Request) error {
+	c := call{
+		Method: method, Kind: string(r.Kind), Name: r.Name, IgnoreChecks: r.IgnoreChecks,
+		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, HasSource: len(r.Source) > 0,
+	}
+	if r.Cluster != nil {
+		c.Name, c.Kubernetes, c.Bundle = r.Cluster.Name, r.Cluster.Spec.Kubernetes.Version, r.Cluster.Spec.Bundle
+		for _, h := range r.Cluster.Spec.Hosts {
+			c.Hosts = append(c.Hosts, fmt.Sprintf("%s=%s %v", h.Name, h.Address, h.Roles))
+		}
+	}
+	return f.record(c)
+}
+
+func unexpected(method string) error { return fmt.Errorf("the scenario does not expect %s", method) }
+
+func (f *fake) prepared(name string, kind lifecycle.Kind, progress event.Sink) (lifecycle.Prepared, error) {
+	progress.Emit(event.Event{Type: event.Note, Message: "connecting to 2 hosts"})
+	p := &plan.Plan{Cluster: name, Operation: string(kind), SpecDigest: "sha256:s", FactsDigest: "sha256:f", Spec: []byte("{}")}
+	step := plan.Step{Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: "w1", State: plan.Change}
+	step.Changes = []plan.OpChange{{Kind: op.KindExec, Target: "kubeadm-join", Summary: "run"}}
+	switch f.Prepare {
+	case "create":
+		p.Steps = []plan.Step{step}
+	case "removal":
+		p.Steps = []plan.Step{step}
+		p.Removes = []string{"host w1 (node and data)"}
+	case "empty":
+	case "refused":
+		return nil, diag.List{{ID: "host-unreachable", Host: "w1", Message: "no answer on port 22", Hint: "is it up?"}}
+	case "locked":
+		return nil, &lifecycle.LockedError{Cluster: name, Operation: operationID, Holder: "process 7 on mgr"}
+	case "stale":
+		return nil, &lifecycle.StaleError{Difference: "-a\n+b\n"}
+	case "broken":
+		return nil, errors.New("the disk is on fire")
+	default:
+		return nil, unexpected("prepare")
+	}
+	return &fakePrepared{fake: f, plan: p}, p.Seal()
+}
+
+func (f *fake) PrepareSaved(_ context.Context, p *plan.Plan, progress event.Sink) (lifecycle.Prepared, error) {
+	if err := f.record(call{Method: "PrepareSaved", Name: p.Cluster, Kind: p.Operation}); err != nil {
+		return nil, err
+	}
+	return f.prepared(p.Cluster, lifecycle.Kind(p.Operation), progress)
+}
+
+// service gives fake the methods whose names its fields have.
+type service struct{ *fake }
+
+var _ lifecycle.Service = service{}
+
+func (s service) Prepare(_ context.Context, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
+	if err := s.asked("Prepare", r); err != nil {
+		return nil, err
+	}
+	return s.prepared(r.Name, r.Kind, progress)
+}
+
+func (s service) PrepareResume(_ context.Context, name string, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
+	if err := s.asked("PrepareResume", r); err != nil {
+		return nil, err
+	}
+	return s.prepared(name, lifecycle.Create, progress)
+}
+
+func (s service) PrepareRollback(_ context.Context, name string, r lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
+	if err := s.asked("PrepareRollback", r); err != nil {
+		return nil, err
+	}
+	return s.prepared(name, "rollback", progress)
+}
+
+func (s service) Precheck(_ context.Context, r lifecycle.Request, _ event.Sink) (diag.List, error) {
+	if err := s.asked("Precheck", r); err != nil {
+		return nil, err
+	}
+	warning := diag.Diagnostic{ID: "few-cpus", Severity: diag.Warning, Host: "w1", Message: "one CPU"}
+	problem := diag.Diagnostic{ID: "swap-on", Severity: diag.Error, Host: "w2", Message: "swap is on", Hint: "turn it off"}
+	switch s.fake.Precheck {
+	case "clean":
+		return nil, nil
+	case "warnings":
+		return diag.List{warning}, nil
+	case "errors":
+		return diag.List{warning, problem}, nil
+	}
+	return nil, unexpected("Precheck")
+}
+
+func (s service) Cancel(_ context.Context, name string) error {
+	switch s.fake.Cancel {
+	case "ok":
+		return s.record(call{Method: "Cancel", Name: name})
+	case "not-running":
+		return diag.List{{ID: "nothing-running", Message: "nothing runs on cluster " + name}}
+	}
+	return unexpected("Cancel")
+}
+
+func (s service) operation() *v1alpha1.Operation {
+	start, end := metav1.NewTime(epoch), metav1.NewTime(epoch.Add(31*time.Second))
+	o := &v1alpha1.Operation{
+		ObjectMeta: metav1.ObjectMeta{Name: operationID, CreationTimestamp: start},
+		Spec:       v1alpha1.OperationSpec{Cluster: "prod", Type: "create"},
+		Status: v1alpha1.OperationStatus{
+			Phase: v1alpha1.OperationSucceeded, StartTime: &start, EndTime: &end,
+			Steps: []v1alpha1.OperationStep{{Task: "kubeadm.join", Title: "join node", StartTime: &start, EndTime: &end, Hosts: v1alpha1.HostCounts{Changed: 1, Failed: 1}}},
+		},
+	}
+	switch s.History {
+	case "failed":
+		o.Status.Phase, o.Status.Message = v1alpha1.OperationFailed, "join node: w2: no space left"
+	case "killed":
+		o.Status.Phase, o.Status.EndTime = v1alpha1.OperationRunning, nil
+	}
+	return o
+}
+
+func (s service) Clusters(context.Context) ([]lifecycle.ClusterSummary, error) {
+	var out []lifecycle.ClusterSummary
+	for _, name := range s.fake.Clusters {
+		out = append(out, lifecycle.ClusterSummary{
+			Name: name, Phase: v1alpha1.Phase(s.Phase), Kubernetes: "v1.37.1", Hosts: 2, Operation: s.operation(), Created: epoch,
+		})
+	}
+	return out, nil
+}
+
+func (s service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
+	for _, n := range s.fake.Clusters {
+		if n == name {
+			c := &v1alpha1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+			c.Spec.SSH.Password = "canary-password"
+			c.Spec.Kubernetes.Version = "v1.37.1"
+			c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}, {Name: "w1", Address: "10.0.0.12", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}}}
+			c.Status = v1alpha1.ClusterStatus{Phase: v1alpha1.Phase(s.Phase), Version: "v1.37.1", Operation: operationID, Nodes: []v1alpha1.NodeStatus{{Name: "cp1", InternalIP: "10.0.0.11", Version: "v1.37.1", Ready: true}}}
+			return c, nil
+		}
+	}
+	return nil, fmt.Errorf("cluster %s: %w", name, lifecycle.ErrNotFound)
+}
+
+func (s service) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
+	if s.History == "" || (cluster != "" && cluster != "prod") {
+		return nil, nil
+	}
+	return []v1alpha1.Operation{*s.operation()}, nil
+}
+
+func (s service) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
+	if s.History == "" || !strings.HasPrefix(operationID, id) {
+		return nil, fmt.Errorf("operation %s: %w", id, lifecycle.ErrNotFound)
+	}
+	return s.operation(), nil
+}
+
+func (s service) Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error {
+	if _, err := s.Operation(ctx, id); err != nil {
+		return err
+	}
+	at := func(sec int, typ event.Type, host string, o event.Outcome) event.Event {
+		return event.Event{Time: epoch.Add(time.Duration(sec) * time.Second), Type: typ, Operation: operationID, Cluster: "prod", Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: host, Outcome: o}
+	}
+	output := at(3, event.StepOutput, "w2", "")
+	output.Message = "[preflight] checking\n\x1b[31mwriting kubelet.conf\x1b[0m\n"
+	events := []event.Event{
+		{Time: epoch, Type: event.OperationStarted, Kind: "create", Cluster: "prod"},
+		at(1, event.StepStarted, "w1", ""), at(1, event.StepStarted, "w2", ""), output, at(9, event.StepFinished, "w1", event.Changed),
+	}
+	switch s.History {
+	case "succeeded":
+		events = append(events, at(30, event.StepFinished, "w2", event.Changed))
+	case "failed":
+		f := at(30, event.StepFinished, "w2", event.Failed)
+		f.Failure = &event.Failure{Reason: "DiskFull", Message: "no space left", Remedy: "free 2 GiB"}
+		events = append(events, f)
+	}
+	if s.History != "killed" {
+		events = append(events, event.Event{Time: epoch.Add(31 * time.Second), Type: event.OperationFinished, Outcome: event.Outcome(s.History)})
+	}
+	for _, e := range events {
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+	if follow && s.History == "killed" {
+		return fmt.Errorf("following: %w", store.ErrNoEnd)
+	}
+	return nil
+}
+
+const adminConfig = `apiVersion: v1
+kind: Config
+clusters:
+- name: kubernetes
+  cluster:
+    server: https://10.0.0.11:6443
+    certificate-authority-data: Q0E=
+users:
+- name: kubernetes-admin
+  user:
+    client-certificate-data: Q0VSVA==
+    client-key-data: S0VZ
+contexts:
+- name: kubernetes-admin@kubernetes
+  context:
+    cluster: kubernetes
+    user: kubernetes-admin
+current-context: kubernetes-admin@kubernetes
+`
+
+func (s service) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, error) {
+	if _, err := s.Cluster(ctx, name); err != nil {
+		return nil, err
+	}
+	if live {
+		return []byte("# live\n" + adminConfig), nil
+	}
+	return []byte(adminConfig), nil
+}
+
+func (s service) Kubectl(_ context.Context, name string, args []string, _ io.Reader, out, _ io.Writer) (int, error) {
+	if s.fake.Kubectl == 0 {
+		return 0, unexpected("Kubectl")
+	}
+	fmt.Fprintf(out, "kubectl on %s: %q\n", name, args)
+	return s.fake.Kubectl - 1, nil
+}
+
+type fakePrepared struct {
+	*fake
+	plan   *plan.Plan
+	closed bool
+}
+
+func (p *fakePrepared) Plan() *plan.Plan { return p.plan }
+func (p *fakePrepared) Findings() diag.List {
+	return diag.List{{ID: "few-cpus", Severity: diag.Warning, Host: "w1", Message: "one CPU"}}
+}
+
+func (p *fakePrepared) Close() error {
+	p.closed = true
+	return nil
+}
+
+func (p *fakePrepared) Apply(ctx context.Context, sinks ...event.Sink) (*lifecycle.Result, error) {
+	if err := p.record(call{Method: "Apply", Kind: p.plan.Operation, Name: p.plan.Cluster}); err != nil {
+		return nil, err
+	}
+	res := &lifecycle.Result{Operation: operationID, Cluster: p.plan.Cluster, Outcome: event.Outcome(p.fake.Apply), Duration: 83 * time.Second, Changed: 12}
+	step := event.Event{Time: epoch, Type: event.StepStarted, Operation: operationID, Cluster: p.plan.Cluster, Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: "w1"}
+	emit := func(e event.Event) {
+		for _, s := range sinks {
+			s.Emit(e)
+		}
+	}
+	emit(event.Event{Time: epoch, Type: event.OperationStarted, Operation: operationID, Cluster: p.plan.Cluster, Kind: p.plan.Operation})
+	emit(step)
+	end := step
+	end.Type, end.Time, end.Outcome = event.StepFinished, epoch.Add(12*time.Second), event.Changed
+	switch p.fake.Apply {
+	case "succeeded":
+		if p.plan.Empty() {
+			return &lifecycle.Result{Cluster: p.plan.Cluster, Outcome: event.Succeeded}, nil
+		}
+		if p.Forgets {
+			p.Clusters = nil
+		}
+		res.Ready = []string{"Cluster " + p.plan.Cluster + " is ready"}
+	case "failed", "partial":
+		end.Outcome = event.Failed
+		end.Failure = &event.Failure{Reason: "DiskFull", Message: "no space left", Remedy: "free 2 GiB"}
+		res.Failures = []lifecycle.HostFailure{{Host: "w1", Task: end.Task, Title: end.Title, Failure: *end.Failure}}
+	case "until-cancelled", "forever":
+		p.applying <- struct{}{}
+		<-ctx.Done()
+		if p.fake.Apply == "forever" {
+			p.applying <- struct{}{}
+			select {} // a step that must not be cut in half
+		}
+		res.Outcome, end.Outcome = event.Cancelled, event.Cancelled
+	case "locked":
+		return nil, &lifecycle.LockedError{Cluster: p.plan.Cluster, Operation: operationID, Holder: "process 7 on mgr"}
+	case "broken":
+		return nil, errors.New("the disk is on fire")
+	default:
+		return nil, unexpected("Apply")
+	}
+	emit(end)
+	return res, nil
+}

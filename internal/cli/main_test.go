@@ -1,0 +1,277 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+// seat is a person at a terminal, with a machine of their own.
+type seat struct {
+	out, err lockedBuffer
+	env      Env
+	signals  chan<- os.Signal
+	clock    time.Time
+	mu       sync.Mutex
+	noted    chan struct{} // closed when signals can be sent
+	stdin    io.Reader
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func newSeat(t *testing.T, stdin string) *seat {
+	s := &seat{clock: epoch, noted: make(chan struct{}), stdin: strings.NewReader(stdin)}
+	home := t.TempDir()
+	vars := map[string]string{"HOME": home, "SLIPWAY_HOME": filepath.Join(home, "s"), "SLIPWAY_CACHE": filepath.Join(home, "c"), "TERM": "dumb"}
+	s.env = Env{
+		Getenv: func(k string) string { return vars[k] }, Environ: func() []string { return nil },
+		Hostname: func() (string, error) { return "box", nil }, UID: 1000,
+		LookupUser: func(uid string) (*user.User, error) { return nil, user.UnknownUserError(uid) },
+		Exec:       func(string, []string, []string) error { return errors.New("no programs here") },
+		Notify: func(c chan<- os.Signal, sig ...os.Signal) {
+			if slices.Contains(sig, os.Interrupt) {
+				s.signals = c
+				close(s.noted)
+			}
+		},
+		StopNotify: func(chan<- os.Signal) {},
+		Now: func() time.Time {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.clock
+		},
+	}
+	return s
+}
+
+func (s *seat) later(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock = s.clock.Add(d)
+}
+
+func (s *seat) run(t *testing.T, f *fake, args ...string) int {
+	return Main(t.Context(), args, Streams{In: s.stdin, Out: &s.out, Err: &s.err, Asks: true}, s.env,
+		func(context.Context, Settings) (lifecycle.Service, error) { return service{f}, nil })
+}
+
+const prodFile = `apiVersion: slipway.dev/v1alpha1
+kind: Cluster
+metadata: {name: prod}
+spec:
+  hosts:
+  - {name: cp1, address: 10.0.0.11, roles: [control-plane]}
+`
+
+func write(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "prod.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestConfirm(t *testing.T) {
+	file := write(t, prodFile)
+	for _, tc := range []struct {
+		name, prepare, typed string
+		args                 []string
+		want                 int
+		says                 string
+	}{
+		{"yes", "create", "y\n", []string{"apply", "-f", file}, exitDone, "Go on? [y/N] "},
+		{"YES", "create", "YES\n", []string{"apply", "-f", file}, exitDone, "Go on? [y/N] "},
+		{"no", "create", "n\n", []string{"apply", "-f", file}, exitRefused, "nothing was touched [not-confirmed]"},
+		{"just return", "create", "\n", []string{"apply", "-f", file}, exitRefused, "not-confirmed"},
+		{"end of input", "create", "", []string{"apply", "-f", file}, exitRefused, "not-confirmed"},
+		{"the name", "removal", "prod\n", []string{"delete", "cluster", "prod"}, exitDone, "Type the cluster's name (prod)"},
+		{"yes is not the name", "removal", "y\n", []string{"delete", "cluster", "prod"}, exitRefused, "not-confirmed"},
+		{"--yes alone is no leave to remove", "removal", "nope\n", []string{"apply", "-f", file, "--yes"}, exitRefused, "Type the cluster's name (prod)"},
+		{"leave to remove is still asked for", "removal", "y\n", []string{"apply", "-f", file, "--allow-removal"}, exitDone, "Go on? [y/N] "},
+		{"a resume is not asked again", "removal", "", []string{"resume", "prod"}, exitDone, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSeat(t, tc.typed)
+			f := &fake{Prepare: tc.prepare, Apply: "succeeded", Clusters: []string{"prod"}}
+			if got := s.run(t, f, tc.args...); got != tc.want || !strings.Contains(s.err.String(), tc.says) {
+				t.Errorf("exit code %d, want %d and %q in:\n%s", got, tc.want, tc.says, s.err.String())
+			}
+		})
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			s := newSeat(t, "")
+			applying := make(chan struct{})
+			code := make(chan int)
+			go func() {
+				code <- s.run(t, &fake{Prepare: "create", Apply: "until-cancelled", applying: applying}, "create", "cluster", "-y", "-f", write(t, prodFile))
+			}()
+			<-applying
+			s.signals <- sig
+			if got := <-code; got != exitInterrupted {
+				t.Errorf("exit code %d, want %d", got, exitInterrupted)
+			}
+			for _, want := range []string{
+				"Stopping: waiting for join node on w1 to reach a safe point.\n",
+				"Go on later with: slipway resume prod\n", "STOPPED after 1m23s", "Then: slipway resume prod\n",
+			} {
+				if !strings.Contains(s.err.String(), want) {
+					t.Errorf("%q is missing in:\n%s", want, s.err.String())
+				}
+			}
+		})
+	}
+}
+
+func TestInterruptedTwice(t *testing.T) {
+	s := newSeat(t, "")
+	applying := make(chan struct{})
+	code := make(chan int)
+	go func() {
+		code <- s.run(t, &fake{Prepare: "create", Apply: "forever", applying: applying}, "create", "cluster", "-y", "-f", write(t, prodFile))
+	}()
+	<-applying
+	s.signals <- os.Interrupt
+	<-applying // the first has arrived
+	s.signals <- os.Interrupt
+	s.signals <- os.Interrupt
+	// Echoes of the first, at the same moment, are not impatience.
+	for len(s.signals) > 0 {
+		select {
+		case c := <-code:
+			t.Fatalf("Main ended with %d at an echo of the first signal", c)
+		default:
+		}
+	}
+	s.later(time.Second)
+	s.signals <- os.Interrupt
+	if got := <-code; got != exitInterrupted {
+		t.Errorf("exit code %d, want %d", got, exitInterrupted)
+	}
+	if want := "No longer waiting."; !strings.Contains(s.err.String(), want) || !strings.Contains(s.err.String(), "Then: slipway resume prod") {
+		t.Errorf("%q is missing in:\n%s", want, s.err.String())
+	}
+}
+
+func TestInterruptedAtTheQuestion(t *testing.T) {
+	s := newSeat(t, "")
+	r, w := io.Pipe() // a person who does not answer
+	defer w.Close()
+	s.stdin = r
+	code := make(chan int)
+	go func() {
+		code <- s.run(t, &fake{Prepare: "create"}, "create", "cluster", "-f", write(t, prodFile))
+	}()
+	<-s.noted
+	s.signals <- os.Interrupt
+	if got := <-code; got != exitInterrupted {
+		t.Errorf("exit code %d, want %d: %s", got, exitInterrupted, s.err.String())
+	}
+}
+
+func TestDirectories(t *testing.T) {
+	ada := func(uid string) (*user.User, error) {
+		if uid == "1000" {
+			return &user.User{HomeDir: "/home/ada"}, nil
+		}
+		return nil, user.UnknownUserError(uid)
+	}
+	for _, tc := range []struct {
+		name string
+		uid  int
+		env  map[string]string
+		want directories
+		err  bool
+	}{
+		{name: "a user", uid: 1000, env: map[string]string{"HOME": "/home/ada"}, want: directories{"/home/ada/.local/share/slipway", "/home/ada/.cache/slipway", "/home/ada", nil}},
+		{name: "XDG", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"}, want: directories{"/d/slipway", "/c/slipway", "/home/ada", nil}},
+		{name: "a relative XDG directory is none", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "d"}, want: directories{"/home/ada/.local/share/slipway", "/home/ada/.cache/slipway", "/home/ada", nil}},
+		{name: "named", uid: 1000, env: map[string]string{"HOME": "/home/ada", "SLIPWAY_HOME": "/s", "SLIPWAY_CACHE": "/k", "XDG_DATA_HOME": "/d"}, want: directories{"/s", "/k", "/home/ada", nil}},
+		{name: "sudo", env: map[string]string{"HOME": "/root", "SUDO_UID": "1000", "SUDO_GID": "1001"}, want: directories{"/home/ada/.local/share/slipway", "/home/ada/.cache/slipway", "/home/ada", &owner{1000, 1001}}},
+		{name: "root, by sudo from root", env: map[string]string{"HOME": "/root", "SUDO_UID": "0", "SUDO_GID": "0"}, want: directories{"/root/.local/share/slipway", "/root/.cache/slipway", "/root", nil}},
+		{name: "a leftover of sudo in a user's shell", uid: 1000, env: map[string]string{"HOME": "/home/ada", "SUDO_UID": "1002", "SUDO_GID": "1"}, want: directories{"/home/ada/.local/share/slipway", "/home/ada/.cache/slipway", "/home/ada", nil}},
+		{name: "no HOME", uid: 1000, want: directories{"/home/ada/.local/share/slipway", "/home/ada/.cache/slipway", "/home/ada", nil}},
+		{name: "sudo by nobody known", env: map[string]string{"SUDO_UID": "1005", "SUDO_GID": "1"}, err: true},
+		{name: "sudo without a group", env: map[string]string{"SUDO_UID": "1000"}, err: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := Env{Getenv: func(k string) string { return tc.env[k] }, UID: tc.uid, LookupUser: ada}.directories()
+			if (err != nil) != tc.err {
+				t.Fatalf("error %v", err)
+			}
+			if d := cmp.Diff(tc.want, got, cmp.AllowUnexported(directories{}, owner{})); d != "" && !tc.err {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestLabel(t *testing.T) {
+	for host, want := range map[string]string{
+		"box": "box", "Box_7.example.org": "box-7", "-x-": "x", "": "local", "...": "local", "Ünï": "n",
+		strings.Repeat("a", 70): strings.Repeat("a", 63),
+	} {
+		if got := label(host); got != want {
+			t.Errorf("label(%q) = %q, want %q", host, got, want)
+		}
+	}
+}
+
+// The ids of this package's diagnostics and docs/guide/errors.md are one.
+func TestErrorsPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/guide/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(page), "\n## On the command line\n")
+	if !ok {
+		t.Fatal("the page has no section \"On the command line\"")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	var got []string
+	for line := range strings.Lines(section) {
+		if id, ok := strings.CutPrefix(line, "### `"); ok {
+			got = append(got, strings.TrimSuffix(strings.TrimSpace(id), "`"))
+		}
+	}
+	want := []string{
+		idUsage, idFile, idNoCluster, idWhichCluster, idNameMismatch, idNoTerminal, idNotConfirmed, idRemoval,
+		idLocked, idStale, idPlanChanged, idNoOperation, idPluginFailed,
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("ids (-code +page):\n%s", d)
+	}
+}

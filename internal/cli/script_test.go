@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"slipway": func() {
+		streams, env := OS()
+		env.Now = func() time.Time { return epoch.Add(5 * time.Minute) }
+		env.Hostname = func() (string, error) { return "Box_7.example.org", nil }
+		os.Exit(Main(context.Background(), os.Args[1:], streams, env, scenario))
+	}})
+}
+
+// scenario makes the fake that the file named by FAKE describes.
+func scenario(context.Context, Settings) (lifecycle.Service, error) {
+	b, err := os.ReadFile(os.Getenv("FAKE"))
+	if err != nil {
+		return nil, err
+	}
+	f := new(fake)
+	return service{f}, json.Unmarshal(b, f)
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			for k, v := range map[string]string{
+				"SLIPWAY_HOME": e.WorkDir + "/home", "SLIPWAY_CACHE": e.WorkDir + "/cache", "HOME": e.WorkDir + "/user",
+				"FAKE": e.WorkDir + "/fake.json", "TERM": "dumb", "KUBECONFIG": "", "SUDO_UID": "", "XDG_DATA_HOME": "", "XDG_CACHE_HOME": "",
+			} {
+				e.Setenv(k, v)
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+	})
+}
+
+// exits runs a program and wants an exit code: exits 2 slipway plan.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARG…")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		got = exit.ExitCode()
+	case err != nil:
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
