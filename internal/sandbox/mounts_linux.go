@@ -114,8 +114,15 @@ func mountDev(dev string) error {
 		name         string
 		major, minor uint32
 	}{
-		{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9},
-		{"tty", 5, 0}, {"kmsg", 1, 11}, {"fuse", 10, 229}, {"net/tun", 10, 200},
+		{"null", 1, 3},
+		{"zero", 1, 5},
+		{"full", 1, 7},
+		{"random", 1, 8},
+		{"urandom", 1, 9},
+		{"tty", 5, 0},
+		{"kmsg", 1, 11},
+		{"fuse", 10, 229},
+		{"net/tun", 10, 200},
 	} {
 		path := filepath.Join(dev, d.name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
