@@ -39,11 +39,8 @@ type Site struct {
 	URL, Registry string
 
 	mu sync.Mutex
-	// Files are what the release site serves, by path.
+	// files are what the release site serves, by path.
 	files map[string][]byte
-	// Hook, if set, sees every request to the release site first and
-	// answers whether it has dealt with it.
-	hook func(http.ResponseWriter, *http.Request, []byte) bool
 
 	servers []*httptest.Server
 }
@@ -90,14 +87,6 @@ func (s *Site) Close() {
 	s.servers = nil
 }
 
-// Hook puts f before the release site; nil takes it away. It gets the content
-// that would be served, and answers whether it has dealt with the request.
-func (s *Site) Hook(f func(http.ResponseWriter, *http.Request, []byte) bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hook = f
-}
-
 // Set replaces what is served at a path; nil removes it.
 func (s *Site) Set(path string, content []byte) {
 	s.mu.Lock()
@@ -110,27 +99,9 @@ func (s *Site) Set(path string, content []byte) {
 func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	content, ok := s.files[r.URL.Path]
-	hook := s.hook
 	s.mu.Unlock()
-	switch {
-	case !ok:
+	if !ok {
 		http.NotFound(w, r)
-	case hook == nil || !hook(w, r, content):
-		Serve(w, r, content)
-	}
-}
-
-// Serve answers with content, or with the range that is asked for.
-func Serve(w http.ResponseWriter, r *http.Request, content []byte) {
-	var from int
-	if n, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from); n == 1 && err == nil {
-		if from >= len(content) {
-			w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
-			return
-		}
-		w.Header().Set("Content-Length", fmt.Sprint(len(content)-from))
-		w.WriteHeader(http.StatusPartialContent)
-		w.Write(content[from:])
 		return
 	}
 	w.Write(content)

@@ -243,7 +243,7 @@ func (j *job) collect(m module, out string) ([]pack.Member, []source.Origin, err
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading the build information of %s: %w", name, err)
 		}
-		for _, d := range info.Deps {
+		for _, d := range append(slices.Clone(info.Deps), &info.Main) {
 			if d.Replace != nil {
 				d = d.Replace
 			}

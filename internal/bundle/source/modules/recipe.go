@@ -10,7 +10,7 @@ import (
 
 // format is part of every key: raise it when the way of building changes so
 // that what is cached must be built again.
-const format = 1
+const format = 2
 
 // A unit is what is built and kept as a whole: one gzip'd tar. All that
 // decides its content is in it, so its digest is the key in the cache.

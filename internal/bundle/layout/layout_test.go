@@ -1,0 +1,97 @@
+package layout_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+)
+
+func archive(t testing.TB, members ...*tar.Header) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	zw, err := zstd.NewWriter(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tw := tar.NewWriter(zw)
+	for _, h := range members {
+		h.Mode = 0o644
+		if err := tw.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tw.Write(bytes.Repeat([]byte("x"), int(h.Size))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(tw.Close(), zw.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestUnpackRefuses(t *testing.T) {
+	zeros := strings.Repeat("0", 64)
+	index := &tar.Header{Typeflag: tar.TypeReg, Name: "index.json", Size: 1}
+	tests := map[string]struct {
+		reason string
+		data   []byte
+		want   error
+	}{
+		"outside":     {"a member must not leave the directory", archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "../../x", Size: 1}), layout.ErrArchive},
+		"absolute":    {"nor name the root", archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "/etc/passwd", Size: 1}), layout.ErrArchive},
+		"blob's name": {"a blob is named by its digest", archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/../x", Size: 1}), nil},
+		"link":        {"links lead elsewhere", archive(t, index, &tar.Header{Typeflag: tar.TypeSymlink, Name: "blobs/sha256/" + zeros, Linkname: "/etc/passwd"}), layout.ErrArchive},
+		"wrong blob":  {"every blob is verified", archive(t, index, &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/" + zeros, Size: 1}), layout.ErrCorrupt},
+		"no index":    {"without it nothing is found", archive(t), layout.ErrArchive},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := layout.Unpack(t.Context(), bytes.NewReader(tt.data), t.TempDir())
+			if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+				t.Errorf("%s: got %v", tt.reason, err)
+			}
+		})
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	f.Add(archive(f, &tar.Header{Typeflag: tar.TypeReg, Name: "index.json", Size: 1}))
+	f.Add([]byte("\x28\xb5\x2f\xfd"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := layout.Unpack(t.Context(), bytes.NewReader(data), t.TempDir())
+		if err == nil && d == "" {
+			t.Error("no error and no layout")
+		}
+	})
+}
+
+func TestBlobs(t *testing.T) {
+	d, err := layout.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := d.AddBytes([]byte("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.Read(digest, 5); err != nil || string(got) != "hello" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if _, err := d.Read(digest, 4); err == nil {
+		t.Error("a blob above the limit was read")
+	}
+	if err := d.Add(layout.Digest([]byte("other")), strings.NewReader("hello")); !errors.Is(err, layout.ErrCorrupt) {
+		t.Errorf("content under a wrong digest: %v", err)
+	}
+	for _, bad := range []string{"", "sha256:", "sha512:" + strings.Repeat("0", 64), "sha256:../../" + strings.Repeat("0", 58)} {
+		if _, err := d.Open(bad, 0); err == nil {
+			t.Errorf("digest %q was opened", bad)
+		}
+	}
+}

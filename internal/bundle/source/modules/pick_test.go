@@ -1,0 +1,117 @@
+package modules
+
+import (
+	"archive/tar"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/bundle/pack"
+	"slipway.dev/slipway/internal/bundle/source"
+)
+
+// tree unpacks a tar as if it were a package.
+func tree(t *testing.T, members ...tar.Header) *debTree {
+	t.Helper()
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	for _, h := range members {
+		h.Size, h.Mode = int64(len(h.Name)), 0o755
+		if h.Typeflag != tar.TypeReg {
+			h.Size = 0
+		}
+		if err := tw.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tw.Write([]byte(h.Name)[:h.Size]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d := &debTree{dir: t.TempDir(), from: map[string]string{}, used: map[string]bool{}}
+	if err := d.unpack("pkg", &b); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestUnpackStaysInside(t *testing.T) {
+	d := tree(t,
+		tar.Header{Typeflag: tar.TypeReg, Name: "./lib/x86_64-linux-gnu/libc.so.6"},
+		tar.Header{Typeflag: tar.TypeSymlink, Name: "./lib64/ld.so", Linkname: "/lib/x86_64-linux-gnu/libc.so.6"},
+		tar.Header{Typeflag: tar.TypeReg, Name: "../../outside"},
+		tar.Header{Typeflag: tar.TypeBlock, Name: "./dev/sda"},
+		tar.Header{Typeflag: tar.TypeLink, Name: "./usr/lib/again", Linkname: "./lib/x86_64-linux-gnu/libc.so.6"},
+	)
+	var got []string
+	for name := range d.from {
+		got = append(got, name)
+	}
+	slices.Sort(got)
+	want := []string{"outside", "usr/lib/again", "usr/lib/x86_64-linux-gnu/libc.so.6", "usr/lib64/ld.so"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if data, err := os.ReadFile(filepath.Join(d.dir, "usr/lib64/ld.so")); err != nil || string(data) != "./lib/x86_64-linux-gnu/libc.so.6" {
+		t.Errorf("through an absolute link: %q, %v", data, err)
+	}
+}
+
+func TestBaseFiles(t *testing.T) {
+	d := tree(t,
+		tar.Header{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/b.crt"},
+		tar.Header{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/a.crt"},
+	)
+	members, err := d.pick(pickBase, "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(members, func(m pack.Member) bool { return strings.HasSuffix(m.Name, ".crt") })
+	want := "./usr/share/ca-certificates/mozilla/a.crt\n./usr/share/ca-certificates/mozilla/b.crt\n"
+	if got := string(members[i].Content); got != want {
+		t.Errorf("certificates: %q, want them sorted", got)
+	}
+	if _, err := tree(t).pick(pickBase, "amd64"); err == nil {
+		t.Error("no certificates, and no error")
+	}
+}
+
+// TestClosure follows a real program's libraries on this machine: with them
+// and their loader alone it must run in a directory of its own.
+func TestClosure(t *testing.T) {
+	real, err := filepath.EvalSymlinks("/usr/bin/env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := closure{tree: &debTree{dir: "/", from: map[string]string{}, used: map[string]bool{}}, lib: source.LibDir(runtime.GOARCH), members: map[string]pack.Member{}}
+	if err := c.add(strings.TrimPrefix(real, "/")); err != nil {
+		t.Fatal(err)
+	}
+	if c.interp == "" || len(c.members) < 3 {
+		t.Fatalf("loader %q, %d members", c.interp, len(c.members))
+	}
+	f, err := pack.Write(t.Context(), filepath.Join(t.TempDir(), "t.tar.gz"), append(c.list(), source.HostTools(runtime.GOARCH, c.interp)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "tar", "-xzf", f.Path, "-C", root).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(root, c.interp), "--library-path", filepath.Join(root, c.lib), filepath.Join(root, real), "echo", "hello").CombinedOutput()
+	if err != nil || string(out) != "hello\n" {
+		t.Errorf("it answers %q, %v", out, err)
+	}
+	if err := c.add("usr/bin/none"); err == nil {
+		t.Error("a program that is not there was added")
+	}
+}

@@ -1,0 +1,247 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/diag"
+)
+
+var (
+	content = bytes.Repeat([]byte("0123456789abcdef"), 4096)
+	sum     = func() string { s := sha256.Sum256(content); return hex.EncodeToString(s[:]) }()
+)
+
+// A server serves one file; each request for it is answered by the next of
+// the given ways, the last over and over.
+type server struct {
+	*httptest.Server
+	mu     sync.Mutex
+	ways   []func(http.ResponseWriter, *http.Request)
+	ranges []string
+}
+
+func serve(t *testing.T, sums string, ways ...func(http.ResponseWriter, *http.Request)) *server {
+	s := &server{ways: ways}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/file.sum", func(w http.ResponseWriter, _ *http.Request) {
+		if sums == "" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Write([]byte(sums))
+	})
+	mux.HandleFunc("/file", func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.ranges = append(s.ranges, r.Header.Get("Range"))
+		way := s.ways[0]
+		if len(s.ways) > 1 {
+			s.ways = s.ways[1:]
+		}
+		s.mu.Unlock()
+		way(w, r)
+	})
+	s.Server = httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func offset(r *http.Request) int {
+	var n int
+	fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &n)
+	return n
+}
+
+// whole answers with what is asked for.
+func whole(w http.ResponseWriter, r *http.Request) { ranged(w, r, content, len(content)) }
+
+// breaks answers with n bytes and cuts the connection.
+func breaks(n int) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ranged(w, r, content, n)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func ranged(w http.ResponseWriter, r *http.Request, data []byte, n int) {
+	from := offset(r)
+	if from >= len(data) {
+		w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)
+		return
+	}
+	w.Header().Set("Content-Length", fmt.Sprint(len(data)-from))
+	if from > 0 {
+		w.WriteHeader(http.StatusPartialContent)
+	}
+	w.Write(data[from:min(len(data), from+n)])
+	if n < len(data) {
+		w.(http.Flusher).Flush()
+	}
+}
+
+// deaf answers with all of it, whatever the range.
+func deaf(w http.ResponseWriter, _ *http.Request) { w.Write(content) }
+
+// damaged answers with other bytes.
+func damaged(w http.ResponseWriter, r *http.Request) {
+	ranged(w, r, bytes.ToUpper(content), len(content))
+}
+
+func status(code int) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+func TestGet(t *testing.T) {
+	type way = func(http.ResponseWriter, *http.Request)
+	tests := map[string]struct {
+		reason string
+		sums   string
+		ways   []way
+		part   []byte // left by an earlier run
+		ranges []string
+		id     string
+		silent bool
+	}{
+		"plain":            {"one request", sum, []way{whole}, nil, []string{""}, "", false},
+		"in a list":        {"as sha256sum writes it", strings.Repeat("0", 64) + "  other\n" + sum + " *file\n", []way{whole}, nil, []string{""}, "", false},
+		"resumed":          {"where the connection broke", sum, []way{breaks(4096), breaks(4096), whole}, nil, []string{"", "bytes=4096-", "bytes=8192-"}, "", false},
+		"earlier run":      {"what an earlier run left is used", sum, []way{whole}, content[:1000], []string{"bytes=1000-"}, "", false},
+		"no ranges":        {"a server that starts anew is understood", sum, []way{deaf}, content[:1000], []string{"bytes=1000-"}, "", false},
+		"all was there":    {"only the last step was missing", sum, []way{whole}, content, []string{"bytes=65536-"}, "", false},
+		"wrong part":       {"of another file: once more from the start", sum, []way{whole}, []byte("rubbish"), []string{"bytes=7-", ""}, "", false},
+		"busy":             {"an error that passes", sum, []way{status(503), whole}, nil, []string{"", ""}, "", false},
+		"damaged":          {"never used", sum, []way{damaged}, nil, []string{""}, IDChecksum, false},
+		"no checksum":      {"no checksum, no use", "", nil, nil, nil, IDDownload, true},
+		"another checksum": {"one of another file is none", sum + "  other\n" + sum + "  another\n", nil, nil, nil, IDNoChecksum, false},
+		"gone":             {"six tries, then the site counts as silent", sum, []way{status(404)}, nil, []string{"", "", "", "", "", ""}, IDDownload, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, tt.sums, tt.ways...)
+			d := &downloader{client: s.Client(), dir: t.TempDir(), delay: time.Microsecond}
+			if tt.part != nil {
+				if err := os.WriteFile(filepath.Join(d.dir, sum+".part"), tt.part, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := d.get(t.Context(), s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {})
+			if !slices.Equal(s.ranges, tt.ranges) {
+				t.Errorf("%s: ranges %q, want %q", tt.reason, s.ranges, tt.ranges)
+			}
+			if tt.id != "" {
+				var l diag.List
+				if !errors.As(err, &l) || l[0].ID != tt.id || errors.Is(err, source.ErrSilent) != tt.silent {
+					t.Errorf("%s: got %v", tt.reason, err)
+				}
+				if _, ok := d.have(s.URL + "/file"); ok {
+					t.Errorf("%s: it counts as downloaded", tt.reason)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", tt.reason, err)
+			}
+			if data, err := os.ReadFile(got.path); err != nil || !bytes.Equal(data, content) || got.sum != sum {
+				t.Errorf("%s: %d bytes, %v", tt.reason, len(data), err)
+			}
+			s.Close()
+			if _, err := d.get(t.Context(), s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {}); err != nil {
+				t.Errorf("%s: again, without the server: %v", tt.reason, err)
+			}
+		})
+	}
+}
+
+func TestGetCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := serve(t, sum, func(w http.ResponseWriter, r *http.Request) {
+		ranged(w, r, content, 10)
+		cancel()
+		<-r.Context().Done()
+	})
+	d := &downloader{client: s.Client(), dir: t.TempDir(), delay: time.Hour}
+	_, err := d.get(ctx, s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestDamagedCache: a file that has changed in the cache is fetched again.
+func TestDamagedCache(t *testing.T) {
+	s := serve(t, sum, whole)
+	d := &downloader{client: s.Client(), dir: t.TempDir(), delay: time.Microsecond}
+	for range 2 {
+		got, err := d.get(t.Context(), s.URL+"/file", s.URL+"/file.sum", func(source.Progress) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := verify(got.path, sum); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(got.path, []byte("damage"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func FuzzFindSum(f *testing.F) {
+	f.Add(sum+"  file\n", "file")
+	f.Add(sum, "file")
+	f.Add("garbage", "file")
+	f.Fuzz(func(t *testing.T, text, file string) {
+		if got, ok := findSum(text, file); ok && (!sumForm.MatchString(got) || !strings.Contains(text, got)) {
+			t.Errorf("found %q", got)
+		}
+	})
+}
+
+func TestSites(t *testing.T) {
+	s, err := newSites(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.url("kubernetes", "1.37.1", "arm64", "kubelet"), "https://dl.k8s.io/release/v1.37.1/bin/linux/arm64/kubelet"; got != want {
+		t.Errorf("official: %s", got)
+	}
+	if got := s.image("registry.k8s.io/coredns/coredns:v1.14.6"); got != "registry.k8s.io/coredns/coredns:v1.14.6" {
+		t.Errorf("official image: %s", got)
+	}
+	f, err := readSites()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mirror := range Mirrors() {
+		m, err := newSites(Options{Mirror: mirror, Sites: map[string]string{"ghcr.io": "mirror.example/ghcr"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m["kubernetes"] == s["kubernetes"] {
+			t.Errorf("%s: the same as the official site", mirror)
+		}
+		if got := m.image("ghcr.io/flannel-io/flannel:v1"); got != "mirror.example/ghcr/flannel-io/flannel:v1" {
+			t.Errorf("%s with a site replaced: %s", mirror, got)
+		}
+		for name := range f.Mirrors[mirror] {
+			if _, ok := f.Official[name]; !ok {
+				t.Errorf("mirror %s has unknown site %s", mirror, name)
+			}
+		}
+	}
+	if len(f.Mirrors) != len(Mirrors()) {
+		t.Errorf("%d mirrors in the data, %d named", len(f.Mirrors), len(Mirrors()))
+	}
+}

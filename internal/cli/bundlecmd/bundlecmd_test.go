@@ -1,0 +1,115 @@
+package bundlecmd_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/cli/bundlecmd"
+)
+
+func run(t *testing.T, args ...string) (out, talk string, err error) {
+	t.Helper()
+	var o, e bytes.Buffer
+	cmd := bundlecmd.New(bundlecmd.Streams{In: strings.NewReader(""), Out: &o, Err: &e})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	err = cmd.ExecuteContext(t.Context())
+	return o.String(), e.String(), err
+}
+
+func TestBuildInspectVerify(t *testing.T) {
+	t.Setenv("SLIPWAY_CACHE", t.TempDir())
+	t.Setenv("SLIPWAY_HOME", t.TempDir())
+	site := bundletest.NewSite(t)
+	file := filepath.Join(t.TempDir(), "b.tar.zst")
+	args := []string{"build", "--source", "upstream", "--arch", "amd64,arm64", "--out", file}
+	for name, url := range site.Options().Sites {
+		args = append(args, "--site", name+"="+url)
+	}
+	out, talk, err := run(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(out, "Kubernetes v1.37.1 for amd64, arm64: ") || !strings.HasSuffix(out, "Next: slipway bundle inspect "+file+"\n") {
+		t.Errorf("build answers %q", out)
+	}
+	if !strings.Contains(talk, "crictl 1.36.0 linux/arm64") || strings.Contains(talk, "\x1b") {
+		t.Errorf("build talks %q", talk)
+	}
+	if out, _, err = run(t, "verify", file); err != nil || !strings.Contains(out, "whole: Kubernetes v1.37.1, 12 components, 18 images") {
+		t.Errorf("verify answers %q, %v", out, err)
+	}
+	if out, _, err = run(t, "inspect", "v1.37.1"); err != nil || !strings.Contains(out, "COMPONENT") || !strings.Contains(out, "registry.k8s.io/pause:3.10.2") || !strings.Contains(out, "Apache-2.0") {
+		t.Errorf("inspect of the cached one answers %q, %v", out, err)
+	}
+	out, _, err = run(t, "inspect", "-o", "json", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m struct {
+		Digest string
+		bundle.Manifest
+	}
+	if err := json.Unmarshal([]byte(out), &m); err != nil || len(m.Components) != 12 || len(m.Digest) != 71 {
+		t.Errorf("inspect -o json: %v, %d components", err, len(m.Components))
+	}
+	if err := os.Truncate(file, 1000); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err = run(t, "verify", file); err == nil || !strings.Contains(err.Error(), bundle.IDTruncated) {
+		t.Errorf("verify of half a file: %v", err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Setenv("SLIPWAY_CACHE", t.TempDir())
+	t.Setenv("SLIPWAY_HOME", t.TempDir())
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"format":  {[]string{"inspect", "-o", "xml", "v1.37.1"}, "unknown-output-format"},
+		"version": {[]string{"build", "--kubernetes", "v1.1.1"}, "unsupported-kubernetes"},
+		"bundle":  {[]string{"inspect", "v1.37.1"}, bundle.IDNotFound},
+		"none":    {[]string{"verify"}, "accepts 1 arg"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, _, err := run(t, tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestDisplayOffTerminal(t *testing.T) {
+	var b bytes.Buffer
+	d := bundlecmd.NewDisplay(&b)
+	for _, p := range []bundle.Progress{
+		{Component: "kubernetes v1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"},
+		{Component: "kubernetes v1 linux/amd64", Phase: source.Compiling, Done: 1, Total: 2, Unit: "packages"},
+		{Component: "kubernetes v1 linux/amd64", Phase: source.Done, Total: 3 << 20, Unit: "bytes", Elapsed: 61 * time.Second},
+		{Component: "echo 1 linux/amd64", Phase: source.Cached},
+		{Phase: source.Note, Message: "upstream is silent"},
+	} {
+		d.Show(p)
+	}
+	d.Close()
+	want := `kubernetes v1 linux/amd64            compiling 0 of 2 packages
+kubernetes v1 linux/amd64            done      3.0 MiB 1m1s
+echo 1 linux/amd64                   cached
+note: upstream is silent
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

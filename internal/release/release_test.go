@@ -1,0 +1,165 @@
+package release_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/release"
+)
+
+func load(t *testing.T, override string) (*release.Catalogue, error) {
+	t.Helper()
+	if override == "" {
+		return release.Load("")
+	}
+	path := filepath.Join(t.TempDir(), "releases.yaml")
+	if err := os.WriteFile(path, []byte(override), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return release.Load(path)
+}
+
+func id(err error) string {
+	var l diag.List
+	if !errors.As(err, &l) || len(l) == 0 {
+		return ""
+	}
+	return l[0].ID
+}
+
+func TestResolve(t *testing.T) {
+	tests := map[string]struct {
+		reason, override, version   string
+		kubernetes, etcd, pause, id string
+		known                       bool
+	}{
+		"default":      {"no version named", "", "", "v1.37.1", "3.7.0", "3.10.2", "", true},
+		"listed":       {"as people write it", "", "v1.36.4", "v1.36.4", "3.6.8", "3.10.2", "", true},
+		"without v":    {"as modules have it", "", "1.35.6", "v1.35.6", "3.6.6", "3.10.2", "", true},
+		"minor alone":  {"its newest patch", "", "1.36", "v1.36.4", "3.6.8", "3.10.2", "", true},
+		"newer patch":  {"needs no newer Slipway", "", "v1.37.9", "v1.37.9", "3.7.0", "3.10.2", "", false},
+		"older minor":  {"not supported", "", "v1.12.3", "", "", "", release.IDUnsupported, false},
+		"no version":   {"a typing error", "", "latest", "", "", "", release.IDUnsupported, false},
+		"half":         {"two numbers of a minor we do not know", "", "1.99", "", "", "", release.IDUnsupported, false},
+		"path":         {"a version becomes a path", "", "v1.37.1+../x", "", "", "", release.IDUnsupported, false},
+		"override":     {"a component of one minor", "minors: {\"1.37\": {versions: [v1.37.2], components: {etcd: 3.7.1}}}", "1.37", "v1.37.2", "3.7.1", "3.10.2", "", true},
+		"override all": {"a component of all", "components: {pause: 3.11.0}", "1.36", "v1.36.4", "3.6.8", "3.11.0", "", true},
+		"new default":  {"another default", "default: v1.36.4", "", "v1.36.4", "3.6.8", "3.10.2", "", true},
+		"new minor":    {"a minor must name its own components", "minors: {\"1.38\": {versions: [v1.38.0]}}", "1.38", "", "", "", release.IDCatalogue, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, err := load(t, tt.override)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := c.Resolve(tt.version)
+			if id(err) != tt.id {
+				t.Fatalf("%s: got %v, want id %q", tt.reason, err, tt.id)
+			}
+			got := []any{r.Kubernetes, r.Etcd, r.Pause, r.Known}
+			if diff := cmp.Diff([]any{tt.kubernetes, tt.etcd, tt.pause, tt.known}, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
+			}
+		})
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"misspelt field":  "minor: {}",
+		"wrong type":      "minors: [a]",
+		"foreign version": "minors: {\"1.37\": {versions: [v1.36.9]}}",
+		"no minor":        "minors: {latest: {versions: []}}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := load(t, text); id(err) != release.IDCatalogue {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if _, err := release.Load(filepath.Join(t.TempDir(), "none.yaml")); err != nil {
+		t.Errorf("without an override: %v", err)
+	}
+}
+
+func TestSupportedAndRefs(t *testing.T) {
+	c, err := load(t, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"v1.35.6", "v1.36.4", "v1.37.1"}, c.Supported()); diff != "" {
+		t.Errorf("supported (-want +got):\n%s", diff)
+	}
+	r, err := c.Resolve("v1.37.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As `kubeadm config images list` of that version prints them, and two
+	// of our own.
+	want := map[string]string{
+		"kube-apiserver":          "registry.k8s.io/kube-apiserver:v1.37.1",
+		"kube-controller-manager": "registry.k8s.io/kube-controller-manager:v1.37.1",
+		"kube-scheduler":          "registry.k8s.io/kube-scheduler:v1.37.1",
+		"kube-proxy":              "registry.k8s.io/kube-proxy:v1.37.1",
+		"coredns":                 "registry.k8s.io/coredns/coredns:v1.14.6",
+		"pause":                   "registry.k8s.io/pause:3.10.2",
+		"etcd":                    "registry.k8s.io/etcd:3.7.0-0",
+		"flannel":                 "ghcr.io/flannel-io/flannel:v0.28.4",
+		"echo":                    "slipway.dev/echo:1",
+	}
+	if diff := cmp.Diff(want, r.ImageRefs()); diff != "" {
+		t.Errorf("references (-want +got):\n%s", diff)
+	}
+}
+
+func TestUpgradePath(t *testing.T) {
+	tests := map[string]struct {
+		reason, from, to string
+		want             []string
+		id               string
+	}{
+		"same":       {"nothing to do", "v1.37.1", "v1.37.1", nil, ""},
+		"patch":      {"one step", "v1.37.1", "v1.37.2", []string{"v1.37.2"}, ""},
+		"next minor": {"one step", "v1.36.0", "v1.37.1", []string{"v1.37.1"}, ""},
+		"two minors": {"through the one between", "v1.35.1", "1.37", []string{"v1.36.4", "v1.37.1"}, ""},
+		"gap":        {"a minor between is not supported", "v1.33.0", "v1.37.1", nil, release.IDUpgradePath},
+		"downgrade":  {"Kubernetes does not", "v1.37.1", "v1.36.4", nil, release.IDUpgradePath},
+		"nonsense":   {"a cluster's version is input too", "x", "v1.36.4", nil, release.IDUnsupported},
+	}
+	c, err := load(t, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := c.UpgradePath(tt.from, tt.to)
+			if id(err) != tt.id {
+				t.Fatalf("%s: got %v, want id %q", tt.reason, err, tt.id)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("default: v1.37.1\nminors: {\"1.37\": {versions: [v1.37.1]}}"), "v1.37.1")
+	f.Add([]byte("components: {etcd: x}"), "1.37")
+	f.Fuzz(func(t *testing.T, data []byte, version string) {
+		c, err := release.Parse(data)
+		if err != nil {
+			return
+		}
+		if _, err := c.Resolve(version); err != nil && id(err) == "" {
+			t.Errorf("an error without a diagnostic: %v", err)
+		}
+		c.Supported()
+	})
+}
