@@ -315,12 +315,12 @@ func TestSandboxInterrupted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, after := range []time.Duration{50, 150, 300, 500, 800} {
+	for _, after := range []int{50, 150, 300, 500, 800} {
 		cmd := u.command(t.Context(), "sandbox", "create", "sbi", "--machines", "3", "--out", filepath.Join(u.home, fmt.Sprintf("%d.yaml", after)))
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		timer := time.AfterFunc(after*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		timer := time.AfterFunc(time.Duration(after)*time.Millisecond, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait() // killed, or done just before
 		timer.Stop()
 		if r := u.run(t, "sandbox", "delete", "sbi", "--yes"); r.code != 0 && !strings.Contains(r.stderr, "sandbox-unknown") {
