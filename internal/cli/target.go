@@ -69,7 +69,6 @@ func (a *app) load(file string, data []byte, dir string) (*described, error) {
 		return nil, err
 	}
 	loader := spec.Loader{
-		KubernetesVersion: cat.Default(),
 		Supported: func(v string) error {
 			_, err := cat.Resolve(v)
 			return err

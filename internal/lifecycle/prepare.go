@@ -259,7 +259,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 		if err != nil {
 			return nil, err
 		}
-		if recorded != nil && spec.Digest(recorded) != spec.Digest(r.Cluster) {
+		if recorded != nil && spec.Digest(recorded) != spec.Digest(s.complete(r.Cluster, recorded)) {
 			return nil, refused("spec-changed", "the file has changed since operation "+o.Name+" began; a resume would continue with the old one",
 				"use the new one with: slipway apply -f FILE; or resume without -f")
 		}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,7 +82,10 @@ func (s *service) subject(r Request) (wanted, recorded *v1alpha1.Cluster, err er
 		}
 		return spec.Copy(recorded), recorded, nil
 	}
-	wanted = spec.Copy(r.Cluster)
+	wanted = s.complete(r.Cluster, recorded)
+	if err := spec.Validate(wanted, spec.ValidateOptions{Supported: s.supported}).Err(); err != nil {
+		return nil, nil, err
+	}
 	paths := spec.Paths{Dir: r.Dir, Home: s.Home}
 	if err := spec.Absolute(wanted, paths); err != nil {
 		return nil, nil, err
@@ -102,6 +106,32 @@ func (s *service) subject(r Request) (wanted, recorded *v1alpha1.Cluster, err er
 		}
 	}
 	return wanted, recorded, nil
+}
+
+// complete fills in what a description leaves open. A recorded cluster keeps
+// its version and its hosts their addresses: leaving them out of the file is
+// no wish for others.
+func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
+	c = spec.Copy(c)
+	version := s.Catalogue.Default()
+	if recorded != nil {
+		version = recorded.Spec.Kubernetes.Version
+		known := map[string]string{}
+		for _, h := range recorded.Spec.Hosts {
+			known[h.Name+"@"+h.Address] = h.InternalAddress
+		}
+		for i := range c.Spec.Hosts {
+			h := &c.Spec.Hosts[i]
+			h.InternalAddress = cmp.Or(h.InternalAddress, known[h.Name+"@"+h.Address])
+		}
+	}
+	spec.Default(c, spec.DefaultOptions{KubernetesVersion: version})
+	return c
+}
+
+func (s *service) supported(version string) error {
+	_, err := s.Catalogue.Resolve(version)
+	return err
 }
 
 // environment is what pipelines are made for.
