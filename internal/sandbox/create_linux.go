@@ -42,6 +42,10 @@ func Create(ctx context.Context, o Options) (_ *Sandbox, err error) {
 		return nil, err
 	}
 	defer func() {
+		if ctx.Err() != nil {
+			// What it broke off in the middle of tells nothing.
+			err = fmt.Errorf("creating sandbox %s: %w", o.Name, ctx.Err())
+		}
 		if err != nil {
 			err = errors.Join(err, c.undo(ctx))
 		}

@@ -69,7 +69,7 @@ func withHost(ctx context.Context, f func(*hostState) error) (err error) {
 func lockHost(ctx context.Context) (*os.File, error) {
 	path := filepath.Join(hostDir, "lock")
 	var held *os.File
-	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
+	err := poll(ctx, 5*time.Millisecond, func() (bool, error) {
 		if err := os.MkdirAll(hostDir, 0o755); err != nil {
 			return false, err
 		}
