@@ -88,7 +88,7 @@ func finish(t *testing.T, c *wire.Client, served chan error) {
 }
 
 func TestCheckAndApply(t *testing.T) {
-	big := bytes.Repeat([]byte("0123456789abcdef"), 300_000) // 4.8 MB: more than any window
+	big := bytes.Repeat([]byte("0123456789abcdef"), 100_000) // 1.6 MB: more than any window
 	batch := remote.Batch{Operation: "o1", Step: "s1", Cluster: "c", Fence: 3, Ops: op.List{op.File{Path: "/f", Content: big}, op.SwapOff{}}}
 	h := handler{
 		check: func(_ context.Context, ops op.List) []op.Result { return results(ops, op.Changed) },

@@ -9,7 +9,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 
@@ -21,12 +20,10 @@ import (
 // A User may log in.
 type User struct {
 	Name string // "root" is root
-	// Keys and Password let in; Interactive asks for the password by
-	// keyboard-interactive alone.
-	Keys        []ssh.PublicKey
-	Password    string
-	Interactive bool
-	Sudo        Sudo
+	// Keys and Password let in.
+	Keys     []ssh.PublicKey
+	Password string
+	Sudo     Sudo
 }
 
 // Sudo is what sudo does for a user of a played host.
@@ -48,6 +45,8 @@ type Config struct {
 	Noise string
 	// MaxSessions bounds the sessions of one connection; 0 is no bound.
 	MaxSessions int
+	// Interactive asks for passwords by keyboard-interactive alone.
+	Interactive bool
 	// Deaf servers accept connections and say nothing.
 	Deaf bool
 	// CutAfter breaks the first connection when it has brought so many
@@ -251,47 +250,41 @@ var errRefused = errors.New("refused")
 
 // auth is who gets in, and how.
 func (s *Server) auth() *ssh.ServerConfig {
-	find := func(name string) User {
-		for _, u := range s.config.Users {
-			if u.Name == name {
-				return u
-			}
-		}
-		return User{}
-	}
 	config := &ssh.ServerConfig{}
 	config.PublicKeyCallback = func(c ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
-		for _, k := range find(c.User()).Keys {
+		for _, k := range s.user(c.User()).Keys {
 			if string(k.Marshal()) == string(key.Marshal()) {
 				return nil, nil //nolint:nilnil // no restrictions, no error: that is how the library spells it
 			}
 		}
 		return nil, errRefused
 	}
-	config.PasswordCallback = func(c ssh.ConnMetadata, password []byte) (*ssh.Permissions, error) {
-		if u := find(c.User()); u.Password == "" || u.Interactive || u.Password != string(password) {
+	check := func(user, password string) (*ssh.Permissions, error) {
+		if u := s.user(user); u.Password == "" || u.Password != password {
 			return nil, errRefused
 		}
 		return nil, nil //nolint:nilnil // as above
 	}
+	if !s.config.Interactive {
+		config.PasswordCallback = func(c ssh.ConnMetadata, password []byte) (*ssh.Permissions, error) {
+			return check(c.User(), string(password))
+		}
+		return config
+	}
 	config.KeyboardInteractiveCallback = func(c ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (*ssh.Permissions, error) {
-		u := find(c.User())
-		if u.Password == "" || !u.Interactive {
-			return nil, errRefused
-		}
 		answers, err := ask("", "", []string{"Password: "}, []bool{false})
-		if err != nil || len(answers) != 1 || answers[0] != u.Password {
+		if err != nil || len(answers) != 1 {
 			return nil, errRefused
 		}
-		return nil, nil //nolint:nilnil // as above
+		return check(c.User(), answers[0])
 	}
 	return config
 }
 
-// user is the one who logged in.
+// user finds who logs in.
 func (s *Server) user(name string) User {
 	for _, u := range s.config.Users {
-		if strings.EqualFold(u.Name, name) {
+		if u.Name == name {
 			return u
 		}
 	}

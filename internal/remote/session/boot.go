@@ -112,13 +112,12 @@ func (b Boot) attempt(ctx context.Context, starter Starter, tty bool) (*Running,
 	}
 	d := newDialog(ctx, proc, b.Timeout)
 	r, err := b.talk(d, tty)
+	if cause := d.finish(); err == nil {
+		err = cause
+	}
 	if err != nil {
 		_ = proc.Close()
-		d.finish()
-		return nil, b.explain(ctx, d, err)
-	}
-	if err := d.finish(); err != nil {
-		_ = proc.Close()
+		d.heard.Wait() // what it said last is the reason
 		return nil, b.explain(ctx, d, err)
 	}
 	return r, nil
@@ -155,11 +154,10 @@ func (b Boot) talk(d *dialog, tty bool) (*Running, error) {
 		return nil, err
 	}
 	if word == "need" {
-		if err := d.upload(helper, rest); err != nil {
-			return nil, err
-		}
+		// A host that stops reading says why.
+		failed := d.upload(helper, rest)
 		if word, rest, err = d.answer(token); err != nil {
-			return nil, err
+			return nil, errors.Join(failed, err)
 		}
 	}
 	if word != "run" {

@@ -38,6 +38,7 @@ type dialog struct {
 	root    bool // sudo has let us in
 	noise   tail // the end of what was skipped
 	tail    *tail
+	heard   sync.WaitGroup // whoever reads standard error
 
 	mu    sync.Mutex
 	asked int   // how often sudo has asked
@@ -80,7 +81,7 @@ func (d *dialog) say(text string) error {
 // watchStderr keeps the end of standard error, and answers sudo's prompt
 // there. It ends with the process.
 func (d *dialog) watchStderr(answering bool) {
-	go func() {
+	d.heard.Go(func() {
 		buf := make([]byte, 4096)
 		var line []byte
 		for {
@@ -102,7 +103,7 @@ func (d *dialog) watchStderr(answering bool) {
 				return
 			}
 		}
-	}()
+	})
 }
 
 func (d *dialog) isRoot() bool {

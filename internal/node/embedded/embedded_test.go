@@ -1,0 +1,60 @@
+package embedded_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"testing"
+
+	"slipway.dev/slipway/internal/node/embedded"
+)
+
+func TestPack(t *testing.T) {
+	program := bytes.Repeat([]byte("slipway"), 10_000)
+	packed, err := embedded.Pack(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := embedded.Pack(program)
+	if err != nil || !bytes.Equal(packed, again) {
+		t.Errorf("the same program packs differently, %v", err)
+	}
+	h, err := embedded.Parse("amd64", packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const sum = "81fb4ced0b83"
+	if h.Size != int64(len(program)) || h.Arch != "amd64" || h.Name() != "slipway-node-"+sum {
+		t.Errorf("%s, %s, %d bytes", h.Name(), h.Arch, h.Size)
+	}
+	zr, err := gzip.NewReader(bytes.NewReader(h.Gzip))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(zr); err != nil || !bytes.Equal(got, program) {
+		t.Errorf("the program unpacks differently, %v", err)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	var plain bytes.Buffer
+	zw := gzip.NewWriter(&plain)
+	if err := zw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, raw := range map[string][]byte{"empty": nil, "not packed": []byte("ELF"), "packed by others": plain.Bytes()} {
+		if _, err := embedded.Parse("amd64", raw); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	if _, err := embedded.Find("riscv64"); err == nil || errors.Is(err, embedded.ErrMissing) {
+		t.Errorf("an architecture without a helper: %v", err)
+	}
+	if h, err := embedded.Find("amd64"); err == nil && len(h.SHA256) != 64 || err != nil && !errors.Is(err, embedded.ErrMissing) {
+		t.Errorf("the embedded helper is %q, %v", h.SHA256, err)
+	}
+}

@@ -1,0 +1,74 @@
+package local_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/node/embedded"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/local"
+	"slipway.dev/slipway/internal/remote/remotetest"
+)
+
+func TestConnect(t *testing.T) {
+	dir := t.TempDir()
+	d := &local.Dialer{Helper: remotetest.Build(t), Dirs: []string{filepath.Join(dir, "missing"), dir}}
+	h, err := d.Connect(t.Context(), v1alpha1.Host{Name: "here"}, remote.Options{})
+	if os.Geteuid() != 0 {
+		var e *remote.Error
+		if !errors.As(err, &e) || e.Reason != remote.SudoFailed || e.Remedy != "run slipway with sudo" {
+			t.Errorf("without root: %v", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	hidden, herr := filepath.Glob(filepath.Join(dir, ".*"))
+	if err != nil || herr != nil || len(left)+len(hidden) != 0 {
+		t.Errorf("the helper runs and leaves %v %v", left, hidden)
+	}
+	got, err := h.Check(t.Context(), op.List{op.Facts{}})
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	var facts op.HostFacts
+	if err := json.Unmarshal(got[0].Output, &facts); err != nil || facts.Arch != runtime.GOARCH {
+		t.Errorf("the facts are %+v, %v", facts, err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // TestConnect has the one refusal there is
+	}
+	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
+	tests := map[string]struct {
+		reason string
+		d      local.Dialer
+		host   v1alpha1.Host
+		want   remote.Reason
+	}{
+		"arch":      {"the file says otherwise", local.Dialer{}, v1alpha1.Host{Name: "here", Arch: other}, remote.WrongArch},
+		"missing":   {"a bare clone", local.Dialer{Helper: func(string) (embedded.Helper, error) { return embedded.Helper{}, embedded.ErrMissing }}, v1alpha1.Host{Name: "here"}, remote.HelperFailed},
+		"directory": {"nowhere to run it from", local.Dialer{Helper: remotetest.Helper(t), Dirs: []string{"/proc"}}, v1alpha1.Host{Name: "here"}, remote.NoExec},
+		"program":   {"something that is no program", local.Dialer{Helper: remotetest.Helper(t), Dirs: []string{t.TempDir()}}, v1alpha1.Host{Name: "here"}, remote.NoExec},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := tt.d.Connect(t.Context(), tt.host, remote.Options{})
+			var e *remote.Error
+			if !errors.As(err, &e) || e.Reason != tt.want || e.Host != "here" {
+				t.Errorf("%s: %v", tt.reason, err)
+			}
+		})
+	}
+}

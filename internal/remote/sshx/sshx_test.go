@@ -1,0 +1,641 @@
+package sshx_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+	"golang.org/x/crypto/ssh/knownhosts"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/wire"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/remotetest"
+	"slipway.dev/slipway/internal/remote/sshx"
+)
+
+// keyFile writes a private key, encrypted if there is a passphrase.
+func keyFile(t *testing.T, dir, passphrase string) (string, ssh.PublicKey) {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var block *pem.Block
+	if passphrase == "" {
+		block, err = ssh.MarshalPrivateKey(private, "")
+	} else {
+		block, err = ssh.MarshalPrivateKeyWithPassphrase(private, "", []byte(passphrase))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "id_ed25519")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, signer.PublicKey()
+}
+
+func secretFile(t *testing.T, text string) *v1alpha1.SecretSource {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &v1alpha1.SecretSource{File: path}
+}
+
+func options(t *testing.T) remote.Options {
+	t.Helper()
+	home := t.TempDir()
+	return remote.Options{Home: home, KnownHosts: filepath.Join(home, "slipway", "known_hosts"), Timeout: 20 * time.Second}
+}
+
+// checks is a helper whose hosts are as wanted.
+func checks(wire.Fetcher) wire.Handler {
+	return remotetest.Handler{OnCheck: func(_ context.Context, ops op.List) []op.Result {
+		out := make([]op.Result, len(ops))
+		for i, o := range ops {
+			out[i] = op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Unchanged}
+		}
+		return out
+	}}
+}
+
+func check(t *testing.T, h remote.Host) {
+	t.Helper()
+	got, err := h.Check(t.Context(), op.List{op.SwapOff{}})
+	if err != nil || len(got) != 1 || got[0].Status != op.Unchanged {
+		t.Errorf("Check: %v, %v", got, err)
+	}
+}
+
+// refusal checks that err is a *remote.Error for h1, with a cause and a remedy.
+func refusal(t *testing.T, err error, reason remote.Reason, says string) {
+	t.Helper()
+	var e *remote.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("the error is %T: %v", err, err)
+	}
+	if e.Reason != reason || e.Host != "h1" || e.Remedy == "" || !strings.Contains(e.Error(), says) {
+		t.Errorf("the error of %q is %s: %q; want %s and %q", e.Host, e.Reason, e.Error(), reason, says)
+	}
+	if strings.Contains(e.Error(), "hunter2") {
+		t.Errorf("the error tells a secret: %q", e.Error())
+	}
+}
+
+func TestLogin(t *testing.T) {
+	dir := t.TempDir()
+	plain, plainPub := keyFile(t, filepath.Join(dir, "plain"), "")
+	locked, lockedPub := keyFile(t, filepath.Join(dir, "locked"), "sesame")
+	other, _ := keyFile(t, filepath.Join(dir, "other"), "")
+	free := remotetest.Sudo{Allowed: true}
+	s := remotetest.Start(t, remotetest.Config{
+		Machine: remotetest.Machine{Handler: checks},
+		Users: []remotetest.User{
+			{Name: "root", Keys: []ssh.PublicKey{plainPub, lockedPub}, Password: "hunter2"},
+			{Name: "keys", Keys: []ssh.PublicKey{plainPub}, Sudo: free},
+			{Name: "same", Password: "hunter2", Sudo: remotetest.Sudo{Allowed: true, Password: "hunter2"}},
+			{Name: "own", Password: "hunter2", Sudo: remotetest.Sudo{Allowed: true, Password: "hunter2-sudo"}},
+			{Name: "tty", Password: "hunter2", Sudo: remotetest.Sudo{Allowed: true, Password: "hunter2", RequireTTY: true}},
+			{Name: "freetty", Keys: []ssh.PublicKey{plainPub}, Sudo: remotetest.Sudo{Allowed: true, RequireTTY: true}},
+			{Name: "wants", Keys: []ssh.PublicKey{plainPub}, Sudo: remotetest.Sudo{Allowed: true, Password: "x"}},
+			{Name: "never", Password: "hunter2", Sudo: remotetest.Sudo{Password: "hunter2"}},
+			{Name: "bare", Keys: []ssh.PublicKey{plainPub}, Sudo: remotetest.Sudo{Missing: true}},
+		},
+		MaxSessions: 1,
+	})
+	no := false
+	tests := map[string]struct {
+		reason string
+		login  v1alpha1.SSH
+		refuse remote.Reason // "" succeeds
+		says   string
+	}{
+		"key":                  {"the plain case", v1alpha1.SSH{PrivateKeyFile: plain}, "", ""},
+		"encrypted key":        {"its passphrase comes from a source", v1alpha1.SSH{PrivateKeyFile: locked, PassphraseFrom: secretFile(t, "sesame")}, "", ""},
+		"no passphrase":        {"an encrypted key alone is of no use", v1alpha1.SSH{PrivateKeyFile: locked}, remote.KeyUnreadable, "is encrypted; set ssh.passphraseFrom"},
+		"wrong passphrase":     {"said before anything is dialled", v1alpha1.SSH{PrivateKeyFile: locked, PassphraseFrom: secretFile(t, "hunter2")}, remote.KeyUnreadable, "the passphrase does not open"},
+		"missing key":          {"named by path", v1alpha1.SSH{PrivateKeyFile: filepath.Join(dir, "none")}, remote.KeyUnreadable, "no such file"},
+		"public key":           {"a common mistake", v1alpha1.SSH{PrivateKeyFile: secretFile(t, "ssh-ed25519 AAAA").File}, remote.KeyUnreadable, "is no private key"},
+		"key refused":          {"says which key was tried", v1alpha1.SSH{PrivateKeyFile: other}, remote.AuthFailed, "refuses the key of " + other + " SHA256:"},
+		"nothing":              {"no agent, no key files", v1alpha1.SSH{}, remote.KeyUnreadable, "nothing to log in with"},
+		"password":             {"inline", v1alpha1.SSH{Password: "hunter2"}, "", ""},
+		"password from file":   {"by reference", v1alpha1.SSH{PasswordFrom: secretFile(t, "hunter2")}, "", ""},
+		"wrong password":       {"the cause, not the protocol", v1alpha1.SSH{PasswordFrom: secretFile(t, "hunter22")}, remote.AuthFailed, "refuses the password"},
+		"password missing":     {"the source is named", v1alpha1.SSH{PasswordFrom: &v1alpha1.SecretSource{File: "/no/such"}}, remote.AuthFailed, "the password cannot be read"},
+		"key then password":    {"a key that is refused does not hide the password", v1alpha1.SSH{PrivateKeyFile: other, PasswordFrom: secretFile(t, "hunter2")}, "", ""},
+		"sudo":                 {"without a password", v1alpha1.SSH{User: "keys", PrivateKeyFile: plain}, "", ""},
+		"sudo login password":  {"that of the login", v1alpha1.SSH{User: "same", PasswordFrom: secretFile(t, "hunter2")}, "", ""},
+		"sudo own password":    {"its own", v1alpha1.SSH{User: "own", PasswordFrom: secretFile(t, "hunter2"), SudoPasswordFrom: secretFile(t, "hunter2-sudo")}, "", ""},
+		"sudo wrong password":  {"given once", v1alpha1.SSH{User: "own", PasswordFrom: secretFile(t, "hunter2")}, remote.SudoFailed, "sudo refuses the password of own"},
+		"sudo terminal":        {"on the one session that the server allows", v1alpha1.SSH{User: "tty", PasswordFrom: secretFile(t, "hunter2")}, "", ""},
+		"sudo free terminal":   {"no password, a terminal", v1alpha1.SSH{User: "freetty", PrivateKeyFile: plain}, "", ""},
+		"sudo terminal, wrong": {"on a terminal the prompt comes with the output", v1alpha1.SSH{User: "tty", PasswordFrom: secretFile(t, "hunter2"), SudoPasswordFrom: secretFile(t, "hunter22")}, remote.SudoFailed, "sudo refuses the password of tty"},
+		"sudo wants password":  {"there is none", v1alpha1.SSH{User: "wants", PrivateKeyFile: plain}, remote.SudoFailed, "sudo wants a password from wants; set ssh.sudoPasswordFrom"},
+		"not a sudoer":         {"whatever the password", v1alpha1.SSH{User: "never", PasswordFrom: secretFile(t, "hunter2")}, remote.SudoFailed, "never may not use sudo"},
+		"no sudo":              {"not installed", v1alpha1.SSH{User: "bare", PrivateKeyFile: plain}, remote.SudoFailed, "there is no sudo"},
+		"sudo off":             {"not root, and told not to be", v1alpha1.SSH{User: "keys", PrivateKeyFile: plain, Sudo: &no}, remote.SudoFailed, "keys is not root"},
+	}
+	t.Setenv("SSH_AUTH_SOCK", "")
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := sshx.Dialer{Helper: remotetest.Helper(t)}
+			h, err := d.Connect(t.Context(), s.Host("h1", tt.login), options(t))
+			if tt.refuse != "" {
+				refusal(t, err, tt.refuse, tt.says)
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", tt.reason, err)
+			}
+			check(t, h)
+			if err := h.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestInteractive(t *testing.T) {
+	s := remotetest.Start(t, remotetest.Config{
+		Machine: remotetest.Machine{Handler: checks}, Interactive: true,
+		Users: []remotetest.User{{Name: "root", Password: "hunter2"}},
+	})
+	d := sshx.Dialer{Helper: remotetest.Helper(t)}
+	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{Password: "hunter2"}), options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = h.Close()
+	_, err = d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{Password: "hunter22"}), options(t))
+	refusal(t, err, remote.AuthFailed, "refuses the password")
+	path, _ := keyFile(t, t.TempDir(), "")
+	_, err = d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
+	refusal(t, err, remote.AuthFailed, "refuses the key")
+}
+
+func TestAgent(t *testing.T) {
+	_, pub := keyFile(t, t.TempDir(), "")
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyring := agent.NewKeyring()
+	socket := filepath.Join(t.TempDir(), "agent")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _ = agent.ServeAgent(keyring, conn) }()
+		}
+	}()
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := remotetest.Start(t, remotetest.Config{
+		Machine: remotetest.Machine{Handler: checks},
+		Users:   []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub, signer.PublicKey()}}},
+	})
+	yes := true
+	connect := func(login v1alpha1.SSH) error {
+		d := sshx.Dialer{Helper: remotetest.Helper(t)}
+		h, err := d.Connect(t.Context(), s.Host("h1", login), options(t))
+		if err == nil {
+			err = h.Close()
+		}
+		return err
+	}
+	t.Setenv("SSH_AUTH_SOCK", socket)
+	refusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "holds no key")
+	if err := keyring.Add(agent.AddedKey{PrivateKey: private}); err != nil {
+		t.Fatal(err)
+	}
+	if err := connect(v1alpha1.SSH{Agent: &yes}); err != nil {
+		t.Error(err)
+	}
+	if err := connect(v1alpha1.SSH{}); err != nil {
+		t.Errorf("without any setting: %v", err)
+	}
+	t.Setenv("SSH_AUTH_SOCK", filepath.Join(t.TempDir(), "gone"))
+	refusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "does not answer")
+	t.Setenv("SSH_AUTH_SOCK", "")
+	refusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "SSH_AUTH_SOCK is not set")
+}
+
+func TestUsualKeys(t *testing.T) {
+	t.Setenv("SSH_AUTH_SOCK", "")
+	opts := options(t)
+	_, pub := keyFile(t, filepath.Join(opts.Home, ".ssh"), "")
+	s := remotetest.Start(t, remotetest.Config{
+		Machine: remotetest.Machine{Handler: checks},
+		Users:   []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}},
+	})
+	d := sshx.Dialer{Helper: remotetest.Helper(t)}
+	for _, file := range []string{"", "~/.ssh/id_ed25519"} {
+		h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: file}), opts)
+		if err != nil {
+			t.Fatalf("key %q: %v", file, err)
+		}
+		_ = h.Close()
+	}
+}
+
+func TestHostKeys(t *testing.T) {
+	path, pub := keyFile(t, t.TempDir(), "")
+	start := func(t *testing.T) *remotetest.Server {
+		return remotetest.Start(t, remotetest.Config{
+			Machine: remotetest.Machine{Handler: checks},
+			Users:   []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}},
+		})
+	}
+	connect := func(t *testing.T, s *remotetest.Server, hostKey string, opts remote.Options) error {
+		d := sshx.Dialer{Helper: remotetest.Helper(t)}
+		h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path, HostKey: hostKey}), opts)
+		if err == nil {
+			err = h.Close()
+		}
+		return err
+	}
+	line := func(s *remotetest.Server, key ssh.PublicKey) string {
+		return knownhosts.Line([]string{fmt.Sprintf("[127.0.0.1]:%d", s.Port())}, key)
+	}
+	write := func(t *testing.T, opts remote.Options, text string) string {
+		t.Helper()
+		file := filepath.Join(opts.Home, ".ssh", "known_hosts")
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+
+	t.Run("first use is kept, a change refused", func(t *testing.T) {
+		s, opts := start(t), options(t)
+		if err := connect(t, s, "", opts); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := os.ReadFile(opts.KnownHosts)
+		if err != nil || strings.TrimSpace(string(kept)) != line(s, s.HostKey()) {
+			t.Errorf("kept: %q, %v", kept, err)
+		}
+		if info, err := os.Stat(opts.KnownHosts); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+		if err := connect(t, s, "", opts); err != nil {
+			t.Fatal(err)
+		}
+		was := ssh.FingerprintSHA256(s.HostKey())
+		s.SetHostKey(remotetest.NewKey(t))
+		err = connect(t, s, "", opts)
+		refusal(t, err, remote.HostKeyChanged, "remove line 1 of "+opts.KnownHosts)
+		refusal(t, err, remote.HostKeyChanged, "not ssh-ed25519 "+was)
+		refusal(t, err, remote.HostKeyChanged, "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
+	})
+	t.Run("without a file an unknown key is refused", func(t *testing.T) {
+		s, opts := start(t), options(t)
+		opts.KnownHosts = ""
+		refusal(t, connect(t, s, "", opts), remote.HostKeyUnknown, ssh.FingerprintSHA256(s.HostKey()))
+	})
+	t.Run("the user's known_hosts comes first", func(t *testing.T) {
+		s, opts := start(t), options(t)
+		file := write(t, opts, "# mine\n\nnonsense line\n"+line(s, remotetest.NewKey(t).PublicKey())+"\n")
+		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "line 4 of "+file)
+		hashed := knownhosts.HashHostname(fmt.Sprintf("[127.0.0.1]:%d", s.Port()))
+		write(t, opts, hashed+" "+strings.SplitN(line(s, s.HostKey()), " ", 2)[1]+"\n")
+		if err := connect(t, s, "", opts); err != nil {
+			t.Errorf("a hashed entry: %v", err)
+		}
+		write(t, opts, "@revoked "+line(s, s.HostKey())+"\n")
+		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "is revoked in")
+		if _, err := os.Stat(opts.KnownHosts); !errors.Is(err, os.ErrNotExist) {
+			t.Error("a key that the user knows is kept again")
+		}
+	})
+	t.Run("another type is known", func(t *testing.T) {
+		s, opts := start(t), options(t)
+		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signer, err := ssh.NewSignerFromKey(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, opts, line(s, signer.PublicKey()))
+		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "has no key of the known type any more")
+	})
+	t.Run("pinned by the file", func(t *testing.T) {
+		s, opts := start(t), options(t)
+		right := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.HostKey())))
+		wrong := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(remotetest.NewKey(t).PublicKey())))
+		write(t, opts, line(s, remotetest.NewKey(t).PublicKey())) // the pin is stronger
+		for _, pin := range []string{right, right + " comment", ssh.FingerprintSHA256(s.HostKey())} {
+			if err := connect(t, s, pin, opts); err != nil {
+				t.Errorf("pin %q: %v", pin, err)
+			}
+		}
+		refusal(t, connect(t, s, wrong, opts), remote.HostKeyChanged, "is not the host that ssh.hostKey names")
+		refusal(t, connect(t, s, "SHA256:"+strings.Repeat("A", 43), opts), remote.HostKeyChanged, "it shows ssh-ed25519 "+ssh.FingerprintSHA256(s.HostKey()))
+		refusal(t, connect(t, s, "no key", opts), remote.HostKeyUnknown, "neither a public key nor a fingerprint")
+	})
+}
+
+func TestUnreachable(t *testing.T) {
+	path, pub := keyFile(t, t.TempDir(), "")
+	login := v1alpha1.SSH{PrivateKeyFile: path}
+	users := []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := l.Addr().(*net.TCPAddr).Port
+	_ = l.Close()
+	deaf := remotetest.Start(t, remotetest.Config{Deaf: true})
+	mute := remotetest.Start(t, remotetest.Config{Users: users})
+	mute.SetDown(true)
+	web := remotetest.Start(t, remotetest.Config{Users: users, Noise: "hello, I am no shell\n", Machine: remotetest.Machine{Answer: "noexec"}})
+	endless := remotetest.Start(t, remotetest.Config{Users: users, Noise: strings.Repeat("yes\n", 200_000)})
+	tests := map[string]struct {
+		reason string
+		host   v1alpha1.Host
+		is     remote.Reason
+		says   string
+	}{
+		"refused": {"nothing listens", v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: v1alpha1.SSH{Port: closed, PrivateKeyFile: path}}, remote.Unreachable, "refuses connections"},
+		"deaf":    {"a server that says nothing", deaf.Host("h1", login), remote.Unreachable, "did not answer within 1s"},
+		"hung up": {"tried again, then said", mute.Host("h1", login), remote.Unreachable, "closed the connection before saying who it is"},
+		"noexec":  {"no directory for programs", web.Host("h1", login), remote.NoExec, "mounted noexec"},
+		"endless": {"start-up files that print without end", endless.Host("h1", login), remote.HelperFailed, "prints without end"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			opts := options(t)
+			opts.Timeout = time.Second
+			d := sshx.Dialer{Helper: remotetest.Helper(t)}
+			_, err := d.Connect(t.Context(), tt.host, opts)
+			refusal(t, err, tt.is, tt.says)
+		})
+	}
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		d := sshx.Dialer{Helper: remotetest.Helper(t)}
+		if _, err := d.Connect(ctx, deaf.Host("h1", login), options(t)); !errors.Is(err, context.Canceled) {
+			t.Errorf("a cancelled connect: %v", err)
+		}
+	})
+}
+
+func TestMachines(t *testing.T) {
+	path, pub := keyFile(t, t.TempDir(), "")
+	tests := map[string]struct {
+		reason  string
+		machine remotetest.Machine
+		noise   string
+		arch    string
+		is      remote.Reason
+		says    string
+	}{
+		"noise":      {"banners and start-up files print", remotetest.Machine{Handler: checks}, strings.Repeat("Welcome!\r\n", 1000) + "no line end", "", "", ""},
+		"plain":      {"a host without gzip", remotetest.Machine{Handler: checks, Plain: true}, "", "", "", ""},
+		"arm":        {"the helper for its architecture", remotetest.Machine{Handler: checks, Arch: "aarch64"}, "", "arm64", "", ""},
+		"other arch": {"the file says otherwise", remotetest.Machine{Arch: "aarch64"}, "", "amd64", remote.WrongArch, "its architecture is arm64, not amd64 as the file says; set arch: arm64"},
+		"odd arch":   {"no helper for it", remotetest.Machine{Arch: "riscv64"}, "", "", remote.WrongArch, "riscv64"},
+		"broken":     {"the helper is stopped from running", remotetest.Machine{Answer: "broken"}, "", "", remote.NoExec, "SELinux"},
+		"corrupt":    {"the helper does not arrive whole", remotetest.Machine{Answer: "corrupt"}, "", "", remote.HelperFailed, "did not arrive whole"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := remotetest.Start(t, remotetest.Config{Machine: tt.machine, Noise: tt.noise, Users: []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}}})
+			host := s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path})
+			host.Arch = tt.arch
+			d := sshx.Dialer{Helper: remotetest.Helper(t)}
+			h, err := d.Connect(t.Context(), host, options(t))
+			if tt.is != "" {
+				refusal(t, err, tt.is, tt.says)
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", tt.reason, err)
+			}
+			check(t, h)
+			_ = h.Close()
+		})
+	}
+}
+
+func TestBastion(t *testing.T) {
+	path, pub := keyFile(t, t.TempDir(), "")
+	users := []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}, {Name: "jump", Password: "hunter2"}}
+	inner := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: users})
+	outer := remotetest.Start(t, remotetest.Config{Users: users})
+	via := &v1alpha1.Bastion{Address: "127.0.0.1", Port: outer.Port(), User: "jump", PasswordFrom: secretFile(t, "hunter2")}
+	d := &sshx.Dialer{Helper: remotetest.Helper(t)}
+	opts := options(t)
+
+	var wg sync.WaitGroup
+	hosts := make(chan remote.Host, 20)
+	for range cap(hosts) {
+		wg.Go(func() {
+			h, err := d.Connect(t.Context(), inner.Host("h1", v1alpha1.SSH{PrivateKeyFile: path, Bastion: via}), opts)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			check(t, h)
+			hosts <- h
+		})
+	}
+	wg.Wait()
+	close(hosts)
+	if n := outer.Logins(); n != 1 {
+		t.Errorf("%d logins to the bastion for 20 hosts at once", n)
+	}
+	for h := range hosts {
+		_ = h.Close()
+	}
+	kept, err := os.ReadFile(opts.KnownHosts)
+	if n := strings.Count(string(kept), "\n"); err != nil || n != 2 {
+		t.Errorf("%d host keys kept for two servers, %v", n, err)
+	}
+
+	wrong := *via
+	wrong.PasswordFrom = secretFile(t, "hunter22")
+	_, err = d.Connect(t.Context(), inner.Host("h1", v1alpha1.SSH{PrivateKeyFile: path, Bastion: &wrong}), opts)
+	refusal(t, err, remote.AuthFailed, "the bastion: jump@")
+	far := v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: v1alpha1.SSH{Port: 1, PrivateKeyFile: path, Bastion: via}}
+	_, err = d.Connect(t.Context(), far, opts)
+	refusal(t, err, remote.Unreachable, "the bastion cannot reach 127.0.0.1:1")
+}
+
+func TestReconnect(t *testing.T) {
+	path, pub := keyFile(t, t.TempDir(), "")
+	users := []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}}
+	var mu sync.Mutex
+	runs := 0
+	var s *remotetest.Server
+	kept := &remotetest.Kept{KeepHelper: true}
+	handler := func(wire.Fetcher) wire.Handler {
+		return remotetest.Handler{
+			OnApply: func(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
+				mu.Lock()
+				runs++
+				first := runs == 1
+				mu.Unlock()
+				emit(remote.Progress{Op: 0, Output: []byte("at work")})
+				if first {
+					s.Cut()
+					<-ctx.Done()
+				}
+				return []op.Result{{Status: op.Changed}}
+			},
+			OnLock: func(call string, l remote.Lock, _ bool) (remote.LockState, bool, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if runs++; runs == 3 { // taken, but the answer is lost
+					s.Cut()
+					return remote.LockState{}, true, nil
+				}
+				return remote.LockState{Held: true, Holder: remote.Lock{Operation: "o", Manager: "m", Fence: 2}}, false, nil
+			},
+		}
+	}
+	s = remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: handler, Kept: kept}, Users: users})
+	d := sshx.Dialer{Helper: remotetest.Helper(t)}
+	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	told := 0
+	got, err := h.Apply(t.Context(), remote.Batch{Ops: op.List{op.SwapOff{}}}, func(remote.Progress) { told++ })
+	if err != nil || len(got) != 1 || got[0].Status != op.Changed {
+		t.Errorf("a batch that was cut: %v, %v", got, err)
+	}
+	if runs != 2 || told < 1 || s.Logins() != 2 || kept.Uploads() != 1 {
+		t.Errorf("%d runs, %d times told, %d logins, %d uploads", runs, told, s.Logins(), kept.Uploads())
+	}
+	_, ok, err := h.(remote.Locker).TakeLock(t.Context(), remote.Lock{Operation: "o", Manager: "m", Fence: 2}, false)
+	if err != nil || !ok {
+		t.Errorf("a lock whose answer was cut: %v, %v", ok, err)
+	}
+}
+
+func TestReconnectGivesUp(t *testing.T) {
+	path, pub := keyFile(t, t.TempDir(), "")
+	s := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}}})
+	d := sshx.Dialer{Helper: remotetest.Helper(t)}
+	opts := options(t)
+	opts.Reconnect = 2 * time.Second
+	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetDown(true)
+	s.Cut()
+	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
+	refusal(t, err, remote.ConnectionLost, "the connection broke")
+	s.SetDown(false)
+	check(t, h)
+	s.Cut()
+	s.SetHostKey(remotetest.NewKey(t))
+	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
+	refusal(t, err, remote.HostKeyChanged, "has changed")
+	_ = h.Close()
+	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
+	var e *remote.Error
+	if !errors.As(err, &e) || e.Reason != remote.ConnectionLost {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func TestCutWhileConnecting(t *testing.T) {
+	// Wherever a connection breaks on the way, it is an error or mended,
+	// and never a hang.
+	path, pub := keyFile(t, t.TempDir(), "")
+	for _, after := range []int64{1, 50, 1000, 2500, 3500, 5000, 6000} {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			s := remotetest.Start(t, remotetest.Config{
+				CutAfter: after, Machine: remotetest.Machine{Handler: checks},
+				Users: []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}},
+			})
+			d := sshx.Dialer{Helper: remotetest.Helper(t)}
+			h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
+			if err != nil {
+				var e *remote.Error
+				if !errors.As(err, &e) {
+					t.Errorf("the error is %T: %v", err, err)
+				}
+				return
+			}
+			check(t, h)
+			_ = h.Close()
+		})
+	}
+}
+
+func TestDialFromHost(t *testing.T) {
+	path, pub := keyFile(t, t.TempDir(), "")
+	s := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}}})
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if conn, err := l.Accept(); err == nil {
+			_, _ = io.WriteString(conn, "hello")
+			_ = conn.Close()
+		}
+	}()
+	d := sshx.Dialer{Helper: remotetest.Helper(t)}
+	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	conn, err := h.DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if got, err := io.ReadAll(conn); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
