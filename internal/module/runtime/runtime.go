@@ -71,6 +71,7 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	return append(ops, op.Unit{
 		Name: "containerd.service", Enabled: op.Bool(true), Running: op.Bool(true),
 		RestartOn: []string{configFile, unitFile, programs + "/containerd"},
+		Declares:  []string{"/run/containerd", "/opt/containerd", "/etc/cni/net.d", "/var/lib/cni"},
 	}), nil
 }
 

@@ -100,6 +100,9 @@ type Unit struct {
 	// started with, the unit is restarted. For a unit that others started,
 	// a file that has changed since then differs.
 	RestartOn []string `json:"restartOn,omitempty"`
+	// Declares are globs of what the unit makes by itself once it runs;
+	// they enter the ledger, as absent if they were.
+	Declares []string `json:"declares,omitempty"`
 }
 
 // Hostname sets the static and the live host name.

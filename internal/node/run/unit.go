@@ -247,6 +247,11 @@ func (s *session) applyUnit(ctx context.Context, o op.Unit) error {
 	if err := s.saveUnit(o.Name, p.now); err != nil {
 		return err
 	}
+	for _, pattern := range o.Declares {
+		if err := s.ledger.SaveGlob(pattern, false); err != nil {
+			return err
+		}
+	}
 	if p.now.load == "not-found" || p.now.reload {
 		if err := s.systemctl(ctx, "daemon-reload"); err != nil {
 			return err
