@@ -13,17 +13,16 @@ import (
 // Identifiers of this package's diagnostics, each with an entry in
 // docs/guide/errors.md.
 const (
-	IDNotFound     = "bundle-not-found"
-	IDInvalid      = "bundle-invalid"
-	IDCorrupt      = "bundle-corrupt"
-	IDTruncated    = "bundle-truncated"
-	IDArchMissing  = "bundle-arch-missing"
-	IDPartMissing  = "bundle-part-missing"
-	IDDiskFull     = "disk-full"
-	IDPull         = "bundle-pull-failed"
-	IDUnknownArch  = "unknown-architecture"
-	IDUnknownName  = "unknown-bundle-source"
-	IDSourceFailed = "bundle-source-failed"
+	IDNotFound    = "bundle-not-found"
+	IDInvalid     = "bundle-invalid"
+	IDCorrupt     = "bundle-corrupt"
+	IDTruncated   = "bundle-truncated"
+	IDArchMissing = "bundle-arch-missing"
+	IDPartMissing = "bundle-part-missing"
+	IDDiskFull    = "disk-full"
+	IDPull        = "bundle-pull-failed"
+	IDUnknownArch = "unknown-architecture"
+	IDUnknownName = "unknown-bundle-source"
 )
 
 func problem(id, hint, format string, args ...any) diag.List {

@@ -10,7 +10,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -55,7 +55,7 @@ func NewSite(t testing.TB) *Site {
 	}
 	s := &Site{Release: r, files: map[string][]byte{}}
 	web := httptest.NewServer(http.HandlerFunc(s.serve))
-	reg := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	reg := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
 	s.servers = []*httptest.Server{web, reg}
 	s.URL, s.Registry = web.URL, strings.TrimPrefix(reg.URL, "http://")
 	t.Cleanup(s.Close)
