@@ -81,7 +81,7 @@ type Estimate struct {
 }
 
 // typicalSize of a bundle for one architecture, in bytes.
-const typicalSize = 200 << 20
+const typicalSize = 180 << 20
 
 // A builder is a build with its options resolved.
 type builder struct {

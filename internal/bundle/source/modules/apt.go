@@ -52,17 +52,22 @@ func (d *debs) options() []string {
 // hooks switches off what distributions hang onto apt.
 const hooks = "#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n#clear APT::Update::Pre-Invoke;\n#clear DPkg::Post-Invoke;\n#clear DPkg::Pre-Install-Pkgs;\n"
 
+// aptTools says whether this machine has apt.
+func aptTools() error {
+	for _, tool := range []string{"apt-get", "dpkg-deb"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return problem(IDNoApt, "build on Debian or Ubuntu, or with --source upstream", "the packet filter programs come from Debian packages: %v", err)
+		}
+	}
+	return nil
+}
+
 // update fetches apt's lists, once in a run.
 func (d *debs) update(ctx context.Context, tell func(source.Progress)) error {
 	d.updated.Lock()
 	defer d.updated.Unlock()
 	if d.fresh {
 		return nil
-	}
-	for _, tool := range []string{"apt-get", "dpkg-deb"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return problem(IDNoApt, "build on Debian or Ubuntu, or with --source upstream", "the packet filter programs come from Debian packages: %v", err)
-		}
 	}
 	for _, sub := range []string{"state/lists/partial", "cache/archives/partial", "log"} {
 		if err := os.MkdirAll(filepath.Join(d.dir, sub), 0o755); err != nil {

@@ -62,6 +62,17 @@ func (j *job) load(key string) (built, bool) {
 	return b, err == nil && digest == b.File.Digest
 }
 
+// cached says, from its size alone, whether the unit is in the cache.
+func (j *job) cached(key string) bool {
+	var b built
+	data, err := os.ReadFile(filepath.Join(j.dir(key), "component.json"))
+	if err != nil || json.Unmarshal(data, &b) != nil {
+		return false
+	}
+	fi, err := os.Stat(filepath.Join(j.dir(key), j.unit.Name+".tar.gz"))
+	return err == nil && fi.Size() == b.File.Size
+}
+
 // get takes the unit from the cache, or builds it and puts it there.
 func (j *job) get(ctx context.Context) (built, error) {
 	key, err := j.unit.key(j.arch, j.tool.version)

@@ -70,18 +70,55 @@ func (s *Source) Ready(ctx context.Context, r source.Request) bool {
 	if err != nil {
 		return false
 	}
-	for _, arch := range r.Arches {
-		for _, u := range run.units {
-			key, err := u.key(arch, run.tool.version)
-			if err != nil {
-				return false
+	missing, err := run.missing()
+	return err == nil && len(missing) == 0
+}
+
+// missing are the jobs whose units the cache lacks.
+func (r *runner) missing() ([]*job, error) {
+	var out []*job
+	for _, arch := range r.request.Arches {
+		for _, name := range buildOrder {
+			u, ok := r.units[name]
+			if !ok {
+				continue
 			}
-			if _, ok := run.job(u, arch, nil).load(key); !ok {
-				return false
+			key, err := u.key(arch, r.tool.version)
+			if err != nil {
+				return nil, err
+			}
+			if j := r.job(u, arch, nil); !j.cached(key) {
+				out = append(out, j)
 			}
 		}
 	}
-	return true
+	return out, nil
+}
+
+// checkTools finds out before anything is compiled, which takes minutes,
+// whether the compilers and apt are there for all that is missing.
+func (r *runner) checkTools() error {
+	jobs, err := r.missing()
+	if err != nil {
+		return err
+	}
+	for _, j := range jobs {
+		apt := len(j.unit.Packages) > 0
+		for _, m := range j.unit.Modules {
+			if m.CGO {
+				if _, err := compilers(j.arch, j.unit.Name); err != nil {
+					return err
+				}
+			}
+			apt = apt || len(m.Sysroot) > 0
+		}
+		if apt {
+			if err := aptTools(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (r *runner) job(u unit, arch string, d *debs) *job {
@@ -96,6 +133,9 @@ func (r *runner) job(u unit, arch string, d *debs) *job {
 func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, error) {
 	r, err := s.runner(ctx, req)
 	if err != nil {
+		return source.Parts{}, err
+	}
+	if err := r.checkTools(); err != nil {
 		return source.Parts{}, err
 	}
 	var parts source.Parts

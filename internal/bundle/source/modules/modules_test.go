@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -213,6 +214,44 @@ func TestPartsFail(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMissingCompiler: what is missing is said before anything is compiled.
+func TestMissingCompiler(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Fatal("the sources of bundles compile on Linux")
+	}
+	path := t.TempDir()
+	gotool, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(gotool, filepath.Join(path, "go")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", path)
+	u := helloUnit("hello")
+	u.Modules[0].CGO = true
+	s := helloSource(t.TempDir(), environ(t, "off"), "")
+	s.recipes = func(release.Release) map[string]unit { return map[string]unit{"kubernetes": u} }
+	for arch, hint := range map[string]string{runtime.GOARCH: "gcc libc6-dev pkg-config", foreign(): "linux-gnu pkg-config"} {
+		_, err := s.Parts(t.Context(), source.Request{Arches: []string{arch}})
+		if id(err) != IDNoCompiler || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%s: got %v", arch, err)
+		}
+	}
+	u.Modules, u.Packages = nil, []string{"nftables"}
+	if _, err := s.Parts(t.Context(), source.Request{Arches: []string{runtime.GOARCH}}); id(err) != IDNoApt {
+		t.Errorf("without apt: got %v", err)
+	}
+}
+
+// foreign is an architecture that this machine does not have.
+func foreign() string {
+	if runtime.GOARCH == "arm64" {
+		return "amd64"
+	}
+	return "arm64"
 }
 
 func TestChecksumsMustBeOn(t *testing.T) {
