@@ -8,10 +8,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -217,6 +219,22 @@ type world struct {
 	Images  map[string]fakeImage
 	Reloads int
 	Calls   []string
+	// Transient are the units made by systemd-run. OnRun "linger" has them
+	// seem to run on after their program has ended.
+	Transient map[string]*transient
+	OnRun     string
+}
+
+type transient struct {
+	Running bool
+	Code    int
+}
+
+// settle ends what lingers.
+func (w *world) settle() {
+	for _, u := range w.Transient {
+		u.Running = false
+	}
 }
 
 type fakeUnit struct {
@@ -265,12 +283,13 @@ func loadWorld(path string) (world, error) {
 }
 
 var fakes = map[string]func(w *world, args []string) (string, error){
-	"systemctl":  fakeSystemctl,
-	"ctr":        fakeCtr,
-	"modprobe":   fakeModprobe,
-	"swapoff":    fakeSwap,
-	"swapon":     fakeSwap,
-	"journalctl": func(*world, []string) (string, error) { return "the journal\n", nil },
+	"systemctl":   fakeSystemctl,
+	"systemd-run": fakeSystemdRun,
+	"ctr":         fakeCtr,
+	"modprobe":    fakeModprobe,
+	"swapoff":     fakeSwap,
+	"swapon":      fakeSwap,
+	"journalctl":  func(*world, []string) (string, error) { return "the journal\n", nil },
 }
 
 func runFake(fake func(*world, []string) (string, error)) int {
@@ -324,6 +343,9 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 		return "", fmt.Errorf("unexpected: systemctl %q", args)
 	}
 	name := args[len(args)-1]
+	if strings.HasPrefix(name, unitPrefix) {
+		return w.transient(args[0], name)
+	}
 	u := w.unit(name)
 	if args[0] == "show" {
 		return showUnit(w, name, u), nil
@@ -355,6 +377,79 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 		return "", fmt.Errorf("unexpected: systemctl %q", args)
 	}
 	return "", nil
+}
+
+// transient answers about a unit made by systemd-run.
+func (w *world) transient(verb, name string) (string, error) {
+	u := w.Transient[name]
+	failed := u != nil && u.Code != 0
+	switch {
+	case verb == "show" && u == nil:
+		return "LoadState=not-found\nActiveState=inactive\nSubState=dead\n", nil
+	case verb == "show" && u.Running:
+		return "LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=0\n", nil
+	case verb == "show" && failed:
+		return fmt.Sprintf("LoadState=loaded\nActiveState=failed\nSubState=failed\nResult=exit-code\nExecMainStatus=%d\n", u.Code), nil
+	case verb == "show":
+		return "LoadState=loaded\nActiveState=active\nSubState=exited\nResult=success\n", nil
+	case u != nil && !u.Running && (verb == "stop" && !failed || verb == "reset-failed" && failed):
+		delete(w.Transient, name)
+		return "", nil
+	}
+	return "", fmt.Errorf("unexpected: systemctl %s %s", verb, name)
+}
+
+// fakeSystemdRun runs the program at once and keeps how it ended.
+func fakeSystemdRun(w *world, args []string) (string, error) {
+	var unit string
+	files := map[string]string{}
+	cmd := exec.Command("false")
+	for i, a := range args {
+		if a == "--" {
+			cmd = exec.Command(args[i+1])
+			for _, arg := range args[i+2:] {
+				cmd.Args = append(cmd.Args, strings.ReplaceAll(arg, "$$", "$"))
+			}
+			break
+		}
+		key, value, _ := strings.Cut(strings.TrimPrefix(a, "--property="), "=")
+		switch key {
+		case "--unit":
+			unit = value
+		case "--setenv":
+			cmd.Env = append(cmd.Env, value)
+		case "StandardOutput", "StandardError", "StandardInput":
+			files[key] = strings.TrimPrefix(value, "file:")
+		case "--no-block", "--quiet", "--no-ask-password", "--description", "RemainAfterExit", "RuntimeMaxSec", "UMask", "WorkingDirectory":
+		default:
+			return "", fmt.Errorf("unexpected: systemd-run %s", a)
+		}
+	}
+	if w.Transient[unit] != nil {
+		return "", fmt.Errorf("Unit %s was already loaded or has a fragment file.", unit)
+	}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if name := files["StandardInput"]; name != "" {
+		in, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		defer in.Close()
+		cmd.Stdin = in
+	}
+	code := 0
+	var exit *exec.ExitError
+	if err := cmd.Run(); errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else if err != nil {
+		return "", err
+	}
+	if w.Transient == nil {
+		w.Transient = map[string]*transient{}
+	}
+	w.Transient[unit] = &transient{Running: w.OnRun == "linger", Code: code}
+	return "", errors.Join(os.WriteFile(files["StandardOutput"], out.Bytes(), 0o600), os.WriteFile(files["StandardError"], errs.Bytes(), 0o600))
 }
 
 func showUnit(w *world, name string, u *fakeUnit) string {

@@ -1,0 +1,216 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// shell is an Exec of a script whose $0 is the host's root.
+func (h *host) shell(name, script string) op.Exec {
+	return op.Exec{Name: name, Argv: []string{"sh", "-c", script, h.r.Root}}
+}
+
+func TestExecGuards(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		before       func(h *host)
+		exec         func(h *host) op.Exec
+		want         string
+	}{
+		{"none", "it cannot be checked", nil, func(h *host) op.Exec { return h.shell("x", "true") }, "not checkable: always runs"},
+		{"creates missing", "its work is not there", nil, func(h *host) op.Exec {
+			o := h.shell("x", "true")
+			o.Creates = []string{"/etc/hosts", "/etc/new/*"}
+			return o
+		}, "run: /etc/new/* is missing"},
+		{"creates there", "its work is there", nil, func(h *host) op.Exec {
+			o := h.shell("x", "true")
+			o.Creates = []string{"/etc/host*"}
+			return o
+		}, ""},
+		{"unless fails", "the program says so", nil, func(h *host) op.Exec {
+			o := h.shell("x", "true")
+			o.Creates, o.Unless = []string{"/etc/hosts"}, []string{"false"}
+			return o
+		}, "run: false says so"},
+		{"unless is not installed", "what cannot look cannot say that all is well", nil, func(h *host) op.Exec {
+			o := h.shell("x", "true")
+			o.Unless = []string{"no-such-program"}
+			return o
+		}, "run: no-such-program says so"},
+		{"last run failed", "what a failed run left is not its work", func(h *host) {
+			h.r.Apply(context.Background(), h.batch(h.shell("x", "false")), nil)
+		}, func(h *host) op.Exec {
+			o := h.shell("x", "true")
+			o.Creates = []string{"/etc/hosts"}
+			return o
+		}, "run: the last run did not succeed"},
+		{"input changed", "the guards do not hold then", func(h *host) {
+			o := h.shell("x", "true")
+			o.Inputs = []string{"/etc/hosts"}
+			h.apply(o)
+			h.write("etc/hosts", "changed\n")
+		}, func(h *host) op.Exec {
+			o := h.shell("x", "true")
+			o.Creates, o.Inputs = []string{"/etc/hosts"}, []string{"/etc/hosts"}
+			return o
+		}, "run: /etc/hosts changed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			if c.before != nil {
+				c.before(h)
+			}
+			r := h.check(c.exec(h))[0]
+			if r.Error != nil {
+				t.Fatalf("check: %v", r.Error)
+			}
+			if diff := cmp.Diff(c.want, r.Summary); diff != "" {
+				t.Errorf("%s:\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+func TestExecFails(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		exec         op.Exec
+		want         op.Error
+	}{
+		{"exit code", "evidence is attached", op.Exec{Argv: []string{"sh", "-c", "echo first >&2; echo last >&2; exit 3"}},
+			op.Error{Reason: "CommandFailed", Message: "applying exec x: sh exited with 3: last", Detail: "first\nlast", ExitCode: 3}},
+		{"secret", "what it said stays secret", op.Exec{Argv: []string{"sh", "-c", "echo canary >&2; exit 3"}, SecretOutput: true},
+			op.Error{Reason: "CommandFailed", Message: "applying exec x: x failed (3); what it said is kept secret", ExitCode: 3}},
+		{"timeout", "the whole group is ended", op.Exec{Argv: []string{"sh", "-c", "sleep 1000 & sleep 1000"}, TimeoutSeconds: 1},
+			op.Error{Reason: "Timeout", Message: "applying exec x: sh did not end in time"}},
+		{"signal", "it was not us", op.Exec{Argv: []string{"sh", "-c", "kill -9 $$"}},
+			op.Error{Reason: "CommandFailed", Message: "applying exec x: sh: signal: killed"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			c.exec.Name = "x"
+			r := h.r.Apply(context.Background(), h.batch(c.exec, op.Dir{Path: "/never"}), nil)
+			if len(r) != 1 || r[0].Error == nil {
+				t.Fatalf("results: %+v, want one failure and no more", r)
+			}
+			if diff := cmp.Diff(c.want, *r[0].Error); diff != "" {
+				t.Errorf("%s:\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+func TestExecTellsAndKeepsOutput(t *testing.T) {
+	h := newHost(t)
+	o := h.shell("x", "cat; echo err >&2; echo $VALUE")
+	o.Stdin, o.Env, o.KeepOutput = []byte("in\n"), []string{"VALUE=out"}, true
+	var told strings.Builder
+	r := h.r.Apply(context.Background(), h.batch(o), func(i int, p Progress) { told.Write(p.Output) })
+	if string(r[0].Output) != "in\nout\n" || !strings.Contains(told.String(), "err\n") {
+		t.Errorf("output %q, told %q", r[0].Output, told.String())
+	}
+	o.SecretOutput = true
+	told.Reset()
+	if r = h.r.Apply(context.Background(), h.batch(o), func(i int, p Progress) { told.Write(p.Output) }); told.Len() > 0 || !r[0].Secret {
+		t.Errorf("secret output was told: %q", told.String())
+	}
+}
+
+func TestCancelEndsAProgram(t *testing.T) {
+	h := newHost(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	o := h.shell("x", "echo started; sleep 1000")
+	r := h.r.Apply(ctx, h.batch(o), func(int, Progress) { cancel() })
+	if r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+		t.Errorf("result %+v, want Interrupted", r[0])
+	}
+}
+
+func TestFence(t *testing.T) {
+	h := newHost(t)
+	b := h.batch(op.Dir{Path: "/etc/one"}, h.shell("raise", "echo 9 > $0/var/lib/slipway/fence"), op.Dir{Path: "/etc/two"})
+	b.Fence = 5
+	r := h.r.Apply(context.Background(), b, nil)
+	if len(r) != 3 || r[2].Error == nil || r[2].Error.Reason != "Fenced" {
+		t.Fatalf("results %+v, want the third to be fenced off: another manager came in between", r)
+	}
+	if r := h.r.Apply(context.Background(), b, nil); len(r) != 1 || r[0].Error.Reason != "Fenced" {
+		t.Errorf("results %+v, want the batch refused", r)
+	}
+	b.Fence, b.Ops = 0, op.List{op.Dir{Path: "/etc/three"}}
+	if r := h.r.Apply(context.Background(), b, nil); r[0].Error != nil {
+		t.Errorf("a batch without a number is never fenced: %v", r[0].Error)
+	}
+}
+
+// TestWhole has systemd-run run programs at once; what matters here is what
+// becomes of results that nobody took.
+func TestWhole(t *testing.T) {
+	h := newHost(t)
+	o := h.shell("step", "mkdir -p $0/etc/made; echo $(cat) >> $0/etc/made/log; echo out")
+	o.Whole, o.Creates, o.KeepOutput, o.Stdin = true, []string{"/etc/made/log"}, true, []byte("run")
+	r := h.apply(o)[0]
+	if string(r.Output) != "out\n" || h.read("etc/made/log") != "run\n" {
+		t.Errorf("output %q, log %q", r.Output, h.read("etc/made/log"))
+	}
+	if r := h.check(o)[0]; r.Status != op.Unchanged {
+		t.Errorf("after: %s (%s)", r.Status, r.Summary)
+	}
+	if left, err := os.ReadDir(filepath.Join(h.r.State, "run")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+	if w := h.see(); len(w.Transient) > 0 {
+		t.Errorf("units are left: %v", w.Transient)
+	}
+}
+
+func TestWholeTakesAnUnseenResult(t *testing.T) {
+	for _, c := range []struct {
+		name, reason, script, operation string
+		runs                            int
+		fails                           bool
+	}{
+		{"success", "the work is done", "echo out; echo x >> $0/etc/log", "create-1", 1, false},
+		{"failure", "it is told once", "echo out; echo x >> $0/etc/log; exit 4", "create-1", 1, true},
+		{"success of another operation", "the work is done all the same", "echo out; echo x >> $0/etc/log", "other", 1, false},
+		{"failure of another operation", "it is not ours: ours runs", "echo out; echo x >> $0/etc/log; [ $(wc -l < $0/etc/log) -gt 1 ]", "other", 2, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			o := h.shell("step", c.script)
+			o.Whole, o.Creates = true, []string{"/etc/log"}
+			// A manager that is gone before the program has ended.
+			ctx, cancel := context.WithCancel(context.Background())
+			b := h.batch(o)
+			b.Operation = c.operation
+			w := h.see()
+			w.OnRun = "linger"
+			h.world(w)
+			if r := h.r.Apply(ctx, b, func(int, Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+				t.Fatalf("the first manager: %+v", r[0])
+			}
+			w = h.see()
+			w.settle()
+			w.OnRun = ""
+			h.world(w)
+
+			r := h.r.Apply(context.Background(), h.batch(o), nil)[0]
+			if (r.Status == op.Failed) != c.fails {
+				t.Errorf("%s: %s %v", c.reason, r.Status, r.Error)
+			}
+			if n := strings.Count(h.read("etc/log"), "x"); n != c.runs {
+				t.Errorf("%s: it ran %d times, want %d", c.reason, n, c.runs)
+			}
+		})
+	}
+}

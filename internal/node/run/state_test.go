@@ -1,0 +1,406 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/lock"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+func TestFileKeepsWhatItDoesNotSet(t *testing.T) {
+	h := newHost(t)
+	h.write("etc/app.conf", "old\n")
+	if err := unix.Setxattr(h.path("etc/app.conf"), "user.note", []byte("kept"), 0); err != nil && !errors.Is(err, unix.ENOTSUP) {
+		t.Fatal(err)
+	}
+	h.apply(op.File{Path: "/etc/app.conf", Content: []byte("new\n"), Owner: "keeper", Group: "keeper"})
+	st := statOf(must(os.Stat(h.path("etc/app.conf"))))
+	if st.Uid != 999 || st.Gid != 999 {
+		t.Errorf("owner %d:%d, want keeper's", st.Uid, st.Gid)
+	}
+	value := make([]byte, 10)
+	if n, err := unix.Getxattr(h.path("etc/app.conf"), "user.note", value); err == nil && string(value[:n]) != "kept" {
+		t.Errorf("attribute is %q", value[:n])
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestCheckFile(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		op           op.Op
+		change       string
+		fails        string
+	}{
+		{"secret", "its content is in no diff", op.File{Path: "/etc/hosts", Content: []byte("canary"), Secret: true}, "content", ""},
+		{"mode", "content is as wanted", op.File{Path: "/etc/hosts", Content: []byte("127.0.0.1 localhost"), Mode: 0o600}, "mode 0644 → 0600", ""},
+		{"unknown owner", "an operation before may make the user", op.File{Path: "/etc/hosts", Content: []byte("127.0.0.1 localhost"), Owner: "nobody-yet"}, "user nobody-yet does not exist yet", ""},
+		{"directory in the way", "nothing is removed for a file", op.File{Path: "/etc/chrony"}, "", "/etc/chrony is a directory"},
+		{"unclean path", "it would mean another file", op.File{Path: "/etc/../root/x"}, "", "not a clean absolute path"},
+		{"absent but full", "only Recursive takes that much", op.Absent{Path: "/etc/chrony"}, "", "a directory with content"},
+		{"parameter not there", "a module may bring it", op.Sysctl{File: "/etc/sysctl.d/x.conf", Values: map[string]string{"net.bridge.x": "1"}}, "x.conf: create, net.bridge.x is not there yet", ""},
+		{"unknown zone", "it names the remedy", op.Timezone{Name: "Mars/Olympus"}, "", "does not know the time zone"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			r := h.check(c.op)[0]
+			if c.fails != "" {
+				if r.Error == nil || !strings.Contains(r.Error.Message, c.fails) {
+					t.Fatalf("%s: %+v, want an error with %q", c.reason, r, c.fails)
+				}
+				return
+			}
+			if diff := cmp.Diff(c.change, r.Summary); diff != "" {
+				t.Errorf("%s:\n%s", c.reason, diff)
+			}
+			if strings.Contains(r.Diff, "canary") {
+				t.Error("a secret is in a diff")
+			}
+		})
+	}
+}
+
+func TestApplyNamesWhatIsMissing(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		op           op.Op
+		why, message string
+	}{
+		{"parameter", "the kernel has no such thing", op.Sysctl{File: "/etc/sysctl.d/x.conf", Values: map[string]string{"net.bridge.x": "1"}}, "NoSuchParameter", "no parameter net.bridge.x"},
+		{"module", "it is neither loaded nor to be had", op.KernelModules{File: "/etc/modules-load.d/x.conf", Modules: []string{"nosuch"}}, "NoSuchModule", "nosuch cannot be loaded into kernel 6.1.0"},
+		{"unit", "systemd does not know it", op.Unit{Name: "nosuch.service", Running: op.Bool(true)}, "NoSuchUnit", "no unit nosuch.service"},
+		{"owner", "nobody made the user", op.File{Path: "/etc/x", Owner: "nosuch"}, "Invalid", "user nosuch does not exist"},
+		{"wait", "it never comes", op.Wait{Path: "/nosuch", TimeoutSeconds: 1}, "Timeout", "/nosuch did not answer within 1s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			r := h.r.Apply(context.Background(), h.batch(c.op), nil)[0]
+			if r.Error == nil || r.Error.Reason != c.why || !strings.Contains(r.Error.Message, c.message) {
+				t.Errorf("%s: %+v, want %s: %s", c.reason, r.Error, c.why, c.message)
+			}
+		})
+	}
+}
+
+func TestRestoreLeavesWhatOthersChanged(t *testing.T) {
+	h := newHost(t)
+	h.write("etc/app.conf", "old\n")
+	h.apply(
+		op.File{Path: "/etc/app.conf", Content: []byte("ours\n")},
+		op.File{Path: "/etc/new.d/ours", Content: []byte("ours\n")},
+		op.Block{Path: "/etc/hosts", Name: "demo", Lines: []string{"10.0.0.1 a"}},
+		op.User{Name: "etcd"},
+	)
+	h.write("etc/app.conf", "edited\n")
+	h.write("etc/new.d/theirs", "theirs\n")
+	h.write("etc/hosts", h.read("etc/hosts")+"10.9.9.9 theirs\n")
+	h.write("etc/passwd", h.read("etc/passwd")+"late:x:1000:1000::/:/bin/sh\n")
+	r := h.apply(op.Restore{})[0]
+	for name, want := range map[string]string{
+		"etc/app.conf":              "edited\n",
+		"etc/app.conf.slipway-orig": "old\n",
+		"etc/new.d/theirs":          "theirs\n",
+		"etc/hosts":                 "127.0.0.1 localhost\n10.9.9.9 theirs\n",
+		"etc/passwd":                "root:x:0:0:root:/root:/bin/bash\nkeeper:x:999:999::/:/bin/false\nlate:x:1000:1000::/:/bin/sh\n",
+		"etc/group":                 "root:x:0:\nkeeper:x:999:\n",
+	} {
+		if diff := cmp.Diff(want, h.read(name)); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+	if exists(h.path("etc/new.d/ours")) {
+		t.Error("our file in a directory that others use now is left")
+	}
+	if !strings.Contains(r.Summary, "2 left") || !strings.Contains(string(r.Output), "/etc/app.conf: left") {
+		t.Errorf("summary %q, report:\n%s", r.Summary, r.Output)
+	}
+}
+
+func TestUnitRestartsOnlyWhenItsFilesDiffer(t *testing.T) {
+	h := newHost(t)
+	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
+	starts := func() int { return h.see().Units["old.service"].Starts }
+	file := op.File{Path: "/etc/app.conf", Content: []byte("1\n")}
+	h.apply(file, unit)
+	h.apply(file, unit)
+	if n := starts(); n != 1 {
+		t.Fatalf("started %d times, want once", n)
+	}
+	file.Content = []byte("2\n")
+	r := h.check(file, unit)
+	if r[1].Summary != "restart: /etc/app.conf changed" {
+		t.Errorf("check: %q, want the restart that the file before will bring about", r[1].Summary)
+	}
+	h.apply(file)
+	h.apply(unit)
+	h.apply(unit)
+	if n := starts(); n != 2 {
+		t.Errorf("started %d times, want twice", n)
+	}
+}
+
+func TestReloadsSystemdForChangedUnits(t *testing.T) {
+	h := newHost(t)
+	w := h.see()
+	w.Units["old.service"] = &fakeUnit{Active: true, NeedReload: true}
+	h.world(w)
+	h.apply(op.Unit{Name: "old.service", Running: op.Bool(true)})
+	if w := h.see(); w.Reloads != 1 || w.Units["old.service"].Starts != 0 {
+		t.Errorf("reloads %d, starts %d; want one reload and nothing restarted", w.Reloads, w.Units["old.service"].Starts)
+	}
+}
+
+// lossy is a manager whose connection ends after some bytes.
+type lossy struct {
+	blobs
+	bytes   int64
+	offsets []int64
+}
+
+func (l *lossy) FetchBlob(ctx context.Context, digest string, size, offset int64) (io.ReadCloser, error) {
+	l.offsets = append(l.offsets, offset)
+	body, err := l.blobs.FetchBlob(ctx, digest, size, offset)
+	if l.bytes > 0 && err == nil {
+		return io.NopCloser(io.LimitReader(body, l.bytes)), nil
+	}
+	return body, err
+}
+
+func TestFetchBlobResumes(t *testing.T) {
+	h := newHost(t)
+	content := bytes.Repeat([]byte("0123456789"), 1000)
+	from := &lossy{blobs: h.blobs, bytes: 4000}
+	h.r.Blobs = from
+	fetch := op.FetchBlob{Blob: h.blobs.add(content), Name: "x"}
+	r := h.r.Apply(context.Background(), h.batch(fetch), nil)[0]
+	if r.Error == nil || r.Error.Reason != "TransferFailed" {
+		t.Fatalf("a transfer that was cut: %+v", r)
+	}
+	from.bytes = 0
+	h.apply(fetch)
+	if diff := cmp.Diff([]int64{0, 4000}, from.offsets); diff != "" {
+		t.Errorf("offsets asked for:\n%s", diff)
+	}
+	got := must(os.ReadFile(filepath.Join(h.r.State, "blobs", "sha256", strings.TrimPrefix(fetch.Digest, "sha256:"))))
+	if !bytes.Equal(got, content) {
+		t.Error("the content is wrong")
+	}
+}
+
+func TestFetchBlobCorrupt(t *testing.T) {
+	h := newHost(t)
+	fetch := op.FetchBlob{Blob: h.blobs.add([]byte("content")), Name: "x"}
+	h.blobs[fetch.Digest] = []byte("CONTENT")
+	r := h.r.Apply(context.Background(), h.batch(fetch), nil)[0]
+	if r.Error == nil || r.Error.Reason != "BlobCorrupt" {
+		t.Fatalf("corrupt content: %+v", r)
+	}
+	if left := must(os.ReadDir(filepath.Join(h.r.State, "blobs", "sha256"))); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	// A part that was damaged on this host is no fault of what is sent.
+	h.blobs[fetch.Digest] = []byte("content")
+	part := filepath.Join(h.r.State, "blobs", "sha256", strings.TrimPrefix(fetch.Digest, "sha256:")+".part")
+	if err := os.WriteFile(part, []byte("XXX"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.apply(fetch)
+}
+
+func TestDiskFull(t *testing.T) {
+	h := newHost(t)
+	if err := os.MkdirAll(h.r.State, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", h.r.State, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(h.r.State, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	fetch := op.FetchBlob{Blob: h.blobs.add(make([]byte, 2<<20)), Name: "x"}
+	r := h.r.Apply(context.Background(), h.batch(fetch), nil)[0]
+	if r.Error == nil || r.Error.Reason != "DiskFull" || !strings.Contains(r.Error.Message, "2.0 MiB needed") {
+		t.Errorf("a full disk: %+v", r.Error)
+	}
+}
+
+func TestUnpackRefusesToLeaveItsDirectory(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		files        map[string]string
+	}{
+		{"dots", "the name leads outside", map[string]string{"../../etc/evil": "x"}},
+		{"link", "the link leads outside", map[string]string{"a": "-> ../../etc"}},
+		{"absolute link", "the link leads outside", map[string]string{"a": "-> /etc/passwd"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			before := h.snapshot()
+			u := op.Unpack{Blob: h.tarball(c.files), Name: "x", Dir: "/opt/x"}
+			if r := h.r.Apply(context.Background(), h.batch(u), nil)[0]; r.Error == nil || r.Error.Reason != "Invalid" {
+				t.Errorf("%s: %+v", c.reason, r)
+			}
+			h.apply(op.Restore{})
+			if diff := cmp.Diff(before, h.snapshot()); diff != "" {
+				t.Errorf("%s:\n%s", c.reason, diff)
+			}
+		})
+	}
+	h := newHost(t)
+	h.write("opt/x/keep", "")
+	if err := os.Symlink("/", h.path("opt/x/out")); err != nil {
+		t.Fatal(err)
+	}
+	u := op.Unpack{Blob: h.tarball(map[string]string{"out/etc/evil": "x"}), Name: "x", Dir: "/opt/x"}
+	if r := h.r.Apply(context.Background(), h.batch(u), nil)[0]; r.Error == nil {
+		t.Error("a link that was there was followed outside")
+	}
+}
+
+func TestUnpackAgainTouchesOnlyWhatDiffers(t *testing.T) {
+	h := newHost(t)
+	u := op.Unpack{Blob: h.tarball(map[string]string{"a": "one", "b": "two"}), Name: "x", Dir: "/opt/x"}
+	h.apply(u)
+	inode := func(name string) uint64 { return statOf(must(os.Stat(h.path(name)))).Ino }
+	a, b := inode("opt/x/a"), inode("opt/x/b")
+	h.write("opt/x/b", "changed")
+	if r := h.check(u)[0]; r.Summary != "unpack again: /opt/x/b missing or changed" {
+		t.Errorf("check: %q", r.Summary)
+	}
+	h.apply(u)
+	if inode("opt/x/a") != a {
+		t.Error("a file that was as wanted was written again")
+	}
+	if inode("opt/x/b") == b || h.read("opt/x/b") != "two" {
+		t.Error("a file that was changed was not replaced")
+	}
+	if left := must(os.ReadDir(filepath.Join(h.r.State, "passing", "sha256"))); len(left) > 0 {
+		t.Errorf("blobs that only passed through are left: %v", left)
+	}
+}
+
+func TestUnpackReplacesARunningProgram(t *testing.T) {
+	h := newHost(t)
+	sleep := must(os.ReadFile("/bin/sleep"))
+	h.apply(op.Unpack{Blob: h.tarball(map[string]string{"p": string(sleep)}), Name: "x", Dir: "/opt/x"})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	proc := must(os.StartProcess(h.path("opt/x/p"), []string{"p", "1000"}, &os.ProcAttr{}))
+	defer func() {
+		_ = proc.Kill()
+		_, _ = proc.Wait()
+	}()
+	u := op.Unpack{Blob: h.tarball(map[string]string{"p": "new"}), Name: "x", Dir: "/opt/x"}
+	if r := h.r.Apply(ctx, h.batch(u), nil)[0]; r.Error != nil || h.read("opt/x/p") != "new" {
+		t.Errorf("replacing a program that runs: %+v", r.Error)
+	}
+}
+
+func TestReleaseEndsARestoredHost(t *testing.T) {
+	h := newHost(t)
+	ctx := context.Background()
+	l := lock.Lock{Operation: "delete-1", Manager: "m", Fence: 7}
+	if _, ok, err := h.r.TakeLock(ctx, l, false); !ok || err != nil {
+		t.Fatalf("taking the lock: %v %v", ok, err)
+	}
+	b := h.batch(op.File{Path: "/etc/x", Content: []byte("x")}, op.Restore{})
+	b.Fence = 7
+	for _, r := range h.r.Apply(ctx, b, nil) {
+		if r.Error != nil {
+			t.Fatal(r.Error)
+		}
+	}
+	if ok, err := h.r.Beat(ctx, l); !ok || err != nil {
+		t.Errorf("the lock did not outlive the restore: %v %v", ok, err)
+	}
+	if r := h.check(op.Restore{})[0]; r.Status != op.Unchanged {
+		t.Errorf("restoring again: %s", r.Summary)
+	}
+	if err := h.r.ReleaseLock(ctx, l); err != nil {
+		t.Fatal(err)
+	}
+	if exists(h.r.State) {
+		t.Errorf("left: %v", must(os.ReadDir(h.r.State)))
+	}
+}
+
+func TestResetPathsAndCgroups(t *testing.T) {
+	h := newHost(t)
+	h.apply(op.Dir{Path: "/var/lib/kubelet"})
+	h.write("var/lib/kubelet/pods/x/data", "x")
+	h.write("opt/theirs/x", "x")
+	for _, dir := range []string{"sys/fs/cgroup/cpu/kubepods/burstable/pod1", "sys/fs/cgroup/cpu/other"} {
+		if err := os.MkdirAll(h.path(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reset := op.Reset{Paths: []string{"/var/lib/kubelet", "/opt/theirs"}, Cgroups: []string{"kubepods"}}
+	h.apply(reset)
+	if exists(h.path("var/lib/kubelet")) || exists(h.path("sys/fs/cgroup/cpu/kubepods")) {
+		t.Error("what was ours is left")
+	}
+	if !exists(h.path("opt/theirs/x")) || !exists(h.path("sys/fs/cgroup/cpu/other")) {
+		t.Error("what was others' is gone")
+	}
+	if r := h.check(reset)[0]; r.Status != op.Unchanged {
+		t.Errorf("again: %s", r.Summary)
+	}
+}
+
+func TestResetRefusesAnUnmanagedHost(t *testing.T) {
+	h := newHost(t)
+	w := h.see()
+	w.Units["old.service"] = &fakeUnit{Active: true}
+	h.world(w)
+	reset := op.Reset{Units: []string{"old.service"}, KeepUnmanaged: true}
+	if r := h.check(reset)[0]; r.Error == nil || r.Error.Reason != "Unmanaged" {
+		t.Errorf("a host without a ledger: %+v", r)
+	}
+	if calls := h.see().Calls; slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, "stop") }) {
+		t.Errorf("it was touched: %v", calls)
+	}
+}
+
+func TestResetUnmountsBelowNeverAt(t *testing.T) {
+	h := newHost(t)
+	for _, dir := range []string{"var/lib/kubelet", "var/lib/kubelet/pods/a b", "var/lib/kubelet/pods/a b/deep"} {
+		p := h.path(dir)
+		if err := os.MkdirAll(p, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("tmpfs", p, "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Unmount(p, unix.MNT_DETACH) }()
+	}
+	reset := op.Reset{Mounts: []string{"/var/lib/kubelet"}}
+	h.apply(reset)
+	if r := h.check(reset)[0]; r.Status != op.Unchanged {
+		t.Errorf("again: %s", r.Summary)
+	}
+	if err := unix.Unmount(h.path("var/lib/kubelet"), 0); err != nil {
+		t.Errorf("the directory's own mount is gone: %v", err)
+	}
+}
