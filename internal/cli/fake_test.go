@@ -352,8 +352,8 @@ func (p *fakePrepared) Apply(ctx context.Context, sinks ...event.Sink) (*lifecyc
 	case "until-cancelled", "forever":
 		p.applying <- struct{}{}
 		<-ctx.Done()
+		p.applying <- struct{}{}
 		if p.fake.Apply == "forever" {
-			p.applying <- struct{}{}
 			select {} // a step that must not be cut in half
 		}
 		res.Outcome, end.Outcome = event.Cancelled, event.Cancelled

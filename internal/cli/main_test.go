@@ -32,14 +32,40 @@ type seat struct {
 }
 
 type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu      sync.Mutex
+	b       bytes.Buffer
+	written chan struct{} // closed and made anew by each write
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.written != nil {
+		close(b.written)
+		b.written = nil
+	}
 	return b.b.Write(p)
+}
+
+// await waits until text was written.
+func (b *lockedBuffer) await(t *testing.T, text string) {
+	t.Helper()
+	for {
+		b.mu.Lock()
+		if b.written == nil {
+			b.written = make(chan struct{})
+		}
+		more, done := b.written, strings.Contains(b.b.String(), text)
+		b.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-more:
+		case <-t.Context().Done():
+			t.Fatalf("%q was never written", text)
+		}
+	}
 }
 
 func (b *lockedBuffer) String() string {
@@ -141,6 +167,8 @@ func TestInterrupted(t *testing.T) {
 			}()
 			<-applying
 			s.signals <- sig
+			s.err.await(t, "Go on later")
+			<-applying
 			if got := <-code; got != exitInterrupted {
 				t.Errorf("exit code %d, want %d", got, exitInterrupted)
 			}

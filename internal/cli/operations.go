@@ -159,8 +159,13 @@ func seconds(s float64) string { return view.Duration(time.Duration(s * float64(
 
 func writeOperation(w io.Writer, o *v1alpha1.Operation, h *history) error {
 	for _, line := range [][2]string{
-		{"Operation", o.Name}, {"Cluster", o.Spec.Cluster}, {"Type", o.Spec.Type}, {"Phase", string(o.Status.Phase)},
-		{"Took", took(o.Status)}, {"Message", o.Status.Message}, {"Ignored", strings.Join(o.Spec.IgnoredChecks, ", ")},
+		{"Operation", o.Name},
+		{"Cluster", o.Spec.Cluster},
+		{"Type", o.Spec.Type},
+		{"Phase", string(o.Status.Phase)},
+		{"Took", took(o.Status)},
+		{"Message", o.Status.Message},
+		{"Ignored", strings.Join(o.Spec.IgnoredChecks, ", ")},
 	} {
 		if line[1] != "" {
 			fmt.Fprintf(w, "%-11s%s\n", line[0]+":", line[1])

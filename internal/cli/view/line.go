@@ -3,7 +3,6 @@ package view
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -150,12 +149,4 @@ func cut(s string, n int, unicode bool) string {
 		return string(r[:n-1]) + "…"
 	}
 	return string(r[:max(0, n-2)]) + strings.Repeat(".", min(2, n))
-}
-
-// list is names for people: "a, b, c and 4 more".
-func list(names []string, most int) string {
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(slices.Clone(names[:most]), ", "), len(names)-most)
 }

@@ -182,9 +182,14 @@ func clusters(t *testing.T, s Subject) {
 
 func names(t *testing.T, s Subject) {
 	for _, tc := range []struct{ name, reason string }{
-		{"", "empty"}, {"..", "a parent"}, {"a/b", "a path"}, {"Prod", "upper case"},
-		{"-a", "a leading dash reads as an option"}, {"a-", "not a DNS label"},
-		{strings.Repeat("a", 64), "too long"}, {"a\x00", "not text"},
+		{"", "empty"},
+		{"..", "a parent"},
+		{"a/b", "a path"},
+		{"Prod", "upper case"},
+		{"-a", "a leading dash reads as an option"},
+		{"a-", "not a DNS label"},
+		{strings.Repeat("a", 64), "too long"},
+		{"a\x00", "not text"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			wantErr(t, "SaveCluster", s.SaveCluster(cluster(tc.name), nil), store.ErrInvalidName)
