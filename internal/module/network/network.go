@@ -63,7 +63,10 @@ func flannel(env module.Env) ([]*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	var b bytes.Buffer
-	err = t.Execute(&b, map[string]string{"Image": env.Release.ImageRefs()["flannel"], "NetConf": conf})
+	ep := env.Cluster.Spec.ControlPlaneEndpoint
+	err = t.Execute(&b, map[string]any{
+		"Image": env.Release.ImageRefs()["flannel"], "NetConf": conf, "APIHost": ep.Domain, "APIPort": ep.Port,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("rendering flannel: %w", err)
 	}
