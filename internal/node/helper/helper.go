@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -81,12 +80,8 @@ func serve(ctx context.Context, dir string, stdin, stdout *os.File) error {
 	if err != nil {
 		return err
 	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return fmt.Errorf("reading the boot id: %w", err)
-	}
 	server := wire.Server{
-		Hello: wire.Hello{Build: build, BootID: strings.TrimSpace(string(boot))},
+		Hello: wire.Hello{Build: build},
 		Handler: func(f wire.Fetcher) wire.Handler {
 			return handler{runner: &run.Runner{Blobs: blobs{f}}, build: build}
 		},

@@ -15,8 +15,6 @@ type Hello struct {
 	// Build is the SHA-256 of the helper's program, in hex; "" from the
 	// manager.
 	Build string `json:"build,omitempty"`
-	// BootID is that of the helper's host: a new one is a reboot.
-	BootID string `json:"bootID,omitempty"`
 }
 
 // maxHello bounds what is read from a peer that may not be one.

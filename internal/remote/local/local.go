@@ -70,7 +70,7 @@ func (d *Dialer) connect(ctx context.Context, name string, opts remote.Options) 
 	if err != nil {
 		return nil, &remote.Error{Host: name, Reason: remote.HelperFailed, Cause: err.Error(), Err: err}
 	}
-	c, err := d.start(helper)
+	c, err := d.start(ctx, helper)
 	if err != nil {
 		return nil, &remote.Error{
 			Host: name, Reason: remote.NoExec, Cause: "the node helper cannot be run here: " + err.Error(),
@@ -94,14 +94,14 @@ func (d *Dialer) connect(ctx context.Context, name string, opts remote.Options) 
 
 // start runs the helper from the first directory that allows it. The helper
 // removes its file and the directory once it runs.
-func (d *Dialer) start(h embedded.Helper) (*child, error) {
+func (d *Dialer) start(ctx context.Context, h embedded.Helper) (*child, error) {
 	dirs := d.Dirs
 	if dirs == nil {
 		dirs = []string{"/run", "/var/tmp", "/tmp", "/root"}
 	}
 	var errs []error
 	for _, dir := range dirs {
-		c, err := startIn(dir, h)
+		c, err := startIn(ctx, dir, h)
 		if err == nil {
 			return c, nil
 		}
@@ -110,7 +110,7 @@ func (d *Dialer) start(h embedded.Helper) (*child, error) {
 	return nil, errors.Join(errs...)
 }
 
-func startIn(parent string, h embedded.Helper) (*child, error) {
+func startIn(ctx context.Context, parent string, h embedded.Helper) (*child, error) {
 	var word [6]byte
 	_, _ = rand.Read(word[:]) // never fails: crypto/rand promises it
 	dir := filepath.Join(parent, ".slipway-"+hex.EncodeToString(word[:]))
@@ -120,12 +120,12 @@ func startIn(parent string, h embedded.Helper) (*child, error) {
 	path := filepath.Join(dir, h.Name())
 	err := unpack(path, h)
 	if err == nil {
-		err = exec.Command(path, "verify", h.SHA256).Run()
+		err = exec.CommandContext(ctx, path, "verify", h.SHA256).Run()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", parent, err), os.RemoveAll(dir))
 	}
-	c, err := spawn(path, dir)
+	c, err := spawn(context.WithoutCancel(ctx), path, dir)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -156,9 +156,10 @@ type child struct {
 }
 
 // spawn starts the helper in a session of its own, so that a Ctrl-C in the
-// terminal reaches the manager alone. Nothing of the environment goes along.
-func spawn(path, dir string) (*child, error) {
-	c := &child{cmd: exec.Command(path, "serve", dir), stderr: &head{}, dir: dir}
+// terminal reaches the manager alone. Nothing of the environment goes along. ctx
+// ends it at once; Close gives it time.
+func spawn(ctx context.Context, path, dir string) (*child, error) {
+	c := &child{cmd: exec.CommandContext(ctx, path, "serve", dir), stderr: &head{}, dir: dir}
 	c.cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	c.cmd.Stderr = c.stderr
 	detach(c.cmd)

@@ -15,7 +15,13 @@ import (
 // Helper packs a program that is none, for played hosts.
 func Helper(t testing.TB) func(arch string) (embedded.Helper, error) {
 	t.Helper()
-	packed, err := embedded.Pack([]byte("not a program"))
+	return Packed(t, []byte("not a program"))
+}
+
+// Packed packs a program for every architecture.
+func Packed(t testing.TB, program []byte) func(arch string) (embedded.Helper, error) {
+	t.Helper()
+	packed, err := embedded.Pack(program)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -52,6 +53,8 @@ type Config struct {
 	// CutAfter breaks the first connection when it has brought so many
 	// bytes; 0 is never.
 	CutAfter int64
+	// Slow is how many bytes a second a connection brings; 0 is no bound.
+	Slow int
 }
 
 // A Server is one SSH server.
@@ -171,6 +174,9 @@ func (s *Server) accept(ctx context.Context) {
 			s.cut = true
 			conn = &cutting{Conn: conn, left: s.config.CutAfter}
 		}
+		if s.config.Slow > 0 {
+			conn = &slow{Conn: conn, end: ctx.Done(), rate: s.config.Slow}
+		}
 		s.conns[conn] = true
 		s.mu.Unlock()
 		s.wg.Go(func() {
@@ -181,6 +187,24 @@ func (s *Server) accept(ctx context.Context) {
 			s.mu.Unlock()
 		})
 	}
+}
+
+// slow is a connection that brings few bytes a second.
+type slow struct {
+	net.Conn
+	end  <-chan struct{}
+	rate int
+}
+
+func (c *slow) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p[:min(len(p), c.rate/20+1)])
+	t := time.NewTimer(time.Second * time.Duration(n) / time.Duration(c.rate))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.end:
+	}
+	return n, err
 }
 
 // cutting is a connection that breaks after some bytes.

@@ -78,14 +78,22 @@ type Boot struct {
 // A Running is a helper that waits for the manager's hello.
 type Running struct {
 	Process
-	out  *bufio.Reader
-	tail *tail
+	out   *bufio.Reader
+	tail  *tail
+	heard *sync.WaitGroup
 	// Helper is which one it is.
 	Helper embedded.Helper
 }
 
 // Read reads what the helper says.
 func (r *Running) Read(p []byte) (int, error) { return r.out.Read(p) }
+
+// Close ends the helper.
+func (r *Running) Close() error {
+	err := r.Process.Close()
+	r.heard.Wait()
+	return err
+}
 
 // ErrorOutput is the end of what the process wrote to its standard error.
 func (r *Running) ErrorOutput() string { return r.tail.String() }
@@ -163,7 +171,7 @@ func (b Boot) talk(d *dialog, tty bool) (*Running, error) {
 	if word != "run" {
 		return nil, b.refused(word, rest)
 	}
-	return &Running{Process: d.proc, out: d.out, tail: d.tail, Helper: helper}, nil
+	return &Running{Process: d.proc, out: d.out, tail: d.tail, heard: &d.heard, Helper: helper}, nil
 }
 
 // becomeRoot gets past the login shell and sudo.
@@ -196,6 +204,8 @@ func (b Boot) becomeRoot(d *dialog, tty bool) error {
 	if err := d.await(z+a, tty && mode == "password"); err != nil {
 		return err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.root = true
 	return nil
 }

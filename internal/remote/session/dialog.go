@@ -35,12 +35,12 @@ type dialog struct {
 	password []byte
 
 	greeted bool // the login shell has started sh
-	root    bool // sudo has let us in
 	noise   tail // the end of what was skipped
 	tail    *tail
 	heard   sync.WaitGroup // whoever reads standard error
 
 	mu    sync.Mutex
+	root  bool  // sudo has let us in
 	asked int   // how often sudo has asked
 	cause error // why the process was closed, if it was
 }
@@ -183,6 +183,9 @@ func (d *dialog) answer(token string) (word, rest string, err error) {
 	return "", "", errNoise
 }
 
+// slowest is the slowest link that a helper is sent over, in bytes a second.
+const slowest = 32 << 10
+
 // upload sends the helper, compressed if the host can take it so.
 func (d *dialog) upload(h embedded.Helper, how string) error {
 	content, size := io.Reader(bytes.NewReader(h.Gzip)), int64(len(h.Gzip))
@@ -200,10 +203,11 @@ func (d *dialog) upload(h embedded.Helper, how string) error {
 	for {
 		n, err := content.Read(buf)
 		if n > 0 {
+			// What is written may still wait in buffers on the way.
+			d.timer.Reset(d.timeout + time.Duration(size)*time.Second/slowest)
 			if _, err := d.proc.Write(buf[:n]); err != nil {
 				return err
 			}
-			d.progress()
 		}
 		if err == io.EOF {
 			return nil

@@ -2,13 +2,10 @@ package sshx_test
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -20,7 +17,6 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
-	"golang.org/x/crypto/ssh/knownhosts"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/node/op"
@@ -274,108 +270,6 @@ func TestUsualKeys(t *testing.T) {
 	}
 }
 
-func TestHostKeys(t *testing.T) {
-	path, pub := keyFile(t, t.TempDir(), "")
-	start := func(t *testing.T) *remotetest.Server {
-		return remotetest.Start(t, remotetest.Config{
-			Machine: remotetest.Machine{Handler: checks},
-			Users:   []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}},
-		})
-	}
-	connect := func(t *testing.T, s *remotetest.Server, hostKey string, opts remote.Options) error {
-		d := sshx.Dialer{Helper: remotetest.Helper(t)}
-		h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path, HostKey: hostKey}), opts)
-		if err == nil {
-			err = h.Close()
-		}
-		return err
-	}
-	line := func(s *remotetest.Server, key ssh.PublicKey) string {
-		return knownhosts.Line([]string{fmt.Sprintf("[127.0.0.1]:%d", s.Port())}, key)
-	}
-	write := func(t *testing.T, opts remote.Options, text string) string {
-		t.Helper()
-		file := filepath.Join(opts.Home, ".ssh", "known_hosts")
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-
-	t.Run("first use is kept, a change refused", func(t *testing.T) {
-		s, opts := start(t), options(t)
-		if err := connect(t, s, "", opts); err != nil {
-			t.Fatal(err)
-		}
-		kept, err := os.ReadFile(opts.KnownHosts)
-		if err != nil || strings.TrimSpace(string(kept)) != line(s, s.HostKey()) {
-			t.Errorf("kept: %q, %v", kept, err)
-		}
-		if info, err := os.Stat(opts.KnownHosts); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("mode %v, %v", info.Mode(), err)
-		}
-		if err := connect(t, s, "", opts); err != nil {
-			t.Fatal(err)
-		}
-		was := ssh.FingerprintSHA256(s.HostKey())
-		s.SetHostKey(remotetest.NewKey(t))
-		err = connect(t, s, "", opts)
-		refusal(t, err, remote.HostKeyChanged, "remove line 1 of "+opts.KnownHosts)
-		refusal(t, err, remote.HostKeyChanged, "not ssh-ed25519 "+was)
-		refusal(t, err, remote.HostKeyChanged, "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub")
-	})
-	t.Run("without a file an unknown key is refused", func(t *testing.T) {
-		s, opts := start(t), options(t)
-		opts.KnownHosts = ""
-		refusal(t, connect(t, s, "", opts), remote.HostKeyUnknown, ssh.FingerprintSHA256(s.HostKey()))
-	})
-	t.Run("the user's known_hosts comes first", func(t *testing.T) {
-		s, opts := start(t), options(t)
-		file := write(t, opts, "# mine\n\nnonsense line\n"+line(s, remotetest.NewKey(t).PublicKey())+"\n")
-		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "line 4 of "+file)
-		hashed := knownhosts.HashHostname(fmt.Sprintf("[127.0.0.1]:%d", s.Port()))
-		write(t, opts, hashed+" "+strings.SplitN(line(s, s.HostKey()), " ", 2)[1]+"\n")
-		if err := connect(t, s, "", opts); err != nil {
-			t.Errorf("a hashed entry: %v", err)
-		}
-		write(t, opts, "@revoked "+line(s, s.HostKey())+"\n")
-		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "is revoked in")
-		if _, err := os.Stat(opts.KnownHosts); !errors.Is(err, os.ErrNotExist) {
-			t.Error("a key that the user knows is kept again")
-		}
-	})
-	t.Run("another type is known", func(t *testing.T) {
-		s, opts := start(t), options(t)
-		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		signer, err := ssh.NewSignerFromKey(private)
-		if err != nil {
-			t.Fatal(err)
-		}
-		write(t, opts, line(s, signer.PublicKey()))
-		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "has no key of the known type any more")
-	})
-	t.Run("pinned by the file", func(t *testing.T) {
-		s, opts := start(t), options(t)
-		right := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.HostKey())))
-		wrong := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(remotetest.NewKey(t).PublicKey())))
-		write(t, opts, line(s, remotetest.NewKey(t).PublicKey())) // the pin is stronger
-		for _, pin := range []string{right, right + " comment", ssh.FingerprintSHA256(s.HostKey())} {
-			if err := connect(t, s, pin, opts); err != nil {
-				t.Errorf("pin %q: %v", pin, err)
-			}
-		}
-		refusal(t, connect(t, s, wrong, opts), remote.HostKeyChanged, "is not the host that ssh.hostKey names")
-		refusal(t, connect(t, s, "SHA256:"+strings.Repeat("A", 43), opts), remote.HostKeyChanged, "it shows ssh-ed25519 "+ssh.FingerprintSHA256(s.HostKey()))
-		refusal(t, connect(t, s, "no key", opts), remote.HostKeyUnknown, "neither a public key nor a fingerprint")
-	})
-}
-
 func TestUnreachable(t *testing.T) {
 	path, pub := keyFile(t, t.TempDir(), "")
 	login := v1alpha1.SSH{PrivateKeyFile: path}
@@ -502,112 +396,6 @@ func TestBastion(t *testing.T) {
 	far := v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: v1alpha1.SSH{Port: 1, PrivateKeyFile: path, Bastion: via}}
 	_, err = d.Connect(t.Context(), far, opts)
 	refusal(t, err, remote.Unreachable, "the bastion cannot reach 127.0.0.1:1")
-}
-
-func TestReconnect(t *testing.T) {
-	path, pub := keyFile(t, t.TempDir(), "")
-	users := []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}}
-	var mu sync.Mutex
-	runs := 0
-	var s *remotetest.Server
-	kept := &remotetest.Kept{KeepHelper: true}
-	handler := func(wire.Fetcher) wire.Handler {
-		return remotetest.Handler{
-			OnApply: func(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
-				mu.Lock()
-				runs++
-				first := runs == 1
-				mu.Unlock()
-				emit(remote.Progress{Op: 0, Output: []byte("at work")})
-				if first {
-					s.Cut()
-					<-ctx.Done()
-				}
-				return []op.Result{{Status: op.Changed}}
-			},
-			OnLock: func(call string, l remote.Lock, _ bool) (remote.LockState, bool, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if runs++; runs == 3 { // taken, but the answer is lost
-					s.Cut()
-					return remote.LockState{}, true, nil
-				}
-				return remote.LockState{Held: true, Holder: remote.Lock{Operation: "o", Manager: "m", Fence: 2}}, false, nil
-			},
-		}
-	}
-	s = remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: handler, Kept: kept}, Users: users})
-	d := sshx.Dialer{Helper: remotetest.Helper(t)}
-	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	told := 0
-	got, err := h.Apply(t.Context(), remote.Batch{Ops: op.List{op.SwapOff{}}}, func(remote.Progress) { told++ })
-	if err != nil || len(got) != 1 || got[0].Status != op.Changed {
-		t.Errorf("a batch that was cut: %v, %v", got, err)
-	}
-	if runs != 2 || told < 1 || s.Logins() != 2 || kept.Uploads() != 1 {
-		t.Errorf("%d runs, %d times told, %d logins, %d uploads", runs, told, s.Logins(), kept.Uploads())
-	}
-	_, ok, err := h.(remote.Locker).TakeLock(t.Context(), remote.Lock{Operation: "o", Manager: "m", Fence: 2}, false)
-	if err != nil || !ok {
-		t.Errorf("a lock whose answer was cut: %v, %v", ok, err)
-	}
-}
-
-func TestReconnectGivesUp(t *testing.T) {
-	path, pub := keyFile(t, t.TempDir(), "")
-	s := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}}})
-	d := sshx.Dialer{Helper: remotetest.Helper(t)}
-	opts := options(t)
-	opts.Reconnect = 2 * time.Second
-	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.SetDown(true)
-	s.Cut()
-	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
-	refusal(t, err, remote.ConnectionLost, "the connection broke")
-	s.SetDown(false)
-	check(t, h)
-	s.Cut()
-	s.SetHostKey(remotetest.NewKey(t))
-	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
-	refusal(t, err, remote.HostKeyChanged, "has changed")
-	_ = h.Close()
-	_, err = h.Check(t.Context(), op.List{op.SwapOff{}})
-	var e *remote.Error
-	if !errors.As(err, &e) || e.Reason != remote.ConnectionLost {
-		t.Errorf("after Close: %v", err)
-	}
-}
-
-func TestCutWhileConnecting(t *testing.T) {
-	// Wherever a connection breaks on the way, it is an error or mended,
-	// and never a hang.
-	path, pub := keyFile(t, t.TempDir(), "")
-	for _, after := range []int64{1, 50, 1000, 2500, 3500, 5000, 6000} {
-		t.Run(fmt.Sprint(after), func(t *testing.T) {
-			s := remotetest.Start(t, remotetest.Config{
-				CutAfter: after, Machine: remotetest.Machine{Handler: checks},
-				Users: []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}},
-			})
-			d := sshx.Dialer{Helper: remotetest.Helper(t)}
-			h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), options(t))
-			if err != nil {
-				var e *remote.Error
-				if !errors.As(err, &e) {
-					t.Errorf("the error is %T: %v", err, err)
-				}
-				return
-			}
-			check(t, h)
-			_ = h.Close()
-		})
-	}
 }
 
 func TestDialFromHost(t *testing.T) {
