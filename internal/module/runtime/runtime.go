@@ -61,7 +61,7 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 		return nil, err
 	}
 	ops = append(ops,
-		op.Dir{Path: "/var/lib/containerd", Mode: 0o711, Exclusive: true},
+		op.Dir{Path: "/var/lib/containerd", Mode: 0o700, Exclusive: true},
 		op.Dir{Path: "/etc/containerd"},
 		op.File{Path: configFile, Content: config},
 		op.File{Path: "/etc/crictl.yaml", Content: []byte("runtime-endpoint: unix:///run/containerd/containerd.sock\nimage-endpoint: unix:///run/containerd/containerd.sock\n")},
