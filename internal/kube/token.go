@@ -45,6 +45,21 @@ func (c *Client) PutBootstrapToken(ctx context.Context, t BootstrapToken) error 
 	return nil
 }
 
+// WaitSigned waits until the cluster has signed its public description for a
+// token: a node that asks before would wait much longer.
+func (c *Client) WaitSigned(ctx context.Context, id string) error {
+	return c.until(ctx, func(ctx context.Context) (string, error) {
+		cm, err := c.ConfigMap(ctx, metav1.NamespacePublic, "cluster-info")
+		if err != nil {
+			return "", err
+		}
+		if cm == nil || cm.Data["jws-kubeconfig-"+id] == "" {
+			return "the cluster has not signed its description for the token", nil
+		}
+		return "", nil
+	})
+}
+
 // BootstrapTokens answers the ids of the tokens with a description.
 func (c *Client) BootstrapTokens(ctx context.Context, description string) ([]string, error) {
 	list, err := c.dynamic.Resource(secrets).Namespace(metav1.NamespaceSystem).List(ctx,

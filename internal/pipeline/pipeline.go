@@ -47,6 +47,7 @@ func upToControlPlane(env module.Env, p Parts) []engine.Module {
 		os.New(env),
 		runtime.New(env),
 		kubeadm.Install(env),
+		runtime.Images(),
 		kubeadm.Init(env),
 	}
 }

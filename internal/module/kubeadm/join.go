@@ -177,6 +177,9 @@ func makeToken(ctx context.Context, env module.Env, s *engine.Scope) error {
 	err = engine.Get(s, module.KeyKube).PutBootstrapToken(ctx, kube.BootstrapToken{
 		ID: id, Secret: value, Description: tokenDescription(env), Validity: time.Hour,
 	})
+	if err == nil {
+		err = engine.Get(s, module.KeyKube).WaitSigned(ctx, id)
+	}
 	if err != nil {
 		return fmt.Errorf("making a join token: %w", err)
 	}

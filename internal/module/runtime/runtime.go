@@ -1,4 +1,4 @@
-// Package runtime installs containerd and the bundle's images.
+// Package runtime installs containerd and imports the bundle's images.
 package runtime
 
 import (
@@ -26,15 +26,23 @@ const (
 	programs   = "/usr/local/bin"
 )
 
-// New is the module.
+// New is the module that installs containerd.
 func New(env module.Env) engine.Module {
-	content := []engine.KeyRef{module.KeyContent.Ref()}
-	return engine.Module{Name: "runtime", Tasks: []engine.Task{
-		{ID: "runtime.containerd", Title: "install containerd", On: module.IsNode, Consumes: content,
-			Ops: func(s *engine.Scope) (op.List, error) { return containerd(env, s) }},
-		{ID: "runtime.images", Title: "import images", On: module.IsNode, Consumes: content,
-			Ops: func(s *engine.Scope) (op.List, error) { return images(s) }},
-	}}
+	return engine.Module{Name: "runtime", Tasks: []engine.Task{{
+		ID: "runtime.containerd", Title: "install containerd", On: module.IsNode,
+		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+		Ops:      func(s *engine.Scope) (op.List, error) { return containerd(env, s) },
+	}}}
+}
+
+// Images is the module that imports images. It comes after programs are
+// installed: they share content, which is then on the host already.
+func Images() engine.Module {
+	return engine.Module{Name: "images", Tasks: []engine.Task{{
+		ID: "runtime.images", Title: "import images", On: module.IsNode,
+		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+		Ops:      images,
+	}}}
 }
 
 func containerd(env module.Env, s *engine.Scope) (op.List, error) {
