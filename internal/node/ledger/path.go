@@ -19,7 +19,7 @@ import (
 // Absent is the state of a path where nothing is.
 const Absent = "absent"
 
-// FileState, LinkState and DirState name states of paths, to be compared.
+// FileState names a file by its content, to be compared.
 func FileState(sha256 string) string { return "file " + sha256 }
 
 // LinkState names a symbolic link to another path.

@@ -83,7 +83,7 @@ func (s *session) run(ctx context.Context, c command) error {
 		return &op.Error{Reason: "CommandFailed", Message: err.Error(), ExitCode: 127}
 	}
 	tail := &tailWriter{limit: tailBytes}
-	cmd := exec.Command(path, c.argv[1:]...)
+	cmd := exec.CommandContext(ctx, path, c.argv[1:]...)
 	cmd.Env = append([]string{"PATH=" + s.Path, "HOME=/root", "LANG=C.UTF-8", "LC_ALL=C.UTF-8"}, c.env...)
 	cmd.Dir, cmd.Stdin, cmd.Stdout = c.dir, c.stdin, c.stdout
 	if cmd.Dir == "" {
@@ -97,52 +97,29 @@ func (s *session) run(ctx context.Context, c command) error {
 	// beyond ours: a helper that was killed leaves nothing running that a
 	// successor does not know of.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
-	cmd.WaitDelay = grace // for pipes that grandchildren keep open
-	err = wait(ctx, cmd)
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
+	cmd.WaitDelay = grace // then it is killed; also for pipes that others keep open
+	err = onOneThread(cmd.Run)
+	if ctx.Err() != nil && cmd.Process != nil {
+		// Members of the group that took no notice; none is as well.
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+	}
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return nil
 	}
 	return commandError(ctx, c.argv, err, tail.String())
 }
 
-// wait starts the program and waits for it on one thread: the death signal
-// is sent when the thread that started it ends, not when the process does.
-func wait(ctx context.Context, cmd *exec.Cmd) error {
-	started, done := make(chan error, 1), make(chan error, 1)
+// onOneThread runs a function on a thread that is its alone: the death signal
+// of a child is sent when the thread that started it ends, not the process.
+func onOneThread(f func() error) error {
+	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			done <- cmd.Wait()
-		}
+		done <- f()
 	}()
-	if err := <-started; err != nil {
-		return err
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	signalGroup(cmd, unix.SIGTERM)
-	end := time.NewTimer(grace)
-	defer end.Stop()
-	select {
-	case <-done:
-	case <-end.C:
-		signalGroup(cmd, unix.SIGKILL)
-		<-done
-	}
-	// Members of the group that took no notice.
-	signalGroup(cmd, unix.SIGKILL)
-	return ctx.Err()
-}
-
-func signalGroup(cmd *exec.Cmd, sig unix.Signal) {
-	// The group may be gone, which is what is wanted.
-	_ = unix.Kill(-cmd.Process.Pid, sig)
+	return <-done
 }
 
 // commandError says how a program failed.
@@ -151,7 +128,7 @@ func commandError(ctx context.Context, argv []string, err error, stderr string) 
 	e := &op.Error{Reason: "CommandFailed", Detail: strings.TrimSpace(stderr)}
 	var exit *exec.ExitError
 	switch {
-	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		e.Reason, e.Message = "Timeout", name+" did not end in time"
 	case ctx.Err() != nil:
 		e.Reason, e.Message = "Interrupted", name+" was interrupted"

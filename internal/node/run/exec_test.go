@@ -87,14 +87,26 @@ func TestExecFails(t *testing.T) {
 		exec         op.Exec
 		want         op.Error
 	}{
-		{"exit code", "evidence is attached", op.Exec{Argv: []string{"sh", "-c", "echo first >&2; echo last >&2; exit 3"}},
-			op.Error{Reason: "CommandFailed", Message: "applying exec x: sh exited with 3: last", Detail: "first\nlast", ExitCode: 3}},
-		{"secret", "what it said stays secret", op.Exec{Argv: []string{"sh", "-c", "echo canary >&2; exit 3"}, SecretOutput: true},
-			op.Error{Reason: "CommandFailed", Message: "applying exec x: x failed (3); what it said is kept secret", ExitCode: 3}},
-		{"timeout", "the whole group is ended", op.Exec{Argv: []string{"sh", "-c", "sleep 1000 & sleep 1000"}, TimeoutSeconds: 1},
-			op.Error{Reason: "Timeout", Message: "applying exec x: sh did not end in time"}},
-		{"signal", "it was not us", op.Exec{Argv: []string{"sh", "-c", "kill -9 $$"}},
-			op.Error{Reason: "CommandFailed", Message: "applying exec x: sh: signal: killed"}},
+		{
+			"exit code", "evidence is attached",
+			op.Exec{Argv: []string{"sh", "-c", "echo first >&2; echo last >&2; exit 3"}},
+			op.Error{Reason: "CommandFailed", Message: "applying exec x: sh exited with 3: last", Detail: "first\nlast", ExitCode: 3},
+		},
+		{
+			"secret", "what it said stays secret",
+			op.Exec{Argv: []string{"sh", "-c", "echo canary >&2; exit 3"}, SecretOutput: true},
+			op.Error{Reason: "CommandFailed", Message: "applying exec x: x failed (3); what it said is kept secret", ExitCode: 3},
+		},
+		{
+			"timeout", "the whole group is ended",
+			op.Exec{Argv: []string{"sh", "-c", "sleep 1000 & sleep 1000"}, TimeoutSeconds: 1},
+			op.Error{Reason: "Timeout", Message: "applying exec x: sh did not end in time"},
+		},
+		{
+			"signal", "it was not us",
+			op.Exec{Argv: []string{"sh", "-c", "kill -9 $$"}},
+			op.Error{Reason: "CommandFailed", Message: "applying exec x: sh: signal: killed"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t)

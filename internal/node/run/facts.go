@@ -31,7 +31,7 @@ func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 		Hostname: s.text(liveHostname), MachineID: s.text("/etc/machine-id"), BootID: s.text("/proc/sys/kernel/random/boot_id"),
 		OS:          parseOSRelease(s.text("/etc/os-release", "/usr/lib/os-release")),
 		MemoryBytes: parseMemTotal(s.text("/proc/meminfo")),
-		SELinux:     s.selinux(), ResourceCapability: hasCapability(s.text("/proc/self/status"), unix.CAP_SYS_RESOURCE),
+		SELinux:     s.selinux(), ResourceCapability: mayRaiseLimits(s.text("/proc/self/status")),
 	}
 	f.CgroupVersion, f.CgroupControllers = s.cgroups()
 	for _, a := range parseSwaps([]byte(s.text("/proc/swaps"))) {
@@ -135,12 +135,12 @@ func (s *session) selinux() string {
 	return "disabled"
 }
 
-// hasCapability reads the effective set out of /proc/self/status.
-func hasCapability(status string, capability int) bool {
+// mayRaiseLimits looks for CAP_SYS_RESOURCE in /proc/self/status.
+func mayRaiseLimits(status string) bool {
 	for line := range strings.Lines(status) {
 		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {
 			set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
-			return err == nil && set&(1<<capability) != 0
+			return err == nil && set&(1<<unix.CAP_SYS_RESOURCE) != 0
 		}
 	}
 	return false
@@ -267,7 +267,7 @@ func (s *session) diskOf(dir string, mounts []string) (op.Disk, bool) {
 			}
 			size := uint64(st.Bsize)
 			return op.Disk{
-				Dir: dir, FS: fsName(int64(st.Type)), Mount: mountOf(mounts, p),
+				Dir: dir, FS: fsName(st.Type), Mount: mountOf(mounts, p),
 				TotalBytes: st.Blocks * size, FreeBytes: st.Bavail * size, Inodes: st.Files, FreeInodes: st.Ffree,
 				NoExec: st.Flags&unix.ST_NOEXEC != 0, ReadOnly: st.Flags&unix.ST_RDONLY != 0,
 			}, true

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,10 +44,7 @@ func (n *netlinkSocket) close() { unix.Close(n.fd) }
 // succeed.
 func (n *netlinkSocket) message(kind, flags uint16, payload ...[]byte) []byte {
 	n.seq++
-	b := make([]byte, unix.SizeofNlMsghdr)
-	for _, p := range payload {
-		b = append(b, p...)
-	}
+	b := slices.Concat(append([][]byte{make([]byte, unix.SizeofNlMsghdr)}, payload...)...)
 	binary.NativeEndian.PutUint32(b[0:], uint32(len(b)))
 	binary.NativeEndian.PutUint16(b[4:], kind)
 	binary.NativeEndian.PutUint16(b[6:], flags|unix.NLM_F_REQUEST)

@@ -203,9 +203,6 @@ func failure(err error) *op.Error {
 	var e *op.Error
 	switch {
 	case errors.As(err, &e):
-		if err == error(e) {
-			return e
-		}
 		out := *e
 		out.Message = err.Error()
 		return &out

@@ -1,0 +1,158 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+func fakeSystemctl(w *world, args []string) (string, error) {
+	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "--" || a == "--no-ask-password" })
+	if len(args) == 1 && args[0] == "daemon-reload" {
+		w.Reloads++
+		for _, u := range w.Units {
+			u.NeedReload = false
+		}
+		return "", nil
+	}
+	if args[0] == "list-units" {
+		return "", nil
+	}
+	if len(args) != 2 && !(len(args) == 3 && args[0] == "show") {
+		return "", fmt.Errorf("unexpected: systemctl %q", args)
+	}
+	name := args[len(args)-1]
+	if strings.HasPrefix(name, unitPrefix) {
+		return w.transient(args[0], name)
+	}
+	u := w.unit(name)
+	if args[0] == "show" {
+		return showUnit(w, name, u), nil
+	}
+	if !w.has(name) && args[0] != "mask" && args[0] != "unmask" && args[0] != "stop" {
+		return "", fmt.Errorf("unit %s not found", name)
+	}
+	wants := filepath.Join(w.Root, "etc/systemd/system/multi-user.target.wants")
+	switch args[0] {
+	case "start", "restart":
+		u.Active, u.Starts = !u.NoStart, u.Starts+1
+	case "stop":
+		u.Active = false
+	case "enable":
+		u.Enabled = true
+		if err := os.MkdirAll(wants, 0o755); err != nil {
+			return "", err
+		}
+		return "", os.Symlink("/etc/systemd/system/"+name, filepath.Join(wants, name))
+	case "disable":
+		u.Enabled = false
+		return "", os.Remove(filepath.Join(wants, name))
+	case "mask":
+		u.Masked = true
+	case "unmask":
+		u.Masked = false
+	case "reset-failed":
+	default:
+		return "", fmt.Errorf("unexpected: systemctl %q", args)
+	}
+	return "", nil
+}
+
+// transient answers about a unit made by systemd-run.
+func (w *world) transient(verb, name string) (string, error) {
+	u := w.Transient[name]
+	failed := u != nil && u.Code != 0
+	switch {
+	case verb == "show" && u == nil:
+		return "LoadState=not-found\nActiveState=inactive\nSubState=dead\n", nil
+	case verb == "show" && u.Running:
+		return "LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=0\n", nil
+	case verb == "show" && failed:
+		return fmt.Sprintf("LoadState=loaded\nActiveState=failed\nSubState=failed\nResult=exit-code\nExecMainStatus=%d\n", u.Code), nil
+	case verb == "show":
+		return "LoadState=loaded\nActiveState=active\nSubState=exited\nResult=success\n", nil
+	case u != nil && !u.Running && (verb == "stop" && !failed || verb == "reset-failed" && failed):
+		delete(w.Transient, name)
+		return "", nil
+	}
+	return "", fmt.Errorf("unexpected: systemctl %s %s", verb, name)
+}
+
+// fakeSystemdRun runs the program at once and keeps how it ended.
+func fakeSystemdRun(w *world, args []string) (string, error) {
+	var unit string
+	files := map[string]string{}
+	cmd := exec.Command("false")
+	for i, a := range args {
+		if a == "--" {
+			cmd = exec.Command(args[i+1])
+			for _, arg := range args[i+2:] {
+				cmd.Args = append(cmd.Args, strings.ReplaceAll(arg, "$$", "$"))
+			}
+			break
+		}
+		key, value, _ := strings.Cut(strings.TrimPrefix(a, "--property="), "=")
+		switch key {
+		case "--unit":
+			unit = value
+		case "--setenv":
+			cmd.Env = append(cmd.Env, value)
+		case "StandardOutput", "StandardError", "StandardInput":
+			files[key] = strings.TrimPrefix(value, "file:")
+		case "--no-block", "--quiet", "--no-ask-password", "--description", "RemainAfterExit", "RuntimeMaxSec", "UMask", "WorkingDirectory":
+		default:
+			return "", fmt.Errorf("unexpected: systemd-run %s", a)
+		}
+	}
+	if w.Transient[unit] != nil {
+		return "", fmt.Errorf("unit %s was already loaded", unit)
+	}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if name := files["StandardInput"]; name != "" {
+		in, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		defer in.Close()
+		cmd.Stdin = in
+	}
+	code := 0
+	var exit *exec.ExitError
+	if err := cmd.Run(); errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else if err != nil {
+		return "", err
+	}
+	if w.Transient == nil {
+		w.Transient = map[string]*transient{}
+	}
+	w.Transient[unit] = &transient{Running: w.OnRun == "linger", Code: code}
+	return "", errors.Join(os.WriteFile(files["StandardOutput"], out.Bytes(), 0o600), os.WriteFile(files["StandardError"], errs.Bytes(), 0o600))
+}
+
+func showUnit(w *world, name string, u *fakeUnit) string {
+	load, file, active := "not-found", "", "inactive"
+	if w.has(name) {
+		load, file = "loaded", "disabled"
+	}
+	if u.Enabled {
+		file = "enabled"
+	}
+	if u.Masked {
+		load, file = "masked", "masked"
+	}
+	if u.Active {
+		active = "active"
+	}
+	yes := map[bool]string{true: "yes", false: "no"}
+	return fmt.Sprintf("LoadState=%s\nUnitFileState=%s\nActiveState=%s\nSubState=%s\nNeedDaemonReload=%s\nConditionResult=%s\nResult=success\n",
+		load, file, active, u.Sub, yes[u.NeedReload], yes[!u.NoStart])
+}
