@@ -132,13 +132,13 @@ func readVolatile(t *testing.T, scope string) []volatile {
 	var out []volatile
 	lines := bufio.NewScanner(f)
 	for n := 1; lines.Scan(); n++ {
-		text, _, _ := strings.Cut(lines.Text(), "  # ")
+		text, _, _ := strings.Cut(lines.Text(), " # ")
 		if text == "" || strings.HasPrefix(text, "#") {
 			continue
 		}
 		f := strings.Fields(text)
 		if len(f) != 4 || text == lines.Text() || !slices.Contains([]string{"all", "content"}, f[1]) {
-			t.Fatalf("volatile.txt:%d: want SCOPE all|content KIND PATTERN  # reason", n)
+			t.Fatalf("volatile.txt:%d: want SCOPE all|content KIND PATTERN # reason", n)
 		}
 		if f[0] == scope || f[0] == "any" {
 			out = append(out, volatile{f[1] == "content", glob(f[2] + " " + f[3])})
