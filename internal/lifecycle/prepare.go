@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -64,6 +65,9 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	p.recorded = recorded
 	if p.request.Kind == Apply && p.continues == nil && (recorded == nil || recorded.Status.Phase != v1alpha1.PhaseRunning) {
 		p.request.Kind = Create // what never came to run is still to be created
+		if p.done, err = s.doneBefore(wanted.Name); err != nil {
+			return nil, err
+		}
 	}
 	if p.env, err = s.environment(wanted); err != nil {
 		return nil, err
@@ -254,17 +258,22 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	if err != nil {
 		return nil, err
 	}
+	recorded, err := s.record(name)
+	if err != nil {
+		return nil, err
+	}
 	if r.Cluster != nil {
-		recorded, err := s.record(name)
-		if err != nil {
-			return nil, err
-		}
 		if recorded != nil && spec.Digest(recorded) != spec.Digest(s.complete(r.Cluster, recorded)) {
 			return nil, refused("spec-changed", "the file has changed since operation "+o.Name+" began; a resume would continue with the old one",
 				"use the new one with: slipway apply -f FILE; or resume without -f")
 		}
 	}
 	r.Kind, r.Name, r.Cluster = Kind(o.Spec.Type), name, nil
+	if recorded == nil { // hosts that were prepared alone
+		if r.Cluster, err = s.planned(o.Name); err != nil {
+			return nil, err
+		}
+	}
 	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r, continues: o, done: done}, progress)
 	if err != nil {
@@ -284,6 +293,27 @@ func (s *service) onceDone(id string) (map[string]bool, error) {
 		return nil
 	})
 	return done, err
+}
+
+// doneBefore is onceDone over all operations of a cluster since the latest
+// that succeeded: they are one attempt.
+func (s *service) doneBefore(name string) (map[string]bool, error) {
+	ops, err := s.Store.Operations(name)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]bool{}
+	for _, o := range ops {
+		if o.Status.Phase == v1alpha1.OperationSucceeded {
+			break
+		}
+		done, err := s.onceDone(o.Name)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, done)
+	}
+	return all, nil
 }
 
 // PrepareRollback takes the latest unfinished operation back: a create by
@@ -322,17 +352,22 @@ func (s *service) before(name string) (*v1alpha1.Cluster, error) {
 		if o.Status.Phase != v1alpha1.OperationSucceeded || o.Spec.Type != string(Create) && o.Spec.Type != string(Apply) {
 			continue
 		}
-		p, err := s.Store.Plan(o.Name)
-		if err != nil {
-			return nil, err
-		}
-		c := &v1alpha1.Cluster{}
-		if err := json.Unmarshal(p.Spec, c); err != nil {
-			return nil, fmt.Errorf("reading the plan of operation %s: %w", o.Name, err)
-		}
-		return c, nil
+		return s.planned(o.Name)
 	}
 	return nil, refused("no-way-back", "cluster "+name+" has no successful operation to go back to", "continue with: slipway resume "+name)
+}
+
+// planned is the description that an operation's plan was made for.
+func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
+	p, err := s.Store.Plan(operation)
+	if err != nil {
+		return nil, err
+	}
+	c := &v1alpha1.Cluster{}
+	if err := json.Unmarshal(p.Spec, c); err != nil {
+		return nil, fmt.Errorf("reading the plan of operation %s: %w", operation, err)
+	}
+	return c, nil
 }
 
 // Precheck reports all findings of all hosts.
