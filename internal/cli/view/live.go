@@ -27,6 +27,7 @@ type Live struct {
 	log     []string // lines still to be written above the block
 	partial string   // text written that has no newline yet
 	block   []string // what stands on the screen, without colours
+	size    [2]int   // of the screen when that was drawn
 	closed  bool
 	done    chan struct{}
 	drawer  sync.WaitGroup
@@ -132,8 +133,8 @@ func (v *Live) Close() {
 	if v.partial != "" {
 		v.log = append(v.log, v.partial)
 	}
-	columns, _ := v.opts.Size()
-	v.put(columns, nil)
+	columns, rows := v.opts.Size()
+	v.put(columns, rows, nil)
 }
 
 // draw puts a frame on the screen.
@@ -141,25 +142,51 @@ func (v *Live) draw() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	columns, rows := v.opts.Size()
-	v.put(columns, v.frame(columns-1, rows))
+	v.put(columns, rows, v.frame(columns-1, rows))
 }
 
 // put writes the log and a new block in the place of the old one, in one
 // piece. Lines are overwritten and not cleared first: nothing flickers. The
 // cursor is hidden within a frame alone, so that no kind of death loses it.
-func (v *Live) put(columns int, frame [][]span) {
+func (v *Live) put(columns, rows int, frame [][]span) {
 	var b strings.Builder
 	b.WriteString("\x1b[?25l\r")
-	if up := rowsOf(v.block, columns); up > 0 {
+	old := v.block
+	if up := rowsOf(old, columns); up > 0 {
 		fmt.Fprintf(&b, "\x1b[%dA", up)
 	}
+	// What stood in a line before is overwritten with spaces: a line that is
+	// erased to its end is as wide as the terminal, and would leave blank
+	// rows behind when that becomes narrower. Where nobody knows what stands
+	// where, after a change of size or a wrapped line, all is erased.
+	size := [2]int{columns, rows}
+	whole := size == v.size
+	if !whole {
+		b.WriteString("\x1b[J")
+		v.size = size
+	}
+	row := 0
+	line := func(text string, length int) {
+		b.WriteString(text)
+		switch {
+		case !whole:
+			b.WriteString("\x1b[K")
+		case row < len(old):
+			b.WriteString(strings.Repeat(" ", max(0, utf8.RuneCountInString(old[row])-length)))
+		}
+		b.WriteString("\n")
+		row++
+	}
 	for _, l := range v.log {
-		b.WriteString(l + "\x1b[K\n")
+		n := utf8.RuneCountInString(sequences.ReplaceAllString(l, ""))
+		whole = whole && n <= columns
+		line(l, n)
 	}
 	v.log, v.block = nil, nil
-	for _, line := range frame {
-		v.block = append(v.block, plainText(line))
-		b.WriteString(painted(line, paint(v.opts.Style.Colour)) + "\x1b[K\n")
+	for _, l := range frame {
+		text := plainText(l)
+		v.block = append(v.block, text)
+		line(painted(l, paint(v.opts.Style.Colour)), utf8.RuneCountInString(text))
 	}
 	b.WriteString("\x1b[J\x1b[?25h")
 	_, _ = io.WriteString(v.w, b.String()) // a terminal that is gone hears nothing
