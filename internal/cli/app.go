@@ -232,6 +232,9 @@ func (a *app) svc(ctx context.Context) (lifecycle.Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := records.KnownHosts(); err != nil {
+		return nil, refuse(err)
+	}
 	level := slog.LevelWarn
 	if a.debug {
 		level = slog.LevelDebug

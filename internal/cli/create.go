@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +46,9 @@ whose hosts hold one, is refused.`,
 				return err
 			}
 			if bundle != "" {
-				d.Cluster.Spec.Bundle = bundle
+				if d.Cluster.Spec.Bundle, err = bundlePath(bundle); err != nil {
+					return err
+				}
 			}
 			return a.operate(cmd.Context(), operation{prepare: a.prepare(a.described(lifecycle.Create, d)), file: file, brief: true})
 		},
@@ -55,6 +58,17 @@ whose hosts hold one, is refused.`,
 	cmd.Flags().StringVar(&bundle, "bundle", "", "install from this bundle (file, directory or registry reference)")
 	cmd.MarkFlagsMutuallyExclusive("file", "kubernetes")
 	return cmd
+}
+
+// bundlePath is a bundle from the command line: what is there is a file or a
+// directory, what looks like a path is one, else it is a reference to a
+// registry.
+func bundlePath(name string) (string, error) {
+	if _, err := os.Stat(name); err == nil || spec.IsBundlePath(name) {
+		path, err := filepath.Abs(name)
+		return path, refuse(err)
+	}
+	return name, nil
 }
 
 // wanted is the cluster of a file, or one of this machine alone.
@@ -83,12 +97,18 @@ func (a *app) createConfigCmd() *cobra.Command {
 		out   string
 	)
 	cmd := &cobra.Command{
-		Use:   "config",
+		Use:   "config [NAME]",
 		Short: "Write a complete cluster file, explained line by line",
 		Example: `  slipway create config --name prod \
       --host root@10.0.0.11=control-plane --host root@10.0.0.12=worker --out prod.yaml`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				if o.Name != "" && o.Name != args[0] {
+					return problem(idNameMismatch, "give one name", "the cluster is named twice: %s and %s", args[0], o.Name)
+				}
+				o.Name = args[0]
+			}
 			for _, h := range hosts {
 				flag, err := spec.ParseHostFlag(h)
 				if err != nil {

@@ -18,7 +18,8 @@ import (
 
 func (a *app) getCmd() *cobra.Command {
 	cmd := parent("get", "Show clusters")
-	cmd.AddCommand(&cobra.Command{
+	var noHeaders bool
+	clusters := &cobra.Command{
 		Use: "clusters", Short: "List the recorded clusters", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			svc, err := a.svc(cmd.Context())
@@ -32,9 +33,11 @@ func (a *app) getCmd() *cobra.Command {
 			if list == nil {
 				list = []lifecycle.ClusterSummary{}
 			}
-			return a.data(list, func(w io.Writer) error { return a.clusterTable(w, list) })
+			return a.data(list, func(w io.Writer) error { return a.clusterTable(w, list, noHeaders) })
 		},
-	}, &cobra.Command{
+	}
+	headersFlag(clusters, &noHeaders)
+	cmd.AddCommand(clusters, &cobra.Command{
 		Use: "cluster [NAME]", Short: "Show a cluster: its state, nodes and latest operation", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := a.which(cmd.Context(), args)
@@ -57,7 +60,20 @@ func (a *app) getCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) clusterTable(w io.Writer, list []lifecycle.ClusterSummary) error {
+// headersFlag adds the flag that leaves a table's head out.
+func headersFlag(cmd *cobra.Command, without *bool) {
+	cmd.Flags().BoolVar(without, "no-headers", false, "leave the table's head out")
+}
+
+// table writes a table, with its head or without.
+func table(w io.Writer, without bool, head []string, rows [][]string) error {
+	if without {
+		head = nil
+	}
+	return view.Table(w, head, rows)
+}
+
+func (a *app) clusterTable(w io.Writer, list []lifecycle.ClusterSummary, noHeaders bool) error {
 	if len(list) == 0 {
 		a.say("No cluster is recorded. Make one: slipway create cluster")
 		return nil
@@ -78,7 +94,7 @@ func (a *app) clusterTable(w io.Writer, list []lifecycle.ClusterSummary) error {
 		}
 		rows = append(rows, []string{name, string(cmp.Or(c.Phase, "-")), cmp.Or(c.Kubernetes, "-"), fmt.Sprint(c.Hosts), latest, a.age(c.Created)})
 	}
-	return view.Table(w, []string{"NAME", "PHASE", "KUBERNETES", "HOSTS", "LATEST OPERATION", "AGE"}, rows)
+	return table(w, noHeaders, []string{"NAME", "PHASE", "KUBERNETES", "HOSTS", "LATEST OPERATION", "AGE"}, rows)
 }
 
 func (a *app) age(t time.Time) string {

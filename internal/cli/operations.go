@@ -26,7 +26,8 @@ func (a *app) operationsCmd() *cobra.Command {
 }
 
 func (a *app) operationsListCmd() *cobra.Command {
-	return &cobra.Command{
+	var noHeaders bool
+	cmd := &cobra.Command{
 		Use: "list [NAME]", Short: "List operations, the newest first: of one cluster, or of all",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,10 +51,12 @@ func (a *app) operationsListCmd() *cobra.Command {
 				for _, o := range list {
 					rows = append(rows, []string{o.Name, o.Spec.Cluster, o.Spec.Type, string(o.Status.Phase), a.age(o.CreationTimestamp.Time), took(o.Status), o.Status.Message})
 				}
-				return view.Table(w, []string{"ID", "CLUSTER", "TYPE", "PHASE", "AGE", "TOOK", ""}, rows)
+				return table(w, noHeaders, []string{"ID", "CLUSTER", "TYPE", "PHASE", "AGE", "TOOK", ""}, rows)
 			})
 		},
 	}
+	headersFlag(cmd, &noHeaders)
+	return cmd
 }
 
 // took is how long an operation took, "-" while it has no end.

@@ -3,6 +3,7 @@
 //
 //	manager-id                      who we are to the hosts
 //	default                         the cluster that `slipway use` named
+//	known_hosts                     hosts' keys, as seen first
 //	clusters/NAME/cluster.json      the recorded spec
 //	              source.yaml       the file as the user wrote it
 //	              status.json       the latest status
@@ -127,6 +128,19 @@ func (s *Store) SetDefault(name string) error {
 		return err
 	}
 	return s.write(s.path("default"), []byte(name+"\n"))
+}
+
+// KnownHosts is the file that hosts' keys are kept in. It is made, empty, for
+// those who append to it: so it belongs to the records' owner.
+func (s *Store) KnownHosts() (string, error) {
+	file := s.path("known_hosts")
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	if err := s.create(file, nil); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("making the list of known hosts: %w", err)
+	}
+	return file, nil
 }
 
 func checkName(name string) error {

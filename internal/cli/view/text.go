@@ -70,10 +70,12 @@ func Diagnostics(w io.Writer, list diag.List, s Style) {
 	}
 }
 
-// Table writes rows below a head, in columns.
+// Table writes rows below a head, if there is one, in columns.
 func Table(w io.Writer, head []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(t, strings.Join(head, "\t"))
+	if len(head) > 0 {
+		fmt.Fprintln(t, strings.Join(head, "\t"))
+	}
 	for _, r := range rows {
 		fmt.Fprintln(t, strings.Join(r, "\t"))
 	}
