@@ -44,28 +44,29 @@ func concerns(h v1alpha1.Hook, host *engine.Host) bool {
 	return len(h.Roles) == 0 || slices.ContainsFunc(h.Roles, host.HasRole)
 }
 
+// ops send a hook's files under their own names, which differ, and run it.
 func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Duration) (op.List, error) {
 	home := path.Join(dir, string(h.Phase), h.Name)
 	list := op.List{op.Dir{Path: home, Mode: 0o700, Exclusive: true}}
-	add := func(from, name string, mode fs.FileMode) error {
+	add := func(from string, mode fs.FileMode) error {
 		content, err := os.ReadFile(from)
 		if err != nil {
 			return fmt.Errorf("reading a file of hook %s: %w", h.Name, err)
 		}
-		list = append(list, op.File{Path: path.Join(home, name), Mode: mode, Content: content, Secret: true})
+		list = append(list, op.File{Path: path.Join(home, filepath.Base(from)), Mode: mode, Content: content, Secret: true})
 		return nil
 	}
-	if err := add(h.Script, "script", 0o700); err != nil {
+	if err := add(h.Script, 0o700); err != nil {
 		return nil, err
 	}
 	for _, m := range h.Materials {
-		if err := add(m, filepath.Base(m), 0o600); err != nil {
+		if err := add(m, 0o600); err != nil {
 			return nil, err
 		}
 	}
 	return append(list, op.Exec{
 		Name: "hook-" + string(h.Phase) + "-" + h.Name,
-		Argv: []string{path.Join(home, "script")},
+		Argv: []string{path.Join(home, filepath.Base(h.Script))},
 		Dir:  home,
 		Env: []string{
 			"SLIPWAY_CLUSTER=" + env.Cluster.Name, "SLIPWAY_HOST=" + host.Name,

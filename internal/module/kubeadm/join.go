@@ -10,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net"
-	"strconv"
 	"time"
 
 	"slipway.dev/slipway/internal/engine"
@@ -45,8 +43,7 @@ func adminTask(env module.Env) engine.Task {
 			if err != nil {
 				return err
 			}
-			port := strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port)
-			client, err := kube.New(results[0].Output, s.Host().Conn.DialContext, kube.Options{Address: net.JoinHostPort("127.0.0.1", port)})
+			client, err := kube.New(results[0].Output, s.Host().Conn.DialContext, kube.Options{Address: localAPI(env)})
 			if err != nil {
 				return err
 			}

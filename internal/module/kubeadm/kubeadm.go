@@ -3,6 +3,8 @@
 package kubeadm
 
 import (
+	"net"
+	"strconv"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -88,7 +90,8 @@ type phase struct {
 	whole  bool
 	secret bool
 	when   func(*v1alpha1.Cluster) bool
-	wait   *op.Wait
+	// wait is for the API to be ready; it runs no program.
+	wait bool
 }
 
 func pki(names ...string) []string {
@@ -118,7 +121,7 @@ func initPhases() []phase {
 			creates: []string{manifest("kube-apiserver"), manifest("kube-controller-manager"), manifest("kube-scheduler")}},
 		{id: "kubelet-start", title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,
 			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{"/var/lib/kubelet/instance-config.yaml"}},
-		{id: "wait", title: "wait for the API", wait: &op.Wait{HTTP: "https://127.0.0.1:6443/readyz", TimeoutSeconds: 300}},
+		{id: "wait", title: "wait for the API", wait: true},
 		{id: "upload-config", title: "record the configuration", argv: []string{"upload-config", "all"}, inputs: config},
 		{id: "mark-control-plane", title: "mark the control plane", argv: []string{"mark-control-plane"}, inputs: config},
 		// The phase prints the token that it makes.
@@ -130,6 +133,11 @@ func initPhases() []phase {
 	}
 }
 
+// localAPI is where a control plane reaches its own API server.
+func localAPI(env module.Env) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port))
+}
+
 // task makes a phase a task.
 func (p phase) task(env module.Env) engine.Task {
 	t := engine.Task{
@@ -137,9 +145,8 @@ func (p phase) task(env module.Env) engine.Task {
 		When: func(*engine.Scope) bool { return p.when == nil || p.when(env.Cluster) },
 	}
 	t.Ops = func(*engine.Scope) (op.List, error) {
-		if p.wait != nil {
-			w := *p.wait
-			return op.List{w}, nil
+		if p.wait {
+			return op.List{op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", TimeoutSeconds: 300}}, nil
 		}
 		argv := append([]string{program, "init", "phase"}, p.argv...)
 		return op.List{op.Exec{

@@ -83,7 +83,9 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	}), nil
 }
 
-// registries are containerd's hosts.toml files; it reads them at each pull.
+// registries are containerd's hosts.toml files; it reads them at each pull. It
+// tries what stands there in order, and then the registry itself; which server
+// that is it knows best (docker.io's is called otherwise).
 func registries(r v1alpha1.Registry) op.List {
 	const dir = "/etc/containerd/certs.d"
 	servers := map[string][]string{}
@@ -96,17 +98,22 @@ func registries(r v1alpha1.Registry) op.List {
 	var ops op.List
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		var b strings.Builder
-		plain := slices.Contains(r.Insecure, name)
-		scheme := "https://"
-		if plain {
-			scheme = "http://"
+		hosts := servers[name]
+		if slices.Contains(r.Insecure, name) {
+			// With this scheme and skip_verify containerd tries HTTPS
+			// first, without looking at certificates, then plain HTTP.
+			self := "http://" + name
+			hosts = append(slices.Clone(hosts), self)
+			fmt.Fprintf(&b, "server = %q\n\n", self)
 		}
-		fmt.Fprintf(&b, "server = %q\n", scheme+name)
-		for _, m := range servers[name] {
-			fmt.Fprintf(&b, "\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", m)
-		}
-		if plain {
-			fmt.Fprintf(&b, "\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n  skip_verify = true\n", scheme+name)
+		for i, h := range hosts {
+			if i > 0 {
+				b.WriteString("\n")
+			}
+			fmt.Fprintf(&b, "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", h)
+			if _, at, _ := strings.Cut(h, "://"); slices.Contains(r.Insecure, strings.SplitN(at, "/", 2)[0]) {
+				b.WriteString("  skip_verify = true\n")
+			}
 		}
 		ops = append(ops, op.File{Path: path.Join(dir, name, "hosts.toml"), Content: []byte(b.String())})
 	}

@@ -1,0 +1,246 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// A blank is a host on which nothing is as wanted yet. It shows the content
+// of files in diffs, unless the operation says that it is secret.
+type blank struct {
+	name string
+	mu   sync.Mutex
+	asks int // operations that were checked
+}
+
+var _ remote.Host = (*blank)(nil)
+
+func (b *blank) Name() string { return b.name }
+func (b *blank) Close() error { return nil }
+
+func (b *blank) DialContext(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("planning opens no connections")
+}
+
+func (b *blank) Apply(context.Context, remote.Batch, func(remote.Progress)) ([]op.Result, error) {
+	return nil, errors.New("planning changes nothing")
+}
+
+func (b *blank) Check(_ context.Context, ops op.List) ([]op.Result, error) {
+	b.mu.Lock()
+	b.asks += len(ops)
+	b.mu.Unlock()
+	var out []op.Result
+	for _, o := range ops {
+		r := op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Changed, Summary: "create"}
+		switch o := o.(type) {
+		case op.ReadFile:
+			r.Status, r.Missing = op.Unchanged, true
+		case op.File:
+			if !o.Secret {
+				r.Diff = string(o.Content)
+			}
+		case op.Exec:
+			if !o.SecretStdin {
+				r.Diff = string(o.Stdin)
+			}
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// nothing is a bundle that has yet to be made, and a store without records.
+type nothing struct{}
+
+func (nothing) Have(context.Context) (module.Content, error) { return nil, nil }
+func (nothing) Make(context.Context, func(string, ...any)) (module.Content, error) {
+	return nil, errors.New("planning makes no bundle")
+}
+func (nothing) Describe() string                    { return "build" }
+func (nothing) Kubeconfig(string) ([]byte, error)   { return nil, nil }
+func (nothing) SaveKubeconfig(string, []byte) error { return errors.New("planning records nothing") }
+func parts() Parts                                  { return Parts{Bundle: nothing{}, Kubeconfigs: nothing{}, Owner: "slipway"} }
+func host(name, address string, roles ...v1alpha1.Role) v1alpha1.Host {
+	return v1alpha1.Host{Name: name, Address: address, Roles: roles}
+}
+
+// base is one control plane and two workers.
+func base() *v1alpha1.Cluster {
+	c := &v1alpha1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"}}
+	c.Name = "prod"
+	c.Spec.Kubernetes.Version = "v1.37.1"
+	c.Spec.Hosts = []v1alpha1.Host{
+		host("cp1", "192.0.2.11", v1alpha1.RoleControlPlane),
+		host("w1", "192.0.2.12", v1alpha1.RoleWorker),
+		host("w2", "192.0.2.13", v1alpha1.RoleWorker),
+	}
+	return c
+}
+
+// environment completes a cluster as a front would, and refuses one that no
+// user could have.
+func environment(t *testing.T, c *v1alpha1.Cluster) module.Env {
+	t.Helper()
+	spec.Default(c, spec.DefaultOptions{})
+	if err := spec.Validate(c, spec.ValidateOptions{}).Err(); err != nil {
+		t.Fatalf("the cluster is not valid: %v", err)
+	}
+	catalogue, err := release.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := catalogue.Resolve(c.Spec.Kubernetes.Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return module.Env{Cluster: c, Release: r}
+}
+
+func hosts(env module.Env) []*engine.Host {
+	var out []*engine.Host
+	for _, h := range env.Cluster.Spec.Hosts {
+		out = append(out, &engine.Host{
+			Host: h, Conn: &blank{name: h.Name},
+			Facts: &op.HostFacts{
+				Arch: "amd64", MachineID: "id-" + h.Name, CgroupVersion: 2, ResourceCapability: true,
+				KernelFeatures: []string{"overlay", "br_netfilter", "nf_tables"},
+			},
+		})
+	}
+	return out
+}
+
+// check plans a pipeline over hosts and answers the steps.
+func check(t *testing.T, p engine.Pipeline, on []*engine.Host) []plan.Step {
+	t.Helper()
+	res, err := (&engine.Run{Hosts: on, Cluster: "prod"}).Check(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range res.Failures {
+		t.Errorf("checking %s on %s: %s", f.Task, f.Host, f.Message)
+	}
+	return res.Steps
+}
+
+// spell plans a pipeline and writes down what each host task wants: values
+// that other tasks make stand in unresolved.
+func spell(t *testing.T, p engine.Pipeline, on []*engine.Host) string {
+	t.Helper()
+	var mu sync.Mutex
+	said := map[string]map[string][]string{} // task → operations → hosts
+	each(p, func(task *engine.Task) {
+		wanted := task.Ops
+		if wanted == nil {
+			return
+		}
+		task.Ops = func(s *engine.Scope) (op.List, error) {
+			list, err := wanted(s)
+			mu.Lock()
+			defer mu.Unlock()
+			if said[task.ID] == nil {
+				said[task.ID] = map[string][]string{}
+			}
+			text := operations(t, list)
+			said[task.ID][text] = append(said[task.ID][text], s.Host().Name)
+			return list, err
+		}
+	})
+	check(t, p, on)
+	var b strings.Builder
+	each(p, func(task *engine.Task) {
+		if task.Run != nil {
+			fmt.Fprintf(&b, "== %s: %s (by the manager's own hand)\n", task.ID, task.Title)
+			return
+		}
+		groups := said[task.ID]
+		if len(groups) == 0 {
+			fmt.Fprintf(&b, "== %s: %s (nowhere)\n", task.ID, task.Title)
+		}
+		for _, text := range slices.SortedFunc(maps.Keys(groups), func(a, b string) int {
+			return strings.Compare(slices.Min(groups[a]), slices.Min(groups[b]))
+		}) {
+			slices.Sort(groups[text])
+			fmt.Fprintf(&b, "== %s: %s on %s\n%s", task.ID, task.Title, strings.Join(groups[text], ", "), text)
+		}
+	})
+	return b.String()
+}
+
+func each(p engine.Pipeline, fn func(*engine.Task)) {
+	for mi := range p.Modules {
+		for ti := range p.Modules[mi].Tasks {
+			fn(&p.Modules[mi].Tasks[ti])
+		}
+	}
+}
+
+// operations writes a list down: kind and target, fields, and content as it
+// would be on the host.
+func operations(t *testing.T, list op.List) string {
+	t.Helper()
+	var b strings.Builder
+	for _, o := range list {
+		fmt.Fprintf(&b, "- %s %s\n", o.Kind(), o.Target())
+		raw, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := map[string]any{}
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			t.Fatal(err)
+		}
+		var content []byte
+		switch o := o.(type) {
+		case op.File:
+			content = o.Content
+			delete(fields, "path")
+		case op.Exec:
+			content = o.Stdin
+			delete(fields, "name")
+		}
+		delete(fields, "content")
+		delete(fields, "stdin")
+		if len(fields) > 0 {
+			text, err := yaml.Marshal(fields)
+			if err != nil {
+				t.Fatal(err)
+			}
+			indent(&b, "    ", text)
+		}
+		if !utf8.Valid(content) {
+			t.Fatalf("%s %s: the content is no text", o.Kind(), o.Target())
+		}
+		indent(&b, "    | ", content)
+	}
+	return b.String()
+}
+
+func indent(b *strings.Builder, with string, text []byte) {
+	for line := range bytes.Lines(text) {
+		b.WriteString(strings.TrimRight(with+string(line), "\n ") + "\n")
+	}
+}

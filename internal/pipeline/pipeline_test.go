@@ -1,0 +1,252 @@
+package pipeline
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/diff"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/plan"
+)
+
+var update = flag.Bool("update", false, "write the goldens anew")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", path, d)
+	}
+}
+
+// variants are clusters beside the plain one. Their goldens are what they
+// differ in.
+var variants = []struct {
+	name, reason string
+	change       func(*v1alpha1.Cluster)
+	facts        func(*engine.Host)
+}{
+	{name: "all-in-one", reason: "one host is everything, and has no taint", change: func(c *v1alpha1.Cluster) {
+		c.Spec.Hosts = []v1alpha1.Host{host("cp1", "192.0.2.11", v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
+	}},
+	{name: "no-worker", reason: "the control plane alone must still run pods", change: func(c *v1alpha1.Cluster) { c.Spec.Hosts = c.Spec.Hosts[:1] }},
+	{name: "dual-stack", reason: "two families everywhere", change: func(c *v1alpha1.Cluster) {
+		c.Spec.Network.PodCIDR = []string{"10.244.0.0/16", "fd00:244::/56"}
+		c.Spec.Network.ServiceCIDR = []string{"10.96.0.0/16", "fd00:96::/112"}
+	}},
+	{name: "ipv6", reason: "addresses with colons stand in brackets where there is a port", change: func(c *v1alpha1.Cluster) {
+		c.Spec.Network.PodCIDR = []string{"fd00:244::/56"}
+		c.Spec.Network.ServiceCIDR = []string{"fd00:96::/112"}
+		for i := range c.Spec.Hosts {
+			c.Spec.Hosts[i].Address = fmt.Sprintf("2001:db8::%d", 11+i)
+		}
+	}},
+	{name: "no-proxy", reason: "another program balances services", change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "none" }},
+	{name: "no-network", reason: "the user brings one", change: func(c *v1alpha1.Cluster) { c.Spec.Network.Plugin = "none" }},
+	{name: "components", reason: "the user's arguments win, sorted, each in its place", change: func(c *v1alpha1.Cluster) {
+		k := &c.Spec.Kubernetes
+		k.APIServer.ExtraArgs = map[string]string{"max-requests-inflight": "800", "audit-log-path": "-"}
+		k.APIServer.CertSANs = []string{"api.example.com", "203.0.113.1", "localhost"}
+		k.ControllerManager.ExtraArgs = map[string]string{"node-monitor-grace-period": "20s"}
+		k.Scheduler.ExtraArgs = map[string]string{"v": "4"}
+		k.Kubelet.ExtraArgs = map[string]string{"v": "4", "node-labels": `a="b c",d=100%`}
+		k.Kubelet.Config = map[string]any{"maxPods": float64(200), "featureGates": map[string]any{"A": false}}
+		k.FeatureGates = map[string]bool{"A": true, "B": false}
+		k.Certificates.Validity = &metav1.Duration{Duration: 30 * 24 * time.Hour}
+		k.Certificates.CAValidity = &metav1.Duration{Duration: 20 * 365 * 24 * time.Hour}
+		c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "8589934592"}
+	}},
+	{name: "endpoint", reason: "another address and port of the API", change: func(c *v1alpha1.Cluster) {
+		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "k8s.example.com", Address: "203.0.113.9", Port: 8443}
+	}},
+	{name: "registries", reason: "mirrors in their order, and registries without certificates", change: func(c *v1alpha1.Cluster) {
+		c.Spec.Registry.Mirrors = map[string][]string{
+			"docker.io":         {"https://mirror.example.com", "http://10.0.0.5:5000"},
+			"reg.example.com:5": {"https://10.0.0.6"},
+		}
+		c.Spec.Registry.Insecure = []string{"reg.example.com:5", "10.0.0.5:5000", "10.0.0.6"}
+	}},
+	{name: "hooks", reason: "scripts and what they need, where their roles are", change: hooked},
+	{name: "settings", reason: "labels and taints are the API's, but for those a node registers with", change: func(c *v1alpha1.Cluster) {
+		c.Spec.Hosts[1].Labels = map[string]string{"disk": "ssd"}
+		c.Spec.Hosts[1].Taints = []v1alpha1.Taint{{Key: "gpu", Value: "yes", Effect: "NoSchedule"}}
+		c.Spec.Hosts[2].InternalAddress = "10.0.0.13"
+		c.Spec.DNS = v1alpha1.DNS{Hosts: map[string][]string{"192.0.2.99": {"git.example.com", "git"}}}
+		c.Spec.System = v1alpha1.System{Timezone: "Europe/Berlin", NTPServers: []string{"192.0.2.1"}, Sysctls: map[string]string{"kernel.panic": "20", "vm.swappiness": "1"}}
+	}},
+	{name: "not-configured", reason: "the user's own hands prepare the hosts", change: func(c *v1alpha1.Cluster) { c.Spec.System.SkipConfigure = true }},
+	{name: "old-host", reason: "cgroup v1, a container without capabilities, no br_netfilter", change: func(*v1alpha1.Cluster) {}, facts: func(h *engine.Host) {
+		h.Facts.CgroupVersion, h.Facts.ResourceCapability, h.Facts.KernelFeatures = 1, false, []string{"overlay"}
+	}},
+}
+
+// hooked has a hook in every phase; their files are testdata's.
+func hooked(c *v1alpha1.Cluster) {
+	for i, phase := range []v1alpha1.HookPhase{
+		v1alpha1.HookPreInstall, v1alpha1.HookPostControlPlane, v1alpha1.HookPostInstall, v1alpha1.HookPreDelete,
+	} {
+		h := v1alpha1.Hook{Name: "hook-" + fmt.Sprint(i+1), Phase: phase, Script: "testdata/hook.sh"}
+		switch i {
+		case 0:
+			h.Materials, h.Timeout = []string{"testdata/hook.conf"}, &metav1.Duration{Duration: 90 * time.Second}
+		case 1:
+			h.Roles = []v1alpha1.Role{v1alpha1.RoleControlPlane}
+		case 2:
+			h.Roles, h.IgnoreErrors = []v1alpha1.Role{v1alpha1.RoleWorker}, true
+		}
+		c.Spec.Hooks = append(c.Spec.Hooks, h)
+	}
+}
+
+// TestOperations holds what every task wants of hosts, for a plain cluster in
+// full and for others as the difference to it.
+func TestOperations(t *testing.T) {
+	env := environment(t, base())
+	plain := spell(t, Create(env, parts()), hosts(env))
+	golden(t, "create.golden", plain)
+	golden(t, "delete.golden", spell(t, Delete(env), hosts(env)))
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) {
+			c := base()
+			v.change(c)
+			env := environment(t, c)
+			on := hosts(env)
+			if v.facts != nil {
+				for _, h := range on {
+					v.facts(h)
+				}
+			}
+			got := spell(t, Create(env, parts()), on)
+			golden(t, v.name+".golden", difference(plain, got))
+		})
+	}
+}
+
+// difference is a unified diff without line numbers, which move with every
+// line that is new to both.
+func difference(a, b string) string {
+	d := string(diff.Diff("a", []byte(a), "b", []byte(b)))
+	if _, rest, ok := strings.Cut(d, "+++ b\n"); ok {
+		d = rest
+	}
+	return regexp.MustCompile(`(?m)^@@ .*$`).ReplaceAllString(d, "@@")
+}
+
+// all are the pipelines of a cluster.
+func all(env module.Env) []engine.Pipeline {
+	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env)}
+}
+
+// TestTaskIDs freezes the ids: journals, plans and saved scripts name them. A
+// line may be added; none may change or go.
+func TestTaskIDs(t *testing.T) {
+	c := base()
+	hooked(c)
+	c.Spec.System.NTPServers = []string{"192.0.2.1"}
+	var b strings.Builder
+	for _, p := range all(environment(t, c)) {
+		for _, m := range p.Modules {
+			for _, task := range m.Tasks {
+				fmt.Fprintf(&b, "%s\t%s\n", p.Kind, task.ID)
+				if task.Title == "" || m.Name == "" {
+					t.Errorf("task %s of module %q has no title: it is shown to people", task.ID, m.Name)
+				}
+			}
+		}
+	}
+	golden(t, "task-ids.txt", b.String())
+}
+
+// TestSizes lays every pipeline over few and many hosts. What is asked of one
+// host must not grow with the others.
+func TestSizes(t *testing.T) {
+	var perHost int
+	for _, n := range []int{1, 3, 300} {
+		c := base()
+		c.Spec.Hosts = c.Spec.Hosts[:1]
+		c.Spec.Network.PodCIDR = []string{"10.240.0.0/12"}
+		for i := 1; i < n; i++ {
+			c.Spec.Hosts = append(c.Spec.Hosts, host(fmt.Sprintf("w%03d", i), fmt.Sprintf("10.1.%d.%d", i/200, i%200+1), v1alpha1.RoleWorker))
+		}
+		hooked(c)
+		env := environment(t, c)
+		for _, p := range all(env) {
+			on := hosts(env)
+			steps := check(t, p, on)
+			if p.Kind != "create" {
+				continue
+			}
+			last := on[n-1].Conn.(*blank).asks
+			if n == 3 {
+				perHost = last
+			}
+			if n == 300 && last != perHost {
+				t.Errorf("among 300 hosts a worker is asked %d operations, among 3 it is %d", last, perHost)
+			}
+			if limit := 40*n + 40; len(steps) > limit {
+				t.Errorf("creating %d hosts takes %d steps; more than %d is more than a worker's share each", n, len(steps), limit)
+			}
+		}
+	}
+}
+
+// TestPlanHoldsNoSecret plants secrets wherever a file can hold one.
+func TestPlanHoldsNoSecret(t *testing.T) {
+	dir := t.TempDir()
+	const canary = "canary-5f1c9a"
+	file := func(name string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n# "+canary+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	c := base()
+	c.Spec.SSH = v1alpha1.SSH{Password: canary}
+	c.Spec.Hosts[1].SSH = v1alpha1.SSH{PasswordFrom: &v1alpha1.SecretSource{File: file("password")}}
+	hooked(c)
+	for i := range c.Spec.Hooks {
+		c.Spec.Hooks[i].Script = file("script")
+		c.Spec.Hooks[i].Materials = []string{file("material")}
+	}
+	env := environment(t, c)
+	for _, p := range all(env) {
+		pl := &plan.Plan{Cluster: "prod", Operation: p.Kind, Steps: check(t, p, hosts(env))}
+		if err := pl.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := json.Marshal(pl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, form := range []string{canary, base64.StdEncoding.EncodeToString([]byte(canary))[:16], hex.EncodeToString([]byte(canary))} {
+			if i := bytes.Index(raw, []byte(form)); i >= 0 {
+				t.Errorf("the plan to %s holds a secret: …%s…", p.Kind, raw[max(0, i-200):min(len(raw), i+50)])
+			}
+		}
+	}
+}
