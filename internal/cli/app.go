@@ -26,6 +26,7 @@ const (
 	idStale        = "plan-stale"
 	idPlanChanged  = "plan-changed"
 	idNoCluster    = "no-cluster"
+	idNotFound     = "not-found"
 	idWhichCluster = "which-cluster"
 	idNameMismatch = "name-mismatch"
 	idFile         = "file-unreadable"

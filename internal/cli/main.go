@@ -189,6 +189,8 @@ func (a *app) explain(err error, code int) {
 		rep.Operation = locked.Operation
 		hint := "watch it: slipway operations watch " + locked.Operation + "; stop it: slipway cancel " + locked.Cluster
 		rep.Diagnostics = diag.List{{ID: idLocked, Severity: diag.Error, Message: locked.Error(), Hint: hint}}
+	case errors.Is(err, lifecycle.ErrNotFound):
+		rep.Diagnostics = diag.List{{ID: idNotFound, Severity: diag.Error, Message: err.Error(), Hint: "see what is recorded: slipway get clusters; slipway operations list"}}
 	case errors.As(err, &stale):
 		rep.Difference = stale.Difference
 		rep.Diagnostics = diag.List{{ID: idStale, Severity: diag.Error, Message: stale.Error()}}

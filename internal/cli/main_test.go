@@ -296,7 +296,7 @@ func TestErrorsPage(t *testing.T) {
 		}
 	}
 	want := []string{
-		idUsage, idFile, idNoCluster, idWhichCluster, idNameMismatch, idNoTerminal, idNotConfirmed, idRemoval,
+		idUsage, idFile, idNoCluster, idNotFound, idWhichCluster, idNameMismatch, idNoTerminal, idNotConfirmed, idRemoval,
 		idLocked, idStale, idPlanChanged, idNoOperation, idPluginFailed,
 	}
 	if d := cmp.Diff(want, got); d != "" {

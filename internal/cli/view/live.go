@@ -1,9 +1,10 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -69,6 +70,9 @@ func (v *Live) Emit(e event.Event) {
 	}
 	e = v.opts.timed(e)
 	was := v.track.see(e)
+	if e.Type == event.Note && v.track.state[e.Host] != "" && !v.opts.Debug {
+		return // it stands in the host's line, and matters as long as that
+	}
 	if e, ok := v.fold(e, &was); ok && telling(e, v.opts.Debug) {
 		v.log = append(v.log, v.columns.line(e, was, v.track.start, paint(v.opts.Style.Colour))...)
 	}
@@ -265,6 +269,8 @@ func (v *Live) idle(host string, busy bool) string {
 	switch {
 	case busy:
 		return "at work"
+	case v.track.state[host] != "":
+		return v.track.state[host]
 	case v.track.failed[host]:
 		return "failed"
 	case v.track.hostLeft[host] > 0:
@@ -279,7 +285,7 @@ func (v *Live) head() []span {
 	if t.kind != "" {
 		what = Doing(plan.Verb(t.kind))
 	}
-	line := []span{{text: cmp.Or(what+" "+t.cluster, what), code: bold}, {text: "  " + Duration(v.opts.now().Sub(t.start))}}
+	line := []span{{text: strings.TrimSpace(what + " " + t.cluster), code: bold}, {text: "  " + Duration(v.opts.now().Sub(t.start))}}
 	if t.planned > 0 {
 		line = append(line, span{text: fmt.Sprintf("  %d of %d steps", t.over, t.planned)})
 	}
@@ -320,11 +326,9 @@ func bar(done, total int64) string {
 func rest(hidden map[string]int) []span {
 	total := 0
 	var parts []string
-	for _, state := range []string{"at work", "waiting", "done", "failed"} {
-		if n := hidden[state]; n > 0 {
-			total += n
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
-		}
+	for _, state := range slices.Sorted(maps.Keys(hidden)) {
+		total += hidden[state]
+		parts = append(parts, fmt.Sprintf("%d %s", hidden[state], state))
 	}
 	return []span{{text: fmt.Sprintf("  and %d more: %s", total, strings.Join(parts, ", ")), code: faint}}
 }

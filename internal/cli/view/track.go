@@ -36,6 +36,10 @@ type track struct {
 	failed        map[string]bool // hosts
 	hosts         []string        // in the order they were first heard of
 	hostLeft      map[string]int  // by host: planned steps still to come
+	// state is what was last noted of a host before the operation began:
+	// "connecting", "connected".
+	state map[string]string
+	begun bool
 }
 
 // tally is how a task went on the hosts that are through with it.
@@ -48,7 +52,7 @@ type tally struct {
 func newTrack(p *plan.Plan) *track {
 	t := &track{
 		steps: map[key]*running{}, left: map[string]map[string]bool{}, size: map[string]int{},
-		tally: map[string]*tally{}, failed: map[string]bool{}, hostLeft: map[string]int{},
+		tally: map[string]*tally{}, failed: map[string]bool{}, hostLeft: map[string]int{}, state: map[string]string{},
 	}
 	if p == nil {
 		return t
@@ -80,7 +84,14 @@ func (t *track) see(e event.Event) (was running) {
 	}
 	k := key{e.Task, e.Host}
 	switch e.Type {
+	case event.Note:
+		if !t.begun && e.Host != "" {
+			t.meet(e.Host)
+			t.state[e.Host] = oneLine(e.Message)
+		}
 	case event.OperationStarted:
+		t.begun = true
+		clear(t.state)
 		t.kind = cmp.Or(e.Kind, t.kind)
 		clear(t.steps) // left over from a run that was killed
 	case event.StepStarted:

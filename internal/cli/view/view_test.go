@@ -156,6 +156,30 @@ func TestLiveWithManyHosts(t *testing.T) {
 	}
 }
 
+// What hosts do before the operation begins stands in their lines, and leaves
+// no log.
+func TestLiveWhilePreparing(t *testing.T) {
+	s := newStage(t, nil, 60, 12, Style{})
+	note := func(ms int, host, message string) event.Event {
+		return event.Event{Type: event.Note, Host: host, Message: message, Time: epoch.Add(time.Duration(ms) * time.Millisecond)}
+	}
+	s.play([]event.Event{
+		note(0, "w1", "connecting"), note(1, "w2", "connecting"), note(500, "w1", "connected"), note(600, "", "building the bundle"),
+	})
+	want := `   0.6s  -  building the bundle
+preparing  0.6s
+  w1  connected
+  w2  connecting
+`
+	if d := cmp.Diff(want, s.screen.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	s.view.Close()
+	if d := cmp.Diff("   0.6s  -  building the bundle\n", s.screen.String()); d != "" {
+		t.Errorf("closed (-want +got):\n%s", d)
+	}
+}
+
 func TestLiveResized(t *testing.T) {
 	p, events := demo()
 	s := newStage(t, p, 100, 24, Style{})
