@@ -208,7 +208,7 @@ func (c *Client) cancelWith(ctx context.Context, s *stream, bounded bool) (stop 
 func readResponse(s *stream, sink func(remote.Progress)) (response, error) {
 	for {
 		msg, err := readMessage(s)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = &ProtocolError{"a call without an answer"}
 		}
 		if err != nil {

@@ -25,6 +25,10 @@ const (
 // errGoodbye is a session that the peer ended on purpose.
 var errGoodbye = errors.New("the peer ended the session")
 
+// errClosed is a connection that the other end, or something on the way, has
+// closed. io.EOF is kept for the ends of streams.
+var errClosed = errors.New("closed by the other end")
+
 // errSilent is a peer that shows no sign of life.
 var errSilent = fmt.Errorf("no sign of life for %s", silentAfter)
 
@@ -182,6 +186,9 @@ func (m *mux) readLoop(r io.Reader) error {
 	in := hearing{m, r}
 	for {
 		f, err := readFrame(in)
+		if errors.Is(err, io.EOF) {
+			return errClosed
+		}
 		if err != nil {
 			return err
 		}

@@ -33,11 +33,15 @@ func (h handler) Check(ctx context.Context, ops op.List) []op.Result { return h.
 func (h handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
 	return h.apply(ctx, b, emit)
 }
+
 func (h handler) ReadLock(ctx context.Context) (remote.LockState, error) { return h.lock.ReadLock(ctx) }
+
 func (h handler) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
 	return h.lock.TakeLock(ctx, l, breaking)
 }
+
 func (h handler) Beat(ctx context.Context, l remote.Lock) (bool, error) { return h.lock.Beat(ctx, l) }
+
 func (h handler) ReleaseLock(ctx context.Context, l remote.Lock) error {
 	return h.lock.ReleaseLock(ctx, l)
 }

@@ -27,12 +27,12 @@ func (s *Shell) run(ctx context.Context, t testing.TB, command string, ch ssh.Ch
 	}
 	defer os.RemoveAll(bin)
 	for name, text := range s.Programs {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
 			t.Error(err)
 			return 1
 		}
 	}
-	cmd := exec.CommandContext(ctx, s.Path, "-c", command) //nolint:gosec // a test's own shell
+	cmd := exec.CommandContext(ctx, s.Path, "-c", command)
 	cmd.Env = []string{"PATH=" + bin + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + bin}
 	cmd.Stdout, cmd.Stderr = ch, ch.Stderr()
 	in, err := cmd.StdinPipe()
@@ -51,7 +51,7 @@ func (s *Shell) run(ctx context.Context, t testing.TB, command string, ch ssh.Ch
 	err = cmd.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return uint32(exit.ExitCode()) //nolint:gosec // 0 to 255, or -1 for a signal
+		return uint32(exit.ExitCode())
 	}
 	return 0
 }

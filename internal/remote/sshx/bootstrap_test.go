@@ -41,8 +41,11 @@ func TestBootstrap(t *testing.T) {
 		"bash":       {"another shell", remotetest.Shell{Path: "/bin/bash", Programs: map[string]string{"id": asRoot}}, "motd\n$ ", v1alpha1.SSH{}, "", ""},
 		"no digests": {"the helper checks itself", remotetest.Shell{Path: "/bin/sh", Programs: none}, "", v1alpha1.SSH{}, "", ""},
 		"truncated": {
-			"a full disk, say", remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot, "gzip": "head -c 1000"}},
-			"", v1alpha1.SSH{}, remote.HelperFailed, "did not arrive whole",
+			"a full disk, say",
+			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot, "gzip": "head -c 1000"}},
+			"",
+			v1alpha1.SSH{},
+			remote.HelperFailed, "did not arrive whole",
 		},
 		"not root":     {"found out before anything is sent", remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": "echo 1000"}}, "", v1alpha1.SSH{}, remote.SudoFailed, "root is not root"},
 		"sudo":         {"the password goes in at its prompt", remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot, "sudo": sudo}}, "", v1alpha1.SSH{User: "u", SudoPasswordFrom: secretFile(t, "hunter2")}, "", ""},

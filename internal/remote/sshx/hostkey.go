@@ -39,7 +39,9 @@ type hostKeys struct {
 // key. Certificates are not asked for.
 var plain = [][]string{
 	{ssh.KeyAlgoED25519},
-	{ssh.KeyAlgoECDSA256}, {ssh.KeyAlgoECDSA384}, {ssh.KeyAlgoECDSA521},
+	{ssh.KeyAlgoECDSA256},
+	{ssh.KeyAlgoECDSA384},
+	{ssh.KeyAlgoECDSA521},
 	{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256},
 }
 
