@@ -73,7 +73,7 @@ func TestSecrets(t *testing.T) {
 	// On the manager, what only the user can read may hold the kubeconfig.
 	var found []string
 	if err := canaries.search(u.home, &found, func(path string, info fs.FileInfo) bool {
-		if filepath.Base(path) == "disk.img" {
+		if filepath.Base(path) == "disk.ext4" {
 			return false // a machine's, searched from inside
 		}
 		return info.Mode().Perm()&0o077 != 0 || !strings.Contains(path, "kubeconfig") && !strings.HasPrefix(filepath.Base(path), "secret-") && filepath.Base(path) != "config"
