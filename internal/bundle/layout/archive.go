@@ -29,20 +29,31 @@ func (d Dir) Pack(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	tw := tar.NewWriter(zw)
+	if err := d.packAll(ctx, tw); err != nil {
+		zw.Close() // fails for the same reason, if at all
+		return err
+	}
+	return zw.Close()
+}
+
+func (d Dir) packAll(ctx context.Context, tw *tar.Writer) error {
 	names := []string{marker, indexName}
 	entries, err := os.ReadDir(filepath.Join(string(d), blobDir))
 	if err != nil {
-		return errors.Join(err, zw.Close())
+		return err
 	}
 	for _, e := range entries {
 		names = append(names, blobDir+"/"+e.Name())
 	}
 	for _, name := range names {
-		if err := errors.Join(ctx.Err(), d.packOne(tw, name)); err != nil {
-			return errors.Join(err, zw.Close())
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := d.packOne(tw, name); err != nil {
+			return err
 		}
 	}
-	return errors.Join(tw.Close(), zw.Close())
+	return tw.Close()
 }
 
 func (d Dir) packOne(tw *tar.Writer, name string) error {
