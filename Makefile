@@ -74,7 +74,7 @@ vuln: ## known vulnerabilities in what we link; needs the internet (vuln.go.dev)
 
 .PHONY: e2e
 e2e: ## tests on real clusters in sandbox machines; RUN=regexp for some of them
-	@CGO_ENABLED=0 go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(RUN)') ./test/e2e
+	@CGO_ENABLED=0 go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(value RUN)') ./test/e2e
 
 .PHONY: test
 test: ## everything: set-up, unit, lint, e2e; prints what each part took

@@ -164,7 +164,7 @@ func TestLongImageCollection(t *testing.T) {
 	u.exits(t, 0, "apply", "-f", file, "--yes")
 	eventually(t, 7*time.Minute, "garbage collection", func() error {
 		if slices.Contains(strings.Fields(u.inside(t, machine, list...)), stray) {
-			return errors.New(stray+" is still there")
+			return errors.New(stray + " is still there")
 		}
 		return nil
 	})
