@@ -106,6 +106,7 @@ var fences = []fence{
 	{"os/exec", []string{
 		"internal/node/run",              // argv of operations, on the host
 		"internal/remote/local",          // starts the helper
+		"internal/remote/remotetest",     // builds the helper, and runs shells, for tests
 		"internal/bundle/source/modules", // the go command
 		"internal/sandbox",               // ip, mkfs, debootstrap
 		"internal/lifecycle",             // the bundle's kubectl

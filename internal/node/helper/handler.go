@@ -112,5 +112,17 @@ func keep(dir, build string) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("keeping the helper: %w", err), os.Remove(out.Name()))
 	}
-	return nil
+	return forgetOthers(dir, path)
+}
+
+// forgetOthers removes the helpers of other versions; those that run need
+// their file no more.
+func forgetOthers(dir, kept string) error {
+	all, err := filepath.Glob(filepath.Join(dir, "slipway-node-*"))
+	for _, path := range all {
+		if path != kept {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	return err
 }

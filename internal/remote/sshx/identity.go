@@ -62,7 +62,7 @@ func (l login) open(ctx context.Context, to endpoint, opts remote.Options) (*ide
 			err = to.fail(remote.KeyUnreadable, "the SSH agent holds no key", "add one with `ssh-add`", nil)
 		}
 	case l.keyFile != "":
-		err = id.addFile(expand(l.keyFile, opts.Home), l.passphrase, to)
+		err = id.addFile(ctx, expand(l.keyFile, opts.Home), l.passphrase, to)
 	case id.password == "":
 		id.addUsual(ctx, opts.Home, l.passphrase, to)
 		if len(id.signers) == 0 {
@@ -91,21 +91,46 @@ func (id *identity) close() {
 }
 
 func (id *identity) addAgent(ctx context.Context) error {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", os.Getenv("SSH_AUTH_SOCK"))
-	if err != nil {
-		return err
-	}
-	id.agent = conn
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	client := agent.NewClient(conn)
-	signers, err := client.Signers()
-	if err != nil {
-		return err
-	}
+	signers, err := id.agentKeys(ctx)
 	for _, s := range signers {
 		id.add(s, "agent")
+	}
+	return err
+}
+
+// agentKeys are the keys that the agent holds; the connection to it is closed
+// with the identity.
+func (id *identity) agentKeys(ctx context.Context) ([]ssh.Signer, error) {
+	if id.agent == nil {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "unix", os.Getenv("SSH_AUTH_SOCK"))
+		if err != nil {
+			return nil, err
+		}
+		id.agent = conn
+	}
+	stop := context.AfterFunc(ctx, func() { _ = id.agent.Close() })
+	defer stop()
+	return agent.NewClient(id.agent).Signers()
+}
+
+// fromAgent finds an encrypted key in the agent. Its public half is in the
+// file, or beside it; nil is not found.
+func (id *identity) fromAgent(ctx context.Context, path string, public ssh.PublicKey) ssh.Signer {
+	if os.Getenv("SSH_AUTH_SOCK") == "" {
+		return nil
+	}
+	if raw, err := os.ReadFile(path + ".pub"); public == nil && err == nil {
+		public, _, _, _, _ = ssh.ParseAuthorizedKey(raw) // nil if it is none
+	}
+	signers, err := id.agentKeys(ctx)
+	if err != nil || public == nil {
+		return nil
+	}
+	for _, s := range signers {
+		if same(s.PublicKey(), public) {
+			return s
+		}
 	}
 	return nil
 }
@@ -122,7 +147,7 @@ func (id *identity) add(s ssh.Signer, from string) {
 	id.names = append(id.names, fmt.Sprintf("%s %s", from, ssh.FingerprintSHA256(s.PublicKey())))
 }
 
-func (id *identity) addFile(path string, passphrase *v1alpha1.SecretSource, to endpoint) error {
+func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alpha1.SecretSource, to endpoint) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return to.fail(remote.KeyUnreadable, fmt.Sprintf("the private key %s cannot be read: %s", path, innermost(err)), "correct ssh.privateKeyFile, or the file's permissions", err)
@@ -134,7 +159,10 @@ func (id *identity) addFile(path string, passphrase *v1alpha1.SecretSource, to e
 	case !errors.As(err, &locked):
 		return to.fail(remote.KeyUnreadable, fmt.Sprintf("%s is no private key: %s", path, innermost(err)), "name the private key itself, not the .pub beside it", err)
 	case passphrase == nil:
-		return to.fail(remote.KeyUnreadable, "the private key "+path+" is encrypted", "set ssh.passphraseFrom, or add it to an agent and set ssh.agent: true", err)
+		if s = id.fromAgent(ctx, path, locked.PublicKey); s != nil {
+			break
+		}
+		return to.fail(remote.KeyUnreadable, "the private key "+path+" is encrypted", "set ssh.passphraseFrom, or add the key to your SSH agent (`ssh-add`)", err)
 	default:
 		text, err := reveal(passphrase)
 		if err != nil {
@@ -161,7 +189,7 @@ func (id *identity) addUsual(ctx context.Context, home string, passphrase *v1alp
 			continue
 		}
 		var e *remote.Error
-		if err := id.addFile(path, passphrase, to); errors.As(err, &e) {
+		if err := id.addFile(ctx, path, passphrase, to); errors.As(err, &e) {
 			id.passed = append(id.passed, e.Cause)
 		}
 	}

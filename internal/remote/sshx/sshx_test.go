@@ -246,6 +246,18 @@ func TestAgent(t *testing.T) {
 	if err := connect(v1alpha1.SSH{}); err != nil {
 		t.Errorf("without any setting: %v", err)
 	}
+	locked, _ := keyFile(t, t.TempDir(), "sesame")
+	refusal(t, connect(v1alpha1.SSH{PrivateKeyFile: locked}), remote.KeyUnreadable, "is encrypted")
+	block, err := ssh.MarshalPrivateKeyWithPassphrase(private, "", []byte("sesame"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(locked, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := connect(v1alpha1.SSH{PrivateKeyFile: locked}); err != nil {
+		t.Errorf("an encrypted key that the agent holds: %v", err)
+	}
 	t.Setenv("SSH_AUTH_SOCK", filepath.Join(t.TempDir(), "gone"))
 	refusal(t, connect(v1alpha1.SSH{Agent: &yes}), remote.KeyUnreadable, "does not answer")
 	t.Setenv("SSH_AUTH_SOCK", "")
