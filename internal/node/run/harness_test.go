@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -23,11 +25,12 @@ import (
 // through links named systemctl and so on, it answers out of a state file
 // beside the link and rejects what it does not expect.
 func TestMain(m *testing.M) {
+	// The race detector has a program sleep for a second in os.Exit.
 	if fake, ok := fakes[filepath.Base(os.Args[0])]; ok {
-		os.Exit(runFake(fake))
+		unix.Exit(runFake(fake))
 	}
 	if plan := os.Getenv(crashEnv); plan != "" {
-		os.Exit(crashChild(plan))
+		unix.Exit(crashChild(plan))
 	}
 	os.Exit(m.Run())
 }
