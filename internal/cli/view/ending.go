@@ -9,6 +9,9 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
+// rollback is the kind of an operation that takes a create back.
+const rollback lifecycle.Kind = "rollback"
+
 // mostFailures is how many failures an ending lists.
 const mostFailures = 10
 
@@ -67,6 +70,8 @@ func (e Ending) next() (next, undo string) {
 		return "slipway create cluster -f " + file, "slipway rollback " + name
 	case lifecycle.Delete:
 		return "", "slipway create cluster -f " + file
+	case rollback:
+		return "mend the cause, then: slipway create cluster -f " + file, ""
 	}
 	return "", ""
 }
@@ -99,8 +104,8 @@ func (e Ending) Failed(w io.Writer) {
 	}
 	fmt.Fprintf(w, "Why: slipway operations show %s --failed\n", r.Operation)
 	fmt.Fprintf(w, "Then: slipway resume %s\n", r.Cluster)
-	if e.Kind == lifecycle.Delete {
-		fmt.Fprintln(w, "Back: there is none; a delete only goes on")
+	if e.Kind == lifecycle.Delete || e.Kind == rollback {
+		fmt.Fprintf(w, "Back: there is none; a %s only goes on\n", e.Kind)
 		return
 	}
 	fmt.Fprintf(w, "Back: slipway rollback %s\n", r.Cluster)

@@ -255,6 +255,8 @@ func TestEndings(t *testing.T) {
 		{"create failed on the manager", Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: lifecycle.Create}},
 		{"finished with failed hosts", Ending{Result: many, Kind: lifecycle.Create}},
 		{"stopped", Ending{Result: with(event.Cancelled), Kind: lifecycle.Apply}},
+		{"rollback succeeded", Ending{Result: with(event.Succeeded), Kind: rollback}},
+		{"rollback failed", Ending{Result: with(event.Failed), Kind: rollback}},
 		{"delete failed", Ending{Result: with(event.Failed), Kind: lifecycle.Delete}},
 	} {
 		fmt.Fprintf(&b, "===== %s\n", tc.name)
