@@ -14,7 +14,7 @@ var version = "unknown"
 
 func main() {
 	if slices.Contains(os.Args[1:], "-v") {
-		os.Stdout.WriteString("pause " + version + "\n")
+		_, _ = os.Stdout.WriteString("pause " + version + "\n")
 		return
 	}
 	signals := make(chan os.Signal, 8)

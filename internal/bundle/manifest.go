@@ -117,11 +117,11 @@ func (m Manifest) check() error {
 		if !nameForm.MatchString(name) || !nameForm.MatchString(arch) {
 			return fmt.Errorf("config: %q (%q) is no name of a %s", name, arch, kind)
 		}
-		if key := kind + " " + name + " " + arch; seen[key] {
+		key := kind + " " + name + " " + arch
+		if seen[key] {
 			return fmt.Errorf("config lists %s twice", key)
-		} else {
-			seen[key] = true
 		}
+		seen[key] = true
 		return nil
 	}
 	for _, c := range m.Components {

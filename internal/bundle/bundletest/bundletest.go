@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -104,7 +105,9 @@ func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	w.Write(content)
+	if _, err := w.Write(content); err != nil {
+		return // the client went away
+	}
 }
 
 // Options are where the source upstream finds the site.
@@ -175,24 +178,23 @@ func (s *Site) put(dir, file, sums string, content []byte, alone bool) {
 	s.Set(dir+sums, []byte(text))
 }
 
-// targz makes an archive; failures cannot happen in memory.
+// targz makes an archive. Writing to memory does not fail.
 func targz(members map[string][]byte) []byte {
 	var b bytes.Buffer
 	zw := gzip.NewWriter(&b)
 	tw := tar.NewWriter(zw)
 	for name, content := range members {
-		tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(content))})
-		tw.Write(content)
+		_ = tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(content))})
+		_, _ = tw.Write(content)
 	}
-	tw.Close()
-	zw.Close()
+	_ = errors.Join(tw.Close(), zw.Close())
 	return b.Bytes()
 }
 
 // push puts a tiny image for both architectures into the registry.
 func (s *Site) push(t testing.TB, short, ref string) {
 	t.Helper()
-	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range bundle.Arches {
 		members := map[string][]byte{short: program(short, ref, arch)}
 		if short == "kube-proxy" {

@@ -30,7 +30,7 @@ func (d Dir) Pack(ctx context.Context, w io.Writer) error {
 	}
 	tw := tar.NewWriter(zw)
 	if err := d.packAll(ctx, tw); err != nil {
-		zw.Close() // fails for the same reason, if at all
+		_ = zw.Close() // fails for the same reason, if at all
 		return err
 	}
 	return zw.Close()
@@ -117,12 +117,14 @@ func (d Dir) unpackOne(tr io.Reader, h *tar.Header) error {
 			return fmt.Errorf("%w: it ends inside blob %s", ErrArchive, sum)
 		}
 		return err
-	case h.Name == marker, h.Name == indexName:
+	case h.Name == marker:
+		return nil // there already, in our own words
+	case h.Name == indexName:
 		data, err := io.ReadAll(io.LimitReader(tr, maxIndex))
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrArchive, err)
 		}
-		return os.WriteFile(filepath.Join(string(d), h.Name), data, 0o644)
+		return os.WriteFile(filepath.Join(string(d), indexName), data, 0o644)
 	}
 	return fmt.Errorf("%w: %q does not belong there", ErrArchive, h.Name)
 }

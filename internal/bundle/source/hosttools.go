@@ -46,9 +46,13 @@ func Relative(name, target string) string {
 // a host. Loader is the dynamic loader's name in the tree.
 func HostTools(arch, loader string) []pack.Member {
 	out := []pack.Member{
-		{Name: "bin", Link: "usr/bin"}, {Name: "sbin", Link: "usr/sbin"},
-		{Name: "lib", Link: "usr/lib"}, {Name: "lib64", Link: "usr/lib64"},
-		{Name: "usr/lib64", Dir: true}, {Name: "usr/bin", Dir: true}, {Name: "run", Dir: true},
+		{Name: "bin", Link: "usr/bin"},
+		{Name: "sbin", Link: "usr/sbin"},
+		{Name: "lib", Link: "usr/lib"},
+		{Name: "lib64", Link: "usr/lib64"},
+		{Name: "usr/lib64", Dir: true},
+		{Name: "usr/bin", Dir: true},
+		{Name: "run", Dir: true},
 		{Name: "host/nft", Content: script(LibDir(arch), loader, "nft", "")},
 	}
 	for _, name := range IPTablesNames() {

@@ -52,9 +52,11 @@ func (j *job) askOne(ctx context.Context, path string, q question) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var out, talk bytes.Buffer
-	err := run(ctx, command{path: path, argv: q.args, dir: j.scratch, stdout: &out,
+	err := run(ctx, command{
+		path: path, argv: q.args, dir: j.scratch, stdout: &out,
 		env:  []string{"PATH=" + os.Getenv("PATH"), "HOME=" + j.scratch},
-		line: func(l string) { talk.WriteString(l + "\n") }})
+		line: func(l string) { talk.WriteString(l + "\n") },
+	})
 	var failed *runError
 	if err != nil && !errors.As(err, &failed) {
 		return fmt.Errorf("asking %s for its version: %w", q.member, err)

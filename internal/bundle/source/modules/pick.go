@@ -94,7 +94,7 @@ func (c *closure) add(name string) error {
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	needs, err := f.ImportedLibraries()
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", name, err)

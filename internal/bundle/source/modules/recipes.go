@@ -50,7 +50,8 @@ func units(r release.Release) map[string]unit {
 				LDFlags:  strip,
 				Programs: map[string]string{"github.com/coredns/coredns": "coredns"},
 			}},
-		}, {
+		},
+		{
 			Name: "crictl", Version: r.CRITools, Licence: apache,
 			Modules: []module{{
 				Primary:  "sigs.k8s.io/cri-tools@v" + r.CRITools,

@@ -119,7 +119,8 @@ func componentList(r release.Release, arch string) []component {
 		k8s,
 		{name: "containerd", version: r.Containerd, licence: "Apache-2.0 AND LGPL-2.1-or-later", items: []item{
 			{site: "containerd", version: r.Containerd, file: containerd, sums: containerd + ".sha256sum", members: map[string]string{
-				"bin/containerd": bin + "containerd", "bin/containerd-shim-runc-v2": bin + "containerd-shim-runc-v2", "bin/ctr": bin + "ctr"}},
+				"bin/containerd": bin + "containerd", "bin/containerd-shim-runc-v2": bin + "containerd-shim-runc-v2", "bin/ctr": bin + "ctr",
+			}},
 			{site: "runc", version: r.Runc, file: "runc." + arch, sums: "runc.sha256sum", program: bin + "runc"},
 		}},
 		{name: "crictl", version: r.CRITools, licence: apache, items: []item{
@@ -132,7 +133,8 @@ func componentList(r release.Release, arch string) []component {
 		}},
 		{name: "etcd", version: r.Etcd, licence: apache, items: []item{
 			{site: "etcd", version: r.Etcd, file: etcd + ".tar.gz", sums: "SHA256SUMS", members: map[string]string{
-				etcd + "/etcdctl": bin + "etcdctl", etcd + "/etcdutl": bin + "etcdutl"}},
+				etcd + "/etcdctl": bin + "etcdctl", etcd + "/etcdutl": bin + "etcdutl",
+			}},
 		}},
 	}
 }
