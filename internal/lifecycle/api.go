@@ -150,5 +150,5 @@ type StaleError struct {
 }
 
 func (e *StaleError) Error() string {
-	return "the hosts, the spec or the bundle have changed since this plan was saved; plan again"
+	return "the hosts, the spec or the bundle have changed since this plan was made; plan again"
 }

@@ -1,15 +1,20 @@
 package lifecycle
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -17,6 +22,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/status"
 	"slipway.dev/slipway/internal/store"
 )
@@ -51,8 +57,9 @@ func (p *prepared) settled() bool {
 // Apply carries the plan out under the cluster's locks.
 func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
 	name := p.env.Cluster.Name
-	if p.settled() {
-		return &Result{Cluster: name, Outcome: event.Succeeded, Kubeconfig: p.kubeconfig()}, nil
+	settled := p.settled()
+	if settled && !p.differs() {
+		return p.unchanged(), nil
 	}
 	lock, err := p.svc.Store.Lock(ctx, name, store.Holder{})
 	var held *store.HeldError
@@ -63,7 +70,13 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, lock.Release()) }()
-	o, err := p.begin()
+	if err := p.current(); err != nil {
+		return nil, err
+	}
+	if settled {
+		return p.unchanged(), p.svc.Store.SaveCluster(p.env.Cluster, p.request.Source)
+	}
+	o, err := p.operation()
 	if err != nil {
 		return nil, err
 	}
@@ -74,26 +87,74 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	if err != nil {
 		return nil, errors.Join(err, p.abandon(o, err))
 	}
+	defer hostLock.release(context.WithoutCancel(ctx))
+	if err := p.begin(o); err != nil {
+		return nil, err
+	}
 	journal, err := p.svc.Store.Journal(o.Name)
 	if err != nil {
-		return nil, errors.Join(err, hostLock.release(ctx))
+		return nil, err
 	}
 	rec := &recorder{now: p.svc.Now, journal: journal, sinks: sinks}
 	res, err := p.execute(ctx, o, rec, hostLock)
-	return res, errors.Join(err, journal.Close(), hostLock.release(context.WithoutCancel(ctx)))
+	return res, errors.Join(err, journal.Close())
 }
 
-// begin records the operation, and the cluster it is about.
-func (p *prepared) begin() (*v1alpha1.Operation, error) {
-	o := p.continues
-	if o == nil {
-		var err error
-		o, err = p.svc.Store.NewOperation(p.svc.Now(), v1alpha1.OperationSpec{
-			Cluster: p.env.Cluster.Name, Type: string(p.request.Kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
-		}, p.plan)
-		if err != nil {
-			return nil, err
+// unchanged is the result when there is nothing to do.
+func (p *prepared) unchanged() *Result {
+	return &Result{Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Kubeconfig: p.kubeconfig()}
+}
+
+// differs says that the description to record is another, though it asks for
+// nothing else: a password, for example.
+func (p *prepared) differs() bool {
+	if p.request.Kind != Apply || p.recorded == nil {
+		return false
+	}
+	was, err1 := json.Marshal(p.recorded.Spec)
+	is, err2 := json.Marshal(p.env.Cluster.Spec)
+	return err1 == nil && err2 == nil && !bytes.Equal(was, is)
+}
+
+// current refuses a plan when another operation has worked on the cluster
+// since it was made. The caller holds the lock.
+func (p *prepared) current() error {
+	if p.request.Kind == InitOS {
+		return nil
+	}
+	now, err := p.svc.record(p.env.Cluster.Name)
+	if err != nil {
+		return err
+	}
+	was := p.recorded
+	if (now == nil) != (was == nil) || now != nil && (now.Status.Operation != was.Status.Operation ||
+		now.Status.Phase != was.Status.Phase || spec.Digest(now) != spec.Digest(was)) {
+		return &StaleError{}
+	}
+	return nil
+}
+
+// operation is the one that goes on, or a new one that has yet to begin.
+func (p *prepared) operation() (*v1alpha1.Operation, error) {
+	if p.continues != nil {
+		return p.continues, nil
+	}
+	return p.svc.Store.NewOperation(p.svc.Now(), v1alpha1.OperationSpec{
+		Cluster: p.env.Cluster.Name, Type: string(p.request.Kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
+	}, p.plan)
+}
+
+// begin records the cluster, then that the operation works on it, then the
+// operation's start. Cut off in between, the operation is resumed if the
+// cluster's status names it, and never was otherwise.
+func (p *prepared) begin(o *v1alpha1.Operation) error {
+	if !p.removes() && p.continues == nil && p.request.Kind != InitOS {
+		if err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.Source); err != nil {
+			return err
 		}
+	}
+	if err := p.note(o, p.noteBegin); err != nil {
+		return err
 	}
 	o.Status.Phase = v1alpha1.OperationRunning
 	if o.Status.StartTime == nil {
@@ -101,57 +162,75 @@ func (p *prepared) begin() (*v1alpha1.Operation, error) {
 		o.Status.StartTime = &now
 	}
 	o.Status.EndTime, o.Status.Message = nil, ""
-	if err := p.svc.Store.SaveOperation(o); err != nil {
-		return nil, err
-	}
-	if p.request.Kind == InitOS {
-		return o, nil
-	}
-	if !p.removes() && p.continues == nil {
-		if err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.Source); err != nil {
-			return nil, err
-		}
-	}
-	return o, p.setPhase(o, p.phase())
+	return p.svc.Store.SaveOperation(o)
 }
 
-// phase is the cluster's while the operation runs.
-func (p *prepared) phase() v1alpha1.Phase {
-	switch p.request.Kind {
-	case Create:
-		return v1alpha1.PhaseCreating
-	case Apply:
-		return v1alpha1.PhaseReconfiguring
-	default:
-		return v1alpha1.PhaseDeleting
-	}
+// conditionCreated says that a cluster has come to run: from then on it is
+// changed, and no longer created.
+const conditionCreated = "Created"
+
+// created says that a cluster has come to run, and that nobody has begun to
+// take it away since.
+func created(c *v1alpha1.Cluster) bool {
+	return c != nil && (c.Status.Phase == v1alpha1.PhaseRunning || meta.IsStatusConditionTrue(c.Status.Conditions, conditionCreated))
 }
 
-func (p *prepared) setPhase(o *v1alpha1.Operation, phase v1alpha1.Phase) error {
-	c, err := p.svc.Store.Cluster(p.env.Cluster.Name)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil // hosts alone
-	}
-	if err != nil {
+// note records what an operation makes of the cluster's status. Hosts alone
+// have none.
+func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStatus) error) error {
+	c, err := p.svc.record(p.env.Cluster.Name)
+	if c == nil || err != nil || p.request.Kind == InitOS {
 		return err
 	}
 	st := c.Status
-	st.Phase, st.Operation = phase, o.Name
+	if err := change(&st); err != nil {
+		return err
+	}
+	st.Operation = o.Name
 	st.Version, st.Plugin = p.env.Release.Kubernetes, p.env.Cluster.Spec.Network.Plugin
 	st.Endpoint = p.env.Endpoint()
 	return p.svc.Store.SaveStatus(c.Name, st)
 }
 
-// abandon records that an operation never began.
+// noteBegin is the status while the operation runs.
+func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
+	now := status.Settled(st.Phase) // we hold the lock: nobody else is at work
+	st.Phase, err = status.Move(now, status.During(string(p.request.Kind), now))
+	if p.removes() {
+		p.noteCreated(st, metav1.ConditionFalse, "Removing")
+	}
+	return err
+}
+
+// noteEnd is the status when it has ended.
+func (p *prepared) noteEnd(st *v1alpha1.ClusterStatus, end event.Outcome) (err error) {
+	st.Phase, err = status.Move(st.Phase, status.After(string(p.request.Kind), end, st.Phase))
+	if !p.removes() && (end == event.Succeeded || end == event.Partial) {
+		p.noteCreated(st, metav1.ConditionTrue, "Running")
+	}
+	return err
+}
+
+func (p *prepared) noteCreated(st *v1alpha1.ClusterStatus, is metav1.ConditionStatus, reason string) {
+	meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+		Type: conditionCreated, Status: is, Reason: reason, LastTransitionTime: metav1.NewTime(p.svc.Now()),
+	})
+}
+
+// abandon records that a new operation never began: it changed nothing.
 func (p *prepared) abandon(o *v1alpha1.Operation, why error) error {
+	if p.continues != nil {
+		return nil
+	}
 	now := metav1.NewTime(p.svc.Now())
 	o.Status.Phase, o.Status.EndTime, o.Status.Message = v1alpha1.OperationFailed, &now, why.Error()
-	return errors.Join(p.svc.Store.SaveOperation(o), p.setPhase(o, v1alpha1.PhaseFailed))
+	return p.svc.Store.SaveOperation(o)
 }
 
 // execute runs the pipeline and records how it ended.
 func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *recorder, hl *hostLock) (*Result, error) {
 	start := p.svc.Now()
+	asked := ctx
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	beats := hl.beat(ctx, stop)
@@ -164,17 +243,20 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 	run.Emit = rec.emit
 	out, err := run.Apply(ctx, p.pipeline, p.plan.Steps)
 	if out == nil {
-		return nil, errors.Join(err, p.abandon(o, err))
+		return nil, err
+	}
+	if asked.Err() != nil && errors.Is(err, context.Cause(asked)) {
+		err = nil // the caller wants it to stop: that is no failure
 	}
 	res := p.result(o, out, p.svc.Now().Sub(start))
 	if err != nil {
 		res.Outcome = event.Failed
 		res.Failures = append(res.Failures, HostFailure{Title: "running the operation", Failure: event.Failure{Reason: "Error", Message: err.Error()}})
 	}
-	if res.Outcome != event.Succeeded && !p.removes() {
+	if res.Outcome != event.Succeeded && !p.removes() && !errors.Is(err, errLockLost) {
 		p.tidy(context.WithoutCancel(ctx), o, hl.fence())
 	}
-	return res, errors.Join(p.finish(o, rec, res))
+	return res, p.finish(o, rec, res)
 }
 
 func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {
@@ -191,6 +273,8 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 		res.Outcome = event.Failed
 	case len(res.Failures) > 0 && p.firstFailed(res.Failures):
 		res.Outcome = event.Failed
+	case out.Cancelled:
+		res.Outcome = event.Cancelled
 	case len(res.Failures) > 0:
 		res.Outcome = event.Partial
 	}
@@ -225,9 +309,10 @@ func (p *prepared) ready(failures []HostFailure) []string {
 			nodes = append(nodes, h.Name)
 		}
 	}
+	ep := p.env.Cluster.Spec.ControlPlaneEndpoint
 	return []string{
 		fmt.Sprintf("Kubernetes %s on %d nodes: %s", p.env.Release.Kubernetes, len(nodes), strings.Join(nodes, ", ")),
-		"API at https://" + p.env.EndpointAddress() + ":" + fmt.Sprint(p.env.Cluster.Spec.ControlPlaneEndpoint.Port) + " (" + p.env.Cluster.Spec.ControlPlaneEndpoint.Domain + ")",
+		"API at https://" + net.JoinHostPort(p.env.EndpointAddress(), strconv.Itoa(ep.Port)) + " (" + ep.Domain + ")",
 	}
 }
 
@@ -269,17 +354,10 @@ func (p *prepared) finish(o *v1alpha1.Operation, rec *recorder, res *Result) err
 	}))
 	o.Status = status.Reduce(slices.Values(events))
 	err = errors.Join(err, p.svc.Store.SaveOperation(o))
-	if p.request.Kind == InitOS {
-		return err
-	}
 	if p.removes() && res.Outcome == event.Succeeded {
 		return errors.Join(err, p.svc.Store.RemoveCluster(p.env.Cluster.Name))
 	}
-	phase := v1alpha1.PhaseFailed
-	if res.Outcome == event.Succeeded || res.Outcome == event.Partial && !p.removes() {
-		phase = v1alpha1.PhaseRunning
-	}
-	return errors.Join(err, p.setPhase(o, phase))
+	return errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(st, res.Outcome) }))
 }
 
 // recorder gives events their number and time, records them, and passes them

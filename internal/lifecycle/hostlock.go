@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -15,12 +16,16 @@ import (
 // beatEvery is well below the 60 s after which a lock counts as stale.
 const beatEvery = 10 * time.Second
 
+// errLockLost is an operation whose cluster another manager works on now.
+var errLockLost = errors.New("another manager has taken the cluster lock")
+
 // hostLock is the cluster lock: a record on a majority of the control planes.
 type hostLock struct {
 	lock    remote.Lock
 	holders []holder
-	// need is how many of the control planes are a majority.
+	// need is how many of the holders must keep it.
 	need int
+	log  *slog.Logger
 }
 
 type holder struct {
@@ -28,9 +33,10 @@ type holder struct {
 	conn remote.Locker
 }
 
-// lockHosts takes the cluster lock. Preparing hosts alone takes none.
+// lockHosts takes the cluster lock. Preparing hosts alone takes none. A
+// control plane that does not answer counts as one that has not got it.
 func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, error) {
-	hl := &hostLock{}
+	hl := &hostLock{log: p.svc.Log}
 	if p.request.Kind == InitOS {
 		return hl, nil
 	}
@@ -39,32 +45,36 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 		return nil, err
 	}
 	candidates, all := lockers(p.hosts, p.env.Cluster)
+	highest, errs := highestFence(ctx, candidates)
 	hl.need = all/2 + 1
-	highest, err := highestFence(ctx, candidates)
-	if err != nil {
-		return nil, err
-	}
 	hl.lock = remote.Lock{Operation: operation, Manager: manager, Fence: highest + 1}
 	var other *remote.LockState
 	for _, c := range candidates {
 		state, ok, err := c.conn.TakeLock(ctx, hl.lock, p.request.BreakLock)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("locking the cluster on %s: %w", c.name, err), hl.release(ctx))
-		}
-		if ok {
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("locking the cluster on %s: %w", c.name, err))
+		case ok:
 			hl.holders = append(hl.holders, c)
-		} else {
+		default:
 			other = &state
 		}
 	}
-	if len(hl.holders) >= hl.need {
+	switch {
+	case len(hl.holders) >= hl.need:
+		return hl, nil
+	case p.request.BreakLock && other == nil && ctx.Err() == nil: // those that answer must do
+		hl.need = len(hl.holders)/2 + len(hl.holders)%2
 		return hl, nil
 	}
-	if err := hl.release(ctx); err != nil {
-		return nil, err
-	}
-	if other == nil {
-		return nil, refused("no-lock-majority", "too few control planes answer to lock the cluster", "bring them back, or use --break-lock if you are sure that nobody else works on it")
+	hl.release(context.WithoutCancel(ctx))
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case other == nil && len(errs) > 0:
+		return nil, errors.Join(errs...)
+	case other == nil:
+		return nil, refused(idNoLockMajority, "too few control planes answer to lock the cluster", "bring them back, or use --break-lock if you are sure that nobody else works on it")
 	}
 	return nil, &LockedError{
 		Cluster: p.env.Cluster.Name, Operation: other.Holder.Operation,
@@ -89,16 +99,16 @@ func lockers(hosts []*engine.Host, c *v1alpha1.Cluster) (answer []holder, all in
 	return answer, all
 }
 
-func highestFence(ctx context.Context, candidates []holder) (uint64, error) {
-	var highest uint64
+// highestFence is the highest number that any of them has seen.
+func highestFence(ctx context.Context, candidates []holder) (highest uint64, errs []error) {
 	for _, c := range candidates {
 		state, err := c.conn.ReadLock(ctx)
 		if err != nil {
-			return 0, fmt.Errorf("reading the cluster lock on %s: %w", c.name, err)
+			errs = append(errs, fmt.Errorf("reading the cluster lock on %s: %w", c.name, err))
 		}
 		highest = max(highest, state.Highest)
 	}
-	return highest, nil
+	return highest, errs
 }
 
 func (l *hostLock) fence() uint64 { return l.lock.Fence }
@@ -118,7 +128,7 @@ func (l *hostLock) beat(ctx context.Context, stop context.CancelCauseFunc) func(
 			case <-tick.C:
 			}
 			if lost := l.beatOnce(ctx); len(l.holders)-lost < l.need {
-				stop(errors.New("another manager has taken the cluster lock"))
+				stop(errLockLost)
 				return
 			}
 		}
@@ -142,16 +152,14 @@ func (l *hostLock) beatOnce(ctx context.Context) int {
 }
 
 // release frees the lock where it is held. A host that was put back as it was
-// has none any more.
-func (l *hostLock) release(ctx context.Context) error {
-	var errs []error
+// has none any more; one that does not answer forgets it within a minute.
+func (l *hostLock) release(ctx context.Context) {
 	for _, h := range l.holders {
 		ctx, cancel := context.WithTimeout(ctx, beatEvery)
 		if err := h.conn.ReleaseLock(ctx, l.lock); err != nil {
-			errs = append(errs, fmt.Errorf("freeing the cluster lock on %s: %w", h.name, err))
+			l.log.Warn("the cluster lock was not freed; it ends within a minute", "host", h.name, "error", err)
 		}
 		cancel()
 	}
 	l.holders = nil
-	return errors.Join(errs...)
 }

@@ -32,7 +32,7 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 		return 0, err
 	}
 	if src.opened == nil || runtime.GOOS != "linux" {
-		return 0, refused("no-kubectl", "there is no kubectl for this machine in a bundle of "+env.Release.Kubernetes,
+		return 0, refused(idNoKubectl, "there is no kubectl for this machine in a bundle of "+env.Release.Kubernetes,
 			"use your own: kubectl --kubeconfig "+s.Store.KubeconfigPath(name))
 	}
 	program, err := s.kubectl(src.opened)

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,7 +64,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	p.recorded = recorded
-	if p.request.Kind == Apply && p.continues == nil && (recorded == nil || recorded.Status.Phase != v1alpha1.PhaseRunning) {
+	if p.request.Kind == Apply && p.continues == nil && !created(recorded) {
 		p.request.Kind = Create // what never came to run is still to be created
 		if p.done, err = s.doneBefore(wanted.Name); err != nil {
 			return nil, err
@@ -87,6 +88,9 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	blobs := &lateBlobs{}
 	hosts, found := s.observe(ctx, c, blobs, progress)
 	p.hosts = hosts
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // that hosts did not answer is no wonder then
+	}
 	complete(c, hosts, found)
 	p.bundle = newSource(s, p.env, hosts)
 	blobs.of = p.bundle
@@ -94,7 +98,9 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		Operation: string(p.request.Kind), Ignore: p.request.IgnoreChecks,
 	})
 	if p.request.IgnoreErrors {
-		p.dropLost(found)
+		if err := p.dropLost(found); err != nil {
+			return err
+		}
 	}
 	if err := p.findings.Err(); err != nil {
 		return err
@@ -104,12 +110,14 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 }
 
 // dropLost goes on without the hosts that cannot be reached; they stay failed
-// in the result. A first control plane cannot be done without.
-func (p *prepared) dropLost(found []facts.Host) {
+// in the result. The first control plane cannot be done without, unless the
+// cluster is taken away.
+func (p *prepared) dropLost(found []facts.Host) error {
+	var lost []*engine.Host
 	kept := p.hosts[:0:0]
 	for i, h := range p.hosts {
 		err := found[i].Err
-		if err == nil || p.env.IsFirst(h) {
+		if err == nil || p.env.IsFirst(h) && !p.removes() {
 			kept = append(kept, h)
 			continue
 		}
@@ -118,10 +126,12 @@ func (p *prepared) dropLost(found []facts.Host) {
 		if errors.As(err, &re) {
 			f = event.Failure{Reason: string(re.Reason), Message: re.Cause, Remedy: re.Remedy}
 		}
+		lost = append(lost, h)
 		p.lost = append(p.lost, HostFailure{Host: h.Name, Task: "connect", Title: "connecting", Failure: f})
 		p.findings = slices.DeleteFunc(p.findings, func(d diag.Diagnostic) bool { return d.Host == h.Name })
 	}
 	p.hosts = kept
+	return closeAll(lost)
 }
 
 // choose picks the pipeline.
@@ -205,7 +215,7 @@ func checkFailures(failures []engine.Failure) diag.List {
 	var list diag.List
 	for _, f := range failures {
 		list = append(list, diag.Diagnostic{
-			ID: "check-failed", Severity: diag.Error, Host: f.Host,
+			ID: idCheckFailed, Severity: diag.Error, Host: f.Host,
 			Message: f.Title + ": " + f.Message, Hint: f.Remedy,
 		})
 	}
@@ -219,6 +229,11 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, progress e
 	if err := json.Unmarshal(saved.Spec, c); err != nil {
 		return nil, fmt.Errorf("reading the cluster in the plan: %w", err)
 	}
+	recorded, err := s.record(c.Name)
+	if err != nil {
+		return nil, err
+	}
+	withPasswords(c, recorded)
 	r := Request{Kind: Kind(saved.Operation), Cluster: c, Name: c.Name}
 	if r.Kind == Delete {
 		r.Cluster = nil
@@ -234,16 +249,24 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, progress e
 }
 
 // unfinished is the latest operation of a cluster, if it has not succeeded.
+// Those that never began are passed over: they changed nothing.
 func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
 		return nil, err
 	}
+	recorded, err := s.record(name)
+	if err != nil {
+		return nil, err
+	}
+	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
+		return o.Status.StartTime == nil && (recorded == nil || recorded.Status.Operation != o.Name)
+	})
 	if len(ops) == 0 {
 		return nil, fmt.Errorf("an operation of cluster %s: %w", name, ErrNotFound)
 	}
 	if ops[0].Status.Phase == v1alpha1.OperationSucceeded {
-		return nil, refused("nothing-unfinished", "the latest operation of cluster "+name+" has succeeded", "change the cluster with: slipway apply -f FILE")
+		return nil, refused(idNothingUnfinished, "the latest operation of cluster "+name+" has succeeded", "change the cluster with: slipway apply -f FILE")
 	}
 	return &ops[0], nil
 }
@@ -263,8 +286,12 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 		return nil, err
 	}
 	if r.Cluster != nil {
-		if recorded != nil && spec.Digest(recorded) != spec.Digest(s.complete(r.Cluster, recorded)) {
-			return nil, refused("spec-changed", "the file has changed since operation "+o.Name+" began; a resume would continue with the old one",
+		wanted := s.complete(r.Cluster, recorded)
+		if err := spec.Absolute(wanted, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
+			return nil, err
+		}
+		if recorded != nil && spec.Digest(recorded) != spec.Digest(wanted) {
+			return nil, refused(idSpecChanged, "the file has changed since operation "+o.Name+" began; a resume would continue with the old one",
 				"use the new one with: slipway apply -f FILE; or resume without -f")
 		}
 	}
@@ -296,7 +323,7 @@ func (s *service) onceDone(id string) (map[string]bool, error) {
 }
 
 // doneBefore is onceDone over all operations of a cluster since the latest
-// that succeeded: they are one attempt.
+// that succeeded or took something away: they are one attempt.
 func (s *service) doneBefore(name string) (map[string]bool, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
@@ -304,7 +331,7 @@ func (s *service) doneBefore(name string) (map[string]bool, error) {
 	}
 	all := map[string]bool{}
 	for _, o := range ops {
-		if o.Status.Phase == v1alpha1.OperationSucceeded {
+		if o.Status.Phase == v1alpha1.OperationSucceeded || o.Spec.Type == string(Delete) || o.Spec.Type == rollback {
 			break
 		}
 		done, err := s.onceDone(o.Name)
@@ -331,9 +358,14 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 		if err != nil {
 			return nil, err
 		}
+		recorded, err := s.record(name)
+		if err != nil {
+			return nil, err
+		}
+		withPasswords(before, recorded)
 		r.Kind, r.Name, r.Cluster = Apply, name, before
 	default:
-		return nil, refused("no-way-back", "operation "+o.Name+" ("+o.Spec.Type+") cannot be taken back", "finish it with: slipway resume "+name)
+		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be taken back", "finish it with: slipway resume "+name)
 	}
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
 	if err != nil {
@@ -354,7 +386,7 @@ func (s *service) before(name string) (*v1alpha1.Cluster, error) {
 		}
 		return s.planned(o.Name)
 	}
-	return nil, refused("no-way-back", "cluster "+name+" has no successful operation to go back to", "continue with: slipway resume "+name)
+	return nil, refused(idNoWayBack, "cluster "+name+" has no successful operation to go back to", "continue with: slipway resume "+name)
 }
 
 // planned is the description that an operation's plan was made for.
@@ -368,6 +400,23 @@ func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
 		return nil, fmt.Errorf("reading the plan of operation %s: %w", operation, err)
 	}
 	return c, nil
+}
+
+// withPasswords puts passwords that stand in the file itself, and so in no
+// plan, back from the record.
+func withPasswords(c, recorded *v1alpha1.Cluster) {
+	if recorded == nil {
+		return
+	}
+	c.Spec.SSH.Password = cmp.Or(c.Spec.SSH.Password, recorded.Spec.SSH.Password)
+	known := map[string]string{}
+	for _, h := range recorded.Spec.Hosts {
+		known[h.Name] = h.SSH.Password
+	}
+	for i := range c.Spec.Hosts {
+		h := &c.Spec.Hosts[i]
+		h.SSH.Password = cmp.Or(h.SSH.Password, known[h.Name])
+	}
 }
 
 // Precheck reports all findings of all hosts.

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/status"
 	"slipway.dev/slipway/internal/store"
 )
 
@@ -25,7 +26,7 @@ func found[T any](v T, err error) (T, error) {
 }
 
 // Clusters are the recorded ones, by name.
-func (s *service) Clusters(context.Context) ([]ClusterSummary, error) {
+func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 	names, err := s.Store.Clusters()
 	if err != nil {
 		return nil, err
@@ -36,8 +37,11 @@ func (s *service) Clusters(context.Context) ([]ClusterSummary, error) {
 		if err != nil {
 			return nil, err
 		}
-		ops, err := s.Store.Operations(name)
+		ops, err := s.Operations(ctx, name)
 		if err != nil {
+			return nil, err
+		}
+		if c, err = s.settle(c); err != nil {
 			return nil, err
 		}
 		sum := ClusterSummary{Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version, Hosts: len(c.Spec.Hosts)}
@@ -57,17 +61,72 @@ func (s *service) Clusters(context.Context) ([]ClusterSummary, error) {
 
 // Cluster answers the recorded spec with the latest status.
 func (s *service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
-	return found(s.Store.Cluster(name))
+	c, err := found(s.Store.Cluster(name))
+	if err != nil {
+		return nil, err
+	}
+	return s.settle(c)
+}
+
+// settle takes back the phase of a cluster whose operation was killed: its
+// lock is free, so nobody works on it.
+func (s *service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
+	if status.Settled(c.Status.Phase) == c.Status.Phase {
+		return c, nil
+	}
+	holder, err := s.Store.Holder(c.Name)
+	if err != nil || holder != nil {
+		return c, err
+	}
+	now, err := s.record(c.Name) // it may have ended meanwhile
+	if now == nil || err != nil {
+		return c, err
+	}
+	now.Status.Phase = status.Settled(now.Status.Phase)
+	return now, nil
 }
 
 // Operations are a cluster's, newest first.
 func (s *service) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
-	return s.Store.Operations(cluster)
+	ops, err := s.Store.Operations(cluster)
+	if err != nil {
+		return nil, err
+	}
+	for i := range ops {
+		if err := s.interrupted(&ops[i]); err != nil {
+			return nil, err
+		}
+	}
+	return ops, nil
+}
+
+// interrupted says of an operation that was killed that it does not run.
+func (s *service) interrupted(o *v1alpha1.Operation) error {
+	if o.Status.Phase != v1alpha1.OperationRunning {
+		return nil
+	}
+	holder, err := s.Store.Holder(o.Spec.Cluster)
+	if err != nil || holder != nil && (holder.Operation == o.Name || holder.Operation == "") {
+		return err
+	}
+	now, err := s.Store.Operation(o.Name) // it may have ended meanwhile
+	if err != nil {
+		return err
+	}
+	*o = *now
+	if o.Status.Phase == v1alpha1.OperationRunning {
+		o.Status.Phase, o.Status.Message = v1alpha1.OperationFailed, store.ErrNoEnd.Error()
+	}
+	return nil
 }
 
 // Operation finds one by a prefix of its id.
 func (s *service) Operation(_ context.Context, id string) (*v1alpha1.Operation, error) {
-	return found(s.Store.FindOperation(id))
+	o, err := found(s.Store.FindOperation(id))
+	if err != nil {
+		return nil, err
+	}
+	return o, s.interrupted(o)
 }
 
 // Events calls fn for each event of an operation.
@@ -112,6 +171,18 @@ func (s *service) Kubeconfig(ctx context.Context, name string, live bool) ([]byt
 	return record.Outside(env, results[0].Output)
 }
 
+// terminate asks a process on this machine to stop.
+func terminate(h *store.Holder) error {
+	proc, err := os.FindProcess(h.PID)
+	if err != nil {
+		return fmt.Errorf("finding %s: %w", h, err)
+	}
+	if err := proc.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stopping %s: %w", h, err)
+	}
+	return nil
+}
+
 // Cancel asks the process that runs the cluster's operation to stop, and
 // waits for its end.
 func (s *service) Cancel(ctx context.Context, name string) error {
@@ -120,24 +191,28 @@ func (s *service) Cancel(ctx context.Context, name string) error {
 		return err
 	}
 	if holder == nil {
-		return refused("nothing-running", "nothing runs on cluster "+name, "see what has: slipway operations list "+name)
+		return refused(idNothingRunning, "nothing runs on cluster "+name, "see what has: slipway operations list "+name)
 	}
-	if here, err := os.Hostname(); err != nil || holder.Host != "" && holder.Host != here {
-		return errors.Join(err, fmt.Errorf("operation %s is run by %s", holder.Operation, holder))
-	}
-	proc, err := os.FindProcess(holder.PID)
+	here, err := os.Hostname()
 	if err != nil {
-		return fmt.Errorf("finding %s: %w", holder, err)
-	}
-	if err := proc.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stopping %s: %w", holder, err)
+		return fmt.Errorf("finding this machine's name: %w", err)
 	}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
+	asked := 0 // who has been asked to stop
 	for {
 		now, err := s.Store.Holder(name)
-		if err != nil || now == nil || now.PID != holder.PID {
+		if err != nil || now == nil || asked != 0 && now.PID != asked {
 			return err
+		}
+		if now.Host != "" && now.Host != here {
+			return refused(idRunsElsewhere, "operation "+now.Operation+" of cluster "+name+" is run by "+now.String(), "stop it there")
+		}
+		if now.PID > 0 && asked == 0 { // it may not have written its name yet
+			if err := terminate(now); err != nil {
+				return err
+			}
+			asked = now.PID
 		}
 		select {
 		case <-ctx.Done():

@@ -95,12 +95,12 @@ func (s *service) subject(r Request) (wanted, recorded *v1alpha1.Cluster, err er
 	}
 	if r.Kind == Create && recorded != nil {
 		hint := "change it with: slipway apply -f FILE"
-		if recorded.Status.Phase != v1alpha1.PhaseRunning {
+		if recorded.Status.Phase != v1alpha1.PhaseRunning && recorded.Status.Operation != "" {
 			hint = "continue with: slipway resume " + name
 		}
-		return nil, nil, refused("cluster-exists", "cluster "+name+" is recorded already", hint)
+		return nil, nil, refused(idClusterExists, "cluster "+name+" is recorded already", hint)
 	}
-	if recorded != nil && r.Kind == Apply && recorded.Status.Phase == v1alpha1.PhaseRunning {
+	if r.Kind == Apply && created(recorded) {
 		if err := spec.Immutable(recorded, wanted).Err(); err != nil {
 			return nil, nil, err
 		}
@@ -188,7 +188,7 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 		return nil, err
 	}
 	if v := opened.Manifest().Kubernetes; v != b.env.Release.Kubernetes {
-		return nil, refused("bundle-version", fmt.Sprintf("the bundle holds Kubernetes %s, the cluster wants %s", v, b.env.Release.Kubernetes),
+		return nil, refused(idBundleVersion, fmt.Sprintf("the bundle holds Kubernetes %s, the cluster wants %s", v, b.env.Release.Kubernetes),
 			"name another bundle, or set spec.kubernetes.version to "+v)
 	}
 	b.opened = opened

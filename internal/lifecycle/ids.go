@@ -1,0 +1,16 @@
+package lifecycle
+
+// Identifiers of what is refused here, each with an entry in
+// docs/guide/errors.md; they never change.
+const (
+	idClusterExists     = "cluster-exists"
+	idBundleVersion     = "bundle-version"
+	idCheckFailed       = "check-failed"
+	idNothingUnfinished = "nothing-unfinished"
+	idSpecChanged       = "spec-changed"
+	idNoWayBack         = "no-way-back"
+	idNoLockMajority    = "no-lock-majority"
+	idNothingRunning    = "nothing-running"
+	idRunsElsewhere     = "runs-elsewhere"
+	idNoKubectl         = "no-kubectl"
+)
