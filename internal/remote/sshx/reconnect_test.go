@@ -132,12 +132,12 @@ func TestSlowLink(t *testing.T) {
 	program := make([]byte, 300<<10)
 	_, _ = rand.Read(program)
 	s := remotetest.Start(t, remotetest.Config{
-		Slow: 200 << 10, Machine: remotetest.Machine{Handler: checks},
+		Slow: 70 << 10, Machine: remotetest.Machine{Handler: checks},
 		Users: []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}},
 	})
 	d := sshx.Dialer{Helper: remotetest.Packed(t, program)}
 	opts := options(t)
-	opts.Timeout = time.Second
+	opts.Timeout = 3 * time.Second
 	h, err := d.Connect(t.Context(), s.Host("h1", v1alpha1.SSH{PrivateKeyFile: path}), opts)
 	if err != nil {
 		t.Fatal(err)
