@@ -78,6 +78,35 @@ func (h *host) crash(at int, ops ...op.Op) bool {
 	return false
 }
 
+// TestDisplace has a helper whose manager is gone hold the host.
+func TestDisplace(t *testing.T) {
+	h := newHost(t)
+	plan, err := json.Marshal(crashPlan{Root: h.r.Root, State: h.r.State, Path: h.r.Path, Ops: op.List{h.shell("x", "echo $$ > $0/etc/pid; sleep 1000")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), crashEnv+"="+string(plan))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if r := h.r.Apply(context.Background(), Batch{Ops: op.List{op.Wait{Path: "/etc/pid", TimeoutSeconds: 20}}}, nil)[0]; r.Error != nil {
+		t.Fatal(r.Error)
+	}
+	var child int
+	if _, err := fmt.Sscan(h.read("etc/pid"), &child); err != nil {
+		t.Fatal(err)
+	}
+	h.r.patience = 1
+	h.apply(op.Dir{Path: "/etc/after"})
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
+		t.Errorf("the helper that held the host ended by itself: %v", err)
+	}
+	if p, _, ok := readProcess(fmt.Sprintf("/proc/%d", child)); ok {
+		t.Errorf("its program, process %d, has outlived it", p.pid)
+	}
+}
+
 // fileOps are operations that need no program, so that every step of them can
 // be tried.
 func fileOps(h *host) op.List {

@@ -198,7 +198,7 @@ func clean(o op.Op) error {
 	case op.Unpack:
 		paths = []string{o.Dir}
 	case op.Unit:
-		paths = o.RestartOn
+		paths = append(append(paths, o.RestartOn...), o.Declares...)
 	case op.Exec:
 		paths = append(append(append(paths, o.Creates...), o.Declares...), o.Inputs...)
 	case op.Reset:

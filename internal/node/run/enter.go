@@ -102,7 +102,7 @@ func (s *session) flock(ctx context.Context, f *os.File) (waited bool, err error
 			return waited, fmt.Errorf("taking the apply lock: %w", err)
 		}
 		waited = true
-		if s.batch.Fence > 0 && time.Since(started) > displaceAfter {
+		if s.batch.Fence > 0 && time.Since(started) > s.patience {
 			if err := displace(f); err != nil {
 				return waited, err
 			}

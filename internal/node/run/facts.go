@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -60,8 +61,9 @@ func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 			f.Disks = append(f.Disks, d)
 		}
 	}
-	// A ledger that only root may read is there all the same.
-	f.Ledger = exists(s.state(ledger.Dir))
+	// A ledger that we may not look at is there all the same.
+	_, err := os.Lstat(s.state(ledger.Dir))
+	f.Ledger = !errors.Is(err, fs.ErrNotExist)
 	if l, err := ledger.Open(s.State, s.Root, s.Runner.disk, ledger.Owner{}); err == nil {
 		f.Cluster = l.Cluster()
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -40,6 +41,8 @@ type Runner struct {
 
 	// disk is the zero value but in tests of crashes.
 	disk durable.Disk
+	// patience is displaceAfter but in tests.
+	patience time.Duration
 }
 
 // A BlobFetcher asks the manager for content.
@@ -139,6 +142,9 @@ func (r *Runner) session(b Batch, emit func(int, Progress)) (*session, error) {
 	}
 	if full.Path == "" {
 		full.Path = DefaultPath
+	}
+	if full.patience == 0 {
+		full.patience = displaceAfter
 	}
 	s := &session{Runner: &full, batch: b, emit: emit, lock: full.lockStore(), predicted: map[string]string{}}
 	return s, s.fenced()
