@@ -99,7 +99,9 @@ func describe(path string) (entry, error) {
 	case info.Mode()&fs.ModeSymlink != 0:
 		e.Content, err = os.Readlink(path)
 	case info.Mode().IsRegular():
-		e.Content, err = digest(path)
+		if e.Content, err = digest(path); errors.Is(err, unix.EINVAL) {
+			err = nil // a namespace, mounted as a file
+		}
 	case info.Mode()&fs.ModeDevice != 0:
 		e.Content = fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
 	}

@@ -9,7 +9,8 @@ import (
 )
 
 // A site is three machines and the cluster on them, made again and again
-// under the same names, so that what is on the machines can be compared.
+// under the same names and addresses, so that what is on the machines can be
+// compared.
 type site struct {
 	*user
 	name, file string
@@ -20,7 +21,7 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	const name = "e2e-crash"
 	s := &site{user: newUser(t), name: name, machines: []string{name + "-1", name + "-2", name + "-3"}}
-	s.file = s.user.machines(t, name, len(s.machines))
+	s.file = s.user.machines(t, name, len(s.machines), "--range", "198.18.200.0/24")
 	return s
 }
 

@@ -161,6 +161,7 @@ type process struct {
 	dir     string // /proc/PID
 	machine string // its PID namespace: one for each sandbox machine
 	argv    []string
+	parent  string // its parent's program
 }
 
 func processes() []process {
@@ -175,16 +176,36 @@ func processes() []process {
 		if err != nil {
 			continue
 		}
-		out = append(out, process{dir, machine, strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")})
+		out = append(out, process{dir, machine, strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00"), parentOf(dir)})
 	}
 	return out
 }
 
+// parentOf answers the name of a process's parent.
+func parentOf(dir string) string {
+	status, err := os.ReadFile(dir + "/status")
+	if err != nil {
+		return ""
+	}
+	_, after, _ := strings.Cut(string(status), "\nPPid:")
+	fields := strings.Fields(after)
+	if len(fields) == 0 {
+		return ""
+	}
+	cmdline, err := os.ReadFile("/proc/" + fields[0] + "/cmdline")
+	if err != nil {
+		return ""
+	}
+	argv0, _, _ := strings.Cut(string(cmdline), "\x00")
+	return filepath.Base(argv0)
+}
+
 // oneKubeadm is a judge: two kubeadm processes on one machine are one too
 // many. Version and help queries count as well: none is ever run beside a
-// phase.
+// phase. A child of kubeadm's that is about to become another program does
+// not.
 func oneKubeadm(round map[string]int, p process) string {
-	if filepath.Base(p.argv[0]) != "kubeadm" {
+	if filepath.Base(p.argv[0]) != "kubeadm" || p.parent == "kubeadm" {
 		return ""
 	}
 	round[p.machine]++

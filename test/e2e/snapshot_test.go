@@ -162,7 +162,7 @@ func glob(pattern string) *regexp.Regexp {
 // same fails the test for every difference that volatile.txt does not allow.
 func same(t *testing.T, what, scope string, before, after snapshot) {
 	t.Helper()
-	const most = 60
+	const most = 200
 	diff := compare(before, after, readVolatile(t, scope))
 	if len(diff) == 0 {
 		return
