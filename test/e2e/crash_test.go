@@ -21,7 +21,7 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	const name = "e2e-crash"
 	s := &site{user: newUser(t), name: name, machines: []string{name + "-1", name + "-2", name + "-3"}}
-	s.file = s.user.machines(t, name, len(s.machines), "--range", "198.18.200.0/24")
+	s.file = s.user.machines(t, name, len(s.machines), "--range", "198.19.0.0/16")
 	return s
 }
 
