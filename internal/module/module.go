@@ -110,7 +110,9 @@ func Programs(s *engine.Scope, name, strip, dir string, members ...string) (op.L
 // unknownContent stands in for a bundle that is yet to be made.
 type unknownContent struct{}
 
-const unknownDigest = "sha256:unknown"
+// unknownDigest is that of no blob, and well-formed: hosts check what they are
+// asked before the bundle is known.
+const unknownDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
 func (unknownContent) Component(name, arch string) (bundle.Component, error) {
 	return bundle.Component{Name: name, Arch: arch, Blob: op.Blob{Digest: unknownDigest}}, nil

@@ -3,6 +3,8 @@ package pipeline
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,6 +60,20 @@ func (b *blank) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 		switch o := o.(type) {
 		case op.ReadFile:
 			r.Status, r.Missing = op.Unchanged, true
+		case op.FetchBlob:
+			if err := wellFormed(o.Blob); err != nil {
+				return nil, err
+			}
+		case op.Unpack:
+			if err := wellFormed(o.Blob); err != nil {
+				return nil, err
+			}
+		case op.ImportImages:
+			for _, img := range o.Images {
+				if err := wellFormed(img.Manifest); err != nil {
+					return nil, err
+				}
+			}
 		case op.File:
 			if !o.Secret {
 				r.Diff = string(o.Content)
@@ -70,6 +86,15 @@ func (b *blank) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// wellFormed is what the node helper asks of every blob, known or not.
+func wellFormed(b op.Blob) error {
+	hexa, ok := strings.CutPrefix(b.Digest, "sha256:")
+	if raw, err := hex.DecodeString(hexa); !ok || err != nil || len(raw) != sha256.Size {
+		return fmt.Errorf("%q is no digest of a blob", b.Digest)
+	}
+	return nil
 }
 
 // nothing is a bundle that has yet to be made, and a store without records.

@@ -63,7 +63,7 @@ func (s *session) checkBlob(o op.FetchBlob) (verdict, error) {
 	if s.haveBlob(keptBlobs, o.Blob) {
 		return verdict{}, nil
 	}
-	return verdict{change: "fetch " + bytesText(o.Size)}, nil
+	return verdict{change: "fetch " + blobText(o.Size)}, nil
 }
 
 func (s *session) applyBlob(ctx context.Context, o op.FetchBlob) error {
@@ -233,6 +233,15 @@ func diskFull(dir string, need int64) error {
 		Reason:  "DiskFull",
 		Message: fmt.Sprintf("the disk that holds %s is full: %s needed and %s to be left free, %s there", dir, bytesText(need), bytesText(spare), bytesText(free)),
 	}
+}
+
+// blobText is a blob's size for people. A blob of a bundle that is yet to be
+// made has none.
+func blobText(n int64) string {
+	if n == 0 {
+		return "(size not known yet)"
+	}
+	return bytesText(n)
 }
 
 // bytesText is a size for people.

@@ -89,7 +89,7 @@ func (p imagePlan) String() string {
 		for _, img := range p.load {
 			refs = append(refs, img.Ref)
 		}
-		parts = append(parts, "import "+some(refs)+", "+bytesText(imagesSize(p.load)))
+		parts = append(parts, "import "+some(refs)+", "+blobText(imagesSize(p.load)))
 	}
 	if len(p.pin) > 0 {
 		parts = append(parts, "pin "+some(p.pin))

@@ -71,10 +71,10 @@ func (s *session) checkUnpack(o op.Unpack) (verdict, error) {
 		return verdict{}, err
 	}
 	if rec.Digest == "" {
-		return verdict{change: "unpack " + bytesText(o.Size)}, nil
+		return verdict{change: "unpack " + blobText(o.Size)}, nil
 	}
 	if rec.Digest != o.Digest || rec.Strip != o.Strip || !slices.Equal(rec.Members, o.Members) {
-		return verdict{change: "unpack another version, " + bytesText(o.Size)}, nil
+		return verdict{change: "unpack another version, " + blobText(o.Size)}, nil
 	}
 	var wrong []string
 	for _, m := range rec.Files {
