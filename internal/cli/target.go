@@ -68,7 +68,9 @@ func (a *app) load(file string, data []byte, dir string) (*described, error) {
 	if err != nil {
 		return nil, err
 	}
+	paths := spec.Paths{Dir: dir, Home: a.dirs.user}
 	loader := spec.Loader{
+		Files: &paths,
 		Supported: func(v string) error {
 			_, err := cat.Resolve(v)
 			return err
@@ -78,12 +80,7 @@ func (a *app) load(file string, data []byte, dir string) (*described, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths := spec.Paths{Dir: dir, Home: a.dirs.user}
-	problems := loaded.Place(spec.CheckFiles(loaded.Cluster, paths))
-	if err := problems.Err(); err != nil {
-		return nil, err
-	}
-	a.warn(append(loaded.Warnings, problems.Warnings()...))
+	a.warn(loaded.Warnings)
 	if err := spec.Absolute(loaded.Cluster, paths); err != nil {
 		return nil, err
 	}

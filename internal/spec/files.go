@@ -116,7 +116,7 @@ func eachSSH(c *v1alpha1.Cluster, do func(path string, s *v1alpha1.SSH)) {
 	}
 }
 
-// CheckFiles looks at what a valid cluster names on this machine: keys,
+// CheckFiles looks at what a cluster names on this machine: keys,
 // secrets, scripts, materials and a bundle's path. It opens files and reads
 // the environment; it prints nothing of what it finds there.
 func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
@@ -143,13 +143,6 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 		}
 	}
 	return v.found
-}
-
-// CheckFiles is CheckFiles of the loaded cluster, with places.
-func (l *Loaded) CheckFiles() diag.List {
-	found := l.Place(CheckFiles(l.Cluster, l.Paths()))
-	found.Sort()
-	return found
 }
 
 // reason is an error without the name that is said before it.

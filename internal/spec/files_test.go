@@ -3,6 +3,8 @@ package spec
 import (
 	"crypto/ed25519"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
+
+	"slipway.dev/slipway/internal/diag"
 )
 
 const filesCluster = `apiVersion: slipway.dev/v1alpha1
@@ -63,11 +67,45 @@ func TestCheckFiles(t *testing.T) {
 	write("putty", "PuTTY-User-Key-File-3: ssh-ed25519\n", 0o600)
 	write("hook.sh", "#!/bin/sh\n", 0o644)
 
-	loaded, err := Load(filepath.Join(dir, "prod.yaml"), []byte(filesCluster))
-	if err != nil {
-		t.Fatal(err)
+	_, err = Loader{Files: &Paths{Dir: dir}}.Load(filepath.Join(dir, "prod.yaml"), []byte(filesCluster))
+	if err == nil {
+		t.Fatal("not refused")
 	}
-	golden(t, "testdata/files.golden", strings.ReplaceAll(loaded.CheckFiles().Error(), dir, "DIR")+"\n")
+	golden(t, "testdata/files.golden", strings.ReplaceAll(err.Error(), dir, "DIR")+"\n")
+}
+
+// TestLoadWithFiles has the problems of the text and of the files it names in
+// one report: who mends one must not be told of the next only then.
+func TestLoadWithFiles(t *testing.T) {
+	const text = `apiVersion: slipway.dev/v1alpha1
+kind: Cluster
+metadata: {name: prod}
+spec:
+  hosts:
+    - {name: a, adress: 192.0.2.1, roles: [control-plane], ssh: {privateKeyFile: none}}
+  kubernetes: {version: v1.99.0}
+  bundle: ./none.tar.zst
+`
+	l := loader
+	l.Files = &Paths{Dir: t.TempDir()}
+	_, err := l.Load("prod.yaml", []byte(text))
+	var list diag.List
+	if !errors.As(err, &list) {
+		t.Fatalf("not refused with a diag.List: %v", err)
+	}
+	var got []string
+	for _, d := range list {
+		got = append(got, fmt.Sprintf("%d:%d %s %s", d.Line, d.Column, d.ID, d.Hint))
+	}
+	want := []string{
+		"6:17 unknown-field did you mean address?",
+		"6:82 ssh-key-unreadable name the private key that the hosts know, or leave the field out to use the agent and the usual keys",
+		"7:25 unsupported-version take v1.37.1",
+		"8:11 file-missing 'slipway bundle build' makes one; without this field the right one is found or built",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
 }
 
 func TestPaths(t *testing.T) {
@@ -87,7 +125,7 @@ func TestAbsolute(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := loaded.Cluster
-	if err := Absolute(c, loaded.Paths()); err != nil {
+	if err := Absolute(c, Paths{Dir: "/clusters"}); err != nil {
 		t.Fatal(err)
 	}
 	got := []string{c.Spec.Bundle, c.Spec.SSH.PrivateKeyFile, c.Spec.Hosts[2].SSH.PassphraseFrom.File, c.Spec.Hosts[5].SSH.Bastion.PrivateKeyFile, c.Spec.Hooks[0].Script, c.Spec.Hooks[0].Materials[0]}
@@ -96,7 +134,7 @@ func TestAbsolute(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	c.Spec.Bundle = "registry.example.com/slipway/bundle:v1.37.1"
-	if err := Absolute(c, loaded.Paths()); err != nil || c.Spec.Bundle[0] == '/' {
+	if err := Absolute(c, Paths{Dir: "/clusters"}); err != nil || c.Spec.Bundle[0] == '/' {
 		t.Errorf("a reference became a path: %s %v", c.Spec.Bundle, err)
 	}
 }

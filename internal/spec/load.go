@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -30,6 +29,8 @@ type Loader struct {
 	// Supported refuses a Kubernetes version; its error says which are
 	// supported. Nil supports all.
 	Supported func(version string) error
+	// Files, if set, looks at the files that the cluster names, too.
+	Files *Paths
 }
 
 // Loaded is a cluster from a file: valid, with its defaults.
@@ -49,8 +50,7 @@ func Load(file string, data []byte) (*Loaded, error) { return Loader{}.Load(file
 
 // Load reads a cluster from data; file is its name in diagnostics. The error
 // is a diag.List of all problems, warnings included, in the order of the file.
-// Load reads no
-// other file: CheckFiles looks at those that the cluster names.
+// Without Files it reads no other file.
 func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	d := &decoder{file: file, positions: positions{}}
 	c := &v1alpha1.Cluster{}
@@ -63,6 +63,9 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	if !d.unreadable {
 		Default(c, DefaultOptions{KubernetesVersion: l.KubernetesVersion})
 		found := Validate(c, ValidateOptions{Supported: l.Supported})
+		if l.Files != nil {
+			found = append(found, CheckFiles(c, *l.Files)...)
+		}
 		all = append(all, loaded.Place(d.withoutEchoes(found))...)
 	}
 	all.Sort()
@@ -90,9 +93,6 @@ func (l *Loaded) Place(list diag.List) diag.List {
 	}
 	return out
 }
-
-// Paths resolves what the cluster file names, beside it.
-func (l *Loaded) Paths() Paths { return Paths{Dir: filepath.Dir(l.File)} }
 
 // A position is a place in the file, from 1.
 type position struct{ line, column int }

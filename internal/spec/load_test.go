@@ -20,6 +20,9 @@ func supported(version string) error {
 	if strings.HasPrefix(version, "v1.20.") {
 		return errors.New("Kubernetes v1.20 is too old; v1.35 to v1.37 are supported")
 	}
+	if strings.HasPrefix(version, "v1.99.") {
+		return diag.List{{ID: "not-in-catalogue", Message: version + " is not in the catalogue", Hint: "take v1.37.1"}}
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package spec
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -110,7 +111,12 @@ func (v *validator) version(path, version string) {
 		return
 	}
 	if err := v.supported(version); err != nil {
-		v.refuse(idUnsupportedVersion, path, err.Error(), "'slipway version --supported' lists what can be installed")
+		message, hint := err.Error(), "'slipway version --supported' lists what can be installed"
+		var why diag.List
+		if errors.As(err, &why) && len(why) > 0 {
+			message, hint = why[0].Message, why[0].Hint
+		}
+		v.refuse(idUnsupportedVersion, path, message, hint)
 	}
 }
 
