@@ -19,18 +19,8 @@ type planned struct {
 	Digest string
 	Steps  []struct {
 		Task, Host, State string
-		Changes           []struct{ Kind, Target, Summary string }
+		Changes           []struct{ Kind, Target, Summary, Diff string }
 	}
-}
-
-// tasks are the plan's tasks, each once, sorted.
-func (p planned) tasks() []string {
-	var out []string
-	for _, s := range p.Steps {
-		out = append(out, s.Task)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // create makes a cluster of the file's hosts. It must succeed.
@@ -49,7 +39,7 @@ func (u *user) unchanged(t *testing.T, file string) {
 	if r.code != 4 {
 		t.Fatalf("plan ends with %d: %s", r.code, tail(r.stderr))
 	}
-	t.Errorf("the plan for an unchanged cluster is not empty: %v", decode[planned](t, r.stdout).tasks())
+	t.Errorf("the plan for an unchanged cluster is not empty: %+v", decode[planned](t, r.stdout).Steps)
 }
 
 // A nodeList is the part of `kubectl get nodes -o json` that tests look at.

@@ -59,7 +59,9 @@ func undisturbed(t *testing.T) outcome {
 func (s *site) look(t *testing.T) map[string]snapshot {
 	t.Helper()
 	s.nodes(t, s.name, s.machines...)
-	s.kubectl(t, s.name, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
+	for _, workload := range []string{"deployment/coredns", "daemonset/kube-proxy"} {
+		s.kubectl(t, s.name, "-n", "kube-system", "rollout", "status", workload, "--timeout=120s")
+	}
 	out := map[string]snapshot{}
 	for _, m := range s.machines {
 		out[m] = s.snapshot(t, m)
