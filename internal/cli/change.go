@@ -114,7 +114,7 @@ func (a *app) applied(ctx context.Context, file string, args []string) (prepare,
 			return nil, problem(idNameMismatch, "", "%s is a plan for cluster %s, not %s", file, saved.Cluster, args[0])
 		}
 		return func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
-			return svc.PrepareSaved(ctx, saved, progress)
+			return svc.PrepareSaved(ctx, saved, a.asked(lifecycle.Request{}), progress)
 		}, nil
 	}
 	if !errors.Is(err, plan.ErrNotAPlan) {

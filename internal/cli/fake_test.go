@@ -115,7 +115,7 @@ func (f *fake) prepared(name string, kind lifecycle.Kind, progress event.Sink) (
 	return &fakePrepared{fake: f, plan: p}, p.Seal()
 }
 
-func (f *fake) PrepareSaved(_ context.Context, p *plan.Plan, progress event.Sink) (lifecycle.Prepared, error) {
+func (f *fake) PrepareSaved(_ context.Context, p *plan.Plan, _ lifecycle.Request, progress event.Sink) (lifecycle.Prepared, error) {
 	if err := f.record(call{Method: "PrepareSaved", Name: p.Cluster, Kind: p.Operation}); err != nil {
 		return nil, err
 	}

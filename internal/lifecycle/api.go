@@ -101,7 +101,8 @@ type Service interface {
 	Prepare(ctx context.Context, r Request, progress event.Sink) (Prepared, error)
 	// PrepareSaved does the same for a saved plan and refuses it, with the
 	// difference, if what it would do now is not the same (*StaleError).
-	PrepareSaved(ctx context.Context, p *plan.Plan, progress event.Sink) (Prepared, error)
+	// Of r it takes what the user passes over or breaks, not the subject.
+	PrepareSaved(ctx context.Context, p *plan.Plan, r Request, progress event.Sink) (Prepared, error)
 	// PrepareResume continues the latest unfinished operation of a cluster.
 	PrepareResume(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error)
 	// PrepareRollback undoes the latest unfinished or failed operation.

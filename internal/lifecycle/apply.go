@@ -203,10 +203,11 @@ func (p *prepared) noteBegin(st *v1alpha1.ClusterStatus) (err error) {
 }
 
 // noteEnd is the status when it has ended.
-func (p *prepared) noteEnd(st *v1alpha1.ClusterStatus, end event.Outcome) (err error) {
+func (p *prepared) noteEnd(ctx context.Context, st *v1alpha1.ClusterStatus, end event.Outcome) (err error) {
 	st.Phase, err = status.Move(st.Phase, status.After(string(p.request.Kind), end, st.Phase))
 	if !p.removes() && (end == event.Succeeded || end == event.Partial) {
 		p.noteCreated(st, metav1.ConditionTrue, "Running")
+		st.Nodes = p.nodes(ctx)
 	}
 	return err
 }
@@ -256,7 +257,7 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 	if res.Outcome != event.Succeeded && !p.removes() && !errors.Is(err, errLockLost) {
 		p.tidy(context.WithoutCancel(ctx), o, hl.fence())
 	}
-	return res, p.finish(o, rec, res)
+	return res, p.finish(context.WithoutCancel(ctx), o, rec, res)
 }
 
 func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {
@@ -340,7 +341,7 @@ func (p *prepared) tidy(ctx context.Context, o *v1alpha1.Operation, fence uint64
 }
 
 // finish records the end of an operation.
-func (p *prepared) finish(o *v1alpha1.Operation, rec *recorder, res *Result) error {
+func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recorder, res *Result) error {
 	last := event.Event{Type: event.OperationFinished, Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: res.Outcome}
 	if len(res.Failures) > 0 {
 		f := res.Failures[0]
@@ -357,7 +358,7 @@ func (p *prepared) finish(o *v1alpha1.Operation, rec *recorder, res *Result) err
 	if p.removes() && res.Outcome == event.Succeeded {
 		return errors.Join(err, p.svc.Store.RemoveCluster(p.env.Cluster.Name))
 	}
-	return errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(st, res.Outcome) }))
+	return errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
 }
 
 // recorder gives events their number and time, records them, and passes them

@@ -224,7 +224,7 @@ func checkFailures(failures []engine.Failure) diag.List {
 
 // PrepareSaved plans again for the cluster of a saved plan, and refuses if
 // the outcome is another.
-func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, progress event.Sink) (Prepared, error) {
+func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request, progress event.Sink) (Prepared, error) {
 	c := &v1alpha1.Cluster{}
 	if err := json.Unmarshal(saved.Spec, c); err != nil {
 		return nil, fmt.Errorf("reading the cluster in the plan: %w", err)
@@ -234,7 +234,7 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, progress e
 		return nil, err
 	}
 	withPasswords(c, recorded)
-	r := Request{Kind: Kind(saved.Operation), Cluster: c, Name: c.Name}
+	r.Kind, r.Cluster, r.Name = Kind(saved.Operation), c, c.Name
 	if r.Kind == Delete {
 		r.Cluster = nil
 	}

@@ -25,7 +25,7 @@ func New(module.Env) engine.Module {
 func runtimeState() op.Op {
 	return op.Reset{
 		Units:      []string{"kubelet.service", "containerd.service"},
-		Mounts:     []string{"/var/lib/kubelet", "/run/containerd", "/var/lib/containerd", "/run/netns/cni-"},
+		Mounts:     []string{"/var/lib/kubelet", "/run/containerd", "/var/lib/containerd"},
 		Links:      []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"},
 		Namespaces: []string{"cni-*"},
 		NFTables: []string{

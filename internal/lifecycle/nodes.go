@@ -1,0 +1,58 @@
+package lifecycle
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+)
+
+// nodesTime bounds the look at a cluster's nodes after an operation.
+const nodesTime = 10 * time.Second
+
+// nodes are what the cluster says of the hosts; a host that it does not know,
+// or a cluster that does not answer, is in the messages.
+func (p *prepared) nodes(ctx context.Context) []v1alpha1.NodeStatus {
+	ctx, cancel := context.WithTimeout(ctx, nodesTime)
+	defer cancel()
+	seen, err := p.seenNodes(ctx)
+	var out []v1alpha1.NodeStatus
+	for _, h := range p.env.Cluster.Spec.Hosts {
+		n := v1alpha1.NodeStatus{Name: h.Name, InternalIP: module.InternalAddress(h), Roles: h.Roles, Message: "the cluster has no such node"}
+		if err != nil {
+			n.Message = err.Error()
+		}
+		if i := slices.IndexFunc(seen, func(o corev1.Node) bool { return o.Name == h.Name }); i >= 0 {
+			st := kube.State(&seen[i])
+			n.Version, n.Ready, n.Message = st.Version, st.Ready, st.Message
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func (p *prepared) seenNodes(ctx context.Context) ([]corev1.Node, error) {
+	i := slices.IndexFunc(p.hosts, func(h *engine.Host) bool { return p.env.IsFirst(h) && h.Conn != nil })
+	if i < 0 {
+		return nil, ErrNotFound
+	}
+	conf, err := p.svc.Store.Kubeconfig(p.env.Cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	port := strconv.Itoa(p.env.Cluster.Spec.ControlPlaneEndpoint.Port)
+	client, err := kube.New(conf, p.hosts[i].Conn.DialContext, kube.Options{Address: net.JoinHostPort("127.0.0.1", port)})
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return client.Nodes(ctx)
+}
