@@ -40,7 +40,7 @@ func TestResolve(t *testing.T) {
 	}{
 		"default":      {"no version named", "", "", "v1.37.1", "3.7.0", "3.10.2", "", true},
 		"listed":       {"as people write it", "", "v1.36.4", "v1.36.4", "3.6.8", "3.10.2", "", true},
-		"without v":    {"as modules have it", "", "1.35.6", "v1.35.6", "3.6.6", "3.10.2", "", true},
+		"without v":    {"as modules have it", "", "1.35.6", "v1.35.6", "3.6.6", "3.10.1", "", true},
 		"minor alone":  {"its newest patch", "", "1.36", "v1.36.4", "3.6.8", "3.10.2", "", true},
 		"newer patch":  {"needs no newer Slipway", "", "v1.37.9", "v1.37.9", "3.7.0", "3.10.2", "", false},
 		"older minor":  {"not supported", "", "v1.12.3", "", "", "", release.IDUnsupported, false},
