@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/internal/cli/bundlecmd"
 	"slipway.dev/slipway/internal/cli/sandboxcmd"
@@ -108,7 +109,7 @@ works on the cluster; 130 interrupted, can be resumed.`,
   slipway kubectl prod -- get nodes`,
 		SilenceErrors: true, SilenceUsage: true,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		PersistentPreRunE: func(*cobra.Command, []string) error { return a.begin() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.begin(cmd) },
 	}
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
@@ -143,8 +144,12 @@ works on the cluster; 130 interrupted, can be resumed.`,
 	return root
 }
 
-// begin reads the global flags.
-func (a *app) begin() (err error) {
+// begin reads the global flags. A command may have an --output of its own in
+// place of the global one; it means the same.
+func (a *app) begin(cmd *cobra.Command) (err error) {
+	if f := cmd.Flags().Lookup("output"); f != nil {
+		a.output = f.Value.String()
+	}
 	if a.format, err = view.ParseFormat(a.output); err != nil {
 		a.format = view.Text
 	}
@@ -251,6 +256,19 @@ func (a *app) svc(ctx context.Context) (lifecycle.Service, error) {
 func (a *app) data(value any, text func(io.Writer) error) error {
 	if a.format == view.Text {
 		return text(a.Out)
+	}
+	return view.Data(a.Out, a.format, value)
+}
+
+// document writes an answer that is YAML by nature, as it is or as JSON.
+func (a *app) document(text []byte) error {
+	if a.format != view.JSON {
+		_, err := a.Out.Write(text)
+		return err
+	}
+	var value any
+	if err := yaml.Unmarshal(text, &value); err != nil {
+		return fmt.Errorf("writing as JSON: %w", err)
 	}
 	return view.Data(a.Out, a.format, value)
 }

@@ -25,7 +25,9 @@ func (a *app) createCmd() *cobra.Command {
 func parent(use, short string, aliases ...string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Aliases: aliases, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		// A misspelt command is the mistake to name, not the flags after it.
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
+		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 }
 
@@ -129,8 +131,7 @@ func (a *app) createConfigCmd() *cobra.Command {
 				return err
 			}
 			if out == "" {
-				_, err = a.Out.Write(text)
-				return err
+				return a.document(text)
 			}
 			if err := a.writeNew(out, text, 0o644); err != nil {
 				return err

@@ -44,8 +44,7 @@ delete cluster takes it out again.`,
 			case out != "":
 				return a.writeKubeconfig(out, access)
 			}
-			_, err = a.Out.Write(admin)
-			return err
+			return a.document(admin)
 		},
 	}
 	f := cmd.Flags()

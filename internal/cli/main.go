@@ -106,17 +106,18 @@ func (a *app) main(ctx context.Context, args []string) int {
 	}
 	err := root.ExecuteContext(ctx)
 	if err != nil && !a.began {
-		err = usage(root, args, err)
+		err = a.usage(root, args, err)
 	}
 	return a.report(ctx, err)
 }
 
 // usage is a command line that could not be read.
-func usage(root *cobra.Command, args []string, err error) error {
+func (a *app) usage(root *cobra.Command, args []string, err error) error {
 	cmd, _, findErr := root.Find(args)
 	if findErr != nil || cmd == nil {
 		cmd = root
 	}
+	_ = a.begin(cmd) // what was read of it still says how to answer
 	return refuse(diag.List{{
 		ID: idUsage, Severity: diag.Error, Message: err.Error(), Hint: "see: " + cmd.CommandPath() + " --help",
 	}})

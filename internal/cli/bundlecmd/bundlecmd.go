@@ -149,12 +149,16 @@ func open(c *cobra.Command, arg string) (*bundle.Bundle, error) {
 }
 
 func newVerify(s Streams) *cobra.Command {
-	return &cobra.Command{
+	var format string
+	cmd := &cobra.Command{
 		Use:   "verify BUNDLE",
 		Short: "Compare every byte of a bundle with its checksums",
 		Long:  "Compare every byte of a bundle with its checksums.\n\nBUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache.",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkFormat(format); err != nil {
+				return err
+			}
 			b, err := open(c, args[0])
 			if err != nil {
 				return err
@@ -163,11 +167,26 @@ func newVerify(s Streams) *cobra.Command {
 				return err
 			}
 			m := b.Manifest()
+			if format != "text" {
+				return printObject(s.Out, verified{args[0], m.Kubernetes, len(m.Components), len(m.Images), b.Size(), b.Digest()}, format)
+			}
 			_, err = fmt.Fprintf(s.Out, "%s: whole: Kubernetes %s, %d components, %d images, %s, %s\n",
 				args[0], m.Kubernetes, len(m.Components), len(m.Images), size(b.Size()), b.Digest())
 			return err
 		},
 	}
+	cmd.Flags().StringVarP(&format, "output", "o", "text", "output format: text, json or yaml")
+	return cmd
+}
+
+// verified is a bundle that is whole.
+type verified struct {
+	Bundle     string `json:"bundle"`
+	Kubernetes string `json:"kubernetes"`
+	Components int    `json:"components"`
+	Images     int    `json:"images"`
+	SizeBytes  int64  `json:"sizeBytes"`
+	Digest     string `json:"digest"`
 }
 
 func newInspect(s Streams) *cobra.Command {

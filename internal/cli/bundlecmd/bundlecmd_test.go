@@ -49,6 +49,10 @@ func TestBuildInspectVerify(t *testing.T) {
 	if out, _, err = run(t, "verify", file); err != nil || !strings.Contains(out, "whole: Kubernetes v1.37.1, 12 components, 18 images") {
 		t.Errorf("verify answers %q, %v", out, err)
 	}
+	var whole struct{ Components, Images int }
+	if out, _, err = run(t, "verify", "-o", "json", file); err != nil || json.Unmarshal([]byte(out), &whole) != nil || whole.Components != 12 || whole.Images != 18 {
+		t.Errorf("verify -o json answers %q, %v", out, err)
+	}
 	if out, _, err = run(t, "inspect", "v1.37.1"); err != nil || !strings.Contains(out, "COMPONENT") || !strings.Contains(out, "registry.k8s.io/pause:3.10.2") || !strings.Contains(out, "Apache-2.0") {
 		t.Errorf("inspect of the cached one answers %q, %v", out, err)
 	}

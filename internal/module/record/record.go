@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
@@ -98,7 +99,9 @@ func Outside(env module.Env, admin []byte) ([]byte, error) {
 
 // configMap is the cluster's description, in which secrets are not.
 func configMap(env module.Env, owner string) ([]*unstructured.Unstructured, error) {
-	text, err := yaml.Marshal(spec.Redacted(env.Cluster))
+	wanted := spec.Redacted(env.Cluster)
+	wanted.Status = v1alpha1.ClusterStatus{} // changes with every operation, and is no part of what is wanted
+	text, err := yaml.Marshal(wanted)
 	if err != nil {
 		return nil, fmt.Errorf("describing the cluster: %w", err)
 	}
