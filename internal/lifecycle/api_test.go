@@ -1,0 +1,261 @@
+package lifecycle
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func now() time.Time { return time.Now() }
+
+type object = map[string]any
+
+// An api is an API server in memory: objects by path, applied by merging. It
+// knows the kinds that the pipelines use, and no other.
+type api struct {
+	t      testing.TB
+	server *httptest.Server
+
+	mu      sync.Mutex
+	objects map[string]object
+}
+
+// kinds are the resources by group and version: plural → kind, "!" before
+// those of the whole cluster.
+var kinds = map[string]map[string]string{
+	"/api/v1": {
+		"namespaces": "!Namespace", "nodes": "!Node", "configmaps": "ConfigMap", "secrets": "Secret",
+		"serviceaccounts": "ServiceAccount", "pods": "Pod",
+	},
+	"/apis/apps/v1":                      {"daemonsets": "DaemonSet", "deployments": "Deployment"},
+	"/apis/rbac.authorization.k8s.io/v1": {"clusterroles": "!ClusterRole", "clusterrolebindings": "!ClusterRoleBinding"},
+}
+
+func newAPI(t testing.TB) *api {
+	a := &api{t: t, objects: map[string]object{}}
+	a.server = httptest.NewUnstartedServer(a)
+	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	a.server.StartTLS()
+	t.Cleanup(a.server.Close)
+	return a
+}
+
+// clone is another server with the same objects.
+func (a *api) clone() *api {
+	c := newAPI(a.t)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for p, o := range a.objects {
+		c.objects[p] = copied(o)
+	}
+	return c
+}
+
+func copied(o object) object {
+	raw, _ := json.Marshal(o)
+	out := object{}
+	if o != nil {
+		_ = json.Unmarshal(raw, &out)
+	}
+	return out
+}
+
+func (a *api) address() string { return a.server.Listener.Addr().String() }
+
+func (a *api) ca() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.server.Certificate().Raw})
+}
+
+// kubeconfig is for the name that the server's certificate is for.
+func (a *api) kubeconfig() string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: admin@prod
+contexts: [{name: admin@prod, context: {cluster: prod, user: admin}}]
+clusters: [{name: prod, cluster: {server: "https://example.com:6443", certificate-authority-data: %s}}]
+users: [{name: admin, user: {token: %s}}]
+`, base64.StdEncoding.EncodeToString(a.ca()), adminToken)
+}
+
+const adminToken = "canary-admin-token"
+
+func (a *api) put(p string, o object) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.objects[p] = o
+}
+
+func (a *api) has(p string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.objects[p] != nil
+}
+
+func (a *api) register(node string) {
+	if p := "/api/v1/nodes/" + node; !a.has(p) {
+		a.put(p, object{
+			"apiVersion": "v1", "kind": "Node", "metadata": object{"name": node}, "spec": object{},
+			"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}, "nodeInfo": object{"machineID": "id-" + node}},
+		})
+	}
+}
+
+func (a *api) installDNS() {
+	if p := "/apis/apps/v1/namespaces/kube-system/deployments/coredns"; !a.has(p) {
+		a.put(p, object{
+			"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"name": "coredns", "namespace": "kube-system"},
+			"spec":   object{"replicas": 2, "selector": object{}},
+			"status": object{"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2},
+		})
+	}
+}
+
+// tokens are the secrets by which nodes join.
+func (a *api) tokens() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []string
+	for p, o := range a.objects {
+		if strings.Contains(p, "/secrets/bootstrap-token-") {
+			data := o["data"].(object)
+			text := func(k string) string { b, _ := base64.StdEncoding.DecodeString(data[k].(string)); return string(b) }
+			out = append(out, text("token-id")+"."+text("token-secret"))
+		}
+	}
+	return out
+}
+
+func (a *api) knowsToken(in string) bool {
+	return slices.ContainsFunc(a.tokens(), func(token string) bool { return strings.Contains(in, token) })
+}
+
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "Bearer "+adminToken {
+		a.t.Errorf("%s %s without the administrator's token", r.Method, r.URL)
+	}
+	var body object
+	raw, _ := io.ReadAll(r.Body)
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &body); err != nil {
+			a.t.Errorf("%s %s: %v", r.Method, r.URL, err)
+		}
+	}
+	answer, code := a.serve(r, body)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func (a *api) serve(r *http.Request, body object) (any, int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := r.URL.Path
+	if resources, ok := kinds[p]; ok {
+		return discovery(resources), http.StatusOK
+	}
+	_, collection := plurals()[path.Base(p)]
+	have := a.objects[p]
+	missing := object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": p + " is not there"}
+	switch {
+	case r.Method == http.MethodGet && collection:
+		return a.list(p), http.StatusOK
+	case r.Method == http.MethodPost && collection:
+		data := object{}
+		for k, v := range body["stringData"].(object) {
+			data[k] = base64.StdEncoding.EncodeToString([]byte(v.(string)))
+		}
+		body["data"] = data
+		a.sign(body["stringData"].(object)["token-id"].(string))
+		delete(body, "stringData")
+		a.objects[p+"/"+body["metadata"].(object)["name"].(string)] = body
+		return body, http.StatusCreated
+	case r.Method == http.MethodPatch && r.Header.Get("Content-Type") == "application/apply-patch+yaml":
+		then := merge(copied(have), body)
+		if r.URL.Query().Get("dryRun") == "" {
+			a.objects[p] = then
+		}
+		return then, http.StatusOK
+	case have == nil:
+		return missing, http.StatusNotFound
+	case r.Method == http.MethodGet:
+		return have, http.StatusOK
+	case r.Method == http.MethodPatch:
+		a.objects[p] = merge(copied(have), body)
+		return a.objects[p], http.StatusOK
+	case r.Method == http.MethodDelete:
+		delete(a.objects, p)
+		return object{"kind": "Status", "apiVersion": "v1", "status": "Success"}, http.StatusOK
+	}
+	a.t.Errorf("the API in memory does not know %s %s", r.Method, r.URL)
+	return missing, http.StatusMethodNotAllowed
+}
+
+// sign is what the controller manager does for a token.
+func (a *api) sign(token string) {
+	const p = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+	a.objects[p] = merge(copied(a.objects[p]), object{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "cluster-info", "namespace": "kube-public"},
+		"data": object{"jws-kubeconfig-" + token: "signed"},
+	})
+}
+
+func (a *api) list(p string) object {
+	items := []any{}
+	for at, o := range a.objects {
+		if path.Dir(at) == p {
+			items = append(items, o)
+		}
+	}
+	return object{"apiVersion": "v1", "kind": "List", "metadata": object{}, "items": items}
+}
+
+func plurals() map[string]bool {
+	out := map[string]bool{}
+	for _, resources := range kinds {
+		for plural := range resources {
+			out[plural] = true
+		}
+	}
+	return out
+}
+
+func discovery(resources map[string]string) object {
+	list := []any{}
+	for plural, kind := range resources {
+		name, whole := strings.CutPrefix(kind, "!")
+		list = append(list, object{"name": plural, "kind": name, "namespaced": !whole, "verbs": []string{"get"}})
+	}
+	return object{"kind": "APIResourceList", "apiVersion": "v1", "resources": list}
+}
+
+// merge is RFC 7396, which is all that is needed of a server-side apply by
+// one manager.
+func merge(into, patch object) object {
+	for k, v := range patch {
+		child, isObject := v.(object)
+		switch {
+		case v == nil:
+			delete(into, k)
+		case isObject:
+			old, _ := into[k].(object)
+			if old == nil {
+				old = object{}
+			}
+			into[k] = merge(old, child)
+		default:
+			into[k] = v
+		}
+	}
+	return into
+}

@@ -1,0 +1,349 @@
+package lifecycle
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// A machine is a host in memory: it keeps files and what else operations ask
+// for, and plays kubeadm.
+type machine struct {
+	name, address string
+	api           *api
+
+	mu      sync.Mutex
+	files   map[string]string // path → content
+	state   map[string]string // operation → as it was last applied
+	runs    map[string]int    // hook → how often it ran
+	ledger  bool
+	cluster string
+	lock    remote.LockState
+
+	// down is why it cannot be reached, refuse why an operation fails;
+	// touched hears of every call that is about to change something.
+	down    error
+	refuse  func(step string, o op.Op) *op.Error
+	touched func(what string)
+}
+
+func newMachine(name, address string, a *api) *machine {
+	return &machine{name: name, address: address, api: a, files: map[string]string{}, state: map[string]string{}, runs: map[string]int{}}
+}
+
+// clone is the machine as it is now, in another world.
+func (m *machine) clone(a *api) *machine {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := newMachine(m.name, m.address, a)
+	c.files, c.state, c.runs = maps.Clone(m.files), maps.Clone(m.state), maps.Clone(m.runs)
+	c.ledger, c.cluster, c.lock = m.ledger, m.cluster, m.lock
+	return c
+}
+
+// look is all that is on the machine, for comparisons.
+func (m *machine) look() map[string]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := maps.Clone(m.files)
+	for k, v := range m.state {
+		if !strings.HasPrefix(k, "exec ") { // an input of an earlier attempt says nothing of the machine
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func (m *machine) facts() *op.HostFacts {
+	const gib = 1 << 30
+	f := &op.HostFacts{
+		Hostname: m.name, MachineID: "id-" + m.name, BootID: "boot-" + m.name, Arch: "amd64", Kernel: "6.1.0", Systemd: "252",
+		OS: op.OS{ID: "debian", Version: "12"}, CPUs: 2, MemoryBytes: 4 * gib, CgroupVersion: 2, ResourceCapability: true,
+		CgroupControllers: []string{"cpuset", "cpu", "io", "memory", "pids"},
+		Addresses:         []op.Address{{Link: "eth0", Prefix: m.address + "/24"}}, Routes: []string{"default"},
+		KernelFeatures: []string{"overlay", "br_netfilter", "nf_tables", "ip_tables", "vxlan"},
+		Ledger:         m.ledger, Cluster: m.cluster, TimeUnix: now().Unix(),
+	}
+	for _, p := range facts.Programs() {
+		f.Present = append(f.Present, "/usr/bin/"+p)
+	}
+	f.Present = append(f.Present, slices.Collect(maps.Keys(m.files))...)
+	for _, dir := range []string{"/", facts.DirContainerd, facts.DirKubelet, facts.DirEtcd, facts.DirBlobs, facts.DirPrograms, facts.DirPlugins} {
+		f.Disks = append(f.Disks, op.Disk{Dir: dir, FS: "ext4", Mount: "/", TotalBytes: 40 * gib, FreeBytes: 30 * gib, FreeInodes: 2e6, Inodes: 2e6})
+	}
+	return f
+}
+
+// check answers one operation.
+func (m *machine) check(o op.Op) op.Result {
+	r := op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Unchanged}
+	changed := false
+	switch o := o.(type) {
+	case op.Facts:
+		r.Output, _ = json.Marshal(m.facts())
+	case op.ReadFile:
+		content, ok := m.files[o.Path]
+		r.Output, r.Missing = []byte(content), !ok
+	case op.File:
+		content, ok := m.files[o.Path]
+		if changed = !ok || content != string(o.Content); changed && !o.Secret {
+			r.Diff = string(o.Content)
+		}
+	case op.Absent:
+		_, changed = m.files[o.Path]
+	case op.Exec:
+		changed = m.wantsRun(o)
+	case op.Wait:
+		changed = !m.awaited(o)
+	case op.Unit:
+		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o)
+	case op.Reset, op.Restore:
+		changed = m.ledger
+	default:
+		changed = m.state[id(o)] != m.print(o)
+	}
+	if changed {
+		r.Status = op.Changed
+	}
+	return r
+}
+
+func id(o op.Op) string { return string(o.Kind()) + " " + o.Target() }
+
+// print is an operation with the content of the files it depends on.
+func (m *machine) print(o op.Op) string {
+	raw, err := json.Marshal(o)
+	if err != nil {
+		return err.Error()
+	}
+	return hash(string(raw), m.content(o))
+}
+
+// content is that of the files that an operation depends on.
+func (m *machine) content(o op.Op) string {
+	var all []string
+	for _, p := range op.DependsOn(o) {
+		all = append(all, m.files[p])
+	}
+	return hash(all...)
+}
+
+func hash(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:])
+}
+
+func (m *machine) wantsRun(e op.Exec) bool {
+	if len(e.Inputs) > 0 && m.state[id(e)] != m.print(e) {
+		return true
+	}
+	for _, c := range e.Creates {
+		if _, ok := m.files[c]; !ok {
+			return true
+		}
+	}
+	return len(e.Inputs) == 0 && len(e.Creates) == 0
+}
+
+func (m *machine) awaited(w op.Wait) bool {
+	if w.HTTP != "" {
+		_, ok := m.files["/etc/kubernetes/manifests/kube-apiserver.yaml"]
+		return ok
+	}
+	_, ok := m.files[w.Path]
+	return ok
+}
+
+// apply makes one operation true.
+func (m *machine) apply(o op.Op) *op.Error {
+	m.ledger = true
+	switch o := o.(type) {
+	case op.File:
+		m.files[o.Path] = string(o.Content)
+	case op.Absent:
+		delete(m.files, o.Path)
+	case op.Exec:
+		m.state[id(o)] = m.print(o)
+		return m.run(o)
+	case op.Wait:
+		if o.Path != "/run/flannel/subnet.env" || !m.api.has("/apis/apps/v1/namespaces/kube-flannel/daemonsets/kube-flannel") {
+			return &op.Error{Reason: "Timeout", Message: "nothing makes " + o.Target()}
+		}
+		m.files[o.Path] = "FLANNEL_NETWORK"
+	case op.Unit:
+		m.state[o.Name+" enabled"] = "yes"
+		if o.Running != nil {
+			m.state[o.Name+" started"] = m.content(o)
+		}
+	case op.Restore:
+		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, ""
+		m.lock = remote.LockState{}
+	default:
+		m.state[id(o)] = m.print(o)
+	}
+	return nil
+}
+
+// run plays a program.
+func (m *machine) run(e op.Exec) *op.Error {
+	for _, c := range e.Creates {
+		m.files[c] = "made by " + e.Name
+	}
+	switch e.Name {
+	case "kubeadm-init-certs":
+		m.files["/etc/kubernetes/pki/ca.crt"] = string(m.api.ca())
+	case "kubeadm-init-kubeconfig":
+		m.files["/etc/kubernetes/admin.conf"] = m.api.kubeconfig()
+	case "kubeadm-init-kubelet-start":
+		m.api.register(m.name)
+	case "kubeadm-init-addon-dns":
+		m.api.installDNS()
+	case "kubeadm-join-preflight":
+		delete(m.files, "/etc/kubernetes/kubelet.conf") // it only looks
+	case "kubeadm-join-kubelet-start":
+		if !m.api.knowsToken(string(e.Stdin)) {
+			delete(m.files, "/etc/kubernetes/kubelet.conf")
+			return &op.Error{Reason: "CommandFailed", Message: "the token is not known"}
+		}
+		m.files["/etc/kubernetes/bootstrap-kubelet.conf"] = string(e.Stdin)
+		m.api.register(m.name)
+	}
+	if strings.HasPrefix(e.Name, "hook-") {
+		m.runs[e.Name]++
+	}
+	return nil
+}
+
+// A conn is a connection to a machine.
+type conn struct {
+	*machine
+	closed func()
+}
+
+var (
+	_ remote.Host   = (*conn)(nil)
+	_ remote.Locker = (*conn)(nil)
+)
+
+func (c *conn) Name() string { return c.name }
+
+func (c *conn) Close() error {
+	c.closed()
+	return nil
+}
+
+func (c *conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if address != "127.0.0.1:6443" {
+		return nil, fmt.Errorf("nothing listens on %s of %s", address, c.name)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, c.api.address())
+}
+
+func (c *conn) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []op.Result
+	for _, o := range ops {
+		out = append(out, c.check(o))
+	}
+	return out, c.down
+}
+
+func (c *conn) Apply(ctx context.Context, b remote.Batch, _ func(remote.Progress)) ([]op.Result, error) {
+	var out []op.Result
+	for _, o := range b.Ops {
+		if c.touched != nil {
+			c.touched(b.Step + " " + o.Target())
+		}
+		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		r := c.one(b, o)
+		if out = append(out, r); r.Status == op.Failed {
+			break
+		}
+	}
+	return out, nil
+}
+
+func (c *conn) one(b remote.Batch, o op.Op) op.Result {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.check(o)
+	if r.Status != op.Changed {
+		return r
+	}
+	c.cluster = b.Cluster
+	switch {
+	case b.Operation == "" || b.Step == "" || b.Cluster == "":
+		r.Error = &op.Error{Reason: "Internal", Message: "a batch must say for whom it is"}
+	case b.Fence < c.lock.Highest:
+		r.Error = &op.Error{Reason: "Fenced", Message: "another manager has taken the cluster over"}
+	case c.refuse != nil && c.refuse(b.Step, o) != nil:
+		r.Error = c.refuse(b.Step, o)
+	default:
+		r.Error = c.apply(o)
+	}
+	if r.Error != nil {
+		r.Status = op.Failed
+	}
+	return r
+}
+
+func (c *conn) ReadLock(context.Context) (remote.LockState, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lock, c.down
+}
+
+func (c *conn) TakeLock(_ context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
+	if c.touched != nil {
+		c.touched("lock")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down != nil {
+		return c.lock, false, c.down
+	}
+	free := !c.lock.Held || c.lock.Stale || c.lock.Holder.Manager == l.Manager || breaking
+	if l.Fence <= c.lock.Highest || !free {
+		return c.lock, false, nil
+	}
+	c.lock = remote.LockState{Held: true, Holder: l, Highest: l.Fence}
+	return c.lock, true, nil
+}
+
+func (c *conn) Beat(_ context.Context, l remote.Lock) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lock.Held && c.lock.Holder == l, c.down
+}
+
+func (c *conn) ReleaseLock(_ context.Context, l remote.Lock) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.down != nil {
+		return c.down
+	}
+	if c.lock.Holder == l {
+		c.lock.Held = false
+	}
+	return nil
+}
+
+var errDown = errors.New("no route to host")

@@ -1,0 +1,236 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/store"
+)
+
+// A world is machines, a cluster's API, and records in a directory.
+type world struct {
+	t        testing.TB
+	home     string
+	cache    string
+	machines map[string]*machine
+	api      *api
+
+	mu     sync.Mutex
+	clock  time.Time
+	open   atomic.Int32 // connections
+	events []event.Event
+}
+
+// newWorld has machines of these names, the first of which is cp1.
+func newWorld(t testing.TB, names ...string) *world {
+	w := &world{t: t, home: t.TempDir(), cache: t.TempDir(), machines: map[string]*machine{}, api: newAPI(t), clock: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)}
+	for i, n := range names {
+		w.machines[n] = newMachine(n, fmt.Sprintf("192.0.2.%d", 11+i), w.api)
+	}
+	_, err := bundle.Build(t.Context(), bundle.BuildOptions{
+		Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: w.cache,
+		Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t).Options(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if n := w.open.Load(); n != 0 {
+			t.Errorf("%d connections are still open", n)
+		}
+	})
+	return w
+}
+
+// fork is the world as it is now: what a process leaves that is killed.
+func (w *world) fork(t testing.TB) *world {
+	t.Helper()
+	f := &world{t: t, home: t.TempDir(), cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), clock: w.clock.Add(time.Minute)}
+	for n, m := range w.machines {
+		f.machines[n] = m.clone(f.api)
+	}
+	if err := os.CopyFS(f.home, os.DirFS(w.home)); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// service is another process over the same records.
+func (w *world) service() *service {
+	st, err := store.Open(w.home)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return New(Config{Store: st, Catalogue: bundletest.Catalogue(w.t), Cache: w.cache, Home: w.home, Connect: w.connect, Now: w.now}).(*service)
+}
+
+// now is a clock that goes on by a second whenever somebody looks.
+func (w *world) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.clock = w.clock.Add(time.Second)
+	return w.clock
+}
+
+func (w *world) connect(ctx context.Context, h v1alpha1.Host, _ remote.Options) (remote.Host, error) {
+	m := w.machines[h.Name]
+	if m == nil {
+		w.t.Errorf("there is no machine %s", h.Name)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if m.down != nil {
+		return nil, &remote.Error{Host: h.Name, Reason: remote.Unreachable, Cause: h.Name + " does not answer", Remedy: "start it", Err: m.down}
+	}
+	w.open.Add(1)
+	return &conn{machine: m, closed: sync.OnceFunc(func() { w.open.Add(-1) })}, nil
+}
+
+// cluster is the description of a cluster on all machines.
+func (w *world) cluster() *v1alpha1.Cluster {
+	c := &v1alpha1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"}}
+	c.Name = "prod"
+	c.Spec.ControlPlaneEndpoint.Domain = "example.com"
+	var names []string
+	for n := range w.machines {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		role := v1alpha1.RoleWorker
+		if strings.HasPrefix(n, "cp") {
+			role = v1alpha1.RoleControlPlane
+		}
+		c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: n, Address: w.machines[n].address, Roles: []v1alpha1.Role{role}})
+	}
+	return c
+}
+
+// prepared fails the test on an error, and closes with it.
+func (w *world) prepared(p Prepared, err error) Prepared {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// do plans and applies, and wants an outcome.
+func (w *world) do(r Request, want event.Outcome) *Result {
+	w.t.Helper()
+	return w.apply(w.prepared(w.service().Prepare(w.t.Context(), r, nil)), want)
+}
+
+func (w *world) create(want event.Outcome) *Result {
+	w.t.Helper()
+	return w.do(Request{Kind: Create, Cluster: w.cluster()}, want)
+}
+
+func (w *world) apply(p Prepared, want event.Outcome) *Result {
+	w.t.Helper()
+	res, err := p.Apply(w.t.Context(), event.SinkFunc(func(e event.Event) { w.events = append(w.events, e) }))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		w.t.Fatal(err)
+	}
+	if res.Outcome != want {
+		w.t.Fatalf("outcome %s, want %s: %+v", res.Outcome, want, res.Failures)
+	}
+	return res
+}
+
+func (w *world) resume(want event.Outcome) *Result {
+	w.t.Helper()
+	return w.apply(w.prepared(w.service().PrepareResume(w.t.Context(), "prod", Request{}, nil)), want)
+}
+
+func (w *world) rollback(want event.Outcome) (*plan.Plan, *Result) {
+	w.t.Helper()
+	p := w.prepared(w.service().PrepareRollback(w.t.Context(), "prod", Request{}, nil))
+	return p.Plan(), w.apply(p, want)
+}
+
+// status is the recorded cluster's, and the types and phases of operations,
+// newest first.
+func (w *world) status() (v1alpha1.Phase, []string) {
+	w.t.Helper()
+	s := w.service()
+	var phase v1alpha1.Phase
+	if c, err := s.Cluster(w.t.Context(), "prod"); err == nil {
+		phase = c.Status.Phase
+	}
+	ops, err := s.Operations(w.t.Context(), "prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var out []string
+	for _, o := range ops {
+		out = append(out, o.Spec.Type+" "+string(o.Status.Phase))
+	}
+	return phase, out
+}
+
+func (w *world) wantStatus(phase v1alpha1.Phase, ops ...string) {
+	w.t.Helper()
+	got, have := w.status()
+	if got != phase {
+		w.t.Errorf("the cluster's phase is %q, want %q", got, phase)
+	}
+	if d := cmp.Diff(ops, have); d != "" {
+		w.t.Errorf("operations, newest first (-want +got):\n%s", d)
+	}
+}
+
+// whole wants a cluster that runs and of which nothing is left to do, and no
+// token by which others could join.
+func (w *world) whole() {
+	w.t.Helper()
+	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
+	if !p.Plan().Empty() {
+		w.t.Errorf("there is something left to do: %+v", p.Plan().Steps)
+	}
+	if err := p.Close(); err != nil {
+		w.t.Error(err)
+	}
+	if tokens := w.api.tokens(); len(tokens) > 0 {
+		w.t.Errorf("%d join tokens are left", len(tokens))
+	}
+	for name, m := range w.machines {
+		if !w.api.has("/api/v1/nodes/" + name) {
+			w.t.Errorf("%s is no node", name)
+		}
+		if m.lock.Held {
+			w.t.Errorf("%s still holds the lock", name)
+		}
+	}
+}
+
+// bare wants machines as they were before.
+func (w *world) bare() {
+	w.t.Helper()
+	for name, m := range w.machines {
+		if len(m.look()) > 0 || m.ledger {
+			w.t.Errorf("%s is not as it was: %v", name, m.look())
+		}
+	}
+}
