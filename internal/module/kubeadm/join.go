@@ -35,7 +35,7 @@ func adminTask(env module.Env) engine.Task {
 		Ops: func(*engine.Scope) (op.List, error) {
 			return op.List{op.ReadFile{Path: adminConf, Secret: true}, op.ReadFile{Path: caCert}}, nil
 		},
-		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
+		After: func(ctx context.Context, s *engine.Scope, results []op.Result) error {
 			if results[0].Missing || results[1].Missing {
 				return nil // nothing here yet; those who ask are told to wait
 			}
@@ -47,12 +47,25 @@ func adminTask(env module.Env) engine.Task {
 			if err != nil {
 				return err
 			}
-			engine.Provide(s, module.KeyKube, client)
 			engine.Provide(s, KeyAdminConf, results[0].Output)
 			engine.Provide(s, keyCAHash, hash)
+			if planning := s.Operation() == ""; planning && !answers(ctx, client) {
+				return nil
+			}
+			engine.Provide(s, module.KeyKube, client)
 			return nil
 		},
 	}
+}
+
+// answers says that the API can be asked. A control plane that was cut off
+// while it was set up has credentials, but perhaps nothing that answers them,
+// or nothing that knows them: what depends on it is then known later.
+func answers(ctx context.Context, client *kube.Client) bool {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err := client.ConfigMap(ctx, "kube-system", "kubeadm-config")
+	return err == nil
 }
 
 // caHash is the pin that a joining node knows the cluster by: SHA-256 over

@@ -85,8 +85,8 @@ type phase struct {
 	creates   []string
 	declares  []string
 	inputs    []string
-	// whole is for phases that change more than one thing and have no way
-	// to go on from half of it.
+	// whole is for phases that write more than one thing: kubeadm has no
+	// way on from half of it, such as a key without its certificate.
 	whole  bool
 	secret bool
 	when   func(*v1alpha1.Cluster) bool
@@ -113,11 +113,11 @@ func initPhases() []phase {
 		// Preflight looks at a host without a cluster; it is not asked
 		// again once the CA is there.
 		{id: "preflight", title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
-		{id: "certs", title: "make certificates", argv: []string{"certs", "all"}, creates: certs},
-		{id: "kubeconfig", title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, creates: []string{
+		{id: "certs", title: "make certificates", argv: []string{"certs", "all"}, creates: certs, whole: true},
+		{id: "kubeconfig", title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
 			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf}},
-		{id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"}, creates: []string{manifest("etcd")}, inputs: config},
-		{id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"}, inputs: config,
+		{id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"}, creates: []string{manifest("etcd")}, inputs: config, whole: true},
+		{id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"}, inputs: config, whole: true,
 			creates: []string{manifest("kube-apiserver"), manifest("kube-controller-manager"), manifest("kube-scheduler")}},
 		{id: "kubelet-start", title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,
 			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{"/var/lib/kubelet/instance-config.yaml"}},

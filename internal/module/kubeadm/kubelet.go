@@ -43,7 +43,7 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 		op.File{Path: dropInFile, Content: settings},
 		op.File{Path: unitFile, Content: unit},
 		op.Unit{Name: "kubelet.service", Enabled: op.Bool(true), Declares: []string{
-			"/usr/libexec/kubernetes", "/run/xtables.lock", "/run/flannel", "/var/lib/cni", "/opt/cni/bin",
+			"/usr/libexec/kubernetes", "/run/xtables.lock", "/run/flannel", "/var/lib/cni",
 		}},
 	}, nil
 }

@@ -4,6 +4,7 @@ package nodes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -121,6 +122,10 @@ func dnsPending(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 		return wait, nil
 	}
 	missing, err := client.RolloutPending(ctx, "Deployment", "kube-system", "coredns")
+	var known *kube.Error
+	if errors.As(err, &known) && known.Reason == kube.ReasonNotFound {
+		return wait, nil // an earlier step is still to make it
+	}
 	if err != nil {
 		return nil, err
 	}
