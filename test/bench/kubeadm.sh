@@ -8,8 +8,8 @@
 # files version, pause and flannel (a version and two image names).
 set -euo pipefail
 content=$1 key=$2 cp=$3
-shift 2
-hosts=("$@") workers=("${@:2}")
+shift 3
+workers=("$@")
 version=$(<"$content/version") pause=$(<"$content/pause") flannel=$(<"$content/flannel")
 
 on() { # HOST COMMAND: one SSH session
@@ -123,13 +123,16 @@ join() {
 	on "$1" "$join_command --ignore-preflight-errors=SystemVerification,NumCPU,Mem >/var/log/kubeadm.log 2>&1"
 }
 
-each prepare "${hosts[@]}"
+# The workers are prepared while the control plane starts.
+each prepare "${workers[@]}" &
+prepared=$!
+prepare "$cp"
 init
 network
 join_command=$(on "$cp" 'kubeadm token create --print-join-command')
+wait "$prepared"
 each join "${workers[@]}"
 on "$cp" 'export KUBECONFIG=/etc/kubernetes/admin.conf
-kubectl wait --for=create node --timeout=60s '"$(on "$cp" hostname)"' >/dev/null
-until [ "$(kubectl get nodes --no-headers | wc -l)" = '"${#hosts[@]}"' ]; do sleep 0.2; done
+until [ "$(kubectl get nodes --no-headers | wc -l)" = '"$((${#workers[@]} + 1))"' ]; do sleep 0.2; done
 kubectl wait --for=condition=Ready node --all --timeout=180s >/dev/null
 kubectl -n kube-system rollout status deployment/coredns --timeout=180s >/dev/null'
