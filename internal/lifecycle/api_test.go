@@ -29,6 +29,8 @@ type api struct {
 
 	mu      sync.Mutex
 	objects map[string]object
+	running bool // its kubelet runs
+	bound   bool // the administrator has rights
 }
 
 // kinds are the resources by group and version: plural → kind, "!" before
@@ -59,7 +61,27 @@ func (a *api) clone() *api {
 	for p, o := range a.objects {
 		c.objects[p] = copied(o)
 	}
+	c.running, c.bound = a.running, a.bound
 	return c
+}
+
+func (a *api) start() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.running = true
+}
+
+func (a *api) runs() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.running
+}
+
+// bind is what kubeadm does before its first request.
+func (a *api) bind() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bound = true
 }
 
 func copied(o object) object {
@@ -168,6 +190,9 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 	have := a.objects[p]
 	missing := object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": p + " is not there"}
 	switch {
+	case !a.bound:
+		missing["reason"], missing["code"] = "Forbidden", 403
+		return missing, http.StatusForbidden
 	case r.Method == http.MethodGet && collection:
 		return a.list(p), http.StatusOK
 	case r.Method == http.MethodPost && collection:

@@ -1,11 +1,47 @@
 package lifecycle
 
 import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/store"
 )
+
+// refusal wants a diagnostic with this id and a hint.
+func refusal(t *testing.T, err error, id string) {
+	t.Helper()
+	var list diag.List
+	switch {
+	case !errors.As(err, &list) || len(list) == 0:
+		t.Errorf("got %v, want it refused as %s", err, id)
+	case list[0].ID != id:
+		t.Errorf("refused as %s (%s), want %s", list[0].ID, list[0].Message, id)
+	case list[0].Hint == "":
+		t.Errorf("%s has no hint: %s", id, list[0].Message)
+	}
+}
+
+// breaking has an operation of one task fail on a machine.
+func breaking(task string) func(string, op.Op) *op.Error {
+	return func(step string, _ op.Op) *op.Error {
+		if step == task {
+			return &op.Error{Reason: "DiskFull", Message: "no space left on the disk"}
+		}
+		return nil
+	}
+}
 
 func TestCreateApplyDelete(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
@@ -25,4 +61,470 @@ func TestCreateApplyDelete(t *testing.T) {
 	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
 	w.wantStatus("", "delete Succeeded", "create Succeeded")
 	w.bare()
+}
+
+// changed asks for another setting of the kubelets.
+func (w *world) changed() *v1alpha1.Cluster {
+	c := w.cluster()
+	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
+	return c
+}
+
+func TestApplyChangesWhatDiffers(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))
+	for _, s := range p.Plan().Steps {
+		switch s.Task {
+		case "kubernetes.kubelet", "kubelet.running", "record.cluster":
+		default:
+			t.Errorf("the plan has step %s on %s: only kubelets change", s.Task, s.Host)
+		}
+	}
+	w.apply(p, event.Succeeded)
+	w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "create Succeeded")
+}
+
+// A password in the file is in no plan, and so is no reason for an operation;
+// the record must have it all the same.
+func TestApplyRecordsWhatNeedsNoOperation(t *testing.T) {
+	w := newWorld(t, "cp1")
+	w.create(event.Succeeded)
+	c := w.cluster()
+	c.Spec.SSH.Password = "canary"
+	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
+	recorded, err := w.service().Store.Cluster("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if recorded.Spec.SSH.Password != "canary" {
+		t.Error("the new password is not recorded")
+	}
+}
+
+func TestRefused(t *testing.T) {
+	w := newWorld(t, "cp1")
+	s := w.service()
+	ctx := t.Context()
+	if _, err := s.Prepare(ctx, Request{Kind: Delete, Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("deleting what is not recorded: %v", err)
+	}
+	if _, err := s.PrepareResume(ctx, "prod", Request{}, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("resuming what never was: %v", err)
+	}
+	refusal(t, s.Cancel(ctx, "prod"), idNothingRunning)
+	w.create(event.Succeeded)
+
+	_, err := s.Prepare(ctx, Request{Kind: Create, Cluster: w.cluster()}, nil)
+	refusal(t, err, idClusterExists)
+	if !strings.Contains(err.Error(), "slipway apply") {
+		t.Errorf("%v: does not name apply", err)
+	}
+	_, err = s.PrepareResume(ctx, "prod", Request{}, nil)
+	refusal(t, err, idNothingUnfinished)
+	_, err = s.PrepareRollback(ctx, "prod", Request{}, nil)
+	refusal(t, err, idNothingUnfinished)
+
+	other := w.cluster()
+	other.Spec.Network.PodCIDR = []string{"10.99.0.0/16"}
+	_, err = s.Prepare(ctx, Request{Kind: Apply, Cluster: other}, nil)
+	refusal(t, err, "immutable-field")
+	bundled := w.cluster()
+	bundled.Spec.Bundle = filepath.Join(w.home, "missing")
+	_, err = s.Prepare(ctx, Request{Kind: Apply, Cluster: bundled}, nil)
+	if err == nil {
+		t.Error("a bundle that is not there is taken")
+	}
+	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
+	w.whole()
+}
+
+func TestFailedCreate(t *testing.T) {
+	broken := func(t *testing.T) *world {
+		w := newWorld(t, "cp1", "w1")
+		w.machines["w1"].refuse = breaking("join.kubelet-start")
+		res := w.create(event.Failed)
+		if f := res.Failures[0]; f.Host != "w1" || f.Reason != "DiskFull" || len(res.Failures) != 1 {
+			t.Errorf("the root cause is %+v", res.Failures)
+		}
+		w.wantStatus(v1alpha1.PhaseFailed, "create Failed")
+		if tokens := w.api.tokens(); len(tokens) > 0 {
+			t.Error("a join token is left by the operation that failed")
+		}
+		_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil)
+		refusal(t, err, idClusterExists)
+		if !strings.Contains(err.Error(), "slipway resume") {
+			t.Errorf("%v: does not name resume", err)
+		}
+		w.machines["w1"].refuse = nil
+		return w
+	}
+	t.Run("resume", func(t *testing.T) {
+		w := broken(t)
+		w.resume(event.Succeeded)
+		w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
+		w.whole()
+	})
+	t.Run("apply", func(t *testing.T) {
+		w := broken(t)
+		res := w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Succeeded)
+		if !strings.Contains(res.Operation, "-create-") {
+			t.Errorf("operation %s: what never came to run is still to be created", res.Operation)
+		}
+		w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded", "create Failed")
+	})
+	t.Run("rollback", func(t *testing.T) {
+		w := broken(t)
+		p, _ := w.rollback(event.Succeeded)
+		if len(p.Removes) != 2 {
+			t.Errorf("the plan removes %v: want it to say so of both hosts", p.Removes)
+		}
+		w.wantStatus("", "rollback Succeeded", "create Failed")
+		w.bare()
+		w.create(event.Succeeded)
+	})
+	t.Run("rollback fails, and goes on", func(t *testing.T) {
+		w := broken(t)
+		w.machines["w1"].refuse = breaking("reset.restore")
+		w.rollback(event.Failed)
+		w.machines["w1"].refuse = nil
+		w.resume(event.Succeeded)
+		w.bare()
+	})
+}
+
+// What an apply left half done is no reason to create the cluster again, nor
+// to change what cannot change, nor to take the cluster away.
+func TestFailedApply(t *testing.T) {
+	broken := func(t *testing.T) *world {
+		w := newWorld(t, "cp1", "w1")
+		w.create(event.Succeeded)
+		w.machines["w1"].refuse = breaking("kubernetes.kubelet")
+		w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Failed)
+		w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
+		w.machines["w1"].refuse = nil
+		return w
+	}
+	t.Run("resume", func(t *testing.T) {
+		w := broken(t)
+		w.resume(event.Succeeded)
+		w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "create Succeeded")
+		if text := w.machines["w1"].files["/etc/kubernetes/kubelet.conf.d/50-slipway.conf"]; !strings.Contains(text, "maxPods: 50") {
+			t.Errorf("the kubelet's settings are\n%s", text)
+		}
+	})
+	t.Run("rollback goes to the description before", func(t *testing.T) {
+		w := broken(t)
+		p, _ := w.rollback(event.Succeeded)
+		if len(p.Removes) > 0 {
+			t.Errorf("the plan removes %v", p.Removes)
+		}
+		w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "apply Failed", "create Succeeded")
+		w.whole()
+	})
+	t.Run("apply is still an apply", func(t *testing.T) {
+		w := broken(t)
+		w.machines["w1"].refuse = breaking("kubernetes.kubelet")
+		w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Failed)
+		w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "apply Failed", "create Succeeded")
+		p, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+		if p = w.prepared(p, err); len(p.Plan().Removes) > 0 {
+			t.Error("taking a change back removes the cluster")
+		}
+	})
+	t.Run("what cannot change still cannot", func(t *testing.T) {
+		w := broken(t)
+		c := w.changed()
+		c.Spec.Network.PodCIDR = []string{"10.99.0.0/16"}
+		_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+		refusal(t, err, "immutable-field")
+	})
+}
+
+func TestSpecChanged(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.machines["w1"].refuse = breaking("join.kubelet-start")
+	w.create(event.Failed)
+	w.machines["w1"].refuse = nil
+	s := w.service()
+	_, err := s.PrepareResume(t.Context(), "prod", Request{Cluster: w.changed()}, nil)
+	refusal(t, err, idSpecChanged)
+	// The record has the addresses that the hosts gave; the file is silent.
+	p := w.prepared(s.PrepareResume(t.Context(), "prod", Request{Cluster: w.cluster()}, nil))
+	w.apply(p, event.Succeeded)
+}
+
+func TestSavedPlan(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	s := w.service()
+	save := func(r Request) *plan.Plan {
+		p := w.prepared(s.Prepare(t.Context(), r, nil))
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return p.Plan()
+	}
+	again := save(Request{Kind: Create, Cluster: w.cluster()})
+	saved := save(Request{Kind: Create, Cluster: w.cluster()})
+	if again.Digest != saved.Digest {
+		t.Errorf("two plans of the same differ:\n%s", plan.Diff(again, saved))
+	}
+	for _, m := range w.machines {
+		if m.ledger || m.lock.Highest > 0 {
+			t.Errorf("planning has touched %s", m.name)
+		}
+	}
+	if ops, err := s.Operations(t.Context(), ""); err != nil || len(ops) > 0 {
+		t.Errorf("planning has recorded %v, %v", ops, err)
+	}
+	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, Request{}, nil)), event.Succeeded)
+	w.whole()
+
+	saved = save(Request{Kind: Apply, Cluster: w.changed()})
+	w.machines["w1"].files["/etc/crictl.yaml"] = "edited"
+	_, err := s.PrepareSaved(t.Context(), saved, Request{}, nil)
+	var stale *StaleError
+	if !errors.As(err, &stale) || !strings.Contains(stale.Difference, "/etc/crictl.yaml") {
+		t.Errorf("got %v, want a stale plan and what differs", err)
+	}
+}
+
+// Two look at the same time; the one who comes second must look again.
+func TestOvertaken(t *testing.T) {
+	w := newWorld(t, "cp1")
+	late := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil))
+	w.create(event.Succeeded)
+	var stale *StaleError
+	if _, err := late.Apply(t.Context()); !errors.As(err, &stale) {
+		t.Errorf("got %v, want a stale plan", err)
+	}
+	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
+}
+
+func TestIgnoreErrors(t *testing.T) {
+	t.Run("one host does not answer", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1", "w2")
+		w.machines["w2"].down = errDown
+		s := w.service()
+		_, err := s.Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil)
+		refusal(t, err, string(remote.Unreachable))
+		res := w.do(Request{Kind: Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
+		if len(res.Failures) != 1 || res.Failures[0].Host != "w2" || res.Failures[0].Remedy == "" {
+			t.Errorf("failures %+v, want w2 and what to do", res.Failures)
+		}
+		if !strings.Contains(res.Ready[0], "2 nodes: cp1, w1") {
+			t.Errorf("ready: %q", res.Ready)
+		}
+		w.wantStatus(v1alpha1.PhaseFailed, "create Failed")
+		w.machines["w2"].down = nil
+		w.resume(event.Succeeded)
+		w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
+		w.whole()
+	})
+	t.Run("the cluster that came of it is a cluster", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1", "w2")
+		w.machines["w2"].down = errDown
+		w.do(Request{Kind: Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
+		w.machines["w2"].down = nil
+		res := w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+		if !strings.Contains(res.Operation, "-apply-") {
+			t.Errorf("operation %s, want an apply", res.Operation)
+		}
+		w.whole()
+	})
+	t.Run("the first control plane fails", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
+		w.do(Request{Kind: Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Failed)
+	})
+	t.Run("deleting without a host keeps the record", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.create(event.Succeeded)
+		w.machines["w1"].down = errDown
+		res := w.do(Request{Kind: Delete, Name: "prod", IgnoreErrors: true}, event.Partial)
+		if res.Failures[0].Host != "w1" {
+			t.Errorf("failures %+v", res.Failures)
+		}
+		w.wantStatus(v1alpha1.PhaseFailed, "delete Failed", "create Succeeded")
+		w.machines["w1"].down = nil
+		w.resume(event.Succeeded)
+		w.bare()
+		w.wantStatus("", "delete Succeeded", "create Succeeded")
+	})
+	t.Run("deleting without the control plane", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.create(event.Succeeded)
+		w.machines["cp1"].down = errDown
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod", IgnoreErrors: true}, nil))
+		_, err := p.Apply(t.Context())
+		refusal(t, err, idNoLockMajority)
+		w.do(Request{Kind: Delete, Name: "prod", IgnoreErrors: true, BreakLock: true}, event.Failed)
+		if m := w.machines["w1"]; m.ledger {
+			t.Error("w1 is not put back")
+		}
+	})
+}
+
+func TestLocked(t *testing.T) {
+	t.Run("by another process", func(t *testing.T) {
+		w := newWorld(t, "cp1")
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil))
+		l, err := w.service().Store.Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var locked *LockedError
+		if _, err := p.Apply(t.Context()); !errors.As(err, &locked) || locked.Operation != "op-1" {
+			t.Errorf("got %v, want the cluster locked by op-1", err)
+		}
+		if err := l.Release(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("by another manager", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.create(event.Succeeded)
+		m := w.machines["cp1"]
+		m.lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 7}, Highest: 7, AgeSeconds: 3}
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))
+		var locked *LockedError
+		if _, err := p.Apply(t.Context()); !errors.As(err, &locked) || locked.Operation != "theirs" {
+			t.Errorf("got %v, want the cluster locked by theirs", err)
+		}
+		// Nothing was touched: the cluster is what it was, and there is
+		// nothing to resume.
+		w.wantStatus(v1alpha1.PhaseRunning, "apply Failed", "create Succeeded")
+		_, err := w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+		refusal(t, err, idNothingUnfinished)
+		if recorded, err := w.service().Store.Cluster("prod"); err != nil || recorded.Spec.Kubernetes.Kubelet.Config != nil {
+			t.Errorf("the record is that of an operation that never began (%v)", err)
+		}
+
+		w.do(Request{Kind: Apply, Cluster: w.changed(), BreakLock: true}, event.Succeeded)
+		if m.lock.Highest != 8 || m.lock.Held {
+			t.Errorf("lock %+v, want number 8 and free", m.lock)
+		}
+		m.lock.Held, m.lock.Stale = true, true
+		w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+		if m.lock.Highest != 9 {
+			t.Errorf("fence %d, want it to rise with each operation", m.lock.Highest)
+		}
+	})
+	t.Run("taken over in the middle", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		for _, m := range w.machines {
+			m.touched = func(what string) {
+				if strings.HasPrefix(what, "runtime.images") {
+					m.mu.Lock()
+					m.lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 9}, Highest: 9}
+					m.mu.Unlock()
+				}
+			}
+		}
+		res := w.create(event.Failed)
+		if f := res.Failures[0]; f.Reason != "Fenced" {
+			t.Errorf("failure %+v, want it fenced", f)
+		}
+		if m := w.machines["cp1"]; m.lock.Holder.Manager != "m2" || !m.lock.Held {
+			t.Errorf("the other's lock is now %+v", m.lock)
+		}
+	})
+}
+
+func TestCancel(t *testing.T) {
+	stopped := func(t *testing.T, why error) *world {
+		w := newWorld(t, "cp1", "w1")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		w.machines["cp1"].touched = func(what string) {
+			if strings.HasPrefix(what, "kubeadm.init.etcd") {
+				cancel(why)
+			}
+		}
+		p := w.prepared(w.service().Prepare(ctx, Request{Kind: Create, Cluster: w.cluster()}, nil))
+		res, err := p.Apply(ctx)
+		if err != nil || res.Outcome != event.Cancelled || len(res.Failures) > 0 {
+			t.Fatalf("got %+v, %v, want it cancelled and no failure", res, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		w.machines["cp1"].touched = nil
+		w.wantStatus(v1alpha1.PhasePaused, "create Cancelled")
+		return w
+	}
+	t.Run("resume", func(t *testing.T) {
+		w := stopped(t, nil)
+		w.resume(event.Succeeded)
+		w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
+		w.whole()
+	})
+	t.Run("with a cause of the caller's", func(t *testing.T) {
+		w := stopped(t, errors.New("interrupted by SIGINT"))
+		w.rollback(event.Succeeded)
+		w.bare()
+	})
+	t.Run("while hosts are asked", func(t *testing.T) {
+		w := newWorld(t, "cp1")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("interrupted by SIGINT")
+		cancel(why)
+		if _, err := w.service().Prepare(ctx, Request{Kind: Create, Cluster: w.cluster()}, nil); !errors.Is(err, why) {
+			t.Errorf("got %v, want the interruption: that hosts do not answer is no finding", err)
+		}
+	})
+	t.Run("by another process", func(t *testing.T) {
+		w := newWorld(t, "cp1")
+		s := w.service()
+		lock, err := s.Store.Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan os.Signal, 1)
+		signal.Notify(asked, syscall.SIGTERM)
+		defer signal.Stop(asked)
+		released := make(chan error, 1)
+		go func() {
+			<-asked
+			released <- lock.Release()
+		}()
+		if err := errors.Join(s.Cancel(t.Context(), "prod"), <-released); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("on another machine", func(t *testing.T) {
+		w := newWorld(t, "cp1")
+		s := w.service()
+		lock, err := s.Store.Lock(t.Context(), "prod", store.Holder{PID: 1, Host: "elsewhere"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusal(t, s.Cancel(t.Context(), "prod"), idRunsElsewhere)
+		if err := lock.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestPrecheck(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "w2")
+	w.machines["w1"].down = errDown
+	w.machines["w2"].files["/etc/kubernetes/kubelet.conf"] = "another cluster's"
+	list, err := w.service().Precheck(t.Context(), Request{Cluster: w.cluster()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts := map[string]bool{}
+	for _, d := range list {
+		if d.Severity == diag.Error {
+			hosts[d.Host] = true
+		}
+	}
+	if !hosts["w1"] || !hosts["w2"] || hosts["cp1"] {
+		t.Errorf("findings %v: want all of w1 and w2 in one report", list)
+	}
+	w.wantStatus("")
+	if _, err := w.service().Precheck(t.Context(), Request{Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v, want that it is not recorded", err)
+	}
 }

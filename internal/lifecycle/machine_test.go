@@ -208,6 +208,9 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.files["/etc/kubernetes/admin.conf"] = m.api.kubeconfig()
 	case "kubeadm-init-kubelet-start":
 		m.api.register(m.name)
+		m.api.start()
+	case "kubeadm-init-upload-config":
+		m.api.bind()
 	case "kubeadm-init-addon-dns":
 		m.api.installDNS()
 	case "kubeadm-join-preflight":
@@ -245,7 +248,7 @@ func (c *conn) Close() error {
 }
 
 func (c *conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	if address != "127.0.0.1:6443" {
+	if address != "127.0.0.1:6443" || !c.api.runs() {
 		return nil, fmt.Errorf("nothing listens on %s of %s", address, c.name)
 	}
 	return (&net.Dialer{}).DialContext(ctx, network, c.api.address())

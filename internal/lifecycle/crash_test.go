@@ -1,0 +1,212 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"context"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// A moment is a world as a process leaves it that is killed there.
+type moment struct {
+	name  string
+	world *world
+}
+
+// killed carries out a request, and answers what would be left if the process
+// were killed: when it locks the cluster, and after every step.
+func (w *world) killed(t *testing.T, r Request) []moment {
+	t.Helper()
+	var moments []moment
+	cut := func(name string) {
+		moments = append(moments, moment{fmt.Sprintf("%03d %s", len(moments), name), w.fork(t)})
+	}
+	for _, m := range w.machines {
+		m.touched = func(what string) {
+			if what == "lock" {
+				cut("locking the cluster")
+			}
+		}
+	}
+	p := w.prepared(w.service().Prepare(t.Context(), r, nil))
+	res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
+		switch {
+		case e.Type == event.OperationStarted, e.Type == event.OperationFinished:
+			cut(string(e.Type))
+		case e.Type == event.StepStarted && strings.Contains(e.Task, "kubelet-start"):
+			cut("before " + e.Task + " on " + e.Host)
+		case e.Type == event.StepFinished && e.Outcome == event.Changed:
+			cut("after " + e.Task + " on " + e.Host)
+		}
+	}))
+	if err != nil || res.Outcome != event.Succeeded {
+		t.Fatalf("the undisturbed run: %+v, %v", res, err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range w.machines {
+		m.touched = nil
+	}
+	return moments
+}
+
+// unbegun says that there is nothing to resume.
+func unbegun(err error) bool {
+	var list diag.List
+	return errors.Is(err, ErrNotFound) || errors.As(err, &list) && list[0].ID == idNothingUnfinished
+}
+
+// goOn resumes what was begun, and begins what was not.
+func (w *world) goOn(r Request) {
+	w.t.Helper()
+	p, err := w.service().PrepareResume(w.t.Context(), "prod", Request{}, nil)
+	if unbegun(err) {
+		p, err = w.service().Prepare(w.t.Context(), r, nil)
+	}
+	w.apply(w.prepared(p, err), event.Succeeded)
+}
+
+// same wants machines like those of the undisturbed run.
+func (w *world) same(undisturbed *world) {
+	w.t.Helper()
+	for name, m := range w.machines {
+		if d := cmp.Diff(undisturbed.machines[name].look(), m.look()); d != "" {
+			w.t.Errorf("%s differs from the undisturbed run (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+func TestKilledCreate(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	request := Request{Kind: Create, Cluster: w.cluster()}
+	for _, m := range w.killed(t, request) {
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			if phase, ops := k.status(); phase == v1alpha1.PhaseCreating || slices.Contains(ops, "create Running") {
+				t.Errorf("phase %q, operations %v: nothing runs any more", phase, ops)
+			}
+			k.goOn(request)
+			if _, ops := k.status(); ops[0] != "create Succeeded" {
+				t.Errorf("operations %v", ops)
+			}
+			k.whole()
+			k.same(w)
+		})
+	}
+}
+
+func TestKilledApply(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	request := Request{Kind: Apply, Cluster: w.changed()}
+	for _, m := range w.killed(t, request) {
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			k.goOn(request)
+			if phase, ops := k.status(); phase != v1alpha1.PhaseRunning || ops[0] != "apply Succeeded" {
+				t.Errorf("phase %q, operations %v", phase, ops)
+			}
+			k.same(w)
+		})
+	}
+}
+
+func TestKilledDelete(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	request := Request{Kind: Delete, Name: "prod"}
+	for _, m := range w.killed(t, request) {
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			k.goOn(request)
+			k.bare()
+			if phase, ops := k.status(); phase != "" || ops[0] != "delete Succeeded" {
+				t.Errorf("phase %q, operations %v", phase, ops)
+			}
+		})
+	}
+}
+
+// A creation that was killed can be taken back, wherever it was.
+func TestKilledCreateRolledBack(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	request := Request{Kind: Create, Cluster: w.cluster()}
+	for i, m := range w.killed(t, request) {
+		if i%5 != 1 {
+			continue
+		}
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			k.rollback(event.Succeeded)
+			k.bare()
+			k.wantStatus("", "rollback Succeeded", "create Failed")
+		})
+	}
+}
+
+// A keeper is a host that keeps the lock until it is told otherwise.
+type keeper struct {
+	remote.Locker
+	beats int
+	lost  bool
+	err   error
+}
+
+func (k *keeper) Beat(context.Context, remote.Lock) (bool, error) {
+	k.beats++
+	return !k.lost, k.err
+}
+
+func TestHeartbeat(t *testing.T) {
+	beating := func(t *testing.T, for_ time.Duration, keepers ...*keeper) error {
+		t.Helper()
+		hl := &hostLock{need: len(keepers)/2 + 1}
+		for _, k := range keepers {
+			hl.holders = append(hl.holders, holder{name: "cp", conn: k})
+		}
+		ctx, stop := context.WithCancelCause(t.Context())
+		defer stop(nil)
+		end := hl.beat(ctx, stop)
+		time.Sleep(for_)
+		end()
+		return context.Cause(ctx)
+	}
+	for _, tc := range []struct {
+		name, reason string
+		keepers      []*keeper
+		want         error
+	}{
+		{"all keep it", "the work goes on", []*keeper{{}, {}, {}}, nil},
+		{"one of three lost it", "a majority keeps it", []*keeper{{}, {lost: true}, {}}, nil},
+		{"two of three lost it", "another works on the cluster now", []*keeper{{lost: true}, {lost: true}, {}}, errLockLost},
+		{"one does not answer", "silence says nothing: its record ages", []*keeper{{err: errDown}}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if err := beating(t, 65*time.Second, tc.keepers...); !errors.Is(err, tc.want) {
+					t.Errorf("the run was stopped by %v, want %v: %s", err, tc.want, tc.reason)
+				}
+				if n := tc.keepers[0].beats; tc.want == nil && n < 6 {
+					t.Errorf("%d heartbeats in 65 s: a lock is stale after 60", n)
+				}
+			})
+		})
+	}
+}
