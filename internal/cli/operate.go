@@ -93,13 +93,17 @@ func (a *app) operate(ctx context.Context, o operation) (err error) {
 		gone = a.forget(ctx, pl.Cluster)
 	}
 	res, err := a.apply(ctx, p)
-	if err != nil {
+	if res == nil {
 		return refuse(err)
 	}
 	if res.Outcome == event.Succeeded {
 		gone()
 	}
-	return a.end(res, o, pl)
+	ended := a.end(res, o, pl)
+	if err != nil { // it ran, and could not be recorded to its end
+		return &exitError{code: exitFailed, err: err}
+	}
+	return ended
 }
 
 // apply carries a plan out, and shows it.

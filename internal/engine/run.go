@@ -30,6 +30,9 @@ type Run struct {
 	values values
 }
 
+// checkTime bounds the check of one step in a plan: it only looks.
+const checkTime = 2 * time.Minute
+
 // A Failure is a step that failed by itself, not because of another.
 type Failure struct {
 	Host  string
@@ -58,9 +61,11 @@ func (r *Run) Check(ctx context.Context, p Pipeline) (*Result, error) {
 	found := make([]*plan.Step, prog.Len())
 	dirty := newDirty()
 	w.do = func(ctx context.Context, n int, s *step) outcome {
+		ctx, cancel := context.WithTimeoutCause(ctx, checkTime, &timeoutError{after: checkTime})
+		defer cancel()
 		c, err := r.check(ctx, s, dirty)
 		if err != nil {
-			return failed(err)
+			return failed(because(ctx, err))
 		}
 		if c.step.State != "" {
 			c.step.After = prog.providers[c.step.After]

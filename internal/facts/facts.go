@@ -36,10 +36,15 @@ func (h Host) Ours(cluster string) bool {
 	return h.Facts != nil && h.Facts.Ledger && h.Facts.Cluster == cluster
 }
 
+// askTime bounds the question: a file system that hangs must not hang us.
+const askTime = time.Minute
+
 // Ask asks a host what it is. It changes nothing there; what goes wrong is in
 // the answer's Err.
 func Ask(ctx context.Context, spec v1alpha1.Host, conn remote.Host, want op.Facts) Host {
 	h := Host{Spec: spec}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
 	start := time.Now()
 	results, err := conn.Check(ctx, op.List{want})
 	trip := time.Since(start)

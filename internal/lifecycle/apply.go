@@ -34,10 +34,10 @@ const cleanupTime = 30 * time.Second
 type lateBlobs struct{ of *source }
 
 func (l *lateBlobs) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
-	if l.of == nil || l.of.opened == nil {
+	if l.of == nil || l.of.opened.Load() == nil {
 		return nil, errors.New("there is no bundle yet")
 	}
-	return l.of.opened.OpenBlob(digest, offset)
+	return l.of.opened.Load().OpenBlob(digest, offset)
 }
 
 // run is a pass of the engine over the hosts.
@@ -354,11 +354,13 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 		return nil
 	}))
 	o.Status = status.Reduce(slices.Values(events))
-	err = errors.Join(err, p.svc.Store.SaveOperation(o))
 	if p.removes() && res.Outcome == event.Succeeded {
-		return errors.Join(err, p.svc.Store.RemoveCluster(p.env.Cluster.Name))
+		return errors.Join(err, p.svc.Store.SaveOperation(o), p.svc.Store.RemoveCluster(p.env.Cluster.Name))
 	}
-	return errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
+	// The cluster first: cut off in between, the operation can be resumed,
+	// and finds nothing left to do.
+	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
+	return errors.Join(err, p.svc.Store.SaveOperation(o))
 }
 
 // recorder gives events their number and time, records them, and passes them

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/remote"
@@ -15,6 +17,9 @@ import (
 
 // beatEvery is well below the 60 s after which a lock counts as stale.
 const beatEvery = 10 * time.Second
+
+// lockTime bounds a question about the lock.
+const lockTime = 30 * time.Second
 
 // errLockLost is an operation whose cluster another manager works on now.
 var errLockLost = errors.New("another manager has taken the cluster lock")
@@ -45,12 +50,12 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 		return nil, err
 	}
 	candidates, all := lockers(p.hosts, p.env.Cluster)
-	highest, errs := highestFence(ctx, candidates)
+	highest, errs := highestFence(ctx, p.hosts)
 	hl.need = all/2 + 1
 	hl.lock = remote.Lock{Operation: operation, Manager: manager, Fence: highest + 1}
 	var other *remote.LockState
 	for _, c := range candidates {
-		state, ok, err := c.conn.TakeLock(ctx, hl.lock, p.request.BreakLock)
+		state, ok, err := c.take(ctx, hl.lock, p.request.BreakLock)
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("locking the cluster on %s: %w", c.name, err))
@@ -99,14 +104,40 @@ func lockers(hosts []*engine.Host, c *v1alpha1.Cluster) (answer []holder, all in
 	return answer, all
 }
 
-// highestFence is the highest number that any of them has seen.
-func highestFence(ctx context.Context, candidates []holder) (highest uint64, errs []error) {
-	for _, c := range candidates {
-		state, err := c.conn.ReadLock(ctx)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("reading the cluster lock on %s: %w", c.name, err))
+func (h holder) take(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	return h.conn.TakeLock(ctx, l, breaking)
+}
+
+// highestFence is the highest number that any host has seen, workers too:
+// they refuse lower ones even when the control planes have forgotten.
+func highestFence(ctx context.Context, hosts []*engine.Host) (highest uint64, errs []error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	seen := make([]remote.LockState, len(hosts))
+	failed := make([]error, len(hosts))
+	var g errgroup.Group
+	g.SetLimit(dialAtOnce)
+	for i, h := range hosts {
+		l, ok := h.Conn.(remote.Locker)
+		if !ok {
+			continue
 		}
-		highest = max(highest, state.Highest)
+		g.Go(func() error {
+			var err error
+			if seen[i], err = l.ReadLock(ctx); err != nil {
+				failed[i] = fmt.Errorf("reading the cluster lock on %s: %w", h.Name, err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in failed
+	for i := range hosts {
+		highest = max(highest, seen[i].Highest)
+		if failed[i] != nil {
+			errs = append(errs, failed[i])
+		}
 	}
 	return highest, errs
 }

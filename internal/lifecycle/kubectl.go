@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -31,11 +33,12 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	if _, err := src.Have(ctx); err != nil {
 		return 0, err
 	}
-	if src.opened == nil || runtime.GOOS != "linux" {
+	opened := src.opened.Load()
+	if opened == nil || runtime.GOOS != "linux" {
 		return 0, refused(idNoKubectl, "there is no kubectl for this machine in a bundle of "+env.Release.Kubernetes,
 			"use your own: kubectl --kubeconfig "+s.Store.KubeconfigPath(name))
 	}
-	program, err := s.kubectl(src.opened)
+	program, err := s.kubectl(opened)
 	if err != nil {
 		return 0, err
 	}
@@ -68,15 +71,18 @@ func (s *service) kubectl(b *bundle.Bundle) (string, error) {
 		return "", err
 	}
 	defer r.Close()
-	if err := extract(r, "usr/local/bin/kubectl", file); err != nil {
+	if err := extract(r, comp.Digest, "usr/local/bin/kubectl", file); err != nil {
 		return "", fmt.Errorf("unpacking kubectl: %w", err)
 	}
 	return file, nil
 }
 
-// extract writes one program out of a gzip'd tar. Where it is a link to
-// another member, as in a binary of several programs, that one is taken.
-func extract(r io.Reader, member, file string) error {
+// extract writes one program out of a gzip'd tar with a digest. Where it is a
+// link to another member, as in a binary of several programs, that one is
+// taken.
+func extract(r io.Reader, digest, member, file string) error {
+	sum := sha256.New()
+	r = io.TeeReader(r, sum)
 	zr, err := gzip.NewReader(r)
 	if err != nil {
 		return err
@@ -107,6 +113,12 @@ func extract(r io.Reader, member, file string) error {
 			return err
 		}
 		break
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return err
+	}
+	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != digest {
+		return fmt.Errorf("its component has digest %s, not %s: the bundle is damaged", got, digest)
 	}
 	if err := errors.Join(tmp.Chmod(0o755), tmp.Sync()); err != nil {
 		return err

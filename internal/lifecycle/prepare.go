@@ -94,9 +94,16 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	complete(c, hosts, found)
 	p.bundle = newSource(s, p.env, hosts)
 	blobs.of = p.bundle
-	p.findings = precheck.Findings(c, found, precheck.Options{
-		Operation: string(p.request.Kind), Ignore: p.request.IgnoreChecks,
-	})
+	options := precheck.Options{
+		Operation: string(p.request.Kind), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil,
+	}
+	if !p.removes() && p.request.Kind != InitOS {
+		if _, err := p.bundle.Have(ctx); err != nil {
+			return err
+		}
+		options.Architectures = p.bundle.architectures()
+	}
+	p.findings = precheck.Findings(c, found, options)
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found); err != nil {
 			return err
@@ -193,7 +200,7 @@ func (p *prepared) removes() bool {
 
 // noteBundle says in the plan where the bundle comes from.
 func (p *prepared) noteBundle(ctx context.Context) error {
-	if b := p.bundle.opened; b != nil {
+	if b := p.bundle.opened.Load(); b != nil {
 		from := "cached"
 		if p.env.Cluster.Spec.Bundle != "" {
 			from = p.env.Cluster.Spec.Bundle
@@ -235,8 +242,11 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 	}
 	withPasswords(c, recorded)
 	r.Kind, r.Cluster, r.Name = Kind(saved.Operation), c, c.Name
-	if r.Kind == Delete {
+	switch r.Kind {
+	case Delete:
 		r.Cluster = nil
+	case Create:
+		r.Kind = Apply // which creates what was never created
 	}
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
 	if err != nil {
@@ -260,7 +270,12 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 		return nil, err
 	}
 	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
-		return o.Status.StartTime == nil && (recorded == nil || recorded.Status.Operation != o.Name)
+		if o.Spec.Type == string(InitOS) && recorded != nil {
+			return true // of the hosts, not of the cluster
+		}
+		// An operation that has not started may still have recorded the
+		// cluster; then the status names it, or none yet.
+		return o.Status.StartTime == nil && (recorded == nil || recorded.Status.Operation != o.Name && recorded.Status.Operation != "")
 	})
 	if len(ops) == 0 {
 		return nil, fmt.Errorf("an operation of cluster %s: %w", name, ErrNotFound)

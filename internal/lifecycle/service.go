@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -148,7 +149,7 @@ type source struct {
 	svc    *service
 	env    module.Env
 	arches []string
-	opened *bundle.Bundle
+	opened atomic.Pointer[bundle.Bundle] // set by a task, read while blobs are served
 }
 
 func newSource(s *service, env module.Env, hosts []*engine.Host) *source {
@@ -165,6 +166,14 @@ func newSource(s *service, env module.Env, hosts []*engine.Host) *source {
 	return &source{svc: s, env: env, arches: arches}
 }
 
+// architectures are those that the bundle is for; nil if it is not there yet.
+func (b *source) architectures() []string {
+	if opened := b.opened.Load(); opened != nil {
+		return opened.Manifest().Arches
+	}
+	return nil
+}
+
 // path is where the bundle is, "" if it has to be made.
 func (b *source) path() string {
 	if named := b.env.Cluster.Spec.Bundle; named != "" {
@@ -176,8 +185,8 @@ func (b *source) path() string {
 
 // Have opens the bundle, if it is there.
 func (b *source) Have(ctx context.Context) (module.Content, error) {
-	if b.opened != nil {
-		return b.opened, nil
+	if opened := b.opened.Load(); opened != nil {
+		return opened, nil
 	}
 	path := b.path()
 	if path == "" {
@@ -191,7 +200,7 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 		return nil, refused(idBundleVersion, fmt.Sprintf("the bundle holds Kubernetes %s, the cluster wants %s", v, b.env.Release.Kubernetes),
 			"name another bundle, or set spec.kubernetes.version to "+v)
 	}
-	b.opened = opened
+	b.opened.Store(opened)
 	return opened, nil
 }
 
@@ -203,7 +212,7 @@ func (b *source) Make(ctx context.Context, tell func(string, ...any)) (module.Co
 	if err != nil {
 		return nil, err
 	}
-	b.opened = opened
+	b.opened.Store(opened)
 	return opened, nil
 }
 

@@ -47,13 +47,16 @@ func concerns(h v1alpha1.Hook, host *engine.Host) bool {
 // ops send a hook's files under their own names, which differ, and run it.
 func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Duration) (op.List, error) {
 	home := path.Join(dir, string(h.Phase), h.Name)
+	var inputs []string
 	list := op.List{op.Dir{Path: home, Mode: 0o700, Exclusive: true}}
 	add := func(from string, mode fs.FileMode) error {
 		content, err := os.ReadFile(from)
 		if err != nil {
 			return fmt.Errorf("reading a file of hook %s: %w", h.Name, err)
 		}
-		list = append(list, op.File{Path: path.Join(home, filepath.Base(from)), Mode: mode, Content: content, Secret: true})
+		file := path.Join(home, filepath.Base(from))
+		inputs = append(inputs, file)
+		list = append(list, op.File{Path: file, Mode: mode, Content: content, Secret: true})
 		return nil
 	}
 	if err := add(h.Script, 0o700); err != nil {
@@ -73,5 +76,8 @@ func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Durati
 			"SLIPWAY_ADDRESS=" + module.InternalAddress(host.Host), "SLIPWAY_PHASE=" + string(h.Phase),
 		},
 		TimeoutSeconds: int(timeout.Seconds()),
+		// A script that has run is not repeated because its answer was
+		// lost, nor cut off with the connection.
+		Inputs: inputs, Whole: true,
 	}), nil
 }

@@ -27,6 +27,9 @@ type Options struct {
 	ImagesBytes int64
 	// Architectures are those of the bundle (amd64, arm64); nil is unknown.
 	Architectures []string
+	// Recorded says that the manager knows the cluster. Otherwise what
+	// hosts hold of one by that name is another's.
+	Recorded bool
 	// Ignore are ids of findings to pass over: their errors are still
 	// reported, as warnings.
 	Ignore []string
@@ -147,7 +150,7 @@ func (r *report) judge() {
 	}
 }
 
-func (r *report) ours() bool { return r.host.Ours(r.cluster.Name) }
+func (r *report) ours() bool { return r.options.Recorded && r.host.Ours(r.cluster.Name) }
 
 func (r *report) controlPlane() bool {
 	return slices.Contains(r.host.Spec.Roles, v1alpha1.RoleControlPlane)

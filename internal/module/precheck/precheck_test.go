@@ -225,6 +225,11 @@ var surroundingRows = []row{
 		h[1].Facts.Listeners = []op.Listener{{Port: 10250, Process: "kubelet"}}
 		h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "cni0", Prefix: "10.244.1.1/24"})
 	}, nil, ""},
+	{"a stranger's of our name", "what we have no record of is not ours", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		o.Recorded = false
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+		h[1].Facts.Present = append(h[1].Facts.Present, "/etc/kubernetes/kubelet.conf")
+	}, []string{"error leftovers w1"}, "holds files of another cluster"},
 	{"another cluster's host", "nothing more is said of it, and it is not touched", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Ledger, h[1].Facts.Cluster, h[1].Facts.CPUs, h[1].Facts.Systemd = true, "other", 0, ""
 	}, []string{"error other-cluster w1"}, "belongs to cluster other"},
@@ -500,7 +505,7 @@ func TestFindings(t *testing.T) {
 	for _, tt := range allRows() {
 		t.Run(tt.name, func(t *testing.T) {
 			c, hosts := sound()
-			o := Options{}
+			o := Options{Recorded: true}
 			tt.change(c, hosts, &o)
 			found := Findings(c, hosts, o)
 			var got []string

@@ -35,8 +35,8 @@ func runtimeState() op.Op {
 		IPTables: []string{"KUBE-", "FLANNEL-", "CNI-"},
 		Cgroups:  []string{"kubepods.slice", "kubepods"},
 		Paths: []string{
-			"/etc/kubernetes", "/var/lib/kubelet", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/cni",
-			"/run/containerd", "/run/flannel", "/run/kubernetes", "/run/xtables.lock", "/opt/cni/bin", "/etc/cni/net.d",
+			"/var/lib/kubelet", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/cni",
+			"/run/containerd", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",
 			"/var/log/pods", "/var/log/containers", "/usr/libexec/kubernetes", "/opt/containerd",
 		},
 		KeepUnmanaged: true,

@@ -478,7 +478,7 @@ func (l List) Whole() bool {
 			if o.Whole {
 				return true
 			}
-		case ImportImages, Restore:
+		case Restore:
 			return true
 		}
 	}
