@@ -66,7 +66,10 @@ unit: node ## unit tests, with the race detector
 .PHONY: lint
 lint: cross ## style, mistakes, formatting; and all platforms build
 	@$(gotool) golangci-lint run ./...
-	@$(gotool) golangci-lint fmt --diff ./...
+
+.PHONY: fmt
+fmt: ## format the code as lint wants it
+	@$(gotool) golangci-lint fmt ./...
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what we link; needs the internet (vuln.go.dev)
