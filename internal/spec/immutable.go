@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 )
@@ -29,8 +31,27 @@ func Immutable(old, new *v1alpha1.Cluster) diag.List {
 		v.refuse(idNotSupportedYet, "spec.kubernetes.version",
 			"the cluster runs "+o.Kubernetes.Version+", and changing it to "+n.Kubernetes.Version+" is not supported yet", "write "+o.Kubernetes.Version)
 	}
+	v.later("spec.kubernetes.proxyMode", o.Kubernetes.ProxyMode, n.Kubernetes.ProxyMode)
+	v.later("spec.kubernetes.apiServer.certSANs", strings.Join(o.Kubernetes.APIServer.CertSANs, ","), strings.Join(n.Kubernetes.APIServer.CertSANs, ","))
+	v.later("spec.kubernetes.certificates.validity", durationText(o.Kubernetes.Certificates.Validity), durationText(n.Kubernetes.Certificates.Validity))
+	v.later("spec.kubernetes.certificates.caValidity", durationText(o.Kubernetes.Certificates.CAValidity), durationText(n.Kubernetes.Certificates.CAValidity))
 	v.sameHosts(o.Hosts, n.Hosts)
 	return v.found
+}
+
+// later refuses a change that would be recorded and not carried out: what
+// runs, or the certificates that are there, would stay as they are.
+func (v *validator) later(path, old, new string) {
+	if old != new {
+		v.refuse(idNotSupportedYet, path, "changing this on a cluster that exists is not supported yet: it is "+strconv.Quote(old), "write "+strconv.Quote(old))
+	}
+}
+
+func durationText(d *metav1.Duration) string {
+	if d == nil {
+		return ""
+	}
+	return d.Duration.String()
 }
 
 func (v *validator) fixed(path, old, new string) {

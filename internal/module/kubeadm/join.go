@@ -149,7 +149,8 @@ func present(paths []string, path string) bool {
 }
 
 // joinPhase runs a phase of `kubeadm join`. Its input holds the token, so it
-// goes through stdin and is never a file.
+// goes through stdin: the helper keeps it for root alone, until the phase has
+// ended.
 func joinPhase(env module.Env, s *engine.Scope, name string, whole bool) (op.List, error) {
 	docs, err := documents(object{
 		"apiVersion": kubeadmAPI, "kind": "JoinConfiguration",

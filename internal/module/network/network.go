@@ -3,6 +3,7 @@ package network
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -66,6 +67,7 @@ func flannel(env module.Env) ([]*unstructured.Unstructured, error) {
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
 	err = t.Execute(&b, map[string]any{
 		"Image": env.Release.ImageRefs()["flannel"], "NetConf": conf, "APIHost": ep.Domain, "APIPort": ep.Port,
+		"ConfigDigest": fmt.Sprintf("%x", sha256.Sum256([]byte(conf)))[:16],
 	})
 	if err != nil {
 		return nil, fmt.Errorf("rendering flannel: %w", err)
