@@ -37,18 +37,42 @@ type world struct {
 	events []event.Event
 }
 
+// built is a cache with a bundle in it, made by the first test that needs it.
+var built struct {
+	sync.Once
+	cache string
+}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "lifecycle")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	built.cache = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+func cache(t testing.TB) string {
+	built.Do(func() {
+		_, err := bundle.Build(t.Context(), bundle.BuildOptions{
+			Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: built.cache,
+			Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t).Options(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	return built.cache
+}
+
 // newWorld has machines of these names, the first of which is cp1.
 func newWorld(t testing.TB, names ...string) *world {
-	w := &world{t: t, home: t.TempDir(), cache: t.TempDir(), machines: map[string]*machine{}, api: newAPI(t), clock: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)}
+	w := &world{t: t, home: t.TempDir(), cache: cache(t), machines: map[string]*machine{}, api: newAPI(t), clock: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)}
 	for i, n := range names {
 		w.machines[n] = newMachine(n, fmt.Sprintf("192.0.2.%d", 11+i), w.api)
-	}
-	_, err := bundle.Build(t.Context(), bundle.BuildOptions{
-		Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: w.cache,
-		Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t).Options(),
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if n := w.open.Load(); n != 0 {

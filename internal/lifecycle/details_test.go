@@ -1,0 +1,295 @@
+package lifecycle
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// hooked has a script run on every host before anything else.
+func (w *world) hooked() *v1alpha1.Cluster {
+	script := filepath.Join(w.home, "hook.sh")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n# canary-script\n"), 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	c := w.cluster()
+	c.Spec.Hooks = []v1alpha1.Hook{{Name: "prepare", Phase: v1alpha1.HookPreInstall, Script: script}}
+	return c
+}
+
+func TestHooksRunOnce(t *testing.T) {
+	const hook = "hook-preInstall-prepare"
+	broken := func(t *testing.T) *world {
+		w := newWorld(t, "cp1", "w1")
+		w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
+		w.do(Request{Kind: Create, Cluster: w.hooked()}, event.Failed)
+		w.machines["cp1"].refuse = nil
+		return w
+	}
+	want := func(t *testing.T, w *world, n int, why string) {
+		t.Helper()
+		for name, m := range w.machines {
+			if m.runs[hook] != n {
+				t.Errorf("the hook ran %d times on %s, want %d: %s", m.runs[hook], name, n, why)
+			}
+		}
+	}
+	t.Run("resume", func(t *testing.T) {
+		w := broken(t)
+		w.resume(event.Succeeded)
+		want(t, w, 1, "it succeeded in the first attempt")
+		w.do(Request{Kind: Apply, Cluster: w.hooked()}, event.Succeeded)
+		want(t, w, 1, "an apply installs nothing")
+	})
+	t.Run("apply", func(t *testing.T) {
+		w := broken(t)
+		w.do(Request{Kind: Apply, Cluster: w.hooked()}, event.Succeeded)
+		want(t, w, 1, "it is the same attempt")
+	})
+	t.Run("after a rollback that failed", func(t *testing.T) {
+		w := broken(t)
+		w.machines["w1"].refuse = breaking("reset.restore")
+		w.rollback(event.Failed)
+		w.machines["w1"].refuse = nil
+		w.do(Request{Kind: Apply, Cluster: w.hooked()}, event.Succeeded)
+		for host, n := range map[string]int{"cp1": 2, "w1": 1} {
+			if got := w.machines[host].runs[hook]; got != n {
+				t.Errorf("the hook ran %d times on %s, want %d: cp1 was put back, w1 was not", got, host, n)
+			}
+		}
+	})
+}
+
+// TestRecordsHoldNoSecret looks for secrets in all that is kept of
+// operations, and for any file that others may read.
+func TestRecordsHoldNoSecret(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	c := w.hooked()
+	c.Spec.SSH.Password = "canary-password"
+	token := ""
+	w.machines["w1"].touched = func(what string) {
+		if strings.HasPrefix(what, "join.kubelet-start") {
+			token = w.api.tokens()[0]
+		}
+	}
+	w.do(Request{Kind: Create, Cluster: c, Source: []byte("password: canary-password\n")}, event.Succeeded)
+	if token == "" {
+		t.Fatal("nobody joined with a token")
+	}
+	err := filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if fi, err := d.Info(); err != nil || fi.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s may be read by others (%v)", path, err)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(path, "/operations/") {
+			return err
+		}
+		for _, secret := range []string{token, adminToken, "canary-password", "canary-script"} {
+			for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret))[:len(secret)], hex.EncodeToString([]byte(secret))} {
+				if i := bytes.Index(content, []byte(form)); i >= 0 {
+					t.Errorf("%s holds a secret: …%s…", path, content[max(0, i-100):i+len(form)])
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The file need not say what only the hosts know, and may go on not to say it.
+func TestAddresses(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		change       func(*world, *v1alpha1.Cluster)
+		want         []string // internal addresses
+	}{
+		{"names", "hosts reach each other by their own addresses", func(_ *world, c *v1alpha1.Cluster) {
+			c.Spec.Hosts[0].Address, c.Spec.Hosts[1].Address = "cp1.example.com", "w1.example.com"
+		}, []string{"192.0.2.11", "192.0.2.12"}},
+		{"this host", "all in one", func(w *world, c *v1alpha1.Cluster) {
+			c.Spec.Hosts = c.Spec.Hosts[:1]
+			c.Spec.Hosts[0].Address = "localhost"
+			delete(w.machines, "w1")
+		}, []string{"192.0.2.11"}},
+		{"ports of one address", "the hosts are behind a router", func(_ *world, c *v1alpha1.Cluster) {
+			for i := range c.Spec.Hosts {
+				h := &c.Spec.Hosts[i]
+				h.InternalAddress, h.Address, h.SSH.Port = h.Address, "router.example.com", 2201+i
+			}
+		}, []string{"192.0.2.11", "192.0.2.12"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "w1")
+			c := w.cluster()
+			tc.change(w, c)
+			w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+			recorded, err := w.service().Store.Cluster("prod")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, h := range recorded.Spec.Hosts {
+				got = append(got, h.InternalAddress)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("internal addresses %v, want %v: %s", got, tc.want, tc.reason)
+			}
+			if res := w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded); res.Operation != "" {
+				t.Error("the same file again asks for a change")
+			}
+		})
+	}
+}
+
+func TestBundleVersion(t *testing.T) {
+	w := newWorld(t, "cp1")
+	c := w.cluster()
+	c.Spec.Kubernetes.Version = "v1.36.4"
+	path, ok := bundle.Cached(w.cache, "v1.37.1", []string{"amd64"})
+	if !ok {
+		t.Fatal("there is no bundle")
+	}
+	c.Spec.Bundle = path
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: c}, nil)
+	refusal(t, err, idBundleVersion)
+}
+
+func TestInitOS(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.machines["w1"].refuse = breaking("os.kernel")
+	w.do(Request{Kind: InitOS, Cluster: w.cluster()}, event.Failed)
+	w.wantStatus("", "init-os Failed")
+	_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+	refusal(t, err, idNoWayBack)
+	w.machines["w1"].refuse = nil
+	w.resume(event.Succeeded)
+	w.wantStatus("", "init-os Succeeded")
+	if m := w.machines["cp1"]; m.lock.Highest != 0 || len(m.files) != 0 {
+		t.Errorf("preparing hosts locks or installs something: %+v %v", m.lock, m.files)
+	}
+	w.create(event.Succeeded)
+	w.whole()
+}
+
+func TestCheckFails(t *testing.T) {
+	w := newWorld(t, "cp1")
+	c := w.hooked()
+	if err := os.Remove(c.Spec.Hooks[0].Script); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: c}, nil)
+	refusal(t, err, "file-missing")
+
+	c = w.hooked()
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.machines["cp1"].files["/etc/kubernetes/pki/ca.crt"] = "damaged"
+	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+	var list diag.List
+	if !errors.As(err, &list) || list[0].ID != idCheckFailed || list[0].Host != "cp1" || !strings.Contains(list[0].Message, "ca.crt") {
+		t.Errorf("got %v, want a failed check that names host and file", err)
+	}
+}
+
+func TestQueries(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	res := w.create(event.Succeeded)
+	s, ctx := w.service(), t.Context()
+	list, err := s.Clusters(ctx)
+	if err != nil || len(list) != 1 || list[0].Name != "prod" || list[0].Hosts != 2 || list[0].Kubernetes != "v1.37.1" || list[0].Operation.Name != res.Operation {
+		t.Errorf("clusters %+v, %v", list, err)
+	}
+	kept, err := s.Kubeconfig(ctx, "prod", false)
+	if err != nil || !bytes.Contains(kept, []byte("https://192.0.2.11:6443")) || !bytes.Contains(kept, []byte("tls-server-name: example.com")) {
+		t.Errorf("kubeconfig %s, %v", kept, err)
+	}
+	live, err := s.Kubeconfig(ctx, "prod", true)
+	if err != nil || !bytes.Equal(live, kept) {
+		t.Errorf("live kubeconfig %s, %v", live, err)
+	}
+	n := 0
+	if err := s.Events(ctx, res.Operation[:len(res.Operation)-1], true, func(event.Event) error { n++; return nil }); err != nil || n != len(w.events) {
+		t.Errorf("%d events of %d, %v", n, len(w.events), err)
+	}
+	for what, err := range map[string]error{
+		"cluster":         second(s.Cluster(ctx, "other")),
+		"operation":       second(s.Operation(ctx, "other")),
+		"kubeconfig":      second(s.Kubeconfig(ctx, "other", false)),
+		"live kubeconfig": second(s.Kubeconfig(ctx, "other", true)),
+		"events":          s.Events(ctx, "other", false, nil),
+	} {
+		if !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s of nothing: %v, want ErrNotFound", what, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestLockMajority is about three control planes.
+func TestLockMajority(t *testing.T) {
+	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
+	for _, tc := range []struct {
+		name, reason string
+		change       func(map[string]*machine)
+		breaking     bool
+		fence        uint64 // 0: refused
+		locked       bool
+	}{
+		{"all answer", "the number is above all they have seen", func(m map[string]*machine) { m["cp2"].lock.Highest = 6 }, false, 7, false},
+		{"one is down", "two are a majority", func(m map[string]*machine) { m["cp3"].down = errDown }, false, 1, false},
+		{"two are down", "one is none", func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, false, 0, false},
+		{"two are down, and it does not matter", "--break-lock does with those that answer", func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, true, 1, false},
+		{"one is another's", "a leftover does not hold up a majority", func(m map[string]*machine) { m["cp2"].lock = theirs }, false, 5, false},
+		{"two are another's", "it works on the cluster", func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, false, 0, true},
+		{"two are another's, and it does not matter", "--break-lock takes them", func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, true, 5, false},
+		{"two are another's that is gone", "their heartbeats have stopped", func(m map[string]*machine) {
+			m["cp1"].lock, m["cp2"].lock = theirs, theirs
+			m["cp1"].lock.Stale, m["cp2"].lock.Stale = true, true
+		}, false, 5, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "cp2", "cp3", "w1")
+			tc.change(w.machines)
+			p := &prepared{svc: w.service(), request: Request{Kind: Apply, BreakLock: tc.breaking}, env: module.Env{Cluster: w.cluster()}}
+			for _, h := range p.env.Cluster.Spec.Hosts {
+				p.hosts = append(p.hosts, &engine.Host{Host: h, Conn: &conn{machine: w.machines[h.Name]}})
+			}
+			hl, err := p.lockHosts(t.Context(), "ours")
+			var locked *LockedError
+			switch {
+			case tc.fence == 0 && (err == nil || errors.As(err, &locked) != tc.locked):
+				t.Errorf("got %v: %s", err, tc.reason)
+			case tc.fence > 0 && (err != nil || hl.fence() != tc.fence):
+				t.Fatalf("got %+v, %v, want number %d: %s", hl, err, tc.fence, tc.reason)
+			}
+			if hl != nil {
+				hl.release(t.Context())
+			}
+			for name, m := range w.machines {
+				if m.lock.Holder.Operation == "ours" && m.lock.Held {
+					t.Errorf("%s still holds our lock", name)
+				}
+			}
+		})
+	}
+}
