@@ -92,21 +92,23 @@ const (
 // or pod network makes.
 func Leftovers() map[string]Leftover {
 	return map[string]Leftover{
-		"/etc/kubernetes/admin.conf":       LeftoverCluster,
-		"/etc/kubernetes/kubelet.conf":     LeftoverCluster,
-		"/etc/kubernetes/manifests/*.yaml": LeftoverCluster,
-		"/etc/kubernetes/manifests/*.json": LeftoverCluster,
-		"/etc/kubernetes/pki/*.crt":        LeftoverCluster,
-		"/var/lib/etcd/member":             LeftoverCluster,
-		"/var/lib/kubelet/config.yaml":     LeftoverCluster,
-		"/var/lib/kubelet/pki/*.pem":       LeftoverCluster,
-		"/etc/cni/net.d/*.conflist":        LeftoverNetwork,
-		"/etc/cni/net.d/*.conf":            LeftoverNetwork,
-		"/run/containerd/containerd.sock":  LeftoverRuntime,
-		"/run/docker.sock":                 LeftoverRuntime,
-		"/run/crio/crio.sock":              LeftoverRuntime,
-		"/run/k3s":                         LeftoverRuntime,
-		"/run/k0s":                         LeftoverRuntime,
+		"/etc/kubernetes/admin.conf":   LeftoverCluster,
+		"/etc/kubernetes/kubelet.conf": LeftoverCluster,
+		// What a node joins with, until it has joined.
+		"/etc/kubernetes/bootstrap-kubelet.conf": LeftoverCluster,
+		"/etc/kubernetes/manifests/*.yaml":       LeftoverCluster,
+		"/etc/kubernetes/manifests/*.json":       LeftoverCluster,
+		"/etc/kubernetes/pki/*.crt":              LeftoverCluster,
+		"/var/lib/etcd/member":                   LeftoverCluster,
+		"/var/lib/kubelet/config.yaml":           LeftoverCluster,
+		"/var/lib/kubelet/pki/*.pem":             LeftoverCluster,
+		"/etc/cni/net.d/*.conflist":              LeftoverNetwork,
+		"/etc/cni/net.d/*.conf":                  LeftoverNetwork,
+		"/run/containerd/containerd.sock":        LeftoverRuntime,
+		"/run/docker.sock":                       LeftoverRuntime,
+		"/run/crio/crio.sock":                    LeftoverRuntime,
+		"/run/k3s":                               LeftoverRuntime,
+		"/run/k0s":                               LeftoverRuntime,
 	}
 }
 

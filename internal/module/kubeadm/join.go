@@ -129,10 +129,13 @@ func endTokens(env module.Env, after []string) engine.Task {
 	}
 }
 
-// waiting says that a worker has not joined, as far as its facts tell.
+// waiting says that a worker has not joined, as far as its facts tell. One
+// that was cut off has both its own credentials and those it came with, and
+// its phase, which wants a token again, may be all but done.
 func waiting(hosts []*engine.Host) bool {
 	for _, h := range hosts {
-		if module.JoinsAsWorker(h) && h.Facts != nil && !present(h.Facts.Present, kubeletConf) {
+		if module.JoinsAsWorker(h) && h.Facts != nil &&
+			(!present(h.Facts.Present, kubeletConf) || present(h.Facts.Present, bootstrapConf)) {
 			return true
 		}
 	}

@@ -1,0 +1,43 @@
+package kubeadm
+
+import (
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// TestWaiting: a token is made if any worker's phases may run, and only then.
+func TestWaiting(t *testing.T) {
+	for name, tt := range map[string]struct {
+		why     string
+		role    v1alpha1.Role
+		present []string
+		want    bool
+	}{
+		"fresh":   {"nothing of a node is there", v1alpha1.RoleWorker, nil, true},
+		"cut off": {"kubeadm has not ended, or its end was not seen: it is run or asked again", v1alpha1.RoleWorker, []string{bootstrapConf, kubeletConf}, true},
+		"early":   {"cut off before the kubelet had credentials", v1alpha1.RoleWorker, []string{bootstrapConf}, true},
+		"joined":  {"what it came with is removed last", v1alpha1.RoleWorker, []string{kubeletConf}, false},
+		"first":   {"a control plane is no plain worker", v1alpha1.RoleControlPlane, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &engine.Host{Host: v1alpha1.Host{Name: "h", Roles: []v1alpha1.Role{tt.role}}, Facts: &op.HostFacts{Present: tt.present}}
+			if got := waiting([]*engine.Host{h}); got != tt.want {
+				t.Errorf("waiting is %v: %s", got, tt.why)
+			}
+		})
+	}
+}
+
+// TestAskedFor: what waiting goes by is among what every host is asked.
+func TestAskedFor(t *testing.T) {
+	asked := facts.Wanted(&v1alpha1.Cluster{}).Paths
+	for _, path := range []string{kubeletConf, bootstrapConf} {
+		if !present(asked, path) {
+			t.Errorf("no host is asked for %s", path)
+		}
+	}
+}
