@@ -99,6 +99,7 @@ var variants = []struct {
 		c.Spec.System = v1alpha1.System{Timezone: "Europe/Berlin", NTPServers: []string{"192.0.2.1"}, Sysctls: map[string]string{"kernel.panic": "20", "vm.swappiness": "1"}}
 	}},
 	{name: "not-configured", reason: "the user's own hands prepare the hosts", change: func(c *v1alpha1.Cluster) { c.Spec.System.SkipConfigure = true }},
+	{name: "iptables", reason: "what kube-proxy sets in this mode alone is set, and so put back", change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" }},
 	{name: "old-host", reason: "cgroup v1, a container without capabilities, no br_netfilter", change: func(*v1alpha1.Cluster) {}, facts: func(h *engine.Host) {
 		h.Facts.CgroupVersion, h.Facts.ResourceCapability, h.Facts.KernelFeatures = 1, false, []string{"overlay"}
 	}},

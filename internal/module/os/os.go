@@ -86,6 +86,9 @@ func kernel(env module.Env, h *engine.Host) op.List {
 		// crosses the bridge, and must pass the packet filter there.
 		values["net.bridge.bridge-nf-call-iptables"] = "1"
 	}
+	if env.Cluster.Spec.Kubernetes.ProxyMode == "iptables" {
+		values["net.ipv4.conf.all.route_localnet"] = "1" // kube-proxy's, for node ports on localhost
+	}
 	maps.Copy(values, env.Cluster.Spec.System.Sysctls)
 	return op.List{
 		op.KernelModules{File: "/etc/modules-load.d/slipway.conf", Modules: []string{"overlay", "br_netfilter"}},

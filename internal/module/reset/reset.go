@@ -36,7 +36,7 @@ func runtimeState() op.Op {
 		Cgroups:  []string{"kubepods.slice", "kubepods"},
 		Paths: []string{
 			"/var/lib/kubelet", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/cni",
-			"/run/containerd", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",
+			"/run/containerd", "/run/nri", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",
 			"/var/log/pods", "/var/log/containers", "/usr/libexec/kubernetes", "/opt/containerd",
 		},
 		KeepUnmanaged: true,

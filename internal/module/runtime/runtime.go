@@ -80,7 +80,7 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	return append(ops, op.Unit{
 		Name: "containerd.service", Enabled: op.Bool(true), Running: op.Bool(true),
 		RestartOn: []string{configFile, unitFile, programs + "/containerd"},
-		Declares:  []string{"/run/containerd", "/opt/containerd", "/var/lib/cni"},
+		Declares:  []string{"/run/containerd", "/run/nri", "/opt/containerd", "/var/lib/cni"},
 	}), nil
 }
 
