@@ -30,6 +30,7 @@ const (
 	idNotFound     = "not-found"
 	idWhichCluster = "which-cluster"
 	idNameMismatch = "name-mismatch"
+	idOldCgroups   = "old-cgroups"
 	idFile         = "file-unreadable"
 	idNoTerminal   = "no-terminal"
 	idNotConfirmed = "not-confirmed"

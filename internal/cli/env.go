@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -25,6 +26,8 @@ type Env struct {
 	Getenv   func(string) string
 	Environ  func() []string
 	Hostname func() (string, error)
+	// CgroupV1 says that this machine has the old cgroup hierarchies.
+	CgroupV1 func() bool
 	Now      func() time.Time
 	UID      int // effective
 	// LookupUser answers the user with an id.
@@ -41,7 +44,7 @@ type Env struct {
 // SLIPWAY_HOME and SLIPWAY_CACHE are set to them.
 func OS() (Streams, Env) {
 	env := Env{
-		Getenv: os.Getenv, Environ: os.Environ, Hostname: os.Hostname, Now: time.Now, UID: os.Geteuid(),
+		Getenv: os.Getenv, Environ: os.Environ, Hostname: os.Hostname, CgroupV1: cgroupV1, Now: time.Now, UID: os.Geteuid(),
 		LookupUser: user.LookupId, Notify: signal.Notify, StopNotify: signal.Stop, Exec: syscall.Exec,
 	}
 	if d, err := env.directories(); err == nil && d.owner != nil {
@@ -124,4 +127,13 @@ func Lifecycle(_ context.Context, s Settings) (lifecycle.Service, error) {
 		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
 		Connect: dial.New(nil).Connect, Now: s.Now, Log: s.Log,
 	}), nil
+}
+
+// cgroupV1 looks for what only the unified hierarchy has.
+func cgroupV1() bool {
+	if _, err := os.Stat("/sys/fs/cgroup"); err != nil {
+		return false
+	}
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return errors.Is(err, fs.ErrNotExist)
 }

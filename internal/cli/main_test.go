@@ -80,7 +80,7 @@ func newSeat(t *testing.T, stdin string) *seat {
 	vars := map[string]string{"HOME": home, "SLIPWAY_HOME": filepath.Join(home, "s"), "SLIPWAY_CACHE": filepath.Join(home, "c"), "TERM": "dumb"}
 	s.env = Env{
 		Getenv: func(k string) string { return vars[k] }, Environ: func() []string { return nil },
-		Hostname: func() (string, error) { return "box", nil }, UID: 1000,
+		Hostname: func() (string, error) { return "box", nil }, CgroupV1: func() bool { return true }, UID: 1000,
 		LookupUser: func(uid string) (*user.User, error) { return nil, user.UnknownUserError(uid) },
 		Exec:       func(string, []string, []string) error { return errors.New("no programs here") },
 		Notify: func(c chan<- os.Signal, sig ...os.Signal) {
@@ -296,7 +296,7 @@ func TestErrorsPage(t *testing.T) {
 		}
 	}
 	want := []string{
-		idUsage, idFile, idNoCluster, idNotFound, idWhichCluster, idNameMismatch, idNoTerminal, idNotConfirmed, idRemoval,
+		idUsage, idFile, idNoCluster, idNotFound, idWhichCluster, idNameMismatch, idOldCgroups, idNoTerminal, idNotConfirmed, idRemoval,
 		idLocked, idStale, idPlanChanged, idNoOperation, idPluginFailed,
 	}
 	if d := cmp.Diff(want, got); d != "" {

@@ -126,7 +126,18 @@ func (a *app) thisHost(name, kubernetes string) (*described, error) {
 	if err != nil {
 		return nil, refuse(err)
 	}
-	return a.load("", text, dir)
+	d, err := a.load("", text, dir)
+	if err != nil {
+		return nil, err
+	}
+	if a.env.CgroupV1() { // there is no file to allow it in
+		d.Cluster.Spec.Kubernetes.Kubelet.Config = map[string]any{"failCgroupV1": false}
+		a.warn(diag.List{{
+			ID: idOldCgroups, Severity: diag.Warning, Message: "this machine has cgroup v1, which kubelets will stop to support",
+			Hint: "boot it with cgroup v2: kernel argument systemd.unified_cgroup_hierarchy=1",
+		}})
+	}
+	return d, nil
 }
 
 var notLabel = regexp.MustCompile(`[^a-z0-9]+`)
