@@ -1,0 +1,53 @@
+package dns
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/module"
+)
+
+// TestCorefile holds the file against the one that kubeadm 1.35 to 1.37 make
+// (cmd/kubeadm/app/phases/addons/dns/manifests.go): the first apply after
+// kubeadm's own phase changes nothing.
+func TestCorefile(t *testing.T) {
+	kubeadm, err := os.ReadFile("testdata/kubeadm.Corefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, reason string
+		dns          v1alpha1.DNS
+		golden       string
+	}{
+		{"plain", "kubeadm's", v1alpha1.DNS{}, string(kubeadm)},
+		{"own servers and hosts", "addresses sorted, and other names are still looked up", v1alpha1.DNS{
+			Upstream: []string{"192.0.2.53", "2001:db8::53"},
+			Hosts:    map[string][]string{"192.0.2.9": {"git.example.com", "git"}, "192.0.2.10": {"mail.example.com"}},
+		}, read(t, "testdata/own.Corefile")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &v1alpha1.Cluster{}
+			c.Spec.Kubernetes.DNSDomain, c.Spec.DNS = "cluster.local", tc.dns
+			got, err := corefile(module.Env{Cluster: c})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.golden, got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,96 @@
+package network
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/release"
+)
+
+var update = flag.Bool("update", false, "write the golden anew")
+
+func environment(t *testing.T, n v1alpha1.Network) module.Env {
+	t.Helper()
+	catalogue, err := release.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := catalogue.Resolve("v1.37.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &v1alpha1.Cluster{}
+	c.Spec.Network = n
+	c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Domain: "api.prod.internal", Port: 6443}
+	return module.Env{Cluster: c, Release: r}
+}
+
+func TestFlannel(t *testing.T) {
+	objs, err := flannel(environment(t, v1alpha1.Network{Plugin: "flannel", PodCIDR: []string{"10.244.0.0/16"}, Flannel: v1alpha1.Flannel{Backend: "vxlan"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	for _, o := range objs {
+		text, err := yaml.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(append(got, "---\n"...), text...)
+	}
+	if *update {
+		if err := os.WriteFile("testdata/flannel.golden", got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/flannel.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestNetConf(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		network      v1alpha1.Network
+		want         string
+	}{
+		{
+			"IPv4", "the plain case", v1alpha1.Network{PodCIDR: []string{"10.244.0.0/16"}, Flannel: v1alpha1.Flannel{Backend: "vxlan"}},
+			`{"Backend":{"Type":"vxlan"},"EnableIPv4":true,"EnableNFTables":true,"Network":"10.244.0.0/16"}`,
+		},
+		{
+			"IPv6", "flannel takes IPv4 for granted unless told", v1alpha1.Network{PodCIDR: []string{"fd00:244::/56"}, Flannel: v1alpha1.Flannel{Backend: "host-gw"}},
+			`{"Backend":{"Type":"host-gw"},"EnableIPv4":false,"EnableIPv6":true,"EnableNFTables":true,"IPv6Network":"fd00:244::/56"}`,
+		},
+		{
+			"both, small packets", "each family has its own field", v1alpha1.Network{PodCIDR: []string{"10.244.0.0/16", "fd00:244::/56"}, Flannel: v1alpha1.Flannel{Backend: "vxlan", MTU: 1400}},
+			`{"Backend":{"MTU":1400,"Type":"vxlan"},"EnableIPv4":true,"EnableIPv6":true,"EnableNFTables":true,"IPv6Network":"fd00:244::/56","Network":"10.244.0.0/16"}`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := netConf(environment(t, tc.network))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
+	}
+}
+
+func TestNoPlugin(t *testing.T) {
+	if m := New(environment(t, v1alpha1.Network{Plugin: "none"})); len(m.Tasks) != 0 {
+		t.Errorf("%d tasks for a network that the user brings", len(m.Tasks))
+	}
+}
