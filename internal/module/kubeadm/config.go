@@ -135,8 +135,8 @@ func kubeletConfiguration() object {
 func proxyConfiguration(env module.Env) object {
 	conf := object{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
-		// The connection table's size belongs to the host.
-		"conntrack": object{"maxPerCore": 0, "min": 0},
+		// The connection table's size and times belong to the host.
+		"conntrack": object{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 	}
 	if m := env.Cluster.Spec.Kubernetes.ProxyMode; m != "none" {
 		conf["mode"] = m

@@ -3,6 +3,8 @@
 package reset
 
 import (
+	"context"
+	"strings"
 	"time"
 
 	"slipway.dev/slipway/internal/engine"
@@ -14,10 +16,34 @@ import (
 func New(module.Env) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{
 		{ID: "reset.kubernetes", Title: "take Kubernetes off", Timeout: 5 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) { return op.List{runtimeState()}, nil }},
+			Ops:   func(*engine.Scope) (op.List, error) { return op.List{runtimeState()}, nil },
+			After: tellLeft},
 		{ID: "reset.restore", Title: "put the host back as it was", Timeout: 5 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) { return op.List{op.Restore{}}, nil }},
+			Ops:   func(*engine.Scope) (op.List, error) { return op.List{op.Restore{}}, nil },
+			After: tellLeft},
 	}}
+}
+
+// tellLeft tells what stays on a host, and why: nobody else looks after it
+// from now on.
+func tellLeft(_ context.Context, s *engine.Scope, results []op.Result) error {
+	for _, line := range left(results) {
+		s.Note("%s", line)
+	}
+	return nil
+}
+
+// left are the lines of a report about what was not put back.
+func left(results []op.Result) []string {
+	var out []string
+	for _, res := range results {
+		for line := range strings.Lines(string(res.Output)) {
+			if what, why, ok := strings.Cut(strings.TrimSpace(line), ": left: "); ok {
+				out = append(out, what+" is left: "+why)
+			}
+		}
+	}
+	return out
 }
 
 // runtimeState is what kubelet, kube-proxy, containerd and flannel make by
@@ -33,7 +59,9 @@ func runtimeState() op.Op {
 			"inet cni_plugins_masquerade", "inet cni_hostport",
 		},
 		IPTables: []string{"KUBE-", "FLANNEL-", "CNI-"},
-		Cgroups:  []string{"kubepods.slice", "kubepods"},
+		// The units' own stay behind in v1 hierarchies: containerd's is
+		// delegated to it, and systemd leaves what it has delegated.
+		Cgroups: []string{"kubepods.slice", "kubepods", "system.slice/containerd.service", "system.slice/kubelet.service"},
 		Paths: []string{
 			"/var/lib/kubelet", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/cni",
 			"/run/containerd", "/run/nri", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",
