@@ -268,6 +268,30 @@ func TestLanesNotLockstep(t *testing.T) {
 	})
 }
 
+func TestNote(t *testing.T) {
+	w := newWorld("a")
+	p := tasks(Task{ID: "t.x", Ops: file("/x", ""), After: func(_ context.Context, s *Scope, _ []op.Result) error {
+		s.Note("%s stays", "/y")
+		return nil
+	}})
+	w.plan(t, p)
+	if len(w.events) != 0 {
+		t.Errorf("a plan tells nothing: %+v", w.events)
+	}
+	w.apply(t, p)
+	var got []event.Event
+	for _, e := range w.events {
+		if e.Type == event.Note {
+			e.Time = time.Time{}
+			got = append(got, e)
+		}
+	}
+	want := []event.Event{{Type: event.Note, Operation: "op-1", Cluster: "test", Module: "m", Task: "t.x", Host: "a", Message: "/y stays"}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 func TestValues(t *testing.T) {
 	token := NewKey("token", "(token)")
 	provider := Task{ID: "t.make", On: only("a"), Provides: []KeyRef{token.Ref()}, Ops: exec("make"),

@@ -63,6 +63,7 @@ type Scope struct {
 	pending string
 	err     error
 	output  func(string)
+	note    func(string)
 }
 
 // Host is the host the task runs on, nil on the manager.
@@ -78,6 +79,14 @@ func (s *Scope) Operation() string { return s.run.Operation }
 func (s *Scope) Tell(format string, args ...any) {
 	if s.output != nil {
 		s.output(fmt.Sprintf(format, args...))
+	}
+}
+
+// Note tells people something that they must know: it is shown, and stays in
+// the journal.
+func (s *Scope) Note(format string, args ...any) {
+	if s.note != nil {
+		s.note(fmt.Sprintf(format, args...))
 	}
 }
 
