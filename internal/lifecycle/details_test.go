@@ -172,6 +172,19 @@ func TestBundleVersion(t *testing.T) {
 	c.Spec.Bundle = path
 	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: c}, nil)
 	refusal(t, err, idBundleVersion)
+
+	w.machines["cp1"].down = errDown
+	list, err := w.service().Precheck(t.Context(), Request{Cluster: c}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for _, d := range list {
+		ids = append(ids, d.ID)
+	}
+	if want := []string{string(remote.Unreachable), idBundleVersion}; !slices.Equal(ids, want) {
+		t.Errorf("findings %v, want %v: hosts and bundle in one report", ids, want)
+	}
 }
 
 func TestInitOS(t *testing.T) {

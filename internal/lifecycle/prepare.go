@@ -97,13 +97,14 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	options := precheck.Options{
 		Operation: string(p.request.Kind), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil,
 	}
+	var unfit diag.List // what is wrong with the bundle is told with all else
 	if !p.removes() && p.request.Kind != InitOS {
-		if _, err := p.bundle.Have(ctx); err != nil {
+		if _, err := p.bundle.Have(ctx); err != nil && !errors.As(err, &unfit) {
 			return err
 		}
 		options.Architectures = p.bundle.architectures()
 	}
-	p.findings = precheck.Findings(c, found, options)
+	p.findings = append(precheck.Findings(c, found, options), unfit...)
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found); err != nil {
 			return err
