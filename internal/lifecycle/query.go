@@ -142,7 +142,7 @@ func (s *service) Events(ctx context.Context, id string, follow bool, fn func(ev
 }
 
 // Kubeconfig answers the admin kubeconfig.
-func (s *service) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, error) {
+func (s *service) Kubeconfig(ctx context.Context, name string, live bool) (_ []byte, err error) {
 	if !live {
 		return found(s.Store.Kubeconfig(name))
 	}
@@ -157,7 +157,7 @@ func (s *service) Kubeconfig(ctx context.Context, name string, live bool) ([]byt
 	only := *c
 	only.Spec.Hosts = []v1alpha1.Host{env.FirstControlPlane()}
 	hosts, seen := s.observe(ctx, &only, nil, nil)
-	defer closeAll(hosts)
+	defer func() { err = errors.Join(err, closeAll(hosts)) }()
 	if seen[0].Err != nil {
 		return nil, seen[0].Err
 	}

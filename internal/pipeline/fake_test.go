@@ -107,7 +107,9 @@ func (nothing) Make(context.Context, func(string, ...any)) (module.Content, erro
 func (nothing) Describe() string                    { return "build" }
 func (nothing) Kubeconfig(string) ([]byte, error)   { return nil, nil }
 func (nothing) SaveKubeconfig(string, []byte) error { return errors.New("planning records nothing") }
-func parts() Parts                                  { return Parts{Bundle: nothing{}, Kubeconfigs: nothing{}, Owner: "slipway"} }
+
+func parts() Parts { return Parts{Bundle: nothing{}, Kubeconfigs: nothing{}, Owner: "slipway"} }
+
 func host(name, address string, roles ...v1alpha1.Role) v1alpha1.Host {
 	return v1alpha1.Host{Name: name, Address: address, Roles: roles}
 }

@@ -88,7 +88,8 @@ func caHash(cert []byte) (string, error) {
 func Join(env module.Env) engine.Module {
 	wanted := func(s *engine.Scope) bool { return waiting(s.Hosts()) }
 	return engine.Module{Name: "join", Tasks: []engine.Task{
-		{ID: "join.token", Title: "make a join token", Manager: true, When: wanted,
+		{
+			ID: "join.token", Title: "make a join token", Manager: true, When: wanted,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
 			Run: &engine.Action{
 				Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
@@ -96,19 +97,26 @@ func Join(env module.Env) engine.Module {
 					return []plan.OpChange{{Kind: "token", Target: "join", Summary: "for one hour, deleted when done"}}, nil
 				},
 				Apply: func(ctx context.Context, s *engine.Scope) error { return makeToken(ctx, env, s) },
-			}},
-		{ID: "join.preflight", Title: "ask kubeadm's preflight", On: module.JoinsAsWorker,
+			},
+		},
+		{
+			ID: "join.preflight", Title: "ask kubeadm's preflight", On: module.JoinsAsWorker,
 			Consumes: []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()},
-			Ops:      func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, "preflight", false) }},
-		{ID: "join.kubelet-start", Title: "start the kubelet", On: module.JoinsAsWorker,
+			Ops:      func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, "preflight", false) },
+		},
+		{
+			ID: "join.kubelet-start", Title: "start the kubelet", On: module.JoinsAsWorker,
 			Consumes: []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()}, Timeout: 8 * time.Minute,
-			Ops: func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, "kubelet-start", true) }},
-		{ID: "join.bootstrap", Title: "join", On: module.JoinsAsWorker, Timeout: 8 * time.Minute,
+			Ops: func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, "kubelet-start", true) },
+		},
+		{
+			ID: "join.bootstrap", Title: "join", On: module.JoinsAsWorker, Timeout: 8 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
 				// The kubelet has its own credentials then, and the file
 				// with the token is of no more use.
 				return op.List{op.Wait{Path: kubeletConf, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
-			}},
+			},
+		},
 		endTokens(env, []string{"join.bootstrap"}),
 	}}
 }

@@ -38,11 +38,15 @@ func MarkPaths() []string { return []string{kubeletConf, adminConf} }
 // on every node.
 func Install(env module.Env) engine.Module {
 	return engine.Module{Name: "kubernetes", Tasks: []engine.Task{
-		{ID: "kubernetes.programs", Title: "install Kubernetes", On: module.IsNode,
+		{
+			ID: "kubernetes.programs", Title: "install Kubernetes", On: module.IsNode,
 			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
-			Ops:      func(s *engine.Scope) (op.List, error) { return installPrograms(s) }},
-		{ID: "kubernetes.kubelet", Title: "set up the kubelet", On: module.IsNode,
-			Ops: func(s *engine.Scope) (op.List, error) { return kubeletFiles(env, s.Host()) }},
+			Ops:      func(s *engine.Scope) (op.List, error) { return installPrograms(s) },
+		},
+		{
+			ID: "kubernetes.kubelet", Title: "set up the kubelet", On: module.IsNode,
+			Ops: func(*engine.Scope) (op.List, error) { return kubeletFiles(env) },
+		},
 	}}
 }
 
@@ -115,12 +119,17 @@ func initPhases() []phase {
 		{id: "preflight", title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
 		{id: "certs", title: "make certificates", argv: []string{"certs", "all"}, creates: certs, whole: true},
 		{id: "kubeconfig", title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
-			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf}},
+			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf,
+		}},
 		{id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"}, creates: []string{manifest("etcd")}, inputs: config, whole: true},
-		{id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"}, inputs: config, whole: true,
-			creates: []string{manifest("kube-apiserver"), manifest("kube-controller-manager"), manifest("kube-scheduler")}},
-		{id: "kubelet-start", title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,
-			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{"/var/lib/kubelet/instance-config.yaml"}},
+		{
+			id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"}, inputs: config, whole: true,
+			creates: []string{manifest("kube-apiserver"), manifest("kube-controller-manager"), manifest("kube-scheduler")},
+		},
+		{
+			id: "kubelet-start", title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,
+			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{"/var/lib/kubelet/instance-config.yaml"},
+		},
 		{id: "wait", title: "wait for the API", wait: true},
 		{id: "upload-config", title: "record the configuration", argv: []string{"upload-config", "all"}, inputs: config},
 		{id: "mark-control-plane", title: "mark the control plane", argv: []string{"mark-control-plane"}, inputs: config},
@@ -128,8 +137,10 @@ func initPhases() []phase {
 		{id: "bootstrap-token", title: "let nodes join", argv: []string{"bootstrap-token"}, inputs: []string{caCert}, secret: true},
 		{id: "kubelet-finalize", title: "rotate the kubelet's certificate", argv: []string{"kubelet-finalize", "all"}, inputs: []string{caCert}, whole: true},
 		{id: "addon-dns", title: "install CoreDNS", argv: []string{"addon", "coredns"}, inputs: config},
-		{id: "addon-proxy", title: "install kube-proxy", argv: []string{"addon", "kube-proxy"}, inputs: config,
-			when: func(c *v1alpha1.Cluster) bool { return c.Spec.Kubernetes.ProxyMode != "none" }},
+		{
+			id: "addon-proxy", title: "install kube-proxy", argv: []string{"addon", "kube-proxy"}, inputs: config,
+			when: func(c *v1alpha1.Cluster) bool { return c.Spec.Kubernetes.ProxyMode != "none" },
+		},
 	}
 }
 

@@ -23,7 +23,7 @@ var files embed.FS
 // stand beside what kubeadm writes, so that changing them is a file and a
 // restart on each node. The kubelet itself is started by kubeadm, once it has
 // something to run with; from then on the unit is ours.
-func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
+func kubeletFiles(env module.Env) (op.List, error) {
 	settings, err := kubeletDropIn(env)
 	if err != nil {
 		return nil, err

@@ -31,12 +31,16 @@ func New(env module.Env) engine.Module {
 	}
 	objects := func() ([]*unstructured.Unstructured, error) { return flannel(env) }
 	m.Tasks = []engine.Task{
-		{ID: "network.flannel", Title: "install flannel", Manager: true,
+		{
+			ID: "network.flannel", Title: "install flannel", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			Run:      module.Objects(objects)},
-		{ID: "network.cni", Title: "give pods the network", On: module.IsNode,
+			Run:      module.Objects(objects),
+		},
+		{
+			ID: "network.cni", Title: "give pods the network", On: module.IsNode,
 			Needs: []string{"network.flannel"}, Timeout: 6 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) { return cni() }},
+			Ops: func(*engine.Scope) (op.List, error) { return cni() },
+		},
 	}
 	return m
 }

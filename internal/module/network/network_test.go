@@ -65,15 +65,18 @@ func TestNetConf(t *testing.T) {
 		want         string
 	}{
 		{
-			"IPv4", "the plain case", v1alpha1.Network{PodCIDR: []string{"10.244.0.0/16"}, Flannel: v1alpha1.Flannel{Backend: "vxlan"}},
+			"IPv4", "the plain case",
+			v1alpha1.Network{PodCIDR: []string{"10.244.0.0/16"}, Flannel: v1alpha1.Flannel{Backend: "vxlan"}},
 			`{"Backend":{"Type":"vxlan"},"EnableIPv4":true,"EnableNFTables":true,"Network":"10.244.0.0/16"}`,
 		},
 		{
-			"IPv6", "flannel takes IPv4 for granted unless told", v1alpha1.Network{PodCIDR: []string{"fd00:244::/56"}, Flannel: v1alpha1.Flannel{Backend: "host-gw"}},
+			"IPv6", "flannel takes IPv4 for granted unless told",
+			v1alpha1.Network{PodCIDR: []string{"fd00:244::/56"}, Flannel: v1alpha1.Flannel{Backend: "host-gw"}},
 			`{"Backend":{"Type":"host-gw"},"EnableIPv4":false,"EnableIPv6":true,"EnableNFTables":true,"IPv6Network":"fd00:244::/56"}`,
 		},
 		{
-			"both, small packets", "each family has its own field", v1alpha1.Network{PodCIDR: []string{"10.244.0.0/16", "fd00:244::/56"}, Flannel: v1alpha1.Flannel{Backend: "vxlan", MTU: 1400}},
+			"both, small packets", "each family has its own field",
+			v1alpha1.Network{PodCIDR: []string{"10.244.0.0/16", "fd00:244::/56"}, Flannel: v1alpha1.Flannel{Backend: "vxlan", MTU: 1400}},
 			`{"Backend":{"MTU":1400,"Type":"vxlan"},"EnableIPv4":true,"EnableIPv6":true,"EnableNFTables":true,"IPv6Network":"fd00:244::/56","Network":"10.244.0.0/16"}`,
 		},
 	} {

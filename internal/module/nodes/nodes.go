@@ -27,15 +27,18 @@ const (
 func New(env module.Env) engine.Module {
 	consumes := []engine.KeyRef{module.KeyKube.Ref()}
 	return engine.Module{Name: "nodes", Tasks: []engine.Task{
-		{ID: "nodes.settings", Title: "set labels and taints", On: module.IsNode, Consumes: consumes,
+		{
+			ID: "nodes.settings", Title: "set labels and taints", On: module.IsNode, Consumes: consumes,
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return settingsDiff(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
 					_, err := engine.Get(s, module.KeyKube).PatchNode(ctx, s.Host().Name, want(env, s.Host()))
 					return err
 				},
-			}},
-		{ID: "nodes.ready", Title: "wait until the node is ready", On: module.IsNode, Consumes: consumes, Timeout: 6 * time.Minute,
+			},
+		},
+		{
+			ID: "nodes.ready", Title: "wait until the node is ready", On: module.IsNode, Consumes: consumes, Timeout: 6 * time.Minute,
 			// Without a network of ours no node gets ready before the user
 			// has brought one.
 			When: func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
@@ -44,15 +47,18 @@ func New(env module.Env) engine.Module {
 				Apply: func(ctx context.Context, s *engine.Scope) error {
 					return engine.Get(s, module.KeyKube).WaitNodesReady(ctx, []string{s.Host().Name}, func(m string) { s.Tell("%s", m) })
 				},
-			}},
-		{ID: "nodes.dns", Title: "wait until DNS answers", Manager: true, Consumes: consumes, Needs: []string{"nodes.ready"}, Timeout: 6 * time.Minute,
+			},
+		},
+		{
+			ID: "nodes.dns", Title: "wait until DNS answers", Manager: true, Consumes: consumes, Needs: []string{"nodes.ready"}, Timeout: 6 * time.Minute,
 			When: func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
 			Run: &engine.Action{
 				Check: dnsPending,
 				Apply: func(ctx context.Context, s *engine.Scope) error {
 					return engine.Get(s, module.KeyKube).WaitRollout(ctx, "Deployment", "kube-system", "coredns", func(m string) { s.Tell("%s", m) })
 				},
-			}},
+			},
+		},
 	}}
 }
 

@@ -31,7 +31,8 @@ type Kubeconfigs interface {
 // the control plane has it; owner says who looks after the cluster.
 func New(env module.Env, admin engine.Key[[]byte], keep Kubeconfigs, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{
-		{ID: "record.kubeconfig", Title: "keep the admin kubeconfig", Manager: true,
+		{
+			ID: "record.kubeconfig", Title: "keep the admin kubeconfig", Manager: true,
 			Consumes: []engine.KeyRef{admin.Ref()},
 			Run: &engine.Action{
 				Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
@@ -57,10 +58,13 @@ func New(env module.Env, admin engine.Key[[]byte], keep Kubeconfigs, owner strin
 					}
 					return keep.SaveKubeconfig(env.Cluster.Name, want)
 				},
-			}},
-		{ID: "record.cluster", Title: "record the cluster in itself", Manager: true,
+			},
+		},
+		{
+			ID: "record.cluster", Title: "record the cluster in itself", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			Run:      module.Objects(func() ([]*unstructured.Unstructured, error) { return configMap(env, owner) })},
+			Run:      module.Objects(func() ([]*unstructured.Unstructured, error) { return configMap(env, owner) }),
+		},
 	}}
 }
 

@@ -15,12 +15,16 @@ import (
 // New is the module. What the ledger of a host does not know as ours stays.
 func New(module.Env) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{
-		{ID: "reset.kubernetes", Title: "take Kubernetes off", Timeout: 5 * time.Minute,
+		{
+			ID: "reset.kubernetes", Title: "take Kubernetes off", Timeout: 5 * time.Minute,
 			Ops:   func(*engine.Scope) (op.List, error) { return op.List{runtimeState()}, nil },
-			After: tellLeft},
-		{ID: "reset.restore", Title: "put the host back as it was", Timeout: 5 * time.Minute,
+			After: tellLeft,
+		},
+		{
+			ID: "reset.restore", Title: "put the host back as it was", Timeout: 5 * time.Minute,
 			Ops:   func(*engine.Scope) (op.List, error) { return op.List{op.Restore{}}, nil },
-			After: tellLeft},
+			After: tellLeft,
+		},
 	}}
 }
 
