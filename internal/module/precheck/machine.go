@@ -16,12 +16,27 @@ import (
 // otherCluster reports a host that Slipway set up for another cluster.
 func (r *report) otherCluster() bool {
 	f := r.host.Facts
+	if r.host.Ours(r.cluster.Name) && !r.options.Recorded && !r.removal() && r.holdsCluster() {
+		r.fail(idOtherCluster, "go on where it was made; or take it off from here: slipway delete cluster -f FILE",
+			"holds a cluster %s that this manager has no record of", f.Cluster)
+		return true
+	}
 	if !f.Ledger || f.Cluster == "" || f.Cluster == r.cluster.Name {
 		return false
 	}
 	r.fail(idOtherCluster, fmt.Sprintf("take it out of this file, or delete that cluster first: slipway delete cluster %s", f.Cluster),
 		"belongs to cluster %s; a host is in one cluster", f.Cluster)
 	return true
+}
+
+// holdsCluster says that more was done to the host than to prepare it.
+func (r *report) holdsCluster() bool {
+	for path := range facts.Leftovers() {
+		if slices.Contains(r.host.Facts.Present, path) {
+			return true
+		}
+	}
+	return false
 }
 
 // machine judges system and architecture.

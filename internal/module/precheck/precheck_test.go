@@ -229,7 +229,17 @@ var surroundingRows = []row{
 		o.Recorded = false
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 		h[1].Facts.Present = append(h[1].Facts.Present, "/etc/kubernetes/kubelet.conf")
-	}, []string{"error leftovers w1"}, "holds files of another cluster"},
+		h[1].Facts.Listeners = []op.Listener{{Port: 10250, Process: "kubelet"}}
+	}, []string{"error other-cluster w1"}, "holds a cluster prod that this manager has no record of"},
+	{"prepared alone", "init os leaves no record, and create goes on", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		o.Recorded = false
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+	}, nil, ""},
+	{"a stranger's, to be deleted", "what its ledgers hold is enough to take it off", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		o.Recorded, o.Operation = false, "delete"
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+		h[1].Facts.Present = append(h[1].Facts.Present, "/etc/kubernetes/kubelet.conf")
+	}, nil, ""},
 	{"another cluster's host", "nothing more is said of it, and it is not touched", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Ledger, h[1].Facts.Cluster, h[1].Facts.CPUs, h[1].Facts.Systemd = true, "other", 0, ""
 	}, []string{"error other-cluster w1"}, "belongs to cluster other"},
