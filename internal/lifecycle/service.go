@@ -77,10 +77,11 @@ func (s *service) subject(r Request) (wanted, recorded *v1alpha1.Cluster, err er
 	if recorded, err = s.record(name); err != nil {
 		return nil, nil, err
 	}
-	if r.Cluster == nil {
-		if recorded == nil {
-			return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
-		}
+	if r.Cluster == nil && recorded == nil {
+		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
+	}
+	if r.Cluster == nil || r.Kind == Delete && recorded != nil {
+		// A host that is missing from a file is not to be forgotten.
 		return spec.Copy(recorded), recorded, nil
 	}
 	wanted = s.complete(r.Cluster, recorded)
