@@ -198,14 +198,18 @@ func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("a")
 		looks := 0
-		p := tasks(Task{ID: "t.x", Ops: file("/x", ""), Retry: Retry{Delay: time.Minute},
-			Until: func(context.Context, *Scope) (bool, error) { looks++; return looks == 3, nil }})
+		p := tasks(Task{
+			ID: "t.x", Ops: file("/x", ""), Retry: Retry{Delay: time.Minute},
+			Until: func(context.Context, *Scope) (bool, error) { looks++; return looks == 3, nil },
+		})
 		res := w.apply(t, p)
 		if looks != 3 || res.Changed != 1 {
 			t.Errorf("looked %d times, %+v", looks, res)
 		}
-		never := tasks(Task{ID: "t.y", Ops: file("/y", ""), Timeout: time.Hour, Retry: Retry{Delay: time.Minute},
-			Until: func(context.Context, *Scope) (bool, error) { return false, nil }})
+		never := tasks(Task{
+			ID: "t.y", Ops: file("/y", ""), Timeout: time.Hour, Retry: Retry{Delay: time.Minute},
+			Until: func(context.Context, *Scope) (bool, error) { return false, nil },
+		})
 		if res := w.apply(t, never); len(res.Failures) != 1 || res.Failures[0].Reason != "Timeout" {
 			t.Errorf("an until that never holds is bounded: %+v", res)
 		}
@@ -294,8 +298,10 @@ func TestNote(t *testing.T) {
 
 func TestValues(t *testing.T) {
 	token := NewKey("token", "(token)")
-	provider := Task{ID: "t.make", On: only("a"), Provides: []KeyRef{token.Ref()}, Ops: exec("make"),
-		After: func(_ context.Context, s *Scope, _ []op.Result) error { Provide(s, token, "secret"); return nil }}
+	provider := Task{
+		ID: "t.make", On: only("a"), Provides: []KeyRef{token.Ref()}, Ops: exec("make"),
+		After: func(_ context.Context, s *Scope, _ []op.Result) error { Provide(s, token, "secret"); return nil },
+	}
 	consumer := Task{ID: "t.use", On: only("b"), Consumes: []KeyRef{token.Ref()}, Ops: func(s *Scope) (op.List, error) {
 		return op.List{op.File{Path: "/token", Content: []byte(Get(s, token))}}, nil
 	}}

@@ -90,7 +90,8 @@ func TestWaitRollout(t *testing.T) {
 				{request: podList, answer: badPod},
 				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
 			},
-			[]string{"0 of 2 pods are available; pod d-1: ErrImagePull: no such image"}, "",
+			[]string{"0 of 2 pods are available; pod d-1: ErrImagePull: no such image"},
+			"",
 		},
 		"daemon set": {
 			"one pod for each node it is meant for", "DaemonSet",

@@ -93,7 +93,7 @@ func TestSupportedAndRefs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"v1.35.6", "v1.36.4", "v1.37.1"}, c.Supported()); diff != "" {
+	if diff := cmp.Diff([]string{"v1.35.4", "v1.35.6", "v1.36.4", "v1.37.1"}, c.Supported()); diff != "" {
 		t.Errorf("supported (-want +got):\n%s", diff)
 	}
 	r, err := c.Resolve("v1.37.1")

@@ -107,19 +107,36 @@ func TestMergeSSH(t *testing.T) {
 		defaults, host, want v1alpha1.SSH
 	}{
 		{"nothing", "SSH's own defaults", v1alpha1.SSH{}, v1alpha1.SSH{}, v1alpha1.SSH{User: "root", Port: 22}},
-		{"field by field", "what the host does not say is the cluster's",
-			v1alpha1.SSH{User: "a", Port: 1, PrivateKeyFile: "k", PassphraseFrom: env("P"), Sudo: &yes}, v1alpha1.SSH{Port: 2, Sudo: &no},
-			v1alpha1.SSH{User: "a", Port: 2, PrivateKeyFile: "k", PassphraseFrom: env("P"), Sudo: &no}},
-		{"own key", "a default passphrase belongs to the default key, and agent alone would hide the key",
-			v1alpha1.SSH{User: "a", PrivateKeyFile: "k", PassphraseFrom: env("P"), Agent: &yes}, v1alpha1.SSH{PrivateKeyFile: "h"},
-			v1alpha1.SSH{User: "a", Port: 22, PrivateKeyFile: "h"}},
-		{"own password", "two passwords would contradict each other",
-			v1alpha1.SSH{Password: "x"}, v1alpha1.SSH{PasswordFrom: env("P")}, v1alpha1.SSH{User: "root", Port: 22, PasswordFrom: env("P")}},
-		{"own agent", "agent: true is nothing else",
-			v1alpha1.SSH{PrivateKeyFile: "k", PassphraseFrom: env("P"), Password: "x"}, v1alpha1.SSH{Agent: &yes}, v1alpha1.SSH{User: "root", Port: 22, Agent: &yes}},
-		{"own bastion", "a bastion is replaced as a whole",
-			v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "a", User: "u"}}, v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "b"}},
-			v1alpha1.SSH{User: "root", Port: 22, Bastion: &v1alpha1.Bastion{Address: "b"}}},
+		{
+			"field by field", "what the host does not say is the cluster's",
+			v1alpha1.SSH{User: "a", Port: 1, PrivateKeyFile: "k", PassphraseFrom: env("P"), Sudo: &yes},
+			v1alpha1.SSH{Port: 2, Sudo: &no},
+			v1alpha1.SSH{User: "a", Port: 2, PrivateKeyFile: "k", PassphraseFrom: env("P"), Sudo: &no},
+		},
+		{
+			"own key", "a default passphrase belongs to the default key, and agent alone would hide the key",
+			v1alpha1.SSH{User: "a", PrivateKeyFile: "k", PassphraseFrom: env("P"), Agent: &yes},
+			v1alpha1.SSH{PrivateKeyFile: "h"},
+			v1alpha1.SSH{User: "a", Port: 22, PrivateKeyFile: "h"},
+		},
+		{
+			"own password", "two passwords would contradict each other",
+			v1alpha1.SSH{Password: "x"},
+			v1alpha1.SSH{PasswordFrom: env("P")},
+			v1alpha1.SSH{User: "root", Port: 22, PasswordFrom: env("P")},
+		},
+		{
+			"own agent", "agent: true is nothing else",
+			v1alpha1.SSH{PrivateKeyFile: "k", PassphraseFrom: env("P"), Password: "x"},
+			v1alpha1.SSH{Agent: &yes},
+			v1alpha1.SSH{User: "root", Port: 22, Agent: &yes},
+		},
+		{
+			"own bastion", "a bastion is replaced as a whole",
+			v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "a", User: "u"}},
+			v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "b"}},
+			v1alpha1.SSH{User: "root", Port: 22, Bastion: &v1alpha1.Bastion{Address: "b"}},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if d := cmp.Diff(tc.want, MergeSSH(tc.defaults, tc.host)); d != "" {
@@ -172,10 +189,12 @@ func TestSelect(t *testing.T) {
 		{"e-[01:02].lan", "leading zeros set the width", "e-01.lan e-02.lan", ""},
 		{"role=worker", "by role", "node1 node2 node10 e-01.lan e-02.lan", ""},
 		{"all", "everything", "cp node1 node2 node10 e-01.lan e-02.lan", ""},
-		{"nod2,node[9:11]", "all that is unknown is said at once",
+		{
+			"nod2,node[9:11]", "all that is unknown is said at once",
 			"", "there is no host \"nod2\" [unknown-host]\n    hint: did you mean node2?\n" +
 				"there is no host \"node9\" [unknown-host]\n    hint: did you mean node1 or node2 or node10?\n" +
-				"there is no host \"node11\" [unknown-host]\n    hint: did you mean node1 or node10 or node2?"},
+				"there is no host \"node11\" [unknown-host]\n    hint: did you mean node1 or node10 or node2?",
+		},
 		{"role=wroker", "a role nobody has", "", "no host has the role \"wroker\" [unknown-host]\n    hint: did you mean worker?"},
 		{"zone=a", "only roles have names", "", "hosts cannot be chosen by \"zone\" [invalid-selector]\n    hint: use names, addresses, ranges or role=worker"},
 		{"", "nothing is not everything", "", "the selector has an empty item [invalid-selector]\n    hint: ranges are written like node[2:10]"},

@@ -160,8 +160,10 @@ func foundName(n *yaml.Node, path string) string {
 	case yaml.SequenceNode:
 		return "a list"
 	}
-	name := map[string]string{"!!str": "text", "!!int": "a number", "!!float": "a number", "!!bool": "true or false",
-		"!!timestamp": "a date"}[n.ShortTag()]
+	name := map[string]string{
+		"!!str": "text", "!!int": "a number", "!!float": "a number", "!!bool": "true or false",
+		"!!timestamp": "a date",
+	}[n.ShortTag()]
 	if name == "" {
 		name = n.ShortTag()
 	}

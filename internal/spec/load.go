@@ -148,8 +148,10 @@ func (d *decoder) document(data []byte) *yaml.Node {
 	}
 	if found == nil {
 		d.unreadable = true
-		d.diags = append(d.diags, diag.Diagnostic{ID: idEmptyFile, Severity: diag.Error, File: d.file,
-			Message: "the file is empty", Hint: "'slipway create config' writes a complete one"})
+		d.diags = append(d.diags, diag.Diagnostic{
+			ID: idEmptyFile, Severity: diag.Error, File: d.file,
+			Message: "the file is empty", Hint: "'slipway create config' writes a complete one",
+		})
 	}
 	return found
 }
@@ -186,8 +188,10 @@ var syntaxLine = regexp.MustCompile(`line (\d+): `)
 // syntaxError places what the YAML parser says: it knows the line alone.
 func syntaxError(file string, data []byte, err error) diag.Diagnostic {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	out := diag.Diagnostic{ID: idSyntax, Severity: diag.Error, File: file,
-		Hint: "check indentation, colons and quotes at and above this line"}
+	out := diag.Diagnostic{
+		ID: idSyntax, Severity: diag.Error, File: file,
+		Hint: "check indentation, colons and quotes at and above this line",
+	}
 	if m := syntaxLine.FindStringSubmatch(text); m != nil {
 		out.Line, _ = strconv.Atoi(m[1]) // digits by the expression
 		text = strings.Replace(text, m[0], "", 1)

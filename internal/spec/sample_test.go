@@ -24,7 +24,8 @@ func TestSample(t *testing.T) {
 			{User: "admin", Address: "w.example.com", InternalAddress: "10.0.0.13", Roles: []v1alpha1.Role{"worker"}},
 		}}},
 		{"local", "one machine without SSH", SampleOptions{Name: "here", Hosts: []HostFlag{
-			{Address: "localhost", Name: "here", Roles: []v1alpha1.Role{"control-plane", "worker"}}}}},
+			{Address: "localhost", Name: "here", Roles: []v1alpha1.Role{"control-plane", "worker"}},
+		}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			data, err := Sample(tc.opts)

@@ -171,6 +171,8 @@ func (v *validator) hookRole(path string, role v1alpha1.Role) {
 
 // hookPhases are the phases; those from the fifth on belong to upgrades.
 func hookPhases() []string {
-	return []string{string(v1alpha1.HookPreInstall), string(v1alpha1.HookPostControlPlane), string(v1alpha1.HookPostInstall),
-		string(v1alpha1.HookPreDelete), string(v1alpha1.HookPreUpgrade), string(v1alpha1.HookPostUpgrade)}
+	return []string{
+		string(v1alpha1.HookPreInstall), string(v1alpha1.HookPostControlPlane), string(v1alpha1.HookPostInstall),
+		string(v1alpha1.HookPreDelete), string(v1alpha1.HookPreUpgrade), string(v1alpha1.HookPostUpgrade),
+	}
 }

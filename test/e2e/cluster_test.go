@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -144,18 +143,6 @@ func (u *user) answers(t *testing.T, cluster, pod, url, want string) {
 		}
 		if !strings.Contains(r.stdout, want) {
 			return fmt.Errorf("answer %q has no %q", r.stdout, want)
-		}
-		return nil
-	})
-}
-
-// unsmoke takes the echo server away again.
-func (u *user) unsmoke(t *testing.T, cluster string) {
-	t.Helper()
-	u.kubectl(t, cluster, "delete", "daemonset/echo", "service/echo", "service/echo-node", "--wait=true")
-	eventually(t, time.Minute, "echo pods gone", func() error {
-		if out := u.kubectl(t, cluster, "get", "pods", "-l", "app=echo", "-o", "name"); strings.TrimSpace(out) != "" {
-			return errors.New(out)
 		}
 		return nil
 	})

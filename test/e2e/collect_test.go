@@ -70,7 +70,7 @@ func (s snapshot) addFiles(root string) error {
 		}
 		if d.IsDir() {
 			var st unix.Statfs_t
-			if err := unix.Statfs(path, &st); err == nil && virtual[int64(st.Type)] || path == "/dev" {
+			if err := unix.Statfs(path, &st); err == nil && virtual[st.Type] || path == "/dev" {
 				return fs.SkipDir
 			}
 		}

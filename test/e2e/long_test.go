@@ -14,7 +14,7 @@ import (
 // Long scenarios, each at most twenty minutes: `make test-long SCENARIO=X`
 // runs TestLongX. They are named and recorded in docs/test-long.md.
 
-func TestLongKubernetes1_35(t *testing.T) { otherVersion(t, "v1.35.6") }
+func TestLongKubernetes1_35(t *testing.T) { otherVersion(t, "v1.35.4") }
 func TestLongKubernetes1_36(t *testing.T) { otherVersion(t, "v1.36.4") }
 func TestLongKubernetes1_37(t *testing.T) { otherVersion(t, "v1.37.1") }
 
@@ -57,7 +57,8 @@ func TestLongCrashRandom(t *testing.T) {
 			kills := 0
 			for done := false; !done; {
 				o := s.start(t, args...)
-				killed, code := false, 0
+				var killed bool
+				var code int
 				switch {
 				case kills == each:
 					code = o.wait()

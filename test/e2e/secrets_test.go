@@ -196,7 +196,7 @@ func (c canaries) search(root string, found *[]string, which func(string, fs.Fil
 		}
 		if d.IsDir() {
 			var st unix.Statfs_t
-			if err := unix.Statfs(path, &st); err == nil && virtual[int64(st.Type)] {
+			if err := unix.Statfs(path, &st); err == nil && virtual[st.Type] {
 				return fs.SkipDir
 			}
 			return nil
