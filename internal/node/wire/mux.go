@@ -76,6 +76,9 @@ func newMux(rw io.ReadWriteCloser, r io.Reader, first uint32, accept func(*strea
 
 // fail ends the session: the connection is closed, every stream fails.
 func (m *mux) fail(err error) {
+	if errors.Is(err, io.EOF) { // an SSH channel says so to writers, too
+		err = errClosed
+	}
 	m.mu.Lock()
 	if m.err != nil {
 		m.mu.Unlock()
@@ -186,9 +189,6 @@ func (m *mux) readLoop(r io.Reader) error {
 	in := hearing{m, r}
 	for {
 		f, err := readFrame(in)
-		if errors.Is(err, io.EOF) {
-			return errClosed
-		}
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -262,6 +263,40 @@ func TestLostConnection(t *testing.T) {
 	if _, err := c.Check(t.Context(), nil); !errors.As(err, &lost) {
 		t.Errorf("a call after that is %v", err)
 	}
+	_ = c.Close()
+}
+
+// deaf is a connection that ends for its writer first, the way an SSH channel
+// does: with io.EOF.
+type deaf struct {
+	net.Conn
+	gone atomic.Bool
+}
+
+func (d *deaf) Write(p []byte) (int, error) {
+	if d.gone.Load() {
+		return 0, io.EOF
+	}
+	return d.Conn.Write(p)
+}
+
+func TestLostForTheWriter(t *testing.T) {
+	a, b := net.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		served <- wire.Server{Handler: func(wire.Fetcher) wire.Handler { return handler{} }}.Serve(context.WithoutCancel(t.Context()), b)
+	}()
+	conn := &deaf{Conn: a}
+	c, err := wire.NewClient(t.Context(), "h1", conn, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.gone.Store(true)
+	var lost *wire.LostError
+	if _, err := c.Check(t.Context(), nil); !errors.As(err, &lost) || errors.Is(err, io.EOF) {
+		t.Errorf("a connection that takes no more is %v: the end of a stream, and no lost connection", err)
+	}
+	<-served
 	_ = c.Close()
 }
 
