@@ -3,10 +3,12 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestAllInOne makes a cluster of one machine from inside it, with nothing
@@ -38,9 +40,14 @@ func TestAllInOne(t *testing.T) {
 	}
 	kubectl("apply", "-f", "/root/echo.yaml")
 	kubectl("rollout", "status", "daemonset/echo", "--timeout=120s")
-	if out := kubectl("exec", "daemonset/echo", "--", "/echo", "get", "http://echo/"); !strings.Contains(out, "echo-") {
-		t.Errorf("the echo service answers %q", out)
-	}
+	// kube-proxy takes a moment to learn of a new Service.
+	eventually(t, time.Minute, "the echo service answers", func() error {
+		r := u.run(t, "sandbox", "exec", machine, "--", "/root/slipway", "kubectl", name, "--", "exec", "daemonset/echo", "--", "/echo", "get", "http://echo/")
+		if r.code != 0 || !strings.Contains(r.stdout, "echo-") {
+			return fmt.Errorf("exit code %d, answer %q: %s", r.code, r.stdout, tail(r.stderr))
+		}
+		return nil
+	})
 	u.inside(t, machine, "/root/slipway", "delete", "cluster", name, "--yes", "--allow-removal")
 	u.inside(t, machine, "sh", "-c", "rm -rf /root/slipway /root/bundle.tar.zst /root/echo.yaml /root/.kube /root/.local /root/.cache")
 	same(t, machine+" before and after", "touched", before, u.snapshot(t, machine))
