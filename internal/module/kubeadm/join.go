@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 
 	"slipway.dev/slipway/internal/engine"
@@ -101,6 +102,7 @@ func Join(env module.Env) engine.Module {
 		},
 		{
 			ID: "join.preflight", Title: "ask kubeadm's preflight", On: module.JoinsAsWorker,
+			When:     func(s *engine.Scope) bool { return !begun(s.Host()) },
 			Consumes: []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()},
 			Ops:      func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, "preflight", false) },
 		},
@@ -148,6 +150,15 @@ func waiting(hosts []*engine.Host) bool {
 		}
 	}
 	return false
+}
+
+// begun says that a worker was cut off while it joined, or has joined.
+// Preflight, which looks at a host without a cluster, would stumble over what
+// is there by then.
+func begun(h *engine.Host) bool {
+	return h.Facts != nil && h.Facts.Ledger && slices.ContainsFunc([]string{bootstrapConf, kubeletConf, "/etc/kubernetes/pki/*.crt"}, func(path string) bool {
+		return present(h.Facts.Present, path)
+	})
 }
 
 func present(paths []string, path string) bool {

@@ -32,10 +32,24 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// TestAskedFor: what waiting goes by is among what every host is asked.
+// TestBegun: kubeadm's preflight wants a host on which nothing was begun.
+func TestBegun(t *testing.T) {
+	for _, path := range []string{"", bootstrapConf, kubeletConf, "/etc/kubernetes/pki/*.crt"} {
+		h := &engine.Host{Facts: &op.HostFacts{Ledger: true, Present: []string{"/sbin/modprobe", path}}}
+		if got := begun(h); got != (path != "") {
+			t.Errorf("with %q begun is %v", path, got)
+		}
+		h.Facts.Ledger = false
+		if begun(h) {
+			t.Errorf("%q of another installer counts as ours", path)
+		}
+	}
+}
+
+// TestAskedFor: what these go by is among what every host is asked.
 func TestAskedFor(t *testing.T) {
 	asked := facts.Wanted(&v1alpha1.Cluster{}).Paths
-	for _, path := range []string{kubeletConf, bootstrapConf} {
+	for _, path := range []string{kubeletConf, bootstrapConf, "/etc/kubernetes/pki/*.crt"} {
 		if !present(asked, path) {
 			t.Errorf("no host is asked for %s", path)
 		}

@@ -138,17 +138,30 @@ func commandError(ctx context.Context, argv []string, err error, stderr string) 
 	default:
 		e.Message = fmt.Sprintf("%s: %v", name, err)
 	}
-	if last := lastLine(e.Detail); last != "" {
+	if last := gist(e.Detail); last != "" {
 		e.Message += ": " + last
 	}
 	return e
 }
 
-// lastLine is the last line that says something, at most 300 bytes of it.
-func lastLine(text string) string {
-	text = strings.TrimSpace(text)
-	text = text[strings.LastIndexByte(text, '\n')+1:]
-	return strings.ToValidUTF8(text[:min(len(text), 300)], "")
+// gist is what a program that failed had to say, at most 300 bytes of it: the
+// lines that kubeadm marks as errors, else the last one that is no advice.
+func gist(text string) string {
+	var last string
+	var marked []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if found, ok := strings.CutPrefix(line, "[ERROR "); ok {
+			marked = append(marked, strings.Replace(found, "]: ", ": ", 1))
+		}
+		if line != "" && !strings.HasPrefix(line, "To see the stack trace of this error") {
+			last = line
+		}
+	}
+	if len(marked) > 0 {
+		last = strings.Join(marked, "; ")
+	}
+	return strings.ToValidUTF8(last[:min(len(last), 300)], "")
 }
 
 // tailWriter keeps the last bytes written to it.

@@ -41,6 +41,25 @@ func TestUnified(t *testing.T) {
 	}
 }
 
+func TestGist(t *testing.T) {
+	const advice = "To see the stack trace of this error execute with --v=5 or higher\n"
+	for _, c := range []struct{ name, reason, in, want string }{
+		{"nothing", "it said nothing", "", ""},
+		{"last", "programs end with what matters", "starting\nno space left\n\n", "no space left"},
+		{"advice", "kubeadm ends with advice", "error: timed out\n" + advice, "error: timed out"},
+		{
+			"preflight", "the lines that are marked are the cause",
+			"[WARNING Swap]: swap is on\n[preflight] Some fatal errors occurred:\n\t[ERROR Port-10250]: Port 10250 is in use\n\t[ERROR CRI]: no runtime\nerror: preflight checks failed\n" + advice,
+			"Port-10250: Port 10250 is in use; CRI: no runtime",
+		},
+		{"long", "one line stays one", strings.Repeat("é", 200), strings.Repeat("é", 150)},
+	} {
+		if got := gist(c.in); got != c.want {
+			t.Errorf("%s: %q, want %q: %s", c.name, got, c.want, c.reason)
+		}
+	}
+}
+
 // patch applies an edit script's two sides.
 func sides(edits []edit) (a, b string) {
 	for _, e := range edits {
