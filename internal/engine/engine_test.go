@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -408,5 +409,14 @@ func TestJournalFailureStops(t *testing.T) {
 	}
 	if _, ok := w.fakes["a"].files["/y"]; ok {
 		t.Error("work went on although nothing could be recorded")
+	}
+}
+
+func TestRemedies(t *testing.T) {
+	for reason, want := range map[string]bool{"DiskFull": true, "BlobCorrupt": true, "CommandFailed": false} {
+		f := explain(fmt.Errorf("applying x: %w", &op.Error{Reason: reason, Message: "m"}))
+		if f.Reason != reason || f.Message != "m" || (f.Remedy != "") != want {
+			t.Errorf("%s: %+v", reason, f)
+		}
 	}
 }

@@ -286,7 +286,7 @@ func explain(err error) *event.Failure {
 	case errors.As(err, &late):
 		f.Reason = "Timeout"
 	case errors.As(err, &oe):
-		f.Reason, f.Message, f.Detail = oe.Reason, oe.Message, oe.Detail
+		f.Reason, f.Message, f.Detail, f.Remedy = oe.Reason, oe.Message, oe.Detail, remedy(oe.Reason)
 	case errors.As(err, &re):
 		f.Reason, f.Message, f.Remedy = string(re.Reason), re.Cause, re.Remedy
 	case errors.As(err, &stale):
@@ -295,6 +295,18 @@ func explain(err error) *event.Failure {
 		f.Reason, f.Remedy = list[0].ID, list[0].Hint
 	}
 	return f
+}
+
+// remedy is what to do about failures of operations that have the same one
+// wherever they occur.
+func remedy(reason string) string {
+	switch reason {
+	case "DiskFull":
+		return "make room on the host, or mount a larger disk there, then resume"
+	case "BlobCorrupt":
+		return "find out with 'slipway bundle verify', copy or build the bundle again, then resume"
+	}
+	return ""
 }
 
 // A declaration is what a plan lets a step do.

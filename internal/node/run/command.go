@@ -138,14 +138,25 @@ func commandError(ctx context.Context, argv []string, err error, stderr string) 
 	default:
 		e.Message = fmt.Sprintf("%s: %v", name, err)
 	}
-	if last := gist(e.Detail); last != "" {
-		e.Message += ": " + last
-	}
+	say(e)
 	return e
 }
 
-// gist is what a program that failed had to say, at most 300 bytes of it: the
-// lines that kubeadm marks as errors, else the last one that is no advice.
+// say adds to an error what the program had to say, and knows a full disk by
+// that: no program has an exit status for it.
+func say(e *op.Error) {
+	if last := gist(e.Detail); last != "" {
+		e.Message += ": " + last
+	}
+	if e.Reason == "CommandFailed" && strings.Contains(e.Detail, "no space left on device") {
+		e.Reason = "DiskFull"
+	}
+}
+
+// gist is what a program that failed had to say, in some 300 bytes: the lines
+// that kubeadm marks as errors, else the last one that is no advice. Of a long
+// one the middle is left out: it begins with what was done and ends with why
+// it failed.
 func gist(text string) string {
 	var last string
 	var marked []string
@@ -161,7 +172,11 @@ func gist(text string) string {
 	if len(marked) > 0 {
 		last = strings.Join(marked, "; ")
 	}
-	return strings.ToValidUTF8(last[:min(len(last), 300)], "")
+	const half = 150
+	if len(last) > 2*half {
+		last = last[:half] + " … " + last[len(last)-half:]
+	}
+	return strings.ToValidUTF8(last, "")
 }
 
 // tailWriter keeps the last bytes written to it.

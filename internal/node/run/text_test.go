@@ -52,11 +52,20 @@ func TestGist(t *testing.T) {
 			"[WARNING Swap]: swap is on\n[preflight] Some fatal errors occurred:\n\t[ERROR Port-10250]: Port 10250 is in use\n\t[ERROR CRI]: no runtime\nerror: preflight checks failed\n" + advice,
 			"Port-10250: Port 10250 is in use; CRI: no runtime",
 		},
-		{"long", "one line stays one", strings.Repeat("é", 200), strings.Repeat("é", 150)},
+		{"long", "both ends tell", strings.Repeat("é", 200) + "ends", strings.Repeat("é", 75) + " … " + strings.Repeat("é", 73) + "ends"},
 	} {
 		if got := gist(c.in); got != c.want {
 			t.Errorf("%s: %q, want %q: %s", c.name, got, c.want, c.reason)
 		}
+	}
+}
+
+func TestFullDiskOfAProgram(t *testing.T) {
+	e := &op.Error{Reason: "CommandFailed", Message: "ctr exited with 1", Detail: "ctr: failed to extract layer: write /var/lib/x: no space left on device"}
+	say(e)
+	want := &op.Error{Reason: "DiskFull", Message: "ctr exited with 1: " + e.Detail, Detail: e.Detail}
+	if d := cmp.Diff(want, e); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 

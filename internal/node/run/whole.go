@@ -319,9 +319,7 @@ func (s *session) wholeResult(ctx context.Context, o op.Exec, unit string, u uni
 	default:
 		e.Message = fmt.Sprintf("%s ended by %s", name, u.result)
 	}
-	if last := gist(e.Detail); last != "" {
-		e.Message += ": " + last
-	}
+	say(e)
 	return nil, errors.Join(withoutSecret(o, e), s.forgetWhole(ctx, unit))
 }
 
