@@ -20,7 +20,7 @@ import (
 
 // The sources a bundle is made from.
 const (
-	Auto     = "auto"     // upstream where it answers, else modules
+	Auto     = "auto"     // the cache, else upstream where it answers, else modules
 	Upstream = "upstream" // official releases and registries
 	Modules  = "modules"  // compiled from Go modules
 )
@@ -169,14 +169,7 @@ func (b *builder) choose(ctx context.Context) (string, error) {
 }
 
 func (b *builder) build(ctx context.Context) (*Bundle, error) {
-	name, err := b.choose(ctx)
-	if err != nil {
-		return nil, err
-	}
-	have, err := b.fromSource(ctx, name)
-	if errors.Is(err, source.ErrSilent) && ctx.Err() == nil {
-		have, err = b.fromCache(name, err)
-	}
+	have, err := b.obtain(ctx)
 	if err != nil {
 		return nil, explain(b.Cache, err)
 	}
@@ -184,6 +177,26 @@ func (b *builder) build(ctx context.Context) (*Bundle, error) {
 		return have, nil
 	}
 	return have, explain(b.Out, b.export(ctx, have))
+}
+
+// obtain takes the bundle from where it is to come from. Without a source
+// named, one in the cache is as good as any, and nobody is asked.
+func (b *builder) obtain(ctx context.Context) (*Bundle, error) {
+	if b.Source == Auto || b.Source == "" {
+		if path, ok := Cached(b.Cache, b.request.Release.Kubernetes, b.request.Arches); ok {
+			b.request.Tell(Progress{Phase: source.Note, Message: "taking the bundle in the cache, " + path})
+			return openDir(path)
+		}
+	}
+	name, err := b.choose(ctx)
+	if err != nil {
+		return nil, err
+	}
+	have, err := b.fromSource(ctx, name)
+	if errors.Is(err, source.ErrSilent) && ctx.Err() == nil {
+		return b.fromCache(name, err)
+	}
+	return have, err
 }
 
 // fromCache takes a bundle of the version from the cache, because the source

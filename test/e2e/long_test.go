@@ -22,7 +22,7 @@ func TestLongKubernetes1_37(t *testing.T) { otherVersion(t, "v1.37.1") }
 func otherVersion(t *testing.T, version string) {
 	t.Setenv("KUBERNETES", version)
 	u := newUser(t)
-	u.ok(t, "bundle", "build", "--kubernetes", version)
+	u.ok(t, "bundle", "build", "--kubernetes", version, "--source", "modules")
 	TestCreate(t)
 }
 

@@ -199,7 +199,7 @@ func (u *user) kubectl(t *testing.T, cluster string, args ...string) string {
 func (u *user) machines(t *testing.T, name string, n int, args ...string) string {
 	t.Helper()
 	file := filepath.Join(u.home, name+".yaml")
-	args = append([]string{"sandbox", "create", name, "--machines", fmt.Sprint(n), "--out", file}, args...)
+	args = append([]string{"sandbox", "create", name, "--machines", fmt.Sprint(n), "--kubernetes", kubernetes(), "--out", file}, args...)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
