@@ -187,6 +187,36 @@ func TestBundleVersion(t *testing.T) {
 	}
 }
 
+// A bundle named at create alone is the cluster's from then on.
+func TestBundleIsKept(t *testing.T) {
+	w := newWorld(t, "cp1")
+	path, ok := bundle.Cached(w.cache, "v1.37.1", []string{"amd64"})
+	if !ok {
+		t.Fatal("there is no bundle")
+	}
+	named := w.cluster()
+	named.Spec.Bundle = path
+	w.do(Request{Kind: Create, Cluster: named}, event.Succeeded)
+	p, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+	p = w.prepared(p, err)
+	if got := p.Plan(); got.Bundle.Source != path || len(got.Steps) > 0 {
+		t.Errorf("the file, which names no bundle, plans with %+v: %d steps", got.Bundle, len(got.Steps))
+	}
+	for _, tt := range []struct {
+		name, reason, version, recorded, want string
+	}{
+		{"moved", "what is gone cannot be used; the cache may have it", "", "/none/b.tar.zst", ""},
+		{"reference", "a registry is asked when it is needed", "", "registry.example.com/b:v1.37.1", "registry.example.com/b:v1.37.1"},
+		{"other version", "the old bundle holds the old one", "v1.36.4", path, ""},
+	} {
+		recorded, c := w.cluster(), w.cluster()
+		recorded.Spec.Kubernetes.Version, recorded.Spec.Bundle, c.Spec.Kubernetes.Version = "v1.37.1", tt.recorded, tt.version
+		if got := w.service().complete(c, recorded).Spec.Bundle; got != tt.want {
+			t.Errorf("%s: bundle %q, want %q: %s", tt.name, got, tt.want, tt.reason)
+		}
+	}
+}
+
 func TestInitOS(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.machines["w1"].refuse = breaking("os.kernel")

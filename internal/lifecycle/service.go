@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -111,13 +112,16 @@ func (s *service) subject(r Request) (wanted, recorded *v1alpha1.Cluster, err er
 }
 
 // complete fills in what a description leaves open. A recorded cluster keeps
-// its version and its hosts their addresses: leaving them out of the file is
-// no wish for others.
+// its version and its bundle and its hosts their addresses: leaving them out
+// of the file is no wish for others.
 func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 	c = spec.Copy(c)
 	version := s.Catalogue.Default()
 	if recorded != nil {
 		version = recorded.Spec.Kubernetes.Version
+		if c.Spec.Bundle == "" && cmp.Or(c.Spec.Kubernetes.Version, version) == version && isThere(recorded.Spec.Bundle) {
+			c.Spec.Bundle = recorded.Spec.Bundle // of "create --bundle"
+		}
 		known := map[string]string{}
 		for _, h := range recorded.Spec.Hosts {
 			known[h.Name+"@"+h.Address] = h.InternalAddress
@@ -129,6 +133,16 @@ func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 	}
 	spec.Default(c, spec.DefaultOptions{KubernetesVersion: version})
 	return c
+}
+
+// isThere says that a bundle can be asked for: a file that was moved away
+// leaves the cache.
+func isThere(bundle string) bool {
+	if !spec.IsBundlePath(bundle) {
+		return true
+	}
+	_, err := os.Stat(bundle)
+	return err == nil
 }
 
 func (s *service) supported(version string) error {
