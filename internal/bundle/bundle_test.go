@@ -388,6 +388,9 @@ func TestEstimateAndCached(t *testing.T) {
 	if diff := cmp.Diff(want, after); diff != "" || err != nil {
 		t.Errorf("with a bundle in the cache (-want +got): %v\n%s", err, diff)
 	}
+	if again, err := bundle.Build(t.Context(), o); err != nil || again.Digest() != b.Digest() {
+		t.Errorf("what the cache has is taken, and nobody is asked: %v", err)
+	}
 	if _, ok := bundle.Cached(o.Cache, b.Manifest().Kubernetes, []string{"amd64", "arm64"}); ok {
 		t.Error("a bundle for one architecture counts for two")
 	}
