@@ -295,10 +295,10 @@ func (p *prepared) firstFailed(failures []HostFailure) bool {
 // ready says what works now.
 func (p *prepared) ready(failures []HostFailure) []string {
 	if p.request.Kind == InitOS {
-		return []string{fmt.Sprintf("%d hosts prepared", len(p.hosts))}
+		return []string{count(len(p.hosts), "host") + " prepared"}
 	}
 	if p.removes() {
-		return []string{fmt.Sprintf("%d hosts put back as they were", len(p.hosts))}
+		return []string{count(len(p.hosts), "host") + " put back as before"}
 	}
 	failed := map[string]bool{}
 	for _, f := range failures {
@@ -312,9 +312,17 @@ func (p *prepared) ready(failures []HostFailure) []string {
 	}
 	ep := p.env.Cluster.Spec.ControlPlaneEndpoint
 	return []string{
-		fmt.Sprintf("Kubernetes %s on %d nodes: %s", p.env.Release.Kubernetes, len(nodes), strings.Join(nodes, ", ")),
+		fmt.Sprintf("Kubernetes %s on %s: %s", p.env.Release.Kubernetes, count(len(nodes), "node"), strings.Join(nodes, ", ")),
 		"API at https://" + net.JoinHostPort(p.env.EndpointAddress(), strconv.Itoa(ep.Port)) + " (" + ep.Domain + ")",
 	}
+}
+
+// count is a number of things, for people.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
 }
 
 func (p *prepared) kubeconfig() string {

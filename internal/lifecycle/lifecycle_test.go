@@ -309,6 +309,10 @@ func TestIgnoreErrors(t *testing.T) {
 		s := w.service()
 		_, err := s.Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil)
 		refusal(t, err, string(remote.Unreachable))
+		p := w.prepared(s.Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster(), IgnoreErrors: true}, nil))
+		if f := p.Findings(); len(f) != 1 || f[0].Host != "w2" || f[0].Severity != diag.Warning {
+			t.Errorf("findings %+v: a plan does not hide that a host was not looked at", f)
+		}
 		res := w.do(Request{Kind: Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
 		if len(res.Failures) != 1 || res.Failures[0].Host != "w2" || res.Failures[0].Remedy == "" {
 			t.Errorf("failures %+v, want w2 and what to do", res.Failures)

@@ -136,7 +136,11 @@ func (p *prepared) dropLost(found []facts.Host) error {
 		}
 		lost = append(lost, h)
 		p.lost = append(p.lost, HostFailure{Host: h.Name, Task: "connect", Title: "connecting", Failure: f})
-		p.findings = slices.DeleteFunc(p.findings, func(d diag.Diagnostic) bool { return d.Host == h.Name })
+		for i, d := range p.findings {
+			if d.Host == h.Name { // told, but nothing is refused for it
+				p.findings[i].Severity = diag.Warning
+			}
+		}
 	}
 	p.hosts = kept
 	return closeAll(lost)
