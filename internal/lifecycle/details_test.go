@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -251,6 +252,17 @@ func TestCheckFails(t *testing.T) {
 	if !errors.As(err, &list) || list[0].ID != idCheckFailed || list[0].Host != "cp1" || !strings.Contains(list[0].Message, "ca.crt") {
 		t.Errorf("got %v, want a failed check that names host and file", err)
 	}
+}
+
+// Without a kubeconfig of the cluster, kubectl would turn to another API.
+func TestNoKubeconfigYet(t *testing.T) {
+	w := newWorld(t, "cp1")
+	w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
+	w.create(event.Failed)
+	_, err := w.service().Kubeconfig(t.Context(), "prod", false)
+	refusal(t, err, idNoKubeconfig)
+	_, err = w.service().Kubectl(t.Context(), "prod", []string{"get", "nodes"}, nil, io.Discard, io.Discard)
+	refusal(t, err, idNoKubeconfig)
 }
 
 func TestQueries(t *testing.T) {

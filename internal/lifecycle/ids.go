@@ -13,4 +13,5 @@ const (
 	idNothingRunning    = "nothing-running"
 	idRunsElsewhere     = "runs-elsewhere"
 	idNoKubectl         = "no-kubectl"
+	idNoKubeconfig      = "no-kubeconfig"
 )

@@ -25,6 +25,9 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	if err != nil {
 		return 0, err
 	}
+	if _, err := s.admin(name); err != nil {
+		return 0, err // kubectl would turn to localhost
+	}
 	env, err := s.environment(c)
 	if err != nil {
 		return 0, err

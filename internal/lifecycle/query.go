@@ -144,7 +144,7 @@ func (s *service) Events(ctx context.Context, id string, follow bool, fn func(ev
 // Kubeconfig answers the admin kubeconfig.
 func (s *service) Kubeconfig(ctx context.Context, name string, live bool) (_ []byte, err error) {
 	if !live {
-		return found(s.Store.Kubeconfig(name))
+		return s.admin(name)
 	}
 	c, err := found(s.Store.Cluster(name))
 	if err != nil {
@@ -169,6 +169,18 @@ func (s *service) Kubeconfig(ctx context.Context, name string, live bool) (_ []b
 		return nil, fmt.Errorf("host %s has no admin kubeconfig: %w", hosts[0].Name, ErrNotFound)
 	}
 	return record.Outside(env, results[0].Output)
+}
+
+// admin is the recorded admin kubeconfig.
+func (s *service) admin(name string) ([]byte, error) {
+	if _, err := found(s.Store.Cluster(name)); err != nil {
+		return nil, err
+	}
+	conf, err := found(s.Store.Kubeconfig(name))
+	if errors.Is(err, ErrNotFound) {
+		return nil, refused(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane has not come up yet", "go on with: slipway resume "+name)
+	}
+	return conf, err
 }
 
 // terminate asks a process on this machine to stop.
