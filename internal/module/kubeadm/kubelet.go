@@ -40,10 +40,12 @@ func kubeletFiles(env module.Env) (op.List, error) {
 		op.Dir{Path: "/var/log/pods", Exclusive: true},
 		op.Dir{Path: "/var/log/containers", Exclusive: true},
 		op.Dir{Path: dropInDir},
+		// Else the kubelet makes it; others may put plugins there.
+		op.Dir{Path: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"},
 		op.File{Path: dropInFile, Content: settings},
 		op.File{Path: unitFile, Content: unit},
 		op.Unit{Name: "kubelet.service", Enabled: op.Bool(true), Declares: []string{
-			"/usr/libexec/kubernetes", "/run/xtables.lock", "/run/flannel", "/var/lib/cni",
+			"/run/xtables.lock", "/run/flannel", "/var/lib/cni",
 		}},
 	}, nil
 }

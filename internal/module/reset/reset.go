@@ -69,7 +69,7 @@ func runtimeState() op.Op {
 		Paths: []string{
 			"/var/lib/kubelet", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/cni",
 			"/run/containerd", "/run/nri", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",
-			"/var/log/pods", "/var/log/containers", "/usr/libexec/kubernetes", "/opt/containerd",
+			"/var/log/pods", "/var/log/containers", "/opt/containerd",
 		},
 		KeepUnmanaged: true,
 	}
