@@ -37,12 +37,6 @@ func (r *Run) check(ctx context.Context, s *step, dirty *dirty) (*checked, error
 		c.skipped = true
 		return c, sc.err
 	}
-	if t.Satisfied != nil {
-		ok, err := t.Satisfied(ctx, sc)
-		if sc.pending == "" && (err != nil || ok) {
-			return c, errors.Join(err, sc.err)
-		}
-	}
 	if t.Run != nil {
 		return c, r.checkAction(ctx, c)
 	}

@@ -62,9 +62,6 @@ type Task struct {
 	// Provides and Consumes are keys of values, by KeyOf.
 	Provides, Consumes []KeyRef
 
-	// Satisfied, if set, is asked on the manager before the host is: true
-	// means unchanged. It is not asked while a consumed value is unknown.
-	Satisfied func(context.Context, *Scope) (bool, error)
 	// Ops is the wanted state: a pure function of spec, facts and values.
 	Ops func(*Scope) (op.List, error)
 	// Run is work of the manager's own, such as on the Kubernetes API.

@@ -145,7 +145,7 @@ func endTokens(env module.Env, after []string) engine.Task {
 func waiting(hosts []*engine.Host) bool {
 	for _, h := range hosts {
 		if module.JoinsAsWorker(h) && h.Facts != nil &&
-			(!present(h.Facts.Present, kubeletConf) || present(h.Facts.Present, bootstrapConf)) {
+			(!slices.Contains(h.Facts.Present, kubeletConf) || slices.Contains(h.Facts.Present, bootstrapConf)) {
 			return true
 		}
 	}
@@ -157,17 +157,8 @@ func waiting(hosts []*engine.Host) bool {
 // is there by then.
 func begun(h *engine.Host) bool {
 	return h.Facts != nil && h.Facts.Ledger && slices.ContainsFunc([]string{bootstrapConf, kubeletConf, "/etc/kubernetes/pki/*.crt"}, func(path string) bool {
-		return present(h.Facts.Present, path)
+		return slices.Contains(h.Facts.Present, path)
 	})
-}
-
-func present(paths []string, path string) bool {
-	for _, p := range paths {
-		if p == path {
-			return true
-		}
-	}
-	return false
 }
 
 // joinPhase runs a phase of `kubeadm join`. Its input holds the token, so it

@@ -1,6 +1,7 @@
 package kubeadm
 
 import (
+	"slices"
 	"testing"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -50,7 +51,7 @@ func TestBegun(t *testing.T) {
 func TestAskedFor(t *testing.T) {
 	asked := facts.Wanted(&v1alpha1.Cluster{}).Paths
 	for _, path := range []string{kubeletConf, bootstrapConf, "/etc/kubernetes/pki/*.crt"} {
-		if !present(asked, path) {
+		if !slices.Contains(asked, path) {
 			t.Errorf("no host is asked for %s", path)
 		}
 	}

@@ -1,13 +1,11 @@
 package kubeadm
 
 import (
-	"bytes"
 	"embed"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"text/template"
 
 	"sigs.k8s.io/yaml"
 
@@ -28,7 +26,7 @@ func kubeletFiles(env module.Env) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	unit, err := render("kubelet.service", map[string]string{
+	unit, err := module.Render(files, "kubelet.service", map[string]string{
 		"ConfigDir": dropInDir,
 		"Args":      flags(env.Cluster.Spec.Kubernetes.Kubelet.ExtraArgs),
 	})
@@ -101,16 +99,4 @@ func Kubelet(module.Env) engine.Module {
 			}}, nil
 		},
 	}}}
-}
-
-func render(name string, data any) ([]byte, error) {
-	t, err := template.ParseFS(files, "templates/"+name)
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	if err := t.Execute(&b, data); err != nil {
-		return nil, fmt.Errorf("rendering %s: %w", name, err)
-	}
-	return b.Bytes(), nil
 }

@@ -2,14 +2,12 @@
 package runtime
 
 import (
-	"bytes"
 	"embed"
 	"fmt"
 	"maps"
 	"path"
 	"slices"
 	"strings"
-	"text/template"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
@@ -55,7 +53,7 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 		return nil, err
 	}
 	ops = append(ops, crictl...)
-	config, err := render("config.toml", map[string]any{
+	config, err := module.Render(files, "config.toml", map[string]any{
 		"Pause": env.Release.ImageRefs()["pause"],
 		// Without the capability no process may lower its score, and every
 		// sandbox would fail.
@@ -136,16 +134,4 @@ func images(s *engine.Scope) (op.List, error) {
 		list = append(list, img)
 	}
 	return op.List{op.ImportImages{Images: list}}, nil
-}
-
-func render(name string, data any) ([]byte, error) {
-	t, err := template.ParseFS(files, "templates/"+name)
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	if err := t.Execute(&b, data); err != nil {
-		return nil, fmt.Errorf("rendering %s: %w", name, err)
-	}
-	return b.Bytes(), nil
 }
