@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -39,6 +40,10 @@ type Release struct {
 	// Known says that the catalogue lists this very patch; otherwise it is
 	// a patch of a known minor, with that minor's components.
 	Known bool `json:"known"`
+	// Modules are parts of Kubernetes that cannot be had as Go modules of this
+	// very version, and the version of each that stands in when it is compiled
+	// from modules: "k8s.io/kube-proxy": "v0.35.5".
+	Modules map[string]string `json:"modules,omitempty"`
 	Components
 }
 
@@ -94,6 +99,8 @@ type file struct {
 type minor struct {
 	Versions   []string   `yaml:"versions"`
 	Components Components `yaml:"components"`
+	// Modules are Release.Modules by version.
+	Modules map[string]map[string]string `yaml:"modules"`
 }
 
 // Load reads the embedded catalogue and merges the file at overridePath over
@@ -151,9 +158,9 @@ func (c *Catalogue) merge(data []byte) error {
 		if v, err := semver.StrictNewVersion(name + ".0"); err != nil || v.Prerelease() != "" {
 			return fmt.Errorf("minors: %q is not of the form \"1.37\"", name)
 		}
-		for _, v := range m.Versions {
-			if p, err := parse(v); err != nil || minorOf(p) != name {
-				return fmt.Errorf("minors: %q is not a version of %s", v, name)
+		for _, v := range slices.Concat(m.Versions, slices.Collect(maps.Keys(m.Modules))) {
+			if p, err := parse(v); err != nil || minorOf(p) != name || v != "v"+p.String() {
+				return fmt.Errorf("minors: %q is not a version of %s such as \"v%s.3\"", v, name, name)
 			}
 		}
 		old := f.Minors[name]
@@ -161,6 +168,10 @@ func (c *Catalogue) merge(data []byte) error {
 		slices.SortFunc(old.Versions, compare)
 		old.Versions = slices.Compact(old.Versions)
 		old.Components = m.Components.or(old.Components)
+		modules := map[string]map[string]string{}
+		maps.Copy(modules, old.Modules)
+		maps.Copy(modules, m.Modules)
+		old.Modules = modules
 		f.Minors[name] = old
 	}
 	return nil
@@ -203,6 +214,7 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 	r := Release{
 		Kubernetes: name,
 		Known:      slices.Contains(m.Versions, name),
+		Modules:    m.Modules[name],
 		Components: m.Components.or(c.file.Components),
 	}
 	if missing := r.Components.missing(); len(missing) > 0 {

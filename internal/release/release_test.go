@@ -76,6 +76,8 @@ func TestLoadRefuses(t *testing.T) {
 		"wrong type":      "minors: [a]",
 		"foreign version": "minors: {\"1.37\": {versions: [v1.36.9]}}",
 		"no minor":        "minors: {latest: {versions: []}}",
+		"without v":       "minors: {\"1.37\": {versions: [1.37.2]}}",
+		"foreign modules": "minors: {\"1.37\": {modules: {v1.36.9: {k8s.io/api: v0.36.8}}}}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := load(t, text); id(err) != release.IDCatalogue {
@@ -115,6 +117,26 @@ func TestSupportedAndRefs(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, r.ImageRefs()); diff != "" {
 		t.Errorf("references (-want +got):\n%s", diff)
+	}
+}
+
+func TestModules(t *testing.T) {
+	c, err := load(t, `minors: {"1.35": {versions: [v1.35.9], modules: {v1.35.9: {k8s.io/api: v0.35.8}}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, want := range map[string]map[string]string{
+		"v1.35.4": nil,
+		"v1.35.6": {"k8s.io/externaljwt": "v0.35.5", "k8s.io/kube-proxy": "v0.35.5", "k8s.io/mount-utils": "v0.35.4"},
+		"v1.35.9": {"k8s.io/api": "v0.35.8"},
+	} {
+		r, err := c.Resolve(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, r.Modules); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", version, diff)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package modules
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/buildinfo"
 	"encoding/json"
@@ -93,7 +94,7 @@ func directives(m module, theirs goMod) string {
 		switch {
 		case m.Replace[r.Old.Path] != "":
 		case local && m.Staging != "":
-			fmt.Fprintf(&b, "replace %s => %s %s\n", r.Old.Path, r.Old.Path, m.Staging)
+			fmt.Fprintf(&b, "replace %s => %s %s\n", r.Old.Path, r.Old.Path, cmp.Or(m.Instead[r.Old.Path], m.Staging))
 		case !local:
 			fmt.Fprintf(&b, "replace %s => %s\n", strings.TrimSpace(r.Old.Path+" "+r.Old.Version), strings.TrimSpace(r.New.Path+" "+r.New.Version))
 		}

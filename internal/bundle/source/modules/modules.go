@@ -6,6 +6,8 @@ package modules
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -137,6 +139,9 @@ func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, e
 	}
 	if err := r.checkTools(); err != nil {
 		return source.Parts{}, err
+	}
+	for _, path := range slices.Sorted(maps.Keys(req.Release.Modules)) {
+		req.Tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("Kubernetes %s is compiled with %s %s: its own version of that module cannot be had", req.Release.Kubernetes, path, req.Release.Modules[path])})
 	}
 	var parts source.Parts
 	for _, arch := range req.Arches {

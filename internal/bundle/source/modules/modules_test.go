@@ -314,9 +314,10 @@ func TestDirectives(t *testing.T) {
 		theirs.Replace = append(theirs.Replace, r)
 	}
 	add("k8s.io/api", "./staging/src/k8s.io/api", "")
+	add("k8s.io/mount-utils", "./staging/src/k8s.io/mount-utils", "")
 	add("example.com/a", "example.com/fork", "v1.0.0")
 	add("example.com/c", "example.com/other", "v2.0.0")
-	m := module{Primary: "k8s.io/kubernetes@v1.37.1", Require: []string{"example.com/b@v1.2.3"}, Staging: "v0.37.1", Replace: map[string]string{"example.com/c": "stub"}}
+	m := module{Primary: "k8s.io/kubernetes@v1.37.1", Require: []string{"example.com/b@v1.2.3"}, Staging: "v0.37.1", Instead: map[string]string{"k8s.io/mount-utils": "v0.37.0"}, Replace: map[string]string{"example.com/c": "stub"}}
 	want := `
 go 1.26.0
 
@@ -324,6 +325,7 @@ godebug default=go1.26
 require k8s.io/kubernetes v1.37.1
 require example.com/b v1.2.3
 replace k8s.io/api => k8s.io/api v0.37.1
+replace k8s.io/mount-utils => k8s.io/mount-utils v0.37.0
 replace example.com/a => example.com/fork v1.0.0
 replace example.com/c => ./stub
 `

@@ -42,6 +42,8 @@ type module struct {
 	// Staging is the version of modules that Primary replaces by
 	// directories of its own repository; "" leaves their required version.
 	Staging string `json:",omitempty"`
+	// Instead maps a module of Staging to the version that stands in for it.
+	Instead map[string]string `json:",omitempty"`
 	// Files are sources by name.
 	Files map[string]string `json:",omitempty"`
 	// Tags, LDFlags and CGO are flags of the build. CGO links statically.

@@ -41,7 +41,7 @@ func kubernetesPrograms() []string {
 func units(r release.Release) map[string]unit {
 	out := map[string]unit{}
 	for _, u := range []unit{
-		kubernetes(r.Kubernetes), containerd(r), etcd(r.Etcd), flannel(r.Flannel),
+		kubernetes(r), containerd(r), etcd(r.Etcd), flannel(r.Flannel),
 		cniPlugins(r.CNIPlugins, r.FlannelCNI), nettools(), base(),
 		{
 			Name: "coredns", Version: r.CoreDNS, Licence: apache,
@@ -78,7 +78,8 @@ func own(name, version, main string) unit {
 	}
 }
 
-func kubernetes(version string) unit {
+func kubernetes(r release.Release) unit {
+	version := r.Kubernetes
 	number := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	flags := strip
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
@@ -89,6 +90,7 @@ func kubernetes(version string) unit {
 		Modules: []module{{
 			Primary:  "k8s.io/kubernetes@" + version,
 			Staging:  "v0." + strings.Join(number[1:], "."),
+			Instead:  r.Modules,
 			Files:    map[string]string{"main.go": kubernetesMain},
 			LDFlags:  flags,
 			Programs: map[string]string{".": bin + multicall},
