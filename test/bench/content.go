@@ -39,8 +39,14 @@ type manifest struct {
 // wanted are the components without which kubeadm makes no cluster.
 var wanted = []string{"containerd", "cni-plugins", "kubernetes"}
 
+// images are those that hosts need, by the name of the script's archive.
+var images = map[string][]string{
+	"control-plane": {"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd", "coredns", "pause", "flannel"},
+	"worker":        {"kube-proxy", "coredns", "pause", "flannel"},
+}
+
 // content takes the bundle apart into what the script wants: archives of
-// programs and one of images. It answers their directory; none of this is
+// programs and of images. It answers their directory; none of this is
 // measured.
 func (b bench) content(ctx context.Context, version string) (string, error) {
 	layout := filepath.Join(b.home, "bundle") + "/"
@@ -77,16 +83,21 @@ func (b bench) content(ctx context.Context, version string) (string, error) {
 			return "", err
 		}
 	}
-	return dir, writeImages(layout, m, filepath.Join(dir, "images.tar"))
+	for role, names := range images {
+		if err := writeImages(layout, m, names, filepath.Join(dir, role+".tar")); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
 }
 
 func blobPath(layout, digest string) string {
 	return filepath.Join(layout, "blobs", "sha256", strings.TrimPrefix(digest, "sha256:"))
 }
 
-// writeImages writes an OCI layout with names, as `ctr images import` reads
+// writeImages writes an OCI layout of the images named, as `ctr images import` reads
 // it.
-func writeImages(layout string, m manifest, to string) error {
+func writeImages(layout string, m manifest, names []string, to string) error {
 	f, err := os.Create(to)
 	if err != nil {
 		return err
@@ -100,7 +111,7 @@ func writeImages(layout string, m manifest, to string) error {
 	index.SchemaVersion = 2
 	written := map[string]bool{}
 	for _, i := range m.Images {
-		if i.Arch != runtime.GOARCH {
+		if i.Arch != runtime.GOARCH || !slices.Contains(names, i.Name) {
 			continue
 		}
 		i.Manifest.MediaType = i.MediaType

@@ -4,8 +4,9 @@
 # no plan, no ledger, nothing to undo or resume. Frozen: a change to it makes
 # all earlier figures incomparable.
 #   kubeadm.sh CONTENT KEY CONTROL-PLANE WORKER…
-# CONTENT holds *.tgz (programs, from /), images.tar (an OCI layout), and the
-# files version, pause and flannel (a version and two image names).
+# CONTENT holds *.tgz (programs, from /), control-plane.tar and worker.tar (the
+# images each needs, as OCI layouts), and the files version, pause and flannel
+# (a version and two image names).
 set -euo pipefail
 content=$1 key=$2 cp=$3
 shift 3
@@ -84,10 +85,11 @@ settings() {
 }
 
 prepare() {
-	local archive
+	local archive images=worker
+	[[ $1 != "$cp" ]] || images=control-plane
 	for archive in "$content"/*.tgz; do on "$1" 'tar xzf - -C / --no-same-owner' <"$archive"; done
 	settings | on "$1" 'bash -s'
-	on "$1" 'ctr -n k8s.io images import - >/dev/null 2>&1' <"$content/images.tar"
+	on "$1" 'ctr -n k8s.io images import - >/dev/null 2>&1' <"$content/$images.tar"
 }
 
 init() {
@@ -116,7 +118,7 @@ init() {
 }
 
 network() {
-	sed "s|IMAGE|$flannel|" "$(dirname "$0")/flannel.yaml" | on "$cp" 'kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f - >/dev/null'
+	sed "s|IMAGE|$flannel|; s|API|$cp|" "$(dirname "$0")/flannel.yaml" | on "$cp" 'kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f - >/dev/null'
 }
 
 join() {
