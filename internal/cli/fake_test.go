@@ -45,6 +45,7 @@ type fake struct {
 	Forgets bool `json:"forgets"`
 
 	applying chan<- struct{} // hears when Apply waits
+	applied  chan<- struct{} // closed when Apply has said all
 }
 
 // call is what a method was asked for.
@@ -365,5 +366,8 @@ func (p *fakePrepared) Apply(ctx context.Context, sinks ...event.Sink) (*lifecyc
 		return nil, unexpected("Apply")
 	}
 	emit(end)
+	if p.applied != nil {
+		close(p.applied)
+	}
 	return res, nil
 }

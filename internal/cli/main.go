@@ -90,7 +90,7 @@ func Main(ctx context.Context, args []string, s Streams, env Env, services NewSe
 				first = now
 				cancel(&interrupted{sig})
 			case now.Sub(first) > again:
-				a.leave()
+				leave(s.Err, a.working.Load())
 				return exitInterrupted
 			}
 		}
@@ -210,11 +210,21 @@ func (a *app) explain(err error, code int) {
 	}
 }
 
-// leave says what becomes of what is not waited for any more.
-func (a *app) leave() {
-	fmt.Fprintln(a.Err, "\nNo longer waiting. Steps that must not be cut in half end by themselves on their hosts.")
-	if name := a.working.Load(); name != nil {
-		fmt.Fprintf(a.Err, "Then: slipway resume %s\n", *name)
+// leave says what becomes of what is not waited for any more, the work on a
+// cluster if there is one. Who does not read that is not waited for either.
+func leave(w io.Writer, cluster *string) {
+	said := make(chan struct{})
+	go func() { // ends with the program at the latest: a write cannot be called off
+		defer close(said)
+		text := "\nNo longer waiting. Steps that must not be cut in half end by themselves on their hosts.\n"
+		if cluster != nil {
+			text += "Then: slipway resume " + *cluster + "\n"
+		}
+		_, _ = io.WriteString(w, text) // the exit code says it, too
+	}()
+	select {
+	case <-said:
+	case <-time.After(again):
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -173,7 +175,7 @@ func TestInterrupted(t *testing.T) {
 				t.Errorf("exit code %d, want %d", got, exitInterrupted)
 			}
 			for _, want := range []string{
-				"Stopping: waiting for join node on w1 to reach a safe point.\n",
+				"Stopping: waiting for joining node w1 to reach a safe point.\n",
 				"Go on later with: slipway resume prod\n", "STOPPED after 1m23s", "Then: slipway resume prod\n",
 			} {
 				if !strings.Contains(s.err.String(), want) {
@@ -211,6 +213,67 @@ func TestInterruptedTwice(t *testing.T) {
 	}
 	if want := "No longer waiting."; !strings.Contains(s.err.String(), want) || !strings.Contains(s.err.String(), "Then: slipway resume prod") {
 		t.Errorf("%q is missing in:\n%s", want, s.err.String())
+	}
+}
+
+// An operation does not wait for who reads about it, and its reader misses
+// nothing.
+func TestNobodyReads(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		interrupted  bool
+	}{
+		{"for a while", "in the end the reader is waited for", false},
+		{"ever", "Ctrl-C gives the reader up, and not the work", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			file := write(t, prodFile)
+			synctest.Test(t, func(t *testing.T) {
+				s := newSeat(t, "")
+				r, w := io.Pipe()
+				defer w.Close()
+				applied, code := make(chan struct{}), make(chan int, 1)
+				go func() {
+					code <- Main(t.Context(), []string{"create", "cluster", "-y", "-o", "json", "-f", file},
+						Streams{In: s.stdin, Out: w, Err: &s.err}, s.env,
+						func(context.Context, Settings) (lifecycle.Service, error) {
+							return service{&fake{Prepare: "create", Apply: "succeeded", applied: applied}}, nil
+						})
+				}()
+				got := make(chan string, 1)
+				read := func() {
+					all, _ := io.ReadAll(r) // ends with the test
+					got <- string(all)
+				}
+				// Before there is anything to do, the reader is waited for.
+				if _, err := bufio.NewReader(r).ReadString('\n'); err != nil {
+					t.Fatal(err)
+				}
+				<-applied
+				if tc.interrupted {
+					s.signals <- os.Interrupt
+				} else {
+					go read()
+				}
+				if c := <-code; c != exitDone {
+					t.Errorf("exit code %d: %s", c, tc.reason)
+				}
+				w.Close()
+				if tc.interrupted {
+					r.Close()
+					return
+				}
+				var types []string
+				for l := range strings.Lines(<-got) {
+					_, typ, _ := strings.Cut(l, `"type":"`)
+					typ, _, _ = strings.Cut(typ, `"`)
+					types = append(types, typ)
+				}
+				if d := cmp.Diff([]string{"operation.started", "step.started", "step.finished", "result"}, types); d != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+				}
+			})
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -46,19 +47,36 @@ func (a *app) people(p *plan.Plan) view.View {
 
 // ready makes the plan, and shows the way to it. The caller closes it.
 func (a *app) ready(ctx context.Context, do prepare, v view.View) (lifecycle.Prepared, error) {
-	defer v.Close()
+	p, err := a.planned(ctx, do, v)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	a.warn(p.Findings().Warnings())
+	return p, nil
+}
+
+func (a *app) planned(ctx context.Context, do prepare, v view.View) (lifecycle.Prepared, error) {
+	q := view.NewQueue(v, a.env.Now)
+	defer a.drain(ctx, q)
 	svc, err := a.svc(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer a.talk.through(v)()
-	p, err := do(ctx, svc, v)
-	if err != nil {
-		return nil, refuse(err)
+	defer a.talk.through(q)()
+	return do(ctx, svc, q)
+}
+
+// drain shows what is still to be shown. A stream that nobody reads any more
+// gets nothing further: nothing shall wait for it again.
+func (a *app) drain(ctx context.Context, q *view.Queue) {
+	data, talk := q.Drain(ctx)
+	if !data {
+		a.Out = io.Discard
 	}
-	v.Close()
-	a.warn(p.Findings().Warnings())
-	return p, nil
+	if !talk {
+		a.Err = io.Discard
+		a.talk.through(io.Discard)
+	}
 }
 
 // warn tells of warnings.
@@ -106,16 +124,17 @@ func (a *app) operate(ctx context.Context, o operation) (err error) {
 	return ended
 }
 
-// apply carries a plan out, and shows it.
+// apply carries a plan out, and shows it. The work does not wait for who reads
+// about it; in the end the reader is waited for, unless ctx is done.
 func (a *app) apply(ctx context.Context, p lifecycle.Prepared) (*lifecycle.Result, error) {
 	pl := p.Plan()
-	v := a.view(pl)
-	defer v.Close()
-	defer a.talk.through(v)()
 	// Whoever read our output may go; the work goes on to its end.
 	pipe := make(chan os.Signal, 1)
 	a.env.Notify(pipe, syscall.SIGPIPE)
 	defer a.env.StopNotify(pipe)
+	v := view.NewQueue(a.view(pl), a.env.Now)
+	defer a.drain(ctx, v)
+	defer a.talk.through(v)()
 	a.working.Store(&pl.Cluster)
 	defer a.working.Store(nil)
 	told := make(chan struct{})
@@ -131,7 +150,7 @@ func (a *app) apply(ctx context.Context, p lifecycle.Prepared) (*lifecycle.Resul
 }
 
 // stopping says, after a signal, what is waited for and how to go on.
-func (a *app) stopping(v view.View, cluster string) {
+func (a *app) stopping(v *view.Queue, cluster string) {
 	waiting := "what is under way"
 	if running := v.Running(); len(running) > 0 {
 		waiting = strings.Join(running[:min(len(running), 3)], ", ")

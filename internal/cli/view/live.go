@@ -103,13 +103,6 @@ func (v *Live) fold(e event.Event, was *running) (event.Event, bool) {
 	return e, true
 }
 
-// Running answers the steps that are under way.
-func (v *Live) Running() []string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.track.names()
-}
-
 // Write shows text above the block, line by line.
 func (v *Live) Write(b []byte) (int, error) {
 	v.mu.Lock()

@@ -78,13 +78,6 @@ func (v *Plain) progress(e event.Event) {
 	}
 }
 
-// Running answers the steps that are under way.
-func (v *Plain) Running() []string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.track.names()
-}
-
 // Write shows text that is no event.
 func (v *Plain) Write(b []byte) (int, error) {
 	v.mu.Lock()

@@ -18,7 +18,6 @@ type Record struct {
 	w      io.Writer // data
 	talk   io.Writer
 	format Format
-	track  *track
 	closed bool
 }
 
@@ -27,7 +26,7 @@ var _ View = (*Record)(nil)
 // NewRecord makes a view that writes events to w; what is no event goes to
 // talk.
 func NewRecord(w, talk io.Writer, f Format) *Record {
-	return &Record{w: w, talk: talk, format: f, track: newTrack(nil)}
+	return &Record{w: w, talk: talk, format: f}
 }
 
 // Emit writes an event.
@@ -38,15 +37,7 @@ func (v *Record) Emit(e event.Event) {
 		return
 	}
 	e = (&Options{}).timed(e)
-	v.track.see(e)
 	_ = Item(v.w, v.format, e) // who reads nothing any more misses nothing
-}
-
-// Running answers the steps that are under way.
-func (v *Record) Running() []string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.track.names()
 }
 
 // Write passes text that is no event on to talk.

@@ -170,20 +170,13 @@ func (t *track) underWay() []*running {
 	})
 }
 
-// names answers the running steps for people: "join node on w1".
+// names answers the running steps for people: "joining node w1".
 func (t *track) names() []string {
 	var out []string
 	for _, s := range t.underWay() {
-		out = append(out, s.title+onHost(s.host))
+		out = append(out, Where(s.title, s.host))
 	}
 	return out
-}
-
-func onHost(host string) string {
-	if host == "" {
-		return ""
-	}
-	return " on " + host
 }
 
 func nameOf(host string) string { return cmp.Or(host, manager) }

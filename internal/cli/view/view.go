@@ -39,8 +39,6 @@ type View interface {
 	event.Sink
 	// Write shows text that is no event, such as a log line.
 	io.Writer
-	// Running answers the steps that are under way, for people.
-	Running() []string
 	Close()
 }
 

@@ -209,18 +209,6 @@ func TestLiveWrite(t *testing.T) {
 	}
 }
 
-func TestRunning(t *testing.T) {
-	p, events := demo()
-	v := NewPlain(new(strings.Builder), Options{Plan: p})
-	for _, e := range events[:9] {
-		v.Emit(e)
-	}
-	want := []string{"set up the kernel on w2"}
-	if d := cmp.Diff(want, v.Running()); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-}
-
 func TestEndings(t *testing.T) {
 	failure := func(host, title, message string) lifecycle.HostFailure {
 		return lifecycle.HostFailure{Host: host, Task: title, Title: title, Failure: event.Failure{Reason: "X", Message: message}}
