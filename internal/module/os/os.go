@@ -30,12 +30,10 @@ func New(env module.Env) engine.Module {
 			engine.Task{ID: "os.swap", Title: "turn swap off", Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.SwapOff{}}, nil
 			}},
+			engine.Task{ID: "os.time", Title: "set up time", Ops: func(*engine.Scope) (op.List, error) {
+				return clock(env), nil
+			}},
 		)
-		if ops := clock(env); len(ops) > 0 {
-			tasks = append(tasks, engine.Task{ID: "os.time", Title: "set up time", Ops: func(*engine.Scope) (op.List, error) {
-				return ops, nil
-			}})
-		}
 	}
 	return engine.Module{Name: "os", Tasks: tasks}
 }
@@ -93,6 +91,7 @@ func kernel(env module.Env, h *engine.Host) op.List {
 	return op.List{
 		op.KernelModules{File: "/etc/modules-load.d/slipway.conf", Modules: []string{"overlay", "br_netfilter"}},
 		op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf", Values: values},
+		op.PutBack{Step: "os.kernel"},
 	}
 }
 
@@ -106,5 +105,5 @@ func clock(env module.Env) op.List {
 	if ntp := env.Cluster.Spec.System.NTPServers; len(ntp) > 0 {
 		ops = append(ops, op.TimeSync{Servers: ntp})
 	}
-	return ops
+	return append(ops, op.PutBack{Step: "os.time"})
 }

@@ -26,11 +26,17 @@ const (
 
 // New is the module that installs containerd.
 func New(env module.Env) engine.Module {
-	return engine.Module{Name: "runtime", Tasks: []engine.Task{{
-		ID: "runtime.containerd", Title: "install containerd", On: module.IsNode,
-		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
-		Ops:      func(s *engine.Scope) (op.List, error) { return containerd(env, s) },
-	}}}
+	return engine.Module{Name: "runtime", Tasks: []engine.Task{
+		{
+			ID: "runtime.containerd", Title: "install containerd", On: module.IsNode,
+			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+			Ops:      func(s *engine.Scope) (op.List, error) { return containerd(env, s) },
+		},
+		{
+			ID: "runtime.registries", Title: "set up registries", On: module.IsNode,
+			Ops: func(*engine.Scope) (op.List, error) { return registries(env.Cluster.Spec.Registry), nil },
+		},
+	}}
 }
 
 // Images is the module that imports images. It comes after programs are
@@ -74,7 +80,6 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 		op.File{Path: "/etc/crictl.yaml", Content: []byte("runtime-endpoint: unix:///run/containerd/containerd.sock\nimage-endpoint: unix:///run/containerd/containerd.sock\n")},
 		op.File{Path: unitFile, Content: unit},
 	)
-	ops = append(ops, registries(env.Cluster.Spec.Registry)...)
 	return append(ops, op.Unit{
 		Name: "containerd.service", Enabled: op.Bool(true), Running: op.Bool(true),
 		RestartOn: []string{configFile, unitFile, programs + "/containerd"},
@@ -116,7 +121,7 @@ func registries(r v1alpha1.Registry) op.List {
 		}
 		ops = append(ops, op.File{Path: path.Join(dir, name, "hosts.toml"), Content: []byte(b.String())})
 	}
-	return ops
+	return append(ops, op.PutBack{Step: "runtime.registries"})
 }
 
 // images are those that a host's roles need.

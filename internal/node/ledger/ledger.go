@@ -69,6 +69,13 @@ func (e *Entry) Decode(data any) error {
 type line struct {
 	Entry *Entry `json:"entry,omitempty"`
 	Wrote *wrote `json:"wrote,omitempty"`
+	Ended *ended `json:"ended,omitempty"`
+}
+
+// ended names an entry whose subject is not ours any more.
+type ended struct {
+	Kind Kind   `json:"kind"`
+	Key  string `json:"key"`
 }
 
 type wrote struct {
@@ -86,6 +93,7 @@ type Ledger struct {
 	disk  durable.Disk
 	by    Owner
 	size  int64 // bytes of the log that are whole lines
+	seq   int   // of the newest entry, ended or not
 	order []*Entry
 	index map[string]*Entry
 }
@@ -153,11 +161,12 @@ func (l *Ledger) Save(kind Kind, key string, data any) error {
 	return l.append(line{Entry: &Entry{Seq: l.next(), Kind: kind, Key: key, By: l.by, Data: raw}})
 }
 
-func (l *Ledger) next() int {
-	if len(l.order) == 0 {
-		return 1
-	}
-	return l.order[len(l.order)-1].Seq + 1
+func (l *Ledger) next() int { return l.seq + 1 }
+
+// End records that what an entry is about is as it was again, or another's. A
+// later change of ours begins with another entry.
+func (l *Ledger) End(e *Entry) error {
+	return l.append(line{Ended: &ended{Kind: e.Kind, Key: e.Key}})
 }
 
 // Intend records the state that a path is about to be given. The path must
@@ -228,6 +237,12 @@ func (l *Ledger) take(ln line) {
 	if e := ln.Entry; e != nil {
 		l.order = append(l.order, e)
 		l.index[string(e.Kind)+" "+e.Key] = e
+		l.seq = e.Seq
+	}
+	if n := ln.Ended; n != nil {
+		e := l.Get(n.Kind, n.Key)
+		l.order = slices.DeleteFunc(l.order, func(o *Entry) bool { return o == e })
+		delete(l.index, string(n.Kind)+" "+n.Key)
 	}
 	if w := ln.Wrote; w != nil {
 		e := l.Get(KindPath, w.Path)
@@ -252,6 +267,6 @@ func (l *Ledger) Remove() error {
 	if err := l.disk.RemoveAll(gone); err != nil {
 		return fmt.Errorf("removing the ledger: %w", err)
 	}
-	l.order, l.index, l.size = nil, map[string]*Entry{}, 0
+	l.order, l.index, l.size, l.seq = nil, map[string]*Entry{}, 0, 0
 	return nil
 }

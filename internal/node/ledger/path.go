@@ -232,6 +232,16 @@ func (l *Ledger) WasAbsent(path string) bool {
 	}
 }
 
+// MadeDir says that there is a directory where nothing was.
+func (l *Ledger) MadeDir(e *Entry) bool {
+	var w was
+	if e.Kind != KindPath || e.Decode(&w) != nil || w.Type != Absent {
+		return false
+	}
+	info, err := os.Lstat(l.onDisk(e.Key))
+	return err == nil && info.IsDir()
+}
+
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil

@@ -30,6 +30,82 @@ type Outcome struct {
 	Left string
 }
 
+// A fate is what becomes of a path when its entry is restored.
+type fate int
+
+const (
+	fateNone    fate = iota // it is as it was
+	fateMeta                // its content is; mode, owner or attributes are not
+	fateTree                // the directory that was moved away comes back
+	fateNoDir               // a directory that was not there
+	fateRemove              // a file or link of ours where nothing was
+	fateChmod               // a directory that was there
+	fateMkdir               // a directory that we removed
+	fatePutBack             // a file or link as it was in place of ours
+	fateLeave               // somebody changed it after us
+)
+
+func (l *Ledger) fate(e *Entry, w was) (fate, error) {
+	p := l.onDisk(e.Key)
+	if w.Type == typeTree {
+		if exists(l.object(w.Object)) {
+			return fateTree, nil
+		}
+		return fateNone, nil // never moved, or back already
+	}
+	now, err := State(p)
+	if err != nil {
+		return fateNone, err
+	}
+	ours := slices.Contains(e.Wrote, now)
+	switch {
+	case now == w.state() && w.Type == typeFile && len(e.Wrote) > 0:
+		m, err := durable.ReadMeta(p)
+		if err != nil || sameMeta(m, w.meta()) {
+			return fateNone, err
+		}
+		return fateMeta, nil
+	case now == w.state():
+		return fateNone, nil
+	case w.Type == Absent && strings.HasPrefix(now, "dir "):
+		return fateNoDir, nil
+	case w.Type == Absent && ours:
+		return fateRemove, nil
+	case w.Type == typeDir && ours && strings.HasPrefix(now, "dir "):
+		return fateChmod, nil
+	case w.Type == typeDir && ours && now == Absent:
+		return fateMkdir, nil
+	case ours:
+		return fatePutBack, nil
+	}
+	return fateLeave, nil
+}
+
+// WouldRestore says in words what RestorePath would do about a path, and
+// changes nothing: "" is nothing.
+func (l *Ledger) WouldRestore(e *Entry) (string, error) {
+	var w was
+	if err := e.Decode(&w); err != nil {
+		return "", err
+	}
+	f, err := l.fate(e, w)
+	switch {
+	case err != nil || f == fateNone:
+		return "", err
+	case f == fateNoDir && !e.Exclusive:
+		rest, err := durable.ReadDir(l.onDisk(e.Key))
+		if err != nil || len(rest) > 0 {
+			return "", err // used by others, or by what goes first
+		}
+		return "remove " + e.Key, nil
+	case f == fateNoDir, f == fateRemove:
+		return "remove " + e.Key, nil
+	case f == fateLeave:
+		return "leave " + e.Key + " (changed since by others)", nil
+	}
+	return "restore " + e.Key, nil
+}
+
 // RestorePath puts a path back as it was, unless somebody changed it after
 // us. It may be cut short and called again.
 func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
@@ -42,34 +118,28 @@ func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 	if err := os.Remove(durable.Temp(p)); err != nil && !gone(err) {
 		return out, err
 	}
-	if w.Type == typeTree {
-		return l.restoreTree(out, w)
-	}
-	now, err := State(p)
-	if err != nil {
+	f, err := l.fate(e, w)
+	if err != nil || f == fateNone {
 		return out, err
 	}
-	ours := slices.Contains(e.Wrote, now)
-	switch {
-	case now == w.state():
-		return l.restoreMeta(out, w, len(e.Wrote) > 0)
-	case w.Type == Absent && strings.HasPrefix(now, "dir "):
+	out.Did = "restored"
+	switch f {
+	case fateTree:
+		return l.restoreTree(out, w)
+	case fateNoDir:
 		return l.restoreNoDir(out, e.Exclusive)
-	case w.Type == Absent && ours:
+	case fateRemove:
 		out.Did = "removed"
 		return out, l.disk.Remove(p)
-	case w.Type == typeDir && ours && strings.HasPrefix(now, "dir "):
-		out.Did = "restored"
+	case fateMeta, fateChmod:
 		return out, durable.Chmeta(p, w.meta())
-	case w.Type == typeDir && ours && now == Absent:
-		out.Did = "restored"
+	case fateMkdir:
 		return out, l.disk.Mkdir(p, w.meta())
-	case ours:
-		out.Did = "restored"
+	case fatePutBack:
 		return out, l.putBack(p, w)
 	}
-	out.Left = "changed since by others"
-	if w.Type != typeFile && w.Type != typeLink || now == Absent && !exists(filepath.Dir(p)) {
+	out.Did, out.Left = "", "changed since by others"
+	if w.Type != typeFile && w.Type != typeLink || !exists(p) && !exists(filepath.Dir(p)) {
 		return out, nil
 	}
 	out.Left += "; the original is beside it as " + filepath.Base(p) + OrigSuffix
@@ -92,23 +162,8 @@ func (l *Ledger) putBack(p string, w was) error {
 	return l.disk.Replace(p, src, w.meta())
 }
 
-// restoreMeta puts mode, owner and attributes back where the content is as
-// it was.
-func (l *Ledger) restoreMeta(out Outcome, w was, touched bool) (Outcome, error) {
-	if w.Type != typeFile || !touched {
-		return out, nil
-	}
-	p := l.onDisk(out.Path)
-	m, err := durable.ReadMeta(p)
-	if err != nil {
-		return out, err
-	}
-	want := w.meta()
-	if m.Mode == want.Mode && m.UID == want.UID && m.GID == want.GID && m.MTime.Equal(want.MTime) && sameAttrs(m, want) {
-		return out, nil
-	}
-	out.Did = "restored"
-	return out, durable.Chmeta(p, want)
+func sameMeta(a, b durable.Meta) bool {
+	return a.Mode == b.Mode && a.UID == b.UID && a.GID == b.GID && a.MTime.Equal(b.MTime) && sameAttrs(a, b)
 }
 
 func sameAttrs(a, b durable.Meta) bool {
@@ -169,17 +224,11 @@ func (l *Ledger) RemoveAbsent(path string) (Outcome, error) {
 
 func (l *Ledger) restoreTree(out Outcome, w was) (Outcome, error) {
 	p, object := l.onDisk(out.Path), l.object(w.Object)
-	if !exists(object) {
-		return out, nil // never moved, or back already
-	}
 	if exists(p) {
 		if err := l.disk.Remove(p); err != nil {
-			out.Left = "changed since by others; the original is beside it as " + filepath.Base(p) + OrigSuffix
+			out.Did, out.Left = "", "changed since by others; the original is beside it as "+filepath.Base(p)+OrigSuffix
 			p += OrigSuffix
 		}
-	}
-	if out.Left == "" {
-		out.Did = "restored"
 	}
 	if err := l.disk.MkdirAll(filepath.Dir(p), durable.Meta{Mode: 0o755}); err != nil {
 		return out, err

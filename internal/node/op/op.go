@@ -240,25 +240,6 @@ type Facts struct {
 	Dirs []string `json:"dirs,omitempty"`
 }
 
-// Reset takes off the host what Kubernetes components made at run time and
-// the ledger cannot know: containers, mounts below the given paths, network
-// links, namespaces, packet filter tables and chains by owned names, cgroups.
-type Reset struct {
-	Units         []string `json:"units"`         // stopped first, in this order
-	Mounts        []string `json:"mounts"`        // everything mounted below these is unmounted
-	Links         []string `json:"links"`         // names, or prefixes ending in "*"
-	Namespaces    []string `json:"namespaces"`    // network namespaces: names or prefixes ending in "*"
-	NFTables      []string `json:"nfTables"`      // "ip kube-proxy"
-	IPTables      []string `json:"ipTables"`      // chain prefixes: "KUBE-", "FLANNEL-"
-	Cgroups       []string `json:"cgroups"`       // below each hierarchy: "kubepods.slice"
-	Paths         []string `json:"paths"`         // removed with their content if the ledger says that they were absent before us
-	KeepUnmanaged bool     `json:"keepUnmanaged"` // refuse when this host has no ledger
-}
-
-// Restore puts everything in the ledger back as it was, newest first, and
-// removes the ledger, the blob store and the helper itself.
-type Restore struct{}
-
 // Status is the outcome of a check or apply.
 type Status string
 
@@ -327,6 +308,7 @@ const (
 	KindReadFile      Kind = "read-file"
 	KindFacts         Kind = "facts"
 	KindReset         Kind = "reset"
+	KindPutBack       Kind = "put-back"
 	KindRestore       Kind = "restore"
 )
 
@@ -351,6 +333,7 @@ func (Wait) Kind() Kind          { return KindWait }
 func (ReadFile) Kind() Kind      { return KindReadFile }
 func (Facts) Kind() Kind         { return KindFacts }
 func (Reset) Kind() Kind         { return KindReset }
+func (PutBack) Kind() Kind       { return KindPutBack }
 func (Restore) Kind() Kind       { return KindRestore }
 
 func (o File) Target() string          { return o.Path }
@@ -374,6 +357,7 @@ func (o Wait) Target() string          { return o.TCP + o.HTTP + o.Path }
 func (o ReadFile) Target() string      { return o.Path }
 func (Facts) Target() string           { return "facts" }
 func (Reset) Target() string           { return "kubernetes" }
+func (o PutBack) Target() string       { return o.Step }
 func (Restore) Target() string         { return "ledger" }
 
 // A List is operations in order; it travels as JSON with each operation's
@@ -443,6 +427,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindReadFile:      decode[ReadFile],
 	KindFacts:         decode[Facts],
 	KindReset:         decode[Reset],
+	KindPutBack:       decode[PutBack],
 	KindRestore:       decode[Restore],
 }
 

@@ -124,6 +124,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.facts(ctx, o)
 	case op.Reset:
 		return s.checkReset(ctx, o)
+	case op.PutBack:
+		return s.checkPutBack(o)
 	case op.Restore:
 		return s.checkRestore()
 	}
@@ -181,6 +183,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyExec(ctx, o, res)
 	case op.Reset:
 		return s.applyReset(ctx, o, res)
+	case op.PutBack:
+		return s.applyPutBack(ctx, o)
 	case op.Restore:
 		return s.applyRestore(ctx, res)
 	}

@@ -77,6 +77,20 @@ func (r *report) outcome(out ledger.Outcome) {
 func (s *session) applyRestore(ctx context.Context, res *op.Result) error {
 	var rep report
 	entries := s.ledger.Newest()
+	if err := s.restoreEntries(ctx, entries, &rep); err != nil {
+		return err
+	}
+	res.Output = []byte(strings.Join(rep.lines, "\n") + "\n")
+	res.Summary = fmt.Sprintf("%d things put back", len(entries))
+	if rep.left > 0 {
+		res.Summary = fmt.Sprintf("%d things put back but %d left as others changed them", len(entries)-rep.left, rep.left)
+	}
+	return s.removeState()
+}
+
+// restoreEntries puts back what entries are about, the newest first: units
+// are quiet meanwhile.
+func (s *session) restoreEntries(ctx context.Context, entries []*ledger.Entry, rep *report) error {
 	for _, e := range entries {
 		if e.Kind != ledger.KindUnit {
 			continue
@@ -91,19 +105,11 @@ func (s *session) applyRestore(ctx context.Context, res *op.Result) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := s.restoreEntry(ctx, e, &rep); err != nil {
+		if err := s.restoreEntry(ctx, e, rep); err != nil {
 			return fmt.Errorf("restoring %s %s: %w", e.Kind, e.Key, err)
 		}
 	}
-	if err := s.reviveUnits(ctx, entries, &rep); err != nil {
-		return err
-	}
-	res.Output = []byte(strings.Join(rep.lines, "\n") + "\n")
-	res.Summary = fmt.Sprintf("%d things put back", len(entries))
-	if rep.left > 0 {
-		res.Summary = fmt.Sprintf("%d things put back but %d left as others changed them", len(entries)-rep.left, rep.left)
-	}
-	return s.removeState()
+	return s.reviveUnits(ctx, entries, rep)
 }
 
 func (s *session) restoreEntry(ctx context.Context, e *ledger.Entry, rep *report) error {

@@ -156,9 +156,9 @@ func (s *session) setSysctl(key, value string) error {
 	return err
 }
 
-// restoreSysctl puts a live value back; a parameter that has gone with its
-// module is no error.
-func (s *session) restoreSysctl(e *ledger.Entry) (string, error) {
+// wouldRestoreSysctl says what restoring a live value comes to; a parameter
+// that has gone with its module is no error.
+func (s *session) wouldRestoreSysctl(e *ledger.Entry) (string, error) {
 	var was string
 	if err := e.Decode(&was); err != nil {
 		return "", err
@@ -167,8 +167,17 @@ func (s *session) restoreSysctl(e *ledger.Entry) (string, error) {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (now == was || was == "") {
 		return "", nil
 	}
-	if err != nil {
+	return fmt.Sprintf("%s %s → %s", e.Key, now, was), err
+}
+
+func (s *session) restoreSysctl(e *ledger.Entry) (string, error) {
+	would, err := s.wouldRestoreSysctl(e)
+	if err != nil || would == "" {
 		return "", err
 	}
-	return fmt.Sprintf("%s %s → %s", e.Key, now, was), s.setSysctl(e.Key, was)
+	var was string
+	if err := e.Decode(&was); err != nil {
+		return "", err
+	}
+	return would, s.setSysctl(e.Key, was)
 }

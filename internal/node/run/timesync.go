@@ -24,14 +24,19 @@ type timeService struct {
 	ours bool   // the file is ours alone
 }
 
-// timeService finds the host's time service. A host with chrony uses it:
-// where it is installed, it was chosen.
-func (s *session) timeService() (timeService, error) {
-	for _, t := range []timeService{
+// timeServices are those we know. A host with chrony uses it: where it is
+// installed, it was chosen.
+func timeServices() []timeService {
+	return []timeService{
 		{unit: "chrony.service", conf: "/etc/chrony/chrony.conf"},
 		{unit: "chronyd.service", conf: "/etc/chrony.conf"},
 		{unit: timesyncdUnit, conf: timesyncdDropIn, ours: true},
-	} {
+	}
+}
+
+// timeService finds the host's time service.
+func (s *session) timeService() (timeService, error) {
+	for _, t := range timeServices() {
 		if s.hasUnitFile(t.unit) && (t.ours || exists(s.path(t.conf))) {
 			return t, nil
 		}

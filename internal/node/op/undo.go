@@ -1,0 +1,30 @@
+package op
+
+// Reset takes off the host what Kubernetes components made at run time and
+// the ledger cannot know: containers, mounts below the given paths, network
+// links, namespaces, packet filter tables and chains by owned names, cgroups.
+type Reset struct {
+	Units         []string `json:"units"`         // stopped first, in this order
+	Mounts        []string `json:"mounts"`        // everything mounted below these is unmounted
+	Links         []string `json:"links"`         // names, or prefixes ending in "*"
+	Namespaces    []string `json:"namespaces"`    // network namespaces: names or prefixes ending in "*"
+	NFTables      []string `json:"nfTables"`      // "ip kube-proxy"
+	IPTables      []string `json:"ipTables"`      // chain prefixes: "KUBE-", "FLANNEL-"
+	Cgroups       []string `json:"cgroups"`       // below each hierarchy: "kubepods.slice"
+	Paths         []string `json:"paths"`         // removed with their content if the ledger says that they were absent before us
+	KeepUnmanaged bool     `json:"keepUnmanaged"` // refuse when this host has no ledger
+}
+
+// PutBack puts back what a step has changed on the host, in this operation or
+// an earlier one, and no operation of the list that this one is in is about
+// any more: a line that is gone from the cluster file. What others have
+// changed since is left to them. Files, blocks, kernel parameters and units
+// are put back; the rest waits for Restore.
+type PutBack struct {
+	// Step is the id of the task that the list belongs to.
+	Step string `json:"step"`
+}
+
+// Restore puts everything in the ledger back as it was, newest first, and
+// removes the ledger, the blob store and the helper itself.
+type Restore struct{}

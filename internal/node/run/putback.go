@@ -1,0 +1,169 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/ledger"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// A subject is what a ledger entry can be about.
+type subject struct {
+	kind ledger.Kind
+	key  string
+}
+
+// subjects are what an operation has the ledger hold. An operation whose
+// subjects cannot be told from itself is refused: what it made would be put
+// back as nobody's.
+func subjects(o op.Op) ([]subject, error) {
+	switch o := o.(type) {
+	case op.File, op.Dir, op.Link, op.Absent, op.KernelModules:
+		return []subject{{ledger.KindPath, o.Target()}}, nil
+	case op.Block:
+		return []subject{{ledger.KindBlock, o.Target()}, {ledger.KindPath, o.Path}}, nil
+	case op.Sysctl:
+		out := []subject{{ledger.KindPath, o.File}}
+		for key := range o.Values {
+			out = append(out, subject{ledger.KindSysctl, key})
+		}
+		return out, nil
+	case op.Unit:
+		return []subject{{ledger.KindUnit, o.Name}}, nil
+	case op.Timezone:
+		return []subject{{ledger.KindPath, localtime}, {ledger.KindPath, timezone}}, nil
+	case op.TimeSync:
+		var out []subject
+		for _, t := range timeServices() {
+			out = append(out, subject{ledger.KindUnit, t.unit}, subject{ledger.KindPath, t.conf},
+				subject{ledger.KindBlock, t.block(nil).Target()})
+		}
+		return out, nil
+	case op.PutBack:
+		return nil, nil
+	}
+	return nil, invalid("what %s %s has made cannot be told from what is not wanted any more", o.Kind(), o.Target())
+}
+
+// wantedOf is the subjects of a list, with the directories they are in.
+func wantedOf(list op.List) (map[subject]bool, error) {
+	out := map[subject]bool{}
+	for _, o := range list {
+		about, err := subjects(o)
+		if err != nil {
+			return nil, err
+		}
+		for _, sub := range about {
+			out[sub.normal()] = true
+			if sub.kind != ledger.KindPath {
+				continue
+			}
+			for dir := filepath.Dir(sub.key); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+				out[subject{ledger.KindPath, dir}] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+// normal is the same for both ways to write a kernel parameter.
+func (sub subject) normal() subject {
+	if sub.kind == ledger.KindSysctl {
+		if p, err := sysctlPath(sub.key); err == nil {
+			sub.key = p
+		}
+	}
+	return sub
+}
+
+// dropped answers the entries that a step began and its list is not about any
+// more, the newest first.
+func (s *session) dropped(l *ledger.Ledger, o op.PutBack) ([]*ledger.Entry, error) {
+	wanted, err := wantedOf(s.batch.Ops)
+	if err != nil {
+		return nil, err
+	}
+	var out []*ledger.Entry
+	for _, e := range l.Newest() {
+		switch e.Kind {
+		case ledger.KindPath, ledger.KindBlock, ledger.KindSysctl, ledger.KindUnit:
+		default:
+			continue // such as directories of links, which all units share
+		}
+		if e.By.Step == o.Step && !wanted[subject{e.Kind, e.Key}.normal()] {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+func (s *session) checkPutBack(o op.PutBack) (verdict, error) {
+	l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
+	if err != nil {
+		return verdict{}, err
+	}
+	entries, err := s.dropped(l, o)
+	if err != nil {
+		return verdict{}, err
+	}
+	var changes []string
+	for _, e := range entries {
+		would, err := s.wouldPutBack(l, e)
+		if err != nil {
+			return verdict{}, err
+		}
+		if would != "" {
+			changes = append(changes, would)
+		}
+	}
+	return verdict{change: strings.Join(changes, ", ")}, nil
+}
+
+// wouldPutBack says in words what becomes of an entry. What is as it was needs
+// nothing but to be let go, so that what others make of it later is theirs.
+func (s *session) wouldPutBack(l *ledger.Ledger, e *ledger.Entry) (string, error) {
+	var would string
+	var err error
+	switch e.Kind {
+	case ledger.KindPath:
+		if would, err = l.WouldRestore(e); would == "" && l.MadeDir(e) {
+			return "", err // in use
+		}
+	case ledger.KindSysctl:
+		would, err = s.wouldRestoreSysctl(e)
+	case ledger.KindBlock:
+		would = "remove the block " + e.Key
+	case ledger.KindUnit:
+		would = "restore " + e.Key
+	}
+	if err == nil && would == "" {
+		would = "forget " + e.Key + ", which is as it was"
+	}
+	return would, err
+}
+
+// applyPutBack restores and lets go. Cut short, it begins anew with what it
+// has not let go of.
+func (s *session) applyPutBack(ctx context.Context, o op.PutBack) error {
+	entries, err := s.dropped(s.ledger, o)
+	if err != nil {
+		return err
+	}
+	if err := s.restoreEntries(ctx, entries, &report{}); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if s.ledger.MadeDir(e) {
+			continue // in use: tried again when the cluster goes
+		}
+		if err := s.ledger.End(e); err != nil {
+			return fmt.Errorf("letting go of %s: %w", e.Key, err)
+		}
+	}
+	return nil
+}
