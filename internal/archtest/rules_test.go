@@ -19,6 +19,7 @@ var rules = []rule{
 	{layer: 0, pkg: "images/pause", exactly: true, why: "compiled into an image from the standard library alone"},
 	{layer: 0, pkg: "internal/version", why: "which build this is; knows nothing"},
 	{layer: 0, pkg: "internal/diag", why: "what is wrong, where, and what to do"},
+	{layer: 0, pkg: "internal/owner", why: "whose files become, by number; knows no place"},
 	{layer: 0, pkg: "internal/graph", why: "a generic DAG"},
 	{layer: 0, pkg: "internal/secret", may: []string{"api/v1alpha1"}, why: "reads the secrets that the types name"},
 	{layer: 0, pkg: "internal/node/op", why: "the vocabulary is data, the same at both ends of the wire"},
@@ -75,9 +76,10 @@ var rules = []rule{
 	{layer: 4, pkg: "internal/lifecycle", may: []string{"internal/remote", "internal/module"}, why: "the only door to all below"},
 
 	{layer: 5, pkg: "internal/cli", may: []string{"internal/remote"}, why: "a front: asks lifecycle; imports no other front"},
+	{layer: 5, pkg: "internal/cli/program", why: "what commands have of the program; knows none of them"},
 	{layer: 5, pkg: "internal/cli/view", why: "shows events; decides nothing"},
-	{layer: 5, pkg: "internal/cli/sandboxcmd", may: []string{"internal/cli/view"}, why: "commands over package sandbox"},
-	{layer: 5, pkg: "internal/cli/bundlecmd", may: []string{"internal/cli/view", "internal/bundle/source"}, why: "commands over package bundle"},
+	{layer: 5, pkg: "internal/cli/sandboxcmd", may: []string{"internal/cli/program", "internal/cli/view"}, why: "commands over package sandbox"},
+	{layer: 5, pkg: "internal/cli/bundlecmd", may: []string{"internal/cli/program", "internal/bundle/source"}, why: "commands over package bundle"},
 
 	{layer: 6, pkg: "cmd/slipway", exactly: true, may: []string{"internal/cli"}, why: "a main makes the context and the streams, no more"},
 	{layer: 6, pkg: "cmd/slipway-node", exactly: true, may: []string{"internal/node/helper"}, why: "a main makes the context and the streams, no more"},

@@ -352,16 +352,3 @@ func copyBlob(d layout.Dir, have *Bundle, digest string) error {
 	defer r.Close()
 	return d.Add(digest, io.Reader(r))
 }
-
-// CacheDir is the directory that the environment names for downloads, builds
-// and bundles: $SLIPWAY_CACHE, else slipway in the user's cache directory.
-func CacheDir(getenv func(string) string) (string, error) {
-	if dir := getenv("SLIPWAY_CACHE"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("finding the cache directory (SLIPWAY_CACHE names another): %w", err)
-	}
-	return filepath.Join(dir, "slipway"), nil
-}

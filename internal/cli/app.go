@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/internal/cli/bundlecmd"
+	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/sandboxcmd"
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/lifecycle"
@@ -58,7 +59,7 @@ type app struct {
 	talk    *talk
 	working atomic.Pointer[string] // the cluster an operation runs on
 
-	dirs    directories
+	dirs    program.Directories
 	records *store.Store
 	service lifecycle.Service
 }
@@ -93,7 +94,7 @@ func newApp(s Streams, env Env, services NewService) *app {
 }
 
 func (a *app) root() *cobra.Command {
-	root := &cobra.Command{
+	root := program.WordsOnly(&cobra.Command{
 		Use:   "slipway",
 		Short: "Kubernetes clusters on machines you have: create, change, repair, retire",
 		Long: `Slipway builds, changes and retires Kubernetes clusters on Linux machines that
@@ -109,12 +110,21 @@ works on the cluster; 130 interrupted, can be resumed.`,
   slipway create cluster -f prod.yaml
   slipway kubectl prod -- get nodes`,
 		SilenceErrors: true, SilenceUsage: true,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:              help,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.begin(cmd) },
-	}
+	})
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
+	a.addFlags(root)
+	a.addCommands(root)
+	a.mark(root)
+	return root
+}
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+func (a *app) addFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.SortFlags = false
 	f.StringVarP(&a.output, "output", "o", "text", "output format: text, json or yaml")
@@ -124,6 +134,9 @@ works on the cluster; 130 interrupted, can be resumed.`,
 	f.BoolVar(&a.breakLock, "break-lock", false, "take over a lock whose holder cannot be asked")
 	f.BoolVar(&a.debug, "debug", false, "show programs' output and logs")
 	f.BoolVar(&a.noColour, "no-color", false, "no colours (as NO_COLOR)")
+}
+
+func (a *app) addCommands(root *cobra.Command) {
 	for _, group := range []*cobra.Group{
 		{ID: "change", Title: "Change clusters:"}, {ID: "see", Title: "See and use them:"}, {ID: "more", Title: "More:"},
 	} {
@@ -137,24 +150,33 @@ works on the cluster; 130 interrupted, can be resumed.`,
 	}
 	add("change", a.createCmd(), a.planCmd(), a.applyCmd(), a.resumeCmd(), a.rollbackCmd(), a.cancelCmd(), a.deleteCmd(), a.initCmd(), a.precheckCmd())
 	add("see", a.getCmd(), a.useCmd(), a.operationsCmd(), a.kubeconfigCmd(), a.kubectlCmd())
-	add("more", sandboxcmd.New(sandboxcmd.Streams{In: a.In, Out: a.Out, Err: a.Err}),
-		bundlecmd.New(bundlecmd.Streams{In: a.In, Out: a.Out, Err: a.Err}), a.versionCmd(), a.pluginCmd())
-	a.mark(root)
+	p := program.Program{
+		In: a.In, Out: a.Out, Err: a.Err,
+		Data: a.data, Agree: a.agree, Directories: a.directories, Releases: a.catalogue,
+	}
+	add("more", sandboxcmd.New(p), bundlecmd.New(p), a.versionCmd(), a.pluginCmd())
 	root.SetHelpCommandGroupID("more")
 	root.SetCompletionCommandGroupID("more")
-	return root
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		program.WordsOnly(completion).RunE = help
+		for _, shell := range completion.Commands() {
+			program.WordsOnly(shell)
+		}
+	}
 }
 
-// begin reads the global flags. A command may have an --output of its own in
-// place of the global one; it means the same.
+// begin reads the global flags.
 func (a *app) begin(cmd *cobra.Command) (err error) {
-	if f := cmd.Flags().Lookup("output"); f != nil {
-		a.output = f.Value.String()
-	}
 	if a.format, err = view.ParseFormat(a.output); err != nil {
 		a.format = view.Text
+		return err
 	}
-	return err
+	if a.format != view.Text && program.IsWordsOnly(cmd) {
+		return fmt.Errorf("%s has no answer as %s", cmd.CommandPath(), a.format)
+	}
+	return nil
 }
 
 // mark has every command say that it began: errors before that are about the
@@ -186,11 +208,11 @@ func (a *app) outStyle() view.Style {
 }
 
 // directories are found once.
-func (a *app) directories() (directories, error) {
-	if a.dirs.home == "" {
+func (a *app) directories() (program.Directories, error) {
+	if a.dirs.Home == "" {
 		d, err := a.env.directories()
 		if err != nil {
-			return directories{}, refuse(err)
+			return program.Directories{}, refuse(err)
 		}
 		a.dirs = d
 	}
@@ -207,10 +229,10 @@ func (a *app) store() (*store.Store, error) {
 		return nil, err
 	}
 	var opts []store.Option
-	if d.owner != nil {
-		opts = append(opts, store.OwnedBy(d.owner.uid, d.owner.gid))
+	if d.Owner != nil {
+		opts = append(opts, store.OwnedBy(d.Owner.UID, d.Owner.GID))
 	}
-	if a.records, err = store.Open(d.home, opts...); err != nil {
+	if a.records, err = store.Open(d.Home, opts...); err != nil {
 		return nil, refuse(err)
 	}
 	return a.records, nil
@@ -222,7 +244,7 @@ func (a *app) catalogue() (*release.Catalogue, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := release.Load(filepath.Join(d.home, "releases.yaml"))
+	c, err := release.Load(filepath.Join(d.Home, "releases.yaml"))
 	return c, refuse(err)
 }
 
@@ -248,7 +270,7 @@ func (a *app) svc(ctx context.Context) (lifecycle.Service, error) {
 	}
 	log := slog.New(slog.NewTextHandler(a.talk, &slog.HandlerOptions{Level: level}))
 	a.service, err = a.services(ctx, Settings{
-		Store: records, Catalogue: cat, Cache: a.dirs.cache, Home: a.dirs.user, Now: a.env.Now, Log: log,
+		Store: records, Catalogue: cat, Cache: a.dirs.Cache, Home: a.dirs.User, Now: a.env.Now, Log: log,
 	})
 	return a.service, refuse(err)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
@@ -207,7 +208,7 @@ func (a *app) cancelCmd() *cobra.Command {
 }
 
 func (a *app) deleteCmd() *cobra.Command {
-	cmd := parent("delete", "Delete a cluster", "destroy", "del")
+	cmd := program.Parent("delete", "Delete a cluster", "destroy", "del")
 	var (
 		file         string
 		allowRemoval bool
@@ -239,7 +240,7 @@ cluster with --yes, or by --allow-removal.`,
 }
 
 func (a *app) initCmd() *cobra.Command {
-	cmd := parent("init", "Prepare hosts")
+	cmd := program.Parent("init", "Prepare hosts")
 	var file string
 	prepareOS := &cobra.Command{
 		Use:   "os [-f FILE]",

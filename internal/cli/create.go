@@ -10,25 +10,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"slipway.dev/slipway/internal/cli/program"
+	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/spec"
 )
 
 func (a *app) createCmd() *cobra.Command {
-	cmd := parent("create", "Create a cluster, or a file that describes one")
+	cmd := program.Parent("create", "Create a cluster, or a file that describes one")
 	cmd.AddCommand(a.createClusterCmd(), a.createConfigCmd())
 	return cmd
-}
-
-// parent is a command that only has others below it.
-func parent(use, short string, aliases ...string) *cobra.Command {
-	return &cobra.Command{
-		Use: use, Short: short, Aliases: aliases, Args: cobra.NoArgs,
-		// A misspelt command is the mistake to name, not the flags after it.
-		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
-		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 }
 
 func (a *app) createClusterCmd() *cobra.Command {
@@ -136,6 +128,9 @@ func (a *app) createConfigCmd() *cobra.Command {
 			if err := a.writeNew(out, text, 0o644); err != nil {
 				return err
 			}
+			if a.format != view.Text {
+				return view.Data(a.Out, a.format, map[string]string{"file": out})
+			}
 			a.say("Wrote %s.\nNext: slipway create cluster -f %s", out, out)
 			return nil
 		},
@@ -165,11 +160,7 @@ func (a *app) writeNew(path string, content []byte, mode fs.FileMode) error {
 	}
 	_, err = f.Write(content)
 	d, derr := a.directories()
-	err = errors.Join(err, derr)
-	if err == nil && d.owner != nil {
-		err = f.Chown(d.owner.uid, d.owner.gid)
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, derr, d.Owner.Give(path), f.Close()); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	return nil

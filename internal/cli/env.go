@@ -14,8 +14,10 @@ import (
 	"syscall"
 	"time"
 
+	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/owner"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote/dial"
 	"slipway.dev/slipway/internal/store"
@@ -47,8 +49,8 @@ func OS() (Streams, Env) {
 		Getenv: os.Getenv, Environ: os.Environ, Hostname: os.Hostname, CgroupV1: cgroupV1, Now: time.Now, UID: os.Geteuid(),
 		LookupUser: user.LookupId, Notify: signal.Notify, StopNotify: signal.Stop, Exec: syscall.Exec,
 	}
-	if d, err := env.directories(); err == nil && d.owner != nil {
-		for name, dir := range map[string]string{"SLIPWAY_HOME": d.home, "SLIPWAY_CACHE": d.cache} {
+	if d, err := env.directories(); err == nil && d.Owner != nil {
+		for name, dir := range map[string]string{"SLIPWAY_HOME": d.Home, "SLIPWAY_CACHE": d.Cache} {
 			if os.Getenv(name) == "" {
 				_ = os.Setenv(name, dir) // fails for no name and value of ours
 			}
@@ -62,50 +64,44 @@ func OS() (Streams, Env) {
 	}, env
 }
 
-// owner is the person who called, when sudo runs the program as root.
-type owner struct{ uid, gid int }
-
-// directories are where things are kept, and whose they are.
-type directories struct {
-	home  string // records
-	cache string // downloads, builds and bundles
-	user  string // the caller's home
-	owner *owner // nil: whoever we are
-}
-
 // directories finds them: SLIPWAY_HOME and SLIPWAY_CACHE, else the data and
-// cache directories of the user; under sudo, of the person who called.
-func (e Env) directories() (directories, error) {
-	d := directories{home: e.Getenv("SLIPWAY_HOME"), cache: e.Getenv("SLIPWAY_CACHE"), user: e.Getenv("HOME")}
+// cache directories of the user; under sudo, of the person who called, whose
+// they are.
+func (e Env) directories() (program.Directories, error) {
+	d := program.Directories{Home: e.Getenv("SLIPWAY_HOME"), Cache: e.Getenv("SLIPWAY_CACHE"), User: e.Getenv("HOME")}
 	who := strconv.Itoa(e.UID)
 	if caller := e.Getenv("SUDO_UID"); e.UID == 0 && caller != "" && caller != "0" {
 		uid, err1 := strconv.Atoi(caller)
 		gid, err2 := strconv.Atoi(e.Getenv("SUDO_GID"))
 		if err := errors.Join(err1, err2); err != nil {
-			return directories{}, fmt.Errorf("reading SUDO_UID and SUDO_GID: %w", err)
+			return program.Directories{}, fmt.Errorf("reading SUDO_UID and SUDO_GID: %w", err)
 		}
-		who, d.user, d.owner = caller, "", &owner{uid, gid}
+		who, d.User, d.Owner = caller, "", &owner.Owner{UID: uid, GID: gid}
 	}
-	if d.user == "" {
+	if d.User == "" {
 		u, err := e.LookupUser(who)
 		if err != nil {
-			return directories{}, fmt.Errorf("finding the home of user %s (SLIPWAY_HOME and SLIPWAY_CACHE name other directories): %w", who, err)
+			return program.Directories{}, fmt.Errorf("finding the home of user %s (SLIPWAY_HOME and SLIPWAY_CACHE name other directories): %w", who, err)
 		}
-		d.user = u.HomeDir
+		d.User = u.HomeDir
 	}
 	base := func(xdg, below string) string {
 		if dir := e.Getenv(xdg); filepath.IsAbs(dir) {
 			return filepath.Join(dir, "slipway")
 		}
-		return filepath.Join(d.user, below, "slipway")
+		return filepath.Join(d.User, below, "slipway")
 	}
-	if d.home == "" {
-		d.home = base("XDG_DATA_HOME", ".local/share")
+	if d.Home == "" {
+		d.Home = base("XDG_DATA_HOME", ".local/share")
 	}
-	if d.cache == "" {
-		d.cache = base("XDG_CACHE_HOME", ".cache")
+	if d.Cache == "" {
+		d.Cache = base("XDG_CACHE_HOME", ".cache")
 	}
-	return d, nil
+	// What is recorded in them must be found from other directories, too.
+	var err1, err2 error
+	d.Home, err1 = filepath.Abs(d.Home)
+	d.Cache, err2 = filepath.Abs(d.Cache)
+	return d, errors.Join(err1, err2)
 }
 
 // Settings are what a service is made with.

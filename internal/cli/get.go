@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/spec"
 )
 
 func (a *app) getCmd() *cobra.Command {
-	cmd := parent("get", "Show clusters")
+	cmd := program.Parent("get", "Show clusters")
 	var noHeaders bool
 	clusters := &cobra.Command{
 		Use: "clusters", Short: "List the recorded clusters", Args: cobra.NoArgs,

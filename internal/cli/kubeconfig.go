@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/owner"
 )
 
 func (a *app) kubeconfigCmd() *cobra.Command {
@@ -58,25 +59,18 @@ delete cluster takes it out again.`,
 	return cmd
 }
 
-// kubeconfigOwner is whose kubeconfig it is, and where.
-func (a *app) kubeconfigOwner() (owner kubeconfig.Owner, path string, err error) {
+// ownKubeconfig is where the caller's kubeconfig is, and whose it is.
+func (a *app) ownKubeconfig() (path string, to *owner.Owner, err error) {
 	d, err := a.directories()
-	if err != nil {
-		return kubeconfig.Owner{}, "", err
-	}
-	owner = kubeconfig.Owner{UID: a.env.UID, GID: os.Getegid(), Home: d.user}
-	if d.owner != nil {
-		owner.UID, owner.GID = d.owner.uid, d.owner.gid
-	}
-	return owner, kubeconfig.Path(owner), nil
+	return kubeconfig.Path(d.User), d.Owner, err
 }
 
 func (a *app) mergeKubeconfig(ctx context.Context, access kubeconfig.Access, o kubeconfig.MergeOptions) error {
-	owner, path, err := a.kubeconfigOwner()
+	path, to, err := a.ownKubeconfig()
 	if err != nil {
 		return err
 	}
-	if err := kubeconfig.Merge(ctx, path, access, o, owner); err != nil {
+	if err := kubeconfig.Merge(ctx, path, access, o, to); err != nil {
 		return err
 	}
 	if a.format != view.Text {
@@ -90,11 +84,11 @@ func (a *app) writeKubeconfig(path string, access kubeconfig.Access) error {
 	if _, err := os.Lstat(path); err == nil && !a.yes {
 		return problem(idFile, "name another file, or overwrite it with --yes", "%s is there already", path)
 	}
-	owner, _, err := a.kubeconfigOwner()
+	d, err := a.directories()
 	if err != nil {
 		return err
 	}
-	if err := kubeconfig.Write(path, access, owner); err != nil {
+	if err := kubeconfig.Write(path, access, d.Owner); err != nil {
 		return err
 	}
 	if a.format != view.Text {
@@ -116,7 +110,7 @@ func (a *app) forget(ctx context.Context, name string) func() {
 	if err != nil {
 		return nothing // there is none: it was never merged
 	}
-	owner, path, err := a.kubeconfigOwner()
+	path, to, err := a.ownKubeconfig()
 	if err != nil {
 		return nothing
 	}
@@ -126,7 +120,7 @@ func (a *app) forget(ctx context.Context, name string) func() {
 			return // taken back, and still there
 		}
 		access := kubeconfig.Access{Cluster: name, Admin: admin}
-		if err := kubeconfig.Remove(ctx, path, access, owner); err != nil {
+		if err := kubeconfig.Remove(ctx, path, access, to); err != nil {
 			a.say("warning: context %s stays in %s: %v", name, path, err)
 		}
 	}

@@ -19,7 +19,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/owner"
 )
 
 // seat is a person at a terminal, with a machine of their own.
@@ -31,6 +33,7 @@ type seat struct {
 	mu       sync.Mutex
 	noted    chan struct{} // closed when signals can be sent
 	stdin    io.Reader
+	absent   bool // nobody sits there
 }
 
 type lockedBuffer struct {
@@ -108,7 +111,7 @@ func (s *seat) later(d time.Duration) {
 }
 
 func (s *seat) run(t *testing.T, f *fake, args ...string) int {
-	return Main(t.Context(), args, Streams{In: s.stdin, Out: &s.out, Err: &s.err, Asks: true}, s.env,
+	return Main(t.Context(), args, Streams{In: s.stdin, Out: &s.out, Err: &s.err, Asks: !s.absent}, s.env,
 		func(context.Context, Settings) (lifecycle.Service, error) { return service{f}, nil })
 }
 
@@ -304,17 +307,17 @@ func TestDirectories(t *testing.T) {
 		name string
 		uid  int
 		env  map[string]string
-		want directories
+		want program.Directories
 		err  bool
 	}{
-		{name: "a user", uid: 1000, env: map[string]string{"HOME": "/home/ada"}, want: directories{"/home/ada/.local/share/slipway", "/home/ada/.cache/slipway", "/home/ada", nil}},
-		{name: "XDG", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"}, want: directories{"/d/slipway", "/c/slipway", "/home/ada", nil}},
-		{name: "a relative XDG directory is none", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "d"}, want: directories{"/home/ada/.local/share/slipway", "/home/ada/.cache/slipway", "/home/ada", nil}},
-		{name: "named", uid: 1000, env: map[string]string{"HOME": "/home/ada", "SLIPWAY_HOME": "/s", "SLIPWAY_CACHE": "/k", "XDG_DATA_HOME": "/d"}, want: directories{"/s", "/k", "/home/ada", nil}},
-		{name: "sudo", env: map[string]string{"HOME": "/root", "SUDO_UID": "1000", "SUDO_GID": "1001"}, want: directories{"/home/ada/.local/share/slipway", "/home/ada/.cache/slipway", "/home/ada", &owner{1000, 1001}}},
-		{name: "root, by sudo from root", env: map[string]string{"HOME": "/root", "SUDO_UID": "0", "SUDO_GID": "0"}, want: directories{"/root/.local/share/slipway", "/root/.cache/slipway", "/root", nil}},
-		{name: "a leftover of sudo in a user's shell", uid: 1000, env: map[string]string{"HOME": "/home/ada", "SUDO_UID": "1002", "SUDO_GID": "1"}, want: directories{"/home/ada/.local/share/slipway", "/home/ada/.cache/slipway", "/home/ada", nil}},
-		{name: "no HOME", uid: 1000, want: directories{"/home/ada/.local/share/slipway", "/home/ada/.cache/slipway", "/home/ada", nil}},
+		{name: "a user", uid: 1000, env: map[string]string{"HOME": "/home/ada"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
+		{name: "XDG", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "/d", "XDG_CACHE_HOME": "/c"}, want: program.Directories{Home: "/d/slipway", Cache: "/c/slipway", User: "/home/ada"}},
+		{name: "a relative XDG directory is none", uid: 1000, env: map[string]string{"HOME": "/home/ada", "XDG_DATA_HOME": "d"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
+		{name: "named", uid: 1000, env: map[string]string{"HOME": "/home/ada", "SLIPWAY_HOME": "/s", "SLIPWAY_CACHE": "/k", "XDG_DATA_HOME": "/d"}, want: program.Directories{Home: "/s", Cache: "/k", User: "/home/ada"}},
+		{name: "sudo", env: map[string]string{"HOME": "/root", "SUDO_UID": "1000", "SUDO_GID": "1001"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada", Owner: &owner.Owner{UID: 1000, GID: 1001}}},
+		{name: "root, by sudo from root", env: map[string]string{"HOME": "/root", "SUDO_UID": "0", "SUDO_GID": "0"}, want: program.Directories{Home: "/root/.local/share/slipway", Cache: "/root/.cache/slipway", User: "/root"}},
+		{name: "a leftover of sudo in a user's shell", uid: 1000, env: map[string]string{"HOME": "/home/ada", "SUDO_UID": "1002", "SUDO_GID": "1"}, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
+		{name: "no HOME", uid: 1000, want: program.Directories{Home: "/home/ada/.local/share/slipway", Cache: "/home/ada/.cache/slipway", User: "/home/ada"}},
 		{name: "sudo by nobody known", env: map[string]string{"SUDO_UID": "1005", "SUDO_GID": "1"}, err: true},
 		{name: "sudo without a group", env: map[string]string{"SUDO_UID": "1000"}, err: true},
 	} {
@@ -323,7 +326,7 @@ func TestDirectories(t *testing.T) {
 			if (err != nil) != tc.err {
 				t.Fatalf("error %v", err)
 			}
-			if d := cmp.Diff(tc.want, got, cmp.AllowUnexported(directories{}, owner{})); d != "" && !tc.err {
+			if d := cmp.Diff(tc.want, got); d != "" && !tc.err {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})

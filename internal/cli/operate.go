@@ -164,20 +164,26 @@ func (a *app) stopping(v *view.Queue, cluster string) {
 
 // confirm gets leave to go on.
 func (a *app) confirm(ctx context.Context, p *plan.Plan, o operation) error {
-	removes := len(p.Removes) > 0
+	if len(p.Removes) == 0 || o.allowRemoval || o.named && a.yes {
+		return a.agree(ctx, "Go on?")
+	}
+	if !a.Asks {
+		return problem(idRemoval, "allow it with --allow-removal, or on a terminal by typing the cluster's name",
+			"the plan removes %s", strings.Join(p.Removes, ", "))
+	}
+	return a.typed(ctx, fmt.Sprintf("Type the cluster's name (%s) to remove all this: ", p.Cluster), p.Cluster)
+}
+
+// agree gets leave for what the question says: by --yes, or from the person
+// at the terminal.
+func (a *app) agree(ctx context.Context, question string) error {
 	switch {
-	case removes && !o.allowRemoval && !(o.named && a.yes):
-		if !a.Asks {
-			return problem(idRemoval, "allow it with --allow-removal, or on a terminal by typing the cluster's name",
-				"the plan removes %s", strings.Join(p.Removes, ", "))
-		}
-		return a.typed(ctx, fmt.Sprintf("Type the cluster's name (%s) to remove all this: ", p.Cluster), p.Cluster)
 	case a.yes:
 		return nil
 	case !a.Asks:
 		return problem(idNoTerminal, "say --yes to go on without being asked", "there is no terminal to ask on")
 	}
-	return a.typed(ctx, "Go on? [y/N] ", "y", "yes")
+	return a.typed(ctx, question+" [y/N] ", "y", "yes")
 }
 
 // typed asks, and wants one of the answers.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
@@ -20,7 +21,7 @@ import (
 )
 
 func (a *app) operationsCmd() *cobra.Command {
-	cmd := parent("operations", "History: what was done, how it went, what runs now", "operation", "ops")
+	cmd := program.Parent("operations", "History: what was done, how it went, what runs now", "operation", "ops")
 	cmd.AddCommand(a.operationsListCmd(), a.operationsShowCmd(), a.operationsLogsCmd(), a.operationsWatchCmd())
 	return cmd
 }

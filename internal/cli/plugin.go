@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
 )
 
@@ -80,8 +81,6 @@ func known(root *cobra.Command, words []string) bool {
 // plugin finds the program for a command line that is none of ours: of
 // "foo bar --x", slipway-foo-bar if there is one, else slipway-foo.
 func (a *app) plugin(root *cobra.Command, args []string) (path string, rest []string) {
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd(args...)
 	words := args[:0:0]
 	for _, w := range args {
 		if strings.HasPrefix(w, "-") {
@@ -116,7 +115,7 @@ func (a *app) runPlugin(path string, rest []string) error {
 }
 
 func (a *app) pluginCmd() *cobra.Command {
-	cmd := parent("plugin", "Further commands: programs on PATH whose names begin with "+pluginPrefix)
+	cmd := program.Parent("plugin", "Further commands: programs on PATH whose names begin with "+pluginPrefix)
 	cmd.Long = `A program slipway-foo on PATH is the command "slipway foo", slipway-foo-bar is
 "slipway foo bar", and slipway-foo_bar is "slipway foo-bar".`
 	var nameOnly bool

@@ -68,7 +68,7 @@ func (a *app) load(file string, data []byte, dir string) (*described, error) {
 	if err != nil {
 		return nil, err
 	}
-	paths := spec.Paths{Dir: dir, Home: a.dirs.user}
+	paths := spec.Paths{Dir: dir, Home: a.dirs.User}
 	loader := spec.Loader{
 		Files: &paths,
 		Supported: func(v string) error {

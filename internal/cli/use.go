@@ -7,11 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/version"
 )
 
 func (a *app) kubectlCmd() *cobra.Command {
-	return &cobra.Command{
+	return program.WordsOnly(&cobra.Command{
 		Use: "kubectl [NAME] -- ARGS…", Short: "Run the bundle's kubectl on a cluster",
 		Example: "  slipway kubectl prod -- get nodes -o wide",
 		Args:    cobra.ArbitraryArgs, ValidArgsFunction: a.clusterNames,
@@ -35,7 +36,7 @@ func (a *app) kubectlCmd() *cobra.Command {
 			}
 			return err
 		},
-	}
+	})
 }
 
 func (a *app) versionCmd() *cobra.Command {

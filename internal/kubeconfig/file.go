@@ -6,45 +6,17 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/owner"
 )
 
-// An Owner is the person for whom files are written.
-type Owner struct {
-	UID, GID int
-	Home     string
-}
-
-// Invoker is the person who called the program: under sudo, the one who
-// called sudo.
-func Invoker() (Owner, error) {
-	uid, gid := os.Geteuid(), os.Getegid()
-	if sudoUID, err := strconv.Atoi(os.Getenv("SUDO_UID")); err == nil && uid == 0 && sudoUID != 0 {
-		sudoGID, err := strconv.Atoi(os.Getenv("SUDO_GID"))
-		if err != nil {
-			return Owner{}, fmt.Errorf("reading SUDO_GID: %w", err)
-		}
-		who, err := user.LookupId(strconv.Itoa(sudoUID))
-		if err != nil {
-			return Owner{}, fmt.Errorf("finding the home of the user who called sudo: %w", err)
-		}
-		return Owner{UID: sudoUID, GID: sudoGID, Home: who.HomeDir}, nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return Owner{}, fmt.Errorf("finding the home directory: %w", err)
-	}
-	return Owner{UID: uid, GID: gid, Home: home}, nil
-}
-
 // Path is the file that kubectl would change: the first of KUBECONFIG that
-// exists, else the last of it, else ~/.kube/config.
-func Path(owner Owner) string {
+// exists, else the last of it, else .kube/config in home.
+func Path(home string) string {
 	path := ""
 	for _, name := range filepath.SplitList(os.Getenv("KUBECONFIG")) {
 		if name == "" {
@@ -56,22 +28,21 @@ func Path(owner Owner) string {
 		}
 	}
 	if path == "" {
-		path = filepath.Join(owner.Home, ".kube", "config")
+		path = filepath.Join(home, ".kube", "config")
 	}
 	return path
 }
 
 // replaceFile writes path as a whole or not at all, mode 0600. A link stays a
-// link; an existing file keeps its owner, a new one belongs to owner.
-func replaceFile(path string, data []byte, owner Owner) (err error) {
+// link; an existing file keeps its owner, a new one is given to the one named.
+func replaceFile(path string, data []byte, to *owner.Owner) (err error) {
 	target, err := followLinks(path)
 	if err != nil {
 		return err
 	}
-	uid, gid := owner.UID, owner.GID
 	var old unix.Stat_t
 	if unix.Stat(target, &old) == nil {
-		uid, gid = int(old.Uid), int(old.Gid)
+		to = &owner.Owner{UID: int(old.Uid), GID: int(old.Gid)}
 	}
 	f, err := os.CreateTemp(filepath.Dir(target), ".kubeconfig-*") // mode 0600
 	if err != nil {
@@ -84,25 +55,13 @@ func replaceFile(path string, data []byte, owner Owner) (err error) {
 		}
 	}()
 	_, err = f.Write(data)
-	if err = errors.Join(err, own(f, uid, gid), f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, to.Give(f.Name()), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err = os.Rename(f.Name(), target); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(target))
-}
-
-// own gives f to uid and gid, if it is not theirs yet.
-func own(f *os.File, uid, gid int) error {
-	var now unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &now); err != nil {
-		return err
-	}
-	if int(now.Uid) == uid && int(now.Gid) == gid {
-		return nil
-	}
-	return f.Chown(uid, gid)
 }
 
 func syncDir(name string) error {
@@ -135,14 +94,14 @@ const lockWait = 10 * time.Second
 // lock keeps other edits of the file at path away: ours by a lock on its
 // directory, which ends with the process, and kubectl's by the file that
 // kubectl makes itself. The directory is made if it is not there.
-func lock(ctx context.Context, path string, owner Owner) (unlock func() error, err error) {
+func lock(ctx context.Context, path string, to *owner.Owner) (unlock func() error, err error) {
 	target, err := followLinks(path)
 	if err != nil {
 		return nil, err
 	}
 	dirName := filepath.Dir(target)
-	if err := makeDir(dirName, owner); err != nil {
-		return nil, err
+	if err := to.MakeDir(dirName, 0o700); err != nil {
+		return nil, fmt.Errorf("making the kubeconfig's directory: %w", err)
 	}
 	dir, err := os.Open(dirName)
 	if err != nil {
@@ -201,23 +160,4 @@ func poll(ctx context.Context, try func() (bool, error)) error {
 		case <-timer.C:
 		}
 	}
-}
-
-// makeDir makes a directory and its parents, mode 0700, for owner.
-func makeDir(name string, owner Owner) error {
-	if info, err := os.Stat(name); err == nil && info.IsDir() {
-		return nil
-	}
-	if err := makeDir(filepath.Dir(name), owner); err != nil {
-		return err
-	}
-	switch err := os.Mkdir(name, 0o700); {
-	case errors.Is(err, fs.ErrExist):
-		return nil // made meanwhile, by someone else
-	case err != nil:
-		return fmt.Errorf("making the kubeconfig's directory: %w", err)
-	case os.Geteuid() != 0:
-		return nil
-	}
-	return os.Chown(name, owner.UID, owner.GID)
 }

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/owner"
 )
 
 // The diagnostics of this package; see docs/guide/errors.md.
@@ -49,12 +50,12 @@ type MergeOptions struct {
 // Merging again changes nothing. A context of the same name that is not ours,
 // or entries of ours that lead to another cluster, are a diag.List unless
 // opts.Replace: whoever made them would lose the way in.
-func Merge(ctx context.Context, path string, access Access, opts MergeOptions, owner Owner) error {
+func Merge(ctx context.Context, path string, access Access, opts MergeOptions, to *owner.Owner) error {
 	entry, err := access.entry()
 	if err != nil {
 		return err
 	}
-	return edit(ctx, path, owner, func(d *document) error {
+	return edit(ctx, path, to, func(d *document) error {
 		if !opts.Replace {
 			if err := d.conflict(path, entry); err != nil {
 				return err
@@ -72,7 +73,7 @@ func Merge(ctx context.Context, path string, access Access, opts MergeOptions, o
 // fine. Contexts of other names that lead to the cluster go as well; if one of
 // them was the current one, there is none afterwards. With access.Admin, an
 // entry that leads to another cluster stays.
-func Remove(ctx context.Context, path string, access Access, owner Owner) error {
+func Remove(ctx context.Context, path string, access Access, to *owner.Owner) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -83,7 +84,7 @@ func Remove(ctx context.Context, path string, access Access, owner Owner) error 
 			return err
 		}
 	}
-	return edit(ctx, path, owner, func(d *document) error {
+	return edit(ctx, path, to, func(d *document) error {
 		if len(access.Admin) == 0 || d.stranger(entry) == nil {
 			d.remove(entry)
 		}
@@ -92,7 +93,7 @@ func Remove(ctx context.Context, path string, access Access, owner Owner) error 
 }
 
 // Write makes a kubeconfig of access alone at path, over what is there.
-func Write(path string, access Access, owner Owner) error {
+func Write(path string, access Access, to *owner.Owner) error {
 	entry, err := access.entry()
 	if err != nil {
 		return err
@@ -104,23 +105,23 @@ func Write(path string, access Access, owner Owner) error {
 	if err != nil {
 		return err
 	}
-	if err := makeDir(filepath.Dir(path), owner); err != nil {
-		return err
+	if err := to.MakeDir(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("making the kubeconfig's directory: %w", err)
 	}
-	return replaceFile(path, data, owner)
+	return replaceFile(path, data, to)
 }
 
 // edit changes the file at path under its lock; an edit that changes nothing
 // writes nothing.
-func edit(ctx context.Context, path string, owner Owner, change func(*document) error) error {
-	unlock, err := lock(ctx, path, owner)
+func edit(ctx context.Context, path string, to *owner.Owner, change func(*document) error) error {
+	unlock, err := lock(ctx, path, to)
 	if err != nil {
 		return err
 	}
-	return errors.Join(editLocked(path, owner, change), unlock())
+	return errors.Join(editLocked(path, to, change), unlock())
 }
 
-func editLocked(path string, owner Owner, change func(*document) error) error {
+func editLocked(path string, to *owner.Owner, change func(*document) error) error {
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
@@ -143,7 +144,7 @@ func editLocked(path string, owner Owner, change func(*document) error) error {
 	if len(data) > 0 && string(before) == string(after) {
 		return nil
 	}
-	return replaceFile(path, after, owner)
+	return replaceFile(path, after, to)
 }
 
 func refusal(id, path, message, hint string) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/owner"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -44,11 +45,6 @@ func prod() Access {
 	return Access{Cluster: "prod", Admin: admin("https://10.0.0.11:6443", "UFJPRA==")}
 }
 
-func me(t *testing.T) Owner {
-	t.Helper()
-	return Owner{UID: os.Geteuid(), GID: os.Getegid(), Home: t.TempDir()}
-}
-
 func read(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)
@@ -72,7 +68,7 @@ func TestMergeAndRemove(t *testing.T) {
 			if err := os.WriteFile(path, []byte(before), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t)); err != nil {
+			if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); err != nil {
 				t.Fatal(err)
 			}
 			golden := strings.TrimSuffix(name, ".yaml") + ".golden"
@@ -86,7 +82,7 @@ func TestMergeAndRemove(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 			sameWhenRepeated(t, path, after)
-			if err := Remove(t.Context(), path, prod(), me(t)); err != nil {
+			if err := Remove(t.Context(), path, prod(), nil); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(before, read(t, path)); d != "" && !strings.Contains(name, "null") {
@@ -102,7 +98,7 @@ func sameWhenRepeated(t *testing.T, path, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t)); err != nil {
+	if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	now, err := os.Stat(path)
@@ -124,7 +120,7 @@ func sameWhenRepeated(t *testing.T, path, text string) {
 
 func TestMergeNew(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "dir", "config")
-	if err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t)); err != nil {
+	if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.NewReplacer("kubernetes-admin@kubernetes", "prod", "kubernetes-admin", "slipway-prod", "kubernetes", "slipway-prod").Replace(string(prod().Admin))
@@ -151,11 +147,11 @@ func TestCurrentContext(t *testing.T) {
 		do     func() error
 		want   string
 	}{
-		{"the first becomes the current one", func() error { return Merge(t.Context(), path, prod(), MergeOptions{}, me(t)) }, "prod"},
-		{"a second does not", func() error { return Merge(t.Context(), path, edge, MergeOptions{}, me(t)) }, "prod"},
-		{"unless asked", func() error { return Merge(t.Context(), path, edge, MergeOptions{Use: true}, me(t)) }, "edge"},
-		{"removing another leaves it", func() error { return Remove(t.Context(), path, Access{Cluster: "prod"}, me(t)) }, "edge"},
-		{"removing the current one leaves none", func() error { return Remove(t.Context(), path, edge, me(t)) }, `""`},
+		{"the first becomes the current one", func() error { return Merge(t.Context(), path, prod(), MergeOptions{}, nil) }, "prod"},
+		{"a second does not", func() error { return Merge(t.Context(), path, edge, MergeOptions{}, nil) }, "prod"},
+		{"unless asked", func() error { return Merge(t.Context(), path, edge, MergeOptions{Use: true}, nil) }, "edge"},
+		{"removing another leaves it", func() error { return Remove(t.Context(), path, Access{Cluster: "prod"}, nil) }, "edge"},
+		{"removing the current one leaves none", func() error { return Remove(t.Context(), path, edge, nil) }, `""`},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
@@ -164,7 +160,7 @@ func TestCurrentContext(t *testing.T) {
 			t.Errorf("current context %s, want %s: %s", got, step.want, step.reason)
 		}
 	}
-	if err := Remove(t.Context(), filepath.Join(t.TempDir(), "none"), edge, me(t)); err != nil {
+	if err := Remove(t.Context(), filepath.Join(t.TempDir(), "none"), edge, nil); err != nil {
 		t.Errorf("removing from a file that is not there: %v", err)
 	}
 }
@@ -191,7 +187,7 @@ func TestConflicts(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tc.file), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t))
+			err := Merge(t.Context(), path, prod(), MergeOptions{}, nil)
 			var list diag.List
 			if (err != nil) != tc.conflict || tc.conflict && (!errors.As(err, &list) || list[0].ID != idConflict || list[0].Hint == "") {
 				t.Fatalf("got %v: %s", err, tc.reason)
@@ -202,10 +198,10 @@ func TestConflicts(t *testing.T) {
 			if read(t, path) != tc.file {
 				t.Error("a refused merge changed the file")
 			}
-			if err := Remove(t.Context(), path, prod(), me(t)); err != nil || tc.name == "namesake" && read(t, path) != tc.file {
+			if err := Remove(t.Context(), path, prod(), nil); err != nil || tc.name == "namesake" && read(t, path) != tc.file {
 				t.Errorf("removing takes the other cluster's entries: %v\n%s", err, read(t, path))
 			}
-			if err := Merge(t.Context(), path, prod(), MergeOptions{Replace: true}, me(t)); err != nil || !strings.Contains(read(t, path), "10.0.0.11") {
+			if err := Merge(t.Context(), path, prod(), MergeOptions{Replace: true}, nil); err != nil || !strings.Contains(read(t, path), "10.0.0.11") {
 				t.Errorf("replacing: %v", err)
 			}
 		})
@@ -223,12 +219,12 @@ func TestInvalid(t *testing.T) {
 				t.Fatal(err)
 			}
 			var list diag.List
-			if err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t)); !errors.As(err, &list) || list[0].ID != idInvalid || read(t, path) != text {
+			if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); !errors.As(err, &list) || list[0].ID != idInvalid || read(t, path) != text {
 				t.Errorf("got %v, and the file is %q", err, read(t, path))
 			}
 		})
 	}
-	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "config"), Access{Cluster: "prod", Admin: []byte("kind: Config\n")}, MergeOptions{}, me(t)); err == nil {
+	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "config"), Access{Cluster: "prod", Admin: []byte("kind: Config\n")}, MergeOptions{}, nil); err == nil {
 		t.Error("an admin kubeconfig without a context was merged")
 	}
 }
@@ -239,11 +235,11 @@ func TestLinksAndOwners(t *testing.T) {
 	if err := os.Symlink("dotfiles/config", link); err != nil {
 		t.Fatal(err)
 	}
-	owner := me(t)
+	to := &owner.Owner{UID: os.Geteuid(), GID: os.Getegid()}
 	if os.Geteuid() == 0 {
-		owner.UID, owner.GID = 12345, 12346
+		to.UID, to.GID = 12345, 12346
 	}
-	if err := Merge(t.Context(), link, prod(), MergeOptions{}, owner); err != nil {
+	if err := Merge(t.Context(), link, prod(), MergeOptions{}, to); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Lstat(link)
@@ -251,20 +247,20 @@ func TestLinksAndOwners(t *testing.T) {
 		t.Fatalf("the link was replaced: %v %v", info.Mode(), err)
 	}
 	for _, name := range []string{target, filepath.Dir(target)} {
-		if uid, gid := ownerOf(t, name); uid != owner.UID || gid != owner.GID {
-			t.Errorf("%s belongs to %d:%d, want %d:%d", name, uid, gid, owner.UID, owner.GID)
+		if uid, gid := ownerOf(t, name); uid != to.UID || gid != to.GID {
+			t.Errorf("%s belongs to %d:%d, want %d:%d", name, uid, gid, to.UID, to.GID)
 		}
 	}
-	if err := Remove(t.Context(), link, prod(), me(t)); err != nil {
+	if err := Remove(t.Context(), link, prod(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if uid, gid := ownerOf(t, target); uid != owner.UID || gid != owner.GID {
+	if uid, gid := ownerOf(t, target); uid != to.UID || gid != to.GID {
 		t.Errorf("an existing file changed its owner to %d:%d", uid, gid)
 	}
 	if err := os.Symlink("loop", filepath.Join(dir, "loop")); err != nil {
 		t.Fatal(err)
 	}
-	if err := Merge(t.Context(), filepath.Join(dir, "loop"), prod(), MergeOptions{}, me(t)); err == nil {
+	if err := Merge(t.Context(), filepath.Join(dir, "loop"), prod(), MergeOptions{}, nil); err == nil {
 		t.Error("a loop of links was followed")
 	}
 }
@@ -274,7 +270,7 @@ func TestConcurrentMerges(t *testing.T) {
 	var group sync.WaitGroup
 	for _, name := range strings.Fields("a b c d e f g h") {
 		group.Go(func() {
-			if err := Merge(t.Context(), path, Access{Cluster: name, Admin: admin("https://10.0.0.1:6443", "QQ==")}, MergeOptions{}, me(t)); err != nil {
+			if err := Merge(t.Context(), path, Access{Cluster: name, Admin: admin("https://10.0.0.1:6443", "QQ==")}, MergeOptions{}, nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -290,7 +286,7 @@ func TestLocks(t *testing.T) {
 	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Merge(t.Context(), path, prod(), MergeOptions{}, me(t)); err != nil {
+	if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); err != nil {
 		t.Errorf("a lock that a dead process of ours left: %v", err)
 	}
 	if err := os.WriteFile(path+".lock", nil, 0); err != nil {
@@ -298,7 +294,7 @@ func TestLocks(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Merge(ctx, path, prod(), MergeOptions{Use: true}, me(t)); !errors.Is(err, context.Canceled) {
+	if err := Merge(ctx, path, prod(), MergeOptions{Use: true}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("kubectl's lock was not respected, or not given up: %v", err)
 	}
 	if _, err := os.Lstat(path + ".lock"); err != nil {
@@ -310,7 +306,7 @@ func TestWriteAndServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "apart")
 	access := prod()
 	access.Server = "https://203.0.113.7:6443"
-	if err := Write(path, access, me(t)); err != nil {
+	if err := Write(path, access, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, path); !strings.Contains(got, access.Server) || strings.Contains(got, "10.0.0.11") || !strings.Contains(got, "current-context: prod") {
@@ -318,13 +314,7 @@ func TestWriteAndServer(t *testing.T) {
 	}
 }
 
-func TestInvokerAndPath(t *testing.T) {
-	t.Setenv("SUDO_UID", "")
-	t.Setenv("HOME", "/home/me")
-	owner, err := Invoker()
-	if err != nil || owner != (Owner{UID: os.Geteuid(), GID: os.Getegid(), Home: "/home/me"}) {
-		t.Errorf("without sudo: %+v %v", owner, err)
-	}
+func TestPath(t *testing.T) {
 	dir := t.TempDir()
 	there := filepath.Join(dir, "there")
 	if err := os.WriteFile(there, nil, 0o600); err != nil {
@@ -334,7 +324,7 @@ func TestInvokerAndPath(t *testing.T) {
 		"": "/home/me/.kube/config", "/none/a": "/none/a", "/none/a::" + there + ":/none/b": there, "/none/a:/none/b": "/none/b",
 	} {
 		t.Setenv("KUBECONFIG", list)
-		if got := Path(owner); got != want {
+		if got := Path("/home/me"); got != want {
 			t.Errorf("KUBECONFIG=%s: %s, want %s", list, got, want)
 		}
 	}

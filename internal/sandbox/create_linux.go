@@ -154,7 +154,7 @@ func (c *creation) checkSpace() error {
 		dir   string
 		bytes int64
 	}{{c.Cache, baseSpace}, {filepath.Dir(c.dir()), int64(n) * machineSpace}} {
-		if err := c.makeDirs(need.dir); err != nil {
+		if err := c.Owner.MakeDir(need.dir, 0o755); err != nil {
 			return fmt.Errorf("making a directory: %w", err)
 		}
 		free, err := freeBytes(need.dir)
@@ -222,13 +222,13 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 	if err := os.WriteFile(s.KnownHostsFile(), known, 0o644); err != nil {
 		return nil, err
 	}
-	return s, errors.Join(s.save(), c.give(dir, s.PrivateKeyFile(), s.PrivateKeyFile()+".pub", s.KnownHostsFile(), filepath.Join(dir, specFile)))
+	return s, errors.Join(s.save(), c.Owner.Give(dir, s.PrivateKeyFile(), s.PrivateKeyFile()+".pub", s.KnownHostsFile(), filepath.Join(dir, specFile)))
 }
 
 // linkHome makes the sandbox findable in Home.
 func (c *creation) linkHome(dir string) error {
 	home := filepath.Join(c.Home, "sandboxes")
-	if err := c.makeDirs(home); err != nil {
+	if err := c.Owner.MakeDir(home, 0o755); err != nil {
 		return err
 	}
 	link := filepath.Join(home, c.Name)
@@ -236,31 +236,7 @@ func (c *creation) linkHome(dir string) error {
 		return err
 	}
 	c.link = link
-	return c.give(link)
-}
-
-// makeDirs makes a directory, and gives it and those above it that were not
-// there to the owner.
-func (c *creation) makeDirs(dir string) error {
-	var missing []string
-	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Lstat(d); err == nil || d == filepath.Dir(d) {
-			break
-		}
-		missing = append(missing, d)
-	}
-	return errors.Join(os.MkdirAll(dir, 0o755), c.give(missing...))
-}
-
-// give makes files the owner's.
-func (c *creation) give(paths ...string) error {
-	var errs []error
-	for _, path := range paths {
-		if c.Owner != nil {
-			errs = append(errs, os.Lchown(path, c.Owner.UID, c.Owner.GID))
-		}
-	}
-	return errors.Join(errs...)
+	return c.Owner.Give(link)
 }
 
 // takeRange chooses a range and addresses, and claims them on this host.
@@ -353,7 +329,7 @@ func (c *creation) writeClusterFile(s *Sandbox) (err error) {
 	}
 	c.wrote = true
 	_, err = f.Write(text)
-	return errors.Join(err, f.Close(), c.give(c.Out))
+	return errors.Join(err, f.Close(), c.Owner.Give(c.Out))
 }
 
 // undo removes what was made; the context may have ended.

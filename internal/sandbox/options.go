@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/owner"
 )
 
 // Options say what Create makes. Home, Cache and Name are required.
@@ -38,13 +39,10 @@ type Options struct {
 	Program string
 	// Owner is whose files the keys, records and the cluster file become;
 	// nil leaves them to this process's user. The machines are root's.
-	Owner *Owner
+	Owner *owner.Owner
 	// Progress is told what happens, in words. It may be nil.
 	Progress func(string)
 }
-
-// An Owner is a user and a group, by number.
-type Owner struct{ UID, GID int }
 
 const (
 	defaultDisk = 20 << 30

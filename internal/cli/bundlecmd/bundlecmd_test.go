@@ -3,6 +3,7 @@ package bundlecmd_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,12 +16,27 @@ import (
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/cli/bundlecmd"
+	"slipway.dev/slipway/internal/cli/program"
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/release"
 )
 
-func run(t *testing.T, args ...string) (out, talk string, err error) {
+// run runs the command as the part of a program that it is, with a cache and
+// a home of its own.
+func run(t *testing.T, dirs program.Directories, format view.Format, args ...string) (out, talk string, err error) {
 	t.Helper()
 	var o, e bytes.Buffer
-	cmd := bundlecmd.New(bundlecmd.Streams{In: strings.NewReader(""), Out: &o, Err: &e})
+	cmd := bundlecmd.New(program.Program{
+		In: strings.NewReader(""), Out: &o, Err: &e,
+		Data: func(value any, text func(io.Writer) error) error {
+			if format == view.Text {
+				return text(&o)
+			}
+			return view.Data(&o, format, value)
+		},
+		Directories: func() (program.Directories, error) { return dirs, nil },
+		Releases:    func() (*release.Catalogue, error) { return release.Load("") },
+	})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
 	err = cmd.ExecuteContext(t.Context())
@@ -28,15 +44,14 @@ func run(t *testing.T, args ...string) (out, talk string, err error) {
 }
 
 func TestBuildInspectVerify(t *testing.T) {
-	t.Setenv("SLIPWAY_CACHE", t.TempDir())
-	t.Setenv("SLIPWAY_HOME", t.TempDir())
+	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir()}
 	site := bundletest.NewSite(t)
 	file := filepath.Join(t.TempDir(), "b.tar.zst")
 	args := []string{"build", "--source", "upstream", "--arch", "amd64,arm64", "--out", file}
 	for name, url := range site.Options().Sites {
 		args = append(args, "--site", name+"="+url)
 	}
-	out, talk, err := run(t, args...)
+	out, talk, err := run(t, dirs, view.Text, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,17 +61,17 @@ func TestBuildInspectVerify(t *testing.T) {
 	if !strings.Contains(talk, "crictl 1.36.0 linux/arm64") || strings.Contains(talk, "\x1b") {
 		t.Errorf("build talks %q", talk)
 	}
-	if out, _, err = run(t, "verify", file); err != nil || !strings.Contains(out, "whole: Kubernetes v1.37.1, 12 components, 18 images") {
+	if out, _, err = run(t, dirs, view.Text, "verify", file); err != nil || !strings.Contains(out, "whole: Kubernetes v1.37.1, 12 components, 18 images") {
 		t.Errorf("verify answers %q, %v", out, err)
 	}
 	var whole struct{ Components, Images int }
-	if out, _, err = run(t, "verify", "-o", "json", file); err != nil || json.Unmarshal([]byte(out), &whole) != nil || whole.Components != 12 || whole.Images != 18 {
+	if out, _, err = run(t, dirs, view.JSON, "verify", file); err != nil || json.Unmarshal([]byte(out), &whole) != nil || whole.Components != 12 || whole.Images != 18 {
 		t.Errorf("verify -o json answers %q, %v", out, err)
 	}
-	if out, _, err = run(t, "inspect", "v1.37.1"); err != nil || !strings.Contains(out, "COMPONENT") || !strings.Contains(out, "registry.k8s.io/pause:3.10.2") || !strings.Contains(out, "Apache-2.0") {
+	if out, _, err = run(t, dirs, view.Text, "inspect", "v1.37.1"); err != nil || !strings.Contains(out, "COMPONENT") || !strings.Contains(out, "registry.k8s.io/pause:3.10.2") || !strings.Contains(out, "Apache-2.0") {
 		t.Errorf("inspect of the cached one answers %q, %v", out, err)
 	}
-	out, _, err = run(t, "inspect", "-o", "json", file)
+	out, _, err = run(t, dirs, view.JSON, "inspect", file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,25 +85,23 @@ func TestBuildInspectVerify(t *testing.T) {
 	if err := os.Truncate(file, 1000); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err = run(t, "verify", file); err == nil || !strings.Contains(err.Error(), bundle.IDTruncated) {
+	if _, _, err = run(t, dirs, view.Text, "verify", file); err == nil || !strings.Contains(err.Error(), bundle.IDTruncated) {
 		t.Errorf("verify of half a file: %v", err)
 	}
 }
 
 func TestRefusals(t *testing.T) {
-	t.Setenv("SLIPWAY_CACHE", t.TempDir())
-	t.Setenv("SLIPWAY_HOME", t.TempDir())
+	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir()}
 	for name, tt := range map[string]struct {
 		args []string
 		want string
 	}{
-		"format":  {[]string{"inspect", "-o", "xml", "v1.37.1"}, "unknown-output-format"},
 		"version": {[]string{"build", "--kubernetes", "v1.1.1"}, "unsupported-kubernetes"},
 		"bundle":  {[]string{"inspect", "v1.37.1"}, bundle.IDNotFound},
 		"none":    {[]string{"verify"}, "accepts 1 arg"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, err := run(t, tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, _, err := run(t, dirs, view.Text, tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
 		})

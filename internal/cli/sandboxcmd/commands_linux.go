@@ -1,37 +1,41 @@
 package sandboxcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/sandbox"
 )
 
-func addCommands(cmd *cobra.Command, s Streams) {
+func addCommands(cmd *cobra.Command, p program.Program) {
 	cmd.AddCommand(
-		createCommand(s), listCommand(s), sshCommand(s), execCommand(s),
-		powerCommand("start NAME|MACHINE...", "Start machines that are off",
+		createCommand(p), listCommand(p), sshCommand(p), execCommand(p),
+		powerCommand(p, "start NAME|MACHINE...", "Start machines that are off", "runs",
 			(*sandbox.Sandbox).Start, (*sandbox.Machine).Start),
-		powerCommand("stop NAME|MACHINE...", "Power machines off in an orderly way",
+		powerCommand(p, "stop NAME|MACHINE...", "Power machines off in an orderly way", "is off",
 			(*sandbox.Sandbox).Stop, (*sandbox.Machine).Stop),
-		machineCommand("kill MACHINE...", "End machines as a pulled plug does: their peers hear nothing of it", (*sandbox.Machine).Kill),
-		machineCommand("reboot MACHINE...", "Reboot machines in an orderly way", (*sandbox.Machine).Reboot),
-		machineCommand("cut MACHINE...", "Pull machines' network cables", (*sandbox.Machine).Cut),
-		machineCommand("heal MACHINE...", "Plug machines' network cables in again", (*sandbox.Machine).Heal),
-		deleteCommand(s), superviseCommand(s), bootCommand(),
+		machineCommand(p, "kill MACHINE...", "End machines as a pulled plug does: their peers hear nothing of it", "is off", (*sandbox.Machine).Kill),
+		machineCommand(p, "reboot MACHINE...", "Reboot machines in an orderly way", "has rebooted", (*sandbox.Machine).Reboot),
+		machineCommand(p, "cut MACHINE...", "Pull machines' network cables", "has no network", (*sandbox.Machine).Cut),
+		machineCommand(p, "heal MACHINE...", "Plug machines' network cables in again", "has its network again", (*sandbox.Machine).Heal),
+		deleteCommand(p), superviseCommand(p), bootCommand(),
 	)
 }
 
-func createCommand(s Streams) *cobra.Command {
+func createCommand(p program.Program) *cobra.Command {
 	var o sandbox.Options
 	var disk int64
 	var pool string
@@ -41,22 +45,20 @@ func createCommand(s Streams) *cobra.Command {
 		Example: `  slipway sandbox create dev --machines 3
   slipway sandbox create ha --machines 5 --control-planes 3 --kubernetes v1.37.1`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dirs, err := p.Directories()
+			if err != nil {
+				return err
+			}
+			o.Home, o.Cache, o.Owner = dirs.Home, dirs.Cache, dirs.Owner
 			o.Name, o.Disk = args[0], disk<<30
-			if o.Home, err = home(); err != nil {
-				return err
-			}
-			if o.Cache, err = cache(); err != nil {
-				return err
-			}
-			o.Owner = owner()
 			if pool != "" {
 				if o.Pool, err = netip.ParsePrefix(pool); err != nil {
 					return diag.List{{ID: "sandbox-bad-range", Severity: diag.Error, Message: err.Error(), Hint: "--range 198.18.0.0/16"}}
 				}
 			}
-			o.Progress = func(what string) { fmt.Fprintln(s.Err, what+" …") }
-			return create(cmd.Context(), s, o)
+			o.Progress = func(what string) { fmt.Fprintln(p.Err, what) }
+			return create(cmd.Context(), p, o)
 		},
 	}
 	f := cmd.Flags()
@@ -74,65 +76,101 @@ func createCommand(s Streams) *cobra.Command {
 	return cmd
 }
 
-func create(ctx context.Context, s Streams, o sandbox.Options) error {
+// made is what create answers.
+type made struct {
+	Sandbox     string   `json:"sandbox"`
+	ClusterFile string   `json:"clusterFile"`
+	Machines    []listed `json:"machines"`
+	Seconds     float64  `json:"seconds"`
+}
+
+func create(ctx context.Context, p program.Program, o sandbox.Options) error {
 	start := time.Now()
 	sb, err := sandbox.Create(ctx, o)
 	if err != nil {
 		return err
 	}
-	out := o.Out
-	if out == "" {
-		out = o.Name + ".yaml"
+	machines, err := listAll(sb.Machines())
+	if err != nil {
+		return err
 	}
-	machines := sb.Machines()
-	fmt.Fprintf(s.Err, "Sandbox %s is ready: %d machines in %.1f s\n", o.Name, len(machines), time.Since(start).Seconds())
-	for _, m := range machines {
-		fmt.Fprintf(s.Err, "  %-20s %s\n", m.Name(), m.Address())
-	}
-	fmt.Fprintf(s.Err, "Next:  slipway create cluster -f %s\n       slipway sandbox ssh %s\nUndo:  slipway sandbox delete %s\n",
-		out, machines[0].Name(), o.Name)
-	return nil
+	out := made{Sandbox: o.Name, ClusterFile: cmp.Or(o.Out, o.Name+".yaml"), Machines: machines, Seconds: time.Since(start).Seconds()}
+	return p.Data(out, func(w io.Writer) error {
+		fmt.Fprintf(w, "Sandbox %s is ready: %d machines in %.1f s\n", o.Name, len(machines), out.Seconds)
+		for _, m := range machines {
+			fmt.Fprintf(w, "  %-20s %s\n", m.Machine, m.Address)
+		}
+		_, err := fmt.Fprintf(w, "Next:  slipway create cluster -f %s\n       slipway sandbox ssh %s\nUndo:  slipway sandbox delete %s\n",
+			out.ClusterFile, machines[0].Machine, o.Name)
+		return err
+	})
 }
 
 // machineCommand does one thing to machines, in the order given.
-func machineCommand(use, short string, do func(*sandbox.Machine, context.Context) error) *cobra.Command {
+func machineCommand(p program.Program, use, short, now string, do func(*sandbox.Machine, context.Context) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeMachines,
+		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeMachines(p),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return eachNamed(args, func(h, name string) (func() error, error) {
-				m, err := sandbox.FindMachine(h, name)
-				return func() error { return do(m, cmd.Context()) }, err
+			return changeMachines(p, args, now, func(home, name string) (machines, func() error, error) {
+				m, err := sandbox.FindMachine(home, name)
+				return machines{m}, func() error { return do(m, cmd.Context()) }, err
 			})
 		},
 	}
 }
 
 // powerCommand does one thing to machines, or to all of a sandbox.
-func powerCommand(use, short string, all func(*sandbox.Sandbox, context.Context) error, one func(*sandbox.Machine, context.Context) error) *cobra.Command {
+func powerCommand(p program.Program, use, short, now string, all func(*sandbox.Sandbox, context.Context) error, one func(*sandbox.Machine, context.Context) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeMachines,
+		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeMachines(p),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return eachNamed(args, func(h, name string) (func() error, error) {
-				if sb, err := sandbox.Open(h, name); err == nil {
-					return func() error { return all(sb, cmd.Context()) }, nil
+			return changeMachines(p, args, now, func(home, name string) (machines, func() error, error) {
+				if sb, err := sandbox.Open(home, name); err == nil {
+					return sb.Machines(), func() error { return all(sb, cmd.Context()) }, nil
 				}
-				m, err := sandbox.FindMachine(h, name)
-				return func() error { return one(m, cmd.Context()) }, err
+				m, err := sandbox.FindMachine(home, name)
+				return machines{m}, func() error { return one(m, cmd.Context()) }, err
 			})
 		},
 	}
 }
 
+type machines []*sandbox.Machine
+
+// changeMachines does what find answers for each name, and says how the
+// machines are now.
+func changeMachines(p program.Program, names []string, now string, find func(home, name string) (machines, func() error, error)) error {
+	var changed machines
+	err := eachNamed(p, names, func(home, name string) (func() error, error) {
+		found, do, err := find(home, name)
+		changed = append(changed, found...)
+		return do, err
+	})
+	if err != nil {
+		return err
+	}
+	list, err := listAll(changed)
+	if err != nil {
+		return err
+	}
+	return p.Data(list, func(w io.Writer) error {
+		for _, m := range list {
+			fmt.Fprintf(w, "Machine %s %s\n", m.Machine, now)
+		}
+		return nil
+	})
+}
+
 // eachNamed finds all that is named before it does anything to the first.
-func eachNamed(names []string, find func(home, name string) (func() error, error)) error {
-	h, err := home()
+func eachNamed(p program.Program, names []string, find func(home, name string) (func() error, error)) error {
+	dirs, err := p.Directories()
 	if err != nil {
 		return err
 	}
 	var list diag.List
 	work := make([]func() error, len(names))
 	for i, name := range names {
-		do, err := find(h, name)
+		do, err := find(dirs.Home, name)
 		var problems diag.List
 		if err != nil && !errors.As(err, &problems) {
 			return err
@@ -159,31 +197,56 @@ func needsRoot() error {
 	return diag.List{{ID: "sandbox-needs-root", Severity: diag.Error, Message: "machines belong to root", Hint: "run it with sudo"}}
 }
 
-func execCommand(s Streams) *cobra.Command {
-	return &cobra.Command{
-		Use:               "exec MACHINE -- PROGRAM [ARGUMENT...]",
-		Short:             "Run a program in a machine, as root, and end with its status",
-		Args:              cobra.MinimumNArgs(2),
-		ValidArgsFunction: completeMachines,
+// inMachine is a command that has a program speak for itself, in the machine
+// that its first argument names.
+func inMachine(p program.Program, use, short string, args cobra.PositionalArgs, run func(context.Context, *sandbox.Machine, []string) error) *cobra.Command {
+	return program.WordsOnly(&cobra.Command{
+		Use: use, Short: short, Args: args, ValidArgsFunction: completeMachines(p),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := home()
+			dirs, err := p.Directories()
 			if err != nil {
 				return err
 			}
-			m, err := sandbox.FindMachine(h, args[0])
+			m, err := sandbox.FindMachine(dirs.Home, args[0])
 			if err != nil {
 				return err
 			}
+			return handOn(run(cmd.Context(), m, args[1:]))
+		},
+	})
+}
+
+func execCommand(p program.Program) *cobra.Command {
+	return inMachine(p, "exec MACHINE -- PROGRAM [ARGUMENT...]", "Run a program in a machine, as root, and end with its status", cobra.MinimumNArgs(2),
+		func(ctx context.Context, m *sandbox.Machine, argv []string) error {
 			if os.Geteuid() != 0 {
 				return needsRoot()
 			}
-			in, out := asTerminal(s.In), asTerminal(s.Out)
+			in, out := asTerminal(p.In), asTerminal(p.Out)
 			if in != nil && out != nil {
-				return handOn(m.ExecTerminal(cmd.Context(), args[1:], in))
+				return m.ExecTerminal(ctx, argv, in)
 			}
-			return handOn(m.Exec(cmd.Context(), args[1:], sandbox.Stdio{In: s.In, Out: s.Out, Err: s.Err}))
-		},
-	}
+			return m.Exec(ctx, argv, sandbox.Stdio{In: p.In, Out: p.Out, Err: p.Err})
+		})
+}
+
+func sshCommand(p program.Program) *cobra.Command {
+	return inMachine(p, "ssh MACHINE [-- COMMAND...]", "Log in to a machine with the ssh program", cobra.MinimumNArgs(1),
+		func(ctx context.Context, m *sandbox.Machine, command []string) error {
+			ssh, err := exec.LookPath("ssh")
+			if err != nil {
+				return diag.List{{ID: "sandbox-missing-program", Severity: diag.Error, Message: "ssh is not installed", Hint: "apt-get install -y openssh-client"}}
+			}
+			sb := m.Sandbox()
+			argv := append([]string{
+				"-F", "none", "-i", sb.PrivateKeyFile(), "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none",
+				"-o", "UserKnownHostsFile=" + sb.KnownHostsFile(), "-o", "StrictHostKeyChecking=yes",
+				"-o", "LogLevel=ERROR", "root@" + m.Address().String(),
+			}, command...)
+			c := exec.CommandContext(ctx, ssh, argv...)
+			c.Stdin, c.Stdout, c.Stderr = p.In, p.Out, p.Err
+			return c.Run()
+		})
 }
 
 // asTerminal is the terminal that a stream is, or nil.
@@ -207,63 +270,36 @@ func handOn(err error) error {
 	return &ExitError{Code: 128 + signalOf(exit)}
 }
 
-func sshCommand(s Streams) *cobra.Command {
-	return &cobra.Command{
-		Use:               "ssh MACHINE [-- COMMAND...]",
-		Short:             "Log in to a machine with the ssh program",
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completeMachines,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := home()
-			if err != nil {
-				return err
-			}
-			m, err := sandbox.FindMachine(h, args[0])
-			if err != nil {
-				return err
-			}
-			ssh, err := exec.LookPath("ssh")
-			if err != nil {
-				return diag.List{{ID: "sandbox-missing-program", Severity: diag.Error, Message: "ssh is not installed", Hint: "apt-get install -y openssh-client"}}
-			}
-			sb := m.Sandbox()
-			argv := append([]string{
-				"-F", "none", "-i", sb.PrivateKeyFile(), "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none",
-				"-o", "UserKnownHostsFile=" + sb.KnownHostsFile(), "-o", "StrictHostKeyChecking=yes",
-				"-o", "LogLevel=ERROR", "root@" + m.Address().String(),
-			}, args[1:]...)
-			c := exec.CommandContext(cmd.Context(), ssh, argv...)
-			c.Stdin, c.Stdout, c.Stderr = s.In, s.Out, s.Err
-			return handOn(c.Run())
-		},
+func signalOf(exit *exec.ExitError) int {
+	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return int(ws.Signal())
 	}
+	return 0
 }
 
-func deleteCommand(s Streams) *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+func deleteCommand(p program.Program) *cobra.Command {
+	return &cobra.Command{
 		Use: "delete NAME...", Aliases: []string{"destroy", "del"},
 		Short:             "Delete sandboxes with all that is on their machines",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completeSandboxes,
+		ValidArgsFunction: completeSandboxes(p),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !yes {
-				if err := confirm(s, "Delete "+strings.Join(args, ", ")+" with all that is on the machines?"); err != nil {
-					return err
-				}
+			if err := p.Agree(cmd.Context(), "Delete "+strings.Join(args, ", ")+" with all that is on the machines?"); err != nil {
+				return err
 			}
-			return eachNamed(args, func(h, name string) (func() error, error) {
-				sb, err := sandbox.Open(h, name)
-				return func() error {
-					if err := sb.Delete(cmd.Context(), h); err != nil {
-						return err
-					}
-					fmt.Fprintf(s.Err, "Sandbox %s is gone\n", name)
-					return nil
-				}, err
+			err := eachNamed(p, args, func(home, name string) (func() error, error) {
+				sb, err := sandbox.Open(home, name)
+				return func() error { return sb.Delete(cmd.Context(), home) }, err
+			})
+			if err != nil {
+				return err
+			}
+			return p.Data(map[string][]string{"deleted": args}, func(w io.Writer) error {
+				for _, name := range args {
+					fmt.Fprintf(w, "Sandbox %s is gone\n", name)
+				}
+				return nil
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	return cmd
 }

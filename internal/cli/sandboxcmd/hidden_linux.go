@@ -6,17 +6,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/sandbox"
 )
 
 // The two commands below are how this program starts itself; descriptor 3 is
 // a pipe to the one that did.
 
-func superviseCommand(s Streams) *cobra.Command {
+func superviseCommand(p program.Program) *cobra.Command {
 	return &cobra.Command{
 		Use: "supervise DIR MACHINE", Hidden: true, Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log := slog.New(slog.NewTextHandler(s.Err, nil))
+			log := slog.New(slog.NewTextHandler(p.Err, nil))
 			return sandbox.Supervise(cmd.Context(), args[0], args[1], log, os.NewFile(3, "ready"))
 		},
 	}

@@ -1,14 +1,13 @@
 package sandboxcmd
 
 import (
-	"encoding/json"
 	"fmt"
-	"text/tabwriter"
+	"io"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
-	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/cli/program"
+	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/sandbox"
 )
 
@@ -23,42 +22,25 @@ type listed struct {
 	sandbox.Status
 }
 
-func listCommand(s Streams) *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+func listCommand(p program.Program) *cobra.Command {
+	return &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List machines and what they do", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			all, err := collect()
+			all, err := collect(p)
 			if err != nil {
 				return err
 			}
-			switch format {
-			case "text":
-				return printTable(s, all)
-			case "json", "yaml":
-				b, err := json.MarshalIndent(all, "", "  ")
-				if err == nil && format == "yaml" {
-					b, err = yaml.JSONToYAML(b)
-				}
-				if err != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(s.Out, "%s\n", b)
-				return err
-			}
-			return diag.List{{ID: "unknown-output-format", Severity: diag.Error, Message: fmt.Sprintf("%q is no output format", format), Hint: "name text, json or yaml"}}
+			return p.Data(all, func(w io.Writer) error { return printTable(w, all) })
 		},
 	}
-	cmd.Flags().StringVarP(&format, "output", "o", "text", "output format: text, json or yaml")
-	return cmd
 }
 
-func collect() ([]listed, error) {
-	h, err := home()
+func collect(p program.Program) ([]listed, error) {
+	dirs, err := p.Directories()
 	if err != nil {
 		return nil, err
 	}
-	sandboxes, err := sandbox.List(h)
+	sandboxes, err := sandbox.List(dirs.Home)
 	if err != nil {
 		return nil, err
 	}
@@ -68,23 +50,34 @@ func collect() ([]listed, error) {
 			// A creation that was killed; delete removes it.
 			all = append(all, listed{Sandbox: sb.Name()})
 		}
-		for _, m := range sb.Machines() {
-			st, err := m.Status()
-			if err != nil {
-				return nil, fmt.Errorf("looking at machine %s: %w", m.Name(), err)
-			}
-			all = append(all, listed{
-				Sandbox: sb.Name(), Machine: m.Name(), Address: m.Address().String(),
-				HostKey: m.HostKey(), PrivateKeyFile: sb.PrivateKeyFile(), Status: st,
-			})
+		of, err := listAll(sb.Machines())
+		if err != nil {
+			return nil, err
 		}
+		all = append(all, of...)
 	}
 	return all, nil
 }
 
-func printTable(s Streams, all []listed) error {
-	w := tabwriter.NewWriter(s.Out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "SANDBOX\tMACHINE\tADDRESS\tSTATE\tNETWORK\tDISK")
+// listAll looks at machines.
+func listAll(machines []*sandbox.Machine) ([]listed, error) {
+	all := []listed{}
+	for _, m := range machines {
+		st, err := m.Status()
+		if err != nil {
+			return nil, fmt.Errorf("looking at machine %s: %w", m.Name(), err)
+		}
+		sb := m.Sandbox()
+		all = append(all, listed{
+			Sandbox: sb.Name(), Machine: m.Name(), Address: m.Address().String(),
+			HostKey: m.HostKey(), PrivateKeyFile: sb.PrivateKeyFile(), Status: st,
+		})
+	}
+	return all, nil
+}
+
+func printTable(w io.Writer, all []listed) error {
+	var rows [][]string
 	for _, m := range all {
 		state, network := "off", "up"
 		switch {
@@ -98,8 +91,8 @@ func printTable(s Streams, all []listed) error {
 		if m.Cut {
 			network = "cut"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1f/%d GiB\n", m.Sandbox, m.Machine, m.Address, state, network,
-			float64(m.DiskUsed)/(1<<30), m.DiskSize>>30)
+		disk := fmt.Sprintf("%.1f/%d GiB", float64(m.DiskUsed)/(1<<30), m.DiskSize>>30)
+		rows = append(rows, []string{m.Sandbox, m.Machine, m.Address, state, network, disk})
 	}
-	return w.Flush()
+	return view.Table(w, []string{"SANDBOX", "MACHINE", "ADDRESS", "STATE", "NETWORK", "DISK"}, rows)
 }

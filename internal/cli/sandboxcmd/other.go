@@ -7,12 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/diag"
 )
 
 // addCommands takes every command and refuses it.
-func addCommands(cmd *cobra.Command, _ Streams) {
-	cmd.DisableFlagParsing = true
+func addCommands(cmd *cobra.Command, _ program.Program) {
+	cmd.DisableFlagParsing, cmd.Args = true, cobra.ArbitraryArgs
 	cmd.RunE = func(*cobra.Command, []string) error {
 		return diag.List{{
 			ID: "sandbox-needs-linux", Severity: diag.Error,

@@ -1,0 +1,101 @@
+// Package owner gives files to the person they are made for: under sudo, the
+// one who called it.
+package owner
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// An Owner is a user and a group, by number. A nil Owner is whoever runs the
+// program, who is given nothing: what they make is theirs.
+type Owner struct{ UID, GID int }
+
+// Give makes files the owner's; a link itself, and not where it leads.
+func (o *Owner) Give(paths ...string) error {
+	if o == nil {
+		return nil
+	}
+	var errs []error
+	for _, path := range paths {
+		if err := os.Lchown(path, o.UID, o.GID); err != nil {
+			errs = append(errs, fmt.Errorf("giving to user %d: %w", o.UID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// MakeDir makes a directory, and those above it that are not there; all that
+// it makes is the owner's.
+func (o *Owner) MakeDir(dir string, mode fs.FileMode) error {
+	missing := Missing(dir)
+	return errors.Join(os.MkdirAll(dir, mode), o.Give(missing...))
+}
+
+// Missing are the path and the directories above it that are not there yet:
+// what making the path will make.
+func Missing(path string) (missing []string) {
+	for {
+		if _, err := os.Lstat(path); err == nil || path == filepath.Dir(path) {
+			return missing
+		}
+		missing = append(missing, path)
+		path = filepath.Dir(path)
+	}
+}
+
+// GiveTree makes the owner's what root owns of a directory, without what is
+// below the entries of it that are named. It follows no links out of it; what
+// is not there, or goes meanwhile, is fine.
+func (o *Owner) GiveTree(dir string, without ...string) error {
+	if o == nil {
+		return nil
+	}
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("giving to user %d: %w", o.UID, err)
+	}
+	defer func() { _ = root.Close() }() // nothing was written to it
+	kept := map[string]bool{}
+	for _, name := range without {
+		kept[name] = true
+	}
+	err = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := o.take(root, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if kept[path] && e.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("giving %s to user %d: %w", dir, o.UID, err)
+	}
+	return nil
+}
+
+// take makes one file of a directory the owner's, if it is root's.
+func (o *Owner) take(root *os.Root, path string) error {
+	info, err := root.Lstat(path)
+	if err != nil {
+		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Uid != 0 {
+		return nil
+	}
+	return root.Lchown(path, o.UID, o.GID)
+}

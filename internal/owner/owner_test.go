@@ -1,0 +1,88 @@
+package owner
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// someone owns what root gives away in these tests; whoever is not root can
+// only give to themselves.
+func someone() *Owner {
+	if os.Geteuid() == 0 {
+		return &Owner{UID: 12345, GID: 12346}
+	}
+	return &Owner{UID: os.Getuid(), GID: os.Getgid()}
+}
+
+func ownerOf(t *testing.T, path string) Owner {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	return Owner{UID: int(st.Uid), GID: int(st.Gid)}
+}
+
+func TestMakeDir(t *testing.T) {
+	dir, to := t.TempDir(), someone()
+	before := ownerOf(t, dir)
+	if err := to.MakeDir(filepath.Join(dir, "a", "b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]Owner{"": before, "a": *to, "a/b": *to} {
+		if d := cmp.Diff(want, ownerOf(t, filepath.Join(dir, path))); d != "" {
+			t.Errorf("%q (-want +got):\n%s", path, d)
+		}
+	}
+	if err := (*Owner)(nil).MakeDir(filepath.Join(dir, "c", "d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(Owner{UID: os.Geteuid(), GID: os.Getegid()}, ownerOf(t, filepath.Join(dir, "c", "d"))); d != "" {
+		t.Errorf("without an owner (-want +got):\n%s", d)
+	}
+}
+
+func TestGiveTree(t *testing.T) {
+	dir, to := t.TempDir(), someone()
+	outside := filepath.Join(dir, "outside")
+	tree := filepath.Join(dir, "tree")
+	for _, path := range []string{outside, filepath.Join(tree, "d"), filepath.Join(tree, "kept", "d")} {
+		if err := errors.Join(os.MkdirAll(path, 0o755), os.WriteFile(filepath.Join(path, "f"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(tree, "link")); err != nil {
+		t.Fatal(err)
+	}
+	before := ownerOf(t, outside)
+	if err := to.GiveTree(tree, "kept"); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]Owner{
+		"tree": *to, "tree/d": *to, "tree/d/f": *to, "tree/link": *to, "tree/kept": *to,
+		"tree/kept/d": before, "tree/kept/d/f": before, "outside": before, "outside/f": before,
+	} {
+		if d := cmp.Diff(want, ownerOf(t, filepath.Join(dir, path))); d != "" {
+			t.Errorf("%s (-want +got):\n%s", path, d)
+		}
+	}
+	if err := to.GiveTree(filepath.Join(dir, "none")); err != nil {
+		t.Errorf("a tree that is not there: %v", err)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	other := Owner{UID: 54321, GID: 54321}
+	if err := errors.Join(other.Give(filepath.Join(tree, "d", "f")), to.GiveTree(tree)); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(other, ownerOf(t, filepath.Join(tree, "d", "f"))); d != "" {
+		t.Errorf("what is another's (-want +got):\n%s", d)
+	}
+}
