@@ -2,13 +2,10 @@
 package dns
 
 import (
-	"bytes"
 	"embed"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"text/template"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -40,10 +37,6 @@ func New(env module.Env) engine.Module {
 
 // corefile is CoreDNS's configuration; it reads it again when it changes.
 func corefile(env module.Env) (string, error) {
-	t, err := template.ParseFS(files, "templates/Corefile")
-	if err != nil {
-		return "", err
-	}
 	d := env.Cluster.Spec.DNS
 	upstream := "/etc/resolv.conf"
 	if len(d.Upstream) > 0 {
@@ -53,10 +46,8 @@ func corefile(env module.Env) (string, error) {
 	for _, a := range slices.Sorted(maps.Keys(d.Hosts)) {
 		hosts = append(hosts, a+" "+strings.Join(d.Hosts[a], " "))
 	}
-	var b bytes.Buffer
-	err = t.Execute(&b, map[string]any{"Domain": env.Cluster.Spec.Kubernetes.DNSDomain, "Upstream": upstream, "Hosts": hosts})
-	if err != nil {
-		return "", fmt.Errorf("rendering the Corefile: %w", err)
-	}
-	return b.String(), nil
+	text, err := module.Render(files, "Corefile", map[string]any{
+		"Domain": env.Cluster.Spec.Kubernetes.DNSDomain, "Upstream": upstream, "Hosts": hosts,
+	})
+	return string(text), err
 }

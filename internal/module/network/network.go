@@ -2,13 +2,11 @@
 package network
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/json"
 	"fmt"
 	"strings"
-	"text/template"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -59,24 +57,19 @@ func cni() (op.List, error) {
 }
 
 func flannel(env module.Env) ([]*unstructured.Unstructured, error) {
-	t, err := template.ParseFS(files, "templates/flannel.yaml")
-	if err != nil {
-		return nil, err
-	}
 	conf, err := netConf(env)
 	if err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
-	err = t.Execute(&b, map[string]any{
+	text, err := module.Render(files, "flannel.yaml", map[string]any{
 		"Image": env.Release.ImageRefs()["flannel"], "NetConf": conf, "APIHost": ep.Domain, "APIPort": ep.Port,
 		"ConfigDigest": fmt.Sprintf("%x", sha256.Sum256([]byte(conf)))[:16],
 	})
 	if err != nil {
-		return nil, fmt.Errorf("rendering flannel: %w", err)
+		return nil, err
 	}
-	return kube.Objects(b.Bytes())
+	return kube.Objects(text)
 }
 
 // netConf is flannel's own configuration, on one line.
