@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -102,6 +103,22 @@ func (e Env) directories() (program.Directories, error) {
 	d.Home, err1 = filepath.Abs(d.Home)
 	d.Cache, err2 = filepath.Abs(d.Cache)
 	return d, errors.Join(err1, err2)
+}
+
+// handOver answers what makes the cache the caller's own, after a program
+// that ran as root for them: without it, they could not use it by themselves.
+// What the machines of sandboxes are made from stays root's.
+func (e Env) handOver(talk io.Writer) func() {
+	d, err := e.directories()
+	if err != nil || d.Owner == nil {
+		return func() {} // whoever needs the directories hears of the error
+	}
+	missing := owner.Missing(d.Cache)
+	return func() {
+		if err := errors.Join(d.Owner.GiveTree(d.Cache, "sandbox"), d.Owner.GiveMade(missing)); err != nil {
+			fmt.Fprintf(talk, "warning: the cache stays root's: %v\n", err)
+		}
+	}
 }
 
 // Settings are what a service is made with.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -43,6 +44,8 @@ type fake struct {
 	Calls    string   `json:"calls"`    // a file that calls are written to
 	// Forgets says that a delete takes the clusters off the records.
 	Forgets bool `json:"forgets"`
+	// Writes are files that Apply makes.
+	Writes []string `json:"writes"`
 
 	applying chan<- struct{} // hears when Apply waits
 	applied  chan<- struct{} // closed when Apply has said all
@@ -337,6 +340,11 @@ func (p *fakePrepared) Apply(ctx context.Context, sinks ...event.Sink) (*lifecyc
 	emit(step)
 	end := step
 	end.Type, end.Time, end.Outcome = event.StepFinished, epoch.Add(12*time.Second), event.Changed
+	for _, path := range p.Writes {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
+			return nil, err
+		}
+	}
 	switch p.fake.Apply {
 	case "succeeded":
 		if p.plan.Empty() {

@@ -74,6 +74,7 @@ func Main(ctx context.Context, args []string, s Streams, env Env, services NewSe
 	signals := make(chan os.Signal, 4)
 	env.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer env.StopNotify(signals)
+	defer env.handOver(s.Err)()
 
 	a := newApp(s, env, services)
 	code := make(chan int, 1)

@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -367,5 +368,38 @@ func TestErrorsPage(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("ids (-code +page):\n%s", d)
+	}
+}
+
+// What a program that runs under sudo leaves in the cache is the caller's;
+// the system of sandboxes' machines stays root's.
+func TestCacheUnderSudo(t *testing.T) {
+	caller := owner.Owner{UID: os.Getuid(), GID: os.Getgid()}
+	if os.Geteuid() == 0 {
+		caller = owner.Owner{UID: 12345, GID: 12346}
+	}
+	cache := filepath.Join(t.TempDir(), "new", "cache")
+	s := newSeat(t, "")
+	vars := map[string]string{
+		"SLIPWAY_HOME": t.TempDir(), "SLIPWAY_CACHE": cache, "SUDO_UID": strconv.Itoa(caller.UID), "SUDO_GID": strconv.Itoa(caller.GID),
+	}
+	s.env.Getenv, s.env.UID = func(k string) string { return vars[k] }, 0
+	s.env.LookupUser = func(string) (*user.User, error) { return &user.User{HomeDir: t.TempDir()}, nil }
+	f := &fake{Prepare: "create", Apply: "succeeded", Writes: []string{
+		filepath.Join(cache, "bundles", "b", "index.json"), filepath.Join(cache, "sandbox", "tree", "passwd"),
+	}}
+	if code := s.run(t, f, "create", "cluster", "-y", "-f", write(t, prodFile)); code != exitDone {
+		t.Fatalf("exit code %d: %s", code, s.err.String())
+	}
+	for path, want := range map[string]int{
+		"..": caller.UID, "": caller.UID, "bundles/b": caller.UID, "bundles/b/index.json": caller.UID, "sandbox/tree/passwd": os.Geteuid(),
+	} {
+		info, err := os.Stat(filepath.Join(cache, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := int(info.Sys().(*syscall.Stat_t).Uid); got != want {
+			t.Errorf("%q belongs to %d, want %d", path, got, want)
+		}
 	}
 }

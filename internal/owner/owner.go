@@ -36,6 +36,17 @@ func (o *Owner) MakeDir(dir string, mode fs.FileMode) error {
 	return errors.Join(os.MkdirAll(dir, mode), o.Give(missing...))
 }
 
+// GiveMade makes the owner's what was missing and is there now.
+func (o *Owner) GiveMade(missing []string) error {
+	var errs []error
+	for _, path := range missing {
+		if err := o.Give(path); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Missing are the path and the directories above it that are not there yet:
 // what making the path will make.
 func Missing(path string) (missing []string) {
@@ -91,11 +102,19 @@ func (o *Owner) GiveTree(dir string, without ...string) error {
 // take makes one file of a directory the owner's, if it is root's.
 func (o *Owner) take(root *os.Root, path string) error {
 	info, err := root.Lstat(path)
-	if err != nil {
+	if err != nil || !isRoots(info) {
 		return err
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Uid != 0 {
-		return nil
-	}
 	return root.Lchown(path, o.UID, o.GID)
+}
+
+// IsRoots says whether a file that is there is root's.
+func IsRoots(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && isRoots(info)
+}
+
+func isRoots(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Uid == 0
 }

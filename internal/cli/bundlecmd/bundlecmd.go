@@ -4,6 +4,7 @@ package bundlecmd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/source/upstream"
 	"slipway.dev/slipway/internal/cli/program"
+	"slipway.dev/slipway/internal/owner"
 )
 
 // New makes the command.
@@ -46,10 +48,14 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 			if o.Releases, err = p.Releases(); err != nil {
 				return err
 			}
+			missing := owner.Missing(o.Out)
 			display := NewDisplay(p.Err)
 			o.Progress = display.Show
 			b, err := bundle.Build(c.Context(), o)
 			display.Close()
+			if err == nil {
+				err = give(dirs.Owner, o.Out, missing)
+			}
 			if err != nil {
 				return err
 			}
@@ -64,6 +70,21 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: NAME=URL (see docs/guide/bundle.md)")
 	f.StringVar(&o.Out, "out", "", "also write it here: a .tar.zst file, or a directory if it ends in /")
 	return cmd
+}
+
+// give makes the owner's what a build has written to out, and what it made
+// that was missing. A directory that was there and is root's stays as it is:
+// it may hold other things.
+func give(to *owner.Owner, out string, missing []string) error {
+	switch {
+	case to == nil, out == "":
+		return nil
+	case !strings.HasSuffix(out, "/"):
+		return errors.Join(to.Give(out), to.GiveMade(missing))
+	case len(missing) == 0 && owner.IsRoots(out):
+		return nil
+	}
+	return errors.Join(to.GiveTree(out), to.GiveMade(missing))
 }
 
 // built is what a build answers with.

@@ -3,10 +3,12 @@ package bundlecmd_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/cli/bundlecmd"
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/owner"
 	"slipway.dev/slipway/internal/release"
 )
 
@@ -128,5 +131,41 @@ note: upstream is silent
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Under sudo, what a build writes belongs to the person who called it.
+func TestBuildForSomeone(t *testing.T) {
+	to := &owner.Owner{UID: os.Getuid(), GID: os.Getgid()}
+	if os.Geteuid() == 0 {
+		to = &owner.Owner{UID: 12345, GID: 12346}
+	}
+	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir(), Owner: to}
+	roots := filepath.Join(t.TempDir(), "roots")
+	if err := errors.Join(os.Mkdir(roots, 0o755), os.WriteFile(filepath.Join(roots, "foreign"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"build", "--source", "upstream"}
+	for name, url := range bundletest.NewSite(t).Options().Sites {
+		args = append(args, "--site", name+"="+url)
+	}
+	base := t.TempDir()
+	for _, out := range []string{filepath.Join(base, "new", "b.tar.zst"), filepath.Join(base, "new", "d") + "/", roots + "/"} {
+		if _, _, err := run(t, dirs, view.Text, append(args, "--out", out)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]int{
+		filepath.Join(base, "new"): to.UID, filepath.Join(base, "new", "b.tar.zst"): to.UID,
+		filepath.Join(base, "new", "d"): to.UID, filepath.Join(base, "new", "d", "index.json"): to.UID,
+		base: os.Geteuid(), roots: os.Geteuid(), filepath.Join(roots, "foreign"): os.Geteuid(),
+	} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := int(info.Sys().(*syscall.Stat_t).Uid); got != want {
+			t.Errorf("%s belongs to %d, want %d", path, got, want)
+		}
 	}
 }
