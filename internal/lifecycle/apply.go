@@ -74,7 +74,8 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 		return nil, err
 	}
 	if settled {
-		return p.unchanged(), p.svc.Store.SaveCluster(p.env.Cluster, p.request.Source)
+		err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.Source)
+		return p.unchanged(), errors.Join(err, p.svc.Store.KeepSource(name))
 	}
 	o, err := p.operation()
 	if err != nil {
@@ -367,6 +368,9 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 	}
 	// The cluster first: cut off in between, the operation can be resumed,
 	// and finds nothing left to do.
+	if p.request.Kind == Create && res.Outcome == event.Partial || p.request.Kind != InitOS && res.Outcome == event.Succeeded {
+		err = errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
+	}
 	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
 	return errors.Join(err, p.svc.Store.SaveOperation(o))
 }

@@ -9,6 +9,7 @@ const (
 	idNothingUnfinished = "nothing-unfinished"
 	idSpecChanged       = "spec-changed"
 	idNoWayBack         = "no-way-back"
+	idHostLeft          = "host-left-behind"
 	idNoLockMajority    = "no-lock-majority"
 	idNothingRunning    = "nothing-running"
 	idRunsElsewhere     = "runs-elsewhere"

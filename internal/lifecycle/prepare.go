@@ -1,13 +1,10 @@
 package lifecycle
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
@@ -40,7 +37,9 @@ type prepared struct {
 	// continues is the operation that goes on, nil for a new one.
 	continues *v1alpha1.Operation
 	done      map[string]bool
-	recorded  *v1alpha1.Cluster
+	// touched are the hosts that earlier attempts at this have changed.
+	touched  map[string]bool
+	recorded *v1alpha1.Cluster
 }
 
 var _ Prepared = (*prepared)(nil)
@@ -66,7 +65,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	p.recorded = recorded
 	if p.request.Kind == Apply && p.continues == nil && !created(recorded) {
 		p.request.Kind = Create // what never came to run is still to be created
-		if p.done, err = s.doneBefore(wanted.Name); err != nil {
+		if p.done, p.touched, err = s.doneBefore(wanted.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -104,7 +103,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		}
 		options.Architectures = p.bundle.architectures()
 	}
-	p.findings = append(precheck.Findings(c, found, options), unfit...)
+	p.findings = append(precheck.Findings(c, found, options), append(unfit, p.leftBehind()...)...)
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found); err != nil {
 			return err
@@ -261,182 +260,6 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 		return nil, errors.Join(&StaleError{Difference: plan.Diff(saved, p.plan)}, p.Close())
 	}
 	return p, nil
-}
-
-// unfinished is the latest operation of a cluster, if it has not succeeded.
-// Those that never began are passed over: they changed nothing.
-func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
-	ops, err := s.Store.Operations(name)
-	if err != nil {
-		return nil, err
-	}
-	recorded, err := s.record(name)
-	if err != nil {
-		return nil, err
-	}
-	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
-		if o.Spec.Type == string(InitOS) && recorded != nil {
-			return true // of the hosts, not of the cluster
-		}
-		// An operation that has not started may still have recorded the
-		// cluster; then the status names it, or none yet.
-		return o.Status.StartTime == nil && (recorded == nil || recorded.Status.Operation != o.Name && recorded.Status.Operation != "")
-	})
-	if len(ops) == 0 {
-		return nil, fmt.Errorf("an operation of cluster %s: %w", name, ErrNotFound)
-	}
-	if ops[0].Status.Phase == v1alpha1.OperationSucceeded {
-		return nil, refused(idNothingUnfinished, "the latest operation of cluster "+name+" has succeeded", "change the cluster with: slipway apply -f FILE")
-	}
-	return &ops[0], nil
-}
-
-// PrepareResume continues the latest unfinished operation.
-func (s *service) PrepareResume(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
-	o, err := s.unfinished(name)
-	if err != nil {
-		return nil, err
-	}
-	done, err := s.onceDone(o.Name)
-	if err != nil {
-		return nil, err
-	}
-	recorded, err := s.record(name)
-	if err != nil {
-		return nil, err
-	}
-	if r.Cluster != nil {
-		wanted := s.complete(r.Cluster, recorded)
-		if err := spec.Absolute(wanted, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
-			return nil, err
-		}
-		if recorded != nil && spec.Digest(recorded) != spec.Digest(wanted) {
-			return nil, refused(idSpecChanged, "the file has changed since operation "+o.Name+" began; a resume would continue with the old one",
-				"use the new one with: slipway apply -f FILE; or resume without -f")
-		}
-	}
-	r.Kind, r.Name, r.Cluster = Kind(o.Spec.Type), name, nil
-	if recorded == nil { // hosts that were prepared alone
-		if r.Cluster, err = s.planned(o.Name); err != nil {
-			return nil, err
-		}
-	}
-	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
-	p, err := s.prepare(ctx, &prepared{svc: s, request: r, continues: o, done: done}, progress)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// onceDone are the steps of an operation that succeeded and shall not be
-// repeated; the engine asks only for those that are declared so.
-func (s *service) onceDone(id string) (map[string]bool, error) {
-	done := map[string]bool{}
-	err := s.Store.Read(id, func(e event.Event) error {
-		if e.Type == event.StepFinished && e.Outcome == event.Changed {
-			done[e.Task+"@"+e.Host] = true
-		}
-		return nil
-	})
-	return done, err
-}
-
-// doneBefore is onceDone over all operations of a cluster since the latest
-// that succeeded or took something away: they are one attempt.
-func (s *service) doneBefore(name string) (map[string]bool, error) {
-	ops, err := s.Store.Operations(name)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]bool{}
-	for _, o := range ops {
-		if o.Status.Phase == v1alpha1.OperationSucceeded || o.Spec.Type == string(Delete) || o.Spec.Type == rollback {
-			break
-		}
-		done, err := s.onceDone(o.Name)
-		if err != nil {
-			return nil, err
-		}
-		maps.Copy(all, done)
-	}
-	return all, nil
-}
-
-// PrepareRollback takes the latest unfinished operation back: a create by
-// putting the hosts back as they were, an apply by applying what was before.
-func (s *service) PrepareRollback(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
-	o, err := s.unfinished(name)
-	if err != nil {
-		return nil, err
-	}
-	switch Kind(o.Spec.Type) {
-	case Create, rollback:
-		r.Kind, r.Name, r.Cluster = rollback, name, nil
-	case Apply:
-		before, err := s.before(name)
-		if err != nil {
-			return nil, err
-		}
-		recorded, err := s.record(name)
-		if err != nil {
-			return nil, err
-		}
-		withPasswords(before, recorded)
-		r.Kind, r.Name, r.Cluster = Apply, name, before
-	default:
-		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be taken back", "finish it with: slipway resume "+name)
-	}
-	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// before is the description that the latest successful operation went by.
-func (s *service) before(name string) (*v1alpha1.Cluster, error) {
-	ops, err := s.Store.Operations(name)
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range ops {
-		if o.Status.Phase != v1alpha1.OperationSucceeded || o.Spec.Type != string(Create) && o.Spec.Type != string(Apply) {
-			continue
-		}
-		return s.planned(o.Name)
-	}
-	return nil, refused(idNoWayBack, "cluster "+name+" has no successful operation to go back to", "continue with: slipway resume "+name)
-}
-
-// planned is the description that an operation's plan was made for.
-func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
-	p, err := s.Store.Plan(operation)
-	if err != nil {
-		return nil, err
-	}
-	c := &v1alpha1.Cluster{}
-	if err := json.Unmarshal(p.Spec, c); err != nil {
-		return nil, fmt.Errorf("reading the plan of operation %s: %w", operation, err)
-	}
-	return c, nil
-}
-
-// withPasswords puts passwords that stand in the file itself, and so in no
-// plan, back from the record.
-func withPasswords(c, recorded *v1alpha1.Cluster) {
-	if recorded == nil {
-		return
-	}
-	c.Spec.SSH.Password = cmp.Or(c.Spec.SSH.Password, recorded.Spec.SSH.Password)
-	known := map[string]string{}
-	for _, h := range recorded.Spec.Hosts {
-		known[h.Name] = h.SSH.Password
-	}
-	for i := range c.Spec.Hosts {
-		h := &c.Spec.Hosts[i]
-		h.SSH.Password = cmp.Or(h.SSH.Password, known[h.Name])
-	}
 }
 
 // Precheck reports all findings of all hosts.

@@ -214,12 +214,17 @@ func (w *world) status() (v1alpha1.Phase, []string) {
 	return phase, out
 }
 
+func (w *world) wantPhase(want v1alpha1.Phase) {
+	w.t.Helper()
+	if got, _ := w.status(); got != want {
+		w.t.Errorf("the cluster's phase is %q, want %q", got, want)
+	}
+}
+
 func (w *world) wantStatus(phase v1alpha1.Phase, ops ...string) {
 	w.t.Helper()
-	got, have := w.status()
-	if got != phase {
-		w.t.Errorf("the cluster's phase is %q, want %q", got, phase)
-	}
+	w.wantPhase(phase)
+	_, have := w.status()
 	if d := cmp.Diff(ops, have); d != "" {
 		w.t.Errorf("operations, newest first (-want +got):\n%s", d)
 	}

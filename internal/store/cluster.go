@@ -35,8 +35,26 @@ func (s *Store) Source(name string) ([]byte, error) {
 	return s.read(name, "source.yaml")
 }
 
-// SaveCluster records a spec, and the text it was read from if there is one.
-// The status is not part of it.
+// KeepSource keeps a cluster's file as the one that a rollback puts back.
+func (s *Store) KeepSource(name string) error {
+	text, err := s.Source(name)
+	switch {
+	case err == nil:
+		err = s.write(s.clusterPath(name, "kept.yaml"), text)
+	case errors.Is(err, ErrNotFound):
+		err = s.remove(name, "kept.yaml")
+	}
+	if err != nil {
+		return fmt.Errorf("keeping the file of cluster %s: %w", name, err)
+	}
+	return nil
+}
+
+// KeptSource answers what KeepSource kept; ErrNotFound if there was none.
+func (s *Store) KeptSource(name string) ([]byte, error) { return s.read(name, "kept.yaml") }
+
+// SaveCluster records a spec, and the text it was read from: nil leaves what
+// is recorded, an empty one takes it away. The status is not part of it.
 func (s *Store) SaveCluster(c *v1alpha1.Cluster, source []byte) error {
 	if err := checkName(c.Name); err != nil {
 		return fmt.Errorf("recording cluster: %w", err)
@@ -44,10 +62,15 @@ func (s *Store) SaveCluster(c *v1alpha1.Cluster, source []byte) error {
 	if err := s.mkdir(s.clusterPath(c.Name)); err != nil {
 		return fmt.Errorf("recording cluster %s: %w", c.Name, err)
 	}
-	if source != nil {
-		if err := s.write(s.clusterPath(c.Name, "source.yaml"), source); err != nil {
-			return fmt.Errorf("recording the file of cluster %s: %w", c.Name, err)
-		}
+	var err error
+	switch {
+	case len(source) > 0:
+		err = s.write(s.clusterPath(c.Name, "source.yaml"), source)
+	case source != nil:
+		err = s.remove(c.Name, "source.yaml")
+	}
+	if err != nil {
+		return fmt.Errorf("recording the file of cluster %s: %w", c.Name, err)
 	}
 	spec := *c
 	spec.Status = v1alpha1.ClusterStatus{}
@@ -129,6 +152,14 @@ func (s *Store) RemoveCluster(name string) error {
 		}
 	}
 	return syncDir(s.path("clusters"))
+}
+
+// remove removes a file of a cluster that may be there.
+func (s *Store) remove(name, file string) error {
+	if err := os.Remove(s.clusterPath(name, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // read answers a file of a cluster.

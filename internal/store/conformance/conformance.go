@@ -29,6 +29,8 @@ type Backend interface {
 	Source(name string) ([]byte, error)
 	Clusters() ([]string, error)
 	SaveCluster(c *v1alpha1.Cluster, source []byte) error
+	KeepSource(name string) error
+	KeptSource(name string) ([]byte, error)
 	SaveStatus(name string, status v1alpha1.ClusterStatus) error
 	SaveKubeconfig(name string, content []byte) error
 	Kubeconfig(name string) ([]byte, error)
@@ -161,6 +163,19 @@ func clusters(t *testing.T, s Subject) {
 	if b, err := s.Source("prod"); string(b) != "# mine\n" || err != nil {
 		t.Errorf("source %q, %v: want what the user wrote", b, err)
 	}
+	_, err = s.KeptSource("prod")
+	wantErr(t, "a source that was not kept", err, store.ErrNotFound)
+	ok(t, s.KeepSource("prod"))
+	ok(t, s.SaveCluster(changed, []byte("# newer\n")))
+	if b, err := s.Again().KeptSource("prod"); string(b) != "# mine\n" || err != nil {
+		t.Errorf("kept source %q, %v: want the one from before", b, err)
+	}
+	ok(t, s.SaveCluster(changed, []byte{}))
+	_, err = s.Source("prod")
+	wantErr(t, "a source that was taken away", err, store.ErrNotFound)
+	ok(t, s.KeepSource("prod"))
+	_, err = s.KeptSource("prod")
+	wantErr(t, "keeping that there is none", err, store.ErrNotFound)
 	_, err = s.Source("lab")
 	wantErr(t, "the source of a cluster without one", err, store.ErrNotFound)
 	names, err := s.Clusters()

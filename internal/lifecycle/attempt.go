@@ -1,0 +1,234 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
+)
+
+// unfinished is the latest operation of a cluster, if it has not succeeded.
+// Those that never began are passed over: they changed nothing.
+func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
+	ops, err := s.Store.Operations(name)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := s.record(name)
+	if err != nil {
+		return nil, err
+	}
+	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
+		if o.Spec.Type == string(InitOS) && recorded != nil {
+			return true // of the hosts, not of the cluster
+		}
+		// An operation that has not started may still have recorded the
+		// cluster; then the status names it, or none yet.
+		return o.Status.StartTime == nil && (recorded == nil || recorded.Status.Operation != o.Name && recorded.Status.Operation != "")
+	})
+	if len(ops) == 0 {
+		return nil, fmt.Errorf("an operation of cluster %s: %w", name, ErrNotFound)
+	}
+	if ops[0].Status.Phase == v1alpha1.OperationSucceeded {
+		return nil, refused(idNothingUnfinished, "the latest operation of cluster "+name+" has succeeded", "change the cluster with: slipway apply -f FILE")
+	}
+	return &ops[0], nil
+}
+
+// PrepareResume continues the latest unfinished operation.
+func (s *service) PrepareResume(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
+	o, err := s.unfinished(name)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.onceDone(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := s.record(name)
+	if err != nil {
+		return nil, err
+	}
+	if r.Cluster != nil {
+		wanted := s.complete(r.Cluster, recorded)
+		if err := spec.Absolute(wanted, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
+			return nil, err
+		}
+		if recorded != nil && spec.Digest(recorded) != spec.Digest(wanted) {
+			return nil, refused(idSpecChanged, "the file has changed since operation "+o.Name+" began; a resume would continue with the old one",
+				"use the new one with: slipway apply -f FILE; or resume without -f")
+		}
+	}
+	r.Kind, r.Name, r.Cluster = Kind(o.Spec.Type), name, nil
+	if recorded == nil { // hosts that were prepared alone
+		if r.Cluster, err = s.planned(o.Name); err != nil {
+			return nil, err
+		}
+	}
+	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
+	p, err := s.prepare(ctx, &prepared{svc: s, request: r, continues: o, done: done}, progress)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// onceDone are the steps of an operation that succeeded and shall not be
+// repeated; the engine asks only for those that are declared so.
+func (s *service) onceDone(id string) (map[string]bool, error) {
+	done := map[string]bool{}
+	err := s.Store.Read(id, func(e event.Event) error {
+		if e.Type == event.StepFinished && e.Outcome == event.Changed {
+			done[e.Task+"@"+e.Host] = true
+		}
+		return nil
+	})
+	return done, err
+}
+
+// doneBefore is onceDone over all operations of a cluster since the latest
+// that succeeded or took something away: they are one attempt. It answers also
+// which hosts were changed since the latest that succeeded.
+func (s *service) doneBefore(name string) (done, touched map[string]bool, err error) {
+	ops, err := s.Store.Operations(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	done, touched = map[string]bool{}, map[string]bool{}
+	again := false // what was done was taken away since, at least in part
+	for _, o := range ops {
+		if o.Status.Phase == v1alpha1.OperationSucceeded {
+			break
+		}
+		if o.Spec.Type == string(Delete) || o.Spec.Type == rollback {
+			again = true
+			continue
+		}
+		steps, err := s.onceDone(o.Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		for step := range steps {
+			_, host, _ := strings.Cut(step, "@")
+			touched[host] = true
+		}
+		if !again {
+			maps.Copy(done, steps)
+		}
+	}
+	return done, touched, nil
+}
+
+// leftBehind are hosts that an attempt at creating the cluster has changed and
+// that are missing from the description now: nobody would put them back.
+func (p *prepared) leftBehind() (list diag.List) {
+	if p.recorded == nil {
+		return nil
+	}
+	for _, was := range p.recorded.Spec.Hosts {
+		same := func(h v1alpha1.Host) bool {
+			return h.Address == was.Address && h.SSH.Port == was.SSH.Port || h.InternalAddress != "" && h.InternalAddress == was.InternalAddress
+		}
+		if p.touched[was.Name] && !slices.ContainsFunc(p.env.Cluster.Spec.Hosts, same) {
+			list = append(list, diag.Diagnostic{
+				ID: idHostLeft, Severity: diag.Error, Host: was.Name,
+				Message: was.Address + " is not in the file any more, and has on it what an earlier attempt put there",
+				Hint:    "take that back first: slipway rollback " + p.recorded.Name + "; or leave the host in the file",
+			})
+		}
+	}
+	return list
+}
+
+// PrepareRollback takes the latest unfinished operation back: a create by
+// putting the hosts back as they were, an apply by applying what was before.
+func (s *service) PrepareRollback(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
+	o, err := s.unfinished(name)
+	if err != nil {
+		return nil, err
+	}
+	switch Kind(o.Spec.Type) {
+	case Create, rollback:
+		r.Kind, r.Name, r.Cluster = rollback, name, nil
+	case Apply:
+		before, err := s.before(name)
+		if err != nil {
+			return nil, err
+		}
+		recorded, err := s.record(name)
+		if err != nil {
+			return nil, err
+		}
+		withPasswords(before, recorded)
+		r.Kind, r.Name, r.Cluster = Apply, name, before
+		if r.Source, err = s.Store.KeptSource(name); errors.Is(err, store.ErrNotFound) {
+			r.Source, err = []byte{}, nil // what is there belongs to what is taken back
+		}
+		if err != nil {
+			return nil, err
+		}
+	default:
+		return nil, refused(idNoWayBack, "operation "+o.Name+" ("+o.Spec.Type+") cannot be taken back", "finish it with: slipway resume "+name)
+	}
+	p, err := s.prepare(ctx, &prepared{svc: s, request: r}, progress)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// before is the description that the latest successful operation went by; of a
+// cluster that none has made whole, that of the creation by which it came to
+// run.
+func (s *service) before(name string) (*v1alpha1.Cluster, error) {
+	ops, err := s.Store.Operations(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range ops {
+		if o.Spec.Type == string(Create) || o.Spec.Type == string(Apply) && o.Status.Phase == v1alpha1.OperationSucceeded {
+			return s.planned(o.Name)
+		}
+	}
+	return nil, refused(idNoWayBack, "cluster "+name+" has no successful operation to go back to", "continue with: slipway resume "+name)
+}
+
+// planned is the description that an operation's plan was made for.
+func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
+	p, err := s.Store.Plan(operation)
+	if err != nil {
+		return nil, err
+	}
+	c := &v1alpha1.Cluster{}
+	if err := json.Unmarshal(p.Spec, c); err != nil {
+		return nil, fmt.Errorf("reading the plan of operation %s: %w", operation, err)
+	}
+	return c, nil
+}
+
+// withPasswords puts passwords that stand in the file itself, and so in no
+// plan, back from the record.
+func withPasswords(c, recorded *v1alpha1.Cluster) {
+	if recorded == nil {
+		return
+	}
+	c.Spec.SSH.Password = cmp.Or(c.Spec.SSH.Password, recorded.Spec.SSH.Password)
+	known := map[string]string{}
+	for _, h := range recorded.Spec.Hosts {
+		known[h.Name] = h.SSH.Password
+	}
+	for i := range c.Spec.Hosts {
+		h := &c.Spec.Hosts[i]
+		h.SSH.Password = cmp.Or(h.SSH.Password, known[h.Name])
+	}
+}
