@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
@@ -352,8 +354,24 @@ func TestIgnoreErrors(t *testing.T) {
 		}
 		w.wantStatus(v1alpha1.PhaseFailed, "delete Failed", "create Succeeded")
 		w.machines["w1"].down = nil
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod"}, nil))
+		if d := cmp.Diff([]string{"host w1 and all that the cluster keeps on it"}, p.Plan().Removes); d != "" {
+			t.Errorf("what is removed, when cp1 is done (-want +got):\n%s", d)
+		}
 		w.resume(event.Succeeded)
 		w.bare()
+		w.wantStatus("", "delete Succeeded", "create Succeeded")
+	})
+	t.Run("deleting what nothing is left of", func(t *testing.T) {
+		w := newWorld(t, "cp1")
+		w.create(event.Succeeded)
+		m := w.machines["cp1"]
+		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, "" // installed anew
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod"}, nil))
+		if pl := p.Plan(); pl.Empty() || len(pl.Removes) != 1 || !strings.Contains(pl.Removes[0], "the record of cluster prod") {
+			t.Errorf("the plan removes %q: want the record, which needs leave, too", pl.Removes)
+		}
+		w.apply(p, event.Succeeded)
 		w.wantStatus("", "delete Succeeded", "create Succeeded")
 	})
 	t.Run("deleting without the control plane", func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
@@ -187,9 +188,7 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 	pl.Cluster, pl.Operation = c.Name, string(p.request.Kind)
 	pl.SpecDigest, pl.Steps, pl.Spec = spec.Digest(c), res.Steps, specText
 	if p.removes() {
-		for _, h := range c.Spec.Hosts {
-			pl.Removes = append(pl.Removes, "host "+h.Name+" and all that the cluster keeps on it")
-		}
+		pl.Removes = p.removals()
 	} else if p.request.Kind != InitOS {
 		if err := p.noteBundle(ctx); err != nil {
 			return err
@@ -200,6 +199,20 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 
 func (p *prepared) removes() bool {
 	return p.request.Kind == Delete || p.request.Kind == rollback
+}
+
+// removals are what is lost, for people: what is on the hosts, and when there
+// is nothing any more, the record.
+func (p *prepared) removals() (out []string) {
+	for _, h := range p.env.Cluster.Spec.Hosts {
+		if slices.ContainsFunc(p.plan.Steps, func(s plan.Step) bool { return s.Host == h.Name }) {
+			out = append(out, "host "+h.Name+" and all that the cluster keeps on it")
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, "the record of cluster "+p.env.Cluster.Name+" and its kubeconfig: there is nothing of it on its hosts")
+	}
+	return out
 }
 
 // noteBundle says in the plan where the bundle comes from.

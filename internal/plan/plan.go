@@ -70,5 +70,5 @@ type OpChange struct {
 	Diff    string  `json:"diff,omitempty"`
 }
 
-// Empty says that there is nothing to do.
-func (p *Plan) Empty() bool { return len(p.Steps) == 0 }
+// Empty says that there is nothing to do and nothing to lose.
+func (p *Plan) Empty() bool { return len(p.Steps) == 0 && len(p.Removes) == 0 }

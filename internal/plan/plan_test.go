@@ -117,12 +117,24 @@ os
 }
 
 func TestTextOfNothing(t *testing.T) {
-	var b strings.Builder
-	if err := (&Plan{Cluster: "prod"}).Text(&b); err != nil {
-		t.Fatal(err)
-	}
-	if want := "Cluster prod is as described: nothing to do.\n"; b.String() != want {
-		t.Errorf("got %q, want %q", b.String(), want)
+	for _, tc := range []struct {
+		name, reason, want string
+		plan               Plan
+	}{
+		{"nothing", "an unchanged cluster", "Cluster prod is as described: nothing to do.\n", Plan{}},
+		{
+			"no step", "what is lost is told, though no host has anything to do",
+			"Plan to delete cluster prod\n\nThis removes:\n  - the record\n", Plan{Operation: "delete", Removes: []string{"the record"}},
+		},
+	} {
+		var b strings.Builder
+		tc.plan.Cluster = "prod"
+		if err := tc.plan.Text(&b); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(tc.want, b.String()); d != "" || tc.plan.Empty() != (len(tc.plan.Removes) == 0) {
+			t.Errorf("%s: %s; empty: %t (-want +got):\n%s", tc.name, tc.reason, tc.plan.Empty(), d)
+		}
 	}
 }
 

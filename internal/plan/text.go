@@ -79,7 +79,9 @@ func (p *Plan) text(w io.Writer, changes bool) error {
 			fmt.Fprintf(b, "  - %s\n", r)
 		}
 	}
-	fmt.Fprintf(b, "\n%s\n", p.Totals())
+	if len(p.Steps) > 0 {
+		fmt.Fprintf(b, "\n%s\n", p.Totals())
+	}
 	return b.Flush()
 }
 
