@@ -20,6 +20,7 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/version", why: "which build this is; knows nothing"},
 	{layer: 0, pkg: "internal/diag", why: "what is wrong, where, and what to do"},
 	{layer: 0, pkg: "internal/owner", why: "whose files become, by number; knows no place"},
+	{layer: 0, pkg: "internal/golden", why: "what tests hold against files; links into no program"},
 	{layer: 0, pkg: "internal/graph", why: "a generic DAG"},
 	{layer: 0, pkg: "internal/secret", may: []string{"api/v1alpha1"}, why: "reads the secrets that the types name"},
 	{layer: 0, pkg: "internal/node/op", why: "the vocabulary is data, the same at both ends of the wire"},
@@ -121,7 +122,7 @@ var fences = []fence{
 	{"github.com/google/go-containerregistry/...", []string{"internal/bundle/..."}, "images are the bundle's matter"},
 	{"sigs.k8s.io/controller-runtime/...", nil, "controllers are not in this program"},
 	{"k8s.io/kubernetes/...", nil, "the command line links no API server"},
-	{"flag", []string{"test/bench"}, "flags are cobra's"},
+	{"flag", []string{"internal/golden", "test/bench"}, "a program's flags are cobra's"},
 	{"log", nil, "logs go through slog"},
 }
 

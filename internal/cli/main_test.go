@@ -345,32 +345,6 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-// The ids of this package's diagnostics and docs/guide/errors.md are one.
-func TestErrorsPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/guide/errors.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, ok := strings.Cut(string(page), "\n## On the command line\n")
-	if !ok {
-		t.Fatal("the page has no section \"On the command line\"")
-	}
-	section, _, _ = strings.Cut(section, "\n## ")
-	var got []string
-	for line := range strings.Lines(section) {
-		if id, ok := strings.CutPrefix(line, "### `"); ok {
-			got = append(got, strings.TrimSuffix(strings.TrimSpace(id), "`"))
-		}
-	}
-	want := []string{
-		idUsage, idFile, idNoCluster, idNotFound, idWhichCluster, idNameMismatch, idOldCgroups, idNoTerminal, idNotConfirmed, idRemoval,
-		idLocked, idStale, idPlanChanged, idNoOperation, idPluginFailed,
-	}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("ids (-code +page):\n%s", d)
-	}
-}
-
 // What a program that runs under sudo leaves in the cache is the caller's;
 // the system of sandboxes' machines stays root's.
 func TestCacheUnderSudo(t *testing.T) {

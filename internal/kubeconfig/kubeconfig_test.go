@@ -3,7 +3,6 @@ package kubeconfig
 import (
 	"context"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,10 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/owner"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func admin(server, ca string) []byte {
 	return []byte(`apiVersion: v1
@@ -71,16 +69,8 @@ func TestMergeAndRemove(t *testing.T) {
 			if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); err != nil {
 				t.Fatal(err)
 			}
-			golden := strings.TrimSuffix(name, ".yaml") + ".golden"
 			after := read(t, path)
-			if *update {
-				if err := os.WriteFile(golden, []byte(after), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if d := cmp.Diff(read(t, golden), after); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
+			golden.Check(t, strings.TrimSuffix(name, ".yaml")+".golden", after)
 			sameWhenRepeated(t, path, after)
 			if err := Remove(t.Context(), path, prod(), nil); err != nil {
 				t.Fatal(err)
@@ -327,20 +317,6 @@ func TestPath(t *testing.T) {
 		if got := Path("/home/me"); got != want {
 			t.Errorf("KUBECONFIG=%s: %s, want %s", list, got, want)
 		}
-	}
-}
-
-// TestErrorsPage holds this package's ids and docs/guide/errors.md together.
-func TestErrorsPage(t *testing.T) {
-	page := read(t, "../../docs/guide/errors.md")
-	_, section, _ := strings.Cut(page, "\n## Your kubeconfig\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	var got []string
-	for _, m := range regexp.MustCompile("(?m)^### `(.*)`$").FindAllStringSubmatch(section, -1) {
-		got = append(got, m[1])
-	}
-	if d := cmp.Diff([]string{idConflict, idInvalid, idLocked}, got); d != "" {
-		t.Errorf("ids of the code and of docs/guide/errors.md differ (-code +page):\n%s", d)
 	}
 }
 

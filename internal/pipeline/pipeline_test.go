@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,34 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/diff"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 )
-
-var update = flag.Bool("update", false, "write the goldens anew")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s (-want +got):\n%s", path, d)
-	}
-}
 
 // variants are clusters beside the plain one. Their goldens are what they
 // differ in.
@@ -128,8 +108,8 @@ func hooked(c *v1alpha1.Cluster) {
 func TestOperations(t *testing.T) {
 	env := environment(t, base())
 	plain := spell(t, Create(env, parts()), hosts(env))
-	golden(t, "create.golden", plain)
-	golden(t, "delete.golden", spell(t, Delete(env), hosts(env)))
+	golden.Check(t, "testdata/create.golden", plain)
+	golden.Check(t, "testdata/delete.golden", spell(t, Delete(env), hosts(env)))
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
 			c := base()
@@ -142,7 +122,7 @@ func TestOperations(t *testing.T) {
 				}
 			}
 			got := spell(t, Create(env, parts()), on)
-			golden(t, v.name+".golden", difference(plain, got))
+			golden.Check(t, "testdata/"+v.name+".golden", difference(plain, got))
 		})
 	}
 }
@@ -179,7 +159,7 @@ func TestTaskIDs(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "task-ids.txt", b.String())
+	golden.Check(t, "testdata/task-ids.txt", b.String())
 }
 
 // TestSizes lays every pipeline over few and many hosts. What is asked of one

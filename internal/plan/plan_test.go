@@ -4,36 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/node/op"
 )
-
-var update = flag.Bool("update", false, "write the goldens anew")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s (-want +got):\n%s", name, d)
-	}
-}
 
 func sample() *Plan {
 	p := &Plan{
@@ -90,8 +69,8 @@ func TestText(t *testing.T) {
 	if err := errors.Join(p.Text(&full), p.Brief(&brief)); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "text.golden", full.Bytes())
-	golden(t, "brief.golden", brief.Bytes())
+	golden.Check(t, "testdata/text.golden", full.Bytes())
+	golden.Check(t, "testdata/brief.golden", brief.Bytes())
 }
 
 func TestTextFoldsManyHosts(t *testing.T) {
@@ -174,7 +153,7 @@ func TestSealIsDeterministic(t *testing.T) {
 	if sealed(t, b).Digest == a.Digest {
 		t.Error("the digest does not cover the spec")
 	}
-	golden(t, "plan.json", first)
+	golden.Check(t, "testdata/plan.json", first)
 }
 
 func TestDecode(t *testing.T) {
@@ -231,7 +210,7 @@ func TestDiff(t *testing.T) {
 	}
 	b.Steps[0].Changes[0].Target = "/etc/sysctl.d/99-other.conf"
 	b.FactsDigest = "sha256:g"
-	golden(t, "diff.golden", []byte(Diff(a, sealed(t, b))))
+	golden.Check(t, "testdata/diff.golden", Diff(a, sealed(t, b)))
 }
 
 func FuzzDecode(f *testing.F) {

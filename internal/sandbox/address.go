@@ -25,7 +25,7 @@ func freeRange(pool netip.Prefix, used []netip.Prefix) (netip.Prefix, error) {
 			return p, nil
 		}
 	}
-	return netip.Prefix{}, refuse("sandbox-range-taken",
+	return netip.Prefix{}, refuse(IDRangeTaken,
 		fmt.Sprintf("every /%d in %s is taken", rangeBits, pool),
 		"delete a sandbox, or name another network with --range")
 }

@@ -89,7 +89,7 @@ func hostSuite() (string, error) {
 		values[k] = strings.Trim(v, `"`)
 	}
 	if id := values["ID"]; (id != "debian" && id != "ubuntu") || values["VERSION_CODENAME"] == "" {
-		return "", refuse("sandbox-host-system", "machines are made from the packages of Debian or Ubuntu; this host is "+values["PRETTY_NAME"],
+		return "", refuse(IDHostSystem, "machines are made from the packages of Debian or Ubuntu; this host is "+values["PRETTY_NAME"],
 			"use a Debian or Ubuntu host, or a virtual machine with one")
 	}
 	return values["VERSION_CODENAME"], nil
@@ -130,7 +130,7 @@ func installDebootstrap(ctx context.Context) error {
 		_, err = run(ctx, "", "apt-get", "install", "-y", "-qq", "debootstrap")
 	}
 	if err != nil {
-		return refuse("sandbox-missing-program", "debootstrap is not installed, and installing it failed: "+err.Error(), hint)
+		return refuse(IDMissingProgram, "debootstrap is not installed, and installing it failed: "+err.Error(), hint)
 	}
 	return nil
 }

@@ -28,12 +28,12 @@ func findCgroups(id string) (cgroups, error) {
 	}
 	c := cgroups{hierarchies: parseHierarchies(string(b)), name: "slipway-" + id}
 	if len(c.hierarchies) == 0 {
-		return cgroups{}, refuse("sandbox-no-cgroups", "no cgroup tree is mounted on this host",
+		return cgroups{}, refuse(IDNoCgroups, "no cgroup tree is mounted on this host",
 			"mount -t cgroup2 cgroup2 /sys/fs/cgroup")
 	}
 	named := slices.ContainsFunc(c.hierarchies, func(h hierarchy) bool { return h.Options == "name=systemd" })
 	if !c.v2() && !named {
-		return cgroups{}, refuse("sandbox-no-cgroups", "cgroup v1 without the tree that systemd needs",
+		return cgroups{}, refuse(IDNoCgroups, "cgroup v1 without the tree that systemd needs",
 			"mkdir /sys/fs/cgroup/systemd && mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd")
 	}
 	return c, nil

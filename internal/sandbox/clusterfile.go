@@ -47,19 +47,19 @@ func (c clusterFile) render() ([]byte, error) {
 func readHosts(path string) ([]v1alpha1.Host, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, refuse("sandbox-bad-file", err.Error(), "name a cluster file")
+		return nil, refuse(IDBadFile, err.Error(), "name a cluster file")
 	}
 	var c v1alpha1.Cluster
 	if err := yamlk8s.Unmarshal(b, &c); err != nil {
-		return nil, refuse("sandbox-bad-file", path+": "+err.Error(), "slipway create config writes a cluster file")
+		return nil, refuse(IDBadFile, path+": "+err.Error(), "slipway create config writes a cluster file")
 	}
 	if len(c.Spec.Hosts) == 0 {
-		return nil, refuse("sandbox-bad-file", path+" has no hosts under spec.hosts", "slipway create config writes a cluster file")
+		return nil, refuse(IDBadFile, path+" has no hosts under spec.hosts", "slipway create config writes a cluster file")
 	}
 	seen := map[string]bool{}
 	for _, h := range c.Spec.Hosts {
 		if !nameRE.MatchString(h.Name) || seen[h.Name] {
-			return nil, refuse("sandbox-bad-file", fmt.Sprintf("%s: no machine can be called %q", path, h.Name),
+			return nil, refuse(IDBadFile, fmt.Sprintf("%s: no machine can be called %q", path, h.Name),
 				"give each host a name of its own: up to 40 small letters, digits and hyphens, a letter first")
 		}
 		seen[h.Name] = true

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"flag"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,9 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write the goldens")
 
 func demo() clusterFile {
 	return clusterFile{
@@ -49,7 +47,7 @@ func TestClusterFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".yaml", got)
+			golden.Check(t, "testdata/"+name+".yaml.golden", got)
 			var c v1alpha1.Cluster
 			if err := yaml.UnmarshalStrict(got, &c); err != nil {
 				t.Fatalf("%s: %v", tt.reason, err)
@@ -62,23 +60,6 @@ func TestClusterFile(t *testing.T) {
 				t.Errorf("addresses (-want +got):\n%s", d)
 			}
 		})
-	}
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("%s (-want +got):\n%s", path, d)
 	}
 }
 

@@ -84,7 +84,7 @@ type creation struct {
 // check refuses what cannot go well, before anything is touched.
 func (c *creation) check() error {
 	if os.Geteuid() != 0 {
-		return refuse("sandbox-needs-root", "making machines needs root", "run it with sudo")
+		return refuse(IDNeedsRoot, "making machines needs root", "run it with sudo")
 	}
 	if err := needPrograms("ip", "mkfs.ext4"); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (c *creation) check() error {
 		return err
 	}
 	if _, err := os.Lstat(c.Out); err == nil {
-		return refuse("output-exists", c.Out+" exists already", "name another file with --out, or remove it")
+		return refuse(IDOutputExists, c.Out+" exists already", "name another file with --out, or remove it")
 	}
 	if err := c.checkNames(); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (c *creation) checkNames() error {
 			return err
 		}
 		if c.hosts = hosts; len(hosts) > maxMachines {
-			return refuse("sandbox-bad-number", fmt.Sprintf("%s has %d hosts", c.From, len(hosts)), fmt.Sprintf("a sandbox has 1 to %d", maxMachines))
+			return refuse(IDBadNumber, fmt.Sprintf("%s has %d hosts", c.From, len(hosts)), fmt.Sprintf("a sandbox has 1 to %d", maxMachines))
 		}
 		if c.text, err = os.ReadFile(c.From); err != nil {
 			return err
@@ -131,13 +131,13 @@ func (c *creation) checkNames() error {
 		return nameTaken(c.Name)
 	}
 	if _, err := os.Lstat(c.dir()); err == nil {
-		return refuse("sandbox-name-taken", c.dir()+" exists already", "name another directory with --dir")
+		return refuse(IDNameTaken, c.dir()+" exists already", "name another directory with --dir")
 	}
 	return nil
 }
 
 func nameTaken(name string) error {
-	return refuse("sandbox-name-taken", fmt.Sprintf("there is a sandbox called %q already", name),
+	return refuse(IDNameTaken, fmt.Sprintf("there is a sandbox called %q already", name),
 		"choose another name, or: slipway sandbox delete "+name)
 }
 
@@ -162,7 +162,7 @@ func (c *creation) checkSpace() error {
 			return err
 		}
 		if free < need.bytes {
-			return refuse("sandbox-no-space", fmt.Sprintf("%s has %d MiB free; this needs %d MiB", need.dir, free>>20, need.bytes>>20),
+			return refuse(IDNoSpace, fmt.Sprintf("%s has %d MiB free; this needs %d MiB", need.dir, free>>20, need.bytes>>20),
 				"free some, or choose another place with --dir or SLIPWAY_CACHE")
 		}
 	}

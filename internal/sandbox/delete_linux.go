@@ -21,7 +21,7 @@ const deleteTimeout = time.Minute
 // this host stays, see docs/adr/0002-sandbox-range.md.
 func (s *Sandbox) Delete(ctx context.Context, home string) error {
 	if os.Geteuid() != 0 {
-		return refuse("sandbox-needs-root", "removing machines needs root", "run it with sudo")
+		return refuse(IDNeedsRoot, "removing machines needs root", "run it with sudo")
 	}
 	if err := s.destroy(ctx); err != nil {
 		return fmt.Errorf("deleting sandbox %s: %w", s.Name(), err)

@@ -110,7 +110,7 @@ func attachLoop(image string) (*os.File, error) {
 func openLoopControl() (*os.File, error) {
 	f, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
-		return nil, refuse("sandbox-no-loop", "this host offers no loop devices: "+err.Error(),
+		return nil, refuse(IDNoLoop, "this host offers no loop devices: "+err.Error(),
 			"modprobe loop; in a container, give it /dev/loop-control and the loop devices")
 	}
 	return f, nil

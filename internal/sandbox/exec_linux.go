@@ -62,7 +62,7 @@ func (m *Machine) enter(cmd *exec.Cmd, f func() error) error {
 		return err
 	}
 	if !s.Init.alive() {
-		return refuse("machine-off", "machine "+m.Name()+" is off", "slipway sandbox start "+m.Name())
+		return refuse(IDMachineOff, "machine "+m.Name()+" is off", "slipway sandbox start "+m.Name())
 	}
 	groups, err := m.sandbox.cgroups()
 	if err != nil {

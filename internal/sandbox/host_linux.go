@@ -143,7 +143,7 @@ func (s *hostState) release(holder string) error {
 // claim takes a range for a sandbox.
 func (s *hostState) claim(id, dir string) error {
 	if other := s.Claims[id]; other != "" && other != dir {
-		return refuse("sandbox-range-taken", "the range of this sandbox is used by the one in "+other,
+		return refuse(IDRangeTaken, "the range of this sandbox is used by the one in "+other,
 			"delete one of the two")
 	}
 	s.Claims[id] = dir

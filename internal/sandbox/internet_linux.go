@@ -66,5 +66,5 @@ func defaultLink(ctx context.Context) (string, error) {
 			return words[i+1], nil
 		}
 	}
-	return "", refuse("sandbox-no-internet", "this host has no default route", "leave out --internet")
+	return "", refuse(IDNoInternet, "this host has no default route", "leave out --internet")
 }

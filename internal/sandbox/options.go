@@ -71,23 +71,23 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	var list diag.List
 	if !nameRE.MatchString(o.Name) {
-		list = append(list, problem("sandbox-bad-name", fmt.Sprintf("%q cannot name a sandbox", o.Name),
+		list = append(list, problem(IDBadName, fmt.Sprintf("%q cannot name a sandbox", o.Name),
 			"use up to 40 small letters, digits and hyphens, a letter first"))
 	}
 	if o.Machines < 1 || o.Machines > maxMachines {
-		list = append(list, problem("sandbox-bad-number", fmt.Sprintf("%d machines", o.Machines),
+		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d machines", o.Machines),
 			fmt.Sprintf("a sandbox has 1 to %d", maxMachines)))
 	}
 	if o.From == "" && (o.ControlPlanes < 0 || o.ControlPlanes > o.Machines) {
-		list = append(list, problem("sandbox-bad-number", fmt.Sprintf("%d control planes of %d machines", o.ControlPlanes, o.Machines),
+		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d control planes of %d machines", o.ControlPlanes, o.Machines),
 			"ask for at least as many machines"))
 	}
 	if o.Disk < minDisk {
-		list = append(list, problem("sandbox-bad-number", fmt.Sprintf("a disk of %d MiB", o.Disk>>20),
+		list = append(list, problem(IDBadNumber, fmt.Sprintf("a disk of %d MiB", o.Disk>>20),
 			fmt.Sprintf("give it at least %d MiB", minDisk>>20)))
 	}
 	if !o.Pool.Addr().Is4() || o.Pool.Bits() > rangeBits || o.Pool.Bits() < 8 {
-		list = append(list, problem("sandbox-bad-range", fmt.Sprintf("no sandbox fits into %s", o.Pool),
+		list = append(list, problem(IDBadRange, fmt.Sprintf("no sandbox fits into %s", o.Pool),
 			"name an IPv4 network from /8 to /24"))
 	}
 	return o, list.Err()

@@ -6,6 +6,28 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
+// Identifiers of diagnostics, each with an entry in docs/guide/errors.md.
+const (
+	IDNeedsLinux     = "sandbox-needs-linux"
+	IDNeedsRoot      = "sandbox-needs-root"
+	IDMissingProgram = "sandbox-missing-program"
+	IDHostSystem     = "sandbox-host-system"
+	IDNoLoop         = "sandbox-no-loop"
+	IDNoCgroups      = "sandbox-no-cgroups"
+	IDNoSpace        = "sandbox-no-space"
+	IDNoInternet     = "sandbox-no-internet"
+	IDBadName        = "sandbox-bad-name"
+	IDBadNumber      = "sandbox-bad-number"
+	IDBadRange       = "sandbox-bad-range"
+	IDBadFile        = "sandbox-bad-file"
+	IDRangeTaken     = "sandbox-range-taken"
+	IDNameTaken      = "sandbox-name-taken"
+	IDOutputExists   = "output-exists"
+	IDUnknown        = "sandbox-unknown"
+	IDMachineUnknown = "machine-unknown"
+	IDMachineOff     = "machine-off"
+)
+
 // refuse is a problem the user can mend; nothing was touched.
 func refuse(id, message, hint string) error {
 	return diag.List{problem(id, message, hint)}

@@ -34,7 +34,7 @@ var packageOf = map[string]string{
 }
 
 func missingProgram(name string) error {
-	return refuse("sandbox-missing-program", name+" is not installed",
+	return refuse(IDMissingProgram, name+" is not installed",
 		"apt-get install -y "+packageOf[name])
 }
 
@@ -53,7 +53,7 @@ func needPrograms(names ...string) error {
 	for i, n := range missing {
 		packages[i] = packageOf[n]
 	}
-	return refuse("sandbox-missing-program", strings.Join(missing, ", ")+": not installed",
+	return refuse(IDMissingProgram, strings.Join(missing, ", ")+": not installed",
 		"apt-get install -y "+strings.Join(packages, " "))
 }
 

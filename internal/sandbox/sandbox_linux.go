@@ -49,7 +49,7 @@ func unknownSandbox(home, name string) error {
 	if len(names) > 0 {
 		hint = "there is: " + strings.Join(names, ", ")
 	}
-	return refuse("sandbox-unknown", fmt.Sprintf("no sandbox is called %q", name), hint)
+	return refuse(IDUnknown, fmt.Sprintf("no sandbox is called %q", name), hint)
 }
 
 func load(dir string) (*Sandbox, error) {
@@ -123,9 +123,9 @@ func FindMachine(home, name string) (*Machine, error) {
 		if len(names) > 0 {
 			hint = "there is: " + strings.Join(names, ", ")
 		}
-		return nil, refuse("machine-unknown", fmt.Sprintf("no machine is called %q", name), hint)
+		return nil, refuse(IDMachineUnknown, fmt.Sprintf("no machine is called %q", name), hint)
 	default:
-		return nil, refuse("machine-unknown", fmt.Sprintf("%d sandboxes have a machine called %q", len(found), name),
+		return nil, refuse(IDMachineUnknown, fmt.Sprintf("%d sandboxes have a machine called %q", len(found), name),
 			fmt.Sprintf("say %s/%s", found[0].sandbox.Name(), name))
 	}
 }
@@ -155,7 +155,7 @@ func (s *Sandbox) Machines() []*Machine {
 func (s *Sandbox) Machine(name string) (*Machine, error) {
 	i := slices.IndexFunc(s.spec.Machines, func(m machineSpec) bool { return m.Name == name })
 	if i < 0 {
-		return nil, refuse("machine-unknown", fmt.Sprintf("sandbox %s has no machine %q", s.Name(), name),
+		return nil, refuse(IDMachineUnknown, fmt.Sprintf("sandbox %s has no machine %q", s.Name(), name),
 			"slipway sandbox list")
 	}
 	return &Machine{sandbox: s, spec: s.spec.Machines[i]}, nil

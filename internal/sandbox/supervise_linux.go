@@ -251,5 +251,5 @@ func (s *Sandbox) resolvConf() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return nil, refuse("sandbox-no-internet", "this host has no /etc/resolv.conf", "leave out --internet")
+	return nil, refuse(IDNoInternet, "this host has no /etc/resolv.conf", "leave out --internet")
 }

@@ -11,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/golden"
 )
 
 func load(t *testing.T, name string) *v1alpha1.Cluster {
@@ -242,7 +243,7 @@ func TestImmutable(t *testing.T) {
 	new.Spec.Hosts[1].InternalAddress = "10.9.0.99"
 	new.Spec.Hosts[0].Roles = []v1alpha1.Role{"worker"}
 	new.Spec.Hosts[3].Name = "renamed"
-	golden(t, "testdata/immutable.golden", Immutable(old, new).Error()+"\n")
+	golden.Check(t, "testdata/immutable.golden", Immutable(old, new).Error()+"\n")
 }
 
 // TestDiagnosticsAreFinished wants an id and a message of all that Validate

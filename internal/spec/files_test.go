@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/golden"
 )
 
 const filesCluster = `apiVersion: slipway.dev/v1alpha1
@@ -71,7 +72,7 @@ func TestCheckFiles(t *testing.T) {
 	if err == nil {
 		t.Fatal("not refused")
 	}
-	golden(t, "testdata/files.golden", strings.ReplaceAll(err.Error(), dir, "DIR")+"\n")
+	golden.Check(t, "testdata/files.golden", strings.ReplaceAll(err.Error(), dir, "DIR")+"\n")
 }
 
 // TestLoadWithFiles has the problems of the text and of the files it names in

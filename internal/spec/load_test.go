@@ -2,7 +2,6 @@ package spec
 
 import (
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,9 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // supported stands for the release catalogue.
 func supported(version string) error {
@@ -59,23 +57,11 @@ func TestLoad(t *testing.T) {
 					got += "# " + strings.ReplaceAll(w.String(), "\n", "\n# ") + "\n"
 				}
 			}
-			golden(t, strings.TrimSuffix(name, ".yaml")+".golden", got)
+			golden.Check(t, strings.TrimSuffix(name, ".yaml")+".golden", got)
 			if strings.Contains(got, "hunter2") && strings.Contains(name, "refused") || strings.Contains(name, "typos") && strings.Contains(got, "12345") {
 				t.Error("a password is printed")
 			}
 		})
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if d := cmp.Diff(read(t, name), got); d != "" {
-		t.Errorf("%s (-want +got):\n%s", name, d)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/golden"
 )
 
 func TestSample(t *testing.T) {
@@ -32,7 +33,7 @@ func TestSample(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v: %s", err, tc.reason)
 			}
-			golden(t, "testdata/sample/"+tc.name+".yaml", string(data))
+			golden.Check(t, "testdata/sample/"+tc.name+".yaml", string(data))
 			loaded, err := loader.Load("sample", data)
 			if err != nil || len(loaded.Warnings) > 0 {
 				t.Errorf("a sample loads without any diagnostic: %v", err)

@@ -54,7 +54,7 @@ func createCommand(p program.Program) *cobra.Command {
 			o.Name, o.Disk = args[0], disk<<30
 			if pool != "" {
 				if o.Pool, err = netip.ParsePrefix(pool); err != nil {
-					return diag.List{{ID: "sandbox-bad-range", Severity: diag.Error, Message: err.Error(), Hint: "--range 198.18.0.0/16"}}
+					return diag.List{{ID: sandbox.IDBadRange, Severity: diag.Error, Message: err.Error(), Hint: "--range 198.18.0.0/16"}}
 				}
 			}
 			o.Progress = func(what string) { fmt.Fprintln(p.Err, what) }
@@ -194,7 +194,7 @@ func eachNamed(p program.Program, names []string, find func(home, name string) (
 }
 
 func needsRoot() error {
-	return diag.List{{ID: "sandbox-needs-root", Severity: diag.Error, Message: "machines belong to root", Hint: "run it with sudo"}}
+	return diag.List{{ID: sandbox.IDNeedsRoot, Severity: diag.Error, Message: "machines belong to root", Hint: "run it with sudo"}}
 }
 
 // inMachine is a command that has a program speak for itself, in the machine
@@ -235,7 +235,7 @@ func sshCommand(p program.Program) *cobra.Command {
 		func(ctx context.Context, m *sandbox.Machine, command []string) error {
 			ssh, err := exec.LookPath("ssh")
 			if err != nil {
-				return diag.List{{ID: "sandbox-missing-program", Severity: diag.Error, Message: "ssh is not installed", Hint: "apt-get install -y openssh-client"}}
+				return diag.List{{ID: sandbox.IDMissingProgram, Severity: diag.Error, Message: "ssh is not installed", Hint: "apt-get install -y openssh-client"}}
 			}
 			sb := m.Sandbox()
 			argv := append([]string{

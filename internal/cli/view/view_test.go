@@ -4,10 +4,7 @@ import (
 	stdbytes "bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,29 +13,11 @@ import (
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 )
-
-var update = flag.Bool("update", false, "write the goldens anew")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), got); d != "" {
-		t.Errorf("%s (-want +got):\n%s", name, d)
-	}
-}
 
 func TestPlain(t *testing.T) {
 	p, events := demo()
@@ -53,7 +32,7 @@ func TestPlain(t *testing.T) {
 		}
 		v.Close()
 		v.Emit(events[0])
-		golden(t, name, b.String())
+		golden.Check(t, "testdata/"+name, b.String())
 	}
 }
 
@@ -83,7 +62,7 @@ func TestRecord(t *testing.T) {
 	v = NewRecord(&out, &talk, YAML)
 	v.Emit(events[0])
 	v.Emit(events[1])
-	golden(t, "record.yaml", out.String())
+	golden.Check(t, "testdata/record.yaml", out.String())
 }
 
 // stage plays events on a screen, with a clock that follows them.
@@ -125,7 +104,7 @@ func TestLive(t *testing.T) {
 	}
 	s.view.Close()
 	fmt.Fprintf(&b, "===== closed\n%s", s.screen)
-	golden(t, "live.golden", b.String())
+	golden.Check(t, "testdata/live.golden", b.String())
 	if s.screen.hidden {
 		t.Error("the cursor is hidden at the end")
 	}
@@ -143,7 +122,7 @@ func TestLiveWithManyHosts(t *testing.T) {
 			p, events := many(tc.n, tc.k)
 			s := newStage(t, p, tc.columns, tc.rows, Style{Unicode: true})
 			s.play(events)
-			golden(t, name, s.screen.String())
+			golden.Check(t, "testdata/"+name, s.screen.String())
 			if n := len(s.view.block); n > tc.rows {
 				t.Errorf("%d lines on %d rows", n, tc.rows)
 			}
@@ -254,7 +233,7 @@ func TestEndings(t *testing.T) {
 			tc.e.Failed(&b)
 		}
 	}
-	golden(t, "endings.golden", b.String())
+	golden.Check(t, "testdata/endings.golden", b.String())
 }
 
 func TestPlanInColour(t *testing.T) {
@@ -270,7 +249,7 @@ func TestPlanInColour(t *testing.T) {
 	if err := errors.Join(Plan(&colour, p, false, Style{Colour: true}), Plan(&plain, p, false, Style{})); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "plan-colour.golden", strings.ReplaceAll(colour.String(), "\x1b", "ESC"))
+	golden.Check(t, "testdata/plan-colour.golden", strings.ReplaceAll(colour.String(), "\x1b", "ESC"))
 	if strings.Contains(plain.String(), "\x1b") {
 		t.Error("colours where none are wanted")
 	}

@@ -1,19 +1,16 @@
 package network
 
 import (
-	"flag"
-	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/release"
 )
-
-var update = flag.Bool("update", false, "write the golden anew")
 
 func environment(t *testing.T, n v1alpha1.Network) module.Env {
 	t.Helper()
@@ -44,18 +41,7 @@ func TestFlannel(t *testing.T) {
 		}
 		got = append(append(got, "---\n"...), text...)
 	}
-	if *update {
-		if err := os.WriteFile("testdata/flannel.golden", got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/flannel.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := cmp.Diff(string(want), string(got)); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	golden.Check(t, "testdata/flannel.golden", got)
 }
 
 func TestNetConf(t *testing.T) {

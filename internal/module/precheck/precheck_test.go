@@ -2,8 +2,6 @@ package precheck
 
 import (
 	"errors"
-	"flag"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,11 +11,10 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 )
-
-var update = flag.Bool("update", false, "write the goldens")
 
 // sound is a cluster of one control plane and one worker with nothing wrong.
 func sound() (*v1alpha1.Cluster, []facts.Host) {
@@ -562,19 +559,7 @@ func TestReport(t *testing.T) {
 	c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: "w2", Address: "192.0.2.13", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}})
 	hosts = append(hosts, facts.Host{Spec: c.Spec.Hosts[2], Facts: soundFacts("w2", "192.0.2.14"), Skew: 90 * time.Second})
 	got := Findings(c, hosts, Options{Ignore: []string{"memory-too-small"}}).Error() + "\n"
-	const golden = "testdata/report.golden"
-	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("-want +got\n%s", diff)
-	}
+	golden.Check(t, "testdata/report.golden", got)
 }
 
 // FuzzFindings: whatever a host says, and whatever the file, it is judged.

@@ -4,51 +4,12 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"slipway.dev/slipway/internal/remote"
 )
-
-// TestErrorsPage holds this package's ids and its sections of
-// docs/guide/errors.md together.
-func TestErrorsPage(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/guide/errors.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	documented := map[string][]string{}
-	section, last := "", ""
-	for line := range strings.Lines(string(page)) {
-		line = strings.TrimSpace(line)
-		if title, ok := strings.CutPrefix(line, "## "); ok {
-			section = title
-		}
-		if id, ok := strings.CutPrefix(line, "### "); ok {
-			documented[section] = append(documented[section], strings.Trim(id, "`"))
-		}
-		if strings.HasPrefix(line, "#") && strings.HasPrefix(last, "### ") {
-			t.Errorf("%s has no text", last)
-		}
-		if line != "" {
-			last = line
-		}
-	}
-	if d := cmp.Diff(sorted(declared(t)), sorted(documented["Checks of the hosts"])); d != "" {
-		t.Errorf("ids of the code and of docs/guide/errors.md differ (-code +page):\n%s", d)
-	}
-	unusable := slices.DeleteFunc(reasons(), func(id string) bool {
-		return id == string(remote.KeyUnreadable) // among the files that a cluster file names
-	})
-	if d := cmp.Diff(sorted(unusable), sorted(documented["Hosts that cannot be used"])); d != "" {
-		t.Errorf("reasons of the code and of docs/guide/errors.md differ (-code +page):\n%s", d)
-	}
-}
 
 // TestIDsAreComplete: each constant can either be passed over or not.
 func TestIDsAreComplete(t *testing.T) {
