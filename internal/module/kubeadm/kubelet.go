@@ -43,7 +43,7 @@ func kubeletFiles(env module.Env) (op.List, error) {
 		op.File{Path: dropInFile, Content: settings},
 		op.File{Path: unitFile, Content: unit},
 		op.Unit{Name: "kubelet.service", Enabled: op.Bool(true), Declares: []string{
-			"/run/xtables.lock", "/run/flannel", "/var/lib/cni",
+			"/run/xtables.lock", "/run/flannel", "/var/lib/cni/flannel",
 		}},
 	}, nil
 }

@@ -13,11 +13,11 @@ import (
 )
 
 // New is the module. What the ledger of a host does not know as ours stays.
-func New(module.Env) engine.Module {
+func New(env module.Env) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{
 		{
 			ID: "reset.kubernetes", Title: "take Kubernetes off", Timeout: 5 * time.Minute,
-			Ops:   func(*engine.Scope) (op.List, error) { return op.List{runtimeState()}, nil },
+			Ops:   func(*engine.Scope) (op.List, error) { return op.List{runtimeState(env)}, nil },
 			After: tellLeft,
 		},
 		{
@@ -52,22 +52,25 @@ func left(results []op.Result) []string {
 
 // runtimeState is what kubelet, kube-proxy, containerd and flannel make by
 // themselves while they run.
-func runtimeState() op.Op {
+func runtimeState(env module.Env) op.Op {
+	var networks []string
+	if env.Cluster.Spec.Network.Plugin == "flannel" {
+		networks = []string{"cbr0"}
+	}
 	return op.Reset{
-		Units:      []string{"kubelet.service", "containerd.service"},
-		Mounts:     []string{"/var/lib/kubelet", "/run/containerd", "/var/lib/containerd"},
-		Links:      []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"},
-		Namespaces: []string{"cni-*"},
-		NFTables: []string{
-			"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6",
-			"inet cni_plugins_masquerade", "inet cni_hostport",
-		},
-		IPTables: []string{"KUBE-", "FLANNEL-", "CNI-"},
+		Units:     []string{"kubelet.service", "containerd.service"},
+		Mounts:    []string{"/var/lib/kubelet", "/run/containerd", "/var/lib/containerd"},
+		Links:     []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"},
+		NFTables:  []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"},
+		IPTables:  []string{"KUBE-", "FLANNEL-"},
+		CNI:       "/var/lib/cni",
+		Sandboxes: "/var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes",
+		Networks:  networks,
 		// The units' own stay behind in v1 hierarchies: containerd's is
 		// delegated to it, and systemd leaves what it has delegated.
 		Cgroups: []string{"kubepods.slice", "kubepods", "system.slice/containerd.service", "system.slice/kubelet.service"},
 		Paths: []string{
-			"/var/lib/kubelet", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/cni",
+			"/var/lib/kubelet", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/cni/flannel",
 			"/run/containerd", "/run/nri", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",
 			"/var/log/pods", "/var/log/containers", "/opt/containerd",
 		},

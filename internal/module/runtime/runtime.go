@@ -76,6 +76,7 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 		op.Dir{Path: "/var/lib/containerd", Mode: 0o700, Exclusive: true},
 		op.Dir{Path: "/etc/containerd"},
 		op.Dir{Path: "/etc/cni/net.d"}, // else containerd makes it
+		op.Dir{Path: "/var/lib/cni"},   // likewise; others may use it, too
 		op.File{Path: configFile, Content: config},
 		op.File{Path: "/etc/crictl.yaml", Content: []byte("runtime-endpoint: unix:///run/containerd/containerd.sock\nimage-endpoint: unix:///run/containerd/containerd.sock\n")},
 		op.File{Path: unitFile, Content: unit},
@@ -83,7 +84,7 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	return append(ops, op.Unit{
 		Name: "containerd.service", Enabled: op.Bool(true), Running: op.Bool(true),
 		RestartOn: []string{configFile, unitFile, programs + "/containerd"},
-		Declares:  []string{"/run/containerd", "/run/nri", "/opt/containerd", "/var/lib/cni"},
+		Declares:  []string{"/run/containerd", "/run/nri", "/opt/containerd", "/run/netns"},
 	}), nil
 }
 

@@ -4,12 +4,19 @@ package op
 // the ledger cannot know: containers, mounts below the given paths, network
 // links, namespaces, packet filter tables and chains by owned names, cgroups.
 type Reset struct {
-	Units         []string `json:"units"`         // stopped first, in this order
-	Mounts        []string `json:"mounts"`        // everything mounted below these is unmounted
-	Links         []string `json:"links"`         // names, or prefixes ending in "*"
-	Namespaces    []string `json:"namespaces"`    // network namespaces: names or prefixes ending in "*"
-	NFTables      []string `json:"nfTables"`      // "ip kube-proxy"
-	IPTables      []string `json:"ipTables"`      // chain prefixes: "KUBE-", "FLANNEL-"
+	Units    []string `json:"units"`    // stopped first, in this order
+	Mounts   []string `json:"mounts"`   // everything mounted below these is unmounted
+	Links    []string `json:"links"`    // names, or prefixes ending in "*"
+	NFTables []string `json:"nfTables"` // "ip kube-proxy"
+	IPTables []string `json:"ipTables"` // chain prefixes: "KUBE-", "FLANNEL-"
+	// CNI is where CNI keeps what it has given to containers, those of
+	// others too. What belongs to our pods is taken back: addresses, network
+	// namespaces, and rules that bear their names.
+	CNI string `json:"cni,omitempty"`
+	// Sandboxes is a directory that has an entry for each of our pods, named
+	// by its sandbox's id; Networks are networks that only they are in.
+	Sandboxes     string   `json:"sandboxes,omitempty"`
+	Networks      []string `json:"networks,omitempty"`
 	Cgroups       []string `json:"cgroups"`       // below each hierarchy: "kubepods.slice"
 	Paths         []string `json:"paths"`         // removed with their content if the ledger says that they were absent before us
 	KeepUnmanaged bool     `json:"keepUnmanaged"` // refuse when this host has no ledger

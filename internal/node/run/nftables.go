@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -38,10 +36,11 @@ type nftChain struct {
 
 // nftRule is a rule and the chains it jumps to.
 type nftRule struct {
-	table  nftTable
-	chain  string
-	handle uint64
-	jumps  []string
+	table   nftTable
+	chain   string
+	handle  uint64
+	jumps   []string
+	comment string
 }
 
 // nft speaks nfnetlink: what the nft program does, on hosts that lack it.
@@ -117,6 +116,7 @@ func (n nft) rules() ([]nftRule, error) {
 			r.handle = binary.BigEndian.Uint64(h)
 		}
 		r.jumps = ruleJumps(first(a, unix.NFTA_RULE_EXPRESSIONS))
+		r.comment = ruleComment(first(a, unix.NFTA_RULE_EXPRESSIONS), first(a, unix.NFTA_RULE_USERDATA))
 		out = append(out, r)
 	})
 	return out, err
@@ -137,6 +137,28 @@ func ruleJumps(expressions []byte) []string {
 		}
 	}
 	return out
+}
+
+// ruleComment is a rule's comment: nft keeps it beside the rule, iptables in
+// it.
+func ruleComment(expressions, userdata []byte) string {
+	const udataComment = 0 // libnftnl's NFTNL_UDATA_RULE_COMMENT
+	for b := userdata; len(b) >= 2 && len(b) >= 2+int(b[1]); b = b[2+int(b[1]):] {
+		if b[0] == udataComment {
+			return unix.ByteSliceToString(b[2 : 2+int(b[1])])
+		}
+	}
+	for _, e := range attrs(expressions)[unix.NFTA_LIST_ELEM] {
+		expr := attrs(e)
+		if attrText(expr, unix.NFTA_EXPR_NAME) != "match" {
+			continue
+		}
+		data := attrs(first(expr, unix.NFTA_EXPR_DATA))
+		if attrText(data, unix.NFTA_MATCH_NAME) == "comment" {
+			return attrText(data, unix.NFTA_MATCH_INFO)
+		}
+	}
+	return ""
 }
 
 // commit sends changes as one transaction: all of them are made, or none.
@@ -169,127 +191,4 @@ func (n nft) change(message uint16, family uint8, attributes ...[]byte) []byte {
 
 func (n nft) deleteTable(t nftTable) []byte {
 	return n.change(unix.NFT_MSG_DELTABLE, t.family, attr(unix.NFTA_TABLE_NAME, cstring(t.name)))
-}
-
-// packetFilter is what a Reset finds in nftables.
-type packetFilter struct {
-	tables []nftTable // to be removed whole
-	chains []nftChain // owned chains in tables of others
-	jumps  []nftRule  // rules elsewhere that lead to those
-	empty  []nftTable // tables of others that nothing would be left in
-}
-
-func (p packetFilter) none() bool { return len(p.tables)+len(p.chains)+len(p.jumps) == 0 }
-
-// findFilter looks for owned tables ("ip kube-proxy") and for chains whose
-// names start with owned prefixes in the tables of iptables.
-func (n nft) findFilter(owned, prefixes []string) (packetFilter, error) {
-	var p packetFilter
-	tables, err := n.tables()
-	if err != nil {
-		return p, err
-	}
-	for _, t := range tables {
-		if slices.ContainsFunc(owned, func(o string) bool { return isTable(o, t) }) {
-			p.tables = append(p.tables, t)
-		}
-	}
-	if len(prefixes) == 0 {
-		return p, nil
-	}
-	chains, err := n.chains()
-	if err != nil {
-		return p, err
-	}
-	rules, err := n.rules()
-	if err != nil {
-		return p, err
-	}
-	ours := func(t nftTable, chain string) bool {
-		return isIPTables(t) && !slices.Contains(p.tables, t) && slices.ContainsFunc(prefixes, func(x string) bool { return strings.HasPrefix(chain, x) })
-	}
-	busy := map[nftTable]bool{}
-	touched := map[nftTable]bool{}
-	for _, c := range chains {
-		switch {
-		case ours(c.table, c.name):
-			p.chains = append(p.chains, c)
-			touched[c.table] = true
-		case !c.base || c.policy != nfAccept:
-			busy[c.table] = true
-		}
-	}
-	for _, r := range rules {
-		switch {
-		case ours(r.table, r.chain):
-		case slices.ContainsFunc(r.jumps, func(c string) bool { return ours(r.table, c) }):
-			p.jumps = append(p.jumps, r)
-			touched[r.table] = true
-		default:
-			busy[r.table] = true
-		}
-	}
-	for _, t := range tables {
-		if touched[t] && !busy[t] {
-			p.empty = append(p.empty, t)
-		}
-	}
-	return p, nil
-}
-
-// isIPTables says that a table is one of those that iptables keeps its chains
-// in.
-func isIPTables(t nftTable) bool {
-	return (t.family == unix.NFPROTO_IPV4 || t.family == unix.NFPROTO_IPV6) &&
-		slices.Contains([]string{"filter", "nat", "mangle", "raw", "security"}, t.name)
-}
-
-func isTable(owned string, t nftTable) bool {
-	f := strings.Fields(owned)
-	family, name := "ip", ""
-	switch len(f) {
-	case 1:
-		name = f[0] // nft's default family
-	case 2:
-		family, name = f[0], f[1]
-	}
-	number, ok := nftFamilies[family]
-	return ok && t.family == number && t.name == name
-}
-
-// removeFilter removes what was found, in one transaction. A table of
-// iptables in which nothing but empty base chains would be left is what
-// iptables makes on first use: it goes as well.
-func (n nft) removeFilter(p packetFilter) error {
-	if p.none() {
-		return nil
-	}
-	var changes [][]byte
-	for _, t := range slices.Concat(p.tables, p.empty) {
-		changes = append(changes, n.deleteTable(t))
-	}
-	stays := func(t nftTable) bool { return !slices.Contains(p.empty, t) }
-	for _, r := range p.jumps {
-		if stays(r.table) {
-			changes = append(changes, n.change(unix.NFT_MSG_DELRULE, r.table.family, attr(unix.NFTA_RULE_TABLE, cstring(r.table.name)),
-				attr(unix.NFTA_RULE_CHAIN, cstring(r.chain)), attr(unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, r.handle))))
-		}
-	}
-	// All rules of owned chains before any chain: they lead to each other.
-	for _, c := range p.chains {
-		if stays(c.table) {
-			changes = append(changes, n.change(unix.NFT_MSG_DELRULE, c.table.family,
-				attr(unix.NFTA_RULE_TABLE, cstring(c.table.name)), attr(unix.NFTA_RULE_CHAIN, cstring(c.name))))
-		}
-	}
-	for _, c := range p.chains {
-		if stays(c.table) {
-			changes = append(changes, n.change(unix.NFT_MSG_DELCHAIN, c.table.family,
-				attr(unix.NFTA_CHAIN_TABLE, cstring(c.table.name)), attr(unix.NFTA_CHAIN_NAME, cstring(c.name))))
-		}
-	}
-	if err := n.commit(changes); err != nil {
-		return fmt.Errorf("removing packet filter rules: %w", err)
-	}
-	return nil
 }

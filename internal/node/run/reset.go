@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -28,14 +27,14 @@ const settle = 15 * time.Second
 
 // leftovers are what Kubernetes has made on this host at run time.
 type leftovers struct {
-	units      []string
-	processes  []process // in pods, and the shims that keep them
-	mounts     []string
-	links      []string
-	namespaces []string
-	filter     packetFilter
-	cgroups    []string // deepest first
-	paths      []string
+	units     []string
+	processes []process // in pods, and the shims that keep them
+	mounts    []string
+	links     []string
+	cni       attachments
+	filter    packetFilter
+	cgroups   []string // deepest first
+	paths     []string
 }
 
 // matches says that a name is one of those, or starts as one ending in "*".
@@ -67,16 +66,10 @@ func (s *session) leftovers(ctx context.Context, o op.Reset) (leftovers, error) 
 	if l.links, err = linksNamed(o.Links); err != nil {
 		return l, err
 	}
-	entries, err := durable.ReadDir(s.path(netnsDir))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if l.cni, err = s.attachments(o); err != nil {
 		return l, err
 	}
-	for _, e := range entries {
-		if matches(o.Namespaces, e.Name()) {
-			l.namespaces = append(l.namespaces, e.Name())
-		}
-	}
-	if l.filter, err = findFilter(o); err != nil {
+	if l.filter, err = findFilter(o, l.cni); err != nil {
 		return l, err
 	}
 	l.cgroups = s.cgroupsNamed(o.Cgroups)
@@ -99,8 +92,8 @@ func (s *session) resetPaths(o op.Reset) ([]string, error) {
 	return out, nil
 }
 
-func findFilter(o op.Reset) (packetFilter, error) {
-	if len(o.NFTables)+len(o.IPTables) == 0 {
+func findFilter(o op.Reset, cni attachments) (packetFilter, error) {
+	if len(o.NFTables)+len(o.IPTables) == 0 && !cni.asked {
 		return packetFilter{}, nil
 	}
 	n, err := openNFT()
@@ -111,7 +104,7 @@ func findFilter(o op.Reset) (packetFilter, error) {
 		return packetFilter{}, err
 	}
 	defer n.close()
-	return n.findFilter(o.NFTables, o.IPTables)
+	return n.findFilter(owned{tables: o.NFTables, prefixes: o.IPTables, cni: cni})
 }
 
 func linksNamed(names []string) ([]string, error) {
@@ -147,11 +140,12 @@ func (l leftovers) String() string {
 	count(len(l.processes), "processes of pods to end")
 	count(len(l.mounts), "mounts to remove")
 	add("remove links", l.links)
-	add("remove network namespaces", l.namespaces)
+	add("remove network namespaces", l.cni.namespaces)
 	if !l.filter.none() {
-		parts = append(parts, fmt.Sprintf("remove %d tables and %d chains of the packet filter", len(l.filter.tables), len(l.filter.chains)))
+		parts = append(parts, fmt.Sprintf("remove %d tables, %d chains and %d rules of the packet filter", len(l.filter.tables), len(l.filter.chains), len(l.filter.rules)))
 	}
 	count(len(l.cgroups), "cgroups to remove")
+	count(len(l.cni.paths), "notes of CNI about pods to remove")
 	add("remove", l.paths)
 	return strings.Join(parts, ", ")
 }
@@ -180,7 +174,7 @@ func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) er
 	if err := s.unmountAll(ctx, l.mounts); err != nil {
 		return err
 	}
-	for _, name := range l.namespaces {
+	for _, name := range l.cni.namespaces {
 		if err := s.removeNamespace(name); err != nil {
 			return err
 		}
@@ -194,6 +188,10 @@ func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) er
 		return err
 	}
 	if err := s.removeCgroups(ctx, o.Cgroups); err != nil {
+		return err
+	}
+	// Last of what tells whose something is.
+	if err := s.removeAttachments(l.cni); err != nil {
 		return err
 	}
 	var notes []string

@@ -92,7 +92,7 @@ func (p process) kill() error {
 }
 
 // podProcesses answers the processes of pods on this machine: the shims of
-// the runtime's Kubernetes namespace with all below them, and what is in the
+// our runtime's Kubernetes namespace with all below them, and what is in the
 // cgroups of pods. Machines that live inside this one, in process namespaces
 // of their own, are left alone.
 func (s *session) podProcesses(cgroups []string) ([]process, error) {
@@ -171,10 +171,18 @@ func isShim(dir, here string) bool {
 	if err != nil {
 		return false
 	}
-	args := strings.Split(string(raw), "\x00")
-	i := slices.Index(args, "-namespace")
 	ns, err := os.Readlink(filepath.Join(dir, "ns/pid"))
-	return err == nil && ns == here && i >= 0 && i+1 < len(args) && args[i+1] == "k8s.io"
+	return err == nil && ns == here && ourShim(strings.Split(string(raw), "\x00"))
+}
+
+// ourShim says by its arguments that a shim is of our containerd, and for
+// Kubernetes: a host may have another containerd, or another use for this one.
+func ourShim(args []string) bool {
+	has := func(flag, value string) bool {
+		i := slices.Index(args, flag)
+		return i >= 0 && i+1 < len(args) && args[i+1] == value
+	}
+	return has("-namespace", "k8s.io") && has("-address", containerdSocket)
 }
 
 // cgroupsNamed answers the directories of cgroups, in each hierarchy and with
