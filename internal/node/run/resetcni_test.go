@@ -137,9 +137,11 @@ func portMaps(t *testing.T, network, id, short string) {
 	comment := fmt.Sprintf(`dnat name: "%s" id: "%s"`, network, id)
 	masq := fmt.Sprintf(`name: "%s" id: "%s"`, network, id)
 	for _, rule := range [][]string{
-		{"-N", "CNI-DN-" + short}, {"-A", "CNI-HOSTPORT-DNAT", "-p", "tcp", "-m", "comment", "--comment", comment, "-j", "CNI-DN-" + short},
+		{"-N", "CNI-DN-" + short},
+		{"-A", "CNI-HOSTPORT-DNAT", "-p", "tcp", "-m", "comment", "--comment", comment, "-j", "CNI-DN-" + short},
 		{"-A", "CNI-DN-" + short, "-p", "tcp", "-j", "CNI-HOSTPORT-SETMARK"},
-		{"-N", "CNI-" + short}, {"-A", "CNI-" + short, "-m", "comment", "--comment", masq, "-j", "ACCEPT"},
+		{"-N", "CNI-" + short},
+		{"-A", "CNI-" + short, "-m", "comment", "--comment", masq, "-j", "ACCEPT"},
 		{"-A", "POSTROUTING", "-s", "10.1.1.1/32", "-m", "comment", "--comment", masq, "-j", "CNI-" + short},
 	} {
 		sh(t, append([]string{"iptables-nft", "-t", "nat"}, rule...)...)
