@@ -36,7 +36,7 @@ A plan saved with --out is applied with: slipway apply -f PLAN`,
 			if err != nil {
 				return err
 			}
-			return errors.Join(a.showPlan(p.Plan(), out, exitCode), p.Close())
+			return errors.Join(a.showPlan(p, out, exitCode), p.Close())
 		},
 	}
 	fileFlag(cmd, &file, "the cluster file; - is standard input")
@@ -45,7 +45,8 @@ A plan saved with --out is applied with: slipway apply -f PLAN`,
 	return cmd
 }
 
-func (a *app) showPlan(p *plan.Plan, out string, exitCode bool) error {
+func (a *app) showPlan(prepared lifecycle.Prepared, out string, exitCode bool) error {
+	p := prepared.Plan()
 	text, err := p.Encode()
 	if err != nil {
 		return err
@@ -67,7 +68,10 @@ func (a *app) showPlan(p *plan.Plan, out string, exitCode bool) error {
 		}
 		a.say("Saved the plan in %s.\nNext: slipway apply -f %s", out, out)
 	}
-	if exitCode && !p.Empty() {
+	switch {
+	case len(prepared.Failures()) > 0: // of them the plan says nothing
+		return &exitError{code: exitPartial}
+	case exitCode && !p.Empty():
 		return &exitError{code: exitChanges}
 	}
 	return nil

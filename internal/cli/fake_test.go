@@ -42,6 +42,7 @@ type fake struct {
 	History  string   `json:"history"`  // how the one operation ended; "killed"
 	Kubectl  int      `json:"kubectl"`  // exit code, plus 1: 0 is not expected
 	Calls    string   `json:"calls"`    // a file that calls are written to
+	Lost     string   `json:"lost"`     // a host that a plan has to do without
 	// Forgets says that a delete takes the clusters off the records.
 	Forgets bool `json:"forgets"`
 	// Writes are files that Apply makes.
@@ -318,6 +319,13 @@ type fakePrepared struct {
 func (p *fakePrepared) Plan() *plan.Plan { return p.plan }
 func (p *fakePrepared) Findings() diag.List {
 	return diag.List{{ID: "few-cpus", Severity: diag.Warning, Host: "w1", Message: "one CPU"}}
+}
+
+func (p *fakePrepared) Failures() []lifecycle.HostFailure {
+	if p.Lost == "" {
+		return nil
+	}
+	return []lifecycle.HostFailure{{Host: p.Lost, Task: "connect", Title: "connecting", Failure: event.Failure{Message: "no answer"}}}
 }
 
 func (p *fakePrepared) Close() error {

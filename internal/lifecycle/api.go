@@ -52,6 +52,9 @@ type Prepared interface {
 	Plan() *plan.Plan
 	// Findings are the precheck's, warnings included.
 	Findings() diag.List
+	// Failures are what the plan had to do without, with IgnoreErrors: hosts
+	// that do not answer, steps that could not be checked.
+	Failures() []HostFailure
 	// Apply carries the plan out. Events go to the journal and then to
 	// sinks. Cancelling ctx stops it cleanly: uninterruptible steps are
 	// waited for.

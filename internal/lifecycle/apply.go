@@ -50,7 +50,7 @@ func (p *prepared) run(operation string, fence uint64) *engine.Run {
 
 // settled says that there is nothing to do and nothing to finish.
 func (p *prepared) settled() bool {
-	return p.plan.Empty() && p.continues == nil && len(p.lost) == 0 &&
+	return p.plan.Empty() && p.continues == nil && len(p.Failures()) == 0 &&
 		(p.request.Kind == InitOS || p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.removes())
 }
 
@@ -238,7 +238,7 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 	beats := hl.beat(ctx, stop)
 	defer beats()
 	first := event.Event{Type: event.OperationStarted, Operation: o.Name, Cluster: p.env.Cluster.Name, Kind: string(p.request.Kind), Digest: p.plan.Digest}
-	if err := rec.emit(first); err != nil {
+	if err := errors.Join(rec.emit(first), p.tellLost(rec, o.Name)); err != nil {
 		return nil, err
 	}
 	run := p.run(o.Name, hl.fence())
@@ -259,6 +259,18 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 		p.tidy(context.WithoutCancel(ctx), o, hl.fence())
 	}
 	return res, p.finish(context.WithoutCancel(ctx), o, rec, res)
+}
+
+// tellLost records the hosts that do not take part, as what they are: failed.
+func (p *prepared) tellLost(rec *recorder, operation string) error {
+	for _, f := range p.lost {
+		e := event.Event{Type: event.StepFinished, Operation: operation, Cluster: p.env.Cluster.Name, Outcome: event.Failed}
+		e.Task, e.Title, e.Host, e.Failure = f.Task, f.Title, f.Host, &f.Failure
+		if err := rec.emit(e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {

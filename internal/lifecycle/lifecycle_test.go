@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
@@ -302,90 +300,6 @@ func TestOvertaken(t *testing.T) {
 		t.Errorf("got %v, want a stale plan", err)
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
-}
-
-func TestIgnoreErrors(t *testing.T) {
-	t.Run("one host does not answer", func(t *testing.T) {
-		w := newWorld(t, "cp1", "w1", "w2")
-		w.machines["w2"].down = errDown
-		s := w.service()
-		_, err := s.Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil)
-		refusal(t, err, string(remote.Unreachable))
-		p := w.prepared(s.Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster(), IgnoreErrors: true}, nil))
-		if f := p.Findings(); len(f) != 1 || f[0].Host != "w2" || f[0].Severity != diag.Warning {
-			t.Errorf("findings %+v: a plan does not hide that a host was not looked at", f)
-		}
-		res := w.do(Request{Kind: Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
-		if len(res.Failures) != 1 || res.Failures[0].Host != "w2" || res.Failures[0].Remedy == "" {
-			t.Errorf("failures %+v, want w2 and what to do", res.Failures)
-		}
-		if !strings.Contains(res.Ready[0], "2 nodes: cp1, w1") {
-			t.Errorf("ready: %q", res.Ready)
-		}
-		w.wantStatus(v1alpha1.PhaseFailed, "create Failed")
-		w.machines["w2"].down = nil
-		w.resume(event.Succeeded)
-		w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
-		w.whole()
-	})
-	t.Run("the cluster that came of it is a cluster", func(t *testing.T) {
-		w := newWorld(t, "cp1", "w1", "w2")
-		w.machines["w2"].down = errDown
-		w.do(Request{Kind: Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Partial)
-		w.machines["w2"].down = nil
-		res := w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
-		if !strings.Contains(res.Operation, "-apply-") {
-			t.Errorf("operation %s, want an apply", res.Operation)
-		}
-		w.whole()
-	})
-	t.Run("the first control plane fails", func(t *testing.T) {
-		w := newWorld(t, "cp1", "w1")
-		w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
-		w.do(Request{Kind: Create, Cluster: w.cluster(), IgnoreErrors: true}, event.Failed)
-	})
-	t.Run("deleting without a host keeps the record", func(t *testing.T) {
-		w := newWorld(t, "cp1", "w1")
-		w.create(event.Succeeded)
-		w.machines["w1"].down = errDown
-		res := w.do(Request{Kind: Delete, Name: "prod", IgnoreErrors: true}, event.Partial)
-		if res.Failures[0].Host != "w1" {
-			t.Errorf("failures %+v", res.Failures)
-		}
-		w.wantStatus(v1alpha1.PhaseFailed, "delete Failed", "create Succeeded")
-		w.machines["w1"].down = nil
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod"}, nil))
-		if d := cmp.Diff([]string{"host w1 and all that the cluster keeps on it"}, p.Plan().Removes); d != "" {
-			t.Errorf("what is removed, when cp1 is done (-want +got):\n%s", d)
-		}
-		w.resume(event.Succeeded)
-		w.bare()
-		w.wantStatus("", "delete Succeeded", "create Succeeded")
-	})
-	t.Run("deleting what nothing is left of", func(t *testing.T) {
-		w := newWorld(t, "cp1")
-		w.create(event.Succeeded)
-		m := w.machines["cp1"]
-		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, "" // installed anew
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod"}, nil))
-		if pl := p.Plan(); pl.Empty() || len(pl.Removes) != 1 || !strings.Contains(pl.Removes[0], "the record of cluster prod") {
-			t.Errorf("the plan removes %q: want the record, which needs leave, too", pl.Removes)
-		}
-		w.apply(p, event.Succeeded)
-		w.wantStatus("", "delete Succeeded", "create Succeeded")
-	})
-	t.Run("deleting without the control plane", func(t *testing.T) {
-		w := newWorld(t, "cp1", "w1")
-		w.create(event.Succeeded)
-		w.machines["cp1"].down = errDown
-		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod", IgnoreErrors: true}, nil))
-		_, err := p.Apply(t.Context())
-		refusal(t, err, idNoLockMajority)
-		w.do(Request{Kind: Delete, Name: "prod", IgnoreErrors: true, BreakLock: true}, event.Failed)
-		if m := w.machines["w1"]; m.ledger {
-			t.Error("w1 is not put back")
-		}
-	})
 }
 
 func TestLocked(t *testing.T) {

@@ -32,9 +32,11 @@ type machine struct {
 	cluster string
 	lock    remote.LockState
 
-	// down is why it cannot be reached, refuse why an operation fails;
-	// touched hears of every call that is about to change something.
+	// down is why it cannot be reached, blind the kind of operation that it
+	// cannot check, refuse why an operation fails; touched hears of every call
+	// that is about to change something.
 	down    error
+	blind   op.Kind
 	refuse  func(step string, o op.Op) *op.Error
 	touched func(what string)
 }
@@ -89,6 +91,10 @@ func (m *machine) facts() *op.HostFacts {
 // check answers one operation.
 func (m *machine) check(o op.Op) op.Result {
 	r := op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Unchanged}
+	if r.Kind == m.blind {
+		r.Status, r.Error = op.Failed, &op.Error{Reason: "Internal", Message: "it cannot be read"}
+		return r
+	}
 	changed := false
 	switch o := o.(type) {
 	case op.Facts:

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,7 @@ type prepared struct {
 	env      module.Env
 	hosts    []*engine.Host // those that take part
 	lost     []HostFailure  // those that do not, with IgnoreErrors
+	unknown  []HostFailure  // steps that could not be checked, with IgnoreErrors
 	findings diag.List
 	pipeline engine.Pipeline
 	plan     *plan.Plan
@@ -45,9 +47,10 @@ type prepared struct {
 
 var _ Prepared = (*prepared)(nil)
 
-func (p *prepared) Plan() *plan.Plan    { return p.plan }
-func (p *prepared) Findings() diag.List { return p.findings }
-func (p *prepared) Close() error        { return closeAll(p.hosts) }
+func (p *prepared) Plan() *plan.Plan        { return p.plan }
+func (p *prepared) Findings() diag.List     { return p.findings }
+func (p *prepared) Failures() []HostFailure { return slices.Concat(p.lost, p.unknown) }
+func (p *prepared) Close() error            { return closeAll(p.hosts) }
 
 // Prepare observes, checks and plans.
 func (s *service) Prepare(ctx context.Context, r Request, progress event.Sink) (Prepared, error) {
@@ -176,8 +179,8 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if list := checkFailures(res.Failures); len(list) > 0 && !p.request.IgnoreErrors {
-		return list
+	if err := p.unchecked(res.Failures); err != nil {
+		return err
 	}
 	c := p.env.Cluster
 	specText, err := specBytes(c)
@@ -234,16 +237,21 @@ func (p *prepared) noteBundle(ctx context.Context) error {
 	return nil
 }
 
-// checkFailures are hosts that could not be checked, one line each.
-func checkFailures(failures []engine.Failure) diag.List {
+// unchecked refuses a plan of which something could not be checked, one line
+// each. With IgnoreErrors it is told, and stands for a failure.
+func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
-		list = append(list, diag.Diagnostic{
-			ID: idCheckFailed, Severity: diag.Error, Host: f.Host,
-			Message: f.Title + ": " + f.Message, Hint: f.Remedy,
-		})
+		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
+		d.Hint = cmp.Or(f.Remedy, "mend the cause, or go on with the other hosts: --ignore-errors")
+		if p.request.IgnoreErrors {
+			d.Severity = diag.Warning
+			p.unknown = append(p.unknown, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
+			p.findings = append(p.findings, d)
+		}
+		list = append(list, d)
 	}
-	return list
+	return list.Err()
 }
 
 // PrepareSaved plans again for the cluster of a saved plan, and refuses if

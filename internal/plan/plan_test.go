@@ -103,7 +103,8 @@ func TestTextOfNothing(t *testing.T) {
 		{"nothing", "an unchanged cluster", "Cluster prod is as described: nothing to do.\n", Plan{}},
 		{
 			"no step", "what is lost is told, though no host has anything to do",
-			"Plan to delete cluster prod\n\nThis removes:\n  - the record\n", Plan{Operation: "delete", Removes: []string{"the record"}},
+			"Plan to delete cluster prod\n\nThis removes:\n  - the record\n",
+			Plan{Operation: "delete", Removes: []string{"the record"}},
 		},
 	} {
 		var b strings.Builder
