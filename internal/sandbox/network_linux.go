@@ -14,6 +14,9 @@ import (
 // comes after the local table and before all others.
 const rulePriority = "1980"
 
+// lastMetric is that of a route which gives way to all others.
+const lastMetric = "4294967295"
+
 // A lan is the host's side of a sandbox's network.
 type lan struct {
 	pool, prefix netip.Prefix
@@ -31,8 +34,7 @@ func (l lan) link(a netip.Addr) string {
 
 // up makes whatever is missing; the host may have booted since.
 func (l lan) up(ctx context.Context, host *hostState) error {
-	// Whatever else is up or gone, packets for the pool end here.
-	if _, err := run(ctx, "", "ip", "route", "replace", "unreachable", l.pool.String()); err != nil {
+	if err := l.keepPackets(ctx); err != nil {
 		return err
 	}
 	if err := host.raise("fs/inotify/max_user_instances", 8192, l.id()); err != nil {
@@ -57,6 +59,14 @@ func (l lan) up(ctx context.Context, host *hostState) error {
 	// not; one that is not asked leaves it waiting. The setting goes with
 	// the bridge.
 	return os.WriteFile("/proc/sys/net/ipv4/conf/"+l.bridge()+"/forwarding", []byte("1"), 0)
+}
+
+// keepPackets has packets for the pool end on this host, whatever else is up
+// or gone. Every other route to the same network comes before this one: that
+// of the bridge, when the sandbox takes all of the pool, and the host's own.
+func (l lan) keepPackets(ctx context.Context) error {
+	_, err := run(ctx, "", "ip", "route", "replace", "unreachable", l.pool.String(), "metric", lastMetric)
+	return err
 }
 
 func (l lan) addBridge(ctx context.Context) error {

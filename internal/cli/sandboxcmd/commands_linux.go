@@ -68,7 +68,7 @@ func createCommand(p program.Program) *cobra.Command {
 	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes version for the cluster file, such as v1.37.1")
 	f.StringVar(&o.Dir, "dir", "", "keep the machines in this directory (default: below SLIPWAY_HOME)")
 	f.StringVar(&o.Out, "out", "", "cluster file to write (default: NAME.yaml)")
-	f.Int64Var(&disk, "disk", 20, "size of each machine's disk in GiB; it takes what is written to it")
+	f.Int64Var(&disk, "disk", 20, "size of each machine's disk in GiB; on this host it takes what is in it")
 	f.BoolVar(&o.Internet, "internet", false, "let the machines reach what this host reaches")
 	f.StringVar(&pool, "range", "", "network to take the machines' addresses from (default: 198.18.0.0/16)")
 	cmd.MarkFlagsMutuallyExclusive("from", "machines")
