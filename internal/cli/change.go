@@ -214,8 +214,8 @@ func (a *app) cancelCmd() *cobra.Command {
 func (a *app) deleteCmd() *cobra.Command {
 	cmd := program.Parent("delete", "Delete a cluster", "destroy", "del")
 	var (
-		file         string
-		allowRemoval bool
+		file                 string
+		allowRemoval, forget bool
 	)
 	cluster := &cobra.Command{
 		Use:   "cluster [NAME]",
@@ -225,13 +225,18 @@ and packet filter rules that they had before. What others placed there in the
 meantime stays.
 
 This removes data. It is confirmed by typing the cluster's name, by naming the
-cluster with --yes, or by --allow-removal.`,
+cluster with --yes, or by --allow-removal.
+
+A cluster stays on the records as long as a host of it cannot be put back. When
+hosts are gone for good, --forget takes it off all the same: what can be put
+back is, and the others are named.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.request(cmd.Context(), lifecycle.Delete, file, args)
 			if err != nil {
 				return err
 			}
+			r.Forget = forget
 			return a.operate(cmd.Context(), operation{
 				prepare: a.prepare(r), file: file, named: len(args) > 0, allowRemoval: allowRemoval, brief: true,
 			})
@@ -239,6 +244,7 @@ cluster with --yes, or by --allow-removal.`,
 	}
 	fileFlag(cluster, &file, "the cluster file, for a cluster that is not recorded here")
 	removalFlag(cluster, &allowRemoval)
+	cluster.Flags().BoolVar(&forget, "forget", false, "take the cluster off the records even if hosts cannot be put back")
 	cmd.AddCommand(cluster)
 	return cmd
 }

@@ -43,6 +43,7 @@ type fake struct {
 	Kubectl  int      `json:"kubectl"`  // exit code, plus 1: 0 is not expected
 	Calls    string   `json:"calls"`    // a file that calls are written to
 	Lost     string   `json:"lost"`     // a host that a plan has to do without
+	Gone     bool     `json:"gone"`     // a delete that forgets
 	// Forgets says that a delete takes the clusters off the records.
 	Forgets bool `json:"forgets"`
 	// Writes are files that Apply makes.
@@ -63,6 +64,7 @@ type call struct {
 	IgnoreChecks []string `json:"ignoreChecks,omitempty"`
 	IgnoreErrors bool     `json:"ignoreErrors,omitempty"`
 	BreakLock    bool     `json:"breakLock,omitempty"`
+	Forget       bool     `json:"forget,omitempty"`
 	HasSource    bool     `json:"hasSource,omitempty"`
 	Args         []string `json:"args,omitempty"`
 }
@@ -81,7 +83,7 @@ func (f *fake) record(c call) error {
 func (f *fake) asked(method string, r lifecycle.Request) error {
 	c := call{
 		Method: method, Kind: string(r.Kind), Name: r.Name, IgnoreChecks: r.IgnoreChecks,
-		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, HasSource: len(r.Source) > 0,
+		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, Forget: r.Forget, HasSource: len(r.Source) > 0,
 	}
 	if r.Cluster != nil {
 		c.Name, c.Kubernetes, c.Bundle = r.Cluster.Name, r.Cluster.Spec.Kubernetes.Version, r.Cluster.Spec.Bundle
@@ -365,6 +367,7 @@ func (p *fakePrepared) Apply(ctx context.Context, sinks ...event.Sink) (*lifecyc
 	case "failed", "partial":
 		end.Outcome = event.Failed
 		end.Failure = &event.Failure{Reason: "DiskFull", Message: "no space left", Remedy: "free 2 GiB"}
+		res.Forgotten = p.Gone
 		res.Failures = []lifecycle.HostFailure{{Host: "w1", Task: end.Task, Title: end.Title, Failure: *end.Failure}}
 	case "until-cancelled", "forever":
 		p.applying <- struct{}{}

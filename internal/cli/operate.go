@@ -114,7 +114,7 @@ func (a *app) operate(ctx context.Context, o operation) (err error) {
 	if res == nil {
 		return refuse(err)
 	}
-	if res.Outcome == event.Succeeded {
+	if res.Outcome == event.Succeeded || res.Forgotten {
 		gone()
 	}
 	ended := a.end(res, o, pl)
@@ -219,7 +219,8 @@ type resultReport struct {
 	Outcome    event.Outcome   `json:"outcome"`
 	Failures   []failureOfHost `json:"failures,omitempty"`
 	Seconds    float64         `json:"seconds"`
-	Changed    int             `json:"changed"` // steps
+	Changed    int             `json:"changed"`             // steps
+	Forgotten  bool            `json:"forgotten,omitempty"` // off the records, failures or not
 	Ready      []string        `json:"ready,omitempty"`
 	Kubeconfig string          `json:"kubeconfig,omitempty"`
 }
@@ -237,7 +238,7 @@ func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
 	if a.format != view.Text {
 		rep := resultReport{
 			Type: "result", ExitCode: code, Operation: res.Operation, Cluster: res.Cluster, Kind: p.Operation, Outcome: res.Outcome,
-			Seconds: res.Duration.Seconds(), Changed: res.Changed, Ready: res.Ready, Kubeconfig: res.Kubeconfig,
+			Seconds: res.Duration.Seconds(), Changed: res.Changed, Forgotten: res.Forgotten, Ready: res.Ready, Kubeconfig: res.Kubeconfig,
 		}
 		for _, f := range res.Failures {
 			rep.Failures = append(rep.Failures, failureOfHost{f.Host, f.Task, f.Title, f.Failure})

@@ -42,6 +42,10 @@ type Request struct {
 	IgnoreChecks []string
 	// IgnoreErrors lets other hosts finish when one fails.
 	IgnoreErrors bool
+	// Forget has a delete take the cluster off the records though some hosts
+	// are not put back: those that do not answer, that belong to another
+	// cluster by now, or that fail. It includes IgnoreErrors.
+	Forget bool
 	// BreakLock takes a lock over whose holder cannot be asked.
 	BreakLock bool
 }
@@ -71,6 +75,9 @@ type Result struct {
 	Failures  []HostFailure // root causes, in order
 	Duration  time.Duration
 	Changed   int // steps that changed something
+	// Forgotten says that the cluster is off the records, and that hosts in
+	// Failures still hold what it put there.
+	Forgotten bool
 	// Ready is what works now, one line each, for the summary.
 	Ready []string
 	// Kubeconfig is the path of the admin kubeconfig kept in the store.

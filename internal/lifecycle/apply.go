@@ -299,19 +299,17 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 }
 
 // firstFailed says that the first control plane, or the manager, is among the
-// failed: then nothing is finished.
+// failed: then nothing is finished. Where the cluster is taken away no host is
+// more than another.
 func (p *prepared) firstFailed(failures []HostFailure) bool {
 	first := p.env.FirstControlPlane().Name
-	return slices.ContainsFunc(failures, func(f HostFailure) bool { return f.Host == "" || f.Host == first })
+	return slices.ContainsFunc(failures, func(f HostFailure) bool { return f.Host == "" || f.Host == first && !p.removes() })
 }
 
 // ready says what works now.
 func (p *prepared) ready(failures []HostFailure) []string {
 	if p.request.Kind == InitOS {
 		return []string{count(len(p.hosts), "host") + " prepared"}
-	}
-	if p.removes() {
-		return []string{count(len(p.hosts), "host") + " put back as before"}
 	}
 	failed := map[string]bool{}
 	for _, f := range failures {
@@ -322,6 +320,9 @@ func (p *prepared) ready(failures []HostFailure) []string {
 		if !failed[h.Name] {
 			nodes = append(nodes, h.Name)
 		}
+	}
+	if p.removes() {
+		return []string{count(len(nodes), "host") + " put back as before"}
 	}
 	ep := p.env.Cluster.Spec.ControlPlaneEndpoint
 	return []string{
@@ -375,7 +376,8 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 		return nil
 	}))
 	o.Status = status.Reduce(slices.Values(events))
-	if p.removes() && res.Outcome == event.Succeeded {
+	res.Forgotten = p.request.Forget && res.Outcome == event.Partial
+	if p.removes() && res.Outcome == event.Succeeded || res.Forgotten {
 		return errors.Join(err, p.svc.Store.SaveOperation(o), p.svc.Store.RemoveCluster(p.env.Cluster.Name))
 	}
 	// The cluster first: cut off in between, the operation can be resumed,

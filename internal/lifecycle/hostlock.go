@@ -38,11 +38,12 @@ type holder struct {
 	conn remote.Locker
 }
 
-// lockHosts takes the cluster lock. Preparing hosts alone takes none. A
+// lockHosts takes the cluster lock. Preparing hosts alone takes none, and
+// neither does forgetting a cluster of which no host answers. A
 // control plane that does not answer counts as one that has not got it.
 func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, error) {
 	hl := &hostLock{log: p.svc.Log}
-	if p.request.Kind == InitOS {
+	if p.request.Kind == InitOS || len(p.hosts) == 0 { // nobody is touched
 		return hl, nil
 	}
 	manager, err := p.svc.Store.ManagerID()

@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/store"
 )
 
 func TestIgnoreErrors(t *testing.T) {
@@ -37,7 +40,7 @@ func TestIgnoreErrors(t *testing.T) {
 		}
 		w.wantStatus(v1alpha1.PhaseFailed, "create Failed")
 		o, err := s.Operation(t.Context(), res.Operation)
-		if want := "connecting: w2: w2 does not answer"; err != nil || o.Status.Message != want {
+		if want := "connect to host: w2: w2 does not answer"; err != nil || o.Status.Message != want {
 			t.Errorf("the operation says %q (%v), want %q", o.Status.Message, err, want)
 		}
 		w.machines["w2"].down = nil
@@ -116,9 +119,129 @@ func TestIgnoreErrors(t *testing.T) {
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod", IgnoreErrors: true}, nil))
 		_, err := p.Apply(t.Context())
 		refusal(t, err, idNoLockMajority)
-		w.do(Request{Kind: Delete, Name: "prod", IgnoreErrors: true, BreakLock: true}, event.Failed)
+		w.do(Request{Kind: Delete, Name: "prod", IgnoreErrors: true, BreakLock: true}, event.Partial)
 		if m := w.machines["w1"]; m.ledger {
 			t.Error("w1 is not put back")
+		}
+	})
+}
+
+// A cluster whose hosts are gone for good can be forgotten, and what that
+// leaves where is told.
+func TestForget(t *testing.T) {
+	forget := Request{Kind: Delete, Name: "prod", Forget: true}
+	forgotten := func(t *testing.T, w *world, res *Result, hosts ...string) {
+		t.Helper()
+		var left []string
+		for _, f := range res.Failures {
+			left = append(left, f.Host)
+		}
+		if d := cmp.Diff(hosts, left); d != "" || !res.Forgotten {
+			t.Errorf("forgotten: %t; not put back (-want +got):\n%s", res.Forgotten, d)
+		}
+		w.wantStatus("", "delete Failed", "create Succeeded")
+		if names, err := w.service().Store.Clusters(); err != nil || len(names) > 0 {
+			t.Errorf("recorded are %v, %v", names, err)
+		}
+		if _, err := w.service().Store.Kubeconfig("prod"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("the kubeconfig: %v", err)
+		}
+		o, err := w.service().Operation(t.Context(), res.Operation)
+		if err != nil || !strings.Contains(o.Status.Message, hosts[0]) {
+			t.Errorf("the operation says %q (%v), and not that %s is left", o.Status.Message, err, hosts[0])
+		}
+	}
+	t.Run("a host", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.create(event.Succeeded)
+		w.machines["w1"].down = errDown
+		p := w.prepared(w.service().Prepare(t.Context(), forget, nil))
+		want := []string{
+			"host cp1 and all that the cluster keeps on it",
+			"the record of host w1, on which all that the cluster keeps stays: w1 does not answer",
+		}
+		if d := cmp.Diff(want, p.Plan().Removes); d != "" {
+			t.Errorf("what is removed (-want +got):\n%s", d)
+		}
+		forgotten(t, w, w.apply(p, event.Partial), "w1")
+		if w.machines["cp1"].ledger {
+			t.Error("cp1 is not put back")
+		}
+		// It comes back after all, and the history knows how to go on.
+		w.machines["w1"].down = nil
+		w.resume(event.Succeeded)
+		w.bare()
+		w.wantStatus("", "delete Succeeded", "create Succeeded")
+	})
+	t.Run("all hosts", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.create(event.Succeeded)
+		w.machines["cp1"].down, w.machines["w1"].down = errDown, errDown
+		p := w.prepared(w.service().Prepare(t.Context(), forget, nil))
+		if p.Plan().Empty() {
+			t.Error("the plan is empty: nobody would be asked for leave")
+		}
+		forgotten(t, w, w.apply(p, event.Partial), "cp1", "w1")
+	})
+	t.Run("no majority", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.create(event.Succeeded)
+		w.machines["cp1"].down = errDown
+		p := w.prepared(w.service().Prepare(t.Context(), forget, nil))
+		_, err := p.Apply(t.Context())
+		refusal(t, err, idNoLockMajority) // w1 answers: another may work on it
+		broken := forget
+		broken.BreakLock = true
+		res := w.do(broken, event.Partial)
+		if _, err := w.service().Cluster(t.Context(), "prod"); !res.Forgotten || !errors.Is(err, ErrNotFound) || w.machines["w1"].ledger {
+			t.Errorf("forgotten: %t, %v; w1 is put back: %t", res.Forgotten, err, !w.machines["w1"].ledger)
+		}
+	})
+	t.Run("a host of another cluster", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.create(event.Succeeded)
+		m := w.machines["w1"]
+		m.cluster = "lab"
+		before := m.look()
+		_, err := w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod", IgnoreErrors: true}, nil)
+		refusal(t, err, "other-cluster")
+		forgotten(t, w, w.do(forget, event.Partial), "w1")
+		if d := cmp.Diff(before, m.look()); d != "" {
+			t.Errorf("the other cluster's host was touched (-before +after):\n%s", d)
+		}
+	})
+	t.Run("a host that fails", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.create(event.Succeeded)
+		w.machines["w1"].refuse = breaking("reset.restore")
+		forgotten(t, w, w.do(forget, event.Partial), "w1")
+	})
+	t.Run("nothing to forget", func(t *testing.T) {
+		w := newWorld(t, "cp1")
+		w.create(event.Succeeded)
+		if res := w.do(forget, event.Succeeded); res.Forgotten {
+			t.Error("all was put back: that is a plain delete")
+		}
+		w.bare()
+	})
+	t.Run("stopped", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.create(event.Succeeded)
+		w.machines["w1"].down = errDown
+		ctx, cancel := context.WithCancel(t.Context())
+		w.machines["cp1"].touched = func(what string) {
+			if strings.HasPrefix(what, "reset.kubernetes") {
+				cancel()
+			}
+		}
+		p := w.prepared(w.service().Prepare(ctx, forget, nil))
+		res, err := p.Apply(ctx)
+		if err != nil || res.Forgotten || res.Outcome != event.Cancelled {
+			t.Errorf("%+v, %v: a cluster is not forgotten by half", res, err)
+		}
+		w.wantPhase(v1alpha1.PhasePaused)
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

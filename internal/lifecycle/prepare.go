@@ -62,6 +62,7 @@ func (s *service) Prepare(ctx context.Context, r Request, progress event.Sink) (
 }
 
 func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink) (_ *prepared, err error) {
+	p.request.IgnoreErrors = p.request.IgnoreErrors || p.request.Forget
 	wanted, recorded, err := s.subject(p.request)
 	if err != nil {
 		return nil, err
@@ -127,18 +128,13 @@ func (p *prepared) dropLost(found []facts.Host) error {
 	var lost []*engine.Host
 	kept := p.hosts[:0:0]
 	for i, h := range p.hosts {
-		err := found[i].Err
-		if err == nil || p.env.IsFirst(h) && !p.removes() {
+		f := p.unfit(h.Name, found[i].Err)
+		if f == nil || p.env.IsFirst(h) && !p.removes() {
 			kept = append(kept, h)
 			continue
 		}
-		f := event.Failure{Reason: "Error", Message: err.Error()}
-		var re *remote.Error
-		if errors.As(err, &re) {
-			f = event.Failure{Reason: string(re.Reason), Message: re.Cause, Remedy: re.Remedy}
-		}
 		lost = append(lost, h)
-		p.lost = append(p.lost, HostFailure{Host: h.Name, Task: "connect", Title: "connecting", Failure: f})
+		p.lost = append(p.lost, HostFailure{Host: h.Name, Task: "connect", Title: "connect to host", Failure: *f})
 		for i, d := range p.findings {
 			if d.Host == h.Name { // told, but nothing is refused for it
 				p.findings[i].Severity = diag.Warning
@@ -147,6 +143,23 @@ func (p *prepared) dropLost(found []facts.Host) error {
 	}
 	p.hosts = kept
 	return closeAll(lost)
+}
+
+// unfit is why a host does not take part: it could not be asked, or, of a
+// cluster that is to be forgotten, anything else that speaks against it.
+func (p *prepared) unfit(host string, err error) *event.Failure {
+	var re *remote.Error
+	if errors.As(err, &re) {
+		return &event.Failure{Reason: string(re.Reason), Message: re.Cause, Remedy: re.Remedy}
+	}
+	if err != nil {
+		return &event.Failure{Reason: "Error", Message: err.Error()}
+	}
+	i := slices.IndexFunc(p.findings, func(d diag.Diagnostic) bool { return d.Host == host && d.Severity == diag.Error })
+	if i < 0 || !p.request.Forget {
+		return nil
+	}
+	return &event.Failure{Reason: p.findings[i].ID, Message: p.findings[i].Message, Remedy: p.findings[i].Hint}
 }
 
 // choose picks the pipeline.
@@ -210,6 +223,11 @@ func (p *prepared) removals() (out []string) {
 	for _, h := range p.env.Cluster.Spec.Hosts {
 		if slices.ContainsFunc(p.plan.Steps, func(s plan.Step) bool { return s.Host == h.Name }) {
 			out = append(out, "host "+h.Name+" and all that the cluster keeps on it")
+		}
+	}
+	if p.request.Forget {
+		for _, f := range p.lost {
+			out = append(out, "the record of host "+f.Host+", on which all that the cluster keeps stays: "+f.Message)
 		}
 	}
 	if len(out) == 0 {

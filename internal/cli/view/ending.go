@@ -3,6 +3,8 @@ package view
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
@@ -102,13 +104,37 @@ func (e Ending) Failed(w io.Writer) {
 	if len(groups) == 0 && r.Outcome != event.Cancelled {
 		fmt.Fprintf(w, "%s %s cluster %s\n", p.in(red, "FAILED"), Doing(plan.Verb(string(e.Kind))), r.Cluster)
 	}
-	fmt.Fprintf(w, "Why: slipway operations show %s --failed\n", r.Operation)
-	fmt.Fprintf(w, "Then: slipway resume %s\n", r.Cluster)
-	if e.Kind == lifecycle.Delete || e.Kind == rollback {
-		fmt.Fprintf(w, "Back: there is none; a %s only goes on\n", e.Kind)
-		return
+	if r.Forgotten {
+		fmt.Fprintf(w, "Cluster %s is off the records. What it keeps on these hosts stays there: %s\n", r.Cluster, strings.Join(hosts(r.Failures), ", "))
 	}
-	fmt.Fprintf(w, "Back: slipway rollback %s\n", r.Cluster)
+	fmt.Fprintf(w, "Why: slipway operations show %s --failed\n", r.Operation)
+	then, back := e.on()
+	fmt.Fprintf(w, "Then: %s\nBack: %s\n", then, back)
+}
+
+// on is what leads on from a failure, and back.
+func (e Ending) on() (then, back string) {
+	name := e.Result.Cluster
+	resume := "slipway resume " + name
+	switch {
+	case e.Result.Forgotten:
+		return "nothing, if they are gone for good; should one come back: " + resume, "there is none"
+	case e.Kind == lifecycle.Delete && e.Result.Outcome == event.Partial:
+		return resume + "; or, without hosts that are gone for good: slipway delete cluster " + name + " --forget", "there is none; a delete only goes on"
+	case e.Kind == lifecycle.Delete || e.Kind == rollback:
+		return resume, fmt.Sprintf("there is none; a %s only goes on", e.Kind)
+	}
+	return resume, "slipway rollback " + name
+}
+
+// hosts are those that failed, each once.
+func hosts(list []lifecycle.HostFailure) (out []string) {
+	for _, f := range list {
+		if !slices.Contains(out, f.Host) {
+			out = append(out, f.Host)
+		}
+	}
+	return out
 }
 
 // sameFailure is one failure that several hosts share.

@@ -207,6 +207,9 @@ func TestEndings(t *testing.T) {
 	for i := range 12 {
 		many.Failures = append(many.Failures, failure(fmt.Sprintf("x%d", i), "join node", fmt.Sprintf("port %d is taken", i)))
 	}
+	gone := []lifecycle.HostFailure{failure("w1", "connect to host", "no answer"), failure("w2", "connect to host", "no answer")}
+	forgotten := with(event.Partial, gone...)
+	forgotten.Forgotten = true
 	full := failure("w2", "join node", "no space left on /var/lib/kubelet")
 	full.Remedy = "free 2 GiB on /var/lib/kubelet"
 	var b strings.Builder
@@ -225,6 +228,8 @@ func TestEndings(t *testing.T) {
 		{"rollback succeeded", Ending{Result: with(event.Succeeded), Kind: rollback}},
 		{"rollback failed", Ending{Result: with(event.Failed), Kind: rollback}},
 		{"delete failed", Ending{Result: with(event.Failed), Kind: lifecycle.Delete}},
+		{"delete with failed hosts", Ending{Result: with(event.Partial, gone...), Kind: lifecycle.Delete}},
+		{"forgotten", Ending{Result: forgotten, Kind: lifecycle.Delete}},
 	} {
 		fmt.Fprintf(&b, "===== %s\n", tc.name)
 		if tc.e.Result.Outcome == event.Succeeded {
