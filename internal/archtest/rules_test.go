@@ -86,6 +86,7 @@ var rules = []rule{
 	{layer: 6, pkg: "cmd/slipway-node", exactly: true, may: []string{"internal/node/helper"}, why: "a main makes the context and the streams, no more"},
 	{layer: 6, pkg: "internal/archtest", exactly: true, why: "reads what go list says"},
 	{layer: 6, pkg: "test/bench", exactly: true, why: "runs the programs as a user does"},
+	{layer: 6, pkg: "test/e2e", exactly: true, why: "runs the programs as a user does"},
 }
 
 // moduleBase is what the modules' common ground stands on.

@@ -24,17 +24,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A snapshot is the state of a machine, by kind and name: "file /etc/hosts",
-// "sysctl vm.swappiness", "link cni0", "mount /var/lib/x", "unit x.service".
-type snapshot map[string]entry
-
-// An entry is one thing. Meta is its type, mode, owner and link target;
-// Content is what is in it.
-type entry struct {
-	Meta    string `json:"meta"`
-	Content string `json:"content,omitempty"`
-}
-
 // writeSnapshot describes the machine that this program runs in.
 func writeSnapshot(w io.Writer, files bool) error {
 	s := snapshot{}
@@ -43,7 +32,7 @@ func writeSnapshot(w io.Writer, files bool) error {
 		errs = append(errs, s.addFiles("/"))
 	}
 	errs = append(errs, s.addSysctls(), s.addMounts(), s.addLinks(), s.addCgroups(), s.addNames("netns", "/run/netns"),
-		s.addNames("module", "/sys/module"), s.addSwaps(), s.addProcesses())
+		s.addNames("module", "/sys/module"), s.addSwaps(), s.addProcesses(), s.addFilter())
 	s.addPrograms()
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -81,7 +70,12 @@ func (s snapshot) addFiles(root string) error {
 		if err != nil {
 			return err
 		}
-		s["file "+path] = e
+		// Names with a time in them are told apart by their order.
+		name := "file " + timeless(path)
+		for n := 2; s[name] != (entry{}); n++ {
+			name = fmt.Sprintf("file %s#%d", timeless(path), n)
+		}
+		s[name] = e
 		return nil
 	})
 }
@@ -98,9 +92,17 @@ func describe(path string) (entry, error) {
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
 		e.Content, err = os.Readlink(path)
+		if t := timeless(e.Content); t != e.Content {
+			e.About = t
+		}
 	case info.Mode().IsRegular():
 		if e.Content, err = digest(path); errors.Is(err, unix.EINVAL) {
 			err = nil // a namespace, mounted as a file
+		}
+		if err == nil && hasMeaning(path) {
+			var content []byte
+			content, err = os.ReadFile(path)
+			e.About = about(path, content)
 		}
 	case info.Mode()&fs.ModeDevice != 0:
 		e.Content = fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))

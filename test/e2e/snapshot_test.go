@@ -3,14 +3,11 @@
 package e2e
 
 import (
-	"bufio"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -67,96 +64,6 @@ func (s snapshot) addLoops() error {
 		}
 	}
 	return nil
-}
-
-// diffStates lists what differs, one line each: "+ file /etc/x …" is new.
-func diffStates(before, after snapshot) []string {
-	return compare(before, after, nil)
-}
-
-// compare lists the differences that no volatile entry allows.
-func compare(before, after snapshot, allow []volatile) []string {
-	keys := slices.Sorted(maps.Keys(before))
-	for key := range after {
-		if _, ok := before[key]; !ok {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	var out []string
-	for _, key := range keys {
-		a, was := before[key]
-		b, is := after[key]
-		all, content := allowed(key, allow)
-		if content {
-			a.Content, b.Content = "", ""
-		}
-		switch {
-		case all || was == is && a == b:
-		case !is:
-			out = append(out, fmt.Sprintf("- %s %s %s", key, a.Meta, a.Content))
-		case !was:
-			out = append(out, fmt.Sprintf("+ %s %s %s", key, b.Meta, b.Content))
-		default:
-			out = append(out, fmt.Sprintf("~ %s: %s %s → %s %s", key, a.Meta, a.Content, b.Meta, b.Content))
-		}
-	}
-	return out
-}
-
-// A volatile is what may differ, and why: a line of volatile.txt.
-type volatile struct {
-	content bool // its content alone; it must be there, with its mode and owner
-	pattern *regexp.Regexp
-}
-
-func allowed(key string, list []volatile) (all, content bool) {
-	for _, v := range list {
-		if v.pattern.MatchString(key) {
-			all = all || !v.content
-			content = content || v.content
-		}
-	}
-	return all, content
-}
-
-// readVolatile reads the lines of volatile.txt for one comparison: those of
-// scope "any" and those of the one named.
-func readVolatile(t *testing.T, scope string) []volatile {
-	t.Helper()
-	f, err := os.Open("volatile.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	var out []volatile
-	lines := bufio.NewScanner(f)
-	for n := 1; lines.Scan(); n++ {
-		text, _, _ := strings.Cut(lines.Text(), " # ")
-		if text == "" || strings.HasPrefix(text, "#") {
-			continue
-		}
-		f := strings.Fields(text)
-		if len(f) != 4 || text == lines.Text() || !slices.Contains([]string{"all", "content"}, f[1]) {
-			t.Fatalf("volatile.txt:%d: want SCOPE all|content KIND PATTERN # reason", n)
-		}
-		if f[0] == scope || f[0] == "any" {
-			out = append(out, volatile{f[1] == "content", glob(f[2] + " " + f[3])})
-		}
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// glob is a pattern in which * stays within a path's element or a word and **
-// does not.
-func glob(pattern string) *regexp.Regexp {
-	text := regexp.QuoteMeta(pattern)
-	text = strings.ReplaceAll(text, `\*\*`, ".*")
-	text = strings.ReplaceAll(text, `\*`, "[^/ ]*")
-	return regexp.MustCompile("^" + text + "$")
 }
 
 // same fails the test for every difference that volatile.txt does not allow.

@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A snapshot is the state of a machine, by kind and name: "file /etc/hosts",
+// "sysctl vm.swappiness", "link cni0", "mount /var/lib/x", "unit x.service".
+type snapshot map[string]entry
+
+// An entry is one thing. Meta is its type, mode, owner and link target;
+// Content is what is in it; About is what that means where it is random.
+type entry struct {
+	Meta    string `json:"meta"`
+	Content string `json:"content,omitempty"`
+	About   string `json:"about,omitempty"`
+}
+
+// text is an entry for people.
+func (e entry) text() string {
+	if e.About != "" {
+		return e.Meta + " " + e.About
+	}
+	return e.Meta + " " + e.Content
+}
+
+// diffStates lists what differs, one line each: "+ file /etc/x …" is new.
+func diffStates(before, after snapshot) []string {
+	return compare(before, after, nil)
+}
+
+// compare lists the differences that no volatile entry allows.
+func compare(before, after snapshot, allow []volatile) []string {
+	keys := slices.Sorted(maps.Keys(before))
+	for key := range after {
+		if _, ok := before[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	var out []string
+	for _, key := range keys {
+		a, was := before[key]
+		b, is := after[key]
+		switch how := allowed(key, allow); {
+		case how == allowAll, was == is && how.equal(a, b):
+		case !is:
+			out = append(out, fmt.Sprintf("- %s %s", key, a.text()))
+		case !was:
+			out = append(out, fmt.Sprintf("+ %s %s", key, b.text()))
+		default:
+			out = append(out, fmt.Sprintf("~ %s: %s → %s", key, a.text(), b.text()))
+		}
+	}
+	return out
+}
+
+// An allowance is how much of a thing may differ.
+type allowance string
+
+// The allowances, the widest last.
+const (
+	allowNone    allowance = ""
+	allowBytes   allowance = "bytes"   // what they mean may not
+	allowContent allowance = "content" // it must be there, with its mode and owner
+	allowAll     allowance = "all"
+)
+
+var allowances = []allowance{allowNone, allowBytes, allowContent, allowAll}
+
+// equal compares what may not differ. Bytes without a meaning must be equal.
+func (how allowance) equal(a, b entry) bool {
+	switch {
+	case how == allowContent, how == allowBytes && a.About != "" && b.About != "":
+		a.Content, b.Content = "", ""
+	}
+	if how == allowContent {
+		a.About, b.About = "", ""
+	}
+	return a == b
+}
+
+// A volatile is what may differ, and why: a line of volatile.txt.
+type volatile struct {
+	how     allowance
+	pattern *regexp.Regexp
+}
+
+// allowed is the widest allowance of those that match.
+func allowed(key string, list []volatile) allowance {
+	how := 0
+	for _, v := range list {
+		if v.pattern.MatchString(key) {
+			how = max(how, slices.Index(allowances, v.how))
+		}
+	}
+	return allowances[how]
+}
+
+// scopes are the comparisons.
+var scopes = []string{"any", "touched", "other", "cluster"}
+
+// readVolatile reads the lines of volatile.txt for one comparison: those of
+// scope "any" and those of the one named.
+func readVolatile(t *testing.T, scope string) []volatile {
+	t.Helper()
+	f, err := os.Open("volatile.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var out []volatile
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		text, _, _ := strings.Cut(lines.Text(), " # ")
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		f := strings.Fields(text)
+		if len(f) < 4 || text == lines.Text() || !slices.Contains(scopes, f[0]) || !slices.Contains(allowances, allowance(f[1])) {
+			t.Fatalf("volatile.txt:%d: want SCOPE all|content|bytes KIND PATTERN # reason", n)
+		}
+		if f[0] == scope || f[0] == "any" {
+			out = append(out, volatile{allowance(f[1]), glob(strings.Join(f[2:], " "))})
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// glob is a pattern in which * stays within a path's element or a word and **
+// does not.
+func glob(pattern string) *regexp.Regexp {
+	text := regexp.QuoteMeta(pattern)
+	text = strings.ReplaceAll(text, `\*\*`, ".*")
+	text = strings.ReplaceAll(text, `\*`, "[^/ ]*")
+	return regexp.MustCompile("^" + text + "$")
+}
