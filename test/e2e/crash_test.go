@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A site is three machines and the cluster on them, made again and again
@@ -19,17 +20,42 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	const name = "e2e-crash"
-	s := &site{user: newUser(t), name: name, machines: []string{name + "-1", name + "-2", name + "-3"}}
-	s.file = s.user.machines(t, name, len(s.machines), "--range", "198.19.0.0/16")
+	s := &site{user: newUser(t), name: siteName, machines: []string{siteName + "-1", siteName + "-2", siteName + "-3"}}
+	s.file = s.user.machines(t, s.name, len(s.machines), "--range", "198.19.0.0/16")
 	return s
 }
 
-// An outcome is a cluster that was made: what is on its machines, and the
-// boundaries that its journal has, in order.
+// create is what a user types to have the cluster.
+func (s *site) create() []string {
+	return []string{"create", "cluster", "-f", s.file, "--yes"}
+}
+
+// next is what a user types after a crash: resume if the operation was
+// recorded, create if the manager died before that, and nothing if it had
+// come to its end.
+func (s *site) next(t *testing.T) []string {
+	t.Helper()
+	type summary struct {
+		Name      string
+		Operation *struct{ Status struct{ Phase string } }
+	}
+	for _, c := range decode[[]summary](t, s.ok(t, "get", "clusters", "-o", "json")) {
+		switch {
+		case c.Name != s.name:
+		case c.Operation != nil && c.Operation.Status.Phase == "Succeeded":
+			return nil
+		default:
+			return []string{"resume", s.name, "--yes"}
+		}
+	}
+	return s.create()
+}
+
+// An outcome is a cluster that was made: what is on its machines, and what
+// happened on the way, in order.
 type outcome struct {
-	hosts      map[string]snapshot
-	boundaries []string
+	hosts map[string]snapshot
+	run   []happening
 }
 
 // undisturbed makes the cluster without any trouble.
@@ -38,12 +64,8 @@ func undisturbed(t *testing.T) outcome {
 	var out outcome
 	t.Run("undisturbed", func(t *testing.T) {
 		s := newSite(t)
-		o := s.start(t, "create", "cluster", "-f", s.file, "--yes")
-		for h := range o.events {
-			if b := h.boundary(); b != "" && !slices.Contains(out.boundaries, b) {
-				out.boundaries = append(out.boundaries, b)
-			}
-		}
+		o := s.start(t, s.create()...)
+		out.run = o.rest()
 		if code := o.wait(); code != 0 {
 			t.Fatalf("create ends with %d:\n%s", code, tail(o.stderr.String()))
 		}
@@ -80,88 +102,57 @@ func (s *site) sameCluster(t *testing.T, want outcome) {
 	s.smoke(t, s.name, s.nodes(t, s.name, s.machines...))
 }
 
+// crashLimit is when a scenario of crashes that goes on is broken.
+const crashLimit = 18 * time.Minute
+
 // createKilledAt creates the cluster and kills the manager each time one of
-// the kills comes up, resuming after each, until it is done. Every kill must
-// have come up.
-func (s *site) createKilledAt(t *testing.T, kills []kill) {
+// the moments has come, resuming after each, until it is done; it answers how
+// often that was. No machine ever runs two kubeadm at once.
+func (s *site) createKilledAt(t *testing.T, ms *moments) (kills int) {
 	t.Helper()
-	left := slices.Clone(kills)
-	match := func(h happening) bool {
-		i := slices.IndexFunc(left, func(k kill) bool { return k.at(h) })
-		if i < 0 {
-			return false
-		}
-		t.Logf("kill: %s", left[i].name)
-		left = slices.Delete(left, i, i+1)
-		return true
-	}
 	watch := look(oneKubeadm)
 	defer watch.end(t)
-	args := []string{"create", "cluster", "-f", s.file, "--yes"}
-	for range len(kills) + 1 {
+	begin := time.Now()
+	for args := s.create(); args != nil; {
+		if time.Since(begin) > crashLimit {
+			t.Fatalf("no end after %s and %d kills; still to come: %s", crashLimit, kills, strings.Join(ms.missing(), ", "))
+		}
 		o := s.start(t, args...)
-		killed, code := o.killWhen(match)
-		if !killed {
-			if code != 0 {
-				t.Fatalf("%s ends with %d:\n%s", strings.Join(args, " "), code, tail(o.stderr.String()))
+		m := o.until(ms)
+		if m == nil {
+			if code := o.wait(); code != 0 {
+				t.Fatalf("%s ends with %d (-1: it hung) after %d kills:\n%s", strings.Join(args, " "), code, kills, tail(o.stderr.String()))
 			}
 			break
 		}
-		args = s.next()
+		ms.end(o.kill())
+		kills++
+		t.Logf("kill %d, %.0f s after the beginning: %s", kills, time.Since(begin).Seconds(), m.name)
+		args = s.next(t)
 	}
-	for _, k := range left {
-		t.Errorf("never came up: %s", k.name)
-	}
+	t.Logf("%d kills and the way to the end took %.0f s", kills, time.Since(begin).Seconds())
+	return kills
 }
 
-// next is what a user types after a crash: resume if the operation was
-// recorded, create if the manager died before that.
-func (s *site) next() []string {
-	if s.recorded() {
-		return []string{"resume", s.name, "--yes"}
-	}
-	return []string{"create", "cluster", "-f", s.file, "--yes"}
-}
-
-// A kill is a moment at which the manager dies.
-type kill struct {
-	name string
-	at   func(happening) bool
-}
-
-// after is the end of a step.
-func after(boundary string) kill {
-	return kill{"after " + boundary, func(h happening) bool { return h.boundary() == boundary }}
-}
-
-// during is the middle of a task: something has come from its host already.
-func during(task string) kill {
-	return kill{"during " + task, func(h happening) bool {
-		return strings.HasPrefix(h.Task, task) && (h.Type == "step.output" || h.Type == "step.progress" && h.Done > 0 && h.Done < h.Total)
-	}}
-}
-
-// duringTransfer is the middle of a blob's way to a host.
-func duringTransfer() kill {
-	return kill{"inside a blob transfer", func(h happening) bool {
-		return h.Type == "step.progress" && h.Done > 0 && h.Done < h.Total
-	}}
-}
-
-// TestCrash kills the manager at five fixed points of one create: early and
-// late task boundaries, inside a transfer, inside kubeadm's init and join.
-// TestLongCrashEveryBoundary takes them all.
+// TestCrash kills the manager within one create: at five task boundaries,
+// inside a transfer, inside kubeadm's init and join.
+// TestLongCrashEveryBoundary takes all boundaries.
 func TestCrash(t *testing.T) {
 	want := undisturbed(t)
+	ms := newMoments(inTransfer(), inPhase("kubeadm.init.certs", ""), inPhase("join.kubelet-start", ""))
+	all := boundaries(want.run)
+	for _, b := range fixedBoundaries {
+		if !slices.Contains(all, b.boundary) {
+			t.Fatalf("an undisturbed create has no boundary %q (%s); it has:\n  %s", b.boundary, b.reason, strings.Join(all, "\n  "))
+		}
+		ms.left = append(ms.left, after(b.boundary))
+	}
 	t.Run("killed", func(t *testing.T) {
 		s := newSite(t)
-		s.createKilledAt(t, []kill{
-			after(want.boundaries[len(want.boundaries)/6]),
-			duringTransfer(),
-			during("kubeadm.init."),
-			during("join."),
-			after(want.boundaries[len(want.boundaries)-2]),
-		})
+		s.createKilledAt(t, ms)
+		for _, name := range ms.missing() {
+			t.Errorf("never came: %s", name)
+		}
 		s.sameCluster(t, want)
 	})
 }

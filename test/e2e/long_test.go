@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ import (
 // Long scenarios, each at most twenty minutes: `make test-long SCENARIO=X`
 // runs TestLongX. They are named and recorded in docs/test-long.md.
 
-func TestLongKubernetes1_35(t *testing.T) { otherVersion(t, "v1.35.4") }
+func TestLongKubernetes1_35(t *testing.T) { otherVersion(t, "v1.35.6") }
 func TestLongKubernetes1_36(t *testing.T) { otherVersion(t, "v1.36.4") }
 func TestLongKubernetes1_37(t *testing.T) { otherVersion(t, "v1.37.1") }
 
@@ -22,126 +23,181 @@ func TestLongKubernetes1_37(t *testing.T) { otherVersion(t, "v1.37.1") }
 func otherVersion(t *testing.T, version string) {
 	t.Setenv("KUBERNETES", version)
 	u := newUser(t)
-	u.ok(t, "bundle", "build", "--kubernetes", version, "--source", "modules")
+	if r := u.within(t, 18*time.Minute, nil, "bundle", "build", "--kubernetes", version, "--source", "modules"); r.code != 0 {
+		t.Fatalf("building the bundle ends with %d:\n%s", r.code, tail(r.stderr))
+	}
 	TestCreate(t)
 }
 
 // TestLongCrashEveryBoundary kills the manager at the end of every step in
-// turn, within one create.
+// turn, and inside the steps that must not be cut, within one create.
 func TestLongCrashEveryBoundary(t *testing.T) {
 	want := undisturbed(t)
+	ms := newMoments(inTransfer(), inPhase("kubeadm.init.certs", ""), inPhase("join.kubelet-start", ""))
+	for _, b := range boundaries(want.run) {
+		ms.left = append(ms.left, after(b))
+	}
 	t.Run("killed", func(t *testing.T) {
 		s := newSite(t)
-		kills := []kill{duringTransfer(), during("kubeadm.init."), during("join.")}
-		for _, b := range want.boundaries {
-			kills = append(kills, after(b))
+		all := len(ms.left)
+		begin := time.Now()
+		kills := s.createKilledAt(t, ms)
+		for _, name := range ms.missing() {
+			t.Errorf("never came: %s", name)
 		}
-		s.createKilledAt(t, kills)
+		t.Logf("figure: %d moments, %d kills within one create, %.0f s", all, kills, time.Since(begin).Seconds())
 		s.sameCluster(t, want)
-		t.Logf("figure: %d kills within one create", len(kills))
 	})
 }
 
-// TestLongCrashRandom kills at 25 random instants and at 25 inside the steps
-// that must not be cut, in two creates of 25 kills each.
+// TestLongCrashRandom kills at 25 random instants, spread over the whole of
+// one create, and in another at 25 inside the steps that must not be cut.
 func TestLongCrashRandom(t *testing.T) {
 	const seed, each = 20260, 25
 	random := rand.New(rand.NewPCG(seed, 1))
 	want := undisturbed(t)
-	inside := []string{"kubeadm.init.", "join.", "runtime."}
-	for _, how := range []string{"any instant", "inside steps"} {
-		t.Run(how, func(t *testing.T) {
+	for _, half := range []struct {
+		name  string
+		kills []*moment
+	}{
+		{"any instant", instants(want.run, random, each)},
+		// Two that are too near to each other become one, so there are a
+		// few more than wanted.
+		{"inside steps", inside(want.run, random, 14, each-14+5)},
+	} {
+		t.Run(half.name, func(t *testing.T) {
 			s := newSite(t)
-			watch := look(oneKubeadm)
-			args := []string{"create", "cluster", "-f", s.file, "--yes"}
-			kills := 0
-			for done := false; !done; {
-				o := s.start(t, args...)
-				var killed bool
-				var code int
-				switch {
-				case kills == each:
-					code = o.wait()
-				case how == "any instant":
-					killed, code = o.killAfter(time.Duration(random.Int64N(int64(6 * time.Second))))
-				default:
-					k := during(inside[random.IntN(len(inside))])
-					skip := random.IntN(20)
-					killed, code = o.killWhen(func(h happening) bool {
-						if k.at(h) {
-							skip--
-						}
-						return skip < 0
-					})
-				}
-				if killed {
-					kills++
-				} else if code != 0 {
-					t.Fatalf("ends with %d:\n%s", code, tail(o.stderr.String()))
-				}
-				done = !killed
-				args = s.next()
+			ms := newMoments(half.kills...)
+			begin := time.Now()
+			kills := s.createKilledAt(t, ms)
+			if kills < each {
+				t.Errorf("%d kills are fewer than %d; these did not come: %s", kills, each, strings.Join(ms.missing(), ", "))
 			}
-			watch.end(t)
+			t.Logf("figure: %s: %d kills, seed %d, %.0f s", half.name, kills, seed, time.Since(begin).Seconds())
 			s.sameCluster(t, want)
-			t.Logf("figure: %d kills, seed %d", kills, seed)
 		})
 	}
 }
 
-// TestLongNetworkCut cuts a host's network while it joins, and heals it.
+// TestLongNetworkCut cuts a host's network for longer than a connection
+// lives, and heals it.
 func TestLongNetworkCut(t *testing.T) {
-	trouble(t, func(s *site, machine string) {
+	trouble(t, func(t *testing.T, s *site, machine string) time.Time {
 		s.ok(t, "sandbox", "cut", machine)
-		<-time.After(20 * time.Second)
+		hit := time.Now()
+		<-time.After(45 * time.Second)
 		s.ok(t, "sandbox", "heal", machine)
+		return hit
 	})
 }
 
-// TestLongReboot reboots a host while it joins.
+// TestLongReboot reboots a host as a person would.
 func TestLongReboot(t *testing.T) {
-	trouble(t, func(s *site, machine string) { s.ok(t, "sandbox", "reboot", machine) })
-}
-
-// trouble disturbs the last machine in the middle of its install, and then
-// resumes if the operation did not get over it by itself.
-func trouble(t *testing.T, disturb func(*site, string)) {
-	want := undisturbed(t)
-	t.Run("disturbed", func(t *testing.T) {
-		s := newSite(t)
-		machine := s.machines[len(s.machines)-1]
-		o := s.start(t, "create", "cluster", "-f", s.file, "--yes")
-		disturbed := false
-		for h := range o.events {
-			if !disturbed && h.Host == machine && h.Task == "runtime.containerd" && h.Type == "step.started" {
-				disturbed = true
-				disturb(s, machine)
-			}
-		}
-		if !disturbed {
-			t.Fatal("the install never came to the point of trouble")
-		}
-		if code := o.wait(); code != 0 {
-			t.Logf("create ends with %d, as it may; resuming", code)
-			s.ok(t, "resume", s.name, "--yes")
-		}
-		s.sameCluster(t, want)
+	trouble(t, func(t *testing.T, s *site, machine string) time.Time {
+		hit := time.Now()
+		s.ok(t, "sandbox", "reboot", machine)
+		return hit
 	})
 }
 
-// TestLongDiskFull fills a host's disk before the install: one clear line,
-// the other hosts' work kept; with room again, resume goes on.
+// TestLongPowerLoss has a host die without a word and come back.
+func TestLongPowerLoss(t *testing.T) {
+	trouble(t, func(t *testing.T, s *site, machine string) time.Time {
+		s.ok(t, "sandbox", "kill", machine)
+		hit := time.Now()
+		s.ok(t, "sandbox", "start", machine)
+		return hit
+	})
+}
+
+// trouble disturbs a host in the middle of each of the steps that matter,
+// each in a create of its own, and resumes if the operation does not get over
+// it by itself. disturb answers when the host was hit.
+func trouble(t *testing.T, disturb func(*testing.T, *site, string) time.Time) {
+	want := undisturbed(t)
+	for _, p := range troublePoints {
+		t.Run(p.name, func(t *testing.T) {
+			s := newSite(t)
+			watch := look(oneKubeadm)
+			defer watch.end(t)
+			o := s.start(t, s.create()...)
+			ms := newMoments(p.moment())
+			if o.until(ms) == nil {
+				t.Fatalf("never came: %s; create ends with %d:\n%s", strings.Join(ms.missing(), ", "), o.wait(), tail(o.stderr.String()))
+			}
+			rest := make(chan []happening, 1)
+			go func() { rest <- o.rest() }() // it goes on meanwhile
+			hit := disturb(t, s, p.host)
+			for _, h := range <-rest {
+				if h.boundary() == p.task+"@"+p.host && h.Time.Before(hit) {
+					t.Errorf("%s had ended %s before its host was hit", h.step(), hit.Sub(h.Time))
+				}
+			}
+			code := o.wait()
+			if code != 0 {
+				t.Logf("create ends with %d, as it may; resuming:\n%s", code, tail(o.stderr.String()))
+				s.ok(t, "resume", s.name, "--yes")
+			}
+			t.Logf("figure: %s: create ends with %d", p.name, code)
+			s.sameCluster(t, want)
+		})
+	}
+}
+
+// TestLongDiskFull fills a host's disk in the middle of the install: one clear
+// line for that host, with cause and remedy; the other hosts' work is kept;
+// with room again, resume goes on.
 func TestLongDiskFull(t *testing.T) {
 	s := newSite(t)
-	machine := s.machines[2]
-	s.inside(t, machine, "sh", "-c", "fallocate -l $(($(df --output=avail -B1 /var/lib | tail -1) - 300000000)) /var/lib/full")
-	r := s.run(t, "create", "cluster", "-f", s.file, "--yes", "--ignore-check", "disk-space")
-	if r.code != 1 && r.code != 3 {
-		t.Fatalf("create on a full disk ends with %d:\n%s", r.code, tail(r.stderr))
+	const full = siteName + "-3"
+	o := s.start(t, s.create()...)
+	ms := newMoments(&moment{name: "a blob on its way to " + full, at: func(h happening) bool { return h.midway() && h.Host == full }})
+	if o.until(ms) == nil {
+		t.Fatalf("never came: %v; create ends with %d:\n%s", ms.missing(), o.wait(), tail(o.stderr.String()))
 	}
-	s.inside(t, machine, "rm", "/var/lib/full")
-	s.ok(t, "resume", s.name, "--yes")
-	s.nodes(t, s.name, s.machines...)
+	run := make(chan []happening)
+	go func() { run <- o.rest() }()
+	s.inside(t, full, "sh", "-c", "fallocate -l $(($(df --output=avail -B1 /var/lib | tail -1) - 16000000)) /var/lib/full")
+	first := <-run
+	if code := o.wait(); code != 1 {
+		t.Fatalf("create on a full disk ends with %d, want 1:\n%s", code, tail(o.stderr.String()))
+	}
+	oneFailure(t, o.stderr.String(), full, `is full|no space left on device`, "make room on the host")
+
+	s.inside(t, full, "rm", "/var/lib/full")
+	o = s.start(t, "resume", s.name, "--yes")
+	second := o.rest()
+	if code := o.wait(); code != 0 {
+		t.Fatalf("resume with room again ends with %d:\n%s", code, tail(o.stderr.String()))
+	}
+	kept, lost := keptWork(first, second, full)
+	if len(lost) > 0 || kept < 10 {
+		t.Errorf("%d steps of other hosts were kept; these were done again: %s", kept, strings.Join(lost, ", "))
+	}
+	s.unchanged(t, s.file)
+	s.smoke(t, s.name, s.nodes(t, s.name, s.machines...))
+	t.Logf("figure: %d steps of the other hosts kept", kept)
+}
+
+// oneFailure asserts that the end of a run tells of one failure: the host,
+// the cause and the remedy.
+func oneFailure(t *testing.T, stderr, host, cause, remedy string) {
+	t.Helper()
+	var failed, remedies []string
+	for line := range strings.Lines(stderr) {
+		if strings.HasPrefix(line, "FAILED ") {
+			failed = append(failed, line)
+		}
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "remedy: "); ok {
+			remedies = append(remedies, rest)
+		}
+	}
+	if len(failed) != 1 || !strings.Contains(failed[0], host) || !regexp.MustCompile(cause).MatchString(failed[0]) {
+		t.Errorf("want one failure that names %s and %q, got %q in:\n%s", host, cause, failed, tail(stderr))
+	}
+	if len(remedies) != 1 || !strings.Contains(remedies[0], remedy) {
+		t.Errorf("want one remedy, %q, got %q in:\n%s", remedy, remedies, tail(stderr))
+	}
 }
 
 // TestLongImageCollection forces the kubelet's image garbage collection on a

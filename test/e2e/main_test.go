@@ -154,7 +154,13 @@ func (u *user) run(t *testing.T, args ...string) result {
 // that it hangs.
 func (u *user) feed(t *testing.T, stdin io.Reader, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	return u.within(t, 10*time.Minute, stdin, args...)
+}
+
+// within is feed for what may take another time.
+func (u *user) within(t *testing.T, limit time.Duration, stdin io.Reader, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	cmd := u.command(ctx, args...)
 	cmd.Stdin = stdin

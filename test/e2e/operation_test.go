@@ -7,36 +7,24 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// A happening is the part of an event that tests look at.
-type happening struct {
-	Type, Operation, Task, Host, Outcome, Message string
-	Done, Total                                   int64
-}
-
-// boundary names the end of a step, in journal and events alike; "" is no
-// boundary.
-func (h happening) boundary() string {
-	if h.Type != "step.finished" || h.Outcome == "skipped" || h.Outcome == "cancelled" {
-		return ""
-	}
-	return h.Task + "@" + h.Host
-}
-
 // An operation is slipway at work, seen from outside: its events are read as
 // they come.
 type operation struct {
-	cmd    *exec.Cmd
-	stderr bytes.Buffer
-	events chan happening
+	cmd *exec.Cmd
+	// stdout is what was read of it; whole once events is closed.
+	stdout, stderr bytes.Buffer
+	events         chan happening
 }
 
 // start begins an operation with `-o json`. Whoever starts it ends it with
@@ -56,7 +44,7 @@ func (u *user) start(t *testing.T, args ...string) *operation {
 	}
 	go func() {
 		defer close(o.events)
-		lines := bufio.NewScanner(stdout)
+		lines := bufio.NewScanner(io.TeeReader(stdout, &o.stdout))
 		lines.Buffer(nil, 16<<20)
 		for lines.Scan() {
 			var h happening
@@ -68,49 +56,73 @@ func (u *user) start(t *testing.T, args ...string) *operation {
 	return o
 }
 
-// kill ends the manager as a power failure would: SIGKILL, now.
-func (o *operation) kill() {
+// kill ends the manager as a power failure would: SIGKILL, now. It answers
+// what had happened by then and was not read yet.
+func (o *operation) kill() []happening {
 	_ = o.cmd.Process.Signal(syscall.SIGKILL)
-	for range o.events { // the reader ends with the pipe
-	}
+	late := o.rest()
 	_ = o.cmd.Wait()
+	return late
 }
 
-// wait lets the operation end and answers its exit code.
-func (o *operation) wait() int {
-	for range o.events {
+// rest reads to the end of the events.
+func (o *operation) rest() []happening {
+	var all []happening
+	for h := range o.events { // the reader ends with the pipe
+		all = append(all, h)
 	}
+	return all
+}
+
+// wait lets the operation end and answers its exit code; -1 is one that hung
+// and was killed for it.
+func (o *operation) wait() int {
+	o.rest()
 	_ = o.cmd.Wait()
 	return o.cmd.ProcessState.ExitCode()
 }
 
-// killWhen kills the manager at the first event that match accepts and
-// answers true; false is an operation that ended before, with its exit code.
-func (o *operation) killWhen(match func(happening) bool) (bool, int) {
-	for h := range o.events {
-		if match(h) {
-			o.kill()
-			return true, -1
-		}
-	}
-	return false, o.wait()
-}
-
-// killAfter kills the manager after a time, unless it has ended before.
-func (o *operation) killAfter(d time.Duration) (bool, int) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// until reads events until one of the moments has come; nil is an operation
+// that ended before.
+func (o *operation) until(ms *moments) *moment {
+	const lookEvery = 20 * time.Millisecond
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
 	for {
 		select {
-		case <-timer.C:
-			o.kill()
-			return true, -1
-		case _, ok := <-o.events:
+		case h, ok := <-o.events:
 			if !ok {
-				return false, o.wait()
+				ms.end(nil)
+				return nil
 			}
+			ms.see(h, time.Now())
+		case <-tick.C:
+		}
+		if m := ms.take(time.Now(), runsOn); m != nil {
+			return m
 		}
 	}
+}
+
+// runsOn says that a program whose command line begins with these words runs
+// on a machine.
+func runsOn(machine string, program []string) bool {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		cmdline, err := os.ReadFile(dir + "/cmdline")
+		if err != nil {
+			continue // gone while we looked
+		}
+		argv := strings.Split(string(cmdline), "\x00")
+		argv[0] = filepath.Base(argv[0])
+		if len(argv) < len(program) || !slices.Equal(argv[:len(program)], program) {
+			continue
+		}
+		if name, err := os.ReadFile(dir + "/root/etc/hostname"); err == nil && strings.TrimSpace(string(name)) == machine {
+			return true
+		}
+	}
+	return false
 }
 
 // A watch looks at all processes of this host, machines included, again and
@@ -213,10 +225,4 @@ func oneKubeadm(round map[string]int, p process) string {
 		return "two kubeadm processes on one machine: " + strings.Join(p.argv, " ")
 	}
 	return ""
-}
-
-// recorded says whether the user's Slipway knows of the cluster.
-func (s *site) recorded() bool {
-	out, err := s.command(context.Background(), "get", "clusters", "-o", "json").Output()
-	return err == nil && bytes.Contains(out, []byte(`"`+s.name+`"`))
 }

@@ -1,0 +1,256 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A moment is when something befalls a run: after an event, and then not
+// before a time has passed, or while a program is at work on that host.
+type moment struct {
+	name string
+	at   func(happening) bool
+	// wait is the time from the event on.
+	wait time.Duration
+	// program is the beginning of a command line, a word each; the moment is
+	// when that runs on the event's host. Without it none needs to.
+	program []string
+	// latest is an event after which there is nothing to wait for.
+	latest func(happening) bool
+
+	armed *armed
+}
+
+// armed is a moment that is near.
+type armed struct {
+	since      time.Time
+	step, host string
+	due        bool
+}
+
+// after is the end of a step.
+func after(boundary string) *moment {
+	return &moment{name: "after " + boundary, at: func(h happening) bool { return h.boundary() == boundary }}
+}
+
+// inTransfer is the middle of a blob's way to a host.
+func inTransfer() *moment {
+	return &moment{name: "inside a blob transfer", at: happening.midway}
+}
+
+// inPhase is the middle of a phase of kubeadm's, "kubeadm.init.certs" or
+// "join.kubelet-start": the program has been seen at work on the host; ""
+// is any.
+func inPhase(task, host string) *moment {
+	verb, phase := "init", strings.TrimPrefix(task, "kubeadm.init.")
+	if p, ok := strings.CutPrefix(task, "join."); ok {
+		verb, phase = "join", p
+	}
+	program := []string{"kubeadm", verb, "phase", phase}
+	if strings.HasPrefix(phase, "addon-") {
+		program[3] = "addon" // of which there is more than one
+	}
+	name := "inside " + task
+	if host != "" {
+		name += "@" + host
+	}
+	return &moment{name: name, program: program, at: func(h happening) bool {
+		return h.begins(task) && (host == "" || h.Host == host)
+	}}
+}
+
+// near notes an event: a moment may come near, come, or pass.
+func (m *moment) near(h happening, now time.Time) {
+	if m.armed != nil && m.program != nil && h.boundary() == m.armed.step {
+		m.armed = nil // over before it was seen
+		return
+	}
+	at, latest := m.at(h), m.latest != nil && m.latest(h)
+	if m.armed == nil && (at || latest) {
+		m.armed = &armed{since: now, step: h.step(), host: h.Host}
+	}
+	if latest {
+		m.armed.due = true
+	}
+}
+
+// now says that the moment has come.
+func (m *moment) now(now time.Time, runs func(host string, program []string) bool) bool {
+	a := m.armed
+	switch {
+	case a == nil:
+		return false
+	case a.due:
+		return true
+	case now.Sub(a.since) < m.wait:
+		return false
+	}
+	return m.program == nil || runs(a.host, m.program)
+}
+
+// moments are those that are still to come.
+type moments struct {
+	left []*moment
+	// passed are those of left that went by while another took effect.
+	passed map[string]bool
+}
+
+func newMoments(list ...*moment) *moments {
+	return &moments{left: slices.Clone(list), passed: map[string]bool{}}
+}
+
+// see notes an event.
+func (ms *moments) see(h happening, now time.Time) {
+	for _, m := range ms.left {
+		m.near(h, now)
+	}
+}
+
+// take answers a moment that has come, if one has; it is no longer left.
+func (ms *moments) take(now time.Time, runs func(host string, program []string) bool) *moment {
+	i := slices.IndexFunc(ms.left, func(m *moment) bool { return m.now(now, runs) })
+	if i < 0 {
+		return nil
+	}
+	m := ms.left[i]
+	ms.left = slices.Delete(ms.left, i, i+1)
+	return m
+}
+
+// end notes what came while the run ended: moments that are but an event
+// were there as well.
+func (ms *moments) end(late []happening) {
+	for _, m := range ms.left {
+		m.armed = nil
+		for _, h := range late {
+			if m.at(h) && m.wait == 0 && m.program == nil {
+				ms.passed[m.name] = true
+			}
+		}
+	}
+}
+
+// missing are the moments that never came.
+func (ms *moments) missing() []string {
+	var names []string
+	for _, m := range ms.left {
+		if !ms.passed[m.name] {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
+// boundaries are those of a run, in order, each once.
+func boundaries(run []happening) []string {
+	var out []string
+	for _, h := range run {
+		if b := h.boundary(); b != "" && !slices.Contains(out, b) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// instants are n random instants of an undisturbed run, spread over all of
+// it. A run that is interrupted again and again is slower, so an instant is
+// told by how many steps had ended before it, and the time since the last.
+func instants(run []happening, random *rand.Rand, n int) []*moment {
+	run = slices.DeleteFunc(slices.Clone(run), func(h happening) bool { return h.Time.IsZero() }) // the result
+	begin, length := run[0].Time, run[len(run)-1].Time.Sub(run[0].Time)
+	all := boundaries(run)
+	last, _, _ := strings.Cut(all[len(all)-1], "@")
+	seen := map[string]bool{} // in the runs to come
+	var out []*moment
+	for range n {
+		t := begin.Add(time.Duration(random.Int64N(int64(length))))
+		ended, since := 0, begin
+		for _, h := range run {
+			if h.Time.After(t) {
+				break
+			}
+			if h.boundary() != "" {
+				ended, since = ended+1, h.Time
+			}
+		}
+		out = append(out, &moment{
+			name: fmt.Sprintf("%.1f s after step %d of %d", t.Sub(since).Seconds(), ended, len(all)),
+			at: func(h happening) bool {
+				if b := h.boundary(); b != "" {
+					seen[b] = true
+				}
+				// A run that goes on has caught up once it is at work.
+				return len(seen) >= ended && (ended == 0 || strings.HasPrefix(h.Type, "step."))
+			},
+			wait:   t.Sub(since),
+			latest: func(h happening) bool { return h.begins(last) },
+		})
+	}
+	return out
+}
+
+// inside are random moments within the steps that must not be cut and within
+// transfers, of those that an undisturbed run has: phases of kubeadm, all or
+// as many as asked, and parts of blobs.
+func inside(run []happening, random *rand.Rand, phases, transfers int) []*moment {
+	var kubeadm, blobs []string
+	note := func(list *[]string, step string) {
+		if !slices.Contains(*list, step) {
+			*list = append(*list, step)
+		}
+	}
+	for _, h := range run {
+		switch {
+		case h.midway():
+			note(&blobs, h.step())
+		case isPhase(h) && h.Outcome == "changed":
+			note(&kubeadm, h.step())
+		}
+	}
+	random.Shuffle(len(kubeadm), func(i, j int) { kubeadm[i], kubeadm[j] = kubeadm[j], kubeadm[i] })
+	var out []*moment
+	for _, step := range kubeadm[:min(phases, len(kubeadm))] {
+		task, host, _ := strings.Cut(step, "@")
+		out = append(out, inPhase(task, host))
+	}
+	for range transfers {
+		if len(blobs) == 0 {
+			break
+		}
+		step, percent := blobs[random.IntN(len(blobs))], random.Int64N(80)
+		out = append(out, &moment{
+			name: fmt.Sprintf("%d %% through a blob of %s", percent, step),
+			at:   func(h happening) bool { return h.midway() && h.step() == step && h.Done*100 >= h.Total*percent },
+		})
+	}
+	return out
+}
+
+// isPhase says that a step which ended is a phase of kubeadm's: a program, and
+// not the wait for the API or for the kubelet.
+func isPhase(h happening) bool {
+	if h.boundary() == "" || h.Task == "kubeadm.init.wait" || h.Task == "join.bootstrap" {
+		return false
+	}
+	return strings.HasPrefix(h.Task, "kubeadm.init.") || h.Task == "join.preflight" || h.Task == "join.kubelet-start"
+}
+
+// keptWork compares a run that failed with the one that went on: how many
+// steps on hosts other than one were not done again, and which were.
+func keptWork(first, second []happening, but string) (kept int, lost []string) {
+	for _, h := range first {
+		if h.boundary() == "" || h.Outcome != "changed" || h.Host == but || h.Host == "" {
+			continue
+		}
+		again := slices.ContainsFunc(second, func(g happening) bool { return g.boundary() == h.step() && g.Outcome == "changed" })
+		if again {
+			lost = append(lost, h.step())
+			continue
+		}
+		kept++
+	}
+	return kept, lost
+}
