@@ -5,7 +5,6 @@ package e2e
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,85 +12,160 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// joinToken is the form of kubeadm's bootstrap tokens.
-var joinToken = regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
-
-// TestSecrets plants passwords and looks for them, and for the keys and
-// tokens that the install makes, everywhere they must not be.
+// TestSecrets plants passwords, a passphrase and a key, and looks for them,
+// and for the keys and tokens that the install makes, everywhere they must not
+// be.
 func TestSecrets(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-secrets"
-	machines := []string{name + "-1", name + "-2"}
+	machines := []string{name + "-1", name + "-2", name + "-3"}
 	file := u.machines(t, name, len(machines))
 	planted := u.plant(t, file, machines)
-	canaries := planted.canaries()
 
-	watch := look(func(_ map[string]int, p process) string {
-		for _, what := range []string{"cmdline", "environ"} {
-			data, err := os.ReadFile(p.dir + "/" + what)
-			if err != nil {
-				continue
-			}
-			if c := canaries.in(data); c != "" {
-				return fmt.Sprintf("%s is in the %s of %s", c, what, p.argv[0])
-			}
-			if filepath.Base(p.argv[0]) == "kubeadm" && joinToken.Match(data) {
-				return fmt.Sprintf("a join token is in the %s of kubeadm", what)
+	said := &commandLines{seen: map[string]string{}}
+	watch := look(said.note)
+	o := u.start(t, "create", "cluster", "-f", file, "--yes", "--debug")
+	tokens := 0
+	for h := range o.events {
+		if b := h.boundary(); b == "kubeadm.init.bootstrap-token@"+machines[0] || b == "join.token@" {
+			for id, token := range u.joinTokens(t, machines[0]) {
+				planted["join token "+id] = token
+				tokens++
 			}
 		}
-		return ""
-	})
-	r := u.run(t, "create", "cluster", "-f", file, "--yes", "--debug", "-o", "json")
+	}
+	code := o.wait()
 	watch.end(t)
-	if r.code != 0 {
-		t.Fatalf("create ends with %d:\n%s", r.code, tail(r.stderr))
+	if code != 0 {
+		t.Fatalf("create ends with %d:\n%s", code, tail(o.stderr.String()))
 	}
-	for what, text := range map[string]string{"stdout": r.stdout, "stderr": r.stderr, "plan": u.run(t, "plan", "-f", file, "-o", "json").stdout} {
-		if c := canaries.in([]byte(text)); c != "" {
-			t.Errorf("%s is in the %s of create", c, what)
-		}
-		if token := joinToken.FindString(text); token != "" {
-			t.Errorf("something like a join token is in the %s of create: %s…", what, token[:6])
-		}
+	if tokens < 2 {
+		t.Errorf("kubeadm makes a join token and so do we, but %d were seen", tokens)
 	}
+	for id := range u.joinTokens(t, machines[0]) {
+		t.Errorf("join token %s is still there when the operation has ended", id)
+	}
+	for _, path := range []string{"ca.key", "sa.key", "etcd/ca.key", "apiserver.key", "front-proxy-ca.key"} {
+		key := u.inside(t, machines[0], "cat", "/etc/kubernetes/pki/"+path)
+		planted["the key "+path] = middle(key)
+	}
+	planted["the administrator's key"] = adminKey(t, u.ok(t, "kubeconfig", name))
 
-	for _, path := range []string{"/etc/kubernetes/pki/ca.key", "/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/etcd/ca.key", "/etc/kubernetes/pki/apiserver.key"} {
-		key := strings.Split(u.inside(t, machines[0], "cat", path), "\n")
-		planted["the key "+path] = key[2] // a line of its body, as it would be quoted
+	canaries := planted.canaries()
+	for text, program := range said.seen {
+		for _, c := range canaries.in([]byte(text)) {
+			t.Errorf("%s was in the command line or environment of %s", c, program)
+		}
 	}
-	canaries = planted.canaries()
+	plan := u.run(t, "plan", "-f", file, "-o", "json")
+	for what, text := range map[string]string{"output": o.stdout.String(), "talk": o.stderr.String(), "plan": plan.stdout + plan.stderr} {
+		for _, c := range canaries.in([]byte(text)) {
+			t.Errorf("%s is in the %s", c, what)
+		}
+	}
 	for _, m := range machines {
 		for _, where := range u.search(t, m, canaries) {
 			t.Errorf("%s: %s", m, where)
 		}
 	}
-	// On the manager, what only the user can read may hold the kubeconfig.
-	var found []string
-	err := canaries.search(u.home, &found, func(path string, info fs.FileInfo) bool {
-		base := filepath.Base(path)
-		private := info.Mode().Perm()&0o077 == 0 && (strings.Contains(base, "kubeconfig") || base == "config" || strings.HasPrefix(base, "secret-"))
-		return base != "disk.ext4" && !private
+	u.searchManager(t, name, file, canaries)
+}
+
+// searchManager looks at all of the user's files. A secret may be where the
+// user put it, and where the cluster's record has to keep it, if nobody else
+// can read that.
+func (u *user) searchManager(t *testing.T, cluster, file string, c canaries) {
+	t.Helper()
+	record := filepath.Join(u.home, "slipway/clusters", cluster)
+	may := map[string][]string{ // by file, the secrets that may be in it
+		file:                                   {"the inline password"},
+		filepath.Join(record, "source.yaml"):   {"the inline password"},
+		filepath.Join(record, "cluster.json"):  {"the inline password"},
+		filepath.Join(record, "kubeconfig"):    {"the administrator's key"},
+		filepath.Join(u.home, "secret-login"):  {"the login's password"},
+		filepath.Join(u.home, "secret-phrase"): {"the passphrase"},
+		filepath.Join(u.home, "secret-key"):    {"the private key's file"},
+	}
+	files := 0
+	err := c.search(u.home, func(path string, info fs.FileInfo) bool {
+		files++
+		return filepath.Base(path) != "disk.ext4" // a machine's own
+	}, func(secret, path string, info fs.FileInfo) {
+		if info.Mode().Perm()&0o077 != 0 || !slices.Contains(may[path], secret) {
+			t.Errorf("manager: %s is in %s (%s)", secret, path, info.Mode())
+		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, where := range found {
-		t.Errorf("manager: %s", where)
+	if files < 20 {
+		t.Errorf("only %d files of the user were searched", files)
 	}
 }
 
+// commandLines are those of all processes that were seen, environments
+// included, and whose they were.
+type commandLines struct{ seen map[string]string }
+
+func (c *commandLines) note(_ map[string]int, p process) string {
+	for _, what := range []string{"cmdline", "environ"} {
+		if data, err := os.ReadFile(p.dir + "/" + what); err == nil {
+			c.seen[string(data)] = p.argv[0]
+		}
+	}
+	return ""
+}
+
+// joinTokens asks the API on the control plane for bootstrap tokens, by id.
+func (u *user) joinTokens(t *testing.T, machine string) map[string]string {
+	t.Helper()
+	type secretList struct {
+		Items []struct{ Data map[string][]byte }
+	}
+	out := map[string]string{}
+	text := u.inside(t, machine, "kubectl", "--kubeconfig", "/etc/kubernetes/admin.conf", "-n", "kube-system",
+		"get", "secrets", "--field-selector", "type=bootstrap.kubernetes.io/token", "-o", "json")
+	for _, s := range decode[secretList](t, text).Items {
+		id, secret := string(s.Data["token-id"]), string(s.Data["token-secret"])
+		if id == "" || secret == "" {
+			t.Fatalf("a token without a secret: %v", s.Data)
+		}
+		// The first half is no secret: it names the token.
+		out[id] = secret
+	}
+	return out
+}
+
+// adminKey is a line of the key in a kubeconfig.
+func adminKey(t *testing.T, kubeconfig string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(kubeconfig, "client-key-data: ")
+	if !ok || len(rest) < 1000 {
+		t.Fatal("the administrator's kubeconfig holds no key")
+	}
+	pem, err := base64.StdEncoding.DecodeString(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return middle(string(pem))
+}
+
 // plant makes logins that need secrets: on the first machine a user with a
-// password, who needs it for sudo as well; on the second a root password.
+// password, who needs it for sudo as well; on the second a root password that
+// stands in the cluster file itself; on the third an encrypted key.
 func (u *user) plant(t *testing.T, file string, machines []string) secrets {
 	t.Helper()
-	c := secrets{"the login's password": "canary-Login'7f3a\"x $9", "root's password": "canary-Root&51c0;d"}
+	c := secrets{
+		"the login's password": "canary-Login-7f3a51'\"x $9", "the inline password": "canary-Root-51c0de&;d: #e",
+		"the passphrase": "canary-Phrase-2b9e{}\\%d 4",
+	}
 	write := func(name, secret string) string {
 		path := filepath.Join(u.home, name)
 		if err := os.WriteFile(path, []byte(secret+"\n"), 0o600); err != nil {
@@ -100,7 +174,20 @@ func (u *user) plant(t *testing.T, file string, machines []string) secrets {
 		return path
 	}
 	login := write("secret-login", c["the login's password"])
-	root := write("secret-root", c["root's password"])
+	phrase := write("secret-phrase", c["the passphrase"])
+	key := filepath.Join(u.home, "secret-key")
+	if out, err := exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", c["the passphrase"], "-f", key).CombinedOutput(); err != nil {
+		t.Fatalf("making a key: %v\n%s", err, out)
+	}
+	body, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := os.ReadFile(key + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c["the private key's file"] = middle(string(body))
 	set := func(machine, user, secret string) {
 		in := strings.NewReader(user + ":" + secret + "\n")
 		if r := u.feed(t, in, "sandbox", "exec", machine, "--", "chpasswd"); r.code != 0 {
@@ -110,12 +197,16 @@ func (u *user) plant(t *testing.T, file string, machines []string) secrets {
 	u.inside(t, machines[0], "sh", "-c", "useradd -m -s /bin/sh ops && echo 'ops ALL=(ALL) ALL' >/etc/sudoers.d/ops")
 	set(machines[0], "ops", c["the login's password"])
 	u.inside(t, machines[1], "sh", "-c", "echo 'PermitRootLogin yes' >/etc/ssh/sshd_config.d/00-root.conf && systemctl reload ssh")
-	set(machines[1], "root", c["root's password"])
+	set(machines[1], "root", c["the inline password"])
+	if r := u.feed(t, bytes.NewReader(public), "sandbox", "exec", machines[2], "--", "sh", "-c", "cat >/root/.ssh/authorized_keys"); r.code != 0 {
+		t.Fatalf("letting the key in: %s", r.stderr)
+	}
 	editSpec(t, file, func(spec map[string]any) {
 		delete(child(spec, "ssh"), "privateKeyFile")
 		for i, ssh := range []map[string]any{
 			{"user": "ops", "sudo": true, "passwordFrom": map[string]any{"file": login}},
-			{"user": "root", "passwordFrom": map[string]any{"file": root}},
+			{"user": "root", "password": c["the inline password"]},
+			{"user": "root", "privateKeyFile": key, "passphraseFrom": map[string]any{"file": phrase}},
 		} {
 			own := child(spec["hosts"].([]any)[i].(map[string]any), "ssh")
 			delete(own, "privateKeyFile")
@@ -127,69 +218,32 @@ func (u *user) plant(t *testing.T, file string, machines []string) secrets {
 	return c
 }
 
-// secrets are texts by what they are.
-type secrets map[string]string
-
-// canaries are what is looked for: for each secret, its forms.
-type canaries map[string][][]byte
-
-func (s secrets) canaries() canaries {
-	c := canaries{}
-	for name, secret := range s {
-		for _, form := range forms(secret) {
-			c[name] = append(c[name], []byte(form))
-		}
-	}
-	return c
-}
-
-// in answers the name of a secret that is in data: raw, as base64 at any
-// alignment, or as hex.
-func (c canaries) in(data []byte) string {
-	for name, forms := range c {
-		for _, form := range forms {
-			if bytes.Contains(data, form) {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
 // inFile is in for a file of any size, a window at a time; windows overlap by
 // more than the longest form of a secret.
-func (c canaries) inFile(path string) string {
+func (c canaries) inFile(path string) []string {
 	f, err := os.Open(path)
 	if err != nil {
-		return "" // gone while we looked
+		return nil // gone while we looked
 	}
 	defer f.Close()
 	const overlap = 4 << 10
 	window := make([]byte, 1<<20)
+	var names []string
 	kept := 0
 	for {
 		n, err := io.ReadFull(f, window[kept:])
-		if name := c.in(window[:kept+n]); name != "" || err != nil {
-			return name
+		names = append(names, c.in(window[:kept+n])...)
+		if err != nil {
+			slices.Sort(names)
+			return slices.Compact(names)
 		}
 		kept = copy(window, window[len(window)-overlap:])
 	}
 }
 
-func forms(secret string) []string {
-	out := []string{secret, hex.EncodeToString([]byte(secret)), strings.ToUpper(hex.EncodeToString([]byte(secret)))}
-	for shift := range 3 {
-		// The first and last characters also depend on the neighbours.
-		text := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + secret))
-		text = text[(shift*8+5)/6 : len(text)-1]
-		out = append(out, text, strings.NewReplacer("+", "-", "/", "_").Replace(text))
-	}
-	return out
-}
-
-// search walks the files below root that which accepts and notes those that
-// hold a secret.
-func (c canaries) search(root string, found *[]string, which func(string, fs.FileInfo) bool) error {
+// search walks the files below root that which accepts and tells of secrets
+// that they hold.
+func (c canaries) search(root string, which func(string, fs.FileInfo) bool, found func(secret, path string, info fs.FileInfo)) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil // gone while we looked
@@ -205,8 +259,8 @@ func (c canaries) search(root string, found *[]string, which func(string, fs.Fil
 		if err != nil || !info.Mode().IsRegular() || !which(path, info) {
 			return nil
 		}
-		if name := c.inFile(path); name != "" {
-			*found = append(*found, fmt.Sprintf("%s is in %s (%s)", name, path, info.Mode()))
+		for _, name := range c.inFile(path) {
+			found(name, path, info)
 		}
 		return nil
 	})
@@ -246,15 +300,17 @@ func writeFindings(r io.Reader, w io.Writer) error {
 		return err
 	}
 	found := []string{}
-	err = c.search("/", &found, func(path string, info fs.FileInfo) bool {
+	err = c.search("/", func(path string, info fs.FileInfo) bool {
 		return path != self && (info.Mode().Perm()&0o004 != 0 || strings.HasPrefix(path, "/var/log/") || strings.HasPrefix(path, "/run/log/") || strings.HasPrefix(path, "/var/lib/slipway/"))
+	}, func(secret, path string, info fs.FileInfo) {
+		found = append(found, fmt.Sprintf("%s is in %s (%s)", secret, path, info.Mode()))
 	})
 	if err != nil {
 		return err
 	}
 	// The journal's files are compressed.
 	if out, err := exec.Command("journalctl", "--no-pager", "-o", "export").Output(); err == nil {
-		if name := c.in(out); name != "" {
+		for _, name := range c.in(out) {
 			found = append(found, name+" is in the machine's journal")
 		}
 	}
