@@ -3,6 +3,10 @@
 package e2e
 
 import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -49,6 +53,30 @@ func (s *site) next(t *testing.T) []string {
 		}
 	}
 	return s.create()
+}
+
+// journal is what happened to the cluster so far, as it is recorded: more than
+// was read of a manager that died.
+func (s *site) journal(t *testing.T) []happening {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(s.home, "slipway/operations/*/journal.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []happening
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range bytes.Lines(data) {
+			var h happening
+			if json.Unmarshal(line, &h) == nil { // the last may be cut
+				all = append(all, h)
+			}
+		}
+	}
+	return all
 }
 
 // An outcome is a cluster that was made: what is on its machines, and what
@@ -125,7 +153,8 @@ func (s *site) createKilledAt(t *testing.T, ms *moments) (kills int) {
 			}
 			break
 		}
-		ms.end(o.kill())
+		o.kill()
+		ms.end(s.journal(t))
 		kills++
 		t.Logf("kill %d, %.0f s after the beginning: %s", kills, time.Since(begin).Seconds(), m.name)
 		args = s.next(t)

@@ -45,6 +45,9 @@ func TestLongCrashEveryBoundary(t *testing.T) {
 		for _, name := range ms.missing() {
 			t.Errorf("never came: %s", name)
 		}
+		if kills < all*9/10 {
+			t.Errorf("%d kills for %d moments: too many came while the manager died of another", kills, all)
+		}
 		t.Logf("figure: %d moments, %d kills within one create, %.0f s", all, kills, time.Since(begin).Seconds())
 		s.sameCluster(t, want)
 	})

@@ -120,12 +120,12 @@ func (ms *moments) take(now time.Time, runs func(host string, program []string) 
 	return m
 }
 
-// end notes what came while the run ended: moments that are but an event
-// were there as well.
-func (ms *moments) end(late []happening) {
+// end notes the end of a run and all that had happened by then: what came
+// while it ended has passed, if it is but an event.
+func (ms *moments) end(journal []happening) {
 	for _, m := range ms.left {
 		m.armed = nil
-		for _, h := range late {
+		for _, h := range journal {
 			if m.at(h) && m.wait == 0 && m.program == nil {
 				ms.passed[m.name] = true
 			}
