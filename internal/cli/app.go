@@ -151,7 +151,7 @@ func (a *app) addCommands(root *cobra.Command) {
 	add("change", a.createCmd(), a.planCmd(), a.applyCmd(), a.resumeCmd(), a.rollbackCmd(), a.cancelCmd(), a.deleteCmd(), a.initCmd(), a.precheckCmd())
 	add("see", a.getCmd(), a.useCmd(), a.operationsCmd(), a.kubeconfigCmd(), a.kubectlCmd())
 	p := program.Program{
-		In: a.In, Out: a.Out, Err: a.Err,
+		In: a.In, Out: a.Out, Err: a.Err, Size: a.Size,
 		Data: a.data, Agree: a.agree, Directories: a.directories, Releases: a.catalogue,
 	}
 	add("more", sandboxcmd.New(p), bundlecmd.New(p), a.versionCmd(), a.pluginCmd())
@@ -278,7 +278,7 @@ func (a *app) svc(ctx context.Context) (lifecycle.Service, error) {
 // data writes an answer: text by its own function, else as JSON or YAML.
 func (a *app) data(value any, text func(io.Writer) error) error {
 	if a.format == view.Text {
-		return text(a.Out)
+		return text(a.outStyle().Writer(a.Out))
 	}
 	return view.Data(a.Out, a.format, value)
 }
@@ -297,4 +297,6 @@ func (a *app) document(text []byte) error {
 }
 
 // say talks to the person at the terminal.
-func (a *app) say(format string, args ...any) { fmt.Fprintf(a.Err, format+"\n", args...) }
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintln(a.Err, a.style().Text(fmt.Sprintf(format, args...)))
+}

@@ -137,7 +137,7 @@ func (a *app) createConfigCmd() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringArrayVar(&hosts, "host", nil, "a host as `[user@]address[:port]=role[,role…][,name=NAME]` (repeatable)")
+	f.StringArrayVar(&hosts, "host", nil, "a host as `[user@]address[:port]=role[,role...][,name=NAME]` (repeatable)")
 	f.StringVar(&o.Name, "name", "", "the cluster's name")
 	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes `version`")
 	f.StringVar(&out, "out", "", "write to this `file` instead of standard output")

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -48,7 +49,7 @@ type Env struct {
 func OS() (Streams, Env) {
 	env := Env{
 		Getenv: os.Getenv, Environ: os.Environ, Hostname: os.Hostname, CgroupV1: cgroupV1, Now: time.Now, UID: os.Geteuid(),
-		LookupUser: user.LookupId, Notify: signal.Notify, StopNotify: signal.Stop, Exec: syscall.Exec,
+		LookupUser: user.LookupId, Notify: notify, StopNotify: signal.Stop, Exec: syscall.Exec,
 	}
 	if d, err := env.directories(); err == nil && d.Owner != nil {
 		for name, dir := range map[string]string{"SLIPWAY_HOME": d.Home, "SLIPWAY_CACHE": d.Cache} {
@@ -103,6 +104,17 @@ func (e Env) directories() (program.Directories, error) {
 	d.Home, err1 = filepath.Abs(d.Home)
 	d.Cache, err2 = filepath.Abs(d.Cache)
 	return d, errors.Join(err1, err2)
+}
+
+// notify is signal.Notify without what the program was started to pass over:
+// SIGHUP below nohup, SIGINT in the background of a script.
+func notify(c chan<- os.Signal, sig ...os.Signal) {
+	sig = slices.DeleteFunc(slices.Clone(sig), func(s os.Signal) bool {
+		return (s == syscall.SIGHUP || s == os.Interrupt) && signal.Ignored(s)
+	})
+	if len(sig) > 0 { // none would be all
+		signal.Notify(c, sig...)
+	}
 }
 
 // handOver answers what makes the cache the caller's own, after a program

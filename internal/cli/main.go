@@ -217,9 +217,9 @@ func leave(w io.Writer, cluster *string) {
 	said := make(chan struct{})
 	go func() { // ends with the program at the latest: a write cannot be called off
 		defer close(said)
-		text := "\nNo longer waiting. Steps that must not be cut in half end by themselves on their hosts.\n"
+		text := "\nNo longer waiting.\n"
 		if cluster != nil {
-			text += "Then: slipway resume " + *cluster + "\n"
+			text += "Steps that must not be cut in half end by themselves on their hosts.\nThen: slipway resume " + *cluster + "\n"
 		}
 		_, _ = io.WriteString(w, text) // the exit code says it, too
 	}()

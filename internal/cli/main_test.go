@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -150,6 +151,7 @@ func TestConfirm(t *testing.T) {
 		{"yes is not the name", "removal", "y\n", []string{"delete", "cluster", "prod"}, exitRefused, "not-confirmed"},
 		{"--yes alone is no leave to remove", "removal", "nope\n", []string{"apply", "-f", file, "--yes"}, exitRefused, "Type the cluster's name (prod)"},
 		{"leave to remove is still asked for", "removal", "y\n", []string{"apply", "-f", file, "--allow-removal"}, exitDone, "Go on? [y/N] "},
+		{"who is asked has seen the plan, whatever the format", "create", "y\n", []string{"apply", "-f", file, "-o", "json"}, exitDone, "join node"},
 		{"a resume is not asked again", "removal", "", []string{"resume", "prod"}, exitDone, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -294,6 +296,23 @@ func TestInterruptedAtTheQuestion(t *testing.T) {
 	s.signals <- os.Interrupt
 	if got := <-code; got != exitInterrupted {
 		t.Errorf("exit code %d, want %d: %s", got, exitInterrupted, s.err.String())
+	}
+}
+
+// What the program was started to pass over does not stop it.
+func TestNotify(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	c := make(chan os.Signal, 2)
+	notify(c, syscall.SIGHUP, syscall.SIGTERM)
+	defer signal.Stop(c)
+	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM} {
+		if err := syscall.Kill(os.Getpid(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := <-c; got != syscall.SIGTERM {
+		t.Errorf("got %v; nohup is of no use", got)
 	}
 }
 

@@ -97,7 +97,7 @@ func (a *app) operate(ctx context.Context, o operation) (err error) {
 	}()
 	pl := p.Plan()
 	if !pl.Empty() && !o.confirmed {
-		if a.format == view.Text {
+		if a.format == view.Text || a.Asks && !a.yes { // who is asked must have seen it
 			if err := view.Plan(a.Err, pl, o.brief, a.style()); err != nil {
 				return err
 			}

@@ -13,7 +13,7 @@ import (
 
 func (a *app) kubectlCmd() *cobra.Command {
 	return program.WordsOnly(&cobra.Command{
-		Use: "kubectl [NAME] -- ARGS…", Short: "Run the bundle's kubectl on a cluster",
+		Use: "kubectl [NAME] -- ARGS...", Short: "Run the bundle's kubectl on a cluster",
 		Example: "  slipway kubectl prod -- get nodes -o wide",
 		Args:    cobra.ArbitraryArgs, ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -113,7 +113,7 @@ func TestRefusals(t *testing.T) {
 
 func TestDisplayOffTerminal(t *testing.T) {
 	var b bytes.Buffer
-	d := bundlecmd.NewDisplay(&b)
+	d := bundlecmd.NewDisplay(&b, nil)
 	for _, p := range []bundle.Progress{
 		{Component: "kubernetes v1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"},
 		{Component: "kubernetes v1 linux/amd64", Phase: source.Compiling, Done: 1, Total: 2, Unit: "packages"},
@@ -129,6 +129,23 @@ kubernetes v1 linux/amd64            done      3.0 MiB 1m1s
 echo 1 linux/amd64                   cached
 note: upstream is silent
 `
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// On a terminal one live line is drawn over and over, as wide as there is room.
+func TestDisplayOnTerminal(t *testing.T) {
+	var b bytes.Buffer
+	width := 40
+	d := bundlecmd.NewDisplay(&b, func() (int, int) { return width, 24 })
+	d.Show(bundle.Progress{Component: "kubernetes v1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"})
+	width = 20
+	d.Show(bundle.Progress{Component: "echo 1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"})
+	d.Show(bundle.Progress{Component: "echo 1 linux/amd64", Phase: source.Cached})
+	d.Close()
+	const back = "\r\x1b[K"
+	want := "kubernetes v1 linux/amd64            co" + back + "echo 1 linux/amd64 " + back + "echo 1 linux/amd64                   cached\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -3,23 +3,21 @@ package bundlecmd
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/term"
-
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/cli/view"
 )
 
 // A Display shows a build's progress: on a terminal one live line for what is
 // being done and one lasting line for each component that is done; elsewhere
 // plain lines, one for each component and phase.
 type Display struct {
-	w     io.Writer
-	width int // of the terminal; 0 is none
+	w    io.Writer
+	size func() (columns, rows int) // of the terminal; nil if there is none
 
 	mu    sync.Mutex
 	live  bool              // a live line stands on the terminal
@@ -27,16 +25,10 @@ type Display struct {
 	last  time.Time
 }
 
-// NewDisplay shows progress on w.
-func NewDisplay(w io.Writer) *Display {
-	d := &Display{w: w, shown: map[string]string{}}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		d.width = 80
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 20 {
-			d.width = width
-		}
-	}
-	return d
+// NewDisplay shows progress on w, a terminal of a size, or something else
+// without.
+func NewDisplay(w io.Writer, size func() (columns, rows int)) *Display {
+	return &Display{w: w, size: size, shown: map[string]string{}}
 }
 
 // redraw bounds how often the live line is drawn.
@@ -51,7 +43,7 @@ func (d *Display) Show(p bundle.Progress) {
 	case lasting:
 		d.clear()
 		fmt.Fprintln(d.w, line(p))
-	case d.width > 0:
+	case d.size != nil:
 		d.draw(p)
 	case d.shown[p.Component] != string(p.Phase):
 		fmt.Fprintln(d.w, line(p))
@@ -84,8 +76,9 @@ func (d *Display) draw(p bundle.Progress) {
 	if p.Message != "" && p.Phase != source.Note {
 		text += "  " + p.Message
 	}
-	if r := []rune(text); len(r) >= d.width {
-		text = string(r[:d.width-1])
+	width, _ := d.size()
+	if r := []rune(text); len(r) >= width {
+		text = string(r[:max(0, width-1)])
 	}
 	fmt.Fprint(d.w, text)
 	d.live = true
@@ -100,9 +93,9 @@ func line(p bundle.Progress) string {
 	fmt.Fprintf(&b, "%-36s %-9s", p.Component, p.Phase)
 	switch {
 	case p.Unit == "bytes" && p.Phase == source.Done:
-		fmt.Fprintf(&b, " %s", size(p.Total))
+		fmt.Fprintf(&b, " %s", view.Bytes(p.Total))
 	case p.Unit == "bytes" && p.Total > 0:
-		fmt.Fprintf(&b, " %s of %s", size(p.Done), size(p.Total))
+		fmt.Fprintf(&b, " %s of %s", view.Bytes(p.Done), view.Bytes(p.Total))
 	case p.Unit == "packages" && p.Total > 0:
 		fmt.Fprintf(&b, " %d of %d packages", p.Done, p.Total)
 	}

@@ -16,6 +16,8 @@ import (
 type Program struct {
 	In       io.Reader
 	Out, Err io.Writer // Out is data, Err is talk
+	// Size is that of the terminal at Err; nil if there is none.
+	Size func() (columns, rows int)
 	// Data answers: as text by its own function, else value in the format
 	// that -o asks for.
 	Data func(value any, text func(io.Writer) error) error

@@ -41,7 +41,7 @@ func createCommand(p program.Program) *cobra.Command {
 	var pool string
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Create machines NAME-1, NAME-2, … and a cluster file for them",
+		Short: "Create machines NAME-1, NAME-2 and so on, and a cluster file for them",
 		Example: `  slipway sandbox create dev --machines 3
   slipway sandbox create ha --machines 5 --control-planes 3 --kubernetes v1.37.1`,
 		Args: cobra.ExactArgs(1),

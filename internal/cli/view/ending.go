@@ -30,6 +30,7 @@ type Ending struct {
 // to undo it.
 func (e Ending) Succeeded(w io.Writer) {
 	r := e.Result
+	w = e.Style.Writer(w)
 	p := paint(e.Style.Colour)
 	for i, l := range r.Ready {
 		if i == 0 {
@@ -82,6 +83,7 @@ func (e Ending) next() (next, undo string) {
 // back.
 func (e Ending) Failed(w io.Writer) {
 	r := e.Result
+	w = e.Style.Writer(w)
 	p := paint(e.Style.Colour)
 	if r.Outcome == event.Cancelled {
 		fmt.Fprintf(w, "%s after %s. What was done so far stays; nothing is half done.\n", p.in(yellow, "STOPPED"), Duration(r.Duration))
@@ -89,7 +91,7 @@ func (e Ending) Failed(w io.Writer) {
 	groups := foldFailures(r.Failures)
 	for i, g := range groups {
 		if i == mostFailures {
-			fmt.Fprintf(w, "… and %d more failures\n", len(groups)-i)
+			fmt.Fprintf(w, "and %d more failures\n", len(groups)-i)
 			break
 		}
 		where := Where(g.Title, g.Host)

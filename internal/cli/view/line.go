@@ -59,8 +59,17 @@ func telling(e event.Event, debug bool) bool {
 // columns keeps the lines of a log below one another.
 type columns struct{ host, what int }
 
-// maxWhat is how wide the column of titles gets for one long title.
-const maxWhat = 48
+// maxHost and maxWhat are how wide the columns of hosts and titles get for one
+// that is long.
+const (
+	maxHost = 32
+	maxWhat = 48
+)
+
+// within are the columns on a terminal of a width.
+func (c columns) within(width int) columns {
+	return columns{min(c.host, max(8, width/4)), min(c.what, max(8, width/3))}
+}
 
 // columnsFor are wide enough for a plan from the start.
 func columnsFor(p *plan.Plan) columns {
@@ -69,7 +78,7 @@ func columnsFor(p *plan.Plan) columns {
 		return c
 	}
 	for _, s := range p.Steps {
-		c.host = max(c.host, utf8.RuneCountInString(nameOf(s.Host)))
+		c.host = min(maxHost, max(c.host, utf8.RuneCountInString(nameOf(s.Host))))
 		c.what = min(maxWhat, max(c.what, utf8.RuneCountInString(title(s.Module, s.Title))))
 	}
 	return c
@@ -83,7 +92,7 @@ func (c *columns) line(e event.Event, was running, since time.Time, p paint) []s
 	if e.Type == event.Note {
 		host, what = cmp.Or(e.Host, "-"), oneLine(e.Message)
 	}
-	c.host = max(c.host, utf8.RuneCountInString(host))
+	c.host = min(maxHost, max(c.host, utf8.RuneCountInString(host)))
 	if e.Type != event.Note {
 		c.what = min(maxWhat, max(c.what, utf8.RuneCountInString(what)))
 	}
@@ -134,6 +143,22 @@ func title(module, title string) string {
 
 func pad(s string, n int) string {
 	return s + strings.Repeat(" ", max(0, n-utf8.RuneCountInString(s)))
+}
+
+// cutMiddle shortens s to n columns and keeps its ends: names of hosts begin
+// alike.
+func cutMiddle(s string, n int, unicode bool) string {
+	r := []rune(s)
+	gap := ".."
+	if unicode {
+		gap = "…"
+	}
+	keep := n - utf8.RuneCountInString(gap)
+	if len(r) <= n || keep < 2 {
+		return cut(s, n, unicode)
+	}
+	head := keep / 3
+	return string(r[:head]) + gap + string(r[len(r)-keep+head:])
 }
 
 // cut shortens s to n columns.

@@ -74,7 +74,10 @@ func (v *Live) Emit(e event.Event) {
 		return // it stands in the host's line, and matters as long as that
 	}
 	if e, ok := v.fold(e, &was); ok && telling(e, v.opts.Debug) {
-		v.log = append(v.log, v.columns.line(e, was, v.track.start, paint(v.opts.Style.Colour))...)
+		width, _ := v.opts.Size()
+		c := v.columns.within(width)
+		v.log = append(v.log, c.line(e, was, v.track.start, paint(v.opts.Style.Colour))...)
+		v.columns = columns{max(v.columns.host, c.host), max(v.columns.what, c.what)}
 	}
 }
 
@@ -175,6 +178,7 @@ func (v *Live) put(columns, rows int, frame [][]span) {
 		row++
 	}
 	for _, l := range v.log {
+		l = v.opts.Style.Text(l)
 		n := utf8.RuneCountInString(sequences.ReplaceAllString(l, ""))
 		whole = whole && n <= columns
 		line(l, n)
@@ -222,25 +226,17 @@ func (v *Live) frame(width, rows int) [][]span {
 		}
 		hidden[v.idle(h, busy)]++
 	}
-	names := 0
+	w := widthsFor(shown, byHost, v.track.domain(), width)
 	for _, h := range shown {
-		names = max(names, utf8.RuneCountInString(nameOf(h)))
-	}
-	names = min(names, max(8, width/3))
-	titles := 24
-	for _, h := range shown {
-		if s := byHost[h]; s != nil {
-			titles = max(titles, utf8.RuneCountInString(s.title))
-		}
-	}
-	titles = min(titles, max(10, width-names-38))
-	for _, h := range shown {
-		lines = append(lines, v.row(h, byHost[h], names, titles))
+		lines = append(lines, v.row(h, byHost[h], w))
 	}
 	if len(hidden) > 0 && rows > 2 {
 		lines = append(lines, rest(hidden))
 	}
 	for i := range lines {
+		for j := range lines[i] {
+			lines[i][j].text = v.opts.Style.Text(lines[i][j].text)
+		}
 		lines[i] = fit(lines[i], width, v.opts.Style.Unicode)
 	}
 	return lines
@@ -288,8 +284,9 @@ func (v *Live) head() []span {
 	return line
 }
 
-func (v *Live) row(host string, s *running, names, titles int) []span {
-	name := span{text: "  " + pad(cut(nameOf(host), names, v.opts.Style.Unicode), names) + "  ", code: cyan}
+func (v *Live) row(host string, s *running, w widths) []span {
+	short := cutMiddle(strings.TrimSuffix(nameOf(host), w.domain), w.names, v.opts.Style.Unicode)
+	name := span{text: "  " + pad(short, w.names) + "  ", code: cyan}
 	if s == nil {
 		state := v.idle(host, false)
 		code := faint
@@ -298,16 +295,53 @@ func (v *Live) row(host string, s *running, names, titles int) []span {
 		}
 		return []span{name, {text: state, code: code}}
 	}
-	line := []span{name, {text: pad(cut(s.title, titles, v.opts.Style.Unicode), titles)}, {text: fmt.Sprintf("%8s", Duration(v.opts.now().Sub(s.start))), code: faint}}
+	line := []span{name, {text: pad(cut(s.title, w.titles, v.opts.Style.Unicode), w.titles)}, {text: fmt.Sprintf("%8s", Duration(v.opts.now().Sub(s.start))), code: faint}}
+	left := w.left
 	if s.attempt > 1 {
-		line = append(line, span{text: fmt.Sprintf("  attempt %d", s.attempt), code: yellow})
+		attempt := fmt.Sprintf("  attempt %d", s.attempt)
+		line, left = append(line, span{text: attempt, code: yellow}), left-len(attempt)
 	}
+	return append(line, progress(s, left)...)
+}
+
+// progress is how far a transfer has come, as well as that can be said in the
+// room there is.
+func progress(s *running, room int) []span {
+	text := "  " + Bytes(s.done)
 	if s.total > 0 {
-		line = append(line, span{text: "  " + bar(s.done, s.total)}, span{text: fmt.Sprintf(" %3d%% of %s", min(100, s.done*100/s.total), bytes(s.total))})
-	} else if s.done > 0 {
-		line = append(line, span{text: "  " + bytes(s.done)})
+		percent := fmt.Sprintf(" %3d%%", min(100, s.done*100/s.total))
+		if text = " " + percent; room >= barSpace {
+			text = "  " + bar(s.done, s.total) + percent + " of " + Bytes(s.total)
+		}
 	}
-	return line
+	if s.done == 0 && s.total == 0 || len(text) > room {
+		return nil
+	}
+	return []span{{text: text}}
+}
+
+// barSpace is the room that a bar takes with its figures.
+const barSpace = len("  [##########] 100% of 999.9 MiB")
+
+// widths are how hosts' lines share the width of a terminal.
+type widths struct {
+	names, titles int
+	left          int    // for what follows the time
+	domain        string // that all names end in
+}
+
+func widthsFor(shown []string, byHost map[string]*running, domain string, width int) widths {
+	w := widths{domain: domain, titles: 24}
+	for _, h := range shown {
+		w.names = max(w.names, utf8.RuneCountInString(strings.TrimSuffix(nameOf(h), domain)))
+		if s := byHost[h]; s != nil {
+			w.titles = max(w.titles, utf8.RuneCountInString(s.title))
+		}
+	}
+	w.names = min(w.names, max(8, width/3))
+	w.titles = min(w.titles, max(10, width-w.names-38))
+	w.left = width - w.names - w.titles - len("        0.0s")
+	return w
 }
 
 func bar(done, total int64) string {

@@ -27,7 +27,7 @@ var _ View = (*Plain)(nil)
 
 // NewPlain makes a plain view on w.
 func NewPlain(w io.Writer, o Options) *Plain {
-	return &Plain{w: w, opts: o, track: newTrack(o.Plan), columns: columnsFor(o.Plan), said: map[key]time.Time{}}
+	return &Plain{w: o.Style.Writer(w), opts: o, track: newTrack(o.Plan), columns: columnsFor(o.Plan), said: map[key]time.Time{}}
 }
 
 // Emit shows an event.
@@ -68,9 +68,9 @@ func (v *Plain) progress(e event.Event) {
 		return
 	}
 	v.said[k] = e.Time
-	how := bytes(e.Done)
+	how := Bytes(e.Done)
 	if e.Total > 0 {
-		how = fmt.Sprintf("%d%% of %s", min(100, e.Done*100/e.Total), bytes(e.Total))
+		how = fmt.Sprintf("%d%% of %s", min(100, e.Done*100/e.Total), Bytes(e.Total))
 	}
 	note := event.Event{Type: event.Note, Time: e.Time, Host: nameOf(e.Host), Message: title(s.module, s.title) + "  " + how}
 	for _, l := range v.columns.line(note, running{}, v.track.start, paint(v.opts.Style.Colour)) {

@@ -20,7 +20,7 @@ func Plan(w io.Writer, p *plan.Plan, brief bool, s Style) error {
 	if err := write(&b); err != nil {
 		return err
 	}
-	text := b.String()
+	text := s.Text(b.String())
 	if s.Colour {
 		text = paintPlan(text)
 	}
@@ -60,7 +60,7 @@ func paintPlan(text string) string {
 func Diagnostics(w io.Writer, list diag.List, s Style) {
 	p := paint(s.Colour)
 	for _, d := range list {
-		text := d.String()
+		text := s.Text(d.String())
 		if d.Severity == diag.Warning {
 			text = strings.Replace(text, "warning:", p.in(yellow, "warning:"), 1)
 		} else {

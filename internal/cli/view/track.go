@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"slipway.dev/slipway/internal/event"
@@ -168,6 +169,26 @@ func (t *track) underWay() []*running {
 	return slices.SortedFunc(maps.Values(t.steps), func(a, b *running) int {
 		return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.host, b.host), cmp.Compare(a.task, b.task))
 	})
+}
+
+// domain is what the names of all hosts end in, from the first dot of each:
+// it tells none from the others.
+func (t *track) domain() string {
+	domain, n := "", 0
+	for _, h := range t.hosts {
+		if h == "" {
+			continue
+		}
+		_, of, _ := strings.Cut(h, ".")
+		if n > 0 && of != domain || of == "" {
+			return ""
+		}
+		domain, n = of, n+1
+	}
+	if n < 2 {
+		return ""
+	}
+	return "." + domain
 }
 
 // names answers the running steps for people: "joining node w1".

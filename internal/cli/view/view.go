@@ -48,10 +48,38 @@ type Style struct {
 	Unicode bool
 }
 
+// ascii writes our own signs in letters that every terminal has; what others
+// wrote stays as they did.
+var ascii = strings.NewReplacer("…", "...", "→", "->")
+
+// Text is text as the terminal can show it.
+func (s Style) Text(text string) string {
+	if s.Unicode {
+		return text
+	}
+	return ascii.Replace(text)
+}
+
+// Writer writes to w as the terminal can show it; a sign must come in one
+// piece.
+func (s Style) Writer(w io.Writer) io.Writer { return styled{w, s} }
+
+type styled struct {
+	w     io.Writer
+	style Style
+}
+
+func (s styled) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(s.w, s.style.Text(string(b))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
 // StyleOf reads from the environment what a terminal can show: NO_COLOR, TERM
 // and the locale.
 func StyleOf(getenv func(string) string) Style {
-	s := Style{Colour: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
+	s := Style{Colour: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb" && getenv("TERM") != ""}
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := getenv(name); v != "" {
 			v = strings.ToLower(v)

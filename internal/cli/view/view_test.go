@@ -1,7 +1,7 @@
 package view
 
 import (
-	stdbytes "bytes"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,7 +38,7 @@ func TestPlain(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	_, events := demo()
-	var out, talk stdbytes.Buffer
+	var out, talk bytes.Buffer
 	v := NewRecord(&out, &talk, JSON)
 	for _, e := range events {
 		v.Emit(e)
@@ -133,6 +133,38 @@ func TestLiveWithManyHosts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Long names are told apart by what they end in, and what does not fit is left
+// out rather than cut into pieces.
+func TestLiveWithLongNames(t *testing.T) {
+	var b strings.Builder
+	for _, width := range []int{40, 80, 120} {
+		p := &plan.Plan{Cluster: "edge", Operation: "create"}
+		var events []event.Event
+		for i := range 3 {
+			e := event.Event{
+				Module: "runtime", Task: "runtime.images", Title: "import images", Type: event.StepStarted, Time: epoch,
+				Host: fmt.Sprintf("edge-frankfurt-rack-12-unit-07-node-%04d.dc1.example.org", i),
+			}
+			p.Steps = append(p.Steps, plan.Step{Module: e.Module, Task: e.Task, Title: e.Title, Host: e.Host, State: plan.Change})
+			events = append(events, e)
+			switch i {
+			case 1:
+				e.Type, e.Done, e.Total = event.StepProgress, 131<<20, 312<<20
+				events = append(events, e)
+			case 2:
+				e.Type, e.Outcome, e.Failure = event.StepFinished, event.Failed, &event.Failure{Message: "mode 0644 → 0755, and so on…"}
+				events = append(events, e)
+			}
+		}
+		for _, unicode := range []bool{true, false} {
+			s := newStage(t, p, width, 24, Style{Unicode: unicode})
+			s.play(events)
+			fmt.Fprintf(&b, "===== %d columns, unicode %v\n%s", width, unicode, s.screen)
+		}
+	}
+	golden.Check(t, "testdata/live-long-names.golden", b.String())
 }
 
 // What hosts do before the operation begins stands in their lines, and leaves
@@ -320,6 +352,7 @@ func TestStyleOf(t *testing.T) {
 		{"LC_ALL wins", map[string]string{"TERM": "xterm", "LANG": "en_GB.UTF-8", "LC_ALL": "C"}, Style{true, false}},
 		{"no-color.org", map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, Style{}},
 		{"a dumb terminal", map[string]string{"TERM": "dumb"}, Style{}},
+		{"a terminal that nobody knows", map[string]string{"LANG": "C.UTF-8"}, Style{Unicode: true}},
 	} {
 		if got := StyleOf(func(k string) string { return tc.env[k] }); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.reason, got, tc.want)

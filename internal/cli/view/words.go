@@ -92,8 +92,8 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
-// bytes is an amount for people: "312.5 MiB".
-func bytes(n int64) string {
+// Bytes is an amount for people: "312.5 MiB".
+func Bytes(n int64) string {
 	switch {
 	case n < 1<<10:
 		return fmt.Sprintf("%d B", n)
