@@ -48,7 +48,7 @@ func TestCopySharesNothing(t *testing.T) {
 	d.Spec.Hosts[3].Labels["example.com/a"] = "changed"
 	d.Spec.Hosts[3].SSH.Bastion.Address = "changed"
 	d.Spec.Hosts[0].Roles[0] = "changed"
-	d.Spec.Kubernetes.Kubelet.Config["registerWithTaints"].([]any)[0].(map[string]any)["a"] = "changed"
+	d.Spec.Kubernetes.Kubelet.Config["registerWithTaints"].([]any)[0].(map[string]any)["key"] = "changed"
 	d.Spec.Kubernetes.Certificates.Validity.Duration = 1
 	after, err := json.Marshal(c)
 	if err != nil {

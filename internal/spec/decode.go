@@ -235,13 +235,17 @@ func (d *decoder) any(n *yaml.Node, path string) (any, bool) {
 		out := map[string]any{}
 		v := reflect.ValueOf(out)
 		for _, e := range d.entries(n, v.Type(), path) {
-			out[e.key.Value], _ = d.any(e.value, deeper(path, keyed(path, e.key.Value)))
+			child := deeper(path, keyed(path, e.key.Value))
+			d.place(child, e.key)
+			out[e.key.Value], _ = d.any(e.value, child)
 		}
 		return out, !d.tooLarge
 	case yaml.SequenceNode:
 		out := []any{}
 		for i, item := range n.Content {
-			x, _ := d.any(item, deeper(path, indexed(path, i)))
+			child := deeper(path, indexed(path, i))
+			d.place(child, item)
+			x, _ := d.any(item, child)
 			out = append(out, x)
 			if d.tooLarge {
 				return nil, false
@@ -254,6 +258,13 @@ func (d *decoder) any(n *yaml.Node, path string) (any, bool) {
 		d.report(n, path, idWrongType, "this is "+foundName(n, path)+", and cannot be kept as a number", "write a plain decimal number, or put the value in quotes")
 	}
 	return x, ok
+}
+
+// place notes where a path begins in the file.
+func (d *decoder) place(path string, n *yaml.Node) {
+	if _, known := d.positions[path]; !known {
+		d.positions[path] = position{n.Line, n.Column}
+	}
 }
 
 // deeper is child, or path where that is long enough for a person: values

@@ -1,12 +1,10 @@
 package spec
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -149,51 +147,5 @@ func (v *validator) extraArgs(path string, args map[string]string) {
 			hint = "leave out the leading dashes: " + bare
 		}
 		v.refuse(idInvalidArgument, keyed(path, key), strconv.Quote(key)+" cannot name an argument", hint)
-	}
-}
-
-//go:embed data/kubelet-fields.txt
-var kubeletFieldsData string
-
-// kubeletFields are the fields of KubeletConfiguration with the minor version
-// they came in, 0 for always.
-func kubeletFields() map[string]int {
-	out := map[string]int{}
-	for line := range strings.Lines(kubeletFieldsData) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 || fields[0] == "#" {
-			continue
-		}
-		out[fields[0]] = 0
-		if len(fields) > 1 {
-			out[fields[0]], _ = strconv.Atoi(fields[1]) // our own data; a test reads it
-		}
-	}
-	return out
-}
-
-// kubeletConfig checks the names of top-level fields; the kubelet itself
-// checks the rest.
-func (v *validator) kubeletConfig(path string, config map[string]any) {
-	if len(config) == 0 {
-		return
-	}
-	fields := kubeletFields()
-	names := sortedKeys(fields)
-	minor := 0
-	if m := versionSyntax.FindStringSubmatch(v.c.Spec.Kubernetes.Version); m != nil {
-		minor, _ = strconv.Atoi(m[2]) // digits by the expression
-	}
-	for _, key := range sortedKeys(config) {
-		since, known := fields[key]
-		at := keyed(path, key)
-		switch {
-		case !known && slices.Contains([]string{"apiVersion", "kind"}, key):
-			v.refuse(idUnknownKubelet, at, key+" is not part of the settings", "leave it out: Slipway writes it")
-		case !known:
-			v.refuse(idUnknownKubelet, at, "KubeletConfiguration has no field "+strconv.Quote(key), diag.DidYouMean(key, names))
-		case minor > 0 && minor < since:
-			v.refuse(idUnknownKubelet, at, fmt.Sprintf("%s came with Kubernetes v1.%d", key, since), "leave it out for "+v.c.Spec.Kubernetes.Version)
-		}
 	}
 }

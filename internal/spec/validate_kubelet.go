@@ -1,0 +1,249 @@
+package spec
+
+import (
+	_ "embed"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+// kubeletFieldsData is made by hack/kubelet-fields.
+//
+//go:embed data/kubelet-fields.txt
+var kubeletFieldsData string
+
+// kubeletFields are the fields of KubeletConfiguration by their paths:
+// "authentication.webhook.enabled", "registerWithTaints[].key".
+type kubeletFields struct {
+	fields map[string]kubeletField
+	newest int // the minor version of the newest kubelet they are known of
+}
+
+type kubeletField struct {
+	kind  string // as in Go; "[]" is a list of, "{}" a mapping to what follows
+	since int    // the minor version it came in, 0 for always
+}
+
+func readKubeletFields() kubeletFields {
+	out := kubeletFields{fields: map[string]kubeletField{}}
+	for line := range strings.Lines(kubeletFieldsData) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 3 && words[0] == "#" && words[1] == "newest":
+			out.newest, _ = strconv.Atoi(words[2]) // our own data; a test reads it
+		case len(words) < 2 || words[0] == "#":
+		case len(words) == 3:
+			since, _ := strconv.Atoi(words[2])
+			out.fields[words[0]] = kubeletField{words[1], since}
+		default:
+			out.fields[words[0]] = kubeletField{kind: words[1]}
+		}
+	}
+	return out
+}
+
+// below are the names of the fields in an object.
+func (k kubeletFields) below(path string) []string {
+	var out []string
+	for _, name := range sortedKeys(k.fields) {
+		if rest, ok := strings.CutPrefix(name, path); ok && !strings.ContainsAny(rest, ".[{") {
+			out = append(out, rest)
+		}
+	}
+	return out
+}
+
+// kubeletConfig checks names and types: with a mistake in them no kubelet
+// would start. Which values make sense is the kubelet's to say.
+func (v *validator) kubeletConfig(path string, config map[string]any) {
+	if len(config) == 0 {
+		return
+	}
+	minor := 0
+	if m := versionSyntax.FindStringSubmatch(v.c.Spec.Kubernetes.Version); m != nil {
+		minor, _ = strconv.Atoi(m[2]) // digits by the expression
+	}
+	c := kubeletChecker{validator: v, known: readKubeletFields(), minor: minor}
+	for _, key := range []string{"apiVersion", "kind"} {
+		if _, ok := config[key]; ok {
+			v.refuse(idUnknownKubelet, keyed(path, key), key+" is not part of the settings", "leave it out: Slipway writes it")
+		}
+	}
+	c.object(path, "", config)
+}
+
+type kubeletChecker struct {
+	*validator
+	known kubeletFields
+	minor int
+}
+
+// object checks the keys of an object; prefix is that of its fields' paths.
+func (c kubeletChecker) object(path, prefix string, object map[string]any) {
+	for _, key := range sortedKeys(object) {
+		f, known := c.known.fields[prefix+key]
+		at := keyed(path, key)
+		switch {
+		case prefix == "" && slices.Contains([]string{"apiVersion", "kind"}, key):
+		case !known:
+			c.unknown(at, prefix, key)
+		case c.minor > 0 && c.minor < f.since:
+			c.refuse(idUnknownKubelet, at, fmt.Sprintf("%s came with Kubernetes v1.%d", key, f.since), "leave it out for "+c.c.Spec.Kubernetes.Version)
+		default:
+			c.value(at, prefix+key, f.kind, object[key])
+		}
+	}
+}
+
+// unknown refuses a key, unless the kubelet is newer than all we know: then
+// it may know better.
+func (c kubeletChecker) unknown(at, prefix, key string) {
+	where := "KubeletConfiguration"
+	if prefix != "" {
+		where = strings.TrimSuffix(prefix, ".")
+	}
+	message := where + " has no field " + strconv.Quote(key)
+	names := c.known.below(prefix)
+	hint := diag.DidYouMean(key, names)
+	if hint == "" && len(names) <= 12 {
+		hint = "the fields here are " + strings.Join(names, ", ")
+	}
+	if c.minor > c.known.newest {
+		c.warn(idUnknownKubelet, at, fmt.Sprintf("%s that this Slipway knows of; the newest kubelet it knows is of v1.%d", message, c.known.newest), hint)
+		return
+	}
+	c.refuse(idUnknownKubelet, at, message, hint)
+}
+
+// value checks that a value is of a kind. Null is the kubelet's own default.
+func (c kubeletChecker) value(at, path, kind string, x any) {
+	if x == nil || kind == "any" {
+		return
+	}
+	if inner, ok := strings.CutPrefix(kind, "[]"); ok {
+		list, ok := x.([]any)
+		if !ok {
+			c.wrong(at, reflect.TypeFor[[]any](), x)
+		}
+		for i, item := range list {
+			c.value(indexed(at, i), path+"[]", inner, item)
+		}
+		return
+	}
+	object, isObject := x.(map[string]any)
+	if inner, ok := strings.CutPrefix(kind, "{}"); ok {
+		if !isObject {
+			c.wrong(at, reflect.TypeFor[map[string]any](), x)
+		}
+		for _, key := range sortedKeys(object) {
+			c.value(keyed(at, key), path+"{}", inner, object[key])
+		}
+		return
+	}
+	switch {
+	case kind == "object" && isObject:
+		c.object(at, path+".", object)
+	case kind == "object":
+		c.wrong(at, reflect.TypeFor[map[string]any](), x)
+	default:
+		c.scalar(at, kind, x)
+	}
+}
+
+func (c kubeletChecker) scalar(at, kind string, x any) {
+	text, isText := x.(string)
+	number, isNumber := asNumber(x)
+	switch kind {
+	case "string":
+		if !isText {
+			c.wrong(at, reflect.TypeFor[string](), x)
+		}
+	case "bool":
+		if _, ok := x.(bool); !ok {
+			c.wrong(at, reflect.TypeFor[bool](), x)
+		}
+	case "duration":
+		if _, err := time.ParseDuration(text); !isText || err != nil {
+			c.wrong(at, reflect.TypeFor[metav1.Duration](), x)
+		}
+	case "quantity":
+		if isText {
+			if _, err := resource.ParseQuantity(text); err == nil {
+				return
+			}
+		}
+		if !isNumber {
+			c.refuse(idWrongType, at, "this is "+foundValue(x)+", and must be a quantity", "write a number with a unit, such as 512Mi")
+		}
+	case "float64":
+		if !isNumber {
+			c.refuse(idWrongType, at, "this is "+foundValue(x)+", and must be a number", "write it without quotes")
+		}
+	default: // int32, uint32…
+		if low, high := bounds(kind); !isNumber || number != math.Trunc(number) {
+			c.wrong(at, reflect.TypeFor[int64](), x)
+		} else if number < low || number > high {
+			c.refuse(idWrongType, at, fmt.Sprintf("this is %s, and must be between %.0f and %.0f", foundValue(x), low, high), "")
+		}
+	}
+}
+
+// bounds are the least and the greatest whole number of a type.
+func bounds(kind string) (low, high float64) {
+	bits, _ := strconv.Atoi(strings.TrimLeft(kind, "uint")) // "int32"
+	if strings.HasPrefix(kind, "u") {
+		return 0, math.Exp2(float64(bits)) - 1
+	}
+	return -math.Exp2(float64(bits - 1)), math.Exp2(float64(bits-1)) - 1
+}
+
+func asNumber(x any) (float64, bool) {
+	switch x := x.(type) {
+	case int64:
+		return float64(x), true
+	case float64:
+		return x, true
+	}
+	return 0, false
+}
+
+// wrong says what was found, what is wanted and how to write it.
+func (c kubeletChecker) wrong(at string, t reflect.Type, x any) {
+	want, hint := wanted(t)
+	if _, ok := asNumber(x); ok && t.Kind() == reflect.String {
+		hint = fmt.Sprintf("put it in quotes: \"%v\"", x)
+	}
+	if text, ok := x.(string); ok && t.Kind() == reflect.Slice {
+		hint = "write it as a list: [" + text + "]"
+	}
+	c.refuse(idWrongType, at, "this is "+foundValue(x)+", and must be "+want, hint)
+}
+
+// foundValue is foundName of a value that was decoded.
+func foundValue(x any) string {
+	name := "a number"
+	switch x.(type) {
+	case map[string]any:
+		return "a mapping"
+	case []any:
+		return "a list"
+	case string:
+		name = "text"
+	case bool:
+		name = "true or false"
+	}
+	text := []rune(fmt.Sprint(x))
+	if len(text) > 40 {
+		text = append(text[:40], '…')
+	}
+	return name + " (" + strconv.Quote(string(text)) + ")"
+}
