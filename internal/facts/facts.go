@@ -145,6 +145,40 @@ func DefaultAddress(f *op.HostFacts) string {
 	return ""
 }
 
+// OtherAddress is a host's address of the other IP version than the given one,
+// for dual stack: on the same link if there is one, the lowest of several, so
+// that their order does not matter; "" if there is none.
+func OtherAddress(f *op.HostFacts, address string) string {
+	one, err := netip.ParseAddr(address)
+	if err != nil {
+		return ""
+	}
+	link := ""
+	for _, a := range f.Addresses {
+		if p, err := netip.ParsePrefix(a.Prefix); err == nil && p.Addr().Unmap() == one.Unmap() {
+			link = a.Link
+		}
+	}
+	var near, far []netip.Addr
+	for _, a := range f.Addresses {
+		for _, p := range Addresses(&op.HostFacts{Addresses: []op.Address{a}}) {
+			switch ip := p.Addr().Unmap(); {
+			case ip.Is4() == one.Unmap().Is4():
+			case a.Link == link:
+				near = append(near, ip)
+			default:
+				far = append(far, ip)
+			}
+		}
+	}
+	for _, list := range [][]netip.Addr{near, far} {
+		if len(list) > 0 {
+			return slices.MinFunc(list, netip.Addr.Compare).String()
+		}
+	}
+	return ""
+}
+
 // virtual says that a link is made by a container network.
 func virtual(link string) bool {
 	if i := strings.IndexByte(link, '@'); i >= 0 {

@@ -150,6 +150,36 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+func TestOtherAddress(t *testing.T) {
+	at := func(list ...string) (out []op.Address) {
+		for i := 0; i < len(list); i += 2 {
+			out = append(out, op.Address{Link: list[i], Prefix: list[i+1]})
+		}
+		return out
+	}
+	tests := map[string]struct {
+		reason    string
+		addresses []op.Address
+		one, want string
+	}{
+		"same link":    {"both lead to the same network", at("eth0", "2001:db8::9/64", "eth1", "192.0.2.1/24", "eth1", "fd00::1/64"), "192.0.2.1", "fd00::1"},
+		"another link": {"better than none", at("eth1", "192.0.2.1/24", "eth0", "2001:db8::9/64"), "192.0.2.1", "2001:db8::9"},
+		"several":      {"the same one whatever the order", at("eth0", "192.0.2.1/24", "eth0", "fd00::2/64", "eth0", "fd00::1/64"), "192.0.2.1", "fd00::1"},
+		"IPv6 first":   {"the other is IPv4 then", at("eth0", "fd00::1/64", "eth0", "192.0.2.1/24"), "fd00::1", "192.0.2.1"},
+		"link-local":   {"it is no address for others", at("eth0", "192.0.2.1/24", "eth0", "fe80::1/64"), "192.0.2.1", ""},
+		"containers'":  {"nor is one of theirs", at("eth0", "192.0.2.1/24", "cni0", "fd00:244::1/64"), "192.0.2.1", ""},
+		"translated":   {"a host need not have the one it is reached by", at("eth0", "192.0.2.1/24", "eth0", "fd00::1/64"), "203.0.113.1", "fd00::1"},
+		"no address":   {"a name has no version", at("eth0", "fd00::1/64"), "cp1", ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := OtherAddress(&op.HostFacts{Addresses: tt.addresses}, tt.one); got != tt.want {
+				t.Errorf("%s: got %q, want %q", tt.reason, got, tt.want)
+			}
+		})
+	}
+}
+
 func TestWanted(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Spec.ControlPlaneEndpoint.Port = 8443

@@ -20,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 )
 
@@ -37,6 +38,8 @@ var variants = []struct {
 	{name: "dual-stack", reason: "two families everywhere", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Network.PodCIDR = []string{"10.244.0.0/16", "fd00:244::/56"}
 		c.Spec.Network.ServiceCIDR = []string{"10.96.0.0/16", "fd00:96::/112"}
+	}, facts: func(h *engine.Host) {
+		h.Facts.Addresses = []op.Address{{Link: "eth0", Prefix: h.Address + "/24"}, {Link: "eth0", Prefix: "2001:db8::" + h.Address[len("192.0.2."):] + "/64"}}
 	}},
 	{name: "ipv6", reason: "addresses with colons stand in brackets where there is a port", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Network.PodCIDR = []string{"fd00:244::/56"}

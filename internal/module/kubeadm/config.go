@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -88,8 +89,21 @@ func registration(env module.Env, h *engine.Host) object {
 		"imagePullPolicy":       "IfNotPresent",
 		"taints":                taints,
 		"ignorePreflightErrors": ignore,
-		"kubeletExtraArgs":      args(map[string]string{"node-ip": module.InternalAddress(h.Host)}, nil),
+		"kubeletExtraArgs":      args(map[string]string{"node-ip": nodeIP(env, h)}, nil),
 	}
+}
+
+// nodeIP is what the kubelet says of itself: with dual stack an address of
+// each IP version, the cluster's main one first.
+func nodeIP(env module.Env, h *engine.Host) string {
+	one := module.InternalAddress(h.Host)
+	if len(env.Cluster.Spec.Network.PodCIDR) < 2 || h.Facts == nil {
+		return one
+	}
+	if other := facts.OtherAddress(h.Facts, one); other != "" {
+		return one + "," + other
+	}
+	return one
 }
 
 func clusterConfiguration(env module.Env) object {

@@ -27,6 +27,7 @@ const (
 	idClockSkew           = "clock-skew"
 	idClockManager        = "clock-manager"
 	idInternalAddress     = "internal-address-missing"
+	idDualStack           = "dual-stack-address-missing"
 	idAddressInUse        = "address-in-use"
 	idNetworkOverlap      = "network-overlap"
 	idOtherCluster        = "other-cluster"
@@ -51,7 +52,7 @@ const (
 func never() []string {
 	return []string{
 		idUnknownCheck, idHostFacts, idSystemd, idArchMismatch, idArchNotInBundle, idMachineIDMissing,
-		idSameMachine, idInternalAddress, idOtherCluster, idFilesystemReadOnly,
+		idSameMachine, idInternalAddress, idDualStack, idOtherCluster, idFilesystemReadOnly,
 	}
 }
 

@@ -40,6 +40,13 @@ func (r *report) addresses() {
 		r.fail(idInternalAddress, remedy, "%s is itself on every host; other nodes need one to reach it; %s", ip, has)
 	case !owns(r.host, ip):
 		r.fail(idInternalAddress, remedy, "does not have the address %s on any interface; %s", ip, has)
+	case len(r.cluster.Spec.Network.PodCIDR) > 1 && facts.OtherAddress(r.host.Facts, ip.String()) == "":
+		version := "IPv6"
+		if ip.Unmap().Is6() {
+			version = "IPv4"
+		}
+		r.fail(idDualStack, "give it one that the other nodes reach; or write one range each at spec.network.podCIDR and serviceCIDR",
+			"has no %s address; with dual stack a node needs one of each version; %s", version, has)
 	}
 }
 

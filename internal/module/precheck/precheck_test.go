@@ -389,6 +389,21 @@ var networkRows = []row{
 		[]string{"error internal-address-missing w1"},
 		"it has none that others can use",
 	},
+	{
+		"dual stack, one address", "flannel does not start there, and the node is of one version",
+		func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+			dualStack(c)
+			h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth0", Prefix: "2001:db8::11/64"})
+		},
+		[]string{"error dual-stack-address-missing w1"},
+		"has no IPv6 address",
+	},
+	{"dual stack", "each host has both", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		dualStack(c)
+		for i := range h {
+			h[i].Facts.Addresses = append(h[i].Facts.Addresses, op.Address{Link: "eth0", Prefix: "2001:db8::1" + string(rune('1'+i)) + "/64"})
+		}
+	}, nil, ""},
 	{"address twice", "packets for one go to the other", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth1", Prefix: "192.0.2.12/24"})
 	}, []string{"error address-in-use w1"}, "its address 192.0.2.12 is on an interface of cp1 as well"},
@@ -430,6 +445,11 @@ var networkRows = []row{
 	{"clock behind", "either way", skew(0, -7*time.Second), []string{"error clock-skew cp1"}, "7s ahead of"},
 	{"all clocks with us a minute off", "to within the error", skew(time.Minute, time.Minute), nil, ""},
 	{"all clocks off", "this machine's is the odd one", skew(-2*time.Minute, -2*time.Minute), []string{"warning clock-manager "}, "2m0s behind this machine's"},
+}
+
+func dualStack(c *v1alpha1.Cluster) {
+	c.Spec.Network.PodCIDR = append(c.Spec.Network.PodCIDR, "fd00:244::/56")
+	c.Spec.Network.ServiceCIDR = append(c.Spec.Network.ServiceCIDR, "fd00:96::/112")
 }
 
 func addresses(a ...op.Address) func(*v1alpha1.Cluster, []facts.Host, *Options) {
