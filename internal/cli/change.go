@@ -140,23 +140,27 @@ func removalFlag(cmd *cobra.Command, allow *bool) {
 }
 
 func (a *app) resumeCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "resume [NAME]", Aliases: []string{"retry"},
+	var file string
+	cmd := &cobra.Command{
+		Use: "resume [-f FILE] [NAME]", Aliases: []string{"retry"},
 		Short: "Go on with a cluster's unfinished operation",
 		Long: `Goes on with the latest operation that failed or was interrupted, as it was
-planned and confirmed. To change the description first, use apply.`,
+planned and confirmed. A file that has changed since is refused with -f, and
+told of without: use it with apply.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := a.which(cmd.Context(), args)
+			r, err := a.request(cmd.Context(), "", file, args) // of the kind that was begun
 			if err != nil {
 				return err
 			}
 			do := func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
-				return svc.PrepareResume(ctx, name, a.asked(lifecycle.Request{Name: name}), progress)
+				return svc.PrepareResume(ctx, r.Name, r, progress)
 			}
-			return a.operate(cmd.Context(), operation{prepare: do, confirmed: true})
+			return a.operate(cmd.Context(), operation{prepare: do, file: file, confirmed: true})
 		},
 	}
+	fileFlag(cmd, &file, "the cluster file: only if it still says what was begun; - is standard input")
+	return cmd
 }
 
 func (a *app) rollbackCmd() *cobra.Command {

@@ -66,6 +66,7 @@ type call struct {
 	BreakLock    bool     `json:"breakLock,omitempty"`
 	Forget       bool     `json:"forget,omitempty"`
 	HasSource    bool     `json:"hasSource,omitempty"`
+	File         string   `json:"file,omitempty"`
 	Args         []string `json:"args,omitempty"`
 }
 
@@ -83,7 +84,7 @@ func (f *fake) record(c call) error {
 func (f *fake) asked(method string, r lifecycle.Request) error {
 	c := call{
 		Method: method, Kind: string(r.Kind), Name: r.Name, IgnoreChecks: r.IgnoreChecks,
-		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, Forget: r.Forget, HasSource: len(r.Source) > 0,
+		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, Forget: r.Forget, HasSource: len(r.Source) > 0, File: r.File,
 	}
 	if r.Cluster != nil {
 		c.Name, c.Kubernetes, c.Bundle = r.Cluster.Name, r.Cluster.Spec.Kubernetes.Version, r.Cluster.Spec.Bundle

@@ -32,7 +32,8 @@ func fileFlag(cmd *cobra.Command, file *string, use string) {
 // a cluster from a file.
 type described struct {
 	*spec.Loaded
-	dir string // where its relative paths begin
+	dir  string // where its relative paths begin
+	path string // absolute, "" if it is no file
 }
 
 // read reads a file; "-" is standard input.
@@ -84,7 +85,11 @@ func (a *app) load(file string, data []byte, dir string) (*described, error) {
 	if err := spec.Absolute(loaded.Cluster, paths); err != nil {
 		return nil, err
 	}
-	return &described{Loaded: loaded, dir: dir}, nil
+	d := &described{Loaded: loaded, dir: dir}
+	if file != "" && file != "-" {
+		d.path = filepath.Join(dir, filepath.Base(file))
+	}
+	return d, nil
 }
 
 // loadFile reads a cluster file. A name given beside it must be its own.
@@ -211,7 +216,7 @@ func (a *app) request(ctx context.Context, kind lifecycle.Kind, file string, arg
 
 func (a *app) described(kind lifecycle.Kind, d *described) lifecycle.Request {
 	return a.asked(lifecycle.Request{
-		Kind: kind, Cluster: d.Cluster, Name: d.Cluster.Name, Source: d.Source, Dir: d.dir,
+		Kind: kind, Cluster: d.Cluster, Name: d.Cluster.Name, Source: d.Source, File: d.path, Dir: d.dir,
 	})
 }
 

@@ -35,8 +35,10 @@ type Request struct {
 	Cluster *v1alpha1.Cluster
 	Name    string
 	// Source is the file's text as the user wrote it, kept beside the
-	// record; Dir is the directory its relative paths are in.
+	// record; File is its path, absolute, or "" if it was no file; Dir is
+	// the directory its relative paths are in.
 	Source []byte
+	File   string
 	Dir    string
 	// IgnoreChecks are precheck ids to pass over; they are recorded.
 	IgnoreChecks []string

@@ -74,7 +74,7 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 		return nil, err
 	}
 	if settled {
-		err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.Source)
+		err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.source())
 		return p.unchanged(), errors.Join(err, p.svc.Store.KeepSource(name))
 	}
 	o, err := p.operation()
@@ -109,12 +109,14 @@ func (p *prepared) unchanged() *Result {
 // differs says that the description to record is another, though it asks for
 // nothing else: a password, for example.
 func (p *prepared) differs() bool {
-	if p.request.Kind != Apply || p.recorded == nil {
-		return false
-	}
-	was, err1 := json.Marshal(p.recorded.Spec)
-	is, err2 := json.Marshal(p.env.Cluster.Spec)
-	return err1 == nil && err2 == nil && !bytes.Equal(was, is)
+	return p.request.Kind == Apply && p.recorded != nil && !same(p.recorded, p.env.Cluster)
+}
+
+// same says whether two descriptions are one, passwords included.
+func same(a, b *v1alpha1.Cluster) bool {
+	x, err1 := json.Marshal(a.Spec)
+	y, err2 := json.Marshal(b.Spec)
+	return err1 != nil || err2 != nil || bytes.Equal(x, y)
 }
 
 // current refuses a plan when another operation has worked on the cluster
@@ -150,7 +152,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 // cluster's status names it, and never was otherwise.
 func (p *prepared) begin(o *v1alpha1.Operation) error {
 	if !p.removes() && p.continues == nil && p.request.Kind != InitOS {
-		if err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.Source); err != nil {
+		if err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.source()); err != nil {
 			return err
 		}
 	}
@@ -164,6 +166,14 @@ func (p *prepared) begin(o *v1alpha1.Operation) error {
 	}
 	o.Status.EndTime, o.Status.Message = nil, ""
 	return p.svc.Store.SaveOperation(o)
+}
+
+// source is what to record of the file: nil leaves what there is.
+func (r Request) source() *store.Source {
+	if r.Source == nil {
+		return nil
+	}
+	return &store.Source{Text: r.Source, Path: r.File}
 }
 
 // conditionCreated says that a cluster has come to run: from then on it is

@@ -1,12 +1,15 @@
 package lifecycle
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -59,28 +62,78 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	if err != nil {
 		return nil, err
 	}
-	if r.Cluster != nil {
-		wanted := s.complete(r.Cluster, recorded)
-		if err := spec.Absolute(wanted, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
+	goesOn := recorded
+	if recorded == nil { // hosts that were prepared alone, or forgotten
+		if goesOn, err = s.planned(o.Name); err != nil {
 			return nil, err
 		}
-		if recorded != nil && spec.Digest(recorded) != spec.Digest(wanted) {
-			return nil, refused(idSpecChanged, "the file has changed since operation "+o.Name+" began; a resume would continue with the old one",
-				"use the new one with: slipway apply -f FILE; or resume without -f")
-		}
+		withPasswords(goesOn, r.Cluster)
+	}
+	changed, err := s.fileChanged(o, goesOn, r)
+	if err != nil {
+		return nil, err
 	}
 	r.Kind, r.Name, r.Cluster = Kind(o.Spec.Type), name, nil
-	if recorded == nil { // hosts that were prepared alone
-		if r.Cluster, err = s.planned(o.Name); err != nil {
-			return nil, err
-		}
+	if recorded == nil {
+		r.Cluster = goesOn
 	}
 	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r, continues: o, done: done}, progress)
 	if err != nil {
 		return nil, err
 	}
+	p.findings = append(p.findings, changed...)
 	return p, nil
+}
+
+// fileChanged compares what a resume goes on with to the file: the one that is
+// given, which is refused if it says something else; else the one that the
+// record was made from, if it is still there, of which it is told. What takes
+// a cluster away asks no file.
+func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Request) (diag.List, error) {
+	if o.Spec.Type == string(Delete) || o.Spec.Type == rollback {
+		return nil, nil
+	}
+	d := diag.Diagnostic{ID: idSpecChanged, Severity: diag.Error}
+	if r.Cluster != nil {
+		same, err := s.describes(r.Cluster, r.Dir, goesOn)
+		if same || err != nil {
+			return nil, err
+		}
+		d.Message = "the file has changed since operation " + o.Name + " began; a resume would go on with the old one"
+		d.Hint = "use the new one with: slipway apply -f " + cmp.Or(r.File, "FILE") + "; or resume without -f"
+		return nil, diag.List{d}
+	}
+	source, err := s.Store.Source(goesOn.Name)
+	if errors.Is(err, store.ErrNotFound) || err == nil && source.Path == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(source.Path)
+	if err != nil || bytes.Equal(text, source.Text) {
+		return nil, nil // what was moved away says nothing
+	}
+	loaded, err := spec.Loader{Supported: s.supported}.Load(source.Path, text)
+	if err == nil {
+		same, err := s.describes(loaded.Cluster, filepath.Dir(source.Path), goesOn)
+		if same || err != nil || loaded.Cluster.Name != goesOn.Name {
+			return nil, err
+		}
+	}
+	d.Severity, d.Message = diag.Warning, source.Path+" has changed since operation "+o.Name+" began; this goes on with what it was then"
+	d.Hint = "use the file as it is now with: slipway apply -f " + source.Path
+	return diag.List{d}, nil
+}
+
+// describes says whether a cluster from a file in dir is what is recorded.
+func (s *service) describes(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.Cluster) (bool, error) {
+	wanted := s.complete(c, recorded)
+	if err := spec.Absolute(wanted, spec.Paths{Dir: dir, Home: s.Home}); err != nil {
+		return false, err
+	}
+	return same(wanted, recorded), nil
 }
 
 // onceDone are the steps of an operation that succeeded and shall not be

@@ -2,10 +2,16 @@ package lifecycle
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 )
 
@@ -56,12 +62,12 @@ func TestRollbackPutsTheFileBack(t *testing.T) {
 		{name: "an apply in part", reason: "a rollback goes to what was whole", first: []byte("# first"), firstOutcome: event.Succeeded, partialBetween: true, want: "# first"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t, "cp1", "w1", "w2")
+			w := newWorld(t, "cp1", "w1")
 			if tc.firstOutcome == event.Partial {
-				w.machines["w2"].down = errDown
+				w.machines["w1"].down = errDown
 			}
-			w.do(Request{Kind: Create, Cluster: w.cluster(), Source: tc.first, IgnoreErrors: true}, tc.firstOutcome)
-			w.machines["w2"].down = nil
+			w.do(Request{Kind: Create, Cluster: w.cluster(), Source: tc.first, File: "/prod.yaml", IgnoreErrors: true}, tc.firstOutcome)
+			w.machines["w1"].down = nil
 			if tc.settled != nil {
 				c := w.cluster()
 				c.Spec.SSH.Password = "changed"
@@ -73,13 +79,16 @@ func TestRollbackPutsTheFileBack(t *testing.T) {
 			}
 			w.do(Request{Kind: Apply, Cluster: w.changed(), Source: []byte("# second")}, event.Failed)
 			w.machines["w1"].refuse = nil
-			if text, err := w.service().Store.Source("prod"); err != nil || string(text) != "# second" {
-				t.Errorf("before the rollback the file is %q, %v", text, err)
+			if source, err := w.service().Store.Source("prod"); err != nil || string(source.Text) != "# second" {
+				t.Errorf("before the rollback the file is %+v, %v", source, err)
 			}
 			w.rollback(event.Succeeded)
-			text, err := w.service().Store.Source("prod")
-			if err != nil && !errors.Is(err, store.ErrNotFound) || string(text) != tc.want {
-				t.Errorf("the file is %q (%v), want %q: %s", text, err, tc.want, tc.reason)
+			source, err := w.service().Store.Source("prod")
+			if errors.Is(err, store.ErrNotFound) {
+				source, err = new(store.Source), nil
+			}
+			if err != nil || string(source.Text) != tc.want {
+				t.Errorf("the file is %+v (%v), want %q: %s", source, err, tc.want, tc.reason)
 			}
 			w.wantPhase(v1alpha1.PhaseRunning)
 		})
@@ -121,4 +130,88 @@ func TestUntouchedHostMayBeLeftOut(t *testing.T) {
 	without.Spec.Hosts = without.Spec.Hosts[:2]
 	w.do(Request{Kind: Apply, Cluster: without}, event.Succeeded)
 	w.wantPhase(v1alpha1.PhaseRunning)
+}
+
+// A resume goes on with what was begun; the file may have gone on, too.
+func TestSpecChanged(t *testing.T) {
+	const file = `apiVersion: slipway.dev/v1alpha1
+kind: Cluster
+metadata: {name: prod}
+spec:
+  controlPlaneEndpoint: {domain: example.com}
+  hosts:
+  - {name: cp1, address: 192.0.2.11, roles: [control-plane]}
+  - {name: w1, address: 192.0.2.12, roles: [worker]}
+`
+	kubelet := file + "  kubernetes: {kubelet: {config: {maxPods: 50}}}\n"
+	password := file + "  ssh: {password: canary}\n"
+	path := filepath.Join(t.TempDir(), "prod.yaml")
+	begun := newWorld(t, "cp1", "w1")
+	begun.machines["w1"].refuse = breaking("join.kubelet-start")
+	begun.do(Request{Kind: Create, Cluster: loaded(t, file), Source: []byte(file), File: path}, event.Failed)
+	for _, tc := range []struct {
+		name, reason, now string
+		given             bool // with -f
+		refused, told     bool
+	}{
+		{"gone", "there is nothing to compare", "", false, false, false},
+		{"the same, given", "there is nothing to say", file, true, false, false},
+		{"another, given", "it would not be used", kubelet, true, true, false},
+		{"another password, given", "the wrong one would be used", password, true, true, false},
+		{"the same", "there is nothing to say", file, false, false, false},
+		{"another comment", "it says the same", "# mine\n" + file, false, false, false},
+		{"another", "the user may think that it is used", kubelet, false, false, true},
+		{"no cluster any more", "it has changed, whatever to", "kind: [", false, false, true},
+		{"another cluster", "the name is used for something else now", strings.Replace(file, "prod", "lab", 1), false, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := begun.fork(t)
+			if tc.now != "" {
+				if err := os.WriteFile(path, []byte(tc.now), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var r Request
+			if tc.given {
+				r = Request{Cluster: loaded(t, tc.now), Source: []byte(tc.now), File: path}
+			}
+			p, err := w.service().PrepareResume(t.Context(), "prod", r, nil)
+			if tc.refused {
+				refusal(t, err, idSpecChanged)
+				if !strings.Contains(err.Error(), "slipway apply -f "+path) {
+					t.Errorf("%v: does not name apply", err)
+				}
+				return
+			}
+			p = w.prepared(p, err)
+			told := slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool {
+				return d.ID == idSpecChanged && d.Severity == diag.Warning && strings.Contains(d.Hint, "slipway apply -f "+path)
+			})
+			if told != tc.told {
+				t.Errorf("told that the file has changed: %t, want %t: %s; %v", told, tc.told, tc.reason, p.Findings())
+			}
+			if told { // and gone on with all the same
+				w.apply(p, event.Succeeded)
+				w.wantPhase(v1alpha1.PhaseRunning)
+			}
+		})
+	}
+	t.Run("a delete asks no file", func(t *testing.T) {
+		w := begun.fork(t)
+		w.machines["w1"].refuse = breaking("reset.restore")
+		w.do(Request{Kind: Delete, Name: "prod"}, event.Failed)
+		w.machines["w1"].refuse = nil
+		r := Request{Cluster: loaded(t, kubelet), Source: []byte(kubelet), File: path}
+		w.apply(w.prepared(w.service().PrepareResume(t.Context(), "prod", r, nil)), event.Succeeded)
+		w.bare()
+	})
+}
+
+func loaded(t *testing.T, text string) *v1alpha1.Cluster {
+	t.Helper()
+	l, err := spec.Load("prod.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Cluster
 }

@@ -242,19 +242,6 @@ func TestFailedApply(t *testing.T) {
 	})
 }
 
-func TestSpecChanged(t *testing.T) {
-	w := newWorld(t, "cp1", "w1")
-	w.machines["w1"].refuse = breaking("join.kubelet-start")
-	w.create(event.Failed)
-	w.machines["w1"].refuse = nil
-	s := w.service()
-	_, err := s.PrepareResume(t.Context(), "prod", Request{Cluster: w.changed()}, nil)
-	refusal(t, err, idSpecChanged)
-	// The record has the addresses that the hosts gave; the file is silent.
-	p := w.prepared(s.PrepareResume(t.Context(), "prod", Request{Cluster: w.cluster()}, nil))
-	w.apply(p, event.Succeeded)
-}
-
 func TestSavedPlan(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	s := w.service()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
 )
@@ -29,20 +30,32 @@ func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 	return c, nil
 }
 
-// Source answers the file of a cluster as the user wrote it; ErrNotFound if
-// it was made without one.
-func (s *Store) Source(name string) ([]byte, error) {
-	return s.read(name, "source.yaml")
+// A Source is the file of a cluster as the user wrote it.
+type Source struct {
+	Text []byte
+	// Path is where it was, absolute; "" if it was no file.
+	Path string
+}
+
+// Source answers the file that a cluster was made from; ErrNotFound if it was
+// made without one.
+func (s *Store) Source(name string) (*Source, error) {
+	text, err := s.read(name, "source.yaml")
+	if err != nil {
+		return nil, err
+	}
+	path, err := s.read(name, "source.path")
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	return &Source{Text: text, Path: strings.TrimSuffix(string(path), "\n")}, nil
 }
 
 // KeepSource keeps a cluster's file as the one that a rollback puts back.
 func (s *Store) KeepSource(name string) error {
-	text, err := s.Source(name)
-	switch {
-	case err == nil:
-		err = s.write(s.clusterPath(name, "kept.yaml"), text)
-	case errors.Is(err, ErrNotFound):
-		err = s.remove(name, "kept.yaml")
+	text, err := s.read(name, "source.yaml")
+	if err == nil || errors.Is(err, ErrNotFound) {
+		err = s.put(name, "kept.yaml", text)
 	}
 	if err != nil {
 		return fmt.Errorf("keeping the file of cluster %s: %w", name, err)
@@ -53,24 +66,23 @@ func (s *Store) KeepSource(name string) error {
 // KeptSource answers what KeepSource kept; ErrNotFound if there was none.
 func (s *Store) KeptSource(name string) ([]byte, error) { return s.read(name, "kept.yaml") }
 
-// SaveCluster records a spec, and the text it was read from: nil leaves what
-// is recorded, an empty one takes it away. The status is not part of it.
-func (s *Store) SaveCluster(c *v1alpha1.Cluster, source []byte) error {
+// SaveCluster records a spec, and the file it was read from: nil leaves what is
+// recorded, one without text takes it away. The status is not part of it.
+func (s *Store) SaveCluster(c *v1alpha1.Cluster, source *Source) error {
 	if err := checkName(c.Name); err != nil {
 		return fmt.Errorf("recording cluster: %w", err)
 	}
 	if err := s.mkdir(s.clusterPath(c.Name)); err != nil {
 		return fmt.Errorf("recording cluster %s: %w", c.Name, err)
 	}
-	var err error
-	switch {
-	case len(source) > 0:
-		err = s.write(s.clusterPath(c.Name, "source.yaml"), source)
-	case source != nil:
-		err = s.remove(c.Name, "source.yaml")
-	}
-	if err != nil {
-		return fmt.Errorf("recording the file of cluster %s: %w", c.Name, err)
+	if source != nil {
+		var path []byte
+		if source.Path != "" {
+			path = []byte(source.Path + "\n")
+		}
+		if err := errors.Join(s.put(c.Name, "source.yaml", source.Text), s.put(c.Name, "source.path", path)); err != nil {
+			return fmt.Errorf("recording the file of cluster %s: %w", c.Name, err)
+		}
 	}
 	spec := *c
 	spec.Status = v1alpha1.ClusterStatus{}
@@ -154,8 +166,11 @@ func (s *Store) RemoveCluster(name string) error {
 	return syncDir(s.path("clusters"))
 }
 
-// remove removes a file of a cluster that may be there.
-func (s *Store) remove(name, file string) error {
+// put writes a file of a cluster; without content there is none.
+func (s *Store) put(name, file string, content []byte) error {
+	if len(content) > 0 {
+		return s.write(s.clusterPath(name, file), content)
+	}
 	if err := os.Remove(s.clusterPath(name, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

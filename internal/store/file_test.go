@@ -29,7 +29,7 @@ func fill(t *testing.T, s *Store) {
 	t.Helper()
 	id, err := s.ManagerID()
 	must(t, err)
-	must(t, s.SaveCluster(named("prod", ""), []byte(id)))
+	must(t, s.SaveCluster(named("prod", ""), &Source{Text: []byte(id)}))
 	must(t, s.SaveStatus("prod", v1alpha1.ClusterStatus{}))
 	must(t, s.SaveKubeconfig("prod", nil))
 	must(t, s.SetDefault("prod"))

@@ -6,6 +6,7 @@
 //	known_hosts                     hosts' keys, as seen first
 //	clusters/NAME/cluster.json      the recorded spec
 //	              source.yaml       the file as the user wrote it
+//	              source.path       where that was
 //	              kept.yaml         the one that a rollback puts back
 //	              status.json       the latest status
 //	              kubeconfig        the admin kubeconfig

@@ -26,9 +26,9 @@ type Backend interface {
 	SetDefault(name string) error
 
 	Cluster(name string) (*v1alpha1.Cluster, error)
-	Source(name string) ([]byte, error)
+	Source(name string) (*store.Source, error)
 	Clusters() ([]string, error)
-	SaveCluster(c *v1alpha1.Cluster, source []byte) error
+	SaveCluster(c *v1alpha1.Cluster, source *store.Source) error
 	KeepSource(name string) error
 	KeptSource(name string) ([]byte, error)
 	SaveStatus(name string, status v1alpha1.ClusterStatus) error
@@ -73,6 +73,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Run("manager id", func(t *testing.T) { managerID(t, open(t)) })
 	t.Run("default", func(t *testing.T) { defaultCluster(t, open(t)) })
 	t.Run("clusters", func(t *testing.T) { clusters(t, open(t)) })
+	t.Run("sources", func(t *testing.T) { sources(t, open(t)) })
 	t.Run("names", func(t *testing.T) { names(t, open(t)) })
 	t.Run("lock", func(t *testing.T) { lock(t, open(t)) })
 	t.Run("lock and removal", func(t *testing.T) { lockAndRemoval(t, open(t)) })
@@ -137,7 +138,7 @@ func clusters(t *testing.T, s Subject) {
 	_, err = s.Kubeconfig("prod")
 	wantErr(t, "reading a kubeconfig that is not there", err, store.ErrNotFound)
 
-	ok(t, s.SaveCluster(cluster("prod"), []byte("# mine\n")))
+	ok(t, s.SaveCluster(cluster("prod"), nil))
 	ok(t, s.SaveCluster(cluster("lab"), nil))
 	status := v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseRunning, Version: "v1.37.1"}
 	ok(t, s.SaveStatus("prod", status))
@@ -160,24 +161,6 @@ func clusters(t *testing.T, s Subject) {
 	if got.Spec.Bundle != "/srv/bundle" || got.Status.Phase != v1alpha1.PhaseRunning {
 		t.Errorf("after a second SaveCluster: bundle %q, phase %q", got.Spec.Bundle, got.Status.Phase)
 	}
-	if b, err := s.Source("prod"); string(b) != "# mine\n" || err != nil {
-		t.Errorf("source %q, %v: want what the user wrote", b, err)
-	}
-	_, err = s.KeptSource("prod")
-	wantErr(t, "a source that was not kept", err, store.ErrNotFound)
-	ok(t, s.KeepSource("prod"))
-	ok(t, s.SaveCluster(changed, []byte("# newer\n")))
-	if b, err := s.Again().KeptSource("prod"); string(b) != "# mine\n" || err != nil {
-		t.Errorf("kept source %q, %v: want the one from before", b, err)
-	}
-	ok(t, s.SaveCluster(changed, []byte{}))
-	_, err = s.Source("prod")
-	wantErr(t, "a source that was taken away", err, store.ErrNotFound)
-	ok(t, s.KeepSource("prod"))
-	_, err = s.KeptSource("prod")
-	wantErr(t, "keeping that there is none", err, store.ErrNotFound)
-	_, err = s.Source("lab")
-	wantErr(t, "the source of a cluster without one", err, store.ErrNotFound)
 	names, err := s.Clusters()
 	ok(t, err)
 	if d := cmp.Diff([]string{"lab", "prod"}, names); d != "" {
@@ -193,6 +176,36 @@ func clusters(t *testing.T, s Subject) {
 		t.Errorf("the default is %q after its removal", d)
 	}
 	ok(t, s.RemoveCluster("prod"))
+}
+
+func sources(t *testing.T, s Subject) {
+	prod := cluster("prod")
+	mine := &store.Source{Text: []byte("# mine\n"), Path: "/home/ada/prod file.yaml"}
+	ok(t, s.SaveCluster(prod, mine))
+	ok(t, s.SaveCluster(prod, nil))
+	ok(t, s.SaveCluster(cluster("lab"), nil))
+	source, err := s.Source("prod")
+	if d := cmp.Diff(mine, source); d != "" || err != nil {
+		t.Errorf("source, %v, want what the user wrote (-want +got):\n%s", err, d)
+	}
+	_, err = s.KeptSource("prod")
+	wantErr(t, "a source that was not kept", err, store.ErrNotFound)
+	ok(t, s.KeepSource("prod"))
+	ok(t, s.SaveCluster(prod, &store.Source{Text: []byte("# newer\n")}))
+	if source, err := s.Source("prod"); err != nil || source.Path != "" {
+		t.Errorf("source %+v, %v: the path is another file's", source, err)
+	}
+	if b, err := s.Again().KeptSource("prod"); string(b) != "# mine\n" || err != nil {
+		t.Errorf("kept source %q, %v: want the one from before", b, err)
+	}
+	ok(t, s.SaveCluster(prod, new(store.Source)))
+	_, err = s.Source("prod")
+	wantErr(t, "a source that was taken away", err, store.ErrNotFound)
+	ok(t, s.KeepSource("prod"))
+	_, err = s.KeptSource("prod")
+	wantErr(t, "keeping that there is none", err, store.ErrNotFound)
+	_, err = s.Source("lab")
+	wantErr(t, "the source of a cluster without one", err, store.ErrNotFound)
 }
 
 func names(t *testing.T, s Subject) {
