@@ -122,6 +122,16 @@ works on the cluster; 130 interrupted, can be resumed.`,
 	return root
 }
 
+// helpOn shows the help of the command that is named.
+func helpOn(cmd *cobra.Command, args []string) error {
+	topic, _, err := cmd.Root().Find(args)
+	if err != nil {
+		return misread(err, cmd.Root())
+	}
+	topic.InitDefaultHelpFlag() // or it is not shown
+	return topic.Help()
+}
+
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 func (a *app) addFlags(root *cobra.Command) {
@@ -134,6 +144,7 @@ func (a *app) addFlags(root *cobra.Command) {
 	f.BoolVar(&a.breakLock, "break-lock", false, "take over a lock whose holder cannot be asked")
 	f.BoolVar(&a.debug, "debug", false, "show programs' output and logs")
 	f.BoolVar(&a.noColour, "no-color", false, "no colours (as NO_COLOR)")
+	program.CompleteFlag(root, "output", "text", "json", "yaml")
 }
 
 func (a *app) addCommands(root *cobra.Command) {
@@ -158,6 +169,9 @@ func (a *app) addCommands(root *cobra.Command) {
 	root.SetHelpCommandGroupID("more")
 	root.SetCompletionCommandGroupID("more")
 	root.InitDefaultHelpCmd()
+	if topics, _, err := root.Find([]string{"help"}); err == nil {
+		topics.Run, topics.RunE = nil, helpOn
+	}
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
 		program.WordsOnly(completion).RunE = help
@@ -180,8 +194,11 @@ func (a *app) begin(cmd *cobra.Command) (err error) {
 }
 
 // mark has every command say that it began: errors before that are about the
-// command line.
+// command line. Where an argument is no file, none are offered.
 func (a *app) mark(cmd *cobra.Command) {
+	if cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			a.began = true

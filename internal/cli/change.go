@@ -88,7 +88,7 @@ func (a *app) applyCmd() *cobra.Command {
 		Long: `Changes what differs from FILE, and nothing else; a cluster that does not exist
 is created. A saved plan is refused, with the difference, if what it would do
 now is not the same.`,
-		Args: cobra.MaximumNArgs(1),
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			do, err := a.applied(cmd.Context(), file, args)
 			if err != nil {

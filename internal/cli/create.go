@@ -51,6 +51,7 @@ whose hosts hold one, is refused.`,
 	cmd.Flags().StringVar(&kubernetes, "kubernetes", "", "Kubernetes `version`, without a file")
 	cmd.Flags().StringVar(&bundle, "bundle", "", "install from this bundle (file, directory or registry reference)")
 	cmd.MarkFlagsMutuallyExclusive("file", "kubernetes")
+	program.CompleteVersion(cmd, a.catalogue)
 	return cmd
 }
 
@@ -140,6 +141,7 @@ func (a *app) createConfigCmd() *cobra.Command {
 	f.StringArrayVar(&hosts, "host", nil, "a host as `[user@]address[:port]=role[,role...][,name=NAME]` (repeatable)")
 	f.StringVar(&o.Name, "name", "", "the cluster's name")
 	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes `version`")
+	program.CompleteVersion(cmd, a.catalogue)
 	f.StringVar(&out, "out", "", "write to this `file` instead of standard output")
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -119,9 +120,18 @@ func (a *app) usage(root *cobra.Command, args []string, err error) error {
 		cmd = root
 	}
 	_ = a.begin(cmd) // what was read of it still says how to answer
-	return refuse(diag.List{{
-		ID: idUsage, Severity: diag.Error, Message: err.Error(), Hint: "see: " + cmd.CommandPath() + " --help",
-	}})
+	return misread(err, cmd)
+}
+
+// misread is what cobra says of a command line, with its suggestions as a
+// hint.
+func misread(err error, see *cobra.Command) error {
+	message, near, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
+	hint := "see: " + see.CommandPath() + " --help"
+	if names := strings.Fields(near); len(names) > 0 {
+		hint = "did you mean " + strings.Join(names, " or ") + "? " + hint
+	}
+	return problem(idUsage, hint, "%s", message)
 }
 
 // report says what went wrong and answers the exit code.

@@ -291,7 +291,7 @@ func (a *app) operationsWatchCmd() *cobra.Command {
 		Long: `Shows an operation as the terminal shows it that started it. ID is an operation;
 NAME, or nothing, means a cluster's latest. Ctrl-C stops watching, and not the
 operation. The exit code is the operation's.`,
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.operationIDs,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.operationsAndClusters,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			svc, err := a.svc(ctx)
@@ -306,27 +306,47 @@ operation. The exit code is the operation's.`,
 			if err != nil {
 				return err
 			}
-			v := a.view(nil)
-			defer v.Close()
-			last := event.Event{}
-			err = a.events(ctx, svc, o.Name, true, event.SinkFunc(func(e event.Event) { last = e; v.Emit(e) }))
-			v.Close()
-			if errors.Is(err, store.ErrNoEnd) {
-				a.say("Nobody runs operation %s any more: its process was killed.\nThen: slipway resume %s\nBack: slipway rollback %s", o.Name, o.Spec.Cluster, o.Spec.Cluster)
-				return &exitError{code: exitFailed}
-			}
-			if err != nil {
-				return err
-			}
-			code := outcomeCode(last.Outcome)
-			a.say("%s %s.", o.Name, last.Outcome)
-			if code != exitDone {
-				a.say("Why: slipway operations show %s --failed\nThen: slipway resume %s", o.Name, o.Spec.Cluster)
-				return &exitError{code: code}
-			}
-			return nil
+			return a.watch(ctx, svc, o)
 		},
 	}
+}
+
+// watch shows an operation to its end, and how it ended.
+func (a *app) watch(ctx context.Context, svc lifecycle.Service, o *v1alpha1.Operation) error {
+	v := a.view(nil)
+	defer v.Close()
+	var (
+		h     history
+		first time.Time
+		last  event.Event
+	)
+	err := a.events(ctx, svc, o.Name, true, event.SinkFunc(func(e event.Event) {
+		h.see(e)
+		if first.IsZero() {
+			first = e.Time
+		}
+		last = e
+		v.Emit(e)
+	}))
+	v.Close()
+	res := &lifecycle.Result{Operation: o.Name, Cluster: o.Spec.Cluster, Outcome: last.Outcome, Duration: last.Time.Sub(first)}
+	for _, r := range h.failed() {
+		res.Failures = append(res.Failures, lifecycle.HostFailure{Host: r.Host, Task: r.Task, Title: r.Title, Failure: *cmp.Or(r.Failure, &event.Failure{})})
+	}
+	ending := view.Ending{Result: res, Kind: lifecycle.Kind(o.Spec.Type), Style: a.style()}
+	switch code := outcomeCode(last.Outcome); {
+	case errors.Is(err, store.ErrNoEnd):
+		a.say("Nobody runs operation %s any more: its process was killed.", o.Name)
+		ending.Onward(a.Err)
+		return &exitError{code: exitFailed}
+	case err != nil:
+		return err
+	case code != exitDone:
+		ending.Failed(a.Err)
+		return &exitError{code: code}
+	}
+	a.say("%s %s.", o.Name, last.Outcome)
+	return nil
 }
 
 // events hands an operation's events to a sink.
@@ -361,6 +381,13 @@ func (a *app) latest(ctx context.Context, svc lifecycle.Service, args []string) 
 		return "", problem(idNoOperation, "", "cluster %s has no operations", name)
 	}
 	return list[0].Name, nil
+}
+
+// operationsAndClusters completes what watch takes.
+func (a *app) operationsAndClusters(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	clusters, directive := a.clusterNames(cmd, args, begin)
+	ids, more := a.operationIDs(cmd, args, begin)
+	return append(clusters, ids...), directive | more
 }
 
 // operationIDs completes the id of an operation.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -70,6 +71,10 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 	f.StringVar(&o.Upstream.Mirror, "mirror", "", "where upstream is: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
 	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: NAME=URL (see docs/guide/bundle.md)")
 	f.StringVar(&o.Out, "out", "", "also write it here: a .tar.zst file, or a directory if it ends in /")
+	program.CompleteVersion(cmd, p.Releases)
+	program.CompleteFlag(cmd, "arch", bundle.Arches...)
+	program.CompleteFlag(cmd, "source", bundle.Auto, bundle.Upstream, bundle.Modules)
+	program.CompleteFlag(cmd, "mirror", upstream.Mirrors()...)
 	return cmd
 }
 
@@ -115,7 +120,7 @@ func aboutBundle(p program.Program, use, short string, answer func(ctx context.C
 	return &cobra.Command{
 		Use: use + " BUNDLE", Short: short,
 		Long: short + ".\n\nBUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache.",
-		Args: cobra.ExactArgs(1),
+		Args: cobra.ExactArgs(1), ValidArgsFunction: completeBundle(p),
 		RunE: func(c *cobra.Command, args []string) error {
 			b, err := open(c.Context(), p, args[0])
 			if err != nil {
@@ -123,6 +128,25 @@ func aboutBundle(p program.Program, use, short string, answer func(ctx context.C
 			}
 			return answer(c.Context(), b, args[0])
 		},
+	}
+}
+
+// completeBundle completes a bundle: a file, or a version in the cache.
+func completeBundle(p program.Program) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		dirs, err := p.Directories()
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		known, err := p.Releases()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		cached := slices.DeleteFunc(known.Supported(), func(version string) bool {
+			_, ok := bundle.Cached(dirs.Cache, version, nil)
+			return !ok
+		})
+		return cached, cobra.ShellCompDirectiveDefault
 	}
 }
 

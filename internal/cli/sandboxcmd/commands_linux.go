@@ -71,6 +71,9 @@ func createCommand(p program.Program) *cobra.Command {
 	f.Int64Var(&disk, "disk", 20, "size of each machine's disk in GiB; on this host it takes what is in it")
 	f.BoolVar(&o.Internet, "internet", false, "let the machines reach what this host reaches")
 	f.StringVar(&pool, "range", "", "network to take the machines' addresses from (default: 198.18.0.0/16)")
+	program.CompleteVersion(cmd, p.Releases)
+	_ = cmd.MarkFlagFilename("from", "yaml", "yml", "json") // the flags are there
+	_ = cmd.MarkFlagDirname("dir")
 	cmd.MarkFlagsMutuallyExclusive("from", "machines")
 	cmd.MarkFlagsMutuallyExclusive("from", "control-planes")
 	return cmd
@@ -109,7 +112,7 @@ func create(ctx context.Context, p program.Program, o sandbox.Options) error {
 // machineCommand does one thing to machines, in the order given.
 func machineCommand(p program.Program, use, short, now string, do func(*sandbox.Machine, context.Context) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeMachines(p),
+		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeAll(p, machineNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeMachines(p, args, now, func(home, name string) (machines, func() error, error) {
 				m, err := sandbox.FindMachine(home, name)
@@ -122,7 +125,7 @@ func machineCommand(p program.Program, use, short, now string, do func(*sandbox.
 // powerCommand does one thing to machines, or to all of a sandbox.
 func powerCommand(p program.Program, use, short, now string, all func(*sandbox.Sandbox, context.Context) error, one func(*sandbox.Machine, context.Context) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeMachines(p),
+		Use: use, Short: short, Args: cobra.MinimumNArgs(1), ValidArgsFunction: completeAll(p, sandboxName, machineNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeMachines(p, args, now, func(home, name string) (machines, func() error, error) {
 				if sb, err := sandbox.Open(home, name); err == nil {
@@ -201,7 +204,7 @@ func needsRoot() error {
 // that its first argument names.
 func inMachine(p program.Program, use, short string, args cobra.PositionalArgs, run func(context.Context, *sandbox.Machine, []string) error) *cobra.Command {
 	return program.WordsOnly(&cobra.Command{
-		Use: use, Short: short, Args: args, ValidArgsFunction: completeMachines(p),
+		Use: use, Short: short, Args: args, ValidArgsFunction: completeMachine(p),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := p.Directories()
 			if err != nil {
@@ -282,7 +285,7 @@ func deleteCommand(p program.Program) *cobra.Command {
 		Use: "delete NAME...", Aliases: []string{"destroy", "del"},
 		Short:             "Delete sandboxes with all that is on their machines",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completeSandboxes(p),
+		ValidArgsFunction: completeAll(p, sandboxName),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := p.Agree(cmd.Context(), "Delete "+strings.Join(args, ", ")+" with all that is on the machines?"); err != nil {
 				return err

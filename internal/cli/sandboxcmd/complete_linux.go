@@ -1,33 +1,48 @@
 package sandboxcmd
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/sandbox"
 )
 
-func completeMachines(p program.Program) cobra.CompletionFunc {
+// completeMachine completes a machine, and then the files that a program in it
+// may be given.
+func completeMachine(p program.Program) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault
 		}
-		return names(p, func(sb *sandbox.Sandbox) (out []string) {
-			for _, m := range sb.Machines() {
-				out = append(out, m.Name())
-			}
-			return out
-		}), cobra.ShellCompDirectiveNoFileComp
+		return names(p, machineNames), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func completeSandboxes(p program.Program) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return names(p, func(sb *sandbox.Sandbox) []string { return []string{sb.Name()} }), cobra.ShellCompDirectiveNoFileComp
+// completeAll completes any number of what is named.
+func completeAll(p program.Program, of ...func(*sandbox.Sandbox) []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		var all []string
+		for _, of := range of {
+			all = append(all, names(p, of)...)
+		}
+		named := func(name string) bool { return slices.Contains(args, name) }
+		return slices.DeleteFunc(all, named), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// names completes; where that fails there is nothing to offer.
+func machineNames(sb *sandbox.Sandbox) (out []string) {
+	for _, m := range sb.Machines() {
+		out = append(out, m.Name())
+	}
+	return out
+}
+
+func sandboxName(sb *sandbox.Sandbox) []string { return []string{sb.Name()} }
+
+// names are those of all sandboxes; where they cannot be found there is
+// nothing to offer.
 func names(p program.Program, of func(*sandbox.Sandbox) []string) (out []string) {
 	dirs, err := p.Directories()
 	if err != nil {

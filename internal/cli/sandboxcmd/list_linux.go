@@ -30,7 +30,13 @@ func listCommand(p program.Program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.Data(all, func(w io.Writer) error { return printTable(w, all) })
+			return p.Data(all, func(w io.Writer) error {
+				if len(all) == 0 {
+					fmt.Fprintln(p.Err, "There are no machines. Make some: slipway sandbox create NAME")
+					return nil
+				}
+				return printTable(w, all)
+			})
 		},
 	}
 }

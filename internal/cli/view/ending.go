@@ -110,6 +110,11 @@ func (e Ending) Failed(w io.Writer) {
 		fmt.Fprintf(w, "Cluster %s is off the records. What it keeps on these hosts stays there: %s\n", r.Cluster, strings.Join(hosts(r.Failures), ", "))
 	}
 	fmt.Fprintf(w, "Why: slipway operations show %s --failed\n", r.Operation)
+	e.Onward(w)
+}
+
+// Onward writes the two lines that lead on and back.
+func (e Ending) Onward(w io.Writer) {
 	then, back := e.on()
 	fmt.Fprintf(w, "Then: %s\nBack: %s\n", then, back)
 }
