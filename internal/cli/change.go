@@ -51,6 +51,11 @@ func (a *app) showPlan(prepared lifecycle.Prepared, out string, exitCode bool) e
 	if err != nil {
 		return err
 	}
+	if out != "" {
+		if err := prepared.Savable(); err != nil {
+			return err
+		}
+	}
 	switch a.format {
 	case view.Text:
 		err = view.Plan(a.Out, p, false, a.outStyle())

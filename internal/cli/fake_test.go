@@ -34,16 +34,17 @@ type fake struct {
 	Prepare string `json:"prepare"`
 	// Apply is an outcome, or "locked", "broken", "until-cancelled" or
 	// "forever".
-	Apply    string   `json:"apply"`
-	Clusters []string `json:"clusters"`
-	Phase    string   `json:"phase"`
-	Precheck string   `json:"precheck"` // clean, warnings, errors
-	Cancel   string   `json:"cancel"`   // ok, not-running
-	History  string   `json:"history"`  // how the one operation ended; "killed"
-	Kubectl  int      `json:"kubectl"`  // exit code, plus 1: 0 is not expected
-	Calls    string   `json:"calls"`    // a file that calls are written to
-	Lost     string   `json:"lost"`     // a host that a plan has to do without
-	Gone     bool     `json:"gone"`     // a delete that forgets
+	Apply     string   `json:"apply"`
+	Clusters  []string `json:"clusters"`
+	Phase     string   `json:"phase"`
+	Precheck  string   `json:"precheck"`  // clean, warnings, errors
+	Cancel    string   `json:"cancel"`    // ok, not-running
+	History   string   `json:"history"`   // how the one operation ended; "killed"
+	Kubectl   int      `json:"kubectl"`   // exit code, plus 1: 0 is not expected
+	Calls     string   `json:"calls"`     // a file that calls are written to
+	Lost      string   `json:"lost"`      // a host that a plan has to do without
+	Gone      bool     `json:"gone"`      // a delete that forgets
+	Unsavable bool     `json:"unsavable"` // a plan that would lack passwords
 	// Forgets says that a delete takes the clusters off the records.
 	Forgets bool `json:"forgets"`
 	// Writes are files that Apply makes.
@@ -329,6 +330,13 @@ func (p *fakePrepared) Failures() []lifecycle.HostFailure {
 		return nil
 	}
 	return []lifecycle.HostFailure{{Host: p.Lost, Task: "connect", Title: "connecting", Failure: event.Failure{Message: "no answer"}}}
+}
+
+func (p *fakePrepared) Savable() error {
+	if p.Unsavable {
+		return diag.List{{ID: "plan-without-password", Message: "the passwords are in no plan", Hint: "passwordFrom"}}
+	}
+	return nil
 }
 
 func (p *fakePrepared) Close() error {

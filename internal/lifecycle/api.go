@@ -61,6 +61,9 @@ type Prepared interface {
 	// Failures are what the plan had to do without, with IgnoreErrors: hosts
 	// that do not answer, steps that could not be checked.
 	Failures() []HostFailure
+	// Savable refuses a plan that could not be carried out from its file
+	// alone.
+	Savable() error
 	// Apply carries the plan out. Events go to the journal and then to
 	// sinks. Cancelling ctx stops it cleanly: uninterruptible steps are
 	// waited for.

@@ -6,6 +6,7 @@ const (
 	idClusterExists     = "cluster-exists"
 	idBundleVersion     = "bundle-version"
 	idCheckFailed       = "check-failed"
+	idPlanNoPassword    = "plan-without-password"
 	idNothingUnfinished = "nothing-unfinished"
 	idSpecChanged       = "spec-changed"
 	idNoWayBack         = "no-way-back"

@@ -277,6 +277,35 @@ func TestSavedPlan(t *testing.T) {
 	}
 }
 
+// A plan holds no password: one that would need it later is not saved.
+func TestSavable(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	savable := func(r Request) error {
+		t.Helper()
+		p := w.prepared(w.service().Prepare(t.Context(), r, nil))
+		err := p.Savable()
+		return errors.Join(err, p.Close())
+	}
+	with := func(cluster, host string) *v1alpha1.Cluster {
+		c := w.cluster()
+		c.Spec.SSH.Password, c.Spec.Hosts[1].SSH.Password = cluster, host
+		return c
+	}
+	if err := savable(Request{Kind: Create, Cluster: w.cluster()}); err != nil {
+		t.Errorf("without a password: %v", err)
+	}
+	refusal(t, savable(Request{Kind: Create, Cluster: with("canary", "")}), idPlanNoPassword)
+	refusal(t, savable(Request{Kind: Create, Cluster: with("", "canary")}), idPlanNoPassword)
+	w.do(Request{Kind: Create, Cluster: with("canary", "")}, event.Succeeded)
+	if err := savable(Request{Kind: Apply, Cluster: with("canary", "")}); err != nil {
+		t.Errorf("the password is on record: %v", err)
+	}
+	refusal(t, savable(Request{Kind: Apply, Cluster: with("another", "")}), idPlanNoPassword)
+	if err := savable(Request{Kind: Apply, Name: "prod"}); err != nil {
+		t.Errorf("as recorded: %v", err)
+	}
+}
+
 // Two look at the same time; the one who comes second must look again.
 func TestOvertaken(t *testing.T) {
 	w := newWorld(t, "cp1")

@@ -272,6 +272,18 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	return list.Err()
 }
 
+// Savable refuses a plan for which passwords would be missing: none is in a
+// plan, and the record has those of the cluster as it is.
+func (p *prepared) Savable() error {
+	later := spec.Redacted(p.env.Cluster)
+	withPasswords(later, p.recorded)
+	if same(later, p.env.Cluster) {
+		return nil
+	}
+	return refused(idPlanNoPassword, "the passwords that stand in the file are in no plan, and not on record either: applied later, it could not log in",
+		"name where they are found with passwordFrom instead of password; or apply the file itself: slipway apply -f FILE")
+}
+
 // PrepareSaved plans again for the cluster of a saved plan, and refuses if
 // the outcome is another.
 func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request, progress event.Sink) (Prepared, error) {
