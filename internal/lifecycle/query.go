@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -48,15 +47,25 @@ func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 		if len(ops) > 0 {
 			sum.Operation = &ops[0]
 		}
-		for _, o := range slices.Backward(ops) {
-			if o.Status.StartTime != nil {
-				sum.Created = o.Status.StartTime.Time
-				break
-			}
-		}
+		sum.Created = begun(ops)
 		out = append(out, sum)
 	}
 	return out, nil
+}
+
+// begun is when the first attempt began at creating a cluster that is there;
+// its operations come newest first, and may be those of earlier clusters, too.
+func begun(ops []v1alpha1.Operation) (at time.Time) {
+	for _, o := range ops {
+		removes := o.Spec.Type == string(Delete) || o.Spec.Type == rollback
+		switch {
+		case removes && !at.IsZero():
+			return at
+		case o.Spec.Type == string(Create) && o.Status.StartTime != nil:
+			at = o.Status.StartTime.Time
+		}
+	}
+	return at
 }
 
 // Cluster answers the recorded spec with the latest status.

@@ -29,18 +29,34 @@ func (s *Store) operationPath(id string, elem ...string) string {
 	return s.path(append([]string{"operations", id}, elem...)...)
 }
 
+// stampFormat is the time at the beginning of an id.
+const stampFormat = "20060102-150405"
+
 // NewOperation records an operation that is about to begin, with its plan, in
 // phase Pending. Its id begins with the time, so that ids sort by age:
-// "20261120-181502-create-x7k2".
+// "20261120-181502-create-x7k2". Where that is not after the latest id's, as
+// within a second or after the clock was set back, it is a second later.
 func (s *Store) NewOperation(now time.Time, spec v1alpha1.OperationSpec, p *plan.Plan) (*v1alpha1.Operation, error) {
 	if err := errors.Join(checkName(spec.Cluster), checkName(spec.Type)); err != nil {
 		return nil, fmt.Errorf("recording an operation: %w", err)
 	}
 	now = now.UTC()
+	stamp := now
+	ids, err := s.operationIDs()
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) > 0 && ids[0] >= stamp.Format(stampFormat) {
+		latest, err := time.Parse(stampFormat, ids[0][:min(len(ids[0]), len(stampFormat))])
+		if err != nil {
+			return nil, fmt.Errorf("recording an operation after %s: %w", ids[0], err)
+		}
+		stamp = latest.Add(time.Second)
+	}
 	o := &v1alpha1.Operation{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Operation"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name:              now.Format("20060102-150405") + "-" + spec.Type + "-" + randomHex(2),
+			Name:              stamp.Format(stampFormat) + "-" + spec.Type + "-" + randomHex(2),
 			CreationTimestamp: metav1.NewTime(now),
 		},
 		Spec:   spec,

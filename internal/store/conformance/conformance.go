@@ -78,6 +78,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	t.Run("lock", func(t *testing.T) { lock(t, open(t)) })
 	t.Run("lock and removal", func(t *testing.T) { lockAndRemoval(t, open(t)) })
 	t.Run("operations", func(t *testing.T) { operations(t, open(t)) })
+	t.Run("order", func(t *testing.T) { order(t, open(t)) })
 	t.Run("journal", func(t *testing.T) { journal(t, open(t)) })
 	t.Run("torn journal", func(t *testing.T) { tornJournal(t, open(t)) })
 	t.Run("damaged journal", func(t *testing.T) { damagedJournal(t, open(t)) })

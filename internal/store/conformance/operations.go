@@ -23,6 +23,33 @@ func begin(t *testing.T, s Subject, cluster string, at time.Time) *v1alpha1.Oper
 	return o
 }
 
+// order: the latest is what a resume goes on with, whatever the clock says.
+func order(t *testing.T, s Subject) {
+	var made []string
+	for _, o := range []struct {
+		kind string
+		at   time.Time
+	}{
+		{"create", began},
+		{"apply", began}, // sorts before "create"
+		{"apply", began.Add(900 * time.Millisecond)},
+		{"delete", began.Add(-time.Hour)}, // the clock was set back
+		{"create", began.Add(time.Minute)},
+	} {
+		op, err := s.NewOperation(o.at, v1alpha1.OperationSpec{Cluster: "prod", Type: o.kind}, new(plan.Plan))
+		ok(t, err)
+		made = append([]string{op.Name}, made...)
+		if !op.CreationTimestamp.Time.Equal(o.at) {
+			t.Errorf("operation %s says that it was made at %s, not at %s", op.Name, op.CreationTimestamp, o.at)
+		}
+	}
+	got, err := s.Again().Operations("prod")
+	ok(t, err)
+	if d := cmp.Diff(made, ids(got)); d != "" {
+		t.Errorf("operations, newest first (-made +got):\n%s", d)
+	}
+}
+
 func operations(t *testing.T, s Subject) {
 	first := begin(t, s, "prod", began)
 	second := begin(t, s, "prod", began.Add(time.Minute))
