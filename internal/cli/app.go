@@ -137,7 +137,7 @@ func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 func (a *app) addFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.SortFlags = false
-	f.StringVarP(&a.output, "output", "o", "text", "output format: text, json or yaml")
+	f.StringVarP(&a.output, "output", "o", "text", "answer in this `format`: text, json or yaml")
 	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask, go on")
 	f.BoolVar(&a.ignoreErrors, "ignore-errors", false, "let the other hosts finish when one fails")
 	f.StringArrayVar(&a.ignoreChecks, "ignore-check", nil, "pass over the precheck finding with this `id` (repeatable; recorded)")

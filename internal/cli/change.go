@@ -88,11 +88,12 @@ func (a *app) applyCmd() *cobra.Command {
 		allowRemoval bool
 	)
 	cmd := &cobra.Command{
-		Use:   "apply -f FILE|PLAN",
+		Use:   "apply [-f FILE|PLAN] [NAME]",
 		Short: "Make a cluster what a file says, or carry out a saved plan",
 		Long: `Changes what differs from FILE, and nothing else; a cluster that does not exist
-is created. A saved plan is refused, with the difference, if what it would do
-now is not the same.`,
+is created. Without a file, a cluster becomes what is recorded of it again. A
+saved plan is refused, with the difference, if what it would do now is not the
+same.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			do, err := a.applied(cmd.Context(), file, args)
@@ -262,7 +263,7 @@ func (a *app) initCmd() *cobra.Command {
 	cmd := program.Parent("init", "Prepare hosts")
 	var file string
 	prepareOS := &cobra.Command{
-		Use:   "os [-f FILE]",
+		Use:   "os [-f FILE] [NAME]",
 		Short: "Prepare the hosts' kernel, swap, time and names, and no more",
 		Long: `Prepares the hosts of FILE for Kubernetes without installing it. Without a
 file: this machine.`,

@@ -49,7 +49,7 @@ whose hosts hold one, is refused.`,
 	}
 	fileFlag(cmd, &file, "the cluster file; - is standard input")
 	cmd.Flags().StringVar(&kubernetes, "kubernetes", "", "Kubernetes `version`, without a file")
-	cmd.Flags().StringVar(&bundle, "bundle", "", "install from this bundle (file, directory or registry reference)")
+	cmd.Flags().StringVar(&bundle, "bundle", "", "install from this `bundle`: a file, a directory or a registry reference")
 	cmd.MarkFlagsMutuallyExclusive("file", "kubernetes")
 	program.CompleteVersion(cmd, a.catalogue)
 	return cmd
@@ -138,7 +138,7 @@ func (a *app) createConfigCmd() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringArrayVar(&hosts, "host", nil, "a host as `[user@]address[:port]=role[,role...][,name=NAME]` (repeatable)")
+	f.StringArrayVar(&hosts, "host", nil, "a `HOST`: [user@]address[:port]=role[,role...][,name=NAME] (repeatable)")
 	f.StringVar(&o.Name, "name", "", "the cluster's name")
 	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes `version`")
 	program.CompleteVersion(cmd, a.catalogue)

@@ -65,12 +65,12 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes version (default: the newest supported)")
-	f.StringSliceVar(&o.Arches, "arch", nil, "architectures: amd64, arm64 (default: this machine's)")
-	f.StringVar(&o.Source, "source", bundle.Auto, "auto, upstream or modules")
-	f.StringVar(&o.Upstream.Mirror, "mirror", "", "where upstream is: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
-	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: NAME=URL (see docs/guide/bundle.md)")
-	f.StringVar(&o.Out, "out", "", "also write it here: a .tar.zst file, or a directory if it ends in /")
+	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes `version` (default: see version --supported)")
+	f.StringSliceVar(&o.Arches, "arch", nil, "`architectures`: amd64, arm64 (default: this machine's)")
+	f.StringVar(&o.Source, "source", bundle.Auto, "where the content comes from: auto, upstream or modules")
+	f.StringVar(&o.Upstream.Mirror, "mirror", "", "where upstream is, by `name`: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
+	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: `NAME=URL` (see docs/guide/bundle.md)")
+	f.StringVar(&o.Out, "out", "", "also write it to this `file`, a .tar.zst, or to a directory, if it ends in /")
 	program.CompleteVersion(cmd, p.Releases)
 	program.CompleteFlag(cmd, "arch", bundle.Arches...)
 	program.CompleteFlag(cmd, "source", bundle.Auto, bundle.Upstream, bundle.Modules)

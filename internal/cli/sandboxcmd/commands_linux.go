@@ -62,15 +62,15 @@ func createCommand(p program.Program) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Machines, "machines", 1, "how many machines")
-	f.IntVar(&o.ControlPlanes, "control-planes", 1, "how many of them are control planes, in the cluster file")
-	f.StringVar(&o.From, "from", "", "make the machines that this cluster file names")
-	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes version for the cluster file, such as v1.37.1")
-	f.StringVar(&o.Dir, "dir", "", "keep the machines in this directory (default: below SLIPWAY_HOME)")
-	f.StringVar(&o.Out, "out", "", "cluster file to write (default: NAME.yaml)")
-	f.Int64Var(&disk, "disk", 20, "size of each machine's disk in GiB; on this host it takes what is in it")
+	f.IntVar(&o.Machines, "machines", 1, "the `number` of machines")
+	f.IntVar(&o.ControlPlanes, "control-planes", 1, "the `number` of them that are control planes, in the cluster file")
+	f.StringVar(&o.From, "from", "", "make the machines that this cluster `file` names")
+	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes `version` for the cluster file, such as v1.37.1")
+	f.StringVar(&o.Dir, "dir", "", "keep the machines in this `directory` (default: below SLIPWAY_HOME)")
+	f.StringVar(&o.Out, "out", "", "cluster `file` to write (default: NAME.yaml)")
+	f.Int64Var(&disk, "disk", 20, "size of each machine's disk in `GiB`; on this host it takes what is in it")
 	f.BoolVar(&o.Internet, "internet", false, "let the machines reach what this host reaches")
-	f.StringVar(&pool, "range", "", "network to take the machines' addresses from (default: 198.18.0.0/16)")
+	f.StringVar(&pool, "range", "", "`network` to take the machines' addresses from, /8 to /24 (default: 198.18.0.0/16)")
 	program.CompleteVersion(cmd, p.Releases)
 	_ = cmd.MarkFlagFilename("from", "yaml", "yml", "json") // the flags are there
 	_ = cmd.MarkFlagDirname("dir")
