@@ -306,7 +306,12 @@ func (s service) Kubeconfig(ctx context.Context, name string, live bool) ([]byte
 	return []byte(adminConfig), nil
 }
 
-func (s service) Kubectl(_ context.Context, name string, args []string, _ io.Reader, out, _ io.Writer) (int, error) {
+func (s service) Kubectl(ctx context.Context, name string, args []string, _ io.Reader, out, _ io.Writer) (int, error) {
+	if s.applying != nil {
+		s.applying <- struct{}{}
+		<-ctx.Done()
+		return -1, nil // as of a program that a signal has ended
+	}
 	if s.fake.Kubectl == 0 {
 		return 0, unexpected("Kubectl")
 	}

@@ -283,6 +283,20 @@ func TestNobodyReads(t *testing.T) {
 	}
 }
 
+func TestInterruptedKubectl(t *testing.T) {
+	s := newSeat(t, "")
+	watching := make(chan struct{})
+	code := make(chan int)
+	go func() {
+		code <- s.run(t, &fake{applying: watching}, "kubectl", "prod", "--", "get", "pods", "-w")
+	}()
+	<-watching
+	s.signals <- os.Interrupt
+	if got := <-code; got != exitInterrupted || s.err.String() != "" {
+		t.Errorf("exit code %d, want %d: %s", got, exitInterrupted, s.err.String())
+	}
+}
+
 func TestInterruptedAtTheQuestion(t *testing.T) {
 	s := newSeat(t, "")
 	r, w := io.Pipe() // a person who does not answer

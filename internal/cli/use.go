@@ -31,7 +31,10 @@ func (a *app) kubectlCmd() *cobra.Command {
 				return err
 			}
 			code, err := svc.Kubectl(ctx, name, args[dash:], a.In, a.Out, a.Err)
-			if err == nil && code != 0 {
+			switch {
+			case err == nil && ctx.Err() != nil: // it did not end by itself
+				return &exitError{code: exitInterrupted}
+			case err == nil && code != 0:
 				return &exitError{code: code}
 			}
 			return err
