@@ -96,11 +96,12 @@ saved plan is refused, with the difference, if what it would do now is not the
 same.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			do, err := a.applied(cmd.Context(), file, args)
+			o, err := a.applied(cmd.Context(), file, args)
 			if err != nil {
 				return err
 			}
-			return a.operate(cmd.Context(), operation{prepare: do, file: file, allowRemoval: allowRemoval})
+			o.allowRemoval = allowRemoval
+			return a.operate(cmd.Context(), o)
 		},
 	}
 	fileFlag(cmd, &file, "a cluster file or a saved plan; - is standard input")
@@ -110,35 +111,38 @@ same.`,
 
 // applied is what to do with the file of apply, a cluster or a saved plan;
 // without a file, with the cluster as recorded.
-func (a *app) applied(ctx context.Context, file string, args []string) (prepare, error) {
+func (a *app) applied(ctx context.Context, file string, args []string) (o operation, err error) {
 	if file == "" {
 		r, err := a.request(ctx, lifecycle.Apply, "", args)
-		return a.prepare(r), err
+		o.prepare = a.prepare(r)
+		return o, err
 	}
 	data, dir, err := a.read(file)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	saved, err := plan.Decode(data)
 	if err == nil {
 		if len(args) > 0 && args[0] != saved.Cluster {
-			return nil, problem(idNameMismatch, "", "%s is a plan for cluster %s, not %s", file, saved.Cluster, args[0])
+			return o, problem(idNameMismatch, "", "%s is a plan for cluster %s, not %s", called(file), saved.Cluster, args[0])
 		}
-		return func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
+		o.prepare = func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
 			return svc.PrepareSaved(ctx, saved, a.asked(lifecycle.Request{}), progress)
-		}, nil
+		}
+		return o, nil
 	}
 	if !errors.Is(err, plan.ErrNotAPlan) {
-		return nil, problem(idPlanChanged, "plan again", "%s: %v", file, err)
+		return o, problem(idPlanChanged, "plan again", "%s: %v", called(file), err)
 	}
 	d, err := a.load(file, data, dir)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	if len(args) > 0 && args[0] != d.Cluster.Name {
-		return nil, problem(idNameMismatch, "", "%s describes cluster %s, not %s", file, d.Cluster.Name, args[0])
+		return o, problem(idNameMismatch, "", "%s describes cluster %s, not %s", called(file), d.Cluster.Name, args[0])
 	}
-	return a.prepare(a.described(lifecycle.Apply, d)), nil
+	o.prepare, o.file = a.prepare(a.described(lifecycle.Apply, d)), file
+	return o, nil
 }
 
 func removalFlag(cmd *cobra.Command, allow *bool) {
@@ -208,8 +212,10 @@ func (a *app) cancelCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.say("Stopping the operation on cluster %s: waiting for it to reach a safe point.", name)
-			if err := svc.Cancel(ctx, name); err != nil {
+			told := event.SinkFunc(func(event.Event) {
+				a.say("Stopping the operation on cluster %s: waiting for it to reach a safe point.", name)
+			})
+			if err := svc.Cancel(ctx, name, told); err != nil {
 				return err
 			}
 			if a.format != view.Text {

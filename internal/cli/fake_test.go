@@ -30,7 +30,8 @@ const operationID = "20261120-181502-create-x7k2"
 // that the scenario does not speak of.
 type fake struct {
 	// Prepare is how Prepare, PrepareSaved… end: a plan ("create", "empty",
-	// "removal") or an error ("refused", "locked", "stale", "broken").
+	// "removal") or an error ("refused", "locked", "locked-elsewhere", "stale",
+	// "broken").
 	Prepare string `json:"prepare"`
 	// Apply is an outcome, or "locked", "broken", "until-cancelled" or
 	// "forever".
@@ -114,6 +115,8 @@ func (f *fake) prepared(name string, kind lifecycle.Kind, progress event.Sink) (
 		return nil, diag.List{{ID: "host-unreachable", Host: "w1", Message: "no answer on port 22", Hint: "is it up?"}}
 	case "locked":
 		return nil, &lifecycle.LockedError{Cluster: name, Operation: operationID, Holder: "process 7 on mgr"}
+	case "locked-elsewhere":
+		return nil, &lifecycle.LockedError{Cluster: name, Operation: operationID, Holder: "manager m2, 3 s ago", Elsewhere: true}
 	case "stale":
 		return nil, &lifecycle.StaleError{Difference: "-a\n+b\n"}
 	case "broken":
@@ -174,9 +177,10 @@ func (s service) Precheck(_ context.Context, r lifecycle.Request, _ event.Sink) 
 	return nil, unexpected("Precheck")
 }
 
-func (s service) Cancel(_ context.Context, name string) error {
+func (s service) Cancel(_ context.Context, name string, progress event.Sink) error {
 	switch s.fake.Cancel {
 	case "ok":
+		progress.Emit(event.Event{Type: event.Note, Message: "stopping its operation"})
 		return s.record(call{Method: "Cancel", Name: name})
 	case "not-running":
 		return diag.List{{ID: "nothing-running", Message: "nothing runs on cluster " + name}}

@@ -200,6 +200,9 @@ func (a *app) explain(err error, code int) {
 	case errors.As(err, &locked):
 		rep.Operation = locked.Operation
 		hint := "watch it: slipway operations watch " + locked.Operation + "; stop it: slipway cancel " + locked.Cluster
+		if locked.Elsewhere {
+			hint = "watch it or stop it where it runs; if that manager is gone, try again in a minute"
+		}
 		rep.Diagnostics = diag.List{{ID: idLocked, Severity: diag.Error, Message: locked.Error(), Hint: hint}}
 	case errors.Is(err, lifecycle.ErrNotFound):
 		rep.Diagnostics = diag.List{{ID: idNotFound, Severity: diag.Error, Message: err.Error(), Hint: "see what is recorded: slipway get clusters; slipway operations list"}}

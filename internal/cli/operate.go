@@ -248,6 +248,9 @@ func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
 		}
 	}
 	e := view.Ending{Result: res, Kind: lifecycle.Kind(p.Operation), File: o.file, Style: a.style()}
+	if o.file == "-" {
+		e.File = "" // nobody can read it again
+	}
 	switch {
 	case code != exitDone:
 		e.Failed(a.Err)

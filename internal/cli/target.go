@@ -36,6 +36,14 @@ type described struct {
 	path string // absolute, "" if it is no file
 }
 
+// called is what people call a file.
+func called(file string) string {
+	if file == "-" {
+		return "standard input"
+	}
+	return file
+}
+
 // read reads a file; "-" is standard input.
 func (a *app) read(file string) (data []byte, dir string, err error) {
 	if file == "-" {
@@ -48,7 +56,7 @@ func (a *app) read(file string) (data []byte, dir string, err error) {
 		}
 	}
 	if err != nil {
-		return nil, "", problem(idFile, "", "reading %s: %v", file, unwrapPath(err))
+		return nil, "", problem(idFile, "", "reading %s: %v", called(file), unwrapPath(err))
 	}
 	return data, dir, nil
 }
@@ -77,7 +85,7 @@ func (a *app) load(file string, data []byte, dir string) (*described, error) {
 			return err
 		},
 	}
-	loaded, err := loader.Load(file, data)
+	loaded, err := loader.Load(called(file), data)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +111,7 @@ func (a *app) loadFile(file, name string) (*described, error) {
 		return nil, err
 	}
 	if name != "" && name != d.Cluster.Name {
-		return nil, problem(idNameMismatch, "leave the name out, or name the right file", "%s describes cluster %s, not %s", file, d.Cluster.Name, name)
+		return nil, problem(idNameMismatch, "leave the name out, or name the right file", "%s describes cluster %s, not %s", called(file), d.Cluster.Name, name)
 	}
 	return d, nil
 }

@@ -125,8 +125,9 @@ type Service interface {
 	// Precheck observes the hosts and reports all findings of all hosts.
 	Precheck(ctx context.Context, r Request, progress event.Sink) (diag.List, error)
 	// Cancel asks the process that runs the cluster's operation to stop
-	// cleanly, and returns when it has ended or ctx is done.
-	Cancel(ctx context.Context, name string) error
+	// cleanly, and returns when it has ended or ctx is done. progress, which
+	// may be nil, hears when it has been asked.
+	Cancel(ctx context.Context, name string, progress event.Sink) error
 
 	Clusters(ctx context.Context) ([]ClusterSummary, error)
 	// Cluster answers the recorded spec with the latest status.
@@ -154,6 +155,8 @@ type LockedError struct {
 	Cluster   string
 	Operation string
 	Holder    string // process or manager, for people
+	// Elsewhere says that another manager runs it, which has the records.
+	Elsewhere bool
 }
 
 func (e *LockedError) Error() string {

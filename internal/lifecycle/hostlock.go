@@ -84,7 +84,7 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	}
 	return nil, &LockedError{
 		Cluster: p.env.Cluster.Name, Operation: other.Holder.Operation,
-		Holder: fmt.Sprintf("manager %s, %.0f s ago", other.Holder.Manager, other.AgeSeconds),
+		Holder: fmt.Sprintf("manager %s, %.0f s ago", other.Holder.Manager, other.AgeSeconds), Elsewhere: true,
 	}
 }
 

@@ -113,7 +113,7 @@ func TestRefused(t *testing.T) {
 	if _, err := s.PrepareResume(ctx, "prod", Request{}, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("resuming what never was: %v", err)
 	}
-	refusal(t, s.Cancel(ctx, "prod"), idNothingRunning)
+	refusal(t, s.Cancel(ctx, "prod", nil), idNothingRunning)
 	w.create(event.Succeeded)
 
 	_, err := s.Prepare(ctx, Request{Kind: Create, Cluster: w.cluster()}, nil)
@@ -268,6 +268,13 @@ func TestSavedPlan(t *testing.T) {
 	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, Request{}, nil)), event.Succeeded)
 	w.whole()
 
+	w.do(Request{Kind: Apply, Cluster: w.changed(), Source: []byte("# mine")}, event.Succeeded)
+	saved = save(Request{Kind: Apply, Cluster: w.cluster()})
+	w.apply(w.prepared(s.PrepareSaved(t.Context(), saved, Request{}, nil)), event.Succeeded)
+	if source, err := s.Store.Source("prod"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the file on record is %+v (%v), and is not what was planned", source, err)
+	}
+
 	saved = save(Request{Kind: Apply, Cluster: w.changed()})
 	w.machines["w1"].files["/etc/crictl.yaml"] = "edited"
 	_, err := s.PrepareSaved(t.Context(), saved, Request{}, nil)
@@ -327,7 +334,7 @@ func TestLocked(t *testing.T) {
 			t.Fatal(err)
 		}
 		var locked *LockedError
-		if _, err := p.Apply(t.Context()); !errors.As(err, &locked) || locked.Operation != "op-1" {
+		if _, err := p.Apply(t.Context()); !errors.As(err, &locked) || locked.Operation != "op-1" || locked.Elsewhere {
 			t.Errorf("got %v, want the cluster locked by op-1", err)
 		}
 		if err := l.Release(); err != nil {
@@ -341,7 +348,7 @@ func TestLocked(t *testing.T) {
 		m.lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 7}, Highest: 7, AgeSeconds: 3}
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))
 		var locked *LockedError
-		if _, err := p.Apply(t.Context()); !errors.As(err, &locked) || locked.Operation != "theirs" {
+		if _, err := p.Apply(t.Context()); !errors.As(err, &locked) || locked.Operation != "theirs" || !locked.Elsewhere {
 			t.Errorf("got %v, want the cluster locked by theirs", err)
 		}
 		// Nothing was touched: the cluster is what it was, and there is
@@ -440,8 +447,13 @@ func TestCancel(t *testing.T) {
 			<-asked
 			released <- lock.Release()
 		}()
-		if err := errors.Join(s.Cancel(t.Context(), "prod"), <-released); err != nil {
+		var heard []string
+		hear := event.SinkFunc(func(e event.Event) { heard = append(heard, e.Message) })
+		if err := errors.Join(s.Cancel(t.Context(), "prod", hear), <-released); err != nil {
 			t.Error(err)
+		}
+		if len(heard) != 1 || !strings.Contains(heard[0], "stopping") {
+			t.Errorf("heard %q, want once that it is asked to stop", heard)
 		}
 	})
 	t.Run("on another machine", func(t *testing.T) {
@@ -451,7 +463,8 @@ func TestCancel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refusal(t, s.Cancel(t.Context(), "prod"), idRunsElsewhere)
+		silent := event.SinkFunc(func(e event.Event) { t.Errorf("told %q, and stopped nothing", e.Message) })
+		refusal(t, s.Cancel(t.Context(), "prod", silent), idRunsElsewhere)
 		if err := lock.Release(); err != nil {
 			t.Error(err)
 		}

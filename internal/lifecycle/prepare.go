@@ -296,6 +296,9 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 		return nil, err
 	}
 	withPasswords(c, recorded)
+	if recorded != nil && !same(c, recorded) {
+		r.Source = []byte{} // the file on record says something else
+	}
 	r.Kind, r.Cluster, r.Name = Kind(saved.Operation), c, c.Name
 	switch r.Kind {
 	case Delete:

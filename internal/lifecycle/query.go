@@ -206,7 +206,7 @@ func terminate(h *store.Holder) error {
 
 // Cancel asks the process that runs the cluster's operation to stop, and
 // waits for its end.
-func (s *service) Cancel(ctx context.Context, name string) error {
+func (s *service) Cancel(ctx context.Context, name string, progress event.Sink) error {
 	holder, err := s.Store.Holder(name)
 	if err != nil {
 		return err
@@ -234,6 +234,7 @@ func (s *service) Cancel(ctx context.Context, name string) error {
 				return err
 			}
 			asked = now.PID
+			note(progress, "", "stopping the operation on cluster "+name)
 		}
 		select {
 		case <-ctx.Done():

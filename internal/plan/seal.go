@@ -22,6 +22,9 @@ var ErrNotAPlan = errors.New("not a plan: want apiVersion " + APIVersion + " and
 // ErrDigest is a plan that was changed after it was sealed.
 var ErrDigest = errors.New("the plan was changed after it was made: its digest does not match; plan again")
 
+// ErrDamaged is a plan that cannot be read to its end, or has no end there.
+var ErrDamaged = errors.New("the plan is cut short or damaged; copy it anew, or plan again")
+
 // Seal completes a plan: it says that it is one, and gets its digest. The
 // same content always gives the same digest, "sha256:" and 64 hexadecimal
 // digits, over the plan's JSON without the digest.
@@ -62,24 +65,25 @@ func (p *Plan) Encode() ([]byte, error) {
 }
 
 // Decode reads a saved plan. It is strict: ErrNotAPlan for something else,
-// ErrDigest for a plan that was changed, and an error for an unknown field or
-// anything after the plan.
+// ErrDigest for a plan that was changed, ErrDamaged for one that is not whole
+// or has something after it, and an error for an unknown field.
 func Decode(data []byte) (*Plan, error) {
-	var head struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-	}
-	if json.Unmarshal(data, &head) != nil || head.APIVersion != APIVersion || head.Kind != Kind {
+	if !saysPlan(data) {
 		return nil, ErrNotAPlan
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	p := new(Plan)
-	if err := dec.Decode(p); err != nil {
+	err := dec.Decode(p)
+	var syntax *json.SyntaxError
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &syntax) {
+		return nil, ErrDamaged
+	}
+	if err != nil {
 		return nil, fmt.Errorf("decoding the plan: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("decoding the plan: there is something after its end")
+		return nil, ErrDamaged
 	}
 	d, err := p.digest()
 	if err != nil {
@@ -89,4 +93,28 @@ func Decode(data []byte) (*Plan, error) {
 		return nil, ErrDigest
 	}
 	return p, nil
+}
+
+// saysPlan reads as far as it takes to know what a file says it is: one that
+// is cut short later still says it.
+func saysPlan(data []byte) bool {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return false
+	}
+	said := map[any]string{}
+	for dec.More() && (said["apiVersion"] == "" || said["kind"] == "") {
+		key, err := dec.Token()
+		if err != nil {
+			return false
+		}
+		var value any
+		if err := dec.Decode(&value); err != nil {
+			return false
+		}
+		if text, ok := value.(string); ok {
+			said[key] = text
+		}
+	}
+	return said["apiVersion"] == APIVersion && said["kind"] == Kind
 }
