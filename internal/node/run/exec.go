@@ -152,6 +152,18 @@ func (s *session) guards(ctx context.Context, o op.Exec) (string, error) {
 }
 
 func (s *session) applyExec(ctx context.Context, o op.Exec, res *op.Result) error {
+	var stdin func(io.Writer) error
+	if o.Stdin != nil {
+		stdin = func(w io.Writer) error {
+			_, err := w.Write(o.Stdin)
+			return err
+		}
+	}
+	return s.execute(ctx, o, stdin, res)
+}
+
+// execute is applyExec with what a unit reads yet to be written.
+func (s *session) execute(ctx context.Context, o op.Exec, stdin func(io.Writer) error, res *op.Result) error {
 	for _, pattern := range slices.Concat(o.Creates, o.Declares) {
 		if err := s.ledger.SaveGlob(pattern, false); err != nil {
 			return err
@@ -164,7 +176,7 @@ func (s *session) applyExec(ctx context.Context, o op.Exec, res *op.Result) erro
 	record := s.state("exec", o.Name+".json")
 	var out []byte
 	if o.Whole {
-		out, err = s.runWhole(ctx, o, execRecord{Inputs: in})
+		out, err = s.runWhole(ctx, o, stdin, execRecord{Inputs: in})
 	} else {
 		if err = s.keep(record, execRecord{Inputs: in}); err == nil {
 			out, err = s.runHere(ctx, o)

@@ -292,8 +292,11 @@ var fakes = map[string]func(w *world, args []string) (string, error){
 	"journalctl":  func(*world, []string) (string, error) { return "the journal\n", nil },
 }
 
+// worldFile is where a fake finds the world.
+func worldFile() string { return filepath.Join(filepath.Dir(os.Args[0]), "world.json") }
+
 func runFake(fake func(*world, []string) (string, error)) int {
-	state := filepath.Join(filepath.Dir(os.Args[0]), "world.json")
+	state := worldFile()
 	w, err := loadWorld(state)
 	if err == nil {
 		var out string

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -133,15 +132,35 @@ func checkImageNames(images []op.Image) error {
 	return nil
 }
 
+// importStep is the import as a step that must not be cut: of one that is,
+// containerd keeps remains for a day.
+func importStep() op.Exec {
+	return op.Exec{
+		Name: "import-images", Whole: true, TimeoutSeconds: 1800,
+		Argv: ctr("images", "import", "--all-platforms", "--label="+pinnedLabel, "-"),
+	}
+}
+
 func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, error) {
 	if err := checkImageNames(o.Images); err != nil {
 		return verdict{}, err
 	}
+	begun, err := s.started(importStep())
+	if err != nil {
+		return verdict{}, err
+	}
 	have, _, err := s.images(ctx)
-	return verdict{change: planImages(o.Images, have).String()}, err
+	change := planImages(o.Images, have).String()
+	if change == "" && len(begun) > 0 {
+		change = "wait for the end of " + begun[0]
+	}
+	return verdict{change: change}, err
 }
 
 func (s *session) applyImages(ctx context.Context, o op.ImportImages) error {
+	if err := s.settleImports(ctx); err != nil {
+		return err
+	}
 	have, up, err := s.images(ctx)
 	if err != nil {
 		return err
@@ -170,6 +189,24 @@ func (s *session) applyImages(ctx context.Context, o op.ImportImages) error {
 	return s.letImagesGo(o.Images)
 }
 
+// settleImports waits for imports that were begun before, by whomever. How
+// they ended is seen from what containerd has then.
+func (s *session) settleImports(ctx context.Context) error {
+	begun, err := s.started(importStep())
+	if err != nil {
+		return err
+	}
+	for _, unit := range begun {
+		if _, err := s.follow(ctx, importStep(), unit); err != nil {
+			return err
+		}
+		if err := s.forgetWhole(ctx, unit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // letImagesGo removes what containerd has from the passing blobs.
 func (s *session) letImagesGo(images []op.Image) error {
 	for _, b := range imageBlobs(images) {
@@ -180,8 +217,8 @@ func (s *session) letImagesGo(images []op.Image) error {
 	return nil
 }
 
-// importImages fetches what is missing and streams an image layout made of it
-// into containerd. Cut at any point, it is done again.
+// importImages fetches what is missing and has containerd import an image
+// layout made of it.
 func (s *session) importImages(ctx context.Context, images []op.Image) error {
 	blobs := imageBlobs(images)
 	paths := make([]string, len(blobs))
@@ -199,20 +236,11 @@ func (s *session) importImages(ctx context.Context, images []op.Image) error {
 	if err != nil {
 		return err
 	}
-	r, w := io.Pipe()
-	written := make(chan error, 1)
-	go func() {
-		err := writeLayout(w, index, blobs, paths)
-		w.CloseWithError(err)
-		written <- err
-	}()
-	err = s.run(ctx, command{argv: ctr("images", "import", "--all-platforms", "--label="+pinnedLabel, "-"), stdin: r, stdout: io.Discard})
-	r.CloseWithError(errors.New("ctr has ended"))
-	werr := <-written
-	if err != nil {
+	if err := roomFor(s.state(), total); err != nil {
 		return err
 	}
-	return werr
+	layout := func(w io.Writer) error { return writeLayout(w, index, blobs, paths) }
+	return s.execute(ctx, importStep(), layout, &op.Result{})
 }
 
 type imageDescriptor struct {

@@ -4,13 +4,18 @@ package run
 
 import (
 	"archive/tar"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
+
+	"slipway.dev/slipway/internal/node/op"
 )
 
 // fakeCtr takes image layouts as containerd's client does.
@@ -35,7 +40,7 @@ func fakeCtr(w *world, args []string) (string, error) {
 		w.Images[args[1]] = img
 		return "", nil
 	case slices.Equal(args, []string{"import", "--all-platforms", "--label=io.cri-containerd.pinned=pinned", "-"}):
-		return "", takeLayout(w, os.Stdin)
+		return "unpacking\n", takeLayout(w, os.Stdin)
 	}
 	return "", fmt.Errorf("unexpected: ctr %q", args)
 }
@@ -71,4 +76,46 @@ func takeLayout(w *world, r io.Reader) error {
 		w.Images[m.Annotations["io.containerd.image.name"]] = fakeImage{Digest: m.Digest, Pinned: true}
 	}
 	return nil
+}
+
+func TestImportOutlivesItsManager(t *testing.T) {
+	for name, operation := range map[string]string{"the same operation": "create-1", "another": "other"} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.write("run/containerd/containerd.sock", "")
+			images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}}
+			w := h.see()
+			w.OnRun = "linger"
+			h.world(w)
+			ctx, cancel := context.WithCancel(t.Context())
+			b := h.batch(images)
+			b.Operation = operation
+			r := h.r.Apply(ctx, b, func(_ int, p Progress) {
+				if len(p.Output) > 0 {
+					cancel()
+				}
+			})
+			if r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+				t.Fatalf("the first manager: %+v", r[0])
+			}
+			if r := h.check(images)[0]; r.Status != op.Changed {
+				t.Errorf("an import that goes on is %s (%s)", r.Status, r.Summary)
+			}
+			w = h.see()
+			w.settle()
+			h.world(w)
+
+			h.apply(images)
+			if r := h.check(images)[0]; r.Status != op.Unchanged {
+				t.Errorf("after: %s (%s)", r.Status, r.Summary)
+			}
+			imports := slices.DeleteFunc(h.see().Calls, func(call string) bool { return !strings.HasPrefix(call, "ctr ") || !strings.Contains(call, " import ") })
+			if len(imports) != 1 {
+				t.Errorf("imported %d times", len(imports))
+			}
+			if left, err := os.ReadDir(filepath.Join(h.r.State, "run")); err != nil || len(left) > 0 {
+				t.Errorf("left: %v %v", left, err)
+			}
+		})
+	}
 }

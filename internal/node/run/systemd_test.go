@@ -131,6 +131,12 @@ func fakeSystemdRun(w *world, args []string) (string, error) {
 	} else if err != nil {
 		return "", err
 	}
+	// The program may be a fake as well.
+	now, err := loadWorld(worldFile())
+	if err != nil {
+		return "", err
+	}
+	*w = now
 	if w.Transient == nil {
 		w.Transient = map[string]*transient{}
 	}

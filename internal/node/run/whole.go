@@ -3,7 +3,6 @@
 package run
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -93,6 +93,13 @@ func (s *session) pendingWhole(ctx context.Context, o op.Exec) (string, error) {
 // others are the units that other operations or steps started for the same
 // program.
 func (s *session) others(o op.Exec) ([]string, error) {
+	units, err := s.started(o)
+	own := s.unitName(o)
+	return slices.DeleteFunc(units, func(unit string) bool { return unit == own }), err
+}
+
+// started are all units of a program whose results were not taken.
+func (s *session) started(o op.Exec) ([]string, error) {
 	entries, err := durable.ReadDir(s.state(runDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -107,7 +114,7 @@ func (s *session) others(o op.Exec) ([]string, error) {
 		if err != nil || json.Unmarshal(raw, &m) != nil {
 			continue // cut before it was started
 		}
-		if m.Name == o.Name && e.Name() != s.unitName(o) {
+		if m.Name == o.Name {
 			units = append(units, e.Name())
 		}
 	}
@@ -116,8 +123,8 @@ func (s *session) others(o op.Exec) ([]string, error) {
 
 // runWhole runs a program as a transient unit, or attaches to the one that a
 // former manager started, and waits for its end. When ctx ends, the unit
-// goes on.
-func (s *session) runWhole(ctx context.Context, o op.Exec, rec execRecord) ([]byte, error) {
+// goes on. stdin, if any, writes what the program reads.
+func (s *session) runWhole(ctx context.Context, o op.Exec, stdin func(io.Writer) error, rec execRecord) ([]byte, error) {
 	if !wordy(s.batch.Operation) || !wordy(s.batch.Step) {
 		return nil, invalid("a step that must not be cut needs an operation and a step: %q, %q", s.batch.Operation, s.batch.Step)
 	}
@@ -131,7 +138,7 @@ func (s *session) runWhole(ctx context.Context, o op.Exec, rec execRecord) ([]by
 		if err != nil || satisfied {
 			return nil, err
 		}
-		if err := s.startWhole(ctx, o, unit, rec); err != nil {
+		if err := s.startWhole(ctx, o, stdin, unit, rec); err != nil {
 			return nil, err
 		}
 	}
@@ -195,7 +202,7 @@ func (s *session) takeOther(ctx context.Context, o op.Exec, unit string) (succee
 	return succeeded, s.forgetWhole(ctx, unit)
 }
 
-func (s *session) startWhole(ctx context.Context, o op.Exec, unit string, rec execRecord) error {
+func (s *session) startWhole(ctx context.Context, o op.Exec, stdin func(io.Writer) error, unit string, rec execRecord) error {
 	dir := s.state(runDir, unit)
 	program, err := s.program(o.Argv[0])
 	if err != nil {
@@ -208,18 +215,15 @@ func (s *session) startWhole(ctx context.Context, o op.Exec, unit string, rec ex
 	if err := s.keep(s.state("exec", o.Name+".json"), rec); err != nil {
 		return err
 	}
-	if o.Stdin != nil {
-		if err := s.disk.MkdirAll(dir, durable.Meta{Mode: 0o700}); err != nil {
-			return err
-		}
-		if err := s.disk.Replace(filepath.Join(dir, "stdin"), bytes.NewReader(o.Stdin), durable.Meta{Mode: 0o600}); err != nil {
+	if stdin != nil {
+		if err := s.writeStdin(dir, stdin); err != nil {
 			return err
 		}
 	}
 	if err := s.keep(filepath.Join(dir, "meta.json"), wholeMeta{o.Name, s.batch.Operation, s.batch.Step}); err != nil {
 		return err
 	}
-	if _, err := s.output(ctx, s.systemdRun(o, unit, dir, program)...); err != nil {
+	if _, err := s.output(ctx, s.systemdRun(o, stdin != nil, unit, dir, program)...); err != nil {
 		// Another helper, killed since, may have been a moment faster.
 		if st, _, uerr := s.whole(ctx, unit); uerr == nil && st != wholeNone {
 			return nil
@@ -229,8 +233,21 @@ func (s *session) startWhole(ctx context.Context, o op.Exec, unit string, rec ex
 	return nil
 }
 
+// writeStdin writes what a unit reads. It need not outlive a crash of the
+// host: neither does the unit.
+func (s *session) writeStdin(dir string, write func(io.Writer) error) error {
+	if err := s.disk.MkdirAll(dir, durable.Meta{Mode: 0o700}); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "stdin"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}
+
 // systemdRun is the argv that starts the unit.
-func (s *session) systemdRun(o op.Exec, unit, dir, program string) []string {
+func (s *session) systemdRun(o op.Exec, stdin bool, unit, dir, program string) []string {
 	workdir := o.Dir
 	if workdir == "" {
 		workdir = "/"
@@ -249,7 +266,7 @@ func (s *session) systemdRun(o op.Exec, unit, dir, program string) []string {
 	for _, e := range o.Env {
 		argv = append(argv, "--setenv="+e)
 	}
-	if o.Stdin != nil {
+	if stdin {
 		argv = append(argv, "--property=StandardInput=file:"+filepath.Join(dir, "stdin"))
 	}
 	argv = append(argv, "--", program)
