@@ -238,3 +238,30 @@ func SyncDir(path string) error {
 	}
 	return err
 }
+
+// SyncTree makes the content of a file durable, or of all that is below a
+// directory. What is neither, and what is gone meanwhile, has none.
+func SyncTree(root string) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+		case d.IsDir():
+			err = SyncDir(path)
+		case d.Type().IsRegular():
+			err = syncFile(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+}
+
+func syncFile(path string) error {
+	f, err := Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}

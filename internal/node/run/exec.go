@@ -189,6 +189,9 @@ func (s *session) execute(ctx context.Context, o op.Exec, stdin func(io.Writer) 
 		res.Output, res.Secret = out, o.SecretOutput
 	}
 	for _, pattern := range slices.Concat(o.Creates, o.Declares) {
+		if err := s.flush(pattern); err != nil {
+			return err
+		}
 		if err := s.ledger.WroteGlob(pattern); err != nil {
 			return err
 		}
@@ -207,6 +210,16 @@ func (s *session) execute(ctx context.Context, o op.Exec, stdin func(io.Writer) 
 		return s.forgetWhole(ctx, s.unitName(o))
 	}
 	return nil
+}
+
+// flush makes durable what a program has written and left to the kernel: our
+// record that it is there must not outlast it.
+func (s *session) flush(pattern string) error {
+	matches, err := filepath.Glob(s.path(pattern))
+	for _, m := range matches {
+		err = errors.Join(err, durable.SyncTree(m), durable.SyncDir(filepath.Dir(m)))
+	}
+	return err
 }
 
 // timeout is how long a program may run.

@@ -190,12 +190,14 @@ func TestWholeTakesAnUnseenResult(t *testing.T) {
 	for _, c := range []struct {
 		name, reason, script, operation string
 		runs                            int
-		fails                           bool
+		fails, killed                   bool
 	}{
-		{"success", "the work is done", "echo out; echo x >> $0/etc/log", "create-1", 1, false},
-		{"failure", "it is told once", "echo out; echo x >> $0/etc/log; exit 4", "create-1", 1, true},
-		{"success of another operation", "the work is done all the same", "echo out; echo x >> $0/etc/log", "other", 1, false},
-		{"failure of another operation", "it is not ours: ours runs", "echo out; echo x >> $0/etc/log; [ $(wc -l < $0/etc/log) -gt 1 ]", "other", 2, false},
+		{"success", "the work is done", "echo out; echo x >> $0/etc/log", "create-1", 1, false, false},
+		{"failure", "it is told once", "echo out; echo x >> $0/etc/log; exit 4", "create-1", 1, true, false},
+		{"told to end", "to systemd that is a clean end; it is none", "echo out; echo x >> $0/etc/log", "create-1", 1, true, true},
+		{"told to end, of another operation", "it has not done its work: ours runs", "echo out; echo x >> $0/etc/log", "other", 2, false, true},
+		{"success of another operation", "the work is done all the same", "echo out; echo x >> $0/etc/log", "other", 1, false, false},
+		{"failure of another operation", "it is not ours: ours runs", "echo out; echo x >> $0/etc/log; [ $(wc -l < $0/etc/log) -gt 1 ]", "other", 2, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t)
@@ -214,6 +216,9 @@ func TestWholeTakesAnUnseenResult(t *testing.T) {
 			w = h.see()
 			w.settle()
 			w.OnRun = ""
+			for _, u := range w.Transient {
+				u.Killed = c.killed
+			}
 			h.world(w)
 
 			r := h.r.Apply(context.Background(), h.batch(o), nil)[0]

@@ -226,8 +226,8 @@ type world struct {
 }
 
 type transient struct {
-	Running bool
-	Code    int
+	Running, Killed bool
+	Code            int
 }
 
 // settle ends what lingers.

@@ -76,8 +76,10 @@ func (w *world) transient(verb, name string) (string, error) {
 		return "LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=0\n", nil
 	case verb == "show" && failed:
 		return fmt.Sprintf("LoadState=loaded\nActiveState=failed\nSubState=failed\nResult=exit-code\nExecMainStatus=%d\n", u.Code), nil
+	case verb == "show" && u.Killed:
+		return "LoadState=loaded\nActiveState=active\nSubState=exited\nResult=success\nExecMainCode=2\nExecMainStatus=15\n", nil
 	case verb == "show":
-		return "LoadState=loaded\nActiveState=active\nSubState=exited\nResult=success\n", nil
+		return "LoadState=loaded\nActiveState=active\nSubState=exited\nResult=success\nExecMainCode=1\nExecMainStatus=0\n", nil
 	case u != nil && !u.Running && (verb == "stop" && !failed || verb == "reset-failed" && failed):
 		delete(w.Transient, name)
 		return "", nil

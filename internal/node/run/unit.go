@@ -24,6 +24,9 @@ import (
 // unitTimeout bounds one change of a unit's state.
 const unitTimeout = 5 * time.Minute
 
+// mainExited is CLD_EXITED, as systemd shows it.
+const mainExited = "1"
+
 // unitState is what systemd says of a unit.
 type unitState struct {
 	load       string // loaded, not-found, masked, bad-setting, error
@@ -33,6 +36,7 @@ type unitState struct {
 	condition  bool // whether its conditions held when last started
 	reload     bool // its files have changed since systemd read them
 	result     string
+	mainCode   string // how its main process ended: mainExited, or by a signal
 	mainStatus string
 	mainPID    string
 	job        string
@@ -57,7 +61,7 @@ func (u unitState) masked() bool {
 }
 
 const unitProperties = "LoadState,UnitFileState,ActiveState,SubState,ConditionResult,NeedDaemonReload," +
-	"Result,ExecMainStatus,ExecMainPID,ExecMainStartTimestampMonotonic,MainPID,Job,LoadError,FragmentPath"
+	"Result,ExecMainCode,ExecMainStatus,ExecMainPID,ExecMainStartTimestampMonotonic,MainPID,Job,LoadError,FragmentPath"
 
 // unit asks systemd for a unit's state. It changes nothing.
 func (s *session) unit(ctx context.Context, name string) (unitState, error) {
@@ -70,7 +74,7 @@ func (s *session) unit(ctx context.Context, name string) (unitState, error) {
 	return unitState{
 		load: p["LoadState"], enablement: p["UnitFileState"], active: p["ActiveState"], sub: p["SubState"],
 		condition: p["ConditionResult"] == "yes", reload: p["NeedDaemonReload"] == "yes",
-		result: p["Result"], mainStatus: p["ExecMainStatus"], mainPID: p["MainPID"],
+		result: p["Result"], mainCode: p["ExecMainCode"], mainStatus: p["ExecMainStatus"], mainPID: p["MainPID"],
 		job: p["Job"], loadError: p["LoadError"], fragment: p["FragmentPath"],
 		started: time.Duration(micros) * time.Microsecond,
 	}, nil

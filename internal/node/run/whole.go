@@ -60,6 +60,10 @@ func (s *session) whole(ctx context.Context, unit string) (wholeState, unitState
 	return wholeNone, u, nil
 }
 
+// succeeded says that a unit's program came to a good end. To systemd one that
+// was told to end, by an orderly shutdown for instance, did as well.
+func (u unitState) succeeded() bool { return u.active == "active" && u.mainCode == mainExited }
+
 // pendingWhole answers why an uninterruptible step has something to do
 // whatever its guards say: a former run of it goes on, or ended unseen.
 func (s *session) pendingWhole(ctx context.Context, o op.Exec) (string, error) {
@@ -188,7 +192,7 @@ func (s *session) takeOther(ctx context.Context, o op.Exec, unit string) (succee
 	if err != nil {
 		return false, err
 	}
-	succeeded = st == wholeDone && u.active != "failed"
+	succeeded = st == wholeDone && u.succeeded()
 	if succeeded {
 		rec, _, err := s.execRecord(o.Name)
 		if err != nil {
@@ -318,7 +322,7 @@ func (s *session) follow(ctx context.Context, o op.Exec, unit string) (unitState
 // wholeResult takes the result of a unit that has ended.
 func (s *session) wholeResult(ctx context.Context, o op.Exec, unit string, u unitState) ([]byte, error) {
 	dir := s.state(runDir, unit)
-	if u.active == "active" {
+	if u.succeeded() {
 		out, err := readHead(filepath.Join(dir, "stdout"), maxOutput)
 		return out, err
 	}
@@ -326,6 +330,8 @@ func (s *session) wholeResult(ctx context.Context, o op.Exec, unit string, u uni
 	e := &op.Error{Reason: "CommandFailed", Detail: strings.TrimSpace(stderr)}
 	name := filepath.Base(o.Argv[0])
 	switch {
+	case u.active == "active":
+		e.Reason, e.Message = "Interrupted", fmt.Sprintf("%s was ended by signal %s", name, u.mainStatus)
 	case u.active != "failed":
 		e.Reason, e.Message = "Interrupted", fmt.Sprintf("%s was stopped before it ended", unit)
 	case u.result == "timeout":
