@@ -181,7 +181,10 @@ func joinPhase(env module.Env, s *engine.Scope, name string, whole bool) (op.Lis
 		Name:  "kubeadm-join-" + name,
 		Argv:  []string{program, "join", "phase", name, "--config", "/dev/stdin"},
 		Stdin: docs, SecretStdin: true, Whole: whole, TimeoutSeconds: 420,
-		Creates:  []string{kubeletConf},
+		// It is the kubelet's own, made when it was let in: whatever became
+		// of the phase, it is not to be run again, which a node that is
+		// ready by then would not survive.
+		Creates: []string{kubeletConf}, Conclusive: whole,
 		Declares: []string{kubeletConfig, kubeletFlags, "/var/lib/kubelet/instance-config.yaml", bootstrapConf, caCert},
 	}}, nil
 }

@@ -187,8 +187,12 @@ type Exec struct {
 	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
 	// Creates are paths or globs the program makes. All there: nothing to
 	// do. They enter the ledger before the program runs, as absent if they
-	// were. A pattern without any match counts as missing.
+	// were. A pattern without any match counts as missing, and so does an
+	// empty file: a crash has left it.
 	Creates []string `json:"creates,omitempty"`
+	// Conclusive says that what the program creates comes last: once it is
+	// there the work is done, however the last run has ended.
+	Conclusive bool `json:"conclusive,omitempty"`
 	// Declares are further globs the program may make; they enter the
 	// ledger but are no guard.
 	Declares []string `json:"declares,omitempty"`
@@ -202,7 +206,9 @@ type Exec struct {
 	Inputs []string `json:"inputs,omitempty"`
 	// Whole runs the program as a transient systemd unit that neither a
 	// lost connection nor a dead manager stops, and that a later run
-	// attaches to.
+	// attaches to. What stops it all the same, such as a reboot, leaves half
+	// of its work: files of Creates and Declares that such a run has made
+	// are removed before the next.
 	Whole bool `json:"whole,omitempty"`
 	// KeepOutput returns stdout in Result.Output (at most 1 MiB).
 	KeepOutput bool `json:"keepOutput,omitempty"`

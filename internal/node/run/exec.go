@@ -34,6 +34,12 @@ type execRecord struct {
 	// run that was cut or failed has left is not taken for its work.
 	Done   bool              `json:"done"`
 	Inputs map[string]string `json:"inputs,omitempty"` // path → state
+	// Existing are the files it makes that were there when an
+	// uninterruptible run began; nil is not known.
+	Existing []string `json:"existing"`
+	// Ended says that a run which did not succeed came to its own end: what
+	// is there is as its program wanted to leave it.
+	Ended bool `json:"ended,omitempty"`
 }
 
 func (s *session) execRecord(name string) (rec execRecord, known bool, err error) {
@@ -111,17 +117,14 @@ func (s *session) guards(ctx context.Context, o op.Exec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if known && !rec.Done {
+	if known && !rec.Done && !o.Conclusive {
 		return "run: the last run did not succeed", nil
 	}
-	for _, pattern := range o.Creates {
-		matches, err := filepath.Glob(s.path(pattern))
-		if err != nil {
-			return "", invalid("pattern %q: %v", pattern, err)
-		}
-		if len(matches) == 0 {
-			return "run: " + pattern + " is missing", nil
-		}
+	if why, err := s.missing(o); err != nil || why != "" {
+		return why, err
+	}
+	if known && !rec.Done {
+		return "take note that it is done", nil
 	}
 	if !known && len(o.Creates) == 0 && len(o.Unless) == 0 {
 		return "run: it has not been run yet", nil
@@ -149,6 +152,23 @@ func (s *session) guards(ctx context.Context, o op.Exec) (string, error) {
 		return "run: " + filepath.Base(o.Unless[0]) + " says so", nil
 	}
 	return "", err
+}
+
+// missing answers why a program's work is not there.
+func (s *session) missing(o op.Exec) (string, error) {
+	for _, pattern := range o.Creates {
+		matches, err := filepath.Glob(s.path(pattern))
+		if err != nil {
+			return "", invalid("pattern %q: %v", pattern, err)
+		}
+		if len(matches) == 0 {
+			return "run: " + pattern + " is missing", nil
+		}
+		if slices.ContainsFunc(matches, empty) {
+			return "run: " + pattern + " is empty", nil
+		}
+	}
+	return "", nil
 }
 
 func (s *session) applyExec(ctx context.Context, o op.Exec, res *op.Result) error {

@@ -192,12 +192,12 @@ func TestWholeTakesAnUnseenResult(t *testing.T) {
 		runs                            int
 		fails, killed                   bool
 	}{
-		{"success", "the work is done", "echo out; echo x >> $0/etc/log", "create-1", 1, false, false},
-		{"failure", "it is told once", "echo out; echo x >> $0/etc/log; exit 4", "create-1", 1, true, false},
-		{"told to end", "to systemd that is a clean end; it is none", "echo out; echo x >> $0/etc/log", "create-1", 1, true, true},
-		{"told to end, of another operation", "it has not done its work: ours runs", "echo out; echo x >> $0/etc/log", "other", 2, false, true},
-		{"success of another operation", "the work is done all the same", "echo out; echo x >> $0/etc/log", "other", 1, false, false},
-		{"failure of another operation", "it is not ours: ours runs", "echo out; echo x >> $0/etc/log; [ $(wc -l < $0/etc/log) -gt 1 ]", "other", 2, false, false},
+		{"success", "the work is done", "echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "create-1", 1, false, false},
+		{"failure", "it is told once", "echo out; echo x >> $0/etc/runs; echo x > $0/etc/log; exit 4", "create-1", 1, true, false},
+		{"told to end", "to systemd that is a clean end; it is none", "echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "create-1", 1, true, true},
+		{"told to end, of another operation", "it has not done its work: ours runs", "echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "other", 2, false, true},
+		{"success of another operation", "the work is done all the same", "echo out; echo x >> $0/etc/runs; echo x > $0/etc/log", "other", 1, false, false},
+		{"failure of another operation", "it is not ours: ours runs", "echo out; echo x >> $0/etc/runs; echo x > $0/etc/log; [ $(wc -l < $0/etc/runs) -gt 1 ]", "other", 2, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t)
@@ -225,7 +225,7 @@ func TestWholeTakesAnUnseenResult(t *testing.T) {
 			if (r.Status == op.Failed) != c.fails {
 				t.Errorf("%s: %s %v", c.reason, r.Status, r.Error)
 			}
-			if n := strings.Count(h.read("etc/log"), "x"); n != c.runs {
+			if n := strings.Count(h.read("etc/runs"), "x"); n != c.runs {
 				t.Errorf("%s: it ran %d times, want %d", c.reason, n, c.runs)
 			}
 		})

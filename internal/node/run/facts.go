@@ -51,7 +51,11 @@ func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 	f.Routes = append(parseRoutes(s.text("/proc/net/route")), parseRoutes6(s.text("/proc/net/ipv6_route"))...)
 	f.Listeners = s.listeners(o.Ports)
 	for _, p := range o.Paths {
-		if found, err := filepath.Glob(s.path(p)); exists(s.path(p)) || err == nil && len(found) > 0 {
+		found, err := filepath.Glob(s.path(p))
+		if err != nil {
+			return verdict{}, invalid("pattern %q: %v", p, err)
+		}
+		if slices.ContainsFunc(found, func(m string) bool { return !empty(m) }) {
 			f.Present = append(f.Present, p)
 		}
 	}

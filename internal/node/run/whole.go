@@ -20,6 +20,9 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// exitCode is systemd's word for a program that ended by itself, and failed.
+const exitCode = "exit-code"
+
 // unitPrefix starts the names of our transient units.
 const unitPrefix = "slipway-"
 
@@ -154,7 +157,8 @@ func (s *session) runWhole(ctx context.Context, o op.Exec, stdin func(io.Writer)
 }
 
 // afterOthers waits until no other operation runs the same program. If there
-// was one, its work may be what was wanted.
+// was one, its work may be what was wanted; so may that of a run that was cut,
+// if its end can be told.
 func (s *session) afterOthers(ctx context.Context, o op.Exec) (satisfied bool, err error) {
 	others, err := s.others(o)
 	if err != nil {
@@ -178,6 +182,10 @@ func (s *session) afterOthers(ctx context.Context, o op.Exec) (satisfied bool, e
 		}
 		news = news || succeeded
 	}
+	if o.Conclusive {
+		why, err := s.missing(o)
+		return err == nil && why == "", err
+	}
 	if !news || len(o.Creates)+len(o.Unless) == 0 {
 		return false, nil
 	}
@@ -193,15 +201,12 @@ func (s *session) takeOther(ctx context.Context, o op.Exec, unit string) (succee
 		return false, err
 	}
 	succeeded = st == wholeDone && u.succeeded()
-	if succeeded {
-		rec, _, err := s.execRecord(o.Name)
-		if err != nil {
-			return false, err
-		}
-		rec.Done = true
-		if err := s.keep(s.state("exec", o.Name+".json"), rec); err != nil {
-			return false, err
-		}
+	err = s.mark(o.Name, func(rec *execRecord) {
+		rec.Done = rec.Done || succeeded
+		rec.Ended = rec.Ended || u.result == exitCode
+	})
+	if err != nil {
+		return false, err
 	}
 	return succeeded, s.forgetWhole(ctx, unit)
 }
@@ -214,6 +219,12 @@ func (s *session) startWhole(ctx context.Context, o op.Exec, stdin func(io.Write
 	}
 	// What a run before the last boot has left tells nothing any more.
 	if err := s.disk.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := s.clearCut(o); err != nil {
+		return err
+	}
+	if rec.Existing, err = s.made(o); err != nil {
 		return err
 	}
 	if err := s.keep(s.state("exec", o.Name+".json"), rec); err != nil {
@@ -336,13 +347,18 @@ func (s *session) wholeResult(ctx context.Context, o op.Exec, unit string, u uni
 		e.Reason, e.Message = "Interrupted", fmt.Sprintf("%s was stopped before it ended", unit)
 	case u.result == "timeout":
 		e.Reason, e.Message = "Timeout", fmt.Sprintf("%s did not end within %s", name, timeout(o))
-	case u.result == "exit-code":
+	case u.result == exitCode:
 		e.ExitCode, _ = strconv.Atoi(u.mainStatus)
 		e.Message = fmt.Sprintf("%s exited with %d", name, e.ExitCode)
 	default:
 		e.Message = fmt.Sprintf("%s ended by %s", name, u.result)
 	}
 	say(e)
+	if u.result == exitCode {
+		if err := s.mark(o.Name, func(rec *execRecord) { rec.Ended = true }); err != nil {
+			return nil, err
+		}
+	}
 	return nil, errors.Join(withoutSecret(o, e), s.forgetWhole(ctx, unit))
 }
 

@@ -1,0 +1,172 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// certs makes a key and its certificate, as kubeadm does: it refuses a key
+// without a certificate, and a crash may come between the two.
+func (h *host) certs() op.Exec {
+	o := h.shell("certs", `echo running; cd $0/etc/pki || exit 8
+		[ -e ca.key ] && [ ! -s ca.crt ] && exit 9
+		[ -e ca.key ] || { echo key > ca.key; [ -e ../cut ] && exit 0; [ -e ../fail ] && exit 7; echo crt > ca.crt; }
+		echo x >> ../runs`)
+	o.Whole, o.Creates = true, []string{"/etc/pki/ca.key", "/etc/pki/ca.crt"}
+	return o
+}
+
+// interrupt applies an uninterruptible step whose manager goes away, and
+// then the host is booted anew: nobody has seen the end of it.
+func (h *host) interrupt(o op.Exec) {
+	h.t.Helper()
+	w := h.see()
+	w.OnRun = "linger"
+	h.world(w)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if r := h.r.Apply(ctx, h.batch(o), func(int, Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+		h.t.Fatalf("the first manager: %+v", r[0])
+	}
+	w = h.see()
+	w.OnRun, w.Transient = "", nil
+	h.world(w)
+}
+
+func TestCutRun(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		before       func(h *host)
+		key, crt     string // afterwards
+		fails        bool
+	}{
+		{"rebooted between", "the half is taken away, and the next run makes both", func(h *host) {
+			h.write("etc/cut", "")
+			h.interrupt(h.certs())
+			h.remove("etc/cut")
+		}, "key\n", "crt\n", false},
+		{"rebooted after the end", "nothing stands on it yet; it is made again", func(h *host) {
+			h.interrupt(h.certs())
+		}, "key\n", "crt\n", false},
+		{"failed by itself", "what a program leaves on purpose stays for people to see", func(h *host) {
+			h.write("etc/fail", "")
+			h.r.Apply(context.Background(), h.batch(h.certs()), nil)
+			h.remove("etc/fail")
+		}, "key\n", "", true},
+		{"failed, mended by hand", "and what they put there is theirs", func(h *host) {
+			h.write("etc/fail", "")
+			h.r.Apply(context.Background(), h.batch(h.certs()), nil)
+			h.remove("etc/fail")
+			h.write("etc/pki/ca.crt", "by hand\n")
+		}, "key\n", "by hand\n", false},
+		{"cut after a success", "what the cut run did not make is not half of its work", func(h *host) {
+			h.apply(h.certs())
+			h.write("etc/pki/ca.key", "in use\n")
+			h.remove("etc/pki/ca.crt")
+			h.interrupt(h.certs())
+		}, "in use\n", "", true},
+		{"the user's own", "it was there before us", func(h *host) {
+			h.write("etc/pki/ca.key", "theirs\n")
+			h.interrupt(h.certs())
+		}, "theirs\n", "", true},
+		{"empty after a power cut", "an empty file is none", func(h *host) {
+			h.apply(h.certs())
+			h.write("etc/pki/ca.key", "")
+			h.write("etc/pki/ca.crt", "")
+		}, "key\n", "crt\n", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			if err := os.MkdirAll(h.path("etc/pki"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			c.before(h)
+			o := h.certs()
+			if r := h.check(o)[0]; c.crt != "by hand\n" && r.Status != op.Changed {
+				t.Errorf("check: %s %v, want changed: %s", r.Status, r.Error, c.reason)
+			}
+			r := h.r.Apply(context.Background(), h.batch(o), nil)[0]
+			if (r.Status == op.Failed) != c.fails {
+				t.Errorf("%s: %s %v", c.reason, r.Status, r.Error)
+			}
+			if key, crt := h.content("etc/pki/ca.key"), h.content("etc/pki/ca.crt"); key != c.key || crt != c.crt {
+				t.Errorf("%s: key %q, certificate %q", c.reason, key, crt)
+			}
+			if c.fails {
+				return
+			}
+			if r := h.check(o)[0]; r.Status != op.Unchanged {
+				t.Errorf("after that: %s (%s)", r.Status, r.Summary)
+			}
+		})
+	}
+}
+
+// TestConclusive: a node that has its own credentials has joined, whatever
+// became of the program that had it join.
+func TestConclusive(t *testing.T) {
+	h := newHost(t)
+	o := h.shell("join", "echo running; echo begun >> $0/etc/runs; echo half > $0/etc/ca.crt")
+	o.Whole, o.Conclusive, o.Stdin, o.SecretStdin = true, true, []byte("token"), true
+	o.Creates, o.Declares = []string{"/etc/kubelet.conf"}, []string{"/etc/ca.crt"}
+	h.interrupt(o)
+	if r := h.check(o)[0]; r.Summary != "run: /etc/kubelet.conf is missing" {
+		t.Errorf("before it has: %q", r.Summary)
+	}
+	h.write("etc/kubelet.conf", "credentials\n") // the kubelet's
+	if r := h.check(o)[0]; r.Summary != "take note that it is done" {
+		t.Errorf("once it has: %q", r.Summary)
+	}
+	h.apply(o)
+	if runs := h.content("etc/runs"); runs != "begun\n" {
+		t.Errorf("runs: %q; a node that is ready would be refused", runs)
+	}
+	if h.content("etc/kubelet.conf") != "credentials\n" || h.content("etc/ca.crt") != "half\n" {
+		t.Error("what a node lives on is gone")
+	}
+	if left, err := filepath.Glob(filepath.Join(h.r.State, "run", "*")); err != nil || len(left) > 0 {
+		t.Errorf("its token is left: %v %v", left, err)
+	}
+	if r := h.check(o)[0]; r.Status != op.Unchanged {
+		t.Errorf("after that: %s", r.Summary)
+	}
+}
+
+func (h *host) remove(name string) {
+	h.t.Helper()
+	if err := os.Remove(h.path(name)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// content is a file's; "" if there is none.
+func (h *host) content(name string) string {
+	raw, _ := os.ReadFile(h.path(name))
+	return string(raw)
+}
+
+// TestPresent: what a crash has left empty is not there.
+func TestPresent(t *testing.T) {
+	h := newHost(t)
+	h.write("etc/kubernetes/kubelet.conf", "")
+	h.write("etc/kubernetes/pki/ca.crt", "")
+	h.write("etc/kubernetes/manifests/etcd.yaml", "kind: Pod\n")
+	paths := []string{"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/pki/*.crt", "/etc/kubernetes/manifests/*.yaml", "/etc/hostname", "/nosuch"}
+	r := h.check(op.Facts{Paths: paths})[0]
+	var f op.HostFacts
+	if err := json.Unmarshal(r.Output, &f); err != nil {
+		t.Fatal(err, r.Error)
+	}
+	if diff := cmp.Diff(paths[2:4], f.Present); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
