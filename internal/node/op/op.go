@@ -36,7 +36,8 @@ type File struct {
 	Secret bool `json:"secret,omitempty"`
 }
 
-// Dir is a directory, made with its parents.
+// Dir is a directory, made with its parents. Where a link to a directory
+// stands, that directory is meant, and the link stays.
 type Dir struct {
 	Path  string      `json:"path"`
 	Mode  fs.FileMode `json:"mode"` // 0 means 0755

@@ -4,8 +4,10 @@ package run
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"slipway.dev/slipway/internal/node/durable"
@@ -18,8 +20,12 @@ func (s *session) checkDir(o op.Dir) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
-	p := s.path(o.Path)
-	info, err := os.Stat(p)
+	path, err := s.followed(o.Path)
+	if err != nil {
+		return verdict{}, err
+	}
+	p := s.path(path)
+	info, err := os.Lstat(p)
 	if errors.Is(err, fs.ErrNotExist) {
 		return verdict{change: "create"}, nil
 	}
@@ -29,23 +35,31 @@ func (s *session) checkDir(o op.Dir) (verdict, error) {
 	if !info.IsDir() {
 		return verdict{}, invalid("%s is there and is not a directory", o.Path)
 	}
-	now, err := metaOf(p)
+	now, err := durable.ReadMeta(p)
 	return verdict{change: strings.Join(differs(now, want, unknown), ", ")}, err
 }
 
-// metaOf is ReadMeta of what a link leads to.
-func metaOf(p string) (durable.Meta, error) {
-	f, err := os.Open(p)
-	if err != nil {
-		return durable.Meta{}, err
+// followed is the directory that a link leads to, or the path itself: a host
+// may have its data elsewhere. The link stays, and what is changed is told by
+// its own name in the ledger.
+func (s *session) followed(path string) (string, error) {
+	p := s.path(path)
+	if info, err := os.Lstat(p); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return path, nil // what is wrong with it is met where it is used
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return durable.Meta{}, err
+	real, err := filepath.EvalSymlinks(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", invalid("%s is a link to what is not there", path)
 	}
-	st := statOf(info)
-	return durable.Meta{Mode: info.Mode().Perm(), UID: int(st.Uid), GID: int(st.Gid)}, nil
+	if err != nil {
+		return "", fmt.Errorf("following %s: %w", path, err)
+	}
+	root := strings.TrimSuffix(filepath.Clean(s.Root), "/")
+	below, ok := strings.CutPrefix(real, root+"/")
+	if !ok {
+		return "", invalid("%s leads out of this host's files, to %s", path, real)
+	}
+	return "/" + below, nil
 }
 
 func (s *session) applyDir(o op.Dir) error {
@@ -56,27 +70,26 @@ func (s *session) applyDir(o op.Dir) error {
 	if unknown != "" {
 		return invalid("%s", unknown)
 	}
-	if err := s.ledger.SavePath(o.Path); err != nil {
+	path, err := s.followed(o.Path)
+	if err != nil {
+		return err
+	}
+	if err := s.ledger.SavePath(path); err != nil {
 		return err
 	}
 	if o.Exclusive {
 		// For what was there before, this has no effect.
-		if err := s.ledger.Own(o.Path); err != nil {
+		if err := s.ledger.Own(path); err != nil {
 			return err
 		}
 	}
-	p := s.path(o.Path)
-	if info, err := os.Lstat(p); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-		// The mode is that of the directory it leads to; the link stays.
-		return errors.Join(os.Chmod(p, want.Mode), os.Chown(p, want.UID, want.GID))
-	}
-	if err := s.ledger.Intend(o.Path, ledger.DirState(want)); err != nil {
+	if err := s.ledger.Intend(path, ledger.DirState(want)); err != nil {
 		return err
 	}
-	if err := s.parents(o.Path); err != nil {
+	if err := s.parents(path); err != nil {
 		return err
 	}
-	return s.disk.Mkdir(p, want)
+	return s.disk.Mkdir(s.path(path), want)
 }
 
 func (s *session) checkLink(o op.Link) (verdict, error) {
