@@ -167,8 +167,7 @@ func (r *Run) once(parent context.Context, s *step, allowed *declaration, stop c
 		if err != nil {
 			return o, because(ctx, err)
 		}
-		c.scope.output = func(m string) { r.emit(stop, event.Event{Type: event.StepProgress, Message: m}, s) }
-		c.scope.note = func(m string) { r.emit(stop, event.Event{Type: event.Note, Message: m}, s) }
+		c.scope.emit = func(e event.Event) { r.emit(stop, e, s) }
 		results := c.results
 		if c.step.State != "" {
 			if c.scope.pending != "" {

@@ -3,6 +3,8 @@ package engine
 import (
 	"fmt"
 	"sync"
+
+	"slipway.dev/slipway/internal/event"
 )
 
 // A Key names a value that one task provides and others consume. Unknown
@@ -62,8 +64,7 @@ type Scope struct {
 	// pending is the first key that was asked for and is not known.
 	pending string
 	err     error
-	output  func(string)
-	note    func(string)
+	emit    func(event.Event)
 }
 
 // Host is the host the task runs on, nil on the manager.
@@ -75,19 +76,22 @@ func (s *Scope) Hosts() []*Host { return s.run.Hosts }
 // Operation is the id of the run, "" while planning.
 func (s *Scope) Operation() string { return s.run.Operation }
 
-// Tell shows a line of progress.
-func (s *Scope) Tell(format string, args ...any) {
-	if s.output != nil {
-		s.output(fmt.Sprintf(format, args...))
+// Emit tells how far the step has come, or a note about it; the event need not
+// say of which step.
+func (s *Scope) Emit(e event.Event) {
+	if s.emit != nil {
+		s.emit(e)
 	}
 }
 
-// Note tells people something that they must know: it is shown, and stays in
-// the journal.
+// Tell shows a line of progress.
+func (s *Scope) Tell(format string, args ...any) {
+	s.Emit(event.Event{Type: event.StepProgress, Message: fmt.Sprintf(format, args...)})
+}
+
+// Note tells people something that they must know: it is shown, and stays.
 func (s *Scope) Note(format string, args ...any) {
-	if s.note != nil {
-		s.note(fmt.Sprintf(format, args...))
-	}
+	s.Emit(event.Event{Type: event.Note, Message: fmt.Sprintf(format, args...)})
 }
 
 // Get answers a value. One that is not known yet is the key's stand-in, and

@@ -18,7 +18,7 @@ const (
 	OperationFinished Type = "operation.finished"
 	StepStarted       Type = "step.started"
 	StepRetry         Type = "step.retry"    // Message says why, Attempt which
-	StepProgress      Type = "step.progress" // Done and Total in bytes
+	StepProgress      Type = "step.progress" // Done and Total; Message says what of
 	StepOutput        Type = "step.output"   // Message is a piece of a program's output
 	StepFinished      Type = "step.finished" // Outcome says how
 	ValueProvided     Type = "value.provided"
@@ -60,6 +60,7 @@ type Event struct {
 	Message string   `json:"message,omitempty"`
 	Done    int64    `json:"done,omitempty"`
 	Total   int64    `json:"total,omitempty"`
+	Unit    string   `json:"unit,omitempty"` // of Done and Total; "" is bytes
 	Changes []Change `json:"changes,omitempty"`
 	Failure *Failure `json:"failure,omitempty"`
 	Key     string   `json:"key,omitempty"`   // of a provided value

@@ -220,9 +220,9 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 }
 
 // Make builds the bundle.
-func (b *source) Make(ctx context.Context, tell func(string, ...any)) (module.Content, error) {
+func (b *source) Make(ctx context.Context, tell func(event.Event)) (module.Content, error) {
 	o := b.options()
-	o.Progress = func(p bundle.Progress) { tell("%s %s %s", p.Phase, p.Component, p.Message) }
+	o.Progress = (&building{now: b.svc.Now, tell: tell}).hear
 	opened, err := bundle.Build(ctx, o)
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
@@ -101,7 +102,7 @@ func wellFormed(b op.Blob) error {
 type nothing struct{}
 
 func (nothing) Have(context.Context) (module.Content, error) { return nil, nil }
-func (nothing) Make(context.Context, func(string, ...any)) (module.Content, error) {
+func (nothing) Make(context.Context, func(event.Event)) (module.Content, error) {
 	return nil, errors.New("planning makes no bundle")
 }
 func (nothing) Describe() string                    { return "build" }

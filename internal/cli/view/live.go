@@ -304,20 +304,23 @@ func (v *Live) row(host string, s *running, w widths) []span {
 	return append(line, progress(s, left)...)
 }
 
-// progress is how far a transfer has come, as well as that can be said in the
-// room there is.
-func progress(s *running, room int) []span {
-	text := "  " + Bytes(s.done)
+// progress is how far a step has come and with what, as well as that can be
+// said in the room there is.
+func progress(s *running, room int) (line []span) {
+	text := "  " + amount(s.done, s.unit)
 	if s.total > 0 {
 		percent := fmt.Sprintf(" %3d%%", min(100, s.done*100/s.total))
 		if text = " " + percent; room >= barSpace {
-			text = "  " + bar(s.done, s.total) + percent + " of " + Bytes(s.total)
+			text = "  " + bar(s.done, s.total) + percent + " of " + amount(s.total, s.unit)
 		}
 	}
-	if s.done == 0 && s.total == 0 || len(text) > room {
-		return nil
+	if (s.done > 0 || s.total > 0) && len(text) <= room {
+		line, room = append(line, span{text: text}), room-len(text)
 	}
-	return []span{{text: text}}
+	if s.what != "" && room > len("  …") {
+		line = append(line, span{text: "  " + s.what, code: faint}) // cut with the line
+	}
+	return line
 }
 
 // barSpace is the room that a bar takes with its figures.

@@ -68,9 +68,12 @@ func (v *Plain) progress(e event.Event) {
 		return
 	}
 	v.said[k] = e.Time
-	how := Bytes(e.Done)
-	if e.Total > 0 {
-		how = fmt.Sprintf("%d%% of %s", min(100, e.Done*100/e.Total), Bytes(e.Total))
+	how := s.what
+	switch {
+	case s.total > 0:
+		how = fmt.Sprintf("%d%% of %s  %s", min(100, s.done*100/s.total), amount(s.total, s.unit), how)
+	case s.done > 0:
+		how = amount(s.done, s.unit) + "  " + how
 	}
 	note := event.Event{Type: event.Note, Time: e.Time, Host: nameOf(e.Host), Message: title(s.module, s.title) + "  " + how}
 	for _, l := range v.columns.line(note, running{}, v.track.start, paint(v.opts.Style.Colour)) {

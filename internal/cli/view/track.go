@@ -22,7 +22,8 @@ type running struct {
 	module, title string
 	start         time.Time
 	attempt       int
-	done, total   int64 // bytes
+	done, total   int64
+	unit, what    string // of done and total; "" is bytes of a blob, which is not named
 }
 
 // track follows an operation: when it began, what is under way, what is left.
@@ -104,7 +105,10 @@ func (t *track) see(e event.Event) (was running) {
 		}
 	case event.StepProgress:
 		if s := t.steps[k]; s != nil {
-			s.done, s.total = e.Done, e.Total
+			s.done, s.total, s.unit, s.what = e.Done, e.Total, e.Unit, ""
+			if e.Unit != "" || e.Done == 0 && e.Total == 0 {
+				s.what = oneLine(e.Message)
+			}
 		}
 	case event.StepFinished:
 		return t.finish(k, e)

@@ -167,6 +167,42 @@ func TestLiveWithLongNames(t *testing.T) {
 	golden.Check(t, "testdata/live-long-names.golden", b.String())
 }
 
+// A build in an operation is as live as one alone.
+func TestLiveBuild(t *testing.T) {
+	p := &plan.Plan{Cluster: "prod", Operation: "create", Steps: []plan.Step{{Module: "bundle", Task: "bundle.ready", Title: "have the bundle", State: plan.Change}}}
+	at := func(sec int, typ event.Type, message string, done, total int64, unit string) event.Event {
+		return event.Event{
+			Module: "bundle", Task: "bundle.ready", Title: "have the bundle", Time: epoch.Add(time.Duration(sec) * time.Second),
+			Type: typ, Message: message, Done: done, Total: total, Unit: unit,
+		}
+	}
+	started := event.Event{Type: event.OperationStarted, Time: epoch, Cluster: "prod", Kind: "create"}
+	events := []event.Event{
+		started, at(0, event.StepStarted, "", 0, 0, ""),
+		at(1, event.StepProgress, "fetching etcd v3.7.0 linux/amd64: go.uber.org/zap", 0, 0, ""),
+		at(2, event.Note, "etcd v3.7.0 linux/amd64 is in the cache", 0, 0, ""),
+		at(9, event.StepProgress, "compiling kubernetes v1.37.1 linux/amd64", 312, 3000, "packages"),
+		at(30, event.StepProgress, "fetching runc", 12<<20, 0, "bytes"),
+	}
+	var b strings.Builder
+	for _, width := range []int{110, 60} {
+		s := newStage(t, p, width, 24, Style{Unicode: true})
+		for i, e := range events {
+			s.play([]event.Event{e})
+			if e.Type == event.StepProgress {
+				fmt.Fprintf(&b, "===== %d columns, event %d\n%s", width, i, s.screen)
+			}
+		}
+		s.view.Close()
+	}
+	var plain strings.Builder
+	v := NewPlain(&plain, Options{Plan: p})
+	for _, e := range events {
+		v.Emit(e)
+	}
+	golden.Check(t, "testdata/live-build.golden", b.String()+"===== no terminal\n"+plain.String())
+}
+
 // What hosts do before the operation begins stands in their lines, and leaves
 // no log.
 func TestLiveWhilePreparing(t *testing.T) {

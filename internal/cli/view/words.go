@@ -92,6 +92,14 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
+// amount is so much of a unit, for people; "" is bytes.
+func amount(n int64, unit string) string {
+	if unit == "" || unit == "bytes" {
+		return Bytes(n)
+	}
+	return fmt.Sprintf("%d %s", n, unit)
+}
+
 // Bytes is an amount for people: "312.5 MiB".
 func Bytes(n int64) string {
 	switch {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 )
@@ -14,8 +15,8 @@ import (
 type Source interface {
 	// Have answers the bundle if it is there, else nil.
 	Have(context.Context) (module.Content, error)
-	// Make makes it; tell hears of progress.
-	Make(ctx context.Context, tell func(string, ...any)) (module.Content, error)
+	// Make makes it; tell hears of progress, and notes.
+	Make(ctx context.Context, tell func(event.Event)) (module.Content, error)
 	// Describe says what Make would do, for people.
 	Describe() string
 }
@@ -38,7 +39,7 @@ func New(src Source) engine.Module {
 				return []plan.OpChange{{Kind: "bundle", Target: "bundle", Summary: src.Describe()}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				c, err := src.Make(ctx, s.Tell)
+				c, err := src.Make(ctx, s.Emit)
 				if err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 )
@@ -20,8 +21,8 @@ type shelf struct {
 func (s *shelf) Have(context.Context) (module.Content, error) { return s.has, s.err }
 func (s *shelf) Describe() string                             { return "build for Kubernetes v1.37.1" }
 
-func (s *shelf) Make(_ context.Context, tell func(string, ...any)) (module.Content, error) {
-	tell("building")
+func (s *shelf) Make(_ context.Context, tell func(event.Event)) (module.Content, error) {
+	tell(event.Event{Type: event.StepProgress, Message: "compiling", Done: 1, Total: 2, Unit: "packages"})
 	s.made++
 	s.has = bundle{}
 	return s.has, s.err
@@ -66,9 +67,19 @@ func TestReady(t *testing.T) {
 			if tc.fails {
 				return
 			}
-			res, err := (&engine.Run{Operation: "op"}).Apply(t.Context(), p, found.Steps)
+			var told []event.Event
+			run := &engine.Run{Operation: "op", Emit: func(e event.Event) error {
+				if e.Type == event.StepProgress {
+					told = append(told, e)
+				}
+				return nil
+			}}
+			res, err := run.Apply(t.Context(), p, found.Steps)
 			if err != nil || len(res.Failures) > 0 || !taken || tc.shelf.made != tc.made {
 				t.Errorf("%+v, %v; taken %t, made %d times, want %d", res, err, taken, tc.shelf.made, tc.made)
+			}
+			if len(told) != tc.made || len(told) > 0 && (told[0].Task != "bundle.ready" || told[0].Unit != "packages") {
+				t.Errorf("told %+v, want how far the making is", told)
 			}
 		})
 	}
