@@ -360,12 +360,20 @@ func TestChangeOfAFileReachesWhatDependsOnIt(t *testing.T) {
 
 func TestUndo(t *testing.T) {
 	w := newWorld("a", "b")
-	task := Task{ID: "t.x", Title: "x", Ops: file("/x", "1"), Undo: func(*Scope) (op.List, error) {
-		return op.List{op.Absent{Path: "/x"}}, nil
-	}}
-	p := tasks(task)
+	away := func(path string) func(*Scope) (op.List, error) {
+		return func(*Scope) (op.List, error) { return op.List{op.Absent{Path: path}}, nil }
+	}
+	p := tasks(
+		Task{ID: "t.x", Title: "x", Ops: file("/x", "1"), Undo: away("/x")},
+		Task{ID: "t.stays", Title: "what needs no undoing", Ops: file("/stays", "1")},
+		Task{ID: "t.y", Title: "y", Ops: file("/y", "1"), Undo: away("/y")},
+	)
 	w.apply(t, p)
-	w.apply(t, Undo(p, map[string]bool{"t.x@a": true}))
+	undo := Undo(p, map[string]bool{"t.x@a": true})
+	if got := undo.Modules[0].Tasks; len(got) != 2 || got[0].ID != "undo.t.y" || got[1].ID != "undo.t.x" {
+		t.Errorf("taken back are %+v, want y and then x: the newest first", got)
+	}
+	w.apply(t, undo)
 	_, a := w.fakes["a"].files["/x"]
 	_, b := w.fakes["b"].files["/x"]
 	if a || !b {

@@ -21,8 +21,7 @@ const (
 	StepProgress      Type = "step.progress" // Done and Total; Message says what of
 	StepOutput        Type = "step.output"   // Message is a piece of a program's output
 	StepFinished      Type = "step.finished" // Outcome says how
-	ValueProvided     Type = "value.provided"
-	Note              Type = "note" // something to tell: Message, perhaps Host
+	Note              Type = "note"          // something to tell: Message, perhaps Host
 )
 
 // An Outcome is how a step or an operation ended.
@@ -63,8 +62,6 @@ type Event struct {
 	Unit    string   `json:"unit,omitempty"` // of Done and Total; "" is bytes
 	Changes []Change `json:"changes,omitempty"`
 	Failure *Failure `json:"failure,omitempty"`
-	Key     string   `json:"key,omitempty"`   // of a provided value
-	Value   []byte   `json:"value,omitempty"` // its JSON, if not secret
 }
 
 // A Change is one operation that changed something.
@@ -84,9 +81,9 @@ type Failure struct {
 	CausedBy string `json:"causedBy,omitempty"`
 }
 
-// A Sink takes events, in order, one at a time. It must not block for long
-// and cannot fail: what cannot be written is its own matter, except for the
-// journal, whose failure stops the operation (engine.Journal).
+// A Sink takes events, in order, one at a time. It must not block, for hosts
+// wait for it, and cannot fail: what cannot be shown is its own matter. The
+// journal, whose failure stops the operation, is none.
 type Sink interface {
 	Emit(Event)
 }

@@ -150,15 +150,6 @@ func (c *Client) Healthy(ctx context.Context) error {
 	return nil
 }
 
-// ServerVersion is the API server's version, such as "v1.37.1".
-func (c *Client) ServerVersion(ctx context.Context) (string, error) {
-	raw, err := c.rest.Get().AbsPath("/version").DoRaw(ctx)
-	if err != nil {
-		return "", fmt.Errorf("asking the API server for its version: %w", c.words(err))
-	}
-	return gitVersion(raw)
-}
-
 // The kinds that have methods of their own.
 var (
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
@@ -180,29 +171,6 @@ func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1
 		return nil, fmt.Errorf("reading config map %s/%s: %w", namespace, name, err)
 	}
 	return cm, nil
-}
-
-// PutConfigMap makes a config map have exactly this data and these labels. It
-// is made if it is missing. With a resource version in cm, it is refused
-// (ReasonConflict) if another has written since.
-func (c *Client) PutConfigMap(ctx context.Context, cm *corev1.ConfigMap) error {
-	obj := cm.DeepCopy()
-	obj.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
-	obj.ManagedFields = nil
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		return fmt.Errorf("writing config map %s/%s: %w", cm.Namespace, cm.Name, err)
-	}
-	u := &unstructured.Unstructured{Object: m}
-	r := c.dynamic.Resource(configMaps).Namespace(cm.Namespace)
-	_, err = r.Update(ctx, u, metav1.UpdateOptions{FieldManager: FieldManager})
-	if isNotFound(err) && cm.ResourceVersion == "" {
-		_, err = r.Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
-	}
-	if err != nil {
-		return fmt.Errorf("writing config map %s/%s: %w", cm.Namespace, cm.Name, c.words(err))
-	}
-	return nil
 }
 
 func fromUnstructured(u *unstructured.Unstructured, into any) error {

@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/version"
 )
 
 // A Reason is a stable word for why a request failed.
@@ -140,12 +138,4 @@ func (c *Client) reachError(err error) (Reason, string) {
 		return ReasonUnreachable, fmt.Sprintf("the API server at %s cannot be reached: %v", host, err)
 	}
 	return "", ""
-}
-
-func gitVersion(raw []byte) (string, error) {
-	var v version.Info
-	if err := json.Unmarshal(raw, &v); err != nil || v.GitVersion == "" {
-		return "", fmt.Errorf("the API server's answer about its version cannot be read: %.100q", raw)
-	}
-	return v.GitVersion, nil
 }

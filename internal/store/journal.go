@@ -110,7 +110,7 @@ func (j *Journal) append(e event.Event) error {
 // told, or found again by a check, is not worth a wait for the disk.
 func resumeNeeds(e event.Event) bool {
 	switch e.Type {
-	case event.OperationStarted, event.OperationFinished, event.ValueProvided:
+	case event.OperationStarted, event.OperationFinished:
 		return true
 	case event.StepFinished:
 		return e.Outcome != event.Unchanged && e.Outcome != event.Skipped
