@@ -63,6 +63,7 @@ func runAll(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "e2e: looking at this host:", err)
 		return 1
 	}
+	sweepWhenInterrupted()
 	code := m.Run()
 	after, err := hostState()
 	if err != nil {

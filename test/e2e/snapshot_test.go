@@ -49,19 +49,10 @@ func hostState() (snapshot, error) {
 		stays := kind == "routes" && strings.HasPrefix(name, "unreachable 198.18.0.0/16")
 		return kind == "process" || kind == "running" || kind == "units" || stays
 	})
-	s.addOurs()
-	return s, nil
-}
-
-// addOurs describes processes of the program under test, and not of another
-// slipway that somebody runs beside.
-func (s snapshot) addOurs() {
-	for _, p := range processes() {
-		exe, err := os.Readlink(p.dir + "/exe")
-		if err == nil && strings.TrimSuffix(exe, " (deleted)") == program() {
-			s["process "+strings.Join(p.argv, " ")] = entry{}
-		}
+	for _, p := range ours() {
+		s["process "+strings.Join(p.argv, " ")] = entry{}
 	}
+	return s, nil
 }
 
 // addLoops describes the loop devices that are in use.

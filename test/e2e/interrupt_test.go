@@ -1,0 +1,61 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// sweepWhenInterrupted has the machines of tests that are interrupted deleted
+// as well: their cleanup does not run.
+func sweepWhenInterrupted() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		got := <-signals
+		fmt.Fprintf(os.Stderr, "e2e: %s: deleting the machines of this run\n", got)
+		sweep()
+		os.Exit(130)
+	}()
+}
+
+// sweep deletes the machines that the program under test supervises.
+func sweep() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	gone := map[string]bool{}
+	for _, p := range ours() {
+		// slipway sandbox supervise HOME/sandboxes/NAME MACHINE
+		if len(p.argv) < 4 || strings.Join(p.argv[1:3], " ") != "sandbox supervise" || gone[p.argv[3]] {
+			continue
+		}
+		gone[p.argv[3]] = true
+		home, name := filepath.Dir(filepath.Dir(p.argv[3])), filepath.Base(p.argv[3])
+		cmd := exec.CommandContext(ctx, program(), "sandbox", "delete", name, "--yes")
+		cmd.Env = append(os.Environ(), "SLIPWAY_HOME="+home)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "e2e: deleting sandbox %s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// ours are the processes of the program under test, and not of another slipway
+// that somebody runs beside.
+func ours() []process {
+	var out []process
+	for _, p := range processes() {
+		exe, err := os.Readlink(p.dir + "/exe")
+		if err == nil && strings.TrimSuffix(exe, " (deleted)") == program() {
+			out = append(out, p)
+		}
+	}
+	return out
+}
