@@ -134,7 +134,12 @@ func Wanted(c *v1alpha1.Cluster) op.Facts {
 		}
 	}
 	slices.Sort(paths)
+	names := []string{c.Spec.ControlPlaneEndpoint.Domain}
+	for _, h := range c.Spec.Hosts {
+		names = append(names, h.Name)
+	}
 	return op.Facts{
+		Names: names,
 		Ports: slices.Sorted(maps.Keys(ports)),
 		Paths: paths,
 		Dirs:  []string{DirRoot, DirContainerd, DirKubelet, DirEtcd, DirBlobs, DirPrograms, DirPlugins},

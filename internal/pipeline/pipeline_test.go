@@ -66,6 +66,9 @@ var variants = []struct {
 	{name: "endpoint", reason: "another address and port of the API", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "k8s.example.com", Address: "203.0.113.9", Port: 8443}
 	}},
+	{name: "endpoint-by-name", reason: "a name that the user has every host resolve is in no hosts file", change: func(c *v1alpha1.Cluster) {
+		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "k8s.example.com"}
+	}},
 	{name: "registries", reason: "mirrors in their order, and registries without certificates", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Registry.Mirrors = map[string][]string{
 			"docker.io":         {"https://mirror.example.com", "http://10.0.0.5:5000"},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -52,7 +53,9 @@ func hostsLines(env module.Env) []string {
 	for _, h := range env.Cluster.Spec.Hosts {
 		add(module.InternalAddress(h), h.Name)
 	}
-	add(env.EndpointAddress(), env.Cluster.Spec.ControlPlaneEndpoint.Domain)
+	if ep := env.Cluster.Spec.ControlPlaneEndpoint; ep.Mode != v1alpha1.EndpointExternal || ep.Address != "" {
+		add(env.EndpointAddress(), ep.Domain)
+	} // else the user has every host resolve it
 	for _, a := range slices.Sorted(maps.Keys(env.Cluster.Spec.DNS.Hosts)) {
 		add(a, env.Cluster.Spec.DNS.Hosts[a]...)
 	}

@@ -30,6 +30,8 @@ const (
 	idDualStack           = "dual-stack-address-missing"
 	idAddressInUse        = "address-in-use"
 	idNetworkOverlap      = "network-overlap"
+	idHostsFile           = "hosts-file-conflict"
+	idResolver            = "dns-server-missing"
 	idOtherCluster        = "other-cluster"
 	idLeftovers           = "leftovers"
 	idRuntime             = "runtime-running"
@@ -61,7 +63,8 @@ func never() []string {
 func IDs() []string {
 	return []string{
 		idOS, idKernel, idKernelFeature, idCgroupV1, idCgroupController, idProgram, idSELinux, idFirewall, idSwap,
-		idMachineIDDuplicate, idClockSkew, idClockManager, idAddressInUse, idNetworkOverlap, idLeftovers, idRuntime,
+		idMachineIDDuplicate, idClockSkew, idClockManager, idAddressInUse, idNetworkOverlap, idHostsFile, idResolver,
+		idLeftovers, idRuntime,
 		idOtherNetwork, idPort,
 		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,
 		idFilesystemTemporary,

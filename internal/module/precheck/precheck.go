@@ -144,6 +144,8 @@ func (r *report) judge() {
 	r.disks()
 	r.addresses()
 	r.networks()
+	r.names()
+	r.resolver()
 	if !r.ours() {
 		r.leftovers()
 		r.ports()

@@ -196,6 +196,13 @@ var surroundingRows = []row{
 		"10250/tcp (kubelet), 10256/tcp (kube-proxy), 8472/udp (flannel)",
 	},
 	{
+		"chain that drops", "whoever made it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			h[1].Facts.Firewall = []string{"nftables (chain FORWARD of table ip filter)"}
+		},
+		[]string{"warning firewall-active w1"},
+		"nftables (chain FORWARD of table ip filter) drops packets that nobody has let through",
+	},
+	{
 		"firewall on a control plane", "more of them there", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[0].Facts.Firewall = []string{"firewalld"} },
 		[]string{"warning firewall-active cp1"},
 		"6443/tcp (kube-apiserver), 2379/tcp (etcd), 2380/tcp (etcd)",
@@ -427,6 +434,43 @@ var networkRows = []row{
 	}, nil, ""},
 
 	{
+		"the API's name elsewhere", "a node would join what is there, or nothing",
+		named("api.prod.internal", "192.0.2.9"),
+		[]string{"error hosts-file-conflict w1"},
+		"gives api.prod.internal the address 192.0.2.9; the API is at 192.0.2.11",
+	},
+	{"the API's name, right", "somebody was faster", named("api.prod.internal", "192.0.2.11"), nil, ""},
+	{"the API's name, at a load balancer", "its address is what counts", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		c.Spec.ControlPlaneEndpoint.Mode, c.Spec.ControlPlaneEndpoint.Address = v1alpha1.EndpointExternal, "192.0.2.9"
+		named("api.prod.internal", "192.0.2.9")(c, h, o)
+	}, nil, ""},
+	{"the API's name, as the user has it resolved", "it is theirs to say", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal
+		named("api.prod.internal", "192.0.2.9")(c, h, o)
+	}, nil, ""},
+	{"another host's name", "programs would look for it there", named("cp1", "192.0.2.9"), []string{"warning hosts-file-conflict w1"}, "that host is at 192.0.2.11"},
+	{"its own name, on loopback", "Debian writes that", named("w1", "127.0.1.1"), nil, ""},
+	{"its own name, elsewhere", "it would not find itself", named("w1", "192.0.2.9"), []string{"warning hosts-file-conflict w1"}, ""},
+	{"no name of ours, no address", "nothing to say", named("git", "192.0.2.9", "cp1", "x"), nil, ""},
+
+	{"no resolv.conf", "the kubelet fails for every pod", resolver(op.Resolver{Path: "/etc/resolv.conf", Missing: true}), []string{"error dns-server-missing w1"}, "has no /etc/resolv.conf"},
+	{"no DNS server", "CoreDNS does not start", resolver(op.Resolver{Path: "/etc/resolv.conf"}), []string{"error dns-server-missing w1"}, "names no DNS server"},
+	{"no DNS server, upstream written", "CoreDNS asks that", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		c.Spec.DNS.Upstream = []string{"192.0.2.53"}
+		resolver(op.Resolver{Path: "/etc/resolv.conf"})(c, h, o)
+	}, nil, ""},
+	{"a DNS server on loopback", "CoreDNS would ask itself", resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "127.0.0.1"}}), []string{"error dns-server-missing w1"}, "would ask itself"},
+	{"DNS servers", "as it should be", resolver(op.Resolver{Path: "/etc/resolv.conf", Servers: []string{"192.0.2.53", "2001:db8::53"}}), nil, ""},
+	{"the kubelet has a file of its own", "the user has decided", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		c.Spec.Kubernetes.Kubelet.Config = kubelet{"resolvConf": "/etc/pods.conf"}
+		resolver(op.Resolver{Path: "/etc/resolv.conf", Missing: true})(c, h, o)
+	}, nil, ""},
+	{"no DNS server on a node that runs", "nobody has missed it", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+		resolver(op.Resolver{Path: "/etc/resolv.conf"})(c, h, o)
+	}, []string{"warning dns-server-missing w1"}, ""},
+
+	{
 		"same machine", "it answers under two names", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 			h[1].Facts = h[0].Facts
 			h[1].Spec.Address = "192.0.2.11"
@@ -445,6 +489,19 @@ var networkRows = []row{
 	{"clock behind", "either way", skew(0, -7*time.Second), []string{"error clock-skew cp1"}, "7s ahead of"},
 	{"all clocks with us a minute off", "to within the error", skew(time.Minute, time.Minute), nil, ""},
 	{"all clocks off", "this machine's is the odd one", skew(-2*time.Minute, -2*time.Minute), []string{"warning clock-manager "}, "2m0s behind this machine's"},
+}
+
+func named(list ...string) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		c.Spec.ControlPlaneEndpoint.Domain = "api.prod.internal"
+		for i := 0; i < len(list); i += 2 {
+			h[1].Facts.Named = append(h[1].Facts.Named, op.Named{Name: list[i], Address: list[i+1]})
+		}
+	}
+}
+
+func resolver(r op.Resolver) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) { h[1].Facts.Resolver = &r }
 }
 
 func dualStack(c *v1alpha1.Cluster) {

@@ -16,7 +16,7 @@ func (r *report) surroundings() {
 	}
 	if len(f.Firewall) > 0 {
 		r.warn(idFirewall, "open these ports between the nodes, and let the pod and service networks through; or turn it off",
-			"%s is active; nodes reach each other at %s", list(f.Firewall), r.openPorts())
+			"%s drops packets that nobody has let through; nodes reach each other at %s", list(f.Firewall), r.openPorts())
 	}
 	skip := r.cluster.Spec.System.SkipConfigure
 	tolerant := r.cluster.Spec.Kubernetes.Kubelet.Config["failSwapOn"] == false

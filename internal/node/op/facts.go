@@ -20,16 +20,25 @@ type HostFacts struct {
 	// ResourceCapability says that the helper holds CAP_SYS_RESOURCE.
 	ResourceCapability bool `json:"resourceCapability"`
 
-	Addresses []Address  `json:"addresses"`
-	Routes    []string   `json:"routes"`   // destination prefixes in the main table, "default" included
-	Swap      []string   `json:"swap"`     // active swap devices
-	Firewall  []string   `json:"firewall"` // active services: firewalld, ufw
+	Addresses []Address `json:"addresses"`
+	Routes    []string  `json:"routes"` // destination prefixes in the main table, "default" included
+	Swap      []string  `json:"swap"`   // active swap devices
+	// Firewall is what drops packets by default: active services (firewalld,
+	// ufw), else chains of nftables.
+	Firewall  []string   `json:"firewall"`
 	Listeners []Listener `json:"listeners"`
-	Present   []string   `json:"present"` // of Facts.Paths, those that exist
-	Disks     []Disk     `json:"disks"`   // one for each of Facts.Dirs
+	// Present are those of Facts.Paths that exist; an empty file does not
+	// count: a crash has left it.
+	Present []string `json:"present"`
+	Disks   []Disk   `json:"disks"` // one for each of Facts.Dirs
 	// KernelFeatures are names out of a fixed list that the kernel has:
 	// overlay, br_netfilter, nf_tables, ip_tables, vxlan, ipvs.
 	KernelFeatures []string `json:"kernelFeatures"`
+	// Named are lines of others in the hosts file that give one of
+	// Facts.Names an address.
+	Named []Named `json:"named,omitempty"`
+	// Resolver is where the kubelet takes DNS servers from; nil is not known.
+	Resolver *Resolver `json:"resolver,omitempty"`
 	// Ledger says that Slipway has changed this host; Cluster is for whom.
 	Ledger  bool   `json:"ledger"`
 	Cluster string `json:"cluster,omitempty"`
@@ -74,4 +83,18 @@ type Disk struct {
 	Mount    string `json:"mount,omitempty"`
 	NoExec   bool   `json:"noExec,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
+}
+
+// Named is a name and what it stands for.
+type Named struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+}
+
+// Resolver is a file such as /etc/resolv.conf.
+type Resolver struct {
+	Path string `json:"path"`
+	// Missing says that there is no such file.
+	Missing bool     `json:"missing,omitempty"`
+	Servers []string `json:"servers"`
 }

@@ -245,6 +245,8 @@ type Facts struct {
 	// Dirs are directories (existing or not) whose file system's free space
 	// is wanted.
 	Dirs []string `json:"dirs,omitempty"`
+	// Names are looked for in the hosts file.
+	Names []string `json:"names,omitempty"`
 }
 
 // Status is the outcome of a check or apply.

@@ -4,12 +4,9 @@ package run
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -152,21 +149,4 @@ func (h *host) remove(name string) {
 func (h *host) content(name string) string {
 	raw, _ := os.ReadFile(h.path(name))
 	return string(raw)
-}
-
-// TestPresent: what a crash has left empty is not there.
-func TestPresent(t *testing.T) {
-	h := newHost(t)
-	h.write("etc/kubernetes/kubelet.conf", "")
-	h.write("etc/kubernetes/pki/ca.crt", "")
-	h.write("etc/kubernetes/manifests/etcd.yaml", "kind: Pod\n")
-	paths := []string{"/etc/kubernetes/kubelet.conf", "/etc/kubernetes/pki/*.crt", "/etc/kubernetes/manifests/*.yaml", "/etc/hostname", "/nosuch"}
-	r := h.check(op.Facts{Paths: paths})[0]
-	var f op.HostFacts
-	if err := json.Unmarshal(r.Output, &f); err != nil {
-		t.Fatal(err, r.Error)
-	}
-	if diff := cmp.Diff(paths[2:4], f.Present); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
 }

@@ -42,6 +42,8 @@ func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 		f.Systemd = s.systemdVersion(ctx)
 		f.Firewall = s.firewalls(ctx)
 	}
+	f.Resolver = s.resolver(ctx)
+	f.Named = parseHosts(s.text("/etc/hosts"), o.Names)
 	for _, name := range []string{"overlay", "br_netfilter", "nf_tables", "ip_tables", "vxlan", "ipvs"} {
 		if s.hasFeature(name) {
 			f.KernelFeatures = append(f.KernelFeatures, name)
@@ -177,22 +179,6 @@ func (s *session) systemdVersion(ctx context.Context) string {
 		return f[1] // "systemd 252 (252.39-1~deb12u1)"
 	}
 	return ""
-}
-
-func (s *session) firewalls(ctx context.Context) []string {
-	var out []string
-	for _, name := range []string{"firewalld", "ufw"} {
-		u, err := s.unit(ctx, name+".service")
-		if err != nil || !u.running() {
-			continue
-		}
-		// ufw's unit is active whether or not ufw is enabled.
-		if name == "ufw" && !strings.Contains(strings.ToLower(s.text("/etc/ufw/ufw.conf")), "enabled=yes") {
-			continue
-		}
-		out = append(out, name)
-	}
-	return out
 }
 
 // hasFeature says that the kernel has a feature now, or a module to load for

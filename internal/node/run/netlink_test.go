@@ -113,6 +113,18 @@ func TestResetThousandsOfChains(t *testing.T) {
 	})
 }
 
+// TestDroppingChains: what drops by default is named, whoever made it.
+func TestDroppingChains(t *testing.T) {
+	inNetwork(t, func() {
+		sh(t, "nft", "add table inet mine; add chain inet mine in { type filter hook input priority 0; policy drop; }; add chain inet mine out { type filter hook output priority 0; policy accept; }; add chain inet mine plain")
+		sh(t, "iptables-nft", "-P", "FORWARD", "DROP")
+		want := []string{"nftables (chain FORWARD of table ip filter)", "nftables (chain in of table inet mine)"}
+		if diff := cmp.Diff(want, droppingChains()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
 func linkNames(t *testing.T) []string {
 	t.Helper()
 	links, err := net.Interfaces()

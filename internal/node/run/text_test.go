@@ -226,6 +226,11 @@ func TestParsers(t *testing.T) {
 	if got := fmt.Sprint(parseSwaps([]byte("Filename Type Size Used Priority\n/dev/a\\040b partition 1 0 -2\n"))); got != "[{/dev/a b -2}]" {
 		t.Errorf("swaps: %s", got)
 	}
+	named := parseHosts("127.0.0.1 localhost\n127.0.1.1\tw1.example.com w1 # its own\n#192.0.2.9 w2\n"+
+		"# BEGIN slipway prod\n192.0.2.1 w1 api\n# END slipway prod\n192.0.2.9 api api\nw2\n", []string{"w1", "w2", "api"})
+	if diff := cmp.Diff([]op.Named{{Name: "w1", Address: "127.0.1.1"}, {Name: "api", Address: "192.0.2.9"}}, named); diff != "" {
+		t.Errorf("hosts:\n%s", diff)
+	}
 	if !mayRaiseLimits("Name: x\nCapEff:\t0000000001000000\n") || mayRaiseLimits("CapEff:\t0000000000000000\n") {
 		t.Error("capability 24 is misread")
 	}
