@@ -174,6 +174,29 @@ func check(t *testing.T, p engine.Pipeline, on []*engine.Host) []plan.Step {
 	return res.Steps
 }
 
+// lists plans a pipeline and answers what each task wants of each host, by
+// "task on host".
+func lists(t *testing.T, p engine.Pipeline, on []*engine.Host) map[string]op.List {
+	t.Helper()
+	var mu sync.Mutex
+	out := map[string]op.List{}
+	each(p, func(task *engine.Task) {
+		wanted := task.Ops
+		if wanted == nil {
+			return
+		}
+		task.Ops = func(s *engine.Scope) (op.List, error) {
+			list, err := wanted(s)
+			mu.Lock()
+			defer mu.Unlock()
+			out[task.ID+" on "+s.Host().Name] = list
+			return list, err
+		}
+	})
+	check(t, p, on)
+	return out
+}
+
 // spell plans a pipeline and writes down what each host task wants: values
 // that other tasks make stand in unresolved.
 func spell(t *testing.T, p engine.Pipeline, on []*engine.Host) string {

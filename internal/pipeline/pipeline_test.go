@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // variants are clusters beside the plain one. Their goldens are what they
@@ -129,6 +131,37 @@ func TestOperations(t *testing.T) {
 			}
 			got := spell(t, Create(env, parts()), on)
 			golden.Check(t, "testdata/"+v.name+".golden", difference(plain, got))
+		})
+	}
+}
+
+// TestWhatIsDropped takes a setting out of the file again: each operation that
+// is not asked for any more is one that its task puts back by name.
+func TestWhatIsDropped(t *testing.T) {
+	env := environment(t, base())
+	plain := lists(t, Apply(env, parts()), hosts(env))
+	for _, v := range variants {
+		c := base()
+		v.change(c)
+		for i := range c.Spec.Hosts { // what may not change does not here
+			c.Spec.Hosts[i].InternalAddress = ""
+		}
+		c.Spec.Kubernetes.APIServer.CertSANs, c.Spec.Kubernetes.Certificates = nil, v1alpha1.Certificates{}
+		with := environment(t, c)
+		if v.facts != nil || spec.Immutable(with.Cluster, env.Cluster).Err() != nil {
+			continue // another host, or no change that a cluster can undergo
+		}
+		t.Run(v.name, func(t *testing.T) {
+			for at, list := range lists(t, Apply(with, parts()), hosts(with)) {
+				for _, o := range list {
+					still := slices.ContainsFunc(plain[at], func(p op.Op) bool {
+						return p.Kind() == o.Kind() && p.Target() == o.Target() || p.Kind() == op.KindPutBack
+					})
+					if !still {
+						t.Errorf("%s: %s %s stays on the host when it is taken out of the file", at, o.Kind(), o.Target())
+					}
+				}
+			}
 		})
 	}
 }
