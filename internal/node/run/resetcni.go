@@ -61,25 +61,35 @@ func (s *session) attachments(o op.Reset) (attachments, error) {
 	return a, s.emptied(o, &a)
 }
 
-// cachedOnes finds our attachments in the library's notes.
+// cachedOnes finds our attachments in the library's notes. A container is in
+// more than one network, its loopback's for one, and one that is ours alone
+// tells whose it is.
 func (s *session) cachedOnes(dir string, a *attachments) error {
 	names, err := s.names(dir)
 	if err != nil {
 		return err
 	}
+	notes := map[string]cached{}
 	for _, name := range names {
 		raw, err := durable.ReadFile(s.path(filepath.Join(dir, name)))
 		var c cached
 		if err != nil || json.Unmarshal(raw, &c) != nil {
 			continue // gone meanwhile, or another's
 		}
-		if !a.containers[c.ContainerID] && !slices.Contains(a.networks, c.NetworkName) {
+		notes[name] = c
+		if slices.Contains(a.networks, c.NetworkName) {
+			a.containers[c.ContainerID] = true
+		}
+	}
+	for _, name := range names {
+		c, ok := notes[name]
+		if !ok || !a.containers[c.ContainerID] {
 			continue
 		}
-		a.containers[c.ContainerID] = true
 		a.paths = append(a.paths, filepath.Join(dir, name))
 		ns := filepath.Base(c.NetNS)
-		if slices.Contains([]string{netnsDir, "/var" + netnsDir}, filepath.Dir(c.NetNS)) && exists(s.path(filepath.Join(netnsDir, ns))) {
+		known := slices.Contains(a.namespaces, ns) || !slices.Contains([]string{netnsDir, "/var" + netnsDir}, filepath.Dir(c.NetNS))
+		if !known && exists(s.path(filepath.Join(netnsDir, ns))) {
 			a.namespaces = append(a.namespaces, ns)
 		}
 	}

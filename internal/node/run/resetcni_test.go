@@ -40,6 +40,7 @@ func attached(t *testing.T) *host {
 	}
 	h.apply(op.Dir{Path: "/var/lib/cni"})
 	h.write("var/lib/containerd/sandboxes/"+theirNet+"/hosts", "") // the other has not come so far
+	note("a-loopback", ourPod, "cni-1")
 	note("cbr0", ourPod, "cni-1")
 	note("custom", theirNet, "cni-2")
 	for network, addresses := range map[string]map[string]string{
@@ -97,7 +98,7 @@ func TestResetLeavesAttachmentsOfOthers(t *testing.T) {
 	for name, content := range theirs {
 		h.write(name, content)
 	}
-	want := "remove network namespaces cni-1, cni-2, 8 notes of CNI about pods to remove"
+	want := "remove network namespaces cni-1, cni-2, 9 notes of CNI about pods to remove"
 	if diff := cmp.Diff(want, h.check(cniReset())[0].Summary); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
