@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/pipeline"
@@ -262,8 +263,12 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 	}
 	res := p.result(o, out, p.svc.Now().Sub(start))
 	if err != nil {
-		res.Outcome = event.Failed
-		res.Failures = append(res.Failures, HostFailure{Title: "running the operation", Failure: event.Failure{Reason: "Error", Message: err.Error()}})
+		f := HostFailure{Title: "running the operation", Failure: event.Failure{Reason: "Error", Message: err.Error()}}
+		var list diag.List
+		if errors.As(err, &list) && len(list) > 0 {
+			f.Reason, f.Message, f.Remedy = list[0].ID, list[0].Message, list[0].Hint
+		}
+		res.Outcome, res.Failures = event.Failed, append(res.Failures, f)
 	}
 	if res.Outcome != event.Succeeded && !p.removes() && !errors.Is(err, errLockLost) {
 		p.tidy(context.WithoutCancel(ctx), o, hl.fence())

@@ -114,6 +114,9 @@ func (s *Store) Clusters() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
+		if checkName(e.Name()) != nil {
+			continue // a copy that somebody made
+		}
 		if _, err := os.Stat(s.clusterPath(e.Name(), "cluster.json")); err == nil {
 			names = append(names, e.Name())
 		}

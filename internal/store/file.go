@@ -53,7 +53,7 @@ func (s *Store) mkdir(dir string) error {
 		if errors.Is(err, fs.ErrExist) {
 			return nil // another process was faster
 		}
-		return err
+		return unwritable(dir, err)
 	}
 	if s.owner.set {
 		if err := os.Lchown(dir, s.owner.uid, s.owner.gid); err != nil {
@@ -69,7 +69,7 @@ func (s *Store) temp(path string, content []byte) (string, error) {
 	name := filepath.Join(filepath.Dir(path), tmpPrefix+filepath.Base(path)+"-"+randomHex(6))
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return "", err
+		return "", unwritable(path, err)
 	}
 	_, err = f.Write(content)
 	if err == nil && s.owner.set {
@@ -79,7 +79,7 @@ func (s *Store) temp(path string, content []byte) (string, error) {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return "", errors.Join(err, os.Remove(name))
+		return "", unwritable(path, errors.Join(err, os.Remove(name)))
 	}
 	return name, nil
 }
@@ -92,7 +92,7 @@ func (s *Store) write(path string, content []byte) error {
 		return err
 	}
 	if err := s.rename(name, path); err != nil {
-		return err
+		return unwritable(path, err)
 	}
 	return syncDir(filepath.Dir(path))
 }
@@ -127,7 +127,7 @@ func readJSON(path string, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("decoding %s: %w", path, err)
+		return damaged(path, err)
 	}
 	return nil
 }

@@ -183,13 +183,13 @@ func FuzzScan(f *testing.F) {
 		// What scan calls good, it reads again the same, with nothing left.
 		n := 0
 		count := func(event.Event) error { n++; return nil }
-		end, err := scan(strings.NewReader(head+tail), count)
+		end, err := scan(strings.NewReader(head+tail), "journal", count)
 		if err != nil {
 			return
 		}
 		first := n
 		n = 0
-		again, err := scan(strings.NewReader((head + tail)[:end]), count)
+		again, err := scan(strings.NewReader((head + tail)[:end]), "journal", count)
 		if err != nil || again != end || n != first {
 			t.Errorf("first %d events to %d, then %d to %d: %v", first, end, n, again, err)
 		}

@@ -42,10 +42,10 @@ func (s *Store) Journal(id string) (*Journal, error) {
 	path := s.operationPath(id, "journal.jsonl")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
+		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, unwritable(path, err))
 	}
 	j := &Journal{f: f}
-	end, err := scan(f, func(e event.Event) error { j.seq = max(j.seq, e.Seq); return nil })
+	end, err := scan(f, path, func(e event.Event) error { j.seq = max(j.seq, e.Seq); return nil })
 	if err == nil {
 		err = f.Truncate(end)
 	}
@@ -85,7 +85,7 @@ func (j *Journal) Append(e event.Event) error {
 		e.Seq = j.seq + 1
 	}
 	if err := j.append(e); err != nil {
-		j.fail = fmt.Errorf("writing the journal: %w", err)
+		j.fail = fmt.Errorf("writing the journal: %w", unwritable(j.f.Name(), err))
 		return j.fail
 	}
 	j.seq = max(j.seq, e.Seq)
@@ -134,7 +134,7 @@ func (s *Store) Read(id string, fn func(event.Event) error) error {
 		return err
 	}
 	defer f.Close()
-	if _, err = scan(f, fn); err != nil {
+	if _, err = scan(f, f.Name(), fn); err != nil {
 		return fmt.Errorf("reading the journal of operation %s: %w", id, err)
 	}
 	return nil
@@ -212,16 +212,16 @@ func scanFrom(f *os.File, offset int64, fn func(event.Event) error) (int64, erro
 	if f == nil {
 		return 0, nil
 	}
-	return scan(io.NewSectionReader(f, offset, 1<<62-offset), fn)
+	return scan(io.NewSectionReader(f, offset, 1<<62-offset), f.Name(), fn)
 }
 
 // scan calls fn for each event and answers where the last one ends. Bytes
 // after it that are no event are what a crash left; bytes before it that are
-// none are damage.
-func scan(r io.Reader, fn func(event.Event) error) (int64, error) {
+// none are damage to the file.
+func scan(r io.Reader, file string, fn func(event.Event) error) (int64, error) {
 	br := bufio.NewReaderSize(r, 1<<16)
 	var end, pos int64
-	var damaged error
+	var broken error
 	for n := 1; ; n++ {
 		line, err := br.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
@@ -233,13 +233,13 @@ func scan(r io.Reader, fn func(event.Event) error) (int64, error) {
 		pos += int64(len(line))
 		var e event.Event
 		if err := json.Unmarshal(bytes.TrimRight(line, "\n"), &e); err != nil {
-			if damaged == nil {
-				damaged = fmt.Errorf("line %d is damaged: %w", n, err)
+			if broken == nil {
+				broken = damaged(file, fmt.Errorf("line %d: %w", n, err))
 			}
 			continue
 		}
-		if damaged != nil {
-			return end, damaged
+		if broken != nil {
+			return end, broken
 		}
 		if err := fn(e); err != nil {
 			return end, err

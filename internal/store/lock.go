@@ -100,7 +100,7 @@ func (s *Store) tryLock(name string) (*Lock, error) {
 		return nil, nil // the cluster is being forgotten at this moment
 	}
 	if err != nil {
-		return nil, err
+		return nil, unwritable(path, err)
 	}
 	if s.owner.set {
 		if err := f.Chown(s.owner.uid, s.owner.gid); err != nil {
@@ -133,7 +133,7 @@ func (l *Lock) SetHolder(who Holder) error {
 		return err
 	}
 	_, err = l.f.WriteAt(append(b, '\n'), 0)
-	return err
+	return unwritable(l.f.Name(), err)
 }
 
 // Release gives the lock back.

@@ -88,6 +88,9 @@ func (s *Store) path(elem ...string) string {
 	return filepath.Join(append([]string{s.home}, elem...)...)
 }
 
+// idBytes is how long the id of a manager is.
+const idBytes = 16
+
 // ManagerID answers who we are to the hosts: 32 hexadecimal digits, random,
 // made once per store.
 func (s *Store) ManagerID() (string, error) {
@@ -95,13 +98,17 @@ func (s *Store) ManagerID() (string, error) {
 	for range 2 {
 		switch b, err := os.ReadFile(file); {
 		case err == nil:
-			return strings.TrimSpace(string(b)), nil
+			id := strings.TrimSpace(string(b))
+			if raw, err := hex.DecodeString(id); err != nil || len(raw) != idBytes {
+				return "", fmt.Errorf("reading the manager id: %w", damaged(file, errors.New("it holds no id of a manager")))
+			}
+			return id, nil
 		case !errors.Is(err, fs.ErrNotExist):
 			return "", fmt.Errorf("reading the manager id: %w", err)
 		}
 		// Two processes may come here at once: the first to link wins, and
 		// both then read the same file.
-		if err := s.create(file, []byte(randomHex(16)+"\n")); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := s.create(file, []byte(randomHex(idBytes)+"\n")); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", fmt.Errorf("making the manager id: %w", err)
 		}
 	}

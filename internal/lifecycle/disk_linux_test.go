@@ -1,0 +1,140 @@
+package lifecycle
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+)
+
+// TestDiskOfTheRecords keeps the records on a small disk, in a mount namespace
+// of its own: it fills up in the middle, or turns read-only.
+func TestDiskOfTheRecords(t *testing.T) {
+	if dir := os.Getenv("LIFECYCLE_TEST_DISK"); dir != "" {
+		t.Run("full", func(t *testing.T) { fullDisk(t, mounted(t, dir)) })
+		t.Run("read-only", func(t *testing.T) { readOnly(t, mounted(t, dir)) })
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDiskOfTheRecords$", "-test.v")
+	cmd.Env = append(os.Environ(), "LIFECYCLE_TEST_DISK="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if os.Geteuid() != 0 {
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+	}
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("this user may not mount anything, not even for himself: only root's tests fill a disk")
+	}
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// mounted is a world whose records are on a disk of 1 MiB.
+func mounted(t *testing.T, dir string) *world {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	w := newWorld(t, "cp1", "w1")
+	w.home = filepath.Join(dir, "home")
+	return w
+}
+
+// unwritable wants the diagnostic of records that cannot be written.
+func unwritable(t *testing.T, err error) {
+	t.Helper()
+	var list diag.List
+	if !errors.As(err, &list) || list[0].ID != "records-unwritable" || list[0].Hint == "" {
+		t.Errorf("got %v, want what to do about records that cannot be written", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+func fullDisk(t *testing.T, w *world) {
+	filler := filepath.Join(filepath.Dir(w.home), "filler")
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil))
+	res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
+		if e.Type != event.StepStarted || e.Task != "kubeadm.init.certs" {
+			return
+		}
+		f, err := os.Create(filler)
+		if err == nil {
+			_, err = io.Copy(f, zeros{})
+			err = errors.Join(err, f.Close())
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("filling the disk: %v", err)
+		}
+	}))
+	unwritable(t, err)
+	if res == nil || res.Outcome != event.Failed {
+		t.Fatalf("%+v: want the operation failed", res)
+	}
+	i := len(res.Failures) - 1
+	if f := res.Failures[i]; f.Reason != "records-unwritable" || !strings.Contains(f.Message, "no space left") || f.Remedy == "" {
+		t.Errorf("the failure is %+v", f)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// What is on record can be seen all the same.
+	if _, ops := w.status(); len(ops) != 1 || ops[0] != "create Failed" {
+		t.Errorf("operations %v", ops)
+	}
+	again := w.prepared(w.service().PrepareResume(t.Context(), "prod", Request{}, nil))
+	_, err = again.Apply(t.Context())
+	unwritable(t, errors.Join(err, again.Close()))
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	w.resume(event.Succeeded)
+	w.whole()
+}
+
+func readOnly(t *testing.T, w *world) {
+	w.create(event.Succeeded)
+	before := w.machines["w1"].look()
+	dir := filepath.Dir(w.home)
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
+	if _, err := w.service().Kubeconfig(t.Context(), "prod", false); err != nil {
+		t.Error(err)
+	}
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))
+	if p.Plan().Empty() {
+		t.Error("the plan is empty")
+	}
+	_, err := p.Apply(t.Context())
+	unwritable(t, errors.Join(err, p.Close()))
+	if d := cmp.Diff(before, w.machines["w1"].look()); d != "" {
+		t.Errorf("a host was changed, and nobody knows of it (-before +after):\n%s", d)
+	}
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, ""); err != nil {
+		t.Fatal(err)
+	}
+}

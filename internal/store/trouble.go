@@ -1,0 +1,47 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+// Identifiers of what is refused here, each with an entry in
+// docs/guide/errors.md; they never change.
+const (
+	idDamaged    = "record-damaged"
+	idUnwritable = "records-unwritable"
+)
+
+// damaged is a record that is there and cannot be read. What it said is not
+// guessed.
+func damaged(path string, err error) error {
+	return diag.List{{
+		ID: idDamaged, Severity: diag.Error, Message: fmt.Sprintf("%s is damaged: %v", path, err),
+		Hint: "put it back from a backup, or move it away: what it recorded is then unknown, and nothing else is lost",
+	}}
+}
+
+// unwritable gives the reasons for which nothing can be written a remedy. Any
+// other error is answered as it is.
+func unwritable(path string, err error) error {
+	var remedy string
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		remedy = "make room on the disk of the records, and go on with what was begun"
+	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+		remedy = "let this user write there, or name another directory with SLIPWAY_HOME"
+	default:
+		return err
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) { // the path has been said
+		err = errno
+	}
+	return diag.List{{ID: idUnwritable, Severity: diag.Error, Message: fmt.Sprintf("writing %s: %v", path, err), Hint: remedy}}
+}

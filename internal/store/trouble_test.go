@@ -1,0 +1,159 @@
+package store
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// told wants an error that people can do something about, and that names a
+// file.
+func told(t *testing.T, what string, err error, id, file string) {
+	t.Helper()
+	var list diag.List
+	if !errors.As(err, &list) || list[0].ID != id || list[0].Hint == "" || !strings.Contains(list[0].Message, file) {
+		t.Errorf("%s: %v, want %s with a remedy, about %s", what, err, id, file)
+	}
+}
+
+// TestDamaged has every kind of file damaged in turn. It is told which one;
+// and once that is moved away, all else can be used.
+func TestDamaged(t *testing.T) {
+	const garbage = "\x00\x00{\"seq\":\n"
+	for _, tc := range []struct {
+		name, file, content string // file: OP is the operation's directory
+		read                func(*Store, string) error
+		lost                error // once the file is moved away
+	}{
+		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, nil},
+		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return second(s.Operations("")) }, nil},
+		{"operation of another cluster", "OP/operation.json", garbage, func(s *Store, _ string) error { return second(s.Operations("lab")) }, nil},
+		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error { return second(s.Plan(id)) }, ErrNotFound},
+		{
+			"journal, when it is read", "OP/journal.jsonl", `{"seq":1}` + "\n" + garbage + `{"seq":2}` + "\n",
+			func(s *Store, id string) error { return s.Read(id, func(event.Event) error { return nil }) }, nil,
+		},
+		{
+			"journal, when it is followed", "OP/journal.jsonl", garbage + `{"seq":2}` + "\n",
+			func(s *Store, id string) error {
+				return s.Follow(t.Context(), id, func(event.Event) error { return nil })
+			}, ErrNoEnd,
+		},
+		{
+			"journal, when it goes on", "OP/journal.jsonl", garbage + `{"seq":2}` + "\n",
+			func(s *Store, id string) error {
+				j, err := s.Journal(id)
+				if err == nil {
+					err = j.Close()
+				}
+				return err
+			}, nil,
+		},
+		{"manager id, empty", "manager-id", "\n", func(s *Store, _ string) error { return second(s.ManagerID()) }, nil},
+		{"manager id, cut short", "manager-id", "0a1b", func(s *Store, _ string) error { return second(s.ManagerID()) }, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			home := t.TempDir()
+			s, err := Open(home)
+			must(t, err)
+			fill(t, s)
+			ops, err := s.Operations("prod")
+			must(t, err)
+			id := ops[0].Name
+			file := filepath.Join(home, strings.Replace(tc.file, "OP", "operations/"+id, 1))
+			must(t, os.WriteFile(file, []byte(tc.content), 0o600))
+			told(t, "damaged", tc.read(s, id), idDamaged, file)
+			must(t, os.Rename(file, file+".away"))
+			if err := tc.read(s, id); !errors.Is(err, tc.lost) {
+				t.Errorf("moved away: %v, want %v", err, tc.lost)
+			}
+		})
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// What a crash leaves of a record, or a person beside one, is none.
+func TestHalfARecord(t *testing.T) {
+	home := t.TempDir()
+	s, err := Open(home)
+	must(t, err)
+	fill(t, s)
+	before, err := s.Operations("")
+	must(t, err)
+	for _, file := range []string{
+		"clusters/half/source.yaml", "clusters/half/.tmp-cluster.json-0a1b2c", "clusters/prod.bak/cluster.json", "clusters/notes",
+		"operations/20261120-181502-create-0000/plan.json", "operations/20261120-181502-create-0001/.tmp-operation.json-0a", "operations/x.bak/operation.json",
+	} {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(home, file)), 0o700))
+		must(t, os.WriteFile(filepath.Join(home, file), []byte("{"), 0o600))
+	}
+	names, err := s.Clusters()
+	must(t, err)
+	if d := cmp.Diff([]string{"prod"}, names); d != "" {
+		t.Errorf("clusters (-want +got):\n%s", d)
+	}
+	after, err := s.Operations("")
+	must(t, err)
+	if d := cmp.Diff(before, after); d != "" {
+		t.Errorf("operations (-before +after):\n%s", d)
+	}
+	if _, err := s.Cluster("half"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("half a cluster: %v", err)
+	}
+	must(t, s.SaveCluster(named("half", ""), nil)) // and can become a whole one
+	must(t, second(s.Cluster("half")))
+}
+
+// TestUnwritable is about disks that are full and directories that are not
+// ours, as the system calls tell of them.
+func TestUnwritable(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // not Linux
+	}
+	must(t, err)
+	home := t.TempDir()
+	s, err := Open(home)
+	must(t, err)
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EACCES, syscall.EPERM} {
+		s.rename = func(from, to string) error { return &os.LinkError{Op: "rename", Old: from, New: to, Err: errno} }
+		err := s.SaveCluster(named("prod", ""), nil)
+		told(t, errno.Error(), err, idUnwritable, filepath.Join(home, "clusters/prod/cluster.json"))
+		if strings.Count(err.Error(), home) != 1 {
+			t.Errorf("%v: names the file more than once", err)
+		}
+	}
+	s.rename = func(from, to string) error { return &os.LinkError{Op: "rename", Old: from, New: to, Err: syscall.EIO} }
+	var list diag.List
+	if err := s.SaveCluster(named("prod", ""), nil); errors.As(err, &list) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("a disk that fails is no full one: %v", err)
+	}
+	s.rename = os.Rename
+
+	o, err := s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{})
+	must(t, err)
+	j, err := s.Journal(o.Name)
+	must(t, err)
+	must(t, j.Append(event.Event{Type: event.Note}))
+	good := j.f
+	j.f = full
+	told(t, "the journal", j.Append(event.Event{Type: event.Note}), idUnwritable, "/dev/full")
+	j.f = good
+	told(t, "the journal, when there is room again", j.Append(event.Event{Type: event.Note}), idUnwritable, "/dev/full")
+	must(t, j.Close())
+	must(t, full.Close())
+}
