@@ -3,6 +3,8 @@ package op
 // Reset takes off the host what Kubernetes components made at run time and
 // the ledger cannot know: containers, mounts below the given paths, network
 // links, namespaces, packet filter tables and chains by owned names, cgroups.
+// Steps that must not be cut, and that their manager has left alone, are ended
+// first: what they do is taken back.
 type Reset struct {
 	Units    []string `json:"units"`    // stopped first, in this order
 	Mounts   []string `json:"mounts"`   // everything mounted below these is unmounted

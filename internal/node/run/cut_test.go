@@ -4,9 +4,12 @@ package run
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -149,4 +152,86 @@ func (h *host) remove(name string) {
 func (h *host) content(name string) string {
 	raw, _ := os.ReadFile(h.path(name))
 	return string(raw)
+}
+
+// A reset takes back what a step does: one that its manager has left alone is
+// ended first, and no unit of it stays on the host.
+func TestResetEndsSteps(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		since        func(w *world)
+	}{
+		{"goes on", "what it makes after the reset nobody would take back", func(w *world) {
+			for _, u := range w.Transient {
+				u.MayStop = true
+			}
+		}},
+		{"succeeded unseen", "its unit stays until somebody takes the result", func(w *world) { w.settle() }},
+		{"failed unseen", "so does one that failed", func(w *world) {
+			w.settle()
+			for _, u := range w.Transient {
+				u.Code = 1
+			}
+		}},
+		{"rebooted", "only its record is left", func(w *world) { w.Transient = nil }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			h.write("etc/pki/other", "")
+			ctx, cancel := context.WithCancel(t.Context())
+			w := h.see()
+			w.OnRun = "linger"
+			h.world(w)
+			if r := h.r.Apply(ctx, h.batch(h.certs()), func(int, Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+				t.Fatalf("the manager: %+v", r[0])
+			}
+			w = h.see()
+			c.since(&w)
+			h.world(w)
+
+			if r := h.check(op.Reset{})[0]; r.Status != op.Changed {
+				t.Errorf("before: %s (%s): %s", r.Status, r.Summary, c.reason)
+			}
+			h.apply(op.Reset{})
+			if r := h.check(op.Reset{})[0]; r.Status != op.Unchanged {
+				t.Errorf("after: %s (%s)", r.Status, r.Summary)
+			}
+			if w := h.see(); len(w.Transient) > 0 {
+				t.Errorf("units are left: %v: %s", w.Transient, c.reason)
+			}
+		})
+	}
+}
+
+// What a step reads may be large, and secret: it does not outlive a step that
+// never was started.
+func TestUnreadInputGoes(t *testing.T) {
+	for name, write := range map[string]func(io.Writer) error{
+		"the disk is full":  func(io.Writer) error { return unix.ENOSPC },
+		"the helper killed": func(io.Writer) error { panic("killed") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.write("run/containerd/containerd.sock", "")
+			s, err := h.r.session(Batch{Operation: "earlier", Step: "images"}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			func() {
+				defer func() { _ = recover() }()
+				leave, _, err := s.enter(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer leave()
+				if err := s.execute(t.Context(), importStep(), write, &op.Result{}); err == nil {
+					t.Error("a step was started without what it reads")
+				}
+			}()
+			h.apply(op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}})
+			if left, err := os.ReadDir(filepath.Join(h.r.State, "run")); err != nil || len(left) > 0 {
+				t.Errorf("left: %v %v", left, err)
+			}
+		})
+	}
 }

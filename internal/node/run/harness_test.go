@@ -227,6 +227,7 @@ type world struct {
 
 type transient struct {
 	Running, Killed bool
+	MayStop         bool // while it runs
 	Code            int
 }
 

@@ -27,6 +27,7 @@ const settle = 15 * time.Second
 
 // leftovers are what Kubernetes has made on this host at run time.
 type leftovers struct {
+	steps     []string // ours, that their manager has left alone
 	units     []string
 	processes []process // in pods, and the shims that keep them
 	mounts    []string
@@ -47,6 +48,10 @@ func matches(names []string, name string) bool {
 
 func (s *session) leftovers(ctx context.Context, o op.Reset) (leftovers, error) {
 	var l leftovers
+	var err error
+	if l.steps, err = s.untaken(); err != nil {
+		return l, err
+	}
 	for _, name := range o.Units {
 		u, err := s.unit(ctx, name)
 		if err != nil {
@@ -56,7 +61,6 @@ func (s *session) leftovers(ctx context.Context, o op.Reset) (leftovers, error) 
 			l.units = append(l.units, name)
 		}
 	}
-	var err error
 	if l.processes, err = s.podProcesses(o.Cgroups); err != nil {
 		return l, err
 	}
@@ -136,6 +140,7 @@ func (l leftovers) String() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, what))
 		}
 	}
+	add("end", l.steps)
 	add("stop", l.units)
 	count(len(l.processes), "processes of pods to end")
 	count(len(l.mounts), "mounts to remove")
@@ -163,6 +168,16 @@ func (s *session) checkReset(ctx context.Context, o op.Reset) (verdict, error) {
 }
 
 func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) error {
+	// Of a step that goes on, something would come back afterwards.
+	begun, err := s.untaken()
+	if err != nil {
+		return err
+	}
+	for _, unit := range begun {
+		if err := s.endWhole(ctx, unit); err != nil {
+			return err
+		}
+	}
 	if err := s.stopPods(ctx, o); err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func (w *world) transient(verb, name string) (string, error) {
 		return "LoadState=loaded\nActiveState=active\nSubState=exited\nResult=success\nExecMainCode=2\nExecMainStatus=15\n", nil
 	case verb == "show":
 		return "LoadState=loaded\nActiveState=active\nSubState=exited\nResult=success\nExecMainCode=1\nExecMainStatus=0\n", nil
-	case u != nil && !u.Running && (verb == "stop" && !failed || verb == "reset-failed" && failed):
+	case u != nil && (!u.Running || u.MayStop) && (verb == "stop" && !failed || verb == "reset-failed" && failed):
 		delete(w.Transient, name)
 		return "", nil
 	}

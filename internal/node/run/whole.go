@@ -107,6 +107,17 @@ func (s *session) others(o op.Exec) ([]string, error) {
 
 // started are all units of a program whose results were not taken.
 func (s *session) started(o op.Exec) ([]string, error) {
+	all, err := s.untaken()
+	return slices.DeleteFunc(all, func(unit string) bool {
+		raw, err := durable.ReadFile(s.state(runDir, unit, "meta.json"))
+		var m wholeMeta
+		// Without it, it was cut before it was started.
+		return err != nil || json.Unmarshal(raw, &m) != nil || m.Name != o.Name
+	}), err
+}
+
+// untaken are all transient units whose results were not taken.
+func (s *session) untaken() (units []string, err error) {
 	entries, err := durable.ReadDir(s.state(runDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -114,16 +125,8 @@ func (s *session) started(o op.Exec) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing transient units: %w", err)
 	}
-	var units []string
 	for _, e := range entries {
-		raw, err := durable.ReadFile(s.state(runDir, e.Name(), "meta.json"))
-		var m wholeMeta
-		if err != nil || json.Unmarshal(raw, &m) != nil {
-			continue // cut before it was started
-		}
-		if m.Name == o.Name {
-			units = append(units, e.Name())
-		}
+		units = append(units, e.Name())
 	}
 	return units, nil
 }
@@ -230,13 +233,14 @@ func (s *session) startWhole(ctx context.Context, o op.Exec, stdin func(io.Write
 	if err := s.keep(s.state("exec", o.Name+".json"), rec); err != nil {
 		return err
 	}
-	if stdin != nil {
-		if err := s.writeStdin(dir, stdin); err != nil {
-			return err
-		}
-	}
+	// Before all else that is kept there: what a cut leaves is known by it.
 	if err := s.keep(filepath.Join(dir, "meta.json"), wholeMeta{o.Name, s.batch.Operation, s.batch.Step}); err != nil {
 		return err
+	}
+	if stdin != nil {
+		if err := s.writeStdin(dir, stdin); err != nil {
+			return errors.Join(err, s.disk.RemoveAll(dir)) // it may be the disk that is full
+		}
 	}
 	if _, err := s.output(ctx, s.systemdRun(o, stdin != nil, unit, dir, program)...); err != nil {
 		// Another helper, killed since, may have been a moment faster.
@@ -251,9 +255,6 @@ func (s *session) startWhole(ctx context.Context, o op.Exec, stdin func(io.Write
 // writeStdin writes what a unit reads. It need not outlive a crash of the
 // host: neither does the unit.
 func (s *session) writeStdin(dir string, write func(io.Writer) error) error {
-	if err := s.disk.MkdirAll(dir, durable.Meta{Mode: 0o700}); err != nil {
-		return err
-	}
 	f, err := os.OpenFile(filepath.Join(dir, "stdin"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -380,6 +381,20 @@ func (s *session) forgetWhole(ctx context.Context, unit string) error {
 		return fmt.Errorf("putting %s away: %w", unit, err)
 	}
 	return s.disk.RemoveAll(s.state(runDir, unit))
+}
+
+// endWhole ends a unit whose work is to be taken back.
+func (s *session) endWhole(ctx context.Context, unit string) error {
+	st, _, err := s.whole(ctx, unit)
+	if err != nil {
+		return err
+	}
+	if st == wholeRunning {
+		if err := s.systemctl(ctx, "stop", "--", unit); err != nil {
+			return err
+		}
+	}
+	return s.forgetWhole(ctx, unit)
 }
 
 // follower passes on what is added to a unit's output files.
