@@ -111,9 +111,13 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 	if err != nil {
 		return nil, err
 	}
+	// A pipe or a terminal would be waited for.
+	if info, err := os.Stat(source.Path); err != nil || !info.Mode().IsRegular() {
+		return nil, nil // what was moved away says nothing
+	}
 	text, err := os.ReadFile(source.Path)
 	if err != nil || bytes.Equal(text, source.Text) {
-		return nil, nil // what was moved away says nothing
+		return nil, nil
 	}
 	loaded, err := spec.Loader{Supported: s.supported}.Load(source.Path, text)
 	if err == nil {
@@ -160,6 +164,9 @@ func (s *service) doneBefore(name string) (done, touched map[string]bool, err er
 	done, touched = map[string]bool{}, map[string]bool{}
 	again := false // what was done was taken away since, at least in part
 	for _, o := range ops {
+		if o.Spec.Type == string(InitOS) {
+			continue // of the hosts, not of the cluster
+		}
 		if o.Status.Phase == v1alpha1.OperationSucceeded {
 			break
 		}

@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -119,6 +121,22 @@ func TestHostLeftBehind(t *testing.T) {
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded", "create Failed")
 }
 
+// Preparing the hosts in between takes nothing off them.
+func TestHostLeftBehindAfterInitOS(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "w2")
+	w.machines["w2"].refuse = breaking("join.kubelet-start")
+	w.create(event.Failed)
+	prepared := w.cluster()
+	prepared.Spec.System.Sysctls = map[string]string{"vm.max_map_count": "300000"}
+	if res := w.do(Request{Kind: InitOS, Cluster: prepared}, event.Succeeded); res.Operation == "" {
+		t.Fatal("there was nothing to prepare")
+	}
+	without := w.cluster()
+	without.Spec.Hosts = without.Spec.Hosts[:2]
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: without}, nil)
+	refusal(t, err, idHostLeft)
+}
+
 // A host that was never reached has nothing to lose.
 func TestUntouchedHostMayBeLeftOut(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
@@ -196,6 +214,28 @@ spec:
 			}
 		})
 	}
+	t.Run("no file", func(t *testing.T) { // such as /dev/stdin: nobody writes to it
+		w := begun.fork(t)
+		if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			p, err := w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+			if err == nil {
+				err = p.Close()
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("a resume waits for what is no file")
+		}
+	})
 	t.Run("a delete asks no file", func(t *testing.T) {
 		w := begun.fork(t)
 		w.machines["w1"].refuse = breaking("reset.restore")

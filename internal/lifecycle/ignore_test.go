@@ -91,6 +91,13 @@ func TestIgnoreErrors(t *testing.T) {
 			t.Errorf("failures %+v", res.Failures)
 		}
 		w.wantStatus(v1alpha1.PhaseFailed, "delete Failed", "create Succeeded")
+		again := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod", IgnoreErrors: true}, nil))
+		if r := again.Plan().Removes; len(r) > 0 {
+			t.Errorf("the plan removes %q: w1 was not asked, and the record stays", r)
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
 		w.machines["w1"].down = nil
 		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod"}, nil))
 		if d := cmp.Diff([]string{"host w1 and all that the cluster keeps on it"}, p.Plan().Removes); d != "" {

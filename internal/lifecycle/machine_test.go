@@ -301,7 +301,7 @@ func (c *conn) one(b remote.Batch, o op.Op) op.Result {
 	switch {
 	case b.Operation == "" || b.Step == "" || b.Cluster == "":
 		r.Error = &op.Error{Reason: "Internal", Message: "a batch must say for whom it is"}
-	case b.Fence < c.lock.Highest:
+	case b.Fence > 0 && b.Fence < c.lock.Highest: // without a number it is never fenced
 		r.Error = &op.Error{Reason: "Fenced", Message: "another manager has taken the cluster over"}
 	case c.refuse != nil && c.refuse(b.Step, o) != nil:
 		r.Error = c.refuse(b.Step, o)

@@ -218,7 +218,7 @@ func (p *prepared) removes() bool {
 }
 
 // removals are what is lost, for people: what is on the hosts, and when there
-// is nothing any more, the record.
+// is nothing any more, and all of them were asked, the record.
 func (p *prepared) removals() (out []string) {
 	for _, h := range p.env.Cluster.Spec.Hosts {
 		if slices.ContainsFunc(p.plan.Steps, func(s plan.Step) bool { return s.Host == h.Name }) {
@@ -230,7 +230,7 @@ func (p *prepared) removals() (out []string) {
 			out = append(out, "the record of host "+f.Host+", on which all that the cluster keeps stays: "+f.Message)
 		}
 	}
-	if len(out) == 0 {
+	if len(out) == 0 && len(p.Failures()) == 0 {
 		out = append(out, "the record of cluster "+p.env.Cluster.Name+" and its kubeconfig: there is nothing of it on its hosts")
 	}
 	return out
