@@ -119,13 +119,17 @@ func notify(c chan<- os.Signal, sig ...os.Signal) {
 
 // handOver answers what makes the cache the caller's own, after a program
 // that ran as root for them: without it, they could not use it by themselves.
-// What the machines of sandboxes are made from stays root's.
+// What the machines of sandboxes are made from stays root's, and so does a
+// directory that others may share.
 func (e Env) handOver(talk io.Writer) func() {
 	d, err := e.directories()
 	if err != nil || d.Owner == nil {
 		return func() {} // whoever needs the directories hears of the error
 	}
 	missing := owner.Missing(d.Cache)
+	if len(missing) == 0 && !d.Owner.Holds(d.Cache) {
+		return func() {}
+	}
 	return func() {
 		if err := errors.Join(d.Owner.GiveTree(d.Cache, "sandbox"), d.Owner.GiveMade(missing)); err != nil {
 			fmt.Fprintf(talk, "warning: the cache stays root's: %v\n", err)

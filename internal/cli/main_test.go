@@ -381,32 +381,62 @@ func TestLabel(t *testing.T) {
 // What a program that runs under sudo leaves in the cache is the caller's;
 // the system of sandboxes' machines stays root's.
 func TestCacheUnderSudo(t *testing.T) {
-	caller := owner.Owner{UID: os.Getuid(), GID: os.Getgid()}
-	if os.Geteuid() == 0 {
-		caller = owner.Owner{UID: 12345, GID: 12346}
-	}
 	cache := filepath.Join(t.TempDir(), "new", "cache")
-	s := newSeat(t, "")
-	vars := map[string]string{
-		"SLIPWAY_HOME": t.TempDir(), "SLIPWAY_CACHE": cache, "SUDO_UID": strconv.Itoa(caller.UID), "SUDO_GID": strconv.Itoa(caller.GID),
-	}
-	s.env.Getenv, s.env.UID = func(k string) string { return vars[k] }, 0
-	s.env.LookupUser = func(string) (*user.User, error) { return &user.User{HomeDir: t.TempDir()}, nil }
-	f := &fake{Prepare: "create", Apply: "succeeded", Writes: []string{
-		filepath.Join(cache, "bundles", "b", "index.json"), filepath.Join(cache, "sandbox", "tree", "passwd"),
-	}}
-	if code := s.run(t, f, "create", "cluster", "-y", "-f", write(t, prodFile)); code != exitDone {
-		t.Fatalf("exit code %d: %s", code, s.err.String())
-	}
+	caller := underSudo(t, cache, filepath.Join(cache, "bundles", "b", "index.json"), filepath.Join(cache, "sandbox", "tree", "passwd"))
 	for path, want := range map[string]int{
-		"..": caller.UID, "": caller.UID, "bundles/b": caller.UID, "bundles/b/index.json": caller.UID, "sandbox/tree/passwd": os.Geteuid(),
+		"..": caller, "": caller, "bundles/b": caller, "bundles/b/index.json": caller, "sandbox/tree/passwd": os.Geteuid(),
 	} {
-		info, err := os.Stat(filepath.Join(cache, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := int(info.Sys().(*syscall.Stat_t).Uid); got != want {
+		if got := uidOf(t, filepath.Join(cache, path)); got != want {
 			t.Errorf("%q belongs to %d, want %d", path, got, want)
 		}
 	}
+}
+
+// A cache that others share may hold other things, and so may what a link
+// leads to.
+func TestSharedCacheUnderSudo(t *testing.T) {
+	shared := t.TempDir()
+	link := filepath.Join(t.TempDir(), "cache")
+	theirs := filepath.Join(shared, "theirs")
+	if err := errors.Join(os.WriteFile(theirs, nil, 0o600), os.Symlink(shared, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, cache := range []string{shared, link} {
+		underSudo(t, cache, filepath.Join(shared, "bundles", "index.json"))
+		for _, path := range []string{shared, theirs} {
+			if got := uidOf(t, path); got != os.Geteuid() {
+				t.Errorf("with the cache %s, %s belongs to %d, and was root's", cache, path, got)
+			}
+		}
+	}
+}
+
+// underSudo creates a cluster for a person, writing files on the way, and
+// answers who it is.
+func underSudo(t *testing.T, cache string, writes ...string) (caller int) {
+	t.Helper()
+	caller, gid := os.Getuid(), os.Getgid()
+	if os.Geteuid() == 0 {
+		caller, gid = 12345, 12346
+	}
+	s := newSeat(t, "")
+	vars := map[string]string{
+		"SLIPWAY_HOME": t.TempDir(), "SLIPWAY_CACHE": cache, "SUDO_UID": strconv.Itoa(caller), "SUDO_GID": strconv.Itoa(gid),
+	}
+	s.env.Getenv, s.env.UID = func(k string) string { return vars[k] }, 0
+	s.env.LookupUser = func(string) (*user.User, error) { return &user.User{HomeDir: t.TempDir()}, nil }
+	f := &fake{Prepare: "create", Apply: "succeeded", Writes: writes}
+	if code := s.run(t, f, "create", "cluster", "-y", "-f", write(t, prodFile)); code != exitDone {
+		t.Fatalf("exit code %d: %s", code, s.err.String())
+	}
+	return caller
+}
+
+func uidOf(t *testing.T, path string) int {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(info.Sys().(*syscall.Stat_t).Uid)
 }

@@ -108,13 +108,28 @@ func (o *Owner) take(root *os.Root, path string) error {
 	return root.Lchown(path, o.UID, o.GID)
 }
 
-// IsRoots says whether a file that is there is root's.
-func IsRoots(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && isRoots(info)
+// Holds says whether a directory is the owner's to have, wherever links lead:
+// theirs, or root's in one of theirs, as a run that was cut leaves it. Any
+// other may hold other things.
+func (o *Owner) Holds(dir string) bool {
+	real, err := filepath.EvalSymlinks(dir)
+	return err == nil && (isOf(real, o.UID) || IsRoots(real) && isOf(filepath.Dir(real), o.UID))
 }
 
-func isRoots(info fs.FileInfo) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && st.Uid == 0
+// IsRoots says whether a file that is there is root's.
+func IsRoots(path string) bool { return isOf(path, 0) }
+
+func isOf(path string, uid int) bool {
+	info, err := os.Stat(path)
+	return err == nil && uidOf(info) == uid
+}
+
+func isRoots(info fs.FileInfo) bool { return uidOf(info) == 0 }
+
+// uidOf is whose a file is; -1 is not known.
+func uidOf(info fs.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
+	}
+	return -1
 }

@@ -86,3 +86,36 @@ func TestGiveTree(t *testing.T) {
 		t.Errorf("what is another's (-want +got):\n%s", d)
 	}
 }
+
+func TestHolds(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has directories of several people")
+	}
+	to, other := someone(), &Owner{UID: 54321, GID: 54321}
+	dir := t.TempDir()
+	path := func(elem ...string) string { return filepath.Join(append([]string{dir}, elem...)...) }
+	for _, d := range []string{path("home", "roots"), path("other", "roots"), path("shared")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(to.Give(path("home")), other.Give(path("other")), os.Symlink(path("shared"), path("home", "link"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		dir, reason string
+		want        bool
+	}{
+		{path("home"), "it is theirs", true},
+		{path("home", "roots"), "a run that was cut has left it", true},
+		{path("home", "link"), "what it leads to is shared", false},
+		{path("shared"), "it may hold other things", false},
+		{path("other"), "it is another's", false},
+		{path("other", "roots"), "it is made for another", false},
+		{path("none"), "it is not there", false},
+	} {
+		if got := to.Holds(tt.dir); got != tt.want {
+			t.Errorf("%s: %t, want %t: %s", tt.dir, got, tt.want, tt.reason)
+		}
+	}
+}
