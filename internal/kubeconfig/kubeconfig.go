@@ -69,12 +69,12 @@ func Merge(ctx context.Context, path string, access Access, opts MergeOptions, t
 	})
 }
 
-// Remove takes access out of the file at path; a file that is not there is
-// fine. Contexts of other names that lead to the cluster go as well; if one of
+// Remove takes access out of the file at path; a file that is not there,
+// or none, as /dev/null, is fine. Contexts of other names that lead to the cluster go as well; if one of
 // them was the current one, there is none afterwards. With access.Admin, an
 // entry that leads to another cluster stays.
 func Remove(ctx context.Context, path string, access Access, to *owner.Owner) error {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if info, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
 		return nil
 	}
 	entry := names(access.Cluster)
@@ -98,6 +98,9 @@ func Write(path string, access Access, to *owner.Owner) error {
 	if err != nil {
 		return err
 	}
+	if err := regular(path); err != nil {
+		return err
+	}
 	d := newDocument()
 	d.put(entry)
 	d.setText(keyCurrent, entry.context)
@@ -114,6 +117,9 @@ func Write(path string, access Access, to *owner.Owner) error {
 // edit changes the file at path under its lock; an edit that changes nothing
 // writes nothing.
 func edit(ctx context.Context, path string, to *owner.Owner, change func(*document) error) error {
+	if err := regular(path); err != nil {
+		return err
+	}
 	unlock, err := lock(ctx, path, to)
 	if err != nil {
 		return err
@@ -145,6 +151,16 @@ func editLocked(path string, to *owner.Owner, change func(*document) error) erro
 		return nil
 	}
 	return replaceFile(path, after, to)
+}
+
+// regular refuses what is there and is no file: a device or a pipe would be
+// replaced by one, for everybody on this machine.
+func regular(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().IsRegular() {
+		return nil // what cannot be looked at cannot be written either, and says so itself
+	}
+	return refusal(idInvalid, path, "this is not a file that can hold a kubeconfig", "choose another file with KUBECONFIG or --out; without them it is printed")
 }
 
 func refusal(id, path, message, hint string) error {

@@ -3,6 +3,7 @@ package kubeconfig
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/golden"
@@ -216,6 +218,38 @@ func TestInvalid(t *testing.T) {
 	}
 	if err := Merge(t.Context(), filepath.Join(t.TempDir(), "config"), Access{Cluster: "prod", Admin: []byte("kind: Config\n")}, MergeOptions{}, nil); err == nil {
 		t.Error("an admin kubeconfig without a context was merged")
+	}
+}
+
+// Root that replaces /dev/null takes it from the whole machine.
+func TestNoFile(t *testing.T) {
+	dir := t.TempDir()
+	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
+	if err := unix.Mkfifo(pipe, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("pipe", link); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{"a directory": dir, "a pipe": pipe, "a link to a pipe": link} {
+		t.Run(name, func(t *testing.T) {
+			var list diag.List
+			if err := Merge(t.Context(), path, prod(), MergeOptions{}, nil); !errors.As(err, &list) || list[0].ID != idInvalid {
+				t.Errorf("merging: %v", err)
+			}
+			if err := Write(path, prod(), nil); !errors.As(err, &list) || list[0].ID != idInvalid {
+				t.Errorf("writing: %v", err)
+			}
+			if err := Remove(t.Context(), path, prod(), nil); err != nil {
+				t.Errorf("removing from what holds nothing: %v", err)
+			}
+		})
+	}
+	if info, err := os.Lstat(pipe); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
+		t.Errorf("the pipe was replaced: %v %v", info, err)
+	}
+	if _, err := os.Lstat(pipe + ".lock"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a lock was left beside the pipe: %v", err)
 	}
 }
 
