@@ -345,6 +345,24 @@ func TestOnlyWhatThePlanSays(t *testing.T) {
 	}
 }
 
+// A component that an earlier step restarts is down for a while, though it
+// answered when the plan was made.
+func TestWaitsNeedNotBeInThePlan(t *testing.T) {
+	w := newWorld("a")
+	p := tasks(
+		Task{ID: "t.restart", Ops: func(*Scope) (op.List, error) { return op.List{op.Absent{Path: "/ready"}}, nil }},
+		Task{ID: "t.wait", Ops: func(*Scope) (op.List, error) { return op.List{op.Wait{Path: "/ready"}}, nil }})
+	w.fakes["a"].set("/ready", "")
+	steps := w.plan(t, p)
+	if len(steps) != 1 {
+		t.Fatalf("planned %+v, want the restart alone", steps)
+	}
+	res, err := w.run().Apply(t.Context(), p, steps)
+	if err != nil || len(res.Failures) != 0 || len(w.fakes["a"].log) != 2 {
+		t.Errorf("a wait was refused: %v %+v %v", err, res, w.fakes["a"].log)
+	}
+}
+
 func TestChangeOfAFileReachesWhatDependsOnIt(t *testing.T) {
 	w := newWorld("a")
 	p := tasks(

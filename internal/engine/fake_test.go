@@ -51,6 +51,10 @@ func (f *fakeHost) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 			if _, ok := f.files[o.Path]; ok {
 				r.Status = op.Changed
 			}
+		case op.Wait:
+			if _, ok := f.files[o.Path]; !ok {
+				r.Status = op.Changed
+			}
 		case op.Unit:
 		case op.ReadFile:
 			have, ok := f.files[o.Path]

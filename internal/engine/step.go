@@ -320,9 +320,14 @@ func declare(steps []plan.Step) map[string]*declaration {
 	return out
 }
 
-// permit refuses a step that would do more than was declared.
+// permit refuses a step that would do more than was declared. Waits pass: they
+// change nothing, and what is waited for may have gone down by what an earlier
+// step was declared to do.
 func (d *declaration) permit(s plan.Step) error {
 	for _, c := range s.Changes {
+		if c.Kind == op.KindWait {
+			continue
+		}
 		name := string(c.Kind) + " " + c.Target
 		if d == nil || !d.any && !d.changes[name] {
 			return &staleError{what: name}
