@@ -32,6 +32,7 @@ const (
 	idWhichCluster = "which-cluster"
 	idNameMismatch = "name-mismatch"
 	idOldCgroups   = "old-cgroups"
+	idName         = "invalid-name"
 	idFile         = "file-unreadable"
 	idNoTerminal   = "no-terminal"
 	idNotConfirmed = "not-confirmed"

@@ -117,7 +117,7 @@ func (a *app) applied(ctx context.Context, file string, args []string) (o operat
 		o.prepare = a.prepare(r)
 		return o, err
 	}
-	data, dir, err := a.read(file)
+	data, dir, err := a.read(ctx, file)
 	if err != nil {
 		return o, err
 	}
@@ -275,7 +275,7 @@ func (a *app) initCmd() *cobra.Command {
 file: this machine.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := a.wanted(file, "", args)
+			d, err := a.wanted(cmd.Context(), file, "", args)
 			if err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ The plan is shown and confirmed first. A cluster that is recorded already, or
 whose hosts hold one, is refused.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := a.wanted(file, kubernetes, args)
+			d, err := a.wanted(cmd.Context(), file, kubernetes, args)
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ func bundlePath(name string) (string, error) {
 }
 
 // wanted is the cluster of a file, or one of this machine alone.
-func (a *app) wanted(file, kubernetes string, args []string) (*described, error) {
+func (a *app) wanted(ctx context.Context, file, kubernetes string, args []string) (*described, error) {
 	name := ""
 	if len(args) > 0 {
 		name = args[0]
@@ -75,7 +75,7 @@ func (a *app) wanted(file, kubernetes string, args []string) (*described, error)
 	if file == "" {
 		return a.thisHost(name, kubernetes)
 	}
-	return a.loadFile(file, name)
+	return a.loadFile(ctx, file, name)
 }
 
 // prepare asks the service to prepare a request.

@@ -187,6 +187,9 @@ func (a *app) useCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := named(args[0]); err != nil {
+				return err
+			}
 			if _, err := svc.Cluster(cmd.Context(), args[0]); err != nil {
 				return err
 			}

@@ -313,6 +313,40 @@ func TestInterruptedAtTheQuestion(t *testing.T) {
 	}
 }
 
+// Standard input or a pipe that nobody writes to does not hold the program.
+func TestInterruptedAtTheFile(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"-", pipe} {
+		t.Run(file, func(t *testing.T) {
+			s := newSeat(t, "")
+			r, w := io.Pipe()
+			defer w.Close()
+			s.stdin = r
+			code := make(chan int)
+			go func() { code <- s.run(t, &fake{}, "plan", "-f", file) }()
+			<-s.noted
+			s.signals <- syscall.SIGTERM
+			if got := <-code; got != exitInterrupted {
+				t.Errorf("exit code %d, want %d: %s", got, exitInterrupted, s.err.String())
+			}
+			if file == pipe { // lets the reader of it go
+				_ = os.WriteFile(pipe, nil, 0o600)
+			}
+		})
+	}
+}
+
+// A device that never ends is not read until memory does.
+func TestEndlessFile(t *testing.T) {
+	s := newSeat(t, "")
+	if got := s.run(t, &fake{}, "plan", "-f", "/dev/zero"); got != exitRefused || !strings.Contains(s.err.String(), "has more than") {
+		t.Errorf("exit code %d, want %d: %s", got, exitRefused, s.err.String())
+	}
+}
+
 // What the program was started to pass over does not stop it.
 func TestNotify(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)

@@ -44,16 +44,48 @@ func called(file string) string {
 	return file
 }
 
-// read reads a file; "-" is standard input.
-func (a *app) read(file string) (data []byte, dir string, err error) {
+// maxFile is the largest cluster file or saved plan, in bytes: a device must
+// not be read until this machine has no memory left.
+const maxFile = 64 << 20
+
+// read reads a file; "-" is standard input. Neither needs to be an ordinary
+// file; when ctx is done, what has not come is not waited for.
+func (a *app) read(ctx context.Context, file string) ([]byte, string, error) {
+	type content struct {
+		data []byte
+		dir  string
+		err  error
+	}
+	come := make(chan content, 1)
+	go func() { // ends with the program at the latest: a read cannot be called off
+		data, dir, err := a.readAll(file)
+		come <- content{data, dir, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, "", context.Cause(ctx)
+	case c := <-come:
+		return c.data, c.dir, c.err
+	}
+}
+
+func (a *app) readAll(file string) (data []byte, dir string, err error) {
+	in := a.In
 	if file == "-" {
-		if dir, err = os.Getwd(); err == nil {
-			data, err = io.ReadAll(a.In)
-		}
+		dir, err = os.Getwd()
 	} else {
-		if data, err = os.ReadFile(file); err == nil {
+		var f *os.File
+		if f, err = os.Open(file); err == nil {
+			defer f.Close()
+			in = f
 			dir, err = filepath.Abs(filepath.Dir(file))
 		}
+	}
+	if err == nil {
+		data, err = io.ReadAll(io.LimitReader(in, maxFile+1))
+	}
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("it has more than %d MiB", maxFile>>20)
 	}
 	if err != nil {
 		return nil, "", problem(idFile, "", "reading %s: %v", called(file), unwrapPath(err))
@@ -101,8 +133,8 @@ func (a *app) load(file string, data []byte, dir string) (*described, error) {
 }
 
 // loadFile reads a cluster file. A name given beside it must be its own.
-func (a *app) loadFile(file, name string) (*described, error) {
-	data, dir, err := a.read(file)
+func (a *app) loadFile(ctx context.Context, file, name string) (*described, error) {
+	data, dir, err := a.read(ctx, file)
 	if err != nil {
 		return nil, err
 	}
@@ -168,11 +200,20 @@ func label(host string) string {
 	return host
 }
 
+// named refuses what cannot be a cluster's name.
+func named(name string) error {
+	problems := spec.NameProblems(name)
+	if len(problems) == 0 {
+		return nil
+	}
+	return problem(idName, "see the clusters: slipway get clusters", "%q cannot name a cluster: %s", name, strings.Join(problems, "; "))
+}
+
 // which answers the cluster that is meant: the one named, else the default,
 // else the only one.
 func (a *app) which(ctx context.Context, args []string) (string, error) {
 	if len(args) > 0 {
-		return args[0], nil
+		return args[0], named(args[0])
 	}
 	records, err := a.store()
 	if err != nil {
@@ -209,7 +250,7 @@ func (a *app) request(ctx context.Context, kind lifecycle.Kind, file string, arg
 		if len(args) > 0 {
 			name = args[0]
 		}
-		d, err := a.loadFile(file, name)
+		d, err := a.loadFile(ctx, file, name)
 		if err != nil {
 			return lifecycle.Request{}, err
 		}
