@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -131,6 +132,26 @@ func (u *user) smoke(t *testing.T, cluster string, addresses map[string]string) 
 	for node, address := range addresses {
 		eventually(t, time.Minute, "node port on "+node, func() error { return httpGet("http://"+address+":30080/", "echo-") })
 	}
+}
+
+// hostPort shows that a pod answers on a port of its node, which wants a packet
+// filter program that the node does not have.
+func (u *user) hostPort(t *testing.T, cluster, node, address string) {
+	t.Helper()
+	const name, image = "host-port", "slipway.dev/echo:1"
+	pod, err := json.Marshal(map[string]any{"spec": map[string]any{
+		"nodeName": node,
+		"containers": []any{map[string]any{
+			"name": name, "image": image, "ports": []any{map[string]any{"containerPort": 8080, "hostPort": 30081}},
+		}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.kubectl(t, cluster, "run", name, "--image="+image, "--overrides="+string(pod))
+	u.kubectl(t, cluster, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=60s")
+	eventually(t, time.Minute, "host port on "+node, func() error { return httpGet("http://"+address+":30081/", name) })
+	u.kubectl(t, cluster, "delete", "pod", name, "--now")
 }
 
 // answers asserts that a pod gets an answer from a URL that has a text in it.

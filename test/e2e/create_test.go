@@ -33,6 +33,7 @@ func TestCreate(t *testing.T) {
 	t.Logf("created in %s, at most %d MiB", r.took.Round(100*time.Millisecond), r.maxRSS>>20)
 	addresses := u.nodes(t, name, machines...)
 	t.Run("smoke", func(t *testing.T) { u.smoke(t, name, addresses) })
+	t.Run("host port", func(t *testing.T) { u.hostPort(t, name, machines[1], addresses[machines[1]]) })
 	t.Run("refused", func(t *testing.T) { u.refusesSecondCreate(t, file) })
 	t.Run("apply again", func(t *testing.T) { u.appliesNothing(t, name, file, machines) })
 	t.Run("change", func(t *testing.T) { u.changesExactly(t, name, file, machines) })

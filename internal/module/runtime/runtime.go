@@ -22,6 +22,9 @@ const (
 	configFile = "/etc/containerd/config.toml"
 	unitFile   = "/etc/systemd/system/containerd.service"
 	programs   = "/usr/local/bin"
+	// nettools has packet filter programs for hosts without; containerd's
+	// unit looks there last.
+	nettools = "/usr/local/lib/slipway/nettools"
 )
 
 // New is the module that installs containerd.
@@ -59,6 +62,12 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 		return nil, err
 	}
 	ops = append(ops, crictl...)
+	// CNI's portmap, which containerd runs, wants nft or iptables.
+	tools, err := module.Programs(s, "nettools", "", nettools)
+	if err != nil {
+		return nil, err
+	}
+	ops = append(ops, tools...)
 	config, err := module.Render(files, "config.toml", map[string]any{
 		"Pause": env.Release.ImageRefs()["pause"],
 		// Without the capability no process may lower its score, and every
