@@ -220,13 +220,14 @@ func (m *machine) run(e op.Exec) *op.Error {
 	case "kubeadm-init-addon-dns":
 		m.api.installDNS()
 	case "kubeadm-join-preflight":
-		delete(m.files, "/etc/kubernetes/kubelet.conf") // it only looks
+		delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem") // it only looks
 	case "kubeadm-join-kubelet-start":
 		if !m.api.knowsToken(string(e.Stdin)) {
-			delete(m.files, "/etc/kubernetes/kubelet.conf")
+			delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem")
 			return &op.Error{Reason: "CommandFailed", Message: "the token is not known"}
 		}
 		m.files["/etc/kubernetes/bootstrap-kubelet.conf"] = string(e.Stdin)
+		m.files["/etc/kubernetes/kubelet.conf"] = "names the certificate"
 		m.api.register(m.name)
 	}
 	if strings.HasPrefix(e.Name, "hook-") {

@@ -116,7 +116,7 @@ func Join(env module.Env) engine.Module {
 			Ops: func(*engine.Scope) (op.List, error) {
 				// The kubelet has its own credentials then, and the file
 				// with the token is of no more use.
-				return op.List{op.Wait{Path: kubeletConf, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
+				return op.List{op.Wait{Path: clientCert, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
 			},
 		},
 		endTokens(env, []string{"join.bootstrap"}),
@@ -145,7 +145,7 @@ func endTokens(env module.Env, after []string) engine.Task {
 func waiting(hosts []*engine.Host) bool {
 	for _, h := range hosts {
 		if module.JoinsAsWorker(h) && h.Facts != nil &&
-			(!slices.Contains(h.Facts.Present, kubeletConf) || slices.Contains(h.Facts.Present, bootstrapConf)) {
+			(!slices.Contains(h.Facts.Present, clientCert) || slices.Contains(h.Facts.Present, bootstrapConf)) {
 			return true
 		}
 	}
@@ -184,8 +184,8 @@ func joinPhase(env module.Env, s *engine.Scope, name string, whole bool) (op.Lis
 		// It is the kubelet's own, made when it was let in: whatever became
 		// of the phase, it is not to be run again, which a node that is
 		// ready by then would not survive.
-		Creates: []string{kubeletConf}, Conclusive: whole,
-		Declares: []string{kubeletConfig, kubeletFlags, "/var/lib/kubelet/instance-config.yaml", bootstrapConf, caCert},
+		Creates: []string{clientCert}, Conclusive: whole,
+		Declares: []string{kubeletConf, kubeletConfig, kubeletFlags, "/var/lib/kubelet/instance-config.yaml", bootstrapConf, caCert},
 	}}, nil
 }
 

@@ -19,9 +19,10 @@ func TestWaiting(t *testing.T) {
 		want    bool
 	}{
 		"fresh":   {"nothing of a node is there", v1alpha1.RoleWorker, nil, true},
-		"cut off": {"kubeadm has not ended, or its end was not seen: it is run or asked again", v1alpha1.RoleWorker, []string{bootstrapConf, kubeletConf}, true},
+		"cut off": {"kubeadm has not ended, or its end was not seen: it is run or asked again", v1alpha1.RoleWorker, []string{bootstrapConf, kubeletConf, clientCert}, true},
 		"early":   {"cut off before the kubelet had credentials", v1alpha1.RoleWorker, []string{bootstrapConf}, true},
-		"joined":  {"what it came with is removed last", v1alpha1.RoleWorker, []string{kubeletConf}, false},
+		"no cert": {"cut off when the kubelet had asked and had no answer: its kubeconfig is there by then", v1alpha1.RoleWorker, []string{kubeletConf}, true},
+		"joined":  {"what it came with is removed last", v1alpha1.RoleWorker, []string{kubeletConf, clientCert}, false},
 		"first":   {"a control plane is no plain worker", v1alpha1.RoleControlPlane, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -49,8 +50,8 @@ func TestBegun(t *testing.T) {
 
 // TestAskedFor: what these go by is among what every host is asked.
 func TestAskedFor(t *testing.T) {
-	asked := facts.Wanted(&v1alpha1.Cluster{}).Paths
-	for _, path := range []string{kubeletConf, bootstrapConf, "/etc/kubernetes/pki/*.crt"} {
+	asked := append(facts.Wanted(&v1alpha1.Cluster{}).Paths, MarkPaths()...)
+	for _, path := range []string{clientCert, kubeletConf, bootstrapConf, "/etc/kubernetes/pki/*.crt"} {
 		if !slices.Contains(asked, path) {
 			t.Errorf("no host is asked for %s", path)
 		}

@@ -18,6 +18,9 @@ const (
 	adminConf     = "/etc/kubernetes/admin.conf"
 	kubeletConf   = "/etc/kubernetes/kubelet.conf"
 	bootstrapConf = "/etc/kubernetes/bootstrap-kubelet.conf"
+	// clientCert is what a kubelet gets when the cluster lets it in. Its
+	// kubeconfig, which names it, may be there before.
+	clientCert = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 	caCert        = "/etc/kubernetes/pki/ca.crt"
 	configFile    = "/etc/kubernetes/slipway/kubeadm.yaml"
 	dropInDir     = "/etc/kubernetes/kubelet.conf.d"
@@ -32,7 +35,7 @@ const (
 
 // MarkPaths are those whose presence tells how far a host is; facts are
 // asked for them.
-func MarkPaths() []string { return []string{kubeletConf, adminConf} }
+func MarkPaths() []string { return []string{clientCert, kubeletConf, adminConf} }
 
 // Install is the module that puts Kubernetes' programs and the kubelet's unit
 // on every node.
