@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,22 +15,34 @@ import (
 	"time"
 )
 
-// sweepWhenInterrupted has the machines of tests that are interrupted deleted
-// as well: their cleanup does not run.
+// sweepWhenInterrupted has the machines of tests that are interrupted, or that
+// run out of time, deleted as well: their cleanup does not run.
 func sweepWhenInterrupted() {
+	flag.Parse()
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	var timeout <-chan time.Time
+	if limit, ok := flag.Lookup("test.timeout").Value.(flag.Getter).Get().(time.Duration); ok && limit > sweepTime {
+		timeout = time.After(limit - sweepTime)
+	}
 	go func() {
-		got := <-signals
-		fmt.Fprintf(os.Stderr, "e2e: %s: deleting the machines of this run\n", got)
+		select {
+		case got := <-signals:
+			fmt.Fprintf(os.Stderr, "e2e: %s: deleting the machines of this run\n", got)
+		case <-timeout:
+			fmt.Fprintln(os.Stderr, "e2e: out of time: deleting the machines of this run")
+		}
 		sweep()
-		os.Exit(130)
+		os.Exit(1)
 	}()
 }
 
+// sweepTime is how long deleting the machines may take.
+const sweepTime = time.Minute
+
 // sweep deletes the machines that the program under test supervises.
 func sweep() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), sweepTime)
 	defer cancel()
 	gone := map[string]bool{}
 	for _, p := range ours() {
