@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -194,6 +195,14 @@ func TestWanted(t *testing.T) {
 	for path := range Leftovers() {
 		if !slices.Contains(got.Paths, path) {
 			t.Errorf("%s is not asked for", path)
+		}
+		// A new disk for the data holds no cluster.
+		for _, disk := range []string{"/var/lib/etcd", "/var/lib/kubelet", "/var/lib/containerd"} {
+			for _, there := range []string{disk, disk + "/lost+found"} {
+				if ok, err := filepath.Match(path, there); ok || err != nil {
+					t.Errorf("%s is taken for a cluster's, by %s, %v", there, path, err)
+				}
+			}
 		}
 	}
 }

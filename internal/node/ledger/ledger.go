@@ -182,14 +182,6 @@ func (l *Ledger) Intend(path, state string) error {
 	return l.append(line{Wrote: &wrote{Path: path, State: state}})
 }
 
-// Own records that all below a directory we made is ours.
-func (l *Ledger) Own(path string) error {
-	if e := l.Get(KindPath, path); e == nil || e.Exclusive {
-		return nil
-	}
-	return l.append(line{Wrote: &wrote{Path: path, Exclusive: true}})
-}
-
 // append makes one line durable, then takes it into account.
 func (l *Ledger) append(ln line) error {
 	raw, err := json.Marshal(ln)

@@ -51,6 +51,9 @@ type was struct {
 	SHA256 string            `json:"sha256,omitempty"`
 	// Object is the file or tree in the ledger that holds the content.
 	Object string `json:"object,omitempty"`
+	// EmptyOn is the volume of a directory that was there, empty and for us
+	// alone: what has come into it since goes, if that is still there.
+	EmptyOn string `json:"emptyOn,omitempty"`
 }
 
 func (w was) meta() durable.Meta {
@@ -97,7 +100,9 @@ func (l *Ledger) onDisk(path string) string { return filepath.Join(l.root, path)
 
 // SavePath records what is at a path, unless it is recorded already, and
 // which of its parents are missing.
-func (l *Ledger) SavePath(path string) error {
+func (l *Ledger) SavePath(path string) error { return l.savePath(path, false) }
+
+func (l *Ledger) savePath(path string, exclusive bool) error {
 	if l.Get(KindPath, path) != nil {
 		return nil
 	}
@@ -105,10 +110,25 @@ func (l *Ledger) SavePath(path string) error {
 		return err
 	}
 	w, err := l.look(path)
+	if err == nil && exclusive {
+		w.EmptyOn, err = emptyOn(l.onDisk(path))
+	}
 	if err != nil {
 		return fmt.Errorf("saving %s in the ledger: %w", path, err)
 	}
 	return l.Save(KindPath, path, w)
+}
+
+// SaveOwn is SavePath for a directory that is for us alone: all that comes to
+// be below it is ours, unless something was there before.
+func (l *Ledger) SaveOwn(path string) error {
+	if err := l.savePath(path, true); err != nil {
+		return err
+	}
+	if l.Get(KindPath, path).Exclusive {
+		return nil
+	}
+	return l.append(line{Wrote: &wrote{Path: path, Exclusive: true}})
 }
 
 // SaveParents records which parents of a path are missing, so that they go
@@ -216,12 +236,20 @@ func (l *Ledger) moveIn(path, object string) error {
 }
 
 // WasAbsent says that nothing was at path, or at a parent of it, before
-// Slipway came. It is false for what the ledger does not know.
+// Slipway came, as below a directory that was empty. It is false for what the
+// ledger does not know.
 func (l *Ledger) WasAbsent(path string) bool {
 	for p := path; ; p = filepath.Dir(p) {
 		if e := l.Get(KindPath, p); e != nil {
 			var w was
-			return e.Decode(&w) == nil && w.Type == Absent
+			if e.Decode(&w) != nil {
+				return false
+			}
+			if p != path && w.EmptyOn != "" {
+				now, err := volume(l.onDisk(p))
+				return err == nil && now == w.EmptyOn
+			}
+			return w.Type == Absent
 		}
 		if l.globbed(p) {
 			return true

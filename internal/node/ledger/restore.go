@@ -88,6 +88,15 @@ func (l *Ledger) WouldRestore(e *Entry) (string, error) {
 	if err := e.Decode(&w); err != nil {
 		return "", err
 	}
+	full, left, err := l.Filled(e.Key)
+	switch {
+	case err != nil:
+		return "", err
+	case left != "":
+		return "leave " + e.Key + " (" + left + ")", nil
+	case full:
+		return "remove all in " + e.Key, nil
+	}
 	f, err := l.fate(e, w)
 	switch {
 	case err != nil || f == fateNone:
@@ -116,6 +125,10 @@ func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 	}
 	p := l.onDisk(e.Key)
 	if err := os.Remove(durable.Temp(p)); err != nil && !gone(err) {
+		return out, err
+	}
+	out, err := l.clear(out, w)
+	if err != nil || out.Left != "" {
 		return out, err
 	}
 	f, err := l.fate(e, w)

@@ -44,7 +44,9 @@ type Dir struct {
 	Owner string      `json:"owner,omitempty"`
 	Group string      `json:"group,omitempty"`
 	// Exclusive says that all below Path is ours if we made Path: it is
-	// removed with its content on restore.
+	// removed with its content on restore. If Path was there and empty, but
+	// for lost+found, its content goes and it stays, as long as it is still on
+	// the same file system.
 	Exclusive bool `json:"exclusive,omitempty"`
 }
 

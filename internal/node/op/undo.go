@@ -20,7 +20,7 @@ type Reset struct {
 	Sandboxes     string   `json:"sandboxes,omitempty"`
 	Networks      []string `json:"networks,omitempty"`
 	Cgroups       []string `json:"cgroups"`       // below each hierarchy: "kubepods.slice"
-	Paths         []string `json:"paths"`         // removed with their content if the ledger says that they were absent before us
+	Paths         []string `json:"paths"`         // removed with their content if they were absent before us, or emptied if they were empty and Exclusive, as the ledger says
 	KeepUnmanaged bool     `json:"keepUnmanaged"` // refuse when this host has no ledger
 }
 

@@ -36,7 +36,31 @@ func (s *session) checkDir(o op.Dir) (verdict, error) {
 		return verdict{}, invalid("%s is there and is not a directory", o.Path)
 	}
 	now, err := durable.ReadMeta(p)
-	return verdict{change: strings.Join(differs(now, want, unknown), ", ")}, err
+	if err != nil {
+		return verdict{}, err
+	}
+	change := differs(now, want, unknown)
+	if o.Exclusive {
+		found, err := s.foundEmpty(path)
+		if err != nil {
+			return verdict{}, err
+		}
+		if found {
+			change = append(change, "note that it is empty")
+		}
+	}
+	return verdict{change: strings.Join(change, ", ")}, nil
+}
+
+// foundEmpty says that a directory is empty and not in the ledger yet: it has
+// to be before anything comes into it, or that would stay there for good.
+func (s *session) foundEmpty(path string) (bool, error) {
+	empty, err := ledger.Vacant(s.path(path))
+	if err != nil || !empty {
+		return false, err
+	}
+	l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
+	return err == nil && l.Get(ledger.KindPath, path) == nil, err
 }
 
 // followed is the directory that a link leads to, or the path itself: a host
@@ -74,14 +98,12 @@ func (s *session) applyDir(o op.Dir) error {
 	if err != nil {
 		return err
 	}
-	if err := s.ledger.SavePath(path); err != nil {
-		return err
-	}
+	save := s.ledger.SavePath
 	if o.Exclusive {
-		// For what was there before, this has no effect.
-		if err := s.ledger.Own(path); err != nil {
-			return err
-		}
+		save = s.ledger.SaveOwn
+	}
+	if err := save(path); err != nil {
+		return err
 	}
 	if err := s.ledger.Intend(path, ledger.DirState(want)); err != nil {
 		return err

@@ -36,6 +36,8 @@ type leftovers struct {
 	filter    packetFilter
 	cgroups   []string // deepest first
 	paths     []string
+	full      []string // directories that were empty
+	kept      []string // of these, what is not for us to remove
 }
 
 // matches says that a name is one of those, or starts as one ending in "*".
@@ -77,23 +79,35 @@ func (s *session) leftovers(ctx context.Context, o op.Reset) (leftovers, error) 
 		return l, err
 	}
 	l.cgroups = s.cgroupsNamed(o.Cgroups)
-	l.paths, err = s.resetPaths(o)
-	return l, err
+	return l, s.resetPaths(o, &l)
 }
 
-// resetPaths are the paths that the ledger lets us remove.
-func (s *session) resetPaths(o op.Reset) ([]string, error) {
+// resetPaths adds the paths that the ledger lets us remove or empty.
+func (s *session) resetPaths(o op.Reset, out *leftovers) error {
 	l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []string
 	for _, p := range o.Paths {
 		if exists(s.path(p)) && l.WasAbsent(p) {
-			out = append(out, p)
+			out.paths = append(out.paths, p)
+			continue
+		}
+		dir, err := s.followed(p)
+		if err != nil {
+			continue // a link that leads to no directory of this host now
+		}
+		full, left, err := l.Filled(dir)
+		switch {
+		case err != nil:
+			return err
+		case left != "":
+			out.kept = append(out.kept, dir+": left: "+left)
+		case full:
+			out.full = append(out.full, dir)
 		}
 	}
-	return out, nil
+	return nil
 }
 
 func findFilter(o op.Reset, cni attachments) (packetFilter, error) {
@@ -152,6 +166,8 @@ func (l leftovers) String() string {
 	count(len(l.cgroups), "cgroups to remove")
 	count(len(l.cni.paths), "notes of CNI about pods to remove")
 	add("remove", l.paths)
+	add("remove all in", l.full)
+	parts = append(parts, l.kept...)
 	return strings.Join(parts, ", ")
 }
 
@@ -209,21 +225,34 @@ func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) er
 	if err := s.removeAttachments(l.cni); err != nil {
 		return err
 	}
-	var notes []string
-	for _, p := range l.paths {
-		out, err := s.ledger.RemoveAbsent(p)
-		if err != nil {
-			return fmt.Errorf("removing %s: %w", p, err)
-		}
-		if out.Left != "" {
-			notes = append(notes, p+": left: "+out.Left)
-		}
+	notes, err := s.removePaths(l)
+	if err != nil {
+		return err
 	}
 	notes = append(notes, s.legacyRules(ctx, o.IPTables)...)
 	if len(notes) > 0 {
 		res.Output = []byte(strings.Join(notes, "\n") + "\n")
 	}
 	return nil
+}
+
+// removePaths answers what is left, and why.
+func (s *session) removePaths(l leftovers) ([]string, error) {
+	notes := l.kept
+	for _, p := range slices.Concat(l.paths, l.full) {
+		remove := s.ledger.RemoveAbsent
+		if slices.Contains(l.full, p) {
+			remove = s.ledger.Clear
+		}
+		out, err := remove(p)
+		if err != nil {
+			return nil, fmt.Errorf("removing %s: %w", p, err)
+		}
+		if out.Left != "" {
+			notes = append(notes, p+": left: "+out.Left)
+		}
+	}
+	return notes, nil
 }
 
 func removeFilter(p packetFilter) error {
