@@ -225,6 +225,9 @@ func reason(r stepRun) string {
 func nextOf(o *v1alpha1.Operation) string {
 	switch o.Status.Phase {
 	case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:
+		if o.Spec.Type == string(lifecycle.InitOS) {
+			return "slipway init os -f FILE"
+		}
 		return "slipway resume " + o.Spec.Cluster
 	case v1alpha1.OperationRunning:
 		return "slipway operations watch " + o.Name

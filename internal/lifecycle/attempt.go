@@ -31,6 +31,10 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 	if err != nil {
 		return nil, err
 	}
+	hint := "change the cluster with: slipway apply -f FILE"
+	if len(ops) > 0 && ops[0].Spec.Type == string(InitOS) && ops[0].Status.Phase != v1alpha1.OperationSucceeded {
+		hint = "prepare the hosts with: slipway init os -f FILE"
+	}
 	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
 		if o.Spec.Type == string(InitOS) && recorded != nil {
 			return true // of the hosts, not of the cluster
@@ -43,7 +47,7 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 		return nil, fmt.Errorf("an operation of cluster %s: %w", name, ErrNotFound)
 	}
 	if ops[0].Status.Phase == v1alpha1.OperationSucceeded {
-		return nil, refused(idNothingUnfinished, "the latest operation of cluster "+name+" has succeeded", "change the cluster with: slipway apply -f FILE")
+		return nil, refused(idNothingUnfinished, "the latest operation of cluster "+name+" has succeeded", hint)
 	}
 	return &ops[0], nil
 }

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -236,6 +237,28 @@ func TestInitOS(t *testing.T) {
 	}
 	w.create(event.Succeeded)
 	w.whole()
+}
+
+// Preparing the hosts of a cluster is no operation of the cluster: what leads
+// on from there is to prepare them again.
+func TestInitOSOfARecordedCluster(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	prepared := w.cluster()
+	prepared.Spec.System.Sysctls = map[string]string{"vm.max_map_count": "300000"}
+	w.machines["w1"].refuse = breaking("os.kernel")
+	w.do(Request{Kind: InitOS, Cluster: prepared}, event.Failed)
+	for _, prepare := range []func(context.Context, string, Request, event.Sink) (Prepared, error){w.service().PrepareResume, w.service().PrepareRollback} {
+		_, err := prepare(t.Context(), "prod", Request{}, nil)
+		refusal(t, err, idNothingUnfinished)
+		var list diag.List
+		if !errors.As(err, &list) || !strings.Contains(list[0].Hint, "slipway init os -f FILE") {
+			t.Errorf("%v does not name what leads on", err)
+		}
+	}
+	w.machines["w1"].refuse = nil
+	w.do(Request{Kind: InitOS, Cluster: prepared}, event.Succeeded)
+	w.wantPhase(v1alpha1.PhaseRunning)
 }
 
 func TestCheckFails(t *testing.T) {

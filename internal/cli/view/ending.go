@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -60,10 +61,7 @@ func changed(steps int) string {
 
 func (e Ending) next() (next, undo string) {
 	name := e.Result.Cluster
-	file := e.File
-	if file == "" {
-		file = "FILE"
-	}
+	file := cmp.Or(e.File, "FILE")
 	switch e.Kind {
 	case lifecycle.Create:
 		return "slipway kubectl " + name + " -- get nodes", "slipway delete cluster " + name
@@ -128,6 +126,10 @@ func (e Ending) on() (then, back string) {
 		return "nothing, if they are gone for good; should one come back: " + resume, "there is none"
 	case e.Kind == lifecycle.Delete && e.Result.Outcome == event.Partial:
 		return resume + "; or, without hosts that are gone for good: slipway delete cluster " + name + " --forget", "there is none; a delete only goes on"
+	case e.Kind == lifecycle.InitOS:
+		// Of a cluster on the records it is no operation that a resume or
+		// a rollback would mean.
+		return "slipway init os -f " + cmp.Or(e.File, "FILE"), "there is none for it alone; deleting the cluster puts its hosts back"
 	case e.Kind == lifecycle.Delete || e.Kind == rollback:
 		return resume, fmt.Sprintf("there is none; a %s only goes on", e.Kind)
 	}

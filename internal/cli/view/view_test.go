@@ -289,6 +289,7 @@ func TestEndings(t *testing.T) {
 		{"apply succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.Apply, File: "prod.yaml"}},
 		{"delete succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.Delete}},
 		{"init-os succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.InitOS, File: "prod.yaml"}},
+		{"init-os failed", Ending{Result: with(event.Failed), Kind: lifecycle.InitOS, File: "prod.yaml"}},
 		{"create failed", Ending{Result: with(event.Failed, full), Kind: lifecycle.Create}},
 		{"create failed on the manager", Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: lifecycle.Create}},
 		{"finished with failed hosts", Ending{Result: many, Kind: lifecycle.Create}},

@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+// TestNextOf: what an operation's report names to type next does something.
+func TestNextOf(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		kind         lifecycle.Kind
+		phase        v1alpha1.OperationPhase
+		want         string
+	}{
+		{"failed", "it goes on", lifecycle.Create, v1alpha1.OperationFailed, "slipway resume prod"},
+		{"hosts alone", "of a cluster on the records a resume would not mean it", lifecycle.InitOS, v1alpha1.OperationCancelled, "slipway init os -f FILE"},
+		{"under way", "it can be watched", lifecycle.InitOS, v1alpha1.OperationRunning, "slipway operations watch op-1"},
+		{"done", "there is nothing to do", lifecycle.Apply, v1alpha1.OperationSucceeded, ""},
+	} {
+		o := &v1alpha1.Operation{}
+		o.Name, o.Spec.Cluster, o.Spec.Type, o.Status.Phase = "op-1", "prod", string(tc.kind), tc.phase
+		if got := nextOf(o); got != tc.want {
+			t.Errorf("%s: next is %q, want %q: %s", tc.name, got, tc.want, tc.reason)
+		}
+	}
+}
