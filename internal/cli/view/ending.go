@@ -68,7 +68,7 @@ func (e Ending) next() (next, undo string) {
 	case lifecycle.Apply:
 		return "slipway kubectl " + name + " -- get nodes", "put the earlier settings back into the file, then: slipway apply -f " + file
 	case lifecycle.InitOS:
-		return "slipway create cluster -f " + file, "slipway delete cluster -f " + file
+		return "slipway create cluster -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
 	case lifecycle.Delete:
 		return "", "slipway create cluster -f " + file
 	case rollback:
