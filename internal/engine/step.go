@@ -298,6 +298,8 @@ func remedy(reason string) string {
 		return "make room on the host, or mount a larger disk there, then resume"
 	case "BlobCorrupt":
 		return "find out with 'slipway bundle verify', copy or build the bundle again, then resume"
+	case op.IDLedgerLost:
+		return "put it back from a backup, or clean the host by hand or install it anew, then 'slipway delete cluster NAME --forget'"
 	}
 	return ""
 }

@@ -223,6 +223,24 @@ func TestForget(t *testing.T) {
 		w.machines["w1"].refuse = breaking("reset.restore")
 		forgotten(t, w, w.do(forget, event.Partial), "w1")
 	})
+	t.Run("a host without its ledger", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.create(event.Succeeded)
+		m := w.machines["w1"]
+		m.lost = true
+		before := m.look()
+		_, err := w.service().Prepare(t.Context(), Request{Kind: Delete, Name: "prod"}, nil)
+		refusal(t, err, op.IDLedgerLost)
+		w.do(Request{Kind: Delete, Name: "prod", IgnoreErrors: true}, event.Partial)
+		w.wantStatus(v1alpha1.PhaseFailed, "delete Failed", "create Succeeded")
+		res := w.do(forget, event.Partial)
+		if f := res.Failures; !res.Forgotten || len(f) == 0 || f[0].Host != "w1" || f[0].Reason != op.IDLedgerLost {
+			t.Errorf("forgotten: %t; failures %+v, want w1's", res.Forgotten, f)
+		}
+		if d := cmp.Diff(before, m.look()); d != "" {
+			t.Errorf("w1 was touched (-before +after):\n%s", d)
+		}
+	})
 	t.Run("nothing to forget", func(t *testing.T) {
 		w := newWorld(t, "cp1")
 		w.create(event.Succeeded)

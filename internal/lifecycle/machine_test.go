@@ -29,6 +29,7 @@ type machine struct {
 	state   map[string]string // operation → as it was last applied
 	runs    map[string]int    // hook → how often it ran
 	ledger  bool
+	lost    bool // the ledger was there once
 	cluster string
 	lock    remote.LockState
 
@@ -93,6 +94,10 @@ func (m *machine) check(o op.Op) op.Result {
 	r := op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Unchanged}
 	if r.Kind == m.blind {
 		r.Status, r.Error = op.Failed, &op.Error{Reason: "Internal", Message: "it cannot be read"}
+		return r
+	}
+	if m.lost && (r.Kind == op.KindReset || r.Kind == op.KindRestore) {
+		r.Status, r.Error = op.Failed, &op.Error{Reason: op.IDLedgerLost, Message: "the ledger is missing"}
 		return r
 	}
 	changed := false

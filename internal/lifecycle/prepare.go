@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/precheck"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
@@ -261,6 +262,9 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
+		if f.Reason == op.IDLedgerLost {
+			d.ID = op.IDLedgerLost
+		}
 		d.Hint = cmp.Or(f.Remedy, "mend the cause, or go on with the other hosts: --ignore-errors")
 		if p.request.IgnoreErrors {
 			d.Severity = diag.Warning

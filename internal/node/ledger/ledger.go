@@ -12,12 +12,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"slipway.dev/slipway/internal/node/durable"
 )
 
 // Dir is the ledger's directory below the state directory.
 const Dir = "ledger"
+
+// Marker is a file, below the state directory, that is never there without a
+// ledger: where it is alone, the ledger is lost.
+const Marker = "changed"
 
 // A Kind is what an entry is about.
 type Kind string
@@ -88,37 +93,46 @@ type wrote struct {
 // is about, with the content of files beside it. It is for one process at a
 // time.
 type Ledger struct {
-	dir   string
-	root  string // prefix of paths on disk: "/" but in tests
-	disk  durable.Disk
-	by    Owner
-	size  int64 // bytes of the log that are whole lines
-	seq   int   // of the newest entry, ended or not
-	order []*Entry
-	index map[string]*Entry
+	dir    string
+	marker string
+	marked bool   // the marker is there
+	root   string // prefix of paths on disk: "/" but in tests
+	disk   durable.Disk
+	by     Owner
+	size   int64 // bytes of the log that are whole lines
+	seq    int   // of the newest entry, ended or not
+	order  []*Entry
+	index  map[string]*Entry
 }
 
 // Open reads the ledger below the state directory. It makes nothing: a host
-// without a ledger has an empty one until something is saved.
+// without a ledger has an empty one until something is saved. A ledger that is
+// damaged, or gone from a host that was changed, is an error: to begin another
+// would be to take for the host's own what is ours.
 func Open(state, root string, disk durable.Disk, by Owner) (*Ledger, error) {
-	l := &Ledger{dir: filepath.Join(state, Dir), root: root, disk: disk, by: by, index: map[string]*Entry{}}
-	raw, err := durable.ReadFile(l.log())
-	if errors.Is(err, fs.ErrNotExist) {
-		return l, nil
+	l := &Ledger{
+		dir: filepath.Join(state, Dir), marker: filepath.Join(state, Marker),
+		root: root, disk: disk, by: by, index: map[string]*Entry{},
 	}
-	if err != nil {
+	l.marked = exists(l.marker)
+	raw, err := durable.ReadFile(l.log())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading the ledger: %w", err)
 	}
 	// A line without its end was cut by a crash before it was synced;
 	// nothing was done on its account.
 	whole := raw[:bytes.LastIndexByte(raw, '\n')+1]
 	l.size = int64(len(whole))
+	// Looked for again: a restore beside us may just have ended both.
+	if l.marked && l.size == 0 && exists(l.marker) {
+		return nil, lost("%s says that this host was changed, and the ledger %s is %s", l.marker, l.log(), emptyOr(err))
+	}
+	n := 0
 	for text := range bytes.Lines(whole) {
-		var ln line
-		if err := json.Unmarshal(text, &ln); err != nil {
-			return nil, fmt.Errorf("reading the ledger %s: %w", l.log(), err)
+		n++
+		if err := l.read(text); err != nil {
+			return nil, lost("line %d of the ledger %s is damaged: %v", n, l.log(), err)
 		}
-		l.take(ln)
 	}
 	return l, nil
 }
@@ -195,7 +209,23 @@ func (l *Ledger) append(ln line) error {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
 	l.take(ln)
+	if err := l.mark(); err != nil {
+		return fmt.Errorf("marking the host as changed: %w", err)
+	}
 	l.disk.Did("ledger " + strconv.Itoa(len(l.order)))
+	return nil
+}
+
+// mark makes the marker durable. It comes after the first line and before the
+// change that the line is about, so it is never there without cause.
+func (l *Ledger) mark() error {
+	if l.marked {
+		return nil
+	}
+	if err := l.disk.Replace(l.marker, strings.NewReader(l.by.Cluster+"\n"), durable.Meta{Mode: 0o600}); err != nil {
+		return err
+	}
+	l.marked = true
 	return nil
 }
 
@@ -238,9 +268,6 @@ func (l *Ledger) take(ln line) {
 	}
 	if w := ln.Wrote; w != nil {
 		e := l.Get(KindPath, w.Path)
-		if e == nil {
-			return
-		}
 		if w.State != "" {
 			e.Wrote = append(e.Wrote, w.State)
 		}
@@ -250,6 +277,10 @@ func (l *Ledger) take(ln line) {
 
 // Remove ends the ledger: all of it was restored.
 func (l *Ledger) Remove() error {
+	// The marker first: no crash may leave it without the ledger.
+	if err := l.disk.Remove(l.marker); err != nil {
+		return fmt.Errorf("removing the ledger: %w", err)
+	}
 	gone := l.dir + ".restored"
 	// One rename decides; what is left of the directory has no meaning.
 	if err := os.Rename(l.dir, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -259,6 +290,6 @@ func (l *Ledger) Remove() error {
 	if err := l.disk.RemoveAll(gone); err != nil {
 		return fmt.Errorf("removing the ledger: %w", err)
 	}
-	l.order, l.index, l.size, l.seq = nil, map[string]*Entry{}, 0, 0
+	l.marked, l.order, l.index, l.size, l.seq = false, nil, map[string]*Entry{}, 0, 0
 	return nil
 }

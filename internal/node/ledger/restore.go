@@ -167,6 +167,9 @@ func (l *Ledger) putBack(p string, w was) error {
 	if w.Type == typeLink {
 		return l.disk.Link(p, w.To, w.meta())
 	}
+	if err := l.verify(p, w); err != nil {
+		return err
+	}
 	src, err := os.Open(l.object(w.Object))
 	if err != nil {
 		return err

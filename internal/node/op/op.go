@@ -293,6 +293,10 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
+// IDLedgerLost is the reason why a host that was changed cannot be put back:
+// its ledger is gone or damaged.
+const IDLedgerLost = "ledger-lost"
+
 // Bool is for the optional fields of Unit.
 func Bool(v bool) *bool { return &v }
 

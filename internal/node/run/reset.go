@@ -176,8 +176,12 @@ func (s *session) checkReset(ctx context.Context, o op.Reset) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
+	ours, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
+	if err != nil {
+		return verdict{}, err
+	}
 	change := l.String()
-	if change != "" && o.KeepUnmanaged && !exists(s.state(ledger.Dir)) {
+	if change != "" && o.KeepUnmanaged && ours.Empty() {
 		return verdict{}, &op.Error{Reason: "Unmanaged", Message: "this host has no ledger: what runs here was not installed by Slipway and is left alone", Detail: change}
 	}
 	return verdict{change: change}, nil

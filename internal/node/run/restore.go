@@ -29,6 +29,10 @@ func (s *session) checkRestore() (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
+	l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
+	if err != nil {
+		return verdict{}, err
+	}
 	held, rest := false, false
 	for _, e := range entries {
 		switch e.Name() {
@@ -36,10 +40,6 @@ func (s *session) checkRestore() (verdict, error) {
 			held = true
 		case lock.FenceName:
 		case ledger.Dir:
-			l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
-			if err != nil {
-				return verdict{}, err
-			}
 			return verdict{change: fmt.Sprintf("put %d things back as they were", len(l.Newest()))}, nil
 		default:
 			rest = true
@@ -183,7 +183,7 @@ func (s *session) removeState() error {
 		switch e.Name() {
 		case lock.FileName:
 			held = true
-		case lock.FenceName, ledger.Dir, helperDir, applyLock:
+		case lock.FenceName, ledger.Dir, ledger.Marker, helperDir, applyLock:
 		default:
 			if err := s.disk.RemoveAll(s.state(e.Name())); err != nil {
 				return err

@@ -1,0 +1,67 @@
+//go:build linux
+
+package ledger
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// lost is a ledger that cannot be relied on any more.
+func lost(format string, args ...any) error {
+	return &op.Error{
+		Reason:  op.IDLedgerLost,
+		Message: fmt.Sprintf(format, args...) + ": what Slipway has changed on this host cannot be known any more, so nothing is touched",
+	}
+}
+
+func emptyOr(missing error) string {
+	if missing != nil {
+		return "missing"
+	}
+	return "empty"
+}
+
+// read takes a line of the log, if it is as we write them: entries count up,
+// and what is said later is about one of them.
+func (l *Ledger) read(text []byte) error {
+	var ln line
+	if err := json.Unmarshal(text, &ln); err != nil {
+		return err
+	}
+	known := true
+	switch {
+	case ln.Entry != nil:
+		if ln.Entry.Seq != l.next() {
+			return fmt.Errorf("it has entry %d where entry %d should be", ln.Entry.Seq, l.next())
+		}
+	case ln.Wrote != nil:
+		known = l.Get(KindPath, ln.Wrote.Path) != nil
+	case ln.Ended != nil:
+		known = l.Get(ln.Ended.Kind, ln.Ended.Key) != nil
+	default:
+		return errors.New("it says nothing that is known here")
+	}
+	if !known {
+		return errors.New("it is about something that has no entry")
+	}
+	l.take(ln)
+	return nil
+}
+
+// verify fails for the content of a file that is not what was kept.
+func (l *Ledger) verify(path string, w was) error {
+	object := l.object(w.Object)
+	if !exists(object) {
+		return lost("%s, the original of %s in the ledger, is missing", object, path)
+	}
+	sum, err := durable.SHA256(object)
+	if err == nil && sum != w.SHA256 {
+		return lost("%s, the original of %s in the ledger, is damaged", object, path)
+	}
+	return err
+}
