@@ -270,6 +270,8 @@ func (a *app) operationsLogsCmd() *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use: "logs ID", Short: "Show all that happened in an operation, programs' output included",
+		Long: `Shows all that happened in an operation, with what programs printed: of more than
+a megabyte in one step on one host, the beginning and the end.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.operationIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			svc, err := a.svc(cmd.Context())

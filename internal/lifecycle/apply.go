@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -97,7 +96,7 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 	if err != nil {
 		return nil, err
 	}
-	rec := &recorder{now: p.svc.Now, journal: journal, sinks: sinks}
+	rec := &recorder{now: p.svc.Now, journal: journal, sinks: sinks, seq: journal.LastSeq(), outputs: map[stepOn]*outputs{}}
 	res, err := p.execute(ctx, o, rec, hostLock)
 	return res, errors.Join(err, journal.Close())
 }
@@ -402,32 +401,4 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 	}
 	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))
 	return errors.Join(err, p.svc.Store.SaveOperation(o))
-}
-
-// recorder gives events their number and time, records them, and passes them
-// on, one at a time.
-type recorder struct {
-	now     func() time.Time
-	journal *store.Journal
-	sinks   []event.Sink
-
-	mu  sync.Mutex
-	seq int64
-}
-
-func (r *recorder) emit(e event.Event) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.seq == 0 {
-		r.seq = r.journal.LastSeq()
-	}
-	r.seq++
-	e.Seq, e.Time = r.seq, r.now().UTC()
-	if err := r.journal.Append(e); err != nil {
-		return err
-	}
-	for _, s := range r.sinks {
-		s.Emit(e)
-	}
-	return nil
 }

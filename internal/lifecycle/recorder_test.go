@@ -1,0 +1,120 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/event"
+)
+
+// events is a journal, and a sink.
+type events []event.Event
+
+func (j *events) Append(e event.Event) error { *j = append(*j, e); return nil }
+
+func (j *events) Emit(e event.Event) { *j = append(*j, e) }
+
+// of is what a host printed.
+func (j *events) of(t *testing.T, host string) string {
+	t.Helper()
+	var text strings.Builder
+	last := int64(40)
+	for _, e := range *j {
+		if e.Seq <= last {
+			t.Fatalf("event %d comes after event %d", e.Seq, last)
+		}
+		last = e.Seq
+		if e.Host == host && e.Type == event.StepOutput {
+			text.WriteString(e.Message)
+		}
+	}
+	return text.String()
+}
+
+// size is what the events take as JSON.
+func (j *events) size(t *testing.T) int {
+	t.Helper()
+	b, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(b)
+}
+
+// However much programs print, and in whatever pieces, the journal has the
+// beginning and the end of it; who watches sees all.
+func TestOutputInTheJournal(t *testing.T) {
+	lines := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "line %07d\n", i)
+		}
+		return b.String()
+	}
+	for _, tc := range []struct {
+		name, text string
+		piece      int
+		cut        bool
+	}{
+		{"little: all of it", lines(100), 13, false},
+		{"a share and a half: all of it", lines(60000), 32 << 10, false},
+		{"much", lines(1 << 18), 32 << 10, true},
+		{"in small pieces", lines(20000), 4, false},
+		{"much, in small pieces", lines(50000), 4, true},
+		{"one line", strings.Repeat("é", 1<<20), 32 << 10, true},
+		{"all at once", lines(1 << 17), 13 << 17, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var journal, seen events
+			r := &recorder{now: time.Now, journal: &journal, sinks: []event.Sink{&seen}, seq: 40, outputs: map[stepOn]*outputs{}}
+			emit := func(e event.Event) {
+				t.Helper()
+				if err := r.emit(e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			emit(event.Event{Type: event.StepOutput, Task: "t", Host: "b", Message: "other\n"})
+			for rest := tc.text; rest != ""; {
+				n := min(len(rest), tc.piece)
+				emit(event.Event{Type: event.StepOutput, Task: "t", Host: "a", Message: rest[:n]})
+				rest = rest[n:]
+			}
+			emit(event.Event{Type: event.StepFinished, Task: "t", Host: "a"})
+			emit(event.Event{Type: event.StepFinished, Task: "t", Host: "b"})
+
+			if live := seen.of(t, "a"); live != tc.text {
+				t.Errorf("%d bytes of %d are shown", len(live), len(tc.text))
+			}
+			text := journal.of(t, "a")
+			if size := journal.size(t); size > 1<<20+1<<17 {
+				t.Errorf("the journal has %d bytes", size)
+			}
+			head, tail, cut := strings.Cut(text, "[... ")
+			if cut != tc.cut {
+				t.Fatalf("cut: %v, want %v", cut, tc.cut)
+			}
+			if cut {
+				var left int
+				note, end, _ := strings.Cut(tail, "\n")
+				if _, err := fmt.Sscanf(note, "%d bytes of output are not recorded ...]", &left); err != nil {
+					t.Fatalf("%s: %v", note, err)
+				}
+				if len(end) < outputShare*3/4 {
+					t.Errorf("only %d bytes of the end are there", len(end))
+				}
+				text = head + tc.text[len(head):len(head)+left] + end
+			}
+			if text != tc.text {
+				t.Error("what is recorded is not what was printed")
+			}
+			if d := cmp.Diff(event.StepFinished, journal[len(journal)-1].Type); d != "" || len(r.outputs) != 0 {
+				t.Errorf("at the end: %s%d outputs are held", d, len(r.outputs))
+			}
+		})
+	}
+}
