@@ -104,6 +104,9 @@ func newBuilder(o BuildOptions) (*builder, error) {
 			return nil, problem(IDUnknownArch, "name one of "+strings.Join(Arches, ", "), "%q is no architecture a bundle can be for", a)
 		}
 	}
+	if info, err := os.Stat(o.Out); err == nil && !info.Mode().IsRegular() && !strings.HasSuffix(o.Out, "/") {
+		return nil, problem(IDOut, "name a file, or a directory with a / at its end", "%s is there and is no file", o.Out)
+	}
 	b := &builder{BuildOptions: o, request: source.Request{Release: r, Arches: o.Arches, Report: o.Progress}}
 	b.sources = map[string]Source{
 		Upstream: upstream.New(o.Upstream, o.Cache),

@@ -411,6 +411,7 @@ func TestBuildRefuses(t *testing.T) {
 		"architecture": {func(o *bundle.BuildOptions) { o.Arches = []string{"vax"} }, bundle.IDUnknownArch},
 		"source":       {func(o *bundle.BuildOptions) { o.Source = "wishes" }, bundle.IDUnknownName},
 		"site":         {func(o *bundle.BuildOptions) { o.Upstream.Sites = map[string]string{"x": "y"} }, "unknown-upstream-site"},
+		"a directory":  {func(o *bundle.BuildOptions) { o.Out = t.TempDir() }, bundle.IDOut},
 		"mirror":       {func(o *bundle.BuildOptions) { o.Upstream.Mirror = "moon" }, "unknown-upstream-site"},
 	}
 	for name, tt := range tests {

@@ -23,6 +23,7 @@ const (
 	IDPull        = "bundle-pull-failed"
 	IDUnknownArch = "unknown-architecture"
 	IDUnknownName = "unknown-bundle-source"
+	IDOut         = "bundle-out-unusable"
 )
 
 func problem(id, hint, format string, args ...any) diag.List {

@@ -147,8 +147,11 @@ func (a *app) createConfigCmd() *cobra.Command {
 }
 
 // writeNew writes a file of the user's. One that is there already is only
-// overwritten with --yes.
+// overwritten with --yes; what is no file never is, nor given to the user.
 func (a *app) writeNew(path string, content []byte, mode fs.FileMode) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return problem(idFile, "name a file; without --out it is printed", "%s is there and is no file", path)
+	}
 	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
 	if a.yes {
 		flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
