@@ -220,7 +220,8 @@ type world struct {
 	Reloads int
 	Calls   []string
 	// Transient are the units made by systemd-run. OnRun "linger" has them
-	// seem to run on after their program has ended.
+	// seem to run on after their program has ended; "cut before" and "cut
+	// after" have the start of other units fail, before it is made or after.
 	Transient map[string]*transient
 	OnRun     string
 }

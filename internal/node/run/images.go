@@ -197,8 +197,14 @@ func (s *session) settleImports(ctx context.Context) error {
 		return err
 	}
 	for _, unit := range begun {
-		if _, err := s.follow(ctx, importStep(), unit); err != nil {
+		u, err := s.follow(ctx, importStep(), unit)
+		if err != nil {
 			return err
+		}
+		if u.succeeded() {
+			if err := s.keep(s.state("exec", importStep().Name+".json"), execRecord{Done: true}); err != nil {
+				return err
+			}
 		}
 		if err := s.forgetWhole(ctx, unit); err != nil {
 			return err

@@ -113,6 +113,9 @@ func TestImportOutlivesItsManager(t *testing.T) {
 			if len(imports) != 1 {
 				t.Errorf("imported %d times", len(imports))
 			}
+			if record := h.read("var/lib/slipway/exec/import-images.json"); !strings.Contains(record, `"done": true`) {
+				t.Errorf("the record is %s", record)
+			}
 			if left, err := os.ReadDir(filepath.Join(h.r.State, "run")); err != nil || len(left) > 0 {
 				t.Errorf("left: %v %v", left, err)
 			}

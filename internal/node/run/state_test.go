@@ -158,6 +158,40 @@ func TestUnitRestartsOnlyWhenItsFilesDiffer(t *testing.T) {
 	}
 }
 
+// TestUnitCut: whether a unit has been started with its files as they are is
+// known whenever a helper is killed.
+func TestUnitCut(t *testing.T) {
+	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
+	for name, tt := range map[string]struct {
+		why    string
+		starts int // before
+		cut    string
+		want   string
+	}{
+		"before the first start": {"it does not run", 0, "cut before", "start"},
+		"after the first start":  {"it runs with the file as it is, which is younger than the boot", 0, "cut after", ""},
+		"before another restart": {"the process before runs on", 1, "cut before", "restart: /etc/app.conf changed"},
+		"after it was restarted": {"another process runs, with the file as it is", 1, "cut after", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			for i := range tt.starts {
+				h.apply(op.File{Path: "/etc/app.conf", Content: []byte{byte('0' + i), '\n'}}, unit)
+			}
+			w := h.see()
+			w.OnRun = tt.cut
+			h.world(w)
+			r := h.r.Apply(t.Context(), h.batch(op.File{Path: "/etc/app.conf", Content: []byte("new\n")}, unit), nil)
+			if r[1].Status != op.Failed {
+				t.Fatalf("%s is %s", r[1].Target, r[1].Status)
+			}
+			if got := h.check(unit)[0].Summary; got != tt.want {
+				t.Errorf("%s: check says %q, want %q", tt.why, got, tt.want)
+			}
+		})
+	}
+}
+
 func TestReloadsSystemdForChangedUnits(t *testing.T) {
 	h := newHost(t)
 	w := h.see()

@@ -42,7 +42,13 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 	wants := filepath.Join(w.Root, "etc/systemd/system/multi-user.target.wants")
 	switch args[0] {
 	case "start", "restart":
+		if w.OnRun == "cut before" {
+			return "", errors.New("cut before it was started")
+		}
 		u.Active, u.Starts = !u.NoStart, u.Starts+1
+		if w.OnRun == "cut after" {
+			return "", errors.New("cut after it was started")
+		}
 	case "stop":
 		u.Active = false
 	case "enable":
@@ -161,6 +167,6 @@ func showUnit(w *world, name string, u *fakeUnit) string {
 		active = "active"
 	}
 	yes := map[bool]string{true: "yes", false: "no"}
-	return fmt.Sprintf("LoadState=%s\nUnitFileState=%s\nActiveState=%s\nSubState=%s\nNeedDaemonReload=%s\nConditionResult=%s\nResult=success\n",
-		load, file, active, u.Sub, yes[u.NeedReload], yes[!u.NoStart])
+	return fmt.Sprintf("LoadState=%s\nUnitFileState=%s\nActiveState=%s\nSubState=%s\nNeedDaemonReload=%s\nConditionResult=%s\nResult=success\nExecMainStartTimestampMonotonic=%d\n",
+		load, file, active, u.Sub, yes[u.NeedReload], yes[!u.NoStart], u.Starts)
 }

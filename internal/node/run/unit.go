@@ -98,9 +98,14 @@ func (s *session) systemctl(ctx context.Context, args ...string) error {
 	return err
 }
 
-// unitRecord is what a unit was last started with by us.
+// unitRecord is what we last had a unit started with. It is kept before that
+// happens: a helper that is killed meanwhile must not leave it to the clock,
+// which may be set, whether a file is older than a process.
 type unitRecord struct {
 	Files map[string]string `json:"files"` // path → state
+	// Before is when the process before was started, by CLOCK_MONOTONIC; as
+	// long as that one runs, nothing has been started with Files.
+	Before time.Duration `json:"before,omitempty"`
 }
 
 func (s *session) unitRecord(name string) (unitRecord, error) {
@@ -126,6 +131,9 @@ func (s *session) stale(o op.Unit, now unitState) ([]string, error) {
 	}
 	if rec.Files == nil {
 		return s.changedSince(o.RestartOn, now.started)
+	}
+	if rec.Before != 0 && rec.Before == now.started {
+		return o.RestartOn, nil
 	}
 	var changed []string
 	for _, path := range o.RestartOn {
@@ -280,7 +288,7 @@ func (s *session) applyUnit(ctx context.Context, o op.Unit) error {
 		}
 	}
 	if p.start || p.restart {
-		return s.startUnit(ctx, o, p.restart)
+		return s.startUnit(ctx, o, p)
 	}
 	return nil
 }
@@ -315,15 +323,19 @@ func (s *session) loadable(ctx context.Context, o op.Unit, p unitPlan) error {
 	return nil
 }
 
-func (s *session) startUnit(ctx context.Context, o op.Unit, restart bool) error {
+func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 	verb := "start"
-	if restart {
+	if p.restart {
 		verb = "restart"
 	}
 	// What it is started with is read before: a change in between then
 	// brings another restart, not a lost one.
 	rec, err := s.unitFiles(o)
 	if err != nil {
+		return err
+	}
+	rec.Before = p.now.started
+	if err := s.keep(s.state("units", o.Name+".json"), rec); err != nil {
 		return err
 	}
 	if err := s.systemctl(ctx, verb, "--", o.Name); err != nil {
@@ -336,7 +348,7 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, restart bool) error 
 	if now.active == "failed" {
 		return s.withJournal(ctx, o.Name, &op.Error{Reason: "UnitFailed", Message: fmt.Sprintf("%s failed right after its start (%s)", o.Name, now.result)})
 	}
-	return s.keep(s.state("units", o.Name+".json"), rec)
+	return nil
 }
 
 // keep writes a record below the state directory.
