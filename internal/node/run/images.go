@@ -151,8 +151,12 @@ func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, 
 	}
 	have, _, err := s.images(ctx)
 	change := planImages(o.Images, have).String()
-	if change == "" && len(begun) > 0 {
+	switch {
+	case change != "":
+	case len(begun) > 0:
 		change = "wait for the end of " + begun[0]
+	case slices.ContainsFunc(imageBlobs(o.Images), func(b op.Blob) bool { return s.haveBlob(passingBlobs, b) }):
+		change = "remove the content that was imported" // a helper was killed before it did
 	}
 	return verdict{change: change}, err
 }

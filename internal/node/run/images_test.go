@@ -122,3 +122,20 @@ func TestImportOutlivesItsManager(t *testing.T) {
 		})
 	}
 }
+
+func TestImportedContentGoes(t *testing.T) {
+	h := newHost(t)
+	h.write("run/containerd/containerd.sock", "")
+	images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}}
+	h.apply(images)
+	// As a helper leaves it that is killed when the import has ended.
+	passing := filepath.Join("var/lib/slipway/passing/sha256", strings.TrimPrefix(images.Images[0].Manifest.Digest, "sha256:"))
+	h.write(passing, "{}")
+	if r := h.check(images)[0]; r.Summary != "remove the content that was imported" {
+		t.Errorf("check says %q", r.Summary)
+	}
+	h.apply(images)
+	if exists(h.path(passing)) {
+		t.Error("it is still there")
+	}
+}
