@@ -77,6 +77,7 @@ type process struct {
 	client         *ssh.Client
 	sess           *ssh.Session
 	in             io.WriteCloser
+	writing        sync.Mutex // held while in is written to or closed
 	stdout, stderr io.Reader
 	ended          chan struct{} // closed when the session is over
 	once           sync.Once
@@ -101,9 +102,22 @@ func (p *process) start(command string, tty bool) error {
 	return p.sess.Start(command)
 }
 
-func (p *process) Write(b []byte) (int, error) { return p.in.Write(b) }
-func (p *process) Stdout() io.Reader           { return p.stdout }
-func (p *process) Stderr() io.Reader           { return p.stderr }
+func (p *process) Write(b []byte) (int, error) {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	return p.in.Write(b)
+}
+
+func (p *process) Stdout() io.Reader { return p.stdout }
+func (p *process) Stderr() io.Reader { return p.stderr }
+
+// endInput waits for a Write that is under way: a channel that is written to
+// and closed at once is a race in the library.
+func (p *process) endInput() {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	_ = p.in.Close()
+}
 
 // closeGrace is how long a command may take to end after its input has ended.
 const closeGrace = 2 * time.Second
@@ -113,7 +127,7 @@ const closeGrace = 2 * time.Second
 // it.
 func (p *process) Close() error {
 	p.once.Do(func() {
-		go func() { _ = p.in.Close() }() // may block until the login is closed
+		go p.endInput() // may block until the login is closed
 		t := time.NewTimer(closeGrace)
 		defer t.Stop()
 		select {
