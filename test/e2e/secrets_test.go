@@ -87,6 +87,7 @@ func (u *user) searchManager(t *testing.T, cluster, file string, c canaries) {
 	may := map[string][]string{ // by file, the secrets that may be in it
 		file:                                   {"the inline password"},
 		filepath.Join(record, "source.yaml"):   {"the inline password"},
+		filepath.Join(record, "kept.yaml"):     {"the inline password"},
 		filepath.Join(record, "cluster.json"):  {"the inline password"},
 		filepath.Join(record, "kubeconfig"):    {"the administrator's key"},
 		filepath.Join(u.home, "secret-login"):  {"the login's password"},

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"os"
 	"testing"
 
@@ -24,7 +25,7 @@ func editSpec(t *testing.T, file string, edit func(spec map[string]any)) {
 	if data, err = yaml.Marshal(cluster); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, data, 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(file, data, 0o600), os.Chmod(file, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }
