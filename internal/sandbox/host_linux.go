@@ -115,6 +115,9 @@ func (s *hostState) raise(path string, want int, holder string) error {
 	}
 	// Recorded first: a program that ends here puts back what is there.
 	s.Settings[path] = &setting{Was: was, Raised: strconv.Itoa(want), Holders: []string{holder}}
+	if err := writeJSON(filepath.Join(hostDir, "host.json"), s); err != nil {
+		return err
+	}
 	return os.WriteFile(file, []byte(strconv.Itoa(want)), 0)
 }
 
