@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -124,6 +125,37 @@ func fileOps(h *host) op.List {
 		op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf", Values: map[string]string{"net.ipv4.ip_forward": "1"}},
 		op.Hostname{Name: "node-1"},
 		op.Unpack{Blob: bin, Name: "tools", Dir: "/usr/local/bin", Strip: "bin/"},
+	}
+}
+
+// TestCrashAroundAStep kills the helper around a step that must not be cut: it
+// runs once, and its unit and what it read are put away all the same.
+func TestCrashAroundAStep(t *testing.T) {
+	for at := 1; ; at++ {
+		h := newHost(t)
+		o := h.shell("step", "cat >> $0/etc/log; echo ran >> $0/etc/runs")
+		o.Whole, o.Creates, o.Stdin, o.SecretStdin = true, []string{"/etc/log"}, []byte("token"), true
+		if !h.crash(at, o) {
+			if at < 10 {
+				t.Errorf("only %d steps: the kills are elsewhere", at)
+			}
+			break
+		}
+		if h.check(o)[0].Status != op.Unchanged { // or nobody asks for more
+			h.apply(o)
+		}
+		if runs := h.read("etc/runs"); runs != "ran\n" {
+			t.Errorf("killed after step %d: runs: %q", at, runs)
+		}
+		if left, err := filepath.Glob(filepath.Join(h.r.State, "run", "*")); err != nil || len(left) > 0 {
+			t.Errorf("killed after step %d: left: %v %v", at, left, err)
+		}
+		if w := h.see(); len(w.Transient) > 0 {
+			t.Errorf("killed after step %d: units are left: %v", at, w.Transient)
+		}
+		if r := h.check(o)[0]; r.Status != op.Unchanged {
+			t.Errorf("killed after step %d: %s (%s)", at, r.Status, r.Summary)
+		}
 	}
 }
 

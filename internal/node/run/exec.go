@@ -108,7 +108,13 @@ func (s *session) checkExec(ctx context.Context, o op.Exec) (verdict, error) {
 		return v, nil
 	}
 	var err error
-	v.change, err = s.guards(ctx, o)
+	if v.change, err = s.guards(ctx, o); err != nil || v.change != "" || !o.Whole {
+		return v, err
+	}
+	left, err := s.started(o)
+	if len(left) > 0 {
+		v.change = "put away " + left[0] // a helper was killed before it did
+	}
 	return v, err
 }
 

@@ -159,15 +159,14 @@ func (s *session) runWhole(ctx context.Context, o op.Exec, stdin func(io.Writer)
 	return s.wholeResult(ctx, o, unit, u)
 }
 
-// afterOthers waits until no other operation runs the same program. If there
-// was one, its work may be what was wanted; so may that of a run that was cut,
-// if its end can be told.
+// afterOthers waits until no other operation runs the same program. Its work,
+// or that of a run of ours that was put away in part, may be what was wanted;
+// so may that of a run that was cut, if its end can be told.
 func (s *session) afterOthers(ctx context.Context, o op.Exec) (satisfied bool, err error) {
 	others, err := s.others(o)
 	if err != nil {
 		return false, err
 	}
-	news := false
 	for _, unit := range others {
 		st, _, err := s.whole(ctx, unit)
 		if err != nil {
@@ -179,18 +178,17 @@ func (s *session) afterOthers(ctx context.Context, o op.Exec) (satisfied bool, e
 				return false, err
 			}
 		}
-		succeeded, err := s.takeOther(ctx, o, unit)
-		if err != nil {
+		if err := s.takeOther(ctx, o, unit); err != nil {
 			return false, err
 		}
-		news = news || succeeded
 	}
 	if o.Conclusive {
 		why, err := s.missing(o)
 		return err == nil && why == "", err
 	}
-	if !news || len(o.Creates)+len(o.Unless) == 0 {
-		return false, nil
+	rec, _, err := s.execRecord(o.Name)
+	if err != nil || !rec.Done || len(o.Creates)+len(o.Unless)+len(o.Inputs) == 0 {
+		return false, err
 	}
 	why, err := s.guards(ctx, o)
 	return err == nil && why == "", err
@@ -198,20 +196,20 @@ func (s *session) afterOthers(ctx context.Context, o op.Exec) (satisfied bool, e
 
 // takeOther takes the result of another operation's unit: if it succeeded,
 // so did the program.
-func (s *session) takeOther(ctx context.Context, o op.Exec, unit string) (succeeded bool, err error) {
+func (s *session) takeOther(ctx context.Context, o op.Exec, unit string) error {
 	st, u, err := s.whole(ctx, unit)
 	if err != nil {
-		return false, err
+		return err
 	}
-	succeeded = st == wholeDone && u.succeeded()
+	succeeded := st == wholeDone && u.succeeded()
 	err = s.mark(o.Name, func(rec *execRecord) {
 		rec.Done = rec.Done || succeeded
 		rec.Ended = rec.Ended || u.result == exitCode
 	})
 	if err != nil {
-		return false, err
+		return err
 	}
-	return succeeded, s.forgetWhole(ctx, unit)
+	return s.forgetWhole(ctx, unit)
 }
 
 func (s *session) startWhole(ctx context.Context, o op.Exec, stdin func(io.Writer) error, unit string, rec execRecord) error {
@@ -379,6 +377,10 @@ func (s *session) forgetWhole(ctx context.Context, unit string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("putting %s away: %w", unit, err)
+	}
+	// What it read may be secret; it is known by meta.json, which goes last.
+	if err := s.disk.RemoveAll(s.state(runDir, unit, "stdin")); err != nil {
+		return err
 	}
 	return s.disk.RemoveAll(s.state(runDir, unit))
 }
