@@ -42,12 +42,14 @@ func hostState() (snapshot, error) {
 	if err := s.addLoops(); err != nil {
 		return nil, err
 	}
-	// Programs and units come and go on a host that others use as well.
+	// Programs, units and cgroups come and go on a host that others use as
+	// well. A machine's cgroups have our name, and its pods' Kubernetes'.
 	maps.DeleteFunc(s, func(key string, _ entry) bool {
 		kind, name, _ := strings.Cut(key, " ")
 		// The one thing that stays on purpose: docs/adr/0002-sandbox-range.md.
 		stays := kind == "routes" && strings.HasPrefix(name, "unreachable 198.18.0.0/16")
-		return kind == "process" || kind == "running" || kind == "units" || stays
+		others := kind == "cgroup" && !strings.Contains(name, "slipway") && !strings.Contains(name, "kube")
+		return kind == "process" || kind == "running" || kind == "units" || stays || others
 	})
 	for _, p := range ours() {
 		s["process "+strings.Join(p.argv, " ")] = entry{}
