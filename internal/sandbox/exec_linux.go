@@ -37,6 +37,15 @@ func (m *Machine) Exec(ctx context.Context, argv []string, stdio Stdio) error {
 	return cmd.Wait()
 }
 
+// A StartError is a program that could not be started in a machine.
+type StartError struct {
+	Program string
+	Err     error
+}
+
+func (e *StartError) Error() string { return "starting " + e.Program + ": " + e.Err.Error() }
+func (e *StartError) Unwrap() error { return e.Err }
+
 // startIn starts a program found by the machine's own search path.
 func startIn(cmd *exec.Cmd, name string) error {
 	const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -51,7 +60,11 @@ func startIn(cmd *exec.Cmd, name string) error {
 			}
 		}
 	}
-	return cmd.Start()
+	err := cmd.Start()
+	if file := (*fs.PathError)(nil); errors.As(err, &file) {
+		return &StartError{Program: name, Err: file.Err}
+	}
+	return err
 }
 
 // enter runs f, which starts cmd, on a thread that is in the machine's

@@ -60,6 +60,10 @@ func TestSandboxMachines(t *testing.T) {
 	t.Run("exit status and input", func(t *testing.T) {
 		u.exits(t, 7, "sandbox", "exec", "sbm-1", "--", "sh", "-c", "exit 7")
 		u.exits(t, 128+9, "sandbox", "exec", "sbm-1", "--", "sh", "-c", "kill -9 $$")
+		if r := u.exits(t, 127, "sandbox", "exec", "sbm-1", "--", "no-such-program"); r.stderr != "starting no-such-program: no such file or directory\n" {
+			t.Errorf("a program that is not there: %q", r.stderr)
+		}
+		u.exits(t, 126, "sandbox", "exec", "sbm-1", "--", "/etc/passwd")
 		r := u.feed(t, strings.NewReader("text"), "sandbox", "exec", "sbm-1", "--", "cat")
 		if r.stdout != "text" || r.code != 0 {
 			t.Errorf("cat answers %q, %d", r.stdout, r.code)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -214,7 +215,7 @@ func inMachine(p program.Program, use, short string, args cobra.PositionalArgs, 
 			if err != nil {
 				return err
 			}
-			return handOn(run(cmd.Context(), m, args[1:]))
+			return handOn(p, run(cmd.Context(), m, args[1:]))
 		},
 	})
 }
@@ -260,9 +261,18 @@ func asTerminal(stream any) *os.File {
 	return nil
 }
 
-// handOn makes a program's status ours. One that a signal ended has 128 and
-// the signal's number, as in a shell.
-func handOn(err error) error {
+// handOn makes a program's status ours. As in a shell, one that a signal ended
+// has 128 and the signal's number, one that is not there 127, and one that
+// cannot be started 126.
+func handOn(p program.Program, err error) error {
+	var start *sandbox.StartError
+	if errors.As(err, &start) {
+		fmt.Fprintln(p.Err, start)
+		if errors.Is(err, fs.ErrNotExist) {
+			return &ExitError{Code: 127}
+		}
+		return &ExitError{Code: 126}
+	}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return err
