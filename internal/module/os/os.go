@@ -19,8 +19,8 @@ func New(env module.Env) engine.Module {
 		{ID: "os.hostname", Title: "set the host name", Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{op.Hostname{Name: s.Host().Name}}, nil
 		}},
-		{ID: "os.hosts", Title: "write the hosts file", Ops: func(*engine.Scope) (op.List, error) {
-			return op.List{op.Block{Path: "/etc/hosts", Name: env.Cluster.Name, Lines: hostsLines(env)}}, nil
+		{ID: "os.hosts", Title: "write the hosts file", Ops: func(s *engine.Scope) (op.List, error) {
+			return op.List{op.Block{Path: "/etc/hosts", Name: env.Cluster.Name, Lines: hostsLines(env, s.Host())}}, nil
 		}},
 	}
 	if !env.Cluster.Spec.System.SkipConfigure {
@@ -39,9 +39,10 @@ func New(env module.Env) engine.Module {
 	return engine.Module{Name: "os", Tasks: tasks}
 }
 
-// hostsLines are one line per address: every host, the API's name, and what
-// the user adds.
-func hostsLines(env module.Env) []string {
+// hostsLines are one line per address: the host itself, the API's name, and
+// what the user adds. Nodes know each other by address: a host more or less in
+// the cluster is no reason to touch the others.
+func hostsLines(env module.Env, self *engine.Host) []string {
 	names := map[string][]string{}
 	var order []string
 	add := func(address string, more ...string) {
@@ -50,9 +51,7 @@ func hostsLines(env module.Env) []string {
 		}
 		names[address] = append(names[address], more...)
 	}
-	for _, h := range env.Cluster.Spec.Hosts {
-		add(module.InternalAddress(h), h.Name)
-	}
+	add(module.InternalAddress(self.Host), self.Name)
 	if ep := env.Cluster.Spec.ControlPlaneEndpoint; ep.Mode != v1alpha1.EndpointExternal || ep.Address != "" {
 		add(env.EndpointAddress(), ep.Domain)
 	} // else the user has every host resolve it
