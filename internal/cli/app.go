@@ -140,9 +140,6 @@ func (a *app) addFlags(root *cobra.Command) {
 	f.SortFlags = false
 	f.StringVarP(&a.output, "output", "o", "text", "answer in this `format`: text, json or yaml")
 	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask, go on")
-	f.BoolVar(&a.ignoreErrors, "ignore-errors", false, "let the other hosts finish when one fails")
-	f.StringArrayVar(&a.ignoreChecks, "ignore-check", nil, "pass over the precheck finding with this `id` (repeatable; recorded)")
-	f.BoolVar(&a.breakLock, "break-lock", false, "take over a lock whose holder cannot be asked")
 	f.BoolVar(&a.debug, "debug", false, "show programs' output and logs")
 	f.BoolVar(&a.noColour, "no-color", false, "no colours (as NO_COLOR)")
 	program.CompleteFlag(root, "output", "text", "json", "yaml")
@@ -288,7 +285,7 @@ func (a *app) svc(ctx context.Context) (lifecycle.Service, error) {
 	}
 	log := slog.New(slog.NewTextHandler(a.talk, &slog.HandlerOptions{Level: level}))
 	a.service, err = a.services(ctx, Settings{
-		Store: records, Catalogue: cat, Cache: a.dirs.Cache, Home: a.dirs.User, Now: a.env.Now, Log: log,
+		Store: records, Catalogue: cat, Cache: a.dirs.Cache, Home: a.dirs.User, Now: a.env.Now, Log: log, Warn: a.warnOnce(),
 	})
 	return a.service, refuse(err)
 }

@@ -40,6 +40,7 @@ A plan saved with --out is applied with: slipway apply -f PLAN`,
 		},
 	}
 	fileFlag(cmd, &file, "the cluster file; - is standard input")
+	a.passFlags(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "save the plan in this `file`")
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 4 when there is something to change")
 	return cmd
@@ -106,6 +107,7 @@ same.`,
 	}
 	fileFlag(cmd, &file, "a cluster file or a saved plan; - is standard input")
 	removalFlag(cmd, &allowRemoval)
+	a.changeFlags(cmd)
 	return cmd
 }
 
@@ -170,6 +172,7 @@ told of without: use it with apply.`,
 		},
 	}
 	fileFlag(cmd, &file, "the cluster file: only if it still says what was begun; - is standard input")
+	a.changeFlags(cmd)
 	return cmd
 }
 
@@ -194,6 +197,7 @@ created, nothing is left.`,
 		},
 	}
 	removalFlag(cmd, &allowRemoval)
+	a.changeFlags(cmd)
 	return cmd
 }
 
@@ -259,6 +263,7 @@ back is, and the others are named.`,
 		},
 	}
 	fileFlag(cluster, &file, "the cluster file, for a cluster that is not recorded here")
+	a.changeFlags(cluster)
 	removalFlag(cluster, &allowRemoval)
 	cluster.Flags().BoolVar(&forget, "forget", false, "take the cluster off the records even if hosts cannot be put back")
 	cmd.AddCommand(cluster)
@@ -283,6 +288,7 @@ file: this machine.`,
 		},
 	}
 	fileFlag(prepareOS, &file, "the cluster file; - is standard input")
+	a.changeFlags(prepareOS)
 	cmd.AddCommand(prepareOS)
 	return cmd
 }

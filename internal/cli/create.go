@@ -48,6 +48,7 @@ whose hosts hold one, is refused.`,
 		},
 	}
 	fileFlag(cmd, &file, "the cluster file; - is standard input")
+	a.changeFlags(cmd)
 	cmd.Flags().StringVar(&kubernetes, "kubernetes", "", "Kubernetes `version`, without a file")
 	cmd.Flags().StringVar(&bundle, "bundle", "", "install from this `bundle`: a file, a directory or a registry reference")
 	cmd.MarkFlagsMutuallyExclusive("file", "kubernetes")

@@ -18,6 +18,7 @@ import (
 
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/owner"
 	"slipway.dev/slipway/internal/release"
@@ -145,6 +146,7 @@ type Settings struct {
 	Home      string // the user's, for SSH keys
 	Now       func() time.Time
 	Log       *slog.Logger
+	Warn      func(diag.List) // of damaged records
 }
 
 // NewService makes the service that commands ask.
@@ -154,7 +156,7 @@ type NewService func(context.Context, Settings) (lifecycle.Service, error)
 func Lifecycle(_ context.Context, s Settings) (lifecycle.Service, error) {
 	return lifecycle.New(lifecycle.Config{
 		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
-		Connect: dial.New(nil).Connect, Now: s.Now, Log: s.Log,
+		Connect: dial.New(nil).Connect, Now: s.Now, Log: s.Log, Warn: s.Warn,
 	}), nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 
 	"slipway.dev/slipway/internal/cli/view"
@@ -82,6 +83,23 @@ func (a *app) drain(ctx context.Context, q *view.Queue) {
 // warn tells of warnings.
 func (a *app) warn(list diag.List) {
 	view.Diagnostics(a.Err, list, a.style())
+}
+
+// warnOnce makes a function that warns of each thing once, however often a
+// command comes across it.
+func (a *app) warnOnce() func(diag.List) {
+	var mu sync.Mutex
+	said := map[string]bool{}
+	return func(list diag.List) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, d := range list {
+			if !said[d.Message] {
+				said[d.Message] = true
+				a.warn(diag.List{d})
+			}
+		}
+	}
 }
 
 // operate plans, asks, and applies.

@@ -37,6 +37,7 @@ with --ignore-check.`,
 		},
 	}
 	fileFlag(cmd, &file, "the cluster file; - is standard input")
+	a.passFlags(cmd)
 	return cmd
 }
 

@@ -269,7 +269,19 @@ func (a *app) described(kind lifecycle.Kind, d *described) lifecycle.Request {
 	})
 }
 
-// asked adds the global flags.
+// passFlags adds what is passed over when hosts are looked at.
+func (a *app) passFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.ignoreErrors, "ignore-errors", false, "let the other hosts finish when one fails")
+	cmd.Flags().StringArrayVar(&a.ignoreChecks, "ignore-check", nil, "pass over the precheck finding with this `id` (repeatable; recorded)")
+}
+
+// changeFlags adds what commands that change hosts pass over or break.
+func (a *app) changeFlags(cmd *cobra.Command) {
+	a.passFlags(cmd)
+	cmd.Flags().BoolVar(&a.breakLock, "break-lock", false, "take over a lock whose holder cannot be asked")
+}
+
+// asked adds the flags that passFlags and changeFlags made.
 func (a *app) asked(r lifecycle.Request) lifecycle.Request {
 	r.IgnoreChecks, r.IgnoreErrors, r.BreakLock = a.ignoreChecks, a.ignoreErrors, a.breakLock
 	return r

@@ -324,6 +324,33 @@ func TestQueries(t *testing.T) {
 	}
 }
 
+// TestOperationsAmongDamaged: an id that is no one's alone is refused, and a
+// damaged record is warned about, while the others are listed.
+func TestOperationsAmongDamaged(t *testing.T) {
+	w := newWorld(t, "cp1")
+	first := w.create(event.Succeeded)
+	w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Succeeded)
+	s, ctx := w.service(), t.Context()
+	refusal(t, second(s.Operation(ctx, "")), idAmbiguous)
+	refusal(t, s.Events(ctx, "", false, nil), idAmbiguous)
+	file := filepath.Join(w.home, "operations", first.Operation, "operation.json")
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var heard diag.List
+	s.Warn = func(l diag.List) { heard = append(heard, l...) }
+	ops, err := s.Operations(ctx, "")
+	if err != nil || len(ops) != 1 || ops[0].Name == first.Operation {
+		t.Errorf("operations %v, %v; want the one that is whole", ops, err)
+	}
+	if len(heard) != 1 || heard[0].Severity != diag.Warning || !strings.Contains(heard[0].Message, file) {
+		t.Errorf("warnings %v, want one about %s", heard, file)
+	}
+	if list, err := s.Clusters(ctx); err != nil || len(list) != 1 {
+		t.Errorf("clusters %v, %v", list, err)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }
 
 // A cluster is as old as the attempts at it, and no older for one of the same

@@ -14,6 +14,7 @@ const (
 	idNoLockMajority    = "no-lock-majority"
 	idNothingRunning    = "nothing-running"
 	idRunsElsewhere     = "runs-elsewhere"
+	idAmbiguous         = "ambiguous-operation"
 	idNoKubectl         = "no-kubectl"
 	idNoKubeconfig      = "no-kubeconfig"
 )

@@ -16,8 +16,13 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// found turns what the store does not have into ErrNotFound.
+// found turns what the store does not have into ErrNotFound, and what it has
+// several of into a refusal.
 func found[T any](v T, err error) (T, error) {
+	var several *store.AmbiguousError
+	if errors.As(err, &several) {
+		return v, refused(idAmbiguous, several.Error(), "give more of the id, or all of it: slipway operations list")
+	}
 	if errors.Is(err, store.ErrNotFound) {
 		return v, fmt.Errorf("%w (%w)", ErrNotFound, err)
 	}
@@ -95,12 +100,14 @@ func (s *service) settle(c *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	return now, nil
 }
 
-// Operations are a cluster's, newest first.
+// Operations are a cluster's, newest first. One whose record is damaged is
+// warned about, and does not keep the others from being seen.
 func (s *service) Operations(_ context.Context, cluster string) ([]v1alpha1.Operation, error) {
-	ops, err := s.Store.Operations(cluster)
+	ops, damaged, err := s.Store.Readable(cluster)
 	if err != nil {
 		return nil, err
 	}
+	s.warn(damaged)
 	for i := range ops {
 		if err := s.interrupted(&ops[i]); err != nil {
 			return nil, err

@@ -25,7 +25,8 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// A Config is what a service works with. All but Log and Source is required.
+// A Config is what a service works with. All but Log, Warn and Source is
+// required.
 type Config struct {
 	Store     *store.Store
 	Catalogue *release.Catalogue
@@ -38,6 +39,9 @@ type Config struct {
 	// Now is the clock of records.
 	Now func() time.Time
 	Log *slog.Logger
+	// Warn, if not nil, hears of records that are passed over because they are
+	// damaged.
+	Warn func(diag.List)
 	// Source is where bundles are made from: bundle.Auto if empty.
 	Source string
 }
@@ -53,6 +57,17 @@ func New(c Config) Service {
 }
 
 var _ Service = (*service)(nil)
+
+// warn tells of records that are passed over.
+func (s *service) warn(damaged diag.List) {
+	if s.Warn == nil || len(damaged) == 0 {
+		return
+	}
+	for i := range damaged {
+		damaged[i].Severity = diag.Warning
+	}
+	s.Warn(damaged)
+}
 
 // refused is input that is refused for one reason.
 func refused(id, message, hint string) diag.List {

@@ -63,7 +63,8 @@ func (k kubeletFields) below(path string) []string {
 }
 
 // kubeletConfig checks names and types: with a mistake in them no kubelet
-// would start. Which values make sense is the kubelet's to say.
+// would start. Of values, those are refused that no kubelet
+// starts with; which others make sense is the kubelet's to say.
 func (v *validator) kubeletConfig(path string, config map[string]any) {
 	if len(config) == 0 {
 		return
@@ -155,11 +156,11 @@ func (c kubeletChecker) value(at, path, kind string, x any) {
 	case kind == "object":
 		c.wrong(at, reflect.TypeFor[map[string]any](), x)
 	default:
-		c.scalar(at, kind, x)
+		c.scalar(at, path, kind, x)
 	}
 }
 
-func (c kubeletChecker) scalar(at, kind string, x any) {
+func (c kubeletChecker) scalar(at, path, kind string, x any) {
 	text, isText := x.(string)
 	number, isNumber := asNumber(x)
 	switch kind {
@@ -189,11 +190,29 @@ func (c kubeletChecker) scalar(at, kind string, x any) {
 			c.refuse(idWrongType, at, "this is "+foundValue(x)+", and must be a number", "write it without quotes")
 		}
 	default: // int32, uint32…
-		if low, high := bounds(kind); !isNumber || number != math.Trunc(number) {
+		low, high := bounds(kind)
+		if r, ok := kubeletBounds()[path]; ok {
+			low, high = r[0], min(high, r[1])
+		}
+		if !isNumber || number != math.Trunc(number) {
 			c.wrong(at, reflect.TypeFor[int64](), x)
 		} else if number < low || number > high {
 			c.refuse(idWrongType, at, fmt.Sprintf("this is %s, and must be between %.0f and %.0f", foundValue(x), low, high), "")
 		}
+	}
+}
+
+// kubeletBounds are the least and the greatest value of whole numbers that the
+// kubelet refuses to start with otherwise.
+func kubeletBounds() map[string][2]float64 {
+	any, port, percent := math.Inf(1), 65535.0, 100.0
+	return map[string][2]float64{
+		"maxPods": {1, any}, "podsPerCore": {0, any}, "podPidsLimit": {-1, any}, "oomScoreAdj": {-1000, 1000},
+		"imageGCHighThresholdPercent": {0, percent}, "imageGCLowThresholdPercent": {0, percent},
+		"maxParallelImagePulls": {1, any}, "containerLogMaxFiles": {2, any}, "containerLogMaxWorkers": {1, any},
+		"port": {1, port}, "readOnlyPort": {0, port}, "healthzPort": {0, port}, "maxOpenFiles": {0, any},
+		"registryPullQPS": {0, any}, "registryBurst": {0, any}, "eventRecordQPS": {0, any}, "eventBurst": {0, any},
+		"kubeAPIBurst": {0, any}, "nodeLeaseDurationSeconds": {1, any}, "nodeStatusMaxImages": {-1, any},
 	}
 }
 

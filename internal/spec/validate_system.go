@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,10 +110,43 @@ func (v *validator) system() {
 		at := keyed(path+".sysctls", key)
 		if !sysctlName.MatchString(key) {
 			v.refuse(idInvalidName, at, strconv.Quote(key)+" is not the name of a sysctl", "names are written like net.core.somaxconn")
+			continue
 		}
-		if value := s.Sysctls[key]; strings.TrimSpace(value) == "" || strings.ContainsAny(value, "\r\n") {
-			v.refuse(idInvalidValue, at, "a sysctl's value is one line and not empty", "")
-		}
+		v.sysctl(at, key, strings.TrimSpace(s.Sysctls[key]))
+	}
+}
+
+// sysctlNeeds are those without which no pod reaches another.
+func sysctlNeeds() map[string]string {
+	return map[string]string{
+		"net.ipv4.ip_forward": "1", "net.ipv4.conf.all.forwarding": "1",
+		"net.bridge.bridge-nf-call-iptables": "1", "net.bridge.bridge-nf-call-ip6tables": "1",
+	}
+}
+
+// sysctlTrees are the directories below /proc/sys.
+var sysctlTrees = []string{"abi", "crypto", "debug", "dev", "fs", "kernel", "net", "sunrpc", "user", "vm"}
+
+// sysctlText are those whose value is no number, by how their names end or
+// begin; below kernel. nothing is assumed.
+var sysctlText = regexp.MustCompile(`^kernel\.|congestion_control$|qdisc$|^net\..*(_alg|_ulp|scheduler|_secret|_key|bitmap|fastopen|_ports|_file|_format)$|^fs\.binfmt|^net\.netfilter\.nf_log|^dev\.|^debug\.|^sunrpc\.|^crypto\.|^net\.core\.(rps|flow)_`)
+
+var sysctlNumbers = regexp.MustCompile(`^-?\d{1,20}([ \t]+-?\d{1,20})*$`)
+
+// sysctl checks a name and its value as far as they are known to be refused by
+// every kernel, or to keep every cluster from working.
+func (v *validator) sysctl(at, key, value string) {
+	name := strings.ReplaceAll(key, "/", ".")
+	tree, _, _ := strings.Cut(name, ".")
+	switch want := sysctlNeeds()[name]; {
+	case value == "" || strings.ContainsAny(value, "\r\n"):
+		v.refuse(idInvalidValue, at, "a sysctl's value is one line and not empty", "")
+	case !slices.Contains(sysctlTrees, tree):
+		v.refuse(idInvalidName, at, "the kernel has no parameters below "+strconv.Quote(tree), suggest(tree, sysctlTrees))
+	case want != "" && value != want:
+		v.refuse(idInvalidValue, at, "without "+name+"="+want+" pods cannot reach each other", "leave it out: Slipway sets it")
+	case !sysctlText.MatchString(name) && !sysctlNumbers.MatchString(value):
+		v.refuse(idInvalidValue, at, strconv.Quote(value)+" is no number, which this sysctl takes", "")
 	}
 }
 

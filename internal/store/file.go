@@ -40,11 +40,11 @@ func ownerOf(path string) owner {
 func (s *Store) mkdir(dir string) error {
 	switch info, err := os.Stat(dir); {
 	case err == nil && !info.IsDir():
-		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+		return unwritable(dir, syscall.ENOTDIR)
 	case err == nil:
 		return nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return err
+		return unwritable(dir, err)
 	}
 	if err := s.mkdir(filepath.Dir(dir)); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/plan"
 )
 
@@ -21,8 +22,15 @@ type AmbiguousError struct {
 	IDs    []string // newest first
 }
 
+// fewIDs is how many ids an error names.
+const fewIDs = 5
+
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("%q could be any of %s", e.Prefix, strings.Join(e.IDs, ", "))
+	few, more := e.IDs, ""
+	if len(few) > fewIDs {
+		few, more = few[:fewIDs], fmt.Sprintf(" and %d more", len(e.IDs)-fewIDs)
+	}
+	return fmt.Sprintf("%q could be any of %s%s", e.Prefix, strings.Join(few, ", "), more)
 }
 
 func (s *Store) operationPath(id string, elem ...string) string {
@@ -108,23 +116,37 @@ func (s *Store) Plan(id string) (*plan.Plan, error) {
 }
 
 // Operations answers the operations of a cluster, newest first; "" is of all
-// clusters.
+// clusters. One that is damaged, and may be among them, is an error: whoever
+// goes on from the latest must not take an earlier one for it.
 func (s *Store) Operations(cluster string) ([]v1alpha1.Operation, error) {
+	out, damaged, err := s.Readable(cluster)
+	return out, errors.Join(err, damaged.Err())
+}
+
+// Readable answers those of the Operations that can be read, and what is wrong
+// with the others. Of a damaged one, the plan says which cluster's it is; if
+// that is damaged as well, it may be any's.
+func (s *Store) Readable(cluster string) (out []v1alpha1.Operation, damaged diag.List, err error) {
 	ids, err := s.operationIDs()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []v1alpha1.Operation
 	for _, id := range ids {
 		o, err := s.Operation(id)
-		if err != nil {
-			return nil, err
-		}
-		if cluster == "" || o.Spec.Cluster == cluster {
+		var list diag.List
+		switch {
+		case errors.As(err, &list):
+			if p, err := s.Plan(id); err == nil && cluster != "" && p.Cluster != "" && p.Cluster != cluster {
+				continue
+			}
+			damaged = append(damaged, list...)
+		case err != nil:
+			return nil, nil, err
+		case cluster == "" || o.Spec.Cluster == cluster:
 			out = append(out, *o)
 		}
 	}
-	return out, nil
+	return out, damaged, nil
 }
 
 // FindOperation answers the operation whose id begins with prefix:

@@ -36,6 +36,8 @@ func unwritable(path string, err error) error {
 		remedy = "make room on the disk of the records, and go on with what was begun"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		remedy = "let this user write there, or name another directory with SLIPWAY_HOME"
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENAMETOOLONG):
+		remedy = "no directory can be made there: name another one with SLIPWAY_HOME"
 	default:
 		return err
 	}

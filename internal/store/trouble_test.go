@@ -40,7 +40,7 @@ func TestDamaged(t *testing.T) {
 		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
 		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, nil},
 		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return second(s.Operations("")) }, nil},
-		{"operation of another cluster", "OP/operation.json", garbage, func(s *Store, _ string) error { return second(s.Operations("lab")) }, nil},
+		{"operation that may be the latest", "OP/operation.json", garbage, func(s *Store, _ string) error { return second(s.Operations("prod")) }, nil},
 		{"plan", "OP/plan.json", garbage, func(s *Store, id string) error { return second(s.Plan(id)) }, ErrNotFound},
 		{
 			"journal, when it is read", "OP/journal.jsonl", `{"seq":1}` + "\n" + garbage + `{"seq":2}` + "\n",
@@ -156,4 +156,46 @@ func TestUnwritable(t *testing.T) {
 	told(t, "the journal, when there is room again", j.Append(event.Event{Type: event.Note}), idUnwritable, "/dev/full")
 	must(t, j.Close())
 	must(t, full.Close())
+}
+
+// TestReadable: one damaged operation keeps nobody from seeing the others, and
+// is nothing to a cluster whose it is not.
+func TestReadable(t *testing.T) {
+	home := t.TempDir()
+	s, err := Open(home)
+	must(t, err)
+	fill(t, s)
+	ops, err := s.Operations("")
+	must(t, err)
+	file := filepath.Join(home, "operations", ops[0].Name, "operation.json")
+	must(t, os.WriteFile(file, []byte("{"), 0o600))
+	must(t, s.writeJSON(filepath.Join(filepath.Dir(file), "plan.json"), &plan.Plan{Cluster: "prod"}))
+	got, bad, err := s.Readable("")
+	must(t, err)
+	if d := cmp.Diff(append([]v1alpha1.Operation(nil), ops[1:]...), got); d != "" {
+		t.Errorf("the others (-want +got):\n%s", d)
+	}
+	told(t, "the damaged one", bad, idDamaged, file)
+	for cluster, want := range map[string]int{ops[0].Spec.Cluster: 1, "other": 0} {
+		_, bad, err := s.Readable(cluster)
+		must(t, err)
+		if len(bad) != want {
+			t.Errorf("cluster %s: %d damaged operations, want %d: its plan says whose it is", cluster, len(bad), want)
+		}
+	}
+	must(t, second(s.Operations("other")))
+}
+
+// TestNoDirectory: a home that can be no directory is refused with a remedy.
+func TestNoDirectory(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	must(t, os.Symlink(filepath.Join(dir, "gone", "away"), filepath.Join(dir, "dangling")))
+	for name, home := range map[string]string{
+		"a file": file, "below a file": filepath.Join(file, "home"), "a device": os.DevNull, "a link to nothing": filepath.Join(dir, "dangling"),
+		"too long": filepath.Join(dir, strings.Repeat("x", 300)),
+	} {
+		told(t, name, second(Open(home)), idUnwritable, "")
+	}
 }

@@ -297,6 +297,10 @@ func (e *Error) Error() string { return e.Message }
 // its ledger is gone or damaged.
 const IDLedgerLost = "ledger-lost"
 
+// IDUnmanaged is the reason why what runs on a host is left alone: nothing on
+// the host says that it is ours.
+const IDUnmanaged = "host-unmanaged"
+
 // Bool is for the optional fields of Unit.
 func Bool(v bool) *bool { return &v }
 

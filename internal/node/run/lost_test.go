@@ -58,7 +58,7 @@ func TestResetWithoutEntries(t *testing.T) {
 	if err := os.MkdirAll(h.path("var/lib/slipway/ledger"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r := h.check(op.Reset{Units: []string{"old.service"}, KeepUnmanaged: true})[0]; r.Error == nil || r.Error.Reason != "Unmanaged" {
+	if r := h.check(op.Reset{Units: []string{"old.service"}, KeepUnmanaged: true})[0]; r.Error == nil || r.Error.Reason != op.IDUnmanaged {
 		t.Errorf("%s %+v", r.Status, r.Error)
 	}
 }

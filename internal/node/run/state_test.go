@@ -409,7 +409,7 @@ func TestResetRefusesAnUnmanagedHost(t *testing.T) {
 	w.Units["old.service"] = &fakeUnit{Active: true}
 	h.world(w)
 	reset := op.Reset{Units: []string{"old.service"}, KeepUnmanaged: true}
-	if r := h.check(reset)[0]; r.Error == nil || r.Error.Reason != "Unmanaged" {
+	if r := h.check(reset)[0]; r.Error == nil || r.Error.Reason != op.IDUnmanaged {
 		t.Errorf("a host without a ledger: %+v", r)
 	}
 	if calls := h.see().Calls; slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, "stop") }) {
