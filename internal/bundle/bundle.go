@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,7 +177,9 @@ func (b *Bundle) hasArch(arch string) error {
 }
 
 func (b *Bundle) missing(kind, name, arch string) error {
-	return problem(IDPartMissing, "build the bundle again with this version of Slipway",
+	// Without a source named, a build takes the bundle that is in the cache.
+	return problem(IDPartMissing,
+		fmt.Sprintf("build it again with this version of Slipway: `slipway bundle build --kubernetes %s --arch %s --source %s`", b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ","), cmp.Or(b.manifest.Source, Modules)),
 		"the bundle of %s has no %s %s for %s", b.manifest.Kubernetes, kind, name, arch)
 }
 

@@ -59,7 +59,7 @@ func TestBuildHoldsEverything(t *testing.T) {
 				t.Errorf("component %s %s: %+v, %v", name, arch, c, err)
 			}
 		}
-		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd", "coredns", "pause", "flannel", "echo"} {
+		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd", "coredns", "pause", "flannel", "echo", "haproxy"} {
 			i, err := b.Image(name, arch)
 			if err != nil || i.Ref == "" || len(i.Blobs) < 2 {
 				t.Fatalf("image %s %s: %+v, %v", name, arch, i, err)
@@ -94,6 +94,30 @@ func TestWhatABundleLacks(t *testing.T) {
 	_, err = b.Image("dashboard", "amd64")
 	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDPartMissing}) {
 		t.Errorf("another image: %v", got)
+	}
+	// Without --source the cached bundle would be taken again.
+	var l diag.List
+	if errors.As(err, &l); !strings.Contains(l[0].Hint, "slipway bundle build --kubernetes v1.37.1 --arch amd64 --source upstream`") {
+		t.Errorf("the remedy: %q", l[0].Hint)
+	}
+}
+
+// TestOwnNameOfAnUpstreamImage: clusters know it by a name of Slipway's, from
+// whichever source; what it is and where it came from is told.
+func TestOwnNameOfAnUpstreamImage(t *testing.T) {
+	m := bundletest.Build(t, "amd64").Manifest()
+	i := slices.IndexFunc(m.Images, func(i bundle.Image) bool { return i.Name == "haproxy" })
+	o := slices.IndexFunc(m.Origins, func(o source.Origin) bool { return o.For == "haproxy" })
+	published := bundletest.Catalogue(t)
+	r, err := published.Resolve("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, name, _ := strings.Cut(r.Upstream["haproxy"], "/")
+	_, tag, _ := strings.Cut(name, ":")
+	got := []string{m.Images[i].Ref, m.Images[i].Version, m.Origins[o].Name[strings.Index(m.Origins[o].Name, "/")+1:]}
+	if diff := cmp.Diff([]string{r.ImageRefs()["haproxy"], tag, "docker.io/" + name}, got); diff != "" {
+		t.Errorf("reference, version, origin (-want +got):\n%s", diff)
 	}
 }
 

@@ -20,6 +20,7 @@ func (c *Components) fields() []struct {
 		{"flannel", &c.Flannel},
 		{"flannelCNI", &c.FlannelCNI},
 		{"echo", &c.Echo},
+		{"haproxy", &c.HAProxy},
 	}
 }
 

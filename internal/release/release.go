@@ -44,6 +44,9 @@ type Release struct {
 	// very version, and the version of each that stands in when it is compiled
 	// from modules: "k8s.io/kube-proxy": "v0.35.5".
 	Modules map[string]string `json:"modules,omitempty"`
+	// Upstream says, by short name, which published image stands for one that
+	// clusters know under a name of Slipway's own.
+	Upstream map[string]string `json:"upstream,omitempty"`
 	Components
 }
 
@@ -65,12 +68,18 @@ type Components struct {
 	FlannelCNI string `json:"flannelCNI" yaml:"flannelCNI"`
 	// Echo is the tag of Slipway's own test server.
 	Echo string `json:"echo" yaml:"echo"`
+	// HAProxy is the tag of the load balancer's image: the revision of how it
+	// is made. Which HAProxy is in it, the bundle says.
+	HAProxy string `json:"haproxy" yaml:"haproxy"`
 }
 
 // ImageRefs are the images of a release by short name, under the names that
 // this version's kubeadm expects.
 func (r Release) ImageRefs() map[string]string {
-	const k8s = "registry.k8s.io/"
+	const (
+		k8s = "registry.k8s.io/"
+		own = "slipway.dev/"
+	)
 	return map[string]string{
 		"kube-apiserver":          k8s + "kube-apiserver:" + r.Kubernetes,
 		"kube-controller-manager": k8s + "kube-controller-manager:" + r.Kubernetes,
@@ -80,7 +89,8 @@ func (r Release) ImageRefs() map[string]string {
 		"coredns":                 k8s + "coredns/coredns:v" + r.CoreDNS,
 		"pause":                   k8s + "pause:" + r.Pause,
 		"flannel":                 "ghcr.io/flannel-io/flannel:v" + r.Flannel,
-		"echo":                    "slipway.dev/echo:" + r.Echo,
+		"echo":                    own + "echo:" + r.Echo,
+		"haproxy":                 own + "haproxy:" + r.HAProxy,
 	}
 }
 
@@ -90,10 +100,12 @@ type Catalogue struct {
 }
 
 type file struct {
-	Default     string           `yaml:"default"`
-	KubeletSkew int              `yaml:"kubeletSkew"`
-	Components  Components       `yaml:"components"`
-	Minors      map[string]minor `yaml:"minors"`
+	Default     string     `yaml:"default"`
+	KubeletSkew int        `yaml:"kubeletSkew"`
+	Components  Components `yaml:"components"`
+	// Upstream is Release.Upstream.
+	Upstream map[string]string `yaml:"upstream"`
+	Minors   map[string]minor  `yaml:"minors"`
 }
 
 type minor struct {
@@ -151,6 +163,10 @@ func (c *Catalogue) merge(data []byte) error {
 		f.KubeletSkew = over.KubeletSkew
 	}
 	f.Components = over.Components.or(f.Components)
+	if f.Upstream == nil {
+		f.Upstream = map[string]string{}
+	}
+	maps.Copy(f.Upstream, over.Upstream)
 	if f.Minors == nil {
 		f.Minors = map[string]minor{}
 	}
@@ -215,6 +231,7 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 		Kubernetes: name,
 		Known:      slices.Contains(m.Versions, name),
 		Modules:    m.Modules[name],
+		Upstream:   c.file.Upstream,
 		Components: m.Components.or(c.file.Components),
 	}
 	if missing := r.Components.missing(); len(missing) > 0 {

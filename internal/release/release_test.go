@@ -102,8 +102,8 @@ func TestSupportedAndRefs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As `kubeadm config images list` of that version prints them, and two
-	// of our own.
+	// As `kubeadm config images list` of that version prints them, and
+	// our own.
 	want := map[string]string{
 		"kube-apiserver":          "registry.k8s.io/kube-apiserver:v1.37.1",
 		"kube-controller-manager": "registry.k8s.io/kube-controller-manager:v1.37.1",
@@ -114,6 +114,7 @@ func TestSupportedAndRefs(t *testing.T) {
 		"etcd":                    "registry.k8s.io/etcd:3.7.0-0",
 		"flannel":                 "ghcr.io/flannel-io/flannel:v0.28.4",
 		"echo":                    "slipway.dev/echo:1",
+		"haproxy":                 "slipway.dev/haproxy:1",
 	}
 	if diff := cmp.Diff(want, r.ImageRefs()); diff != "" {
 		t.Errorf("references (-want +got):\n%s", diff)

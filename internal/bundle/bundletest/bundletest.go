@@ -5,6 +5,7 @@ package bundletest
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
@@ -64,7 +65,7 @@ func NewSite(t testing.TB) *Site {
 		s.releases(arch)
 	}
 	for short, ref := range r.ImageRefs() {
-		s.push(t, short, ref)
+		s.push(t, short, cmp.Or(r.Upstream[short], ref))
 	}
 	return s
 }
@@ -116,7 +117,7 @@ func (s *Site) Options() upstream.Options {
 	for _, name := range []string{"kubernetes", "containerd", "runc", "crictl", "cni-plugins", "etcd"} {
 		sites[name] = s.URL + "/" + name + "/{version}/{arch}/{file}"
 	}
-	for _, reg := range []string{"registry.k8s.io", "ghcr.io", "slipway.dev"} {
+	for _, reg := range []string{"registry.k8s.io", "ghcr.io", "docker.io", "slipway.dev"} {
 		sites[reg] = s.Registry + "/" + reg
 	}
 	return upstream.Options{Sites: sites}

@@ -42,10 +42,10 @@ func Relative(name, target string) string {
 	return strings.Repeat("../", strings.Count(name, "/")) + Merged(target)
 }
 
-// HostTools are the links of a merged /usr, and scripts to run the programs on
-// a host. Loader is the dynamic loader's name in the tree.
-func HostTools(arch, loader string) []pack.Member {
-	out := []pack.Member{
+// MergedLinks are the links of a merged /usr, and the directories that programs
+// expect of any root.
+func MergedLinks() []pack.Member {
+	return []pack.Member{
 		{Name: "bin", Link: "usr/bin"},
 		{Name: "sbin", Link: "usr/sbin"},
 		{Name: "lib", Link: "usr/lib"},
@@ -53,8 +53,14 @@ func HostTools(arch, loader string) []pack.Member {
 		{Name: "usr/lib64", Dir: true},
 		{Name: "usr/bin", Dir: true},
 		{Name: "run", Dir: true},
-		{Name: "host/nft", Content: script(LibDir(arch), loader, "nft", "")},
 	}
+}
+
+// HostTools are the links of a merged /usr, and scripts to run the programs on
+// a host. Loader is the dynamic loader's name in the tree.
+func HostTools(arch, loader string) []pack.Member {
+	out := append(MergedLinks(),
+		pack.Member{Name: "host/nft", Content: script(LibDir(arch), loader, "nft", "")})
 	for _, name := range IPTablesNames() {
 		out = append(out, pack.Member{Name: "host/" + name, Content: script(LibDir(arch), loader, "xtables-nft-multi", " "+name)})
 	}

@@ -88,8 +88,8 @@ func withQuestions(r release.Release, all map[string]unit) map[string]unit {
 			add("kubernetes", bin+multicall, "Kubernetes "+r.Kubernetes, name, "--version")
 		}
 	}
-	for name, ref := range r.ImageRefs() {
-		if name != "flannel" && name != "echo" {
+	for _, ref := range r.ImageRefs() {
+		if strings.HasPrefix(ref, "registry.k8s.io/") {
 			add("kubernetes", bin+multicall, ref, "kubeadm", "config", "images", "list", "--kubernetes-version", r.Kubernetes)
 		}
 	}

@@ -2,6 +2,7 @@ package modules
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -29,6 +30,7 @@ func imageList() []image {
 		{name: "pause", layers: []string{"pause"}, entrypoint: []string{"/pause"}, user: "65535:65535"},
 		{name: "flannel", layers: []string{"base", "nettools", "flannel"}, entrypoint: []string{"/opt/bin/flanneld"}},
 		{name: "echo", layers: []string{"echo"}, entrypoint: []string{"/echo"}, user: "65532:65532"},
+		{name: "haproxy", layers: []string{"base", "haproxy"}, entrypoint: []string{"/usr/sbin/haproxy"}, user: "65532:65532"},
 		{name: "kube-proxy", layers: []string{"base", "nettools", "kubernetes"}, entrypoint: []string{"/usr/local/bin/kube-proxy"}},
 	}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
@@ -76,12 +78,26 @@ func (r *runner) images(arch string, have map[string]built) ([]source.Image, err
 		if err != nil {
 			return nil, fmt.Errorf("making image %s: %w", i.name, err)
 		}
-		last := r.units[i.layers[len(i.layers)-1]]
+		name := i.layers[len(i.layers)-1]
+		last := r.units[name]
 		licence := last.Licence
 		for _, l := range i.layers[:len(i.layers)-1] {
 			licence += " AND " + r.units[l].Licence
 		}
-		out = append(out, source.Image{Name: i.name, Version: last.Version, Arch: arch, Licence: spdx(licence), Ref: refs[i.name], Image: img})
+		out = append(out, source.Image{Name: i.name, Version: have[name].version(last), Arch: arch, Licence: spdx(licence), Ref: refs[i.name], Image: img})
 	}
 	return out, nil
+}
+
+// version is that of the program in a unit: if it comes from a Debian package,
+// the package's, which is known when it has been fetched.
+func (b built) version(u unit) string {
+	if u.Pick != pickNamed {
+		return u.Version
+	}
+	i := slices.IndexFunc(b.Origins, func(o source.Origin) bool { return o.Kind == "package" && o.Name == u.Name })
+	if i < 0 {
+		return u.Version
+	}
+	return b.Origins[i].Version
 }

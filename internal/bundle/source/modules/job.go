@@ -190,7 +190,7 @@ func (j *job) members(ctx context.Context) ([]pack.Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	got, err := tree.pick(j.unit.Pick, j.arch)
+	got, err := tree.pick(j.unit, j.arch)
 	j.origins = append(j.origins, tree.origins(j.unit.Name)...)
 	return append(members, got...), err
 }

@@ -22,6 +22,7 @@ type picker string
 const (
 	pickPrograms picker = "programs"
 	pickBase     picker = "base"
+	pickNamed    picker = "named"
 )
 
 // busyboxNames are the programs an image has besides its own: flannel's init
@@ -29,11 +30,14 @@ const (
 var busyboxNames = []string{"cat", "cp", "ls", "mkdir", "mv", "rm", "sh", "sleep"}
 
 // pick selects the members of a tar from a tree.
-func (t *debTree) pick(p picker, arch string) ([]pack.Member, error) {
-	if p == pickBase {
-		return t.baseFiles()
-	}
+func (t *debTree) pick(u unit, arch string) ([]pack.Member, error) {
 	c := closure{tree: t, lib: source.LibDir(arch), members: map[string]pack.Member{}}
+	switch u.Pick {
+	case pickBase:
+		return t.baseFiles()
+	case pickNamed:
+		return c.named(u.Take)
+	}
 	for _, prog := range []string{"usr/sbin/nft", "usr/sbin/xtables-nft-multi", "usr/sbin/xtables-legacy-multi"} {
 		if err := c.add(prog); err != nil {
 			return nil, err
@@ -48,8 +52,20 @@ func (t *debTree) pick(p picker, arch string) ([]pack.Member, error) {
 			return nil, err
 		}
 	}
+	t.use("busybox-static")
 	c.copyrights()
 	return slices.Concat(c.list(), links(t.dir), source.HostTools(arch, c.interp)), nil
+}
+
+// named takes programs and what they load, to be run in a root of their own.
+func (c *closure) named(programs []string) ([]pack.Member, error) {
+	for _, p := range programs {
+		if err := c.add(p); err != nil {
+			return nil, err
+		}
+	}
+	c.copyrights()
+	return append(c.list(), source.MergedLinks()...), nil
 }
 
 // links are the names programs are called by.
@@ -157,7 +173,6 @@ func (c *closure) real(name string) (string, error) {
 
 // copyrights takes the licences of the packages that something came from.
 func (c *closure) copyrights() {
-	c.tree.use("busybox-static")
 	for name := range c.members {
 		if real, err := c.real(name); err == nil {
 			c.tree.use(c.tree.from[real])

@@ -71,7 +71,7 @@ func TestBaseFiles(t *testing.T) {
 		tar.Header{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/b.crt"},
 		tar.Header{Typeflag: tar.TypeReg, Name: "./usr/share/ca-certificates/mozilla/a.crt"},
 	)
-	members, err := d.pick(pickBase, "amd64")
+	members, err := d.pick(base(), "amd64")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestBaseFiles(t *testing.T) {
 	if got := string(members[i].Content); got != want {
 		t.Errorf("certificates: %q, want them sorted", got)
 	}
-	if _, err := tree(t).pick(pickBase, "amd64"); err == nil {
+	if _, err := tree(t).pick(base(), "amd64"); err == nil {
 		t.Error("no certificates, and no error")
 	}
 }
@@ -111,7 +111,58 @@ func TestClosure(t *testing.T) {
 	if err != nil || string(out) != "hello\n" {
 		t.Errorf("it answers %q, %v", out, err)
 	}
+	none := closure{tree: c.tree, lib: c.lib, members: map[string]pack.Member{}}
+	if _, err := none.named([]string{"usr/bin/none"}); err == nil {
+		t.Error("an image's program that is not there was taken")
+	}
 	if err := c.add("usr/bin/none"); err == nil {
 		t.Error("a program that is not there was added")
+	}
+}
+
+// TestNamedPrograms: an image's root has the program, the loader where the
+// program looks for it, and the licence of every package something is from.
+func TestNamedPrograms(t *testing.T) {
+	real, err := filepath.EvalSymlinks("/usr/bin/env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	real = strings.TrimPrefix(real, "/")
+	d := &debTree{dir: "/", from: map[string]string{real: "coreutils"}, used: map[string]bool{}}
+	members, err := d.pick(unit{Pick: pickNamed, Take: []string{real}}, runtime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := pack.Write(t.Context(), filepath.Join(t.TempDir(), "t.tar.gz"), members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{real, "lib64", "usr/share/doc/coreutils/copyright", source.LibDir(runtime.GOARCH) + "/libc.so.6"} {
+		if !slices.Contains(f.Members, want) {
+			t.Errorf("%s is not in it: %q", want, f.Members)
+		}
+	}
+	if slices.ContainsFunc(f.Members, func(n string) bool { return strings.HasPrefix(n, "host/") || strings.Contains(n, "busybox") }) {
+		t.Errorf("it has what only hosts need: %q", f.Members)
+	}
+	if !d.used["coreutils"] || d.used["busybox-static"] {
+		t.Errorf("packages: %v", d.used)
+	}
+}
+
+func TestVersionOfAPackage(t *testing.T) {
+	b := built{Origins: []source.Origin{{Kind: "package", Name: "libc6", Version: "2.36"}, {Kind: "package", Name: "haproxy", Version: "2.6.12-1"}}}
+	for name, tt := range map[string]struct {
+		reason string
+		unit   unit
+		want   string
+	}{
+		"package": {"what Debian has, not how we pack it", haproxy("1"), "2.6.12-1"},
+		"tools":   {"many packages have no one version", nettools(), "1"},
+		"module":  {"compiled: the catalogue's", etcd("3.7.0"), "3.7.0"},
+	} {
+		if got := b.version(tt.unit); got != tt.want {
+			t.Errorf("%s: %s: got %q", name, tt.reason, got)
+		}
 	}
 }

@@ -25,6 +25,8 @@ type unit struct {
 	// Packages are Debian packages, and Pick says what to take from them.
 	Packages []string `json:",omitempty"`
 	Pick     picker   `json:",omitempty"`
+	// Take are the programs that pickNamed takes.
+	Take []string `json:",omitempty"`
 	// Questions check the programs; they change nothing in them.
 	Questions []question `json:"-"`
 }

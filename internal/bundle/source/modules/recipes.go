@@ -42,7 +42,7 @@ func units(r release.Release) map[string]unit {
 	out := map[string]unit{}
 	for _, u := range []unit{
 		kubernetes(r), containerd(r), etcd(r.Etcd), flannel(r.Flannel),
-		cniPlugins(r.CNIPlugins, r.FlannelCNI), nettools(), base(),
+		cniPlugins(r.CNIPlugins, r.FlannelCNI), nettools(), base(), haproxy(r.HAProxy),
 		{
 			Name: "coredns", Version: r.CoreDNS, Licence: apache,
 			Modules: []module{{
@@ -205,6 +205,18 @@ func nettools() unit {
 		Licence:  "GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later",
 		Packages: []string{"nftables", "iptables", "busybox-static"},
 		Pick:     pickPrograms,
+	}
+}
+
+// haproxy is the load balancer in front of the API servers, with the libraries
+// it is linked with.
+func haproxy(version string) unit {
+	return unit{
+		Name: "haproxy", Version: version,
+		Licence:  "Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1 AND LGPL-2.1-or-later AND MIT",
+		Packages: []string{"haproxy"},
+		Pick:     pickNamed,
+		Take:     []string{"usr/sbin/haproxy"},
 	}
 }
 

@@ -3,6 +3,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -110,7 +111,7 @@ func (s *Source) Ready(_ context.Context, r source.Request) bool {
 			}
 		}
 		for name, ref := range r.Release.ImageRefs() {
-			if _, ok := s.pulls.have(ref, arch); !ok && name != optional {
+			if _, ok := s.pulls.have(cmp.Or(r.Release.Upstream[name], ref), arch); !ok && name != optional {
 				return false
 			}
 		}
@@ -284,7 +285,8 @@ func (r *runner) images(ctx context.Context) ([]source.Image, error) {
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
 		ref := refs[name]
 		tell := r.teller("image " + name)
-		img, err := r.pulls.get(ctx, ref, r.sites.image(ref), r.arch, tell)
+		from := cmp.Or(r.request.Release.Upstream[name], ref)
+		img, err := r.pulls.get(ctx, from, r.sites.image(from), r.arch, tell)
 		if name == optional && missing(err) {
 			r.request.Tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("no registry has %s, Slipway's own test server: the bundle is built without it", ref)})
 			continue
@@ -297,8 +299,8 @@ func (r *runner) images(ctx context.Context) ([]source.Image, error) {
 			return nil, err
 		}
 		tell(source.Progress{Phase: source.Done})
-		r.origins = append(r.origins, source.Origin{For: name, Kind: "image", Name: r.sites.image(ref), Sum: h.String()})
-		_, version, _ := strings.Cut(ref[strings.LastIndex(ref, "/"):], ":")
+		r.origins = append(r.origins, source.Origin{For: name, Kind: "image", Name: r.sites.image(from), Sum: h.String()})
+		_, version, _ := strings.Cut(from[strings.LastIndex(from, "/"):], ":")
 		out = append(out, source.Image{Name: name, Version: strings.TrimPrefix(version, "v"), Arch: r.arch, Licence: licence(name), Ref: ref, Image: img})
 	}
 	return out, nil
@@ -310,6 +312,8 @@ func licence(image string) string {
 	switch image {
 	case "kube-proxy", "flannel":
 		return "Apache-2.0 AND GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later"
+	case "haproxy":
+		return "Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1 AND LGPL-2.1-or-later AND MIT"
 	}
 	return apache
 }
