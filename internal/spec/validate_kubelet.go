@@ -63,8 +63,8 @@ func (k kubeletFields) below(path string) []string {
 }
 
 // kubeletConfig checks names and types: with a mistake in them no kubelet
-// would start. Of values, those are refused that no kubelet
-// starts with; which others make sense is the kubelet's to say.
+// would start. Of values, those are refused that no kubelet starts with; which
+// others make sense is the kubelet's to say.
 func (v *validator) kubeletConfig(path string, config map[string]any) {
 	if len(config) == 0 {
 		return
@@ -203,16 +203,18 @@ func (c kubeletChecker) scalar(at, path, kind string, x any) {
 }
 
 // kubeletBounds are the least and the greatest value of whole numbers that the
-// kubelet refuses to start with otherwise.
+// kubelet refuses to start with otherwise (its ValidateKubeletConfiguration).
+// To some, 0 is the default.
 func kubeletBounds() map[string][2]float64 {
-	any, port, percent := math.Inf(1), 65535.0, 100.0
+	const port, percent = 65535, 100
+	most := math.Inf(1)
 	return map[string][2]float64{
-		"maxPods": {1, any}, "podsPerCore": {0, any}, "podPidsLimit": {-1, any}, "oomScoreAdj": {-1000, 1000},
+		"maxPods": {0, most}, "podsPerCore": {0, most}, "podPidsLimit": {-1, most}, "oomScoreAdj": {-1000, 1000},
 		"imageGCHighThresholdPercent": {0, percent}, "imageGCLowThresholdPercent": {0, percent},
-		"maxParallelImagePulls": {1, any}, "containerLogMaxFiles": {2, any}, "containerLogMaxWorkers": {1, any},
-		"port": {1, port}, "readOnlyPort": {0, port}, "healthzPort": {0, port}, "maxOpenFiles": {0, any},
-		"registryPullQPS": {0, any}, "registryBurst": {0, any}, "eventRecordQPS": {0, any}, "eventBurst": {0, any},
-		"kubeAPIBurst": {0, any}, "nodeLeaseDurationSeconds": {1, any}, "nodeStatusMaxImages": {-1, any},
+		"maxParallelImagePulls": {1, most}, "containerLogMaxFiles": {2, most}, "containerLogMaxWorkers": {1, most},
+		"port": {0, port}, "readOnlyPort": {0, port}, "healthzPort": {0, port}, "maxOpenFiles": {0, most},
+		"registryPullQPS": {0, most}, "registryBurst": {0, most}, "eventRecordQPS": {0, most}, "eventBurst": {0, most},
+		"kubeAPIBurst": {0, most}, "nodeLeaseDurationSeconds": {0, most}, "nodeStatusMaxImages": {-1, most},
 	}
 }
 

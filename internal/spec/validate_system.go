@@ -127,12 +127,6 @@ func sysctlNeeds() map[string]string {
 // sysctlTrees are the directories below /proc/sys.
 var sysctlTrees = []string{"abi", "crypto", "debug", "dev", "fs", "kernel", "net", "sunrpc", "user", "vm"}
 
-// sysctlText are those whose value is no number, by how their names end or
-// begin; below kernel. nothing is assumed.
-var sysctlText = regexp.MustCompile(`^kernel\.|congestion_control$|qdisc$|^net\..*(_alg|_ulp|scheduler|_secret|_key|bitmap|fastopen|_ports|_file|_format)$|^fs\.binfmt|^net\.netfilter\.nf_log|^dev\.|^debug\.|^sunrpc\.|^crypto\.|^net\.core\.(rps|flow)_`)
-
-var sysctlNumbers = regexp.MustCompile(`^-?\d{1,20}([ \t]+-?\d{1,20})*$`)
-
 // sysctl checks a name and its value as far as they are known to be refused by
 // every kernel, or to keep every cluster from working.
 func (v *validator) sysctl(at, key, value string) {
@@ -145,8 +139,6 @@ func (v *validator) sysctl(at, key, value string) {
 		v.refuse(idInvalidName, at, "the kernel has no parameters below "+strconv.Quote(tree), suggest(tree, sysctlTrees))
 	case want != "" && value != want:
 		v.refuse(idInvalidValue, at, "without "+name+"="+want+" pods cannot reach each other", "leave it out: Slipway sets it")
-	case !sysctlText.MatchString(name) && !sysctlNumbers.MatchString(value):
-		v.refuse(idInvalidValue, at, strconv.Quote(value)+" is no number, which this sysctl takes", "")
 	}
 }
 
