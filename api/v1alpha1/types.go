@@ -296,10 +296,16 @@ type Operation struct {
 // OperationSpec is what was asked for.
 type OperationSpec struct {
 	Cluster    string `json:"cluster"`
-	Type       string `json:"type"` // create, apply, delete, rollback, init-os
+	Type       string `json:"type"` // create, apply, add-nodes, delete-nodes, delete, rollback, init-os
 	PlanDigest string `json:"planDigest,omitempty"`
 	// IgnoredChecks are precheck findings the user chose to pass over.
 	IgnoredChecks []string `json:"ignoredChecks,omitempty"`
+	// Nodes are the hosts that add-nodes and delete-nodes are about.
+	Nodes []string `json:"nodes,omitempty"`
+	// Force and Forget are how hosts were to leave: pods deleted that cannot
+	// be evicted, hosts given up that do not answer.
+	Force  bool `json:"force,omitempty"`
+	Forget bool `json:"forget,omitempty"`
 }
 
 // OperationPhase is the state of an operation.

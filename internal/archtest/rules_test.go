@@ -65,6 +65,7 @@ var rules = []rule{
 	{layer: 3, pkg: "internal/module/dns", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/hooks", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/kubeadm", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/leave", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/network", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/nodes", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/os", may: []string{"internal/module"}, why: noOtherModule},

@@ -85,8 +85,9 @@ func (a *app) showPlan(prepared lifecycle.Prepared, out string, exitCode bool) e
 
 func (a *app) applyCmd() *cobra.Command {
 	var (
-		file         string
-		allowRemoval bool
+		file                 string
+		allowRemoval, forget bool
+		removal              lifecycle.Removal
 	)
 	cmd := &cobra.Command{
 		Use:   "apply [-f FILE|PLAN] [NAME]",
@@ -94,10 +95,14 @@ func (a *app) applyCmd() *cobra.Command {
 		Long: `Changes what differs from FILE, and nothing else; a cluster that does not exist
 is created. Without a file, a cluster becomes what is recorded of it again. A
 saved plan is refused, with the difference, if what it would do now is not the
-same.`,
+same.
+
+Hosts that are new in FILE join; those that are gone from it are drained, put
+back as they were, and taken off. That is confirmed by typing the host's name
+(the cluster's, for several), or by --allow-removal.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := a.applied(cmd.Context(), file, args)
+			o, err := a.applied(cmd.Context(), file, args, lifecycle.Request{Forget: forget, Removal: removal})
 			if err != nil {
 				return err
 			}
@@ -106,16 +111,17 @@ same.`,
 		},
 	}
 	fileFlag(cmd, &file, "a cluster file or a saved plan; - is standard input")
-	removalFlag(cmd, &allowRemoval)
+	leavingFlags(cmd, &allowRemoval, &forget, &removal)
 	a.changeFlags(cmd)
 	return cmd
 }
 
 // applied is what to do with the file of apply, a cluster or a saved plan;
-// without a file, with the cluster as recorded.
-func (a *app) applied(ctx context.Context, file string, args []string) (o operation, err error) {
+// without a file, with the cluster as recorded. how says how hosts leave it.
+func (a *app) applied(ctx context.Context, file string, args []string, how lifecycle.Request) (o operation, err error) {
 	if file == "" {
 		r, err := a.request(ctx, lifecycle.Apply, "", args)
+		r.Forget, r.Removal = how.Forget, how.Removal
 		o.prepare = a.prepare(r)
 		return o, err
 	}
@@ -129,7 +135,7 @@ func (a *app) applied(ctx context.Context, file string, args []string) (o operat
 			return o, problem(idNameMismatch, "", "%s is a plan for cluster %s, not %s", called(file), saved.Cluster, args[0])
 		}
 		o.prepare = func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
-			return svc.PrepareSaved(ctx, saved, a.asked(lifecycle.Request{}), progress)
+			return svc.PrepareSaved(ctx, saved, a.asked(how), progress)
 		}
 		return o, nil
 	}
@@ -143,7 +149,9 @@ func (a *app) applied(ctx context.Context, file string, args []string) (o operat
 	if len(args) > 0 && args[0] != d.Cluster.Name {
 		return o, problem(idNameMismatch, "", "%s describes cluster %s, not %s", called(file), d.Cluster.Name, args[0])
 	}
-	o.prepare, o.file = a.prepare(a.described(lifecycle.Apply, d)), file
+	r := a.described(lifecycle.Apply, d)
+	r.Forget, r.Removal = how.Forget, how.Removal
+	o.prepare, o.file = a.prepare(r), file
 	return o, nil
 }
 
@@ -232,7 +240,7 @@ func (a *app) cancelCmd() *cobra.Command {
 }
 
 func (a *app) deleteCmd() *cobra.Command {
-	cmd := program.Parent("delete", "Delete a cluster", "destroy", "del")
+	cmd := program.Parent("delete", "Delete a cluster, or nodes of one", "destroy", "del")
 	var (
 		file                 string
 		allowRemoval, forget bool
@@ -266,7 +274,7 @@ back is, and the others are named.`,
 	a.changeFlags(cluster)
 	removalFlag(cluster, &allowRemoval)
 	cluster.Flags().BoolVar(&forget, "forget", false, "take the cluster off the records even if hosts cannot be put back")
-	cmd.AddCommand(cluster)
+	cmd.AddCommand(cluster, a.deleteNodesCmd())
 	return cmd
 }
 

@@ -43,6 +43,7 @@ type fake struct {
 	History   string   `json:"history"`   // how the one operation ended; "killed"
 	Kubectl   int      `json:"kubectl"`   // exit code, plus 1: 0 is not expected
 	Calls     string   `json:"calls"`     // a file that calls are written to
+	Leaves    []string `json:"leaves"`    // hosts that a plan takes off
 	Lost      string   `json:"lost"`      // a host that a plan has to do without
 	Gone      bool     `json:"gone"`      // a delete that forgets
 	Unsavable bool     `json:"unsavable"` // a plan that would lack passwords
@@ -67,6 +68,9 @@ type call struct {
 	IgnoreErrors bool     `json:"ignoreErrors,omitempty"`
 	BreakLock    bool     `json:"breakLock,omitempty"`
 	Forget       bool     `json:"forget,omitempty"`
+	Force        bool     `json:"force,omitempty"`
+	Nodes        []string `json:"nodes,omitempty"` // to remove
+	Adds         []string `json:"adds,omitempty"`  // hosts of the command line
 	HasSource    bool     `json:"hasSource,omitempty"`
 	File         string   `json:"file,omitempty"`
 	Args         []string `json:"args,omitempty"`
@@ -87,6 +91,10 @@ func (f *fake) asked(method string, r lifecycle.Request) error {
 	c := call{
 		Method: method, Kind: string(r.Kind), Name: r.Name, IgnoreChecks: r.IgnoreChecks,
 		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, Forget: r.Forget, HasSource: len(r.Source) > 0, File: r.File,
+	}
+	c.Force, c.Nodes = r.Removal.Force, r.Nodes
+	for _, h := range r.Hosts {
+		c.Adds = append(c.Adds, fmt.Sprintf("%s@%s:%d=%v %s", h.User, h.Address, h.Port, h.Roles, h.Name))
 	}
 	if r.Cluster != nil {
 		c.Name, c.Kubernetes, c.Bundle = r.Cluster.Name, r.Cluster.Spec.Kubernetes.Version, r.Cluster.Spec.Bundle
@@ -333,6 +341,8 @@ func (p *fakePrepared) Plan() *plan.Plan { return p.plan }
 func (p *fakePrepared) Findings() diag.List {
 	return diag.List{{ID: "few-cpus", Severity: diag.Warning, Host: "w1", Message: "one CPU"}}
 }
+
+func (p *fakePrepared) Leaving() []string { return p.Leaves }
 
 func (p *fakePrepared) Failures() []lifecycle.HostFailure {
 	if p.Lost == "" {

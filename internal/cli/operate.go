@@ -120,7 +120,7 @@ func (a *app) operate(ctx context.Context, o operation) (err error) {
 				return err
 			}
 		}
-		if err := a.confirm(ctx, pl, o); err != nil {
+		if err := a.confirm(ctx, p, o); err != nil {
 			return err
 		}
 	}
@@ -181,15 +181,20 @@ func (a *app) stopping(v *view.Queue, cluster string) {
 }
 
 // confirm gets leave to go on.
-func (a *app) confirm(ctx context.Context, p *plan.Plan, o operation) error {
+func (a *app) confirm(ctx context.Context, prepared lifecycle.Prepared, o operation) error {
+	p := prepared.Plan()
 	if len(p.Removes) == 0 || o.allowRemoval || o.named && a.yes {
 		return a.agree(ctx, "Go on?")
 	}
+	whose, name := "cluster", p.Cluster
+	if leaving := prepared.Leaving(); len(leaving) == 1 {
+		whose, name = "host", leaving[0]
+	}
 	if !a.Asks {
-		return problem(idRemoval, "allow it with --allow-removal, or on a terminal by typing the cluster's name",
+		return problem(idRemoval, "allow it with --allow-removal, or on a terminal by typing the "+whose+"'s name",
 			"the plan removes %s", strings.Join(p.Removes, ", "))
 	}
-	return a.typed(ctx, fmt.Sprintf("Type the cluster's name (%s) to remove all this: ", p.Cluster), p.Cluster)
+	return a.typed(ctx, fmt.Sprintf("Type the %s's name (%s) to remove all this: ", whose, name), name)
 }
 
 // agree gets leave for what the question says: by --yes, or from the person

@@ -163,6 +163,12 @@ func NodeDiff(n *corev1.Node, want NodeWant) (patch []byte, changes []string) {
 	}
 	record(TaintsAnnotation, ids)
 
+	spec := map[string]any{}
+	if _, left := n.Annotations[LeavingAnnotation]; left {
+		// What was to leave, and stays after all.
+		notes[LeavingAnnotation], spec["unschedulable"] = nil, nil
+		changes = append(changes, "uncordon")
+	}
 	if len(changes) == 0 {
 		return nil, nil
 	}
@@ -178,7 +184,10 @@ func NodeDiff(n *corev1.Node, want NodeWant) (patch []byte, changes []string) {
 		// The list is replaced as a whole, and controllers write to it too:
 		// the patch holds only for the node as it was read.
 		metadata["resourceVersion"] = n.ResourceVersion
-		body["spec"] = map[string]any{"taints": taints}
+		spec["taints"] = taints
+	}
+	if len(spec) > 0 {
+		body["spec"] = spec
 	}
 	patch, err := json.Marshal(body)
 	if err != nil { // strings, maps and taints always encode
@@ -263,4 +272,11 @@ func taintID(key, effect string) string { return key + ":" + effect }
 func taintText(t v1alpha1.Taint) string {
 	ct := corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)}
 	return ct.ToString()
+}
+
+// SameMachine says that a node is the machine with this id, as far as both are
+// known.
+func SameMachine(n *corev1.Node, machineID string) bool {
+	id := n.Status.NodeInfo.MachineID
+	return id == "" || machineID == "" || id == machineID
 }

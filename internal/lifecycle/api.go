@@ -12,7 +12,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // Kind is a lifecycle operation; it never changes.
@@ -24,7 +26,16 @@ const (
 	Apply  Kind = "apply"
 	Delete Kind = "delete"
 	InitOS Kind = "init-os"
+	// Add and Remove change a recorded cluster's hosts, and nothing else.
+	Add    Kind = "add-nodes"
+	Remove Kind = "delete-nodes"
 )
+
+// Removal says how hosts leave a cluster that goes on.
+type Removal = module.Removal
+
+// DefaultDrainTimeout bounds how long pods of a node are waited for.
+const DefaultDrainTimeout = module.DefaultDrainTimeout
 
 // A Request asks for an operation on a cluster.
 type Request struct {
@@ -40,22 +51,36 @@ type Request struct {
 	Source []byte
 	File   string
 	Dir    string
+	// Hosts are those to Add, unless Cluster has them: then its hosts that are
+	// not on record are.
+	Hosts []spec.HostFlag
+	// Nodes select the hosts to Remove.
+	Nodes []string
+	// Removal says how hosts leave a cluster that goes on.
+	Removal Removal
 	// IgnoreChecks are precheck ids to pass over; they are recorded.
 	IgnoreChecks []string
 	// IgnoreErrors lets other hosts finish when one fails.
 	IgnoreErrors bool
 	// Forget has a delete take the cluster off the records though some hosts
 	// are not put back: those that do not answer, that belong to another
-	// cluster by now, or that fail. It includes IgnoreErrors.
+	// cluster by now, or that fail. It includes IgnoreErrors. Hosts that leave
+	// a cluster which goes on are given up if they do not answer, or belong to
+	// another.
 	Forget bool
 	// BreakLock takes a lock over whose holder cannot be asked.
 	BreakLock bool
+
+	// goesOn is what an operation that was cut off is to lead to.
+	goesOn *v1alpha1.Cluster
 }
 
 // A Prepared is a plan with the connections it was made over, ready to be
 // applied. It must be closed.
 type Prepared interface {
 	Plan() *plan.Plan
+	// Leaving are the hosts that a cluster loses which goes on without them.
+	Leaving() []string
 	// Findings are the precheck's, warnings included.
 	Findings() diag.List
 	// Failures are what the plan had to do without, with IgnoreErrors: hosts
@@ -80,6 +105,8 @@ type Result struct {
 	Failures  []HostFailure // root causes, in order
 	Duration  time.Duration
 	Changed   int // steps that changed something
+	// Nodes are the hosts that were added or removed, if that was asked for.
+	Nodes []string
 	// Forgotten says that the cluster is off the records, and that hosts in
 	// Failures still hold what it put there.
 	Forgotten bool

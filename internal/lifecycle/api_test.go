@@ -41,6 +41,7 @@ var kinds = map[string]map[string]string{
 		"serviceaccounts": "ServiceAccount", "pods": "Pod",
 	},
 	"/apis/apps/v1":                      {"daemonsets": "DaemonSet", "deployments": "Deployment"},
+	"/apis/policy/v1":                    {"poddisruptionbudgets": "PodDisruptionBudget"},
 	"/apis/rbac.authorization.k8s.io/v1": {"clusterroles": "!ClusterRole", "clusterrolebindings": "!ClusterRoleBinding"},
 }
 

@@ -109,7 +109,7 @@ func (p *prepared) unchanged() *Result {
 // differs says that the description to record is another, though it asks for
 // nothing else: a password, for example.
 func (p *prepared) differs() bool {
-	return p.request.Kind == Apply && p.recorded != nil && !same(p.recorded, p.env.Cluster)
+	return changesHosts(p.request.Kind) && p.recorded != nil && !same(p.recorded, p.env.Cluster)
 }
 
 // same says whether two descriptions are one, passwords included.
@@ -144,6 +144,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 	}
 	return p.svc.Store.NewOperation(p.svc.Now(), v1alpha1.OperationSpec{
 		Cluster: p.env.Cluster.Name, Type: string(p.request.Kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
+		Nodes: p.request.Nodes, Force: p.request.Removal.Force, Forget: p.request.Forget,
 	}, p.plan)
 }
 
@@ -152,7 +153,8 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 // cluster's status names it, and never was otherwise.
 func (p *prepared) begin(o *v1alpha1.Operation) error {
 	if !p.removes() && p.continues == nil && p.request.Kind != InitOS {
-		if err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.source()); err != nil {
+		// Hosts that leave stay on record until they have left.
+		if err := p.svc.Store.SaveCluster(p.env.WithLeaving(), p.request.source()); err != nil {
 			return err
 		}
 	}
@@ -288,7 +290,7 @@ func (p *prepared) tellLost(rec *recorder, operation string) error {
 }
 
 func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.Duration) *Result {
-	res := &Result{Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Duration: took, Changed: out.Changed, Kubeconfig: p.kubeconfig()}
+	res := &Result{Operation: o.Name, Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Duration: took, Changed: out.Changed, Nodes: p.request.Nodes, Kubeconfig: p.kubeconfig()}
 	for _, f := range out.Failures {
 		res.Failures = append(res.Failures, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
 	}
@@ -329,14 +331,14 @@ func (p *prepared) ready(failures []HostFailure) []string {
 	for _, f := range failures {
 		failed[f.Host] = true
 	}
-	var nodes []string
-	for _, h := range p.hosts {
-		if !failed[h.Name] {
-			nodes = append(nodes, h.Name)
-		}
-	}
-	if p.removes() {
+	nodes := slices.DeleteFunc(names(p.hosts), func(name string) bool { return failed[name] })
+	switch {
+	case p.removes():
 		return []string{count(len(nodes), "host") + " put back as before"}
+	case p.request.Kind == Add:
+		return []string{count(len(p.request.Nodes), "node") + " ready: " + strings.Join(p.request.Nodes, ", ")}
+	case len(p.env.Leaving) > 0:
+		return p.left()
 	}
 	ep := p.env.Cluster.Spec.ControlPlaneEndpoint
 	return []string{
@@ -390,12 +392,15 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 		return nil
 	}))
 	o.Status = status.Reduce(slices.Values(events))
-	res.Forgotten = p.request.Forget && res.Outcome == event.Partial
+	res.Forgotten = p.request.Forget && p.removes() && res.Outcome == event.Partial
 	if p.removes() && res.Outcome == event.Succeeded || res.Forgotten {
 		return errors.Join(err, p.svc.Store.SaveOperation(o), p.svc.Store.RemoveCluster(p.env.Cluster.Name))
 	}
 	// The cluster first: cut off in between, the operation can be resumed,
 	// and finds nothing left to do.
+	if len(p.env.Leaving) > 0 && res.Outcome == event.Succeeded {
+		err = errors.Join(err, p.svc.Store.SaveCluster(p.env.Cluster, nil))
+	}
 	if p.request.Kind == Create && res.Outcome == event.Partial || p.request.Kind != InitOS && res.Outcome == event.Succeeded {
 		err = errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
 	}

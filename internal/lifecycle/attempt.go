@@ -66,21 +66,30 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	if err != nil {
 		return nil, err
 	}
-	goesOn := recorded
-	if recorded == nil { // hosts that were prepared alone, or forgotten
-		if goesOn, err = s.planned(o.Name); err != nil {
+	wanted := recorded
+	kind := Kind(o.Spec.Type)
+	if recorded == nil || changesHosts(kind) { // else hosts that were prepared alone, or forgotten
+		if wanted, err = s.planned(o.Name); err != nil {
 			return nil, err
 		}
-		withPasswords(goesOn, r.Cluster)
 	}
-	changed, err := s.fileChanged(o, goesOn, r)
+	switch {
+	case recorded == nil:
+		withPasswords(wanted, r.Cluster)
+	case changesHosts(kind):
+		wanted = goesOn(recorded, wanted)
+		r.goesOn = wanted
+	}
+	changed, err := s.fileChanged(o, wanted, r)
 	if err != nil {
 		return nil, err
 	}
-	r.Kind, r.Name, r.Cluster = Kind(o.Spec.Type), name, nil
+	r.Kind, r.Name, r.Cluster = kind, name, nil
 	if recorded == nil {
-		r.Cluster = goesOn
+		r.Cluster = wanted
 	}
+	r.Nodes, r.Forget = o.Spec.Nodes, r.Forget || o.Spec.Forget
+	r.Removal.Force = r.Removal.Force || o.Spec.Force
 	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r, continues: o, done: done}, progress)
 	if err != nil {
@@ -224,7 +233,7 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 	switch Kind(o.Spec.Type) {
 	case Create, rollback:
 		r.Kind, r.Name, r.Cluster = rollback, name, nil
-	case Apply:
+	case Apply, Add, Remove:
 		before, err := s.before(name)
 		if err != nil {
 			return nil, err
@@ -234,7 +243,14 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 			return nil, err
 		}
 		withPasswords(before, recorded)
-		r.Kind, r.Name, r.Cluster = Apply, name, before
+		// Hosts that were to come go, and the other way round.
+		back := map[Kind]Kind{Apply: Apply, Add: Remove, Remove: Add}
+		r.Kind, r.Name, r.Nodes = back[Kind(o.Spec.Type)], name, o.Spec.Nodes
+		if r.Kind == Apply {
+			r.Cluster = before
+		} else {
+			r.goesOn = before
+		}
 		if r.Source, err = s.Store.KeptSource(name); errors.Is(err, store.ErrNotFound) {
 			r.Source, err = []byte{}, nil // what is there belongs to what is taken back
 		}
@@ -260,7 +276,7 @@ func (s *service) before(name string) (*v1alpha1.Cluster, error) {
 		return nil, err
 	}
 	for _, o := range ops {
-		if o.Spec.Type == string(Create) || o.Spec.Type == string(Apply) && o.Status.Phase == v1alpha1.OperationSucceeded {
+		if o.Spec.Type == string(Create) || changesHosts(Kind(o.Spec.Type)) && o.Status.Phase == v1alpha1.OperationSucceeded {
 			return s.planned(o.Name)
 		}
 	}

@@ -12,7 +12,9 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // beatEvery is well below the 60 s after which a lock counts as stale.
@@ -36,6 +38,9 @@ type hostLock struct {
 type holder struct {
 	name string
 	conn remote.Locker
+	// leaves says that the host is put back in the course of the operation,
+	// and has no lock then.
+	leaves bool
 }
 
 // lockHosts takes the cluster lock. Preparing hosts alone takes none, and
@@ -50,7 +55,7 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	if err != nil {
 		return nil, err
 	}
-	candidates, all := lockers(p.hosts, p.env.Cluster)
+	candidates, all := lockers(p.hosts, p.env)
 	highest, errs := highestFence(ctx, p.hosts)
 	hl.need = all/2 + 1
 	hl.lock = remote.Lock{Operation: operation, Manager: manager, Fence: highest + 1}
@@ -88,18 +93,18 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	}
 }
 
-// lockers are the control planes that answer, and how many there are.
-func lockers(hosts []*engine.Host, c *v1alpha1.Cluster) (answer []holder, all int) {
-	for _, h := range c.Spec.Hosts {
-		for _, r := range h.Roles {
-			if r == v1alpha1.RoleControlPlane {
-				all++
-			}
+// lockers are the control planes that answer, and how many there are. Those
+// that leave are among them until they have left.
+func lockers(hosts []*engine.Host, env module.Env) (answer []holder, all int) {
+	for _, h := range env.WithLeaving().Spec.Hosts {
+		if spec.HasRole(h, v1alpha1.RoleControlPlane) {
+			all++
 		}
 	}
 	for _, h := range hosts {
-		if l, ok := h.Conn.(remote.Locker); ok && h.HasRole(v1alpha1.RoleControlPlane) {
-			answer = append(answer, holder{name: h.Name, conn: l})
+		leaves := env.Leaves(h)
+		if l, ok := h.Conn.(remote.Locker); ok && h.HasRole(v1alpha1.RoleControlPlane) && (!leaves || env.Resets(h)) {
+			answer = append(answer, holder{name: h.Name, conn: l, leaves: leaves})
 		}
 	}
 	return answer, all
@@ -159,7 +164,7 @@ func (l *hostLock) beat(ctx context.Context, stop context.CancelCauseFunc) func(
 				return
 			case <-tick.C:
 			}
-			if lost := l.beatOnce(ctx); len(l.holders)-lost < l.need {
+			if kept, need := l.beatOnce(ctx); kept < need {
 				stop(errLockLost)
 				return
 			}
@@ -168,19 +173,27 @@ func (l *hostLock) beat(ctx context.Context, stop context.CancelCauseFunc) func(
 	return func() { cancel(); wg.Wait() }
 }
 
-// beatOnce answers how many hosts say that the lock is another's. A host that
-// does not answer says nothing: its record ages.
-func (l *hostLock) beatOnce(ctx context.Context) int {
-	lost := 0
+// beatOnce answers how many hosts have not said that the lock is another's,
+// and how many must not: of those that stay, when some leave. A host that does
+// not answer says nothing: its record ages.
+func (l *hostLock) beatOnce(ctx context.Context) (kept, need int) {
+	stay := 0
 	for _, h := range l.holders {
 		ctx, cancel := context.WithTimeout(ctx, beatEvery)
 		ok, err := h.conn.Beat(ctx, l.lock)
 		cancel()
-		if err == nil && !ok {
-			lost++
+		if h.leaves {
+			continue
+		}
+		stay++
+		if err != nil || ok {
+			kept++
 		}
 	}
-	return lost
+	if stay == len(l.holders) {
+		return kept, l.need
+	}
+	return kept, stay/2 + 1
 }
 
 // release frees the lock where it is held. A host that was put back as it was

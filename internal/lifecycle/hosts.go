@@ -56,12 +56,15 @@ func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 // complete fills in what only the hosts know: the addresses by which they
 // reach each other, where the file gives a name or localhost.
 func complete(c *v1alpha1.Cluster, hosts []*engine.Host, found []facts.Host) {
-	for i := range c.Spec.Hosts {
-		h := &c.Spec.Hosts[i]
+	for i := range hosts {
+		h := &found[i].Spec
 		if h.InternalAddress == "" && found[i].Facts != nil {
 			h.InternalAddress = facts.DefaultAddress(found[i].Facts)
 		}
-		hosts[i].Host, found[i].Spec = *h, *h
+		hosts[i].Host = *h
+		if at := find(c.Spec.Hosts, h.Name); at >= 0 {
+			c.Spec.Hosts[at] = *h
+		}
 	}
 }
 

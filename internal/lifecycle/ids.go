@@ -17,4 +17,11 @@ const (
 	idAmbiguous         = "ambiguous-operation"
 	idNoKubectl         = "no-kubectl"
 	idNoKubeconfig      = "no-kubeconfig"
+	idNotCreated        = "not-created"
+	idNoNewHost         = "no-new-host"
+	idLastControlPlane  = "last-control-plane"
+	idHostRenamed       = "host-renamed"
+	idHostReturned      = "host-returned"
+	idFileDiffers       = "file-differs"
+	idAddressFixed      = "address-fixed"
 )

@@ -22,6 +22,7 @@ import (
 // for, and plays kubeadm.
 type machine struct {
 	name, address string
+	second        string // another address
 	api           *api
 
 	mu      sync.Mutex
@@ -78,6 +79,9 @@ func (m *machine) facts() *op.HostFacts {
 		Addresses:         []op.Address{{Link: "eth0", Prefix: m.address + "/24"}}, Routes: []string{"default"},
 		KernelFeatures: []string{"overlay", "br_netfilter", "nf_tables", "ip_tables", "vxlan"},
 		Ledger:         m.ledger, Cluster: m.cluster, TimeUnix: now().Unix(),
+	}
+	if m.second != "" {
+		f.Addresses = append(f.Addresses, op.Address{Link: "eth1", Prefix: m.second + "/24"})
 	}
 	for _, p := range facts.Programs() {
 		f.Present = append(f.Present, "/usr/bin/"+p)

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/leave"
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pipeline"
@@ -63,8 +64,8 @@ func (s *service) Prepare(ctx context.Context, r Request, progress event.Sink) (
 }
 
 func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink) (_ *prepared, err error) {
-	p.request.IgnoreErrors = p.request.IgnoreErrors || p.request.Forget
-	wanted, recorded, err := s.subject(p.request)
+	p.request.IgnoreErrors = p.request.IgnoreErrors || p.request.Forget && p.removes()
+	wanted, recorded, err := s.subject(&p.request)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +79,17 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	if p.env, err = s.environment(wanted); err != nil {
 		return nil, err
 	}
+	if p.env.Removal = p.request.Removal; changesHosts(p.request.Kind) {
+		p.env.Leaving = leaving(recorded, wanted)
+	}
+	differs := s.fileDiffers(p.request, wanted)
+	if len(differs) > 0 {
+		p.request.Source = nil // what is on record is another
+	}
 	if err := s.connect(ctx, p, progress); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
+	p.findings = append(p.findings, differs...)
 	if err := s.makePlan(ctx, p); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -89,14 +98,14 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 
 // connect reaches the hosts and judges them.
 func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink) error {
-	c := p.env.Cluster
 	blobs := &lateBlobs{}
+	c, staying := p.asked()
 	hosts, found := s.observe(ctx, c, blobs, progress)
 	p.hosts = hosts
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // that hosts did not answer is no wonder then
 	}
-	complete(c, hosts, found)
+	complete(p.env.Cluster, hosts, found)
 	p.bundle = newSource(s, p.env, hosts)
 	blobs.of = p.bundle
 	options := precheck.Options{
@@ -109,9 +118,9 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		}
 		options.Architectures = p.bundle.architectures()
 	}
-	p.findings = append(precheck.Findings(c, found, options), append(unfit, p.leftBehind()...)...)
+	p.findings = append(p.judge(c, found, staying, options), append(unfit, p.leftBehind()...)...)
 	if p.request.IgnoreErrors {
-		if err := p.dropLost(found); err != nil {
+		if err := p.dropLost(found[:staying]); err != nil {
 			return err
 		}
 	}
@@ -127,8 +136,8 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 // cluster is taken away.
 func (p *prepared) dropLost(found []facts.Host) error {
 	var lost []*engine.Host
-	kept := p.hosts[:0:0]
-	for i, h := range p.hosts {
+	kept := slices.Clone(p.hosts[len(found):]) // those that leave are judged by themselves
+	for i, h := range p.hosts[:len(found)] {
 		f := p.unfit(h.Name, found[i].Err)
 		if f == nil || p.env.IsFirst(h) && !p.removes() {
 			kept = append(kept, h)
@@ -169,7 +178,7 @@ func (p *prepared) choose() error {
 	switch p.request.Kind {
 	case Create:
 		p.pipeline = pipeline.Create(p.env, parts)
-	case Apply:
+	case Apply, Add, Remove:
 		p.pipeline = pipeline.Apply(p.env, parts)
 	case Delete, rollback:
 		p.pipeline = pipeline.Delete(p.env)
@@ -204,6 +213,7 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 	pl := p.plan
 	pl.Cluster, pl.Operation = c.Name, string(p.request.Kind)
 	pl.SpecDigest, pl.Steps, pl.Spec = spec.Digest(c), res.Steps, specText
+	pl.Removes = p.losses()
 	if p.removes() {
 		pl.Removes = p.removals()
 	} else if p.request.Kind != InitOS {
@@ -262,8 +272,8 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
-		if f.Reason == op.IDLedgerLost {
-			d.ID = op.IDLedgerLost
+		if f.Reason == op.IDLedgerLost || f.Reason == leave.IDBlocked {
+			d.ID = f.Reason
 		}
 		d.Hint = cmp.Or(f.Remedy, "mend the cause, or go on with the other hosts: --ignore-errors")
 		if p.request.IgnoreErrors {
@@ -323,7 +333,7 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 // Precheck reports all findings of all hosts.
 func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) (diag.List, error) {
 	r.Kind = Apply
-	wanted, _, err := s.subject(r)
+	wanted, _, err := s.subject(&r)
 	if err != nil {
 		return nil, err
 	}

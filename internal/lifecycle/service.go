@@ -84,8 +84,9 @@ func (s *service) record(name string) (*v1alpha1.Cluster, error) {
 }
 
 // subject finds the cluster that a request is about, and whether the request
-// fits what is recorded of it.
-func (s *service) subject(r Request) (wanted, recorded *v1alpha1.Cluster, err error) {
+// fits what is recorded of it. The names of hosts that come or go are added to
+// the request.
+func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err error) {
 	name := r.Name
 	if r.Cluster != nil {
 		name = r.Cluster.Name
@@ -93,14 +94,22 @@ func (s *service) subject(r Request) (wanted, recorded *v1alpha1.Cluster, err er
 	if recorded, err = s.record(name); err != nil {
 		return nil, nil, err
 	}
-	if r.Cluster == nil && recorded == nil {
+	if r.Cluster == nil && recorded == nil || recorded == nil && (r.Kind == Add || r.Kind == Remove) {
 		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
 	}
-	if r.Cluster == nil || r.Kind == Delete && recorded != nil {
+	switch {
+	case r.goesOn != nil:
+		return r.goesOn, recorded, nil
+	case r.Kind == Add || r.Kind == Remove:
+		if wanted, r.Nodes, err = s.reshaped(*r, recorded); err != nil {
+			return nil, nil, err
+		}
+	case r.Cluster == nil || r.Kind == Delete && recorded != nil:
 		// A host that is missing from a file is not to be forgotten.
 		return spec.Copy(recorded), recorded, nil
+	default:
+		wanted = s.complete(r.Cluster, recorded)
 	}
-	wanted = s.complete(r.Cluster, recorded)
 	if err := spec.Validate(wanted, spec.ValidateOptions{Supported: s.supported}).Err(); err != nil {
 		return nil, nil, err
 	}

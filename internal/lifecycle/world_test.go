@@ -35,6 +35,7 @@ type world struct {
 	clock  time.Time
 	open   atomic.Int32 // connections
 	events []event.Event
+	dials  map[string]bool // machines that were connected to
 }
 
 // built is a cache with a bundle in it, made by the first test that needs it.
@@ -123,6 +124,11 @@ func (w *world) connect(ctx context.Context, h v1alpha1.Host, _ remote.Options) 
 	if m.down != nil {
 		return nil, &remote.Error{Host: h.Name, Reason: remote.Unreachable, Cause: h.Name + " does not answer", Remedy: "start it", Err: m.down}
 	}
+	w.mu.Lock()
+	if w.dials != nil {
+		w.dials[h.Name] = true
+	}
+	w.mu.Unlock()
 	w.open.Add(1)
 	return &conn{machine: m, closed: sync.OnceFunc(func() { w.open.Add(-1) })}, nil
 }

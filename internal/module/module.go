@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
@@ -22,7 +23,33 @@ import (
 type Env struct {
 	Cluster *v1alpha1.Cluster
 	Release release.Release
+	// Leaving are hosts that the cluster has and its description has not any
+	// more: they are taken off it.
+	Leaving []Leaving
+	// Removal says how.
+	Removal Removal
 }
+
+// A Leaving is a host that is taken off a cluster.
+type Leaving struct {
+	v1alpha1.Host
+	// Gone says that the host is given up: it does not answer, and what is on
+	// it stays there.
+	Gone bool
+}
+
+// A Removal says how nodes are taken off.
+type Removal struct {
+	// Force lets pods be deleted that have no controller, or a disruption
+	// budget that never lets them go.
+	Force bool
+	// DrainTimeout bounds how long pods of a node are waited for; 0 is
+	// DefaultDrainTimeout.
+	DrainTimeout time.Duration
+}
+
+// DefaultDrainTimeout bounds how long pods of a node are waited for.
+const DefaultDrainTimeout = 10 * time.Minute
 
 // Content is a bundle, as the modules see it.
 type Content interface {
@@ -50,6 +77,30 @@ func (e Env) FirstControlPlane() v1alpha1.Host {
 
 // IsFirst selects that host.
 func (e Env) IsFirst(h *engine.Host) bool { return h.Name == e.FirstControlPlane().Name }
+
+// Leaves selects hosts that are taken off the cluster.
+func (e Env) Leaves(h *engine.Host) bool {
+	return slices.ContainsFunc(e.Leaving, func(l Leaving) bool { return l.Name == h.Name })
+}
+
+// Stays selects hosts that are in the cluster's description.
+func (e Env) Stays(h *engine.Host) bool { return !e.Leaves(h) }
+
+// Resets selects hosts that leave and are put back as they were.
+func (e Env) Resets(h *engine.Host) bool {
+	return slices.ContainsFunc(e.Leaving, func(l Leaving) bool { return l.Name == h.Name && !l.Gone })
+}
+
+// WithLeaving is the cluster's description with the hosts that leave: what is
+// on record until they have left.
+func (e Env) WithLeaving() *v1alpha1.Cluster {
+	c := *e.Cluster
+	c.Spec.Hosts = slices.Clone(c.Spec.Hosts)
+	for _, l := range e.Leaving {
+		c.Spec.Hosts = append(c.Spec.Hosts, l.Host)
+	}
+	return &c
+}
 
 // IsNode selects hosts that run a kubelet.
 func IsNode(h *engine.Host) bool {

@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/internal/module/dns"
 	"slipway.dev/slipway/internal/module/hooks"
 	"slipway.dev/slipway/internal/module/kubeadm"
+	"slipway.dev/slipway/internal/module/leave"
 	"slipway.dev/slipway/internal/module/network"
 	"slipway.dev/slipway/internal/module/nodes"
 	"slipway.dev/slipway/internal/module/os"
@@ -37,8 +38,27 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 }
 
 // Apply makes a cluster that exists as its description says.
+// Hosts that its description has not any more are taken off it, when those
+// that are new in it can take their pods.
 func Apply(env module.Env, p Parts) engine.Pipeline {
-	return engine.Pipeline{Kind: "apply", Modules: append(upToControlPlane(env, p), fromControlPlane(env, p)...)}
+	m := only(env.Stays, append(upToControlPlane(env, p), fromControlPlane(env, p)...))
+	if len(env.Leaving) > 0 {
+		m = append(m, leave.Drain(env))
+		m = append(m, only(env.Resets, []engine.Module{reset.New(env)})...)
+		m = append(m, leave.Node(env), record.Left(env, p.Owner))
+	}
+	return engine.Pipeline{Kind: "apply", Modules: m}
+}
+
+// only keeps the tasks of modules to the hosts that are chosen.
+func only(chosen func(*engine.Host) bool, modules []engine.Module) []engine.Module {
+	for _, m := range modules {
+		for i := range m.Tasks {
+			on := m.Tasks[i].On
+			m.Tasks[i].On = func(h *engine.Host) bool { return chosen(h) && (on == nil || on(h)) }
+		}
+	}
+	return modules
 }
 
 func upToControlPlane(env module.Env, p Parts) []engine.Module {

@@ -178,7 +178,15 @@ func difference(a, b string) string {
 
 // all are the pipelines of a cluster.
 func all(env module.Env) []engine.Pipeline {
-	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env)}
+	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env), Apply(without(env, "w9"), parts())}
+}
+
+// without is an environment in which hosts leave that are not described.
+func without(env module.Env, names ...string) module.Env {
+	for _, n := range names {
+		env.Leaving = append(env.Leaving, module.Leaving{Host: host(n, "192.0.2.99", v1alpha1.RoleWorker)})
+	}
+	return env
 }
 
 // TestTaskIDs freezes the ids: journals, plans and saved scripts name them. A
@@ -191,7 +199,9 @@ func TestTaskIDs(t *testing.T) {
 	for _, p := range all(environment(t, c)) {
 		for _, m := range p.Modules {
 			for _, task := range m.Tasks {
-				fmt.Fprintf(&b, "%s\t%s\n", p.Kind, task.ID)
+				if line := p.Kind + "\t" + task.ID + "\n"; !strings.Contains(b.String(), line) {
+					b.WriteString(line)
+				}
 				if task.Title == "" || m.Name == "" {
 					t.Errorf("task %s of module %q has no title: it is shown to people", task.ID, m.Name)
 				}
@@ -199,6 +209,42 @@ func TestTaskIDs(t *testing.T) {
 		}
 	}
 	golden.Check(t, "testdata/task-ids.txt", b.String())
+}
+
+// TestLeaving: what is done on a host that leaves is to take it off, and
+// nothing else; what is done on the others is what is done anyway.
+func TestLeaving(t *testing.T) {
+	env := environment(t, base())
+	plain := lists(t, Apply(env, parts()), hosts(env))
+	env = without(env, "w9", "w10")
+	env.Leaving[1].Gone = true
+	on := hosts(env)
+	for _, l := range env.Leaving {
+		on = append(on, &engine.Host{Host: l.Host, Conn: &blank{name: l.Name}})
+	}
+	got := lists(t, Apply(env, parts()), on)
+	var more []string
+	for at, list := range got {
+		was, ok := plain[at]
+		if !ok {
+			more = append(more, at)
+		} else if operations(t, was) != operations(t, list) {
+			t.Errorf("%s is another when hosts leave", at)
+		}
+	}
+	slices.Sort(more)
+	if want := []string{"reset.kubernetes on w9", "reset.restore on w9"}; !slices.Equal(more, want) {
+		t.Errorf("on hosts: %v, want %v", more, want)
+	}
+	var steps []string
+	for _, s := range check(t, Apply(env, parts()), on) {
+		if s.Module == "leave" || s.Task == "record.left" {
+			steps = append(steps, s.Task+" "+s.Host)
+		}
+	}
+	if want := []string{"leave.drain w9", "leave.node w9", "leave.node w10", "record.left "}; !slices.Equal(steps, want) {
+		t.Errorf("besides: %v, want %v", steps, want)
+	}
 }
 
 // TestSizes lays every pipeline over few and many hosts. What is asked of one

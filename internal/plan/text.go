@@ -94,6 +94,10 @@ func Verb(operation string) string {
 		return "prepare the hosts of"
 	case "rollback":
 		return "roll back"
+	case "add-nodes":
+		return "add nodes to"
+	case "delete-nodes":
+		return "delete nodes of"
 	}
 	return operation
 }

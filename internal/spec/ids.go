@@ -58,6 +58,8 @@ const (
 	idUnknownHost     = "unknown-host"
 	idInvalidSelector = "invalid-selector"
 	idInvalidHostFlag = "invalid-host-flag"
+	idHostKnown       = "host-known"
+	idRolesFixed      = "roles-fixed"
 
 	// Changes of a cluster that exists.
 	idImmutableField = "immutable-field"

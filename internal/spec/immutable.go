@@ -67,29 +67,18 @@ func (v *validator) fixedList(path string, old, new []string) {
 	}
 }
 
-// sameHosts matches hosts by name.
+// sameHosts matches hosts by name. They may come and go, and have another
+// machine in their place; what cannot change is what a host is to the cluster.
 func (v *validator) sameHosts(old, new []v1alpha1.Host) {
 	before := map[string]v1alpha1.Host{}
 	for _, h := range old {
 		before[h.Name] = h
 	}
 	for i, h := range new {
-		path := indexed("spec.hosts", i)
-		was, ok := before[h.Name]
-		if !ok {
-			v.refuse(idNotSupportedYet, path, "the host "+h.Name+" is new, and adding hosts to a cluster is not supported yet",
-				"leave it out, or make a new cluster")
-			continue
+		if was, ok := before[h.Name]; ok && !sameRoles(was, h) {
+			v.refuse(idRolesFixed, indexed("spec.hosts", i)+".roles", "the roles of "+h.Name+" cannot change while it is in the cluster",
+				"write the roles it has; or take it off ('slipway delete node "+h.Name+"') and add it with the others")
 		}
-		delete(before, h.Name)
-		v.fixed(path+".internalAddress", was.InternalAddress, h.InternalAddress)
-		if !sameRoles(was, h) {
-			v.refuse(idNotSupportedYet, path+".roles", "changing the roles of "+h.Name+" is not supported yet", "write the roles it has")
-		}
-	}
-	for _, name := range sortedKeys(before) {
-		v.refuse(idNotSupportedYet, "spec.hosts", "the host "+name+" is gone from the file, and removing hosts is not supported yet",
-			"put it back")
 	}
 }
 

@@ -95,4 +95,7 @@ var work = map[string]v1alpha1.Phase{
 	"apply":    v1alpha1.PhaseReconfiguring,
 	"delete":   v1alpha1.PhaseDeleting,
 	"rollback": v1alpha1.PhaseDeleting,
+
+	"add-nodes":    v1alpha1.PhaseScaling,
+	"delete-nodes": v1alpha1.PhaseScaling,
 }

@@ -67,6 +67,10 @@ func (e Ending) next() (next, undo string) {
 		return "slipway kubectl " + name + " -- get nodes", "slipway delete cluster " + name
 	case lifecycle.Apply:
 		return "slipway kubectl " + name + " -- get nodes", "put the earlier settings back into the file, then: slipway apply -f " + file
+	case lifecycle.Add:
+		return "slipway kubectl " + name + " -- get nodes", "slipway delete nodes " + strings.Join(e.Result.Nodes, " ") + " --cluster " + name
+	case lifecycle.Remove:
+		return "slipway kubectl " + name + " -- get nodes", "slipway add nodes " + name + " --host USER@ADDRESS=ROLE,name=NAME"
 	case lifecycle.InitOS:
 		return "slipway create cluster -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
 	case lifecycle.Delete:

@@ -287,6 +287,8 @@ func TestEndings(t *testing.T) {
 	}{
 		{"create succeeded", Ending{Result: ready, Kind: lifecycle.Create}},
 		{"apply succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.Apply, File: "prod.yaml"}},
+		{"nodes added", Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3", "w4"}}, Kind: lifecycle.Add}},
+		{"nodes removed", Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3"}}, Kind: lifecycle.Remove}},
 		{"delete succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.Delete}},
 		{"init-os succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.InitOS, File: "prod.yaml"}},
 		{"init-os failed", Ending{Result: with(event.Failed), Kind: lifecycle.InitOS, File: "prod.yaml"}},

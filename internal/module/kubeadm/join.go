@@ -87,7 +87,7 @@ func caHash(cert []byte) (string, error) {
 // Join is the module that joins workers. They join through the first control
 // plane; its name in their hosts file is that of the API.
 func Join(env module.Env) engine.Module {
-	wanted := func(s *engine.Scope) bool { return waiting(s.Hosts()) }
+	wanted := func(s *engine.Scope) bool { return waiting(env, s.Hosts()) }
 	return engine.Module{Name: "join", Tasks: []engine.Task{
 		{
 			ID: "join.token", Title: "make a join token", Manager: true, When: wanted,
@@ -142,9 +142,9 @@ func endTokens(env module.Env, after []string) engine.Task {
 // waiting says that a worker has not joined, as far as its facts tell. One
 // that was cut off has both its own credentials and those it came with, and
 // its phase, which wants a token again, may be all but done.
-func waiting(hosts []*engine.Host) bool {
+func waiting(env module.Env, hosts []*engine.Host) bool {
 	for _, h := range hosts {
-		if module.JoinsAsWorker(h) && h.Facts != nil &&
+		if env.Stays(h) && module.JoinsAsWorker(h) && h.Facts != nil &&
 			(!slices.Contains(h.Facts.Present, clientCert) || slices.Contains(h.Facts.Present, bootstrapConf)) {
 			return true
 		}
@@ -224,7 +224,7 @@ func staleTokens(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.O
 	if err != nil {
 		return nil, fmt.Errorf("looking for join tokens: %w", err)
 	}
-	if len(ids) == 0 && !waiting(s.Hosts()) {
+	if len(ids) == 0 && !waiting(env, s.Hosts()) {
 		return nil, nil
 	}
 	return change, nil

@@ -7,6 +7,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -27,7 +28,7 @@ func TestWaiting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &engine.Host{Host: v1alpha1.Host{Name: "h", Roles: []v1alpha1.Role{tt.role}}, Facts: &op.HostFacts{Present: tt.present}}
-			if got := waiting([]*engine.Host{h}); got != tt.want {
+			if got := waiting(module.Env{}, []*engine.Host{h}); got != tt.want {
 				t.Errorf("waiting is %v: %s", got, tt.why)
 			}
 		})

@@ -16,7 +16,7 @@ import (
 // otherCluster reports a host that Slipway set up for another cluster.
 func (r *report) otherCluster() bool {
 	f := r.host.Facts
-	if r.host.Ours(r.cluster.Name) && !r.options.Recorded && !r.removal() && r.holdsCluster() {
+	if r.host.Ours(r.cluster.Name) && !r.options.Recorded && !r.removal() && HoldsCluster(r.host.Facts) {
 		r.fail(idOtherCluster, "go on where it was made; or take it off from here: slipway delete cluster -f FILE",
 			"holds a cluster %s that this manager has no record of", f.Cluster)
 		return true
@@ -29,10 +29,10 @@ func (r *report) otherCluster() bool {
 	return true
 }
 
-// holdsCluster says that more was done to the host than to prepare it.
-func (r *report) holdsCluster() bool {
+// HoldsCluster says that more was done to a host than to prepare it.
+func HoldsCluster(f *op.HostFacts) bool {
 	for path := range facts.Leftovers() {
-		if slices.Contains(r.host.Facts.Present, path) {
+		if slices.Contains(f.Present, path) {
 			return true
 		}
 	}

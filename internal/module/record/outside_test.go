@@ -77,7 +77,7 @@ func TestRecordHoldsNoSecret(t *testing.T) {
 	env := environment(func(c *v1alpha1.Cluster) {
 		c.Spec.SSH.Password, c.Spec.Hosts[0].SSH.Password = "canary-1", "canary-2"
 	})
-	objs, err := configMap(env, "slipway")
+	objs, err := configMap(env.Cluster, "slipway")
 	if err != nil {
 		t.Fatal(err)
 	}

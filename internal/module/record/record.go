@@ -20,6 +20,9 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
+// recordName is the config map that the cluster's description is in.
+const recordName = "slipway-cluster"
+
 // A Kubeconfigs keeps admin kubeconfigs on the manager.
 type Kubeconfigs interface {
 	// Kubeconfig answers the one kept, nil if there is none.
@@ -63,9 +66,28 @@ func New(env module.Env, admin engine.Key[[]byte], keep Kubeconfigs, owner strin
 		{
 			ID: "record.cluster", Title: "record the cluster in itself", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			Run:      module.Objects(func() ([]*unstructured.Unstructured, error) { return configMap(env, owner) }),
+			Run:      module.Objects(func() ([]*unstructured.Unstructured, error) { return configMap(env.WithLeaving(), owner) }),
 		},
 	}}
+}
+
+// Left is the module that takes hosts off the record in the cluster, when they
+// have left it: until then whoever takes the cluster over must know of them.
+func Left(env module.Env, owner string) engine.Module {
+	run := module.Objects(func() ([]*unstructured.Unstructured, error) { return configMap(env.Cluster, owner) })
+	later := run.Check
+	run.Check = func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+		if planning := s.Operation() == ""; !planning {
+			return later(ctx, s)
+		}
+		engine.Get(s, module.KeyKube)
+		// What is there now says nothing: by then they are on the record.
+		return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + recordName, Summary: "update"}}, nil
+	}
+	return engine.Module{Name: "record", Tasks: []engine.Task{{
+		ID: "record.left", Title: "take hosts off the record", Manager: true,
+		Needs: []string{"record.cluster", "leave.node"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Run: run,
+	}}}
 }
 
 // Outside makes a kubeconfig for use away from the nodes: they know the API
@@ -102,8 +124,8 @@ func Outside(env module.Env, admin []byte) ([]byte, error) {
 }
 
 // configMap is the cluster's description, in which secrets are not.
-func configMap(env module.Env, owner string) ([]*unstructured.Unstructured, error) {
-	wanted := spec.Redacted(env.Cluster)
+func configMap(c *v1alpha1.Cluster, owner string) ([]*unstructured.Unstructured, error) {
+	wanted := spec.Redacted(c)
 	wanted.Status = v1alpha1.ClusterStatus{} // changes with every operation, and is no part of what is wanted
 	text, err := yaml.Marshal(wanted)
 	if err != nil {
@@ -111,7 +133,7 @@ func configMap(env module.Env, owner string) ([]*unstructured.Unstructured, erro
 	}
 	return []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{"name": "slipway-cluster", "namespace": "kube-system"},
+		"metadata": map[string]any{"name": recordName, "namespace": "kube-system"},
 		"data":     map[string]any{"cluster.yaml": string(text), "owner": owner},
 	}}}, nil
 }

@@ -1,0 +1,266 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// LeavingAnnotation marks a node that Slipway has cordoned because it leaves:
+// one that a user has cordoned is not ours to open again.
+const LeavingAnnotation = "slipway.dev/leaving"
+
+var budgets = schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}
+
+// evictAgain is how long after a refusal a pod is tried again.
+const evictAgain = 5 * time.Second
+
+// Draining says what a node still needs before it can leave. The zero value is
+// a node that is drained.
+type Draining struct {
+	// Cordon says that pods may still be placed on it.
+	Cordon bool
+	// Pods are those to be evicted: all but pods of DaemonSets and mirror
+	// pods, which live and die with the node, and those that have ended.
+	Pods []corev1.Pod
+	// Blocked are pods that no waiting helps: without a controller nobody
+	// makes them again, and some budgets never let go. One line each.
+	Blocked []string
+}
+
+// Undrained answers what a node still needs before it can leave; nothing of
+// one that the cluster does not have.
+func (c *Client) Undrained(ctx context.Context, node string) (Draining, error) {
+	n, err := c.Node(ctx, node)
+	if n == nil || err != nil {
+		return Draining{}, err
+	}
+	d := Draining{Cordon: !n.Spec.Unschedulable}
+	if d.Pods, err = c.evictable(ctx, node); err != nil || len(d.Pods) == 0 {
+		return d, err
+	}
+	all, err := c.budgets(ctx)
+	if err != nil {
+		return d, err
+	}
+	for i := range d.Pods {
+		if why := blocks(&d.Pods[i], all); why != "" {
+			d.Blocked = append(d.Blocked, podName(&d.Pods[i])+" "+why)
+		}
+	}
+	return d, nil
+}
+
+func podName(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
+
+// evictable are the pods on a node that have to leave it, by name.
+func (c *Client) evictable(ctx context.Context, node string) ([]corev1.Pod, error) {
+	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of node %s: %w", node, c.words(err))
+	}
+	var out []corev1.Pod
+	for i := range list.Items {
+		p := corev1.Pod{}
+		if err := fromUnstructured(&list.Items[i], &p); err != nil {
+			return nil, fmt.Errorf("reading pod %s/%s: %w", list.Items[i].GetNamespace(), list.Items[i].GetName(), err)
+		}
+		if leaves(&p) {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b corev1.Pod) int { return strings.Compare(podName(&a), podName(&b)) })
+	return out, nil
+}
+
+func leaves(p *corev1.Pod) bool {
+	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return false
+	}
+	owner := metav1.GetControllerOf(p)
+	ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	return !ended && (owner == nil || owner.Kind != "DaemonSet")
+}
+
+func (c *Client) budgets(ctx context.Context) ([]policyv1.PodDisruptionBudget, error) {
+	list, err := c.dynamic.Resource(budgets).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing disruption budgets: %w", c.words(err))
+	}
+	out := make([]policyv1.PodDisruptionBudget, len(list.Items))
+	for i := range list.Items {
+		if err := fromUnstructured(&list.Items[i], &out[i]); err != nil {
+			return nil, fmt.Errorf("reading disruption budget %s: %w", list.Items[i].GetName(), err)
+		}
+	}
+	return out, nil
+}
+
+// blocks says why a pod cannot be evicted however long one waits, or "".
+func blocks(p *corev1.Pod, all []policyv1.PodDisruptionBudget) string {
+	if p.DeletionTimestamp != nil {
+		return "" // it goes already
+	}
+	if metav1.GetControllerOf(p) == nil {
+		return "has no controller: nobody makes it again elsewhere"
+	}
+	var over []string
+	for i := range all {
+		b := &all[i]
+		sel, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if b.Namespace != p.Namespace || err != nil || !sel.Matches(labels.Set(p.Labels)) {
+			continue
+		}
+		if never(b) {
+			return "is held by disruption budget " + b.Name + ", which never lets a pod go: " + budgetText(b)
+		}
+		over = append(over, b.Name)
+	}
+	if len(over) > 1 { // the eviction API refuses it
+		return "has several disruption budgets (" + strings.Join(over, ", ") + "), with which no pod is evicted"
+	}
+	return ""
+}
+
+// never says of a budget that it allows no eviction even when all its pods
+// are healthy.
+func never(b *policyv1.PodDisruptionBudget) bool {
+	if m := b.Spec.MaxUnavailable; m != nil && (m.String() == "0" || m.String() == "0%") {
+		return true
+	}
+	s := b.Status
+	return s.ObservedGeneration >= b.Generation && s.ExpectedPods > 0 && s.DesiredHealthy >= s.ExpectedPods
+}
+
+func budgetText(b *policyv1.PodDisruptionBudget) string {
+	if m := b.Spec.MaxUnavailable; m != nil {
+		return "maxUnavailable is " + m.String()
+	}
+	return fmt.Sprintf("it wants %d of %d pods", b.Status.DesiredHealthy, b.Status.ExpectedPods)
+}
+
+// Cordon keeps new pods off a node that is to leave.
+func (c *Client) Cordon(ctx context.Context, node string) error {
+	n, err := c.Node(ctx, node)
+	if n == nil || err != nil || n.Spec.Unschedulable {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{LeavingAnnotation: ""}},
+		"spec":     map[string]any{"unschedulable": true},
+	})
+	if err == nil {
+		_, err = c.dynamic.Resource(nodes).Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	}
+	if err != nil {
+		return fmt.Errorf("cordoning node %s: %w", node, c.words(err))
+	}
+	return nil
+}
+
+// Drain evicts the pods of a node and waits until they are gone; disruption
+// budgets are respected. With force, pods that are Blocked are deleted all the
+// same. progress, which may be nil, hears what is waited for. Time is bounded
+// by ctx alone; the error then says which pods are left, and why.
+func (c *Client) Drain(ctx context.Context, node string, force bool, progress func(string)) error {
+	d := &drain{client: c, node: node, force: force, tried: map[types.UID]time.Time{}, held: map[types.UID]string{}}
+	if err := c.until(ctx, told(progress, d.look)); err != nil {
+		return fmt.Errorf("draining node %s: %w", node, err)
+	}
+	return nil
+}
+
+type drain struct {
+	client *Client
+	node   string
+	force  bool
+	tried  map[types.UID]time.Time // when a pod was last asked to go
+	held   map[types.UID]string    // why it was not let go
+}
+
+// look asks every pod to go that has not been asked lately, and answers what
+// is left.
+func (d *drain) look(ctx context.Context) (string, error) {
+	list, err := d.client.evictable(ctx, d.node)
+	if err != nil || len(list) == 0 {
+		return "", err
+	}
+	all, err := d.client.budgets(ctx)
+	if err != nil {
+		return "", err
+	}
+	var left []string
+	for i := range list {
+		p := &list[i]
+		if p.DeletionTimestamp == nil && time.Since(d.tried[p.UID]) >= evictAgain {
+			d.tried[p.UID] = time.Now()
+			if d.held[p.UID], err = d.evict(ctx, p, blocks(p, all)); err != nil {
+				return "", err
+			}
+		}
+		why := "is ending"
+		if held := d.held[p.UID]; p.DeletionTimestamp == nil && held != "" {
+			why = held
+		}
+		left = append(left, podName(p)+" "+why)
+	}
+	return strings.Join(left, "; "), nil
+}
+
+// evict asks a pod to go, and answers why it may not.
+func (d *drain) evict(ctx context.Context, p *corev1.Pod, blocked string) (held string, err error) {
+	r := d.client.dynamic.Resource(pods).Namespace(p.Namespace)
+	if blocked != "" && d.force {
+		uid := p.UID
+		err = r.Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	} else {
+		_, err = r.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "policy/v1", "kind": "Eviction",
+			"metadata": map[string]any{"name": p.Name, "namespace": p.Namespace},
+		}}, metav1.CreateOptions{}, "eviction")
+	}
+	switch {
+	case err == nil, isNotFound(err), apierrors.IsConflict(err):
+		return "", nil
+	case apierrors.IsTooManyRequests(err):
+		return "is held: " + refusal(err), nil
+	case blocked != "":
+		return blocked, nil
+	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return "is ending with its namespace", nil
+	}
+	return "", fmt.Errorf("evicting pod %s: %w", podName(p), d.client.words(err))
+}
+
+// refusal is what the server says of a pod that may not go now: its budget.
+func refusal(err error) string {
+	if s, ok := err.(apierrors.APIStatus); ok && s.Status().Details != nil {
+		for _, cause := range s.Status().Details.Causes {
+			if cause.Type == policyv1.DisruptionBudgetCause {
+				return cause.Message
+			}
+		}
+	}
+	return err.Error()
+}
+
+// DeleteNode deletes a node; one that is gone is no error.
+func (c *Client) DeleteNode(ctx context.Context, name string) error {
+	err := c.dynamic.Resource(nodes).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("deleting node %s: %w", name, c.words(err))
+	}
+	return nil
+}

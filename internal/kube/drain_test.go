@@ -1,0 +1,205 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	listPods    = "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dw1"
+	listBudgets = "GET /apis/policy/v1/poddisruptionbudgets"
+	nothing     = `{"kind":"List","apiVersion":"v1","metadata":{},"items":[]}`
+)
+
+func items(list ...string) string {
+	return `{"kind":"List","apiVersion":"v1","metadata":{},"items":[` + strings.Join(list, ",") + `]}`
+}
+
+// aPod is one whose controller is of a kind, or none; more are further fields
+// of its metadata.
+func aPod(name, owner, more string) string {
+	meta := fmt.Sprintf(`"name":%q,"namespace":"ns","uid":"uid-%s","labels":{"app":%q}%s`, name, name, name, more)
+	if owner != "" {
+		meta += fmt.Sprintf(`,"ownerReferences":[{"apiVersion":"apps/v1","kind":%q,"name":"o","uid":"u","controller":true}]`, owner)
+	}
+	return `{"apiVersion":"v1","kind":"Pod","metadata":{` + meta + `},"spec":{"nodeName":"w1"}}`
+}
+
+func aBudget(name, app, spec, status string) string {
+	return fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":%q,"namespace":"ns"},`+
+		`"spec":{"selector":{"matchLabels":{"app":%q}},%s},"status":{%s}}`, name, app, spec, status)
+}
+
+func TestUndrained(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason  string
+		node          string
+		pods, budgets []string
+		cordon        bool
+		evicted       []string
+		blocked       []string
+	}{
+		{"empty", "a cordoned node without pods is drained", `{"unschedulable":true}`, nil, nil, false, nil, nil},
+		{
+			"what stays", "pods of DaemonSets and of the kubelet go with the node", `{}`,
+			[]string{aPod("proxy", "DaemonSet", ""), aPod("etcd", "Node", `,"annotations":{"kubernetes.io/config.mirror":"x"}`)},
+			nil, true, nil, nil,
+		},
+		{"what goes", "a controller makes it again", `{}`, []string{aPod("web", "ReplicaSet", "")}, nil, true, []string{"web"}, nil},
+		{
+			"alone", "nobody makes it again", `{}`,
+			[]string{aPod("mine", "", "")},
+			nil, true,
+			[]string{"mine"},
+			[]string{"ns/mine has no controller: nobody makes it again elsewhere"},
+		},
+		{
+			"a budget that may allow it", "one waits for it", `{}`,
+			[]string{aPod("web", "ReplicaSet", "")},
+			[]string{aBudget("b", "web", `"minAvailable":1`, `"expectedPods":2,"desiredHealthy":1,"disruptionsAllowed":0`)},
+			true,
+			[]string{"web"},
+			nil,
+		},
+		{
+			"a budget that never does", "waiting is of no use", `{}`,
+			[]string{aPod("web", "ReplicaSet", ""), aPod("db", "StatefulSet", "")},
+			[]string{
+				aBudget("b", "web", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2`),
+				aBudget("c", "db", `"minAvailable":1`, `"expectedPods":1,"desiredHealthy":1`),
+			},
+			true,
+			[]string{"db", "web"},
+			[]string{
+				"ns/db is held by disruption budget c, which never lets a pod go: it wants 1 of 1 pods",
+				"ns/web is held by disruption budget b, which never lets a pod go: maxUnavailable is 0",
+			},
+		},
+		{
+			"two budgets", "the API evicts no such pod", `{}`,
+			[]string{aPod("web", "ReplicaSet", "")},
+			[]string{aBudget("b", "web", `"minAvailable":1`, `"expectedPods":2`), aBudget("c", "web", `"minAvailable":1`, `"expectedPods":2`)},
+			true,
+			[]string{"web"},
+			[]string{"ns/web has several disruption budgets (b, c), with which no pod is evicted"},
+		},
+		{"going", "it needs no leave", `{}`, []string{aPod("mine", "", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`)}, nil, true, []string{"mine"}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			calls := []call{
+				{request: "GET /api/v1/nodes/w1", answer: `{"apiVersion":"v1","kind":"Node","metadata":{"name":"w1"},"spec":` + tc.node + `}`},
+				{request: listPods, answer: items(tc.pods...)},
+			}
+			if len(tc.evicted) > 0 {
+				calls = append(calls, call{request: listBudgets, answer: items(tc.budgets...)})
+			}
+			d, err := newFakeAPI(t, calls...).client().Undrained(t.Context(), "w1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var evicted []string
+			for _, p := range d.Pods {
+				evicted = append(evicted, p.Name)
+			}
+			if d.Cordon != tc.cordon {
+				t.Errorf("to be cordoned: %t, want %t", d.Cordon, tc.cordon)
+			}
+			if d := cmp.Diff(tc.evicted, evicted); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+			if d := cmp.Diff(tc.blocked, d.Blocked); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
+	}
+}
+
+const evictWeb = "POST /api/v1/namespaces/ns/pods/web/eviction"
+
+func TestDrain(t *testing.T) {
+	web := items(aPod("web", "ReplicaSet", ""))
+	going := items(aPod("web", "ReplicaSet", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`))
+	f := newFakeAPI(t,
+		call{request: listPods, answer: web}, call{request: listBudgets, answer: nothing},
+		call{request: evictWeb, body: `"policy/v1"`, status: 201, answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
+		call{request: listPods, answer: going}, call{request: listBudgets, answer: nothing},
+		call{request: listPods, answer: nothing},
+	)
+	var told []string
+	if err := f.client().Drain(t.Context(), "w1", false, func(m string) { told = append(told, m) }); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"ns/web is ending"}, told); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// A budget that holds a pod is respected, however often one asks; in the end
+// the error says what is held, and by what.
+func TestDrainHeld(t *testing.T) {
+	held := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"TooManyRequests","code":429,"message":"Cannot evict pod.",` +
+		`"details":{"causes":[{"reason":"DisruptionBudget","message":"The disruption budget b needs 2 healthy pods and has 2 currently"}]}}`
+	f := newFakeAPI(t,
+		call{request: listPods, answer: items(aPod("web", "ReplicaSet", ""))}, call{request: listBudgets, answer: nothing},
+		call{request: evictWeb, status: 429, answer: held},
+	)
+	c := f.client()
+	c.interval = time.Hour // one look
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	err := c.Drain(ctx, "w1", false, nil)
+	want := "draining node w1: gave up waiting: ns/web is held: The disruption budget b needs 2 healthy pods and has 2 currently"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// With force, what cannot be evicted is deleted, and nothing else.
+func TestDrainForced(t *testing.T) {
+	f := newFakeAPI(t,
+		call{request: listPods, answer: items(aPod("mine", "", ""), aPod("web", "ReplicaSet", ""))}, call{request: listBudgets, answer: nothing},
+		call{request: "DELETE /api/v1/namespaces/ns/pods/mine", body: `"uid":"uid-mine"`, answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
+		call{request: evictWeb, status: 404},
+		call{request: listPods, answer: nothing},
+	)
+	if err := f.client().Drain(t.Context(), "w1", true, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A node that was cordoned to leave and stays after all is opened again; one
+// that a user has cordoned is not.
+func TestCordonAndBack(t *testing.T) {
+	patched := `{"apiVersion":"v1","kind":"Node","metadata":{"name":"w1"},"spec":{"unschedulable":true}}`
+	f := newFakeAPI(t,
+		call{request: "GET /api/v1/nodes/w1", answer: `{"apiVersion":"v1","kind":"Node","metadata":{"name":"w1"},"spec":{}}`},
+		call{
+			request: "PATCH /api/v1/nodes/w1?fieldManager=slipway", answer: patched,
+			body: `{"metadata":{"annotations":{"slipway.dev/leaving":""}},"spec":{"unschedulable":true}}`,
+		},
+		call{request: "GET /api/v1/nodes/w1", answer: patched}, // a user's
+	)
+	c := f.client()
+	for range 2 {
+		if err := c.Cordon(t.Context(), "w1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "w1", Annotations: map[string]string{LeavingAnnotation: ""}}}
+	n.Spec.Unschedulable = true
+	patch, changes := NodeDiff(n, NodeWant{})
+	if want := `{"metadata":{"annotations":{"slipway.dev/leaving":null}},"spec":{"unschedulable":null}}`; string(patch) != want || len(changes) != 1 {
+		t.Errorf("staying is %s (%v), want %s", patch, changes, want)
+	}
+	n.Annotations = nil
+	if patch, _ := NodeDiff(n, NodeWant{}); patch != nil {
+		t.Errorf("a user's cordon is taken off: %s", patch)
+	}
+}

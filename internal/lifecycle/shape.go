@@ -1,0 +1,289 @@
+package lifecycle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/precheck"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// reshaped is the recorded cluster with hosts more or less, and the names of
+// those.
+func (s *service) reshaped(r Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, []string, error) {
+	if !created(recorded) {
+		return nil, nil, refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet",
+			"go on with: slipway resume "+recorded.Name+"; or change its file, and: slipway apply -f FILE")
+	}
+	wanted := spec.Copy(recorded)
+	if r.Kind == Remove {
+		names, err := removed(wanted, r.Nodes)
+		return wanted, names, err
+	}
+	if r.Cluster == nil {
+		names, err := spec.AddHosts(wanted, r.Hosts)
+		return wanted, names, err
+	}
+	var names []string
+	file := s.complete(r.Cluster, recorded)
+	for _, h := range file.Spec.Hosts {
+		if find(recorded.Spec.Hosts, h.Name) < 0 {
+			wanted.Spec.Hosts, names = append(wanted.Spec.Hosts, h), append(names, h.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil, refused(idNoNewHost, "the file names no host that is new to cluster "+recorded.Name,
+			"write the new hosts into it, or name them with --host; other changes: slipway apply -f FILE")
+	}
+	return wanted, names, nil
+}
+
+func find(hosts []v1alpha1.Host, name string) int {
+	return slices.IndexFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == name })
+}
+
+// removed takes the hosts that selectors name off a description.
+func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error) {
+	var problems diag.List
+	for _, selector := range selectors {
+		chosen, err := spec.Select(c, selector)
+		var list diag.List
+		if errors.As(err, &list) {
+			problems = append(problems, list...)
+		} else if err != nil {
+			return nil, err
+		}
+		for _, h := range chosen {
+			if !slices.Contains(names, h.Name) {
+				names = append(names, h.Name)
+			}
+		}
+	}
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return slices.Contains(names, h.Name) })
+	if len(spec.HostsWithRole(c, v1alpha1.RoleControlPlane)) == 0 {
+		return nil, refused(idLastControlPlane, "without "+strings.Join(names, ", ")+" the cluster has no control plane",
+			"add another control plane first; or delete the cluster: slipway delete cluster "+c.Name)
+	}
+	return names, nil
+}
+
+// fileDiffers warns of a file that says something else than the record will,
+// when the hosts were named otherwise: its next apply would take that back.
+func (s *service) fileDiffers(r Request, wanted *v1alpha1.Cluster) diag.List {
+	d := diag.Diagnostic{ID: idFileDiffers, Severity: diag.Warning}
+	switch {
+	case r.Kind != Add && r.Kind != Remove || r.goesOn != nil:
+		return nil
+	case r.Cluster != nil:
+		if sameButOrder(s.complete(r.Cluster, wanted), wanted) {
+			return nil
+		}
+		d.Message = "the file differs from the record in more than new hosts; the rest is not applied"
+		d.Hint = "see it: slipway plan -f " + cmp.Or(r.File, "FILE")
+		return diag.List{d}
+	}
+	source, err := s.Store.Source(wanted.Name)
+	if err != nil || source.Path == "" {
+		return nil // there is no file to keep in step
+	}
+	if info, err := os.Stat(source.Path); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	text, err := os.ReadFile(source.Path)
+	if err != nil {
+		return nil
+	}
+	loaded, err := spec.Loader{Supported: s.supported}.Load(source.Path, text)
+	if err != nil || loaded.Cluster.Name != wanted.Name || sameNames(loaded.Cluster, wanted) {
+		return nil
+	}
+	d.Message = source.Path + " says otherwise: its next apply would take this back"
+	d.Hint = "write the same hosts into the file"
+	return diag.List{d}
+}
+
+func sameNames(a, b *v1alpha1.Cluster) bool {
+	return len(a.Spec.Hosts) == len(b.Spec.Hosts) &&
+		!slices.ContainsFunc(a.Spec.Hosts, func(h v1alpha1.Host) bool { return find(b.Spec.Hosts, h.Name) < 0 })
+}
+
+// sameButOrder compares descriptions whatever the order of their hosts.
+func sameButOrder(a, b *v1alpha1.Cluster) bool {
+	a, b = spec.Copy(a), spec.Copy(b)
+	for _, c := range []*v1alpha1.Cluster{a, b} {
+		slices.SortFunc(c.Spec.Hosts, func(x, y v1alpha1.Host) int { return strings.Compare(x.Name, y.Name) })
+	}
+	return same(a, b)
+}
+
+// changesHosts says that an operation of this kind may take hosts off.
+func changesHosts(k Kind) bool { return k == Apply || k == Add || k == Remove }
+
+// leaving are the hosts that are on record and not wanted any more.
+func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.Leaving) {
+	for _, h := range recorded.Spec.Hosts {
+		if find(wanted.Spec.Hosts, h.Name) < 0 {
+			out = append(out, module.Leaving{Host: h})
+		}
+	}
+	return out
+}
+
+// goesOn is what an operation that was cut off is to lead to: the record has
+// the hosts that leave as well until they have left.
+func goesOn(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
+	c := spec.Copy(recorded)
+	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return find(planned.Spec.Hosts, h.Name) < 0 })
+	return c
+}
+
+// takesPart says whether a host has to be asked. To add or remove workers,
+// only they and the control planes have: what the others are does not depend
+// on them, and one that is down is no reason to wait.
+func (p *prepared) takesPart(h v1alpha1.Host) bool {
+	if p.request.Kind != Add && p.request.Kind != Remove {
+		return true
+	}
+	concerned := func(is v1alpha1.Host) bool { return slices.Contains(p.request.Nodes, is.Name) }
+	if slices.ContainsFunc(p.env.WithLeaving().Spec.Hosts, func(is v1alpha1.Host) bool {
+		return concerned(is) && spec.HasRole(is, v1alpha1.RoleControlPlane)
+	}) {
+		return true
+	}
+	return concerned(h) || spec.HasRole(h, v1alpha1.RoleControlPlane)
+}
+
+// asked is the description with the hosts alone that have to be asked: those
+// that stay first.
+func (p *prepared) asked() (c *v1alpha1.Cluster, staying int) {
+	c = p.env.WithLeaving()
+	all, stay := c.Spec.Hosts, len(p.env.Cluster.Spec.Hosts)
+	c.Spec.Hosts = nil
+	for i, h := range all {
+		if p.takesPart(h) {
+			c.Spec.Hosts = append(c.Spec.Hosts, h)
+			if i < stay {
+				staying++
+			}
+		}
+	}
+	return c, staying
+}
+
+// judge is what speaks against the operation on the hosts that were asked.
+func (p *prepared) judge(c *v1alpha1.Cluster, found []facts.Host, staying int, o precheck.Options) diag.List {
+	list := precheck.Findings(p.env.Cluster, found[:staying], o)
+	if p.recorded != nil && changesHosts(p.request.Kind) {
+		list = append(list, p.misplaced(found[:staying], found[staying:])...)
+	}
+	gone := spec.Copy(c)
+	gone.Spec.Hosts = gone.Spec.Hosts[staying:]
+	o.Operation = string(Delete)
+	o.Ignore = nil
+	for _, d := range precheck.Findings(gone, found[staying:], o) {
+		at := slices.IndexFunc(p.env.Leaving, func(l module.Leaving) bool { return l.Name == d.Host })
+		if at >= 0 && d.Severity == diag.Error {
+			if p.request.Forget {
+				p.env.Leaving[at].Gone = true
+				d.Severity = diag.Warning
+				d.Hint = "its node is deleted; what is on the host stays there"
+			} else {
+				d.Hint = cmp.Or(d.Hint, "mend it") + "; or, if it is gone for good, leave on it what is there: --forget"
+			}
+		}
+		list = append(list, d)
+	}
+	return list
+}
+
+// misplaced are hosts that are not what the description takes them for.
+func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
+	for _, h := range staying {
+		if h.Facts == nil {
+			continue
+		}
+		ours := h.Ours(p.env.Cluster.Name) && precheck.HoldsCluster(h.Facts)
+		was := find(p.recorded.Spec.Hosts, h.Spec.Name)
+		for _, l := range leaving {
+			if l.Facts != nil && l.Facts.MachineID == h.Facts.MachineID && h.Facts.MachineID != "" {
+				list = append(list, diag.Diagnostic{
+					ID: idHostRenamed, Severity: diag.Error, Host: h.Spec.Name,
+					Message: "is the machine that the cluster knows as " + l.Spec.Name,
+					Hint:    "take it off by that name first: slipway delete node " + l.Spec.Name + "; then add it",
+				})
+				ours = false
+			}
+		}
+		switch {
+		case !ours:
+		case was < 0:
+			list = append(list, diag.Diagnostic{
+				ID: idHostReturned, Severity: diag.Error, Host: h.Spec.Name,
+				Message: "still has on it what it had as a node of this cluster, and is none any more",
+				Hint:    "put it back as it was first: slipway delete node --host USER@ADDRESS",
+			})
+		default:
+			was, is := module.InternalAddress(p.recorded.Spec.Hosts[was]), module.InternalAddress(h.Spec)
+			if was != is {
+				list = append(list, diag.Diagnostic{
+					ID: idAddressFixed, Severity: diag.Error, Host: h.Spec.Name,
+					Message: fmt.Sprintf("its address among the nodes cannot change while it is in the cluster: it is %q, and would be %q", was, is),
+					Hint:    "write internalAddress: " + was + "; or take it off and add it with the new one",
+				})
+			}
+		}
+	}
+	return list
+}
+
+// losses are what is lost with the hosts that leave, for people.
+func (p *prepared) losses() (out []string) {
+	for _, l := range p.env.Leaving {
+		if l.Gone {
+			out = append(out, "host "+l.Name+" from the cluster and its records; what is on it stays there")
+			continue
+		}
+		out = append(out, "host "+l.Name+" and all that the cluster keeps on it")
+	}
+	return out
+}
+
+// Leaving are the hosts that a cluster loses which goes on without them.
+func (p *prepared) Leaving() (out []string) {
+	for _, l := range p.env.Leaving {
+		out = append(out, l.Name)
+	}
+	return out
+}
+
+// left says what became of the hosts that left.
+func (p *prepared) left() (out []string) {
+	for _, l := range p.env.Leaving {
+		line := l.Name + " has left the cluster, and is as it was before"
+		if l.Gone {
+			line = l.Name + " has left the cluster; what is on it stays there, its kubelet's credentials too"
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+// names are those of hosts.
+func names(hosts []*engine.Host) (out []string) {
+	for _, h := range hosts {
+		out = append(out, h.Name)
+	}
+	return out
+}

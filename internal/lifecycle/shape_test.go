@@ -1,0 +1,349 @@
+package lifecycle
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// of describes a cluster on some of the machines.
+func (w *world) of(names ...string) *v1alpha1.Cluster {
+	c := w.cluster()
+	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return !slices.Contains(names, h.Name) })
+	return c
+}
+
+// running is a world in which a cluster runs on some of the machines.
+func running(t *testing.T, machines, cluster []string) *world {
+	t.Helper()
+	w := newWorld(t, machines...)
+	w.do(Request{Kind: Create, Cluster: w.of(cluster...)}, event.Succeeded)
+	return w
+}
+
+func (w *world) flag(name string) spec.HostFlag {
+	return spec.HostFlag{Address: w.machines[name].address, Name: name, Roles: []v1alpha1.Role{v1alpha1.RoleWorker}}
+}
+
+// wantHosts wants a cluster that runs on these machines and no others, on both
+// records, and the others as they were.
+func (w *world) wantHosts(names ...string) {
+	w.t.Helper()
+	c, err := w.service().Store.Cluster("prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var recorded []string
+	for _, h := range c.Spec.Hosts {
+		recorded = append(recorded, h.Name)
+	}
+	if d := cmp.Diff(names, recorded); d != "" {
+		w.t.Errorf("hosts on record (-want +got):\n%s", d)
+	}
+	inside := w.api.objects["/api/v1/namespaces/kube-system/configmaps/slipway-cluster"]["data"].(object)["cluster.yaml"].(string)
+	all := w.machines
+	w.machines = map[string]*machine{}
+	for name, m := range all {
+		if slices.Contains(names, name) {
+			w.machines[name] = m
+			continue
+		}
+		if m.down == nil && (len(m.look()) > 0 || m.ledger || m.lock.Held) {
+			w.t.Errorf("%s is not as it was: %v", name, m.look())
+		}
+		if w.api.has("/api/v1/nodes/" + name) {
+			w.t.Errorf("%s is still a node", name)
+		}
+		if strings.Contains(inside, "name: "+name+"\n") {
+			w.t.Errorf("the record in the cluster still has %s", name)
+		}
+	}
+	w.whole()
+	w.machines = all
+	w.wantPhase(v1alpha1.PhaseRunning)
+}
+
+// touched are the hosts that a plan has steps on.
+func touched(p *plan.Plan) (hosts []string) {
+	for _, s := range p.Steps {
+		if s.Host != "" && !slices.Contains(hosts, s.Host) {
+			hosts = append(hosts, s.Host)
+		}
+	}
+	slices.Sort(hosts)
+	return hosts
+}
+
+func TestShape(t *testing.T) {
+	machines := []string{"cp1", "w1", "w2", "w3"}
+	for _, tc := range []struct {
+		name, reason string
+		before       []string
+		request      func(*world) Request
+		touches      []string
+		asks         []string // machines that are asked at all
+		removes      int
+		after        []string
+	}{
+		{
+			"add one", "what is there is not touched, and only the control plane is asked",
+			[]string{"cp1", "w1"},
+			func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}} },
+			[]string{"w2"},
+			[]string{"cp1", "w2"},
+			0,
+			[]string{"cp1", "w1", "w2"},
+		},
+		{
+			"add many from a file", "all that are new in it",
+			[]string{"cp1", "w1"},
+			func(w *world) Request { return Request{Kind: Add, Cluster: w.cluster()} },
+			[]string{"w2", "w3"},
+			[]string{"cp1", "w2", "w3"},
+			0,
+			[]string{"cp1", "w1", "w2", "w3"},
+		},
+		{
+			"apply a file with one more", "the same plan, with a look at all",
+			[]string{"cp1", "w1"},
+			func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w1", "w2")} },
+			[]string{"w2"},
+			[]string{"cp1", "w1", "w2"},
+			0,
+			[]string{"cp1", "w1", "w2"},
+		},
+		{
+			"remove one", "the others stay as they are",
+			[]string{"cp1", "w1", "w2"},
+			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}} },
+			[]string{"w1"},
+			[]string{"cp1", "w1"},
+			1,
+			[]string{"cp1", "w2"},
+		},
+		{
+			"remove many", "by a selector", machines,
+			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w[2:3]"}} },
+			[]string{"w2", "w3"},
+			[]string{"cp1", "w2", "w3"},
+			2,
+			[]string{"cp1", "w1"},
+		},
+		{
+			"apply a file with one less and one more", "the new one is ready before the old one goes",
+			[]string{"cp1", "w1", "w2"},
+			func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w2", "w3")} },
+			[]string{"w1", "w3"},
+			machines, 1,
+			[]string{"cp1", "w2", "w3"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, machines, tc.before)
+			asked := w.dialled()
+			p := w.prepared(w.service().Prepare(t.Context(), tc.request(w), nil))
+			if d := cmp.Diff(tc.touches, touched(p.Plan())); d != "" {
+				t.Errorf("hosts with steps (-want +got):\n%s%s", d, tc.reason)
+			}
+			if d := cmp.Diff(tc.asks, asked()); d != "" {
+				t.Errorf("hosts that are asked (-want +got):\n%s%s", d, tc.reason)
+			}
+			if len(p.Plan().Removes) != tc.removes {
+				t.Errorf("the plan removes %v", p.Plan().Removes)
+			}
+			others := map[string]map[string]string{}
+			for name, m := range w.machines {
+				if !slices.Contains(tc.touches, name) {
+					others[name] = m.look()
+				}
+			}
+			w.apply(p, event.Succeeded)
+			for name, was := range others {
+				if d := cmp.Diff(was, w.machines[name].look()); d != "" {
+					t.Errorf("%s was touched (-before +after):\n%s", name, d)
+				}
+			}
+			w.wantHosts(tc.after...)
+		})
+	}
+}
+
+// dialled answers which machines have been connected to since.
+func (w *world) dialled() func() []string {
+	w.dials = map[string]bool{}
+	return func() (out []string) {
+		for name := range w.dials {
+			out = append(out, name)
+		}
+		slices.Sort(out)
+		return out
+	}
+}
+
+func TestKilledShape(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		request func(*world) Request
+		after   []string
+	}{
+		{"remove", func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}} }, []string{"cp1", "w2"}},
+		{"exchange", func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w2", "w3")} }, []string{"cp1", "w2", "w3"}},
+	} {
+		w := running(t, []string{"cp1", "w1", "w2", "w3"}, []string{"cp1", "w1", "w2"})
+		request := tc.request(w)
+		for _, m := range w.killed(t, request) {
+			t.Run(tc.name+" "+m.name, func(t *testing.T) {
+				k := m.world
+				k.t = t
+				k.goOn(request)
+				k.wantHosts(tc.after...)
+				k.same(w)
+			})
+		}
+	}
+}
+
+// What was begun can be taken back, wherever it was.
+func TestKilledShapeRolledBack(t *testing.T) {
+	for name, request := range map[string]func(*world) Request{
+		"add":      func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}} },
+		"exchange": func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w2", "w3")} },
+	} {
+		w := running(t, []string{"cp1", "w1", "w2", "w3"}, []string{"cp1", "w1", "w2"})
+		for i, m := range w.killed(t, request(w)) {
+			if i%4 != 1 {
+				continue
+			}
+			t.Run(name+" "+m.name, func(t *testing.T) {
+				k := m.world
+				k.t = t
+				p, err := k.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+				if unbegun(err) {
+					t.Skip("nothing was begun")
+				}
+				k.apply(k.prepared(p, err), event.Succeeded)
+				k.wantHosts("cp1", "w1", "w2")
+			})
+		}
+	}
+}
+
+func TestRemoveDead(t *testing.T) {
+	for name, request := range map[string]func(*world) Request{
+		"by name":   func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}} },
+		"by a file": func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w2")} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
+			w.machines["w1"].down = errDown
+			_, err := w.service().Prepare(t.Context(), request(w), nil)
+			refusal(t, err, "host-unreachable")
+			if err != nil && !strings.Contains(err.Error(), "--forget") {
+				t.Errorf("the refusal does not name the way out: %v", err)
+			}
+			r := request(w)
+			r.Forget = true
+			res := w.do(r, event.Succeeded)
+			if len(res.Ready) == 0 || !strings.Contains(res.Ready[0], "what is on it stays") {
+				t.Errorf("the ending is %v: want it to say what stays", res.Ready)
+			}
+			w.wantHosts("cp1", "w2")
+
+			w.machines["w1"].down = nil
+			_, err = w.service().Prepare(t.Context(), Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}, nil)
+			refusal(t, err, idHostReturned)
+		})
+	}
+}
+
+// The file of a cluster is its user's: what the command line adds is not in
+// it, and they are told.
+func TestFileDiffers(t *testing.T) {
+	w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1"})
+	warned := func(r Request) bool {
+		t.Helper()
+		p := w.prepared(w.service().Prepare(t.Context(), r, nil))
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idFileDiffers && d.Severity == diag.Warning })
+	}
+	add := Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
+	if warned(add) {
+		t.Error("there is no file on record")
+	}
+	text, err := spec.Marshal(w.of("cp1", "w1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "prod.yaml")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.do(Request{Kind: Apply, Cluster: w.tuned("cp1", "w1"), Source: text, File: path}, event.Succeeded)
+	if !warned(add) {
+		t.Error("the file has no w2, and the user is not told")
+	}
+	if warned(Request{Kind: Add, Cluster: w.tuned("cp1", "w2", "w1"), Source: text, File: path}) {
+		t.Error("the order of hosts is no difference")
+	}
+	if !warned(Request{Kind: Add, Cluster: w.of("cp1", "w1", "w2"), Source: text, File: path}) {
+		t.Error("the file says more, and the user is not told")
+	}
+}
+
+// tuned describes a cluster on some of the machines, with a setting.
+func (w *world) tuned(names ...string) *v1alpha1.Cluster {
+	c := w.of(names...)
+	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
+	return c
+}
+
+func TestShapeRefused(t *testing.T) {
+	roles := func(c *v1alpha1.Cluster, roles ...v1alpha1.Role) *v1alpha1.Cluster {
+		c.Spec.Hosts[0].Roles = roles
+		return c
+	}
+	renamed := func(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+		c.Spec.Hosts[1].Name = "w9"
+		return c
+	}
+	for _, tc := range []struct {
+		name, reason string
+		request      func(*world) Request
+		id           string
+	}{
+		{"last control plane", "nothing would be left", func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}} }, idLastControlPlane},
+		{"unknown node", "a misspelt name must not pass", func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w7"}} }, "unknown-host"},
+		{"nothing new", "the file has no new host", func(w *world) Request { return Request{Kind: Add, Cluster: w.of("cp1", "w1")} }, idNoNewHost},
+		{"other roles", "they are fixed", func(w *world) Request {
+			return Request{Kind: Apply, Cluster: roles(w.of("cp1", "w1"), v1alpha1.RoleControlPlane, v1alpha1.RoleWorker)}
+		}, "roles-fixed"},
+		{"renamed", "one machine is not two nodes", func(w *world) Request {
+			w.machines["w9"] = w.machines["w1"]
+			return Request{Kind: Apply, Cluster: renamed(w.of("cp1", "w1"))}
+		}, idHostRenamed},
+		{"other address", "a node is known by it", func(w *world) Request {
+			c := w.of("cp1", "w1")
+			w.machines["w1"].second = "192.0.2.99"
+			c.Spec.Hosts[1].InternalAddress = "192.0.2.99"
+			return Request{Kind: Apply, Cluster: c}
+		}, idAddressFixed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, []string{"cp1", "w1"}, []string{"cp1", "w1"})
+			_, err := w.service().Prepare(t.Context(), tc.request(w), nil)
+			refusal(t, err, tc.id)
+		})
+	}
+}
