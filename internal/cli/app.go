@@ -157,7 +157,7 @@ func (a *app) addCommands(root *cobra.Command) {
 			root.AddCommand(c)
 		}
 	}
-	add("change", a.createCmd(), a.addCmd(), a.planCmd(), a.applyCmd(), a.resumeCmd(), a.rollbackCmd(), a.cancelCmd(), a.deleteCmd(), a.initCmd(), a.precheckCmd())
+	add("change", a.createCmd(), a.convertCmd(), a.addCmd(), a.planCmd(), a.applyCmd(), a.resumeCmd(), a.rollbackCmd(), a.cancelCmd(), a.deleteCmd(), a.initCmd(), a.precheckCmd())
 	add("see", a.getCmd(), a.useCmd(), a.operationsCmd(), a.kubeconfigCmd(), a.kubectlCmd())
 	p := program.Program{
 		In: a.In, Out: a.Out, Err: a.Err, Size: a.Size,

@@ -33,6 +33,9 @@ type decoder struct {
 	broken []string
 	// unreadable says that there is nothing to validate.
 	unreadable bool
+	// foreign says that the fields are another program's, which reads them in
+	// any case, as encoding/json does.
+	foreign bool
 
 	values, depth int
 	tooLarge      bool
@@ -130,12 +133,16 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
 	fields := fieldsOf(v.Type())
 	for _, e := range d.entries(n, v.Type(), path) {
-		at, ok := fields[e.key.Value]
+		name := e.key.Value
+		at, ok := fields[name]
+		if !ok && d.foreign {
+			name, at, ok = foldedField(fields, name)
+		}
 		if !ok {
 			d.unknownField(e.key, v.Type(), path)
 			continue
 		}
-		child := joinPath(path, e.key.Value)
+		child := joinPath(path, name)
 		d.mark(child, e.key, e.value)
 		d.value(e.value, v.FieldByIndex(at), child)
 	}

@@ -33,6 +33,16 @@ func fieldsOf(t reflect.Type) map[string][]int {
 	return out
 }
 
+// foldedField finds a field whose name differs in case alone.
+func foldedField(fields map[string][]int, key string) (name string, at []int, ok bool) {
+	for _, name := range sortedKeys(fields) {
+		if strings.EqualFold(name, key) {
+			return name, fields[name], true
+		}
+	}
+	return "", nil, false
+}
+
 func fieldNames(t reflect.Type) []string {
 	var out []string
 	for name := range fieldsOf(t) {
@@ -66,7 +76,7 @@ func (d *decoder) unknownField(key *yaml.Node, t reflect.Type, path string) {
 	if len(near) > 0 {
 		hint = diag.DidYouMean(key.Value, fieldNames(t))
 		d.broken = append(d.broken, joinPath(path, near[0]))
-	} else if places := placesOf(key.Value); len(places) > 0 {
+	} else if places := placesOf(key.Value); len(places) > 0 && !d.foreign {
 		hint = "it belongs under " + strings.Join(places, " or ")
 	} else if len(fieldNames(t)) <= 12 {
 		hint = "the fields here are " + strings.Join(fieldNames(t), ", ")
@@ -151,7 +161,9 @@ func wanted(t reflect.Type) (want, hint string) {
 }
 
 // holdsSecret says that the value at path must not be printed.
-func holdsSecret(path string) bool { return strings.HasSuffix(path, ".password") }
+func holdsSecret(path string) bool {
+	return strings.HasSuffix(path, ".password") || strings.HasSuffix(path, ".privateKey")
+}
 
 func foundName(n *yaml.Node, path string) string {
 	switch n.Kind {

@@ -119,10 +119,28 @@ func parentPath(path string) string {
 	return path[:max(strings.LastIndex(path, "."), 0)]
 }
 
-// document is the mapping of the only document that holds anything, or nil
-// with diagnostics that say why.
+// document is the only document that holds anything, or nil with diagnostics
+// that say why.
 func (d *decoder) document(data []byte) *yaml.Node {
-	var found *yaml.Node
+	docs, problem := documents(d.file, data)
+	switch {
+	case problem != nil:
+		d.unreadable = true
+		d.diags = append(d.diags, *problem)
+		return nil
+	case len(docs) > 1:
+		d.unreadable = true
+		d.report(docs[1], "", idMultipleDocuments, "a second document begins here; a cluster file holds one Cluster",
+			"keep one cluster to a file")
+		return nil
+	}
+	return docs[0].Content[0]
+}
+
+// documents are those of a file that hold anything, at least one, or what is
+// wrong with it.
+func documents(file string, data []byte) ([]*yaml.Node, *diag.Diagnostic) {
+	var found []*yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	for {
 		var doc yaml.Node
@@ -131,29 +149,20 @@ func (d *decoder) document(data []byte) *yaml.Node {
 			break
 		}
 		if err != nil {
-			d.unreadable = true
-			d.diags = append(d.diags, syntaxError(d.file, data, err))
-			return nil
+			problem := syntaxError(file, data, err)
+			return nil, &problem
 		}
-		if len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null" {
-			continue
+		if len(doc.Content) > 0 && doc.Content[0].ShortTag() != "!!null" {
+			found = append(found, &doc)
 		}
-		if found != nil {
-			d.unreadable = true
-			d.report(&doc, "", idMultipleDocuments, "a second document begins here; a cluster file holds one Cluster",
-				"keep one cluster to a file")
-			return nil
-		}
-		found = doc.Content[0]
 	}
-	if found == nil {
-		d.unreadable = true
-		d.diags = append(d.diags, diag.Diagnostic{
-			ID: idEmptyFile, Severity: diag.Error, File: d.file,
+	if len(found) == 0 {
+		return nil, &diag.Diagnostic{
+			ID: idEmptyFile, Severity: diag.Error, File: file,
 			Message: "the file is empty", Hint: "'slipway create config' writes a complete one",
-		})
+		}
 	}
-	return found
+	return found, nil
 }
 
 // cluster decodes a document that says that it is a Cluster. One of another

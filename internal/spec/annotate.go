@@ -1,0 +1,160 @@
+package spec
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// Comments are lines for the person who reads a file, by the path of the field
+// that they stand above: "spec.hosts[0].ssh". What is not written takes the
+// place of what holds it; "" is the top of the file.
+type Comments map[string][]string
+
+// Add appends a sentence. A comment that is there already is not repeated.
+func (c Comments) Add(path, text string) {
+	if !slices.Contains(c[path], text) {
+		c[path] = append(c[path], text)
+	}
+}
+
+// commentWidth is where comments are wrapped, indentation not counted.
+const commentWidth = 76
+
+// MarshalCommented writes c as Marshal does, with its fields in the order of
+// the API types, and with comments.
+func MarshalCommented(c *v1alpha1.Cluster, comments Comments) ([]byte, error) {
+	plain, err := Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(plain, &doc); err != nil {
+		return nil, fmt.Errorf("reading what was written: %w", err)
+	}
+	root := doc.Content[0]
+	w := &commenter{at: map[string]*yaml.Node{"": &doc}}
+	w.visit(root, reflect.TypeFor[v1alpha1.Cluster](), "")
+	for _, path := range sortedKeys(comments) {
+		place := path
+		for w.at[place] == nil {
+			place = parentPath(place)
+		}
+		var lines []string
+		for _, text := range comments[path] {
+			lines = append(lines, wrap(text, commentWidth)...)
+		}
+		if n := w.at[place]; n.HeadComment == "" {
+			n.HeadComment = strings.Join(lines, "\n")
+		} else {
+			n.HeadComment += "\n" + strings.Join(lines, "\n")
+		}
+	}
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	if err := enc.Encode(&doc); err != nil {
+		return nil, fmt.Errorf("writing the file: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// wrap breaks a text into lines of a comment.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := "#"
+	for _, word := range strings.Fields(text) {
+		if len(line) > 1 && len(line)+1+len(word) > width {
+			lines, line = append(lines, line), "#"
+		}
+		line += " " + word
+	}
+	return append(lines, line)
+}
+
+// A commenter puts a document's fields in order and finds the node that
+// carries the comment of each.
+type commenter struct{ at map[string]*yaml.Node }
+
+func (w *commenter) visit(n *yaml.Node, t reflect.Type, path string) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
+		if scalars(n) {
+			n.Style = yaml.FlowStyle
+		}
+		for i, item := range n.Content {
+			child := indexed(path, i)
+			w.at[child] = item
+			w.visit(item, t.Elem(), child)
+		}
+	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:
+		sortFields(n, t)
+		fields := fieldsOf(t)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			child := joinPath(path, n.Content[i].Value)
+			w.at[child] = n.Content[i]
+			if at, ok := fields[n.Content[i].Value]; ok {
+				w.visit(n.Content[i+1], t.FieldByIndex(at).Type, child)
+			}
+		}
+	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Map:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			child := keyed(path, n.Content[i].Value)
+			w.at[child] = n.Content[i]
+			w.visit(n.Content[i+1], t.Elem(), child)
+		}
+	}
+}
+
+// scalars says that a list is short and has words alone: it fits a line.
+func scalars(n *yaml.Node) bool {
+	size := 0
+	for _, item := range n.Content {
+		if item.Kind != yaml.ScalarNode {
+			return false
+		}
+		size += len(item.Value) + 2
+	}
+	return size <= commentWidth
+}
+
+// sortFields orders the entries of a mapping as the struct has its fields.
+func sortFields(n *yaml.Node, t reflect.Type) {
+	order := map[string]int{"metadata": -1}
+	rank(t, order)
+	type pair struct{ key, value *yaml.Node }
+	var pairs []pair
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		pairs = append(pairs, pair{n.Content[i], n.Content[i+1]})
+	}
+	slices.SortStableFunc(pairs, func(a, b pair) int { return order[a.key.Value] - order[b.key.Value] })
+	n.Content = n.Content[:0]
+	for _, p := range pairs {
+		n.Content = append(n.Content, p.key, p.value)
+	}
+}
+
+// rank numbers the fields of a struct; those of inlined structs, such as kind
+// and apiVersion, come first.
+func rank(t reflect.Type, order map[string]int) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" && strings.Contains(options, "inline") {
+			order["apiVersion"], order["kind"] = -3, -2
+			continue
+		}
+		if _, set := order[name]; !set {
+			order[name] = i
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package kubekey
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/golden"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// supported stands for the release catalogue.
+func supported(version string) error {
+	if version != "v1.37.1" {
+		return errors.New("Kubernetes " + version + " cannot be installed")
+	}
+	return nil
+}
+
+func options(file string) Options {
+	return Options{File: file, Default: "v1.37.1", Supported: supported, Scripts: "hooks"}
+}
+
+// load is what happens to a converted file next: it is loaded, filled and
+// validated.
+func load(t *testing.T, text []byte) *spec.Loaded {
+	t.Helper()
+	loaded, err := spec.Loader{KubernetesVersion: "v1.37.1", Supported: supported}.Load("converted", text)
+	if err != nil {
+		t.Fatalf("our own validation refuses what was written: %v\n%s", err, text)
+	}
+	return loaded
+}
+
+// Whole files, with and without leave to lose something. What comes of them
+// depends on what our validation takes at the moment.
+func TestFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, name := range files {
+		for suffix, allow := range map[string]bool{"strict": false, "allow-loss": true} {
+			t.Run(filepath.Base(name)+" "+suffix, func(t *testing.T) {
+				data, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o := options(filepath.Base(name))
+				o.AllowLoss = allow
+				var got string
+				switch r, err := Convert(data, o); {
+				case err != nil:
+					got = err.Error() + "\n"
+				default:
+					load(t, r.Text)
+					got = r.Warnings.Error() + "\n---\n" + string(r.Text)
+					for _, script := range sortedKeys(r.Scripts) {
+						got += "--- " + script + "\n" + string(r.Scripts[script])
+					}
+				}
+				golden.Check(t, strings.TrimSuffix(name, ".yaml")+"."+suffix+".golden", got)
+				if strings.Contains(got, "hunter2") {
+					t.Error("a secret is printed")
+				}
+			})
+		}
+	}
+}
+
+const base = `
+hosts:
+- {name: a, address: 10.0.0.1}
+- {name: b, address: 10.0.0.2}
+roleGroups: {etcd: [a], control-plane: [a], worker: [b]}
+kubernetes: {version: v1.37.1, nodelocaldns: false, containerManager: containerd}
+network: {plugin: flannel}
+`
+
+// document lays a fragment of a spec over the base.
+func document(t *testing.T, fragment string) []byte {
+	t.Helper()
+	var under, over map[string]any
+	if err := errors.Join(yaml.Unmarshal([]byte(base), &under), yaml.Unmarshal([]byte(fragment), &over)); err != nil {
+		t.Fatal(err)
+	}
+	merge(under, over)
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": "prod"}, "spec": under,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func merge(under, over map[string]any) {
+	for key, value := range over {
+		a, isA := under[key].(map[string]any)
+		b, isB := value.(map[string]any)
+		if isA && isB && key != "roleGroups" {
+			merge(a, b)
+			continue
+		}
+		under[key] = value
+	}
+}
+
+// lacks says where got has not what want has; more is allowed in mappings.
+func lacks(want, got any, path string) string {
+	w, isMap := want.(map[string]any)
+	g, _ := got.(map[string]any)
+	if !isMap {
+		if d := cmp.Diff(want, got); d != "" {
+			return path + " (-want +got):\n" + d
+		}
+		return ""
+	}
+	for _, key := range sortedKeys(w) {
+		if problem := lacks(w[key], g[key], path+"."+key); problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
+// Each field that is mapped: what it becomes, or how it is refused.
+func TestMapped(t *testing.T) {
+	var covered []string
+	for _, tc := range mappedCases {
+		covered = append(covered, strings.Fields(tc.field)...)
+		t.Run(tc.field+": "+tc.reason, func(t *testing.T) {
+			data := document(t, tc.in)
+			if tc.metadata != "" {
+				data = []byte(strings.Replace(string(data), "metadata:\n  name: prod", "metadata: "+tc.metadata, 1))
+			}
+			o := options("kk.yaml")
+			o.AllowLoss = tc.allow
+			r, err := Convert(data, o)
+			var said diag.List
+			if err != nil {
+				if !errors.As(err, &said) {
+					t.Fatal(err)
+				}
+			} else {
+				said = r.Warnings
+			}
+			if tc.says != "" && !slices.ContainsFunc(said, func(d diag.Diagnostic) bool {
+				return tc.says == d.Path+" "+d.ID+" "+string(d.Severity) && d.Line > 0
+			}) {
+				t.Errorf("want %q; it says:\n%v", tc.says, said)
+			}
+			if tc.want == "" {
+				if err == nil {
+					t.Errorf("it is converted:\n%s", r.Text)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			load(t, r.Text)
+			var want, got map[string]any
+			if err := errors.Join(yaml.Unmarshal([]byte(tc.want), &want), yaml.Unmarshal(r.Text, &got)); err != nil {
+				t.Fatal(err)
+			}
+			if problem := lacks(want, any(got), ""); problem != "" {
+				t.Errorf("%s\n%s", problem, r.Text)
+			}
+			if strings.Contains(string(r.Text), "hunter2") {
+				t.Error("a secret is in the file")
+			}
+			for path, content := range tc.scripts {
+				if d := cmp.Diff(content, string(r.Scripts[path])); d != "" {
+					t.Errorf("%s (-want +got):\n%s", path, d)
+				}
+			}
+		})
+	}
+	for name, f := range fields {
+		if f.fate == mapped && !slices.Contains(covered, name) {
+			t.Errorf("%s has no case", name)
+		}
+	}
+}
+
+func TestRefusedFiles(t *testing.T) {
+	for _, tc := range []struct{ reason, file, want string }{
+		{"nothing", "", "kk.yaml: the file is empty [empty-file]"},
+		{"no YAML", "a: [", "kk.yaml:1:1: this is not YAML"},
+		{"ours", "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\n", "it is a file of Slipway's already"},
+		{"an inventory of KubeKey 4", "apiVersion: kubekey.kubesphere.io/v1\nkind: Inventory\n", "files of KubeKey 3 are read"},
+		{"a list", "[1]", "there is no cluster of KubeKey's here"},
+		{"a value of another type", string(document(t, "kubernetes: {maxPods: many}")), "spec.kubernetes.maxPods: this is text (\"many\"), and must be a whole number"},
+		{"a password that is a number is not printed", string(document(t, "hosts: [{name: a, address: 10.0.0.1, password: 123456}]")), "spec.hosts[0].password: this is a number, and must be text"},
+		{"a host that is not there", string(document(t, "roleGroups: {control-plane: [aa]}")), "there is no host \"aa\" [unknown-host]"},
+		{"a range that leaves the hosts", string(document(t, "roleGroups: {control-plane: [a], worker: ['b[1:900000000]']}")), "there is no host \"b1\" [unknown-host]"},
+		{"a range that is none", string(document(t, "roleGroups: {control-plane: ['a[x:y]']}")), "is not a range of names [invalid-selector]"},
+		{"a range that ends before it begins", string(document(t, "roleGroups: {control-plane: ['a[3:1]']}")), "it ends before it begins [invalid-selector]"},
+		{"no control plane", string(document(t, "roleGroups: {worker: [a]}")), "no host has the role control-plane [no-control-plane]"},
+		{"an unknown type of etcd", string(document(t, "etcd: {type: kubeadmin}")), "did you mean kubeadm?"},
+		{"an unknown load balancer", string(document(t, "controlPlaneEndpoint: {internalLoadbalancer: nginx}")), "it has haproxy and kube-vip"},
+		{"an address beside haproxy", string(document(t, "controlPlaneEndpoint: {internalLoadbalancer: haproxy, address: 10.0.0.9}")), "KubeKey refuses it, too"},
+		{"a line that is none of a hosts file", string(document(t, "dns: {dnsEtcHosts: \"git.example.com 10.0.0.9\"}")), "is no line of a hosts file"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			r, err := Convert([]byte(tc.file), options("kk.yaml"))
+			var list diag.List
+			if !errors.As(err, &list) || r != nil {
+				t.Fatalf("not refused with a diag.List: %v", err)
+			}
+			if !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "123456") {
+				t.Errorf("want %q in\n%v", tc.want, err)
+			}
+		})
+	}
+}
+
+// A version that is asked for takes the place of the file's.
+func TestVersion(t *testing.T) {
+	o := options("kk.yaml")
+	o.Kubernetes = "v1.37.1"
+	r, err := Convert(document(t, "kubernetes: {version: v1.23.17}"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := load(t, r.Text).Cluster.Spec.Kubernetes.Version; got != "v1.37.1" {
+		t.Errorf("version is %s", got)
+	}
+}
+
+// FuzzConvert wants no panic, diagnostics with a place, no secret in what is
+// written, and files that our own validation takes.
+func FuzzConvert(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no files", err)
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, true)
+		f.Add(data, false)
+	}
+	f.Add(fmt.Appendf(nil, "apiVersion: %s\nkind: %s\nspec: {roleGroups: {worker: ['a[1:9]']}, hosts: [{name: a1}, {name: a1}]}", apiVersion, kind), true)
+	f.Fuzz(func(t *testing.T, data []byte, allow bool) {
+		o := options("f")
+		o.AllowLoss = allow
+		r, err := Convert(data, o)
+		if err != nil {
+			var list diag.List
+			if !errors.As(err, &list) || len(list.Errors()) == 0 {
+				t.Fatalf("an error that is no diag.List of errors: %v", err)
+			}
+			for _, d := range list {
+				if d.ID == "" || d.Message == "" || d.Line < 0 || d.Column < 0 {
+					t.Fatalf("an unfinished diagnostic: %+v", d)
+				}
+			}
+			return
+		}
+		load(t, r.Text)
+	})
+}

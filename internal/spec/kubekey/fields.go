@@ -1,0 +1,166 @@
+package kubekey
+
+// fate is what becomes of a field.
+type fate int
+
+const (
+	// mapped: a field of ours says it.
+	mapped fate = iota
+	// dropped: the cluster is the same without it.
+	dropped
+	// lost: the cluster would be another, and we have no word for it.
+	lost
+	// later: as lost, and our word for it is to come.
+	later
+)
+
+// A field is one of KubeKey's, or a block of them that goes together.
+type field struct {
+	fate fate
+	// text is our field, or the reason why there is none.
+	text string
+}
+
+// fields are all that a file can say, by their paths without the numbers of
+// lists. docs/from-kubekey.md has them as a table.
+var fields = map[string]field{
+	"apiVersion":             {mapped, "apiVersion"},
+	"kind":                   {mapped, "kind"},
+	"metadata.name":          {mapped, "metadata.name"},
+	"metadata.namespace":     {dropped, "a cluster file is in no namespace"},
+	"metadata.labels[]":      {mapped, "metadata.labels"},
+	"metadata.annotations[]": {mapped, "metadata.annotations"},
+	"status":                 {dropped, "it is of another time"},
+
+	"spec.hosts[].name":            {mapped, "spec.hosts[].name"},
+	"spec.hosts[].address":         {mapped, "spec.hosts[].address"},
+	"spec.hosts[].internalAddress": {mapped, "spec.hosts[].internalAddress"},
+	"spec.hosts[].port":            {mapped, "spec.ssh.port, or that of the host"},
+	"spec.hosts[].user":            {mapped, "spec.ssh.user and sudo, or those of the host"},
+	"spec.hosts[].password":        {mapped, "spec.ssh.passwordFrom, or that of the host; the password itself is not copied"},
+	"spec.hosts[].privateKey":      {mapped, "spec.ssh.privateKeyFile, or that of the host; the key itself is not copied"},
+	"spec.hosts[].privateKeyPath":  {mapped, "spec.ssh.privateKeyFile, or that of the host"},
+	"spec.hosts[].arch":            {mapped, "spec.hosts[].arch"},
+	"spec.hosts[].timeout":         {dropped, "every step has its own time limit"},
+	"spec.hosts[].labels[]":        {mapped, "spec.hosts[].labels"},
+	"spec.roleGroups[]":            {mapped, "spec.hosts[].roles"},
+
+	"spec.controlPlaneEndpoint.internalLoadbalancer": {mapped, "spec.controlPlaneEndpoint.mode"},
+	"spec.controlPlaneEndpoint.domain":               {mapped, "spec.controlPlaneEndpoint.domain"},
+	"spec.controlPlaneEndpoint.externalDNS":          {mapped, "spec.controlPlaneEndpoint.mode: external, without an address"},
+	"spec.controlPlaneEndpoint.address":              {mapped, "spec.controlPlaneEndpoint.address"},
+	"spec.controlPlaneEndpoint.port":                 {mapped, "spec.controlPlaneEndpoint.port"},
+	"spec.controlPlaneEndpoint.kubevip.mode":         {mapped, "ARP is what mode kube-vip does; BGP is to come"},
+
+	"spec.system.ntpServers[]":                     {mapped, "spec.system.ntpServers"},
+	"spec.system.timezone":                         {mapped, "spec.system.timezone"},
+	"spec.system.rpms":                             {lost, "Slipway installs no packages; a hook of phase preInstall can"},
+	"spec.system.debs":                             {lost, "Slipway installs no packages; a hook of phase preInstall can"},
+	"spec.system.preInstall[].name":                {mapped, "spec.hooks[].name"},
+	"spec.system.preInstall[].bash":                {mapped, "spec.hooks[].script, a file that is written beside the cluster file"},
+	"spec.system.preInstall[].role":                {mapped, "spec.hooks[].roles"},
+	"spec.system.preInstall[].materials[]":         {mapped, "spec.hooks[].materials"},
+	"spec.system.postInstall[].name":               {mapped, "spec.hooks[].name"},
+	"spec.system.postInstall[].bash":               {mapped, "spec.hooks[].script, a file that is written beside the cluster file"},
+	"spec.system.postInstall[].role":               {mapped, "spec.hooks[].roles"},
+	"spec.system.postInstall[].materials[]":        {mapped, "spec.hooks[].materials"},
+	"spec.system.postClusterInstall[].name":        {mapped, "spec.hooks[].name"},
+	"spec.system.postClusterInstall[].bash":        {mapped, "spec.hooks[].script, a file that is written beside the cluster file"},
+	"spec.system.postClusterInstall[].role":        {mapped, "spec.hooks[].roles"},
+	"spec.system.postClusterInstall[].materials[]": {mapped, "spec.hooks[].materials"},
+	"spec.system.skipConfigureOS":                  {mapped, "spec.system.skipConfigure"},
+
+	"spec.etcd.type":                    {mapped, "spec.etcd.type: kubeadm is stacked, kubekey is managed, external is external"},
+	"spec.etcd.external":                {later, "an etcd that others run cannot be used yet"},
+	"spec.etcd.port":                    {mapped, "2379 is what Slipway uses; there is no field for another"},
+	"spec.etcd.peerPort":                {mapped, "2380 is what Slipway uses; there is no field for another"},
+	"spec.etcd.extraArgs[]":             {mapped, "spec.etcd.extraArgs; ETCD_LOG_LEVEL=warn is log-level: warn"},
+	"spec.etcd.backupDir":               {later, "etcd is not backed up on a schedule yet"},
+	"spec.etcd.backupPeriod":            {later, "etcd is not backed up on a schedule yet"},
+	"spec.etcd.keepBackupNumber":        {later, "etcd is not backed up on a schedule yet"},
+	"spec.etcd.backupScript":            {dropped, "Slipway puts no scripts on hosts"},
+	"spec.etcd.dataDir":                 {mapped, "/var/lib/etcd is what Slipway uses; there is no field for another"},
+	"spec.etcd.heartbeatInterval":       {mapped, "spec.etcd.extraArgs[heartbeat-interval]"},
+	"spec.etcd.electionTimeout":         {mapped, "spec.etcd.extraArgs[election-timeout]"},
+	"spec.etcd.snapshotCount":           {mapped, "spec.etcd.extraArgs[snapshot-count]"},
+	"spec.etcd.autoCompactionRetention": {mapped, "spec.etcd.extraArgs[auto-compaction-retention]"},
+	"spec.etcd.metrics":                 {mapped, "spec.etcd.extraArgs[metrics]"},
+	"spec.etcd.quotaBackendBytes":       {mapped, "spec.etcd.extraArgs[quota-backend-bytes]"},
+	"spec.etcd.maxRequestBytes":         {mapped, "spec.etcd.extraArgs[max-request-bytes]"},
+	"spec.etcd.maxSnapshots":            {mapped, "spec.etcd.extraArgs[max-snapshots]"},
+	"spec.etcd.maxWals":                 {mapped, "spec.etcd.extraArgs[max-wals]"},
+	"spec.etcd.logLevel":                {mapped, "spec.etcd.extraArgs[log-level]"},
+
+	"spec.dns.dnsEtcHosts":                  {mapped, "spec.dns.hosts, which is for pods and hosts"},
+	"spec.dns.nodeEtcHosts":                 {mapped, "spec.dns.hosts, which is for pods and hosts"},
+	"spec.dns.coredns.additionalConfigs":    {lost, "CoreDNS's configuration is Slipway's; there is no field for more of it"},
+	"spec.dns.coredns.externalZones":        {lost, "there is no field for zones with servers of their own"},
+	"spec.dns.coredns.rewriteBlock":         {lost, "there is no field for rewriting names"},
+	"spec.dns.coredns.upstreamDNSServers[]": {mapped, "spec.dns.upstream"},
+	"spec.dns.nodelocaldns.externalZones":   {later, "there is no cache for DNS on the nodes yet"},
+
+	"spec.kubernetes.type":                         {mapped, "only kubernetes: Slipway installs no k3s and no k8e"},
+	"spec.kubernetes.version":                      {mapped, "spec.kubernetes.version"},
+	"spec.kubernetes.clusterName":                  {dropped, "Slipway names the cluster by metadata.name everywhere"},
+	"spec.kubernetes.dnsDomain":                    {mapped, "spec.kubernetes.dnsDomain"},
+	"spec.kubernetes.disableKubeProxy":             {mapped, "spec.kubernetes.proxyMode: none"},
+	"spec.kubernetes.masqueradeAll":                {lost, "there is no field for kube-proxy's masqueradeAll"},
+	"spec.kubernetes.maxPods":                      {mapped, "spec.kubernetes.kubelet.config[maxPods]"},
+	"spec.kubernetes.podPidsLimit":                 {mapped, "spec.kubernetes.kubelet.config[podPidsLimit]"},
+	"spec.kubernetes.nodeCidrMaskSize":             {mapped, "spec.kubernetes.controllerManager.extraArgs[node-cidr-mask-size], or -ipv4"},
+	"spec.kubernetes.nodeCidrMaskSizeIPv6":         {mapped, "spec.kubernetes.controllerManager.extraArgs[node-cidr-mask-size-ipv6]"},
+	"spec.kubernetes.apiserverCertExtraSans[]":     {mapped, "spec.kubernetes.apiServer.certSANs"},
+	"spec.kubernetes.proxyMode":                    {mapped, "spec.kubernetes.proxyMode"},
+	"spec.kubernetes.autoRenewCerts":               {later, "certificates are not renewed by themselves yet"},
+	"spec.kubernetes.nodelocaldns":                 {later, "there is no cache for DNS on the nodes yet"},
+	"spec.kubernetes.containerManager":             {mapped, "spec.containerRuntime.type"},
+	"spec.kubernetes.containerRuntimeEndpoint":     {dropped, "Slipway knows its runtime's socket"},
+	"spec.kubernetes.nodeFeatureDiscovery.enabled": {later, "there are no add-ons yet; install it with kubectl or helm"},
+	"spec.kubernetes.kata.enabled":                 {lost, "Slipway sets up no Kata containers"},
+	"spec.kubernetes.audit.enabled":                {later, "there is no policy for audit logs yet"},
+	"spec.kubernetes.apiserverArgs[]":              {mapped, "spec.kubernetes.apiServer.extraArgs"},
+	"spec.kubernetes.controllerManagerArgs[]":      {mapped, "spec.kubernetes.controllerManager.extraArgs"},
+	"spec.kubernetes.schedulerArgs[]":              {mapped, "spec.kubernetes.scheduler.extraArgs"},
+	"spec.kubernetes.kubeletArgs[]":                {mapped, "spec.kubernetes.kubelet.extraArgs"},
+	"spec.kubernetes.kubeProxyArgs":                {lost, "there is no field for kube-proxy's arguments"},
+	"spec.kubernetes.featureGates[]":               {mapped, "spec.kubernetes.featureGates"},
+	"spec.kubernetes.kubeletConfiguration":         {mapped, "spec.kubernetes.kubelet.config"},
+	"spec.kubernetes.kubeProxyConfiguration":       {lost, "there is no field for kube-proxy's configuration besides proxyMode"},
+	"spec.kubernetes.nvidiaRuntime":                {lost, "Slipway sets up no runtime of NVIDIA's"},
+
+	"spec.network.plugin":                {mapped, "spec.network.plugin"},
+	"spec.network.kubePodsCIDR":          {mapped, "spec.network.podCIDR"},
+	"spec.network.kubeServiceCIDR":       {mapped, "spec.network.serviceCIDR"},
+	"spec.network.calico":                {mapped, "nothing yet: settings of Calico are lost; without Calico they are dropped"},
+	"spec.network.flannel.backendMode":   {mapped, "spec.network.flannel.backend"},
+	"spec.network.flannel.directRouting": {mapped, "nothing: flannel's direct routing is lost; without flannel it is dropped"},
+	"spec.network.kubeovn":               {mapped, "nothing yet: settings of Kube-OVN are lost; without Kube-OVN they are dropped"},
+	"spec.network.multusCNI.enabled":     {later, "there is no Multus yet"},
+	"spec.network.hybridnet":             {mapped, "nothing: settings of Hybridnet are lost; without Hybridnet they are dropped"},
+
+	"spec.storage.openebs.basePath": {dropped, "Slipway installs no OpenEBS"},
+
+	"spec.registry.type":                  {mapped, "nothing: a registry on hosts is to come; without hosts in the group registry it is dropped"},
+	"spec.registry.registryMirrors[]":     {mapped, "spec.registry.mirrors[docker.io]"},
+	"spec.registry.insecureRegistries[]":  {mapped, "spec.registry.insecure"},
+	"spec.registry.privateRegistry":       {dropped, "the cluster's own images come from the bundle, not from a registry"},
+	"spec.registry.namespaceOverride":     {dropped, "the cluster's own images come from the bundle, not from a registry"},
+	"spec.registry.namespaceRewrite":      {dropped, "the cluster's own images come from the bundle, not from a registry"},
+	"spec.registry.remoteMirrors[]":       {mapped, "spec.registry.mirrors"},
+	"spec.registry.auths[].username":      {later, "there is no field for a registry's credentials yet"},
+	"spec.registry.auths[].password":      {later, "there is no field for a registry's credentials yet"},
+	"spec.registry.auths[].skipTLSVerify": {mapped, "spec.registry.insecure"},
+	"spec.registry.auths[].plainHTTP":     {mapped, "spec.registry.insecure"},
+	"spec.registry.auths[].certsPath":     {later, "there is no field for a registry's certificates yet"},
+	"spec.registry.auths[].caFile":        {later, "there is no field for a registry's certificates yet"},
+	"spec.registry.auths[].certFile":      {later, "there is no field for a registry's certificates yet"},
+	"spec.registry.auths[].keyFile":       {later, "there is no field for a registry's certificates yet"},
+	"spec.registry.plainHTTP":             {dropped, "the cluster's own images come from the bundle, not from a registry"},
+	"spec.registry.containerdDataDir":     {mapped, "/var/lib/containerd is what Slipway uses; there is no field for another"},
+	"spec.registry.dockerDataDir":         {mapped, "nothing: without docker it is dropped, with it lost"},
+	"spec.registry.dataRoot":              {mapped, "nothing: without docker it is dropped, with it lost"},
+	"spec.registry.registryDataDir":       {later, "Slipway sets up no registry yet"},
+	"spec.registry.bridgeIP":              {mapped, "nothing: without docker it is dropped, with it lost"},
+	"spec.addons[]":                       {later, "there are no add-ons yet; install it with kubectl or helm"},
+	"spec.kubesphere":                     {later, "KubeSphere is not installed yet; install it with helm"},
+}

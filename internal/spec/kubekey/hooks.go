@@ -1,0 +1,105 @@
+package kubekey
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// hooks are KubeKey's scripts. Those of postClusterInstall and postInstall
+// differ in whether add-ons are there; here they run one after the other.
+func (c *conversion) hooks() {
+	s := c.in.Spec.System
+	names := map[string]bool{}
+	for _, group := range []struct {
+		name    string
+		phase   v1alpha1.HookPhase
+		scripts []script
+	}{
+		{"preInstall", v1alpha1.HookPreInstall, s.PreInstall},
+		{"postClusterInstall", v1alpha1.HookPostInstall, s.PostClusterInstall},
+		{"postInstall", v1alpha1.HookPostInstall, s.PostInstall},
+	} {
+		for i, sc := range group.scripts {
+			c.hook(sc, group.phase, fmt.Sprintf("spec.system.%s[%d]", group.name, i), names)
+		}
+	}
+}
+
+func (c *conversion) hook(s script, phase v1alpha1.HookPhase, from string, names map[string]bool) {
+	if c.o.Scripts == "" {
+		c.lose(idLost, from, "spec.hooks", "the script needs a file of its own, and there is no place for it: write the cluster to a file with --out")
+		return
+	}
+	if strings.TrimSpace(s.Bash) == "" {
+		c.drop(from, "there is no script in it")
+		return
+	}
+	to := fmt.Sprintf("spec.hooks[%d]", len(c.out.Spec.Hooks))
+	name := hookName(s.Name, names)
+	file := name + ".sh"
+	for slices.ContainsFunc(s.Materials, func(m string) bool { return path.Base(m) == file }) {
+		file = "run-" + file // both are sent to one directory
+	}
+	h := v1alpha1.Hook{Name: name, Phase: phase, Script: "./" + path.Join(c.o.Scripts, file)}
+	for i, m := range s.Materials {
+		h.Materials = append(h.Materials, c.resolve(m))
+		c.came(fmt.Sprintf("%s.materials[%d]", to, i), fmt.Sprintf("%s.materials[%d]", from, i))
+	}
+	switch s.Role {
+	case "":
+	case groupMaster, groupControlPlane:
+		h.Roles = []v1alpha1.Role{v1alpha1.RoleControlPlane}
+	case groupWorker:
+		h.Roles = []v1alpha1.Role{v1alpha1.RoleWorker}
+	case "k8s":
+		h.Roles = []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker}
+	case groupEtcd, groupRegistry:
+		h.Roles = []v1alpha1.Role{v1alpha1.Role(s.Role)}
+		a := attempt{
+			name: "role of " + from, from: from + ".role", near: to, chosen: true,
+			instead: "the script runs on the control planes",
+		}
+		if !c.try(a, to+".roles[0]") {
+			h.Roles = []v1alpha1.Role{v1alpha1.RoleControlPlane}
+		}
+	default:
+		h.Roles = []v1alpha1.Role{v1alpha1.Role(s.Role)} // refused, at its place
+	}
+	c.came(to+".roles", from+".role")
+	c.came(to, from)
+	c.out.Spec.Hooks = append(c.out.Spec.Hooks, h)
+	c.scripts[h.Script] = []byte(shell(s.Bash))
+	c.comments.Add(to, "From KubeKey's "+from+". Its script has been written beside this file; it runs as root, in a directory that holds it and its materials.")
+}
+
+// shell is a script of its own. KubeKey has bash run the text.
+func shell(text string) string {
+	if strings.HasPrefix(text, "#!") {
+		return strings.TrimRight(text, "\n") + "\n"
+	}
+	return "#!/bin/bash\n" + strings.TrimRight(text, "\n") + "\n"
+}
+
+var notName = regexp.MustCompile(`[^a-z0-9]+`)
+
+// maxHookName leaves room for a number.
+const maxHookName = 50
+
+// hookName makes a name that is allowed and not taken.
+func hookName(name string, taken map[string]bool) string {
+	plain := notName.ReplaceAllString(strings.ToLower(name), "-")
+	plain = strings.Trim(plain[:min(len(plain), maxHookName)], "-")
+	plain = cmpOr(plain, "script")
+	unique := plain
+	for n := 2; taken[unique]; n++ {
+		unique = plain + "-" + strconv.Itoa(n)
+	}
+	taken[unique] = true
+	return unique
+}

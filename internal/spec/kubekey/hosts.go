@@ -1,0 +1,411 @@
+package kubekey
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// The groups that KubeKey knows.
+const (
+	groupEtcd         = "etcd"
+	groupMaster       = "master"
+	groupControlPlane = "control-plane"
+	groupWorker       = "worker"
+	groupRegistry     = "registry"
+)
+
+// attemptEtcd is to have etcd as KubeKey does.
+const attemptEtcd = "etcd"
+
+// A member is a host in a group, and the item that names it there.
+type member struct{ role, from string }
+
+var rangeSyntax = regexp.MustCompile(`^(.*?)\[(\d{1,9}):(\d{1,9})\]`)
+
+// groups are the roles of each host by its name, in the order of our roles.
+func (c *conversion) groups() map[string][]member {
+	index := map[string]bool{}
+	var names []string
+	for _, h := range c.in.Spec.Hosts {
+		index[h.Name] = true
+		names = append(names, h.Name)
+	}
+	known := []string{groupControlPlane, groupMaster, groupWorker, groupEtcd, groupRegistry}
+	roles := map[string][]member{}
+	for _, group := range slices.Concat(known, c.unknownGroups(known)) {
+		for i, item := range c.in.Spec.RoleGroups[group] {
+			from := fmt.Sprintf("spec.roleGroups[%s][%d]", group, i)
+			for _, name := range c.expand(item, from, index) {
+				if !index[name] {
+					c.refuse(idUnknownHost, from, "there is no host "+strconv.Quote(name), spec.Suggest(name, names))
+					break // a range of a million names misses as many hosts
+				}
+				roles[name] = append(roles[name], member{group, from})
+			}
+		}
+	}
+	return roles
+}
+
+// unknownGroups are those that nothing in KubeKey uses.
+func (c *conversion) unknownGroups(known []string) []string {
+	var out []string
+	for group := range c.in.Spec.RoleGroups {
+		if !slices.Contains(known, group) {
+			out = append(out, group)
+		}
+	}
+	slices.Sort(out)
+	for _, group := range out {
+		c.drop("spec.roleGroups["+group+"]", "there is no role "+group+"; KubeKey does nothing with it, either")
+	}
+	return out
+}
+
+// expand is the names of an item of a group: node[2:4] is node2, node3, node4.
+// It stops behind the first that is no host.
+func (c *conversion) expand(item, from string, index map[string]bool) []string {
+	if !strings.Contains(item, "[") || !strings.Contains(item, "]") || !strings.Contains(item, ":") {
+		return []string{item}
+	}
+	m := rangeSyntax.FindStringSubmatch(item)
+	if m == nil {
+		c.refuse(idInvalidSelector, from, strconv.Quote(item)+" is not a range of names", "ranges are written like node[2:10]")
+		return nil
+	}
+	first, _ := strconv.Atoi(m[2]) // digits by the expression
+	last, _ := strconv.Atoi(m[3])
+	if first > last {
+		c.refuse(idInvalidSelector, from, strconv.Quote(item)+" is empty: it ends before it begins", "ranges are written like node[2:10]")
+	}
+	var names []string
+	for i := first; i <= last; i++ {
+		name := m[1] + strconv.Itoa(i)
+		names = append(names, name)
+		if !index[name] {
+			break
+		}
+	}
+	return names
+}
+
+// ours are the roles of a host in our words, and what they came from.
+func ours(members []member) (roles []v1alpha1.Role, from []string) {
+	words := map[string]v1alpha1.Role{
+		groupControlPlane: v1alpha1.RoleControlPlane, groupMaster: v1alpha1.RoleControlPlane,
+		groupWorker: v1alpha1.RoleWorker, groupEtcd: v1alpha1.RoleEtcd, groupRegistry: v1alpha1.RoleRegistry,
+	}
+	for _, m := range members {
+		role, ok := words[m.role]
+		if ok && !slices.Contains(roles, role) {
+			roles, from = append(roles, role), append(from, m.from)
+		}
+	}
+	return roles, from
+}
+
+// hosts takes over those that have a role.
+func (c *conversion) hosts() {
+	groups := c.groups()
+	dropEtcd := c.dropEtcd(groups)
+	for i, h := range c.in.Spec.Hosts {
+		from := fmt.Sprintf("spec.hosts[%d]", i)
+		roles, origins := ours(groups[h.Name])
+		if len(roles) == 0 {
+			c.drop(from, fmt.Sprintf("the host %s is in no group; KubeKey does nothing with it, either", h.Name))
+			continue
+		}
+		to := fmt.Sprintf("spec.hosts[%d]", len(c.out.Spec.Hosts))
+		roles, origins = c.without(v1alpha1.RoleEtcd, dropEtcd, roles, origins)
+		registry := attempt{
+			name: "registry", from: "spec.roleGroups[registry]", near: "spec.hosts", chosen: true,
+			instead: "hosts of the group registry do without that role",
+		}
+		if r := slices.Index(roles, v1alpha1.RoleRegistry); r >= 0 {
+			keep := c.try(registry, fmt.Sprintf("%s.roles[%d]", to, r))
+			roles, origins = c.without(v1alpha1.RoleRegistry, !keep, roles, origins)
+		}
+		if len(roles) == 0 {
+			continue // the reason has been said
+		}
+		c.came(to, from)
+		c.came(to+".roles", origins[0])
+		for r := range roles {
+			o := origin{to: fmt.Sprintf("%s.roles[%d]", to, r), from: origins[r]}
+			if roles[r] == v1alpha1.RoleEtcd {
+				o.attempt = attemptEtcd
+			}
+			c.origins = append(c.origins, o)
+		}
+		out := v1alpha1.Host{Name: h.Name, Roles: roles, Arch: h.Arch}
+		c.addresses(&out, h, from, to)
+		c.labels(&out, h, from, to)
+		c.out.Spec.Hosts = append(c.out.Spec.Hosts, out)
+		for _, name := range []string{"name", "arch"} {
+			c.came(to+"."+name, from+"."+name)
+		}
+	}
+	c.came("spec.hosts", "spec.hosts")
+}
+
+// without takes a role away.
+func (c *conversion) without(role v1alpha1.Role, drop bool, roles []v1alpha1.Role, from []string) ([]v1alpha1.Role, []string) {
+	if i := slices.Index(roles, role); drop && i >= 0 {
+		return slices.Delete(roles, i, i+1), slices.Delete(from, i, i+1)
+	}
+	return roles, from
+}
+
+// addresses fills each of the two with the other, as KubeKey does.
+func (c *conversion) addresses(out *v1alpha1.Host, h host, from, to string) {
+	internal, second, pair := strings.Cut(h.InternalAddress, ",")
+	if pair {
+		c.drop(from+".internalAddress", "the second address, "+second+", is not needed: the host is asked for it")
+	}
+	out.Address, out.InternalAddress = h.Address, internal
+	c.came(to+".address", from+".address")
+	c.came(to+".internalAddress", from+".internalAddress")
+	if out.Address == "" {
+		out.Address = internal
+		c.came(to+".address", from+".internalAddress")
+	}
+	if out.InternalAddress == out.Address {
+		out.InternalAddress = "" // the default
+		c.came(to+".internalAddress", from+".address")
+	}
+}
+
+// labels are tried one by one: KubeKey sets those as well that a kubelet may
+// not set on itself.
+func (c *conversion) labels(out *v1alpha1.Host, h host, from, to string) {
+	for _, key := range sortedKeys(h.Labels) {
+		a := attempt{
+			name: "label " + h.Name + " " + key, from: from + ".labels[" + key + "]", near: to + ".labels", chosen: true,
+			instead: "the label " + key + " is left out",
+		}
+		if !c.try(a, to+".labels["+key+"]") {
+			continue
+		}
+		if out.Labels == nil {
+			out.Labels = map[string]string{}
+		}
+		out.Labels[key] = h.Labels[key]
+	}
+}
+
+// etcdApart says that the hosts of etcd, if there are any, are not those of the
+// control plane.
+func (c *conversion) etcdApart(groups map[string][]member) bool {
+	if len(c.in.Spec.RoleGroups[groupEtcd]) == 0 {
+		return false
+	}
+	for _, members := range groups {
+		roles, _ := ours(members)
+		if slices.Contains(roles, v1alpha1.RoleEtcd) != slices.Contains(roles, v1alpha1.RoleControlPlane) {
+			return true
+		}
+	}
+	return false
+}
+
+// dropEtcd chooses the type of etcd, and says whether the role etcd means
+// nothing with it.
+func (c *conversion) dropEtcd(groups map[string][]member) bool {
+	from, apart := "spec.etcd.type", c.etcdApart(groups)
+	switch t := c.in.Spec.Etcd.Type; t {
+	case "kubeadm":
+		if apart {
+			c.drop("spec.roleGroups[etcd]", "etcd of type kubeadm runs on the control planes, whatever this group says")
+		}
+		return true
+	case "external":
+		c.out.Spec.Etcd.Type = "external"
+		c.came("spec.etcd.type", from)
+		return true
+	case "", "kubekey":
+		if len(c.in.Spec.RoleGroups[groupEtcd]) == 0 {
+			return true // KubeKey refuses it; ours need no hosts of their own
+		}
+		a := attempt{
+			name: attemptEtcd, from: from, near: "spec.etcd", chosen: t != "" || apart,
+			instead: "etcd runs in pods on the control planes, type stacked",
+		}
+		if !c.at.Written(from) {
+			a.from = "spec.roleGroups[etcd]"
+		}
+		if apart {
+			a.instead += "; hosts that were for etcd alone are left out"
+		}
+		if !c.try(a, "spec.etcd.type") {
+			return true
+		}
+		c.out.Spec.Etcd.Type = "managed"
+		return false
+	default:
+		c.refuse(idInvalidValue, from, "KubeKey has no etcd of type "+strconv.Quote(t), spec.Suggest(t, []string{"kubekey", "kubeadm", "external"}))
+		return true
+	}
+}
+
+// logins are how to reach the hosts: what all have in common is written once.
+func (c *conversion) logins() {
+	var logins []v1alpha1.SSH
+	var sources []string
+	secrets := c.secrets()
+	for i, h := range c.in.Spec.Hosts {
+		from := fmt.Sprintf("spec.hosts[%d]", i)
+		if !slices.ContainsFunc(c.out.Spec.Hosts, func(o v1alpha1.Host) bool { return o.Name == h.Name }) {
+			continue
+		}
+		logins, sources = append(logins, c.login(h, from, secrets)), append(sources, from)
+	}
+	if len(logins) == 0 {
+		return
+	}
+	common := logins[0]
+	for _, l := range logins[1:] {
+		keepCommon(&common.User, l.User)
+		keepCommon(&common.Port, l.Port)
+		keepCommon(&common.PrivateKeyFile, l.PrivateKeyFile)
+		if !sameSource(common.PasswordFrom, l.PasswordFrom) {
+			common.PasswordFrom = nil
+		}
+		if (common.Sudo == nil) != (l.Sudo == nil) {
+			common.Sudo = nil
+		}
+	}
+	c.out.Spec.SSH = common
+	for i := range logins {
+		l, to := logins[i], fmt.Sprintf("spec.hosts[%d].ssh", i)
+		clearCommon(&l.User, common.User)
+		clearCommon(&l.Port, common.Port)
+		clearCommon(&l.PrivateKeyFile, common.PrivateKeyFile)
+		if sameSource(l.PasswordFrom, common.PasswordFrom) {
+			l.PasswordFrom = nil
+		}
+		if common.Sudo != nil {
+			l.Sudo = nil
+		}
+		c.out.Spec.Hosts[i].SSH = l
+		for _, pair := range [][2]string{{"user", "user"}, {"port", "port"}, {"privateKeyFile", "privateKeyPath"}, {"passwordFrom", "password"}} {
+			c.came(to+"."+pair[0], sources[i]+"."+pair[1])
+			c.came("spec.ssh."+pair[0], sources[0]+"."+pair[1])
+		}
+	}
+	c.passwordComments()
+}
+
+func keepCommon[T comparable](field *T, other T) {
+	if *field != other {
+		var zero T
+		*field = zero
+	}
+}
+
+func clearCommon[T comparable](field *T, common T) {
+	if *field == common {
+		var zero T
+		*field = zero
+	}
+}
+
+func sameSource(a, b *v1alpha1.SecretSource) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
+// login is one host's own.
+func (c *conversion) login(h host, from string, secrets map[string]string) v1alpha1.SSH {
+	l := v1alpha1.SSH{User: h.User, Port: h.Port}
+	if l.User == "" {
+		l.User = spec.DefaultSSHUser
+	}
+	if l.Port == 0 {
+		l.Port = spec.DefaultSSHPort
+	}
+	if l.User != spec.DefaultSSHUser {
+		yes := true
+		l.Sudo = &yes
+	}
+	switch {
+	case h.PrivateKey != "":
+		l.PrivateKeyFile = "./" + h.Name + ".key"
+		c.warn(idInlinePassword, from+".privateKey", "spec.ssh", "the private key is not copied",
+			"save it as "+l.PrivateKeyFile+" beside the new file, with mode 0600",
+			"TODO: save the private key of "+h.Name+" as "+l.PrivateKeyFile+", with mode 0600.")
+	case h.PrivateKeyPath != "":
+		l.PrivateKeyFile = c.resolve(strings.TrimSpace(h.PrivateKeyPath))
+	}
+	if h.Password != "" {
+		l.PasswordFrom = &v1alpha1.SecretSource{Env: secrets[h.Password]}
+	}
+	return l
+}
+
+// secrets name a variable for every password there is, and say so once for
+// each.
+func (c *conversion) secrets() map[string]string {
+	names, first, hosts := map[string]string{}, map[string]int{}, map[string][]string{}
+	for i, h := range c.in.Spec.Hosts {
+		if h.Password == "" {
+			continue
+		}
+		if hosts[h.Password] == nil {
+			names[h.Password], first[h.Password] = "SSH_PASSWORD_"+variable(h.Name), i
+		}
+		hosts[h.Password] = append(hosts[h.Password], h.Name)
+	}
+	for password, i := range first {
+		if len(first) == 1 {
+			names[password] = "SSH_PASSWORD"
+		}
+		of := hosts[password][0]
+		if n := len(hosts[password]); n > 1 {
+			of = fmt.Sprintf("%d hosts", n)
+		}
+		c.warn(idInlinePassword, fmt.Sprintf("spec.hosts[%d].password", i), "", "the password of "+of+" is not copied: others may read a file",
+			"put it in the variable "+names[password]+", or in a file of mode 0600: passwordFrom: {file: PATH}", "")
+	}
+	return names
+}
+
+var notVariable = regexp.MustCompile(`[^A-Z0-9]+`)
+
+func variable(name string) string {
+	return notVariable.ReplaceAllString(strings.ToUpper(name), "_")
+}
+
+// passwordComments say what is to be done about passwords that were inline.
+func (c *conversion) passwordComments() {
+	const text = "TODO: the password was not copied. Set this variable, or name a file of mode 0600: {file: PATH}."
+	if c.out.Spec.SSH.PasswordFrom != nil {
+		c.comments.Add("spec.ssh.passwordFrom", text)
+	}
+	for i, h := range c.out.Spec.Hosts {
+		if h.SSH.PasswordFrom != nil {
+			c.comments.Add(fmt.Sprintf("spec.hosts[%d].ssh.passwordFrom", i), text)
+		}
+	}
+}
+
+func (c *conversion) resolve(name string) string {
+	if c.o.Resolve == nil || name == "" {
+		return name
+	}
+	return c.o.Resolve(name)
+}
+
+// sortedKeys makes the order of what is done certain.
+func sortedKeys[T any](m map[string]T) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

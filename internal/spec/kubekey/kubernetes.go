@@ -1,0 +1,344 @@
+package kubekey
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// KubeKey's defaults, where they are other than ours.
+const (
+	defaultDomain      = "lb.kubesphere.local"
+	defaultPods        = "10.233.64.0/18"
+	defaultServices    = "10.233.0.0/18"
+	defaultProxy       = "ipvs"
+	defaultPlugin      = "calico"
+	defaultRuntime     = "docker"
+	defaultPids        = 10000
+	defaultEtcdPort    = 2379
+	defaultPeerPort    = 2380
+	defaultEtcdDir     = "/var/lib/etcd"
+	defaultContainerd  = "/var/lib/containerd"
+	defaultNodeMask    = 24
+	pluginNone         = "none"
+	proxyNone          = "none"
+	endpointPath       = "spec.controlPlaneEndpoint"
+	kubernetesPath     = "spec.kubernetes"
+	networkPath        = "spec.network"
+	registryPath       = "spec.registry"
+	flannelPlugin      = "flannel"
+	runtimeDocker      = "docker"
+	runtimeContainerd  = "containerd"
+	kubeletConfigPath  = "spec.kubernetes.kubelet.config"
+	controllerArgsPath = "spec.kubernetes.controllerManager.extraArgs"
+)
+
+func (c *conversion) endpoint() {
+	e, out := c.in.Spec.ControlPlaneEndpoint, &c.out.Spec.ControlPlaneEndpoint
+	out.Domain, out.Port = cmpOr(e.Domain, defaultDomain), e.Port
+	c.came(endpointPath+".domain", endpointPath+".domain")
+	c.came(endpointPath+".port", endpointPath+".port")
+	lb := endpointPath + ".internalLoadbalancer"
+	external := e.ExternalDNS != nil && *e.ExternalDNS
+	switch e.InternalLoadbalancer {
+	case "haproxy":
+		if e.Address != "" {
+			c.refuse(idInvalidValue, endpointPath+".address", "with internalLoadbalancer haproxy there is no address; KubeKey refuses it, too", "leave one of them out")
+		}
+		c.balancer(v1alpha1.EndpointHAProxy, lb, "")
+	case "kube-vip":
+		c.balancer(v1alpha1.EndpointKubeVIP, lb, e.Address)
+		if mode := e.KubeVip.Mode; strings.EqualFold(mode, "BGP") {
+			c.lose(idNotSupportedYet, endpointPath+".kubevip.mode", endpointPath, "kube-vip with BGP is not supported yet")
+		}
+	case "":
+		c.plainEndpoint(e.Address, external)
+	default:
+		c.refuse(idInvalidValue, lb, "KubeKey has no load balancer "+strconv.Quote(e.InternalLoadbalancer), "it has haproxy and kube-vip")
+	}
+	if external && e.InternalLoadbalancer != "" {
+		c.drop(endpointPath+".externalDNS", "every host has the name in its hosts file, which comes before DNS")
+	}
+	if e.KubeVip.Mode != "" && e.InternalLoadbalancer != "kube-vip" {
+		c.drop(endpointPath+".kubevip.mode", "the load balancer is not kube-vip")
+	}
+}
+
+// balancer takes over one that KubeKey sets up.
+func (c *conversion) balancer(mode v1alpha1.EndpointMode, from, address string) {
+	a := attempt{
+		name: "balancer", from: from, near: endpointPath, chosen: true,
+		instead: "the mode of the endpoint is left to Slipway",
+	}
+	if !c.try(a, endpointPath+".mode") {
+		return
+	}
+	c.out.Spec.ControlPlaneEndpoint.Mode = mode
+	c.out.Spec.ControlPlaneEndpoint.Address = address
+	c.came(endpointPath+".address", endpointPath+".address")
+}
+
+// plainEndpoint is without a load balancer of KubeKey's: an address of one
+// that others run, a name in DNS, or the first control plane's own address.
+func (c *conversion) plainEndpoint(address string, external bool) {
+	out := &c.out.Spec.ControlPlaneEndpoint
+	c.came(endpointPath+".mode", endpointPath+".address")
+	c.came(endpointPath+".address", endpointPath+".address")
+	planes := 0
+	own := address == "" || address == "127.0.0.1"
+	for _, h := range c.out.Spec.Hosts {
+		for _, role := range h.Roles {
+			if role == v1alpha1.RoleControlPlane {
+				planes++
+				own = own || address == h.Address || address == h.InternalAddress
+			}
+		}
+	}
+	switch {
+	case external:
+		out.Mode = v1alpha1.EndpointExternal
+		c.came(endpointPath+".mode", endpointPath+".externalDNS")
+		if address != "" {
+			c.drop(endpointPath+".address", "with externalDNS, hosts ask DNS for "+out.Domain)
+		}
+	case !own:
+		out.Mode, out.Address = v1alpha1.EndpointExternal, address
+	case planes > 1:
+		c.warn(idOtherDefault, endpointPath, endpointPath,
+			"KubeKey would have all nodes depend on the first control plane; Slipway's own load balancer is used", "",
+			"The file names no load balancer: Slipway's own is used.")
+	}
+}
+
+func (c *conversion) kubernetes() {
+	k, out := c.in.Spec.Kubernetes, &c.out.Spec.Kubernetes
+	c.version(k)
+	out.DNSDomain = k.DNSDomain
+	c.came(kubernetesPath+".dnsDomain", kubernetesPath+".dnsDomain")
+	c.proxy(k)
+	out.APIServer.CertSANs = k.ApiserverCertExtraSans
+	for i := range k.ApiserverCertExtraSans {
+		c.came(fmt.Sprintf("%s.apiServer.certSANs[%d]", kubernetesPath, i), fmt.Sprintf("%s.apiserverCertExtraSans[%d]", kubernetesPath, i))
+	}
+	out.FeatureGates = maps.Clone(k.FeatureGates)
+	c.came(kubernetesPath+".featureGates", kubernetesPath+".featureGates")
+	out.APIServer.ExtraArgs = c.arguments(k.ApiserverArgs, "apiserverArgs", "apiServer.extraArgs")
+	out.ControllerManager.ExtraArgs = c.arguments(k.ControllerManagerArgs, "controllerManagerArgs", "controllerManager.extraArgs")
+	out.Scheduler.ExtraArgs = c.arguments(k.SchedulerArgs, "schedulerArgs", "scheduler.extraArgs")
+	out.Kubelet.ExtraArgs = c.arguments(k.KubeletArgs, "kubeletArgs", "kubelet.extraArgs")
+	c.nodeMask(k)
+	c.runtime(k)
+	if k.Nodelocaldns == nil {
+		c.warn(idOtherDefault, kubernetesPath+".nodelocaldns", "spec.dns", "KubeKey puts a cache for DNS on every node; Slipway does not yet", "", "")
+	}
+}
+
+// version is that of the file, if it can be installed.
+func (c *conversion) version(k kubernetes) {
+	from := kubernetesPath + ".version"
+	number, suffix, _ := strings.Cut(k.Version, "-")
+	distribution := cmpOr(suffix, k.Type)
+	if distribution != "" && distribution != "kubernetes" {
+		c.lose(idLost, cmpOr(map[bool]string{true: from}[suffix != ""], kubernetesPath+".type"), kubernetesPath,
+			"Slipway installs Kubernetes itself, and no "+distribution)
+	}
+	out := &c.out.Spec.Kubernetes.Version
+	a := attempt{
+		name: "version", from: from, near: kubernetesPath + ".version", chosen: number != "",
+		instead: "the version is " + cmpOr(c.o.Default, "left to Slipway"),
+	}
+	switch {
+	case c.o.Kubernetes != "":
+		*out = c.o.Kubernetes
+	case number == "":
+		*out = c.o.Default
+	case c.try(a, from):
+		*out = number
+		if !strings.HasPrefix(number, "v") {
+			*out = "v" + number
+		}
+	default:
+		*out = c.o.Default
+	}
+	c.came(kubernetesPath+".version", from)
+}
+
+func (c *conversion) proxy(k kubernetes) {
+	out, from := &c.out.Spec.Kubernetes.ProxyMode, kubernetesPath+".proxyMode"
+	c.came(kubernetesPath+".proxyMode", from)
+	if k.DisableKubeProxy {
+		*out = proxyNone
+		return
+	}
+	if *out = k.ProxyMode; *out == "" {
+		*out = defaultProxy
+		c.comments.Add(from, "KubeKey's default; Slipway's is nftables.")
+	}
+}
+
+// arguments are a component's, written as "key=value".
+func (c *conversion) arguments(list []string, from, to string) map[string]string {
+	if len(list) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for i, text := range list {
+		key, value, _ := strings.Cut(strings.TrimLeft(strings.TrimSpace(text), "-"), "=")
+		at := fmt.Sprintf("%s.%s[%d]", kubernetesPath, from, i)
+		if before, twice := out[key]; twice && before != value {
+			c.warn(idNotConverted, at, kubernetesPath+"."+to, "the argument "+key+" is written twice; the last counts", "", "")
+		}
+		out[key] = value
+		c.came(kubernetesPath+"."+to+"["+key+"]", at)
+	}
+	return out
+}
+
+// nodeMask is the size of each node's part of the pods' range.
+func (c *conversion) nodeMask(k kubernetes) {
+	set := func(name, from string, size int) {
+		args := &c.out.Spec.Kubernetes.ControllerManager.ExtraArgs
+		if *args == nil {
+			*args = map[string]string{}
+		}
+		(*args)[name] = strconv.Itoa(size)
+		c.came(controllerArgsPath+"["+name+"]", kubernetesPath+"."+from)
+	}
+	dual := strings.Contains(c.in.Spec.Network.KubePodsCIDR, ",")
+	if size := k.NodeCidrMaskSize; size != 0 && size != defaultNodeMask {
+		name := "node-cidr-mask-size"
+		if dual {
+			name += "-ipv4"
+		}
+		set(name, "nodeCidrMaskSize", size)
+	}
+	switch size := k.NodeCidrMaskSizeIPv6; {
+	case size == 0:
+	case dual:
+		set("node-cidr-mask-size-ipv6", "nodeCidrMaskSizeIPv6", size)
+	default:
+		c.drop(kubernetesPath+".nodeCidrMaskSizeIPv6", "the pods have no range of IPv6")
+	}
+}
+
+// runtime is what runs containers, and where it keeps them.
+func (c *conversion) runtime(k kubernetes) {
+	from := kubernetesPath + ".containerManager"
+	a := attempt{name: "runtime", from: from, near: "spec.containerRuntime", chosen: k.ContainerManager != "", instead: "containerd is used"}
+	manager := cmpOr(k.ContainerManager, defaultRuntime)
+	c.out.Spec.ContainerRuntime.Type = runtimeContainerd
+	if c.try(a, "spec.containerRuntime.type") {
+		c.out.Spec.ContainerRuntime.Type = manager
+	}
+	r := c.in.Spec.Registry
+	if dir := r.ContainerdDataDir; dir != "" && dir != defaultContainerd {
+		if manager == runtimeContainerd {
+			c.lose(idLost, registryPath+".containerdDataDir", "spec.containerRuntime", "containerd keeps its data in "+defaultContainerd+"; mount the disk there")
+		} else {
+			c.drop(registryPath+".containerdDataDir", "the runtime is not containerd")
+		}
+	}
+	for _, f := range []struct{ name, value string }{{"dockerDataDir", r.DockerDataDir}, {"dataRoot", r.DataRoot}, {"bridgeIP", r.BridgeIP}} {
+		switch {
+		case f.value == "":
+		case manager == runtimeDocker && a.chosen:
+			c.lose(idLost, registryPath+"."+f.name, "spec.containerRuntime", "there is no field for a setting of docker's")
+		default:
+			c.drop(registryPath+"."+f.name, "it is a setting of docker's")
+		}
+	}
+}
+
+// kubelet is its configuration, in the order in which KubeKey lays its parts
+// over each other.
+func (c *conversion) kubelet() {
+	k := c.in.Spec.Kubernetes
+	config := map[string]any{}
+	set := func(key, from string, value any) {
+		config[key] = value
+		c.came(kubeletConfigPath+"["+key+"]", from)
+		c.came(kubeletConfigPath+"."+key, from)
+	}
+	if k.MaxPods != 0 {
+		set("maxPods", kubernetesPath+".maxPods", int64(k.MaxPods))
+	}
+	set("podPidsLimit", kubernetesPath+".podPidsLimit", int64(defaultPids))
+	if k.PodPidsLimit != 0 {
+		set("podPidsLimit", kubernetesPath+".podPidsLimit", int64(k.PodPidsLimit))
+	} else {
+		c.comments.Add(kubeletConfigPath, "podPidsLimit: KubeKey's default.")
+	}
+	for _, key := range sortedKeys(k.KubeletConfiguration) {
+		if key == "apiVersion" || key == "kind" {
+			continue
+		}
+		set(key, kubernetesPath+".kubeletConfiguration", k.KubeletConfiguration[key])
+	}
+	c.came(kubeletConfigPath, kubernetesPath+".kubeletConfiguration")
+	c.out.Spec.Kubernetes.Kubelet.Config = config
+}
+
+// etcd's settings are its arguments.
+func (c *conversion) etcd() {
+	e, args := c.in.Spec.Etcd, map[string]string{}
+	set := func(key, from, value string) {
+		args[key] = value
+		c.came("spec.etcd.extraArgs["+key+"]", "spec.etcd."+from)
+	}
+	number := func(key, from string, value *int) {
+		if value != nil {
+			set(key, from, strconv.Itoa(*value))
+		}
+	}
+	long := func(key, from string, value *int64) {
+		if value != nil {
+			set(key, from, strconv.FormatInt(*value, 10))
+		}
+	}
+	text := func(key, from string, value *string) {
+		if value != nil && *value != "" {
+			set(key, from, *value)
+		}
+	}
+	number("heartbeat-interval", "heartbeatInterval", e.HeartbeatInterval)
+	number("election-timeout", "electionTimeout", e.ElectionTimeout)
+	number("snapshot-count", "snapshotCount", e.SnapshotCount)
+	number("auto-compaction-retention", "autoCompactionRetention", e.AutoCompactionRetention)
+	text("metrics", "metrics", e.Metrics)
+	long("quota-backend-bytes", "quotaBackendBytes", e.QuotaBackendBytes)
+	long("max-request-bytes", "maxRequestBytes", e.MaxRequestBytes)
+	number("max-snapshots", "maxSnapshots", e.MaxSnapshots)
+	number("max-wals", "maxWals", e.MaxWals)
+	text("log-level", "logLevel", e.LogLevel)
+	for i, line := range e.ExtraArgs {
+		from := fmt.Sprintf("extraArgs[%d]", i)
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		name, isEtcd := strings.CutPrefix(strings.TrimSpace(name), "ETCD_")
+		if !ok || !isEtcd || name == "" {
+			c.lose(idLost, "spec.etcd."+from, "spec.etcd", "this is no setting of etcd's: they are written ETCD_NAME=value")
+			continue
+		}
+		set(strings.ReplaceAll(strings.ToLower(name), "_", "-"), from, strings.Trim(value, `"`))
+	}
+	if len(args) > 0 {
+		c.out.Spec.Etcd.ExtraArgs = args
+	}
+	c.fixedInt("spec.etcd.port", e.Port, defaultEtcdPort)
+	c.fixedInt("spec.etcd.peerPort", e.PeerPort, defaultPeerPort)
+	if e.DataDir != nil && *e.DataDir != "" && *e.DataDir != defaultEtcdDir {
+		c.lose(idLost, "spec.etcd.dataDir", "spec.etcd", "etcd keeps its data in "+defaultEtcdDir+"; mount the disk there")
+	}
+	if !c.at.Written("spec.etcd.backupPeriod") && !c.at.Written("spec.etcd.backupDir") && e.Type != "kubeadm" && e.Type != "external" {
+		c.warn(idOtherDefault, "spec.etcd", "spec.etcd", "KubeKey backs etcd up every day; Slipway does not yet", "run 'etcdctl snapshot save' on a schedule of your own",
+			"TODO: KubeKey backs etcd up every day; Slipway does not yet.")
+	}
+}
+
+func (c *conversion) fixedInt(from string, value *int, only int) {
+	if value != nil && *value != 0 && *value != only {
+		c.lose(idLost, from, "spec.etcd", "etcd listens at "+strconv.Itoa(only)+"; there is no field for another port")
+	}
+}

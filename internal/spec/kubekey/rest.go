@@ -1,0 +1,83 @@
+package kubekey
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/internal/spec"
+)
+
+// rest names every field that is written and not mapped, by the table. A
+// value that says nothing (false, nothing, zero) is no loss.
+func (c *conversion) rest() {
+	c.visit(reflect.ValueOf(c.in), "")
+}
+
+func (c *conversion) visit(v reflect.Value, path string) {
+	if f, ok := fields[spec.FieldPath(path)]; ok {
+		if path == "status" || f.fate == mapped || empty(v) {
+			return
+		}
+		switch f.fate {
+		case dropped:
+			c.drop(path, f.text)
+		case later:
+			c.lose(idNotSupportedYet, path, near(path), f.text)
+		default:
+			c.lose(idLost, path, near(path), f.text)
+		}
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			c.visit(v.Field(i), join(path, name))
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			c.visit(v.Index(i), path+"["+strconv.Itoa(i)+"]")
+		}
+	case reflect.Map:
+		byName := map[string]reflect.Value{}
+		for it := v.MapRange(); it.Next(); {
+			byName[it.Key().String()] = it.Value()
+		}
+		for _, key := range sortedKeys(byName) {
+			c.visit(byName[key], path+"["+key+"]")
+		}
+	}
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// empty says that a value is none, or says no.
+func empty(v reflect.Value) bool {
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		return empty(v.Elem())
+	}
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
+		return v.Len() == 0
+	case reflect.String:
+		return strings.TrimSpace(v.String()) == ""
+	}
+	return v.IsZero()
+}
+
+// near is our field that a comment about theirs stands above: the section of
+// the same name, if there is one.
+func near(path string) string {
+	for _, section := range []string{"spec.hosts", "spec.etcd", "spec.dns", "spec.kubernetes", "spec.network", "spec.registry", "spec.system"} {
+		if spec.Within(path, section) {
+			return section
+		}
+	}
+	return "spec"
+}

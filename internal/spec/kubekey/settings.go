@@ -1,0 +1,164 @@
+package kubekey
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func (c *conversion) network() {
+	n, out := c.in.Spec.Network, &c.out.Spec.Network
+	out.PodCIDR = c.ranges(n.KubePodsCIDR, "kubePodsCIDR", "podCIDR", defaultPods)
+	out.ServiceCIDR = c.ranges(n.KubeServiceCIDR, "kubeServiceCIDR", "serviceCIDR", defaultServices)
+	from := networkPath + ".plugin"
+	wanted := cmpOr(n.Plugin, defaultPlugin)
+	if wanted == "kubeovn" {
+		wanted = "kube-ovn"
+	}
+	a := attempt{name: "plugin", from: from, near: networkPath + ".plugin", chosen: n.Plugin != ""}
+	fallback := flannelPlugin
+	if a.instead = "flannel is used"; a.chosen {
+		fallback = pluginNone
+		a.instead = "the plugin is none: install " + n.Plugin + " yourself once the control plane is up, or write flannel"
+	}
+	out.Plugin = fallback
+	if c.try(a, networkPath+".plugin") {
+		out.Plugin = wanted
+	}
+	if wanted == flannelPlugin {
+		out.Flannel.Backend = n.Flannel.BackendMode
+		c.came(networkPath+".flannel.backend", networkPath+".flannel.backendMode")
+	} else if n.Flannel.BackendMode != "" {
+		c.drop(networkPath+".flannel.backendMode", "the plugin is not flannel")
+	}
+	for _, f := range []struct {
+		from, plugin string
+		set          bool
+	}{
+		{"flannel.directRouting", flannelPlugin, n.Flannel.DirectRouting},
+		{"calico", "calico", len(n.Calico) > 0},
+		{"kubeovn", "kube-ovn", len(n.Kubeovn) > 0},
+		{"hybridnet", "hybridnet", len(n.Hybridnet) > 0},
+	} {
+		switch {
+		case !f.set:
+		case wanted == f.plugin:
+			c.lose(idLost, networkPath+"."+f.from, networkPath+".plugin", "there is no field for this setting of "+f.plugin)
+		default:
+			c.drop(networkPath+"."+f.from, "the plugin is not "+f.plugin)
+		}
+	}
+}
+
+// ranges are one or two, with KubeKey's default.
+func (c *conversion) ranges(text, from, to, kubekeys string) []string {
+	c.came(networkPath+"."+to, networkPath+"."+from)
+	if text == "" {
+		c.comments.Add(networkPath+"."+to, "KubeKey's default.")
+		return []string{kubekeys}
+	}
+	var out []string
+	for item := range strings.SplitSeq(text, ",") {
+		out = append(out, strings.TrimSpace(item))
+	}
+	return out
+}
+
+func (c *conversion) registry() {
+	r, out := c.in.Spec.Registry, &c.out.Spec.Registry
+	mirror := func(name, url, from string) {
+		if !strings.Contains(url, "://") {
+			url = "https://" + url
+		}
+		if out.Mirrors == nil {
+			out.Mirrors = map[string][]string{}
+		}
+		out.Mirrors[name] = append(out.Mirrors[name], url)
+		c.came(fmt.Sprintf("%s.mirrors[%s][%d]", registryPath, name, len(out.Mirrors[name])-1), from)
+	}
+	for i, url := range r.RegistryMirrors {
+		mirror("docker.io", url, fmt.Sprintf("%s.registryMirrors[%d]", registryPath, i))
+	}
+	for _, name := range sortedKeys(r.RemoteMirrors) {
+		at := registryPath + ".remoteMirrors[" + name + "]"
+		for i, url := range r.RemoteMirrors[name].Endpoint {
+			mirror(name, url, fmt.Sprintf("%s.endpoint[%d]", at, i))
+		}
+		c.came(registryPath+".mirrors["+name+"]", at)
+	}
+	insecure := func(name, from string) {
+		c.came(fmt.Sprintf("%s.insecure[%d]", registryPath, len(out.Insecure)), from)
+		out.Insecure = append(out.Insecure, name)
+	}
+	for i, name := range r.InsecureRegistries {
+		insecure(name, fmt.Sprintf("%s.insecureRegistries[%d]", registryPath, i))
+	}
+	for _, name := range sortedKeys(r.Auths) {
+		at := registryPath + ".auths[" + name + "]"
+		switch a := r.Auths[name]; {
+		case a.SkipTLSVerify:
+			insecure(name, at+".skipTLSVerify")
+		case a.PlainHTTP:
+			insecure(name, at+".plainHTTP")
+		}
+	}
+	switch {
+	case r.Type == "":
+	case len(c.in.Spec.RoleGroups[groupRegistry]) == 0:
+		c.drop(registryPath+".type", "no host is in the group registry")
+	default:
+		c.lose(idNotSupportedYet, registryPath+".type", registryPath, "Slipway sets up no registry yet")
+	}
+}
+
+func (c *conversion) dns() {
+	d, out := c.in.Spec.DNS, &c.out.Spec.DNS
+	out.Upstream = d.CoreDNS.UpstreamDNSServers
+	for i := range out.Upstream {
+		c.came(fmt.Sprintf("spec.dns.upstream[%d]", i), fmt.Sprintf("spec.dns.coredns.upstreamDNSServers[%d]", i))
+	}
+	hosts := map[string][]string{}
+	c.entries(hosts, d.DNSEtcHosts, "spec.dns.dnsEtcHosts")
+	c.entries(hosts, d.NodeEtcHosts, "spec.dns.nodeEtcHosts")
+	if len(hosts) > 0 {
+		out.Hosts = hosts
+	}
+	if strings.TrimSpace(d.DNSEtcHosts) != strings.TrimSpace(d.NodeEtcHosts) {
+		c.warn(idOtherDefault, "spec.dns", "spec.dns.hosts", "these names are known to pods and to hosts; KubeKey keeps the two apart", "",
+			"Known to pods and to hosts; KubeKey keeps the two apart.")
+	}
+}
+
+// entries reads lines of a hosts file.
+func (c *conversion) entries(hosts map[string][]string, text, from string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		if _, err := netip.ParseAddr(words[0]); err != nil || len(words) < 2 {
+			c.refuse(idInvalidValue, from, strconv.Quote(strings.TrimSpace(line))+" is no line of a hosts file", "write an address and names behind it")
+			continue
+		}
+		at := words[0]
+		for _, name := range words[1:] {
+			if !slices.Contains(hosts[at], name) {
+				hosts[at] = append(hosts[at], name)
+			}
+		}
+		c.came("spec.dns.hosts["+at+"]", from)
+	}
+}
+
+func (c *conversion) system() {
+	s, out := c.in.Spec.System, &c.out.Spec.System
+	out.NTPServers, out.Timezone, out.SkipConfigure = s.NtpServers, s.Timezone, s.SkipConfigureOS
+	c.came("spec.system.ntpServers", "spec.system.ntpServers")
+	for i := range s.NtpServers {
+		c.came(fmt.Sprintf("spec.system.ntpServers[%d]", i), fmt.Sprintf("spec.system.ntpServers[%d]", i))
+	}
+	c.came("spec.system.timezone", "spec.system.timezone")
+}
