@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/spec"
@@ -56,12 +57,13 @@ place of the one before. Workers that are there already are not even asked.`,
 func (a *app) deleteNodesCmd() *cobra.Command {
 	var (
 		cluster      string
+		hosts        []string
 		allowRemoval bool
 		forget       bool
 		removal      lifecycle.Removal
 	)
 	cmd := &cobra.Command{
-		Use: "nodes NODE...", Aliases: []string{"node"},
+		Use: "nodes {NODE... | --host HOST...}", Aliases: []string{"node"},
 		Short: "Take nodes off a cluster and put their hosts back as they were",
 		Long: `Takes nodes off a cluster that goes on without them: they are drained, with
 disruption budgets respected, their hosts are put back as they were before, and
@@ -72,11 +74,14 @@ This removes what the cluster keeps on these hosts. It is confirmed by typing
 the host's name (the cluster's, for several), by --yes, or by --allow-removal.
 
 A host that does not answer is refused; when it is gone for good, --forget takes
-its node off all the same, and what is on the host stays there.`,
+its node off all the same, and what is on the host stays there. Should the
+machine come back, the cluster turns it away, until it has been put back by its
+address: --host.`,
 		Example: `  slipway delete node w3
   slipway delete nodes w3 w4 --cluster prod --yes
-  slipway delete node w3 --forget     # its machine is gone`,
-		Args: cobra.MinimumNArgs(1), ValidArgsFunction: a.hostNames(&cluster),
+  slipway delete node w3 --forget              # its machine is gone
+  slipway delete node --host root@10.0.0.13    # and is back again`,
+		ValidArgsFunction: a.hostNames(&cluster),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var of []string
 			if cluster != "" {
@@ -86,6 +91,16 @@ its node off all the same, and what is on the host stays there.`,
 			if err != nil {
 				return err
 			}
+			if len(args) == 0 && len(hosts) == 0 {
+				return problem(idUsage, "see: "+cmd.CommandPath()+" --help", "which nodes? None is named")
+			}
+			for _, text := range hosts {
+				flag, err := spec.ParseHostFlag(text + "=" + string(v1alpha1.RoleWorker)) // as good as any: it has none
+				if err != nil {
+					return err
+				}
+				r.Hosts = append(r.Hosts, flag)
+			}
 			r.Nodes, r.Forget, r.Removal = args, forget, removal
 			return a.operate(cmd.Context(), operation{prepare: a.prepare(r), named: true, allowRemoval: allowRemoval})
 		},
@@ -94,6 +109,7 @@ its node off all the same, and what is on the host stays there.`,
 	_ = cmd.RegisterFlagCompletionFunc("cluster", func(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
 		return a.clusterNames(cmd, nil, text)
 	})
+	cmd.Flags().StringArrayVar(&hosts, "host", nil, "a `HOST` that was given up with --forget, and is back: [user@]address[:port] (repeatable)")
 	leavingFlags(cmd, &allowRemoval, &forget, &removal)
 	return cmd
 }

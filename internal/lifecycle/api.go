@@ -52,7 +52,8 @@ type Request struct {
 	File   string
 	Dir    string
 	// Hosts are those to Add, unless Cluster has them: then its hosts that are
-	// not on record are.
+	// not on record are. To Remove, they are hosts off the record that hold
+	// what they had as nodes.
 	Hosts []spec.HostFlag
 	// Nodes select the hosts to Remove.
 	Nodes []string
@@ -73,6 +74,8 @@ type Request struct {
 
 	// goesOn is what an operation that was cut off is to lead to.
 	goesOn *v1alpha1.Cluster
+	// returned are hosts off the record that are put back.
+	returned []module.Leaving
 }
 
 // A Prepared is a plan with the connections it was made over, ready to be

@@ -40,7 +40,10 @@ var kinds = map[string]map[string]string{
 		"namespaces": "!Namespace", "nodes": "!Node", "configmaps": "ConfigMap", "secrets": "Secret",
 		"serviceaccounts": "ServiceAccount", "pods": "Pod",
 	},
-	"/apis/apps/v1":                      {"daemonsets": "DaemonSet", "deployments": "Deployment"},
+	"/apis/apps/v1": {"daemonsets": "DaemonSet", "deployments": "Deployment"},
+	"/apis/admissionregistration.k8s.io/v1": {
+		"validatingadmissionpolicies": "!ValidatingAdmissionPolicy", "validatingadmissionpolicybindings": "!ValidatingAdmissionPolicyBinding",
+	},
 	"/apis/policy/v1":                    {"poddisruptionbudgets": "PodDisruptionBudget"},
 	"/apis/rbac.authorization.k8s.io/v1": {"clusterroles": "!ClusterRole", "clusterrolebindings": "!ClusterRoleBinding"},
 }
@@ -125,13 +128,20 @@ func (a *api) has(p string) bool {
 	return a.objects[p] != nil
 }
 
-func (a *api) register(node string) {
+func (a *api) register(node, machineID string) {
 	if p := "/api/v1/nodes/" + node; !a.has(p) {
 		a.put(p, object{
 			"apiVersion": "v1", "kind": "Node", "metadata": object{"name": node}, "spec": object{},
-			"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}, "nodeInfo": object{"machineID": "id-" + node}},
+			"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}, "nodeInfo": object{"machineID": machineID}},
 		})
 	}
+}
+
+// lose has the cluster notice that a node does not answer.
+func (a *api) lose(node string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.objects["/api/v1/nodes/"+node]["status"].(object)["conditions"] = []any{object{"type": "Ready", "status": "Unknown"}}
 }
 
 func (a *api) installDNS() {

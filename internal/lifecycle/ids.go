@@ -23,5 +23,6 @@ const (
 	idHostRenamed       = "host-renamed"
 	idHostReturned      = "host-returned"
 	idFileDiffers       = "file-differs"
+	idHostOnRecord      = "host-on-record"
 	idAddressFixed      = "address-fixed"
 )

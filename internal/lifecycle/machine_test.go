@@ -23,6 +23,7 @@ import (
 type machine struct {
 	name, address string
 	second        string // another address
+	machineID     string
 	api           *api
 
 	mu      sync.Mutex
@@ -44,7 +45,7 @@ type machine struct {
 }
 
 func newMachine(name, address string, a *api) *machine {
-	return &machine{name: name, address: address, api: a, files: map[string]string{}, state: map[string]string{}, runs: map[string]int{}}
+	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{}, state: map[string]string{}, runs: map[string]int{}}
 }
 
 // clone is the machine as it is now, in another world.
@@ -53,6 +54,7 @@ func (m *machine) clone(a *api) *machine {
 	defer m.mu.Unlock()
 	c := newMachine(m.name, m.address, a)
 	c.files, c.state, c.runs = maps.Clone(m.files), maps.Clone(m.state), maps.Clone(m.runs)
+	c.machineID, c.second = m.machineID, m.second
 	c.ledger, c.cluster, c.lock = m.ledger, m.cluster, m.lock
 	return c
 }
@@ -73,7 +75,7 @@ func (m *machine) look() map[string]string {
 func (m *machine) facts() *op.HostFacts {
 	const gib = 1 << 30
 	f := &op.HostFacts{
-		Hostname: m.name, MachineID: "id-" + m.name, BootID: "boot-" + m.name, Arch: "amd64", Kernel: "6.1.0", Systemd: "252",
+		Hostname: m.name, MachineID: m.machineID, BootID: "boot-" + m.name, Arch: "amd64", Kernel: "6.1.0", Systemd: "252",
 		OS: op.OS{ID: "debian", Version: "12"}, CPUs: 2, MemoryBytes: 4 * gib, CgroupVersion: 2, ResourceCapability: true,
 		CgroupControllers: []string{"cpuset", "cpu", "io", "memory", "pids"},
 		Addresses:         []op.Address{{Link: "eth0", Prefix: m.address + "/24"}}, Routes: []string{"default"},
@@ -222,7 +224,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 	case "kubeadm-init-kubeconfig":
 		m.files["/etc/kubernetes/admin.conf"] = m.api.kubeconfig()
 	case "kubeadm-init-kubelet-start":
-		m.api.register(m.name)
+		m.api.register(m.name, m.machineID)
 		m.api.start()
 	case "kubeadm-init-upload-config":
 		m.api.bind()
@@ -237,7 +239,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 		}
 		m.files["/etc/kubernetes/bootstrap-kubelet.conf"] = string(e.Stdin)
 		m.files["/etc/kubernetes/kubelet.conf"] = "names the certificate"
-		m.api.register(m.name)
+		m.api.register(m.name, m.machineID)
 	}
 	if strings.HasPrefix(e.Name, "hook-") {
 		m.runs[e.Name]++

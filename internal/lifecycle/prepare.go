@@ -80,7 +80,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	if p.env.Removal = p.request.Removal; changesHosts(p.request.Kind) {
-		p.env.Leaving = leaving(recorded, wanted)
+		p.env.Leaving = append(leaving(recorded, wanted), p.request.returned...)
 	}
 	differs := s.fileDiffers(p.request, wanted)
 	if len(differs) > 0 {
@@ -272,7 +272,7 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
-		if f.Reason == op.IDLedgerLost || f.Reason == leave.IDBlocked {
+		if slices.Contains([]string{op.IDLedgerLost, leave.IDBlocked, leave.IDOtherName, leave.IDNodeRuns}, f.Reason) {
 			d.ID = f.Reason
 		}
 		d.Hint = cmp.Or(f.Remedy, "mend the cause, or go on with the other hosts: --ignore-errors")

@@ -101,7 +101,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 	case r.goesOn != nil:
 		return r.goesOn, recorded, nil
 	case r.Kind == Add || r.Kind == Remove:
-		if wanted, r.Nodes, err = s.reshaped(*r, recorded); err != nil {
+		if wanted, err = s.reshaped(r, recorded); err != nil {
 			return nil, nil, err
 		}
 	case r.Cluster == nil || r.Kind == Delete && recorded != nil:

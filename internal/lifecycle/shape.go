@@ -17,34 +17,54 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// reshaped is the recorded cluster with hosts more or less, and the names of
-// those.
-func (s *service) reshaped(r Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, []string, error) {
+// reshaped is the recorded cluster with hosts more or less; the request gets
+// the names of those.
+func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1alpha1.Cluster, err error) {
 	if !created(recorded) {
-		return nil, nil, refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet",
+		return nil, refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet",
 			"go on with: slipway resume "+recorded.Name+"; or change its file, and: slipway apply -f FILE")
 	}
-	wanted := spec.Copy(recorded)
-	if r.Kind == Remove {
-		names, err := removed(wanted, r.Nodes)
-		return wanted, names, err
+	wanted = spec.Copy(recorded)
+	switch {
+	case r.Kind == Remove:
+		if r.returned, err = offRecord(recorded, r.Hosts); err == nil {
+			r.Nodes, err = removed(wanted, r.Nodes)
+		}
+		for _, h := range r.returned {
+			r.Nodes = append(r.Nodes, h.Name)
+		}
+		return wanted, err
+	case r.Cluster == nil:
+		r.Nodes, err = spec.AddHosts(wanted, r.Hosts)
+		return wanted, err
 	}
-	if r.Cluster == nil {
-		names, err := spec.AddHosts(wanted, r.Hosts)
-		return wanted, names, err
-	}
-	var names []string
-	file := s.complete(r.Cluster, recorded)
-	for _, h := range file.Spec.Hosts {
+	r.Nodes = nil
+	for _, h := range s.complete(r.Cluster, recorded).Spec.Hosts {
 		if find(recorded.Spec.Hosts, h.Name) < 0 {
-			wanted.Spec.Hosts, names = append(wanted.Spec.Hosts, h), append(names, h.Name)
+			wanted.Spec.Hosts, r.Nodes = append(wanted.Spec.Hosts, h), append(r.Nodes, h.Name)
 		}
 	}
-	if len(names) == 0 {
-		return nil, nil, refused(idNoNewHost, "the file names no host that is new to cluster "+recorded.Name,
+	if len(r.Nodes) == 0 {
+		return nil, refused(idNoNewHost, "the file names no host that is new to cluster "+recorded.Name,
 			"write the new hosts into it, or name them with --host; other changes: slipway apply -f FILE")
 	}
-	return wanted, names, nil
+	return wanted, nil
+}
+
+// offRecord are hosts of the command line that are not on record any more, by
+// their names or else their addresses.
+func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.Leaving, err error) {
+	for _, f := range flags {
+		h := v1alpha1.Host{Name: cmp.Or(f.Name, f.Address), Address: f.Address, Roles: f.Roles}
+		h.SSH.User, h.SSH.Port = f.User, f.Port
+		known := slices.IndexFunc(recorded.Spec.Hosts, func(o v1alpha1.Host) bool { return o.Name == h.Name || o.Address == h.Address })
+		if known >= 0 {
+			name := recorded.Spec.Hosts[known].Name
+			return nil, refused(idHostOnRecord, f.Address+" is on record as "+name, "take it off by its name: slipway delete node "+name)
+		}
+		out = append(out, module.Leaving{Host: h})
+	}
+	return out, nil
 }
 
 func find(hosts []v1alpha1.Host, name string) int {
@@ -232,7 +252,7 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 			list = append(list, diag.Diagnostic{
 				ID: idHostReturned, Severity: diag.Error, Host: h.Spec.Name,
 				Message: "still has on it what it had as a node of this cluster, and is none any more",
-				Hint:    "put it back as it was first: slipway delete node --host USER@ADDRESS",
+				Hint:    "put it back as it was first: slipway delete node --host " + h.Spec.Address,
 			})
 		default:
 			was, is := module.InternalAddress(p.recorded.Spec.Hosts[was]), module.InternalAddress(h.Spec)

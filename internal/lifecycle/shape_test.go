@@ -259,9 +259,86 @@ func TestRemoveDead(t *testing.T) {
 			}
 			w.wantHosts("cp1", "w2")
 
+			if ids := w.forgotten(); !strings.Contains(ids, "id-w1") {
+				t.Errorf("the cluster would let the machine in again: it turns away %q", ids)
+			}
+
 			w.machines["w1"].down = nil
-			_, err = w.service().Prepare(t.Context(), Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}, nil)
+			add := Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}}
+			_, err = w.service().Prepare(t.Context(), add, nil)
 			refusal(t, err, idHostReturned)
+			w.machines["192.0.2.12"] = w.machines["w1"] // that is what it is called now
+			w.do(Request{Kind: Remove, Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.12"}}}, event.Succeeded)
+			delete(w.machines, "192.0.2.12")
+			if ids := w.forgotten(); ids != "" {
+				t.Errorf("the machine is as it was before, and the cluster turns away %q", ids)
+			}
+			w.wantHosts("cp1", "w2")
+			w.do(add, event.Succeeded)
+			if !w.api.has("/api/v1/nodes/w1") {
+				t.Error("w1 is no node again")
+			}
+		})
+	}
+}
+
+// forgotten are the machine ids that the cluster turns away.
+func (w *world) forgotten() string {
+	for p, o := range w.api.objects {
+		if strings.HasSuffix(p, "/validatingadmissionpolicies/slipway-forgotten-machines") {
+			return o["metadata"].(object)["annotations"].(object)["slipway.dev/machine-ids"].(string)
+		}
+	}
+	return ""
+}
+
+// TestReplace puts another machine in the place of one that died.
+func TestReplace(t *testing.T) {
+	for name, request := range map[string]func(*world) Request{
+		"by a flag": func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w1")}} },
+		"by a file": func(w *world) Request { return Request{Kind: Apply, Cluster: w.cluster()} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
+			w.machines["w1"] = newMachine("w1", "192.0.2.31", w.api)
+			w.machines["w1"].machineID = "id-new"
+			_, err := w.service().Prepare(t.Context(), request(w), nil)
+			refusal(t, err, "node-runs")
+			w.api.lose("w1")
+			p := w.prepared(w.service().Prepare(t.Context(), request(w), nil))
+			if !slices.ContainsFunc(p.Plan().Steps, func(s plan.Step) bool {
+				return s.Task == "leave.replaced" && s.Host == "w1" && strings.Contains(s.Changes[0].Summary, "machine id id-w1")
+			}) {
+				t.Errorf("the plan does not say that the node of the other machine goes: %+v", p.Plan().Steps)
+			}
+			w.apply(p, event.Succeeded)
+			w.wantHosts("cp1", "w1", "w2")
+			if ids := w.forgotten(); ids != "id-w1" {
+				t.Errorf("the cluster turns away %q, want the machine before", ids)
+			}
+			if got := w.api.objects["/api/v1/nodes/w1"]["status"].(object)["nodeInfo"].(object)["machineID"]; got != "id-new" {
+				t.Errorf("node w1 is machine %v", got)
+			}
+		})
+	}
+}
+
+func TestKilledReplace(t *testing.T) {
+	w := running(t, []string{"cp1", "w1"}, []string{"cp1", "w1"})
+	w.machines["w1"] = newMachine("w1", "192.0.2.31", w.api)
+	w.machines["w1"].machineID = "id-new"
+	w.api.lose("w1")
+	request := Request{Kind: Apply, Cluster: w.cluster()}
+	for i, m := range w.killed(t, request) {
+		if i%3 != 2 {
+			continue
+		}
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			k.goOn(request)
+			k.wantHosts("cp1", "w1")
+			k.same(w)
 		})
 	}
 }
@@ -333,6 +410,9 @@ func TestShapeRefused(t *testing.T) {
 			w.machines["w9"] = w.machines["w1"]
 			return Request{Kind: Apply, Cluster: renamed(w.of("cp1", "w1"))}
 		}, idHostRenamed},
+		{"on record", "it has a name", func(w *world) Request {
+			return Request{Kind: Remove, Name: "prod", Hosts: []spec.HostFlag{{Address: w.machines["w1"].address}}}
+		}, idHostOnRecord},
 		{"other address", "a node is known by it", func(w *world) Request {
 			c := w.of("cp1", "w1")
 			w.machines["w1"].second = "192.0.2.99"

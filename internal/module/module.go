@@ -112,6 +112,15 @@ func JoinsAsWorker(h *engine.Host) bool {
 	return h.HasRole(v1alpha1.RoleWorker) && !h.HasRole(v1alpha1.RoleControlPlane)
 }
 
+// clientCert is what a kubelet gets when a cluster lets it in.
+const clientCert = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+
+// Holds says that a host holds a kubelet's credentials: it is a node, or has
+// been one.
+func Holds(h *engine.Host) bool {
+	return h.Facts != nil && slices.Contains(h.Facts.Present, clientCert)
+}
+
 // InternalAddress is where other nodes reach a host.
 func InternalAddress(h v1alpha1.Host) string {
 	if h.InternalAddress != "" {

@@ -41,7 +41,8 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 // Hosts that its description has not any more are taken off it, when those
 // that are new in it can take their pods.
 func Apply(env module.Env, p Parts) engine.Pipeline {
-	m := only(env.Stays, append(upToControlPlane(env, p), fromControlPlane(env, p)...))
+	m := append(upToControlPlane(env, p), leave.Replaced(env))
+	m = only(env.Stays, append(m, fromControlPlane(env, p)...))
 	if len(env.Leaving) > 0 {
 		m = append(m, leave.Drain(env))
 		m = append(m, only(env.Resets, []engine.Module{reset.New(env)})...)

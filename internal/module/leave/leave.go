@@ -5,6 +5,7 @@ package leave
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +18,15 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// IDBlocked is a node that cannot be drained however long one waits.
-const IDBlocked = "drain-blocked"
+const (
+	// IDBlocked is a node that cannot be drained however long one waits.
+	IDBlocked = "drain-blocked"
+	// IDOtherName is a host that is a node, by another name.
+	IDOtherName = "node-other-name"
+	// IDNodeRuns is a node in whose place another machine shall be, and which
+	// runs.
+	IDNodeRuns = "node-runs"
+)
 
 // Drain is the module that moves the pods of nodes that leave to others.
 func Drain(env module.Env) engine.Module {
@@ -44,22 +52,68 @@ func Node(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
 		ID: "leave.node", Title: "delete node", On: env.Leaves, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
-			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				change := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "delete"}}
-				if engine.Get(s, module.KeyKube) == nil {
-					return change, nil
-				}
-				n, err := node(ctx, s)
-				if n == nil || err != nil {
-					return nil, err
-				}
-				return change, nil
-			},
-			Apply: func(ctx context.Context, s *engine.Scope) error {
-				return engine.Get(s, module.KeyKube).DeleteNode(ctx, s.Host().Name)
-			},
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return undeleted(ctx, env, s) },
+			Apply: func(ctx context.Context, s *engine.Scope) error { return remove(ctx, env, s) },
 		},
 	}}}
+}
+
+func undeleted(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
+	change := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "delete"}}
+	client := engine.Get(s, module.KeyKube)
+	if client == nil {
+		return change, nil
+	}
+	n, err := node(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if n == nil {
+		change = nil
+	}
+	if !env.Resets(s.Host()) {
+		if n != nil {
+			change = append(change, plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add this machine: it would be let in again when it comes back"})
+		}
+		return change, nil
+	}
+	again, err := readmission(ctx, s)
+	return append(change, again...), err
+}
+
+const policyTarget = "ValidatingAdmissionPolicy " + kube.ForgottenPolicy
+
+// readmission is the change by which a machine that was given up, and has been
+// put back since, may be a node again.
+func readmission(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+	ids, err := engine.Get(s, module.KeyKube).Forgotten(ctx)
+	if err != nil || s.Host().Facts == nil || !slices.Contains(ids, s.Host().Facts.MachineID) {
+		return nil, err
+	}
+	return []plan.OpChange{{Kind: module.KindObject, Target: policyTarget, Summary: "take this machine off: it may be a node again"}}, nil
+}
+
+func remove(ctx context.Context, env module.Env, s *engine.Scope) error {
+	client := engine.Get(s, module.KeyKube)
+	n, err := node(ctx, s)
+	if err != nil {
+		return err
+	}
+	if n != nil {
+		if !env.Resets(s.Host()) { // before the node goes, or the host could make it again
+			if err := client.Forget(ctx, n.Status.NodeInfo.MachineID); err != nil {
+				return err
+			}
+			s.Note("%s: what is on it stays, its kubelet's credentials too; the cluster lets it in again when it has been put back", s.Host().Name)
+		}
+		if err := client.DeleteNode(ctx, n.Name); err != nil {
+			return err
+		}
+	}
+	if s.Host().Facts == nil || !env.Resets(s.Host()) {
+		return nil
+	}
+	return client.Readmit(ctx, s.Host().Facts.MachineID)
 }
 
 // node is the host's node, nil if there is none: one of its name that is
@@ -82,6 +136,9 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 		return change, nil
 	}
 	n, err := node(ctx, s)
+	if err == nil && n == nil {
+		err = otherNode(ctx, s)
+	}
 	if n == nil || err != nil {
 		return nil, err
 	}
@@ -100,6 +157,24 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 		return nil, nil
 	}
 	return change, nil
+}
+
+// otherNode refuses a host that is a node by another name: it is not drained
+// by this one.
+func otherNode(ctx context.Context, s *engine.Scope) error {
+	all, err := engine.Get(s, module.KeyKube).Nodes(ctx)
+	if err != nil || s.Host().Facts == nil || s.Host().Facts.MachineID == "" {
+		return err
+	}
+	for i := range all {
+		if all[i].Name != s.Host().Name && all[i].Status.NodeInfo.MachineID == s.Host().Facts.MachineID {
+			return diag.List{{
+				ID: IDOtherName, Severity: diag.Error, Message: "the cluster has this host as node " + all[i].Name,
+				Hint: "take it off by that name: slipway delete node " + all[i].Name,
+			}}
+		}
+	}
+	return nil
 }
 
 // mostBlocked is how many pods a message names.

@@ -88,8 +88,8 @@ func settingsDiff(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.
 	if err != nil {
 		return nil, err
 	}
-	if n == nil {
-		return wait, nil
+	if n == nil || !kube.SameMachine(n, s.Host().Facts.MachineID) {
+		return wait, nil // it is still to be made
 	}
 	patch, changes := kube.NodeDiff(n, want(env, s.Host()))
 	if patch == nil {
@@ -112,7 +112,10 @@ func notReady(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 		return wait, nil
 	}
 	st := kube.State(n)
-	if id := s.Host().Facts.MachineID; st.MachineID != "" && id != "" && st.MachineID != id {
+	if id := s.Host().Facts.MachineID; !kube.SameMachine(n, id) {
+		if !module.Holds(s.Host()) {
+			return wait, nil // it is about to take that one's place
+		}
 		return nil, fmt.Errorf("the cluster has a node %s on another machine (machine id %s, this host has %s)", n.Name, st.MachineID, id)
 	}
 	if st.Ready {

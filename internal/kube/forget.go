@@ -1,0 +1,91 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A machine that was given up may come back, and its kubelet still has what it
+// needs to present itself: no certificate of a kubelet is ever revoked. This
+// policy turns it away, by its machine id, so that another machine may have
+// its name.
+const (
+	ForgottenPolicy     = "slipway-forgotten-machines"
+	forgottenAnnotation = "slipway.dev/machine-ids"
+	admissionAPI        = "admissionregistration.k8s.io/v1"
+)
+
+var policies = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
+
+// Forgotten are the ids of machines that may not be nodes any more, sorted.
+func (c *Client) Forgotten(ctx context.Context) ([]string, error) {
+	u, err := c.dynamic.Resource(policies).Get(ctx, ForgottenPolicy, metav1.GetOptions{})
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading policy %s: %w", ForgottenPolicy, c.words(err))
+	}
+	ids := strings.Split(u.GetAnnotations()[forgottenAnnotation], ",")
+	slices.Sort(ids)
+	return slices.DeleteFunc(ids, func(id string) bool { return id == "" }), nil
+}
+
+// Forget keeps a machine from being a node again.
+func (c *Client) Forget(ctx context.Context, machineID string) error {
+	ids, err := c.Forgotten(ctx)
+	if err != nil || machineID == "" || slices.Contains(ids, machineID) {
+		return err
+	}
+	ids = append(ids, machineID)
+	slices.Sort(ids)
+	return c.Apply(ctx, forgottenObjects(ids))
+}
+
+// Readmit lets a machine be a node again.
+func (c *Client) Readmit(ctx context.Context, machineID string) error {
+	ids, err := c.Forgotten(ctx)
+	if err != nil || !slices.Contains(ids, machineID) {
+		return err
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return id == machineID })
+	if len(ids) == 0 {
+		return c.Delete(ctx, forgottenObjects(nil))
+	}
+	return c.Apply(ctx, forgottenObjects(ids))
+}
+
+func forgottenObjects(ids []string) []*unstructured.Unstructured {
+	quoted := make([]string, len(ids))
+	for i, id := range ids {
+		quoted[i] = fmt.Sprintf("%q", id)
+	}
+	return []*unstructured.Unstructured{
+		{Object: map[string]any{
+			"apiVersion": admissionAPI, "kind": "ValidatingAdmissionPolicy",
+			"metadata": map[string]any{"name": ForgottenPolicy, "annotations": map[string]any{forgottenAnnotation: strings.Join(ids, ",")}},
+			"spec": map[string]any{
+				"failurePolicy": "Fail",
+				"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{
+					"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE", "UPDATE"},
+					"resources": []any{"nodes", "nodes/status"},
+				}}},
+				"validations": []any{map[string]any{
+					"expression": "!has(object.status) || !has(object.status.nodeInfo) || !(object.status.nodeInfo.machineID in [" + strings.Join(quoted, ", ") + "])",
+					"message":    "this machine was taken off the cluster while it did not answer; put it back first: slipway delete node --host",
+				}},
+			},
+		}},
+		{Object: map[string]any{
+			"apiVersion": admissionAPI, "kind": "ValidatingAdmissionPolicyBinding",
+			"metadata": map[string]any{"name": ForgottenPolicy},
+			"spec":     map[string]any{"policyName": ForgottenPolicy, "validationActions": []any{"Deny"}},
+		}},
+	}
+}

@@ -1,0 +1,79 @@
+package leave
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// Replaced is the module that makes room for hosts that are new machines under
+// names the cluster knows: the node of the machine before is deleted, if that
+// one does not run any more.
+func Replaced(module.Env) engine.Module {
+	return engine.Module{Name: "leave", Tasks: []engine.Task{{
+		ID: "leave.replaced", Title: "take over the place of another machine", On: module.JoinsAsWorker,
+		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Run:      &engine.Action{Check: occupied, Apply: vacate},
+	}}}
+}
+
+// before is the node of another machine in the host's place, nil if there is
+// none. A host that has joined is in nobody's place.
+func before(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
+	f := s.Host().Facts
+	if f == nil || module.Holds(s.Host()) {
+		return nil, nil
+	}
+	n, err := engine.Get(s, module.KeyKube).Node(ctx, s.Host().Name)
+	if n == nil || err != nil || kube.SameMachine(n, f.MachineID) {
+		return nil, err
+	}
+	return n, nil
+}
+
+func occupied(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+	if engine.Get(s, module.KeyKube) == nil {
+		return nil, nil // the cluster is still to be made: nobody is in it
+	}
+	n, err := before(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	again, err := readmission(ctx, s)
+	if n == nil || err != nil {
+		return again, err
+	}
+	st := kube.State(n)
+	if st.Ready {
+		return nil, diag.List{{
+			ID: IDNodeRuns, Severity: diag.Error,
+			Message: fmt.Sprintf("node %s is another machine (machine id %s), and it runs", n.Name, st.MachineID),
+			Hint:    "take that one off first: slipway delete node " + n.Name + "; or give this host another name",
+		}}
+	}
+	return append(again,
+		plan.OpChange{Kind: "node", Target: n.Name, Summary: "delete: it was another machine (machine id " + st.MachineID + "), which does not answer"},
+		plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add that machine: it would be let in again when it comes back"}), nil
+}
+
+func vacate(ctx context.Context, s *engine.Scope) error {
+	client := engine.Get(s, module.KeyKube)
+	if err := client.Readmit(ctx, s.Host().Facts.MachineID); err != nil {
+		return err
+	}
+	n, err := before(ctx, s)
+	if n == nil || err != nil {
+		return err
+	}
+	if err := client.Forget(ctx, n.Status.NodeInfo.MachineID); err != nil {
+		return err
+	}
+	return client.DeleteNode(ctx, n.Name)
+}
