@@ -99,6 +99,37 @@ type Locker interface {
 	ReleaseLock(ctx context.Context, l Lock) error
 }
 
+// A Command is a program of the user's.
+type Command struct {
+	// Argv is looked for in the usual directories; no shell sees it.
+	Argv []string `json:"argv,omitempty"`
+	// User is whose program it is, by name: it has that user's groups and
+	// home. "" is root.
+	User string `json:"user,omitempty"`
+}
+
+// A Copy is a conversation in the words of package node/transfer.
+type Copy struct {
+	// Path is on the host; a relative one begins in the user's home.
+	Path string `json:"path,omitempty"`
+	// User is with whose rights files are read and written; "" is root.
+	User string `json:"user,omitempty"`
+	// Send has the host send Path; else it receives what comes to there.
+	Send bool `json:"send,omitempty"`
+}
+
+// A Worker is a host that works for its user beside the cluster's business:
+// nothing of it enters the ledger.
+type Worker interface {
+	// Run runs a program to its end and answers its exit code, as a shell
+	// does: 127 is no such program, 128+n a signal. It is run once: a
+	// connection that breaks is an error. in may be nil; out and errw are not
+	// written to concurrently. When ctx ends, the program is stopped.
+	Run(ctx context.Context, c Command, in io.Reader, out, errw io.Writer) (int, error)
+	// OpenCopy begins a conversation, which ends with ctx at the latest.
+	OpenCopy(ctx context.Context, c Copy) (net.Conn, error)
+}
+
 // An Error is a host that cannot be reached or used, in words for people.
 type Error struct {
 	Host   string

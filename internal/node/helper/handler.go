@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/node/lock"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/run"
+	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/node/wire"
 	"slipway.dev/slipway/internal/remote"
 )
@@ -65,6 +66,33 @@ func state(st lock.State) remote.LockState {
 		Held: st.Held, Holder: remote.Lock(st.Holder), Highest: st.Highest,
 		AgeSeconds: st.AgeSeconds, Stale: st.Stale, Units: st.Units,
 	}
+}
+
+func (h handler) Run(ctx context.Context, c remote.Command, in io.Reader, out, errw io.Writer) (int, error) {
+	return h.runner.Run(ctx, c.Argv, c.User, in, out, errw)
+}
+
+// Copy sends or receives with the user's rights.
+func (h handler) Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) error {
+	began := false
+	err := h.runner.As(ctx, c.User, c.Path, func(path string) error {
+		began = true
+		if !c.Send {
+			_, err := transfer.Receive(conn, path, nil)
+			return err
+		}
+		tree, err := transfer.Look(path)
+		if err != nil {
+			transfer.SendError(conn, err)
+			return err
+		}
+		_, err = tree.Send(conn, nil)
+		return err
+	})
+	if !began && err != nil {
+		transfer.SendError(conn, err)
+	}
+	return err
 }
 
 // blobs is the manager as the Runner's source of content.

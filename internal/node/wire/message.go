@@ -23,6 +23,8 @@ const (
 	callBeat     = "lock.beat"
 	callRelease  = "lock.release"
 	callDial     = "dial"
+	callRun      = "run"
+	callCopy     = "copy"
 	callBlob     = "blob" // by the helper
 )
 
@@ -58,14 +60,17 @@ const (
 	msgResult   messageType = 3
 	msgCancel   messageType = 4
 	msgError    messageType = 5 // instead of a result
+	msgInput    messageType = 6 // for a program; an empty one is its end
 )
 
 // request is the arguments of any call.
 type request struct {
-	Ops      op.List      `json:"ops,omitempty"`   // check
-	Batch    remote.Batch `json:"batch,omitzero"`  // apply
-	Lock     remote.Lock  `json:"lock,omitzero"`   // take, beat, release
-	Breaking bool         `json:"break,omitempty"` // take
+	Ops      op.List        `json:"ops,omitempty"`    // check
+	Batch    remote.Batch   `json:"batch,omitzero"`   // apply
+	Lock     remote.Lock    `json:"lock,omitzero"`    // take, beat, release
+	Breaking bool           `json:"break,omitempty"`  // take
+	Command  remote.Command `json:"command,omitzero"` // run
+	Copy     remote.Copy    `json:"copy,omitzero"`    // copy
 }
 
 // response is the result of any call.
@@ -73,10 +78,12 @@ type response struct {
 	Results []op.Result      `json:"results,omitempty"`
 	State   remote.LockState `json:"state,omitzero"`
 	OK      bool             `json:"ok,omitempty"`
+	Exit    int              `json:"exit,omitempty"` // run
 	Error   string           `json:"error,omitempty"`
 }
 
-// progress is a remote.Progress; its output follows raw.
+// progress is a remote.Progress; its output follows raw. Of a program's
+// output, Op says which: 1 is stdout, 2 stderr.
 type progress struct {
 	Op    int   `json:"op"`
 	Done  int64 `json:"done,omitempty"`
@@ -133,7 +140,7 @@ func readMessage(r io.Reader) (message, error) {
 		return message{}, err
 	}
 	n, t, body := binary.BigEndian.Uint32(h[:4]), messageType(h[4]), binary.BigEndian.Uint32(h[5:])
-	if n > maxMessage || body > n || t < msgRequest || t > msgError {
+	if n > maxMessage || body > n || t < msgRequest || t > msgInput {
 		return message{}, &ProtocolError{"malformed message"}
 	}
 	// The buffer grows with what comes, not with what is claimed.

@@ -33,6 +33,11 @@ type Handler interface {
 	Check(ctx context.Context, ops op.List) []op.Result
 	Apply(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result
 	remote.Locker
+	// Run is that of remote.Worker.
+	Run(ctx context.Context, c remote.Command, in io.Reader, out, errw io.Writer) (int, error)
+	// Copy holds a conversation in the words of package node/transfer. Its
+	// failure has been said in them.
+	Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) error
 }
 
 // A Fetcher gets content from the manager.
@@ -126,8 +131,12 @@ func (s *session) serve(ctx context.Context, st *stream, raw []byte) {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(h.TimeoutMillis)*time.Millisecond)
 		defer cancel()
 	}
-	if h.Call == callDial {
+	switch h.Call {
+	case callDial:
 		serveDial(ctx, st, h)
+		return
+	case callRun, callCopy:
+		s.serveWork(ctx, st, h.Call)
 		return
 	}
 	msg, err := readMessage(st)

@@ -22,13 +22,14 @@ type stream struct {
 
 	mu    sync.Mutex
 	cond  *sync.Cond
-	in    [][]byte // received, not read yet
-	held  int      // bytes in in
-	taken int      // bytes read, not granted again yet
-	room  int      // bytes that may be sent
-	err   error    // why it ended, both directions
-	eof   bool     // the peer will send no more
-	shut  bool     // we will send no more
+	in    [][]byte      // received, not read yet
+	held  int           // bytes in in
+	taken int           // bytes read, not granted again yet
+	room  int           // bytes that may be sent
+	err   error         // why it ended, both directions
+	over  chan struct{} // closed when it has an err
+	eof   bool          // the peer will send no more
+	shut  bool          // we will send no more
 
 	readBy, writeBy deadline
 }
@@ -42,7 +43,7 @@ type deadline struct {
 func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
 func newStream(m *mux, id uint32) *stream {
-	s := &stream{m: m, id: id, room: window}
+	s := &stream{m: m, id: id, room: window, over: make(chan struct{})}
 	s.cond = sync.NewCond(&s.mu)
 	return s
 }
@@ -185,6 +186,7 @@ func (s *stream) end(err error) {
 	defer s.mu.Unlock()
 	if s.err == nil {
 		s.err = err
+		close(s.over)
 	}
 	if !s.eof {
 		s.in, s.held = nil, 0

@@ -28,6 +28,16 @@ type handler struct {
 	check func(context.Context, op.List) []op.Result
 	apply func(context.Context, remote.Batch, func(remote.Progress)) []op.Result
 	lock  remote.Locker
+	run   func(ctx context.Context, c remote.Command, in io.Reader, out, errw io.Writer) (int, error)
+	copy  func(ctx context.Context, c remote.Copy, conn io.ReadWriter) error
+}
+
+func (h handler) Run(ctx context.Context, c remote.Command, in io.Reader, out, errw io.Writer) (int, error) {
+	return h.run(ctx, c, in, out, errw)
+}
+
+func (h handler) Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) error {
+	return h.copy(ctx, c, conn)
 }
 
 func (h handler) Check(ctx context.Context, ops op.List) []op.Result { return h.check(ctx, ops) }

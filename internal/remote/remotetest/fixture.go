@@ -2,7 +2,9 @@ package remotetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"testing"
 
@@ -90,6 +92,15 @@ func (h Handler) lock(call string, l remote.Lock, breaking bool) (remote.LockSta
 		return remote.LockState{}, false, fmt.Errorf("the test did not expect a call of %s", call)
 	}
 	return h.OnLock(call, l, breaking)
+}
+
+// Run and Copy are not expected.
+func (h Handler) Run(context.Context, remote.Command, io.Reader, io.Writer, io.Writer) (int, error) {
+	return 0, errors.New("the test did not expect a program")
+}
+
+func (h Handler) Copy(context.Context, remote.Copy, io.ReadWriter) error {
+	return errors.New("the test did not expect a copy")
 }
 
 // ReadLock calls OnLock with "read", and so on.

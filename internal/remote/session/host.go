@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -43,6 +44,7 @@ type Host struct {
 var (
 	_ remote.Host   = (*Host)(nil)
 	_ remote.Locker = (*Host)(nil)
+	_ remote.Worker = (*Host)(nil)
 )
 
 // Open connects to a host for the first time and gives it as a remote.Host
@@ -127,6 +129,40 @@ func (h *Host) Beat(ctx context.Context, l remote.Lock) (bool, error) {
 
 func (h *Host) ReleaseLock(ctx context.Context, l remote.Lock) error {
 	return h.call(ctx, func(c *wire.Client, _ bool) error { return c.ReleaseLock(ctx, l) })
+}
+
+// Run is that of remote.Worker: it is not tried again, since the program may
+// have run.
+func (h *Host) Run(ctx context.Context, c remote.Command, in io.Reader, out, errw io.Writer) (int, error) {
+	client, err := h.current(ctx)
+	if err != nil {
+		return 0, err
+	}
+	code, err := client.Run(ctx, c, in, out, errw)
+	return code, h.broken(ctx, err)
+}
+
+// OpenCopy is that of remote.Worker. A conversation that was open when the
+// session broke is broken, too.
+func (h *Host) OpenCopy(ctx context.Context, c remote.Copy) (net.Conn, error) {
+	var out net.Conn
+	err := h.call(ctx, func(cl *wire.Client, _ bool) (err error) {
+		out, err = cl.OpenCopy(ctx, c)
+		return err
+	})
+	return out, err
+}
+
+// broken puts a lost connection into words; other errors pass.
+func (h *Host) broken(ctx context.Context, err error) error {
+	var lost *wire.LostError
+	switch {
+	case !errors.As(err, &lost):
+		return h.mismatch(err)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return h.lost(err)
 }
 
 // Close ends the helper and the connection.

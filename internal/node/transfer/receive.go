@@ -1,0 +1,303 @@
+package transfer
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// partPrefix begins the names of files that are not whole yet.
+const partPrefix = ".slipway-copy-"
+
+// Receive puts what a sender sends to dest: into it, if it is a directory or
+// written as one, else in its place. Nothing that comes leads out of there,
+// whatever it is called. progress may be nil.
+func Receive(conn io.ReadWriter, dest string, progress func(Progress)) (Summary, error) {
+	r := &receiver{conn: conn, progress: progress}
+	err := r.receive(dest)
+	var theirs *Error
+	if err != nil && !errors.As(err, &theirs) {
+		tell(conn, err)
+	}
+	return r.summary, err
+}
+
+type receiver struct {
+	conn     io.ReadWriter
+	root     *os.Root // the directory that the file or the tree is in
+	name     string   // what it is called there
+	made     []frame  // directories, with the modes they are to have
+	total    int64
+	done     int64
+	summary  Summary
+	progress func(Progress)
+}
+
+func (r *receiver) receive(dest string) error {
+	begin, err := readFrame(r.conn)
+	if err == nil && begin.Kind != kindBegin {
+		err = fmt.Errorf("the sender begins with %q", begin.Kind)
+	}
+	if err != nil {
+		return err
+	}
+	r.total = begin.Size
+	if err := r.open(dest, begin.Name); err != nil {
+		return err
+	}
+	defer r.root.Close()
+	for {
+		f, err := readFrame(r.conn)
+		if err != nil {
+			return err
+		}
+		if f.Kind == kindEnd {
+			break
+		}
+		if err := r.take(f); err != nil {
+			return err
+		}
+	}
+	for i := len(r.made) - 1; i >= 0; i-- { // the innermost first: one may forbid to be entered
+		if err := r.root.Chmod(r.made[i].Path, r.made[i].Mode&kept); err != nil {
+			return err
+		}
+	}
+	return frame{Kind: kindDone, Summary: &r.summary}.write(r.conn)
+}
+
+// open finds where what comes is to be.
+func (r *receiver) open(dest, name string) error {
+	info, err := os.Stat(dest)
+	switch {
+	case err == nil && info.IsDir():
+		if !filepath.IsLocal(name) || strings.ContainsRune(name, filepath.Separator) {
+			return fmt.Errorf("the sender calls it %q, which is no name", name)
+		}
+		dest = filepath.Join(dest, name)
+	case errors.Is(err, fs.ErrNotExist) && IsDir(dest):
+		return fmt.Errorf("there is no directory %s", dest)
+	case err == nil: // a link to a file stays one
+		if dest, err = filepath.EvalSymlinks(dest); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if dest, err = filepath.Abs(dest); err != nil {
+		return err
+	}
+	r.name = filepath.Base(dest)
+	r.summary.To = dest
+	r.root, err = os.OpenRoot(filepath.Dir(dest))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no directory %s", filepath.Dir(dest))
+	}
+	return err
+}
+
+// take puts one file, directory or link in its place.
+func (r *receiver) take(f frame) error {
+	if f.Path != "." && !fs.ValidPath(f.Path) {
+		return fmt.Errorf("the sender calls a file %q, which is no name", f.Path)
+	}
+	f.Path = path.Join(r.name, f.Path)
+	switch f.Kind {
+	case kindDir:
+		return r.dir(f)
+	case kindLink:
+		tmp := r.temp(f.Path)
+		if err := r.root.Symlink(f.Link, tmp); err != nil {
+			return err
+		}
+		return r.rename(tmp, f.Path)
+	case kindFile:
+		return r.file(f)
+	}
+	return fmt.Errorf("the sender sends %q", f.Kind)
+}
+
+// dir makes a directory. One that is there keeps its mode.
+func (r *receiver) dir(f frame) error {
+	err := r.root.Mkdir(f.Path, f.Mode.Perm()|0o700)
+	switch {
+	case err == nil:
+		r.made = append(r.made, f)
+		return nil
+	case !errors.Is(err, fs.ErrExist):
+		return err
+	}
+	info, err := r.root.Stat(f.Path)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is there already, and no directory", filepath.Join(r.root.Name(), f.Path))
+	}
+	return err
+}
+
+func (r *receiver) temp(of string) string {
+	return path.Join(path.Dir(of), partPrefix+strings.ToLower(rand.Text()[:12]))
+}
+
+// rename puts a finished file in its place, or takes it away.
+func (r *receiver) rename(from, to string) error {
+	if err := r.root.Rename(from, to); err != nil {
+		return errors.Join(err, r.root.Remove(from))
+	}
+	return nil
+}
+
+func (r *receiver) file(f frame) error {
+	r.summary.Files++
+	r.summary.Bytes += f.Size
+	if f.Size >= asked && r.has(f) {
+		r.told(f.Size)
+		if err := (frame{Kind: kindHave, Size: f.Size}).write(r.conn); err != nil {
+			return err
+		}
+		return r.root.Chmod(f.Path, f.Mode&kept)
+	}
+	p, err := r.part(f)
+	if err != nil {
+		return err
+	}
+	defer p.file.Close()
+	if f.Size >= asked {
+		if err := (frame{Kind: kindHave, Size: p.have}).write(r.conn); err != nil {
+			return err
+		}
+		r.told(p.have)
+	}
+	if err := r.content(p, f.Size-p.have); err != nil {
+		if f.Size < asked { // nobody would go on with it
+			err = errors.Join(err, r.root.Remove(p.name))
+		}
+		return err
+	}
+	if got := hex.EncodeToString(p.sum.Sum(nil)); got != f.Digest {
+		return errors.Join(fmt.Errorf("%s changed while it was copied: copy it again", path.Base(f.Path)), r.root.Remove(p.name))
+	}
+	if err := errors.Join(p.file.Chmod(f.Mode&kept), p.file.Sync()); err != nil {
+		return errors.Join(err, r.root.Remove(p.name))
+	}
+	return r.rename(p.name, f.Path)
+}
+
+// has says that a file is there already, as it is to be but for its mode.
+func (r *receiver) has(f frame) bool {
+	info, err := r.root.Lstat(f.Path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size {
+		return false
+	}
+	file, err := r.root.Open(f.Path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, file)
+	return err == nil && hex.EncodeToString(h.Sum(nil)) == f.Digest
+}
+
+// A part is a file that is not whole yet.
+type part struct {
+	name string
+	file *os.File
+	have int64
+	sum  hash.Hash // of what is there
+}
+
+// part opens the part of a file that an earlier copy has left, else a new one.
+func (r *receiver) part(f frame) (*part, error) {
+	p := &part{name: r.temp(f.Path), sum: sha256.New()}
+	if f.Size < asked {
+		return p, p.open(r.root, os.O_EXCL)
+	}
+	if len(f.Digest) != 2*sha256.Size || strings.Trim(f.Digest, "0123456789abcdef") != "" {
+		return nil, fmt.Errorf("the sender sends %q for a digest", f.Digest)
+	}
+	another := p.name
+	p.name = path.Join(path.Dir(f.Path), partPrefix+f.Digest[:24])
+	if info, err := r.root.Lstat(p.name); err == nil && !info.Mode().IsRegular() {
+		p.name = another
+	}
+	if err := p.open(r.root, 0); err != nil {
+		return nil, err
+	}
+	if !p.mine(r.root) {
+		_ = p.file.Close()
+		p.name = another
+		return p, p.open(r.root, os.O_EXCL)
+	}
+	var err error
+	if p.have, err = io.Copy(p.sum, p.file); err != nil || p.have <= f.Size {
+		return p, err
+	}
+	p.have = 0
+	p.sum.Reset()
+	_, err = p.file.Seek(0, io.SeekStart)
+	return p, errors.Join(err, p.file.Truncate(0))
+}
+
+// mine says that nobody else copies the same to the same place at this moment.
+func (p *part) mine(root *os.Root) bool {
+	if syscall.Flock(int(p.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return false
+	}
+	// Or has just done so: then the file is in its place by now.
+	ours, err1 := p.file.Stat()
+	there, err2 := root.Lstat(p.name)
+	return err1 == nil && err2 == nil && os.SameFile(ours, there)
+}
+
+func (p *part) open(root *os.Root, flag int) (err error) {
+	p.file, err = root.OpenFile(p.name, os.O_RDWR|os.O_CREATE|flag, 0o600)
+	return err
+}
+
+// content reads what is missing of a file.
+func (r *receiver) content(p *part, left int64) error {
+	buf := make([]byte, chunk)
+	for left > 0 {
+		n, err := readLength(r.conn, chunk)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			_, err := readFrame(r.conn)
+			if err == nil {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		if int64(n) > left {
+			return fmt.Errorf("the sender sends more than it said")
+		}
+		if _, err := io.ReadFull(r.conn, buf[:n]); err != nil {
+			return unexpected(err)
+		}
+		if _, err := p.file.Write(buf[:n]); err != nil {
+			return err
+		}
+		_, _ = p.sum.Write(buf[:n]) // a hash takes all
+		left -= int64(n)
+		r.told(int64(n))
+	}
+	return nil
+}
+
+func (r *receiver) told(n int64) {
+	r.done += n
+	if r.progress != nil {
+		r.progress(Progress{Done: r.done, Total: r.total})
+	}
+}

@@ -1,0 +1,254 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A Tree is a file or a directory that is to be sent, as it was when it was
+// looked at.
+type Tree struct {
+	root  string
+	begin frame
+	list  []frame
+}
+
+// Bytes is how much content there is.
+func (t *Tree) Bytes() int64 { return t.begin.Size }
+
+// Look reads all of path, for what is in it and for digests; a link at path
+// itself is followed. What is neither file, directory nor link is refused.
+func Look(path string) (*Tree, error) {
+	name := filepath.Base(filepath.Clean(path))
+	root, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	if root, err = filepath.Abs(root); err != nil {
+		return nil, err
+	}
+	if name == "." || name == ".." || name == string(filepath.Separator) {
+		name = filepath.Base(root)
+	}
+	t := &Tree{root: root, begin: frame{Kind: kindBegin, Name: name}}
+	err = filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return t.add(p, e)
+	})
+	return t, err
+}
+
+func (t *Tree) add(path string, e fs.DirEntry) error {
+	rel, err := filepath.Rel(t.root, path)
+	if err != nil {
+		return err
+	}
+	info, err := e.Info()
+	if err != nil {
+		return err
+	}
+	f := frame{Path: filepath.ToSlash(rel), Mode: info.Mode() & kept}
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		f.Kind = kindDir
+	case mode&fs.ModeSymlink != 0:
+		f.Kind = kindLink
+		if f.Link, err = os.Readlink(path); err != nil {
+			return err
+		}
+	case mode.IsRegular():
+		f.Kind = kindFile
+		if f.Size, f.Digest, err = digest(path); err != nil {
+			return err
+		}
+		t.begin.Files++
+		t.begin.Size += f.Size
+	default:
+		return fmt.Errorf("%s is neither a file, a directory nor a link", path)
+	}
+	t.list = append(t.list, f)
+	return nil
+}
+
+func digest(path string) (size int64, sum string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	size, err = io.Copy(h, f)
+	return size, hex.EncodeToString(h.Sum(nil)), err
+}
+
+// Send sends the tree over conn and waits until the receiver has all of it.
+// progress, which may be nil, is not called concurrently. After an error conn
+// is of no more use and must be closed: until then, a goroutine reads from it.
+func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error) {
+	s := &sender{conn: conn, tree: t, answers: make(chan answer), over: make(chan struct{}), progress: progress}
+	defer close(s.over)
+	go s.listen() // ends with the receiver's last word, or the connection
+	err := s.send()
+	var theirs *Error
+	var lost *lostError
+	switch {
+	case errors.As(err, &lost):
+		// What the receiver said before it hung up is the better reason.
+		if a := <-s.answers; errors.As(a.err, &theirs) {
+			err = theirs
+		}
+	case err != nil && !errors.As(err, &theirs):
+		tell(conn, err)
+	}
+	return s.summary, err
+}
+
+// A lostError is a connection that takes nothing more.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() error { return e.error }
+
+// Write writes to the receiver.
+func (s *sender) Write(p []byte) (int, error) {
+	n, err := s.conn.Write(p)
+	if err != nil {
+		err = &lostError{err}
+	}
+	return n, err
+}
+
+// SendError says, in the place of a tree, why there is none.
+func SendError(conn io.Writer, why error) { tell(conn, why) }
+
+type answer struct {
+	frame
+	err error
+}
+
+type sender struct {
+	conn     io.ReadWriter
+	tree     *Tree
+	answers  chan answer
+	over     chan struct{} // closed when nobody takes answers any more
+	summary  Summary
+	done     int64
+	progress func(Progress)
+}
+
+// listen reads answers to the last one.
+func (s *sender) listen() {
+	for {
+		f, err := readFrame(s.conn)
+		select {
+		case s.answers <- answer{f, err}:
+		case <-s.over:
+			return
+		}
+		if err != nil || f.Kind == kindDone {
+			return
+		}
+	}
+}
+
+func (s *sender) send() error {
+	if err := s.tree.begin.write(s); err != nil {
+		return err
+	}
+	for _, f := range s.tree.list {
+		if err := f.write(s); err != nil {
+			return err
+		}
+		if f.Kind == kindFile {
+			if err := s.content(f); err != nil {
+				return err
+			}
+		}
+	}
+	if err := (frame{Kind: kindEnd}).write(s); err != nil {
+		return err
+	}
+	a := <-s.answers
+	if a.err == nil && (a.Kind != kindDone || a.Summary == nil) {
+		a.err = fmt.Errorf("the receiver answers %q to the end", a.Kind)
+	}
+	if a.err != nil {
+		return a.err
+	}
+	s.summary = *a.Summary
+	return nil
+}
+
+// content sends a file, or what the receiver does not have of it.
+func (s *sender) content(f frame) error {
+	at := int64(0)
+	if f.Size >= asked {
+		a := <-s.answers
+		if a.err == nil && (a.Kind != kindHave || a.Size < 0 || a.Size > f.Size) {
+			a.err = fmt.Errorf("the receiver answers %q to a question", a.Kind)
+		}
+		if a.err != nil {
+			return a.err
+		}
+		at = a.Size
+	}
+	s.told(at)
+	path := filepath.Join(s.tree.root, filepath.FromSlash(f.Path))
+	file, err := os.Open(path)
+	if err != nil {
+		return s.abort(err)
+	}
+	defer file.Close()
+	if _, err := file.Seek(at, io.SeekStart); err != nil {
+		return s.abort(err)
+	}
+	buf := make([]byte, 4+chunk)
+	for left := f.Size - at; left > 0; {
+		select {
+		case a := <-s.answers: // unasked: it cannot go on
+			if a.err == nil {
+				a.err = fmt.Errorf("the receiver answers %q to nothing", a.Kind)
+			}
+			return a.err
+		default:
+		}
+		n, err := io.ReadFull(file, buf[4:4+min(left, chunk)])
+		if err != nil {
+			return s.abort(fmt.Errorf("%s became shorter while it was copied", path))
+		}
+		binary.BigEndian.PutUint32(buf, uint32(n))
+		if _, err := s.Write(buf[:4+n]); err != nil {
+			return err
+		}
+		left -= int64(n)
+		s.told(int64(n))
+	}
+	return nil
+}
+
+// abort announces an error within a file.
+func (s *sender) abort(why error) error {
+	if _, err := s.Write(make([]byte, 4)); err != nil {
+		return err
+	}
+	return why
+}
+
+func (s *sender) told(n int64) {
+	s.done += n
+	if s.progress != nil {
+		s.progress(Progress{Done: s.done, Total: s.tree.begin.Size})
+	}
+}
+
+// IsDir says that a name means a directory: it ends as one.
+func IsDir(path string) bool { return strings.HasSuffix(path, "/") }

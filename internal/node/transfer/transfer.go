@@ -1,0 +1,132 @@
+// Package transfer copies a file or a tree of them over a connection: the
+// sender on one end, the receiver on the other, the same at both. A file comes
+// to its name whole and verified or not at all; what a broken connection left
+// of a large one is gone on with. Modes are kept, links stay links.
+package transfer
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+const (
+	// asked is the size from which the receiver is asked what it has already.
+	asked = 256 << 10
+	// chunk is how much of a file's content is sent at a time.
+	chunk = 64 << 10
+	// maxFrame bounds a description of a file.
+	maxFrame = 64 << 10
+	// kept are the bits of a mode that are kept.
+	kept = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+)
+
+// A Progress is how far a copy is, in bytes of content.
+type Progress struct{ Done, Total int64 }
+
+// A Summary is what was copied.
+type Summary struct {
+	// To is where the file or the tree is now.
+	To    string `json:"to"`
+	Files int    `json:"files"`
+	Bytes int64  `json:"bytes"`
+}
+
+// An Error is why the other end cannot go on, in its words.
+type Error struct{ Message string }
+
+func (e *Error) Error() string { return e.Message }
+
+type kind string
+
+const (
+	kindBegin kind = "begin" // from the sender: what is to come
+	kindDir   kind = "dir"
+	kindFile  kind = "file"
+	kindLink  kind = "link"
+	kindEnd   kind = "end"   // from the sender: that was all
+	kindHave  kind = "have"  // from the receiver: go on at Size
+	kindDone  kind = "done"  // from the receiver: all is in its place
+	kindError kind = "error" // from either: it is over
+)
+
+// A frame is a description or an answer. A file's content follows its frame in
+// chunks: four bytes of length and so many bytes; a length of 0 is followed by
+// a frame that says what is wrong.
+type frame struct {
+	Kind kind `json:"kind"`
+	// Path is relative to the tree, with slashes; "." is its root.
+	Path   string      `json:"path,omitempty"`
+	Mode   fs.FileMode `json:"mode,omitempty"`
+	Size   int64       `json:"size,omitempty"`
+	Digest string      `json:"digest,omitempty"` // SHA-256, hex
+	Link   string      `json:"link,omitempty"`
+	// Name is what the root is called where it comes from.
+	Name    string   `json:"name,omitempty"`
+	Files   int      `json:"files,omitempty"`
+	Message string   `json:"message,omitempty"`
+	Summary *Summary `json:"summary,omitempty"`
+}
+
+func (f frame) write(w io.Writer) error {
+	raw, err := json.Marshal(f)
+	if err != nil {
+		return fmt.Errorf("encoding what is copied: %w", err)
+	}
+	if len(raw) > maxFrame {
+		return fmt.Errorf("the name of %.40q… is too long", f.Path)
+	}
+	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...))
+	return err
+}
+
+// readFrame reads a frame; an error of the other end is *Error.
+func readFrame(r io.Reader) (f frame, err error) {
+	n, err := readLength(r, maxFrame)
+	if err != nil {
+		return f, err
+	}
+	raw := make([]byte, n)
+	if _, err := io.ReadFull(r, raw); err != nil {
+		return f, unexpected(err)
+	}
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return f, fmt.Errorf("reading what is copied: %w", err)
+	}
+	if f.Kind == kindError {
+		return f, &Error{f.Message}
+	}
+	return f, nil
+}
+
+func readLength(r io.Reader, most uint32) (uint32, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, unexpected(err)
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > most {
+		return 0, fmt.Errorf("the other end speaks of %d bytes at once: this is no copy", n)
+	}
+	return n, nil
+}
+
+// unexpected is the end of a connection in the middle of a copy.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// tell says to the other end why it is over. That end may be gone.
+func tell(w io.Writer, why error) {
+	message := why.Error()
+	if len(message) > maxFrame/16 {
+		message = message[:maxFrame/16]
+	}
+	_ = frame{Kind: kindError, Message: message}.write(w)
+}

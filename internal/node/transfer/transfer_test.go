@@ -1,0 +1,284 @@
+package transfer
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// copied sends from to dest; the connection breaks when limit bytes have been
+// sent, if limit is not 0.
+func copied(t *testing.T, from, dest string, limit int64) (sum Summary, sendErr, receiveErr error) {
+	t.Helper()
+	tree, err := Look(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := net.Pipe()
+	received := make(chan error, 1)
+	go func() {
+		_, err := Receive(theirs, dest, nil)
+		received <- err
+		_ = theirs.Close()
+	}()
+	conn := io.ReadWriter(ours)
+	if limit > 0 {
+		conn = &cut{ours, limit}
+	}
+	var last Progress
+	sum, sendErr = tree.Send(conn, func(p Progress) { last = p })
+	_ = ours.Close()
+	receiveErr = <-received
+	if sendErr == nil && (last.Done != last.Total || last.Total != tree.Bytes()) {
+		t.Errorf("progress ends at %d of %d bytes", last.Done, last.Total)
+	}
+	return sum, sendErr, receiveErr
+}
+
+type cut struct {
+	net.Conn
+	left int64
+}
+
+func (c *cut) Write(p []byte) (int, error) {
+	if c.left -= int64(len(p)); c.left < 0 {
+		_ = c.Close()
+	}
+	return c.Conn.Write(p)
+}
+
+func write(t *testing.T, path, content string, mode fs.FileMode) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600), os.Chmod(path, mode)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tree is all below dir: name → mode and content.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+		if err != nil || p == dir {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, p)
+		out[rel] = info.Mode().String()
+		switch {
+		case info.Mode().IsRegular():
+			b, err := os.ReadFile(p)
+			out[rel] += " " + string(b[:min(len(b), 20)])
+			return err
+		case info.Mode()&fs.ModeSymlink != 0:
+			to, err := os.Readlink(p)
+			out[rel] += " " + to
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestTree(t *testing.T) {
+	dir := t.TempDir()
+	from := filepath.Join(dir, "conf")
+	write(t, filepath.Join(from, "a"), "one", 0o640)
+	write(t, filepath.Join(from, "bin/run"), "#!", 0o4755)
+	write(t, filepath.Join(from, "big"), strings.Repeat("x", asked+1), 0o444)
+	write(t, filepath.Join(from, "shut/in"), "", 0o400)
+	if err := errors.Join(os.Symlink("../elsewhere", filepath.Join(from, "link")), os.Chmod(filepath.Join(from, "shut"), 0o555)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = filepath.WalkDir(dir, func(p string, e fs.DirEntry, _ error) error {
+			if e.IsDir() {
+				_ = os.Chmod(p, 0o700)
+			}
+			return nil
+		})
+	})
+	to := filepath.Join(dir, "to")
+	if err := os.Mkdir(to, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, dest, at, reason string }{
+		{"into a directory", to, "to/conf", "as cp -r does"},
+		{"again", to, "to/conf", "what is there is not in the way"},
+		{"under another name", filepath.Join(to, "other"), "to/other", "the destination does not exist"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			sum, err1, err2 := copied(t, from, tc.dest, 0)
+			if err1 != nil || err2 != nil {
+				t.Fatal(err1, err2)
+			}
+			at := filepath.Join(dir, tc.at)
+			if sum.To != at || sum.Files != 4 || sum.Bytes != asked+6 {
+				t.Errorf("%+v: %s", sum, tc.reason)
+			}
+			if d := cmp.Diff(tree(t, from), tree(t, at)); d != "" {
+				t.Errorf("%s (-sent +received):\n%s", tc.reason, d)
+			}
+		})
+	}
+}
+
+func TestDestination(t *testing.T) {
+	dir := t.TempDir()
+	from := filepath.Join(dir, "file")
+	write(t, from, "new", 0o600)
+	write(t, filepath.Join(dir, "there"), "old", 0o644)
+	write(t, filepath.Join(dir, "dir/x"), "", 0o644)
+	if err := os.Symlink("there", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, dest, at, refused, reason string }{
+		{"directory", "dir", "dir/file", "", "it goes into one"},
+		{"written as a directory", "dir/", "dir/file", "", "it is one"},
+		{"no such directory", "gone/", "", "there is no directory", "a misspelt directory is no file's name"},
+		{"no parent", "gone/file", "", "there is no directory", "none is made on the way"},
+		{"file as a directory", "there/", "", "not a directory", "it is a file"},
+		{"link", "link", "there", "", "a link to a file stays one"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err, _ := copied(t, from, dir+"/"+tc.dest, 0)
+			if tc.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.refused) {
+					t.Errorf("%v, want %q: %s", err, tc.refused, tc.reason)
+				}
+				return
+			}
+			b, rerr := os.ReadFile(filepath.Join(dir, tc.at))
+			if err != nil || rerr != nil || string(b) != "new" {
+				t.Errorf("%s: %q, %v, %v: %s", tc.at, b, err, rerr, tc.reason)
+			}
+		})
+	}
+	if to, err := os.Readlink(filepath.Join(dir, "link")); err != nil || to != "there" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+}
+
+// TestBroken: a copy that breaks off leaves nothing under the file's name, and
+// the next goes on where it stopped.
+func TestBroken(t *testing.T) {
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "big"), filepath.Join(dir, "to")
+	content := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
+	write(t, from, content, 0o600)
+	write(t, to, "old", 0o600)
+	_, err1, err2 := copied(t, from, to, 600<<10)
+	if err1 == nil || err2 == nil {
+		t.Fatalf("%v, %v: the connection broke", err1, err2)
+	}
+	if b, err := os.ReadFile(to); string(b) != "old" || err != nil {
+		t.Errorf("%.20q, %v: half a file has the name of a whole one", b, err)
+	}
+	if _, err1, err2 := copied(t, from, to, 600<<10); err1 != nil || err2 != nil {
+		t.Errorf("%v, %v: the second part is short enough", err1, err2)
+	}
+	if b, err := os.ReadFile(to); string(b) != content || err != nil {
+		t.Errorf("%d bytes, %v; want all", len(b), err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, ".*"))
+	if len(left) > 0 || err != nil {
+		t.Errorf("%v, %v are left", left, err)
+	}
+}
+
+// TestChanged: what is no longer as it was looked at is not taken.
+func TestChanged(t *testing.T) {
+	for name, content := range map[string]string{"other": strings.Repeat("y", 1<<20), "shorter": "y"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			from := filepath.Join(dir, "big")
+			write(t, from, strings.Repeat("x", 1<<20), 0o600)
+			tr, err := Look(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, from, content, 0o600)
+			ours, theirs := net.Pipe()
+			received := make(chan error, 1)
+			go func() {
+				_, err := Receive(theirs, filepath.Join(dir, "to"), nil)
+				received <- err
+				_ = theirs.Close()
+			}()
+			_, err = tr.Send(ours, nil)
+			_ = ours.Close()
+			if rerr := <-received; err == nil || rerr == nil {
+				t.Errorf("sent: %v, received: %v", err, rerr)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "to")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("a file that is none: %v", err)
+			}
+		})
+	}
+}
+
+// TestHostileSender: nothing that a sender says leads out of the destination.
+func TestHostileSender(t *testing.T) {
+	for name, frames := range map[string][]frame{
+		"above":           {{Kind: kindFile, Path: "../../out", Size: 1, Digest: strings.Repeat("0", 64)}},
+		"absolute":        {{Kind: kindFile, Path: "/out", Size: 1}},
+		"through a link":  {{Kind: kindDir, Path: "."}, {Kind: kindLink, Path: "l", Link: "../.."}, {Kind: kindFile, Path: "l/out", Size: 1}},
+		"digest":          {{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: "../../../out"}},
+		"no kind":         {{Kind: "device", Path: "x"}},
+		"more than begun": {{Kind: kindFile, Path: ".", Size: 0, Digest: "x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			in := filepath.Join(dir, "in", "dest")
+			if err := os.MkdirAll(in, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			var b bytes.Buffer
+			for _, f := range append([]frame{{Kind: kindBegin, Name: "tree"}}, frames...) {
+				if err := f.write(&b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.Write([]byte{0, 0, 0, 1, 'x'})
+			conn := struct {
+				io.Reader
+				io.Writer
+			}{&b, io.Discard}
+			if _, err := Receive(conn, in, nil); err == nil {
+				t.Error("it is taken")
+			}
+			out, err := filepath.Glob(filepath.Join(dir, "*out*"))
+			if len(out) > 0 || err != nil {
+				t.Errorf("%v, %v came out", out, err)
+			}
+		})
+	}
+	if _, err := Receive(struct {
+		io.Reader
+		io.Writer
+	}{bytes.NewReader([]byte{0xff, 0, 0, 0}), io.Discard}, t.TempDir(), nil); err == nil {
+		t.Error("a frame of gigabytes is read")
+	}
+}
+
+func TestLookRefuses(t *testing.T) {
+	for path, reason := range map[string]string{"/dev/null": "a device has no content", filepath.Join(t.TempDir(), "gone"): "it is not there"} {
+		if _, err := Look(path); err == nil {
+			t.Errorf("%s is looked at: %s", path, reason)
+		}
+	}
+}
