@@ -154,9 +154,10 @@ type NewService func(context.Context, Settings) (lifecycle.Service, error)
 
 // Lifecycle is the real service.
 func Lifecycle(_ context.Context, s Settings) (lifecycle.Service, error) {
+	dialer := dial.New(nil)
 	return lifecycle.New(lifecycle.Config{
 		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
-		Connect: dial.New(nil).Connect, Now: s.Now, Log: s.Log, Warn: s.Warn,
+		Connect: dialer.Connect, Shell: dialer.Shell, Now: s.Now, Log: s.Log, Warn: s.Warn,
 	}), nil
 }
 

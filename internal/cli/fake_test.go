@@ -42,6 +42,7 @@ type fake struct {
 	Cancel    string   `json:"cancel"`    // ok, not-running
 	History   string   `json:"history"`   // how the one operation ended; "killed"
 	Kubectl   int      `json:"kubectl"`   // exit code, plus 1: 0 is not expected
+	Exit      int      `json:"exit"`      // of programs on hosts
 	Calls     string   `json:"calls"`     // a file that calls are written to
 	Leaves    []string `json:"leaves"`    // hosts that a plan takes off
 	Lost      string   `json:"lost"`      // a host that a plan has to do without

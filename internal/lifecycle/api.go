@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -172,6 +173,15 @@ type Service interface {
 	// Kubeconfig answers the admin kubeconfig. Live asks a control plane
 	// instead of the store.
 	Kubeconfig(ctx context.Context, name string, live bool) ([]byte, error)
+	// Targets are the hosts that a selector names. Terms without CLUSTER@
+	// are about the given cluster.
+	Targets(ctx context.Context, selector, cluster string) ([]Target, error)
+	// Exec runs a program on hosts; Copy copies files to or from them. The
+	// results are in the order of the targets.
+	Exec(ctx context.Context, w Work, p Program) ([]HostResult, error)
+	Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error)
+	// Login talks to a login shell on a host, and answers its exit code.
+	Login(ctx context.Context, t Target, sh remote.Shell) (int, error)
 	// Kubectl runs the bundle's kubectl against the cluster and answers its
 	// exit code.
 	Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error)

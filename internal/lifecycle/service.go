@@ -36,6 +36,8 @@ type Config struct {
 	Home string
 	// Connect opens a host.
 	Connect func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error)
+	// Shell opens a login shell on a host and answers its exit code.
+	Shell func(context.Context, v1alpha1.Host, remote.Shell, remote.Options) (int, error)
 	// Now is the clock of records.
 	Now func() time.Time
 	Log *slog.Logger

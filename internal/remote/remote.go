@@ -130,6 +130,25 @@ type Worker interface {
 	OpenCopy(ctx context.Context, c Copy) (net.Conn, error)
 }
 
+// A Shell is a login shell on a host, or one command that it runs, without the
+// helper: it also works on a host where nothing else does.
+type Shell struct {
+	// Argv is the command; none is the login shell.
+	Argv     []string
+	In       io.Reader
+	Out, Err io.Writer
+	// Terminal has the host make one; nil is none.
+	Terminal *Terminal
+}
+
+// A Terminal is what the person looks at.
+type Terminal struct {
+	Name          string // TERM
+	Columns, Rows int
+	// Resized hears of new sizes: columns, rows.
+	Resized <-chan [2]int
+}
+
 // An Error is a host that cannot be reached or used, in words for people.
 type Error struct {
 	Host   string
@@ -164,4 +183,5 @@ const (
 	NoExec         Reason = "no-exec-directory"
 	HelperFailed   Reason = "helper-failed"
 	ConnectionLost Reason = "connection-lost"
+	NoShell        Reason = "host-is-local"
 )

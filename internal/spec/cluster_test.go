@@ -178,6 +178,7 @@ func TestSelect(t *testing.T) {
 	}{{"cp", "10.0.0.1", "control-plane"}, {"node1", "10.0.0.2", "worker"}, {"node2", "10.0.0.3", "worker"}, {"node10", "10.0.0.4", "worker"}, {"e-01.lan", "10.0.0.5", "worker"}, {"e-02.lan", "10.0.0.6", "worker"}} {
 		c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: h.name, Address: h.address, Roles: []v1alpha1.Role{h.role}})
 	}
+	c.Spec.Hosts[5].InternalAddress = "fd00::6"
 	for _, tc := range []struct {
 		selector, reason string
 		want             string
@@ -189,6 +190,9 @@ func TestSelect(t *testing.T) {
 		{"node[1:2]", "both ends count", "node1 node2", ""},
 		{"e-[01:02].lan", "leading zeros set the width", "e-01.lan e-02.lan", ""},
 		{"role=worker", "by role", "node1 node2 node10 e-01.lan e-02.lan", ""},
+		{"e-*,node?", "by pattern", "node1 node2 e-01.lan e-02.lan", ""},
+		{"[fd00::6]", "an IPv6 address in brackets", "e-02.lan", ""},
+		{"x*", "a pattern that fits nothing", "", "no host's name fits \"x*\" [unknown-host]\n    hint: the hosts are cp, node1, node2, node10, e-01.lan, e-02.lan"},
 		{"all", "everything", "cp node1 node2 node10 e-01.lan e-02.lan", ""},
 		{
 			"nod2,node[9:11]", "all that is unknown is said at once",
@@ -197,7 +201,7 @@ func TestSelect(t *testing.T) {
 				"there is no host \"node11\" [unknown-host]\n    hint: did you mean node1 or node10 or node2?",
 		},
 		{"role=wroker", "a role nobody has", "", "no host has the role \"wroker\" [unknown-host]\n    hint: did you mean worker?"},
-		{"zone=a", "only roles have names", "", "hosts cannot be chosen by \"zone\" [invalid-selector]\n    hint: use names, addresses, ranges or role=worker"},
+		{"zone=a", "only roles have names", "", "hosts cannot be chosen by \"zone\" [invalid-selector]\n    hint: use names, addresses, ranges, patterns or role=worker"},
 		{"", "nothing is not everything", "", "the selector has an empty item [invalid-selector]\n    hint: ranges are written like node[2:10]"},
 		{"node[3:", "unfinished", "", "\"node[3:\" is not a range of names [invalid-selector]\n    hint: ranges are written like node[2:10]"},
 		{"node[3:1]", "backwards", "", "the range \"node[3:1]\" is empty or has more than 10000 names [invalid-selector]\n    hint: ranges are written like node[2:10]"},
@@ -257,5 +261,20 @@ func TestDiagnosticsAreFinished(t *testing.T) {
 	}
 	if len(found) < 4 {
 		t.Errorf("an empty cluster lacks more than %v", found)
+	}
+}
+
+func TestChoices(t *testing.T) {
+	for selector, want := range map[string][]Choice{
+		"w1":                          {{"", "w1"}},
+		"w1, w2":                      {{"", "w1,w2"}},
+		"prod@w1,w2":                  {{"prod", "w1,w2"}},
+		"w1,prod@role=worker,w2":      {{"", "w1"}, {"prod", "role=worker,w2"}},
+		"prod@all,lab@cp,*@node[1:2]": {{"prod", "all"}, {"lab", "cp"}, {"*", "node[1:2]"}},
+		"":                            {{"", ""}},
+	} {
+		if d := cmp.Diff(want, Choices(selector)); d != "" {
+			t.Errorf("%q (-want +got):\n%s", selector, d)
+		}
 	}
 }

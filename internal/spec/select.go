@@ -2,6 +2,8 @@ package spec
 
 import (
 	"fmt"
+	"net/netip"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,8 +17,9 @@ const maxRange = 10_000
 
 // Select is the hosts that a selector names, each once, in the order of the
 // file. A selector is a list by commas of names, addresses, ranges of names
-// (node[2:10], edge-[01:20].lan; both ends count) and roles (role=worker);
-// "all" is every host. The error is a diag.List of everything in it that
+// (node[2:10], edge-[01:20].lan; both ends count), patterns of names (db-*,
+// node?) and roles (role=worker); "all" is every host. An IPv6 address may stand
+// in brackets. The error is a diag.List of everything in it that
 // names no host.
 func Select(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, error) {
 	chosen := make([]bool, len(c.Spec.Hosts))
@@ -47,6 +50,14 @@ func choose(c *v1alpha1.Cluster, term string, chosen []bool) diag.List {
 		}
 		return nil
 	}
+	if pattern, ok := glob(term); ok {
+		return choosePattern(c, pattern, chosen)
+	}
+	if inner, ok := strings.CutPrefix(term, "["); ok {
+		if address, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err == nil && strings.HasSuffix(inner, "]") {
+			term = address.String()
+		}
+	}
 	names, problem := expandRange(term)
 	if problem != "" {
 		return selectorError(idInvalidSelector, problem, "ranges are written like node[2:10]")
@@ -66,7 +77,7 @@ func selectorError(id, message, hint string) diag.List {
 
 func chooseRole(c *v1alpha1.Cluster, key, value string, chosen []bool) diag.List {
 	if key != "role" {
-		return selectorError(idInvalidSelector, "hosts cannot be chosen by "+strconv.Quote(key), "use names, addresses, ranges or role=worker")
+		return selectorError(idInvalidSelector, "hosts cannot be chosen by "+strconv.Quote(key), "use names, addresses, ranges, patterns or role=worker")
 	}
 	found := false
 	for i, h := range c.Spec.Hosts {
@@ -84,6 +95,59 @@ func chooseRole(c *v1alpha1.Cluster, key, value string, chosen []bool) diag.List
 		}
 	}
 	return selectorError(idUnknownHost, "no host has the role "+strconv.Quote(value), diag.DidYouMean(value, unique(roles)))
+}
+
+// glob says that a term is a pattern. Brackets are those of ranges and of
+// addresses.
+func glob(term string) (string, bool) {
+	return term, strings.ContainsAny(term, "*?") && !strings.ContainsAny(term, "[]\\")
+}
+
+func choosePattern(c *v1alpha1.Cluster, pattern string, chosen []bool) diag.List {
+	found := false
+	for i, h := range c.Spec.Hosts {
+		if ok, err := path.Match(pattern, h.Name); err == nil && ok {
+			chosen[i], found = true, true
+		}
+	}
+	if found {
+		return nil
+	}
+	return selectorError(idUnknownHost, "no host's name fits "+strconv.Quote(pattern), "the hosts are "+few(hostNames(c)))
+}
+
+// few names the first of many.
+func few(names []string) string {
+	if len(names) > 8 {
+		return strings.Join(names[:8], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
+}
+
+// A Choice is the part of a selector that is about one cluster, or about all
+// whose names fit a pattern.
+type Choice struct {
+	Cluster  string // "" is the cluster that commands mean
+	Selector string
+}
+
+// Choices parts a selector by clusters: CLUSTER@ before a term is for it and
+// those after it, up to the next.
+func Choices(selector string) []Choice {
+	var out []Choice
+	for term := range strings.SplitSeq(selector, ",") {
+		term = strings.TrimSpace(term)
+		cluster, rest, named := strings.Cut(term, "@")
+		switch {
+		case named:
+			out = append(out, Choice{cluster, rest})
+		case len(out) == 0:
+			out = append(out, Choice{"", term})
+		default:
+			out[len(out)-1].Selector += "," + term
+		}
+	}
+	return out
 }
 
 func chooseHost(c *v1alpha1.Cluster, name string, chosen []bool) bool {

@@ -35,6 +35,14 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	return d.SSH.Connect(ctx, host, opts)
 }
 
+// Shell is a login shell on host; on this machine, it is refused.
+func (d *Dialer) Shell(ctx context.Context, host v1alpha1.Host, sh remote.Shell, opts remote.Options) (int, error) {
+	if IsLocal(host) {
+		return 0, &remote.Error{Host: host.Name, Reason: remote.NoShell, Cause: host.Name + " is this machine", Remedy: "it is reached without SSH: run the command here"}
+	}
+	return d.SSH.Shell(ctx, host, sh, opts)
+}
+
 // IsLocal says that the host is this machine and reached without SSH: it is
 // called localhost, or has a loopback address and nothing is said about how to
 // log in. A port other than SSH's own always means SSH.

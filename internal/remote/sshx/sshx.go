@@ -55,9 +55,9 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	return h, nil
 }
 
-// connect makes one connection: TCP, SSH, helper, handshake.
-func (d *Dialer) connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (*wire.Client, error) {
-	to := endpoint{
+// target is how to log in to a host.
+func target(host v1alpha1.Host) endpoint {
+	return endpoint{
 		host: host.Name, address: host.Address, port: host.SSH.Port, user: host.SSH.User, hostKey: host.SSH.HostKey,
 		login: login{
 			keyFile: host.SSH.PrivateKeyFile, passphrase: host.SSH.PassphraseFrom,
@@ -65,22 +65,33 @@ func (d *Dialer) connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 			agent: host.SSH.Agent != nil && *host.SSH.Agent,
 		},
 	}.withDefaults()
+}
+
+// open logs in to host, through its bastion if it has one; after leave, that is
+// no longer used.
+func (d *Dialer) open(ctx context.Context, host v1alpha1.Host, opts remote.Options) (client *ssh.Client, leave func(), err error) {
 	dial := direct
-	leave := func() {}
+	leave = func() {}
 	if host.SSH.Bastion != nil {
-		via, release, err := d.through(ctx, host, opts)
-		if err != nil {
-			return nil, err
+		if dial, leave, err = d.through(ctx, host, opts); err != nil {
+			return nil, nil, err
 		}
-		dial, leave = via, release
 	}
-	client, err := d.login(ctx, to, dial, opts)
-	if err != nil {
+	if client, err = d.login(ctx, target(host), dial, opts); err != nil {
 		leave()
+		return nil, nil, err
+	}
+	return client, leave, nil
+}
+
+// connect makes one connection: TCP, SSH, helper, handshake.
+func (d *Dialer) connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (*wire.Client, error) {
+	client, leave, err := d.open(ctx, host, opts)
+	if err != nil {
 		return nil, err
 	}
 	conn := &connection{client: client, leave: leave}
-	wc, err := d.start(ctx, host, to, conn, opts)
+	wc, err := d.start(ctx, host, target(host), conn, opts)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err

@@ -1,0 +1,403 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/node/transfer"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// selectors is how hosts are named.
+const selectors = `SELECTOR is a list by commas of host names, addresses, patterns (db-*), ranges
+(node[2:10]), roles (role=worker), or all. CLUSTER@ before a term is for it and
+those after it, and may be a pattern, too: prod@all, *@role=control-plane.`
+
+// targets are the hosts of a selector.
+func (a *app) targets(ctx context.Context, svc lifecycle.Service, selector string) ([]lifecycle.Target, error) {
+	cluster := ""
+	for _, c := range spec.Choices(selector) {
+		if c.Cluster == "" && cluster == "" {
+			var err error
+			if cluster, err = a.which(ctx, nil); err != nil {
+				return nil, err
+			}
+		}
+		if c.Cluster != "" && !strings.ContainsAny(c.Cluster, "*?") {
+			if err := named(c.Cluster); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return svc.Targets(ctx, selector, cluster)
+}
+
+// label is how a target is called among others.
+func labels(targets []lifecycle.Target) func(cluster, host string) string {
+	for _, t := range targets {
+		if t.Cluster != targets[0].Cluster {
+			return func(cluster, host string) string { return cluster + "@" + host }
+		}
+	}
+	return func(_, host string) string { return host }
+}
+
+// work is the flags that exec and cp share.
+type work struct {
+	root     bool
+	parallel int
+}
+
+func (w *work) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.root, "sudo", false, "as root, and not as the user who logs in")
+	cmd.Flags().IntVar(&w.parallel, "parallel", 50, "at most so many hosts at a time")
+}
+
+func (w *work) on(targets []lifecycle.Target) (lifecycle.Work, error) {
+	if w.parallel < 1 {
+		return lifecycle.Work{}, problem(idUsage, "", "--parallel is %d, and must be at least 1", w.parallel)
+	}
+	return lifecycle.Work{Targets: targets, Root: w.root, Parallel: w.parallel}, nil
+}
+
+func (a *app) execCmd() *cobra.Command {
+	var (
+		w            work
+		shell, stdin bool
+	)
+	cmd := &cobra.Command{
+		Use: "exec SELECTOR -- PROGRAM [ARG...]", Short: "Run a program on hosts",
+		Long: `Runs a program on all hosts that a selector names, at once. The arguments reach
+it as they are; no shell sees them, unless --shell asks for one.
+
+` + selectors + `
+
+Of one host, the output is as it is; of several, each line begins with its
+host. With -o json there is one line for each host. Exit code 3 says that the
+program failed on a host, or that a host could not be asked.`,
+		Example: `  slipway exec role=worker -- uptime
+  slipway exec prod@all,lab@all --sudo -- systemctl is-active kubelet
+  slipway exec 'db-*' --shell -- 'df -h / | tail -1'
+  slipway exec w1 --stdin --sudo -- tee /etc/motd < motd`,
+		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.selectorNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+				return problem(idUsage, "slipway exec SELECTOR -- PROGRAM [ARG...]", "one selector comes before --, and the program after it")
+			}
+			p := lifecycle.Program{Argv: args[1:]}
+			if shell {
+				p.Argv = []string{"/bin/sh", "-c", strings.Join(args[1:], " ")}
+			}
+			if stdin {
+				p.In = a.In
+			}
+			return a.exec(cmd.Context(), args[0], w, p)
+		},
+	}
+	w.flags(cmd)
+	cmd.Flags().BoolVar(&shell, "shell", false, "hand the words to /bin/sh on the host")
+	cmd.Flags().BoolVarP(&stdin, "stdin", "i", false, "hand standard input on, to one host")
+	return cmd
+}
+
+func (a *app) exec(ctx context.Context, selector string, flags work, p lifecycle.Program) error {
+	svc, err := a.svc(ctx)
+	if err != nil {
+		return err
+	}
+	targets, err := a.targets(ctx, svc, selector)
+	if err != nil {
+		return err
+	}
+	w, err := flags.on(targets)
+	if err != nil {
+		return err
+	}
+	var finish func()
+	p.Output, w.Done, finish = a.outputs(targets)
+	results, err := svc.Exec(ctx, w, p)
+	finish()
+	if err != nil {
+		return err
+	}
+	return a.worked(ctx, targets, results)
+}
+
+// A hostOutput is what one host printed, for programs.
+type hostOutput struct {
+	lifecycle.HostResult
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
+	// Truncated says that more was printed than is told.
+	Truncated bool `json:"truncated,omitempty"`
+}
+
+// maxKept is how much of each stream of a host is told to programs, in bytes.
+const maxKept = 4 << 20
+
+// head keeps the beginning of what is written to it.
+type head struct {
+	bytes.Buffer
+	more bool
+}
+
+func (h *head) Write(p []byte) (int, error) {
+	room := min(len(p), maxKept-h.Len())
+	h.more = h.more || room < len(p)
+	_, _ = h.Buffer.Write(p[:room]) // never fails
+	return len(p), nil
+}
+
+// outputs are where what hosts print goes, and what is done when one has
+// ended; finish writes what is left.
+func (a *app) outputs(targets []lifecycle.Target) (output func(lifecycle.Target) (io.Writer, io.Writer), done func(lifecycle.HostResult), finish func()) {
+	if a.format != view.Text {
+		kept := map[[2]string]*[2]head{}
+		for _, t := range targets {
+			kept[[2]string{t.Cluster, t.Host.Name}] = &[2]head{}
+		}
+		output = func(t lifecycle.Target) (io.Writer, io.Writer) {
+			k := kept[[2]string{t.Cluster, t.Host.Name}]
+			return &k[0], &k[1]
+		}
+		return output, func(r lifecycle.HostResult) {
+			k := kept[[2]string{r.Cluster, r.Host}]
+			_ = view.Item(a.Out, a.format, hostOutput{r, k[0].String(), k[1].String(), k[0].more || k[1].more}) // the exit code says it, too
+			*k = [2]head{}
+		}, func() {}
+	}
+	if len(targets) == 1 {
+		return func(lifecycle.Target) (io.Writer, io.Writer) { return a.Out, a.Err }, nil, func() {}
+	}
+	label := labels(targets)
+	var names []string
+	for _, t := range targets {
+		names = append(names, label(t.Cluster, t.Host.Name))
+	}
+	out, errw := view.NewPrefixed(names, a.outStyle()), view.NewPrefixed(names, a.style())
+	open := map[string][2]io.WriteCloser{}
+	for i, t := range targets {
+		open[t.Cluster+"@"+t.Host.Name] = [2]io.WriteCloser{out.Writer(a.Out, names[i]), errw.Writer(a.Err, names[i])}
+	}
+	output = func(t lifecycle.Target) (io.Writer, io.Writer) {
+		o := open[t.Cluster+"@"+t.Host.Name]
+		return o[0], o[1]
+	}
+	finish = func() {
+		for _, t := range targets {
+			for _, w := range open[t.Cluster+"@"+t.Host.Name] {
+				_ = w.Close() // fails when nobody reads any more
+			}
+		}
+	}
+	return output, nil, finish
+}
+
+// worked says which hosts failed, and why.
+func (a *app) worked(ctx context.Context, targets []lifecycle.Target, results []lifecycle.HostResult) error {
+	label := labels(targets)
+	failed := 0
+	for _, r := range results {
+		if !r.Failed() {
+			continue
+		}
+		failed++
+		d := diag.Diagnostic{Severity: diag.Error, Message: fmt.Sprintf("the program ended with %d", r.ExitCode)}
+		if r.Error != nil {
+			d = *r.Error
+		}
+		d.Host = label(r.Cluster, r.Host)
+		a.warn(diag.List{d})
+	}
+	if ctx.Err() != nil {
+		return &exitError{code: exitInterrupted}
+	}
+	if failed == 0 {
+		return nil
+	}
+	if len(results) > 1 {
+		a.say("%d of %d hosts failed.", failed, len(results))
+	}
+	return &exitError{code: exitPartial}
+}
+
+func (a *app) cpCmd() *cobra.Command {
+	var w work
+	cmd := &cobra.Command{
+		Use: "cp SRC DST", Short: "Copy files and directories to hosts, or from them",
+		Long: `Copies a file or a directory, with all below it and with its modes, to hosts or
+from them. The side that is written SELECTOR:PATH is on the hosts; a relative
+PATH there begins in the home of the user who logs in. A file comes to its name
+whole and verified, or not at all; a copy that broke off goes on where it
+stopped when it is asked for again.
+
+` + selectors + `
+
+From several hosts, DST gets a directory for each. Exit code 3 says that a host
+failed.`,
+		Example: `  slipway cp ./app.conf role=worker:/etc/app/ --sudo
+  slipway cp certs prod@node[2:10]:/srv/certs
+  slipway cp all:/var/log/syslog ./logs --sudo`,
+		Args: cobra.ExactArgs(2), ValidArgsFunction: a.copyNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			from, src, remoteFrom := hostPath(args[0])
+			to, dst, remoteTo := hostPath(args[1])
+			switch {
+			case remoteFrom && remoteTo:
+				return problem(idUsage, "copy to this machine first, and from here to the others", "one of the two paths must be on this machine")
+			case remoteFrom:
+				return a.copy(cmd.Context(), from, w, lifecycle.Copy{Here: dst, There: src, Fetch: true})
+			case remoteTo:
+				return a.copy(cmd.Context(), to, w, lifecycle.Copy{Here: src, There: dst})
+			}
+			return problem(idUsage, "name the hosts: slipway cp SRC SELECTOR:DST", "neither path is on a host")
+		},
+	}
+	w.flags(cmd)
+	return cmd
+}
+
+// hostPath parts SELECTOR:PATH; brackets may hold colons, and a path before the
+// colon makes it a file of this machine.
+func hostPath(arg string) (selector, path string, onHosts bool) {
+	depth := 0
+	for i, c := range arg {
+		switch {
+		case c == '[':
+			depth++
+		case c == ']':
+			depth--
+		case c == '/':
+			return "", arg, false
+		case c == ':' && depth == 0:
+			return arg[:i], arg[i+1:], i > 0
+		}
+	}
+	return "", arg, false
+}
+
+func (a *app) copy(ctx context.Context, selector string, flags work, c lifecycle.Copy) error {
+	svc, err := a.svc(ctx)
+	if err != nil {
+		return err
+	}
+	targets, err := a.targets(ctx, svc, selector)
+	if err != nil {
+		return err
+	}
+	w, err := flags.on(targets)
+	if err != nil {
+		return err
+	}
+	label := labels(targets)
+	size := a.Size
+	if a.format != view.Text {
+		size = nil
+	}
+	shown := view.NewCopying(a.Err, view.Options{Style: a.style(), Size: size, Now: a.env.Now})
+	defer shown.Close()
+	c.Progress = func(t lifecycle.Target, p transfer.Progress) {
+		shown.See(label(t.Cluster, t.Host.Name), p.Done, p.Total)
+	}
+	if a.format != view.Text {
+		w.Done = func(r lifecycle.HostResult) { _ = view.Item(a.Out, a.format, r) } // the exit code says it, too
+	}
+	results, err := svc.Copy(ctx, w, c)
+	shown.Close()
+	if err != nil {
+		return err
+	}
+	a.copied(results, c, label)
+	return a.worked(ctx, targets, results)
+}
+
+// copied says what is where now, for people.
+func (a *app) copied(results []lifecycle.HostResult, c lifecycle.Copy, label func(cluster, host string) string) {
+	for _, r := range results {
+		if r.Copied == nil || r.Failed() {
+			continue
+		}
+		what := fmt.Sprintf("%d files, %s", r.Copied.Files, view.Bytes(r.Copied.Bytes))
+		if r.Copied.Files == 1 {
+			what = view.Bytes(r.Copied.Bytes)
+		}
+		where := label(r.Cluster, r.Host) + ":" + r.Copied.To
+		if c.Fetch {
+			where = r.Copied.To
+			if rel, err := filepath.Abs("."); err == nil {
+				if short, err := filepath.Rel(rel, where); err == nil && filepath.IsLocal(short) {
+					where = short
+				}
+			}
+		}
+		a.say("%s  (%s)", where, what)
+	}
+}
+
+// selectorNames completes a selector: hosts and roles of the cluster that is
+// meant, and the names of clusters.
+func (a *app) selectorNames(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.selectable(cmd.Context(), begin), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+func (a *app) selectable(ctx context.Context, begin string) []string {
+	svc, err := a.svc(ctx)
+	if err != nil {
+		return nil
+	}
+	before := begin[:strings.LastIndex(begin, ",")+1]
+	term := begin[len(before):]
+	cluster, _, named := strings.Cut(term, "@")
+	prefix := before
+	if named {
+		prefix += cluster + "@"
+	} else if cluster, err = a.which(ctx, nil); err != nil {
+		cluster = ""
+	}
+	out := []string{}
+	if c, err := svc.Cluster(ctx, cluster); err == nil {
+		for _, h := range c.Spec.Hosts {
+			out = append(out, prefix+h.Name)
+			for _, r := range h.Roles {
+				out = append(out, prefix+"role="+string(r))
+			}
+		}
+		out = append(out, prefix+"all")
+	}
+	if !named {
+		list, err := svc.Clusters(ctx)
+		for i := 0; err == nil && i < len(list); i++ {
+			out = append(out, before+list[i].Name+"@")
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// copyNames completes a path: files of this machine, or hosts.
+func (a *app) copyNames(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 1 || strings.ContainsAny(begin, "/:.") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var out []string
+	for _, s := range a.selectable(cmd.Context(), begin) {
+		if !strings.HasSuffix(s, "@") {
+			s += ":"
+		}
+		out = append(out, s)
+	}
+	return out, cobra.ShellCompDirectiveNoSpace
+}

@@ -1,0 +1,157 @@
+package view
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Prefixed writes what several hosts print, each line whole and with its
+// host before it.
+type Prefixed struct {
+	mu    sync.Mutex
+	width int
+	paint paint
+}
+
+// NewPrefixed is for hosts of these names.
+func NewPrefixed(names []string, s Style) *Prefixed {
+	p := &Prefixed{paint: paint(s.Colour)}
+	for _, n := range names {
+		p.width = max(p.width, len(n))
+	}
+	return p
+}
+
+// Writer is where one stream of a host goes, on its way to w. Close writes a
+// last line that has no end.
+func (p *Prefixed) Writer(w io.Writer, name string) io.WriteCloser {
+	return &prefixed{p: p, w: w, head: p.paint.in(bold, fmt.Sprintf("%-*s", p.width, name)) + " | "}
+}
+
+type prefixed struct {
+	p    *Prefixed
+	w    io.Writer
+	head string
+	part []byte
+}
+
+// maxPart is how much of a line without an end is kept.
+const maxPart = 64 << 10
+
+func (w *prefixed) Write(b []byte) (int, error) {
+	w.part = append(w.part, b...)
+	var out bytes.Buffer
+	for {
+		i := bytes.IndexByte(w.part, '\n')
+		if i < 0 && len(w.part) < maxPart {
+			break
+		}
+		if i < 0 {
+			i = len(w.part) - 1
+		}
+		fmt.Fprintf(&out, "%s%s\n", w.head, bytes.TrimSuffix(w.part[:i], []byte("\r")))
+		w.part = w.part[i+1:]
+	}
+	return len(b), w.put(out.Bytes())
+}
+
+func (w *prefixed) put(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	_, err := w.w.Write(b)
+	return err
+}
+
+func (w *prefixed) Close() error {
+	if len(w.part) == 0 {
+		return nil
+	}
+	return w.put(fmt.Appendf(nil, "%s%s\n", w.head, w.part))
+}
+
+// A Copying shows how far copies to or from several hosts are: a line that is
+// written over on a terminal, a line now and then elsewhere, and nothing of
+// what takes no time.
+type Copying struct {
+	w    io.Writer
+	o    Options
+	mu   sync.Mutex
+	from time.Time
+	next time.Time
+	wide int
+	done map[string][2]int64
+}
+
+const (
+	copyFrame = 200 * time.Millisecond
+	copyLine  = 10 * time.Second
+)
+
+// NewCopying shows copies on w.
+func NewCopying(w io.Writer, o Options) *Copying {
+	c := &Copying{w: w, o: o, done: map[string][2]int64{}}
+	c.from = c.o.now()
+	c.next = c.from.Add(c.pause())
+	return c
+}
+
+func (c *Copying) pause() time.Duration {
+	if c.o.Size == nil {
+		return copyLine
+	}
+	return copyFrame
+}
+
+// See takes note of a host's progress, in bytes.
+func (c *Copying) See(host string, done, total int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done[host] = [2]int64{done, total}
+	now := c.o.now()
+	if now.Before(c.next) {
+		return
+	}
+	c.next = now.Add(c.pause())
+	c.draw(now)
+}
+
+func (c *Copying) draw(now time.Time) {
+	var done, total int64
+	whole := 0
+	for _, d := range c.done {
+		done, total = done+d[0], total+d[1]
+		if d[0] == d[1] {
+			whole++
+		}
+	}
+	rate := float64(done) / max(now.Sub(c.from).Seconds(), 0.001)
+	line := fmt.Sprintf("copying %s of %s, %s/s", Bytes(done), Bytes(total), Bytes(int64(rate)))
+	if len(c.done) > 1 {
+		line += fmt.Sprintf(", %d of %d hosts done", whole, len(c.done))
+	}
+	if c.o.Size == nil {
+		fmt.Fprintln(c.w, line)
+		return
+	}
+	columns, _ := c.o.Size()
+	line = cut(line, columns-1, c.o.Style.Unicode)
+	fmt.Fprintf(c.w, "\r%s%s", line, strings.Repeat(" ", max(0, c.wide-len(line))))
+	c.wide = len(line)
+}
+
+// Close takes the line away.
+func (c *Copying) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wide > 0 {
+		fmt.Fprintf(c.w, "\r%s\r", strings.Repeat(" ", c.wide))
+		c.wide = 0
+	}
+}

@@ -1,0 +1,197 @@
+package lifecycle
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/dial"
+	"slipway.dev/slipway/internal/remote/remotetest"
+	"slipway.dev/slipway/internal/store"
+)
+
+// fleet is a service with two recorded clusters whose hosts are this machine,
+// by real SSH and the real helper; "dead" refuses connections.
+func fleet(t *testing.T) *service {
+	t.Helper()
+	home := t.TempDir()
+	st, err := store.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cluster, names := range map[string][]string{"prod": {"cp1", "w1", "w2", "dead"}, "lab": {"cp1"}} {
+		c := &v1alpha1.Cluster{}
+		c.Name = cluster
+		for _, name := range names {
+			s := remotetest.Start(t, remotetest.Config{
+				Shell: &remotetest.Shell{Path: "/bin/sh"}, Users: []remotetest.User{{Name: "root", Password: "letmein"}},
+			})
+			s.SetDown(name == "dead")
+			h := s.Host(name, v1alpha1.SSH{Password: "letmein"})
+			h.Roles = []v1alpha1.Role{v1alpha1.RoleWorker}
+			c.Spec.Hosts = append(c.Spec.Hosts, h)
+		}
+		if err := st.SaveCluster(c, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := dial.New(remotetest.Build(t))
+	return New(Config{Store: st, Home: home, Connect: d.Connect, Shell: d.Shell}).(*service)
+}
+
+// TestWork is all that is done on hosts beside the cluster's business.
+func TestWork(t *testing.T) {
+	s := fleet(t)
+	t.Run("targets", func(t *testing.T) { choose(t, s) })
+	t.Run("exec", func(t *testing.T) { execAll(t, s) })
+	t.Run("copy", func(t *testing.T) { copyAll(t, s) })
+	t.Run("login", func(t *testing.T) { logIn(t, s) })
+}
+
+func targets(t *testing.T, s *service, selector string) []Target {
+	t.Helper()
+	list, err := s.Targets(t.Context(), selector, "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func choose(t *testing.T, s *service) {
+	for _, tc := range []struct{ selector, want, reason string }{
+		{"w1,cp1", "prod@cp1 prod@w1", "in the order of the file"},
+		{"w*", "prod@w1 prod@w2", "by pattern"},
+		{"lab@all,prod@w1,w2", "lab@cp1 prod@w1 prod@w2", "a cluster holds for what follows"},
+		{"*@cp1", "lab@cp1 prod@cp1", "all clusters"},
+		{"w1,prod@w1", "prod@w1", "each once"},
+	} {
+		var got []string
+		for _, x := range targets(t, s, tc.selector) {
+			got = append(got, x.Cluster+"@"+x.Host.Name)
+		}
+		if d := cmp.Diff(tc.want, strings.Join(got, " ")); d != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", tc.selector, tc.reason, d)
+		}
+	}
+	_, err := s.Targets(t.Context(), "w9,lab@role=wroker,x*@all", "prod")
+	var list diag.List
+	if !errors.As(err, &list) || len(list) != 3 || list[2].ID != idNoSuchClusters {
+		t.Errorf("%v, want all three reasons", err)
+	}
+	if _, err := s.Targets(t.Context(), "gone@all", "prod"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a cluster that is not recorded: %v", err)
+	}
+}
+
+// printed keeps what hosts print.
+type printed struct {
+	mu  sync.Mutex
+	all map[string]*bytes.Buffer
+}
+
+func (o *printed) of(t Target) (io.Writer, io.Writer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all == nil {
+		o.all = map[string]*bytes.Buffer{}
+	}
+	b := &bytes.Buffer{}
+	o.all[t.Cluster+"@"+t.Host.Name] = b
+	return b, io.Discard
+}
+
+func execAll(t *testing.T, s *service) {
+	var o printed
+	var heard []string
+	w := Work{Targets: targets(t, s, "all,lab@all"), Parallel: 2, Done: func(r HostResult) { heard = append(heard, r.Host) }}
+	results, err := s.Exec(t.Context(), w, Program{Argv: []string{"sh", "-c", "echo a b; exit 4"}, Output: o.of})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(heard) != 5 {
+		t.Errorf("%v were heard of, want all five", heard)
+	}
+	for i, r := range results {
+		if r.Host != w.Targets[i].Host.Name || r.Cluster != w.Targets[i].Cluster {
+			t.Errorf("result %d is of %s@%s", i, r.Cluster, r.Host)
+		}
+		if r.Host == "dead" {
+			if r.ExitCode != -1 || r.Error == nil || r.Error.ID != string(remote.Unreachable) || r.Error.Hint == "" {
+				t.Errorf("the host that is cut off: %+v", r)
+			}
+			continue
+		}
+		if r.ExitCode != 4 || r.Error != nil || o.all[r.Cluster+"@"+r.Host].String() != "a b\n" {
+			t.Errorf("%+v, %q", r, o.all[r.Cluster+"@"+r.Host])
+		}
+	}
+	_, err = s.Exec(t.Context(), w, Program{Argv: []string{"cat"}, In: strings.NewReader("x"), Output: o.of})
+	refusal(t, err, idInputForMany)
+	w.Targets = targets(t, s, "w1")
+	if results, err = s.Exec(t.Context(), w, Program{Argv: []string{"cat"}, In: strings.NewReader("given"), Output: o.of}); err != nil || results[0].Failed() || o.all["prod@w1"].String() != "given" {
+		t.Errorf("%+v, %v, %q", results, err, o.all["prod@w1"])
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if results, err = s.Exec(ctx, w, Program{Argv: []string{"true"}, Output: o.of}); err != nil || results[0].Error == nil {
+		t.Errorf("called off: %+v, %v", results, err)
+	}
+}
+
+func copyAll(t *testing.T, s *service) {
+	dir := t.TempDir()
+	from := filepath.Join(dir, "conf")
+	for name, content := range map[string]string{"a": "one", "sub/big": strings.Repeat("x", 1<<20)} {
+		path := filepath.Join(from, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o640)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to := filepath.Join(dir, "to")
+	w := Work{Targets: targets(t, s, "w1,dead")}
+	results, err := s.Copy(t.Context(), w, Copy{Here: from, There: to})
+	if err != nil || results[0].Failed() || results[0].Copied.To != to || results[0].Copied.Files != 2 || !results[1].Failed() {
+		t.Fatalf("%+v, %v", results, err)
+	}
+	w.Targets = targets(t, s, "w1,w2")
+	back := filepath.Join(dir, "back")
+	if results, err = s.Copy(t.Context(), w, Copy{Here: back, There: to, Fetch: true}); err != nil || results[0].Failed() || results[1].Failed() {
+		t.Fatalf("%+v, %v", results, err)
+	}
+	for _, name := range []string{"back/w1/to/a", "back/w2/to/sub/big"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != 0o640 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	if results, err = s.Copy(t.Context(), w, Copy{Here: back, There: "/no/such", Fetch: true}); err != nil || results[0].Error == nil || !strings.Contains(results[0].Error.Message, "no such file") {
+		t.Errorf("what is not there: %+v, %v", results, err)
+	}
+	_, err = s.Copy(t.Context(), w, Copy{Here: filepath.Join(dir, "gone"), There: to})
+	refusal(t, err, idNoCopy)
+}
+
+func logIn(t *testing.T, s *service) {
+	var out bytes.Buffer
+	code, err := s.Login(t.Context(), targets(t, s, "w1")[0], remote.Shell{Argv: []string{"sh", "-c", "echo in; exit 3"}, Out: &out, Err: io.Discard})
+	if code != 3 || err != nil || out.String() != "in\n" {
+		t.Errorf("%d, %v, %q", code, err, out.String())
+	}
+	var e *remote.Error
+	dead := targets(t, s, "all")
+	i := slices.IndexFunc(dead, func(x Target) bool { return x.Host.Name == "dead" })
+	if _, err := s.Login(t.Context(), dead[i], remote.Shell{}); !errors.As(err, &e) || e.Reason != remote.Unreachable {
+		t.Errorf("a host that is cut off: %v", err)
+	}
+}
