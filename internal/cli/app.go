@@ -158,7 +158,7 @@ func (a *app) addCommands(root *cobra.Command) {
 		}
 	}
 	add("change", a.createCmd(), a.convertCmd(), a.addCmd(), a.planCmd(), a.applyCmd(), a.resumeCmd(), a.rollbackCmd(), a.cancelCmd(), a.deleteCmd(), a.initCmd(), a.precheckCmd())
-	add("see", a.getCmd(), a.useCmd(), a.operationsCmd(), a.kubeconfigCmd(), a.kubectlCmd(),
+	add("see", a.getCmd(), a.useCmd(), a.infoCmd(), a.operationsCmd(), a.kubeconfigCmd(), a.kubectlCmd(),
 		a.execCmd(), a.cpCmd(), a.sshCmd())
 	p := program.Program{
 		In: a.In, Out: a.Out, Err: a.Err, Size: a.Size,

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
@@ -86,4 +87,38 @@ func (s service) Copy(_ context.Context, w lifecycle.Work, c lifecycle.Copy) ([]
 
 func (s service) Login(_ context.Context, t lifecycle.Target, sh remote.Shell) (int, error) {
 	return s.Exit, s.record(call{Method: "Login", Name: t.Cluster + "@" + t.Host.Name, Args: sh.Argv})
+}
+
+// Info is of a cluster whose API answers, unless a host is lost.
+func (s service) Info(ctx context.Context, name string, _ event.Sink) (*lifecycle.Info, error) {
+	c, err := s.Cluster(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	in := &lifecycle.Info{
+		Name: name, Verdict: lifecycle.Healthy, Summary: "all is well", Warnings: diag.List{}, Phase: c.Status.Phase, Kubernetes: "v1.37.1",
+		Endpoint: lifecycle.EndpointInfo{Address: "api.prod.internal:6443", Mode: "none", Answers: true, Through: "cp1"},
+		Etcd:     lifecycle.EtcdInfo{Type: "stacked", Members: []lifecycle.EtcdMember{{Name: "cp1", ID: "a", Leader: true, Healthy: true, DBBytes: 3 << 20, Version: "3.7.0", Endpoint: "https://10.0.0.11:2379"}}},
+		Certificates: []lifecycle.Certificate{
+			{Host: "cp1", Path: "/etc/kubernetes/admin.conf", Expires: epoch.AddDate(0, 0, -1)},
+			{Host: "cp1", Path: "/etc/kubernetes/pki/apiserver.crt", Expires: epoch.AddDate(1, 0, 0)},
+		},
+		AddOns:     []lifecycle.AddOn{{Name: "coredns", Version: "v1.14.2", Ready: 2, Wanted: 2}, {Name: "kube-proxy", Version: "v1.37.1", Ready: -1, Wanted: -1}},
+		Operations: []lifecycle.OperationInfo{{ID: operationID, Type: "create", Phase: "Succeeded", Created: epoch}},
+		Next:       "slipway kubectl " + name + " -- get pods -A",
+	}
+	res := lifecycle.Resources{CPU: "2", Memory: "4Gi", Pods: "110", Disk: "40Gi"}
+	for _, h := range c.Spec.Hosts {
+		n := lifecycle.NodeInfo{
+			Name: h.Name, Roles: h.Roles, Address: h.Address, Version: "v1.37.1", Ready: "Ready", Host: "ok", Endpoint: "ok", Kubelet: "active",
+			Capacity: res, Allocatable: lifecycle.Resources{CPU: "1900m", Memory: "3Gi", Pods: "110"}, ResourcesFrom: "api", OS: "Debian 12",
+		}
+		if h.Name == s.Lost {
+			in.Verdict = lifecycle.Degraded
+			in.Warnings = append(in.Warnings, diag.Diagnostic{ID: "host-unreachable", Severity: diag.Warning, Host: h.Name, Message: "no answer on port 22", Hint: "is it up?"})
+			n.Host, n.Endpoint, n.Ready, n.ResourcesFrom = "no answer", "", "Unknown", ""
+		}
+		in.Nodes = append(in.Nodes, n)
+	}
+	return in, nil
 }

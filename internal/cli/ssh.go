@@ -70,7 +70,7 @@ func (a *app) terminal(tty *os.File, sh *remote.Shell) (back func(), err error) 
 	if err != nil {
 		return nil, fmt.Errorf("making the terminal raw: %w", err)
 	}
-	columns, rows := view.Size(tty)
+	columns, rows := view.TerminalSize(tty)
 	sizes := make(chan [2]int, 1)
 	changed := make(chan os.Signal, 1)
 	a.env.Notify(changed, syscall.SIGWINCH)
@@ -79,7 +79,7 @@ func (a *app) terminal(tty *os.File, sh *remote.Shell) (back func(), err error) 
 		for {
 			select {
 			case <-changed:
-				c, r := view.Size(tty)
+				c, r := view.TerminalSize(tty)
 				select {
 				case sizes <- [2]int{c, r}:
 				default: // the last one has not been told yet

@@ -176,3 +176,13 @@ func (c *Client) ConfigMap(ctx context.Context, namespace, name string) (*corev1
 func fromUnstructured(u *unstructured.Unstructured, into any) error {
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
 }
+
+// Raw answers what the API server says at a path, such as /api/v1/events, as
+// JSON.
+func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
+	out, err := c.rest.Get().AbsPath(path).DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, c.words(err))
+	}
+	return out, nil
+}

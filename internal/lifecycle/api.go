@@ -173,6 +173,9 @@ type Service interface {
 	// Kubeconfig answers the admin kubeconfig. Live asks a control plane
 	// instead of the store.
 	Kubeconfig(ctx context.Context, name string, live bool) ([]byte, error)
+	// Info looks at a cluster, and answers within a bounded time whoever is
+	// down.
+	Info(ctx context.Context, name string, progress event.Sink) (*Info, error)
 	// Targets are the hosts that a selector names. Terms without CLUSTER@
 	// are about the given cluster.
 	Targets(ctx context.Context, selector, cluster string) ([]Target, error)

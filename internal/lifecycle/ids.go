@@ -14,10 +14,6 @@ const (
 	idNoLockMajority    = "no-lock-majority"
 	idNothingRunning    = "nothing-running"
 	idRunsElsewhere     = "runs-elsewhere"
-	idNoSuchClusters    = "no-such-clusters"
-	idInputForMany      = "input-for-many"
-	idNoCopy            = "copy-unreadable"
-	idAmbiguous         = "ambiguous-operation"
 	idNoKubectl         = "no-kubectl"
 	idNoKubeconfig      = "no-kubeconfig"
 	idNotCreated        = "not-created"
@@ -28,4 +24,18 @@ const (
 	idFileDiffers       = "file-differs"
 	idHostOnRecord      = "host-on-record"
 	idAddressFixed      = "address-fixed"
+)
+
+// Of looking at clusters and working on their hosts.
+const (
+	idAmbiguous           = "ambiguous-operation"
+	idNoSuchClusters      = "no-such-clusters"
+	idInputForMany        = "input-for-many"
+	idNoCopy              = "copy-unreadable"
+	idAPIDown             = "api-down"
+	idNodeNotReady        = "node-not-ready"
+	idEndpointDead        = "endpoint-not-answering"
+	idEtcdMember          = "etcd-member"
+	idCertificateExpires  = "certificate-expires"
+	idOperationUnfinished = "operation-unfinished"
 )

@@ -192,7 +192,7 @@ func (s *service) on(ctx context.Context, t Target, opts remote.Options, do func
 	if err != nil {
 		return HostResult{}, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	worker, ok := conn.(remote.Worker)
 	if !ok {
 		return HostResult{}, fmt.Errorf("host %s runs no programs", t.Host.Name)

@@ -135,5 +135,5 @@ func Terminal(f *os.File, getenv func(string) string) func() (columns, rows int)
 	if !IsTerminal(f) || getenv("TERM") == "dumb" || getenv("TERM") == "" {
 		return nil
 	}
-	return func() (int, int) { return Size(f) }
+	return func() (int, int) { return TerminalSize(f) }
 }

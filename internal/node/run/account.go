@@ -5,7 +5,6 @@ package run
 import (
 	"fmt"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,27 +18,28 @@ func (a account) credential() *syscall.Credential {
 	return c
 }
 
-// become gives this thread alone the user's rights to files; root's thread
-// stays what it is. The runtime's own calls would change all threads.
+// become gives this thread alone the user's rights to files: these calls, other
+// than those of package syscall, change no other thread.
 func (a account) become() error {
 	if a.uid == 0 {
 		return nil
 	}
-	groups := make([]uint32, len(a.groups), len(a.groups)+1)
-	for i, g := range a.groups {
-		groups[i] = uint32(g)
+	err := unix.Setgroups(a.groups)
+	if err == nil {
+		_, err = unix.SetfsgidRetGid(a.gid)
 	}
-	list := append(groups, 0) // never empty: there is an address to take
-	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(&list[0])), 0); errno != 0 {
-		return fmt.Errorf("taking the groups of %s: %w", a.name, errno)
+	if err == nil {
+		_, err = unix.SetfsuidRetUid(a.uid)
 	}
-	for _, set := range []struct{ call, id int }{{unix.SYS_SETFSGID, a.gid}, {unix.SYS_SETFSUID, a.uid}} {
-		// Neither says whether it failed; asked with an id that is none, they
-		// answer the present one.
-		_, _, _ = unix.RawSyscall(uintptr(set.call), uintptr(set.id), 0, 0)
-		if now, _, _ := unix.RawSyscall(uintptr(set.call), ^uintptr(0), 0, 0); int(now) != set.id {
-			return fmt.Errorf("taking the rights of %s to files was refused", a.name)
-		}
+	if err != nil {
+		return fmt.Errorf("taking the rights of %s to files: %w", a.name, err)
+	}
+	// Neither call says that it was refused; asked with an id that is none,
+	// they answer the present one.
+	gid, err1 := unix.SetfsgidRetGid(-1)
+	uid, err2 := unix.SetfsuidRetUid(-1)
+	if err1 != nil || err2 != nil || gid != a.gid || uid != a.uid {
+		return fmt.Errorf("taking the rights of %s to files was refused", a.name)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (r *receiver) receive(dest string) error {
 	if err := r.open(dest, begin.Name); err != nil {
 		return err
 	}
-	defer r.root.Close()
+	defer func() { _ = r.root.Close() }()
 	for {
 		f, err := readFrame(r.conn)
 		if err != nil {

@@ -32,7 +32,7 @@ func (d *Dialer) Shell(ctx context.Context, host v1alpha1.Host, sh remote.Shell,
 		return 0, err
 	}
 	defer leave()
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = client.Close() })
 	defer stop()
 	code, err := talk(client, sh)
@@ -48,7 +48,7 @@ func talk(client *ssh.Client, sh remote.Shell) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("opening a shell: %w", err)
 	}
-	defer sess.Close()
+	defer func() { _ = sess.Close() }()
 	sess.Stdout, sess.Stderr = sh.Out, sh.Err
 	// Not sess.Stdin: its end would be waited for, and a terminal has none.
 	in, err := sess.StdinPipe()

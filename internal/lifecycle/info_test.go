@@ -1,0 +1,178 @@
+package lifecycle
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// Run plays systemctl and etcdctl.
+func (c *conn) Run(_ context.Context, cmd remote.Command, _ io.Reader, out, _ io.Writer) (int, error) {
+	switch filepath.Base(cmd.Argv[0]) {
+	case "systemctl":
+		fmt.Fprintln(out, "active")
+		return 0, nil
+	case "etcdctl":
+		if !c.api.runs() {
+			return 1, nil
+		}
+		if slices.Contains(cmd.Argv, "status") {
+			fmt.Fprint(out, `[{"Endpoint":"https://a:2379","Status":{"header":{"member_id":10},"version":"3.7.0","dbSize":4096,"leader":10}}]`)
+			return 1, nil // one member did not answer
+		}
+		fmt.Fprint(out, `{"members":[{"ID":10,"name":"cp1","clientURLs":["https://a:2379"]},{"ID":11,"name":"cp2","clientURLs":["https://b:2379"]}]}`)
+		return 0, nil
+	}
+	return 0, fmt.Errorf("the machine in memory does not run %v", cmd.Argv)
+}
+
+func (c *conn) OpenCopy(context.Context, remote.Copy) (net.Conn, error) {
+	return nil, errors.New("the machine in memory copies nothing")
+}
+
+// certificate is one that ends after a time.
+func certificate(t *testing.T, name string, after time.Time) string {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: after}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// ids are those of warnings, with their hosts.
+func ids(in *Info) []string {
+	out := []string{}
+	for _, w := range in.Warnings {
+		out = append(out, w.ID+" "+w.Host)
+	}
+	return out
+}
+
+func TestInfo(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	w.api.put("/readyz", object{"ok": true})
+	day := func(n int) time.Time { return w.now().AddDate(0, 0, n).UTC().Truncate(time.Second) }
+	cp := w.machines["cp1"]
+	cp.files["/etc/kubernetes/pki/apiserver.crt"] = certificate(t, "kube-apiserver", day(200))
+	cp.files["/etc/kubernetes/scheduler.conf"] = "users:\n- user:\n    client-certificate-data: " +
+		base64.StdEncoding.EncodeToString([]byte(certificate(t, "system:kube-scheduler", day(9)))) + "\n"
+	look := func() *Info {
+		t.Helper()
+		in, err := w.service().Info(t.Context(), "prod", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in
+	}
+	for _, tc := range []struct {
+		name, reason string
+		do           func()
+		verdict      Verdict
+		warnings     []string
+		next         string
+	}{
+		{
+			"degraded", "all that is wrong is said", func() {}, Degraded,
+			[]string{"etcd-member cp2", "etcd-member ", "certificate-expires cp1"}, "slipway kubectl prod -- get pods -A",
+		},
+		{
+			"endpoint", "each node is asked whether it reaches the API", func() { w.machines["w1"].cutOff = true }, Degraded,
+			[]string{"endpoint-not-answering w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"}, "slipway kubectl prod -- get pods -A",
+		},
+		{
+			"worker cut off", "it is named, and the others answer", func() { w.machines["w1"].down = errors.New("cut") }, Degraded,
+			[]string{"host-unreachable w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"}, "slipway kubectl prod -- get pods -A",
+		},
+		{
+			"API down", "hosts and records tell the rest", func() { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() }, Down,
+			[]string{"api-down ", "host-unreachable w1", "etcd-member ", "certificate-expires cp1"},
+			"slipway exec prod@role=control-plane --sudo -- journalctl -u kubelet -n 30 --no-pager",
+		},
+		{
+			"all down", "the records tell what they know", func() { cp.down = errors.New("cut") }, Down,
+			[]string{"api-down ", "host-unreachable cp1", "host-unreachable w1", "etcd-member "}, "slipway precheck prod",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.do()
+			in := look()
+			if in.Verdict != tc.verdict || in.Next != tc.next || in.Summary == "" {
+				t.Errorf("%s: %s, next %s: %s", in.Verdict, in.Summary, in.Next, tc.reason)
+			}
+			if d := cmp.Diff(tc.warnings, ids(in)); d != "" {
+				t.Errorf("%s: warnings (-want +got):\n%s", tc.reason, d)
+			}
+			if len(in.Nodes) != 2 || in.Nodes[0].Name != "cp1" || len(in.AddOns) < 3 || len(in.Operations) != 1 {
+				t.Errorf("%s: %+v", tc.reason, in)
+			}
+		})
+	}
+	if _, err := w.service().Info(t.Context(), "gone", nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a cluster that is not recorded: %v", err)
+	}
+}
+
+// TestInfoDetails is what is read of a cluster that works.
+func TestInfoDetails(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	w.api.put("/readyz", object{"ok": true})
+	w.machines["cp1"].files["/etc/kubernetes/pki/ca.crt"] = certificate(t, "kubernetes", w.now().AddDate(1, 0, 0))
+	w.machines["cp1"].files["/etc/kubernetes/pki/etcd/server.crt"] = certificate(t, "cp1", w.now().AddDate(0, 2, 0))
+	in, err := w.service().Info(t.Context(), "prod", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !in.Endpoint.Answers || in.Endpoint.Through != "cp1" || in.Endpoint.Address != "example.com:6443" {
+		t.Errorf("endpoint %+v", in.Endpoint)
+	}
+	want := []EtcdMember{
+		{Name: "cp1", ID: "a", Endpoint: "https://a:2379", Leader: true, Healthy: true, Version: "3.7.0", DBBytes: 4096},
+		{Name: "cp2", ID: "b", Endpoint: "https://b:2379"},
+	}
+	if d := cmp.Diff(want, in.Etcd.Members); d != "" {
+		t.Errorf("etcd (-want +got):\n%s", d)
+	}
+	if n := in.Nodes[0]; n.Ready != "Ready" || n.Host != "ok" || n.Endpoint != "ok" || n.Kubelet != "active" || n.ResourcesFrom != "api" {
+		t.Errorf("cp1: %+v", n)
+	}
+	if len(in.Certificates) != 2 || in.Certificates[0].Subject != "cp1" || in.Certificates[1].Subject != "kubernetes" {
+		t.Errorf("certificates %+v, want the soonest first", in.Certificates)
+	}
+}
+
+func TestTag(t *testing.T) {
+	for image, want := range map[string]string{
+		"registry.k8s.io/coredns/coredns:v1.14.2": "v1.14.2", "localhost:5000/flannel": "-",
+		"registry:5000/a/b:v1@sha256:00": "v1", "pause": "-",
+	} {
+		if got := tag(image); got != want {
+			t.Errorf("%s has the version %s, want %s", image, got, want)
+		}
+	}
+}
