@@ -86,7 +86,7 @@ func (l *looker) readAPI(ctx context.Context, client *kube.Client, in *Info) err
 			in.Nodes = append(in.Nodes, n)
 		}
 	}
-	if addOns, err := running(ctx, client); err == nil && len(addOns) > 0 {
+	if addOns, err := workloads(ctx, client); err == nil && len(addOns) > 0 {
 		in.AddOns = addOns
 	}
 	return nil
@@ -115,8 +115,8 @@ func resources(list corev1.ResourceList) Resources {
 	return Resources{CPU: get(corev1.ResourceCPU), Memory: get(corev1.ResourceMemory), Pods: get(corev1.ResourcePods), Disk: get(corev1.ResourceEphemeralStorage)}
 }
 
-// running are the workloads of the cluster's own namespaces.
-func running(ctx context.Context, client *kube.Client) ([]AddOn, error) {
+// workloads are the workloads of the cluster's own namespaces.
+func workloads(ctx context.Context, client *kube.Client) ([]AddOn, error) {
 	var out []AddOn
 	for _, kind := range []string{"daemonsets", "deployments"} {
 		raw, err := client.Raw(ctx, "/apis/apps/v1/"+kind)
