@@ -98,15 +98,18 @@ func TestInfo(t *testing.T) {
 	}{
 		{
 			"degraded", "all that is wrong is said", func() {}, Degraded,
-			[]string{"etcd-member cp2", "etcd-member ", "certificate-expires cp1"}, "slipway kubectl prod -- get pods -A",
+			[]string{"etcd-member cp2", "etcd-member ", "certificate-expires cp1"},
+			"slipway kubectl prod -- get pods -A",
 		},
 		{
 			"endpoint", "each node is asked whether it reaches the API", func() { w.machines["w1"].cutOff = true }, Degraded,
-			[]string{"endpoint-not-answering w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"}, "slipway kubectl prod -- get pods -A",
+			[]string{"endpoint-not-answering w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"},
+			"slipway kubectl prod -- get pods -A",
 		},
 		{
 			"worker cut off", "it is named, and the others answer", func() { w.machines["w1"].down = errors.New("cut") }, Degraded,
-			[]string{"host-unreachable w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"}, "slipway kubectl prod -- get pods -A",
+			[]string{"host-unreachable w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1"},
+			"slipway kubectl prod -- get pods -A",
 		},
 		{
 			"API down", "hosts and records tell the rest", func() { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() }, Down,
@@ -115,7 +118,8 @@ func TestInfo(t *testing.T) {
 		},
 		{
 			"all down", "the records tell what they know", func() { cp.down = errors.New("cut") }, Down,
-			[]string{"api-down ", "host-unreachable cp1", "host-unreachable w1", "etcd-member "}, "slipway precheck prod",
+			[]string{"api-down ", "host-unreachable cp1", "host-unreachable w1", "etcd-member "},
+			"slipway precheck prod",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -41,11 +41,9 @@ func merged(c *v1alpha1.Cluster, h v1alpha1.Host) v1alpha1.Host {
 
 // host asks one host all there is to ask it.
 func (l *looker) host(ctx context.Context, h *hostLook) {
-	if f := facts.Ask(ctx, h.spec, h.conn, op.Facts{Dirs: []string{facts.DirKubelet}}); f.Err != nil {
-		h.err = f.Err
+	f := facts.Ask(ctx, h.spec, h.conn, op.Facts{Dirs: []string{facts.DirKubelet}})
+	if h.facts, h.err = f.Facts, f.Err; h.err != nil {
 		return
-	} else {
-		h.facts = f.Facts
 	}
 	h.certs = certificates(ctx, h)
 	if w, ok := h.conn.(remote.Worker); ok {
