@@ -29,6 +29,7 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/release", may: []string{"internal/diag"}, why: "which versions go together is data"},
 	{layer: 0, pkg: "internal/spec", may: []string{"api/v1alpha1", "internal/diag", "internal/release", "internal/secret"}, why: "from a file to types: pure, no hosts"},
 	{layer: 0, pkg: "internal/spec/kubekey", may: []string{"api/v1alpha1", "internal/diag", "internal/spec"}, why: "from another program's file to ours: pure, no hosts"},
+	{layer: 0, pkg: "internal/spec/live", may: []string{"api/v1alpha1", "internal/diag", "internal/spec"}, why: "from what a cluster says of itself to a file: pure, asks nothing"},
 	{layer: 0, pkg: "internal/status", may: []string{"api/v1alpha1", "internal/event", "internal/plan"}, why: "a pure function of plan and events"},
 
 	{layer: 1, pkg: "internal/node/durable", exactly: true, why: "links into the node helper: small, knows files alone"},

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/live"
 )
 
 func (a *app) createCmd() *cobra.Command {
@@ -86,65 +87,128 @@ func (a *app) prepare(r lifecycle.Request) prepare {
 	}
 }
 
+// A config is what create config is asked for.
+type config struct {
+	spec.SampleOptions
+	hosts []string
+	out   string
+
+	fromCluster            bool
+	kubeconfig, user, keys string
+}
+
 func (a *app) createConfigCmd() *cobra.Command {
-	var (
-		o     spec.SampleOptions
-		hosts []string
-		out   string
-	)
+	var o config
 	cmd := &cobra.Command{
 		Use:   "config [NAME]",
-		Short: "Write a complete cluster file, explained line by line",
+		Short: "Write a complete cluster file, explained line by line, or one of a cluster that runs",
+		Long: `Writes a complete cluster file, explained line by line: for the hosts of --host,
+or as an example.
+
+With --from-cluster it describes a cluster that runs, and that kubeadm made:
+by Slipway, by another program or by hand. It asks the API that the kubeconfig
+leads to, changes nothing, and reaches no host; what the cluster does not know
+of itself, such as how to log in, is left as a TODO.`,
 		Example: `  slipway create config --name prod \
-      --host root@10.0.0.11=control-plane --host root@10.0.0.12=worker --out prod.yaml`,
+      --host root@10.0.0.11=control-plane --host root@10.0.0.12=worker --out prod.yaml
+  slipway create config --from-cluster --kubeconfig admin.conf --user ops --out prod.yaml`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				if o.Name != "" && o.Name != args[0] {
 					return problem(idNameMismatch, "give one name", "the cluster is named twice: %s and %s", args[0], o.Name)
 				}
 				o.Name = args[0]
 			}
-			for _, h := range hosts {
-				flag, err := spec.ParseHostFlag(h)
-				if err != nil {
-					return err
-				}
-				o.Hosts = append(o.Hosts, flag)
+			write := a.sample
+			if o.fromCluster {
+				write = a.fromCluster
 			}
-			if o.Kubernetes == "" {
-				cat, err := a.catalogue()
-				if err != nil {
-					return err
-				}
-				o.Kubernetes = cat.Default()
-			}
-			o.File = out
-			text, err := spec.Sample(o)
+			text, next, err := write(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
-			if out == "" {
-				return a.document(text)
-			}
-			if err := a.writeNew(out, text, 0o644); err != nil {
-				return err
-			}
-			if a.format != view.Text {
-				return view.Data(a.Out, a.format, map[string]string{"file": out})
-			}
-			a.say("Wrote %s.\nNext: slipway create cluster -f %s", out, out)
-			return nil
+			return a.writeConfig(o.out, text, next)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringArrayVar(&hosts, "host", nil, "a `HOST`: [user@]address[:port]=role[,role...][,name=NAME] (repeatable)")
+	f.StringArrayVar(&o.hosts, "host", nil, "a `HOST`: [user@]address[:port]=role[,role...][,name=NAME] (repeatable)")
 	f.StringVar(&o.Name, "name", "", "the cluster's name")
 	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes `version`")
 	program.CompleteVersion(cmd, a.catalogue)
-	f.StringVar(&out, "out", "", "write to this `file` instead of standard output")
+	f.StringVar(&o.out, "out", "", "write to this `file` instead of standard output")
+	f.BoolVar(&o.fromCluster, "from-cluster", false, "describe a cluster that runs")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "with --from-cluster: the `file` that leads to it (default: KUBECONFIG, or ~/.kube/config)")
+	f.StringVar(&o.user, "user", "", "with --from-cluster: log in to its hosts as this `user`")
+	f.StringVar(&o.keys, "private-key", "", "with --from-cluster: log in to its hosts with the key in this `file`")
+	for _, sample := range []string{"host", "kubernetes"} {
+		cmd.MarkFlagsMutuallyExclusive("from-cluster", sample)
+	}
 	return cmd
+}
+
+// sample is a complete file, and what to do with it.
+func (a *app) sample(_ context.Context, o config) (text []byte, next string, err error) {
+	if o.kubeconfig != "" || o.user != "" || o.keys != "" {
+		return nil, "", problem(idUsage, "see: slipway create config --help", "--kubeconfig, --user and --private-key go with --from-cluster")
+	}
+	for _, h := range o.hosts {
+		flag, err := spec.ParseHostFlag(h)
+		if err != nil {
+			return nil, "", err
+		}
+		o.Hosts = append(o.Hosts, flag)
+	}
+	if o.Kubernetes == "" {
+		cat, err := a.catalogue()
+		if err != nil {
+			return nil, "", err
+		}
+		o.Kubernetes = cat.Default()
+	}
+	o.File = o.out
+	text, err = spec.Sample(o.SampleOptions)
+	return text, "slipway create cluster -f", err
+}
+
+// fromCluster is the file of a cluster that runs.
+func (a *app) fromCluster(ctx context.Context, o config) (text []byte, next string, err error) {
+	file := o.kubeconfig
+	if file == "" {
+		if file, _, err = a.ownKubeconfig(); err != nil {
+			return nil, "", err
+		}
+	}
+	conf, _, err := a.read(ctx, file)
+	if err != nil {
+		return nil, "", err
+	}
+	svc, err := a.svc(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	d, err := svc.Describe(ctx, conf, live.Options{Name: o.Name, User: o.user, PrivateKeyFile: o.keys})
+	if err != nil {
+		return nil, "", refuse(err)
+	}
+	a.warn(d.Warnings)
+	return d.Text, "slipway precheck -f", nil
+}
+
+// writeConfig answers a file that was made, or writes it.
+func (a *app) writeConfig(out string, text []byte, next string) error {
+	if out == "" {
+		return a.document(text)
+	}
+	if err := a.writeNew(out, text, 0o644); err != nil {
+		return err
+	}
+	if a.format != view.Text {
+		return view.Data(a.Out, a.format, map[string]string{"file": out})
+	}
+	a.say("Wrote %s.\nNext: %s %s", out, next, out)
+	return nil
 }
 
 // writeNew writes a file of the user's. One that is there already is only

@@ -19,6 +19,7 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec/live"
 	"slipway.dev/slipway/internal/store"
 )
 
@@ -43,6 +44,7 @@ type fake struct {
 	History   string   `json:"history"`   // how the one operation ended; "killed"
 	Kubectl   int      `json:"kubectl"`   // exit code, plus 1: 0 is not expected
 	Exit      int      `json:"exit"`      // of programs on hosts
+	Describe  string   `json:"describe"`  // ok, unreadable
 	Calls     string   `json:"calls"`     // a file that calls are written to
 	Leaves    []string `json:"leaves"`    // hosts that a plan takes off
 	Lost      string   `json:"lost"`      // a host that a plan has to do without
@@ -317,6 +319,18 @@ func (s service) Kubeconfig(ctx context.Context, name string, live bool) ([]byte
 		return []byte("# live\n" + adminConfig), nil
 	}
 	return []byte(adminConfig), nil
+}
+
+func (s service) Describe(_ context.Context, conf []byte, o live.Options) (*live.Description, error) {
+	switch s.fake.Describe {
+	case "ok":
+		warning := diag.Diagnostic{ID: "not-as-it-is", Severity: diag.Warning, Path: "spec.network.plugin", Message: "the network is calico's"}
+		err := s.record(call{Method: "Describe", Name: o.Name, Args: []string{o.User, o.PrivateKeyFile, string(conf)}})
+		return &live.Description{Text: []byte("kind: Cluster\n"), Warnings: diag.List{warning}}, err
+	case "unreadable":
+		return nil, diag.List{{ID: "cluster-unreadable", Severity: diag.Error, Message: "nothing listens for the API"}}
+	}
+	return nil, unexpected("Describe")
 }
 
 func (s service) Kubectl(ctx context.Context, name string, args []string, _ io.Reader, out, _ io.Writer) (int, error) {

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/spec/live"
 )
 
 // Kind is a lifecycle operation; it never changes.
@@ -185,6 +186,9 @@ type Service interface {
 	Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error)
 	// Login talks to a login shell on a host, and answers its exit code.
 	Login(ctx context.Context, t Target, sh remote.Shell) (int, error)
+	// Describe describes a cluster that runs, and that kubeadm made, as a
+	// cluster file. It asks the API that the kubeconfig leads to, alone.
+	Describe(ctx context.Context, kubeconfig []byte, o live.Options) (*live.Description, error)
 	// Kubectl runs the bundle's kubectl against the cluster and answers its
 	// exit code.
 	Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error)

@@ -184,8 +184,11 @@ func (d *decoder) isCluster(root *yaml.Node) bool {
 		key, value := root.Content[i].Value, root.Content[i+1]
 		want := map[string]string{"apiVersion": v1alpha1.APIVersion, "kind": Kind}[key]
 		if want != "" && value.Kind == yaml.ScalarNode && value.Value != want {
-			d.report(value, key, idUnknownKind, "this is "+strconv.Quote(value.Value)+", and a cluster file has "+strconv.Quote(want),
-				"begin the file with 'apiVersion: "+v1alpha1.APIVersion+"' and 'kind: "+Kind+"'")
+			hint := "begin the file with 'apiVersion: " + v1alpha1.APIVersion + "' and 'kind: " + Kind + "'"
+			if strings.HasPrefix(value.Value, "kubekey.kubesphere.io/") {
+				hint = "this is a file of KubeKey's: 'slipway convert -f FILE' writes ours"
+			}
+			d.report(value, key, idUnknownKind, "this is "+strconv.Quote(value.Value)+", and a cluster file has "+strconv.Quote(want), hint)
 			ok = false
 		}
 	}

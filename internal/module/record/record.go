@@ -20,8 +20,12 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// recordName is the config map that the cluster's description is in.
-const recordName = "slipway-cluster"
+// The config map in kube-system that the cluster's description is in, and its
+// key there.
+const (
+	Name = "slipway-cluster"
+	Key  = "cluster.yaml"
+)
 
 // A Kubeconfigs keeps admin kubeconfigs on the manager.
 type Kubeconfigs interface {
@@ -82,7 +86,7 @@ func Left(env module.Env, owner string) engine.Module {
 		}
 		engine.Get(s, module.KeyKube)
 		// What is there now says nothing: by then they are on the record.
-		return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + recordName, Summary: "update"}}, nil
+		return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + Name, Summary: "update"}}, nil
 	}
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
 		ID: "record.left", Title: "take hosts off the record", Manager: true,
@@ -133,8 +137,8 @@ func configMap(c *v1alpha1.Cluster, owner string) ([]*unstructured.Unstructured,
 	}
 	return []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{"name": recordName, "namespace": "kube-system"},
-		"data":     map[string]any{"cluster.yaml": string(text), "owner": owner},
+		"metadata": map[string]any{"name": Name, "namespace": "kube-system"},
+		"data":     map[string]any{Key: string(text), "owner": owner},
 	}}}, nil
 }
 

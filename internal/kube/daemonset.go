@@ -1,0 +1,26 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var daemonSets = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
+
+// DaemonSets are the names of all, as "namespace/name", sorted.
+func (c *Client) DaemonSets(ctx context.Context) ([]string, error) {
+	list, err := c.dynamic.Resource(daemonSets).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing daemon sets: %w", c.words(err))
+	}
+	var out []string
+	for _, item := range list.Items {
+		out = append(out, item.GetNamespace()+"/"+item.GetName())
+	}
+	slices.Sort(out)
+	return out, nil
+}

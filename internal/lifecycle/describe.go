@@ -1,0 +1,79 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/spec/live"
+)
+
+// Identifiers of what keeps a cluster from being described.
+const (
+	idKubeconfigUnusable = "kubeconfig-unusable"
+	idClusterUnreadable  = "cluster-unreadable"
+	idNotKubeadm         = "not-kubeadm"
+)
+
+// Describe describes a cluster that runs, and that kubeadm made, as a cluster
+// file.
+func (s *service) Describe(ctx context.Context, kubeconfig []byte, o live.Options) (*live.Description, error) {
+	client, err := kube.New(kubeconfig, nil, kube.Options{})
+	if err != nil {
+		return nil, refused(idKubeconfigUnusable, err.Error(), "name another file with --kubeconfig")
+	}
+	defer client.Close()
+	state, err := observeCluster(ctx, client)
+	var said *kube.Error
+	if errors.As(err, &said) && ctx.Err() == nil {
+		return nil, refused(idClusterUnreadable, err.Error(), "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.Default, o.Supported = s.Catalogue.Default(), s.supported
+	return live.Describe(state, o)
+}
+
+// observeCluster reads what a cluster keeps of itself.
+func observeCluster(ctx context.Context, client *kube.Client) (state live.State, err error) {
+	value := func(namespace, name, key string) []byte {
+		if err != nil {
+			return nil
+		}
+		var cm *corev1.ConfigMap
+		if cm, err = client.ConfigMap(ctx, namespace, name); cm == nil {
+			return nil
+		}
+		if text, ok := cm.Data[key]; ok {
+			return []byte(text)
+		}
+		return nil
+	}
+	const system = "kube-system"
+	state.Cluster = value(system, "kubeadm-config", "ClusterConfiguration")
+	if err == nil && state.Cluster == nil {
+		return state, refused(idNotKubeadm, "the cluster has no configuration of kubeadm's (config map kube-system/kubeadm-config)",
+			"only clusters that kubeadm made can be described: by Slipway, KubeKey, kubespray, or by hand")
+	}
+	state.Kubelet = value(system, "kubelet-config", "kubelet")
+	state.Proxy = value(system, "kube-proxy", "config.conf")
+	state.Corefile = string(value(system, "coredns", "Corefile"))
+	for _, namespace := range []string{"kube-flannel", system} {
+		if state.Flannel == nil {
+			state.Flannel = value(namespace, "kube-flannel-cfg", "net-conf.json")
+		}
+	}
+	state.Record = value(system, record.Name, record.Key)
+	if err != nil {
+		return state, err
+	}
+	if state.DaemonSets, err = client.DaemonSets(ctx); err != nil {
+		return state, err
+	}
+	state.Nodes, err = client.Nodes(ctx)
+	return state, err
+}

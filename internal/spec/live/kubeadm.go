@@ -1,0 +1,343 @@
+package live
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// clusterConfiguration is kubeadm's, of v1beta3 and v1beta4, as far as a
+// cluster file can say it or must say that it cannot.
+type clusterConfiguration struct {
+	ClusterName          string `json:"clusterName"`
+	KubernetesVersion    string `json:"kubernetesVersion"`
+	ControlPlaneEndpoint string `json:"controlPlaneEndpoint"`
+	Networking           struct {
+		DNSDomain     string `json:"dnsDomain"`
+		PodSubnet     string `json:"podSubnet"`
+		ServiceSubnet string `json:"serviceSubnet"`
+	} `json:"networking"`
+	APIServer struct {
+		component
+		CertSANs []string `json:"certSANs"`
+	} `json:"apiServer"`
+	ControllerManager component `json:"controllerManager"`
+	Scheduler         component `json:"scheduler"`
+	Etcd              struct {
+		Local *struct {
+			DataDir   string    `json:"dataDir"`
+			ExtraArgs arguments `json:"extraArgs"`
+		} `json:"local"`
+		External *struct {
+			Endpoints []string `json:"endpoints"`
+		} `json:"external"`
+	} `json:"etcd"`
+	Validity   *metav1.Duration `json:"certificateValidityPeriod"`
+	CAValidity *metav1.Duration `json:"caCertificateValidityPeriod"`
+}
+
+type component struct {
+	ExtraArgs    arguments `json:"extraArgs"`
+	ExtraVolumes []any     `json:"extraVolumes"`
+	ExtraEnvs    []any     `json:"extraEnvs"`
+}
+
+// arguments are a mapping in v1beta3, and in v1beta4 a list, in which a name
+// may stand twice; the last counts.
+type arguments map[string]string
+
+// UnmarshalJSON reads both forms.
+func (a *arguments) UnmarshalJSON(data []byte) error {
+	*a = arguments{}
+	var list []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	}
+	if err := json.Unmarshal(data, &list); err == nil {
+		for _, item := range list {
+			(*a)[item.Name] = item.Value
+		}
+		return nil
+	}
+	return json.Unmarshal(data, (*map[string]string)(a))
+}
+
+const kubernetesPath = "spec.kubernetes"
+
+func (d *describer) kubernetes() {
+	k, c := &d.out.Spec.Kubernetes, d.conf
+	k.Version = c.KubernetesVersion
+	if c.Networking.DNSDomain != spec.DefaultDNSDomain {
+		k.DNSDomain = c.Networking.DNSDomain
+	}
+	k.APIServer.CertSANs = d.certSANs()
+	parts := []struct {
+		name string
+		component
+		args *map[string]string
+	}{
+		{"apiServer", c.APIServer.component, &k.APIServer.ExtraArgs},
+		{"controllerManager", c.ControllerManager, &k.ControllerManager.ExtraArgs},
+		{"scheduler", c.Scheduler, &k.Scheduler.ExtraArgs},
+	}
+	gates := ""
+	if g := parts[0].ExtraArgs[featureGates]; g != "" && g == parts[1].ExtraArgs[featureGates] && g == parts[2].ExtraArgs[featureGates] {
+		gates, k.FeatureGates = g, parseGates(g)
+	}
+	for _, p := range parts {
+		*p.args = without(p.ExtraArgs, map[string]string{featureGates: gates})
+		if len(p.ExtraVolumes) > 0 {
+			d.note(kubernetesPath+"."+p.name, "files of the host are mounted into the "+p.name+", and a cluster file cannot say that", "arguments that name them do not work without them")
+		}
+		if len(p.ExtraEnvs) > 0 {
+			d.note(kubernetesPath+"."+p.name, "variables are set for the "+p.name+", and a cluster file cannot say that", "")
+		}
+	}
+	k.Certificates.Validity = duration(c.Validity, metav1.Duration{Duration: spec.DefaultValidity})
+	k.Certificates.CAValidity = duration(c.CAValidity, metav1.Duration{Duration: spec.DefaultCAValidity})
+	d.proxy()
+}
+
+const featureGates = "feature-gates"
+
+// parseGates reads "A=true,B=false".
+func parseGates(text string) map[string]bool {
+	out := map[string]bool{}
+	for item := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(item), "=")
+		on, err := strconv.ParseBool(value)
+		if err != nil {
+			return nil
+		}
+		out[name] = on
+	}
+	return out
+}
+
+// certSANs are those that a cluster of ours would not have anyway.
+func (d *describer) certSANs() []string {
+	host, _ := splitEndpoint(d.conf.ControlPlaneEndpoint)
+	const service = "kubernetes.default.svc"
+	usual := []string{host, "localhost", localhost, "kubernetes", "kubernetes.default", service, service + "." + d.conf.Networking.DNSDomain}
+	for _, h := range d.out.Spec.Hosts {
+		if spec.HasRole(h, v1alpha1.RoleControlPlane) {
+			usual = append(usual, h.Address, h.Name)
+		}
+	}
+	if d.record != nil {
+		for _, h := range d.record.Spec.Hosts {
+			usual = append(usual, h.Address, h.InternalAddress)
+		}
+		usual = append(usual, d.record.Spec.ControlPlaneEndpoint.Address)
+	}
+	var out []string
+	for _, name := range d.conf.APIServer.CertSANs {
+		if !slices.Contains(usual, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (d *describer) proxy() {
+	const path = kubernetesPath + ".proxyMode"
+	if d.s.Proxy == nil {
+		d.out.Spec.Kubernetes.ProxyMode = "none"
+		return
+	}
+	var conf struct {
+		Mode string `json:"mode"`
+	}
+	if err := yaml.Unmarshal(d.s.Proxy, &conf); err != nil {
+		d.note(path, "kube-proxy's configuration cannot be read: "+err.Error(), "")
+		return
+	}
+	if conf.Mode == "" {
+		conf.Mode = "iptables" // kube-proxy's default
+	}
+	d.out.Spec.Kubernetes.ProxyMode = conf.Mode
+}
+
+// kubeletUsual is what kubeadm writes for every kubelet.
+var kubeletUsual = map[string]string{
+	"apiVersion": `"kubelet.config.k8s.io/v1beta1"`, "kind": `"KubeletConfiguration"`, "cgroupDriver": `"systemd"`,
+	"healthzBindAddress": `"127.0.0.1"`, "healthzPort": "10248", "rotateCertificates": "true",
+	"staticPodPath":  `"/etc/kubernetes/manifests"`,
+	"authentication": `{"anonymous":{"enabled":false},"webhook":{"enabled":true},"x509":{"clientCAFile":"/etc/kubernetes/pki/ca.crt"}}`,
+	"authorization":  `{"mode":"Webhook"}`,
+}
+
+// kubeletHosts are fields that are about a host, or that kubeadm fills from
+// other parts of its configuration.
+var kubeletHosts = []string{"clusterDNS", "clusterDomain", "resolvConf", "containerRuntimeEndpoint", "imageServiceEndpoint"}
+
+// kubelet is what all nodes have in common, without what kubeadm writes by
+// itself.
+func (d *describer) kubelet() {
+	var conf map[string]any
+	if err := yaml.Unmarshal(d.s.Kubelet, &conf); err != nil {
+		d.note(kubernetesPath+".kubelet", "the kubelets' configuration cannot be read: "+err.Error(), "")
+		return
+	}
+	prune(conf)
+	for key, value := range conf {
+		text, err := json.Marshal(value)
+		if err == nil && string(text) == kubeletUsual[key] || slices.Contains(kubeletHosts, key) {
+			delete(conf, key)
+		}
+	}
+	if len(conf) > 0 {
+		d.out.Spec.Kubernetes.Kubelet.Config = conf
+	}
+	if d.record == nil {
+		d.comments.Add(kubernetesPath, "What kubelets were told on their hosts, by flags or files of their own, is not known to the cluster.")
+	}
+}
+
+// prune drops what says nothing: kubeadm writes empty fields of all kinds.
+func prune(object map[string]any) {
+	for key, value := range object {
+		if inner, ok := value.(map[string]any); ok {
+			prune(inner)
+			if len(inner) == 0 {
+				delete(object, key)
+			}
+			continue
+		}
+		switch text := fmt.Sprint(value); {
+		case value == nil, text == "", text == "0", text == "0s", text == "[]":
+			delete(object, key)
+		}
+	}
+}
+
+func (d *describer) etcd() {
+	const path = "spec.etcd"
+	e := d.conf.Etcd
+	if e.External != nil {
+		if d.record == nil {
+			d.note(path, "etcd is not kubeadm's: it answers at "+strings.Join(e.External.Endpoints, ", ")+"; the file says stacked", "")
+		}
+		return
+	}
+	if e.Local == nil {
+		return
+	}
+	d.out.Spec.Etcd.ExtraArgs = without(e.Local.ExtraArgs, nil)
+	if dir := e.Local.DataDir; dir != "" && dir != "/var/lib/etcd" {
+		d.note(path, "etcd keeps its data in "+dir+", and a cluster of Slipway's in /var/lib/etcd", "")
+	}
+}
+
+// plugins are network plugins by the name of their DaemonSet.
+var plugins = map[string]string{
+	"calico-node": "calico", "canal": "canal", "cilium": "cilium", "kube-ovn-cni": "kube-ovn", "weave-net": "weave",
+	"antrea-agent": "antrea", "kube-router": "kube-router", "hybridnet-daemon": "hybridnet", "ovnkube-node": "ovn-kubernetes",
+}
+
+func (d *describer) network() {
+	n, c := &d.out.Spec.Network, d.conf.Networking
+	const path = "spec.network"
+	n.PodCIDR, n.ServiceCIDR = split(c.PodSubnet), split(c.ServiceSubnet)
+	if len(n.PodCIDR) == 0 {
+		d.note(path, "kubeadm was given no range for pods: write the one that the network plugin uses", "")
+	}
+	n.Plugin = "none"
+	if d.s.Flannel != nil {
+		d.flannel(path)
+		return
+	}
+	var seen []string
+	for _, name := range d.s.DaemonSets {
+		_, base, _ := strings.Cut(name, "/")
+		if plugin := plugins[base]; plugin != "" && !slices.Contains(seen, plugin) {
+			seen = append(seen, plugin)
+		}
+	}
+	switch len(seen) {
+	case 0:
+		d.note(path+".plugin", "no network plugin was recognised", "with none, you bring your own")
+	default:
+		d.note(path+".plugin", "the network is "+strings.Join(seen, " and ")+"'s, which a cluster file cannot say yet", "with none, you install it yourself")
+	}
+}
+
+func (d *describer) flannel(path string) {
+	n := &d.out.Spec.Network
+	var conf struct {
+		Backend struct {
+			Type string `json:"Type"`
+			MTU  int    `json:"MTU"`
+			// Direct routing is VXLAN's.
+			DirectRouting bool `json:"DirectRouting"`
+		} `json:"Backend"`
+	}
+	if err := json.Unmarshal(d.s.Flannel, &conf); err != nil {
+		d.note(path+".plugin", "flannel's configuration cannot be read: "+err.Error(), "")
+		return
+	}
+	b := conf.Backend
+	if b.Type != "vxlan" && b.Type != "host-gw" {
+		d.note(path+".plugin", "the network is flannel's with the backend "+b.Type+", which a cluster file cannot say", "with none, you install it yourself")
+		return
+	}
+	n.Plugin, n.Flannel.Backend, n.Flannel.MTU = "flannel", b.Type, b.MTU
+	if b.DirectRouting {
+		d.note(path+".flannel", "flannel routes directly between hosts of one network, and a cluster file cannot say that", "")
+	}
+}
+
+func split(text string) []string {
+	var out []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+var (
+	forward = regexp.MustCompile(`(?m)^\s*forward\s+\.\s+([^{\n]+)`)
+	entries = regexp.MustCompile(`(?m)^\s*hosts\s*\{([^}]*)\}`)
+)
+
+// dns are CoreDNS's entries and servers; the rest of its configuration is not
+// compared.
+func (d *describer) dns() {
+	if m := entries.FindStringSubmatch(d.s.Corefile); m != nil {
+		for line := range strings.SplitSeq(m[1], "\n") {
+			words := strings.Fields(line)
+			if len(words) < 2 {
+				continue
+			}
+			if _, err := netip.ParseAddr(words[0]); err != nil {
+				continue // a setting of the plugin
+			}
+			if d.out.Spec.DNS.Hosts == nil {
+				d.out.Spec.DNS.Hosts = map[string][]string{}
+			}
+			d.out.Spec.DNS.Hosts[words[0]] = append(d.out.Spec.DNS.Hosts[words[0]], words[1:]...)
+		}
+	}
+	m := forward.FindStringSubmatch(d.s.Corefile)
+	if m == nil {
+		return
+	}
+	for _, server := range strings.Fields(m[1]) {
+		if strings.HasPrefix(server, "/") {
+			return // each host's own
+		}
+		d.out.Spec.DNS.Upstream = append(d.out.Spec.DNS.Upstream, strings.TrimPrefix(server, "dns://"))
+	}
+}

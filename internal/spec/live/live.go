@@ -1,0 +1,337 @@
+// Package live describes a cluster that runs and that kubeadm made, by us or
+// by others, as a cluster file: from what the cluster says of itself. It is
+// pure; package lifecycle asks the cluster.
+package live
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// idNotAsItIs is what runs and a cluster file cannot say, or not yet.
+const idNotAsItIs = "not-as-it-is"
+
+// A State is what a cluster says of itself, as its API answers.
+type State struct {
+	// Cluster is kubeadm's ClusterConfiguration, Kubelet and Proxy are the
+	// configurations that it keeps for nodes; Proxy is nil without kube-proxy.
+	Cluster, Kubelet, Proxy []byte
+	// Flannel is flannel's net-conf.json, nil without flannel.
+	Flannel []byte
+	// Corefile is CoreDNS's configuration.
+	Corefile string
+	// DaemonSets are all, as "namespace/name".
+	DaemonSets []string
+	Nodes      []corev1.Node
+	// Record is the description that Slipway keeps in its clusters, nil in
+	// others'.
+	Record []byte
+}
+
+// Options are what a cluster does not say of itself. The zero value works.
+type Options struct {
+	// Name takes the place of the cluster's own, if set.
+	Name string
+	// User and PrivateKeyFile are for logging in to the hosts.
+	User, PrivateKeyFile string
+	// Default and Supported are those of validation.
+	Default   string
+	Supported func(version string) error
+}
+
+// A Description is a cluster as a file says it.
+type Description struct {
+	Cluster *v1alpha1.Cluster
+	// Text is the file, with comments where it needs a person.
+	Text []byte
+	// Warnings are what the file does not say as it is.
+	Warnings diag.List
+}
+
+// Describe writes the file. What it cannot say is a warning and a comment; an
+// error is a state that no cluster of kubeadm's is in.
+func Describe(s State, o Options) (*Description, error) {
+	d := &describer{s: s, o: o, out: &v1alpha1.Cluster{}, comments: spec.Comments{}}
+	d.out.APIVersion, d.out.Kind = v1alpha1.APIVersion, spec.Kind
+	d.comments.Add("", "Derived from a cluster that runs by 'slipway create config --from-cluster'.")
+	if err := d.parse(); err != nil {
+		return nil, err
+	}
+	d.hosts()
+	d.logins()
+	d.endpoint()
+	d.kubernetes()
+	d.kubelet()
+	d.etcd()
+	d.network()
+	d.dns()
+	d.recorded()
+	d.judge()
+	text, err := spec.MarshalCommented(d.out, d.comments)
+	if err != nil {
+		return nil, err
+	}
+	return &Description{Cluster: d.out, Text: text, Warnings: d.found}, nil
+}
+
+type describer struct {
+	s        State
+	o        Options
+	conf     clusterConfiguration
+	record   *v1alpha1.Cluster
+	out      *v1alpha1.Cluster
+	comments spec.Comments
+	found    diag.List
+}
+
+func (d *describer) parse() error {
+	if err := yaml.Unmarshal(d.s.Cluster, &d.conf); err != nil {
+		return fmt.Errorf("reading kubeadm's configuration: %w", err)
+	}
+	if len(d.s.Record) > 0 {
+		d.record = &v1alpha1.Cluster{}
+		if err := yaml.Unmarshal(d.s.Record, d.record); err != nil {
+			return fmt.Errorf("reading the description that the cluster keeps: %w", err)
+		}
+	}
+	d.out.Name = d.conf.ClusterName
+	if d.o.Name != "" {
+		d.out.Name = d.o.Name
+	}
+	return nil
+}
+
+// note is something that the file does not say as it is.
+func (d *describer) note(path, message, hint string) {
+	d.found = append(d.found, diag.Diagnostic{ID: idNotAsItIs, Severity: diag.Warning, Path: path, Message: message, Hint: hint})
+	text := "TODO: " + message + "."
+	if hint != "" {
+		text += " " + strings.ToUpper(hint[:1]) + hint[1:] + "."
+	}
+	d.comments.Add(path, text)
+}
+
+const (
+	controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+	localhost         = "127.0.0.1"
+)
+
+func (d *describer) hosts() {
+	nodes := slices.Clone(d.s.Nodes)
+	slices.SortStableFunc(nodes, func(a, b corev1.Node) int { return rank(a) - rank(b) })
+	runtimes := map[string]bool{}
+	for _, n := range nodes {
+		path := fmt.Sprintf("spec.hosts[%d]", len(d.out.Spec.Hosts))
+		h := v1alpha1.Host{Name: n.Name, Labels: ownLabels(n.Labels), Taints: ownTaints(n.Spec.Taints)}
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP && h.Address == "" {
+				h.Address = a.Address
+			}
+		}
+		if _, plane := n.Labels[controlPlaneLabel]; plane {
+			h.Roles = append(h.Roles, v1alpha1.RoleControlPlane)
+		}
+		if len(h.Roles) == 0 || !tainted(n) {
+			h.Roles = append(h.Roles, v1alpha1.RoleWorker)
+		}
+		if r, _, _ := strings.Cut(n.Status.NodeInfo.ContainerRuntimeVersion, "://"); r != "containerd" && r != "" && !runtimes[r] {
+			runtimes[r] = true
+			d.note("spec.containerRuntime", "nodes run containers with "+r+"; the file says containerd", "")
+		}
+		if v := n.Status.NodeInfo.KubeletVersion; v != d.conf.KubernetesVersion && v != "" {
+			d.note(path, "the kubelet of "+n.Name+" is "+v+", and the cluster "+d.conf.KubernetesVersion, "")
+		}
+		d.out.Spec.Hosts = append(d.out.Spec.Hosts, h)
+	}
+	d.out.Spec.ContainerRuntime.Type = "containerd"
+}
+
+// rank has control planes come first.
+func rank(n corev1.Node) int {
+	if _, plane := n.Labels[controlPlaneLabel]; plane {
+		return 0
+	}
+	return 1
+}
+
+// tainted says that ordinary pods do not come to a control plane.
+func tainted(n corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == controlPlaneLabel && t.Effect == corev1.TaintEffectNoSchedule
+	})
+}
+
+// kubernetesOwn says that a key belongs to Kubernetes: it sets it by itself.
+func kubernetesOwn(key string) bool {
+	prefix, _, ok := strings.Cut(key, "/")
+	return ok && (prefix == "kubernetes.io" || strings.HasSuffix(prefix, ".kubernetes.io") || prefix == "k8s.io" || strings.HasSuffix(prefix, ".k8s.io"))
+}
+
+// ownLabels leaves out those that Kubernetes sets; where a machine stands is
+// said by people.
+func ownLabels(all map[string]string) map[string]string {
+	var out map[string]string
+	for key, value := range all {
+		if kubernetesOwn(key) && key != corev1.LabelTopologyZone && key != corev1.LabelTopologyRegion {
+			continue
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[key] = value
+	}
+	return out
+}
+
+func ownTaints(all []corev1.Taint) []v1alpha1.Taint {
+	var out []v1alpha1.Taint
+	for _, t := range all {
+		if !kubernetesOwn(t.Key) {
+			out = append(out, v1alpha1.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
+		}
+	}
+	return out
+}
+
+// logins are what the API does not know.
+func (d *describer) logins() {
+	s := &d.out.Spec.SSH
+	s.User, s.PrivateKeyFile = d.o.User, d.o.PrivateKeyFile
+	if s.User == "" {
+		s.User = spec.DefaultSSHUser
+		d.comments.Add("spec.ssh", "TODO: how to log in to the hosts is not known to the cluster.")
+		d.comments.Add("spec.ssh", "Set user, and privateKeyFile or passwordFrom; without them root, the agent and the usual keys are tried.")
+	} else if s.User != spec.DefaultSSHUser {
+		yes := true
+		s.Sudo = &yes
+	}
+	d.comments.Add("spec.hosts", "TODO: SSH goes to address. Here it is the node's own; write another where that cannot be reached, and the node's own to internalAddress.")
+}
+
+// endpoint is the name, or the address, that kubeadm was given.
+func (d *describer) endpoint() {
+	const path = "spec.controlPlaneEndpoint"
+	out := &d.out.Spec.ControlPlaneEndpoint
+	if d.record != nil {
+		out.Mode, out.Address = d.record.Spec.ControlPlaneEndpoint.Mode, d.record.Spec.ControlPlaneEndpoint.Address
+	}
+	host, port := splitEndpoint(d.conf.ControlPlaneEndpoint)
+	out.Port = port
+	planes := spec.HostsWithRole(d.out, v1alpha1.RoleControlPlane)
+	own := slices.ContainsFunc(planes, func(h v1alpha1.Host) bool { return h.Address == host })
+	_, noAddress := netip.ParseAddr(host)
+	switch {
+	case host == "" || own:
+		d.note(path, "the cluster has no name for its control plane, which a cluster of Slipway's has", "leave it to Slipway, or write domain")
+	case noAddress == nil:
+		out.Mode, out.Address = v1alpha1.EndpointExternal, host
+		d.note(path, "nodes reach the API at the address "+host+"; a cluster of Slipway's has a name for it besides", "leave the name to Slipway, or write domain")
+	default:
+		out.Domain = host
+		if d.record == nil {
+			d.unknownMode(path, host, len(planes))
+		}
+	}
+}
+
+// unknownMode is of a name whose meaning the API does not say.
+func (d *describer) unknownMode(path, host string, planes int) {
+	if planes > 1 {
+		d.out.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal
+		d.note(path, "nodes reach the API at "+host+", and the cluster does not say what that leads to",
+			"mode external is right where DNS or a load balancer of yours answers for it")
+		return
+	}
+	d.note(path, "nodes reach the API at "+host+", and the cluster does not say what that leads to",
+		"without a mode it is the control plane itself; write mode: external where a load balancer of yours answers for it")
+}
+
+// splitEndpoint takes host:port apart; the port is 0 if it is the usual one.
+func splitEndpoint(text string) (host string, port int) {
+	if text == "" {
+		return "", 0
+	}
+	host = text
+	if i := strings.LastIndex(text, ":"); i >= 0 && !strings.HasSuffix(text, "]") {
+		if n, err := strconv.Atoi(text[i+1:]); err == nil {
+			if _, err := netip.ParseAddr(text); err != nil {
+				host, port = text[:i], n
+			}
+		}
+	}
+	if port == spec.DefaultAPIPort {
+		port = 0
+	}
+	return strings.Trim(host, "[]"), port
+}
+
+// recorded takes over what Slipway knows of its own cluster, and the API does
+// not.
+func (d *describer) recorded() {
+	if d.record == nil {
+		return
+	}
+	r, out := d.record.Spec, &d.out.Spec
+	out.Kubernetes.Kubelet = r.Kubernetes.Kubelet
+	out.Kubernetes.FeatureGates = r.Kubernetes.FeatureGates
+	out.Kubernetes.Certificates = r.Kubernetes.Certificates
+	out.Registry, out.DNS, out.System = r.Registry, r.DNS, r.System
+	out.Etcd.Type = r.Etcd.Type
+	if len(r.Hooks) > 0 {
+		out.Hooks = r.Hooks
+		d.note("spec.hooks", "the scripts are named as they are on the machine that made the cluster", "")
+	}
+	for i := range out.Hosts {
+		h := &out.Hosts[i]
+		j := slices.IndexFunc(r.Hosts, func(o v1alpha1.Host) bool { return o.Name == h.Name })
+		if j < 0 {
+			continue
+		}
+		if was := r.Hosts[j]; was.InternalAddress == h.Address && was.Address != h.Address && was.Address != "localhost" {
+			h.Address, h.InternalAddress = was.Address, was.InternalAddress
+		}
+		h.Roles = r.Hosts[j].Roles
+	}
+}
+
+// judge says what our own validation would refuse: the file describes what is
+// there, whether we could make it or not.
+func (d *describer) judge() {
+	filled := spec.Copy(d.out)
+	spec.Default(filled, spec.DefaultOptions{KubernetesVersion: d.o.Default})
+	for _, f := range spec.Validate(filled, spec.ValidateOptions{Supported: d.o.Supported}).Errors() {
+		f.Severity = diag.Warning
+		d.found = append(d.found, f)
+		d.comments.Add(f.Path, "TODO: "+f.Message+".")
+	}
+}
+
+// without drops the keys of defaults whose values are the same.
+func without(args, defaults map[string]string) map[string]string {
+	out := maps.Clone(args)
+	maps.DeleteFunc(out, func(key, value string) bool { return defaults[key] == value && value != "" })
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// duration reads a duration of kubeadm's; the default is left out.
+func duration(d *metav1.Duration, usual metav1.Duration) *metav1.Duration {
+	if d == nil || d.Duration == usual.Duration || d.Duration == 0 {
+		return nil
+	}
+	return d
+}
