@@ -248,6 +248,30 @@ func TestMaxParallel(t *testing.T) {
 	}
 }
 
+// A host that waits to try again leaves its turn to those that have not had
+// theirs: one of them may be what it waits for.
+func TestRetryHoldsNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld("a", "b")
+		var mu sync.Mutex
+		tried := map[string]bool{}
+		for name, f := range w.fakes {
+			f.exec = func(context.Context, string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if tried[name] = true; len(tried) < 2 {
+					return errors.New("the other one goes first")
+				}
+				return nil
+			}
+		}
+		res := w.apply(t, tasks(Task{ID: "t.x", Rollout: Rollout{MaxParallel: "1"}, Retry: Retry{Attempts: 2, Delay: time.Second}, Ops: exec("x")}))
+		if len(res.Failures) > 0 {
+			t.Errorf("%+v", res.Failures)
+		}
+	})
+}
+
 func TestLanesNotLockstep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("slow", "fast")

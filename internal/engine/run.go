@@ -105,16 +105,7 @@ func (r *Run) Apply(ctx context.Context, p Pipeline, planned []plan.Step) (*Resu
 		return nil, err
 	}
 	w.do = func(ctx context.Context, n int, s *step) outcome {
-		release, blocked, err := gates[s.task.ID].enter(ctx)
-		if err != nil {
-			return outcome{state: event.Cancelled}
-		}
-		if blocked != "" {
-			return outcome{state: event.Skipped, failure: &event.Failure{Reason: "Skipped", Message: "too many hosts failed in this task", CausedBy: blocked}}
-		}
-		o := r.attempt(ctx, s, declared[key(s)], stop)
-		release(o.state == event.Failed, s.task.ID+" on "+s.hostName())
-		return o
+		return r.attempt(ctx, s, gates[s.task.ID], declared[key(s)], stop)
 	}
 	w.finished = func(s *step, o outcome) {
 		r.emit(stop, event.Event{Type: event.StepFinished, Outcome: o.state, Failure: o.failure, Changes: o.changes, Message: o.message}, s)
@@ -317,35 +308,38 @@ func newGates(p *program) (map[string]*gate, error) {
 }
 
 // enter waits for a slot. blocked names the failure that closed the gate.
-func (g *gate) enter(ctx context.Context) (release func(failed bool, by string), blocked string, err error) {
+func (g *gate) enter(ctx context.Context) (blocked string, err error) {
 	if g.slots != nil {
 		select {
 		case g.slots <- struct{}{}:
 		case <-ctx.Done():
-			return nil, "", ctx.Err()
-		}
-	}
-	free := func() {
-		if g.slots != nil {
-			<-g.slots
+			return "", ctx.Err()
 		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.max > 0 && g.failed >= g.max {
-		free()
-		return nil, g.first, nil
+		g.leave()
+		return g.first, nil
 	}
-	return func(bad bool, by string) {
-		g.mu.Lock()
-		if bad {
-			if g.failed++; g.failed == 1 {
-				g.first = by
-			}
-		}
-		g.mu.Unlock()
-		free()
-	}, "", nil
+	return "", nil
+}
+
+// leave gives the slot back.
+func (g *gate) leave() {
+	if g.slots != nil {
+		<-g.slots
+	}
+}
+
+// fail counts a host that failed. It comes before leave: whoever is next sees
+// it.
+func (g *gate) fail(by string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failed++; g.failed == 1 {
+		g.first = by
+	}
 }
 
 // pause waits, unless ctx ends first.

@@ -120,29 +120,34 @@ func (r *Run) after(ctx context.Context, s *step, c *checked) error {
 	return errors.Join(s.task.After(ctx, c.scope, c.results), c.scope.err)
 }
 
-// attempt applies a step, as often as its task says.
-func (r *Run) attempt(ctx context.Context, s *step, allowed *declaration, stop context.CancelCauseFunc) outcome {
+// attempt applies a step, as often as its task says. While it waits to try
+// again it holds no slot: what keeps it may be a host that waits for one.
+func (r *Run) attempt(ctx context.Context, s *step, g *gate, allowed *declaration, stop context.CancelCauseFunc) outcome {
 	t := s.task
 	if t.When != nil && !t.When(r.scope(s)) || t.Once && r.Done[key(s)] {
 		return outcome{state: event.Skipped}
 	}
-	r.emit(stop, event.Event{Type: event.StepStarted}, s)
 	delay := t.Retry.Delay
 	for try := 1; ; try++ {
-		o, err := r.once(ctx, s, allowed, stop)
-		if err == nil {
+		blocked, err := g.enter(ctx)
+		if err != nil {
+			return outcome{state: event.Cancelled}
+		}
+		if blocked != "" {
+			return outcome{state: event.Skipped, failure: &event.Failure{Reason: "Skipped", Message: "too many hosts failed in this task", CausedBy: blocked}}
+		}
+		if try == 1 {
+			r.emit(stop, event.Event{Type: event.StepStarted}, s)
+		}
+		o, again := r.try(ctx, s, try, allowed, stop)
+		if o.state == event.Failed {
+			g.fail(t.ID + " on " + s.hostName())
+		}
+		g.leave()
+		if again == nil {
 			return o
 		}
-		if ctx.Err() != nil {
-			return outcome{state: event.Cancelled, message: err.Error()}
-		}
-		if try >= t.Retry.Attempts || final(err) {
-			if t.IgnoreError {
-				return outcome{state: event.Ignored, failure: explain(err)}
-			}
-			return failed(err)
-		}
-		r.emit(stop, event.Event{Type: event.StepRetry, Attempt: try, Message: err.Error()}, s)
+		r.emit(stop, event.Event{Type: event.StepRetry, Attempt: try, Message: again.Error()}, s)
 		if pause(ctx, delay) != nil {
 			return outcome{state: event.Cancelled}
 		}
@@ -150,6 +155,23 @@ func (r *Run) attempt(ctx context.Context, s *step, allowed *declaration, stop c
 			delay = time.Duration(float64(delay) * t.Retry.Backoff)
 		}
 	}
+}
+
+// try is one attempt. again is why there shall be another.
+func (r *Run) try(ctx context.Context, s *step, try int, allowed *declaration, stop context.CancelCauseFunc) (o outcome, again error) {
+	t := s.task
+	o, err := r.once(ctx, s, allowed, stop)
+	switch {
+	case err == nil:
+		return o, nil
+	case ctx.Err() != nil:
+		return outcome{state: event.Cancelled, message: err.Error()}, nil
+	case try < t.Retry.Attempts && !final(err):
+		return outcome{}, err
+	case t.IgnoreError:
+		return outcome{state: event.Ignored, failure: explain(err)}, nil
+	}
+	return failed(err), nil
 }
 
 // once checks and applies a step within its time.

@@ -31,16 +31,18 @@ func Ports(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
 	if FlannelVXLAN(c) {
 		out = append(out, Port{8472, "udp", "flannel", true})
 	}
+	port := c.Spec.ControlPlaneEndpoint.Port
+	if port == 0 {
+		port = 6443
+	}
 	if slices.Contains(roles, v1alpha1.RoleControlPlane) {
-		port := c.Spec.ControlPlaneEndpoint.Port
-		if port == 0 {
-			port = 6443
-		}
 		out = append(out,
 			Port{port, "tcp", "kube-apiserver", true},
 			Port{10257, "tcp", "kube-controller-manager", false},
 			Port{10259, "tcp", "kube-scheduler", false},
 		)
+	} else if c.Spec.ControlPlaneEndpoint.Mode == v1alpha1.EndpointHAProxy {
+		out = append(out, Port{port, "tcp", "haproxy", false})
 	}
 	if RunsEtcd(c, roles) {
 		out = append(out,

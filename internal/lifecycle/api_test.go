@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -29,8 +30,9 @@ type api struct {
 
 	mu      sync.Mutex
 	objects map[string]object
-	running bool // its kubelet runs
-	bound   bool // the administrator has rights
+	members map[string]string // of etcd, and what they are
+	running bool              // its kubelet runs
+	bound   bool              // the administrator has rights
 }
 
 // kinds are the resources by group and version: plural → kind, "!" before
@@ -49,7 +51,7 @@ var kinds = map[string]map[string]string{
 }
 
 func newAPI(t testing.TB) *api {
-	a := &api{t: t, objects: map[string]object{}}
+	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}}
 	a.server = httptest.NewUnstartedServer(a)
 	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	a.server.StartTLS()
@@ -65,8 +67,38 @@ func (a *api) clone() *api {
 	for p, o := range a.objects {
 		c.objects[p] = copied(o)
 	}
-	c.running, c.bound = a.running, a.bound
+	c.members, c.running, c.bound = maps.Clone(a.members), a.running, a.bound
 	return c
+}
+
+// What a member of etcd is.
+const (
+	etcdLearns = "learner"
+	etcdVotes  = "voter"
+)
+
+func (a *api) etcd(name string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.members[name]
+}
+
+func (a *api) setEtcd(name, is string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.members[name] = is
+}
+
+// learner is the member that is being added.
+func (a *api) learner() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, is := range a.members {
+		if is == etcdLearns {
+			return name
+		}
+	}
+	return ""
 }
 
 func (a *api) start() {

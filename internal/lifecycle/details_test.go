@@ -383,6 +383,30 @@ func TestAge(t *testing.T) {
 	}
 }
 
+// toLock is an operation on all machines that has come to its lock.
+func (w *world) toLock(r Request) *prepared {
+	p := &prepared{svc: w.service(), request: r, env: module.Env{Cluster: w.cluster()}}
+	for _, h := range p.env.Cluster.Spec.Hosts {
+		p.hosts = append(p.hosts, &engine.Host{Host: h, Conn: &conn{machine: w.machines[h.Name]}})
+	}
+	return p
+}
+
+// Control planes that are to join keep no lock yet: whoever works on the
+// cluster as it is would not ask them.
+func TestLockOfTheClusterThatRuns(t *testing.T) {
+	w := newWorld(t, "cp1", "cp2", "cp3", "w1")
+	w.machines["cp1"].lock = remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
+	p := w.toLock(Request{Kind: Apply})
+	p.recorded = w.cluster()
+	p.recorded.Spec.Hosts = p.recorded.Spec.Hosts[:1]
+	p.recorded.Status.Phase = v1alpha1.PhaseRunning
+	var locked *LockedError
+	if _, err := p.lockHosts(t.Context(), "ours"); !errors.As(err, &locked) {
+		t.Errorf("got %v, want it locked: the one control plane there is is another's", err)
+	}
+}
+
 // TestLockMajority is about three control planes.
 func TestLockMajority(t *testing.T) {
 	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
@@ -408,10 +432,7 @@ func TestLockMajority(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "cp2", "cp3", "w1")
 			tc.change(w.machines)
-			p := &prepared{svc: w.service(), request: Request{Kind: Apply, BreakLock: tc.breaking}, env: module.Env{Cluster: w.cluster()}}
-			for _, h := range p.env.Cluster.Spec.Hosts {
-				p.hosts = append(p.hosts, &engine.Host{Host: h, Conn: &conn{machine: w.machines[h.Name]}})
-			}
+			p := w.toLock(Request{Kind: Apply, BreakLock: tc.breaking})
 			hl, err := p.lockHosts(t.Context(), "ours")
 			var locked *LockedError
 			switch {
@@ -426,6 +447,9 @@ func TestLockMajority(t *testing.T) {
 			for name, m := range w.machines {
 				if m.lock.Holder.Operation == "ours" && m.lock.Held {
 					t.Errorf("%s still holds our lock", name)
+				}
+				if tc.locked && m.lock.Highest > theirs.Highest {
+					t.Errorf("%s would refuse its holder: its number was raised to %d", name, m.lock.Highest)
 				}
 			}
 		})

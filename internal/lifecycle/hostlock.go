@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
-	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -55,11 +55,17 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	if err != nil {
 		return nil, err
 	}
-	candidates, all := lockers(p.hosts, p.env)
-	highest, errs := highestFence(ctx, p.hosts)
+	candidates, all := p.lockers()
+	seen, errs := readLocks(ctx, p.hosts)
 	hl.need = all/2 + 1
-	hl.lock = remote.Lock{Operation: operation, Manager: manager, Fence: highest + 1}
-	var other *remote.LockState
+	hl.lock = remote.Lock{Operation: operation, Manager: manager, Fence: highestFence(seen) + 1}
+	// Not even the number is raised where another has the majority: its hosts
+	// would refuse it.
+	other := anothers(seen, candidates, manager, hl.need)
+	if other != nil && !p.request.BreakLock {
+		return nil, p.lockedBy(other)
+	}
+	other = nil
 	for _, c := range candidates {
 		state, ok, err := c.take(ctx, hl.lock, p.request.BreakLock)
 		switch {
@@ -87,24 +93,54 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	case other == nil:
 		return nil, refused(idNoLockMajority, "too few control planes answer to lock the cluster", "bring them back, or use --break-lock if you are sure that nobody else works on it")
 	}
-	return nil, &LockedError{
+	return nil, p.lockedBy(other)
+}
+
+func (p *prepared) lockedBy(other *remote.LockState) error {
+	return &LockedError{
 		Cluster: p.env.Cluster.Name, Operation: other.Holder.Operation,
 		Holder: fmt.Sprintf("manager %s, %.0f s ago", other.Holder.Manager, other.AgeSeconds), Elsewhere: true,
 	}
 }
 
-// lockers are the control planes that answer, and how many there are. Those
+// keepers is the description whose control planes keep the lock: that of the
+// cluster as it runs, so that whoever adds some asks those that all know. Those
 // that leave are among them until they have left.
-func lockers(hosts []*engine.Host, env module.Env) (answer []holder, all int) {
-	for _, h := range env.WithLeaving().Spec.Hosts {
-		if spec.HasRole(h, v1alpha1.RoleControlPlane) {
-			all++
+func (p *prepared) keepers() *v1alpha1.Cluster {
+	if created(p.recorded) {
+		return p.recorded
+	}
+	return p.env.WithLeaving()
+}
+
+// anothers is the lock of another manager that leaves less than a majority.
+func anothers(seen map[string]remote.LockState, candidates []holder, manager string, need int) *remote.LockState {
+	var other *remote.LockState
+	left := 0
+	for _, c := range candidates {
+		if st := seen[c.name]; st.Held && !st.Stale && st.Holder.Manager != manager {
+			other = &st
+		} else {
+			left++
 		}
 	}
-	for _, h := range hosts {
-		leaves := env.Leaves(h)
-		if l, ok := h.Conn.(remote.Locker); ok && h.HasRole(v1alpha1.RoleControlPlane) && (!leaves || env.Resets(h)) {
-			answer = append(answer, holder{name: h.Name, conn: l, leaves: leaves})
+	if left >= need {
+		return nil
+	}
+	return other
+}
+
+// lockers are the control planes that answer, and how many there are.
+func (p *prepared) lockers() (answer []holder, all int) {
+	for _, cp := range spec.HostsWithRole(p.keepers(), v1alpha1.RoleControlPlane) {
+		all++
+		i := slices.IndexFunc(p.hosts, func(h *engine.Host) bool { return h.Name == cp.Name })
+		if i < 0 {
+			continue
+		}
+		leaves := p.env.Leaves(p.hosts[i])
+		if l, ok := p.hosts[i].Conn.(remote.Locker); ok && (!leaves || p.env.Resets(p.hosts[i])) {
+			answer = append(answer, holder{name: cp.Name, conn: l, leaves: leaves})
 		}
 	}
 	return answer, all
@@ -116,12 +152,12 @@ func (h holder) take(ctx context.Context, l remote.Lock, breaking bool) (remote.
 	return h.conn.TakeLock(ctx, l, breaking)
 }
 
-// highestFence is the highest number that any host has seen, workers too:
-// they refuse lower ones even when the control planes have forgotten.
-func highestFence(ctx context.Context, hosts []*engine.Host) (highest uint64, errs []error) {
+// readLocks are the locks as the hosts have them, workers' too: they have none,
+// but know the highest number.
+func readLocks(ctx context.Context, hosts []*engine.Host) (map[string]remote.LockState, []error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
-	seen := make([]remote.LockState, len(hosts))
+	states := make([]remote.LockState, len(hosts))
 	failed := make([]error, len(hosts))
 	var g errgroup.Group
 	g.SetLimit(dialAtOnce)
@@ -132,20 +168,29 @@ func highestFence(ctx context.Context, hosts []*engine.Host) (highest uint64, er
 		}
 		g.Go(func() error {
 			var err error
-			if seen[i], err = l.ReadLock(ctx); err != nil {
+			if states[i], err = l.ReadLock(ctx); err != nil {
 				failed[i] = fmt.Errorf("reading the cluster lock on %s: %w", h.Name, err)
 			}
 			return nil
 		})
 	}
 	_ = g.Wait() // errors are in failed
-	for i := range hosts {
-		highest = max(highest, seen[i].Highest)
-		if failed[i] != nil {
-			errs = append(errs, failed[i])
+	seen := map[string]remote.LockState{}
+	for i, h := range hosts {
+		if failed[i] == nil {
+			seen[h.Name] = states[i]
 		}
 	}
-	return highest, errs
+	return seen, slices.DeleteFunc(failed, func(err error) bool { return err == nil })
+}
+
+// highestFence is the highest number that any host has seen, workers too:
+// they refuse lower ones even when the control planes have forgotten.
+func highestFence(seen map[string]remote.LockState) (highest uint64) {
+	for _, st := range seen {
+		highest = max(highest, st.Highest)
+	}
+	return highest
 }
 
 func (l *hostLock) fence() uint64 { return l.lock.Fence }
@@ -175,18 +220,25 @@ func (l *hostLock) beat(ctx context.Context, stop context.CancelCauseFunc) func(
 
 // beatOnce answers how many hosts have not said that the lock is another's,
 // and how many must not: of those that stay, when some leave. A host that does
-// not answer says nothing: its record ages.
+// not answer says nothing, and keeps no other waiting: its record ages.
 func (l *hostLock) beatOnce(ctx context.Context) (kept, need int) {
+	ctx, cancel := context.WithTimeout(ctx, beatEvery)
+	defer cancel()
+	keeps := make([]bool, len(l.holders))
+	var wg sync.WaitGroup
+	for i, h := range l.holders {
+		wg.Go(func() {
+			ok, err := h.conn.Beat(ctx, l.lock)
+			keeps[i] = err != nil || ok
+		})
+	}
+	wg.Wait()
 	stay := 0
-	for _, h := range l.holders {
-		ctx, cancel := context.WithTimeout(ctx, beatEvery)
-		ok, err := h.conn.Beat(ctx, l.lock)
-		cancel()
+	for i, h := range l.holders {
 		if h.leaves {
 			continue
 		}
-		stay++
-		if err != nil || ok {
+		if stay++; keeps[i] {
 			kept++
 		}
 	}

@@ -127,6 +127,8 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = !m.awaited(o)
 	case op.Unit:
 		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o)
+	case op.EtcdMember:
+		changed = m.api.etcd(m.name) != etcdVotes || m.state[id(o)] != m.print(o)
 	case op.Reset, op.Restore:
 		changed = m.ledger
 	default:
@@ -178,7 +180,7 @@ func (m *machine) wantsRun(e op.Exec) bool {
 func (m *machine) awaited(w op.Wait) bool {
 	if w.HTTP != "" {
 		_, ok := m.files["/etc/kubernetes/manifests/kube-apiserver.yaml"]
-		return ok
+		return ok && m.api.etcd(m.name) == etcdVotes
 	}
 	_, ok := m.files[w.Path]
 	return ok
@@ -195,6 +197,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 	case op.Exec:
 		m.state[id(o)] = m.print(o)
 		return m.run(o)
+	case op.EtcdMember:
+		m.state[id(o)] = m.print(o)
+		return m.joinEtcd(o)
 	case op.Wait:
 		if o.Path != "/run/flannel/subnet.env" || !m.api.has("/apis/apps/v1/namespaces/kube-flannel/daemonsets/kube-flannel") {
 			return &op.Error{Reason: "Timeout", Message: "nothing makes " + o.Target()}
@@ -221,7 +226,20 @@ func (m *machine) run(e op.Exec) *op.Error {
 	}
 	switch e.Name {
 	case "kubeadm-init-certs":
+		for _, c := range e.Creates {
+			if strings.HasSuffix(c, ".key") {
+				m.files[c] = canaryKey + c
+			}
+		}
 		m.files["/etc/kubernetes/pki/ca.crt"] = string(m.api.ca())
+	case "kubeadm-init-etcd":
+		m.api.setEtcd(m.name, etcdVotes)
+	case "kubeadm-join-certs":
+		for _, shared := range []string{"ca", "front-proxy-ca", "etcd/ca"} {
+			if key := "/etc/kubernetes/pki/" + shared + ".key"; m.files[key] != canaryKey+key {
+				return &op.Error{Reason: "CommandFailed", Message: key + " is not that of the cluster"}
+			}
+		}
 	case "kubeadm-init-kubeconfig":
 		m.files["/etc/kubernetes/admin.conf"] = m.api.kubeconfig()
 	case "kubeadm-init-kubelet-start":
@@ -240,11 +258,40 @@ func (m *machine) run(e op.Exec) *op.Error {
 		}
 		m.files["/etc/kubernetes/bootstrap-kubelet.conf"] = string(e.Stdin)
 		m.files["/etc/kubernetes/kubelet.conf"] = "names the certificate"
+		if _, ok := m.files["/etc/kubernetes/manifests/kube-apiserver.yaml"]; ok {
+			delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem") // its API server waits for etcd
+			return nil
+		}
 		m.api.register(m.name, m.machineID)
+	case "kubeadm-join-mark-control-plane":
+		if !m.api.has("/api/v1/nodes/" + m.name) {
+			return &op.Error{Reason: "CommandFailed", Message: "there is no node to mark"}
+		}
 	}
 	if strings.HasPrefix(e.Name, "hook-") {
 		m.runs[e.Name]++
 	}
+	return nil
+}
+
+// canaryKey is in every key of the cluster, and must be on hosts alone.
+const canaryKey = "canary-key-of "
+
+// joinEtcd plays kubeadm and etcd, which takes one new member at a time; then
+// the API server of the machine answers, and lets its kubelet in.
+func (m *machine) joinEtcd(o op.EtcdMember) *op.Error {
+	if _, ok := m.files["/etc/kubernetes/bootstrap-kubelet.conf"]; !ok {
+		return &op.Error{Reason: "CommandFailed", Message: "there is no kubelet to start etcd"}
+	}
+	if other := m.api.learner(); other != "" && other != m.name {
+		return &op.Error{Reason: "EtcdBusy", Message: "etcd takes " + other + " now"}
+	}
+	for _, c := range o.Join.Creates {
+		m.files[c] = "made by " + o.Join.Name
+	}
+	m.api.setEtcd(m.name, etcdVotes)
+	m.files["/var/lib/kubelet/pki/kubelet-client-current.pem"] = "made by the kubelet"
+	m.api.register(m.name, m.machineID)
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // An Env is what a pipeline is made for. The cluster is complete: defaults
@@ -121,13 +122,17 @@ func Holds(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, clientCert)
 }
 
-// InternalAddress is where other nodes reach a host.
-func InternalAddress(h v1alpha1.Host) string {
-	if h.InternalAddress != "" {
-		return h.InternalAddress
-	}
-	return h.Address
+// JoinsAsControlPlane selects control planes but the one on which the cluster
+// begins.
+func (e Env) JoinsAsControlPlane(h *engine.Host) bool {
+	return h.HasRole(v1alpha1.RoleControlPlane) && !e.IsFirst(h)
 }
+
+// Joins selects nodes but the one on which the cluster begins.
+func (e Env) Joins(h *engine.Host) bool { return IsNode(h) && !e.IsFirst(h) }
+
+// InternalAddress is where other nodes reach a host.
+func InternalAddress(h v1alpha1.Host) string { return spec.InternalAddress(h) }
 
 // Endpoint is the API's name and port as nodes use it.
 func (e Env) Endpoint() string {
@@ -135,7 +140,8 @@ func (e Env) Endpoint() string {
 	return net.JoinHostPort(ep.Domain, strconv.Itoa(ep.Port))
 }
 
-// EndpointAddress is what the API's name resolves to on a host.
+// EndpointAddress is where the API is reached from elsewhere; what its name
+// stands for on a host is spec.EndpointAddress.
 func (e Env) EndpointAddress() string {
 	if a := e.Cluster.Spec.ControlPlaneEndpoint.Address; a != "" {
 		return a

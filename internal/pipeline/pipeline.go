@@ -8,6 +8,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/content"
 	"slipway.dev/slipway/internal/module/dns"
+	"slipway.dev/slipway/internal/module/endpoint"
 	"slipway.dev/slipway/internal/module/hooks"
 	"slipway.dev/slipway/internal/module/kubeadm"
 	"slipway.dev/slipway/internal/module/leave"
@@ -68,7 +69,7 @@ func upToControlPlane(env module.Env, p Parts) []engine.Module {
 		os.New(env),
 		runtime.New(env),
 		kubeadm.Install(env),
-		runtime.Images(),
+		runtime.Images(env),
 		kubeadm.Init(env),
 	}
 }
@@ -76,6 +77,7 @@ func upToControlPlane(env module.Env, p Parts) []engine.Module {
 func fromControlPlane(env module.Env, p Parts) []engine.Module {
 	return []engine.Module{
 		record.New(env, kubeadm.KeyAdminConf, p.Kubeconfigs, p.Owner),
+		endpoint.New(env),
 		kubeadm.Join(env),
 		kubeadm.Kubelet(env),
 		dns.New(env),

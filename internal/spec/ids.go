@@ -27,6 +27,7 @@ const (
 	// Hosts.
 	idNoHosts          = "no-hosts"
 	idNoControlPlane   = "no-control-plane"
+	idEvenMembers      = "even-members"
 	idMissingRole      = "missing-role"
 	idUnknownRole      = "unknown-role"
 	idDuplicateName    = "duplicate-name"

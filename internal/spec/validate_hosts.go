@@ -276,17 +276,11 @@ func canonicalIP(address string) string {
 }
 
 func (v *validator) controlPlanes() {
-	count := 0
-	for i, h := range v.c.Spec.Hosts {
-		if !HasRole(h, v1alpha1.RoleControlPlane) {
-			continue
-		}
-		if count++; count > 1 {
-			v.refuse(idNotSupportedYet, indexed("spec.hosts", i)+".roles", "more than one control plane is not supported yet",
-				"keep one host with the role control-plane, and make this one a worker")
-		}
-	}
-	if count == 0 {
+	switch count := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane)); {
+	case count == 0:
 		v.refuse(idNoControlPlane, "spec.hosts", "no host has the role control-plane", "give it to one of them: roles: [control-plane]")
+	case count%2 == 0:
+		v.warn(idEvenMembers, "spec.hosts", fmt.Sprintf("%d control planes survive the loss of %d, as %d would: etcd needs more than half of them", count, count/2-1, count-1),
+			fmt.Sprintf("make it %d or %d", count-1, count+1))
 	}
 }

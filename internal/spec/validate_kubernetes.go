@@ -19,14 +19,11 @@ func (v *validator) endpoint() {
 	controlPlanes := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane))
 	if e.Mode == v1alpha1.EndpointNone && controlPlanes > 1 {
 		v.refuse(idEndpointMode, path+".mode", fmt.Sprintf("mode none cannot serve %d control planes: nodes would know one of them alone", controlPlanes),
-			"use external, with the address of a load balancer")
+			"use haproxy, or external with the address of a load balancer")
 	}
-	if controlPlanes <= 1 {
-		// With more, their number is refused already.
-		v.oneOf(path+".mode", string(e.Mode),
-			[]string{string(v1alpha1.EndpointNone), string(v1alpha1.EndpointExternal)},
-			[]string{string(v1alpha1.EndpointHAProxy), string(v1alpha1.EndpointUpdater), string(v1alpha1.EndpointKeepalived), string(v1alpha1.EndpointKubeVIP)})
-	}
+	v.oneOf(path+".mode", string(e.Mode),
+		[]string{string(v1alpha1.EndpointNone), string(v1alpha1.EndpointExternal), string(v1alpha1.EndpointHAProxy)},
+		[]string{string(v1alpha1.EndpointUpdater), string(v1alpha1.EndpointKeepalived), string(v1alpha1.EndpointKubeVIP)})
 	if e.Domain != defaultDomain(v.c.Name) {
 		v.domain(path+".domain", e.Domain)
 	}
@@ -45,6 +42,8 @@ func (v *validator) endpointAddress(e v1alpha1.ControlPlaneEndpoint, path string
 		v.refuse(idMissingField, path+".address", "mode external needs the address of the load balancer", "write address, or a domain that every host resolves to it")
 	case e.Mode == v1alpha1.EndpointNone && e.Address != "":
 		v.refuse(idConflictingFields, path+".address", "mode none uses the control plane's own address", "leave address out, or use mode external")
+	case e.Mode == v1alpha1.EndpointHAProxy && e.Address != "":
+		v.refuse(idConflictingFields, path+".address", "mode haproxy has every worker find the control planes by itself, at no address of its own", "leave address out, or use mode external")
 	case e.Address != "":
 		if _, err := netip.ParseAddr(e.Address); err != nil {
 			v.refuse(idInvalidAddress, path+".address", strconv.Quote(e.Address)+" is not an IP address", "a name goes to domain")

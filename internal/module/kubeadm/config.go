@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
@@ -59,13 +60,31 @@ func initConfiguration(env module.Env, h *engine.Host) object {
 		"apiVersion": kubeadmAPI, "kind": "InitConfiguration",
 		// kubeadm makes a token here if it is given none; this one is gone
 		// before anybody could use it.
-		"bootstrapTokens": []any{object{"description": tokenDescription(env), "ttl": "1m0s"}},
-		"localAPIEndpoint": object{
-			"advertiseAddress": module.InternalAddress(h.Host),
-			"bindPort":         env.Cluster.Spec.ControlPlaneEndpoint.Port,
-		},
+		"bootstrapTokens":  []any{object{"description": tokenDescription(env), "ttl": "1m0s"}},
+		"localAPIEndpoint": localEndpoint(env, h),
 		"nodeRegistration": registration(env, h),
 	}
+}
+
+// localEndpoint is where a control plane's own API server listens.
+func localEndpoint(env module.Env, h *engine.Host) object {
+	return object{
+		"advertiseAddress": module.InternalAddress(h.Host),
+		"bindPort":         env.Cluster.Spec.ControlPlaneEndpoint.Port,
+	}
+}
+
+// joinConfiguration is how a node joins; discovery says by what right.
+func joinConfiguration(env module.Env, h *engine.Host, discovery object) object {
+	conf := object{
+		"apiVersion": kubeadmAPI, "kind": "JoinConfiguration",
+		"discovery":        discovery,
+		"nodeRegistration": registration(env, h),
+	}
+	if h.HasRole(v1alpha1.RoleControlPlane) {
+		conf["controlPlane"] = object{"localAPIEndpoint": localEndpoint(env, h)}
+	}
+	return conf
 }
 
 // registration is how a node presents itself.
@@ -110,7 +129,11 @@ func clusterConfiguration(env module.Env) object {
 	k := env.Cluster.Spec.Kubernetes
 	first := env.FirstControlPlane()
 	sans := []string{env.Cluster.Spec.ControlPlaneEndpoint.Domain, module.InternalAddress(first), "localhost", "127.0.0.1"}
-	for _, s := range append([]string{first.Address, env.Cluster.Spec.ControlPlaneEndpoint.Address}, k.APIServer.CertSANs...) {
+	more := []string{first.Address, env.Cluster.Spec.ControlPlaneEndpoint.Address}
+	for _, cp := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
+		more = append(more, module.InternalAddress(cp), cp.Address)
+	}
+	for _, s := range append(more, k.APIServer.CertSANs...) {
 		if s != "" && !slices.Contains(sans, s) {
 			sans = append(sans, s)
 		}

@@ -13,11 +13,13 @@ import (
 	"slices"
 	"time"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
 )
 
 var (
@@ -84,43 +86,46 @@ func caHash(cert []byte) (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// Join is the module that joins workers. They join through the first control
-// plane; its name in their hosts file is that of the API.
+// Join is the module that joins nodes: workers as soon as the API is there, and
+// control planes beside them, one after the other only where etcd wants it.
 func Join(env module.Env) engine.Module {
 	wanted := func(s *engine.Scope) bool { return waiting(env, s.Hosts()) }
-	return engine.Module{Name: "join", Tasks: []engine.Task{
-		{
-			ID: "join.token", Title: "make a join token", Manager: true, When: wanted,
-			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
-			Run: &engine.Action{
-				Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-					engine.Get(s, module.KeyKube)
-					return []plan.OpChange{{Kind: "token", Target: "join", Summary: "for one hour, deleted when done"}}, nil
-				},
-				Apply: func(ctx context.Context, s *engine.Scope) error { return makeToken(ctx, env, s) },
+	token := []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()}
+	tasks := []engine.Task{{
+		ID: "join.token", Title: "make a join token", Manager: true, When: wanted,
+		Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
+		Run: &engine.Action{
+			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				engine.Get(s, module.KeyKube)
+				return []plan.OpChange{{Kind: "token", Target: "join", Summary: "for one hour, deleted when done"}}, nil
 			},
+			Apply: func(ctx context.Context, s *engine.Scope) error { return makeToken(ctx, env, s) },
 		},
-		{
-			ID: "join.preflight", Title: "ask kubeadm's preflight", On: module.JoinsAsWorker,
-			When:     func(s *engine.Scope) bool { return !begun(s.Host()) },
-			Consumes: []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()},
-			Ops:      func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, "preflight", false) },
-		},
-		{
-			ID: "join.kubelet-start", Title: "start the kubelet", On: module.JoinsAsWorker,
-			Consumes: []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()}, Timeout: 8 * time.Minute,
-			Ops: func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, "kubelet-start", true) },
-		},
-		{
-			ID: "join.bootstrap", Title: "join", On: module.JoinsAsWorker, Timeout: 8 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) {
-				// The kubelet has its own credentials then, and the file
-				// with the token is of no more use.
-				return op.List{op.Wait{Path: clientCert, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
-			},
-		},
-		endTokens(env, []string{"join.bootstrap"}),
 	}}
+	tasks = append(tasks, shareTasks(env)...)
+	tasks = append(tasks, engine.Task{
+		ID: "join.preflight", Title: "ask kubeadm's preflight", On: env.Joins,
+		When:     func(s *engine.Scope) bool { return !begun(s.Host()) },
+		Consumes: token,
+		Ops: func(s *engine.Scope) (op.List, error) {
+			return joinPhase(env, s, joining{name: "preflight", creates: []string{clientCert}})
+		},
+	})
+	tasks = append(tasks, prepareTasks(env)...)
+	tasks = append(tasks, engine.Task{
+		ID: "join.kubelet-start", Title: "start the kubelet", On: env.Joins,
+		Consumes: token, Timeout: 8 * time.Minute,
+		Ops: func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, kubeletStart()) },
+	}, etcdTask(env), engine.Task{
+		ID: "join.bootstrap", Title: "join", On: env.Joins, Timeout: 8 * time.Minute,
+		Ops: func(*engine.Scope) (op.List, error) {
+			// The kubelet has its own credentials then, and the file
+			// with the token is of no more use.
+			return op.List{op.Wait{Path: clientCert, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
+		},
+	})
+	tasks = append(tasks, serveTasks(env)...)
+	return engine.Module{Name: "join", Tasks: append(tasks, endTokens(env, []string{"join.bootstrap"}))}
 }
 
 // EndJoin is the module that deletes join tokens and nothing else.
@@ -139,12 +144,12 @@ func endTokens(env module.Env, after []string) engine.Task {
 	}
 }
 
-// waiting says that a worker has not joined, as far as its facts tell. One
-// that was cut off has both its own credentials and those it came with, and
-// its phase, which wants a token again, may be all but done.
+// waiting says that a node has not joined, as far as its facts tell. One that
+// was cut off has both its own credentials and those it came with, and its
+// phase, which wants a token again, may be all but done.
 func waiting(env module.Env, hosts []*engine.Host) bool {
 	for _, h := range hosts {
-		if env.Stays(h) && module.JoinsAsWorker(h) && h.Facts != nil &&
+		if env.Stays(h) && env.Joins(h) && h.Facts != nil &&
 			(!slices.Contains(h.Facts.Present, clientCert) || slices.Contains(h.Facts.Present, bootstrapConf)) {
 			return true
 		}
@@ -152,41 +157,74 @@ func waiting(env module.Env, hosts []*engine.Host) bool {
 	return false
 }
 
-// begun says that a worker was cut off while it joined, or has joined.
+// begun says that a node was cut off while it joined, or has joined.
 // Preflight, which looks at a host without a cluster, would stumble over what
-// is there by then.
+// is there by then; of a control plane it wants the shared certificates.
 func begun(h *engine.Host) bool {
-	return h.Facts != nil && h.Facts.Ledger && slices.ContainsFunc([]string{bootstrapConf, kubeletConf, "/etc/kubernetes/pki/*.crt"}, func(path string) bool {
+	marks := []string{bootstrapConf, kubeletConf, "/etc/kubernetes/pki/*.crt"}
+	if h.HasRole(v1alpha1.RoleControlPlane) {
+		marks = []string{bootstrapConf, kubeletConf, adminConf, manifest("*")}
+	}
+	return h.Facts != nil && h.Facts.Ledger && slices.ContainsFunc(marks, func(path string) bool {
 		return slices.Contains(h.Facts.Present, path)
 	})
+}
+
+// A joining is a phase of `kubeadm join` that wants the token.
+type joining struct {
+	name    string
+	phase   []string // "" is the name
+	creates []string
+	// declares are further files that it makes.
+	declares   []string
+	conclusive bool
+}
+
+// kubeletStart has the kubelet ask to be let in.
+func kubeletStart() joining {
+	return joining{
+		name: "kubelet-start",
+		// It is the kubelet's own, made when it was let in: whatever became
+		// of the phase, it is not to be run again, which a node that is
+		// ready by then would not survive.
+		creates: []string{clientCert}, conclusive: true,
+		declares: []string{kubeletConf, kubeletConfig, kubeletFlags, "/var/lib/kubelet/instance-config.yaml", bootstrapConf, caCert},
+	}
 }
 
 // joinPhase runs a phase of `kubeadm join`. Its input holds the token, so it
 // goes through stdin: the helper keeps it for root alone, until the phase has
 // ended.
-func joinPhase(env module.Env, s *engine.Scope, name string, whole bool) (op.List, error) {
-	docs, err := documents(object{
-		"apiVersion": kubeadmAPI, "kind": "JoinConfiguration",
-		"discovery": object{"bootstrapToken": object{
-			"apiServerEndpoint": env.Endpoint(),
-			"token":             engine.Get(s, keyToken),
-			"caCertHashes":      []any{engine.Get(s, keyCAHash)},
-		}},
-		"nodeRegistration": registration(env, s.Host()),
-	})
+func joinPhase(env module.Env, s *engine.Scope, j joining) (op.List, error) {
+	docs, err := documents(joinConfiguration(env, s.Host(), object{"bootstrapToken": object{
+		"apiServerEndpoint": env.Endpoint(),
+		"token":             engine.Get(s, keyToken),
+		"caCertHashes":      []any{engine.Get(s, keyCAHash)},
+	}}))
 	if err != nil {
 		return nil, err
 	}
+	if j.phase == nil {
+		j.phase = []string{j.name}
+	}
 	return op.List{op.Exec{
-		Name:  "kubeadm-join-" + name,
-		Argv:  []string{program, "join", "phase", name, "--config", "/dev/stdin"},
-		Stdin: docs, SecretStdin: true, Whole: whole, TimeoutSeconds: 420,
-		// It is the kubelet's own, made when it was let in: whatever became
-		// of the phase, it is not to be run again, which a node that is
-		// ready by then would not survive.
-		Creates: []string{clientCert}, Conclusive: whole,
-		Declares: []string{kubeletConf, kubeletConfig, kubeletFlags, "/var/lib/kubelet/instance-config.yaml", bootstrapConf, caCert},
+		Name:  "kubeadm-join-" + j.name,
+		Argv:  append(append([]string{program, "join", "phase"}, j.phase...), "--config", "/dev/stdin"),
+		Stdin: docs, SecretStdin: true, Whole: true, TimeoutSeconds: 420, Hosts: joinThrough(env, s.Host()),
+		Creates: j.creates, Declares: j.declares, Conclusive: j.conclusive,
 	}}, nil
+}
+
+// joinThrough has kubeadm find the API on the first control plane, where its
+// name stands for something that is yet to come up: the host's own API server,
+// a load balancer on it, or one elsewhere that knows of no server yet. What
+// the kubelet and pods see is right from the start, and need not be switched.
+func joinThrough(env module.Env, h *engine.Host) map[string]string {
+	first := module.InternalAddress(env.FirstControlPlane())
+	if spec.EndpointAddress(env.Cluster, h.Host) == first {
+		return nil
+	}
+	return map[string]string{env.Cluster.Spec.ControlPlaneEndpoint.Domain: first}
 }
 
 func tokenDescription(env module.Env) string { return "slipway: nodes join " + env.Cluster.Name }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
@@ -11,48 +13,103 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// TestWaiting: a token is made if any worker's phases may run, and only then.
+// environment has a control plane on which the cluster begins, and another.
+func environment() module.Env {
+	c := &v1alpha1.Cluster{}
+	c.Name = "prod"
+	c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy, Domain: "api.example.com", Port: 6443}
+	c.Spec.Hosts = []v1alpha1.Host{
+		{Name: "first", Address: "192.0.2.1", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}},
+		{Name: "second", Address: "192.0.2.2", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}},
+		{Name: "worker", Address: "192.0.2.3", Roles: []v1alpha1.Role{v1alpha1.RoleWorker}},
+	}
+	return module.Env{Cluster: c}
+}
+
+func hostOf(env module.Env, name string, present ...string) *engine.Host {
+	i := slices.IndexFunc(env.Cluster.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == name })
+	return &engine.Host{Host: env.Cluster.Spec.Hosts[i], Facts: &op.HostFacts{Ledger: true, Present: present}}
+}
+
+// TestWaiting: a token is made if any node's phases may run, and only then.
 func TestWaiting(t *testing.T) {
+	env := environment()
 	for name, tt := range map[string]struct {
 		why     string
-		role    v1alpha1.Role
+		host    string
 		present []string
 		want    bool
 	}{
-		"fresh":   {"nothing of a node is there", v1alpha1.RoleWorker, nil, true},
-		"cut off": {"kubeadm has not ended, or its end was not seen: it is run or asked again", v1alpha1.RoleWorker, []string{bootstrapConf, kubeletConf, clientCert}, true},
-		"early":   {"cut off before the kubelet had credentials", v1alpha1.RoleWorker, []string{bootstrapConf}, true},
-		"no cert": {"cut off when the kubelet had asked and had no answer: its kubeconfig is there by then", v1alpha1.RoleWorker, []string{kubeletConf}, true},
-		"joined":  {"what it came with is removed last", v1alpha1.RoleWorker, []string{kubeletConf, clientCert}, false},
-		"first":   {"a control plane is no plain worker", v1alpha1.RoleControlPlane, nil, false},
+		"fresh":   {"nothing of a node is there", "worker", nil, true},
+		"cut off": {"kubeadm has not ended, or its end was not seen: it is run or asked again", "worker", []string{bootstrapConf, kubeletConf, clientCert}, true},
+		"early":   {"cut off before the kubelet had credentials", "worker", []string{bootstrapConf}, true},
+		"no cert": {"cut off when the kubelet had asked and had no answer: its kubeconfig is there by then", "worker", []string{kubeletConf}, true},
+		"joined":  {"what it came with is removed last", "worker", []string{kubeletConf, clientCert}, false},
+		"first":   {"the cluster begins there: nothing lets it in", "first", nil, false},
+		"second":  {"it joins", "second", nil, true},
+		"no etcd": {"its API server waits for etcd, and its kubelet for the API server", "second", []string{adminConf, bootstrapConf, kubeletConf}, true},
+		"serving": {"its kubelet was let in by its own API server", "second", []string{adminConf, kubeletConf, clientCert}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := &engine.Host{Host: v1alpha1.Host{Name: "h", Roles: []v1alpha1.Role{tt.role}}, Facts: &op.HostFacts{Present: tt.present}}
-			if got := waiting(module.Env{}, []*engine.Host{h}); got != tt.want {
+			if got := waiting(env, []*engine.Host{hostOf(env, tt.host, tt.present...)}); got != tt.want {
 				t.Errorf("waiting is %v: %s", got, tt.why)
 			}
 		})
 	}
 }
 
-// TestBegun: kubeadm's preflight wants a host on which nothing was begun.
+// TestBegun: kubeadm's preflight wants a host on which nothing was begun, and
+// a control plane that has what all share.
 func TestBegun(t *testing.T) {
-	for _, path := range []string{"", bootstrapConf, kubeletConf, "/etc/kubernetes/pki/*.crt"} {
-		h := &engine.Host{Facts: &op.HostFacts{Ledger: true, Present: []string{"/sbin/modprobe", path}}}
-		if got := begun(h); got != (path != "") {
-			t.Errorf("with %q begun is %v", path, got)
+	env := environment()
+	for host, marks := range map[string]map[string]bool{
+		"worker": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": true, manifest("*"): false},
+		"second": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": false, manifest("*"): true, adminConf: true},
+	} {
+		for path, want := range marks {
+			h := hostOf(env, host, "/sbin/modprobe", path)
+			if got := begun(h); got != want {
+				t.Errorf("%s with %q: begun is %v", host, path, got)
+			}
+			h.Facts.Ledger = false
+			if begun(h) {
+				t.Errorf("%s: %q of another installer counts as ours", host, path)
+			}
 		}
-		h.Facts.Ledger = false
-		if begun(h) {
-			t.Errorf("%q of another installer counts as ours", path)
-		}
+	}
+}
+
+// TestJoinThrough: kubeadm finds the API where it is while what its name
+// stands for is yet to come up.
+func TestJoinThrough(t *testing.T) {
+	first := map[string]string{"api.example.com": "192.0.2.1"}
+	for name, tt := range map[string]struct {
+		why  string
+		mode v1alpha1.EndpointMode
+		at   string
+		host string
+		want map[string]string
+	}{
+		"worker":           {"the balancer is a pod of the kubelet that is to start", v1alpha1.EndpointHAProxy, "", "worker", first},
+		"control plane":    {"its own API server is not there yet", v1alpha1.EndpointHAProxy, "", "second", first},
+		"one for all":      {"the name stands for it anyway", v1alpha1.EndpointNone, "", "worker", nil},
+		"external":         {"a load balancer may not have noticed that there is a server", v1alpha1.EndpointExternal, "192.0.2.9", "worker", first},
+		"external by name": {"likewise, whatever the name stands for", v1alpha1.EndpointExternal, "", "worker", first},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := environment()
+			env.Cluster.Spec.ControlPlaneEndpoint.Mode, env.Cluster.Spec.ControlPlaneEndpoint.Address = tt.mode, tt.at
+			if d := cmp.Diff(tt.want, joinThrough(env, hostOf(env, tt.host))); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.why, d)
+			}
+		})
 	}
 }
 
 // TestAskedFor: what these go by is among what every host is asked.
 func TestAskedFor(t *testing.T) {
 	asked := append(facts.Wanted(&v1alpha1.Cluster{}).Paths, MarkPaths()...)
-	for _, path := range []string{clientCert, kubeletConf, bootstrapConf, "/etc/kubernetes/pki/*.crt"} {
+	for _, path := range []string{clientCert, kubeletConf, adminConf, bootstrapConf, manifest("*"), "/etc/kubernetes/pki/*.crt"} {
 		if !slices.Contains(asked, path) {
 			t.Errorf("no host is asked for %s", path)
 		}

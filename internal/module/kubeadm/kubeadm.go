@@ -111,23 +111,31 @@ func pki(names ...string) []string {
 
 func manifest(name string) string { return "/etc/kubernetes/manifests/" + name + ".yaml" }
 
-func initPhases() []phase {
-	config := []string{configFile}
-	certs := append(pki("ca", "apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client",
+// certificates are all that a control plane has.
+func certificates() []string {
+	return append(pki("ca", "apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client",
 		"etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client", "apiserver-etcd-client"),
 		"/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
+}
+
+func componentManifests() []string {
+	return []string{manifest("kube-apiserver"), manifest("kube-controller-manager"), manifest("kube-scheduler")}
+}
+
+func initPhases() []phase {
+	config := []string{configFile}
 	return []phase{
 		// Preflight looks at a host without a cluster; it is not asked
 		// again once the CA is there.
 		{id: "preflight", title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
-		{id: "certs", title: "make certificates", argv: []string{"certs", "all"}, creates: certs, whole: true},
+		{id: "certs", title: "make certificates", argv: []string{"certs", "all"}, creates: certificates(), whole: true},
 		{id: "kubeconfig", title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
 			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf,
 		}},
 		{id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"}, creates: []string{manifest("etcd")}, inputs: config, whole: true},
 		{
 			id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"}, inputs: config, whole: true,
-			creates: []string{manifest("kube-apiserver"), manifest("kube-controller-manager"), manifest("kube-scheduler")},
+			creates: componentManifests(),
 		},
 		{
 			id: "kubelet-start", title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // New is the module.
@@ -52,8 +52,8 @@ func hostsLines(env module.Env, self *engine.Host) []string {
 		names[address] = append(names[address], more...)
 	}
 	add(module.InternalAddress(self.Host), self.Name)
-	if ep := env.Cluster.Spec.ControlPlaneEndpoint; ep.Mode != v1alpha1.EndpointExternal || ep.Address != "" {
-		add(env.EndpointAddress(), ep.Domain)
+	if address := spec.EndpointAddress(env.Cluster, self.Host); address != "" {
+		add(address, env.Cluster.Spec.ControlPlaneEndpoint.Domain)
 	} // else the user has every host resolve it
 	for _, a := range slices.Sorted(maps.Keys(env.Cluster.Spec.DNS.Hosts)) {
 		add(a, env.Cluster.Spec.DNS.Hosts[a]...)

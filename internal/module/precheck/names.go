@@ -7,6 +7,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // names judges what the host's own hosts file makes of the cluster's names:
@@ -20,8 +21,8 @@ func (r *report) names() {
 			continue
 		}
 		if n.Name == domain {
-			if want, ok := r.endpoint(); ok && got.Unmap() != want {
-				r.fail(idHostsFile, remedy, "its /etc/hosts gives %s the address %s; the API is at %s", n.Name, got, want)
+			if want, ok := r.endpoint(); ok && got.Unmap() != want && !(r.controlPlane() && got.IsLoopback()) {
+				r.fail(idHostsFile, remedy, "its /etc/hosts gives %s the address %s; to this host the API is at %s", n.Name, got, want)
 			}
 			continue
 		}
@@ -38,17 +39,9 @@ func (r *report) names() {
 	}
 }
 
-// endpoint is what nodes are told that the API's name stands for, if they are.
+// endpoint is what the host is told that the API's name stands for, if it is.
 func (r *report) endpoint() (netip.Addr, bool) {
-	ep := r.cluster.Spec.ControlPlaneEndpoint
-	text := ep.Address
-	if text == "" && ep.Mode != v1alpha1.EndpointExternal {
-		i := slices.IndexFunc(r.cluster.Spec.Hosts, func(h v1alpha1.Host) bool { return slices.Contains(h.Roles, v1alpha1.RoleControlPlane) })
-		if i >= 0 {
-			text = internal(&facts.Host{Spec: r.cluster.Spec.Hosts[i]})
-		}
-	}
-	ip, err := netip.ParseAddr(text)
+	ip, err := netip.ParseAddr(spec.EndpointAddress(r.cluster, r.host.Spec))
 	return ip.Unmap(), err == nil
 }
 

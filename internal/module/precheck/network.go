@@ -9,15 +9,11 @@ import (
 
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // internal is where other nodes reach a host, as text.
-func internal(h *facts.Host) string {
-	if h.Spec.InternalAddress != "" {
-		return h.Spec.InternalAddress
-	}
-	return h.Spec.Address
-}
+func internal(h *facts.Host) string { return spec.InternalAddress(h.Spec) }
 
 // addresses judges where others reach the host: it must have that address
 // itself, because the kubelet and etcd bind to it.

@@ -73,7 +73,7 @@ var networkRows = []row{
 		"the API's name elsewhere", "a node would join what is there, or nothing",
 		named("api.prod.internal", "192.0.2.9"),
 		[]string{"error hosts-file-conflict w1"},
-		"gives api.prod.internal the address 192.0.2.9; the API is at 192.0.2.11",
+		"gives api.prod.internal the address 192.0.2.9; to this host the API is at 192.0.2.11",
 	},
 	{"the API's name, right", "somebody was faster", named("api.prod.internal", "192.0.2.11"), nil, ""},
 	{"the API's name, at a load balancer", "its address is what counts", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {

@@ -44,11 +44,11 @@ func New(env module.Env) engine.Module {
 
 // Images is the module that imports images. It comes after programs are
 // installed: they share content, which is then on the host already.
-func Images() engine.Module {
+func Images(env module.Env) engine.Module {
 	return engine.Module{Name: "images", Tasks: []engine.Task{{
 		ID: "runtime.images", Title: "import images", On: module.IsNode,
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
-		Ops:      images,
+		Ops:      func(s *engine.Scope) (op.List, error) { return images(env, s) },
 	}}}
 }
 
@@ -135,10 +135,12 @@ func registries(r v1alpha1.Registry) op.List {
 }
 
 // images are those that a host's roles need.
-func images(s *engine.Scope) (op.List, error) {
+func images(env module.Env, s *engine.Scope) (op.List, error) {
 	names := []string{"pause", "kube-proxy", "coredns", "flannel", "echo"}
 	if s.Host().HasRole(v1alpha1.RoleControlPlane) {
 		names = append(names, "kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+	} else if env.Cluster.Spec.ControlPlaneEndpoint.Mode == v1alpha1.EndpointHAProxy {
+		names = append(names, "haproxy")
 	}
 	var list []op.Image
 	for _, n := range names {

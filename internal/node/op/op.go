@@ -175,50 +175,6 @@ type ImportImages struct {
 	Images []Image `json:"images"`
 }
 
-// Exec runs a program. Without a guard it is run whenever its task is applied
-// and the plan says that it cannot be checked.
-type Exec struct {
-	// Name identifies the step: "kubeadm-init-certs". Unique on the host.
-	Name string   `json:"name"`
-	Argv []string `json:"argv"`
-	Env  []string `json:"env,omitempty"`
-	Dir  string   `json:"dir,omitempty"`
-	// Stdin is fed to the program; SecretStdin keeps it out of records.
-	Stdin       []byte `json:"stdin,omitempty"`
-	SecretStdin bool   `json:"secretStdin,omitempty"`
-	// TimeoutSeconds ends the program; 0 means 600.
-	TimeoutSeconds int `json:"timeoutSeconds,omitempty"`
-	// Creates are paths or globs the program makes. All there: nothing to
-	// do. They enter the ledger before the program runs, as absent if they
-	// were. A pattern without any match counts as missing, and so does an
-	// empty file: a crash has left it.
-	Creates []string `json:"creates,omitempty"`
-	// Conclusive says that what the program creates comes last: once it is
-	// there the work is done, however the last run has ended.
-	Conclusive bool `json:"conclusive,omitempty"`
-	// Declares are further globs the program may make; they enter the
-	// ledger but are no guard.
-	Declares []string `json:"declares,omitempty"`
-	// Unless is a read-only program that exits 0 when there is nothing to
-	// do. With Creates as well, both must hold.
-	Unless []string `json:"unless,omitempty"`
-	// Inputs are files whose content the result depends on: when one has
-	// changed since the last successful run, the guards do not hold. Inputs
-	// alone, without Creates and Unless, are a guard of their own: a run
-	// that succeeded with the same inputs is not repeated.
-	Inputs []string `json:"inputs,omitempty"`
-	// Whole runs the program as a transient systemd unit that neither a
-	// lost connection nor a dead manager stops, and that a later run
-	// attaches to. What stops it all the same, such as a reboot, leaves half
-	// of its work: files of Creates and Declares that such a run has made
-	// are removed before the next.
-	Whole bool `json:"whole,omitempty"`
-	// KeepOutput returns stdout in Result.Output (at most 1 MiB).
-	KeepOutput bool `json:"keepOutput,omitempty"`
-	// SecretOutput keeps output out of events and records.
-	SecretOutput bool `json:"secretOutput,omitempty"`
-}
-
 // Wait waits until something answers. Check answers unchanged when it does
 // already.
 type Wait struct {
@@ -329,6 +285,7 @@ const (
 	KindReset         Kind = "reset"
 	KindPutBack       Kind = "put-back"
 	KindRestore       Kind = "restore"
+	KindEtcdMember    Kind = "etcd-member"
 )
 
 func (File) Kind() Kind          { return KindFile }
@@ -354,6 +311,7 @@ func (Facts) Kind() Kind         { return KindFacts }
 func (Reset) Kind() Kind         { return KindReset }
 func (PutBack) Kind() Kind       { return KindPutBack }
 func (Restore) Kind() Kind       { return KindRestore }
+func (EtcdMember) Kind() Kind    { return KindEtcdMember }
 
 func (o File) Target() string          { return o.Path }
 func (o Dir) Target() string           { return o.Path }
@@ -378,6 +336,7 @@ func (Facts) Target() string           { return "facts" }
 func (Reset) Target() string           { return "kubernetes" }
 func (o PutBack) Target() string       { return o.Step }
 func (Restore) Target() string         { return "ledger" }
+func (o EtcdMember) Target() string    { return o.Name }
 
 // A List is operations in order; it travels as JSON with each operation's
 // kind beside it.
@@ -448,6 +407,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindReset:         decode[Reset],
 	KindPutBack:       decode[PutBack],
 	KindRestore:       decode[Restore],
+	KindEtcdMember:    decode[EtcdMember],
 }
 
 func decode[T Op](raw json.RawMessage) (Op, error) {
@@ -466,6 +426,8 @@ func DependsOn(o Op) []string {
 	switch o := o.(type) {
 	case Exec:
 		return o.Inputs
+	case EtcdMember:
+		return o.Join.Inputs
 	case Unit:
 		return o.RestartOn
 	case Absent:
@@ -480,6 +442,10 @@ func (l List) Whole() bool {
 		switch o := o.(type) {
 		case Exec:
 			if o.Whole {
+				return true
+			}
+		case EtcdMember:
+			if o.Join.Whole {
 				return true
 			}
 		case Restore:

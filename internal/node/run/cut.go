@@ -58,7 +58,7 @@ func (s *session) clearCut(o op.Exec) error {
 			return err
 		}
 	}
-	cut := known && !rec.Done && !rec.Ended && rec.Existing != nil
+	cut := known && !rec.Done && !rec.Ended && rec.Existing != nil && !o.Resumes
 	for _, f := range files {
 		half := cut && !slices.Contains(rec.Existing, f) && !slices.Contains(whole, f)
 		if !half && !empty(s.path(f)) || !s.ledger.WasAbsent(f) {

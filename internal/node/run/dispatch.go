@@ -116,6 +116,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkImages(ctx, o)
 	case op.Exec:
 		return s.checkExec(ctx, o)
+	case op.EtcdMember:
+		return s.checkEtcdMember(ctx, o)
 	case op.Wait:
 		return s.checkWait(ctx, o)
 	case op.ReadFile:
@@ -181,6 +183,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyImages(ctx, o)
 	case op.Exec:
 		return s.applyExec(ctx, o, res)
+	case op.EtcdMember:
+		return s.applyEtcdMember(ctx, o, res)
 	case op.Reset:
 		return s.applyReset(ctx, o, res)
 	case op.PutBack:
@@ -205,6 +209,8 @@ func clean(o op.Op) error {
 		paths = append(append(paths, o.RestartOn...), o.Declares...)
 	case op.Exec:
 		paths = append(append(append(paths, o.Creates...), o.Declares...), o.Inputs...)
+	case op.EtcdMember:
+		return clean(o.Join)
 	case op.Reset:
 		paths = append(append(paths, o.Mounts...), o.Paths...)
 	}

@@ -224,6 +224,9 @@ type world struct {
 	// after" have the start of other units fail, before it is made or after.
 	Transient map[string]*transient
 	OnRun     string
+	// Etcd are the members of a cluster whose other endpoints do not answer
+	// but "https://votes:2379".
+	Etcd []etcdMember
 }
 
 type transient struct {
@@ -288,6 +291,7 @@ var fakes = map[string]func(w *world, args []string) (string, error){
 	"systemctl":   fakeSystemctl,
 	"systemd-run": fakeSystemdRun,
 	"ctr":         fakeCtr,
+	"etcdctl":     fakeEtcdctl,
 	"modprobe":    fakeModprobe,
 	"swapoff":     fakeSwap,
 	"swapon":      fakeSwap,

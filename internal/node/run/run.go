@@ -43,6 +43,8 @@ type Runner struct {
 	disk durable.Disk
 	// patience is displaceAfter but in tests.
 	patience time.Duration
+	// etcdTime is etcdTime but in tests.
+	etcdTime time.Duration
 }
 
 // A BlobFetcher asks the manager for content.
@@ -142,6 +144,9 @@ func (r *Runner) session(b Batch, emit func(int, Progress)) (*session, error) {
 	}
 	if full.Path == "" {
 		full.Path = DefaultPath
+	}
+	if full.etcdTime == 0 {
+		full.etcdTime = etcdTime
 	}
 	if full.patience == 0 {
 		full.patience = displaceAfter

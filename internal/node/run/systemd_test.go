@@ -100,7 +100,9 @@ func fakeSystemdRun(w *world, args []string) (string, error) {
 	cmd := exec.Command("false")
 	for i, a := range args {
 		if a == "--" {
+			env := cmd.Env
 			cmd = exec.Command(args[i+1])
+			cmd.Env = env
 			for _, arg := range args[i+2:] {
 				cmd.Args = append(cmd.Args, strings.ReplaceAll(arg, "$$", "$"))
 			}
@@ -112,6 +114,13 @@ func fakeSystemdRun(w *world, args []string) (string, error) {
 			unit = value
 		case "--setenv":
 			cmd.Env = append(cmd.Env, value)
+		case "BindReadOnlyPaths":
+			// It cannot be mounted here: the program looks where it is.
+			from, to, _ := strings.Cut(value, ":")
+			if to != "/etc/hosts" {
+				return "", fmt.Errorf("unexpected: a unit with %s of its own", to)
+			}
+			cmd.Env = append(cmd.Env, "HOSTS="+from)
 		case "StandardOutput", "StandardError", "StandardInput":
 			files[key] = strings.TrimPrefix(value, "file:")
 		case "--no-block", "--quiet", "--no-ask-password", "--description", "RemainAfterExit", "RuntimeMaxSec", "UMask", "WorkingDirectory":

@@ -240,6 +240,9 @@ func (s *session) startWhole(ctx context.Context, o op.Exec, stdin func(io.Write
 			return errors.Join(err, s.disk.RemoveAll(dir)) // it may be the disk that is full
 		}
 	}
+	if err := s.writeHosts(o, dir); err != nil {
+		return err
+	}
 	if _, err := s.output(ctx, s.systemdRun(o, stdin != nil, unit, dir, program)...); err != nil {
 		// Another helper, killed since, may have been a moment faster.
 		if st, _, uerr := s.whole(ctx, unit); uerr == nil && st != wholeNone {
@@ -279,6 +282,9 @@ func (s *session) systemdRun(o op.Exec, stdin bool, unit, dir, program string) [
 	}
 	for _, e := range o.Env {
 		argv = append(argv, "--setenv="+e)
+	}
+	if len(o.Hosts) > 0 {
+		argv = append(argv, "--property=BindReadOnlyPaths="+filepath.Join(dir, hostsName)+":"+hostsFile)
 	}
 	if stdin {
 		argv = append(argv, "--property=StandardInput=file:"+filepath.Join(dir, "stdin"))

@@ -1,0 +1,128 @@
+package lifecycle
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+var threeAndTwo = []string{"cp1", "cp2", "cp3", "w1", "w2"}
+
+// TestHighlyAvailable is the life of a cluster of three control planes.
+func TestHighlyAvailable(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.create(event.Succeeded)
+	w.whole()
+	for _, cp := range threeAndTwo[:3] {
+		if is := w.api.etcd(cp); is != etcdVotes {
+			t.Errorf("in etcd %s is %q", cp, is)
+		}
+		if w.machines[cp].files["/etc/kubernetes/pki/sa.key"] != canaryKey+"/etc/kubernetes/pki/sa.key" {
+			t.Errorf("%s has another service account key", cp)
+		}
+	}
+	for _, name := range threeAndTwo[3:] {
+		for path, content := range w.machines[name].files {
+			if strings.Contains(content, canaryKey) {
+				t.Errorf("the worker %s holds %s", name, path)
+			}
+		}
+	}
+	w.keysAreNowhere()
+	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.bare()
+}
+
+// keysAreNowhere looks for the cluster's keys in all that the manager keeps,
+// and in what it tells.
+func (w *world) keysAreNowhere() {
+	w.t.Helper()
+	err := filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if strings.Contains(string(raw), canaryKey) {
+			w.t.Errorf("%s holds a key of the cluster", path)
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range w.events {
+		if strings.Contains(e.Message, canaryKey) {
+			w.t.Errorf("%s on %s tells a key of the cluster", e.Task, e.Host)
+		}
+	}
+}
+
+// A creation that is killed while control planes join ends well when it is
+// resumed, and the machines are as after an undisturbed run.
+func TestKilledWhileJoining(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	request := Request{Kind: Create, Cluster: w.cluster()}
+	for _, m := range w.killed(t, request) {
+		if !strings.Contains(m.name, " join.") && !strings.Contains(m.name, " endpoint.") {
+			continue // as with one control plane
+		}
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			k.goOn(request)
+			k.whole()
+			k.same(w)
+			k.keysAreNowhere()
+		})
+	}
+}
+
+// A host that was cut off half added to etcd keeps the others from joining:
+// it goes first, whoever's turn it is.
+func TestResumedWithLearner(t *testing.T) {
+	for _, learner := range []string{"cp2", "cp3"} {
+		t.Run(learner, func(t *testing.T) {
+			w := newWorld(t, threeAndTwo...)
+			for _, m := range w.machines {
+				m.refuse = func(_ string, o op.Op) *op.Error {
+					if o.Kind() == op.KindEtcdMember {
+						return &op.Error{Reason: "Interrupted", Message: "cut off"}
+					}
+					return nil
+				}
+			}
+			w.create(event.Failed)
+			w.api.setEtcd(learner, etcdLearns)
+			for _, m := range w.machines {
+				m.refuse = nil
+			}
+			w.resume(event.Succeeded)
+			w.whole()
+		})
+	}
+}
+
+// What does not need the second control plane does not wait for it.
+func TestWorkersDoNotWaitForControlPlanes(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.machines["cp2"].refuse = func(step string, _ op.Op) *op.Error {
+		if step == "join.certs" {
+			return &op.Error{Reason: "CommandFailed", Message: "no"}
+		}
+		return nil
+	}
+	w.create(event.Failed)
+	for name, want := range map[string]bool{"cp2": false, "cp3": true, "w1": true, "w2": true} {
+		if got := w.api.has("/api/v1/nodes/" + name); got != want {
+			t.Errorf("%s has joined: %v, want %v", name, got, want)
+		}
+	}
+	w.machines["cp2"].refuse = nil
+	w.resume(event.Succeeded)
+	w.whole()
+}

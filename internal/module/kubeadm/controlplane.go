@@ -1,0 +1,194 @@
+package kubeadm
+
+import (
+	"context"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+const (
+	etcdData = "/var/lib/etcd"
+	// etcdInput is what of the configuration etcd goes by.
+	etcdInput = "/etc/kubernetes/slipway/etcd.yaml"
+	etcdPKI   = "/etc/kubernetes/pki/etcd/"
+)
+
+// keyShared are the keys and certificates that control planes have in common,
+// by path. They go from one host to the others through this process alone:
+// into no record, no plan, and not through the API.
+var keyShared = engine.NewKey[map[string][]byte]("kubeadm.shared", nil)
+
+func sharedFiles() []string {
+	return append(pki("ca", "front-proxy-ca", "etcd/ca"), "/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
+}
+
+// shareTasks bring what control planes have in common to those that join.
+func shareTasks(env module.Env) []engine.Task {
+	return []engine.Task{
+		{
+			ID: "join.shared", Title: "read what control planes share", On: env.IsFirst,
+			When: func(s *engine.Scope) bool {
+				return slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !module.Holds(h) })
+			},
+			Provides: []engine.KeyRef{keyShared.Ref()},
+			Ops: func(*engine.Scope) (op.List, error) {
+				var list op.List
+				for _, p := range sharedFiles() {
+					list = append(list, op.ReadFile{Path: p, Secret: true})
+				}
+				return list, nil
+			},
+			After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
+				shared := map[string][]byte{}
+				for i, p := range sharedFiles() {
+					if results[i].Missing {
+						return nil // nothing here yet; those who ask are told to wait
+					}
+					shared[p] = results[i].Output
+				}
+				engine.Provide(s, keyShared, shared)
+				return nil
+			},
+		},
+		{
+			ID: "join.certificates", Title: "bring what control planes share", On: env.JoinsAsControlPlane,
+			When:     func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
+			Consumes: []engine.KeyRef{keyShared.Ref()},
+			Ops: func(s *engine.Scope) (op.List, error) {
+				shared := engine.Get(s, keyShared)
+				var list op.List
+				for _, p := range sharedFiles() {
+					f := op.File{Path: p, Content: shared[p], Mode: 0o600, Secret: true}
+					if path.Ext(p) == ".crt" {
+						f.Mode = 0o644
+					}
+					list = append(list, f)
+				}
+				return list, nil
+			},
+		},
+	}
+}
+
+// prepareTasks make a host ready to serve a control plane. They touch nothing
+// but the host.
+func prepareTasks(env module.Env) []engine.Task {
+	token := []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()}
+	phase := func(j joining) func(*engine.Scope) (op.List, error) {
+		return func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, j) }
+	}
+	certs := slices.DeleteFunc(certificates(), func(p string) bool { return slices.Contains(sharedFiles(), p) })
+	return []engine.Task{
+		{
+			ID: "join.certs", Title: "make certificates", On: env.JoinsAsControlPlane, Consumes: token,
+			Ops: phase(joining{name: "certs", phase: []string{"control-plane-prepare", "certs"}, creates: certs}),
+		},
+		{
+			ID: "join.kubeconfig", Title: "make kubeconfigs", On: env.JoinsAsControlPlane, Consumes: token,
+			Ops: phase(joining{name: "kubeconfig", phase: []string{"control-plane-prepare", "kubeconfig"}, creates: []string{
+				adminConf, "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf",
+			}}),
+		},
+		{
+			ID: "join.config", Title: "write kubeadm's configuration", On: env.JoinsAsControlPlane,
+			Ops: func(s *engine.Scope) (op.List, error) { return joinFiles(env, s.Host()) },
+		},
+		{
+			ID: "join.control-plane", Title: "set up the control plane", On: env.JoinsAsControlPlane,
+			When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
+			Ops: func(s *engine.Scope) (op.List, error) {
+				return op.List{controlPlanePhase(env, s.Host(), "control-plane", []string{"control-plane-prepare", "control-plane"}, componentManifests()...)}, nil
+			},
+		},
+	}
+}
+
+// serveTasks have a control plane serve whose etcd votes.
+func serveTasks(env module.Env) []engine.Task {
+	return []engine.Task{
+		{
+			ID: "join.api", Title: "wait for the API", On: env.JoinsAsControlPlane, Timeout: 6 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) {
+				return op.List{op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", TimeoutSeconds: 300}}, nil
+			},
+		},
+		{
+			ID: "join.mark-control-plane", Title: "mark the control plane", On: env.JoinsAsControlPlane,
+			Ops: func(s *engine.Scope) (op.List, error) {
+				return op.List{controlPlanePhase(env, s.Host(), "mark-control-plane", []string{"control-plane-join", "mark-control-plane"})}, nil
+			},
+		},
+	}
+}
+
+// joinFiles are kubeadm's input for a further control plane, once it has
+// credentials of its own. The cluster's settings, which kubeadm takes from the
+// cluster, stand beside it for the sake of what depends on them.
+func joinFiles(env module.Env, h *engine.Host) (op.List, error) {
+	settings := clusterConfiguration(env)
+	docs, err := documents(joinConfiguration(env, h, object{"file": object{"kubeConfigPath": adminConf}}), settings)
+	if err != nil {
+		return nil, err
+	}
+	etcd, err := documents(object{"etcd": settings["etcd"]})
+	if err != nil {
+		return nil, err
+	}
+	return op.List{
+		op.Dir{Path: etcdData, Mode: 0o700, Exclusive: true},
+		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
+		op.File{Path: configFile, Mode: 0o600, Content: docs},
+		op.File{Path: etcdInput, Mode: 0o600, Content: etcd},
+	}, nil
+}
+
+// controlPlanePhase runs a phase of `kubeadm join` that goes by the host's own
+// administrator's credentials.
+func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []string, creates ...string) op.Exec {
+	return op.Exec{
+		Name:    "kubeadm-join-" + name,
+		Argv:    append(append([]string{program, "join", "phase"}, phase...), "--config", configFile),
+		Creates: creates, Inputs: []string{configFile}, Whole: true, TimeoutSeconds: 300,
+		Hosts: joinThrough(env, h),
+	}
+}
+
+// etcdTask makes the host a member of etcd that votes. One host at a time: etcd
+// takes one learner, and each new vote raises the number that must be up. A
+// host that finds another one half added lets that one go first.
+func etcdTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: "join.etcd", Title: "join etcd", On: env.JoinsAsControlPlane, Timeout: 8 * time.Minute,
+		Rollout: engine.Rollout{MaxParallel: "1"}, Retry: engine.Retry{Attempts: 3, Delay: time.Second},
+		Ops: func(s *engine.Scope) (op.List, error) { return op.List{etcdMember(env, s.Host())}, nil },
+	}
+}
+
+func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {
+	join := controlPlanePhase(env, h, "etcd", []string{"etcd-join"}, manifest("etcd"))
+	join.Inputs, join.Resumes, join.TimeoutSeconds = []string{etcdInput}, true, 420
+	m := op.EtcdMember{
+		Name: h.Name, PeerURL: etcdURL(h.Host, 2380), Data: etcdData, Join: join,
+		Client: path.Join(programs, "etcdctl"), CA: etcdPKI + "ca.crt",
+		Cert: etcdPKI + "healthcheck-client.crt", Key: etcdPKI + "healthcheck-client.key",
+	}
+	for _, other := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
+		if other.Name != h.Name {
+			m.Endpoints = append(m.Endpoints, etcdURL(other, 2379))
+		}
+	}
+	return m
+}
+
+func etcdURL(h v1alpha1.Host, port int) string {
+	return "https://" + net.JoinHostPort(module.InternalAddress(h), strconv.Itoa(port))
+}

@@ -1,0 +1,26 @@
+package op
+
+// EtcdMember is a host that votes in an etcd cluster, as the cluster's other
+// members tell. A member that never started, or was not promoted, is gone on
+// with; a learner that has started and whose data are lost is removed and
+// added again, because etcd does not take it back empty. What votes is never
+// removed.
+type EtcdMember struct {
+	// Name is the member's, for people, and PeerURL what the cluster knows
+	// it by.
+	Name    string `json:"name"`
+	PeerURL string `json:"peerURL"`
+	// Endpoints are client URLs of other members, asked in turn.
+	Endpoints []string `json:"endpoints"`
+	// Client is etcdctl; CA, Cert and Key are the files it goes by. As long
+	// as one is missing the host is no member.
+	Client string `json:"client"`
+	CA     string `json:"ca"`
+	Cert   string `json:"cert"`
+	Key    string `json:"key"`
+	// Data is the member's data directory.
+	Data string `json:"data"`
+	// Join adds the member, starts it, and has it vote; it is run again to go
+	// on. Its guards count once the member votes.
+	Join Exec `json:"join"`
+}

@@ -1,0 +1,195 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	// etcdTime is how long the members' list may take to be as wanted: until
+	// another member is added, of which etcd takes one at a time, or this one
+	// is seen to vote.
+	etcdTime  = 20 * time.Second
+	etcdEvery = 500 * time.Millisecond
+)
+
+// etcdMember is one of the member list, as `etcdctl -w json` prints it.
+type etcdMember struct {
+	ID       uint64   `json:"ID"`
+	Name     string   `json:"name"` // "" until it has started
+	PeerURLs []string `json:"peerURLs"`
+	Learner  bool     `json:"isLearner"`
+}
+
+// etcdctl asks one member, by argv.
+func (s *session) etcdctl(ctx context.Context, o op.EtcdMember, endpoint string, args ...string) (string, error) {
+	return s.output(ctx, append([]string{
+		o.Client, "--endpoints=" + endpoint, "--dial-timeout=3s", "--command-timeout=8s",
+		"--cacert=" + s.path(o.CA), "--cert=" + s.path(o.Cert), "--key=" + s.path(o.Key),
+	}, args...)...)
+}
+
+// A membership is what the cluster says of a host.
+type membership struct {
+	self   *etcdMember // nil: it does not know the host
+	others []etcdMember
+	from   string // the endpoint that told
+	// data says that the member's data are on the host.
+	data bool
+}
+
+func (m membership) votes() bool {
+	return m.data && m.self != nil && !m.self.Learner && m.self.Name != ""
+}
+
+// membership asks the other members in turn: one that is down, or has no vote
+// itself and so no say, is passed over.
+func (s *session) membership(ctx context.Context, o op.EtcdMember) (m membership, err error) {
+	m.data = exists(s.path(filepath.Join(o.Data, "member")))
+	err = errors.New("there is no other member to ask")
+	for _, endpoint := range o.Endpoints {
+		var out string
+		if out, err = s.etcdctl(ctx, o, endpoint, "member", "list", "-w", "json"); err != nil {
+			continue
+		}
+		var list struct {
+			Members []etcdMember `json:"members"`
+		}
+		if err = json.Unmarshal([]byte(out), &list); err != nil {
+			continue
+		}
+		m.from = endpoint
+		for _, one := range list.Members {
+			if slices.Contains(one.PeerURLs, o.PeerURL) {
+				m.self = &one
+			} else {
+				m.others = append(m.others, one)
+			}
+		}
+		return m, nil
+	}
+	return m, fmt.Errorf("asking etcd for its members: %w", err)
+}
+
+// checkEtcdMember looks at the vote first: once it is there, what added the
+// member is only run again if its inputs have changed.
+func (s *session) checkEtcdMember(ctx context.Context, o op.EtcdMember) (verdict, error) {
+	if err := checkExecName(o.Join); err != nil {
+		return verdict{}, err
+	}
+	if _, err := s.program(o.Client); err != nil {
+		return verdict{change: "join"}, nil
+	}
+	for _, f := range []string{o.CA, o.Cert, o.Key} {
+		if !exists(s.path(f)) {
+			return verdict{change: "join"}, nil
+		}
+	}
+	m, err := s.membership(ctx, o)
+	switch {
+	case ctx.Err() != nil:
+		return verdict{}, err
+	case err != nil: // perhaps by the time it is applied
+		return verdict{change: "ask again: " + failure(err).Message}, nil
+	case !m.votes():
+		return verdict{change: "join"}, nil
+	}
+	o.Join.Conclusive = true
+	return s.checkExec(ctx, o.Join)
+}
+
+func (s *session) applyEtcdMember(ctx context.Context, o op.EtcdMember, res *op.Result) error {
+	m, err := s.membership(ctx, o)
+	if err != nil {
+		return err
+	}
+	if m.votes() {
+		rec, _, err := s.execRecord(o.Join.Name)
+		if err != nil {
+			return err
+		}
+		// After a run that was cut, or failed on its last steps, the vote is
+		// what was wanted.
+		o.Join.Conclusive = !rec.Done
+		return s.execute(ctx, o.Join, nil, res)
+	}
+	if err := s.clearMember(ctx, o, m); err != nil {
+		return err
+	}
+	if err := s.aloneToLearn(ctx, o); err != nil {
+		return err
+	}
+	if err := s.execute(ctx, o.Join, nil, res); err != nil {
+		return err
+	}
+	return s.awaitMember(ctx, o, func(m membership) error {
+		if m.votes() {
+			return nil
+		}
+		return &op.Error{Reason: "EtcdNoVote", Message: fmt.Sprintf("%s was added to etcd, and does not vote", o.Name)}
+	})
+}
+
+// clearMember removes a learner that has started elsewhere, or here with data
+// that are gone: etcd knows what it had, and it would not come up again
+// without. One that votes counts for the others' majority: it is not removed
+// on a guess.
+func (s *session) clearMember(ctx context.Context, o op.EtcdMember, m membership) error {
+	switch {
+	case m.self == nil, m.data, m.self.Name == "":
+		return nil
+	case !m.self.Learner:
+		return &op.Error{
+			Reason:  "EtcdDataLost",
+			Message: fmt.Sprintf("etcd counts on the vote of %s (%s), and its data are not in %s", o.Name, o.PeerURL, o.Data),
+		}
+	}
+	if _, err := s.etcdctl(ctx, o, m.from, "member", "remove", strconv.FormatUint(m.self.ID, 16)); err != nil {
+		return fmt.Errorf("removing the learner %s, whose data are lost, from etcd: %w", o.Name, err)
+	}
+	return nil
+}
+
+// aloneToLearn waits until no other member is being added.
+func (s *session) aloneToLearn(ctx context.Context, o op.EtcdMember) error {
+	return s.awaitMember(ctx, o, func(m membership) error {
+		i := slices.IndexFunc(m.others, func(other etcdMember) bool { return other.Learner })
+		if i < 0 || m.self != nil {
+			return nil
+		}
+		return &op.Error{
+			Reason:  "EtcdBusy",
+			Message: fmt.Sprintf("etcd takes one new member at a time, and that is %s now", m.others[i].PeerURLs),
+		}
+	})
+}
+
+// awaitMember asks until want has nothing against the answer. What stands
+// against it when the time is over is the error.
+func (s *session) awaitMember(ctx context.Context, o op.EtcdMember, want func(membership) error) error {
+	deadline := time.Now().Add(s.etcdTime)
+	for {
+		m, err := s.membership(ctx, o)
+		if err == nil {
+			err = want(m)
+		}
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(etcdEvery):
+		}
+	}
+}

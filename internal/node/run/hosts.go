@@ -1,0 +1,59 @@
+//go:build linux
+
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	hostsFile = "/etc/hosts"
+	// hostsName is the hosts file that a unit sees in its place, in the
+	// directory of the unit.
+	hostsName = "hosts"
+)
+
+// writeHosts writes the hosts file of a unit that goes by names of its own.
+// Like what it reads, it need not outlive a crash of the host.
+func (s *session) writeHosts(o op.Exec, dir string) error {
+	if len(o.Hosts) == 0 {
+		return nil
+	}
+	text, err := os.ReadFile(s.path(hostsFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &op.Error{Reason: "Internal", Message: fmt.Sprintf("%s wants names of its own, and there is no %s to take the place of", o.Name, hostsFile)}
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, hostsName), []byte(withHosts(string(text), o.Hosts)), 0o644)
+}
+
+// withHosts is a hosts file in which names stand for other addresses.
+func withHosts(text string, other map[string]string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		entry, _, _ := strings.Cut(line, "#")
+		words := strings.Fields(entry)
+		if len(words) == 0 {
+			continue
+		}
+		names := slices.DeleteFunc(words[1:], func(name string) bool { return other[name] != "" })
+		if len(names) > 0 {
+			fmt.Fprintf(&b, "%s %s\n", words[0], strings.Join(names, " "))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(other)) {
+		fmt.Fprintf(&b, "%s %s\n", other[name], name)
+	}
+	return b.String()
+}
