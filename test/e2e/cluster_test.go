@@ -191,16 +191,23 @@ func httpGet(url, want string) error {
 // containers, units' invocations, and the inodes and times of files.
 func (u *user) pulse(t *testing.T, cluster string, machines []string) map[string]string {
 	t.Helper()
-	out := map[string]string{}
+	out := u.beats(t, machines)
 	pods := decode[podList](t, u.kubectl(t, cluster, "get", "pods", "-A", "-o", "json"))
 	for _, p := range pods.Items {
 		for i, c := range p.Status.ContainerStatuses {
 			out[fmt.Sprintf("container %s/%s/%d", p.Metadata.Namespace, p.Metadata.Name, i)] = fmt.Sprint(c.ContainerID, c.RestartCount)
 		}
 	}
+	return out
+}
+
+// beats is the pulse of the machines alone.
+func (u *user) beats(t *testing.T, machines []string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
 	const look = `for u in containerd kubelet; do echo "$u $(systemctl show -p InvocationID --value $u)"; done
 find /etc /usr/local /opt /var/lib/slipway /var/lib/kubelet -xdev -type f ! -path '/var/lib/kubelet/pods/*' ! -path '*/blobs/*' ! -path '/var/lib/kubelet/*_state' \
-  ! -path '*/lock*' -printf 'file %p %i %T@\n' 2>/dev/null; true`
+  ! -path '*/lock*' ! -path '/var/lib/slipway/fence' -printf 'file %p %i %T@\n' 2>/dev/null; true`
 	for _, m := range machines {
 		for line := range strings.Lines(u.inside(t, m, "sh", "-c", look)) {
 			text := strings.TrimSpace(line)
