@@ -262,8 +262,12 @@ func TestParts(t *testing.T) {
 			},
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Upstream }, want: []string{"192.0.2.53", "192.0.2.54:5353"},
 		},
-		{reason: "DNS entries", change: func(s *State) { s.Corefile = ".:53 {\n    hosts {\n      192.0.2.80 git.example.com g\n      192.0.2.80 h\n      ttl 60\n      fallthrough\n    }\n}" },
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Hosts }, want: map[string][]string{"192.0.2.80": {"git.example.com", "g", "h"}}},
+		{
+			reason: "DNS entries", change: func(s *State) {
+				s.Corefile = ".:53 {\n    hosts {\n      192.0.2.80 git.example.com g\n      192.0.2.80 h\n      ttl 60\n      fallthrough\n    }\n}"
+			},
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Hosts }, want: map[string][]string{"192.0.2.80": {"git.example.com", "g", "h"}},
+		},
 		{reason: "each host's own servers", change: func(s *State) { s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}" }, get: func(c *v1alpha1.Cluster) any { return c.Spec.DNS.Upstream }, want: []string(nil)},
 		{reason: "what we could not make is said as it is", change: replace("v1.37.1", "v1.30.0"), get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Version }, want: "v1.30.0", says: "Kubernetes v1.30.0 cannot be installed"},
 	} {
