@@ -322,13 +322,9 @@ func sameSource(a, b *v1alpha1.SecretSource) bool {
 // login is one host's own.
 func (c *conversion) login(h host, from string, secrets map[string]string) v1alpha1.SSH {
 	l := v1alpha1.SSH{User: h.User, Port: h.Port}
-	if l.User == "" {
-		l.User = spec.DefaultSSHUser
-	}
-	if l.Port == 0 {
-		l.Port = spec.DefaultSSHPort
-	}
-	if l.User != spec.DefaultSSHUser {
+	clearCommon(&l.User, spec.DefaultSSHUser) // ours are the same
+	clearCommon(&l.Port, spec.DefaultSSHPort)
+	if l.User != "" {
 		yes := true
 		l.Sudo = &yes
 	}

@@ -73,6 +73,9 @@ func (c *conversion) balancer(mode v1alpha1.EndpointMode, from, address string) 
 		name: "balancer", from: from, near: endpointPath, chosen: true,
 		instead: "the mode of the endpoint is left to Slipway",
 	}
+	if address != "" {
+		a.instead += ", and the address is not used"
+	}
 	if !c.try(a, endpointPath+".mode") {
 		return
 	}

@@ -37,16 +37,16 @@ var mappedCases = []struct {
 	{
 		field: "spec.hosts[].user spec.hosts[].port spec.hosts[].privateKeyPath", reason: "what all hosts have in common is written once",
 		in:   "hosts: [{name: a, address: 10.0.0.1, user: ops, port: 22, privateKeyPath: ~/.ssh/a}, {name: b, address: 10.0.0.2, user: ops, port: 2222, privateKeyPath: ~/.ssh/b}]",
-		want: "spec: {ssh: {user: ops, sudo: true}, hosts: [{name: a, address: 10.0.0.1, roles: [control-plane], ssh: {port: 22, privateKeyFile: ~/.ssh/a}}, {name: b, address: 10.0.0.2, roles: [worker], ssh: {port: 2222, privateKeyFile: ~/.ssh/b}}]}",
+		want: "spec: {ssh: {user: ops, sudo: true}, hosts: [{name: a, address: 10.0.0.1, roles: [control-plane], ssh: {privateKeyFile: ~/.ssh/a}}, {name: b, address: 10.0.0.2, roles: [worker], ssh: {port: 2222, privateKeyFile: ~/.ssh/b}}]}",
 	},
 	{
 		field: "spec.hosts[].user", reason: "root needs no sudo", in: "hosts: [{name: a, address: 10.0.0.1}, {name: b, address: 10.0.0.2, user: ops}]",
-		want: "spec: {hosts: [{name: a, address: 10.0.0.1, roles: [control-plane], ssh: {user: root}}, {name: b, address: 10.0.0.2, roles: [worker], ssh: {user: ops, sudo: true}}]}",
+		want: "spec: {hosts: [{name: a, address: 10.0.0.1, roles: [control-plane]}, {name: b, address: 10.0.0.2, roles: [worker], ssh: {user: ops, sudo: true}}]}",
 	},
 	{
 		field: "spec.hosts[].password", reason: "one password for all is one variable",
 		in:   "hosts: [{name: a, address: 10.0.0.1, password: hunter2}, {name: b, address: 10.0.0.2, password: hunter2}]",
-		want: "spec: {ssh: {user: root, passwordFrom: {env: SSH_PASSWORD}}}", says: "spec.hosts[0].password inline-password warning",
+		want: "spec: {ssh: {user: null, port: null, passwordFrom: {env: SSH_PASSWORD}}}", says: "spec.hosts[0].password inline-password warning",
 	},
 	{
 		field: "spec.hosts[].password", reason: "different ones are a variable each",
@@ -88,6 +88,16 @@ var mappedCases = []struct {
 		field: "spec.controlPlaneEndpoint.externalDNS", reason: "a name that DNS knows",
 		in: "controlPlaneEndpoint: {domain: api.example.com, externalDNS: true, address: 10.0.0.100}", want: "spec: {controlPlaneEndpoint: {mode: external, domain: api.example.com, address: null}}",
 		says: "spec.controlPlaneEndpoint.address not-converted warning",
+	},
+	{
+		field: "spec.controlPlaneEndpoint.internalLoadbalancer", reason: "haproxy is ours too",
+		in:   "hosts: [{name: n1, address: 10.0.0.1}, {name: n2, address: 10.0.0.2}, {name: n3, address: 10.0.0.3}, {name: n4, address: 10.0.0.4}]\nroleGroups: {control-plane: ['n[1:3]'], etcd: ['n[1:3]'], worker: [n4]}\ncontrolPlaneEndpoint: {internalLoadbalancer: haproxy}",
+		want: "spec: {controlPlaneEndpoint: {mode: haproxy, domain: lb.kubesphere.local}}",
+	},
+	{
+		field: "spec.controlPlaneEndpoint.internalLoadbalancer", reason: "without one, several control planes get Slipway's",
+		in:   "hosts: [{name: n1, address: 10.0.0.1}, {name: n2, address: 10.0.0.2}, {name: n3, address: 10.0.0.3}, {name: n4, address: 10.0.0.4}]\nroleGroups: {control-plane: ['n[1:3]'], etcd: ['n[1:3]'], worker: [n4]}\n",
+		want: "spec: {controlPlaneEndpoint: {mode: null}}", says: "spec.controlPlaneEndpoint other-default warning",
 	},
 	{
 		field: "spec.controlPlaneEndpoint.internalLoadbalancer spec.controlPlaneEndpoint.kubevip.mode", reason: "BGP is to come",

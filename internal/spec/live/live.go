@@ -248,6 +248,10 @@ func (d *describer) endpoint() {
 
 // unknownMode is of a name whose meaning the API does not say.
 func (d *describer) unknownMode(path, host string, planes int) {
+	if host == "api."+d.out.Name+".internal" {
+		d.note(path, "the name "+host+" is one that Slipway gives, and the record that says what it leads to is gone", "without a mode it is Slipway's default; write another if the cluster had one")
+		return
+	}
 	if planes > 1 {
 		d.out.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal
 		d.note(path, "nodes reach the API at "+host+", and the cluster does not say what that leads to",

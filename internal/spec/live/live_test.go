@@ -131,7 +131,7 @@ var (
 	alone = corev1.Taint{Key: controlPlaneLabel, Effect: corev1.TaintEffectNoSchedule}
 )
 
-const conf = "clusterName: lab\nkubernetesVersion: v1.37.1\ncontrolPlaneEndpoint: api.lab.internal:6443\n" +
+const conf = "clusterName: lab\nkubernetesVersion: v1.37.1\ncontrolPlaneEndpoint: api.lab.example.com:6443\n" +
 	"networking: {dnsDomain: cluster.local, podSubnet: 10.244.0.0/16, serviceSubnet: 10.96.0.0/16}\n"
 
 // base is a state in which nothing is remarkable.
@@ -183,17 +183,21 @@ func TestParts(t *testing.T) {
 
 		{
 			reason: "the endpoint's name, and a port that is not the usual", change: replace(":6443", ":8443"), get: endpoint,
-			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.internal", Port: 8443}, says: "does not say what that leads to",
+			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.example.com", Port: 8443}, says: "does not say what that leads to",
 		},
-		{reason: "the control plane's own address is no name", change: replace("api.lab.internal", "10.0.0.11"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no name for its control plane"},
-		{reason: "no endpoint", change: replace("controlPlaneEndpoint: api.lab.internal:6443\n", ""), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no name for its control plane"},
+		{reason: "the control plane's own address is no name", change: replace("api.lab.example.com", "10.0.0.11"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no name for its control plane"},
+		{reason: "no endpoint", change: replace("controlPlaneEndpoint: api.lab.example.com:6443\n", ""), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no name for its control plane"},
 		{
-			reason: "an address of something else", change: replace("api.lab.internal:6443", "'[fd00::9]:6443'"), get: endpoint,
+			reason: "an address of something else", change: replace("api.lab.example.com:6443", "'[fd00::9]:6443'"), get: endpoint,
 			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "fd00::9"}, says: "at the address fd00::9",
 		},
 		{
+			reason: "a name that Slipway gave", change: replace("api.lab.example.com", "api.lab.internal"), get: endpoint,
+			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.internal"}, says: "is one that Slipway gives",
+		},
+		{
 			reason: "several control planes behind a name", change: func(s *State) { s.Nodes = append(s.Nodes, node("cp2", "10.0.0.13", plane, alone)) }, get: endpoint,
-			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "api.lab.internal"}, says: "does not say what that leads to",
+			want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "api.lab.example.com"}, says: "does not say what that leads to",
 		},
 
 		{reason: "another domain", change: replace("cluster.local", "k8s.lab"), get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.DNSDomain }, want: "k8s.lab"},
@@ -219,7 +223,7 @@ func TestParts(t *testing.T) {
 			want: []any{map[string]bool(nil), m{"feature-gates": "A=true"}},
 		},
 		{
-			reason: "names that the certificate has anyway are not written", change: extend("apiServer: {certSANs: [api.lab.internal, 10.0.0.11, localhost, 127.0.0.1, k8s.example.com]}"),
+			reason: "names that the certificate has anyway are not written", change: extend("apiServer: {certSANs: [api.lab.example.com, 10.0.0.11, localhost, 127.0.0.1, k8s.example.com]}"),
 			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.APIServer.CertSANs }, want: []string{"k8s.example.com"},
 		},
 		{reason: "mounts cannot be said", change: extend("apiServer: {extraVolumes: [{name: a}], extraEnvs: [{name: B}]}"), says: "files of the host are mounted into the apiServer"},
