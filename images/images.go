@@ -13,3 +13,20 @@ var Echo string
 //
 //go:embed pause/main.go
 var Pause string
+
+// Probe is the source of a program that asks whether a server is alive.
+//
+//go:embed probe/main.go
+var Probe string
+
+var (
+	//go:embed updater/main.go
+	updaterMain string
+	//go:embed updater/follow.go
+	updaterFollow string
+)
+
+// Updater are the sources of apiserver-updater by file name.
+func Updater() map[string]string {
+	return map[string]string{"main.go": updaterMain, "follow.go": updaterFollow}
+}

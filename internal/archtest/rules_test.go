@@ -17,6 +17,8 @@ var rules = []rule{
 	{layer: 0, pkg: "images", exactly: true, why: "sources of our images, as text"},
 	{layer: 0, pkg: "images/echo", exactly: true, why: "compiled into an image from the standard library alone"},
 	{layer: 0, pkg: "images/pause", exactly: true, why: "compiled into an image from the standard library alone"},
+	{layer: 0, pkg: "images/probe", exactly: true, why: "compiled into an image from the standard library alone"},
+	{layer: 0, pkg: "images/updater", exactly: true, why: "compiled into an image from client-go alone"},
 	{layer: 0, pkg: "internal/version", why: "which build this is; knows nothing"},
 	{layer: 0, pkg: "internal/diag", why: "what is wrong, where, and what to do"},
 	{layer: 0, pkg: "internal/owner", why: "whose files become, by number; knows no place"},
@@ -124,7 +126,7 @@ var fences = []fence{
 		"internal/archtest", "test/...",  // the programs under test
 	}, "programs are run by argv in few places, or they are shell strings everywhere"},
 	{"github.com/spf13/cobra/...", []string{"internal/cli/..."}, "commands are a front"},
-	{"k8s.io/client-go/...", []string{"internal/kube", "internal/kubeconfig"}, "one way to speak to the Kubernetes API"},
+	{"k8s.io/client-go/...", []string{"internal/kube", "internal/kubeconfig", "images/updater"}, "one way to speak to the Kubernetes API"},
 	{"github.com/google/go-containerregistry/...", []string{"internal/bundle/..."}, "images are the bundle's matter"},
 	{"sigs.k8s.io/controller-runtime/...", nil, "controllers are not in this program"},
 	{"k8s.io/kubernetes/...", nil, "the command line links no API server"},
@@ -143,5 +145,6 @@ type closure struct {
 
 var closures = []closure{
 	{of: "cmd/slipway-node", may: []string{"golang.org/x/sys/...", "internal/node/...", "internal/remote"}, why: "the helper goes to every host: small, static, nothing of Kubernetes"},
+	{of: "images/updater", direct: true, may: []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/client-go/..."}, why: "a bundle's build compiles it from client-go and what that requires"},
 	{of: "api/v1alpha1", direct: true, may: []string{"k8s.io/apimachinery/..."}, why: "others use the types without the program"},
 }

@@ -179,8 +179,20 @@ func (b *Bundle) hasArch(arch string) error {
 func (b *Bundle) missing(kind, name, arch string) error {
 	// Without a source named, a build takes the bundle that is in the cache.
 	return problem(IDPartMissing,
-		fmt.Sprintf("build it again with this version of Slipway: `slipway bundle build --kubernetes %s --arch %s --source %s`", b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ","), cmp.Or(b.manifest.Source, Modules)),
+		fmt.Sprintf("build it again with this version of Slipway: `slipway bundle build --kubernetes %s --arch %s --source %s`", b.manifest.Kubernetes, strings.Join(b.manifest.Arches, ","), cmp.Or(onlyFrom(name), b.manifest.Source, Modules)),
 		"the bundle of %s has no %s %s for %s", b.manifest.Kubernetes, kind, name, arch)
+}
+
+// onlyFrom is the one source that surely has an image, if there is but one:
+// nobody publishes some, and kube-vip's module has no checksum to be had.
+func onlyFrom(image string) string {
+	switch image {
+	case "kube-vip":
+		return Upstream
+	case "keepalived", "apiserver-updater":
+		return Modules
+	}
+	return ""
 }
 
 // OpenBlob opens a blob at an offset in bytes.

@@ -59,7 +59,7 @@ func TestBuildHoldsEverything(t *testing.T) {
 				t.Errorf("component %s %s: %+v, %v", name, arch, c, err)
 			}
 		}
-		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd", "coredns", "pause", "flannel", "echo", "haproxy"} {
+		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd", "coredns", "pause", "flannel", "echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip"} {
 			i, err := b.Image(name, arch)
 			if err != nil || i.Ref == "" || len(i.Blobs) < 2 {
 				t.Fatalf("image %s %s: %+v, %v", name, arch, i, err)
@@ -95,10 +95,42 @@ func TestWhatABundleLacks(t *testing.T) {
 	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDPartMissing}) {
 		t.Errorf("another image: %v", got)
 	}
-	// Without --source the cached bundle would be taken again.
-	var l diag.List
-	if errors.As(err, &l); !strings.Contains(l[0].Hint, "slipway bundle build --kubernetes v1.37.1 --arch amd64 --source upstream`") {
-		t.Errorf("the remedy: %q", l[0].Hint)
+}
+
+// TestRemedyOfAMissingImage: a bundle from before an image was in bundles
+// opens and serves the rest; for that image it names a build that has it.
+func TestRemedyOfAMissingImage(t *testing.T) {
+	catalogue := bundletest.Catalogue(t)
+	site := bundletest.NewSite(t)
+	options := site.Options()
+	// Registries that have none of them: what is not needed is left out.
+	options.Sites["docker.io"] = site.Registry + "/nowhere"
+	options.Sites["slipway.dev"] = "no-such-registry.invalid"
+	var notes []string
+	b, err := bundle.Build(t.Context(), bundle.BuildOptions{
+		Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(), Releases: catalogue, Upstream: options,
+		Progress: func(p bundle.Progress) {
+			if p.Phase == source.Note {
+				notes = append(notes, p.Message)
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(notes) != 4 {
+		t.Errorf("notes: %q", notes)
+	}
+	if _, err := b.Image("flannel", "amd64"); err != nil {
+		t.Errorf("an image that it has: %v", err)
+	}
+	for image, want := range map[string]string{"haproxy": "upstream", "keepalived": "modules", "apiserver-updater": "modules"} {
+		_, err := b.Image(image, "amd64")
+		var l diag.List
+		// Without --source the cached bundle would be taken again.
+		if !errors.As(err, &l) || !strings.Contains(l[0].Hint, "slipway bundle build --kubernetes v1.37.1 --arch amd64 --source "+want+"`") {
+			t.Errorf("%s: %v", image, err)
+		}
 	}
 }
 

@@ -21,6 +21,9 @@ func (c *Components) fields() []struct {
 		{"flannelCNI", &c.FlannelCNI},
 		{"echo", &c.Echo},
 		{"haproxy", &c.HAProxy},
+		{"keepalived", &c.Keepalived},
+		{"updater", &c.Updater},
+		{"kubeVIP", &c.KubeVIP},
 	}
 }
 

@@ -68,9 +68,13 @@ type Components struct {
 	FlannelCNI string `json:"flannelCNI" yaml:"flannelCNI"`
 	// Echo is the tag of Slipway's own test server.
 	Echo string `json:"echo" yaml:"echo"`
-	// HAProxy is the tag of the load balancer's image: the revision of how it
-	// is made. Which HAProxy is in it, the bundle says.
-	HAProxy string `json:"haproxy" yaml:"haproxy"`
+	// HAProxy and Keepalived are the tags of their images: the revision of how
+	// those are made. Which version of the program is in them, the bundle says.
+	HAProxy    string `json:"haproxy" yaml:"haproxy"`
+	Keepalived string `json:"keepalived" yaml:"keepalived"`
+	// Updater is the version of Slipway's own apiserver-updater.
+	Updater string `json:"updater" yaml:"updater"`
+	KubeVIP string `json:"kubeVIP" yaml:"kubeVIP"`
 }
 
 // ImageRefs are the images of a release by short name, under the names that
@@ -91,6 +95,9 @@ func (r Release) ImageRefs() map[string]string {
 		"flannel":                 "ghcr.io/flannel-io/flannel:v" + r.Flannel,
 		"echo":                    own + "echo:" + r.Echo,
 		"haproxy":                 own + "haproxy:" + r.HAProxy,
+		"keepalived":              own + "keepalived:" + r.Keepalived,
+		"apiserver-updater":       own + "apiserver-updater:" + r.Updater,
+		"kube-vip":                "ghcr.io/kube-vip/kube-vip:v" + r.KubeVIP,
 	}
 }
 

@@ -115,6 +115,9 @@ func TestSupportedAndRefs(t *testing.T) {
 		"flannel":                 "ghcr.io/flannel-io/flannel:v0.28.4",
 		"echo":                    "slipway.dev/echo:1",
 		"haproxy":                 "slipway.dev/haproxy:1",
+		"keepalived":              "slipway.dev/keepalived:1",
+		"apiserver-updater":       "slipway.dev/apiserver-updater:1",
+		"kube-vip":                "ghcr.io/kube-vip/kube-vip:v1.0.4",
 	}
 	if diff := cmp.Diff(want, r.ImageRefs()); diff != "" {
 		t.Errorf("references (-want +got):\n%s", diff)

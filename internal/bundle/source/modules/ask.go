@@ -110,5 +110,7 @@ func withQuestions(r release.Release, all map[string]unit) map[string]unit {
 	add("cni-plugins", cniBin+"flannel", "plugin v"+r.FlannelCNI, "flannel")
 	add("pause", "pause", r.Pause, "pause", "-v")
 	add("echo", "echo", r.Echo, "echo", "version")
+	add("probe", "usr/bin/probe", "probe 1", "probe", "version")
+	add("apiserver-updater", "apiserver-updater", "apiserver-updater "+r.Updater, "apiserver-updater", "version")
 	return all
 }

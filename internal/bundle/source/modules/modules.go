@@ -1,7 +1,7 @@
 // Package modules makes the parts of a bundle from Go modules, with the go
 // tool: every module is verified by the Go checksum database, and nothing is
-// downloaded from a release site. Packet filter programs, the load balancer
-// and their libraries are taken from Debian packages, by apt.
+// downloaded from a release site. Packet filter programs, the load balancer,
+// keepalived and their libraries are taken from Debian packages, by apt.
 package modules
 
 import (
@@ -40,7 +40,7 @@ func New(o Options) *Source { return &Source{opts: o, recipes: units, images: im
 
 // buildOrder has the longest builds first; components are those for hosts.
 var (
-	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "crictl", "cni-plugins", "nettools", "haproxy", "base", "pause", "echo"}
+	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "base", "probe", "pause", "echo"}
 	components = []string{"kubernetes", "containerd", "etcd", "crictl", "cni-plugins", "nettools"}
 )
 

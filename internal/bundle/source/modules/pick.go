@@ -36,7 +36,7 @@ func (t *debTree) pick(u unit, arch string) ([]pack.Member, error) {
 	case pickBase:
 		return t.baseFiles()
 	case pickNamed:
-		return c.named(u.Take)
+		return c.named(u)
 	}
 	for _, prog := range []string{"usr/sbin/nft", "usr/sbin/xtables-nft-multi", "usr/sbin/xtables-legacy-multi"} {
 		if err := c.add(prog); err != nil {
@@ -58,10 +58,23 @@ func (t *debTree) pick(u unit, arch string) ([]pack.Member, error) {
 }
 
 // named takes programs and what they load, to be run in a root of their own.
-func (c *closure) named(programs []string) ([]pack.Member, error) {
-	for _, p := range programs {
+func (c *closure) named(u unit) ([]pack.Member, error) {
+	for _, p := range u.Take {
 		if err := c.add(p); err != nil {
 			return nil, err
+		}
+	}
+	for _, pattern := range u.Data {
+		files, err := filepath.Glob(filepath.Join(c.tree.dir, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			name, err := filepath.Rel(c.tree.dir, f)
+			if err != nil {
+				return nil, err
+			}
+			c.members[name] = pack.Member{Name: name, Path: f, Mode: 0o644}
 		}
 	}
 	c.copyrights()

@@ -112,7 +112,7 @@ func TestClosure(t *testing.T) {
 		t.Errorf("it answers %q, %v", out, err)
 	}
 	none := closure{tree: c.tree, lib: c.lib, members: map[string]pack.Member{}}
-	if _, err := none.named([]string{"usr/bin/none"}); err == nil {
+	if _, err := none.named(unit{Take: []string{"usr/bin/none"}}); err == nil {
 		t.Error("an image's program that is not there was taken")
 	}
 	if err := c.add("usr/bin/none"); err == nil {
@@ -120,8 +120,8 @@ func TestClosure(t *testing.T) {
 	}
 }
 
-// TestNamedPrograms: an image's root has the program, the loader where the
-// program looks for it, and the licence of every package something is from.
+// TestNamedPrograms: an image's root has the program, its files that are there,
+// the loader where the program looks for it, and the licence of every package something is from.
 func TestNamedPrograms(t *testing.T) {
 	real, err := filepath.EvalSymlinks("/usr/bin/env")
 	if err != nil {
@@ -129,7 +129,7 @@ func TestNamedPrograms(t *testing.T) {
 	}
 	real = strings.TrimPrefix(real, "/")
 	d := &debTree{dir: "/", from: map[string]string{real: "coreutils"}, used: map[string]bool{}}
-	members, err := d.pick(unit{Pick: pickNamed, Take: []string{real}}, runtime.GOARCH)
+	members, err := d.pick(unit{Pick: pickNamed, Take: []string{real}, Data: []string{"etc/host*name", "etc/nothing-*"}}, runtime.GOARCH)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestNamedPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{real, "lib64", "usr/share/doc/coreutils/copyright", source.LibDir(runtime.GOARCH) + "/libc.so.6"} {
+	for _, want := range []string{real, "etc/hostname", "lib64", "usr/share/doc/coreutils/copyright", source.LibDir(runtime.GOARCH) + "/libc.so.6"} {
 		if !slices.Contains(f.Members, want) {
 			t.Errorf("%s is not in it: %q", want, f.Members)
 		}

@@ -25,8 +25,10 @@ type unit struct {
 	// Packages are Debian packages, and Pick says what to take from them.
 	Packages []string `json:",omitempty"`
 	Pick     picker   `json:",omitempty"`
-	// Take are the programs that pickNamed takes.
+	// Take are the programs that pickNamed takes, and Data patterns of other
+	// files, which one release of Debian may have and another not.
 	Take []string `json:",omitempty"`
+	Data []string `json:",omitempty"`
 	// Questions check the programs; they change nothing in them.
 	Questions []question `json:"-"`
 }

@@ -42,7 +42,8 @@ func units(r release.Release) map[string]unit {
 	out := map[string]unit{}
 	for _, u := range []unit{
 		kubernetes(r), containerd(r), etcd(r.Etcd), flannel(r.Flannel),
-		cniPlugins(r.CNIPlugins, r.FlannelCNI), nettools(), base(), haproxy(r.HAProxy),
+		cniPlugins(r.CNIPlugins, r.FlannelCNI), nettools(), base(),
+		haproxy(r.HAProxy), keepalived(r.Keepalived), updater(r.Updater),
 		{
 			Name: "coredns", Version: r.CoreDNS, Licence: apache,
 			Modules: []module{{
@@ -59,7 +60,8 @@ func units(r release.Release) map[string]unit {
 				Programs: map[string]string{"sigs.k8s.io/cri-tools/cmd/crictl": bin + "crictl"},
 			}},
 		},
-		own("pause", r.Pause, images.Pause), own("echo", r.Echo, images.Echo),
+		own("pause", "pause", r.Pause, images.Pause), own("echo", "echo", r.Echo, images.Echo),
+		own("probe", "usr/bin/probe", "1", images.Probe),
 	} {
 		out[u.Name] = u
 	}
@@ -67,13 +69,33 @@ func units(r release.Release) map[string]unit {
 }
 
 // own is a program of ours that needs the standard library alone.
-func own(name, version, main string) unit {
+func own(name, member, version, main string) unit {
 	return unit{
 		Name: name, Version: version, Licence: apache,
 		Modules: []module{{
 			Files:    map[string]string{"main.go": main},
 			LDFlags:  strip + " -X main.version=" + version,
-			Programs: map[string]string{".": name},
+			Programs: map[string]string{".": member},
+		}},
+	}
+}
+
+// clientGo is the version that apiserver-updater is compiled against, whatever
+// the cluster's is: that of our own go.mod, with which it is tested. It speaks
+// to APIs that are the same in all releases, and so is built once for all.
+const clientGo = "v0.37.1"
+
+// updater is a program of ours that needs a client of the Kubernetes API. It is
+// not in the program that all of Kubernetes is in: a change of it must not
+// change the kubelet of every host.
+func updater(version string) unit {
+	return unit{
+		Name: "apiserver-updater", Version: version, Licence: apache,
+		Modules: []module{{
+			Primary:  "k8s.io/client-go@" + clientGo,
+			Files:    images.Updater(),
+			LDFlags:  strip + " -X main.version=" + version,
+			Programs: map[string]string{".": "apiserver-updater"},
 		}},
 	}
 }
@@ -217,6 +239,19 @@ func haproxy(version string) unit {
 		Packages: []string{"haproxy"},
 		Pick:     pickNamed,
 		Take:     []string{"usr/sbin/haproxy"},
+	}
+}
+
+// keepalived moves a virtual address between hosts by VRRP.
+func keepalived(version string) unit {
+	return unit{
+		Name: "keepalived", Version: version,
+		Licence:  "Apache-2.0 AND (Artistic-1.0-Perl OR GPL-1.0-or-later) AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND LGPL-2.1-or-later AND MIT AND Zlib",
+		Packages: []string{"keepalived"},
+		Pick:     pickNamed,
+		Take:     []string{"usr/sbin/keepalived"},
+		// Debian 13's reads how it was configured from a file there.
+		Data: []string{"etc/keepalived/*.config-opts"},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -128,8 +129,10 @@ func (p *puller) pull(ctx context.Context, r name.Reference, arch string) (v1.Ha
 	return desc.Digest, err
 }
 
-// missing says whether a registry answered that it has no such image.
+// missing says whether a registry answered that it has no such image, or there
+// is no such registry.
 func missing(err error) bool {
 	var t *transport.Error
-	return errors.As(err, &t) && t.StatusCode == http.StatusNotFound
+	var dns *net.DNSError
+	return errors.As(err, &t) && t.StatusCode == http.StatusNotFound || errors.As(err, &dns) && dns.IsNotFound
 }

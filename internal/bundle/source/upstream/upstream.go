@@ -111,7 +111,7 @@ func (s *Source) Ready(_ context.Context, r source.Request) bool {
 			}
 		}
 		for name, ref := range r.Release.ImageRefs() {
-			if _, ok := s.pulls.have(cmp.Or(r.Release.Upstream[name], ref), arch); !ok && name != optional {
+			if _, ok := s.pulls.have(cmp.Or(r.Release.Upstream[name], ref), arch); !ok && needed(name) {
 				return false
 			}
 		}
@@ -119,8 +119,11 @@ func (s *Source) Ready(_ context.Context, r source.Request) bool {
 	return true
 }
 
-// optional is the one image that a cluster runs without.
-const optional = "echo"
+// needed says whether a cluster may need the image without having asked for
+// anything. A bundle without one of the others serves those that do not.
+func needed(image string) bool {
+	return !slices.Contains([]string{"echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip"}, image)
+}
 
 // Parts downloads everything that is not in the cache.
 func (s *Source) Parts(ctx context.Context, r source.Request) (source.Parts, error) {
@@ -287,8 +290,8 @@ func (r *runner) images(ctx context.Context) ([]source.Image, error) {
 		tell := r.teller("image " + name)
 		from := cmp.Or(r.request.Release.Upstream[name], ref)
 		img, err := r.pulls.get(ctx, from, r.sites.image(from), r.arch, tell)
-		if name == optional && missing(err) {
-			r.request.Tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("no registry has %s, Slipway's own test server: the bundle is built without it", ref)})
+		if !needed(name) && missing(err) {
+			r.request.Tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("no registry has %s: the bundle is built without it, for clusters that do not need %s", from, name)})
 			continue
 		}
 		if err != nil {
@@ -312,6 +315,8 @@ func licence(image string) string {
 	switch image {
 	case "kube-proxy", "flannel":
 		return "Apache-2.0 AND GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later"
+	case "keepalived":
+		return "Apache-2.0 AND (Artistic-1.0-Perl OR GPL-1.0-or-later) AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND LGPL-2.1-or-later AND MIT AND MPL-2.0 AND Zlib"
 	case "haproxy":
 		return "Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-or-later AND GPL-3.0-or-later WITH GCC-exception-3.1 AND LGPL-2.1-or-later AND MIT"
 	}

@@ -1,0 +1,29 @@
+package images
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestUpdaterIsWhole: a file that is not handed over is missed only when a
+// bundle is built.
+func TestUpdaterIsWhole(t *testing.T) {
+	files, err := filepath.Glob("updater/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, f := range files {
+		if !strings.HasSuffix(f, "_test.go") {
+			want = append(want, filepath.Base(f))
+		}
+	}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(Updater()))); diff != "" {
+		t.Errorf("files (-in the directory +handed over):\n%s", diff)
+	}
+}

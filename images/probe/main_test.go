@@ -1,0 +1,57 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+func answer(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/again")
+		w.WriteHeader(code)
+	}
+}
+
+func TestRun(t *testing.T) {
+	gone := httptest.NewServer(answer(http.StatusOK))
+	gone.Close()
+	tests := map[string]struct {
+		reason string
+		code   int
+		alive  bool
+	}{
+		"OK":           {"alive, whoever signed its certificate", http.StatusOK, true},
+		"unauthorised": {"an API server without anonymous access is alive", http.StatusUnauthorized, true},
+		"redirect":     {"is an answer; it is not followed", http.StatusFound, true},
+		"unhealthy":    {"an API server that is not live says so", http.StatusInternalServerError, false},
+		"overloaded":   {"or that it cannot answer", http.StatusServiceUnavailable, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewTLSServer(answer(tt.code))
+			defer srv.Close()
+			if err := run(t.Context(), []string{srv.URL}); (err == nil) != tt.alive {
+				t.Errorf("%s: %v", tt.reason, err)
+			}
+		})
+	}
+	for name, args := range map[string][]string{"no server": {gone.URL}, "no URL": {}, "two": {gone.URL, gone.URL}, "no scheme": {"localhost"}} {
+		if err := run(t.Context(), args); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// TestSilentServer: one that takes the connection and says nothing is dead.
+func TestSilentServer(t *testing.T) {
+	hold := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
+	defer srv.Close()
+	defer close(hold)
+	began := time.Now()
+	if err := run(t.Context(), []string{srv.URL}); err == nil || time.Since(began) > 2*timeout {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+const (
+	// managedBy marks the slices as this program's: Kubernetes' own
+	// controllers leave them alone.
+	managedBy = "apiserver-updater.slipway.dev"
+	// sourceNamespace and sourceService are where API servers announce
+	// themselves, and leave when they die.
+	sourceNamespace = "default"
+	sourceService   = "kubernetes"
+	// resync is how often everything is compared without an event.
+	resync = 5 * time.Minute
+)
+
+// families are the address types that are followed, each in a slice of its own.
+func families() []discoveryv1.AddressType {
+	return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
+}
+
+// sliceName is that of the slice of a family: the roles name it too.
+func sliceName(service string, family discoveryv1.AddressType) string {
+	return service + "-" + strings.ToLower(string(family))
+}
+
+// A follower keeps the slices of a Service like those of the Service
+// kubernetes.
+type follower struct {
+	client kubernetes.Interface
+	settings
+	log *slog.Logger
+
+	source, target discoverylisters.EndpointSliceNamespaceLister
+}
+
+// follow works until ctx is done. Whatever happens to the source's slices or
+// to the target's, everything is compared anew; what fails is tried again,
+// ever more slowly.
+func (f *follower) follow(ctx context.Context) error {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	source, err := f.inform(sourceNamespace, sourceService, queue)
+	if err != nil {
+		return err
+	}
+	target, err := f.inform(f.namespace, f.service, queue)
+	if err != nil {
+		return err
+	}
+	for _, factory := range []informers.SharedInformerFactory{source, target} {
+		factory.Start(ctx.Done())
+		defer factory.Shutdown()
+	}
+	f.source = source.Discovery().V1().EndpointSlices().Lister().EndpointSlices(sourceNamespace)
+	f.target = target.Discovery().V1().EndpointSlices().Lister().EndpointSlices(f.namespace)
+	for _, factory := range []informers.SharedInformerFactory{source, target} {
+		for _, synced := range factory.WaitForCacheSync(ctx.Done()) {
+			if !synced {
+				return nil // ctx is done
+			}
+		}
+	}
+	defer context.AfterFunc(ctx, queue.ShutDown)()
+	queue.Add(f.service)
+	for {
+		key, shut := queue.Get()
+		if shut {
+			return nil
+		}
+		if err := f.sync(ctx); err != nil && ctx.Err() == nil {
+			f.log.Warn("trying again", "error", err)
+			queue.AddRateLimited(key)
+		} else {
+			queue.Forget(key)
+		}
+		queue.Done(key)
+	}
+}
+
+// inform watches the slices of a Service; any event queues the target.
+func (f *follower) inform(namespace, service string, queue workqueue.TypedInterface[string]) (informers.SharedInformerFactory, error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(f.client, resync,
+		informers.WithNamespace(namespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = ofService(service).String() }))
+	kick := func(any) { queue.Add(f.service) }
+	_, err := factory.Discovery().V1().EndpointSlices().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: kick, UpdateFunc: func(_, now any) { kick(now) }, DeleteFunc: kick,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching the endpoints of %s/%s: %w", namespace, service, err)
+	}
+	return factory, nil
+}
+
+func ofService(service string) labels.Selector {
+	return labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service})
+}
+
+// sync compares both families and puts right what differs.
+func (f *follower) sync(ctx context.Context) error {
+	source, err := f.source.List(ofService(sourceService))
+	if err != nil {
+		return fmt.Errorf("listing the endpoints of %s: %w", sourceService, err)
+	}
+	var errs []error
+	for _, family := range families() {
+		endpoints, ports := merge(source, family)
+		if len(endpoints) == 0 {
+			// No address, or none of this family: what was last known
+			// may be reachable still, and nothing surely is not.
+			continue
+		}
+		want := f.slice(family, endpoints, ports)
+		if err := f.put(ctx, want); err != nil {
+			errs = append(errs, fmt.Errorf("putting %s: %w", want.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// merge takes the ready addresses of a family out of slices, sorted. The ports
+// are those of the first slice by name; one with other ports does not count.
+func merge(from []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) ([]discoveryv1.Endpoint, []discoveryv1.EndpointPort) {
+	byName := slices.SortedFunc(slices.Values(from), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	var ports []discoveryv1.EndpointPort
+	found := map[string]bool{}
+	for _, s := range byName {
+		if s.AddressType != family || ports != nil && !equality.Semantic.DeepEqual(ports, s.Ports) {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+				continue
+			}
+			ports = s.Ports
+			for _, a := range e.Addresses {
+				found[a] = true
+			}
+		}
+	}
+	ready := true
+	var out []discoveryv1.Endpoint
+	for _, a := range slices.Sorted(maps.Keys(found)) {
+		out = append(out, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
+	}
+	return out, ports
+}
+
+func (f *follower) slice(family discoveryv1.AddressType, endpoints []discoveryv1.Endpoint, ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: f.namespace, Name: sliceName(f.service, family),
+			Labels: map[string]string{discoveryv1.LabelServiceName: f.service, discoveryv1.LabelManagedBy: managedBy},
+		},
+		AddressType: family, Endpoints: endpoints, Ports: ports,
+	}
+}
+
+// put makes a slice what it must be.
+func (f *follower) put(ctx context.Context, want *discoveryv1.EndpointSlice) error {
+	api := f.client.DiscoveryV1().EndpointSlices(f.namespace)
+	have, err := f.target.Get(want.Name)
+	if apierrors.IsNotFound(err) {
+		_, err = api.Create(ctx, want, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			f.tell("created", want, err)
+			return err
+		}
+		// The watch sees slices with our label alone: somebody took it off.
+		have, err = api.Get(ctx, want.Name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	if have.AddressType != want.AddressType {
+		// It cannot be changed.
+		if err := api.Delete(ctx, want.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.UID))}); err != nil {
+			return err
+		}
+		_, err = api.Create(ctx, want, metav1.CreateOptions{})
+		f.tell("replaced", want, err)
+		return err
+	}
+	now := have.DeepCopy()
+	if now.Labels == nil {
+		now.Labels = map[string]string{}
+	}
+	maps.Copy(now.Labels, want.Labels)
+	now.Endpoints, now.Ports = want.Endpoints, want.Ports
+	if equality.Semantic.DeepEqual(have, now) {
+		return nil
+	}
+	// It is of the version that was compared, or the API refuses it.
+	_, err = api.Update(ctx, now, metav1.UpdateOptions{})
+	f.tell("updated", now, err)
+	return err
+}
+
+func (f *follower) tell(what string, s *discoveryv1.EndpointSlice, err error) {
+	if err != nil {
+		return // the caller does
+	}
+	var addresses []string
+	for _, e := range s.Endpoints {
+		addresses = append(addresses, e.Addresses...)
+	}
+	f.log.Info(what, "slice", s.Namespace+"/"+s.Name, "addresses", addresses)
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// holder is who holds the lease.
+func holder(t *testing.T, client kubernetes.Interface) string {
+	t.Helper()
+	l, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), leaseName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *l.Spec.HolderIdentity
+}
+
+// TestOneLeads: of two instances one works; when it ends, it hands over, and
+// the other goes on.
+func TestOneLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1"))
+		stopA := instance(t, client, "a")
+		time.Sleep(5 * time.Second)
+		stopB := instance(t, client, "b")
+		time.Sleep(time.Minute)
+		if got := holder(t, client); got != "a" {
+			t.Errorf("%q leads, want the first", got)
+		}
+		if err := stopA(); err != nil {
+			t.Errorf("stopping a: %v", err)
+		}
+		if _, err := slicesIn(client, "default").Update(t.Context(), source("kubernetes", ipv4, 6443, "10.0.0.2"), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * retryPeriod) // a released lease needs no waiting for its end
+		if got := of(t, client)["api-ipv4"]; holder(t, client) != "b" || got[0] != "10.0.0.2" {
+			t.Errorf("after the first ended: %q leads, and the endpoints are %v", holder(t, client), got)
+		}
+		if err := stopB(); err != nil {
+			t.Errorf("stopping b: %v", err)
+		}
+	})
+}
+
+// TestDeadLeaderIsReplaced: one that vanished without handing over is waited
+// for as long as it might still write, and no longer.
+func TestDeadLeaderIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead, seconds, now := "dead", int32(leaseDuration/time.Second), metav1.NowMicro()
+		client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1"), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: leaseName},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &dead, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now},
+		})
+		stop := instance(t, client, "b")
+		time.Sleep(leaseDuration - time.Second)
+		if got := of(t, client); len(got) > 0 || holder(t, client) != dead {
+			t.Errorf("before the lease ran out: %q leads, and wrote %v", holder(t, client), got)
+		}
+		time.Sleep(1*time.Second + 3*retryPeriod)
+		if got := of(t, client); len(got) != 1 || holder(t, client) != "b" {
+			t.Errorf("after it: %q leads, and wrote %v", holder(t, client), got)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLostLeaseEnds: who cannot renew the lease stops before another may lead.
+func TestLostLeaseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1"))
+		cut := false
+		for _, verb := range []string{"get", "update"} {
+			client.PrependReactor(verb, "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return cut, nil, errors.New("no route to host")
+			})
+		}
+		done := make(chan error, 1)
+		go func() {
+			done <- run(t.Context(), client, settings{namespace: "kube-system", service: "api", identity: "a"}, slog.New(slog.DiscardHandler))
+		}()
+		time.Sleep(time.Minute)
+		cut = true
+		began := time.Now()
+		err := <-done
+		if took := time.Since(began); err == nil || took >= leaseDuration {
+			t.Errorf("it ended after %s with %v, want an error within %s", took, err, leaseDuration)
+		}
+	})
+}
+
+func TestSettingsAreNeeded(t *testing.T) {
+	full := map[string]string{"NAMESPACE": "kube-system", "SERVICE": "api", "POD_NAME": "a"}
+	for missing := range full {
+		getenv := func(name string) string {
+			if name == missing {
+				return ""
+			}
+			return full[name]
+		}
+		if err := inCluster(t.Context(), getenv, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), missing) {
+			t.Errorf("without %s: %v", missing, err)
+		}
+	}
+}
