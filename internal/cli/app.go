@@ -159,7 +159,7 @@ func (a *app) addCommands(root *cobra.Command) {
 	}
 	add("change", a.createCmd(), a.convertCmd(), a.addCmd(), a.planCmd(), a.applyCmd(), a.resumeCmd(), a.rollbackCmd(), a.cancelCmd(), a.deleteCmd(), a.initCmd(), a.precheckCmd())
 	add("see", a.getCmd(), a.useCmd(), a.infoCmd(), a.operationsCmd(), a.kubeconfigCmd(), a.kubectlCmd(),
-		a.execCmd(), a.cpCmd(), a.sshCmd())
+		a.execCmd(), a.cpCmd(), a.sshCmd(), a.dumpCmd())
 	p := program.Program{
 		In: a.In, Out: a.Out, Err: a.Err, Size: a.Size,
 		Data: a.data, Agree: a.agree, Directories: a.directories, Releases: a.catalogue,

@@ -122,3 +122,11 @@ func (s service) Info(ctx context.Context, name string, _ event.Sink) (*lifecycl
 	}
 	return in, nil
 }
+
+func (s service) Dump(ctx context.Context, name string, w io.Writer, _ event.Sink) error {
+	if _, err := s.Cluster(ctx, name); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "bundle")
+	return err
+}

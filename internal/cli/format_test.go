@@ -49,6 +49,7 @@ func formattedCommands(t *testing.T, dir string) map[string][]formatted {
 		"get cluster":           {{[]string{"prod"}, exitDone}},
 		"use":                   {{nil, exitDone}, {[]string{"prod"}, exitDone}},
 		"cluster-info":          {{[]string{"prod"}, exitDone}},
+		"dump":                  {{[]string{"prod", "--out", out("dump")}, exitDone}, {[]string{"prod", "--out", file}, exitRefused}},
 		"exec":                  {{[]string{"prod@all", "--", "true"}, exitDone}, {[]string{"prod@all"}, exitRefused}},
 		"cp":                    {{[]string{file, "prod@all:/tmp"}, exitDone}, {[]string{"a", "b"}, exitRefused}},
 		"ssh":                   {{[]string{"prod@w1", "--", "true"}, exitRefused}},

@@ -177,6 +177,8 @@ type Service interface {
 	// Info looks at a cluster, and answers within a bounded time whoever is
 	// down.
 	Info(ctx context.Context, name string, progress event.Sink) (*Info, error)
+	// Dump writes a support bundle (tar, zstd) of a cluster, without secrets.
+	Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error
 	// Targets are the hosts that a selector names. Terms without CLUSTER@
 	// are about the given cluster.
 	Targets(ctx context.Context, selector, cluster string) ([]Target, error)

@@ -41,6 +41,9 @@ func (c *conn) Run(_ context.Context, cmd remote.Command, _ io.Reader, out, _ io
 		fmt.Fprint(out, `{"members":[{"ID":10,"name":"cp1","clientURLs":["https://a:2379"]},{"ID":11,"name":"cp2","clientURLs":["https://b:2379"]}]}`)
 		return 0, nil
 	}
+	if c.prints != nil {
+		return 0, c.prints(cmd.Argv, out)
+	}
 	return 0, fmt.Errorf("the machine in memory does not run %v", cmd.Argv)
 }
 

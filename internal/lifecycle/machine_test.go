@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"slices"
@@ -39,6 +40,7 @@ type machine struct {
 	// cannot check, refuse why an operation fails; touched hears of every call
 	// that is about to change something.
 	down    error
+	prints  func(argv []string, out io.Writer) error
 	cutOff  bool // the API's name leads nowhere from here
 	blind   op.Kind
 	refuse  func(step string, o op.Op) *op.Error

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+func (a *app) dumpCmd() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use: "dump [NAME]", Short: "Collect all that helps to find out what is wrong, without secrets",
+		Long: `Writes a support bundle (.tar.zst): the description of the cluster, its operations
+with plans and journals, what cluster-info tells, facts and logs of every host
+(kubelet, containerd, the cluster's own pods), and nodes, pods and events from
+the API. What cannot be reached is named in missing.txt.
+
+Passwords, keys, tokens and the values of pods' environment variables are taken
+out. What programs of yours write to logs may hold more: look before you send it.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			name, err := a.which(ctx, args)
+			if err != nil {
+				return err
+			}
+			svc, err := a.svc(ctx)
+			if err != nil {
+				return err
+			}
+			if out == "" {
+				out = name + "-" + a.env.Now().UTC().Format("20060102-150405") + ".tar.zst"
+			}
+			return a.dump(ctx, svc, name, out)
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "write it to this `file` (default NAME-TIME.tar.zst)")
+	_ = cmd.MarkFlagFilename("out") // the flag is there
+	return cmd
+}
+
+// dump writes the bundle under another name until it is whole.
+func (a *app) dump(ctx context.Context, svc lifecycle.Service, name, out string) (err error) {
+	if _, err := os.Lstat(out); err == nil && !a.yes {
+		return problem(idFile, "name another file, or overwrite it with --yes", "%s is there already", out)
+	}
+	f, err := os.CreateTemp(filepath.Dir(out), ".slipway-dump-*")
+	if err != nil {
+		return problem(idFile, "name a file in a directory that can be written to", "writing %s: %v", out, unwrapPath(err))
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}()
+	var progress event.Sink
+	if a.Size != nil {
+		v := a.people(nil)
+		defer v.Close()
+		defer a.talk.through(v)()
+		progress = v
+	}
+	if err := svc.Dump(ctx, name, f, progress); err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close(), os.Rename(f.Name(), out)); err != nil {
+		return err
+	}
+	d, err := a.directories()
+	if err == nil && d.Owner != nil {
+		err = os.Lchown(out, d.Owner.UID, d.Owner.GID)
+	}
+	if err != nil {
+		return err
+	}
+	if a.format != view.Text {
+		return view.Data(a.Out, a.format, map[string]string{"cluster": name, "file": out})
+	}
+	a.say("Wrote %s.\nLook into it: tar --zstd -tf %s", out, out)
+	return nil
+}
