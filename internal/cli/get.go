@@ -89,13 +89,11 @@ func (a *app) clusterTable(w io.Writer, list []lifecycle.ClusterSummary, noHeade
 		if name == chosen {
 			name += " *"
 		}
-		latest := "-"
-		if c.Operation != nil {
-			latest = c.Operation.Spec.Type + " " + strings.ToLower(string(c.Operation.Status.Phase))
-		}
-		rows = append(rows, []string{name, string(cmp.Or(c.Phase, "-")), cmp.Or(c.Kubernetes, "-"), fmt.Sprint(c.Hosts), latest, a.age(c.Created)})
+		rows = append(rows, []string{
+			name, string(cmp.Or(c.Phase, "-")), cmp.Or(c.Kubernetes, "-"), fmt.Sprintf("%d/%d", c.Ready, c.Hosts), cmp.Or(c.Endpoint, "-"), a.age(c.Created),
+		})
 	}
-	return table(w, noHeaders, []string{"NAME", "PHASE", "KUBERNETES", "HOSTS", "LATEST OPERATION", "AGE"}, rows)
+	return table(w, noHeaders, []string{"NAME", "PHASE", "KUBERNETES", "NODES", "ENDPOINT", "AGE"}, rows)
 }
 
 func (a *app) age(t time.Time) string {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"os"
 
@@ -15,14 +16,14 @@ import (
 func (a *app) kubeconfigCmd() *cobra.Command {
 	var (
 		merge, use, replace, live bool
-		out                       string
+		out, called               string
 	)
 	cmd := &cobra.Command{
 		Use:   "kubeconfig [NAME]",
 		Short: "Get a cluster's admin kubeconfig: printed, written apart, or merged into your own",
 		Long: `Prints the admin kubeconfig. With --merge it becomes a context of your own
-kubeconfig, called like the cluster; nothing else in there is touched, and
-delete cluster takes it out again.`,
+kubeconfig, called like the cluster, or as --context says; nothing else in there
+is touched, and delete cluster takes it out again.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -38,12 +39,14 @@ delete cluster takes it out again.`,
 			if err != nil {
 				return err
 			}
-			access := kubeconfig.Access{Cluster: name, Admin: admin}
+			access := kubeconfig.Access{Cluster: name, Context: called, Admin: admin}
 			switch {
 			case merge:
 				return a.mergeKubeconfig(ctx, access, kubeconfig.MergeOptions{Use: use, Replace: replace})
 			case out != "":
 				return a.writeKubeconfig(out, access)
+			case called != "":
+				return problem(idUsage, "slipway kubeconfig "+name+" --merge --context "+called, "--context names the context that --merge or --out writes")
 			}
 			return a.document(admin)
 		},
@@ -53,6 +56,7 @@ delete cluster takes it out again.`,
 	f.BoolVar(&merge, "merge", false, "merge it into KUBECONFIG, or ~/.kube/config")
 	f.BoolVar(&use, "use", false, "with --merge: make it the current context")
 	f.BoolVar(&replace, "replace", false, "with --merge: take over a context of that name that leads elsewhere")
+	f.StringVar(&called, "context", "", "with --merge or --out: call the context `name`, and not like the cluster")
 	f.StringVar(&out, "out", "", "write it to this `file`")
 	f.BoolVar(&live, "live", false, "ask a control plane instead of the records")
 	cmd.MarkFlagsMutuallyExclusive("merge", "out")
@@ -74,9 +78,9 @@ func (a *app) mergeKubeconfig(ctx context.Context, access kubeconfig.Access, o k
 		return err
 	}
 	if a.format != view.Text {
-		return view.Data(a.Out, a.format, map[string]string{"cluster": access.Cluster, "context": access.Cluster, "file": path})
+		return view.Data(a.Out, a.format, map[string]string{"cluster": access.Cluster, "context": cmp.Or(access.Context, access.Cluster), "file": path})
 	}
-	a.say("Merged into %s.\nNext: kubectl --context %s get nodes", path, access.Cluster)
+	a.say("Merged into %s.\nNext: kubectl --context %s get nodes", path, cmp.Or(access.Context, access.Cluster))
 	return nil
 }
 

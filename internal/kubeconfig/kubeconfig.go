@@ -4,6 +4,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ type Access struct {
 	// Cluster names the context; the entries of cluster and user are called
 	// "slipway-" and that.
 	Cluster string
+	// Context is another name for the context, if not "".
+	Context string
 	// Admin is the kubeconfig that kubeadm wrote. Its current context counts.
 	Admin []byte
 	// Server takes the place of the server in Admin, if not "".
@@ -170,6 +173,7 @@ func refusal(id, path, message, hint string) error {
 // entry is access in the terms of a kubeconfig.
 func (a Access) entry() (entry, error) {
 	out := names(a.Cluster)
+	out.context = cmp.Or(a.Context, out.context)
 	d, err := parse(a.Admin)
 	if err != nil {
 		return out, fmt.Errorf("reading the admin kubeconfig of %s: %w", a.Cluster, err)

@@ -131,12 +131,16 @@ type HostFailure struct {
 
 // A ClusterSummary is a line of `get clusters`.
 type ClusterSummary struct {
-	Name       string              `json:"name"`
-	Phase      v1alpha1.Phase      `json:"phase"`
-	Kubernetes string              `json:"kubernetes"`
-	Hosts      int                 `json:"hosts"`
-	Operation  *v1alpha1.Operation `json:"operation,omitempty"` // the latest
-	Created    time.Time           `json:"created"`
+	Name       string         `json:"name"`
+	Phase      v1alpha1.Phase `json:"phase"`
+	Kubernetes string         `json:"kubernetes"`
+	Hosts      int            `json:"hosts"`
+	// Ready is how many were ready nodes after the latest operation.
+	Ready int `json:"ready"`
+	// Endpoint is where the API is reached from outside: address and port.
+	Endpoint  string              `json:"endpoint"`
+	Operation *v1alpha1.Operation `json:"operation,omitempty"` // the latest
+	Created   time.Time           `json:"created"`
 }
 
 // Service is the lifecycle of clusters.

@@ -296,7 +296,7 @@ func TestQueries(t *testing.T) {
 	res := w.create(event.Succeeded)
 	s, ctx := w.service(), t.Context()
 	list, err := s.Clusters(ctx)
-	if err != nil || len(list) != 1 || list[0].Name != "prod" || list[0].Hosts != 2 || list[0].Kubernetes != "v1.37.1" || list[0].Operation.Name != res.Operation {
+	if err != nil || len(list) != 1 || list[0].Name != "prod" || list[0].Hosts != 2 || list[0].Ready != 2 || list[0].Endpoint != "192.0.2.11:6443" || list[0].Kubernetes != "v1.37.1" || list[0].Operation.Name != res.Operation {
 		t.Errorf("clusters %+v, %v", list, err)
 	}
 	kept, err := s.Kubeconfig(ctx, "prod", false)

@@ -121,7 +121,7 @@ func TestInfo(t *testing.T) {
 		},
 		{
 			"all down", "the records tell what they know", func() { cp.down = errors.New("cut") }, Down,
-			[]string{"api-down ", "host-unreachable cp1", "host-unreachable w1", "etcd-member "},
+			[]string{"api-down ", "host-unreachable cp1", "host-unreachable w1"},
 			"slipway precheck prod",
 		},
 	} {

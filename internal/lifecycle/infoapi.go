@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"path"
@@ -41,7 +42,7 @@ func (l *looker) askAPI(ctx context.Context, in *Info) {
 			in.Endpoint.Answers, in.Endpoint.Through, in.Endpoint.Message = true, h.spec.Name, ""
 			return
 		}
-		in.Endpoint.Message = err.Error()
+		in.Endpoint.Message = "on " + h.spec.Name + ": " + shortly(err)
 	}
 	if l.reached() {
 		return // their answer is the answer
@@ -51,8 +52,24 @@ func (l *looker) askAPI(ctx context.Context, in *Info) {
 		err = l.readAPI(ctx, client, in)
 	}
 	if in.Endpoint.Answers = err == nil; err != nil {
-		in.Endpoint.Message = cmp.Or(in.Endpoint.Message, err.Error())
+		in.Endpoint.Message = cmp.Or(in.Endpoint.Message, shortly(err))
 	}
+}
+
+// shortly is why the API does not answer, without what was asked of it: of a
+// connection that was not made, what the network said.
+func shortly(err error) string {
+	var e *kube.Error
+	if !errors.As(err, &e) {
+		return err.Error()
+	}
+	if e.Reason != kube.ReasonUnreachable {
+		return e.Message
+	}
+	for err = e; errors.Unwrap(err) != nil; {
+		err = errors.Unwrap(err)
+	}
+	return err.Error()
 }
 
 // reached says that a control plane could be asked.
@@ -175,12 +192,12 @@ func tag(image string) string {
 // tells.
 func (l *looker) installed() []AddOn {
 	c := l.env.Cluster
-	out := []AddOn{{Name: "coredns", Version: l.env.Release.CoreDNS, Ready: -1, Wanted: -1}}
+	out := []AddOn{{Name: "coredns", Version: "v" + l.env.Release.CoreDNS, Ready: -1, Wanted: -1}}
 	if c.Spec.Kubernetes.ProxyMode != "none" {
 		out = append(out, AddOn{Name: "kube-proxy", Version: c.Spec.Kubernetes.Version, Ready: -1, Wanted: -1})
 	}
 	if c.Spec.Network.Plugin == "flannel" {
-		out = append(out, AddOn{Name: "flannel", Version: l.env.Release.Flannel, Ready: -1, Wanted: -1})
+		out = append(out, AddOn{Name: "flannel", Version: "v" + l.env.Release.Flannel, Ready: -1, Wanted: -1})
 	}
 	return out
 }
@@ -243,7 +260,7 @@ func (l *looker) judgeHosts(in *Info, warn func(id, host, hint, format string, a
 }
 
 func (l *looker) judgeEtcd(in *Info, warn func(id, host, hint, format string, args ...any)) {
-	if in.Etcd.Message != "" && in.Etcd.Type != "external" && len(l.admin) > 0 {
+	if in.Etcd.Message != "" && in.Etcd.Type != "external" && len(l.admin) > 0 && l.reached() {
 		warn(idEtcdMember, "", "", "etcd cannot be asked (%s)", in.Etcd.Message)
 	}
 	voters := 0

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/status"
 	"slipway.dev/slipway/internal/store"
 )
@@ -48,7 +52,12 @@ func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 		if c, err = s.settle(c); err != nil {
 			return nil, err
 		}
-		sum := ClusterSummary{Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version, Hosts: len(c.Spec.Hosts)}
+		sum := ClusterSummary{Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version, Hosts: len(c.Spec.Hosts), Endpoint: outside(c)}
+		for _, n := range c.Status.Nodes {
+			if n.Ready {
+				sum.Ready++
+			}
+		}
 		if len(ops) > 0 {
 			sum.Operation = &ops[0]
 		}
@@ -56,6 +65,22 @@ func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 		out = append(out, sum)
 	}
 	return out, nil
+}
+
+// outside is where the API of a cluster is reached from this machine; "" before
+// its file is complete.
+func outside(c *v1alpha1.Cluster) string {
+	ep := c.Spec.ControlPlaneEndpoint
+	address := ep.Address
+	if control := spec.HostsWithRole(c, v1alpha1.RoleControlPlane); address == "" && len(control) > 0 {
+		if address = control[0].Address; address == "localhost" {
+			address = module.InternalAddress(control[0])
+		}
+	}
+	if address == "" || ep.Port == 0 {
+		return ""
+	}
+	return net.JoinHostPort(address, strconv.Itoa(ep.Port))
 }
 
 // begun is when the first attempt began at creating a cluster that is there;

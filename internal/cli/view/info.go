@@ -78,13 +78,13 @@ func infoResources(w io.Writer, in *lifecycle.Info) error {
 			continue
 		}
 		a, c := n.Allocatable, n.Capacity
-		rows = append(rows, []string{n.Name, of(a.CPU, c.CPU, cpus), of(a.Memory, c.Memory, size), of(a.Disk, c.Disk, size), of(a.Pods, c.Pods, cpus), cmp.Or(n.OS, "-")})
+		rows = append(rows, []string{n.Name, of(a.CPU, c.CPU, cpus), of(a.Memory, c.Memory, size), of(a.Disk, c.Disk, size), of(a.Pods, c.Pods, cpus)})
 	}
 	if len(rows) == 0 {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return Table(w, []string{"NODE", "CPU", "MEMORY", "DISK", "PODS", "SYSTEM"}, rows)
+	return Table(w, []string{"NODE", "CPU", "MEMORY", "DISK", "PODS"}, rows)
 }
 
 // of is "3.5 of 4", or one number where both are the same or one is unknown.
@@ -144,10 +144,10 @@ func infoCertificates(now time.Time) func(io.Writer, *lifecycle.Info) error {
 		}
 		var rows [][]string
 		for _, c := range in.Certificates[:min(len(in.Certificates), someCertificates)] {
-			rows = append(rows, []string{until(c.Expires.Sub(now)), c.Expires.Format(time.DateOnly), c.Host, c.Path})
+			rows = append(rows, []string{until(c.Expires.Sub(now)), c.Host, c.Path})
 		}
 		fmt.Fprintln(w)
-		if err := Table(w, []string{"EXPIRES IN", "ON", "HOST", "CERTIFICATE"}, rows); err != nil {
+		if err := Table(w, []string{"EXPIRES IN", "HOST", "CERTIFICATE"}, rows); err != nil {
 			return err
 		}
 		if more := len(in.Certificates) - len(rows); more > 0 {
