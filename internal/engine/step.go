@@ -316,6 +316,8 @@ func explain(err error) *event.Failure {
 // wherever they occur.
 func remedy(reason string) string {
 	switch reason {
+	case op.IDEtcdQuorum:
+		return "bring the members back that do not answer, or take them off first, each by itself: slipway delete node NAME --forget"
 	case "DiskFull":
 		return "make room on the host, or mount a larger disk there, then resume"
 	case "BlobCorrupt":

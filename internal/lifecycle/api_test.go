@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"slipway.dev/slipway/internal/node/op"
 )
 
 func now() time.Time { return time.Now() }
@@ -31,6 +33,7 @@ type api struct {
 	mu      sync.Mutex
 	objects map[string]object
 	members map[string]string // of etcd, and what they are
+	down    map[string]bool   // members that do not answer
 	running bool              // its kubelet runs
 	bound   bool              // the administrator has rights
 }
@@ -51,7 +54,7 @@ var kinds = map[string]map[string]string{
 }
 
 func newAPI(t testing.TB) *api {
-	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}}
+	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}}
 	a.server = httptest.NewUnstartedServer(a)
 	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	a.server.StartTLS()
@@ -67,7 +70,8 @@ func (a *api) clone() *api {
 	for p, o := range a.objects {
 		c.objects[p] = copied(o)
 	}
-	c.members, c.running, c.bound = maps.Clone(a.members), a.running, a.bound
+	c.members, c.down = maps.Clone(a.members), maps.Clone(a.down)
+	c.running, c.bound = a.running, a.bound
 	return c
 }
 
@@ -86,7 +90,43 @@ func (a *api) etcd(name string) string {
 func (a *api) setEtcd(name, is string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.members[name] = is
+	if a.members[name] = is; is == "" {
+		delete(a.members, name)
+	}
+}
+
+// etcdGoes are the members that an operation would remove. A host that is down
+// is a member that does not answer.
+func (a *api) etcdGoes(o op.EtcdRemove) (gone []string, refused *op.Error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	voters, up := 0, 0
+	for name, is := range a.members {
+		if is == etcdVotes {
+			if voters++; !a.down[name] {
+				up++
+			}
+		}
+	}
+	for _, p := range o.Peers {
+		if is := a.members[p.Name]; is == "" || p.Dead && (is != etcdVotes || !a.down[p.Name]) {
+			continue
+		}
+		if gone = append(gone, p.Name); !a.down[p.Name] {
+			up--
+		}
+		if voters--; up < voters/2+1 {
+			return nil, &op.Error{Reason: op.IDEtcdQuorum, Message: "too few would answer"}
+		}
+	}
+	return gone, nil
+}
+
+// lost has a machine be off, for etcd as well.
+func (a *api) lost(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.down[name] = true
 }
 
 // learner is the member that is being added.

@@ -131,6 +131,12 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o)
 	case op.EtcdMember:
 		changed = m.api.etcd(m.name) != etcdVotes || m.state[id(o)] != m.print(o)
+	case op.EtcdRemove:
+		gone, err := m.api.etcdGoes(o)
+		if changed = len(gone) > 0; err != nil {
+			r.Status, r.Error = op.Failed, err
+			return r
+		}
 	case op.Reset, op.Restore:
 		changed = m.ledger
 	default:
@@ -146,6 +152,10 @@ func id(o op.Op) string { return string(o.Kind()) + " " + o.Target() }
 
 // print is an operation with the content of the files it depends on.
 func (m *machine) print(o op.Op) string {
+	switch o.(type) {
+	case op.Exec, op.EtcdMember: // how a program is called is not compared
+		return m.content(o)
+	}
 	raw, err := json.Marshal(o)
 	if err != nil {
 		return err.Error()
@@ -202,6 +212,12 @@ func (m *machine) apply(o op.Op) *op.Error {
 	case op.EtcdMember:
 		m.state[id(o)] = m.print(o)
 		return m.joinEtcd(o)
+	case op.EtcdRemove:
+		gone, err := m.api.etcdGoes(o)
+		for _, name := range gone {
+			m.api.setEtcd(name, "")
+		}
+		return err
 	case op.Wait:
 		if o.Path != "/run/flannel/subnet.env" || !m.api.has("/apis/apps/v1/namespaces/kube-flannel/daemonsets/kube-flannel") {
 			return &op.Error{Reason: "Timeout", Message: "nothing makes " + o.Target()}
@@ -242,7 +258,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 				return &op.Error{Reason: "CommandFailed", Message: key + " is not that of the cluster"}
 			}
 		}
-	case "kubeadm-init-kubeconfig":
+	case "kubeadm-init-kubeconfig", "kubeadm-join-kubeconfig":
 		m.files["/etc/kubernetes/admin.conf"] = m.api.kubeconfig()
 	case "kubeadm-init-kubelet-start":
 		m.api.register(m.name, m.machineID)

@@ -118,6 +118,9 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		}
 		options.Architectures = p.bundle.architectures()
 	}
+	if created(p.recorded) && changesHosts(p.request.Kind) {
+		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
+	}
 	p.findings = append(p.judge(c, found, staying, options), append(unfit, p.leftBehind()...)...)
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
@@ -272,11 +275,11 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
-		if slices.Contains([]string{op.IDLedgerLost, leave.IDBlocked, leave.IDOtherName, leave.IDNodeRuns}, f.Reason) {
+		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, leave.IDBlocked, leave.IDOtherName, leave.IDNodeRuns}, f.Reason) {
 			d.ID = f.Reason
 		}
 		d.Hint = cmp.Or(f.Remedy, "mend the cause, or go on with the other hosts: --ignore-errors")
-		if p.request.IgnoreErrors {
+		if p.request.IgnoreErrors && f.Reason != op.IDEtcdQuorum { // no other host could go on without it
 			d.Severity = diag.Warning
 			p.unknown = append(p.unknown, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
 			p.findings = append(p.findings, d)

@@ -148,6 +148,9 @@ func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 		if c.Spec.Bundle == "" && cmp.Or(c.Spec.Kubernetes.Version, version) == version && isThere(recorded.Spec.Bundle) {
 			c.Spec.Bundle = recorded.Spec.Bundle // of "create --bundle"
 		}
+		if mode := recorded.Spec.ControlPlaneEndpoint.Mode; c.Spec.ControlPlaneEndpoint.Mode == "" && mode != v1alpha1.EndpointNone {
+			c.Spec.ControlPlaneEndpoint.Mode = mode // a control plane less is no reason for another
+		}
 		known := map[string]string{}
 		for _, h := range recorded.Spec.Hosts {
 			known[h.Name+"@"+h.Address] = h.InternalAddress

@@ -268,6 +268,24 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 	return list
 }
 
+// leader is the control plane that speaks for a cluster that exists: the one on
+// which it began, as long as it is there, else the first that has it.
+func leader(cluster string, found []facts.Host) string {
+	first := ""
+	for _, h := range found {
+		if !spec.HasRole(h.Spec, v1alpha1.RoleControlPlane) || !h.Ours(cluster) {
+			continue
+		}
+		if slices.Contains(h.Facts.Present, module.InitMark) {
+			return h.Spec.Name
+		}
+		if module.Holds(&engine.Host{Facts: h.Facts}) {
+			first = cmp.Or(first, h.Spec.Name)
+		}
+	}
+	return first
+}
+
 // losses are what is lost with the hosts that leave, for people.
 func (p *prepared) losses() (out []string) {
 	for _, l := range p.env.Leaving {

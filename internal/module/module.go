@@ -29,6 +29,9 @@ type Env struct {
 	Leaving []Leaving
 	// Removal says how.
 	Removal Removal
+	// Leader is the control plane that speaks for a cluster that exists: one
+	// that is alive and has it. "" is the first, on which it is to begin.
+	Leader string
 }
 
 // A Leaving is a host that is taken off a cluster.
@@ -66,8 +69,14 @@ var (
 	KeyKube = engine.NewKey[*kube.Client]("kube", nil)
 )
 
-// FirstControlPlane is the host on which the cluster begins.
+// FirstControlPlane is the host on which the cluster begins; of one that
+// exists, that which speaks for it.
 func (e Env) FirstControlPlane() v1alpha1.Host {
+	for _, h := range e.Cluster.Spec.Hosts {
+		if h.Name == e.Leader {
+			return h
+		}
+	}
 	for _, h := range e.Cluster.Spec.Hosts {
 		if slices.Contains(h.Roles, v1alpha1.RoleControlPlane) {
 			return h
@@ -113,6 +122,22 @@ func JoinsAsWorker(h *engine.Host) bool {
 	return h.HasRole(v1alpha1.RoleWorker) && !h.HasRole(v1alpha1.RoleControlPlane)
 }
 
+// InitMark is what kubeadm makes on the host on which a cluster begins, and on
+// no other.
+const InitMark = "/etc/kubernetes/super-admin.conf"
+
+// Begins selects the control plane on which the cluster begins, or began. When
+// that one has left there is none any more.
+func (e Env) Begins(h *engine.Host) bool {
+	return e.IsFirst(h) && (e.Leader == "" || h.Facts != nil && slices.Contains(h.Facts.Present, InitMark))
+}
+
+// JoinsAsControlPlane selects control planes but the one on which the cluster
+// begins.
+func (e Env) JoinsAsControlPlane(h *engine.Host) bool {
+	return h.HasRole(v1alpha1.RoleControlPlane) && !e.Begins(h)
+}
+
 // clientCert is what a kubelet gets when a cluster lets it in.
 const clientCert = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
@@ -122,14 +147,8 @@ func Holds(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, clientCert)
 }
 
-// JoinsAsControlPlane selects control planes but the one on which the cluster
-// begins.
-func (e Env) JoinsAsControlPlane(h *engine.Host) bool {
-	return h.HasRole(v1alpha1.RoleControlPlane) && !e.IsFirst(h)
-}
-
 // Joins selects nodes but the one on which the cluster begins.
-func (e Env) Joins(h *engine.Host) bool { return IsNode(h) && !e.IsFirst(h) }
+func (e Env) Joins(h *engine.Host) bool { return IsNode(h) && !e.Begins(h) }
 
 // InternalAddress is where other nodes reach a host.
 func InternalAddress(h v1alpha1.Host) string { return spec.InternalAddress(h) }

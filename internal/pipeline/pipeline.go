@@ -42,11 +42,11 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 // Hosts that its description has not any more are taken off it, when those
 // that are new in it can take their pods.
 func Apply(env module.Env, p Parts) engine.Pipeline {
-	m := append(upToControlPlane(env, p), leave.Replaced(env))
+	m := append(upToControlPlane(env, p), kubeadm.MakeRoom(env), leave.Replaced(env))
 	m = only(env.Stays, append(m, fromControlPlane(env, p)...))
 	if len(env.Leaving) > 0 {
-		m = append(m, leave.Drain(env))
-		m = append(m, only(env.Resets, []engine.Module{reset.New(env)})...)
+		m = append(m, leave.Drain(env), kubeadm.Leave(env))
+		m = append(m, only(env.Resets, []engine.Module{reset.New(env, "leave.member")})...)
 		m = append(m, leave.Node(env), record.Left(env, p.Owner))
 	}
 	return engine.Pipeline{Kind: "apply", Modules: m}

@@ -127,7 +127,7 @@ func nodeIP(env module.Env, h *engine.Host) string {
 
 func clusterConfiguration(env module.Env) object {
 	k := env.Cluster.Spec.Kubernetes
-	first := env.FirstControlPlane()
+	first := spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)[0]
 	sans := []string{env.Cluster.Spec.ControlPlaneEndpoint.Domain, module.InternalAddress(first), "localhost", "127.0.0.1"}
 	more := []string{first.Address, env.Cluster.Spec.ControlPlaneEndpoint.Address}
 	for _, cp := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {

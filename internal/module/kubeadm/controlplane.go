@@ -168,6 +168,8 @@ func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []stri
 func etcdTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "join.etcd", Title: "join etcd", On: env.JoinsAsControlPlane, Timeout: 8 * time.Minute,
+		// The only one is a member, or there would be nobody to join.
+		When:    func(*engine.Scope) bool { return len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) > 1 },
 		Rollout: engine.Rollout{MaxParallel: "1"}, Retry: engine.Retry{Attempts: 3, Delay: time.Second},
 		Ops: func(s *engine.Scope) (op.List, error) { return op.List{etcdMember(env, s.Host())}, nil },
 	}

@@ -35,7 +35,7 @@ const (
 
 // MarkPaths are those whose presence tells how far a host is; facts are
 // asked for them.
-func MarkPaths() []string { return []string{clientCert, kubeletConf, adminConf} }
+func MarkPaths() []string { return []string{clientCert, kubeletConf, adminConf, module.InitMark} }
 
 // Install is the module that puts Kubernetes' programs and the kubelet's unit
 // on every node.
@@ -76,7 +76,7 @@ func installPrograms(s *engine.Scope) (op.List, error) {
 // Init is the module that begins the cluster on the first control plane.
 func Init(env module.Env) engine.Module {
 	tasks := []engine.Task{{
-		ID: "kubeadm.config", Title: "write kubeadm's configuration", On: env.IsFirst,
+		ID: "kubeadm.config", Title: "write kubeadm's configuration", On: env.Begins,
 		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(env, s.Host()) },
 	}}
 	for _, p := range initPhases() {
@@ -163,7 +163,7 @@ func localAPI(env module.Env) string {
 // task makes a phase a task.
 func (p phase) task(env module.Env) engine.Task {
 	t := engine.Task{
-		ID: "kubeadm.init." + p.id, Title: p.title, On: env.IsFirst, Timeout: 6 * time.Minute,
+		ID: "kubeadm.init." + p.id, Title: p.title, On: env.Begins, Timeout: 6 * time.Minute,
 		When: func(*engine.Scope) bool { return p.when == nil || p.when(env.Cluster) },
 	}
 	t.Ops = func(*engine.Scope) (op.List, error) {

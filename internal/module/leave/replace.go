@@ -16,9 +16,9 @@ import (
 // Replaced is the module that makes room for hosts that are new machines under
 // names the cluster knows: the node of the machine before is deleted, if that
 // one does not run any more.
-func Replaced(module.Env) engine.Module {
+func Replaced(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
-		ID: "leave.replaced", Title: "take over the place of another machine", On: module.JoinsAsWorker,
+		ID: "leave.replaced", Title: "take over the place of another machine", On: env.Joins,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run:      &engine.Action{Check: occupied, Apply: vacate},
 	}}}

@@ -113,9 +113,10 @@ func Outside(env module.Env, admin []byte) ([]byte, error) {
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
 	address := ep.Address
 	if address == "" {
-		address = env.FirstControlPlane().Address
-		if address == "localhost" {
-			address = module.InternalAddress(env.FirstControlPlane())
+		// The first of the file, whoever speaks for the cluster just now.
+		first := spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)[0]
+		if address = first.Address; address == "localhost" {
+			address = module.InternalAddress(first)
 		}
 	}
 	for _, c := range doc.Clusters {

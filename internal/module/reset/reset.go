@@ -12,11 +12,12 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// New is the module. What the ledger of a host does not know as ours stays.
-func New(env module.Env) engine.Module {
+// New is the module. What the ledger of a host does not know as ours stays. It
+// waits for the tasks that are named.
+func New(env module.Env, after ...string) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{
 		{
-			ID: "reset.kubernetes", Title: "take Kubernetes off", Timeout: 5 * time.Minute,
+			ID: "reset.kubernetes", Title: "take Kubernetes off", Timeout: 5 * time.Minute, Needs: after,
 			Ops:   func(*engine.Scope) (op.List, error) { return op.List{runtimeState(env)}, nil },
 			After: tellLeft,
 		},

@@ -408,6 +408,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindPutBack:       decode[PutBack],
 	KindRestore:       decode[Restore],
 	KindEtcdMember:    decode[EtcdMember],
+	KindEtcdRemove:    decode[EtcdRemove],
 }
 
 func decode[T Op](raw json.RawMessage) (Op, error) {

@@ -118,6 +118,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkExec(ctx, o)
 	case op.EtcdMember:
 		return s.checkEtcdMember(ctx, o)
+	case op.EtcdRemove:
+		return s.checkEtcdRemove(ctx, o)
 	case op.Wait:
 		return s.checkWait(ctx, o)
 	case op.ReadFile:
@@ -185,6 +187,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyExec(ctx, o, res)
 	case op.EtcdMember:
 		return s.applyEtcdMember(ctx, o, res)
+	case op.EtcdRemove:
+		return s.applyEtcdRemove(ctx, o)
 	case op.Reset:
 		return s.applyReset(ctx, o, res)
 	case op.PutBack:

@@ -28,7 +28,9 @@ type etcdMember struct {
 	ID       uint64   `json:"ID"`
 	Name     string   `json:"name"` // "" until it has started
 	PeerURLs []string `json:"peerURLs"`
-	Learner  bool     `json:"isLearner"`
+	// ClientURLs are none until it has started.
+	ClientURLs []string `json:"clientURLs,omitempty"`
+	Learner    bool     `json:"isLearner"`
 }
 
 // etcdctl asks one member, by argv.

@@ -1,0 +1,92 @@
+package lifecycle
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/event"
+)
+
+// wantMembers wants etcd to have exactly these, all of which vote.
+func (w *world) wantMembers(names ...string) {
+	w.t.Helper()
+	if d := cmp.Diff(names, slices.Sorted(maps.Keys(w.api.members))); d != "" {
+		w.t.Errorf("members of etcd (-want +got):\n%s", d)
+	}
+}
+
+// TestControlPlanesLeave takes control planes off, the first included, one and
+// several at once, and puts them in again.
+func TestControlPlanesLeave(t *testing.T) {
+	remove := func(nodes ...string) func(*world) Request {
+		return func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: nodes} }
+	}
+	for _, tc := range []struct {
+		name    string
+		request func(*world) Request
+		hosts   []string
+	}{
+		{"a further one", remove("cp3"), []string{"cp1", "cp2", "w1", "w2"}},
+		{"the first", remove("cp1"), []string{"cp2", "cp3", "w1", "w2"}},
+		{"two at once, the first among them", remove("cp1", "cp2"), []string{"cp3", "w1", "w2"}},
+		{"by a file, with a worker", func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp2", "cp3", "w1")} }, []string{"cp2", "cp3", "w1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, threeAndTwo, threeAndTwo)
+			w.do(tc.request(w), event.Succeeded)
+			w.wantHosts(tc.hosts...)
+			w.wantMembers(slices.DeleteFunc(slices.Clone(tc.hosts), func(n string) bool { return n[0] != 'c' })...)
+
+			w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+			w.wantHosts(threeAndTwo...)
+			w.wantMembers("cp1", "cp2", "cp3")
+		})
+	}
+}
+
+func TestKilledControlPlaneLeaves(t *testing.T) {
+	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
+	request := Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}
+	for _, m := range w.killed(t, request) {
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			k.goOn(request)
+			k.wantHosts("cp2", "cp3", "w1")
+			k.wantMembers("cp2", "cp3")
+		})
+	}
+}
+
+// A dead control plane is given up; a live one may not go before it.
+func TestDeadControlPlane(t *testing.T) {
+	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
+	w.machines["cp1"].down = errDown
+	w.api.lost("cp1")
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{"cp2"}, IgnoreErrors: true}, nil)
+	if err == nil || !strings.Contains(err.Error(), "etcd-quorum") {
+		t.Errorf("a live member goes while another is dead: %v", err)
+	}
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}, Forget: true}, event.Succeeded)
+	w.wantHosts("cp2", "cp3", "w1")
+	w.wantMembers("cp2", "cp3")
+}
+
+// Another machine takes the place of the first control plane.
+func TestReplaceControlPlane(t *testing.T) {
+	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
+	w.machines["cp1"] = newMachine("cp1", "192.0.2.31", w.api)
+	w.machines["cp1"].machineID = "id-new"
+	w.api.lose("cp1")
+	w.api.lost("cp1")
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.wantHosts(threeAndTwo[:4]...)
+	w.wantMembers("cp1", "cp2", "cp3")
+	if got := w.api.objects["/api/v1/nodes/cp1"]["status"].(object)["nodeInfo"].(object)["machineID"]; got != "id-new" {
+		t.Errorf("node cp1 is machine %v", got)
+	}
+}

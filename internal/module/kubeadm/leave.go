@@ -1,0 +1,83 @@
+package kubeadm
+
+import (
+	"path"
+	"slices"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// MakeRoom is the module that takes members out of etcd that are lost, before
+// others join: those of hosts that are given up, and those in whose place there
+// is another machine. Each of them counts for the majority that must be up.
+func MakeRoom(env module.Env) engine.Module {
+	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
+		ID: "join.make-room", Title: "take lost members out of etcd", On: env.IsFirst, Timeout: 5 * time.Minute,
+		Ops: func(s *engine.Scope) (op.List, error) {
+			var lost []op.EtcdPeer
+			for _, l := range env.Leaving {
+				if l.Gone && spec.HasRole(l.Host, v1alpha1.RoleControlPlane) {
+					lost = append(lost, peer(l.Host, true))
+				}
+			}
+			for _, h := range s.Hosts() {
+				if env.Stays(h) && h.HasRole(v1alpha1.RoleControlPlane) && blank(h) {
+					lost = append(lost, peer(h.Host, true))
+				}
+			}
+			return removeMembers(env, lost), nil
+		},
+	}}}
+}
+
+// Leave is the module that takes the members of control planes that leave out
+// of etcd, before their hosts are touched.
+func Leave(env module.Env) engine.Module {
+	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
+		ID: "leave.member", Title: "take members out of etcd", On: env.IsFirst, Timeout: 5 * time.Minute,
+		// Nobody may be sent to a control plane that is about to go.
+		Needs: []string{"leave.drain", "endpoint.haproxy"},
+		Ops: func(*engine.Scope) (op.List, error) {
+			var peers []op.EtcdPeer
+			for _, l := range env.Leaving {
+				if spec.HasRole(l.Host, v1alpha1.RoleControlPlane) {
+					peers = append(peers, peer(l.Host, false))
+				}
+			}
+			return removeMembers(env, peers), nil
+		},
+	}}}
+}
+
+func peer(h v1alpha1.Host, dead bool) op.EtcdPeer {
+	return op.EtcdPeer{Name: h.Name, PeerURL: etcdURL(h, 2380), Dead: dead}
+}
+
+// blank says that there is nothing of a cluster on a host.
+func blank(h *engine.Host) bool {
+	return h.Facts != nil && !slices.ContainsFunc([]string{etcdData + "/member", adminConf, kubeletConf, clientCert}, func(p string) bool {
+		return slices.Contains(h.Facts.Present, p)
+	})
+}
+
+func removeMembers(env module.Env, peers []op.EtcdPeer) op.List {
+	if len(peers) == 0 {
+		return nil
+	}
+	o := op.EtcdRemove{
+		Peers: peers, Client: path.Join(programs, "etcdctl"), CA: etcdPKI + "ca.crt",
+		Cert: etcdPKI + "healthcheck-client.crt", Key: etcdPKI + "healthcheck-client.key",
+		Endpoints: []string{etcdURL(env.FirstControlPlane(), 2379)},
+	}
+	for _, h := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
+		if url := etcdURL(h, 2379); !slices.Contains(o.Endpoints, url) {
+			o.Endpoints = append(o.Endpoints, url)
+		}
+	}
+	return op.List{o}
+}

@@ -1,0 +1,48 @@
+package op
+
+import "strings"
+
+// EtcdRemove takes members out of an etcd cluster, one after the other, those
+// that do not answer first; each is gone from the member list before the next
+// goes. It is refused (IDEtcdQuorum) if at any time fewer would answer than etcd
+// needs, and nothing is removed then. A host that is in nobody's list is
+// nothing to do.
+type EtcdRemove struct {
+	Peers []EtcdPeer `json:"peers"`
+	// Endpoints are client URLs of members that stay, asked in turn.
+	Endpoints []string `json:"endpoints"`
+	// Client is etcdctl; CA, Cert and Key are the files it goes by.
+	Client string `json:"client"`
+	CA     string `json:"ca"`
+	Cert   string `json:"cert"`
+	Key    string `json:"key"`
+}
+
+// An EtcdPeer is a member that shall go.
+type EtcdPeer struct {
+	// Name is the member's, and PeerURL what the cluster knows it by: either
+	// will do, unless another peer is known by the URL.
+	Name    string `json:"name"`
+	PeerURL string `json:"peerURL"`
+	// Dead has it removed only if it has a vote and does not answer: another
+	// machine shall take its place.
+	Dead bool `json:"dead,omitempty"`
+}
+
+// IDEtcdQuorum is the reason of a removal that is refused.
+const IDEtcdQuorum = "etcd-quorum"
+
+// KindEtcdRemove is the kind of EtcdRemove.
+const KindEtcdRemove Kind = "etcd-remove"
+
+// Kind is KindEtcdRemove.
+func (EtcdRemove) Kind() Kind { return KindEtcdRemove }
+
+// Target is the peers' names.
+func (o EtcdRemove) Target() string {
+	names := make([]string, len(o.Peers))
+	for i, p := range o.Peers {
+		names[i] = p.Name
+	}
+	return strings.Join(names, ",")
+}

@@ -1,0 +1,91 @@
+//go:build linux
+
+package run
+
+import (
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// voter is a member at https://NAME:2380 that is up, or is not.
+func voter(name string, up bool) etcdMember {
+	at := map[bool]string{true: "https://up-", false: "https://down-"}[up]
+	return etcdMember{ID: uint64(name[0]), Name: name, PeerURLs: []string{"https://" + name + ":2380"}, ClientURLs: []string{at + name + ":2379"}}
+}
+
+func TestEtcdRemove(t *testing.T) {
+	learner := voter("d", true)
+	learner.Learner = true
+	unstarted := etcdMember{ID: 'd', PeerURLs: []string{"https://d:2380"}, Learner: true}
+	peers := func(names string) (out []op.EtcdPeer) {
+		for _, n := range names {
+			out = append(out, op.EtcdPeer{Name: string(n), PeerURL: "https://" + string(n) + ":2380"})
+		}
+		return out
+	}
+	dead := func(names string) []op.EtcdPeer {
+		out := peers(names)
+		for i := range out {
+			out[i].Dead = true
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		name, reason string
+		members      []etcdMember
+		peers        []op.EtcdPeer
+		left         string // names of members in the end
+		says         string // of the check
+		refused      string // by the quorum: what it says
+	}{
+		{"not a member", "there is nothing to do", []etcdMember{voter("a", true), voter("b", true)}, peers("c"), "ab", "", ""},
+		{"one of three", "two are left, and both answer", []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, peers("c"), "ab", "remove c", ""},
+		{"two of three", "one after the other", []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, peers("bc"), "a", "remove b, then c", ""},
+		{"the dead one of three", "that makes the others safer", []etcdMember{voter("a", true), voter("b", true), voter("c", false)}, peers("c"), "ab", "remove c", ""},
+		{
+			"a live one beside a dead one", "of two left one would answer",
+			[]etcdMember{voter("a", true), voter("b", true), voter("c", false)},
+			peers("b"), "abc", "",
+			"without b etcd has 2 members, of which 1 answer: it needs 2; take those off first that do not answer (c)",
+		},
+		{"both of them", "the dead one goes first", []etcdMember{voter("a", true), voter("b", true), voter("c", false)}, peers("bc"), "a", "remove c, then b", ""},
+		{"without a majority", "nothing can be changed", []etcdMember{voter("a", true), voter("b", false), voter("c", false)}, peers("c"), "abc", "", "of etcd's 3 members 1 answer"},
+		{"five to three", "each step is safe", []etcdMember{voter("a", true), voter("b", true), voter("c", true), voter("d", true), voter("e", false)}, peers("ed"), "abc", "remove e, then d", ""},
+		{"a learner", "it has no vote to lose", []etcdMember{voter("a", true), voter("b", true), learner}, peers("d"), "ab", "remove d", ""},
+		{"one that never started", "it is known by its address alone", []etcdMember{voter("a", true), voter("b", true), unstarted}, peers("d"), "ab", "remove https://d:2380", ""},
+		{"only if dead, and it is", "another machine takes its place", []etcdMember{voter("a", true), voter("b", true), voter("c", false)}, dead("c"), "ab", "remove c", ""},
+		{"only if dead, and it answers", "it is in nobody's place", []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, dead("c"), "abc", "", ""},
+		{"only if dead, and it is being added", "whoever adds it goes on", []etcdMember{voter("a", true), voter("b", true), unstarted}, dead("d"), "abd", "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.r.etcdTime = 1
+			w := h.see()
+			w.Etcd = tc.members
+			h.world(w)
+			o := op.EtcdRemove{Peers: tc.peers, Endpoints: []string{"https://gone:2379", "https://votes:2379"}, Client: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key"}
+			r := h.check(o)[0]
+			switch {
+			case tc.refused != "":
+				if r.Error == nil || r.Error.Reason != op.IDEtcdQuorum || !strings.Contains(r.Error.Message, tc.refused) {
+					t.Errorf("the check says %v, want %q: %s", r.Error, tc.refused, tc.reason)
+				}
+			case r.Error != nil || r.Summary != tc.says:
+				t.Errorf("the check says %q (%v), want %q: %s", r.Summary, r.Error, tc.says, tc.reason)
+			}
+			r = h.r.Apply(t.Context(), h.batch(o), nil)[0]
+			if (r.Error != nil) != (tc.refused != "") {
+				t.Errorf("applied: %v: %s", r.Error, tc.reason)
+			}
+			left := ""
+			for _, m := range h.see().Etcd {
+				left += string(rune(m.ID))
+			}
+			if left != tc.left {
+				t.Errorf("left are %s, want %s: %s", left, tc.left, tc.reason)
+			}
+		})
+	}
+}
