@@ -152,11 +152,14 @@ func userCertificate(conf []byte) []byte {
 	return text
 }
 
-// etcdArgs is how etcdctl speaks to the member on its own host.
-func etcdArgs(args ...string) []string {
+// ownMember is the member on etcdctl's own host.
+const ownMember = "https://127.0.0.1:2379"
+
+// etcdArgs is how etcdctl speaks to members at some URLs, by commas.
+func etcdArgs(endpoints string, args ...string) []string {
 	const pki = "/etc/kubernetes/pki/etcd/"
 	return append([]string{
-		"/usr/local/bin/etcdctl", "--endpoints=https://127.0.0.1:2379", "--cacert=" + pki + "ca.crt",
+		"/usr/local/bin/etcdctl", "--endpoints=" + endpoints, "--cacert=" + pki + "ca.crt",
 		"--cert=" + pki + "healthcheck-client.crt", "--key=" + pki + "healthcheck-client.key",
 		"--dial-timeout=3s", "--command-timeout=5s", "--write-out=json",
 	}, args...)
@@ -186,9 +189,9 @@ func (l *looker) askEtcd(ctx context.Context, in *Info) {
 	}
 }
 
-func etcdctl(ctx context.Context, w remote.Worker, into any, args ...string) error {
+func etcdctl(ctx context.Context, w remote.Worker, into any, endpoints string, args ...string) error {
 	var out, errw bytes.Buffer
-	code, err := w.Run(ctx, remote.Command{Argv: etcdArgs(args...)}, nil, &out, &errw)
+	code, err := w.Run(ctx, remote.Command{Argv: etcdArgs(endpoints, args...)}, nil, &out, &errw)
 	if err != nil {
 		return err
 	}
@@ -213,8 +216,8 @@ func etcdMembers(ctx context.Context, w remote.Worker) ([]EtcdMember, error) {
 		} `json:"members"`
 	}
 	// Serializable: it answers without a quorum, too.
-	if err := etcdctl(ctx, w, &list, "member", "list", "--consistency=s"); err != nil {
-		if err := etcdctl(ctx, w, &list, "member", "list"); err != nil {
+	if err := etcdctl(ctx, w, &list, ownMember, "member", "list", "--consistency=s"); err != nil {
+		if err := etcdctl(ctx, w, &list, ownMember, "member", "list"); err != nil {
 			return nil, err
 		}
 	}
@@ -241,7 +244,7 @@ func etcdMembers(ctx context.Context, w remote.Worker) ([]EtcdMember, error) {
 		} `json:"Status"`
 	}
 	// Members that are down are left out of the answer.
-	err := etcdctl(ctx, w, &states, "endpoint", "status", "--endpoints="+strings.Join(urls, ","))
+	err := etcdctl(ctx, w, &states, strings.Join(urls, ","), "endpoint", "status")
 	for _, st := range states {
 		for i := range out {
 			if out[i].ID == strconv.FormatUint(st.Status.Header.MemberID, 16) {
