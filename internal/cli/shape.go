@@ -49,6 +49,7 @@ place of the one before. Workers that are there already are not even asked.`,
 	}
 	fileFlag(cmd, &file, "the cluster file; - is standard input")
 	cmd.Flags().StringArrayVar(&hosts, "host", nil, "a `HOST`: [user@]address[:port]=role[,role...][,name=NAME] (repeatable)")
+	a.changeFlags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("file", "host")
 	cmd.MarkFlagsOneRequired("file", "host")
 	return cmd
@@ -111,6 +112,7 @@ address: --host.`,
 	})
 	cmd.Flags().StringArrayVar(&hosts, "host", nil, "a `HOST` that was given up with --forget, and is back: [user@]address[:port] (repeatable)")
 	leavingFlags(cmd, &allowRemoval, &forget, &removal)
+	a.changeFlags(cmd)
 	return cmd
 }
 

@@ -39,11 +39,13 @@ func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1al
 		return wanted, err
 	}
 	r.Nodes = nil
-	for _, h := range s.complete(r.Cluster, recorded).Spec.Hosts {
-		if find(recorded.Spec.Hosts, h.Name) < 0 {
+	order := map[string]int{} // that of the file, so that applying it finds nothing to do
+	for i, h := range s.complete(r.Cluster, recorded).Spec.Hosts {
+		if order[h.Name] = i + 1; find(recorded.Spec.Hosts, h.Name) < 0 {
 			wanted.Spec.Hosts, r.Nodes = append(wanted.Spec.Hosts, h), append(r.Nodes, h.Name)
 		}
 	}
+	slices.SortStableFunc(wanted.Spec.Hosts, func(a, b v1alpha1.Host) int { return cmp.Compare(order[a.Name], order[b.Name]) })
 	if len(r.Nodes) == 0 {
 		return nil, refused(idNoNewHost, "the file names no host that is new to cluster "+recorded.Name,
 			"write the new hosts into it, or name them with --host; other changes: slipway apply -f FILE")

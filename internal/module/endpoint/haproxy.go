@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
@@ -53,6 +55,8 @@ func haproxy(env module.Env, h *engine.Host, image op.Image) (op.List, error) {
 	for _, cp := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
 		servers = append(servers, server{cp.Name, net.JoinHostPort(module.InternalAddress(cp), port)})
 	}
+	// The order of hosts is no difference.
+	slices.SortFunc(servers, func(a, b server) int { return strings.Compare(a.Name, b.Name) })
 	config, err := module.Render(files, "haproxy.cfg", map[string]any{
 		"Bind": net.JoinHostPort(spec.Loopback(h.Host), port), "Domain": ep.Domain, "CA": caCert, "Servers": servers,
 	})

@@ -127,12 +127,13 @@ func nodeIP(env module.Env, h *engine.Host) string {
 
 func clusterConfiguration(env module.Env) object {
 	k := env.Cluster.Spec.Kubernetes
-	first := spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)[0]
-	sans := []string{env.Cluster.Spec.ControlPlaneEndpoint.Domain, module.InternalAddress(first), "localhost", "127.0.0.1"}
-	more := []string{first.Address, env.Cluster.Spec.ControlPlaneEndpoint.Address}
+	sans := []string{env.Cluster.Spec.ControlPlaneEndpoint.Domain, "localhost", "127.0.0.1"}
+	var more []string
 	for _, cp := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
 		more = append(more, module.InternalAddress(cp), cp.Address)
 	}
+	slices.Sort(more) // the order of hosts is no difference
+	more = append(more, env.Cluster.Spec.ControlPlaneEndpoint.Address)
 	for _, s := range append(more, k.APIServer.CertSANs...) {
 		if s != "" && !slices.Contains(sans, s) {
 			sans = append(sans, s)
