@@ -114,9 +114,13 @@ func TestShape(t *testing.T) {
 			[]string{"cp1", "w1", "w2", "w3"},
 		},
 		{
-			"add one before others", "the record has the file's order, and applying it finds nothing", []string{"cp1", "w2"},
+			"add one before others", "the record has the file's order, and applying it finds nothing",
+			[]string{"cp1", "w2"},
 			func(w *world) Request { return Request{Kind: Add, Cluster: w.of("cp1", "w1", "w2")} },
-			[]string{"w1"}, []string{"cp1", "w1"}, 0, []string{"cp1", "w1", "w2"},
+			[]string{"w1"},
+			[]string{"cp1", "w1"},
+			0,
+			[]string{"cp1", "w1", "w2"},
 		},
 		{
 			"apply a file with one more", "the same plan, with a look at all",
