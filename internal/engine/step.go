@@ -322,6 +322,10 @@ func remedy(reason string) string {
 		return "make room on the host, or mount a larger disk there, then resume"
 	case "BlobCorrupt":
 		return "find out with 'slipway bundle verify', copy or build the bundle again, then resume"
+	case op.ReasonEtcdDataLost:
+		return "mount the disk that they are on; if they are lost, delete the node and add it again"
+	case op.ReasonEtcdBusy:
+		return "resume when that host is up: it is finished first"
 	case op.IDLedgerLost:
 		return "put it back from a backup, or clean the host by hand or install it anew, then 'slipway delete cluster NAME --forget'"
 	}

@@ -36,6 +36,8 @@ func shareTasks(env module.Env) []engine.Task {
 	return []engine.Task{
 		{
 			ID: "join.shared", Title: "read what control planes share", On: env.IsFirst,
+			// The kubelet of a control plane asks its own API server, so it
+			// holds its credentials when etcd there votes.
 			When: func(s *engine.Scope) bool {
 				return slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !module.Holds(h) })
 			},
@@ -105,9 +107,7 @@ func prepareTasks(env module.Env) []engine.Task {
 		{
 			ID: "join.control-plane", Title: "set up the control plane", On: env.JoinsAsControlPlane,
 			When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
-			Ops: func(s *engine.Scope) (op.List, error) {
-				return op.List{controlPlanePhase(env, s.Host(), "control-plane", []string{"control-plane-prepare", "control-plane"}, componentManifests()...)}, nil
-			},
+			Ops:  func(s *engine.Scope) (op.List, error) { return op.List{components(env, s.Host())}, nil },
 		},
 	}
 }
@@ -127,7 +127,23 @@ func serveTasks(env module.Env) []engine.Task {
 				return op.List{controlPlanePhase(env, s.Host(), "mark-control-plane", []string{"control-plane-join", "mark-control-plane"})}, nil
 			},
 		},
+		{
+			// Of a control plane that serves, when the cluster's settings
+			// have changed: one after the other, the first one first.
+			ID: "join.settings", Title: "update the control plane", On: env.JoinsAsControlPlane,
+			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
+			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1"}, Timeout: 6 * time.Minute,
+			Ops: func(s *engine.Scope) (op.List, error) {
+				return op.List{components(env, s.Host()), op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", TimeoutSeconds: 300}}, nil
+			},
+		},
 	}
+}
+
+// components writes the manifests of all but etcd, by the settings that the
+// cluster holds.
+func components(env module.Env, h *engine.Host) op.Exec {
+	return controlPlanePhase(env, h, "control-plane", []string{"control-plane-prepare", "control-plane"}, componentManifests()...)
 }
 
 // joinFiles are kubeadm's input for a further control plane, once it has

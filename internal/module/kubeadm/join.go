@@ -218,10 +218,11 @@ func joinPhase(env module.Env, s *engine.Scope, j joining) (op.List, error) {
 // joinThrough has kubeadm find the API on the first control plane, where its
 // name stands for something that is yet to come up: the host's own API server,
 // a load balancer on it, or one elsewhere that knows of no server yet. What
-// the kubelet and pods see is right from the start, and need not be switched.
+// the kubelet and pods see is right from the start, and need not be switched. A
+// node that was let in has the API where it looks for it.
 func joinThrough(env module.Env, h *engine.Host) map[string]string {
 	first := module.InternalAddress(env.FirstControlPlane())
-	if spec.EndpointAddress(env.Cluster, h.Host) == first {
+	if module.Holds(h) || spec.EndpointAddress(env.Cluster, h.Host) == first {
 		return nil
 	}
 	return map[string]string{env.Cluster.Spec.ControlPlaneEndpoint.Domain: first}

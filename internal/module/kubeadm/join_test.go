@@ -102,6 +102,9 @@ func TestJoinThrough(t *testing.T) {
 			if d := cmp.Diff(tt.want, joinThrough(env, hostOf(env, tt.host))); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.why, d)
 			}
+			if got := joinThrough(env, hostOf(env, tt.host, clientCert)); got != nil {
+				t.Errorf("a node goes by %v, and not by what it knows: the first control plane may be gone", got)
+			}
 		})
 	}
 }

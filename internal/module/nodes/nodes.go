@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 const (
 	controlPlaneTaint = "node-role.kubernetes.io/control-plane"
 	workerLabel       = "node-role.kubernetes.io/worker"
+	dnsPods           = "k8s-app=kube-dns"
 )
 
 // New is the module.
@@ -50,7 +52,21 @@ func New(env module.Env) engine.Module {
 			},
 		},
 		{
-			ID: "nodes.dns", Title: "wait until DNS answers", Manager: true, Consumes: consumes, Needs: []string{"nodes.ready"}, Timeout: 6 * time.Minute,
+			// CoreDNS has been put where there was a node: on the first, all
+			// of it, which nobody would mend before that node is lost.
+			ID: "nodes.spread", Title: "spread DNS over nodes", Manager: true, Consumes: consumes, Needs: []string{"nodes.ready"},
+			When: func(s *engine.Scope) bool {
+				return env.Cluster.Spec.Network.Plugin != "none" && growsToMany(env, s.Hosts())
+			},
+			Run: &engine.Action{
+				Check: crowded,
+				Apply: func(ctx context.Context, s *engine.Scope) error {
+					return engine.Get(s, module.KeyKube).Spread(ctx, "kube-system", dnsPods)
+				},
+			},
+		},
+		{
+			ID: "nodes.dns", Title: "wait until DNS answers", Manager: true, Consumes: consumes, Needs: []string{"nodes.ready", "nodes.spread"}, Timeout: 6 * time.Minute,
 			When: func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
 			Run: &engine.Action{
 				Check: dnsPending,
@@ -60,6 +76,28 @@ func New(env module.Env) engine.Module {
 			},
 		},
 	}}
+}
+
+// crowded says that one node has all of CoreDNS.
+func crowded(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+	move := []plan.OpChange{{Kind: module.KindObject, Target: "pods of CoreDNS", Summary: "move, if they are all on one node"}}
+	client := engine.Get(s, module.KeyKube)
+	if client == nil {
+		return move, nil
+	}
+	pods, err := client.Crowded(ctx, "kube-system", dnsPods)
+	if len(pods) == 0 {
+		return nil, err
+	}
+	return move, err
+}
+
+// growsToMany says that nodes join a cluster which is to survive the loss of
+// one.
+func growsToMany(env module.Env, hosts []*engine.Host) bool {
+	return len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) > 1 && slices.ContainsFunc(hosts, func(h *engine.Host) bool {
+		return module.IsNode(h) && env.Stays(h) && !module.Holds(h)
+	})
 }
 
 func want(env module.Env, h *engine.Host) kube.NodeWant {

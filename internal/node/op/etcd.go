@@ -1,5 +1,16 @@
 package op
 
+// Reasons why a host does not come to vote in etcd.
+const (
+	// ReasonEtcdBusy: another member is being added.
+	ReasonEtcdBusy = "EtcdBusy"
+	// ReasonEtcdDataLost: the others count on its vote, and its data are not
+	// there.
+	ReasonEtcdDataLost = "EtcdDataLost"
+	// ReasonEtcdNoVote: it was added, and is not seen to vote.
+	ReasonEtcdNoVote = "EtcdNoVote"
+)
+
 // EtcdMember is a host that votes in an etcd cluster, as the cluster's other
 // members tell. A member that never started, or was not promoted, is gone on
 // with; a learner that has started and whose data are lost is removed and

@@ -138,7 +138,7 @@ func (s *session) applyEtcdMember(ctx context.Context, o op.EtcdMember, res *op.
 		if m.votes() {
 			return nil
 		}
-		return &op.Error{Reason: "EtcdNoVote", Message: fmt.Sprintf("%s was added to etcd, and does not vote", o.Name)}
+		return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("%s was added to etcd, and does not vote", o.Name)}
 	})
 }
 
@@ -152,7 +152,7 @@ func (s *session) clearMember(ctx context.Context, o op.EtcdMember, m membership
 		return nil
 	case !m.self.Learner:
 		return &op.Error{
-			Reason:  "EtcdDataLost",
+			Reason:  op.ReasonEtcdDataLost,
 			Message: fmt.Sprintf("etcd counts on the vote of %s (%s), and its data are not in %s", o.Name, o.PeerURL, o.Data),
 		}
 	}
@@ -170,7 +170,7 @@ func (s *session) aloneToLearn(ctx context.Context, o op.EtcdMember) error {
 			return nil
 		}
 		return &op.Error{
-			Reason:  "EtcdBusy",
+			Reason:  op.ReasonEtcdBusy,
 			Message: fmt.Sprintf("etcd takes one new member at a time, and that is %s now", m.others[i].PeerURLs),
 		}
 	})
