@@ -51,10 +51,8 @@ func newMachine(name, address string, a *api) *machine {
 	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{}, state: map[string]string{}, runs: map[string]int{}}
 }
 
-// clone is the machine as it is now, in another world.
+// clone is the machine as it is now, in another world. The caller holds mu.
 func (m *machine) clone(a *api) *machine {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	c := newMachine(m.name, m.address, a)
 	c.files, c.state, c.runs = maps.Clone(m.files), maps.Clone(m.state), maps.Clone(m.runs)
 	c.machineID, c.second = m.machineID, m.second

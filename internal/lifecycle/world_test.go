@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -86,6 +87,13 @@ func newWorld(t testing.TB, names ...string) *world {
 // fork is the world as it is now: what a process leaves that is killed.
 func (w *world) fork(t testing.TB) *world {
 	t.Helper()
+	// All at one moment: what a machine does for the cluster is on both or on
+	// neither, and what is on record was done.
+	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
+		m := w.machines[name]
+		m.mu.Lock()
+		defer m.mu.Unlock()
+	}
 	f := &world{t: t, home: t.TempDir(), cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), clock: w.clock.Add(time.Minute)}
 	for n, m := range w.machines {
 		f.machines[n] = m.clone(f.api)
