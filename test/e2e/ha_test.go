@@ -1,0 +1,120 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestHighlyAvailable is the life of a cluster of three control planes and two
+// workers, of which the first control plane goes and comes back.
+func TestHighlyAvailable(t *testing.T) {
+	u := newUser(t)
+	const name = "e2e-ha"
+	var machines []string
+	for i := range 5 {
+		machines = append(machines, fmt.Sprintf("%s-%d", name, i+1))
+	}
+	first, second, workers := machines[0], machines[1], machines[3:]
+	file := u.machines(t, name, 5, "--control-planes", "3")
+	before := map[string]snapshot{}
+	for _, m := range machines {
+		before[m] = u.snapshot(t, m)
+		before[m].untouched(t, m)
+	}
+
+	r := u.create(t, file)
+	t.Logf("created in %s", r.took.Round(100*time.Millisecond))
+	addresses := u.nodes(t, name, machines...)
+	u.voters(t, second, machines[:3]...)
+	t.Run("apply again", func(t *testing.T) { u.unchanged(t, file) })
+	t.Run("first control plane lost", func(t *testing.T) { u.losesFirst(t, name, first, addresses[second], workers) })
+	t.Run("first control plane back", func(t *testing.T) {
+		u.ok(t, "sandbox", "start", first)
+		eventually(t, 2*time.Minute, "the API of "+first, func() error {
+			if r := u.run(t, "kubectl", name, "--", "get", "--raw=/readyz"); r.code != 0 {
+				return fmt.Errorf("exit code %d: %s", r.code, tail(r.stderr))
+			}
+			return nil
+		})
+		u.nodes(t, name, machines...)
+		u.voters(t, second, machines[:3]...)
+		u.kubectl(t, name, "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
+		u.unchanged(t, file)
+	})
+	t.Run("delete", func(t *testing.T) {
+		u.exits(t, 0, "delete", "cluster", name, "--yes", "--allow-removal")
+		for _, m := range machines {
+			same(t, m+" before and after", "touched", before[m], u.snapshot(t, m))
+		}
+	})
+}
+
+// voters asserts that etcd's members are these, all with a vote, by asking the
+// one on a machine.
+func (u *user) voters(t *testing.T, machine string, want ...string) {
+	t.Helper()
+	const pki = "/etc/kubernetes/pki/etcd/"
+	eventually(t, time.Minute, "members of etcd", func() error {
+		out := u.inside(t, machine, "etcdctl", "--endpoints=https://127.0.0.1:2379", "--cacert="+pki+"ca.crt",
+			"--cert="+pki+"healthcheck-client.crt", "--key="+pki+"healthcheck-client.key", "member", "list", "-w", "json")
+		var list struct {
+			Members []struct {
+				Name      string
+				IsLearner bool
+			}
+		}
+		if err := json.Unmarshal([]byte(out), &list); err != nil {
+			return err
+		}
+		var got []string
+		for _, m := range list.Members {
+			if !m.IsLearner {
+				got = append(got, m.Name)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) || len(list.Members) != len(want) {
+			return fmt.Errorf("members %+v, want %v to vote", list.Members, want)
+		}
+		return nil
+	})
+}
+
+// losesFirst pulls the plug of the first control plane. The API goes on
+// answering elsewhere, and to every worker where its kubelet asks.
+func (u *user) losesFirst(t *testing.T, cluster, first, address string, workers []string) {
+	u.ok(t, "sandbox", "kill", first)
+	lost := time.Now()
+	asks := func(worker string) result {
+		return u.run(t, "sandbox", "exec", worker, "--", "kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--request-timeout=5s", "get", "--raw=/api/v1/nodes/"+worker)
+	}
+	for _, w := range workers {
+		var gap time.Duration
+		for answered := 0; answered < 5; {
+			if r := asks(w); r.code == 0 {
+				answered++
+				continue
+			} else if gap = time.Since(lost); gap > time.Minute {
+				t.Fatalf("%s after the loss %s still does not reach the API: %s", gap, w, tail(r.stderr))
+			}
+			answered = 0
+		}
+		t.Logf("%s: the last request that failed was %s after the loss", w, gap.Round(100*time.Millisecond))
+	}
+	eventually(t, 2*time.Minute, "the loss is noticed", func() error {
+		r := u.run(t, "kubectl", cluster, "--", "--server=https://"+address+":6443", "get", "nodes", "--no-headers")
+		if r.code != 0 {
+			return fmt.Errorf("exit code %d: %s", r.code, tail(r.stderr))
+		}
+		if strings.Count(r.stdout, " NotReady ") != 1 || !strings.Contains(r.stdout, first+" ") || strings.Count(r.stdout, " Ready ") != 4 {
+			return fmt.Errorf("want %s alone not to be ready:\n%s", first, r.stdout)
+		}
+		return nil
+	})
+}
