@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,7 +35,7 @@ func TestOneLeads(t *testing.T) {
 		stopA := instance(t, client, "a")
 		time.Sleep(5 * time.Second)
 		stopB := instance(t, client, "b")
-		time.Sleep(time.Minute)
+		time.Sleep(2 * leaseDuration)
 		if got := holder(t, client); got != "a" {
 			t.Errorf("%q leads, want the first", got)
 		}
@@ -82,18 +83,18 @@ func TestDeadLeaderIsReplaced(t *testing.T) {
 func TestLostLeaseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1"))
-		cut := false
+		var cut atomic.Bool
 		for _, verb := range []string{"get", "update"} {
 			client.PrependReactor(verb, "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return cut, nil, errors.New("no route to host")
+				return cut.Load(), nil, errors.New("no route to host")
 			})
 		}
 		done := make(chan error, 1)
 		go func() {
 			done <- run(t.Context(), client, settings{namespace: "kube-system", service: "api", identity: "a"}, slog.New(slog.DiscardHandler))
 		}()
-		time.Sleep(time.Minute)
-		cut = true
+		time.Sleep(2 * leaseDuration)
+		cut.Store(true)
 		began := time.Now()
 		err := <-done
 		if took := time.Since(began); err == nil || took >= leaseDuration {
