@@ -175,8 +175,21 @@ type Certificates struct {
 
 // Etcd is the cluster's store.
 type Etcd struct {
-	Type      string            `json:"type,omitempty"` // stacked (default), managed, external
+	// Type is stacked (default: a member on every control plane, run by its
+	// kubelet), managed (a service on the hosts with the role etcd) or external.
+	Type      string            `json:"type,omitempty"`
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
+	// External is for type external alone.
+	External *ExternalEtcd `json:"external,omitempty"`
+}
+
+// ExternalEtcd is an etcd cluster that others look after. The files are on the
+// manager and go to the control planes.
+type ExternalEtcd struct {
+	Endpoints []string `json:"endpoints"` // client URLs: https://HOST:PORT
+	CAFile    string   `json:"caFile"`    // what signed the members' certificates
+	CertFile  string   `json:"certFile"`  // the API servers' client certificate
+	KeyFile   string   `json:"keyFile"`
 }
 
 // Network is the pod network.

@@ -69,6 +69,7 @@ var rules = []rule{
 	{layer: 3, pkg: "internal/module/content", may: []string{"internal/module", "internal/bundle"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/dns", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/endpoint", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/etcd", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/hooks", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/kubeadm", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/leave", may: []string{"internal/module"}, why: noOtherModule},

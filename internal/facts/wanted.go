@@ -2,6 +2,7 @@ package facts
 
 import (
 	"maps"
+	"net/url"
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -21,15 +22,15 @@ type Port struct {
 // Ports are those of a host in its roles in a cluster; see the Kubernetes
 // documentation, "Ports and Protocols", and flannel's, "Backends".
 func Ports(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
-	out := []Port{
-		{10250, "tcp", "kubelet", true},
-		{10248, "tcp", "kubelet", false},
-	}
-	if c.Spec.Kubernetes.ProxyMode != "none" {
-		out = append(out, Port{10249, "tcp", "kube-proxy", false}, Port{10256, "tcp", "kube-proxy", true})
-	}
-	if FlannelVXLAN(c) {
-		out = append(out, Port{8472, "udp", "flannel", true})
+	var out []Port
+	if RunsKubelet(roles) {
+		out = append(out, Port{10250, "tcp", "kubelet", true}, Port{10248, "tcp", "kubelet", false})
+		if c.Spec.Kubernetes.ProxyMode != "none" {
+			out = append(out, Port{10249, "tcp", "kube-proxy", false}, Port{10256, "tcp", "kube-proxy", true})
+		}
+		if FlannelVXLAN(c) {
+			out = append(out, Port{8472, "udp", "flannel", true})
+		}
 	}
 	port := c.Spec.ControlPlaneEndpoint.Port
 	if port == 0 {
@@ -54,6 +55,11 @@ func Ports(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
 	return out
 }
 
+// RunsKubelet says whether a host in these roles is a node.
+func RunsKubelet(roles []v1alpha1.Role) bool {
+	return slices.Contains(roles, v1alpha1.RoleControlPlane) || slices.Contains(roles, v1alpha1.RoleWorker)
+}
+
 // RunsEtcd says whether a host in these roles has a member of etcd.
 func RunsEtcd(c *v1alpha1.Cluster, roles []v1alpha1.Role) bool {
 	if slices.Contains(roles, v1alpha1.RoleEtcd) {
@@ -68,6 +74,14 @@ func FlannelVXLAN(c *v1alpha1.Cluster) bool {
 	n := c.Spec.Network
 	return (n.Plugin == "" || n.Plugin == "flannel") && (n.Flannel.Backend == "" || n.Flannel.Backend == "vxlan")
 }
+
+// What tells how far a host is that runs etcd as a service: its member's data,
+// and that the member was seen in its cluster. From then on it must not start
+// without its data: the others count on what it has acknowledged.
+const (
+	EtcdData   = DirEtcd + "/member"
+	EtcdJoined = "/etc/kubernetes/slipway/etcd-joined"
+)
 
 // Where nodes keep their data and their programs.
 const (
@@ -122,6 +136,20 @@ func Programs() []string {
 
 // ProgramDirs are where programs are looked for.
 func ProgramDirs() []string { return []string{"/usr/bin", "/usr/sbin", "/bin", "/sbin"} }
+
+// Reach is what a host in these roles must be able to connect to, beside the
+// other hosts: "host:port".
+func Reach(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
+	var out []string
+	if x := c.Spec.Etcd.External; x != nil && slices.Contains(roles, v1alpha1.RoleControlPlane) {
+		for _, endpoint := range x.Endpoints {
+			if u, err := url.Parse(endpoint); err == nil {
+				out = append(out, u.Host)
+			}
+		}
+	}
+	return out
+}
 
 // Wanted is what to ask of every host of a cluster, whatever its roles.
 func Wanted(c *v1alpha1.Cluster) op.Facts {

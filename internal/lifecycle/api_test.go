@@ -36,6 +36,8 @@ type api struct {
 	down    map[string]bool   // members that do not answer
 	running bool              // its kubelet runs
 	bound   bool              // the administrator has rights
+
+	managedEtcd *members
 }
 
 // kinds are the resources by group and version: plural → kind, "!" before
@@ -54,7 +56,7 @@ var kinds = map[string]map[string]string{
 }
 
 func newAPI(t testing.TB) *api {
-	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}}
+	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, managedEtcd: &members{run: map[string]string{}}}
 	a.server = httptest.NewUnstartedServer(a)
 	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	a.server.StartTLS()
@@ -71,7 +73,7 @@ func (a *api) clone() *api {
 		c.objects[p] = copied(o)
 	}
 	c.members, c.down = maps.Clone(a.members), maps.Clone(a.down)
-	c.running, c.bound = a.running, a.bound
+	c.running, c.bound, c.managedEtcd = a.running, a.bound, a.managedEtcd.clone()
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module/etcd"
 	"slipway.dev/slipway/internal/module/kubeadm"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -27,7 +28,7 @@ func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 	found := make([]facts.Host, len(c.Spec.Hosts))
 	opts := remote.Options{Blobs: blobs, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log}
 	wanted := facts.Wanted(c)
-	wanted.Paths = append(wanted.Paths, kubeadm.MarkPaths()...)
+	wanted.Paths = append(append(wanted.Paths, kubeadm.MarkPaths()...), etcd.MarkPaths()...)
 	var g errgroup.Group
 	g.SetLimit(dialAtOnce)
 	for i, h := range c.Spec.Hosts {
@@ -37,6 +38,8 @@ func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 			note(progress, h.Name, "connecting")
 			conns[i], found[i].Err = s.Connect(ctx, h, opts)
 			if found[i].Err == nil {
+				wanted := wanted
+				wanted.Reach = facts.Reach(c, h.Roles)
 				found[i] = facts.Ask(ctx, c.Spec.Hosts[i], conns[i], wanted)
 			}
 			if found[i].Err == nil {

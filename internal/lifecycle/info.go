@@ -193,7 +193,9 @@ func (s *service) Info(ctx context.Context, name string, progress event.Sink) (*
 		Etcd: EtcdInfo{Type: c.Spec.Etcd.Type, Members: []EtcdMember{}},
 	}
 	for _, h := range l.hosts {
-		in.Nodes = append(in.Nodes, nodeFromHost(c, h))
+		if facts.RunsKubelet(h.spec.Roles) {
+			in.Nodes = append(in.Nodes, nodeFromHost(c, h))
+		}
 		in.Certificates = append(in.Certificates, h.certs...)
 	}
 	slices.SortStableFunc(in.Certificates, func(a, b Certificate) int { return a.Expires.Compare(b.Expires) })

@@ -46,6 +46,9 @@ func (l *looker) host(ctx context.Context, h *hostLook) {
 		return
 	}
 	h.certs = certificates(ctx, h)
+	if !facts.RunsKubelet(h.spec.Roles) {
+		return
+	}
 	if w, ok := h.conn.(remote.Worker); ok {
 		var out bytes.Buffer
 		if _, err := w.Run(ctx, remote.Command{Argv: []string{"systemctl", "is-active", "kubelet"}}, nil, &out, &bytes.Buffer{}); err == nil {
@@ -79,17 +82,24 @@ func hostResources(f *op.HostFacts) Resources {
 // certificatePaths are files that hold certificates, by the role of their
 // host. A kubeconfig holds its user's.
 func certificatePaths(h v1alpha1.Host) []string {
-	out := []string{"/var/lib/kubelet/pki/kubelet-client-current.pem", "/var/lib/kubelet/pki/kubelet.crt"}
-	if !spec.HasRole(h, v1alpha1.RoleControlPlane) {
-		return append(out, "/etc/kubernetes/pki/ca.crt")
-	}
 	const dir = "/etc/kubernetes/"
-	for _, name := range []string{
-		"apiserver", "apiserver-etcd-client", "apiserver-kubelet-client", "front-proxy-client", "front-proxy-ca", "ca",
-		"etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client",
-	} {
-		out = append(out, dir+"pki/"+name+".crt")
+	var out []string
+	add := func(names ...string) {
+		for _, name := range names {
+			out = append(out, dir+"pki/"+name+".crt")
+		}
 	}
+	if facts.RunsKubelet(h.Roles) {
+		out = []string{"/var/lib/kubelet/pki/kubelet-client-current.pem", "/var/lib/kubelet/pki/kubelet.crt"}
+		add("ca")
+	}
+	if spec.HasRole(h, v1alpha1.RoleControlPlane) || spec.HasRole(h, v1alpha1.RoleEtcd) {
+		add("etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client")
+	}
+	if !spec.HasRole(h, v1alpha1.RoleControlPlane) {
+		return out
+	}
+	add("apiserver", "apiserver-etcd-client", "apiserver-kubelet-client", "front-proxy-client", "front-proxy-ca")
 	for _, name := range []string{"admin", "super-admin", "controller-manager", "scheduler"} {
 		out = append(out, dir+name+".conf")
 	}
@@ -165,17 +175,17 @@ func etcdArgs(endpoints string, args ...string) []string {
 	}, args...)
 }
 
-// askEtcd asks the members through the first control plane whose etcdctl
+// askEtcd asks the members through the first of their hosts whose etcdctl
 // answers. An external etcd is not ours to ask.
 func (l *looker) askEtcd(ctx context.Context, in *Info) {
 	if in.Etcd.Type == "external" {
 		in.Etcd.Message = "external: it is looked after elsewhere"
 		return
 	}
-	in.Etcd.Message = "no control plane can be asked"
+	in.Etcd.Message = "no host with a member can be asked"
 	for _, h := range l.hosts {
 		worker, ok := h.conn.(remote.Worker)
-		if !ok || h.err != nil || !spec.HasRole(h.spec, v1alpha1.RoleControlPlane) {
+		if !ok || h.err != nil || !facts.RunsEtcd(l.env.Cluster, h.spec.Roles) {
 			continue
 		}
 		members, err := etcdMembers(ctx, worker)

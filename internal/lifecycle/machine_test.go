@@ -125,8 +125,11 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = m.wantsRun(o)
 	case op.Wait:
 		changed = !m.awaited(o)
+	case op.Certificate:
+		cert, key := m.files[o.Cert], m.files[o.Key]
+		changed = cert == "" || key == "" || len(o.CA) > 0 && cert != pairOf(o)
 	case op.Unit:
-		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o)
+		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o) && (!o.KeepRunning || m.state[o.Name+" started"] == "")
 	case op.EtcdMember:
 		changed = m.api.etcd(m.name) != etcdVotes || m.state[id(o)] != m.print(o)
 	case op.EtcdRemove:
@@ -188,9 +191,12 @@ func (m *machine) wantsRun(e op.Exec) bool {
 }
 
 func (m *machine) awaited(w op.Wait) bool {
+	if w.Name == "etcd" {
+		return m.api.managedEtcd.serves()
+	}
 	if w.HTTP != "" {
 		_, ok := m.files["/etc/kubernetes/manifests/kube-apiserver.yaml"]
-		return ok && m.api.etcd(m.name) == etcdVotes
+		return ok && (m.api.etcd(m.name) == etcdVotes || m.api.managedEtcd.serves())
 	}
 	_, ok := m.files[w.Path]
 	return ok
@@ -216,23 +222,39 @@ func (m *machine) apply(o op.Op) *op.Error {
 			m.api.setEtcd(name, "")
 		}
 		return err
+	case op.Certificate:
+		m.files[o.Key], m.files[o.Cert] = "key of "+m.name, pairOf(o)
 	case op.Wait:
+		if o.Name == "etcd" && m.api.managedEtcd.serves() {
+			return nil
+		}
 		if o.Path != "/run/flannel/subnet.env" || !m.api.has("/apis/apps/v1/namespaces/kube-flannel/daemonsets/kube-flannel") {
 			return &op.Error{Reason: "Timeout", Message: "nothing makes " + o.Target()}
 		}
 		m.files[o.Path] = "FLANNEL_NETWORK"
 	case op.Unit:
 		m.state[o.Name+" enabled"] = "yes"
+		if o.Name == "etcd.service" {
+			if err := m.api.managedEtcd.start(m); err != nil {
+				return err
+			}
+		}
 		if o.Running != nil {
 			m.state[o.Name+" started"] = m.content(o)
 		}
 	case op.Restore:
+		m.api.managedEtcd.stop(m.name)
 		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, ""
 		m.lock = remote.LockState{}
 	default:
 		m.state[id(o)] = m.print(o)
 	}
 	return nil
+}
+
+// pairOf is a certificate as it is wanted.
+func pairOf(o op.Certificate) string {
+	return "certificate of " + o.CommonName + " under " + hash(string(o.CA), string(o.CAKey))
 }
 
 // run plays a program.
@@ -357,6 +379,9 @@ func (c *conn) Apply(ctx context.Context, b remote.Batch, _ func(remote.Progress
 		}
 		if err := ctx.Err(); err != nil {
 			return out, err
+		}
+		if w, ok := o.(op.Wait); ok && w.Name == "etcd" {
+			c.api.managedEtcd.await() // the other machines go on meanwhile
 		}
 		r := c.one(b, o)
 		if out = append(out, r); r.Status == op.Failed {

@@ -11,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 )
@@ -26,6 +27,9 @@ func (p *prepared) nodes(ctx context.Context) []v1alpha1.NodeStatus {
 	seen, err := p.seenNodes(ctx)
 	var out []v1alpha1.NodeStatus
 	for _, h := range p.env.Cluster.Spec.Hosts {
+		if !facts.RunsKubelet(h.Roles) {
+			continue
+		}
 		n := v1alpha1.NodeStatus{Name: h.Name, InternalIP: module.InternalAddress(h), Roles: h.Roles, Message: "the cluster has no such node"}
 		if err != nil {
 			n.Message = err.Error()

@@ -129,7 +129,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 		}
 		return nil, nil, refused(idClusterExists, "cluster "+name+" is recorded already", hint)
 	}
-	if r.Kind == Apply && created(recorded) {
+	if changesHosts(r.Kind) && created(recorded) {
 		if err := spec.Immutable(recorded, wanted).Err(); err != nil {
 			return nil, nil, err
 		}

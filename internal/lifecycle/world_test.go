@@ -21,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 )
 
@@ -31,6 +32,8 @@ type world struct {
 	cache    string
 	machines map[string]*machine
 	api      *api
+	// managed has etcd on every machine, and on those called e nothing else.
+	managed bool
 
 	mu     sync.Mutex
 	clock  time.Time
@@ -94,7 +97,7 @@ func (w *world) fork(t testing.TB) *world {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 	}
-	f := &world{t: t, home: t.TempDir(), cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), clock: w.clock.Add(time.Minute)}
+	f := &world{t: t, home: t.TempDir(), cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed, clock: w.clock.Add(time.Minute)}
 	for n, m := range w.machines {
 		f.machines[n] = m.clone(f.api)
 	}
@@ -152,11 +155,17 @@ func (w *world) cluster() *v1alpha1.Cluster {
 	}
 	slices.Sort(names)
 	for _, n := range names {
-		role := v1alpha1.RoleWorker
+		roles := []v1alpha1.Role{v1alpha1.RoleWorker}
 		if strings.HasPrefix(n, "cp") {
-			role = v1alpha1.RoleControlPlane
+			roles[0] = v1alpha1.RoleControlPlane
 		}
-		c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: n, Address: w.machines[n].address, Roles: []v1alpha1.Role{role}})
+		if w.managed {
+			c.Spec.Etcd.Type, roles = spec.EtcdManaged, append(roles, v1alpha1.RoleEtcd)
+		}
+		if strings.HasPrefix(n, "e") {
+			roles = roles[1:]
+		}
+		c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: n, Address: w.machines[n].address, Roles: roles})
 	}
 	return c
 }
@@ -259,8 +268,8 @@ func (w *world) whole() {
 		w.t.Errorf("%d join tokens are left", len(tokens))
 	}
 	for name, m := range w.machines {
-		if !w.api.has("/api/v1/nodes/" + name) {
-			w.t.Errorf("%s is no node", name)
+		if node := !strings.HasPrefix(name, "e"); w.api.has("/api/v1/nodes/"+name) != node {
+			w.t.Errorf("%s is a node: %t, want %t", name, !node, node)
 		}
 		if m.lock.Held {
 			w.t.Errorf("%s still holds the lock", name)

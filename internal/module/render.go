@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"strings"
 	"text/template"
 )
 
@@ -18,4 +19,11 @@ func Render(files fs.FS, name string, data any) ([]byte, error) {
 		return nil, fmt.Errorf("rendering %s: %w", name, err)
 	}
 	return b.Bytes(), nil
+}
+
+// UnitWord makes one word of a command line in a unit file, by the rules of
+// systemd.syntax(7) and systemd.service(5).
+func UnitWord(s string) string {
+	r := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$", "\n", `\n`)
+	return `"` + r.Replace(s) + `"`
 }

@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/internal/module/content"
 	"slipway.dev/slipway/internal/module/dns"
 	"slipway.dev/slipway/internal/module/endpoint"
+	"slipway.dev/slipway/internal/module/etcd"
 	"slipway.dev/slipway/internal/module/hooks"
 	"slipway.dev/slipway/internal/module/kubeadm"
 	"slipway.dev/slipway/internal/module/leave"
@@ -69,7 +70,9 @@ func upToControlPlane(env module.Env, p Parts) []engine.Module {
 		os.New(env),
 		runtime.New(env),
 		kubeadm.Install(env),
+		etcd.New(env),
 		runtime.Images(env),
+		etcd.Reach(env),
 		kubeadm.Init(env),
 	}
 }

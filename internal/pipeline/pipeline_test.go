@@ -96,6 +96,26 @@ var variants = []struct {
 	}},
 	{name: "not-configured", reason: "the user's own hands prepare the hosts", change: func(c *v1alpha1.Cluster) { c.Spec.System.SkipConfigure = true }},
 	{name: "iptables", reason: "what kube-proxy sets in this mode alone is set, and so put back", change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" }},
+	{name: "etcd-managed", reason: "members on a host of their own, on a control plane and on a worker", change: func(c *v1alpha1.Cluster) {
+		c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdManaged, ExtraArgs: map[string]string{"quota-backend-bytes": "8589934592", "heartbeat-interval": "200"}}
+		c.Spec.Hosts[0].Roles = append(c.Spec.Hosts[0].Roles, v1alpha1.RoleEtcd)
+		c.Spec.Hosts[1].Roles = append(c.Spec.Hosts[1].Roles, v1alpha1.RoleEtcd)
+		c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd))
+	}},
+	{name: "etcd-managed-running", reason: "a member with data is not told how to begin; the authority is that of a host with data", change: func(c *v1alpha1.Cluster) {
+		c.Spec.Etcd.Type = spec.EtcdManaged
+		c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd), host("e2", "192.0.2.15", v1alpha1.RoleEtcd), host("e3", "192.0.2.16", v1alpha1.RoleEtcd))
+	}, facts: func(h *engine.Host) {
+		if h.Name > "e" && h.Name != "e1" {
+			h.Facts.Present = []string{"/etc/kubernetes/pki/etcd/ca.key", "/var/lib/etcd/member"}
+		}
+	}},
+	{name: "etcd-external", reason: "the user's endpoints and files", change: func(c *v1alpha1.Cluster) {
+		c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdExternal, External: &v1alpha1.ExternalEtcd{
+			Endpoints: []string{"https://192.0.2.21:2379", "https://etcd.example.com:2379"},
+			CAFile:    "testdata/etcd/ca.crt", CertFile: "testdata/etcd/client.crt", KeyFile: "testdata/etcd/client.key",
+		}}
+	}},
 	{name: "old-host", reason: "cgroup v1, a container without capabilities, no br_netfilter", change: func(*v1alpha1.Cluster) {}, facts: func(h *engine.Host) {
 		h.Facts.CgroupVersion, h.Facts.ResourceCapability, h.Facts.KernelFeatures = 1, false, []string{"overlay"}
 	}},

@@ -242,7 +242,7 @@ func TestImmutable(t *testing.T) {
 	new.Spec.Network.Plugin = "none"
 	new.Spec.Kubernetes.DNSDomain = "other.local"
 	new.Spec.Kubernetes.Version = "v1.36.4"
-	new.Spec.Etcd.Type, new.Spec.ContainerRuntime.Type = "external", "docker"
+	new.Spec.Etcd.Type, new.Spec.ContainerRuntime.Type = "managed", "docker"
 	new.Spec.ControlPlaneEndpoint.Domain, new.Spec.ControlPlaneEndpoint.Port = "other.example.com", 443
 	new.Spec.Hosts[1].InternalAddress = "10.9.0.99"
 	new.Spec.Hosts[0].Roles = []v1alpha1.Role{"worker"}

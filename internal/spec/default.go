@@ -55,7 +55,7 @@ func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 	setDefault(&s.Kubernetes.ProxyMode, proxyNFTables)
 	setDuration(&s.Kubernetes.Certificates.Validity, DefaultValidity)
 	setDuration(&s.Kubernetes.Certificates.CAValidity, DefaultCAValidity)
-	setDefault(&s.Etcd.Type, etcdStacked)
+	setDefault(&s.Etcd.Type, EtcdStacked)
 	setDefault(&s.Network.Plugin, pluginFlannel)
 	if len(s.Network.PodCIDR) == 0 {
 		s.Network.PodCIDR = []string{DefaultPodCIDR}

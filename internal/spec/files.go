@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -25,6 +26,8 @@ type Paths struct {
 	Dir string
 	// Home is "~"; "" asks the operating system.
 	Home string
+	// Now is what certificates must be valid at; zero is the present.
+	Now time.Time
 }
 
 // Resolve is name as a path that can be opened: "~/" is the user's home, and
@@ -99,6 +102,11 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 			source(path+".bastion.passwordFrom", b.PasswordFrom)
 		}
 	})
+	if e := c.Spec.Etcd.External; e != nil {
+		add(pathCAFile, &e.CAFile)
+		add(pathCertFile, &e.CertFile)
+		add(pathKeyFile, &e.KeyFile)
+	}
 	for i := range c.Spec.Hooks {
 		h, path := &c.Spec.Hooks[i], indexed("spec.hooks", i)
 		add(path+".script", &h.Script)
@@ -137,6 +145,7 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 			v.ordinaryFile(f.path, *f.value, p)
 		}
 	}
+	v.externalFiles(p)
 	if b := c.Spec.Bundle; IsBundlePath(b) {
 		if _, err := os.Stat(p.Resolve(b)); err != nil {
 			v.refuse(idFileMissing, "spec.bundle", "the bundle cannot be used: "+reason(err, p.Resolve(b)), "'slipway bundle build' makes one; without this field the right one is found or built")

@@ -27,6 +27,7 @@ const (
 	// Hosts.
 	idNoHosts          = "no-hosts"
 	idNoControlPlane   = "no-control-plane"
+	idNoEtcdHost       = "no-etcd-host"
 	idEvenMembers      = "even-members"
 	idMissingRole      = "missing-role"
 	idUnknownRole      = "unknown-role"
@@ -54,6 +55,7 @@ const (
 	idSecretUnreadable = "secret-unreadable"
 	idFilePermissions  = "file-permissions"
 	idFileMissing      = "file-missing"
+	idCertificate      = "certificate-unfit"
 
 	// Arguments about a cluster.
 	idUnknownHost     = "unknown-host"

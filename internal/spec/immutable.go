@@ -24,6 +24,8 @@ func Immutable(old, new *v1alpha1.Cluster) diag.List {
 	v.fixed("spec.network.plugin", o.Network.Plugin, n.Network.Plugin)
 	v.fixed("spec.kubernetes.dnsDomain", o.Kubernetes.DNSDomain, n.Kubernetes.DNSDomain)
 	v.fixed("spec.etcd.type", o.Etcd.Type, n.Etcd.Type)
+	v.sameEtcd(o.Etcd.External, n.Etcd.External)
+	v.sameMembers(old)
 	v.fixed("spec.containerRuntime.type", o.ContainerRuntime.Type, n.ContainerRuntime.Type)
 	v.fixed("spec.controlPlaneEndpoint.domain", o.ControlPlaneEndpoint.Domain, n.ControlPlaneEndpoint.Domain)
 	v.fixed("spec.controlPlaneEndpoint.port", strconv.Itoa(o.ControlPlaneEndpoint.Port), strconv.Itoa(n.ControlPlaneEndpoint.Port))
@@ -83,8 +85,8 @@ func (v *validator) sameHosts(old, new []v1alpha1.Host) {
 }
 
 func sameRoles(a, b v1alpha1.Host) bool {
-	has := func(h v1alpha1.Host) [2]bool {
-		return [2]bool{HasRole(h, v1alpha1.RoleControlPlane), HasRole(h, v1alpha1.RoleWorker)}
+	has := func(h v1alpha1.Host) [3]bool {
+		return [3]bool{HasRole(h, v1alpha1.RoleControlPlane), HasRole(h, v1alpha1.RoleWorker), HasRole(h, v1alpha1.RoleEtcd)}
 	}
 	return has(a) == has(b)
 }

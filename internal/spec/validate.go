@@ -34,7 +34,8 @@ func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 	v.hosts()
 	v.endpoint()
 	v.kubernetes()
-	v.etcdAndRuntime()
+	v.etcd()
+	v.oneOf("spec.containerRuntime.type", c.Spec.ContainerRuntime.Type, []string{runtimeContainerd}, []string{"docker"})
 	v.network()
 	v.registry()
 	v.dns()
@@ -132,16 +133,8 @@ func NameProblems(name string) []string {
 	return nil
 }
 
-func (v *validator) etcdAndRuntime() {
-	s := v.c.Spec
-	v.oneOf("spec.etcd.type", s.Etcd.Type, []string{etcdStacked}, []string{"managed", "external"})
-	v.extraArgs("spec.etcd.extraArgs", s.Etcd.ExtraArgs)
-	v.oneOf("spec.containerRuntime.type", s.ContainerRuntime.Type, []string{runtimeContainerd}, []string{"docker"})
-}
-
 // Words of the file that are strings in the API types.
 const (
-	etcdStacked       = "stacked"
 	runtimeContainerd = "containerd"
 	pluginFlannel     = "flannel"
 	pluginNone        = "none"

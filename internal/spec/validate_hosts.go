@@ -122,7 +122,7 @@ func looksLikeHostPort(address string) bool {
 
 func (v *validator) roles(h v1alpha1.Host, path string) {
 	path += ".roles"
-	known := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker)}
+	known := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker), string(v1alpha1.RoleEtcd)}
 	if len(h.Roles) == 0 {
 		v.refuse(idMissingRole, path, "the host has no role", "give it roles: ["+known[0]+"] or ["+known[1]+"]")
 	}
@@ -132,7 +132,7 @@ func (v *validator) roles(h v1alpha1.Host, path string) {
 		switch role {
 		case v1alpha1.RoleControlPlane, v1alpha1.RoleWorker:
 		case v1alpha1.RoleEtcd:
-			v.refuse(idNotSupportedYet, at, "the role etcd is not supported yet", "leave it out: etcd runs on the control plane")
+			v.etcdRole(at)
 		case v1alpha1.RoleRegistry:
 			v.refuse(idNotSupportedYet, at, "the role registry is not supported yet", "leave it out: images come from the bundle")
 		case "master", "controlplane", "control_plane":
@@ -279,7 +279,7 @@ func (v *validator) controlPlanes() {
 	switch count := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane)); {
 	case count == 0:
 		v.refuse(idNoControlPlane, "spec.hosts", "no host has the role control-plane", "give it to one of them: roles: [control-plane]")
-	case count%2 == 0:
+	case count%2 == 0 && v.c.Spec.Etcd.Type == EtcdStacked:
 		v.warn(idEvenMembers, "spec.hosts", fmt.Sprintf("%d control planes survive the loss of %d, as %d would: etcd needs more than half of them", count, count/2-1, count-1),
 			fmt.Sprintf("make it %d or %d", count-1, count+1))
 	}

@@ -33,11 +33,14 @@ func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	return op.List{
-		op.Dir{Path: "/var/lib/etcd", Mode: 0o700, Exclusive: true},
+	var ops op.List
+	if env.Stacked() {
+		ops = append(ops, op.Dir{Path: "/var/lib/etcd", Mode: 0o700, Exclusive: true})
+	}
+	return append(ops,
 		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
 		op.File{Path: configFile, Mode: 0o600, Content: docs},
-	}, nil
+	), nil
 }
 
 func documents(docs ...object) ([]byte, error) {
@@ -153,7 +156,7 @@ func clusterConfiguration(env module.Env) object {
 		"apiServer":         object{"certSANs": sans, "extraArgs": args(gates, k.APIServer.ExtraArgs)},
 		"controllerManager": object{"extraArgs": args(gates, k.ControllerManager.ExtraArgs)},
 		"scheduler":         object{"extraArgs": args(gates, k.Scheduler.ExtraArgs)},
-		"etcd":              object{"local": object{"dataDir": "/var/lib/etcd", "extraArgs": args(nil, env.Cluster.Spec.Etcd.ExtraArgs)}},
+		"etcd":              etcdConfiguration(env),
 	}
 	if v := k.Certificates.Validity; v != nil {
 		conf["certificateValidityPeriod"] = v.Duration.String()
@@ -162,6 +165,17 @@ func clusterConfiguration(env module.Env) object {
 		conf["caCertificateValidityPeriod"] = v.Duration.String()
 	}
 	return conf
+}
+
+// etcdConfiguration has kubeadm run etcd, or its API servers ask one that it
+// knows nothing else of.
+func etcdConfiguration(env module.Env) object {
+	if env.Stacked() {
+		return object{"local": object{"dataDir": "/var/lib/etcd", "extraArgs": args(nil, env.Cluster.Spec.Etcd.ExtraArgs)}}
+	}
+	return object{"external": object{
+		"endpoints": env.EtcdEndpoints(), "caFile": module.EtcdCA, "certFile": module.EtcdClientCert, "keyFile": module.EtcdClientKey,
+	}}
 }
 
 // kubeletConfiguration is the part that goes through kubeadm; the user's

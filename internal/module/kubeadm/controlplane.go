@@ -27,8 +27,12 @@ const (
 // into no record, no plan, and not through the API.
 var keyShared = engine.NewKey[map[string][]byte]("kubeadm.shared", nil)
 
-func sharedFiles() []string {
-	return append(pki("ca", "front-proxy-ca", "etcd/ca"), "/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
+func sharedFiles(env module.Env) []string {
+	out := append(pki("ca", "front-proxy-ca"), "/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
+	if env.Stacked() {
+		out = append(out, pki("etcd/ca")...)
+	}
+	return out
 }
 
 // shareTasks bring what control planes have in common to those that join.
@@ -44,14 +48,14 @@ func shareTasks(env module.Env) []engine.Task {
 			Provides: []engine.KeyRef{keyShared.Ref()},
 			Ops: func(*engine.Scope) (op.List, error) {
 				var list op.List
-				for _, p := range sharedFiles() {
+				for _, p := range sharedFiles(env) {
 					list = append(list, op.ReadFile{Path: p, Secret: true})
 				}
 				return list, nil
 			},
 			After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
 				shared := map[string][]byte{}
-				for i, p := range sharedFiles() {
+				for i, p := range sharedFiles(env) {
 					if results[i].Missing {
 						return nil // nothing here yet; those who ask are told to wait
 					}
@@ -68,7 +72,7 @@ func shareTasks(env module.Env) []engine.Task {
 			Ops: func(s *engine.Scope) (op.List, error) {
 				shared := engine.Get(s, keyShared)
 				var list op.List
-				for _, p := range sharedFiles() {
+				for _, p := range sharedFiles(env) {
 					f := op.File{Path: p, Content: shared[p], Mode: 0o600, Secret: true}
 					if path.Ext(p) == ".crt" {
 						f.Mode = 0o644
@@ -88,7 +92,7 @@ func prepareTasks(env module.Env) []engine.Task {
 	phase := func(j joining) func(*engine.Scope) (op.List, error) {
 		return func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, j) }
 	}
-	certs := slices.DeleteFunc(certificates(), func(p string) bool { return slices.Contains(sharedFiles(), p) })
+	certs := slices.DeleteFunc(certificates(env), func(p string) bool { return slices.Contains(sharedFiles(env), p) })
 	return []engine.Task{
 		{
 			ID: "join.certs", Title: "make certificates", On: env.JoinsAsControlPlane, Consumes: token,
@@ -155,16 +159,18 @@ func joinFiles(env module.Env, h *engine.Host) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
+	list := op.List{
+		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
+		op.File{Path: configFile, Mode: 0o600, Content: docs},
+	}
+	if !env.Stacked() {
+		return list, nil
+	}
 	etcd, err := documents(object{"etcd": settings["etcd"]})
 	if err != nil {
 		return nil, err
 	}
-	return op.List{
-		op.Dir{Path: etcdData, Mode: 0o700, Exclusive: true},
-		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
-		op.File{Path: configFile, Mode: 0o600, Content: docs},
-		op.File{Path: etcdInput, Mode: 0o600, Content: etcd},
-	}, nil
+	return append(list, op.Dir{Path: etcdData, Mode: 0o700, Exclusive: true}, op.File{Path: etcdInput, Mode: 0o600, Content: etcd}), nil
 }
 
 // controlPlanePhase runs a phase of `kubeadm join` that goes by the host's own
@@ -183,7 +189,8 @@ func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []stri
 // host that finds another one half added lets that one go first.
 func etcdTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "join.etcd", Title: "join etcd", On: env.JoinsAsControlPlane, Timeout: 8 * time.Minute,
+		ID: "join.etcd", Title: "join etcd", Timeout: 8 * time.Minute,
+		On: func(h *engine.Host) bool { return env.Stacked() && env.JoinsAsControlPlane(h) },
 		// The only one is a member, or there would be nobody to join.
 		When:    func(*engine.Scope) bool { return len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) > 1 },
 		Rollout: engine.Rollout{MaxParallel: "1"}, Retry: engine.Retry{Attempts: 3, Delay: time.Second},

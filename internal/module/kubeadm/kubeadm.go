@@ -62,15 +62,7 @@ func installPrograms(s *engine.Scope) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	ops = append(ops, cni...)
-	if s.Host().HasRole(v1alpha1.RoleControlPlane) {
-		etcd, err := module.Programs(s, "etcd", "usr/local/bin/", programs)
-		if err != nil {
-			return nil, err
-		}
-		ops = append(ops, etcd...)
-	}
-	return ops, nil
+	return append(ops, cni...), nil
 }
 
 // Init is the module that begins the cluster on the first control plane.
@@ -79,7 +71,7 @@ func Init(env module.Env) engine.Module {
 		ID: "kubeadm.config", Title: "write kubeadm's configuration", On: env.Begins,
 		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(env, s.Host()) },
 	}}
-	for _, p := range initPhases() {
+	for _, p := range initPhases(env) {
 		tasks = append(tasks, p.task(env))
 	}
 	return engine.Module{Name: "control-plane", Tasks: append(tasks, adminTask(env))}
@@ -111,28 +103,31 @@ func pki(names ...string) []string {
 
 func manifest(name string) string { return "/etc/kubernetes/manifests/" + name + ".yaml" }
 
-// certificates are all that a control plane has.
-func certificates() []string {
-	return append(pki("ca", "apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client",
-		"etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client", "apiserver-etcd-client"),
+// certificates are all that a control plane has of kubeadm.
+func certificates(env module.Env) []string {
+	out := append(pki("ca", "apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client"),
 		"/etc/kubernetes/pki/sa.key", "/etc/kubernetes/pki/sa.pub")
+	if env.Stacked() {
+		out = append(out, pki("etcd/ca", "etcd/server", "etcd/peer", "etcd/healthcheck-client", "apiserver-etcd-client")...)
+	}
+	return out
 }
 
 func componentManifests() []string {
 	return []string{manifest("kube-apiserver"), manifest("kube-controller-manager"), manifest("kube-scheduler")}
 }
 
-func initPhases() []phase {
+func initPhases(env module.Env) []phase {
 	config := []string{configFile}
 	return []phase{
 		// Preflight looks at a host without a cluster; it is not asked
 		// again once the CA is there.
 		{id: "preflight", title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
-		{id: "certs", title: "make certificates", argv: []string{"certs", "all"}, creates: certificates(), whole: true},
+		{id: "certs", title: "make certificates", argv: []string{"certs", "all"}, creates: certificates(env), whole: true},
 		{id: "kubeconfig", title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
 			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf,
 		}},
-		{id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"}, creates: []string{manifest("etcd")}, inputs: config, whole: true},
+		{id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"}, creates: []string{manifest("etcd")}, inputs: config, whole: true, when: func(*v1alpha1.Cluster) bool { return env.Stacked() }},
 		{
 			id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"}, inputs: config, whole: true,
 			creates: componentManifests(),

@@ -75,16 +75,9 @@ func kubeletDropIn(env module.Env) ([]byte, error) {
 func flags(m map[string]string) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		b.WriteString(" " + systemdQuote("--"+k+"="+m[k]))
+		b.WriteString(" " + module.UnitWord("--"+k+"="+m[k]))
 	}
 	return b.String()
-}
-
-// systemdQuote makes one word of a command line in a unit file, by the rules
-// of systemd.syntax(7) and systemd.service(5).
-func systemdQuote(s string) string {
-	r := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$", "\n", `\n`)
-	return `"` + r.Replace(s) + `"`
 }
 
 // Kubelet is the module that keeps a joined node's kubelet running with its

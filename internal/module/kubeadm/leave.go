@@ -66,7 +66,7 @@ func blank(h *engine.Host) bool {
 }
 
 func removeMembers(env module.Env, peers []op.EtcdPeer) op.List {
-	if len(peers) == 0 {
+	if len(peers) == 0 || !env.Stacked() { // its members are not those of control planes
 		return nil
 	}
 	o := op.EtcdRemove{

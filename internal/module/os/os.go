@@ -25,10 +25,10 @@ func New(env module.Env) engine.Module {
 	}
 	if !env.Cluster.Spec.System.SkipConfigure {
 		tasks = append(tasks,
-			engine.Task{ID: "os.kernel", Title: "set up the kernel", Ops: func(s *engine.Scope) (op.List, error) {
+			engine.Task{ID: "os.kernel", Title: "set up the kernel", On: module.IsNode, Ops: func(s *engine.Scope) (op.List, error) {
 				return kernel(env, s.Host()), nil
 			}},
-			engine.Task{ID: "os.swap", Title: "turn swap off", Ops: func(*engine.Scope) (op.List, error) {
+			engine.Task{ID: "os.swap", Title: "turn swap off", On: module.IsNode, Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.SwapOff{}}, nil
 			}},
 			engine.Task{ID: "os.time", Title: "set up time", Ops: func(*engine.Scope) (op.List, error) {

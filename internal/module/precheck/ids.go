@@ -32,6 +32,8 @@ const (
 	idNetworkOverlap      = "network-overlap"
 	idHostsFile           = "hosts-file-conflict"
 	idResolver            = "dns-server-missing"
+	idEtcdDataLost        = "etcd-data-lost"
+	idEtcdUnreachable     = "etcd-unreachable"
 	idOtherCluster        = "other-cluster"
 	idLeftovers           = "leftovers"
 	idRuntime             = "runtime-running"
@@ -55,6 +57,7 @@ func never() []string {
 	return []string{
 		idUnknownCheck, idHostFacts, idSystemd, idArchMismatch, idArchNotInBundle, idMachineIDMissing,
 		idSameMachine, idInternalAddress, idDualStack, idOtherCluster, idFilesystemReadOnly,
+		idEtcdDataLost,
 	}
 }
 
@@ -64,7 +67,7 @@ func IDs() []string {
 	return []string{
 		idOS, idKernel, idKernelFeature, idCgroupV1, idCgroupController, idProgram, idSELinux, idFirewall, idSwap,
 		idMachineIDDuplicate, idClockSkew, idClockManager, idAddressInUse, idNetworkOverlap, idHostsFile, idResolver,
-		idLeftovers, idRuntime,
+		idLeftovers, idRuntime, idEtcdUnreachable,
 		idOtherNetwork, idPort,
 		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,
 		idFilesystemTemporary,

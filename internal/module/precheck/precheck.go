@@ -134,8 +134,10 @@ func (r *report) judge() {
 		return
 	}
 	r.machine()
-	r.kernel()
-	r.cgroups()
+	if r.node() {
+		r.kernel()
+		r.cgroups()
+	}
 	r.surroundings()
 	if r.options.Operation == "init-os" {
 		return
@@ -143,14 +145,21 @@ func (r *report) judge() {
 	r.size()
 	r.disks()
 	r.addresses()
-	r.networks()
 	r.names()
-	r.resolver()
+	if r.node() {
+		r.networks()
+		r.resolver()
+	}
+	r.etcdData()
+	r.external()
 	if !r.ours() {
 		r.leftovers()
 		r.ports()
 	}
 }
+
+// node says that the host runs a kubelet; one with etcd alone does not.
+func (r *report) node() bool { return facts.RunsKubelet(r.host.Spec.Roles) }
 
 func (r *report) ours() bool { return r.options.Recorded && r.host.Ours(r.cluster.Name) }
 

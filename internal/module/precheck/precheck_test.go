@@ -426,7 +426,7 @@ var optionRows = []row{
 }
 
 func allRows() []row {
-	return slices.Concat(machineRows, surroundingRows, sizeRows, networkRows, optionRows)
+	return slices.Concat(machineRows, surroundingRows, sizeRows, networkRows, etcdRows, optionRows)
 }
 
 func TestFindings(t *testing.T) {

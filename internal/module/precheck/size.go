@@ -22,12 +22,18 @@ const (
 	// Kubernetes' documentation says 2 GB for any machine; one sold as that
 	// has a little less.
 	lowMemory = 1800 * mib
+	// etcd of a small cluster takes about 100 MiB; the rest is the system's
+	// and page cache, without which it reads its data from the disk.
+	etcdMemory = 400 * mib
 )
 
 // size judges processors and memory.
 func (r *report) size() {
 	f := r.host.Facts
 	role, memory := "worker", uint64(workerMemory)
+	if !r.node() {
+		role, memory = "host with etcd alone", etcdMemory
+	}
 	if r.controlPlane() {
 		role, memory = "control plane", controlPlaneMemory
 		if f.CPUs < controlPlaneCPUs {
@@ -37,7 +43,7 @@ func (r *report) size() {
 	switch {
 	case f.MemoryBytes < memory:
 		r.fail(idMemory, "give it more, or another role", "has %d MiB of memory; a %s needs %d MiB", f.MemoryBytes/mib, role, memory/mib)
-	case f.MemoryBytes < lowMemory:
+	case f.MemoryBytes < lowMemory && r.node():
 		r.warn(idMemoryLow, "give it 2 GiB or more if it is to run much", "has %d MiB of memory; that leaves little room for pods", f.MemoryBytes/mib)
 	}
 }
@@ -49,6 +55,8 @@ const (
 	// unpacked is how much larger content becomes: containerd keeps the
 	// packed layers beside the unpacked ones.
 	unpacked = 4
+	// etcdPrograms is what a host with etcd alone receives, packed.
+	etcdPrograms = 64 * mib
 	// leastFree is below which a node that runs already stops working.
 	leastFree = 256 * mib
 	// leastInodes suffice for the bundle's images, the kubelet and little
@@ -68,6 +76,9 @@ func (r *report) room() map[string]uint64 {
 		facts.DirContainerd: unpacked*bundle + 256*mib,
 		facts.DirKubelet:    256 * mib,
 		facts.DirPrograms:   512 * mib,
+	}
+	if !r.node() {
+		need = map[string]uint64{facts.DirBlobs: etcdPrograms, facts.DirPrograms: unpacked * etcdPrograms}
 	}
 	if facts.RunsEtcd(r.cluster, r.host.Spec.Roles) {
 		need[facts.DirEtcd] = gib
@@ -144,7 +155,7 @@ func (r *report) free(d op.Disk, dirs string, need uint64) {
 	case d.FreeBytes < need:
 		r.fail(idDisk, "make room, or mount a larger file system there",
 			"has %s free for %s; this node needs %s there", human(d.FreeBytes), dirs, human(need))
-	case left < d.TotalBytes/100*15 && !r.keepsImages():
+	case left < d.TotalBytes/100*15 && !r.keepsImages() && r.node():
 		r.warn(idDiskLow, "make room; or set imageGCHighThresholdPercent and evictionHard under spec.kubernetes.kubelet.config",
 			"will have %s of %s left for %s; below 15 %% the kubelet deletes images, and then evicts pods", human(left), human(d.TotalBytes), dirs)
 	}
@@ -166,7 +177,7 @@ func (r *report) remaining(d op.Disk, dirs string) {
 	switch {
 	case d.FreeBytes < leastFree:
 		r.fail(idDisk, "make room: a node without it stops working", "has %s free for %s; it needs %s to go on", human(d.FreeBytes), dirs, human(leastFree))
-	case d.FreeBytes < d.TotalBytes/10 && !r.keepsImages():
+	case d.FreeBytes < d.TotalBytes/10 && !r.keepsImages() && r.node():
 		r.warn(idDiskLow, "make room, or mount a larger file system there",
 			"has %s of %s left for %s; below 10 %% the kubelet evicts pods", human(d.FreeBytes), human(d.TotalBytes), dirs)
 	}

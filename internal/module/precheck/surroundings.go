@@ -20,7 +20,7 @@ func (r *report) surroundings() {
 	}
 	skip := r.cluster.Spec.System.SkipConfigure
 	tolerant := r.cluster.Spec.Kubernetes.Kubelet.Config["failSwapOn"] == false
-	if len(f.Swap) > 0 && skip && !tolerant {
+	if len(f.Swap) > 0 && skip && !tolerant && r.node() {
 		r.fail(idSwap, "run swapoff -a and take swap out of /etc/fstab; or write failSwapOn: false under spec.kubernetes.kubelet.config",
 			"swap is on (%s), and spec.system.skipConfigure leaves it so; the kubelet does not start with it", list(f.Swap))
 	}
@@ -63,7 +63,7 @@ func (r *report) leftovers() {
 				paths = append(paths, path)
 			}
 		}
-		if slices.Sort(paths); len(paths) > 0 {
+		if slices.Sort(paths); len(paths) > 0 && (r.node() || kind.is == facts.LeftoverCluster) {
 			r.fail(kind.id, kind.remedy, "%s: %s", kind.found, list(paths))
 		}
 	}

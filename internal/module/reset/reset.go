@@ -18,7 +18,7 @@ func New(env module.Env, after ...string) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{
 		{
 			ID: "reset.kubernetes", Title: "take Kubernetes off", Timeout: 5 * time.Minute, Needs: after,
-			Ops:   func(*engine.Scope) (op.List, error) { return op.List{runtimeState(env)}, nil },
+			Ops:   func(s *engine.Scope) (op.List, error) { return op.List{runtimeState(env, s.Host())}, nil },
 			After: tellLeft,
 		},
 		{
@@ -51,15 +51,19 @@ func left(results []op.Result) []string {
 	return out
 }
 
-// runtimeState is what kubelet, kube-proxy, containerd and flannel make by
-// themselves while they run.
-func runtimeState(env module.Env) op.Op {
+// runtimeState is what kubelet, kube-proxy, containerd, flannel and etcd make
+// by themselves while they run.
+func runtimeState(env module.Env, h *engine.Host) op.Op {
+	units := []string{"kubelet.service", "containerd.service"}
+	if env.RunsEtcd(h) { // elsewhere it is another's
+		units = append(units, "etcd.service")
+	}
 	var networks []string
 	if env.Cluster.Spec.Network.Plugin == "flannel" {
 		networks = []string{"cbr0"}
 	}
 	return op.Reset{
-		Units:     []string{"kubelet.service", "containerd.service"},
+		Units:     units,
 		Mounts:    []string{"/var/lib/kubelet", "/run/containerd", "/var/lib/containerd"},
 		Links:     []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"},
 		NFTables:  []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"},

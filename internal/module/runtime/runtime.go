@@ -138,7 +138,10 @@ func registries(r v1alpha1.Registry) op.List {
 func images(env module.Env, s *engine.Scope) (op.List, error) {
 	names := []string{"pause", "kube-proxy", "coredns", "flannel", "echo"}
 	if s.Host().HasRole(v1alpha1.RoleControlPlane) {
-		names = append(names, "kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
+		names = append(names, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+		if env.Stacked() {
+			names = append(names, "etcd")
+		}
 	} else if env.Cluster.Spec.ControlPlaneEndpoint.Mode == v1alpha1.EndpointHAProxy {
 		names = append(names, "haproxy")
 	}

@@ -39,6 +39,8 @@ type HostFacts struct {
 	Named []Named `json:"named,omitempty"`
 	// Resolver is where the kubelet takes DNS servers from; nil is not known.
 	Resolver *Resolver `json:"resolver,omitempty"`
+	// Unreached are those of Facts.Reach that accept no connection.
+	Unreached []string `json:"unreached,omitempty"`
 	// Ledger says that Slipway has changed this host; Cluster is for whom.
 	Ledger  bool   `json:"ledger"`
 	Cluster string `json:"cluster,omitempty"`

@@ -90,24 +90,6 @@ type KernelModules struct {
 // SwapOff turns swap off now and takes its lines out of /etc/fstab.
 type SwapOff struct{}
 
-// Unit is a systemd unit and the state it shall be in.
-type Unit struct {
-	Name string `json:"name"` // with suffix: "kubelet.service"
-	// Enabled and Running: nil leaves that as it is.
-	Enabled *bool `json:"enabled,omitempty"`
-	Running *bool `json:"running,omitempty"`
-	// Masked masks the unit (and stops it).
-	Masked bool `json:"masked,omitempty"`
-	// RestartOn lists files of earlier operations in the same cluster; when
-	// the content of one differs from what the running unit was last
-	// started with, the unit is restarted. For a unit that others started,
-	// a file that has changed since then differs.
-	RestartOn []string `json:"restartOn,omitempty"`
-	// Declares are globs of what the unit makes by itself once it runs;
-	// they enter the ledger, as absent if they were.
-	Declares []string `json:"declares,omitempty"`
-}
-
 // Hostname sets the static and the live host name.
 type Hostname struct {
 	Name string `json:"name"`
@@ -175,17 +157,6 @@ type ImportImages struct {
 	Images []Image `json:"images"`
 }
 
-// Wait waits until something answers. Check answers unchanged when it does
-// already.
-type Wait struct {
-	// One of: TCP "host:port", HTTP (URL answering 200; certificates are
-	// not verified: it is a liveness probe), Path (exists).
-	TCP            string `json:"tcp,omitempty"`
-	HTTP           string `json:"http,omitempty"`
-	Path           string `json:"path,omitempty"`
-	TimeoutSeconds int    `json:"timeoutSeconds"`
-}
-
 // ReadFile answers with a file's content in Result.Output; a missing file is
 // no error and gives no output (Result.Missing). It never changes anything.
 type ReadFile struct {
@@ -205,6 +176,8 @@ type Facts struct {
 	Dirs []string `json:"dirs,omitempty"`
 	// Names are looked for in the hosts file.
 	Names []string `json:"names,omitempty"`
+	// Reach are "host:port" to connect to.
+	Reach []string `json:"reach,omitempty"`
 }
 
 // Status is the outcome of a check or apply.
@@ -286,6 +259,7 @@ const (
 	KindPutBack       Kind = "put-back"
 	KindRestore       Kind = "restore"
 	KindEtcdMember    Kind = "etcd-member"
+	KindCertificate   Kind = "certificate"
 )
 
 func (File) Kind() Kind          { return KindFile }
@@ -312,6 +286,7 @@ func (Reset) Kind() Kind         { return KindReset }
 func (PutBack) Kind() Kind       { return KindPutBack }
 func (Restore) Kind() Kind       { return KindRestore }
 func (EtcdMember) Kind() Kind    { return KindEtcdMember }
+func (Certificate) Kind() Kind   { return KindCertificate }
 
 func (o File) Target() string          { return o.Path }
 func (o Dir) Target() string           { return o.Path }
@@ -330,13 +305,14 @@ func (o FetchBlob) Target() string     { return o.Name }
 func (o Unpack) Target() string        { return o.Name + " in " + o.Dir }
 func (ImportImages) Target() string    { return "images" }
 func (o Exec) Target() string          { return o.Name }
-func (o Wait) Target() string          { return o.TCP + o.HTTP + o.Path }
+func (o Wait) Target() string          { return o.TCP + o.HTTP + o.Path + o.Name }
 func (o ReadFile) Target() string      { return o.Path }
 func (Facts) Target() string           { return "facts" }
 func (Reset) Target() string           { return "kubernetes" }
 func (o PutBack) Target() string       { return o.Step }
 func (Restore) Target() string         { return "ledger" }
 func (o EtcdMember) Target() string    { return o.Name }
+func (o Certificate) Target() string   { return o.Cert }
 
 // A List is operations in order; it travels as JSON with each operation's
 // kind beside it.
@@ -409,6 +385,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindRestore:       decode[Restore],
 	KindEtcdMember:    decode[EtcdMember],
 	KindEtcdRemove:    decode[EtcdRemove],
+	KindCertificate:   decode[Certificate],
 }
 
 func decode[T Op](raw json.RawMessage) (Op, error) {

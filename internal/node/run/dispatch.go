@@ -122,6 +122,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkEtcdRemove(ctx, o)
 	case op.Wait:
 		return s.checkWait(ctx, o)
+	case op.Certificate:
+		return s.checkCertificate(o)
 	case op.ReadFile:
 		return s.readFile(o)
 	case op.Facts:
@@ -189,6 +191,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyEtcdMember(ctx, o, res)
 	case op.EtcdRemove:
 		return s.applyEtcdRemove(ctx, o)
+	case op.Certificate:
+		return s.applyCertificate(o)
 	case op.Reset:
 		return s.applyReset(ctx, o, res)
 	case op.PutBack:
@@ -215,6 +219,8 @@ func clean(o op.Op) error {
 		paths = append(append(append(paths, o.Creates...), o.Declares...), o.Inputs...)
 	case op.EtcdMember:
 		return clean(o.Join)
+	case op.Certificate:
+		paths = []string{o.Cert, o.Key}
 	case op.Reset:
 		paths = append(append(paths, o.Mounts...), o.Paths...)
 	}

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,7 @@ func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 		MemoryBytes: parseMemTotal(s.text("/proc/meminfo")),
 		SELinux:     s.selinux(), ResourceCapability: mayRaiseLimits(s.text("/proc/self/status")),
 	}
+	unreached := s.reach(ctx, o.Reach)
 	f.CgroupVersion, f.CgroupControllers = s.cgroups()
 	for _, a := range parseSwaps([]byte(s.text("/proc/swaps"))) {
 		f.Swap = append(f.Swap, a.Device)
@@ -73,11 +75,31 @@ func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 	if l, err := ledger.Open(s.State, s.Root, s.Runner.disk, ledger.Owner{}); err == nil {
 		f.Cluster = l.Cluster()
 	}
+	f.Unreached = unreached()
 	raw, err := json.Marshal(f)
 	if err != nil {
 		return verdict{}, fmt.Errorf("encoding facts: %w", err)
 	}
 	return verdict{output: raw}, ctx.Err()
+}
+
+// reach begins to connect to addresses; the function it answers waits, and says
+// which of them accept no connection.
+func (s *session) reach(ctx context.Context, addresses []string) func() []string {
+	failed := make([]bool, len(addresses))
+	var wg sync.WaitGroup
+	for i, address := range addresses {
+		wg.Go(func() { failed[i] = s.probe(ctx, op.Wait{TCP: address}) != nil })
+	}
+	return func() (out []string) {
+		wg.Wait()
+		for i, address := range addresses {
+			if failed[i] {
+				out = append(out, address)
+			}
+		}
+		return out
+	}
 }
 
 // text is the content of the first file that can be read, trimmed.

@@ -236,7 +236,7 @@ func (s *session) planUnit(ctx context.Context, o op.Unit) (unitPlan, error) {
 			p.add(&p.stop, "stop")
 		}
 		return p, nil
-	case !now.running():
+	case !now.running() || o.KeepRunning:
 		return p, nil
 	}
 	changed, err := s.stale(o, now)
@@ -327,6 +327,9 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 	verb := "start"
 	if p.restart {
 		verb = "restart"
+		if err := s.pass(ctx, o.Gate); err != nil {
+			return err
+		}
 	}
 	// What it is started with is read before: a change in between then
 	// brings another restart, not a lost one.
@@ -349,6 +352,17 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 		return s.withJournal(ctx, o.Name, &op.Error{Reason: "UnitFailed", Message: fmt.Sprintf("%s failed right after its start (%s)", o.Name, now.result)})
 	}
 	return nil
+}
+
+// pass waits for what a restart needs.
+func (s *session) pass(ctx context.Context, gate *op.Wait) error {
+	if gate == nil {
+		return nil
+	}
+	if err := checkOne(*gate); err != nil {
+		return err
+	}
+	return s.applyWait(ctx, *gate)
 }
 
 // keep writes a record below the state directory.

@@ -17,12 +17,18 @@ import (
 
 const (
 	probeTimeout = 3 * time.Second
-	probeEvery   = 500 * time.Millisecond
+	// programTimeout bounds a program, which may have to ask others.
+	programTimeout = 10 * time.Second
+	probeEvery     = 500 * time.Millisecond
 )
 
 // probe answers why what is waited for does not answer yet, or nil.
 func (s *session) probe(ctx context.Context, o op.Wait) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	limit := probeTimeout
+	if len(o.Program) > 0 {
+		limit = programTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	switch {
 	case o.TCP != "":
@@ -33,6 +39,8 @@ func (s *session) probe(ctx context.Context, o op.Wait) error {
 		return conn.Close()
 	case o.HTTP != "":
 		return probeHTTP(ctx, o.HTTP)
+	case len(o.Program) > 0:
+		return s.run(ctx, command{argv: o.Program, stdout: io.Discard})
 	case exists(s.path(o.Path)):
 		return nil
 	}
@@ -61,15 +69,23 @@ func probeHTTP(ctx context.Context, url string) error {
 	return fmt.Errorf("%s answers %s: %q", url, res.Status, body)
 }
 
-func (s *session) checkWait(ctx context.Context, o op.Wait) (verdict, error) {
+// checkOne refuses to wait for several things, or nothing.
+func checkOne(o op.Wait) error {
 	one := 0
-	for _, v := range []string{o.TCP, o.HTTP, o.Path} {
+	for _, v := range []string{o.TCP, o.HTTP, o.Path, o.Name} {
 		if v != "" {
 			one++
 		}
 	}
-	if one != 1 {
-		return verdict{}, invalid("to wait for one thing, name one: tcp %q, http %q, path %q", o.TCP, o.HTTP, o.Path)
+	if one != 1 || (o.Name == "") != (len(o.Program) == 0) {
+		return invalid("to wait for one thing, name one: tcp %q, http %q, path %q, program %q", o.TCP, o.HTTP, o.Path, o.Name)
+	}
+	return nil
+}
+
+func (s *session) checkWait(ctx context.Context, o op.Wait) (verdict, error) {
+	if err := checkOne(o); err != nil {
+		return verdict{}, err
 	}
 	if err := s.probe(ctx, o); err != nil {
 		return verdict{change: "wait"}, ctx.Err()

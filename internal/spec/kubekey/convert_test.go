@@ -82,6 +82,7 @@ hosts:
 - {name: b, address: 10.0.0.2}
 roleGroups: {etcd: [a], control-plane: [a], worker: [b]}
 kubernetes: {version: v1.37.1, nodelocaldns: false, containerManager: containerd}
+etcd: {type: kubeadm}
 network: {plugin: flannel}
 `
 

@@ -1,0 +1,291 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// members is etcd as a service in memory. It is as strict as etcd about how its
+// members begin.
+type members struct {
+	mu    sync.Mutex
+	begun string            // what the first of them began with
+	run   map[string]string // name → authority it goes by
+}
+
+func (e *members) clone() *members {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return &members{begun: e.begun, run: maps.Clone(e.run)}
+}
+
+// serves says that more than half of the members run.
+func (e *members) serves() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.run) > 0 && 2*len(e.run) > strings.Count(e.begun, "https://")
+}
+
+func (e *members) stop(name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if delete(e.run, name); len(e.run) == 0 {
+		e.begun = ""
+	}
+}
+
+// await is a wait for it; other machines start their members meanwhile.
+func (e *members) await() {
+	for range 2000 {
+		if e.serves() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// start starts the member of a machine.
+func (e *members) start(m *machine) *op.Error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	fail := func(format string, args ...any) *op.Error {
+		return &op.Error{Reason: "UnitFailed", Message: fmt.Sprintf(format, args...)}
+	}
+	ca := m.files[module.EtcdCA]
+	for _, f := range []string{"ca.crt", "ca.key", "server.crt", "server.key", "peer.crt", "peer.key"} {
+		if m.files[module.EtcdPKI+"/"+f] == "" {
+			return fail("%s has no %s", m.name, f)
+		}
+	}
+	for other, known := range e.run {
+		if known != ca {
+			return fail("%s does not know the authority of %s", m.name, other)
+		}
+	}
+	if m.files[facts.EtcdData] == "" {
+		text := m.files["/etc/kubernetes/slipway/etcd.env"]
+		switch {
+		case m.files[facts.EtcdJoined] != "":
+			return fail("%s was a member, and its data are lost", m.name)
+		case !strings.Contains(text, "ETCD_INITIAL_CLUSTER_STATE=new") || !strings.Contains(text, m.name+"=https://"):
+			return fail("%s is not told how to begin: %q", m.name, text)
+		case e.begun != "" && e.begun != text:
+			return fail("%s would begin another cluster", m.name)
+		}
+		e.begun = text
+		m.files[facts.EtcdData] = "data of " + m.name
+	}
+	e.run[m.name] = ca
+	return nil
+}
+
+func managed(t *testing.T) *world {
+	w := newWorld(t, "cp1", "e1", "w1")
+	w.managed = true
+	return w
+}
+
+func TestManagedEtcd(t *testing.T) {
+	w := managed(t)
+	w.create(event.Succeeded)
+	w.whole()
+	for name, m := range w.machines {
+		keys := 0
+		for path, content := range m.files {
+			if strings.HasSuffix(path, ".key") && strings.HasPrefix(path, module.EtcdPKI) && strings.HasPrefix(content, "key of ") {
+				if content != "key of "+name && !strings.HasSuffix(path, "/ca.key") {
+					t.Errorf("%s of %s is the %s", path, name, content)
+				}
+				keys++
+			}
+		}
+		if keys != 4 {
+			t.Errorf("%s has %d keys of etcd, want its own three and the authority's", name, keys)
+		}
+		_, kubelet := m.state["unit kubelet.service"]
+		if name == "e1" && (kubelet || m.state["containerd.service started"] != "" || m.state["kernel-modules /etc/modules-load.d/slipway.conf"] != "") {
+			t.Errorf("e1 runs etcd alone, and has more: %v", slices.Sorted(maps.Keys(m.look())))
+		}
+	}
+	if nodes := w.recordedNodes(); slices.Contains(nodes, "e1") || len(nodes) != 2 {
+		t.Errorf("the cluster's nodes are %v", nodes)
+	}
+}
+
+// recordedNodes are the nodes in the record.
+func (w *world) recordedNodes() (names []string) {
+	w.t.Helper()
+	c, err := w.service().Cluster(w.t.Context(), "prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, n := range c.Status.Nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// A manager that is killed while etcd is set up leaves members that have begun,
+// and others that have not: they find each other.
+func TestKilledCreateOfManagedEtcd(t *testing.T) {
+	w := managed(t)
+	request := Request{Kind: Create, Cluster: w.cluster()}
+	for i, m := range w.killed(t, request) {
+		if !strings.Contains(m.name, "etcd") && i%7 != 0 {
+			continue // as without
+		}
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			data := k.data()
+			k.goOn(request)
+			k.whole()
+			for name, was := range data {
+				if was != "" && k.machines[name].files[facts.EtcdData] != was {
+					t.Errorf("the data of %s were touched", name)
+				}
+			}
+			if len(k.api.managedEtcd.run) != 3 {
+				t.Errorf("%d members run", len(k.api.managedEtcd.run))
+			}
+		})
+	}
+}
+
+func (w *world) data() map[string]string {
+	out := map[string]string{}
+	for name, m := range w.machines {
+		out[name] = m.files[facts.EtcdData]
+	}
+	return out
+}
+
+func TestKilledDeleteOfManagedEtcd(t *testing.T) {
+	w := managed(t)
+	w.create(event.Succeeded)
+	request := Request{Kind: Delete, Name: "prod"}
+	for _, m := range w.killed(t, request) {
+		t.Run(m.name, func(t *testing.T) {
+			m.world.t = t
+			m.world.goOn(request)
+			m.world.bare()
+		})
+	}
+}
+
+// The first host with etcd comes back empty, as after a new disk: the others'
+// authority is the cluster's, and the member does not begin anew.
+func TestManagedEtcdLosesAHost(t *testing.T) {
+	w := managed(t)
+	w.create(event.Succeeded)
+	ca := w.machines["w1"].files[module.EtcdCA]
+	lost := w.machines["cp1"]
+	delete(lost.files, facts.EtcdData)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+	var list diag.List
+	if !errors.As(err, &list) || list.Errors()[0].ID != "etcd-data-lost" {
+		t.Fatalf("its data are lost, and apply says %v", err)
+	}
+	lost.files[facts.EtcdData] = "data of cp1"
+	delete(lost.files, module.EtcdCA)
+	delete(lost.files, module.EtcdPKI+"/ca.key")
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	if got := lost.files[module.EtcdCA]; got != ca {
+		t.Errorf("it has the authority %q, the others %q", got, ca)
+	}
+	w.whole()
+}
+
+// Settings reach members one at a time.
+func TestManagedEtcdRestarts(t *testing.T) {
+	w := managed(t)
+	w.create(event.Succeeded)
+	c := w.cluster()
+	c.Spec.Etcd.ExtraArgs = map[string]string{"heartbeat-interval": "200"}
+	var mu sync.Mutex
+	in, most := 0, 0
+	for _, m := range w.machines {
+		m.touched = func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch what {
+			case "etcd.running etcd.service":
+				in++
+			case "etcd.running " + facts.EtcdJoined: // after it was seen to be well
+				in--
+			}
+			most = max(most, in)
+		}
+	}
+	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	if most != 1 || in != 0 {
+		t.Errorf("%d members were restarted at once, %d not waited for", most, in)
+	}
+	for _, m := range w.machines {
+		if !strings.Contains(m.files["/etc/systemd/system/etcd.service"], `"--heartbeat-interval=200"`) {
+			t.Errorf("%s has other arguments", m.name)
+		}
+	}
+}
+
+// Hosts with etcd are not added or taken off before their members are: a
+// majority of what etcd counts must stay. Others may come and go, and no member
+// is asked for that.
+func TestManagedEtcdKeepsItsMembers(t *testing.T) {
+	w := managed(t)
+	w.create(event.Succeeded)
+	w.machines["w2"] = newMachine("w2", "192.0.2.20", w.api)
+	flag := func(roles ...v1alpha1.Role) []spec.HostFlag {
+		return []spec.HostFlag{{Name: "w2", Address: "192.0.2.20", Roles: roles}}
+	}
+	fewer := w.cluster()
+	fewer.Spec.Hosts = fewer.Spec.Hosts[:2]
+	for name, r := range map[string]Request{
+		"add a member":             {Kind: Add, Name: "prod", Hosts: flag(v1alpha1.RoleEtcd)},
+		"take a member off":        {Kind: Remove, Name: "prod", Nodes: []string{"e1"}},
+		"a file without a member":  {Kind: Apply, Cluster: fewer},
+		"a file with another role": {Kind: Apply, Cluster: w.cluster()},
+	} {
+		var list diag.List
+		if _, err := w.service().Prepare(t.Context(), r, nil); !errors.As(err, &list) || list.Errors()[0].ID != "not-supported-yet" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w.machines["e1"].down = errDown
+	w.do(Request{Kind: Add, Name: "prod", Hosts: flag(v1alpha1.RoleWorker)}, event.Succeeded)
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w2"}}, event.Succeeded)
+}
+
+// cluster-info asks a member wherever it is, and takes a host with etcd alone
+// for no node.
+func TestInfoOfManagedEtcd(t *testing.T) {
+	w := managed(t)
+	w.create(event.Succeeded)
+	w.machines["cp1"].down, w.machines["w1"].down = errDown, errDown
+	in, err := w.service().Info(t.Context(), "prod", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in.Etcd.Through != "e1" || len(in.Etcd.Members) == 0 {
+		t.Errorf("etcd: %+v", in.Etcd)
+	}
+	for _, n := range in.Nodes {
+		if n.Name == "e1" {
+			t.Errorf("e1 is listed as a node: %+v", n)
+		}
+	}
+}

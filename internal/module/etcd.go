@@ -1,0 +1,43 @@
+package module
+
+import (
+	"net"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// Where control planes have what they need for an etcd that no kubelet of
+// theirs runs; the names are kubeadm's.
+const (
+	EtcdPKI        = "/etc/kubernetes/pki/etcd"
+	EtcdCA         = EtcdPKI + "/ca.crt"
+	EtcdClientCert = "/etc/kubernetes/pki/apiserver-etcd-client.crt"
+	EtcdClientKey  = "/etc/kubernetes/pki/apiserver-etcd-client.key"
+)
+
+// Stacked says that control planes have members of etcd in pods.
+func (e Env) Stacked() bool { return len(e.EtcdEndpoints()) == 0 }
+
+// RunsEtcd selects hosts that run etcd as a service.
+func (e Env) RunsEtcd(h *engine.Host) bool {
+	for _, m := range spec.EtcdHosts(e.Cluster) {
+		if m.Name == h.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// EtcdEndpoints are the client URLs of an etcd outside of control planes'
+// pods; none if it is stacked.
+func (e Env) EtcdEndpoints() []string {
+	if x := e.Cluster.Spec.Etcd.External; x != nil {
+		return x.Endpoints
+	}
+	var out []string
+	for _, h := range spec.EtcdHosts(e.Cluster) {
+		out = append(out, "https://"+net.JoinHostPort(InternalAddress(h), "2379"))
+	}
+	return out
+}

@@ -1,0 +1,112 @@
+// Package etcd runs etcd as a service on hosts of its own or beside others, and
+// has control planes know an etcd that is not in their pods.
+package etcd
+
+import (
+	"embed"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+//go:embed templates
+var files embed.FS
+
+const (
+	unitName = "etcd.service"
+	unitFile = "/etc/systemd/system/" + unitName
+	initial  = "/etc/kubernetes/slipway/etcd.env"
+	programs = "/usr/local/bin"
+	program  = programs + "/etcd"
+	control  = programs + "/etcdctl"
+	caKey    = module.EtcdPKI + "/ca.key"
+)
+
+// MarkPaths are those whose presence tells how far a host is; facts are asked
+// for them.
+func MarkPaths() []string { return []string{facts.EtcdData, facts.EtcdJoined, caKey} }
+
+// New is the module. Members begin together: none is served before more than
+// half of them are there. From then on a member is restarted when all are well,
+// one after the other.
+func New(env module.Env) engine.Module {
+	return engine.Module{Name: "etcd", Tasks: append(pkiTasks(env), []engine.Task{
+		{
+			ID: "etcd.service", Title: "set up etcd", On: env.RunsEtcd,
+			Ops: func(s *engine.Scope) (op.List, error) { return service(env, s.Host()) },
+		},
+		{
+			ID: "etcd.start", Title: "start etcd", On: env.RunsEtcd,
+			Ops: func(*engine.Scope) (op.List, error) {
+				u := unit()
+				u.KeepRunning = true
+				return op.List{u}, nil
+			},
+		},
+		{
+			ID: "etcd.running", Title: "keep etcd running", On: env.RunsEtcd, Timeout: 8 * time.Minute,
+			Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
+			Ops:     func(*engine.Scope) (op.List, error) { return running(), nil },
+		},
+	}...)}
+}
+
+// Reach is the module that waits until a control plane is served by an etcd
+// that is not in its pods.
+func Reach(env module.Env) engine.Module {
+	return engine.Module{Name: "etcd-reach", Tasks: []engine.Task{{
+		ID: "etcd.reach", Title: "reach etcd", On: asks(env), Needs: []string{"etcd.start"},
+		Ops: func(*engine.Scope) (op.List, error) { return reach(env), nil },
+	}}}
+}
+
+// asks selects the hosts whose API servers ask an etcd that is not in their
+// pods.
+func asks(env module.Env) func(*engine.Host) bool {
+	return func(h *engine.Host) bool { return !env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) }
+}
+
+// unit is the service as it shall run. Certificates are read by etcd at each
+// connection, the authority once.
+func unit() op.Unit {
+	return op.Unit{
+		Name: unitName, Enabled: op.Bool(true), Running: op.Bool(true),
+		RestartOn: []string{unitFile, module.EtcdCA, program},
+	}
+}
+
+func running() op.List {
+	u := unit()
+	u.Gate = &op.Wait{Name: "every member of etcd", TimeoutSeconds: 120, Program: ask("https://127.0.0.1:2379", healthCert, healthKey, "endpoint", "health", "--cluster")}
+	return op.List{
+		u,
+		op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask("https://127.0.0.1:2379", healthCert, healthKey, "endpoint", "health")},
+		op.File{Path: facts.EtcdJoined, Mode: 0o600, Content: []byte("The member of etcd on this host is one of its cluster: it does not start without its data.\n")},
+	}
+}
+
+// reach asks for a key, whether there is one or not: etcd answers when more
+// than half of its members do.
+func reach(env module.Env) op.List {
+	endpoints := ""
+	for i, e := range env.EtcdEndpoints() {
+		if i > 0 {
+			endpoints += ","
+		}
+		endpoints += e
+	}
+	return op.List{op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(endpoints, module.EtcdClientCert, module.EtcdClientKey, "get", "/registry/slipway")}}
+}
+
+// ask is a question to etcd, which its client does not wait for any longer than
+// we do.
+func ask(endpoints, cert, key string, args ...string) []string {
+	return append([]string{
+		control, "--endpoints=" + endpoints, "--cacert=" + module.EtcdCA, "--cert=" + cert, "--key=" + key,
+		"--dial-timeout=3s", "--command-timeout=8s",
+	}, args...)
+}

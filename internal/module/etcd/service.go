@@ -1,0 +1,75 @@
+package etcd
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// service is etcd's unit and its place on a disk.
+func service(env module.Env, h *engine.Host) (op.List, error) {
+	text, err := module.Render(files, unitName, map[string]string{
+		"Initial": initial, "Data": facts.EtcdData, "Joined": facts.EtcdJoined, "Program": program, "Args": arguments(env, h),
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := op.List{
+		op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true},
+		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
+		op.File{Path: unitFile, Content: text},
+	}
+	if h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdData) {
+		return list, nil
+	}
+	return append(list, op.File{Path: initial, Mode: 0o600, Content: beginning(env)}), nil
+}
+
+// beginning is what a member begins with. It stays as it was then: members come
+// and go, and one with data does not ask it.
+func beginning(env module.Env) []byte {
+	var members []string
+	for _, h := range spec.EtcdHosts(env.Cluster) {
+		members = append(members, h.Name+"=https://"+net.JoinHostPort(module.InternalAddress(h), "2380"))
+	}
+	return fmt.Appendf(nil, "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=new\nETCD_INITIAL_CLUSTER_TOKEN=%s\n", strings.Join(members, ","), env.Cluster.Name)
+}
+
+// arguments are those that kubeadm gives its own members; the user's override
+// them by key.
+func arguments(env module.Env, h *engine.Host) string {
+	url := func(address, port string) string { return "https://" + net.JoinHostPort(address, port) }
+	address := module.InternalAddress(h.Host)
+	args := map[string]string{
+		"name":                           h.Name,
+		"data-dir":                       facts.DirEtcd,
+		"listen-client-urls":             url("127.0.0.1", "2379") + "," + url(address, "2379"),
+		"advertise-client-urls":          url(address, "2379"),
+		"listen-peer-urls":               url(address, "2380"),
+		"initial-advertise-peer-urls":    url(address, "2380"),
+		"listen-metrics-urls":            "http://127.0.0.1:2381",
+		"trusted-ca-file":                module.EtcdCA,
+		"cert-file":                      serverCert,
+		"key-file":                       serverKey,
+		"client-cert-auth":               "true",
+		"peer-trusted-ca-file":           module.EtcdCA,
+		"peer-cert-file":                 peerCert,
+		"peer-key-file":                  peerKey,
+		"peer-client-cert-auth":          "true",
+		"watch-progress-notify-interval": "5s",
+	}
+	maps.Copy(args, env.Cluster.Spec.Etcd.ExtraArgs)
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(args)) {
+		b.WriteString(" " + module.UnitWord("--"+k+"="+args[k]))
+	}
+	return b.String()
+}

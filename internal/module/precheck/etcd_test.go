@@ -1,0 +1,58 @@
+package precheck
+
+import (
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// alone makes the worker a host with etcd alone.
+func alone(c *v1alpha1.Cluster, h []facts.Host) {
+	c.Spec.Etcd.Type = "managed"
+	c.Spec.Hosts[1].Roles = []v1alpha1.Role{v1alpha1.RoleEtcd}
+	h[1].Spec = c.Spec.Hosts[1]
+}
+
+func external(c *v1alpha1.Cluster) {
+	c.Spec.Etcd = v1alpha1.Etcd{Type: "external", External: &v1alpha1.ExternalEtcd{Endpoints: []string{"https://192.0.2.21:2379", "https://192.0.2.22:2379"}}}
+}
+
+var etcdRows = []row{
+	{"etcd alone", "it needs nothing of what containers do", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		alone(c, h)
+		f := h[1].Facts
+		f.KernelFeatures, f.CgroupVersion, f.CgroupControllers, f.Kernel, f.MemoryBytes = nil, 1, nil, "4.19.0", 512*mib
+		f.Swap, c.Spec.System.SkipConfigure = []string{"/dev/vda2"}, true
+		f.Addresses = append(f.Addresses, op.Address{Link: "docker0", Prefix: "10.244.1.1/24"})
+		f.Present = append(f.Present, "/run/docker.sock", "/etc/cni/net.d/*.conflist")
+		f.Listeners = []op.Listener{{Port: 10250}}
+		disk(f, "*", func(d *op.Disk) { d.FreeBytes = 2 * gib })
+	}, nil, ""},
+	{"etcd alone, too small", "it shares the host with nobody, and still needs some", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		alone(c, h)
+		h[1].Facts.MemoryBytes = 256 * mib
+		h[1].Facts.Listeners = []op.Listener{{Port: 2379, Process: "etcd (pid 3)"}}
+		disk(h[1].Facts, "*", func(d *op.Disk) { d.FreeBytes = gib })
+	}, []string{"error memory-too-small w1", "error disk-too-small w1", "error port-in-use w1"}, "a host with etcd alone needs 400 MiB"},
+	{"data lost", "the others count on what it has acknowledged", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		alone(c, h)
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+		h[1].Facts.Present = append(h[1].Facts.Present, facts.EtcdJoined)
+	}, []string{"error etcd-data-lost w1"}, "its data are not in /var/lib/etcd"},
+	{"data there", "it goes on with them", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		alone(c, h)
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+		h[1].Facts.Present = append(h[1].Facts.Present, facts.EtcdJoined, facts.EtcdData)
+	}, nil, ""},
+	{"external etcd out of reach", "nothing would start", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		external(c)
+		h[0].Facts.Unreached = facts.Reach(c, h[0].Spec.Roles)
+		h[1].Facts.Unreached = slices.Clone(h[0].Facts.Unreached)
+	}, []string{"error etcd-unreachable cp1"}, "does not reach etcd at 192.0.2.21:2379, 192.0.2.22:2379"},
+	{"external etcd, one member out of reach", "the others answer for it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		external(c)
+		h[0].Facts.Unreached = facts.Reach(c, h[0].Spec.Roles)[:1]
+	}, []string{"warning etcd-unreachable cp1"}, ""},
+}

@@ -1,0 +1,40 @@
+package op
+
+// Unit is a systemd unit and the state it shall be in.
+type Unit struct {
+	Name string `json:"name"` // with suffix: "kubelet.service"
+	// Enabled and Running: nil leaves that as it is.
+	Enabled *bool `json:"enabled,omitempty"`
+	Running *bool `json:"running,omitempty"`
+	// Masked masks the unit (and stops it).
+	Masked bool `json:"masked,omitempty"`
+	// RestartOn lists files of earlier operations in the same cluster; when
+	// the content of one differs from what the running unit was last
+	// started with, the unit is restarted. For a unit that others started,
+	// a file that has changed since then differs.
+	RestartOn []string `json:"restartOn,omitempty"`
+	// KeepRunning leaves a unit alone that runs already, whatever has changed
+	// in RestartOn: it only starts.
+	KeepRunning bool `json:"keepRunning,omitempty"`
+	// Gate is what a restart, not a start, waits for. It must have come
+	// within its time.
+	Gate *Wait `json:"gate,omitempty"`
+	// Declares are globs of what the unit makes by itself once it runs;
+	// they enter the ledger, as absent if they were.
+	Declares []string `json:"declares,omitempty"`
+}
+
+// Wait waits until something answers. Check answers unchanged when it does
+// already.
+type Wait struct {
+	// One of: TCP "host:port", HTTP (URL answering 200; certificates are
+	// not verified: it is a liveness probe), Path (exists), Program (argv;
+	// exits 0, and only looks).
+	TCP     string   `json:"tcp,omitempty"`
+	HTTP    string   `json:"http,omitempty"`
+	Path    string   `json:"path,omitempty"`
+	Program []string `json:"program,omitempty"`
+	// Name is for people what Program waits for, and the operation's target.
+	Name           string `json:"name,omitempty"`
+	TimeoutSeconds int    `json:"timeoutSeconds"`
+}

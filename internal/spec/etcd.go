@@ -1,0 +1,244 @@
+package spec
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// The types of etcd.
+const (
+	EtcdStacked  = "stacked"  // a member on every control plane, run by its kubelet
+	EtcdManaged  = "managed"  // a service on the hosts with the role etcd
+	EtcdExternal = "external" // others look after it
+)
+
+const (
+	pathExternal = "spec.etcd.external"
+	pathCAFile   = pathExternal + ".caFile"
+	pathCertFile = pathExternal + ".certFile"
+	pathKeyFile  = pathExternal + ".keyFile"
+)
+
+// EtcdHosts are those that run etcd as a service of Slipway's.
+func EtcdHosts(c *v1alpha1.Cluster) []v1alpha1.Host {
+	if c.Spec.Etcd.Type != EtcdManaged {
+		return nil
+	}
+	return HostsWithRole(c, v1alpha1.RoleEtcd)
+}
+
+func (v *validator) etcd() {
+	e := v.c.Spec.Etcd
+	v.oneOf("spec.etcd.type", e.Type, []string{EtcdStacked, EtcdManaged, EtcdExternal}, nil)
+	v.extraArgs("spec.etcd.extraArgs", e.ExtraArgs)
+	if e.Type == EtcdManaged {
+		v.members(len(EtcdHosts(v.c)))
+	}
+	if e.Type != EtcdExternal {
+		if e.External != nil {
+			v.refuse(idConflictingFields, pathExternal, "this is for an etcd that others look after, and spec.etcd.type is "+e.Type,
+				"write type: external, or leave this out")
+		}
+		return
+	}
+	if len(e.ExtraArgs) > 0 {
+		v.refuse(idConflictingFields, "spec.etcd.extraArgs", "nothing starts an external etcd here, with these arguments or others", "leave them out")
+	}
+	v.external(e.External)
+}
+
+// members judges the number of hosts that etcd runs on.
+func (v *validator) members(count int) {
+	switch {
+	case count == 0:
+		v.refuse(idNoEtcdHost, "spec.etcd.type", "no host has the role etcd", "give it to an odd number of them, such as roles: [etcd]")
+	case count%2 == 0:
+		v.warn(idEvenMembers, "spec.hosts", fmt.Sprintf("%d members of etcd survive the loss of %d, as %d would: it needs more than half of them", count, count/2-1, count-1),
+			fmt.Sprintf("give the role etcd to %d or %d hosts", count-1, count+1))
+	}
+}
+
+// etcdRole judges a host's role etcd.
+func (v *validator) etcdRole(path string) {
+	if kind := v.c.Spec.Etcd.Type; kind == EtcdStacked || kind == EtcdExternal {
+		v.refuse(idConflictingFields, path, "no etcd would run on this host by its role: spec.etcd.type is "+kind,
+			"write type: managed under spec.etcd, or leave the role out")
+	}
+}
+
+func (v *validator) external(e *v1alpha1.ExternalEtcd) {
+	if e == nil {
+		v.refuse(idMissingField, pathExternal, "this field is required", "write the endpoints of the etcd cluster, and the files caFile, certFile and keyFile")
+		return
+	}
+	if len(e.Endpoints) == 0 {
+		v.refuse(idMissingField, pathExternal+".endpoints", "this field is required", "write the members' client URLs, such as https://10.0.0.21:2379")
+	}
+	for i, endpoint := range e.Endpoints {
+		at := indexed(pathExternal+".endpoints", i)
+		if problem, hint := endpointProblem(endpoint); problem != "" {
+			v.refuse(idInvalidAddress, at, quoteAddress(endpoint)+" "+problem, hint)
+		}
+		if slices.Contains(e.Endpoints[:i], endpoint) {
+			v.refuse(idDuplicateAddress, at, "the endpoint "+quoteAddress(endpoint)+" is given twice", "keep one of them")
+		}
+	}
+	v.missing(pathCAFile, e.CAFile, "name the certificate of the authority that signed those of the members")
+	v.missing(pathCertFile, e.CertFile, "name a client certificate that the members accept")
+	v.missing(pathKeyFile, e.KeyFile, "name the key of certFile")
+}
+
+// endpointProblem says what makes a client URL of etcd unfit.
+func endpointProblem(text string) (problem, hint string) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Host == "" {
+		return "is not a URL", "write it as https://HOST:PORT"
+	}
+	host, port := u.Hostname(), u.Port()
+	_, known := hostAddress(host)
+	number, err := strconv.Atoi(port)
+	switch {
+	case u.Scheme == "http":
+		return "would carry the cluster's secrets in the clear", "use https, with certificates on the members"
+	case u.Scheme != "https":
+		return "is not an https URL", "write it as https://HOST:PORT"
+	case !known || err != nil || number < 1 || number > 65535:
+		return "does not name a host and a port", "write it as https://HOST:2379"
+	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		return "has more than a host and a port", "write https://" + net.JoinHostPort(host, port)
+	}
+	return "", ""
+}
+
+// sameEtcd refuses another etcd cluster under the data of this one: of its
+// endpoints one must stay at a time, so that members can move.
+func (v *validator) sameEtcd(old, new *v1alpha1.ExternalEtcd) {
+	if old == nil || new == nil || slices.ContainsFunc(new.Endpoints, func(e string) bool { return slices.Contains(old.Endpoints, e) }) {
+		return
+	}
+	v.refuse(idImmutableField, pathExternal+".endpoints", "none of the endpoints is one that the cluster has now ("+strings.Join(old.Endpoints, ", ")+"): its data would stay behind",
+		"keep one of them; when members move, change the others first")
+}
+
+// sameMembers refuses more hosts with etcd, or fewer: a host that is gone from
+// the file alone still counts among those of which more than half must answer.
+func (v *validator) sameMembers(old *v1alpha1.Cluster) {
+	has := func(hosts []v1alpha1.Host, name string) bool {
+		return slices.ContainsFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == name })
+	}
+	before, after := EtcdHosts(old), EtcdHosts(v.c)
+	for _, h := range after {
+		if !has(before, h.Name) {
+			v.refuse(idNotSupportedYet, "spec.hosts", "the host "+h.Name+" is new, and another member of a managed etcd is not supported yet", "give it other roles than etcd")
+		}
+	}
+	for _, h := range before {
+		if !has(after, h.Name) {
+			v.refuse(idNotSupportedYet, "spec.hosts", "the host "+h.Name+" is gone, and taking a member off a managed etcd is not supported yet", "put it back")
+		}
+	}
+}
+
+// externalFiles looks at the credentials for an external etcd.
+func (v *validator) externalFiles(p Paths) {
+	e := v.c.Spec.Etcd.External
+	if e == nil {
+		return
+	}
+	now := p.Now
+	if now.IsZero() {
+		now = time.Now()
+	}
+	v.certificates(pathCAFile, v.pemFile(pathCAFile, e.CAFile, p, false), p.Resolve(e.CAFile), now)
+	cert := v.pemFile(pathCertFile, e.CertFile, p, false)
+	v.certificates(pathCertFile, cert, p.Resolve(e.CertFile), now)
+	key := v.pemFile(pathKeyFile, e.KeyFile, p, true)
+	if cert == nil || key == nil {
+		return
+	}
+	if _, err := tls.X509KeyPair(cert, key); err != nil {
+		v.refuse(idCertificate, pathKeyFile, p.Resolve(e.KeyFile)+" cannot be used with "+p.Resolve(e.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
+			"name the key that the certificate was made for, without a passphrase")
+	}
+}
+
+// pemFile reads a file with certificates or a key; nil if it has none to read.
+func (v *validator) pemFile(path, name string, p Paths, private bool) []byte {
+	if name == "" {
+		return nil
+	}
+	name = p.Resolve(name)
+	f, err := openRegular(name)
+	if err != nil {
+		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "names are relative to the cluster file")
+		return nil
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxPEMBytes))
+	if err != nil {
+		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "")
+		return nil
+	}
+	if private {
+		v.private(path, name, f)
+	}
+	return data
+}
+
+// maxPEMBytes bounds a file with certificates.
+const maxPEMBytes = 1 << 20
+
+// certificates refuses a file that holds none, or one that is not valid now.
+func (v *validator) certificates(path string, data []byte, name string, now time.Time) {
+	if data == nil {
+		return
+	}
+	certs, err := parseCertificates(data)
+	if err != nil {
+		v.refuse(idCertificate, path, name+" is no certificate: "+err.Error(), "name a file in PEM form, which begins with -----BEGIN CERTIFICATE-----")
+		return
+	}
+	for _, c := range certs {
+		switch {
+		case now.After(c.NotAfter):
+			v.refuse(idCertificate, path, fmt.Sprintf("the certificate of %s in %s has expired on %s", subject(c), name, c.NotAfter.UTC().Format(time.DateOnly)), "renew it where it was made")
+		case now.Before(c.NotBefore):
+			v.refuse(idCertificate, path, fmt.Sprintf("the certificate of %s in %s is valid from %s on", subject(c), name, c.NotBefore.UTC().Format(time.RFC3339)), "look at the clock of this machine")
+		}
+	}
+}
+
+func subject(c *x509.Certificate) string { return strconv.Quote(c.Subject.CommonName) }
+
+func parseCertificates(data []byte) ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for {
+		var block *pem.Block
+		block, data = pem.Decode(data)
+		switch {
+		case block == nil && len(out) == 0:
+			return nil, errors.New("it holds none")
+		case block == nil:
+			return out, nil
+		case block.Type != "CERTIFICATE":
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+}

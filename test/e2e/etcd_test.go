@@ -1,0 +1,138 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// etcdctl is a question to etcd on a machine that runs it as a service.
+func etcdctl(args ...string) []string {
+	const pki = "/etc/kubernetes/pki/etcd/"
+	return append([]string{
+		"etcdctl", "--endpoints=https://127.0.0.1:2379", "--cacert=" + pki + "ca.crt",
+		"--cert=" + pki + "healthcheck-client.crt", "--key=" + pki + "healthcheck-client.key",
+	}, args...)
+}
+
+// TestManagedEtcd is the life of a cluster whose etcd is a service on three
+// machines: beside a control plane, alone, and beside a worker.
+func TestManagedEtcd(t *testing.T) {
+	u := newUser(t)
+	const name = "e2e-etcd"
+	machines := []string{name + "-1", name + "-2", name + "-3"}
+	alone := machines[1]
+	file := u.machines(t, name, 3)
+	editSpec(t, file, func(spec map[string]any) {
+		child(spec, "etcd")["type"] = "managed"
+		for i, roles := range [][]any{{"control-plane", "etcd"}, {"etcd"}, {"worker", "etcd"}} {
+			spec["hosts"].([]any)[i].(map[string]any)["roles"] = roles
+		}
+	})
+	before := map[string]snapshot{}
+	for _, m := range machines {
+		before[m] = u.snapshot(t, m)
+	}
+	r := u.create(t, file)
+	t.Logf("created in %s", r.took.Round(100*time.Millisecond))
+	u.nodes(t, name, machines[0], machines[2])
+	u.wellMembers(t, alone, machines)
+	u.inside(t, alone, "sh", "-c", "! ls /usr/local/bin/kube* /usr/local/bin/containerd /etc/systemd/system/kubelet.service /var/lib/kubelet 2>/dev/null")
+	t.Run("keys", func(t *testing.T) { u.ownKeys(t, machines) })
+	t.Run("apply again", func(t *testing.T) { u.unchanged(t, file) })
+	t.Run("a member is killed", func(t *testing.T) {
+		u.ok(t, "sandbox", "kill", alone)
+		u.writes(t, name, "without-"+alone)
+		u.ok(t, "sandbox", "start", alone)
+		u.wellMembers(t, machines[0], machines)
+		u.unchanged(t, file)
+	})
+	t.Run("a member loses its data", func(t *testing.T) {
+		u.inside(t, alone, "sh", "-c", "systemctl stop etcd && mv /var/lib/etcd/member /root/member && ! systemctl start etcd")
+		r := u.exits(t, 2, "apply", "-f", file, "--yes")
+		if !strings.Contains(r.stderr, "etcd-data-lost") {
+			t.Errorf("apply is refused for another reason:\n%s", tail(r.stderr))
+		}
+		u.inside(t, alone, "sh", "-c", "rm -rf /var/lib/etcd/member && mv /root/member /var/lib/etcd/member && systemctl reset-failed etcd && systemctl start etcd")
+		u.wellMembers(t, alone, machines)
+	})
+	t.Run("settings", func(t *testing.T) {
+		editSpec(t, file, func(spec map[string]any) {
+			child(spec, "etcd")["extraArgs"] = map[string]any{"heartbeat-interval": "150"}
+		})
+		u.exits(t, 0, "apply", "-f", file, "--yes")
+		u.wellMembers(t, alone, machines)
+		for _, m := range machines {
+			u.inside(t, m, "sh", "-c", `tr '\0' ' ' </proc/$(systemctl show -p MainPID --value etcd)/cmdline | grep -q -- --heartbeat-interval=150`)
+		}
+		u.writes(t, name, "with-other-settings")
+		u.unchanged(t, file)
+	})
+	u.exits(t, 0, "delete", "cluster", name, "--yes", "--allow-removal")
+	for _, m := range machines {
+		same(t, m+" before and after", "touched", before[m], u.snapshot(t, m))
+	}
+}
+
+// wellMembers waits until etcd, asked on one machine, knows a member of each
+// name that votes, and all of them answer.
+func (u *user) wellMembers(t *testing.T, ask string, names []string) {
+	t.Helper()
+	type list struct {
+		Members []struct {
+			Name      string
+			IsLearner bool
+		}
+	}
+	eventually(t, time.Minute, "every member of etcd", func() error {
+		r := u.run(t, append([]string{"sandbox", "exec", ask, "--"}, etcdctl("endpoint", "health", "--cluster")...)...)
+		if r.code != 0 {
+			return fmt.Errorf("%s %s", tail(r.stdout), tail(r.stderr))
+		}
+		var have []string
+		for _, m := range decode[list](t, u.inside(t, ask, etcdctl("member", "list", "-w", "json")...)).Members {
+			if !m.IsLearner {
+				have = append(have, m.Name)
+			}
+		}
+		if slices.Sort(have); !slices.Equal(have, names) {
+			return fmt.Errorf("members are %v, want %v", have, names)
+		}
+		return nil
+	})
+}
+
+// ownKeys wants no two machines to have the same key, but for the authority's.
+func (u *user) ownKeys(t *testing.T, machines []string) {
+	seen := map[string]string{}
+	for _, m := range machines {
+		for line := range strings.Lines(u.inside(t, m, "sh", "-c", "cd /etc/kubernetes/pki && sha256sum etcd/*.key apiserver-etcd-client.key 2>/dev/null; true")) {
+			sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
+			if other, ok := seen[sum]; ok && file != "etcd/ca.key" {
+				t.Errorf("%s of %s is %s", file, m, other)
+			}
+			seen[sum] = file + " of " + m
+		}
+	}
+	if len(seen) != 3*3+1+1 { // three of each member, the API server's, the authority's
+		t.Errorf("there are %d keys: %v", len(seen), seen)
+	}
+}
+
+// writes writes something into the cluster and reads it back.
+func (u *user) writes(t *testing.T, cluster, what string) {
+	t.Helper()
+	begin := time.Now()
+	eventually(t, time.Minute, "a write", func() error {
+		if r := u.run(t, "kubectl", cluster, "--", "create", "configmap", what); r.code != 0 && !strings.Contains(r.stderr, "already exists") {
+			return fmt.Errorf("%s", tail(r.stderr))
+		}
+		return nil
+	})
+	u.kubectl(t, cluster, "get", "configmap", what)
+	t.Logf("%s: written after %s", what, time.Since(begin).Round(100*time.Millisecond))
+}
