@@ -244,10 +244,17 @@ func TestImmutable(t *testing.T) {
 	new.Spec.Kubernetes.Version = "v1.36.4"
 	new.Spec.Etcd.Type, new.Spec.ContainerRuntime.Type = "managed", "docker"
 	new.Spec.ControlPlaneEndpoint.Domain, new.Spec.ControlPlaneEndpoint.Port = "other.example.com", 443
+	new.Spec.ControlPlaneEndpoint.Mode = "haproxy"
 	new.Spec.Hosts[1].InternalAddress = "10.9.0.99"
 	new.Spec.Hosts[0].Roles = []v1alpha1.Role{"worker"}
 	new.Spec.Hosts[3].Name = "renamed"
 	golden.Check(t, "testdata/immutable.golden", Immutable(old, new).Error()+"\n")
+
+	old.Spec.Hosts[1].Roles = old.Spec.Hosts[0].Roles
+	new = Copy(old)
+	new.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "1", "election-timeout": "5000"}
+	new.Spec.ControlPlaneEndpoint.Address = "203.0.113.77"
+	golden.Check(t, "testdata/immutable-ha.golden", Immutable(old, new).Error()+"\n")
 }
 
 // TestDiagnosticsAreFinished wants an id and a message of all that Validate

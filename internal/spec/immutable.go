@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,8 +38,34 @@ func Immutable(old, new *v1alpha1.Cluster) diag.List {
 	v.later("spec.kubernetes.apiServer.certSANs", strings.Join(o.Kubernetes.APIServer.CertSANs, ","), strings.Join(n.Kubernetes.APIServer.CertSANs, ","))
 	v.later("spec.kubernetes.certificates.validity", durationText(o.Kubernetes.Certificates.Validity), durationText(n.Kubernetes.Certificates.Validity))
 	v.later("spec.kubernetes.certificates.caValidity", durationText(o.Kubernetes.Certificates.CAValidity), durationText(n.Kubernetes.Certificates.CAValidity))
+	if len(HostsWithRole(old, v1alpha1.RoleControlPlane)) > 1 && o.Etcd.Type == etcdStacked {
+		// One mistake would reach all members, and their quorum.
+		v.later("spec.etcd.extraArgs", argsText(o.Etcd.ExtraArgs), argsText(n.Etcd.ExtraArgs))
+	}
+	v.sameEndpoint(o.ControlPlaneEndpoint, n.ControlPlaneEndpoint)
 	v.sameHosts(o.Hosts, n.Hosts)
 	return v.found
+}
+
+// sameEndpoint refuses another way to the control plane: pods of the host's
+// network have a copy of its hosts file, and would go on by the old one.
+func (v *validator) sameEndpoint(old, new v1alpha1.ControlPlaneEndpoint) {
+	const path = "spec.controlPlaneEndpoint"
+	if old.Mode != new.Mode {
+		v.refuse(idNotSupportedYet, path+".mode", fmt.Sprintf("changing the mode of a cluster that exists is not supported yet: it is %q, and would be %q", old.Mode, new.Mode),
+			fmt.Sprintf("write mode: %s; a cluster of one control plane that is to have more later begins with haproxy or external", old.Mode))
+		return
+	}
+	v.later(path+".address", old.Address, new.Address)
+}
+
+// argsText writes arguments in one order.
+func argsText(args map[string]string) string {
+	var out []string
+	for _, key := range sortedKeys(args) {
+		out = append(out, key+"="+args[key])
+	}
+	return strings.Join(out, " ")
 }
 
 // later refuses a change that would be recorded and not carried out: what
