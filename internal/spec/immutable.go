@@ -38,7 +38,7 @@ func Immutable(old, new *v1alpha1.Cluster) diag.List {
 	v.later("spec.kubernetes.apiServer.certSANs", strings.Join(o.Kubernetes.APIServer.CertSANs, ","), strings.Join(n.Kubernetes.APIServer.CertSANs, ","))
 	v.later("spec.kubernetes.certificates.validity", durationText(o.Kubernetes.Certificates.Validity), durationText(n.Kubernetes.Certificates.Validity))
 	v.later("spec.kubernetes.certificates.caValidity", durationText(o.Kubernetes.Certificates.CAValidity), durationText(n.Kubernetes.Certificates.CAValidity))
-	if len(HostsWithRole(old, v1alpha1.RoleControlPlane)) > 1 && o.Etcd.Type == etcdStacked {
+	if len(HostsWithRole(old, v1alpha1.RoleControlPlane)) > 1 && o.Etcd.Type == EtcdStacked {
 		// One mistake would reach all members, and their quorum.
 		v.later("spec.etcd.extraArgs", argsText(o.Etcd.ExtraArgs), argsText(n.Etcd.ExtraArgs))
 	}
