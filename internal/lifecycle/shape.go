@@ -239,14 +239,22 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 		ours := h.Ours(p.env.Cluster.Name) && precheck.HoldsCluster(h.Facts)
 		was := find(p.recorded.Spec.Hosts, h.Spec.Name)
 		for _, l := range leaving {
-			if l.Facts != nil && l.Facts.MachineID == h.Facts.MachineID && h.Facts.MachineID != "" {
-				list = append(list, diag.Diagnostic{
-					ID: idHostRenamed, Severity: diag.Error, Host: h.Spec.Name,
-					Message: "is the machine that the cluster knows as " + l.Spec.Name,
-					Hint:    "take it off by that name first: slipway delete node " + l.Spec.Name + "; then add it",
-				})
-				ours = false
+			d := diag.Diagnostic{
+				ID: idHostRenamed, Severity: diag.Error, Host: h.Spec.Name,
+				Message: "is the machine that the cluster knows as " + l.Spec.Name,
+				Hint:    "take it off by that name first: slipway delete node " + l.Spec.Name + "; then add it",
 			}
+			switch {
+			case l.Facts != nil && l.Facts.MachineID == h.Facts.MachineID && h.Facts.MachineID != "":
+			case module.InternalAddress(l.Spec) == module.InternalAddress(h.Spec):
+				// etcd would have two members at one address, and know no better.
+				d.Message = "has the address among the nodes that the cluster knows as that of " + l.Spec.Name
+				d.Hint = "take that one off first: slipway delete node " + l.Spec.Name + " --forget; then add this one"
+			default:
+				continue
+			}
+			list = append(list, d)
+			ours = false
 		}
 		switch {
 		case !ours:

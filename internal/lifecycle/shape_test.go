@@ -419,6 +419,11 @@ func TestShapeRefused(t *testing.T) {
 			w.machines["w9"] = w.machines["w1"]
 			return Request{Kind: Apply, Cluster: renamed(w.of("cp1", "w1"))}
 		}, idHostRenamed},
+		{"in a dead one's place", "it must not be taken for the other", func(w *world) Request {
+			w.machines["w9"] = newMachine("w9", w.machines["w1"].address, w.api)
+			w.machines["w1"].down = errDown
+			return Request{Kind: Apply, Cluster: renamed(w.of("cp1", "w1")), Forget: true}
+		}, idHostRenamed},
 		{"on record", "it has a name", func(w *world) Request {
 			return Request{Kind: Remove, Name: "prod", Hosts: []spec.HostFlag{{Address: w.machines["w1"].address}}}
 		}, idHostOnRecord},

@@ -20,8 +20,8 @@ type EtcdRemove struct {
 
 // An EtcdPeer is a member that shall go.
 type EtcdPeer struct {
-	// Name is the member's, and PeerURL what the cluster knows it by: either
-	// will do, unless another peer is known by the URL.
+	// Name is what the cluster knows the member by, and PeerURL until it has
+	// started and has a name.
 	Name    string `json:"name"`
 	PeerURL string `json:"peerURL"`
 	// Dead has it removed only if it has a vote and does not answer: another

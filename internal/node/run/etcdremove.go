@@ -83,10 +83,11 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// peerOf is the peer that a member is, nil for none.
+// peerOf is the peer that a member is, nil for none. Where a member is tells
+// only as long as it has no name: another machine may have a dead one's address.
 func peerOf(o op.EtcdRemove, m voice) *op.EtcdPeer {
 	for i, p := range o.Peers {
-		if slices.Contains(m.PeerURLs, p.PeerURL) || m.Name != "" && m.Name == p.Name {
+		if m.Name != "" && m.Name == p.Name || m.Name == "" && slices.Contains(m.PeerURLs, p.PeerURL) {
 			return &o.Peers[i]
 		}
 	}

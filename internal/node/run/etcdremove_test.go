@@ -18,6 +18,8 @@ func voter(name string, up bool) etcdMember {
 func TestEtcdRemove(t *testing.T) {
 	learner := voter("d", true)
 	learner.Learner = true
+	elsewhere, inItsPlace := voter("c", false), voter("d", true)
+	elsewhere.PeerURLs, inItsPlace.PeerURLs = []string{"https://x:2380"}, []string{"https://c:2380"}
 	unstarted := etcdMember{ID: 'd', PeerURLs: []string{"https://d:2380"}, Learner: true}
 	peers := func(names string) (out []op.EtcdPeer) {
 		for _, n := range names {
@@ -55,6 +57,8 @@ func TestEtcdRemove(t *testing.T) {
 		{"five to three", "each step is safe", []etcdMember{voter("a", true), voter("b", true), voter("c", true), voter("d", true), voter("e", false)}, peers("ed"), "abc", "remove e, then d", ""},
 		{"a learner", "it has no vote to lose", []etcdMember{voter("a", true), voter("b", true), learner}, peers("d"), "ab", "remove d", ""},
 		{"one that never started", "it is known by its address alone", []etcdMember{voter("a", true), voter("b", true), unstarted}, peers("d"), "ab", "remove https://d:2380", ""},
+		{"another at its address", "who has a name is known by it alone", []etcdMember{voter("a", true), voter("b", true), inItsPlace}, peers("c"), "abd", "", ""},
+		{"moved, and another at its address", "it is the dead one that goes", []etcdMember{voter("a", true), voter("b", true), inItsPlace, elsewhere}, peers("c"), "abd", "remove c", ""},
 		{"only if dead, and it is", "another machine takes its place", []etcdMember{voter("a", true), voter("b", true), voter("c", false)}, dead("c"), "ab", "remove c", ""},
 		{"only if dead, and it answers", "it is in nobody's place", []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, dead("c"), "abc", "", ""},
 		{"only if dead, and it is being added", "whoever adds it goes on", []etcdMember{voter("a", true), voter("b", true), unstarted}, dead("d"), "abd", "", ""},
