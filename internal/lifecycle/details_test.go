@@ -421,7 +421,15 @@ func TestLockMajority(t *testing.T) {
 		{"one is down", "two are a majority", func(m map[string]*machine) { m["cp3"].down = errDown }, false, 1, false},
 		{"two are down", "one is none", func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, false, 0, false},
 		{"two are down, and it does not matter", "--break-lock does with those that answer", func(m map[string]*machine) { m["cp2"].down, m["cp3"].down = errDown, errDown }, true, 1, false},
-		{"one is another's", "a leftover does not hold up a majority", func(m map[string]*machine) { m["cp2"].lock = theirs }, false, 5, false},
+		{"one is another's", "that may be all the control planes on its record", func(m map[string]*machine) { m["cp1"].lock = theirs }, false, 0, true},
+		{"one is another's, and it does not matter", "--break-lock takes it", func(m map[string]*machine) { m["cp1"].lock = theirs }, true, 5, false},
+		{"one is another's meanwhile", "it was there first", func(m map[string]*machine) {
+			m["cp2"].touched = func(string) { m["cp2"].lock = theirs }
+		}, false, 0, true},
+		{"one is another's that is gone", "a leftover holds up nobody", func(m map[string]*machine) {
+			m["cp2"].lock = theirs
+			m["cp2"].lock.Stale = true
+		}, false, 5, false},
 		{"two are another's", "it works on the cluster", func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, false, 0, true},
 		{"two are another's, and it does not matter", "--break-lock takes them", func(m map[string]*machine) { m["cp1"].lock, m["cp2"].lock = theirs, theirs }, true, 5, false},
 		{"two are another's that is gone", "their heartbeats have stopped", func(m map[string]*machine) {

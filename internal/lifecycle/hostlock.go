@@ -59,14 +59,22 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	seen, errs := readLocks(ctx, p.hosts)
 	hl.need = all/2 + 1
 	hl.lock = remote.Lock{Operation: operation, Manager: manager, Fence: highestFence(seen) + 1}
-	// Not even the number is raised where another has the majority: its hosts
-	// would refuse it.
-	other := anothers(seen, candidates, manager, hl.need)
-	if other != nil && !p.request.BreakLock {
-		return nil, p.lockedBy(other)
+	// One host that is another's is enough: the records that managers go by may
+	// have different control planes, and majorities of these nobody in common.
+	// Not even the number is raised then: the holder's hosts would refuse it.
+	works := func(st remote.LockState) bool {
+		return !p.request.BreakLock && st.Held && !st.Stale && st.Holder.Manager != manager
 	}
-	other = nil
+	for _, h := range p.hosts {
+		if st := seen[h.Name]; works(st) {
+			return nil, p.lockedBy(&st)
+		}
+	}
+	var other *remote.LockState
 	for _, c := range candidates {
+		if other != nil && works(*other) { // it came first
+			break
+		}
 		state, ok, err := c.take(ctx, hl.lock, p.request.BreakLock)
 		switch {
 		case err != nil:
@@ -78,7 +86,7 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 		}
 	}
 	switch {
-	case len(hl.holders) >= hl.need:
+	case len(hl.holders) >= hl.need && (other == nil || !works(*other)):
 		return hl, nil
 	case p.request.BreakLock && other == nil && ctx.Err() == nil: // those that answer must do
 		hl.need = len(hl.holders)/2 + len(hl.holders)%2
@@ -111,23 +119,6 @@ func (p *prepared) keepers() *v1alpha1.Cluster {
 		return p.recorded
 	}
 	return p.env.WithLeaving()
-}
-
-// anothers is the lock of another manager that leaves less than a majority.
-func anothers(seen map[string]remote.LockState, candidates []holder, manager string, need int) *remote.LockState {
-	var other *remote.LockState
-	left := 0
-	for _, c := range candidates {
-		if st := seen[c.name]; st.Held && !st.Stale && st.Holder.Manager != manager {
-			other = &st
-		} else {
-			left++
-		}
-	}
-	if left >= need {
-		return nil
-	}
-	return other
 }
 
 // lockers are the control planes that answer, and how many there are.
