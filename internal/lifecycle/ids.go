@@ -19,6 +19,7 @@ const (
 	idNotCreated        = "not-created"
 	idNoNewHost         = "no-new-host"
 	idLastControlPlane  = "last-control-plane"
+	idControlPlaneLost  = "control-plane-lost"
 	idHostRenamed       = "host-renamed"
 	idHostReturned      = "host-returned"
 	idFileDiffers       = "file-differs"

@@ -296,6 +296,33 @@ func leader(cluster string, found []facts.Host) string {
 	return first
 }
 
+// headless says that a cluster exists, and no control plane of those that were
+// asked and stay holds it.
+func (p *prepared) headless() bool {
+	return created(p.recorded) && changesHosts(p.request.Kind) && p.env.Leader == ""
+}
+
+// leaderless refuses control planes of which none holds the cluster: on one of
+// them it would begin anew. One that could not be asked may hold it; then that
+// is the reason, and there is no going on without it.
+func (p *prepared) leaderless(staying []facts.Host) diag.List {
+	var without []string
+	for _, h := range staying {
+		if !spec.HasRole(h.Spec, v1alpha1.RoleControlPlane) {
+			continue
+		}
+		if h.Facts == nil {
+			return nil
+		}
+		without = append(without, h.Spec.Name)
+	}
+	if !p.headless() {
+		return nil
+	}
+	return refused(idControlPlaneLost, "the cluster exists, and no control plane that stays holds it: "+strings.Join(without, ", "),
+		"to exchange control planes, add the new ones beside those that hold the cluster first; if an address leads to another machine now, correct it, or restore the machine")
+}
+
 // losses are what is lost with the hosts that leave, for people.
 func (p *prepared) losses() (out []string) {
 	for _, l := range p.env.Leaving {

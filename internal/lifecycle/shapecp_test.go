@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // wantMembers wants etcd to have exactly these, all of which vote.
@@ -58,6 +60,48 @@ func TestKilledControlPlaneLeaves(t *testing.T) {
 			k.goOn(request)
 			k.wantHosts("cp2", "cp3", "w1")
 			k.wantMembers("cp2", "cp3")
+		})
+	}
+}
+
+// A cluster that exists does not begin a second time, whatever is ignored.
+func TestControlPlaneLost(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		request      func(*world) Request
+		id           string
+	}{
+		{"swapped in the file", "the new one is blank, the old one leaves", func(w *world) Request {
+			return Request{Kind: Apply, Cluster: w.of("cp2", "w1")}
+		}, idControlPlaneLost},
+		{"another machine at its address", "it is blank", func(w *world) Request {
+			w.machines["cp1"] = newMachine("cp1", "192.0.2.11", w.api)
+			w.machines["cp1"].machineID = "id-new"
+			return Request{Kind: Apply, Cluster: w.of("cp1", "w1")}
+		}, idControlPlaneLost},
+		{"another machine, a worker comes", "it would join a new cluster", func(w *world) Request {
+			w.machines["cp1"] = newMachine("cp1", "192.0.2.11", w.api)
+			w.machines["cp1"].machineID = "id-new"
+			return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}
+		}, idControlPlaneLost},
+		{"it does not answer", "that is the reason then", func(w *world) Request {
+			w.machines["cp1"].down = errDown
+			return Request{Kind: Apply, Cluster: w.of("cp1", "w1")}
+		}, string(remote.Unreachable)},
+		{"it does not answer, a blank one comes before it", "the one that holds the cluster is not done without", func(w *world) Request {
+			w.machines["cp1"].down = errDown
+			c := w.of("cp1", "cp2", "w1")
+			slices.Reverse(c.Spec.Hosts[:2])
+			return Request{Kind: Apply, Cluster: c}
+		}, string(remote.Unreachable)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, []string{"cp1", "cp2", "w1", "w2"}, []string{"cp1", "w1"})
+			r := tc.request(w)
+			for _, r.IgnoreErrors = range []bool{false, true} {
+				_, err := w.service().Prepare(t.Context(), r, nil)
+				refusal(t, err, tc.id)
+			}
 		})
 	}
 }
