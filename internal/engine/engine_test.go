@@ -48,6 +48,8 @@ func TestKnobs(t *testing.T) {
 		exec   func(calls int, host, name string) error
 		tune   func(*Run)
 		want   map[string]event.Outcome
+		// hosts on which something was not tried
+		skipped []string
 	}{
 		"when": {
 			reason: "a host that does not want a task is skipped, and goes on",
@@ -59,26 +61,29 @@ func TestKnobs(t *testing.T) {
 			want: map[string]event.Outcome{"t.x@a": "changed", "t.x@b": "skipped", "t.y@a": "changed", "t.y@b": "changed"},
 		},
 		"failure stops its lane alone": {
-			reason: "another host's work that does not need the failed one is kept",
-			hosts:  []string{"a", "b"},
-			tasks:  []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Ops: file("/y", "")}},
-			exec:   func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
-			want:   map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "changed"},
+			reason:  "another host's work that does not need the failed one is kept",
+			hosts:   []string{"a", "b"},
+			tasks:   []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Ops: file("/y", "")}},
+			exec:    func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
+			want:    map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "changed"},
+			skipped: []string{"a"},
 		},
 		"needs": {
-			reason: "a task that needs one on all hosts does not run when it failed on one",
-			hosts:  []string{"a", "b"},
-			tasks:  []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Needs: []string{"t.x"}, Ops: file("/y", "")}},
-			exec:   func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
-			want:   map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "skipped"},
+			reason:  "a task that needs one on all hosts does not run when it failed on one",
+			hosts:   []string{"a", "b"},
+			tasks:   []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Needs: []string{"t.x"}, Ops: file("/y", "")}},
+			exec:    func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
+			want:    map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "skipped"},
+			skipped: []string{"a", "b"},
 		},
 		"ignore errors": {
-			reason: "with --ignore-errors the others finish",
-			hosts:  []string{"a", "b"},
-			tasks:  []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Needs: []string{"t.x"}, Ops: file("/y", "")}},
-			exec:   func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
-			tune:   func(r *Run) { r.IgnoreErrors = true },
-			want:   map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "changed"},
+			reason:  "with --ignore-errors the others finish",
+			hosts:   []string{"a", "b"},
+			tasks:   []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Needs: []string{"t.x"}, Ops: file("/y", "")}},
+			exec:    func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
+			tune:    func(r *Run) { r.IgnoreErrors = true },
+			want:    map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "changed"},
+			skipped: []string{"a"},
 		},
 		"ignore error of a task": {
 			reason: "a task may say that its failure does not matter",
@@ -146,7 +151,10 @@ func TestKnobs(t *testing.T) {
 				if tune == nil {
 					tune = func(*Run) {}
 				}
-				w.apply(t, tasks(tc.tasks...), tune)
+				res := w.apply(t, tasks(tc.tasks...), tune)
+				if d := cmp.Diff(tc.skipped, res.Skipped); d != "" && name != "max unavailable" {
+					t.Errorf("%s: hosts with steps not tried: -want +got\n%s", tc.reason, d)
+				}
 				got := w.outcomes()
 				if name == "max unavailable" {
 					count := map[event.Outcome]int{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +47,9 @@ type Result struct {
 	Steps    []plan.Step // Check: what would be done
 	Failures []Failure   // in the pipeline's order
 	Changed  int         // Apply: steps that changed something
+	// Skipped are the hosts with steps that were not tried, since what they
+	// need has failed.
+	Skipped []string
 	// Cancelled says that the context ended before the run did.
 	Cancelled bool
 }
@@ -263,6 +267,10 @@ func (w *walk) result() *Result {
 			res.Failures = append(res.Failures, Failure{Host: s.hostName(), Task: s.task.ID, Title: s.task.Title, Failure: *o.failure})
 		case event.Changed:
 			res.Changed++
+		case event.Skipped:
+			if host := s.hostName(); o.blocks && !slices.Contains(res.Skipped, host) {
+				res.Skipped = append(res.Skipped, host)
+			}
 		case event.Cancelled:
 			res.Cancelled = true
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -119,7 +120,12 @@ type Result struct {
 	Ready []string
 	// Kubeconfig is the path of the admin kubeconfig kept in the store.
 	Kubeconfig string
+
+	undone []string // hosts on which something failed, or was not tried
 }
+
+// isUndone says that not all that was planned for a host came about.
+func (r *Result) isUndone(host string) bool { return slices.Contains(r.undone, host) }
 
 // A HostFailure is a root failure.
 type HostFailure struct {

@@ -296,6 +296,10 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 	}
 	failedSteps := len(res.Failures) > 0
 	res.Failures = append(res.Failures, p.lost...)
+	res.undone = out.Skipped
+	for _, f := range res.Failures {
+		res.undone = append(res.undone, f.Host)
+	}
 	switch {
 	case out.Cancelled && !failedSteps:
 		res.Outcome = event.Cancelled
@@ -309,7 +313,7 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 		res.Outcome = event.Partial
 	}
 	if res.Outcome == event.Succeeded || res.Outcome == event.Partial {
-		res.Ready = p.ready(res.Failures)
+		res.Ready = p.ready(res)
 	}
 	return res
 }
@@ -323,22 +327,24 @@ func (p *prepared) firstFailed(failures []HostFailure) bool {
 }
 
 // ready says what works now.
-func (p *prepared) ready(failures []HostFailure) []string {
+func (p *prepared) ready(res *Result) []string {
 	if p.request.Kind == InitOS {
 		return []string{count(len(p.hosts), "host") + " prepared"}
 	}
-	failed := map[string]bool{}
-	for _, f := range failures {
-		failed[f.Host] = true
-	}
-	nodes := slices.DeleteFunc(names(p.hosts), func(name string) bool { return failed[name] })
+	nodes := slices.DeleteFunc(names(p.hosts), func(name string) bool {
+		return slices.ContainsFunc(res.Failures, func(f HostFailure) bool { return f.Host == name })
+	})
 	switch {
 	case p.removes():
 		return []string{count(len(nodes), "host") + " put back as before"}
 	case p.request.Kind == Add:
-		return []string{count(len(p.request.Nodes), "node") + " ready: " + strings.Join(p.request.Nodes, ", ")}
+		added := slices.DeleteFunc(slices.Clone(p.request.Nodes), res.isUndone)
+		if len(added) == 0 {
+			return nil
+		}
+		return []string{count(len(added), "node") + " ready: " + strings.Join(added, ", ")}
 	case len(p.env.Leaving) > 0:
-		return p.left()
+		return p.left(res)
 	}
 	ep := p.env.Cluster.Spec.ControlPlaneEndpoint
 	return []string{

@@ -344,8 +344,11 @@ func (p *prepared) Leaving() (out []string) {
 }
 
 // left says what became of the hosts that left.
-func (p *prepared) left() (out []string) {
+func (p *prepared) left(res *Result) (out []string) {
 	for _, l := range p.env.Leaving {
+		if res.isUndone(l.Name) {
+			continue
+		}
 		line := l.Name + " has left the cluster, and is as it was before"
 		if l.Gone {
 			line = l.Name + " has left the cluster; what is on it stays there, its kubelet's credentials too"

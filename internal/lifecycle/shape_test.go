@@ -352,6 +352,36 @@ func TestKilledReplace(t *testing.T) {
 	}
 }
 
+// TestReshapedInPart has one of two hosts fail, and tells which came or left.
+func TestReshapedInPart(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		before  []string
+		request func(*world) Request
+		breaks  map[string]string // machine → task
+		ready   []string
+	}{
+		{"one of two comes", []string{"cp1"}, func(w *world) Request { return Request{Kind: Add, Cluster: w.cluster()} },
+			map[string]string{"w2": "join.kubelet-start"}, []string{"1 node ready: w1"}},
+		{"none comes", []string{"cp1"}, func(w *world) Request { return Request{Kind: Add, Cluster: w.cluster()} },
+			map[string]string{"w1": "join.kubelet-start", "w2": "join.kubelet-start"}, nil},
+		{"one of two leaves", []string{"cp1", "w1", "w2"}, func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "w2"}} },
+			map[string]string{"w2": "reset.restore"}, []string{"w1 has left the cluster, and is as it was before"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, []string{"cp1", "w1", "w2"}, tc.before)
+			for name, task := range tc.breaks {
+				w.machines[name].refuse = breaking(task)
+			}
+			r := tc.request(w)
+			r.IgnoreErrors = true
+			if d := cmp.Diff(tc.ready, w.do(r, event.Partial).Ready); d != "" {
+				t.Errorf("what works now (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 // The file of a cluster is its user's: what the command line adds is not in
 // it, and they are told.
 func TestFileDiffers(t *testing.T) {
