@@ -404,8 +404,8 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 	}
 	// The cluster first: cut off in between, the operation can be resumed,
 	// and finds nothing left to do.
-	if len(p.env.Leaving) > 0 && res.Outcome == event.Succeeded {
-		err = errors.Join(err, p.svc.Store.SaveCluster(p.env.Cluster, nil))
+	if len(p.env.Leaving) > 0 && (res.Outcome == event.Succeeded || res.Outcome == event.Partial) {
+		err = errors.Join(err, p.svc.Store.SaveCluster(p.still(res), nil))
 	}
 	if p.request.Kind == Create && res.Outcome == event.Partial || p.request.Kind != InitOS && res.Outcome == event.Succeeded {
 		err = errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))

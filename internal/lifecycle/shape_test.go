@@ -382,6 +382,34 @@ func TestReshapedInPart(t *testing.T) {
 	}
 }
 
+// What has left in part of an operation stays off: no later one joins it again.
+func TestLeftInPart(t *testing.T) {
+	w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
+	w.machines["w2"].refuse = breaking("reset.restore")
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "w2"}, IgnoreErrors: true}, event.Partial)
+	c, err := w.service().Store.Cluster("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded []string
+	for _, h := range c.Spec.Hosts {
+		recorded = append(recorded, h.Name)
+	}
+	if d := cmp.Diff([]string{"cp1", "w2"}, recorded); d != "" {
+		t.Errorf("hosts on record (-want +got):\n%s", d)
+	}
+	w.machines["w2"].refuse = nil
+	again := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Name: "prod"}, nil))
+	if slices.Contains(touched(again.Plan()), "w1") {
+		t.Error("the next apply joins w1 again")
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.resume(event.Succeeded)
+	w.wantHosts("cp1")
+}
+
 // The file of a cluster is its user's: what the command line adds is not in
 // it, and they are told.
 func TestFileDiffers(t *testing.T) {
