@@ -319,6 +319,8 @@ type OperationSpec struct {
 	// be evicted, hosts given up that do not answer.
 	Force  bool `json:"force,omitempty"`
 	Forget bool `json:"forget,omitempty"`
+	// DrainTimeout is how long the pods of a host that leaves were waited for.
+	DrainTimeout metav1.Duration `json:"drainTimeout,omitzero"`
 }
 
 // OperationPhase is the state of an operation.

@@ -145,6 +145,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 	return p.svc.Store.NewOperation(p.svc.Now(), v1alpha1.OperationSpec{
 		Cluster: p.env.Cluster.Name, Type: string(p.request.Kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
 		Nodes: p.request.Nodes, Force: p.request.Removal.Force, Forget: p.request.Forget,
+		DrainTimeout: metav1.Duration{Duration: p.request.Removal.DrainTimeout},
 	}, p.plan)
 }
 

@@ -90,6 +90,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	}
 	r.Nodes, r.Forget = o.Spec.Nodes, r.Forget || o.Spec.Forget
 	r.Removal.Force = r.Removal.Force || o.Spec.Force
+	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.Spec.DrainTimeout.Duration)
 	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r, continues: o, done: done}, progress)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
@@ -254,4 +256,29 @@ func loaded(t *testing.T, text string) *v1alpha1.Cluster {
 		t.Fatal(err)
 	}
 	return l.Cluster
+}
+
+// How hosts leave is what was asked for at first, unless something else is.
+func TestResumeRemoval(t *testing.T) {
+	asked := Removal{Force: true, DrainTimeout: time.Minute}
+	for _, tc := range []struct {
+		name        string
+		again, want Removal
+	}{
+		{"as it was", Removal{}, asked},
+		{"as it is said now", Removal{DrainTimeout: time.Hour}, Removal{Force: true, DrainTimeout: time.Hour}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, []string{"cp1", "w1"}, []string{"cp1", "w1"})
+			w.machines["w1"].refuse = breaking("reset.restore")
+			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Removal: asked}, event.Failed)
+			p := w.prepared(w.service().PrepareResume(t.Context(), "prod", Request{Removal: tc.again}, nil))
+			if err := p.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, p.(*prepared).env.Removal); d != "" {
+				t.Errorf("how hosts leave (-want +got):\n%s", d)
+			}
+		})
+	}
 }
