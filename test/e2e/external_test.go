@@ -142,6 +142,9 @@ func (u *user) ownSecret(t *testing.T, key string) {
 	}
 	secret := bytes.Split(raw, []byte("\n"))[1]
 	err = filepath.WalkDir(filepath.Join(u.home, "slipway"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == "sandboxes" {
+			return fs.SkipDir // the hosts themselves
+		}
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
