@@ -61,7 +61,7 @@ bundle: ## the bundle that the cluster tests install, in the cache
 
 .PHONY: unit
 unit: node ## unit tests, with the race detector
-	@CGO_ENABLED=1 go test -race ./...
+	@CGO_ENABLED=1 go test -race -timeout 25m ./...
 
 .PHONY: lint
 lint: cross ## style, mistakes, formatting; and all platforms build
