@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -96,7 +97,10 @@ func TestControlPlaneLost(t *testing.T) {
 		}, string(remote.Unreachable)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := running(t, []string{"cp1", "cp2", "w1", "w2"}, []string{"cp1", "w1"})
+			w := newWorld(t, "cp1", "cp2", "w1", "w2")
+			c := w.of("cp1", "w1")
+			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy // so that more control planes can come
+			w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
 			r := tc.request(w)
 			for _, r.IgnoreErrors = range []bool{false, true} {
 				_, err := w.service().Prepare(t.Context(), r, nil)
