@@ -45,7 +45,7 @@ func TestOneLeads(t *testing.T) {
 		if _, err := slicesIn(client, "default").Update(t.Context(), source("kubernetes", ipv4, 6443, "10.0.0.2"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * retryPeriod) // a released lease needs no waiting for its end
+		time.Sleep(3 * retryPeriod) // with its jitter; a released lease needs no waiting for its end
 		if got := of(t, client)["api-ipv4"]; holder(t, client) != "b" || got[0] != "10.0.0.2" {
 			t.Errorf("after the first ended: %q leads, and the endpoints are %v", holder(t, client), got)
 		}

@@ -361,12 +361,27 @@ func TestReshapedInPart(t *testing.T) {
 		breaks  map[string]string // machine → task
 		ready   []string
 	}{
-		{"one of two comes", []string{"cp1"}, func(w *world) Request { return Request{Kind: Add, Cluster: w.cluster()} },
-			map[string]string{"w2": "join.kubelet-start"}, []string{"1 node ready: w1"}},
-		{"none comes", []string{"cp1"}, func(w *world) Request { return Request{Kind: Add, Cluster: w.cluster()} },
-			map[string]string{"w1": "join.kubelet-start", "w2": "join.kubelet-start"}, nil},
-		{"one of two leaves", []string{"cp1", "w1", "w2"}, func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "w2"}} },
-			map[string]string{"w2": "reset.restore"}, []string{"w1 has left the cluster, and is as it was before"}},
+		{
+			"one of two comes",
+			[]string{"cp1"},
+			func(w *world) Request { return Request{Kind: Add, Cluster: w.cluster()} },
+			map[string]string{"w2": "join.kubelet-start"},
+			[]string{"1 node ready: w1"},
+		},
+		{
+			"none comes",
+			[]string{"cp1"},
+			func(w *world) Request { return Request{Kind: Add, Cluster: w.cluster()} },
+			map[string]string{"w1": "join.kubelet-start", "w2": "join.kubelet-start"},
+			nil,
+		},
+		{
+			"one of two leaves",
+			[]string{"cp1", "w1", "w2"},
+			func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "w2"}} },
+			map[string]string{"w2": "reset.restore"},
+			[]string{"w1 has left the cluster, and is as it was before"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, []string{"cp1", "w1", "w2"}, tc.before)
