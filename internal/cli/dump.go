@@ -27,11 +27,7 @@ out. What programs of yours write to logs may hold more: look before you send it
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			name, err := a.which(ctx, args)
-			if err != nil {
-				return err
-			}
-			svc, err := a.svc(ctx)
+			svc, name, err := a.chosen(ctx, args)
 			if err != nil {
 				return err
 			}

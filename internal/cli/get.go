@@ -41,11 +41,7 @@ func (a *app) getCmd() *cobra.Command {
 	cmd.AddCommand(clusters, &cobra.Command{
 		Use: "cluster [NAME]", Short: "Show a cluster: its state, nodes and latest operation", Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := a.which(cmd.Context(), args)
-			if err != nil {
-				return err
-			}
-			svc, err := a.svc(cmd.Context())
+			svc, name, err := a.chosen(cmd.Context(), args)
 			if err != nil {
 				return err
 			}

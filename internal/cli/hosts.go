@@ -23,26 +23,30 @@ const selectors = `SELECTOR is a list by commas of host names, addresses, patter
 (node[2:10]), roles (role=worker), or all. CLUSTER@ before a term is for it and
 those after it, and may be a pattern, too: prod@all, *@role=control-plane.`
 
-// targets are the hosts of a selector.
-func (a *app) targets(ctx context.Context, svc lifecycle.Service, selector string) ([]lifecycle.Target, error) {
+// aimed is the service, and the hosts of a selector.
+func (a *app) aimed(ctx context.Context, selector string) (lifecycle.Service, []lifecycle.Target, error) {
+	svc, err := a.svc(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	cluster := ""
 	for _, c := range spec.Choices(selector) {
 		if c.Cluster == "" && cluster == "" {
-			var err error
 			if cluster, err = a.which(ctx, nil); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		if c.Cluster != "" && !strings.ContainsAny(c.Cluster, "*?") {
 			if err := named(c.Cluster); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 	}
-	return svc.Targets(ctx, selector, cluster)
+	targets, err := svc.Targets(ctx, selector, cluster)
+	return svc, targets, err
 }
 
-// label is how a target is called among others.
+// labels are how targets are called among each other.
 func labels(targets []lifecycle.Target) func(cluster, host string) string {
 	for _, t := range targets {
 		if t.Cluster != targets[0].Cluster {
@@ -111,11 +115,7 @@ program failed on a host, or that a host could not be asked.`,
 }
 
 func (a *app) exec(ctx context.Context, selector string, flags work, p lifecycle.Program) error {
-	svc, err := a.svc(ctx)
-	if err != nil {
-		return err
-	}
-	targets, err := a.targets(ctx, svc, selector)
+	svc, targets, err := a.aimed(ctx, selector)
 	if err != nil {
 		return err
 	}
@@ -287,11 +287,7 @@ func hostPath(arg string) (selector, path string, onHosts bool) {
 }
 
 func (a *app) copy(ctx context.Context, selector string, flags work, c lifecycle.Copy) error {
-	svc, err := a.svc(ctx)
-	if err != nil {
-		return err
-	}
-	targets, err := a.targets(ctx, svc, selector)
+	svc, targets, err := a.aimed(ctx, selector)
 	if err != nil {
 		return err
 	}

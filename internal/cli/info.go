@@ -37,11 +37,7 @@ half a minute. Resources are those that pods may use, of all there are.`,
 		Aliases: []string{"info"}, Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			name, err := a.which(ctx, args)
-			if err != nil {
-				return err
-			}
-			svc, err := a.svc(ctx)
+			svc, name, err := a.chosen(ctx, args)
 			if err != nil {
 				return err
 			}

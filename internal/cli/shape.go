@@ -132,11 +132,7 @@ func (a *app) hostNames(cluster *string) func(*cobra.Command, []string, string) 
 		if *cluster != "" {
 			of = []string{*cluster}
 		}
-		name, err := a.which(cmd.Context(), of)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		svc, err := a.svc(cmd.Context())
+		svc, name, err := a.chosen(cmd.Context(), of)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

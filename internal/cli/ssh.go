@@ -37,11 +37,7 @@ shell. The exit code is the command's.`,
 }
 
 func (a *app) login(ctx context.Context, selector string, argv []string) error {
-	svc, err := a.svc(ctx)
-	if err != nil {
-		return err
-	}
-	targets, err := a.targets(ctx, svc, selector)
+	svc, targets, err := a.aimed(ctx, selector)
 	if err != nil {
 		return err
 	}

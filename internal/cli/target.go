@@ -263,6 +263,16 @@ func (a *app) request(ctx context.Context, kind lifecycle.Kind, file string, arg
 	return a.asked(lifecycle.Request{Kind: kind, Name: name}), nil
 }
 
+// chosen is the service, and the cluster that is meant.
+func (a *app) chosen(ctx context.Context, args []string) (lifecycle.Service, string, error) {
+	name, err := a.which(ctx, args)
+	if err != nil {
+		return nil, "", err
+	}
+	svc, err := a.svc(ctx)
+	return svc, name, err
+}
+
 func (a *app) described(kind lifecycle.Kind, d *described) lifecycle.Request {
 	return a.asked(lifecycle.Request{
 		Kind: kind, Cluster: d.Cluster, Name: d.Cluster.Name, Source: d.Source, File: d.path, Dir: d.dir,

@@ -22,11 +22,7 @@ func (a *app) kubectlCmd() *cobra.Command {
 			if dash < 0 || dash > 1 {
 				return problem(idUsage, "slipway kubectl NAME -- get nodes", "kubectl's own arguments come after --")
 			}
-			name, err := a.which(ctx, args[:dash])
-			if err != nil {
-				return err
-			}
-			svc, err := a.svc(ctx)
+			svc, name, err := a.chosen(ctx, args[:dash])
 			if err != nil {
 				return err
 			}
