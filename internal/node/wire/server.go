@@ -139,13 +139,8 @@ func (s *session) serve(ctx context.Context, st *stream, raw []byte) {
 		s.serveWork(ctx, st, h.Call)
 		return
 	}
-	msg, err := readMessage(st)
-	if err != nil {
-		return // the caller is gone
-	}
-	var req request
-	if err := msg.decode(&req); err != nil || msg.kind != msgRequest {
-		_ = writeMessage(st, msgError, response{Error: fmt.Sprintf("not a request: %v", err)}, nil)
+	req, ok := readRequest(st)
+	if !ok {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -168,6 +163,19 @@ func (s *session) serve(ctx context.Context, st *stream, raw []byte) {
 	}
 	st.end(err)
 	<-watched
+}
+
+// readRequest reads what a call asks for. What is no request is answered so.
+func readRequest(st *stream) (req request, ok bool) {
+	msg, err := readMessage(st)
+	if err != nil {
+		return req, false // the caller is gone
+	}
+	if err := msg.decode(&req); err != nil || msg.kind != msgRequest {
+		_ = writeMessage(st, msgError, response{Error: fmt.Sprintf("not a request: %v", err)}, nil)
+		return req, false
+	}
+	return req, true
 }
 
 // answer sends the result, or why it cannot be sent.

@@ -118,13 +118,8 @@ func (c *copying) Close() error {
 // serveWork serves a program's run or a copy. The caller ends it by ending the
 // stream.
 func (s *session) serveWork(ctx context.Context, st *stream, call string) {
-	msg, err := readMessage(st)
-	if err != nil {
-		return // the caller is gone
-	}
-	var req request
-	if err := msg.decode(&req); err != nil || msg.kind != msgRequest {
-		_ = writeMessage(st, msgError, response{Error: fmt.Sprintf("not a request: %v", err)}, nil)
+	req, ok := readRequest(st)
+	if !ok {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -138,6 +133,7 @@ func (s *session) serveWork(ctx context.Context, st *stream, call string) {
 		case <-ended:
 		}
 	}()
+	var err error
 	if call == callCopy {
 		err = s.handler.Copy(ctx, req.Copy, st)
 	} else {
