@@ -3,6 +3,7 @@ package module
 import (
 	"net"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -15,6 +16,17 @@ const (
 	EtcdClientCert = "/etc/kubernetes/pki/apiserver-etcd-client.crt"
 	EtcdClientKey  = "/etc/kubernetes/pki/apiserver-etcd-client.key"
 )
+
+// Ports of etcd.
+const (
+	EtcdClients = "2379"
+	EtcdPeers   = "2380"
+)
+
+// EtcdURL is where a host's member of etcd is reached.
+func EtcdURL(h v1alpha1.Host, port string) string {
+	return "https://" + net.JoinHostPort(InternalAddress(h), port)
+}
 
 // Stacked says that control planes have members of etcd in pods.
 func (e Env) Stacked() bool { return len(e.EtcdEndpoints()) == 0 }
@@ -37,7 +49,7 @@ func (e Env) EtcdEndpoints() []string {
 	}
 	var out []string
 	for _, h := range spec.EtcdHosts(e.Cluster) {
-		out = append(out, "https://"+net.JoinHostPort(InternalAddress(h), "2379"))
+		out = append(out, EtcdURL(h, EtcdClients))
 	}
 	return out
 }

@@ -138,13 +138,14 @@ func (e Env) JoinsAsControlPlane(h *engine.Host) bool {
 	return h.HasRole(v1alpha1.RoleControlPlane) && !e.Begins(h)
 }
 
-// clientCert is what a kubelet gets when a cluster lets it in.
-const clientCert = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+// ClientCert is what a kubelet gets when a cluster lets it in. Its kubeconfig,
+// which names it, may be there before.
+const ClientCert = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
 // Holds says that a host holds a kubelet's credentials: it is a node, or has
 // been one.
 func Holds(h *engine.Host) bool {
-	return h.Facts != nil && slices.Contains(h.Facts.Present, clientCert)
+	return h.Facts != nil && slices.Contains(h.Facts.Present, ClientCert)
 }
 
 // Joins selects nodes but the one on which the cluster begins.

@@ -4,6 +4,7 @@ package etcd
 
 import (
 	"embed"
+	"strings"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -23,7 +24,9 @@ const (
 	programs = "/usr/local/bin"
 	program  = programs + "/etcd"
 	control  = programs + "/etcdctl"
-	caKey    = module.EtcdPKI + "/ca.key"
+	// ownMember is the member on the host itself.
+	ownMember = "https://127.0.0.1:" + module.EtcdClients
+	caKey     = module.EtcdPKI + "/ca.key"
 )
 
 // MarkPaths are those whose presence tells how far a host is; facts are asked
@@ -81,10 +84,10 @@ func unit() op.Unit {
 
 func running() op.List {
 	u := unit()
-	u.Gate = &op.Wait{Name: "every member of etcd", TimeoutSeconds: 120, Program: ask("https://127.0.0.1:2379", healthCert, healthKey, "endpoint", "health", "--cluster")}
+	u.Gate = &op.Wait{Name: "every member of etcd", TimeoutSeconds: 120, Program: ask(ownMember, healthCert, healthKey, "endpoint", "health", "--cluster")}
 	return op.List{
 		u,
-		op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask("https://127.0.0.1:2379", healthCert, healthKey, "endpoint", "health")},
+		op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(ownMember, healthCert, healthKey, "endpoint", "health")},
 		op.File{Path: facts.EtcdJoined, Mode: 0o600, Content: []byte("The member of etcd on this host is one of its cluster: it does not start without its data.\n")},
 	}
 }
@@ -92,13 +95,7 @@ func running() op.List {
 // reach asks for a key, whether there is one or not: etcd answers when more
 // than half of its members do.
 func reach(env module.Env) op.List {
-	endpoints := ""
-	for i, e := range env.EtcdEndpoints() {
-		if i > 0 {
-			endpoints += ","
-		}
-		endpoints += e
-	}
+	endpoints := strings.Join(env.EtcdEndpoints(), ",")
 	return op.List{op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(endpoints, module.EtcdClientCert, module.EtcdClientKey, "get", "/registry/slipway")}}
 }
 

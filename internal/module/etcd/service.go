@@ -3,7 +3,6 @@ package etcd
 import (
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 
@@ -38,7 +37,7 @@ func service(env module.Env, h *engine.Host) (op.List, error) {
 func beginning(env module.Env) []byte {
 	var members []string
 	for _, h := range spec.EtcdHosts(env.Cluster) {
-		members = append(members, h.Name+"=https://"+net.JoinHostPort(module.InternalAddress(h), "2380"))
+		members = append(members, h.Name+"="+module.EtcdURL(h, module.EtcdPeers))
 	}
 	return fmt.Appendf(nil, "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=new\nETCD_INITIAL_CLUSTER_TOKEN=%s\n", strings.Join(members, ","), env.Cluster.Name)
 }
@@ -46,15 +45,14 @@ func beginning(env module.Env) []byte {
 // arguments are those that kubeadm gives its own members; the user's override
 // them by key.
 func arguments(env module.Env, h *engine.Host) string {
-	url := func(address, port string) string { return "https://" + net.JoinHostPort(address, port) }
-	address := module.InternalAddress(h.Host)
+	clients, peers := module.EtcdURL(h.Host, module.EtcdClients), module.EtcdURL(h.Host, module.EtcdPeers)
 	args := map[string]string{
 		"name":                           h.Name,
 		"data-dir":                       facts.DirEtcd,
-		"listen-client-urls":             url("127.0.0.1", "2379") + "," + url(address, "2379"),
-		"advertise-client-urls":          url(address, "2379"),
-		"listen-peer-urls":               url(address, "2380"),
-		"initial-advertise-peer-urls":    url(address, "2380"),
+		"listen-client-urls":             ownMember + "," + clients,
+		"advertise-client-urls":          clients,
+		"listen-peer-urls":               peers,
+		"initial-advertise-peer-urls":    peers,
 		"listen-metrics-urls":            "http://127.0.0.1:2381",
 		"trusted-ca-file":                module.EtcdCA,
 		"cert-file":                      serverCert,

@@ -2,10 +2,8 @@ package kubeadm
 
 import (
 	"context"
-	"net"
 	"path"
 	"slices"
-	"strconv"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -19,7 +17,6 @@ const (
 	etcdData = "/var/lib/etcd"
 	// etcdInput is what of the configuration etcd goes by.
 	etcdInput = "/etc/kubernetes/slipway/etcd.yaml"
-	etcdPKI   = "/etc/kubernetes/pki/etcd/"
 )
 
 // keyShared are the keys and certificates that control planes have in common,
@@ -202,18 +199,20 @@ func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {
 	join := controlPlanePhase(env, h, "etcd", []string{"etcd-join"}, manifest("etcd"))
 	join.Inputs, join.Resumes, join.TimeoutSeconds = []string{etcdInput}, true, 420
 	m := op.EtcdMember{
-		Name: h.Name, PeerURL: etcdURL(h.Host, 2380), Data: etcdData, Join: join,
-		Client: path.Join(programs, "etcdctl"), CA: etcdPKI + "ca.crt",
-		Cert: etcdPKI + "healthcheck-client.crt", Key: etcdPKI + "healthcheck-client.key",
+		Name: h.Name, PeerURL: module.EtcdURL(h.Host, module.EtcdPeers), Data: etcdData, Join: join, EtcdClient: etcdClient(),
 	}
 	for _, other := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
 		if other.Name != h.Name {
-			m.Endpoints = append(m.Endpoints, etcdURL(other, 2379))
+			m.Endpoints = append(m.Endpoints, module.EtcdURL(other, module.EtcdClients))
 		}
 	}
 	return m
 }
 
-func etcdURL(h v1alpha1.Host, port int) string {
-	return "https://" + net.JoinHostPort(module.InternalAddress(h), strconv.Itoa(port))
+// etcdClient is how a control plane asks the members in pods.
+func etcdClient() op.EtcdClient {
+	return op.EtcdClient{
+		Client: path.Join(programs, "etcdctl"), CA: module.EtcdCA,
+		Cert: module.EtcdPKI + "/healthcheck-client.crt", Key: module.EtcdPKI + "/healthcheck-client.key",
+	}
 }

@@ -18,9 +18,7 @@ const (
 	adminConf     = "/etc/kubernetes/admin.conf"
 	kubeletConf   = "/etc/kubernetes/kubelet.conf"
 	bootstrapConf = "/etc/kubernetes/bootstrap-kubelet.conf"
-	// clientCert is what a kubelet gets when the cluster lets it in. Its
-	// kubeconfig, which names it, may be there before.
-	clientCert    = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+	clientCert    = module.ClientCert
 	caCert        = "/etc/kubernetes/pki/ca.crt"
 	configFile    = "/etc/kubernetes/slipway/kubeadm.yaml"
 	dropInDir     = "/etc/kubernetes/kubelet.conf.d"

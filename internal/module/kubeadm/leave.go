@@ -1,7 +1,6 @@
 package kubeadm
 
 import (
-	"path"
 	"slices"
 	"time"
 
@@ -55,7 +54,7 @@ func Leave(env module.Env) engine.Module {
 }
 
 func peer(h v1alpha1.Host, dead bool) op.EtcdPeer {
-	return op.EtcdPeer{Name: h.Name, PeerURL: etcdURL(h, 2380), Dead: dead}
+	return op.EtcdPeer{Name: h.Name, PeerURL: module.EtcdURL(h, module.EtcdPeers), Dead: dead}
 }
 
 // blank says that there is nothing of a cluster on a host.
@@ -69,13 +68,10 @@ func removeMembers(env module.Env, peers []op.EtcdPeer) op.List {
 	if len(peers) == 0 || !env.Stacked() { // its members are not those of control planes
 		return nil
 	}
-	o := op.EtcdRemove{
-		Peers: peers, Client: path.Join(programs, "etcdctl"), CA: etcdPKI + "ca.crt",
-		Cert: etcdPKI + "healthcheck-client.crt", Key: etcdPKI + "healthcheck-client.key",
-		Endpoints: []string{etcdURL(env.FirstControlPlane(), 2379)},
-	}
+	o := op.EtcdRemove{Peers: peers, EtcdClient: etcdClient()}
+	o.Endpoints = []string{module.EtcdURL(env.FirstControlPlane(), module.EtcdClients)}
 	for _, h := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
-		if url := etcdURL(h, 2379); !slices.Contains(o.Endpoints, url) {
+		if url := module.EtcdURL(h, module.EtcdClients); !slices.Contains(o.Endpoints, url) {
 			o.Endpoints = append(o.Endpoints, url)
 		}
 	}

@@ -11,6 +11,18 @@ const (
 	ReasonEtcdNoVote = "EtcdNoVote"
 )
 
+// EtcdClient is how a host asks etcd.
+type EtcdClient struct {
+	// Endpoints are client URLs of members that are not the subject, asked in
+	// turn.
+	Endpoints []string `json:"endpoints"`
+	// Client is etcdctl; CA, Cert and Key are the files it goes by.
+	Client string `json:"client"`
+	CA     string `json:"ca"`
+	Cert   string `json:"cert"`
+	Key    string `json:"key"`
+}
+
 // EtcdMember is a host that votes in an etcd cluster, as the cluster's other
 // members tell. A member that never started, or was not promoted, is gone on
 // with; a learner that has started and whose data are lost is removed and
@@ -21,14 +33,8 @@ type EtcdMember struct {
 	// it by.
 	Name    string `json:"name"`
 	PeerURL string `json:"peerURL"`
-	// Endpoints are client URLs of other members, asked in turn.
-	Endpoints []string `json:"endpoints"`
-	// Client is etcdctl; CA, Cert and Key are the files it goes by. As long
-	// as one is missing the host is no member.
-	Client string `json:"client"`
-	CA     string `json:"ca"`
-	Cert   string `json:"cert"`
-	Key    string `json:"key"`
+	// As long as one of the client's files is missing the host is no member.
+	EtcdClient
 	// Data is the member's data directory.
 	Data string `json:"data"`
 	// Join adds the member, starts it, and has it vote; it is run again to go

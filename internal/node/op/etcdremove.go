@@ -9,13 +9,7 @@ import "strings"
 // nothing to do.
 type EtcdRemove struct {
 	Peers []EtcdPeer `json:"peers"`
-	// Endpoints are client URLs of members that stay, asked in turn.
-	Endpoints []string `json:"endpoints"`
-	// Client is etcdctl; CA, Cert and Key are the files it goes by.
-	Client string `json:"client"`
-	CA     string `json:"ca"`
-	Cert   string `json:"cert"`
-	Key    string `json:"key"`
+	EtcdClient
 }
 
 // An EtcdPeer is a member that shall go.

@@ -34,7 +34,7 @@ type etcdMember struct {
 }
 
 // etcdctl asks one member, by argv.
-func (s *session) etcdctl(ctx context.Context, o op.EtcdMember, endpoint string, args ...string) (string, error) {
+func (s *session) etcdctl(ctx context.Context, o op.EtcdClient, endpoint string, args ...string) (string, error) {
 	return s.output(ctx, append([]string{
 		o.Client, "--endpoints=" + endpoint, "--dial-timeout=3s", "--command-timeout=8s",
 		"--cacert=" + s.path(o.CA), "--cert=" + s.path(o.Cert), "--key=" + s.path(o.Key),
@@ -54,10 +54,9 @@ func (m membership) votes() bool {
 	return m.data && m.self != nil && !m.self.Learner && m.self.Name != ""
 }
 
-// membership asks the other members in turn: one that is down, or has no vote
-// itself and so no say, is passed over.
-func (s *session) membership(ctx context.Context, o op.EtcdMember) (m membership, err error) {
-	m.data = exists(s.path(filepath.Join(o.Data, "member")))
+// etcdMembers are all members, and the endpoint that told: one that is down,
+// or has no vote itself and so no say, is passed over.
+func (s *session) etcdMembers(ctx context.Context, o op.EtcdClient) (all []etcdMember, from string, err error) {
 	err = errors.New("there is no other member to ask")
 	for _, endpoint := range o.Endpoints {
 		var out string
@@ -67,20 +66,26 @@ func (s *session) membership(ctx context.Context, o op.EtcdMember) (m membership
 		var list struct {
 			Members []etcdMember `json:"members"`
 		}
-		if err = json.Unmarshal([]byte(out), &list); err != nil {
-			continue
+		if err = json.Unmarshal([]byte(out), &list); err == nil {
+			return list.Members, endpoint, nil
 		}
-		m.from = endpoint
-		for _, one := range list.Members {
-			if slices.Contains(one.PeerURLs, o.PeerURL) {
-				m.self = &one
-			} else {
-				m.others = append(m.others, one)
-			}
-		}
-		return m, nil
 	}
-	return m, fmt.Errorf("asking etcd for its members: %w", err)
+	return nil, "", fmt.Errorf("asking etcd for its members: %w", err)
+}
+
+// membership asks the other members.
+func (s *session) membership(ctx context.Context, o op.EtcdMember) (m membership, err error) {
+	m.data = exists(s.path(filepath.Join(o.Data, "member")))
+	all, from, err := s.etcdMembers(ctx, o.EtcdClient)
+	m.from = from
+	for _, one := range all {
+		if slices.Contains(one.PeerURLs, o.PeerURL) {
+			m.self = &one
+		} else {
+			m.others = append(m.others, one)
+		}
+	}
+	return m, err
 }
 
 // checkEtcdMember looks at the vote first: once it is there, what added the
@@ -156,7 +161,7 @@ func (s *session) clearMember(ctx context.Context, o op.EtcdMember, m membership
 			Message: fmt.Sprintf("etcd counts on the vote of %s (%s), and its data are not in %s", o.Name, o.PeerURL, o.Data),
 		}
 	}
-	if _, err := s.etcdctl(ctx, o, m.from, "member", "remove", strconv.FormatUint(m.self.ID, 16)); err != nil {
+	if _, err := s.etcdctl(ctx, o.EtcdClient, m.from, "member", "remove", strconv.FormatUint(m.self.ID, 16)); err != nil {
 		return fmt.Errorf("removing the learner %s, whose data are lost, from etcd: %w", o.Name, err)
 	}
 	return nil

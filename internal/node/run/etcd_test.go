@@ -67,8 +67,11 @@ func (h *host) member() op.EtcdMember {
 		h.write(f, f)
 	}
 	return op.EtcdMember{
-		Name: "b", PeerURL: peer, Endpoints: []string{"https://down:2379", "https://votes:2379"},
-		Client: "etcdctl", CA: "/pki/ca", Cert: "/pki/cert", Key: "/pki/key", Data: "/var/lib/etcd", Join: join,
+		Name: "b", PeerURL: peer, Data: "/var/lib/etcd", Join: join,
+		EtcdClient: op.EtcdClient{
+			Endpoints: []string{"https://down:2379", "https://votes:2379"},
+			Client:    "etcdctl", CA: "/pki/ca", Cert: "/pki/cert", Key: "/pki/key",
+		},
 	}
 }
 

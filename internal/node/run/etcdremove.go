@@ -5,8 +5,6 @@ package run
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,51 +24,26 @@ type voice struct {
 // called is a member's name, or where it is as long as it has none.
 func (v voice) called() string { return cmp.Or(v.Name, strings.Join(v.PeerURLs, ",")) }
 
-// ask speaks to etcd by the credentials of an operation.
-func (s *session) askEtcd(ctx context.Context, o op.EtcdRemove, endpoint string, args ...string) (string, error) {
-	return s.etcdctl(ctx, op.EtcdMember{Client: o.Client, CA: o.CA, Cert: o.Cert, Key: o.Key}, endpoint, args...)
-}
-
-// voices are all members, from the first endpoint that tells.
-func (s *session) voices(ctx context.Context, o op.EtcdRemove) (all []voice, from string, err error) {
-	err = errors.New("there is no other member to ask")
-	for _, endpoint := range o.Endpoints {
-		var out string
-		if out, err = s.askEtcd(ctx, o, endpoint, "member", "list", "-w", "json"); err != nil {
-			continue
-		}
-		var list struct {
-			Members []etcdMember `json:"members"`
-		}
-		if err = json.Unmarshal([]byte(out), &list); err != nil {
-			continue
-		}
-		for _, m := range list.Members {
-			all = append(all, voice{etcdMember: m})
-		}
-		return all, endpoint, nil
-	}
-	return nil, "", fmt.Errorf("asking etcd for its members: %w", err)
-}
-
 // removals are the members that go, in the order in which they can, and where
 // to ask for it; none if none of the peers is a member. It is refused if etcd
 // would not have enough that answer, at any time.
 func (s *session) removals(ctx context.Context, o op.EtcdRemove) (gone []voice, from string, err error) {
-	all, from, err := s.voices(ctx, o)
-	if err != nil || !slices.ContainsFunc(all, func(v voice) bool { return peerOf(o, v) != nil }) {
+	members, from, err := s.etcdMembers(ctx, o.EtcdClient)
+	if err != nil || !slices.ContainsFunc(members, func(m etcdMember) bool { return peerOf(o, m) != nil }) {
 		return nil, "", err
 	}
-	for i := range all {
-		v := &all[i]
-		if len(v.ClientURLs) > 0 {
-			_, err := s.askEtcd(ctx, o, v.ClientURLs[0], "endpoint", "status")
+	var all []voice
+	for _, m := range members {
+		v := voice{etcdMember: m}
+		if len(m.ClientURLs) > 0 {
+			_, err := s.etcdctl(ctx, o.EtcdClient, m.ClientURLs[0], "endpoint", "status")
 			v.answers = err == nil
 		}
-		p := peerOf(o, *v)
+		p := peerOf(o, m)
 		if v.goes = p != nil && (!p.Dead || !v.answers && !v.Learner && v.Name != ""); v.goes {
-			gone = append(gone, *v)
+			gone = append(gone, v)
 		}
+		all = append(all, v)
 	}
 	slices.SortStableFunc(gone, func(a, b voice) int { return boolInt(a.answers) - boolInt(b.answers) })
 	return gone, from, safely(all, gone)
@@ -85,7 +58,7 @@ func boolInt(b bool) int {
 
 // peerOf is the peer that a member is, nil for none. Where a member is tells
 // only as long as it has no name: another machine may have a dead one's address.
-func peerOf(o op.EtcdRemove, m voice) *op.EtcdPeer {
+func peerOf(o op.EtcdRemove, m etcdMember) *op.EtcdPeer {
 	for i, p := range o.Peers {
 		if m.Name != "" && m.Name == p.Name || m.Name == "" && slices.Contains(m.PeerURLs, p.PeerURL) {
 			return &o.Peers[i]
@@ -153,7 +126,7 @@ func (s *session) applyEtcdRemove(ctx context.Context, o op.EtcdRemove) error {
 			return err
 		}
 		id := strconv.FormatUint(gone[0].ID, 16)
-		if _, err := s.askEtcd(ctx, o, from, "member", "remove", id); err != nil {
+		if _, err := s.etcdctl(ctx, o.EtcdClient, from, "member", "remove", id); err != nil {
 			return fmt.Errorf("removing member %s of etcd: %w", gone[0].called(), err)
 		}
 		if err := s.absent(ctx, o, gone[0]); err != nil {
@@ -167,8 +140,8 @@ func (s *session) applyEtcdRemove(ctx context.Context, o op.EtcdRemove) error {
 func (s *session) absent(ctx context.Context, o op.EtcdRemove, gone voice) error {
 	deadline := time.Now().Add(s.etcdTime)
 	for {
-		all, _, err := s.voices(ctx, o)
-		if err == nil && !slices.ContainsFunc(all, func(v voice) bool { return v.ID == gone.ID }) {
+		all, _, err := s.etcdMembers(ctx, o.EtcdClient)
+		if err == nil && !slices.ContainsFunc(all, func(m etcdMember) bool { return m.ID == gone.ID }) {
 			return nil
 		}
 		if err == nil {

@@ -69,7 +69,9 @@ func TestEtcdRemove(t *testing.T) {
 			w := h.see()
 			w.Etcd = tc.members
 			h.world(w)
-			o := op.EtcdRemove{Peers: tc.peers, Endpoints: []string{"https://gone:2379", "https://votes:2379"}, Client: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key"}
+			o := op.EtcdRemove{Peers: tc.peers, EtcdClient: op.EtcdClient{
+				Endpoints: []string{"https://gone:2379", "https://votes:2379"}, Client: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key",
+			}}
 			r := h.check(o)[0]
 			switch {
 			case tc.refused != "":

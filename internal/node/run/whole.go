@@ -384,7 +384,8 @@ func (s *session) forgetWhole(ctx context.Context, unit string) error {
 	if err != nil {
 		return fmt.Errorf("putting %s away: %w", unit, err)
 	}
-	// What it read may be secret; it is known by meta.json, which goes last.
+	// What it read may be secret, and goes first: without meta.json nobody
+	// would look for it.
 	if err := s.disk.RemoveAll(s.state(runDir, unit, "stdin")); err != nil {
 		return err
 	}
