@@ -23,6 +23,7 @@ import (
 // members begin.
 type members struct {
 	mu    sync.Mutex
+	more  chan struct{}     // closed when another one runs; nil: nobody waits
 	begun string            // what the first of them began with
 	run   map[string]string // name → authority it goes by
 }
@@ -37,6 +38,10 @@ func (e *members) clone() *members {
 func (e *members) serves() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.majority()
+}
+
+func (e *members) majority() bool {
 	return len(e.run) > 0 && 2*len(e.run) > strings.Count(e.begun, "https://")
 }
 
@@ -50,11 +55,23 @@ func (e *members) stop(name string) {
 
 // await is a wait for it; other machines start their members meanwhile.
 func (e *members) await() {
-	for range 2000 {
-		if e.serves() {
+	broken := time.After(10 * time.Second)
+	for {
+		e.mu.Lock()
+		if e.majority() {
+			e.mu.Unlock()
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
+		if e.more == nil {
+			e.more = make(chan struct{})
+		}
+		more := e.more
+		e.mu.Unlock()
+		select {
+		case <-more:
+		case <-broken:
+			return
+		}
 	}
 }
 
@@ -90,6 +107,10 @@ func (e *members) start(m *machine) *op.Error {
 		m.files[facts.EtcdData] = "data of " + m.name
 	}
 	e.run[m.name] = ca
+	if e.more != nil {
+		close(e.more)
+		e.more = nil
+	}
 	return nil
 }
 

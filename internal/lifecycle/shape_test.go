@@ -199,54 +199,6 @@ func (w *world) dialled() func() []string {
 	}
 }
 
-func TestKilledShape(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		request func(*world) Request
-		after   []string
-	}{
-		{"remove", func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}} }, []string{"cp1", "w2"}},
-		{"exchange", func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w2", "w3")} }, []string{"cp1", "w2", "w3"}},
-	} {
-		w := running(t, []string{"cp1", "w1", "w2", "w3"}, []string{"cp1", "w1", "w2"})
-		request := tc.request(w)
-		for _, m := range w.killed(t, request) {
-			t.Run(tc.name+" "+m.name, func(t *testing.T) {
-				k := m.world
-				k.t = t
-				k.goOn(request)
-				k.wantHosts(tc.after...)
-				k.same(w)
-			})
-		}
-	}
-}
-
-// What was begun can be taken back, wherever it was.
-func TestKilledShapeRolledBack(t *testing.T) {
-	for name, request := range map[string]func(*world) Request{
-		"add":      func(w *world) Request { return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}} },
-		"exchange": func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w2", "w3")} },
-	} {
-		w := running(t, []string{"cp1", "w1", "w2", "w3"}, []string{"cp1", "w1", "w2"})
-		for i, m := range w.killed(t, request(w)) {
-			if i%4 != 1 {
-				continue
-			}
-			t.Run(name+" "+m.name, func(t *testing.T) {
-				k := m.world
-				k.t = t
-				p, err := k.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
-				if unbegun(err) {
-					t.Skip("nothing was begun")
-				}
-				k.apply(k.prepared(p, err), event.Succeeded)
-				k.wantHosts("cp1", "w1", "w2")
-			})
-		}
-	}
-}
-
 func TestRemoveDead(t *testing.T) {
 	for name, request := range map[string]func(*world) Request{
 		"by name":   func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}} },
@@ -328,26 +280,6 @@ func TestReplace(t *testing.T) {
 			if got := w.api.objects["/api/v1/nodes/w1"]["status"].(object)["nodeInfo"].(object)["machineID"]; got != "id-new" {
 				t.Errorf("node w1 is machine %v", got)
 			}
-		})
-	}
-}
-
-func TestKilledReplace(t *testing.T) {
-	w := running(t, []string{"cp1", "w1"}, []string{"cp1", "w1"})
-	w.machines["w1"] = newMachine("w1", "192.0.2.31", w.api)
-	w.machines["w1"].machineID = "id-new"
-	w.api.lose("w1")
-	request := Request{Kind: Apply, Cluster: w.cluster()}
-	for i, m := range w.killed(t, request) {
-		if i%3 != 2 {
-			continue
-		}
-		t.Run(m.name, func(t *testing.T) {
-			k := m.world
-			k.t = t
-			k.goOn(request)
-			k.wantHosts("cp1", "w1")
-			k.same(w)
 		})
 	}
 }
