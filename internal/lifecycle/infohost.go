@@ -18,6 +18,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -90,7 +91,7 @@ func certificatePaths(h v1alpha1.Host) []string {
 		}
 	}
 	if facts.RunsKubelet(h.Roles) {
-		out = []string{"/var/lib/kubelet/pki/kubelet-client-current.pem", "/var/lib/kubelet/pki/kubelet.crt"}
+		out = []string{module.ClientCert, "/var/lib/kubelet/pki/kubelet.crt"}
 		add("ca")
 	}
 	if spec.HasRole(h, v1alpha1.RoleControlPlane) || spec.HasRole(h, v1alpha1.RoleEtcd) {
@@ -162,15 +163,11 @@ func userCertificate(conf []byte) []byte {
 	return text
 }
 
-// ownMember is the member on etcdctl's own host.
-const ownMember = "https://127.0.0.1:2379"
-
 // etcdArgs is how etcdctl speaks to members at some URLs, by commas.
 func etcdArgs(endpoints string, args ...string) []string {
-	const pki = "/etc/kubernetes/pki/etcd/"
 	return append([]string{
-		"/usr/local/bin/etcdctl", "--endpoints=" + endpoints, "--cacert=" + pki + "ca.crt",
-		"--cert=" + pki + "healthcheck-client.crt", "--key=" + pki + "healthcheck-client.key",
+		module.Etcdctl, "--endpoints=" + endpoints, "--cacert=" + module.EtcdCA,
+		"--cert=" + module.EtcdHealthCert, "--key=" + module.EtcdHealthKey,
 		"--dial-timeout=3s", "--command-timeout=5s", "--write-out=json",
 	}, args...)
 }
@@ -226,8 +223,8 @@ func etcdMembers(ctx context.Context, w remote.Worker) ([]EtcdMember, error) {
 		} `json:"members"`
 	}
 	// Serializable: it answers without a quorum, too.
-	if err := etcdctl(ctx, w, &list, ownMember, "member", "list", "--consistency=s"); err != nil {
-		if err := etcdctl(ctx, w, &list, ownMember, "member", "list"); err != nil {
+	if err := etcdctl(ctx, w, &list, module.OwnEtcd, "member", "list", "--consistency=s"); err != nil {
+		if err := etcdctl(ctx, w, &list, module.OwnEtcd, "member", "list"); err != nil {
 			return nil, err
 		}
 	}

@@ -8,11 +8,14 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// Where control planes have what they need for an etcd that no kubelet of
-// theirs runs; the names are kubeadm's.
+// Where hosts have what they need to serve and to ask etcd, whoever runs it;
+// the names of certificates are kubeadm's.
 const (
+	Etcdctl        = "/usr/local/bin/etcdctl"
 	EtcdPKI        = "/etc/kubernetes/pki/etcd"
 	EtcdCA         = EtcdPKI + "/ca.crt"
+	EtcdHealthCert = EtcdPKI + "/healthcheck-client.crt" // of hosts with a member
+	EtcdHealthKey  = EtcdPKI + "/healthcheck-client.key"
 	EtcdClientCert = "/etc/kubernetes/pki/apiserver-etcd-client.crt"
 	EtcdClientKey  = "/etc/kubernetes/pki/apiserver-etcd-client.key"
 )
@@ -22,6 +25,9 @@ const (
 	EtcdClients = "2379"
 	EtcdPeers   = "2380"
 )
+
+// OwnEtcd is a member on the host itself.
+const OwnEtcd = "https://127.0.0.1:" + EtcdClients
 
 // EtcdURL is where a host's member of etcd is reached.
 func EtcdURL(h v1alpha1.Host, port string) string {

@@ -23,10 +23,7 @@ const (
 	initial  = "/etc/kubernetes/slipway/etcd.env"
 	programs = "/usr/local/bin"
 	program  = programs + "/etcd"
-	control  = programs + "/etcdctl"
-	// ownMember is the member on the host itself.
-	ownMember = "https://127.0.0.1:" + module.EtcdClients
-	caKey     = module.EtcdPKI + "/ca.key"
+	caKey    = module.EtcdPKI + "/ca.key"
 )
 
 // MarkPaths are those whose presence tells how far a host is; facts are asked
@@ -84,10 +81,10 @@ func unit() op.Unit {
 
 func running() op.List {
 	u := unit()
-	u.Gate = &op.Wait{Name: "every member of etcd", TimeoutSeconds: 120, Program: ask(ownMember, healthCert, healthKey, "endpoint", "health", "--cluster")}
+	u.Gate = &op.Wait{Name: "every member of etcd", TimeoutSeconds: 120, Program: ask(module.OwnEtcd, module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health", "--cluster")}
 	return op.List{
 		u,
-		op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(ownMember, healthCert, healthKey, "endpoint", "health")},
+		op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(module.OwnEtcd, module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health")},
 		op.File{Path: facts.EtcdJoined, Mode: 0o600, Content: []byte("The member of etcd on this host is one of its cluster: it does not start without its data.\n")},
 	}
 }
@@ -103,7 +100,7 @@ func reach(env module.Env) op.List {
 // we do.
 func ask(endpoints, cert, key string, args ...string) []string {
 	return append([]string{
-		control, "--endpoints=" + endpoints, "--cacert=" + module.EtcdCA, "--cert=" + cert, "--key=" + key,
+		module.Etcdctl, "--endpoints=" + endpoints, "--cacert=" + module.EtcdCA, "--cert=" + cert, "--key=" + key,
 		"--dial-timeout=3s", "--command-timeout=8s",
 	}, args...)
 }

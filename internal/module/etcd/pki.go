@@ -18,8 +18,6 @@ const (
 	serverKey  = module.EtcdPKI + "/server.key"
 	peerCert   = module.EtcdPKI + "/peer.crt"
 	peerKey    = module.EtcdPKI + "/peer.key"
-	healthCert = module.EtcdPKI + "/healthcheck-client.crt"
-	healthKey  = module.EtcdPKI + "/healthcheck-client.key"
 )
 
 // An authority is what signs certificates of etcd.
@@ -111,7 +109,7 @@ func memberPKI(env module.Env, s *engine.Scope) op.List {
 		op.File{Path: caKey, Content: ca.key, Mode: 0o600, Secret: true},
 		pair(serverCert, serverKey, s.Host().Name, true),
 		pair(peerCert, peerKey, s.Host().Name, true),
-		pair(healthCert, healthKey, "kube-etcd-healthcheck-client", false),
+		pair(module.EtcdHealthCert, module.EtcdHealthKey, "kube-etcd-healthcheck-client", false),
 	}
 }
 

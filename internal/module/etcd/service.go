@@ -49,7 +49,7 @@ func arguments(env module.Env, h *engine.Host) string {
 	args := map[string]string{
 		"name":                           h.Name,
 		"data-dir":                       facts.DirEtcd,
-		"listen-client-urls":             ownMember + "," + clients,
+		"listen-client-urls":             module.OwnEtcd + "," + clients,
 		"advertise-client-urls":          clients,
 		"listen-peer-urls":               peers,
 		"initial-advertise-peer-urls":    peers,

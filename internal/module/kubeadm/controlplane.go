@@ -211,8 +211,5 @@ func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {
 
 // etcdClient is how a control plane asks the members in pods.
 func etcdClient() op.EtcdClient {
-	return op.EtcdClient{
-		Client: path.Join(programs, "etcdctl"), CA: module.EtcdCA,
-		Cert: module.EtcdPKI + "/healthcheck-client.crt", Key: module.EtcdPKI + "/healthcheck-client.key",
-	}
+	return op.EtcdClient{Client: module.Etcdctl, CA: module.EtcdCA, Cert: module.EtcdHealthCert, Key: module.EtcdHealthKey}
 }
