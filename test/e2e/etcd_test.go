@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && long
 
 package e2e
 
@@ -19,9 +19,9 @@ func etcdctl(args ...string) []string {
 	}, args...)
 }
 
-// TestManagedEtcd is the life of a cluster whose etcd is a service on three
+// TestLongManagedEtcd is the life of a cluster whose etcd is a service on three
 // machines: beside a control plane, alone, and beside a worker.
-func TestManagedEtcd(t *testing.T) {
+func TestLongManagedEtcd(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-etcd"
 	machines := []string{name + "-1", name + "-2", name + "-3"}
