@@ -37,6 +37,7 @@ func TestKilledShapeRolledBack(t *testing.T) {
 		"exchange": func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1", "w2", "w3")} },
 	} {
 		w := running(t, []string{"cp1", "w1", "w2", "w3"}, []string{"cp1", "w1", "w2"})
+		begun := 0
 		for i, m := range w.killed(t, request(w)) {
 			if i%4 != 1 {
 				continue
@@ -46,10 +47,14 @@ func TestKilledShapeRolledBack(t *testing.T) {
 				k.t = t
 				p, err := k.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
 				if !unbegun(err) {
+					begun++
 					k.apply(k.prepared(p, err), event.Succeeded)
 				}
 				k.wantHosts("cp1", "w1", "w2")
 			})
+		}
+		if begun == 0 {
+			t.Errorf("%s: nothing was rolled back: nowhere had it begun", name)
 		}
 	}
 }

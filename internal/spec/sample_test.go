@@ -2,6 +2,9 @@ package spec
 
 import (
 	"errors"
+	"io/fs"
+	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -118,27 +121,58 @@ func FuzzParseHostFlag(f *testing.F) {
 	})
 }
 
-// TestDocumentedExamples loads the examples of docs/spec/cluster.md.
+// TestDocumentedExamples loads what the documentation shows of cluster files:
+// whole ones, a spec, or some fields of one.
 func TestDocumentedExamples(t *testing.T) {
-	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "../../docs/spec/cluster.md"), -1)
-	if len(examples) < 5 {
-		t.Fatalf("%d examples found", len(examples))
+	pages := []string{"../../README.md", "../../CONTRIBUTING.md"}
+	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
+		if filepath.Ext(path) == ".md" {
+			pages = append(pages, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	const head = "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n"
-	const host = "    - {name: cp, address: 10.0.0.10, roles: [control-plane]}\n"
-	for _, e := range examples {
-		text := e[1]
-		if !strings.HasPrefix(text, "apiVersion") {
-			body := "  " + strings.TrimRight(strings.ReplaceAll(text, "\n", "\n  "), " ")
-			if strings.HasPrefix(text, "hosts:") {
-				body = strings.Replace(body, "hosts:\n", "hosts:\n"+host, 1)
-			} else {
-				body += "  hosts:\n" + host
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```")
+	loaded := map[string]int{}
+	for _, page := range pages {
+		for _, e := range block.FindAllStringSubmatch(read(t, page), -1) {
+			text := wholeExample(e[1])
+			if text == "" {
+				continue
 			}
-			text = head + body
-		}
-		if _, err := loader.Load("example", []byte(text)); err != nil {
-			t.Errorf("%v\n%s", err, text)
+			loaded[filepath.Base(page)]++
+			if _, err := loader.Load(page, []byte(text)); err != nil {
+				t.Errorf("%v\n%s", err, text)
+			}
 		}
 	}
+	want := map[string]int{"README.md": 1, "cluster.md": 9, "etcd.md": 2, "errors.md": 1}
+	if d := cmp.Diff(want, loaded); d != "" {
+		t.Errorf("examples by page (-want +got):\n%s", d)
+	}
+}
+
+// wholeExample makes a cluster file of an example; "" is one of another file.
+func wholeExample(text string) string {
+	const head = "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\n"
+	const host = "    - {name: cp, address: 10.0.0.10, roles: [control-plane]}\n"
+	first, _, _ := strings.Cut(text, ":")
+	switch {
+	case strings.Contains(text, "kind: Cluster\n"):
+		return text
+	case first != "spec" && fieldsOf(reflect.TypeFor[v1alpha1.ClusterSpec]())[first] == nil:
+		return ""
+	case first != "spec":
+		text = "spec:\n  " + strings.TrimRight(strings.ReplaceAll(text, "\n", "\n  "), " ")
+	}
+	const hosts = "\n  hosts:\n"
+	switch {
+	case strings.Contains(text, "roles: [control-plane]"):
+		return head + text
+	case strings.Contains(text, hosts):
+		return head + strings.Replace(text, hosts, hosts+host, 1)
+	}
+	return head + strings.TrimRight(text, " \n") + hosts + host
 }
