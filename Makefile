@@ -84,7 +84,7 @@ test: ## everything: set-up, unit, lint, e2e; prints what each part took
 	@hack/test
 
 .PHONY: test-long
-test-long: setup build ## long scenarios, one by SCENARIO=name; results go to docs/test-long.md
+test-long: setup build bundle ## long scenarios, one by SCENARIO=name; results go to docs/test-long.md
 	@hack/test-long $(SCENARIO)
 
 .PHONY: bench

@@ -38,7 +38,7 @@ func TestLongManagedEtcd(t *testing.T) {
 		before[m] = u.snapshot(t, m)
 	}
 	r := u.create(t, file)
-	t.Logf("created in %s", r.took.Round(100*time.Millisecond))
+	t.Logf("figure: created in %.0f s", r.took.Seconds())
 	u.nodes(t, name, machines[0], machines[2])
 	u.wellMembers(t, alone, machines)
 	u.inside(t, alone, "sh", "-c", "! ls /usr/local/bin/kube* /usr/local/bin/containerd /etc/systemd/system/kubelet.service /var/lib/kubelet 2>/dev/null")

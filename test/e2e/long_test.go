@@ -5,7 +5,6 @@ package e2e
 import (
 	"errors"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +22,8 @@ func TestLongKubernetes1_37(t *testing.T) { otherVersion(t, "v1.37.1") }
 func otherVersion(t *testing.T, version string) {
 	t.Setenv("KUBERNETES", version)
 	u := newUser(t)
-	if r := u.within(t, 18*time.Minute, nil, "bundle", "build", "--kubernetes", version, "--source", "modules"); r.code != 0 {
+	// Cold, on a machine that has other work, it took 25 minutes.
+	if r := u.within(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", version, "--source", "modules"); r.code != 0 {
 		t.Fatalf("building the bundle ends with %d:\n%s", r.code, tail(r.stderr))
 	}
 	TestCreate(t)
@@ -180,27 +180,6 @@ func TestLongDiskFull(t *testing.T) {
 	s.unchanged(t, s.file)
 	s.smoke(t, s.name, s.nodes(t, s.name, s.machines...))
 	t.Logf("figure: %d steps of the other hosts kept", kept)
-}
-
-// oneFailure asserts that the end of a run tells of one failure: the host,
-// the cause and the remedy.
-func oneFailure(t *testing.T, stderr, host, cause, remedy string) {
-	t.Helper()
-	var failed, remedies []string
-	for line := range strings.Lines(stderr) {
-		if strings.HasPrefix(line, "FAILED ") {
-			failed = append(failed, line)
-		}
-		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "remedy: "); ok {
-			remedies = append(remedies, rest)
-		}
-	}
-	if len(failed) != 1 || !strings.Contains(failed[0], host) || !regexp.MustCompile(cause).MatchString(failed[0]) {
-		t.Errorf("want one failure that names %s and %q, got %q in:\n%s", host, cause, failed, tail(stderr))
-	}
-	if len(remedies) != 1 || !strings.Contains(remedies[0], remedy) {
-		t.Errorf("want one remedy, %q, got %q in:\n%s", remedy, remedies, tail(stderr))
-	}
 }
 
 // TestLongImageCollection forces the kubelet's image garbage collection on a

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -56,11 +57,14 @@ func (u *user) start(t *testing.T, args ...string) *operation {
 	return o
 }
 
-// kill ends the manager as a power failure would: SIGKILL, now.
-func (o *operation) kill() {
+// kill ends the manager as a power failure would: SIGKILL, now. It answers
+// whether it died of that, and had not come to its end just before.
+func (o *operation) kill() bool {
 	_ = o.cmd.Process.Signal(syscall.SIGKILL)
 	o.rest()
 	_ = o.cmd.Wait()
+	status, ok := o.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
 // rest reads to the end of the events.
@@ -121,6 +125,27 @@ func runsOn(machine string, program []string) bool {
 		}
 	}
 	return false
+}
+
+// oneFailure asserts that the end of a run tells of one failure: the host,
+// the cause and the remedy.
+func oneFailure(t *testing.T, stderr, host, cause, remedy string) {
+	t.Helper()
+	var failed, remedies []string
+	for line := range strings.Lines(stderr) {
+		if strings.HasPrefix(line, "FAILED ") {
+			failed = append(failed, line)
+		}
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "remedy: "); ok {
+			remedies = append(remedies, rest)
+		}
+	}
+	if len(failed) != 1 || !strings.Contains(failed[0], host) || !regexp.MustCompile(cause).MatchString(failed[0]) {
+		t.Errorf("want one failure that names %s and %q, got %q in:\n%s", host, cause, failed, tail(stderr))
+	}
+	if len(remedies) != 1 || !strings.Contains(remedies[0], remedy) {
+		t.Errorf("want one remedy, %q, got %q in:\n%s", remedy, remedies, tail(stderr))
+	}
 }
 
 // A watch looks at all processes of this host, machines included, again and
