@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,7 @@ type fake struct {
 	// "forever".
 	Apply     string   `json:"apply"`
 	Clusters  []string `json:"clusters"`
+	Damaged   []string `json:"damaged"` // clusters whose records cannot be read
 	Phase     string   `json:"phase"`
 	Precheck  string   `json:"precheck"`  // clean, warnings, errors
 	Cancel    string   `json:"cancel"`    // ok, not-running
@@ -225,10 +227,20 @@ func (s service) Clusters(context.Context) ([]lifecycle.ClusterSummary, error) {
 			Name: name, Phase: v1alpha1.Phase(s.Phase), Kubernetes: "v1.37.1", Hosts: 2, Operation: s.operation(), Created: epoch,
 		})
 	}
+	for _, name := range s.fake.Damaged {
+		out = append(out, lifecycle.ClusterSummary{Name: name, Problem: &damaged(name)[0]})
+	}
 	return out, nil
 }
 
+func damaged(name string) diag.List {
+	return diag.List{{ID: "record-damaged", Severity: diag.Error, Message: name + "/cluster.json is damaged", Hint: "put it back"}}
+}
+
 func (s service) Cluster(_ context.Context, name string) (*v1alpha1.Cluster, error) {
+	if slices.Contains(s.fake.Damaged, name) {
+		return nil, damaged(name)
+	}
 	for _, n := range s.fake.Clusters {
 		if n == name {
 			c := &v1alpha1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"}, ObjectMeta: metav1.ObjectMeta{Name: name}}

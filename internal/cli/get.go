@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -34,7 +35,10 @@ func (a *app) getCmd() *cobra.Command {
 			if list == nil {
 				list = []lifecycle.ClusterSummary{}
 			}
-			return a.data(list, func(w io.Writer) error { return a.clusterTable(w, list, noHeaders) })
+			if err := a.data(list, func(w io.Writer) error { return a.clusterTable(w, list, noHeaders) }); err != nil {
+				return err
+			}
+			return a.problems(list)
 		},
 	}
 	headersFlag(clusters, &noHeaders)
@@ -55,6 +59,22 @@ func (a *app) getCmd() *cobra.Command {
 		},
 	})
 	return cmd
+}
+
+// problems tells what of a list could not be read; then the exit code says that
+// it is not whole. For programs it is in the answer, which stays one document.
+func (a *app) problems(list []lifecycle.ClusterSummary) error {
+	var told diag.List
+	for _, c := range list {
+		if c.Problem != nil {
+			told = append(told, *c.Problem)
+		}
+	}
+	if len(told) == 0 {
+		return nil
+	}
+	view.Diagnostics(a.Err, told, a.style())
+	return &exitError{code: exitRefused}
 }
 
 // headersFlag adds the flag that leaves a table's head out.
@@ -85,8 +105,12 @@ func (a *app) clusterTable(w io.Writer, list []lifecycle.ClusterSummary, noHeade
 		if name == chosen {
 			name += " *"
 		}
+		nodes := fmt.Sprintf("%d/%d", c.Ready, c.Hosts)
+		if c.Problem != nil {
+			nodes = "-"
+		}
 		rows = append(rows, []string{
-			name, string(cmp.Or(c.Phase, "-")), cmp.Or(c.Kubernetes, "-"), fmt.Sprintf("%d/%d", c.Ready, c.Hosts), cmp.Or(c.Endpoint, "-"), a.age(c.Created),
+			name, string(cmp.Or(c.Phase, "-")), cmp.Or(c.Kubernetes, "-"), nodes, cmp.Or(c.Endpoint, "-"), a.age(c.Created),
 		})
 	}
 	return table(w, noHeaders, []string{"NAME", "PHASE", "KUBERNETES", "NODES", "ENDPOINT", "AGE"}, rows)

@@ -147,6 +147,8 @@ type ClusterSummary struct {
 	Endpoint  string              `json:"endpoint"`
 	Operation *v1alpha1.Operation `json:"operation,omitempty"` // the latest
 	Created   time.Time           `json:"created"`
+	// Problem is why no more than the name is known; nil for none.
+	Problem *diag.Diagnostic `json:"problem,omitempty"`
 }
 
 // Service is the lifecycle of clusters.
@@ -171,6 +173,8 @@ type Service interface {
 	// may be nil, hears when it has been asked.
 	Cancel(ctx context.Context, name string, progress event.Sink) error
 
+	// Clusters are the recorded ones, by name; those whose records are damaged
+	// are among them.
 	Clusters(ctx context.Context) ([]ClusterSummary, error)
 	// Cluster answers the recorded spec with the latest status.
 	Cluster(ctx context.Context, name string) (*v1alpha1.Cluster, error)

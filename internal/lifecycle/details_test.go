@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -348,6 +349,39 @@ func TestOperationsAmongDamaged(t *testing.T) {
 	}
 	if list, err := s.Clusters(ctx); err != nil || len(list) != 1 {
 		t.Errorf("clusters %v, %v", list, err)
+	}
+}
+
+// TestClustersAmongDamaged: a cluster whose record is damaged is named, with a
+// remedy, and keeps no other from being seen.
+func TestClustersAmongDamaged(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	for file, content := range map[string]string{
+		"clusters/edge/cluster.json": "{", "clusters/lab/cluster.json": "{}", "clusters/lab/status.json": `{"phase":`,
+	} {
+		file = filepath.Join(w.home, file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := w.service().Clusters(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range list {
+		said := "whole"
+		if c.Problem != nil {
+			said = c.Problem.ID
+			if !strings.Contains(c.Problem.Message, "clusters/"+c.Name+"/") || c.Problem.Hint == "" {
+				t.Errorf("%s: %v, want the file and a remedy", c.Name, c.Problem)
+			}
+		}
+		got = append(got, c.Name+" "+said)
+	}
+	if d := cmp.Diff([]string{"edge record-damaged", "lab record-damaged", "prod whole"}, got); d != "" {
+		t.Errorf("clusters (-want +got):\n%s", d)
 	}
 }
 

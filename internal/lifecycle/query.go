@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/record"
@@ -33,7 +34,9 @@ func found[T any](v T, err error) (T, error) {
 	return v, err
 }
 
-// Clusters are the recorded ones, by name.
+// Clusters are the recorded ones, by name. A damaged record keeps the others
+// from nothing; its cluster is there still, and so is listed: a command that
+// names no cluster must not mean another one for it.
 func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 	names, err := s.Store.Clusters()
 	if err != nil {
@@ -41,30 +44,44 @@ func (s *service) Clusters(ctx context.Context) ([]ClusterSummary, error) {
 	}
 	out := []ClusterSummary{}
 	for _, name := range names {
-		c, err := s.Store.Cluster(name)
-		if err != nil {
+		sum, err := s.summary(ctx, name)
+		var damaged diag.List
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			continue // it was deleted meanwhile
+		case errors.As(err, &damaged):
+			sum = ClusterSummary{Name: name, Problem: &damaged[0]}
+		case err != nil:
 			return nil, err
 		}
-		ops, err := s.Operations(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if c, err = s.settle(c); err != nil {
-			return nil, err
-		}
-		sum := ClusterSummary{Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version, Hosts: len(c.Spec.Hosts), Endpoint: outside(c)}
-		for _, n := range c.Status.Nodes {
-			if n.Ready {
-				sum.Ready++
-			}
-		}
-		if len(ops) > 0 {
-			sum.Operation = &ops[0]
-		}
-		sum.Created = begun(ops)
 		out = append(out, sum)
 	}
 	return out, nil
+}
+
+func (s *service) summary(ctx context.Context, name string) (sum ClusterSummary, err error) {
+	c, err := s.Store.Cluster(name)
+	if err != nil {
+		return sum, err
+	}
+	ops, err := s.Operations(ctx, name)
+	if err != nil {
+		return sum, err
+	}
+	if c, err = s.settle(c); err != nil {
+		return sum, err
+	}
+	sum = ClusterSummary{Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version, Hosts: len(c.Spec.Hosts), Endpoint: outside(c)}
+	for _, n := range c.Status.Nodes {
+		if n.Ready {
+			sum.Ready++
+		}
+	}
+	if len(ops) > 0 {
+		sum.Operation = &ops[0]
+	}
+	sum.Created = begun(ops)
+	return sum, nil
 }
 
 // outside is where the API of a cluster is reached from this machine; "" before

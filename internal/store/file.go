@@ -123,10 +123,10 @@ func readJSON(path string, v any) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return ErrNotFound
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = json.Unmarshal(b, v)
 	}
-	if err := json.Unmarshal(b, v); err != nil {
+	if err != nil {
 		return damaged(path, err)
 	}
 	return nil

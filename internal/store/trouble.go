@@ -19,10 +19,18 @@ const (
 // damaged is a record that is there and cannot be read. What it said is not
 // guessed.
 func damaged(path string, err error) error {
-	return diag.List{{
+	d := diag.Diagnostic{
 		ID: idDamaged, Severity: diag.Error, Message: fmt.Sprintf("%s is damaged: %v", path, err),
 		Hint: "put it back from a backup, or move it away: what it recorded is then unknown, and nothing else is lost",
-	}}
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) { // the path has been said
+		d.Message = fmt.Sprintf("%s cannot be read: %v", path, errno)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		d.Hint = "let this user read it, or be the one whom it belongs to"
+	}
+	return diag.List{d}
 }
 
 // unwritable gives the reasons for which nothing can be written a remedy. Any

@@ -31,13 +31,17 @@ func told(t *testing.T, what string, err error, id, file string) {
 // TestDamaged has every kind of file damaged in turn. It is told which one;
 // and once that is moved away, all else can be used.
 func TestDamaged(t *testing.T) {
-	const garbage = "\x00\x00{\"seq\":\n"
+	const (
+		garbage    = "\x00\x00{\"seq\":\n"
+		unreadable = "as a bad disk has it" // also for root: it is a directory
+	)
 	for _, tc := range []struct {
 		name, file, content string // file: OP is the operation's directory
 		read                func(*Store, string) error
 		lost                error // once the file is moved away
 	}{
 		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster that is no file", "clusters/prod/cluster.json", unreadable, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
 		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, nil},
 		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return second(s.Operations("")) }, nil},
 		{"operation that may be the latest", "OP/operation.json", garbage, func(s *Store, _ string) error { return second(s.Operations("prod")) }, nil},
@@ -74,7 +78,12 @@ func TestDamaged(t *testing.T) {
 			must(t, err)
 			id := ops[0].Name
 			file := filepath.Join(home, strings.Replace(tc.file, "OP", "operations/"+id, 1))
-			must(t, os.WriteFile(file, []byte(tc.content), 0o600))
+			must(t, os.Remove(file))
+			if tc.content == unreadable {
+				must(t, os.Mkdir(file, 0o700))
+			} else {
+				must(t, os.WriteFile(file, []byte(tc.content), 0o600))
+			}
 			told(t, "damaged", tc.read(s, id), idDamaged, file)
 			must(t, os.Rename(file, file+".away"))
 			if err := tc.read(s, id); !errors.Is(err, tc.lost) {
