@@ -344,8 +344,8 @@ func (p *prepared) ready(res *Result) []string {
 			return nil
 		}
 		return []string{count(len(added), "node") + " ready: " + strings.Join(added, ", ")}
-	case len(p.env.Leaving) > 0:
-		return p.left(res)
+	case p.request.Kind == Remove || len(p.env.Leaving) > 0:
+		return p.left(res) // none, if all had left before this was resumed
 	}
 	ep := p.env.Cluster.Spec.ControlPlaneEndpoint
 	return []string{
@@ -405,9 +405,6 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 	}
 	// The cluster first: cut off in between, the operation can be resumed,
 	// and finds nothing left to do.
-	if len(p.env.Leaving) > 0 && (res.Outcome == event.Succeeded || res.Outcome == event.Partial) {
-		err = errors.Join(err, p.svc.Store.SaveCluster(p.still(res), nil))
-	}
 	if p.request.Kind == Create && res.Outcome == event.Partial || p.request.Kind != InitOS && res.Outcome == event.Succeeded {
 		err = errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
 	}

@@ -178,7 +178,7 @@ func (p *prepared) unfit(host string, err error) *event.Failure {
 
 // choose picks the pipeline.
 func (p *prepared) choose() error {
-	parts := pipeline.Parts{Bundle: p.bundle, Kubeconfigs: kubeconfigs{p.svc.Store}, Owner: "slipway"}
+	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway"}
 	switch p.request.Kind {
 	case Create:
 		p.pipeline = pipeline.Create(p.env, parts)

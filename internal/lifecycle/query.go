@@ -73,7 +73,7 @@ func (s *service) summary(ctx context.Context, name string) (sum ClusterSummary,
 	}
 	sum = ClusterSummary{Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version, Hosts: len(c.Spec.Hosts), Endpoint: outside(c)}
 	for _, n := range c.Status.Nodes {
-		if n.Ready {
+		if n.Ready && find(c.Spec.Hosts, n.Name) >= 0 { // it may have left since
 			sum.Ready++
 		}
 	}

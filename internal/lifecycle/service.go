@@ -270,15 +270,27 @@ func (b *source) options() bundle.BuildOptions {
 	}
 }
 
-// kubeconfigs is the store, as the record module sees it.
-type kubeconfigs struct{ *store.Store }
+// records is the store, as the record module sees it.
+type records struct{ *store.Store }
 
-func (k kubeconfigs) Kubeconfig(name string) ([]byte, error) {
-	text, err := k.Store.Kubeconfig(name)
+func (r records) Kubeconfig(name string) ([]byte, error) {
+	text, err := r.Store.Kubeconfig(name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
 	return text, err
+}
+
+func (r records) TakeOff(cluster, host string) (left []string, err error) {
+	c, err := r.Store.Cluster(cluster)
+	if err != nil {
+		return nil, err
+	}
+	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == host })
+	for _, h := range c.Spec.Hosts {
+		left = append(left, h.Name)
+	}
+	return left, r.Store.SaveCluster(c, nil)
 }
 
 // note tells of something that happens before an operation has begun.

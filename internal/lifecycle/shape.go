@@ -358,13 +358,6 @@ func (p *prepared) left(res *Result) (out []string) {
 	return out
 }
 
-// still is the description with those hosts that were to leave and have not.
-func (p *prepared) still(res *Result) *v1alpha1.Cluster {
-	env := p.env
-	env.Leaving = slices.DeleteFunc(slices.Clone(env.Leaving), func(l module.Leaving) bool { return !res.isUndone(l.Name) })
-	return env.WithLeaving()
-}
-
 // names are those of hosts.
 func names(hosts []*engine.Host) (out []string) {
 	for _, h := range hosts {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -39,18 +40,7 @@ func (w *world) flag(name string) spec.HostFlag {
 // records, and the others as they were.
 func (w *world) wantHosts(names ...string) {
 	w.t.Helper()
-	c, err := w.service().Store.Cluster("prod")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var recorded []string
-	for _, h := range c.Spec.Hosts {
-		recorded = append(recorded, h.Name)
-	}
-	if d := cmp.Diff(names, recorded); d != "" {
-		w.t.Errorf("hosts on record (-want +got):\n%s", d)
-	}
-	inside := w.api.objects["/api/v1/namespaces/kube-system/configmaps/slipway-cluster"]["data"].(object)["cluster.yaml"].(string)
+	w.wantRecords(names...)
 	all := w.machines
 	w.machines = map[string]*machine{}
 	for name, m := range all {
@@ -63,9 +53,6 @@ func (w *world) wantHosts(names ...string) {
 		}
 		if w.api.has("/api/v1/nodes/" + name) {
 			w.t.Errorf("%s is still a node", name)
-		}
-		if strings.Contains(inside, "name: "+name+"\n") {
-			w.t.Errorf("the record in the cluster still has %s", name)
 		}
 	}
 	w.whole()
@@ -329,32 +316,65 @@ func TestReshapedInPart(t *testing.T) {
 	}
 }
 
-// What has left in part of an operation stays off: no later one joins it again.
+// What has left is off the records, and the rest on them, however the operation
+// ended: no later one joins the one again, or forgets the other.
 func TestLeftInPart(t *testing.T) {
-	w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
-	w.machines["w2"].refuse = breaking("reset.restore")
-	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "w2"}, IgnoreErrors: true}, event.Partial)
+	for _, tc := range []struct {
+		name  string
+		leave func(*world) Request
+		end   event.Outcome
+	}{
+		{"failed", func(*world) Request { return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "w2"}} }, event.Failed},
+		{"failed, by a file", func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp1")} }, event.Failed},
+		{"finished without one", func(*world) Request {
+			return Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "w2"}, IgnoreErrors: true}
+		}, event.Partial},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
+			w.machines["w2"].refuse = breaking("reset.restore")
+			w.do(tc.leave(w), tc.end)
+			w.wantRecords("cp1", "w2")
+			list, err := w.service().Clusters(t.Context())
+			if err != nil || list[0].Hosts != 2 || list[0].Ready > 2 {
+				t.Errorf("clusters %+v, %v", list, err)
+			}
+			w.machines["w2"].refuse = nil
+			again := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Name: "prod"}, nil))
+			if slices.Contains(touched(again.Plan()), "w1") {
+				t.Error("the next apply joins w1 again")
+			}
+			if err := again.Close(); err != nil {
+				t.Fatal(err)
+			}
+			w.resume(event.Succeeded)
+			w.wantHosts("cp1")
+		})
+	}
+}
+
+// wantRecords wants these hosts and no others on the manager's record and on
+// that in the cluster.
+func (w *world) wantRecords(names ...string) {
+	w.t.Helper()
 	c, err := w.service().Store.Cluster("prod")
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	var recorded []string
-	for _, h := range c.Spec.Hosts {
-		recorded = append(recorded, h.Name)
+	inside := &v1alpha1.Cluster{}
+	text := w.api.objects["/api/v1/namespaces/kube-system/configmaps/slipway-cluster"]["data"].(object)["cluster.yaml"].(string)
+	if err := yaml.Unmarshal([]byte(text), inside); err != nil {
+		w.t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"cp1", "w2"}, recorded); d != "" {
-		t.Errorf("hosts on record (-want +got):\n%s", d)
+	for where, c := range map[string]*v1alpha1.Cluster{"the manager's record": c, "the record in the cluster": inside} {
+		var have []string
+		for _, h := range c.Spec.Hosts {
+			have = append(have, h.Name)
+		}
+		if d := cmp.Diff(names, have); d != "" {
+			w.t.Errorf("hosts on %s (-want +got):\n%s", where, d)
+		}
 	}
-	w.machines["w2"].refuse = nil
-	again := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Name: "prod"}, nil))
-	if slices.Contains(touched(again.Plan()), "w1") {
-		t.Error("the next apply joins w1 again")
-	}
-	if err := again.Close(); err != nil {
-		t.Fatal(err)
-	}
-	w.resume(event.Succeeded)
-	w.wantHosts("cp1")
 }
 
 // The file of a cluster is its user's: what the command line adds is not in

@@ -2,7 +2,9 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -97,14 +99,20 @@ func (w *world) fork(t testing.TB) *world {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 	}
-	f := &world{t: t, home: t.TempDir(), cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed, clock: w.clock.Add(time.Minute)}
+	f := &world{t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed, clock: w.clock.Add(time.Minute)}
 	for n, m := range w.machines {
 		f.machines[n] = m.clone(f.api)
 	}
-	if err := os.CopyFS(f.home, os.DirFS(w.home)); err != nil {
-		t.Fatal(err)
+	for {
+		f.home = t.TempDir()
+		err := os.CopyFS(f.home, os.DirFS(w.home))
+		if err == nil {
+			return f
+		}
+		if !errors.Is(err, fs.ErrNotExist) { // else a file just got its name
+			t.Fatal(err)
+		}
 	}
-	return f
 }
 
 // service is another process over the same records.

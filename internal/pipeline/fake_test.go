@@ -109,7 +109,11 @@ func (nothing) Describe() string                    { return "build" }
 func (nothing) Kubeconfig(string) ([]byte, error)   { return nil, nil }
 func (nothing) SaveKubeconfig(string, []byte) error { return errors.New("planning records nothing") }
 
-func parts() Parts { return Parts{Bundle: nothing{}, Kubeconfigs: nothing{}, Owner: "slipway"} }
+func (nothing) TakeOff(string, string) ([]string, error) {
+	return nil, errors.New("planning records nothing")
+}
+
+func parts() Parts { return Parts{Bundle: nothing{}, Records: nothing{}, Owner: "slipway"} }
 
 func host(name, address string, roles ...v1alpha1.Role) v1alpha1.Host {
 	return v1alpha1.Host{Name: name, Address: address, Roles: roles}

@@ -23,8 +23,8 @@ import (
 
 // Parts are what pipelines need besides the cluster.
 type Parts struct {
-	Bundle      content.Source
-	Kubeconfigs record.Kubeconfigs
+	Bundle  content.Source
+	Records record.Records
 	// Owner is who looks after the cluster: this manager.
 	Owner string
 }
@@ -48,7 +48,7 @@ func Apply(env module.Env, p Parts) engine.Pipeline {
 	if len(env.Leaving) > 0 {
 		m = append(m, leave.Drain(env), kubeadm.Leave(env))
 		m = append(m, only(env.Resets, []engine.Module{reset.New(env, "leave.member")})...)
-		m = append(m, leave.Node(env), record.Left(env, p.Owner))
+		m = append(m, leave.Node(env), record.Left(env, p.Records, p.Owner))
 	}
 	return engine.Pipeline{Kind: "apply", Modules: m}
 }
@@ -79,7 +79,7 @@ func upToControlPlane(env module.Env, p Parts) []engine.Module {
 
 func fromControlPlane(env module.Env, p Parts) []engine.Module {
 	return []engine.Module{
-		record.New(env, kubeadm.KeyAdminConf, p.Kubeconfigs, p.Owner),
+		record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
 		endpoint.New(env),
 		kubeadm.Join(env),
 		kubeadm.Kubelet(env),

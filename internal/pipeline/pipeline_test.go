@@ -282,7 +282,7 @@ func TestLeaving(t *testing.T) {
 			steps = append(steps, s.Task+" "+s.Host)
 		}
 	}
-	if want := []string{"leave.drain w9", "leave.node w9", "leave.node w10", "record.left "}; !slices.Equal(steps, want) {
+	if want := []string{"leave.drain w9", "leave.node w9", "leave.node w10", "record.left w9", "record.left w10"}; !slices.Equal(steps, want) {
 		t.Errorf("besides: %v, want %v", steps, want)
 	}
 }

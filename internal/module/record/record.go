@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,16 +28,19 @@ const (
 	Key  = "cluster.yaml"
 )
 
-// A Kubeconfigs keeps admin kubeconfigs on the manager.
-type Kubeconfigs interface {
-	// Kubeconfig answers the one kept, nil if there is none.
+// Records are what the manager keeps of clusters.
+type Records interface {
+	// Kubeconfig answers the administrator's, nil if there is none.
 	Kubeconfig(name string) ([]byte, error)
 	SaveKubeconfig(name string, content []byte) error
+	// TakeOff takes a host off a cluster, and answers the names of those that
+	// are left.
+	TakeOff(cluster, host string) ([]string, error)
 }
 
 // New is the module. admin is the key of the administrator's kubeconfig as
 // the control plane has it; owner says who looks after the cluster.
-func New(env module.Env, admin engine.Key[[]byte], keep Kubeconfigs, owner string) engine.Module {
+func New(env module.Env, admin engine.Key[[]byte], keep Records, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{
 		{
 			ID: "record.kubeconfig", Title: "keep the admin kubeconfig", Manager: true,
@@ -75,22 +79,34 @@ func New(env module.Env, admin engine.Key[[]byte], keep Kubeconfigs, owner strin
 	}}
 }
 
-// Left is the module that takes hosts off the record in the cluster, when they
-// have left it: until then whoever takes the cluster over must know of them.
-func Left(env module.Env, owner string) engine.Module {
-	run := module.Objects(func() ([]*unstructured.Unstructured, error) { return configMap(env.Cluster, owner) })
-	later := run.Check
-	run.Check = func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-		if planning := s.Operation() == ""; !planning {
-			return later(ctx, s)
-		}
-		engine.Get(s, module.KeyKube)
-		// What is there now says nothing: by then they are on the record.
-		return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + Name, Summary: "update"}}, nil
-	}
+// Left is the module that takes each host off the records when it has left,
+// whatever becomes of the others: until then whoever takes the cluster over
+// must know of it, and afterwards nobody may join it again.
+func Left(env module.Env, keep Records, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
-		ID: "record.left", Title: "take hosts off the record", Manager: true,
-		Needs: []string{"record.cluster", "leave.node"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Run: run,
+		ID: "record.left", Title: "take the host off the records", On: env.Leaves,
+		// Each writes what the one before it has left.
+		Needs: []string{"record.cluster"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Rollout: engine.Rollout{MaxParallel: "1"},
+		Run: &engine.Action{
+			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				engine.Get(s, module.KeyKube)
+				// What is there now says nothing: by then it is on them.
+				return []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap kube-system/" + Name, Summary: "take " + s.Host().Name + " off"}}, nil
+			},
+			Apply: func(ctx context.Context, s *engine.Scope) error {
+				left, err := keep.TakeOff(env.Cluster.Name, s.Host().Name)
+				if err != nil {
+					return err
+				}
+				now := env
+				now.Leaving = slices.DeleteFunc(slices.Clone(env.Leaving), func(l module.Leaving) bool { return !slices.Contains(left, l.Name) })
+				objs, err := configMap(now.WithLeaving(), owner)
+				if err != nil {
+					return err
+				}
+				return engine.Get(s, module.KeyKube).Apply(ctx, objs)
+			},
+		},
 	}}}
 }
 
