@@ -118,9 +118,7 @@ func serveTasks(env module.Env) []engine.Task {
 	return []engine.Task{
 		{
 			ID: "join.api", Title: "wait for the API", On: env.JoinsAsControlPlane, Timeout: 6 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) {
-				return op.List{op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", TimeoutSeconds: 300}}, nil
-			},
+			Ops: func(*engine.Scope) (op.List, error) { return op.List{ownAPI(env)}, nil },
 		},
 		{
 			ID: "join.mark-control-plane", Title: "mark the control plane", On: env.JoinsAsControlPlane,
@@ -130,12 +128,13 @@ func serveTasks(env module.Env) []engine.Task {
 		},
 		{
 			// Of a control plane that serves, when the cluster's settings
-			// have changed: one after the other, the first one first.
+			// have changed: one after the other, the first one first, and
+			// none before the one before it serves with them.
 			ID: "join.settings", Title: "update the control plane", On: env.JoinsAsControlPlane,
 			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1"}, Timeout: 6 * time.Minute,
 			Ops: func(s *engine.Scope) (op.List, error) {
-				return op.List{components(env, s.Host()), op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", TimeoutSeconds: 300}}, nil
+				return op.List{components(env, s.Host()), ownAPI(env)}, nil
 			},
 		},
 	}

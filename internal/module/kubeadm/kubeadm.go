@@ -153,6 +153,12 @@ func localAPI(env module.Env) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port))
 }
 
+// ownAPI waits for a control plane's own API server, with the settings that it
+// has now.
+func ownAPI(env module.Env) op.Wait {
+	return op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", Manifest: manifest("kube-apiserver"), TimeoutSeconds: 300}
+}
+
 // task makes a phase a task.
 func (p phase) task(env module.Env) engine.Task {
 	t := engine.Task{
@@ -161,7 +167,7 @@ func (p phase) task(env module.Env) engine.Task {
 	}
 	t.Ops = func(*engine.Scope) (op.List, error) {
 		if p.wait {
-			return op.List{op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", TimeoutSeconds: 300}}, nil
+			return op.List{ownAPI(env)}, nil
 		}
 		argv := append([]string{program, "init", "phase"}, p.argv...)
 		return op.List{op.Exec{

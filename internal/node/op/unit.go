@@ -34,6 +34,10 @@ type Wait struct {
 	HTTP    string   `json:"http,omitempty"`
 	Path    string   `json:"path,omitempty"`
 	Program []string `json:"program,omitempty"`
+	// Manifest is that of the static pod that shall answer to HTTP, with the
+	// command that it has there: one that runs from before a change does not
+	// count.
+	Manifest string `json:"manifest,omitempty"`
 	// Name is for people what Program waits for, and the operation's target.
 	Name           string `json:"name,omitempty"`
 	TimeoutSeconds int    `json:"timeoutSeconds"`

@@ -38,6 +38,11 @@ func (s *session) probe(ctx context.Context, o op.Wait) error {
 		}
 		return conn.Close()
 	case o.HTTP != "":
+		if o.Manifest != "" {
+			if err := s.runsAs(o.Manifest); err != nil {
+				return err
+			}
+		}
 		return probeHTTP(ctx, o.HTTP)
 	case len(o.Program) > 0:
 		return s.run(ctx, command{argv: o.Program, stdout: io.Discard})
@@ -76,6 +81,9 @@ func checkOne(o op.Wait) error {
 		if v != "" {
 			one++
 		}
+	}
+	if o.Manifest != "" && o.HTTP == "" {
+		return invalid("the pod of %s has to answer to something", o.Manifest)
 	}
 	if one != 1 || (o.Name == "") != (len(o.Program) == 0) {
 		return invalid("to wait for one thing, name one: tcp %q, http %q, path %q, program %q", o.TCP, o.HTTP, o.Path, o.Name)

@@ -1,0 +1,98 @@
+//go:build linux
+
+package run
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// An argument is one of a static pod's command, as its manifest has it.
+type argument struct {
+	text string
+	// loose says that the kubelet may make another text of it: then it is
+	// known by its name alone.
+	loose bool
+}
+
+func (a argument) fits(have string) bool {
+	if !a.loose {
+		return a.text == have
+	}
+	name, _, ok := strings.Cut(a.text, "=")
+	return !ok || strings.HasPrefix(have, name+"=")
+}
+
+// runsAs says that a program runs with the command that a static pod's manifest
+// gives it. Right after a change the one before it still does: the kubelet looks
+// at its manifests, and ends a pod, in its own time.
+func (s *session) runsAs(manifest string) error {
+	raw, err := os.ReadFile(s.path(manifest))
+	if err != nil {
+		return err
+	}
+	want := commandOf(string(raw))
+	if len(want) == 0 {
+		return fmt.Errorf("%s names no command", manifest)
+	}
+	processes, err := filepath.Glob(s.path("/proc/[0-9]*/cmdline"))
+	if err != nil {
+		return err
+	}
+	for _, file := range processes {
+		raw, err := os.ReadFile(file)
+		if err == nil && isCommand(want, strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no %s runs as %s has it now: the kubelet has not started it", path.Base(want[0].text), manifest)
+}
+
+func isCommand(want []argument, have []string) bool {
+	if len(want) != len(have) || path.Base(want[0].text) != path.Base(have[0]) {
+		return false
+	}
+	for i, a := range want[1:] {
+		if !a.fits(have[i+1]) {
+			return false
+		}
+	}
+	return true
+}
+
+// commandOf is the command of a manifest's first container, as kubeadm writes
+// it: a list of scalars, each on a line of its own.
+func commandOf(manifest string) (out []argument) {
+	_, list, ok := strings.Cut(manifest, "command:\n")
+	if !ok {
+		return nil
+	}
+	depth := len(list) - len(strings.TrimLeft(list, " "))
+	for line := range strings.Lines(list) {
+		line = strings.TrimSuffix(line, "\n")
+		text := strings.TrimLeft(line, " ")
+		item, isItem := strings.CutPrefix(text, "- ")
+		switch indent := len(line) - len(text); {
+		case indent == depth && isItem:
+			out = append(out, scalar(item))
+		case indent > depth && len(out) > 0: // it goes on, in one of YAML's ways
+			out[len(out)-1].loose = true
+		default:
+			return out
+		}
+	}
+	return out
+}
+
+// scalar reads one that stands on one line. The kubelet puts values in the
+// place of $(NAME).
+func scalar(text string) argument {
+	loose := strings.Contains(text, "$")
+	if len(text) > 1 && text[0] == '\'' && text[len(text)-1] == '\'' {
+		return argument{strings.ReplaceAll(text[1:len(text)-1], "''", "'"), loose}
+	}
+	return argument{strings.TrimLeft(text, `"'`), loose || strings.IndexAny(text, `"'|>&*!`) == 0}
+}

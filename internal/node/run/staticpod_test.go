@@ -1,0 +1,78 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const apiManifest = "/etc/kubernetes/manifests/kube-apiserver.yaml"
+
+func apiServer(arguments ...string) string {
+	return "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - command:\n    - kube-apiserver\n    - " +
+		strings.Join(arguments, "\n    - ") + "\n    image: registry.k8s.io/kube-apiserver:v1.37.1\n    livenessProbe:\n      failureThreshold: 8\n"
+}
+
+// What answers must be the program that the manifest has now: the one before
+// the change answers, too, until the kubelet has ended it.
+func TestWaitForManifest(t *testing.T) {
+	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(site.Close)
+	for _, tc := range []struct {
+		name, reason string
+		manifest     []string // arguments as YAML
+		runs         []string
+		serves       bool
+	}{
+		{"the same", "it has been started as it stands there", []string{"--a=1", "--b=x,y"}, []string{"kube-apiserver", "--a=1", "--b=x,y"}, true},
+		{"by its path", "an image may name the whole path", []string{"--a=1"}, []string{"/usr/local/bin/kube-apiserver", "--a=1"}, true},
+		{"another value", "it is the one before", []string{"--a=2"}, []string{"kube-apiserver", "--a=1"}, false},
+		{"one more", "it is the one before", []string{"--a=1", "--b=2"}, []string{"kube-apiserver", "--a=1"}, false},
+		{"one less", "it is the one before", []string{"--a=1"}, []string{"kube-apiserver", "--a=1", "--b=2"}, false},
+		{"another program", "others may be given the same", []string{"--a=1"}, []string{"kube-scheduler", "--a=1"}, false},
+		{"nothing", "the old one has ended, the new one has not begun", []string{"--a=1"}, []string{""}, false},
+		{"quoted", "as YAML wants it", []string{`'--a={"x": ''y''}'`}, []string{"kube-apiserver", `--a={"x": 'y'}`}, true},
+		{"quoted, another", "quotes are read", []string{`'--a={"x": 1}'`}, []string{"kube-apiserver", `--a={"x": 2}`}, false},
+		{"escaped", "it is known by its name", []string{`"--a=x\ty"`}, []string{"kube-apiserver", "--a=x\ty"}, true},
+		{"escaped, another name", "the name is read", []string{`"--b=x\ty"`}, []string{"kube-apiserver", "--a=x\ty"}, false},
+		{"folded", "it is known by its name", []string{"--a=x\n      y", "--b=1"}, []string{"kube-apiserver", "--a=x y", "--b=1"}, true},
+		{"expanded", "the kubelet puts a value there", []string{"--a=$(HOST_IP)"}, []string{"kube-apiserver", "--a=192.0.2.11"}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.write(apiManifest, apiServer(tc.manifest...))
+			h.write("proc/1/cmdline", "/sbin/init\x00")
+			h.write("proc/77/cmdline", strings.Join(tc.runs, "\x00")+"\x00")
+			wait := op.Wait{HTTP: site.URL + "/readyz", Manifest: apiManifest, TimeoutSeconds: 1}
+			if r := h.check(wait)[0]; (r.Status == op.Unchanged) != tc.serves {
+				t.Errorf("%s (%v): %s", r.Status, r.Error, tc.reason)
+			}
+		})
+	}
+}
+
+func TestWaitForManifestToBeTakenUp(t *testing.T) {
+	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(site.Close)
+	h := newHost(t)
+	h.write("proc/77/cmdline", "kube-apiserver\x00--a=1\x00")
+	wait := op.Wait{HTTP: site.URL + "/readyz", Manifest: apiManifest, TimeoutSeconds: 1}
+	for file, want := range map[string]string{
+		apiServer("--a=2"): "no kube-apiserver runs as " + apiManifest + " has it now",
+		"kind: Pod\n":      "names no command",
+	} {
+		h.write(apiManifest, file)
+		if r := h.r.Apply(context.Background(), h.batch(wait), nil)[0]; r.Error == nil || r.Error.Reason != "Timeout" || !strings.Contains(r.Error.Message, want) {
+			t.Errorf("%+v, want %q", r.Error, want)
+		}
+	}
+	if r := h.check(op.Wait{Path: "/etc", Manifest: apiManifest})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
+		t.Errorf("what answers is not said: %+v", r)
+	}
+}
