@@ -325,7 +325,7 @@ func remedy(reason string) string {
 	case op.ReasonEtcdDataLost:
 		return "mount the disk that they are on; if they are lost, delete the node and add it again"
 	case op.ReasonEtcdBusy:
-		return "resume when that host is up: it is finished first"
+		return "resume when that host is up: it is finished first; if it is lost for good, take it off, and with it what etcd knows of it: slipway delete node NAME --forget"
 	case op.IDLedgerLost:
 		return "put it back from a backup, or clean the host by hand or install it anew, then 'slipway delete cluster NAME --forget'"
 	}

@@ -110,11 +110,22 @@ func (a *api) etcdGoes(o op.EtcdRemove) (gone []string, refused *op.Error) {
 			}
 		}
 	}
+	for name, is := range a.members {
+		known := func(p op.EtcdPeer) bool { return p.Name == name }
+		if is == etcdLearns && a.down[name] && len(o.Known) > 0 && !slices.ContainsFunc(append(o.Known, o.Peers...), known) {
+			gone = append(gone, name)
+		}
+	}
 	for _, p := range o.Peers {
-		if is := a.members[p.Name]; is == "" || p.Dead && (is != etcdVotes || !a.down[p.Name]) {
+		is := a.members[p.Name]
+		if is == "" || p.Dead && !a.down[p.Name] {
 			continue
 		}
-		if gone = append(gone, p.Name); !a.down[p.Name] {
+		gone = append(gone, p.Name)
+		if is == etcdLearns {
+			continue
+		}
+		if !a.down[p.Name] {
 			up--
 		}
 		if voters--; up < voters/2+1 {

@@ -138,3 +138,36 @@ func TestReplaceControlPlane(t *testing.T) {
 		t.Errorf("node cp1 is machine %v", got)
 	}
 }
+
+// What is left in etcd of a machine that was lost while it joined keeps no
+// other from joining, once the machine is given up or nobody knows it.
+func TestLostWhileJoining(t *testing.T) {
+	for _, tc := range []struct {
+		name, learner string
+		request       func(*world) Request
+		hosts         []string
+	}{
+		{"given up, and another comes", "cp3", func(w *world) Request {
+			return Request{Kind: Apply, Cluster: w.of("cp1", "cp2", "cp4", "w1"), Forget: true}
+		}, []string{"cp1", "cp2", "cp4", "w1"}},
+		{"given up", "cp3", func(*world) Request {
+			return Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3"}, Forget: true}
+		}, []string{"cp1", "cp2", "w1"}},
+		{"nobody knows it", "cp9", func(w *world) Request {
+			w.machines["cp3"].down, w.machines["cp3"].refuse = nil, nil
+			return Request{Kind: Apply, Cluster: w.of("cp1", "cp2", "cp3", "w1")}
+		}, []string{"cp1", "cp2", "cp3", "w1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, []string{"cp1", "cp2", "cp3", "cp4", "w1"}, []string{"cp1", "cp2", "w1"})
+			w.machines["cp3"].refuse = breaking("join.etcd")
+			w.do(Request{Kind: Apply, Cluster: w.of("cp1", "cp2", "cp3", "w1")}, event.Failed)
+			w.machines["cp3"].down = errDown
+			w.api.setEtcd(tc.learner, etcdLearns)
+			w.api.lost(tc.learner)
+			w.do(tc.request(w), event.Succeeded)
+			w.wantHosts(tc.hosts...)
+			w.wantMembers(slices.DeleteFunc(slices.Clone(tc.hosts), func(n string) bool { return n[0] != 'c' })...)
+		})
+	}
+}

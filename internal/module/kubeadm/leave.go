@@ -12,24 +12,35 @@ import (
 )
 
 // MakeRoom is the module that takes members out of etcd that are lost, before
-// others join: those of hosts that are given up, and those in whose place there
-// is another machine. Each of them counts for the majority that must be up.
+// others join: those of hosts that are given up, those in whose place there is
+// another machine, and learners of machines that nobody knows any more. Each of
+// them counts for the majority that must be up, or keeps etcd from taking
+// another learner.
 func MakeRoom(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
 		ID: "join.make-room", Title: "take lost members out of etcd", On: env.IsFirst, Timeout: 5 * time.Minute,
 		Ops: func(s *engine.Scope) (op.List, error) {
-			var lost []op.EtcdPeer
+			var o op.EtcdRemove
 			for _, l := range env.Leaving {
 				if l.Gone && spec.HasRole(l.Host, v1alpha1.RoleControlPlane) {
-					lost = append(lost, peer(l.Host, true))
+					o.Peers = append(o.Peers, peer(l.Host, true))
 				}
 			}
+			joins := false
 			for _, h := range s.Hosts() {
-				if env.Stays(h) && h.HasRole(v1alpha1.RoleControlPlane) && blank(h) {
-					lost = append(lost, peer(h.Host, true))
+				if !env.Stays(h) || !env.JoinsAsControlPlane(h) || module.Holds(h) {
+					continue
+				}
+				if joins = true; blank(h) {
+					o.Peers = append(o.Peers, peer(h.Host, true))
 				}
 			}
-			return removeMembers(env, lost), nil
+			if joins {
+				for _, h := range spec.HostsWithRole(env.WithLeaving(), v1alpha1.RoleControlPlane) {
+					o.Known = append(o.Known, peer(h, false))
+				}
+			}
+			return removeMembers(env, o), nil
 		},
 	}}}
 }
@@ -42,13 +53,13 @@ func Leave(env module.Env) engine.Module {
 		// Nobody may be sent to a control plane that is about to go.
 		Needs: []string{"leave.drain", "endpoint.haproxy"},
 		Ops: func(*engine.Scope) (op.List, error) {
-			var peers []op.EtcdPeer
+			var o op.EtcdRemove
 			for _, l := range env.Leaving {
 				if spec.HasRole(l.Host, v1alpha1.RoleControlPlane) {
-					peers = append(peers, peer(l.Host, false))
+					o.Peers = append(o.Peers, peer(l.Host, false))
 				}
 			}
-			return removeMembers(env, peers), nil
+			return removeMembers(env, o), nil
 		},
 	}}}
 }
@@ -64,11 +75,12 @@ func blank(h *engine.Host) bool {
 	})
 }
 
-func removeMembers(env module.Env, peers []op.EtcdPeer) op.List {
-	if len(peers) == 0 || !env.Stacked() { // its members are not those of control planes
+// removeMembers completes an operation with whom it asks.
+func removeMembers(env module.Env, o op.EtcdRemove) op.List {
+	if len(o.Peers)+len(o.Known) == 0 || !env.Stacked() { // its members are not those of control planes
 		return nil
 	}
-	o := op.EtcdRemove{Peers: peers, EtcdClient: etcdClient()}
+	o.EtcdClient = etcdClient()
 	o.Endpoints = []string{module.EtcdURL(env.FirstControlPlane(), module.EtcdClients)}
 	for _, h := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
 		if url := module.EtcdURL(h, module.EtcdClients); !slices.Contains(o.Endpoints, url) {

@@ -9,6 +9,10 @@ import "strings"
 // nothing to do.
 type EtcdRemove struct {
 	Peers []EtcdPeer `json:"peers"`
+	// Known, if there are any, are all members that there shall be. A learner
+	// that is none of them and does not answer goes, too: it has no vote to
+	// lose, nobody will promote it, and etcd takes no other meanwhile.
+	Known []EtcdPeer `json:"known,omitempty"`
 	EtcdClient
 }
 
@@ -18,7 +22,7 @@ type EtcdPeer struct {
 	// started and has a name.
 	Name    string `json:"name"`
 	PeerURL string `json:"peerURL"`
-	// Dead has it removed only if it has a vote and does not answer: another
+	// Dead has it removed only if it does not answer: it is given up, or another
 	// machine shall take its place.
 	Dead bool `json:"dead,omitempty"`
 }
@@ -34,6 +38,9 @@ func (EtcdRemove) Kind() Kind { return KindEtcdRemove }
 
 // Target is the peers' names.
 func (o EtcdRemove) Target() string {
+	if len(o.Peers) == 0 {
+		return "lost learners"
+	}
 	names := make([]string, len(o.Peers))
 	for i, p := range o.Peers {
 		names[i] = p.Name

@@ -25,11 +25,11 @@ type voice struct {
 func (v voice) called() string { return cmp.Or(v.Name, strings.Join(v.PeerURLs, ",")) }
 
 // removals are the members that go, in the order in which they can, and where
-// to ask for it; none if none of the peers is a member. It is refused if etcd
-// would not have enough that answer, at any time.
+// to ask for it; none if no member may have to. It is refused if etcd would not
+// have enough that answer, at any time.
 func (s *session) removals(ctx context.Context, o op.EtcdRemove) (gone []voice, from string, err error) {
 	members, from, err := s.etcdMembers(ctx, o.EtcdClient)
-	if err != nil || !slices.ContainsFunc(members, func(m etcdMember) bool { return peerOf(o, m) != nil }) {
+	if err != nil || !slices.ContainsFunc(members, func(m etcdMember) bool { return peerOf(o.Peers, m) != nil || orphan(o, m) }) {
 		return nil, "", err
 	}
 	var all []voice
@@ -39,8 +39,8 @@ func (s *session) removals(ctx context.Context, o op.EtcdRemove) (gone []voice, 
 			_, err := s.etcdctl(ctx, o.EtcdClient, m.ClientURLs[0], "endpoint", "status")
 			v.answers = err == nil
 		}
-		p := peerOf(o, m)
-		if v.goes = p != nil && (!p.Dead || !v.answers && !v.Learner && v.Name != ""); v.goes {
+		p := peerOf(o.Peers, m)
+		if v.goes = p != nil && !p.Dead || !v.answers && (p != nil || orphan(o, m)); v.goes {
 			gone = append(gone, v)
 		}
 		all = append(all, v)
@@ -58,13 +58,18 @@ func boolInt(b bool) int {
 
 // peerOf is the peer that a member is, nil for none. Where a member is tells
 // only as long as it has no name: another machine may have a dead one's address.
-func peerOf(o op.EtcdRemove, m etcdMember) *op.EtcdPeer {
-	for i, p := range o.Peers {
+func peerOf(peers []op.EtcdPeer, m etcdMember) *op.EtcdPeer {
+	for i, p := range peers {
 		if m.Name != "" && m.Name == p.Name || m.Name == "" && slices.Contains(m.PeerURLs, p.PeerURL) {
-			return &o.Peers[i]
+			return &peers[i]
 		}
 	}
 	return nil
+}
+
+// orphan says that a member is a learner of nobody's.
+func orphan(o op.EtcdRemove, m etcdMember) bool {
+	return len(o.Known) > 0 && m.Learner && peerOf(o.Known, m) == nil
 }
 
 // safely refuses removals, in their order, of which one would leave etcd

@@ -20,6 +20,8 @@ func TestEtcdRemove(t *testing.T) {
 	learner.Learner = true
 	elsewhere, inItsPlace := voter("c", false), voter("d", true)
 	elsewhere.PeerURLs, inItsPlace.PeerURLs = []string{"https://x:2380"}, []string{"https://c:2380"}
+	lost := voter("d", false)
+	lost.Learner = true
 	unstarted := etcdMember{ID: 'd', PeerURLs: []string{"https://d:2380"}, Learner: true}
 	peers := func(names string) (out []op.EtcdPeer) {
 		for _, n := range names {
@@ -61,7 +63,10 @@ func TestEtcdRemove(t *testing.T) {
 		{"moved, and another at its address", "it is the dead one that goes", []etcdMember{voter("a", true), voter("b", true), inItsPlace, elsewhere}, peers("c"), "abd", "remove c", ""},
 		{"only if dead, and it is", "another machine takes its place", []etcdMember{voter("a", true), voter("b", true), voter("c", false)}, dead("c"), "ab", "remove c", ""},
 		{"only if dead, and it answers", "it is in nobody's place", []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, dead("c"), "abc", "", ""},
-		{"only if dead, and it is being added", "whoever adds it goes on", []etcdMember{voter("a", true), voter("b", true), unstarted}, dead("d"), "abd", "", ""},
+		{"only if dead, and it never started", "its machine is lost", []etcdMember{voter("a", true), voter("b", true), unstarted}, dead("d"), "ab", "remove https://d:2380", ""},
+		{"only if dead, a learner", "its machine is lost, and it has no vote to lose", []etcdMember{voter("a", true), voter("b", true), lost}, dead("d"), "ab", "remove d", ""},
+		{"only if dead, a learner that answers", "it is in nobody's place", []etcdMember{voter("a", true), voter("b", true), learner}, dead("d"), "abd", "", ""},
+		{"a learner beside the one", "it is somebody's, and whoever adds it goes on", []etcdMember{voter("a", true), voter("b", true), voter("c", false), unstarted}, dead("c"), "abd", "remove c", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -84,6 +89,49 @@ func TestEtcdRemove(t *testing.T) {
 			r = h.r.Apply(t.Context(), h.batch(o), nil)[0]
 			if (r.Error != nil) != (tc.refused != "") {
 				t.Errorf("applied: %v: %s", r.Error, tc.reason)
+			}
+			left := ""
+			for _, m := range h.see().Etcd {
+				left += string(rune(m.ID))
+			}
+			if left != tc.left {
+				t.Errorf("left are %s, want %s: %s", left, tc.left, tc.reason)
+			}
+		})
+	}
+}
+
+// Among those that are known, a learner that is nobody's and does not answer
+// keeps others from joining, and is removed; nothing else is, for that alone.
+func TestEtcdRemoveOrphans(t *testing.T) {
+	as := func(m etcdMember, learner bool, name string) etcdMember {
+		m.Learner, m.Name = learner, name
+		return m
+	}
+	for _, tc := range []struct {
+		name, reason string
+		member       etcdMember
+		left         string
+	}{
+		{"lost", "its machine is another now", as(voter("d", false), true, "d"), "ab"},
+		{"never started", "it is at an address that nobody has", as(voter("d", false), true, ""), "ab"},
+		{"answers", "it may yet be promoted", as(voter("d", true), true, "d"), "abd"},
+		{"votes", "the others count on it", as(voter("d", false), false, "d"), "abd"},
+		{"known by its name", "whoever adds it goes on", as(voter("d", false), true, "c"), "abd"},
+		{"known by its address", "whoever adds it goes on", as(voter("c", false), true, ""), "abc"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.r.etcdTime = 1
+			w := h.see()
+			w.Etcd = []etcdMember{voter("a", true), voter("b", true), tc.member}
+			h.world(w)
+			o := op.EtcdRemove{EtcdClient: op.EtcdClient{Endpoints: []string{"https://votes:2379"}, Client: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key"}}
+			for _, name := range []string{"a", "b", "c"} {
+				o.Known = append(o.Known, op.EtcdPeer{Name: name, PeerURL: "https://" + name + ":2380"})
+			}
+			if r := h.r.Apply(t.Context(), h.batch(o), nil)[0]; r.Error != nil {
+				t.Error(r.Error)
 			}
 			left := ""
 			for _, m := range h.see().Etcd {
