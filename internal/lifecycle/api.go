@@ -185,8 +185,9 @@ type Service interface {
 	// Events calls fn for each event of an operation; with follow it goes
 	// on until the operation has ended.
 	Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error
-	// Kubeconfig answers the admin kubeconfig. Live asks a control plane
-	// instead of the store.
+	// Kubeconfig answers the admin kubeconfig; of several ways to the API, by
+	// the first that it answers now. Live asks a control plane instead of the
+	// store.
 	Kubeconfig(ctx context.Context, name string, live bool) ([]byte, error)
 	// Info looks at a cluster, and answers within a bounded time whoever is
 	// down.

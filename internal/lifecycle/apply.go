@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -347,10 +346,9 @@ func (p *prepared) ready(res *Result) []string {
 	case p.request.Kind == Remove || len(p.env.Leaving) > 0:
 		return p.left(res) // none, if all had left before this was resumed
 	}
-	ep := p.env.Cluster.Spec.ControlPlaneEndpoint
 	return []string{
 		fmt.Sprintf("Kubernetes %s on %s: %s", p.env.Release.Kubernetes, count(len(nodes), "node"), strings.Join(nodes, ", ")),
-		"API at https://" + net.JoinHostPort(p.env.EndpointAddress(), strconv.Itoa(ep.Port)) + " (" + ep.Domain + ")",
+		"API at https://" + outside(p.env.Cluster) + " (" + p.env.Cluster.Spec.ControlPlaneEndpoint.Domain + ")",
 	}
 }
 

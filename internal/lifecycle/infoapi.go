@@ -18,6 +18,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -47,7 +48,8 @@ func (l *looker) askAPI(ctx context.Context, in *Info) {
 	if l.reached() {
 		return // their answer is the answer
 	}
-	client, err := kube.New(l.admin, nil, kube.Options{})
+	door := l.svc.open(ctx, l.admin, record.Doors(l.env.Cluster)) // else it is told what the first says
+	client, err := kube.New(l.admin, l.svc.Dial, kube.Options{Address: door})
 	if err == nil {
 		err = l.readAPI(ctx, client, in)
 	}

@@ -25,12 +25,12 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	if err != nil {
 		return 0, err
 	}
-	if _, err := s.admin(name); err != nil {
-		return 0, err // kubectl would turn to localhost
-	}
 	env, err := s.environment(c)
 	if err != nil {
 		return 0, err
+	}
+	if _, err := s.admin(name); err != nil {
+		return 0, err // kubectl would turn to localhost
 	}
 	src := &source{svc: s, env: env, arches: []string{runtime.GOARCH}}
 	if _, err := src.Have(ctx); err != nil {
@@ -45,8 +45,13 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	if err != nil {
 		return 0, err
 	}
+	conf, done, err := s.kubeconfigFile(ctx, env)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Store.KubeconfigPath(name))
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+conf)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errw
 	err = cmd.Run()
 	var exit *exec.ExitError

@@ -4,19 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/module/record"
-	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/status"
 	"slipway.dev/slipway/internal/store"
 )
@@ -82,22 +76,6 @@ func (s *service) summary(ctx context.Context, name string) (sum ClusterSummary,
 	}
 	sum.Created = begun(ops)
 	return sum, nil
-}
-
-// outside is where the API of a cluster is reached from this machine; "" before
-// its file is complete.
-func outside(c *v1alpha1.Cluster) string {
-	ep := c.Spec.ControlPlaneEndpoint
-	address := ep.Address
-	if control := spec.HostsWithRole(c, v1alpha1.RoleControlPlane); address == "" && len(control) > 0 {
-		if address = control[0].Address; address == "localhost" {
-			address = module.InternalAddress(control[0])
-		}
-	}
-	if address == "" || ep.Port == 0 {
-		return ""
-	}
-	return net.JoinHostPort(address, strconv.Itoa(ep.Port))
 }
 
 // begun is when the first attempt began at creating a cluster that is there;
@@ -197,48 +175,6 @@ func (s *service) Events(ctx context.Context, id string, follow bool, fn func(ev
 		return s.Store.Follow(ctx, o.Name, fn)
 	}
 	return s.Store.Read(o.Name, fn)
-}
-
-// Kubeconfig answers the admin kubeconfig.
-func (s *service) Kubeconfig(ctx context.Context, name string, live bool) (_ []byte, err error) {
-	if !live {
-		return s.admin(name)
-	}
-	c, err := found(s.Store.Cluster(name))
-	if err != nil {
-		return nil, err
-	}
-	env, err := s.environment(c)
-	if err != nil {
-		return nil, err
-	}
-	only := *c
-	only.Spec.Hosts = []v1alpha1.Host{env.FirstControlPlane()}
-	hosts, seen := s.observe(ctx, &only, nil, nil)
-	defer func() { err = errors.Join(err, closeAll(hosts)) }()
-	if seen[0].Err != nil {
-		return nil, seen[0].Err
-	}
-	results, err := hosts[0].Conn.Check(ctx, op.List{op.ReadFile{Path: "/etc/kubernetes/admin.conf", Secret: true}})
-	if err != nil {
-		return nil, err
-	}
-	if results[0].Missing {
-		return nil, fmt.Errorf("host %s has no admin kubeconfig: %w", hosts[0].Name, ErrNotFound)
-	}
-	return record.Outside(env, results[0].Output)
-}
-
-// admin is the recorded admin kubeconfig.
-func (s *service) admin(name string) ([]byte, error) {
-	if _, err := found(s.Store.Cluster(name)); err != nil {
-		return nil, err
-	}
-	conf, err := found(s.Store.Kubeconfig(name))
-	if errors.Is(err, ErrNotFound) {
-		return nil, refused(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane has not come up yet", "go on with: slipway resume "+name)
-	}
-	return conf, err
 }
 
 // terminate asks a process on this machine to stop.

@@ -18,6 +18,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
@@ -25,7 +26,7 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// A Config is what a service works with. All but Log, Warn and Source is
+// A Config is what a service works with. All but Dial, Log, Warn and Source is
 // required.
 type Config struct {
 	Store     *store.Store
@@ -38,6 +39,9 @@ type Config struct {
 	Connect func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error)
 	// Shell opens a login shell on a host and answers its exit code.
 	Shell func(context.Context, v1alpha1.Host, remote.Shell, remote.Options) (int, error)
+	// Dial opens a connection from this machine to an API; nil does it over
+	// the network.
+	Dial kube.DialFunc
 	// Now is the clock of records.
 	Now func() time.Time
 	Log *slog.Logger

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -36,6 +37,8 @@ type world struct {
 	api      *api
 	// managed has etcd on every machine, and on those called e nothing else.
 	managed bool
+	// doors are addresses at which the API answers from here.
+	doors []string
 
 	mu     sync.Mutex
 	clock  time.Time
@@ -121,7 +124,16 @@ func (w *world) service() *service {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return New(Config{Store: st, Catalogue: bundletest.Catalogue(w.t), Cache: w.cache, Home: w.home, Connect: w.connect, Now: w.now}).(*service)
+	return New(Config{Store: st, Catalogue: bundletest.Catalogue(w.t), Cache: w.cache, Home: w.home, Connect: w.connect, Dial: w.dial, Now: w.now}).(*service)
+}
+
+// dial reaches the API from this machine.
+func (w *world) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port != "6443" || !slices.Contains(w.doors, host) {
+		return nil, fmt.Errorf("dialling %s: %w", address, errDown)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, w.api.address())
 }
 
 // now is a clock that goes on by a second whenever somebody looks.

@@ -160,15 +160,6 @@ func (e Env) Endpoint() string {
 	return net.JoinHostPort(ep.Domain, strconv.Itoa(ep.Port))
 }
 
-// EndpointAddress is where the API is reached from elsewhere; what its name
-// stands for on a host is spec.EndpointAddress.
-func (e Env) EndpointAddress() string {
-	if a := e.Cluster.Spec.ControlPlaneEndpoint.Address; a != "" {
-		return a
-	}
-	return InternalAddress(e.FirstControlPlane())
-}
-
 // Arch is a host's architecture.
 func Arch(h *engine.Host) string {
 	if h.Arch != "" {

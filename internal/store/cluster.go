@@ -145,6 +145,20 @@ func (s *Store) Kubeconfig(name string) ([]byte, error) { return s.read(name, "k
 // KubeconfigPath is where the admin kubeconfig is, or would be.
 func (s *Store) KubeconfigPath(name string) string { return s.clusterPath(name, "kubeconfig") }
 
+// AnotherKubeconfig writes one beside the recorded one, for a program to read,
+// and answers where. The caller removes it; what a crash leaves is removed under
+// the cluster's next lock.
+func (s *Store) AnotherKubeconfig(name string, content []byte) (string, error) {
+	if err := checkName(name); err != nil {
+		return "", fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	path, err := s.temp(s.KubeconfigPath(name), content)
+	if err != nil {
+		return "", fmt.Errorf("writing a kubeconfig of cluster %s: %w", name, err)
+	}
+	return path, nil
+}
+
 // RemoveCluster forgets a cluster, and the choice of it as the default. Its
 // operations stay. The caller holds the cluster's lock, which stays good until
 // it is released.

@@ -41,6 +41,12 @@ func TestOutside(t *testing.T) {
 		{"endpoint", "its address and port", func(c *v1alpha1.Cluster) {
 			c.Spec.ControlPlaneEndpoint.Address, c.Spec.ControlPlaneEndpoint.Port = "203.0.113.9", 8443
 		}, "https://203.0.113.9:8443"},
+		{"endpoint by its name", "the load balancer has an address that its name leads to", func(c *v1alpha1.Cluster) {
+			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointExternal
+		}, "https://api.prod.internal:6443"},
+		{"on every worker", "it is there for the nodes alone", func(c *v1alpha1.Cluster) {
+			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
+		}, "https://192.0.2.11:6443"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, err := Outside(environment(tc.change), []byte(admin))

@@ -5,11 +5,8 @@ package record
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -110,40 +107,6 @@ func Left(env module.Env, keep Records, owner string) engine.Module {
 	}}}
 }
 
-// Outside makes a kubeconfig for use away from the nodes: they know the API
-// by a name that others do not resolve, so the address is used and the name
-// is what the certificate is checked for.
-func Outside(env module.Env, admin []byte) ([]byte, error) {
-	var doc struct {
-		APIVersion     string            `json:"apiVersion"`
-		Kind           string            `json:"kind"`
-		CurrentContext string            `json:"current-context"`
-		Clusters       []map[string]any  `json:"clusters"`
-		Contexts       []json.RawMessage `json:"contexts"`
-		Users          []json.RawMessage `json:"users"`
-		Preferences    json.RawMessage   `json:"preferences,omitempty"`
-	}
-	if err := yaml.UnmarshalStrict(admin, &doc); err != nil {
-		return nil, fmt.Errorf("reading the admin kubeconfig: %w", err)
-	}
-	ep := env.Cluster.Spec.ControlPlaneEndpoint
-	address := ep.Address
-	if address == "" {
-		// The first of the file, whoever speaks for the cluster just now.
-		first := spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)[0]
-		if address = first.Address; address == "localhost" {
-			address = module.InternalAddress(first)
-		}
-	}
-	for _, c := range doc.Clusters {
-		if cluster, ok := c["cluster"].(map[string]any); ok {
-			cluster["server"] = fmt.Sprintf("https://%s", hostPort(address, ep.Port))
-			cluster["tls-server-name"] = ep.Domain
-		}
-	}
-	return yaml.Marshal(doc)
-}
-
 // configMap is the cluster's description, in which secrets are not.
 func configMap(c *v1alpha1.Cluster, owner string) ([]*unstructured.Unstructured, error) {
 	wanted := spec.Redacted(c)
@@ -158,5 +121,3 @@ func configMap(c *v1alpha1.Cluster, owner string) ([]*unstructured.Unstructured,
 		"data":     map[string]any{Key: string(text), "owner": owner},
 	}}}, nil
 }
-
-func hostPort(address string, port int) string { return net.JoinHostPort(address, strconv.Itoa(port)) }
