@@ -25,6 +25,7 @@ const (
 	idFileDiffers       = "file-differs"
 	idHostOnRecord      = "host-on-record"
 	idAddressFixed      = "address-fixed"
+	idEndpointMode      = "endpoint-mode" // as package spec has it
 )
 
 // Of looking at clusters and working on their hosts.

@@ -35,8 +35,10 @@ func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1al
 		}
 		return wanted, err
 	case r.Cluster == nil:
-		r.Nodes, err = spec.AddHosts(wanted, r.Hosts)
-		return wanted, err
+		if r.Nodes, err = spec.AddHosts(wanted, r.Hosts); err != nil {
+			return nil, err
+		}
+		return wanted, servedByMode(wanted, r.Nodes)
 	}
 	r.Nodes = nil
 	order := map[string]int{} // that of the file, so that applying it finds nothing to do
@@ -50,7 +52,23 @@ func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1al
 		return nil, refused(idNoNewHost, "the file names no host that is new to cluster "+recorded.Name,
 			"write the new hosts into it, or name them with --host; other changes: slipway apply -f FILE")
 	}
-	return wanted, nil
+	return wanted, servedByMode(wanted, r.Nodes)
+}
+
+// servedByMode refuses a second control plane where nodes know the one alone:
+// adding hosts changes nothing else, whatever the file says.
+func servedByMode(wanted *v1alpha1.Cluster, added []string) error {
+	if wanted.Spec.ControlPlaneEndpoint.Mode != v1alpha1.EndpointNone {
+		return nil
+	}
+	control := spec.HostsWithRole(wanted, v1alpha1.RoleControlPlane)
+	more := slices.DeleteFunc(slices.Clone(control), func(h v1alpha1.Host) bool { return !slices.Contains(added, h.Name) })
+	if len(control) < 2 || len(more) == 0 {
+		return nil
+	}
+	return refused(idEndpointMode,
+		fmt.Sprintf("cluster %s has endpoint mode none, in which its nodes know one control plane alone: with %s it would have %d", wanted.Name, more[0].Name, len(control)),
+		"change the mode first: write mode: haproxy at spec.controlPlaneEndpoint of its file, or external with the address of a load balancer, and: slipway apply -f FILE")
 }
 
 // offRecord are hosts of the command line that are not on record any more, by

@@ -449,6 +449,16 @@ func TestShapeRefused(t *testing.T) {
 			w.machines["w1"].down = errDown
 			return Request{Kind: Apply, Cluster: renamed(w.of("cp1", "w1")), Forget: true}
 		}, idHostRenamed},
+		{"a second control plane, mode none", "there is no file whose mode could be wrong", func(w *world) Request {
+			flag := w.flag("w2")
+			flag.Name, flag.Roles = "cp2", []v1alpha1.Role{v1alpha1.RoleControlPlane}
+			return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{flag}}
+		}, idEndpointMode},
+		{"a second control plane, mode none on record", "what the file says of the mode is not applied", func(w *world) Request {
+			c := w.of("cp1", "w1", "w2")
+			c.Spec.ControlPlaneEndpoint.Mode, c.Spec.Hosts[2].Roles = v1alpha1.EndpointHAProxy, []v1alpha1.Role{v1alpha1.RoleControlPlane}
+			return Request{Kind: Add, Cluster: c}
+		}, idEndpointMode},
 		{"on record", "it has a name", func(w *world) Request {
 			return Request{Kind: Remove, Name: "prod", Hosts: []spec.HostFlag{{Address: w.machines["w1"].address}}}
 		}, idHostOnRecord},
@@ -460,9 +470,12 @@ func TestShapeRefused(t *testing.T) {
 		}, idAddressFixed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := running(t, []string{"cp1", "w1"}, []string{"cp1", "w1"})
+			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1"})
 			_, err := w.service().Prepare(t.Context(), tc.request(w), nil)
 			refusal(t, err, tc.id)
+			if err != nil && tc.id == idEndpointMode && !strings.Contains(err.Error(), "cluster prod has endpoint mode none") {
+				t.Errorf("%v: it is not said of the cluster", err)
+			}
 		})
 	}
 }
