@@ -71,7 +71,10 @@ var fields = map[string]field{
 	"spec.system.skipConfigureOS":                  {mapped, "spec.system.skipConfigure"},
 
 	"spec.etcd.type":                    {mapped, "spec.etcd.type: kubeadm is stacked, kubekey is managed, external is external"},
-	"spec.etcd.external":                {later, "an etcd that others run cannot be used yet"},
+	"spec.etcd.external.endpoints[]":    {mapped, "spec.etcd.external.endpoints; they must be https"},
+	"spec.etcd.external.caFile":         {mapped, "spec.etcd.external.caFile"},
+	"spec.etcd.external.certFile":       {mapped, "spec.etcd.external.certFile"},
+	"spec.etcd.external.keyFile":        {mapped, "spec.etcd.external.keyFile"},
 	"spec.etcd.port":                    {mapped, "2379 is what Slipway uses; there is no field for another"},
 	"spec.etcd.peerPort":                {mapped, "2380 is what Slipway uses; there is no field for another"},
 	"spec.etcd.extraArgs[]":             {mapped, "spec.etcd.extraArgs; ETCD_LOG_LEVEL=warn is log-level: warn"},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // KubeKey's defaults, where they are other than ours.
@@ -286,6 +287,9 @@ func (c *conversion) kubelet() {
 
 // etcd's settings are its arguments.
 func (c *conversion) etcd() {
+	if c.externalEtcd() {
+		return
+	}
 	e, args := c.in.Spec.Etcd, map[string]string{}
 	set := func(key, from, value string) {
 		args[key] = value
@@ -334,10 +338,41 @@ func (c *conversion) etcd() {
 	if e.DataDir != nil && *e.DataDir != "" && *e.DataDir != defaultEtcdDir {
 		c.lose(idLost, "spec.etcd.dataDir", "spec.etcd", "etcd keeps its data in "+defaultEtcdDir+"; mount the disk there")
 	}
-	if !c.at.Written("spec.etcd.backupPeriod") && !c.at.Written("spec.etcd.backupDir") && e.Type != "kubeadm" && e.Type != "external" {
+	if !c.at.Written("spec.etcd.backupPeriod") && !c.at.Written("spec.etcd.backupDir") && e.Type != "kubeadm" {
 		c.warn(idOtherDefault, "spec.etcd", "spec.etcd", "KubeKey backs etcd up every day; Slipway does not yet", "run 'etcdctl snapshot save' on a schedule of your own",
 			"TODO: KubeKey backs etcd up every day; Slipway does not yet.")
 	}
+}
+
+// externalEtcd is how an etcd that others look after is reached, if that is
+// the one. It is started elsewhere, with settings of its own.
+func (c *conversion) externalEtcd() bool {
+	const path = "spec.etcd.external"
+	in := c.in.Spec.Etcd.External
+	if c.in.Spec.Etcd.Type != "external" {
+		if len(in.Endpoints) > 0 || in.CAFile+in.CertFile+in.KeyFile != "" {
+			c.drop(path, "KubeKey passes over it, as spec.etcd.type is not external")
+		}
+		return false
+	}
+	for _, field := range []string{"", ".endpoints", ".caFile", ".certFile", ".keyFile"} {
+		c.came(path+field, path+field)
+	}
+	for i := range in.Endpoints {
+		at := fmt.Sprintf("%s.endpoints[%d]", path, i)
+		c.came(at, at)
+	}
+	c.out.Spec.Etcd.External = &v1alpha1.ExternalEtcd{
+		Endpoints: in.Endpoints, CAFile: c.resolve(in.CAFile), CertFile: c.resolve(in.CertFile), KeyFile: c.resolve(in.KeyFile),
+	}
+	for _, name := range sortedKeys(fields) {
+		from := strings.TrimSuffix(name, "[]")
+		ours := from == "spec.etcd.type" || spec.Within(from, path)
+		if spec.Within(from, "spec.etcd") && !ours && fields[name].fate == mapped && c.at.Written(from) {
+			c.drop(from, "KubeKey does not start an etcd of type external, with this or without")
+		}
+	}
+	return true
 }
 
 func (c *conversion) fixedInt(from string, value *int, only int) {

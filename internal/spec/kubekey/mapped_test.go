@@ -131,6 +131,25 @@ var mappedCases = []struct {
 	{field: "spec.system.preInstall[].role", reason: "one that is not there", in: "system: {preInstall: [{name: a, bash: date, role: gpu}]}", says: "spec.system.preInstall[0].role unknown-role error"},
 
 	{field: "spec.etcd.type", reason: "kubeadm's is ours", in: "etcd: {type: kubeadm}", want: "spec: {etcd: null, hosts: [{name: a, address: 10.0.0.1, roles: [control-plane]}, {name: b, address: 10.0.0.2, roles: [worker]}]}"},
+	{
+		field: "spec.etcd.external.endpoints[] spec.etcd.external.caFile spec.etcd.external.certFile spec.etcd.external.keyFile", reason: "an etcd that others look after",
+		in:   "etcd: {type: external, external: {endpoints: ['https://10.0.0.31:2379', 'https://10.0.0.32:2379'], caFile: pki/ca.crt, certFile: pki/client.crt, keyFile: pki/client.key}}",
+		want: "spec: {etcd: {type: external, external: {endpoints: ['https://10.0.0.31:2379', 'https://10.0.0.32:2379'], caFile: pki/ca.crt, certFile: pki/client.crt, keyFile: pki/client.key}}, hosts: [{name: a, address: 10.0.0.1, roles: [control-plane]}, {name: b, address: 10.0.0.2, roles: [worker]}]}",
+	},
+	{
+		field: "spec.etcd.external.endpoints[]", reason: "the cluster's secrets do not go in the clear", in: "etcd: {type: external, external: {endpoints: ['http://10.0.0.31:2379'], caFile: a, certFile: b, keyFile: c}}",
+		says: "spec.etcd.external.endpoints[0] invalid-address error",
+	},
+	{field: "spec.etcd.external.keyFile", reason: "without credentials it cannot be asked", in: "etcd: {type: external, external: {endpoints: ['https://10.0.0.31:2379'], caFile: a, certFile: b}}", says: "spec.etcd.external.keyFile missing-field error"},
+	{
+		field: "spec.etcd.external.endpoints[]", reason: "beside another type it means nothing", in: "etcd: {type: kubeadm, external: {endpoints: ['https://10.0.0.31:2379']}}",
+		want: "spec: {etcd: null}", says: "spec.etcd.external not-converted warning",
+	},
+	{
+		field: "spec.etcd.heartbeatInterval spec.etcd.dataDir", reason: "nobody starts an external etcd with them",
+		in:   "etcd: {type: external, heartbeatInterval: 250, dataDir: /data, external: {endpoints: ['https://10.0.0.31:2379'], caFile: a, certFile: b, keyFile: c}}",
+		want: "spec: {etcd: {type: external, extraArgs: null}}", says: "spec.etcd.heartbeatInterval not-converted warning",
+	},
 	{field: "spec.etcd.port spec.etcd.peerPort", reason: "others than the usual are lost", in: "etcd: {type: kubeadm, port: 2379, peerPort: 12380}", says: "spec.etcd.peerPort lost-in-conversion error"},
 	{field: "spec.etcd.dataDir", reason: "another is lost", in: "etcd: {type: kubeadm, dataDir: /data}", says: "spec.etcd.dataDir lost-in-conversion error"},
 	{field: "spec.etcd.dataDir", reason: "the usual one is ours", in: "etcd: {type: kubeadm, port: 2379, dataDir: /var/lib/etcd}", want: "spec: {etcd: null}"},
