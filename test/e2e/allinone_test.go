@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,9 +19,9 @@ func TestAllInOne(t *testing.T) {
 	const machine = "e2e-one-1"
 	u.machines(t, "e2e-one", 1)
 	before := u.snapshot(t, machine)
-	before.untouched(t, machine)
 
 	u.copyTo(t, machine, program(), "/root/slipway")
+	u.preparesOnly(t, machine)
 	bundle := filepath.Join(u.home, "bundle.tar.zst")
 	u.ok(t, "bundle", "build", "--kubernetes", kubernetes(), "--out", bundle)
 	u.copyTo(t, machine, bundle, "/root/bundle.tar.zst")
@@ -51,4 +52,24 @@ func TestAllInOne(t *testing.T) {
 	u.inside(t, machine, "/root/slipway", "delete", "cluster", name, "--yes", "--allow-removal")
 	u.inside(t, machine, "sh", "-c", "rm -rf /root/slipway /root/bundle.tar.zst /root/echo.yaml /root/.kube /root/.local /root/.cache")
 	same(t, machine+" before and after", "touched", before, u.snapshot(t, machine))
+}
+
+// preparesOnly has the machine prepare itself: its kernel and names are set
+// up, and nothing of Kubernetes is there. The create that follows counts on
+// it, and its delete takes that back, too.
+func (u *user) preparesOnly(t *testing.T, machine string) {
+	t.Helper()
+	u.inside(t, machine, "/root/slipway", "init", "os", "--yes")
+	prepared := u.snapshot(t, machine)
+	maps.DeleteFunc(prepared, func(key string, _ entry) bool { return strings.HasPrefix(key, "file /var/lib/slipway") }) // the ledger
+	prepared.untouched(t, machine)
+	for key, want := range map[string]string{"sysctl net.ipv4.ip_forward": "1", "sysctl vm.max_map_count": "262144"} {
+		if got := prepared[key].Content; got != want {
+			t.Errorf("%s is %q on a prepared machine, want %q", key, got, want)
+		}
+	}
+	u.inside(t, machine, "grep", "-q", "BEGIN slipway", "/etc/hosts")
+	if out := u.inside(t, machine, "/root/slipway", "get", "clusters", "--no-headers"); strings.Contains(out, machine) {
+		t.Errorf("a machine that is prepared is listed as a cluster:\n%s", out)
+	}
 }

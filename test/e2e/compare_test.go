@@ -31,6 +31,11 @@ func (e entry) text() string {
 	return e.Meta + " " + e.Content
 }
 
+// ofKubernetes matches what only an install brings to a machine: programs that
+// lie there or run, their units, links, mounts and directories.
+var ofKubernetes = regexp.MustCompile(`^(file|process|units|running|mount|link|netns) (.*/)?` +
+	`(containerd.*|runc|ctr|crictl.*|kube(let|adm|ctl|pods|rnetes)?([-. ].*)?|cni\d*|flannel.*|etcd.*)$`)
+
 // diffStates lists what differs, one line each: "+ file /etc/x …" is new.
 func diffStates(before, after snapshot) []string {
 	return compare(before, after, nil)

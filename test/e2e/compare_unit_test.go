@@ -69,6 +69,34 @@ func TestGlob(t *testing.T) {
 	}
 }
 
+func TestOfKubernetes(t *testing.T) {
+	for _, tt := range []struct {
+		key, reason string
+		want        bool
+	}{
+		{"file /usr/local/bin/kubelet", "a program", true},
+		{"file /etc/systemd/system/kubelet.service", "its unit's file", true},
+		{"file /etc/systemd/system/multi-user.target.wants/kubelet.service", "which is enabled", true},
+		{"units kubelet.service enabled enabled", "and known to systemd", true},
+		{"running kubelet.service loaded active running kubelet", "and running", true},
+		{"units containerd.service disabled enabled", "the container runtime's", true},
+		{"process kube-apiserver", "a component", true},
+		{"file /etc/kubernetes", "where kubeadm puts its files", true},
+		{"file /etc/kubernetes/pki/ca.crt", "only the directory is looked for", false},
+		{"file /opt/cni", "the plugins' directory", true},
+		{"file /etc/cni", "their settings'", true},
+		{"link cni0", "the bridge", true},
+		{"link flannel.1", "the overlay", true},
+		{"file /etc/hosts", "a file of the system's", false},
+		{"units systemd-journald.service static -", "a unit of the system's", false},
+		{"file /usr/bin/runcon", "a program that is called much like one", false},
+	} {
+		if got := ofKubernetes.MatchString(tt.key); got != tt.want {
+			t.Errorf("%q: %t, want %t: %s", tt.key, got, tt.want, tt.reason)
+		}
+	}
+}
+
 // TestVolatile holds the list to its form, and to being no wider than it
 // says: what matters most is compared.
 func TestVolatile(t *testing.T) {

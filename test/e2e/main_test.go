@@ -71,8 +71,7 @@ func runAll(m *testing.M) int {
 		return 1
 	}
 	left := slices.DeleteFunc(diffStates(before, after), func(line string) bool {
-		return strings.HasPrefix(line, "- process ") || strings.HasPrefix(line, "- cgroup ") || // others', who have gone
-			strings.HasPrefix(line, "+ routes unreachable 198.1") // stays, so that no packet for a sandbox ever leaves
+		return strings.HasPrefix(line, "- process ") || strings.HasPrefix(line, "- cgroup ") || strings.HasPrefix(line, "- file ") // others', who have gone
 	})
 	if len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "e2e: the tests changed this host:\n  %s\n", strings.Join(left, "\n  "))
@@ -202,7 +201,8 @@ func (u *user) kubectl(t *testing.T, cluster string, args ...string) string {
 }
 
 // machines creates sandbox machines NAME-1 to NAME-n that live as long as
-// the test, with a cluster file, whose path is the answer.
+// the test, with a cluster file, whose path is the answer. Nothing of
+// Kubernetes is on any of them.
 func (u *user) machines(t *testing.T, name string, n int, args ...string) string {
 	t.Helper()
 	file := filepath.Join(u.home, name+".yaml")
@@ -215,6 +215,9 @@ func (u *user) machines(t *testing.T, name string, n int, args ...string) string
 		}
 	})
 	u.ok(t, args...)
+	for m := range u.list(t) {
+		u.snapshot(t, m).untouched(t, m)
+	}
 	return file
 }
 

@@ -8,6 +8,9 @@ import (
 // siteName is the sandbox that clusters are made on which shall be the same.
 const siteName = "e2e-crash"
 
+// siteRange is where its machines have their addresses.
+const siteRange = "198.19.0.0/16"
+
 // fixedBoundaries are where TestCrash kills the manager, besides the inside
 // of steps.
 var fixedBoundaries = []struct{ boundary, reason string }{
