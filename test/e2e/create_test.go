@@ -3,14 +3,18 @@
 package e2e
 
 import (
+	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-// TestCreate is a cluster's whole life on three machines, with a fourth that
-// nobody touches beside them.
+// TestCreate is a cluster's whole life on three machines that somebody has
+// used before, beside a fourth like them that no cluster touches.
 func TestCreate(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-create"
@@ -18,11 +22,12 @@ func TestCreate(t *testing.T) {
 	control := name + "-4"
 	file := u.machines(t, name, 4)
 	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:3] })
+	u.setUp(t, file)
 
 	before := map[string]snapshot{}
 	for _, m := range append(slices.Clone(machines), control) {
+		u.plantBefore(t, m)
 		before[m] = u.snapshot(t, m)
-		before[m].untouched(t, m)
 	}
 
 	t.Run("plan", func(t *testing.T) { u.plansAndTouchesNothing(t, file, machines, before) })
@@ -30,26 +35,42 @@ func TestCreate(t *testing.T) {
 		return
 	}
 	r := u.create(t, file)
-	t.Logf("created in %s, at most %d MiB", r.took.Round(100*time.Millisecond), r.maxRSS>>20)
+	t.Logf("figure: created in %.0f s, at most %d MiB", r.took.Seconds(), r.maxRSS>>20)
 	addresses := u.nodes(t, name, machines...)
+	for _, m := range machines {
+		u.takesOver(t, m)
+	}
 	t.Run("smoke", func(t *testing.T) { u.smoke(t, name, addresses) })
+	t.Run("settings", func(t *testing.T) { u.isSetUp(t, name, machines) })
 	t.Run("host port", func(t *testing.T) { u.hostPort(t, name, machines[1], addresses[machines[1]]) })
 	t.Run("refused", func(t *testing.T) { u.refusesSecondCreate(t, file) })
 	t.Run("apply again", func(t *testing.T) { u.appliesNothing(t, name, file, machines) })
 	t.Run("change", func(t *testing.T) { u.changesExactly(t, name, file, machines) })
-	t.Run("delete", func(t *testing.T) {
-		u.exits(t, 0, "delete", "cluster", name, "--yes", "--allow-removal")
-		untouchedAfter := u.snapshot(t, control)
-		same(t, control+", which nobody touched", "touched", before[control], untouchedAfter)
-		for _, m := range machines {
-			after := u.snapshot(t, m)
-			same(t, m+" before and after", "touched", before[m], after)
-			same(t, m+" and a machine never touched", "other", untouchedAfter, after)
+	t.Run("delete", func(t *testing.T) { u.deletesAndRestores(t, name, machines, control, before) })
+}
+
+// deletesAndRestores deletes the cluster: the machines are as they were before,
+// and like one that nobody has touched, but for what was put there meanwhile.
+func (u *user) deletesAndRestores(t *testing.T, cluster string, machines []string, control string, before map[string]snapshot) {
+	u.plantMeanwhile(t, machines[1])
+	r := u.exits(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
+	u.keepsMeanwhile(t, machines[1], r.stdout+r.stderr)
+	untouchedAfter := u.snapshot(t, control)
+	same(t, control+", which nobody touched", "touched", before[control], untouchedAfter)
+	for i, m := range machines {
+		hooks := "a note\n" + m + " postInstall\n"
+		if i > 0 { // a worker
+			hooks += m + " preDelete\n"
 		}
-		if out := u.ok(t, "get", "clusters"); strings.Contains(out, name) {
-			t.Errorf("the deleted cluster is still listed:\n%s", out)
-		}
-	})
+		u.hooksRan(t, m, hooks)
+		u.inside(t, m, "rm", "/var/tmp/own-hook")
+		after := u.snapshot(t, m)
+		same(t, m+" before and after", "touched", before[m], after)
+		same(t, m+" and a machine never touched", "other", untouchedAfter, after)
+	}
+	if out := u.ok(t, "get", "clusters"); strings.Contains(out, cluster) {
+		t.Errorf("the deleted cluster is still listed:\n%s", out)
+	}
 }
 
 // plansAndTouchesNothing plans twice: the same bytes, and hosts as before.
@@ -84,8 +105,14 @@ func (u *user) appliesNothing(t *testing.T, cluster, file string, machines []str
 	stillBeats(t, "an unchanged apply", before, u.pulse(t, cluster, machines))
 }
 
+// dropIn has the user's settings of a kubelet.
+const dropIn = "/etc/kubernetes/kubelet.conf.d/50-slipway.conf"
+
+// A planStep is a change that a plan names.
+type planStep struct{ Task, Host, Kind, Target string }
+
 // changesExactly changes a kubelet setting and a label: the plan names these
-// and nothing else, and so do the hosts afterwards.
+// and nothing else, saved it is applied once, and so are the hosts afterwards.
 func (u *user) changesExactly(t *testing.T, cluster, file string, machines []string) {
 	editSpec(t, file, func(spec map[string]any) {
 		kubernetes := child(spec, "kubernetes")
@@ -93,18 +120,11 @@ func (u *user) changesExactly(t *testing.T, cluster, file string, machines []str
 		host := spec["hosts"].([]any)[1].(map[string]any)
 		child(host, "labels")["example.com/zone"] = "east"
 	})
-	p := decode[planned](t, u.exits(t, 4, "plan", "-f", file, "--exit-code", "-o", "json").stdout)
-	for _, s := range p.Steps {
-		for _, c := range s.Changes {
-			about := s.Task + " " + c.Kind + " " + c.Target + " " + c.Summary
-			// The record of the spec in the cluster follows the spec.
-			if !strings.Contains(about, "kubelet") && !strings.Contains(about, "label") && s.Task != "record.cluster" {
-				t.Errorf("the plan for a kubelet setting and a label names %q on %q", about, s.Host)
-			}
-		}
-	}
+	saved := filepath.Join(u.home, "plan.json")
+	u.plansExactly(t, u.exits(t, 4, "plan", "-f", file, "--exit-code", "-o", "json", "--out", saved).stdout, machines)
+
 	before := u.pulse(t, cluster, machines)
-	u.exits(t, 0, "apply", "-f", file, "--yes")
+	u.exits(t, 0, "apply", "-f", saved, "--yes")
 	u.nodes(t, cluster, machines...)
 	if got := u.kubectl(t, cluster, "get", "node", machines[1], "-o", `jsonpath={.metadata.labels.example\.com/zone}`); got != "east" {
 		t.Errorf("label is %q, want east", got)
@@ -116,12 +136,74 @@ func (u *user) changesExactly(t *testing.T, cluster, file string, machines []str
 		}
 	}
 	after := u.pulse(t, cluster, machines)
-	for key := range after {
-		if strings.Contains(key, "kubelet") || strings.Contains(key, "slipway") {
+	for _, m := range machines {
+		for _, changed := range []string{
+			"kubelet",                                          // its unit: it was restarted
+			"file " + dropIn,                                   // the setting
+			"file /var/lib/slipway/apply.lock",                 // who had it last
+			"file /var/lib/slipway/ledger/log",                 // what was written
+			"file /var/lib/slipway/units/kubelet.service.json", // what the kubelet was started with
+		} {
+			key := m + " " + changed
+			if before[key] == after[key] {
+				t.Errorf("a kubelet setting and a label: %s is as it was: %q", key, after[key])
+			}
 			delete(before, key)
 			delete(after, key)
 		}
 	}
 	stillBeats(t, "a kubelet setting and a label", before, after)
 	u.unchanged(t, file)
+	if r := u.exits(t, 2, "apply", "-f", saved, "--yes"); !strings.Contains(r.stderr, "have changed since this plan was made") {
+		t.Errorf("a plan that was applied is refused for another reason:\n%s", tail(r.stderr))
+	}
+}
+
+// plansExactly asserts that a plan has a kubelet setting on all machines and a
+// label on the second in it, and no more.
+func (u *user) plansExactly(t *testing.T, text string, machines []string) {
+	want := []planStep{
+		{"nodes.settings", machines[1], "node", machines[1]},
+		{"record.cluster", "", "object", "ConfigMap kube-system/slipway-cluster"},
+	}
+	lines := map[planStep][]string{
+		want[0]: {"label example.com/zone=east", "annotation slipway.dev/labels=example.com/zone,node-role.kubernetes.io/worker"},
+		want[1]: {"update", "+labels:", "+example.com/zone: east", "+maxPods: 77"},
+	}
+	for _, m := range machines {
+		file, unit := planStep{"kubernetes.kubelet", m, "file", dropIn}, planStep{"kubelet.running", m, "unit", "kubelet.service"}
+		want = append(want, file, unit)
+		lines[file], lines[unit] = []string{"content", "+maxPods: 77"}, []string{dropIn + " changes"}
+	}
+	var got []planStep
+	said := map[planStep][]string{}
+	for _, s := range decode[planned](t, text).Steps {
+		for _, c := range s.Changes {
+			step := planStep{s.Task, s.Host, c.Kind, c.Target}
+			got = append(got, step)
+			said[step] = append(strings.Split(c.Summary, ", "), changedLines(c.Diff)...)
+		}
+	}
+	byText := func(a, b planStep) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+	slices.SortFunc(want, byText)
+	slices.SortFunc(got, byText)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the plan for a kubelet setting and a label (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(lines, said); diff != "" {
+		t.Errorf("what the plan says of each change (-want +got):\n%s", diff)
+	}
+}
+
+// changedLines are those that a unified diff takes away or adds, without what
+// they are indented by.
+func changedLines(diff string) []string {
+	var out []string
+	for line := range strings.Lines(diff) {
+		header := strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "+++ ")
+		if !header && (line[0] == '-' || line[0] == '+') {
+			out = append(out, line[:1]+strings.TrimSpace(line[1:]))
+		}
+	}
+	return out
 }

@@ -1,0 +1,84 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// ownBefore is a shell script that makes a machine somebody's: a line in the
+// hosts file, a kernel parameter that Slipway sets otherwise, with the file
+// that sets it at boot, and a file in the place of one of Slipway's.
+const ownBefore = `
+echo '203.0.113.9 own.example.com' >>/etc/hosts
+echo 'vm.max_map_count = 70001' >/etc/sysctl.d/60-own.conf
+echo 70001 >/proc/sys/vm/max_map_count
+echo 'runtime-endpoint: unix:///run/own.sock' >/etc/crictl.yaml
+chmod 640 /etc/crictl.yaml`
+
+// ownTable is a packet filter of somebody's.
+const ownTable = "table inet own {\n chain input {\n type filter hook input priority 10; policy accept;\n tcp dport 9 drop\n }\n}\n"
+
+// plantBefore gives a machine something to restore. The packet filter comes
+// from this host's nft: the machine has none.
+func (u *user) plantBefore(t *testing.T, machine string) {
+	t.Helper()
+	u.inside(t, machine, "sh", "-ec", ownBefore)
+	nft := exec.CommandContext(t.Context(), "nsenter", "--net", "--target", fmt.Sprint(u.list(t)[machine].PID), "nft", "-f", "-")
+	nft.Stdin = strings.NewReader(ownTable)
+	if out, err := nft.CombinedOutput(); err != nil {
+		t.Fatalf("giving %s a packet filter: %v\n%s", machine, err, out)
+	}
+}
+
+// takesOver asserts that the cluster has changed what was planted, or there
+// would be nothing to restore, and that it has left the rest alone.
+func (u *user) takesOver(t *testing.T, machine string) {
+	t.Helper()
+	u.inside(t, machine, "sh", "-ec", `
+test "$(cat /proc/sys/vm/max_map_count)" = 262144
+grep -q containerd.sock /etc/crictl.yaml
+grep -q '^203.0.113.9 own.example.com$' /etc/hosts
+grep -q 70001 /etc/sysctl.d/60-own.conf
+/usr/local/lib/slipway/nettools/host/nft list table inet own | grep -q 'dport 9 drop'`)
+}
+
+// plantMeanwhile puts what is nobody's business of Slipway's where Slipway has
+// much, a unit that runs among it, and edits a file of Slipway's.
+func (u *user) plantMeanwhile(t *testing.T, machine string) {
+	t.Helper()
+	u.inside(t, machine, "sh", "-ec", `
+echo mine >/etc/kubernetes/own.conf
+echo mine >/opt/cni/bin/own
+printf '[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n' >/etc/systemd/system/own.service
+systemctl enable -q --now own
+systemctl show -p InvocationID own >/run/own
+echo '# mine' >>/etc/crictl.yaml`)
+}
+
+// keepsMeanwhile asserts that all of it outlives the cluster, and that nothing
+// else is beside it. said is what the delete told.
+func (u *user) keepsMeanwhile(t *testing.T, machine, said string) {
+	t.Helper()
+	for _, what := range []string{"/etc/kubernetes is left: not empty", "/opt/cni/bin is left: not empty", "/etc/crictl.yaml is left: changed since by others"} {
+		if !strings.Contains(said, what) {
+			t.Errorf("the delete does not tell %q:\n%s", what, tail(said))
+		}
+	}
+	u.inside(t, machine, "sh", "-exc", `
+grep -qx mine /etc/kubernetes/own.conf
+grep -qx mine /opt/cni/bin/own
+systemctl is-active own
+systemctl is-enabled own
+systemctl show -p InvocationID own | cmp - /run/own
+grep -q containerd.sock /etc/crictl.yaml
+grep -qx '# mine' /etc/crictl.yaml
+systemctl disable -q --now own
+rm /etc/kubernetes/own.conf /opt/cni/bin/own /etc/systemd/system/own.service /run/own
+systemctl daemon-reload
+mv /etc/crictl.yaml.slipway-orig /etc/crictl.yaml
+rmdir /opt/cni/bin /opt/cni /etc/kubernetes`)
+}
