@@ -100,21 +100,8 @@ func byHand(args ...string) []string {
 // startByHand sets up an etcd of one member as a unit of its own.
 func (u *user) startByHand(t *testing.T, machine, address, pki string) {
 	t.Helper()
-	type inspected struct {
-		Components []struct{ Name, Digest string }
-	}
-	digest := ""
-	for _, c := range decode[inspected](t, u.ok(t, "bundle", "inspect", kubernetes(), "-o", "json")).Components {
-		if c.Name == "etcd" {
-			digest = strings.TrimPrefix(c.Digest, "sha256:")
-		}
-	}
-	blobs, err := filepath.Glob(filepath.Join(cacheDir(), "bundles", kubernetes()+"_*", "blobs", "sha256", digest))
-	if err != nil || len(blobs) == 0 {
-		t.Fatalf("the bundle's etcd is not in the cache: %v", err)
-	}
 	u.inside(t, machine, "mkdir", "-p", "/opt/foreign")
-	u.copyTo(t, machine, blobs[0], "/opt/foreign/programs.tar.gz")
+	u.copyTo(t, machine, u.blob(t, "etcd"), "/opt/foreign/programs.tar.gz")
 	for _, f := range []string{"ca.crt", "server.crt", "server.key", "client.crt", "client.key"} {
 		u.copyTo(t, machine, filepath.Join(pki, f), "/opt/foreign/"+f)
 	}

@@ -3,14 +3,20 @@
 package e2e
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-// TestRollback has a create cancelled from another terminal, resumed until a
-// hook of the user's fails, and taken back: the machines are as before.
+// TestRollback has a create refused, interrupted while somebody watches,
+// cancelled from another terminal, stopped by a damaged bundle, resumed each
+// time until a hook of the user's fails, and taken back: the machines are as
+// before.
 func TestRollback(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-back"
@@ -26,8 +32,13 @@ func TestRollback(t *testing.T) {
 	for _, m := range machines {
 		before[m] = u.snapshot(t, m)
 	}
+	u.refusesBadHosts(t, file, machines, before)
+	bundle := u.damage(t, "etcd")
+	u.refusesTruncated(t, file, bundle)
 
-	o := u.start(t, "create", "cluster", "-f", file, "--yes")
+	bundle.put(t, func(content []byte) []byte { content[len(content)/2] ^= 1; return content })
+	u.interrupts(t, name, file)
+	o := u.start(t, "resume", name, "--yes")
 	cancelled := false
 	for h := range o.events {
 		if !cancelled && h.begins("kubernetes.programs") {
@@ -36,15 +47,9 @@ func TestRollback(t *testing.T) {
 		}
 	}
 	if code := o.wait(); !cancelled || code != 130 {
-		t.Fatalf("a create that was cancelled (%v) ends with %d:\n%s", cancelled, code, tail(o.stderr.String()))
+		t.Fatalf("an operation that was cancelled (%v) ends with %d:\n%s", cancelled, code, tail(o.stderr.String()))
 	}
-
-	r := u.exits(t, 1, "resume", name, "--yes")
-	for _, want := range []string{"not today", "slipway resume " + name, "slipway rollback " + name} {
-		if !strings.Contains(r.stdout+r.stderr, want) {
-			t.Errorf("the failure does not say %q:\n%s%s", want, tail(r.stdout), tail(r.stderr))
-		}
-	}
+	u.damageStops(t, name, machines[0], bundle)
 
 	u.exits(t, 0, "rollback", name, "--yes", "--allow-removal")
 	for _, m := range machines {
@@ -52,5 +57,79 @@ func TestRollback(t *testing.T) {
 	}
 	if out := u.ok(t, "get", "clusters"); strings.Contains(out, name) {
 		t.Errorf("the cluster is still listed:\n%s", out)
+	}
+}
+
+// interrupts begins a create, watches it from another process, and presses
+// Ctrl-C. It stops, and says how to go on; who watches sees all of it.
+func (u *user) interrupts(t *testing.T, cluster, file string) {
+	t.Helper()
+	o := u.start(t, "create", "cluster", "-f", file, "--yes")
+	var run []happening
+	var watcher *operation
+	watched := make(chan []happening, 1)
+	interrupted := false
+	for h := range o.events {
+		run = append(run, h)
+		if watcher == nil && h.Operation != "" {
+			watcher = u.start(t, "operations", "watch", h.Operation)
+			go func() { watched <- watcher.rest() }()
+		}
+		if !interrupted && h.begins("runtime.containerd") {
+			interrupted = true
+			if err := o.cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if code := o.wait(); !interrupted || code != 130 {
+		t.Fatalf("a create that was interrupted (%v) ends with %d:\n%s", interrupted, code, tail(o.stderr.String()))
+	}
+	for _, want := range []string{"STOPPED", "nothing is half done", "Then: slipway resume " + cluster, "Back: slipway rollback " + cluster} {
+		if !strings.Contains(o.stderr.String(), want) {
+			t.Errorf("a create that was interrupted does not say %q:\n%s", want, tail(o.stderr.String()))
+		}
+	}
+	seen := <-watched
+	if code := watcher.wait(); code != 130 {
+		t.Errorf("who watches it ends with %d, want its 130:\n%s", code, tail(watcher.stderr.String()))
+	}
+	did, saw := boundaries(run), boundaries(seen)
+	slices.Sort(did)
+	slices.Sort(saw)
+	if diff := cmp.Diff(did, saw); diff != "" || len(did) == 0 {
+		t.Errorf("steps that ended, and those that a watcher saw (-did +saw):\n%s", diff)
+	}
+}
+
+// damageStops resumes with a bundle of which a machine gets a damaged part: one
+// line for it, with the cause and the remedy. With that mended the operation
+// goes on where it was, until the hook fails.
+func (u *user) damageStops(t *testing.T, cluster, machine string, bundle damaged) {
+	t.Helper()
+	o := u.start(t, "resume", cluster, "--yes")
+	first := o.rest()
+	if code := o.wait(); code != 1 {
+		t.Fatalf("a create from a damaged bundle ends with %d, want 1:\n%s", code, tail(o.stderr.String()))
+	}
+	oneFailure(t, o.stderr.String(), machine, "the bundle is damaged", "slipway bundle verify")
+	if r := u.run(t, "bundle", "verify", bundle.dir); r.code != 2 || !strings.Contains(r.stderr, filepath.Base(bundle.original)) {
+		t.Errorf("bundle verify ends with %d and does not name the blob:\n%s", r.code, tail(r.stderr))
+	}
+
+	bundle.put(t, bytes.Clone)
+	o = u.start(t, "resume", cluster, "--yes")
+	second := o.rest()
+	if code := o.wait(); code != 1 {
+		t.Fatalf("a create whose hook fails ends with %d, want 1:\n%s", code, tail(o.stderr.String()))
+	}
+	for _, want := range []string{"not today", "slipway resume " + cluster, "slipway rollback " + cluster} {
+		if !strings.Contains(o.stderr.String(), want) {
+			t.Errorf("the failure does not say %q:\n%s", want, tail(o.stderr.String()))
+		}
+	}
+	kept, lost := keptWork(first, second, machine)
+	if len(lost) > 0 || kept == 0 {
+		t.Errorf("%d steps of the other host were kept; these were done again: %s", kept, strings.Join(lost, ", "))
 	}
 }
