@@ -47,8 +47,8 @@ func Ports(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
 	}
 	if RunsEtcd(c, roles) {
 		out = append(out,
-			Port{2379, "tcp", "etcd", true},
-			Port{2380, "tcp", "etcd", true},
+			Port{EtcdClientPort, "tcp", "etcd", true},
+			Port{EtcdPeerPort, "tcp", "etcd", true},
 			Port{2381, "tcp", "etcd", false},
 		)
 	}
@@ -83,6 +83,12 @@ const (
 	EtcdJoined = "/etc/kubernetes/slipway/etcd-joined"
 )
 
+// Where etcd listens.
+const (
+	EtcdClientPort = 2379
+	EtcdPeerPort   = 2380
+)
+
 // Where nodes keep their data and their programs.
 const (
 	DirContainerd = "/var/lib/containerd"
@@ -115,7 +121,7 @@ func Leftovers() map[string]Leftover {
 		"/etc/kubernetes/manifests/*.yaml":       LeftoverCluster,
 		"/etc/kubernetes/manifests/*.json":       LeftoverCluster,
 		"/etc/kubernetes/pki/*.crt":              LeftoverCluster,
-		"/var/lib/etcd/member":                   LeftoverCluster,
+		EtcdData:                                 LeftoverCluster,
 		"/var/lib/kubelet/config.yaml":           LeftoverCluster,
 		"/var/lib/kubelet/pki/*.pem":             LeftoverCluster,
 		"/etc/cni/net.d/*.conflist":              LeftoverNetwork,

@@ -223,8 +223,8 @@ func etcdMembers(ctx context.Context, w remote.Worker) ([]EtcdMember, error) {
 		} `json:"members"`
 	}
 	// Serializable: it answers without a quorum, too.
-	if err := etcdctl(ctx, w, &list, module.OwnEtcd, "member", "list", "--consistency=s"); err != nil {
-		if err := etcdctl(ctx, w, &list, module.OwnEtcd, "member", "list"); err != nil {
+	if err := etcdctl(ctx, w, &list, module.OwnEtcd(), "member", "list", "--consistency=s"); err != nil {
+		if err := etcdctl(ctx, w, &list, module.OwnEtcd(), "member", "list"); err != nil {
 			return nil, err
 		}
 	}

@@ -2,9 +2,11 @@ package module
 
 import (
 	"net"
+	"strconv"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -20,18 +22,14 @@ const (
 	EtcdClientKey  = "/etc/kubernetes/pki/apiserver-etcd-client.key"
 )
 
-// Ports of etcd.
-const (
-	EtcdClients = "2379"
-	EtcdPeers   = "2380"
-)
-
-// OwnEtcd is a member on the host itself.
-const OwnEtcd = "https://127.0.0.1:" + EtcdClients
+// OwnEtcd is where a host asks its own member of etcd.
+func OwnEtcd() string { return etcdURL("127.0.0.1", facts.EtcdClientPort) }
 
 // EtcdURL is where a host's member of etcd is reached.
-func EtcdURL(h v1alpha1.Host, port string) string {
-	return "https://" + net.JoinHostPort(InternalAddress(h), port)
+func EtcdURL(h v1alpha1.Host, port int) string { return etcdURL(InternalAddress(h), port) }
+
+func etcdURL(address string, port int) string {
+	return "https://" + net.JoinHostPort(address, strconv.Itoa(port))
 }
 
 // Stacked says that control planes have members of etcd in pods.
@@ -55,7 +53,7 @@ func (e Env) EtcdEndpoints() []string {
 	}
 	var out []string
 	for _, h := range spec.EtcdHosts(e.Cluster) {
-		out = append(out, EtcdURL(h, EtcdClients))
+		out = append(out, EtcdURL(h, facts.EtcdClientPort))
 	}
 	return out
 }

@@ -81,10 +81,10 @@ func unit() op.Unit {
 
 func running() op.List {
 	u := unit()
-	u.Gate = &op.Wait{Name: "every member of etcd", TimeoutSeconds: 120, Program: ask(module.OwnEtcd, module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health", "--cluster")}
+	u.Gate = &op.Wait{Name: "every member of etcd", TimeoutSeconds: 120, Program: ask(module.OwnEtcd(), module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health", "--cluster")}
 	return op.List{
 		u,
-		op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(module.OwnEtcd, module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health")},
+		op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(module.OwnEtcd(), module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health")},
 		op.File{Path: facts.EtcdJoined, Mode: 0o600, Content: []byte("The member of etcd on this host is one of its cluster: it does not start without its data.\n")},
 	}
 }

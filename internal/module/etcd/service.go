@@ -37,7 +37,7 @@ func service(env module.Env, h *engine.Host) (op.List, error) {
 func beginning(env module.Env) []byte {
 	var members []string
 	for _, h := range spec.EtcdHosts(env.Cluster) {
-		members = append(members, h.Name+"="+module.EtcdURL(h, module.EtcdPeers))
+		members = append(members, h.Name+"="+module.EtcdURL(h, facts.EtcdPeerPort))
 	}
 	return fmt.Appendf(nil, "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=new\nETCD_INITIAL_CLUSTER_TOKEN=%s\n", strings.Join(members, ","), env.Cluster.Name)
 }
@@ -45,11 +45,11 @@ func beginning(env module.Env) []byte {
 // arguments are those that kubeadm gives its own members; the user's override
 // them by key.
 func arguments(env module.Env, h *engine.Host) string {
-	clients, peers := module.EtcdURL(h.Host, module.EtcdClients), module.EtcdURL(h.Host, module.EtcdPeers)
+	clients, peers := module.EtcdURL(h.Host, facts.EtcdClientPort), module.EtcdURL(h.Host, facts.EtcdPeerPort)
 	args := map[string]string{
 		"name":                           h.Name,
 		"data-dir":                       facts.DirEtcd,
-		"listen-client-urls":             module.OwnEtcd + "," + clients,
+		"listen-client-urls":             module.OwnEtcd() + "," + clients,
 		"advertise-client-urls":          clients,
 		"listen-peer-urls":               peers,
 		"initial-advertise-peer-urls":    peers,

@@ -35,7 +35,7 @@ func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 	}
 	var ops op.List
 	if env.Stacked() {
-		ops = append(ops, op.Dir{Path: "/var/lib/etcd", Mode: 0o700, Exclusive: true})
+		ops = append(ops, op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true})
 	}
 	return append(ops,
 		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
@@ -171,7 +171,7 @@ func clusterConfiguration(env module.Env) object {
 // knows nothing else of.
 func etcdConfiguration(env module.Env) object {
 	if env.Stacked() {
-		return object{"local": object{"dataDir": "/var/lib/etcd", "extraArgs": args(nil, env.Cluster.Spec.Etcd.ExtraArgs)}}
+		return object{"local": object{"dataDir": facts.DirEtcd, "extraArgs": args(nil, env.Cluster.Spec.Etcd.ExtraArgs)}}
 	}
 	return object{"external": object{
 		"endpoints": env.EtcdEndpoints(), "caFile": module.EtcdCA, "certFile": module.EtcdClientCert, "keyFile": module.EtcdClientKey,

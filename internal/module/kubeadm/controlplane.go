@@ -8,16 +8,14 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
 
-const (
-	etcdData = "/var/lib/etcd"
-	// etcdInput is what of the configuration etcd goes by.
-	etcdInput = "/etc/kubernetes/slipway/etcd.yaml"
-)
+// etcdInput is what of the configuration etcd goes by.
+const etcdInput = "/etc/kubernetes/slipway/etcd.yaml"
 
 // keyShared are the keys and certificates that control planes have in common,
 // by path. They go from one host to the others through this process alone:
@@ -166,7 +164,7 @@ func joinFiles(env module.Env, h *engine.Host) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(list, op.Dir{Path: etcdData, Mode: 0o700, Exclusive: true}, op.File{Path: etcdInput, Mode: 0o600, Content: etcd}), nil
+	return append(list, op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true}, op.File{Path: etcdInput, Mode: 0o600, Content: etcd}), nil
 }
 
 // controlPlanePhase runs a phase of `kubeadm join` that goes by the host's own
@@ -198,11 +196,11 @@ func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {
 	join := controlPlanePhase(env, h, "etcd", []string{"etcd-join"}, manifest("etcd"))
 	join.Inputs, join.Resumes, join.TimeoutSeconds = []string{etcdInput}, true, 420
 	m := op.EtcdMember{
-		Name: h.Name, PeerURL: module.EtcdURL(h.Host, module.EtcdPeers), Data: etcdData, Join: join, EtcdClient: etcdClient(),
+		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Data: facts.DirEtcd, Join: join, EtcdClient: etcdClient(),
 	}
 	for _, other := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
 		if other.Name != h.Name {
-			m.Endpoints = append(m.Endpoints, module.EtcdURL(other, module.EtcdClients))
+			m.Endpoints = append(m.Endpoints, module.EtcdURL(other, facts.EtcdClientPort))
 		}
 	}
 	return m
@@ -210,5 +208,5 @@ func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {
 
 // etcdClient is how a control plane asks the members in pods.
 func etcdClient() op.EtcdClient {
-	return op.EtcdClient{Client: module.Etcdctl, CA: module.EtcdCA, Cert: module.EtcdHealthCert, Key: module.EtcdHealthKey}
+	return op.EtcdClient{Program: module.Etcdctl, CA: module.EtcdCA, Cert: module.EtcdHealthCert, Key: module.EtcdHealthKey}
 }

@@ -108,7 +108,7 @@ func Join(env module.Env) engine.Module {
 		When:     func(s *engine.Scope) bool { return !begun(s.Host()) },
 		Consumes: token,
 		Ops: func(s *engine.Scope) (op.List, error) {
-			return joinPhase(env, s, joining{name: "preflight", creates: []string{clientCert}})
+			return joinPhase(env, s, joining{name: "preflight", creates: []string{module.ClientCert}})
 		},
 	})
 	tasks = append(tasks, prepareTasks(env)...)
@@ -121,7 +121,7 @@ func Join(env module.Env) engine.Module {
 		Ops: func(*engine.Scope) (op.List, error) {
 			// The kubelet has its own credentials then, and the file
 			// with the token is of no more use.
-			return op.List{op.Wait{Path: clientCert, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
+			return op.List{op.Wait{Path: module.ClientCert, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
 		},
 	})
 	tasks = append(tasks, serveTasks(env)...)
@@ -150,7 +150,7 @@ func endTokens(env module.Env, after []string) engine.Task {
 func waiting(env module.Env, hosts []*engine.Host) bool {
 	for _, h := range hosts {
 		if env.Stays(h) && env.Joins(h) && h.Facts != nil &&
-			(!slices.Contains(h.Facts.Present, clientCert) || slices.Contains(h.Facts.Present, bootstrapConf)) {
+			(!slices.Contains(h.Facts.Present, module.ClientCert) || slices.Contains(h.Facts.Present, bootstrapConf)) {
 			return true
 		}
 	}
@@ -187,7 +187,7 @@ func kubeletStart() joining {
 		// It is the kubelet's own, made when it was let in: whatever became
 		// of the phase, it is not to be run again, which a node that is
 		// ready by then would not survive.
-		creates: []string{clientCert}, conclusive: true,
+		creates: []string{module.ClientCert}, conclusive: true,
 		declares: []string{kubeletConf, kubeletConfig, kubeletFlags, "/var/lib/kubelet/instance-config.yaml", bootstrapConf, caCert},
 	}
 }

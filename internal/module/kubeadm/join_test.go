@@ -41,14 +41,14 @@ func TestWaiting(t *testing.T) {
 		want    bool
 	}{
 		"fresh":   {"nothing of a node is there", "worker", nil, true},
-		"cut off": {"kubeadm has not ended, or its end was not seen: it is run or asked again", "worker", []string{bootstrapConf, kubeletConf, clientCert}, true},
+		"cut off": {"kubeadm has not ended, or its end was not seen: it is run or asked again", "worker", []string{bootstrapConf, kubeletConf, module.ClientCert}, true},
 		"early":   {"cut off before the kubelet had credentials", "worker", []string{bootstrapConf}, true},
 		"no cert": {"cut off when the kubelet had asked and had no answer: its kubeconfig is there by then", "worker", []string{kubeletConf}, true},
-		"joined":  {"what it came with is removed last", "worker", []string{kubeletConf, clientCert}, false},
+		"joined":  {"what it came with is removed last", "worker", []string{kubeletConf, module.ClientCert}, false},
 		"first":   {"the cluster begins there: nothing lets it in", "first", nil, false},
 		"second":  {"it joins", "second", nil, true},
 		"no etcd": {"its API server waits for etcd, and its kubelet for the API server", "second", []string{adminConf, bootstrapConf, kubeletConf}, true},
-		"serving": {"its kubelet was let in by its own API server", "second", []string{adminConf, kubeletConf, clientCert}, false},
+		"serving": {"its kubelet was let in by its own API server", "second", []string{adminConf, kubeletConf, module.ClientCert}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := waiting(env, []*engine.Host{hostOf(env, tt.host, tt.present...)}); got != tt.want {
@@ -102,7 +102,7 @@ func TestJoinThrough(t *testing.T) {
 			if d := cmp.Diff(tt.want, joinThrough(env, hostOf(env, tt.host))); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.why, d)
 			}
-			if got := joinThrough(env, hostOf(env, tt.host, clientCert)); got != nil {
+			if got := joinThrough(env, hostOf(env, tt.host, module.ClientCert)); got != nil {
 				t.Errorf("a node goes by %v, and not by what it knows: the first control plane may be gone", got)
 			}
 		})
@@ -112,7 +112,7 @@ func TestJoinThrough(t *testing.T) {
 // TestAskedFor: what these go by is among what every host is asked.
 func TestAskedFor(t *testing.T) {
 	asked := append(facts.Wanted(&v1alpha1.Cluster{}).Paths, MarkPaths()...)
-	for _, path := range []string{clientCert, kubeletConf, adminConf, bootstrapConf, manifest("*"), "/etc/kubernetes/pki/*.crt"} {
+	for _, path := range []string{module.ClientCert, kubeletConf, adminConf, bootstrapConf, manifest("*"), "/etc/kubernetes/pki/*.crt"} {
 		if !slices.Contains(asked, path) {
 			t.Errorf("no host is asked for %s", path)
 		}

@@ -18,7 +18,6 @@ const (
 	adminConf     = "/etc/kubernetes/admin.conf"
 	kubeletConf   = "/etc/kubernetes/kubelet.conf"
 	bootstrapConf = "/etc/kubernetes/bootstrap-kubelet.conf"
-	clientCert    = module.ClientCert
 	caCert        = "/etc/kubernetes/pki/ca.crt"
 	configFile    = "/etc/kubernetes/slipway/kubeadm.yaml"
 	dropInDir     = "/etc/kubernetes/kubelet.conf.d"
@@ -33,7 +32,9 @@ const (
 
 // MarkPaths are those whose presence tells how far a host is; facts are
 // asked for them.
-func MarkPaths() []string { return []string{clientCert, kubeletConf, adminConf, module.InitMark} }
+func MarkPaths() []string {
+	return []string{module.ClientCert, kubeletConf, adminConf, module.InitMark}
+}
 
 // Install is the module that puts Kubernetes' programs and the kubelet's unit
 // on every node.

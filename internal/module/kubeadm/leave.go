@@ -6,6 +6,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -65,12 +66,12 @@ func Leave(env module.Env) engine.Module {
 }
 
 func peer(h v1alpha1.Host, dead bool) op.EtcdPeer {
-	return op.EtcdPeer{Name: h.Name, PeerURL: module.EtcdURL(h, module.EtcdPeers), Dead: dead}
+	return op.EtcdPeer{Name: h.Name, PeerURL: module.EtcdURL(h, facts.EtcdPeerPort), Dead: dead}
 }
 
 // blank says that there is nothing of a cluster on a host.
 func blank(h *engine.Host) bool {
-	return h.Facts != nil && !slices.ContainsFunc([]string{etcdData + "/member", adminConf, kubeletConf, clientCert}, func(p string) bool {
+	return h.Facts != nil && !slices.ContainsFunc([]string{facts.EtcdData, adminConf, kubeletConf, module.ClientCert}, func(p string) bool {
 		return slices.Contains(h.Facts.Present, p)
 	})
 }
@@ -81,9 +82,9 @@ func removeMembers(env module.Env, o op.EtcdRemove) op.List {
 		return nil
 	}
 	o.EtcdClient = etcdClient()
-	o.Endpoints = []string{module.EtcdURL(env.FirstControlPlane(), module.EtcdClients)}
+	o.Endpoints = []string{module.EtcdURL(env.FirstControlPlane(), facts.EtcdClientPort)}
 	for _, h := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
-		if url := module.EtcdURL(h, module.EtcdClients); !slices.Contains(o.Endpoints, url) {
+		if url := module.EtcdURL(h, facts.EtcdClientPort); !slices.Contains(o.Endpoints, url) {
 			o.Endpoints = append(o.Endpoints, url)
 		}
 	}

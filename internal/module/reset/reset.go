@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -64,18 +65,18 @@ func runtimeState(env module.Env, h *engine.Host) op.Op {
 	}
 	return op.Reset{
 		Units:     units,
-		Mounts:    []string{"/var/lib/kubelet", "/run/containerd", "/var/lib/containerd"},
+		Mounts:    []string{facts.DirKubelet, "/run/containerd", facts.DirContainerd},
 		Links:     []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"},
 		NFTables:  []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"},
 		IPTables:  []string{"KUBE-", "FLANNEL-"},
 		CNI:       "/var/lib/cni",
-		Sandboxes: "/var/lib/containerd/io.containerd.grpc.v1.cri/sandboxes",
+		Sandboxes: facts.DirContainerd + "/io.containerd.grpc.v1.cri/sandboxes",
 		Networks:  networks,
 		// The units' own stay behind in v1 hierarchies: containerd's is
 		// delegated to it, and systemd leaves what it has delegated.
 		Cgroups: []string{"kubepods.slice", "kubepods", "system.slice/containerd.service", "system.slice/kubelet.service"},
 		Paths: []string{
-			"/var/lib/kubelet", "/var/lib/etcd", "/var/lib/containerd", "/var/lib/cni/flannel",
+			facts.DirKubelet, facts.DirEtcd, facts.DirContainerd, "/var/lib/cni/flannel",
 			"/run/containerd", "/run/nri", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",
 			"/var/log/pods", "/var/log/containers", "/opt/containerd",
 		},

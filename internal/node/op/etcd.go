@@ -16,11 +16,11 @@ type EtcdClient struct {
 	// Endpoints are client URLs of members that are not the subject, asked in
 	// turn.
 	Endpoints []string `json:"endpoints"`
-	// Client is etcdctl; CA, Cert and Key are the files it goes by.
-	Client string `json:"client"`
-	CA     string `json:"ca"`
-	Cert   string `json:"cert"`
-	Key    string `json:"key"`
+	// Program is etcdctl; CA, Cert and Key are the files it goes by.
+	Program string `json:"program"`
+	CA      string `json:"ca"`
+	Cert    string `json:"cert"`
+	Key     string `json:"key"`
 }
 
 // EtcdMember is a host that votes in an etcd cluster, as the cluster's other

@@ -36,7 +36,7 @@ type etcdMember struct {
 // etcdctl asks one member, by argv.
 func (s *session) etcdctl(ctx context.Context, o op.EtcdClient, endpoint string, args ...string) (string, error) {
 	return s.output(ctx, append([]string{
-		o.Client, "--endpoints=" + endpoint, "--dial-timeout=3s", "--command-timeout=8s",
+		o.Program, "--endpoints=" + endpoint, "--dial-timeout=3s", "--command-timeout=8s",
 		"--cacert=" + s.path(o.CA), "--cert=" + s.path(o.Cert), "--key=" + s.path(o.Key),
 	}, args...)...)
 }
@@ -94,7 +94,7 @@ func (s *session) checkEtcdMember(ctx context.Context, o op.EtcdMember) (verdict
 	if err := checkExecName(o.Join); err != nil {
 		return verdict{}, err
 	}
-	if _, err := s.program(o.Client); err != nil {
+	if _, err := s.program(o.Program); err != nil {
 		return verdict{change: "join"}, nil
 	}
 	for _, f := range []string{o.CA, o.Cert, o.Key} {

@@ -70,7 +70,7 @@ func (h *host) member() op.EtcdMember {
 		Name: "b", PeerURL: peer, Data: "/var/lib/etcd", Join: join,
 		EtcdClient: op.EtcdClient{
 			Endpoints: []string{"https://down:2379", "https://votes:2379"},
-			Client:    "etcdctl", CA: "/pki/ca", Cert: "/pki/cert", Key: "/pki/key",
+			Program:   "etcdctl", CA: "/pki/ca", Cert: "/pki/cert", Key: "/pki/key",
 		},
 	}
 }

@@ -75,7 +75,7 @@ func TestEtcdRemove(t *testing.T) {
 			w.Etcd = tc.members
 			h.world(w)
 			o := op.EtcdRemove{Peers: tc.peers, EtcdClient: op.EtcdClient{
-				Endpoints: []string{"https://gone:2379", "https://votes:2379"}, Client: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key",
+				Endpoints: []string{"https://gone:2379", "https://votes:2379"}, Program: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key",
 			}}
 			r := h.check(o)[0]
 			switch {
@@ -126,7 +126,7 @@ func TestEtcdRemoveOrphans(t *testing.T) {
 			w := h.see()
 			w.Etcd = []etcdMember{voter("a", true), voter("b", true), tc.member}
 			h.world(w)
-			o := op.EtcdRemove{EtcdClient: op.EtcdClient{Endpoints: []string{"https://votes:2379"}, Client: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key"}}
+			o := op.EtcdRemove{EtcdClient: op.EtcdClient{Endpoints: []string{"https://votes:2379"}, Program: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key"}}
 			for _, name := range []string{"a", "b", "c"} {
 				o.Known = append(o.Known, op.EtcdPeer{Name: name, PeerURL: "https://" + name + ":2380"})
 			}
