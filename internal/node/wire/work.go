@@ -123,24 +123,27 @@ func (s *session) serveWork(ctx context.Context, st *stream, call string) {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
 		select {
 		case <-st.over:
 			cancel(ErrGone)
 		case <-ended:
 		}
+	})
+	defer func() {
+		close(ended)
+		watcher.Wait()
+		cancel(nil)
 	}()
-	var err error
-	if call == callCopy {
-		err = s.handler.Copy(ctx, req.Copy, st)
-	} else {
+	if call == callRun {
 		s.serveRun(ctx, st, req.Command)
+		return
 	}
+	err := s.handler.Copy(ctx, req.Copy, st)
 	_ = st.CloseWrite()
-	if err != nil || call == callRun {
+	if err != nil {
 		// The caller closes when it has read the last word.
 		_, _ = io.Copy(io.Discard, st)
 	}
@@ -148,15 +151,23 @@ func (s *session) serveWork(ctx context.Context, st *stream, call string) {
 
 func (s *session) serveRun(ctx context.Context, st *stream, c remote.Command) {
 	in, feed := io.Pipe()
-	defer func() { _ = in.Close() }()
-	go func() { _ = feed.CloseWithError(receiveInput(st, feed)) }() // ends with the stream, or when in is closed
+	var input sync.WaitGroup
+	input.Go(func() {
+		_ = feed.CloseWithError(receiveInput(st, feed))
+		// What comes now nobody wants: the caller closes when it has read the
+		// last word.
+		_, _ = io.Copy(io.Discard, st)
+	})
+	defer input.Wait()
 	var mu sync.Mutex
 	code, err := s.handler.Run(ctx, c, in, outputWriter{st, &mu, stdout}, outputWriter{st, &mu, stderr})
+	_ = in.Close() // what is still fed goes nowhere
 	if err != nil {
 		_ = writeMessage(st, msgError, response{Error: err.Error()}, nil)
-		return
+	} else {
+		_ = writeMessage(st, msgResult, response{Exit: code}, nil)
 	}
-	_ = writeMessage(st, msgResult, response{Exit: code}, nil)
+	_ = st.CloseWrite()
 }
 
 // receiveInput hands a program's input on, to its end.
