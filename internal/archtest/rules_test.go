@@ -22,6 +22,7 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/version", why: "which build this is; knows nothing"},
 	{layer: 0, pkg: "internal/diag", why: "what is wrong, where, and what to do"},
 	{layer: 0, pkg: "internal/owner", why: "whose files become, by number; knows no place"},
+	{layer: 0, pkg: "internal/asroot", why: "what tests need of who runs them; links into no program"},
 	{layer: 0, pkg: "internal/golden", why: "what tests hold against files; links into no program"},
 	{layer: 0, pkg: "internal/graph", why: "a generic DAG"},
 	{layer: 0, pkg: "internal/secret", may: []string{"api/v1alpha1"}, why: "reads the secrets that the types name"},

@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/owner"
@@ -449,10 +450,9 @@ func TestSharedCacheUnderSudo(t *testing.T) {
 // answers who it is.
 func underSudo(t *testing.T, cache string, writes ...string) (caller int) {
 	t.Helper()
-	caller, gid := os.Getuid(), os.Getgid()
-	if os.Geteuid() == 0 {
-		caller, gid = 12345, 12346
-	}
+	asroot.Need(t, "giving files to others")
+	const gid = 12346
+	caller = 12345
 	s := newSeat(t, "")
 	vars := map[string]string{
 		"SLIPWAY_HOME": t.TempDir(), "SLIPWAY_CACHE": cache, "SUDO_UID": strconv.Itoa(caller), "SUDO_GID": strconv.Itoa(gid),

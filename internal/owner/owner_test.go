@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/asroot"
 )
 
-// someone owns what root gives away in these tests; whoever is not root can
-// only give to themselves.
-func someone() *Owner {
-	if os.Geteuid() == 0 {
-		return &Owner{UID: 12345, GID: 12346}
-	}
-	return &Owner{UID: os.Getuid(), GID: os.Getgid()}
+// someone owns what root gives away in these tests.
+func someone(t *testing.T) *Owner {
+	t.Helper()
+	asroot.Need(t, "giving files to others")
+	return &Owner{UID: 12345, GID: 12346}
 }
 
 func ownerOf(t *testing.T, path string) Owner {
@@ -30,7 +30,7 @@ func ownerOf(t *testing.T, path string) Owner {
 }
 
 func TestMakeDir(t *testing.T) {
-	dir, to := t.TempDir(), someone()
+	dir, to := t.TempDir(), someone(t)
 	before := ownerOf(t, dir)
 	if err := to.MakeDir(filepath.Join(dir, "a", "b"), 0o755); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestMakeDir(t *testing.T) {
 }
 
 func TestGiveTree(t *testing.T) {
-	dir, to := t.TempDir(), someone()
+	dir, to := t.TempDir(), someone(t)
 	outside := filepath.Join(dir, "outside")
 	tree := filepath.Join(dir, "tree")
 	for _, path := range []string{outside, filepath.Join(tree, "d"), filepath.Join(tree, "kept", "d")} {
@@ -75,9 +75,6 @@ func TestGiveTree(t *testing.T) {
 	if err := to.GiveTree(filepath.Join(dir, "none")); err != nil {
 		t.Errorf("a tree that is not there: %v", err)
 	}
-	if os.Geteuid() != 0 {
-		return
-	}
 	other := Owner{UID: 54321, GID: 54321}
 	if err := errors.Join(other.Give(filepath.Join(tree, "d", "f")), to.GiveTree(tree)); err != nil {
 		t.Fatal(err)
@@ -88,10 +85,7 @@ func TestGiveTree(t *testing.T) {
 }
 
 func TestHolds(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root has directories of several people")
-	}
-	to, other := someone(), &Owner{UID: 54321, GID: 54321}
+	to, other := someone(t), &Owner{UID: 54321, GID: 54321}
 	dir := t.TempDir()
 	path := func(elem ...string) string { return filepath.Join(append([]string{dir}, elem...)...) }
 	for _, d := range []string{path("home", "roots"), path("other", "roots"), path("shared")} {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/asroot"
 )
 
 // syncDisk puts on disk what was done in the file system at dir.
@@ -27,9 +29,7 @@ func syncDisk(dir string) error {
 // TestDiskShrinks: what is deleted in a machine takes no room on the host any
 // more.
 func TestDiskShrinks(t *testing.T) {
-	if os.Geteuid() != 0 {
-		return // mounting needs root
-	}
+	asroot.Need(t, "mounting a disk")
 	dir := t.TempDir()
 	image, root := filepath.Join(dir, "disk"), filepath.Join(dir, "root")
 	tree := filepath.Join(dir, "tree")

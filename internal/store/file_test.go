@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/plan"
 )
@@ -47,18 +48,11 @@ func fill(t *testing.T, s *Store) {
 }
 
 func TestModesAndOwner(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Log("not root: owners are ours, modes are checked")
-	}
+	asroot.Need(t, "giving files to others")
 	top := t.TempDir()
 	home := filepath.Join(top, "made", "on", "the", "way")
-	var opts []Option
-	uid, gid := os.Getuid(), os.Getgid()
-	if os.Geteuid() == 0 {
-		uid, gid = 1000, 1001
-		opts = append(opts, OwnedBy(uid, gid))
-	}
-	s, err := Open(home, opts...)
+	const uid, gid = 1000, 1001
+	s, err := Open(home, OwnedBy(uid, gid))
 	must(t, err)
 	fill(t, s)
 	n := 0
@@ -74,7 +68,7 @@ func TestModesAndOwner(t *testing.T) {
 		if info.Mode() != want {
 			t.Errorf("%s: mode %s, want %s", path, info.Mode(), want)
 		}
-		if st := info.Sys().(*syscall.Stat_t); int(st.Uid) != uid || int(st.Gid) != gid {
+		if st := info.Sys().(*syscall.Stat_t); st.Uid != uid || st.Gid != gid {
 			t.Errorf("%s: owner %d:%d, want %d:%d", path, st.Uid, st.Gid, uid, gid)
 		}
 		return nil
@@ -85,9 +79,7 @@ func TestModesAndOwner(t *testing.T) {
 }
 
 func TestRootKeepsTheHomesOwner(t *testing.T) {
-	if os.Geteuid() != 0 {
-		return // only root can give files away; others own what they make
-	}
+	asroot.Need(t, "giving files to others")
 	home := t.TempDir()
 	must(t, os.Chown(home, 1000, 1001))
 	s, err := Open(home)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/bundle/source"
@@ -155,10 +156,8 @@ func TestDisplayOnTerminal(t *testing.T) {
 
 // Under sudo, what a build writes belongs to the person who called it.
 func TestBuildForSomeone(t *testing.T) {
-	to := &owner.Owner{UID: os.Getuid(), GID: os.Getgid()}
-	if os.Geteuid() == 0 {
-		to = &owner.Owner{UID: 12345, GID: 12346}
-	}
+	asroot.Need(t, "giving files to others")
+	to := &owner.Owner{UID: 12345, GID: 12346}
 	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir(), Owner: to}
 	roots := filepath.Join(t.TempDir(), "roots")
 	if err := errors.Join(os.Mkdir(roots, 0o755), os.WriteFile(filepath.Join(roots, "foreign"), nil, 0o600)); err != nil {

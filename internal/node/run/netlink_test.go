@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -21,6 +22,7 @@ import (
 // again.
 func inNetwork(t *testing.T, f func()) {
 	t.Helper()
+	asroot.Need(t, "a network of its own")
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()

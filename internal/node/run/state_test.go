@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/node/lock"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -261,6 +262,7 @@ func TestFetchBlobCorrupt(t *testing.T) {
 }
 
 func TestDiskFull(t *testing.T) {
+	asroot.Need(t, "mounting a disk")
 	h := newHost(t)
 	if err := os.MkdirAll(h.r.State, 0o700); err != nil {
 		t.Fatal(err)
@@ -418,6 +420,7 @@ func TestResetRefusesAnUnmanagedHost(t *testing.T) {
 }
 
 func TestResetUnmountsBelowNeverAt(t *testing.T) {
+	asroot.Need(t, "mounting")
 	h := newHost(t)
 	for _, dir := range []string{"var/lib/kubelet", "var/lib/kubelet/pods/a b", "var/lib/kubelet/pods/a b/deep"} {
 		p := h.path(dir)

@@ -11,12 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 // disk mounts a file system of its own at a path of the host.
 func (h *host) disk(path string) {
 	h.t.Helper()
+	asroot.Need(h.t, "mounting a disk")
 	if err := os.MkdirAll(h.path(path), 0o755); err != nil {
 		h.t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/local"
@@ -22,9 +23,7 @@ import (
 // worker is this machine, with the real helper on it.
 func worker(t *testing.T) remote.Worker {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("the helper is root's: this test has to be, too")
-	}
+	asroot.Need(t, "the helper")
 	d := &local.Dialer{Helper: remotetest.Build(t)}
 	h, err := d.Connect(t.Context(), v1alpha1.Host{Name: "here"}, remote.Options{})
 	if err != nil {

@@ -219,7 +219,7 @@ func TestPartsFail(t *testing.T) {
 // TestMissingCompiler: what is missing is said before anything is compiled.
 func TestMissingCompiler(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Fatal("the sources of bundles compile on Linux")
+		t.Fatal("compiling what goes into a bundle: run the tests on Linux")
 	}
 	path := t.TempDir()
 	gotool, err := exec.LookPath("go")

@@ -1,0 +1,34 @@
+package local_test
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/local"
+)
+
+// TestWithoutRoot: who is not root is told so, and what to do.
+func TestWithoutRoot(t *testing.T) {
+	asroot.Need(t, "being another user for a moment")
+	done := make(chan error)
+	go func() { // its thread ends with it, which is another user's by then
+		runtime.LockOSThread()
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 12345, 12345, 12345); errno != 0 {
+			done <- errno
+			return
+		}
+		_, err := (&local.Dialer{}).Connect(t.Context(), v1alpha1.Host{Name: "here"}, remote.Options{})
+		done <- err
+	}()
+	err := <-done
+	var e *remote.Error
+	if !errors.As(err, &e) || e.Reason != remote.SudoFailed || e.Remedy != "run slipway with sudo" {
+		t.Errorf("without root: %v", err)
+	}
+}
