@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
 	"embed"
 	"fmt"
@@ -11,7 +10,7 @@ import (
 )
 
 //go:embed templates/internet.nft.tmpl
-var internetRules embed.FS
+var internetTemplate embed.FS
 
 func (l lan) table() string { return "slipway-" + l.id() }
 
@@ -26,21 +25,27 @@ func (l lan) addInternet(ctx context.Context, host *hostState) error {
 	if err := host.raise(forward, 1, l.id()); err != nil {
 		return fmt.Errorf("forwarding packets of %s: %w", uplink, err)
 	}
-	t, err := template.ParseFS(internetRules, "templates/internet.nft.tmpl")
+	// A host that was no router becomes none for others.
+	rules, err := l.internetRules(uplink, host.Settings[forward] != nil)
 	if err != nil {
 		return err
 	}
-	var rules bytes.Buffer
-	err = t.Execute(&rules, map[string]any{
-		"Table": l.table(), "Bridge": l.bridge(), "Range": l.prefix.String(), "Uplink": uplink,
-		// A host that was no router becomes none for others.
-		"Guard": host.Settings[forward] != nil,
-	})
-	if err != nil {
-		return err
-	}
-	_, err = run(ctx, rules.String(), "nft", "-f", "-")
+	_, err = run(ctx, rules, "nft", "-f", "-")
 	return err
+}
+
+// internetRules have the packet filter let the machines out, and answers in;
+// with guard, nobody else's packets are forwarded from the uplink.
+func (l lan) internetRules(uplink string, guard bool) (string, error) {
+	t, err := template.ParseFS(internetTemplate, "templates/internet.nft.tmpl")
+	if err != nil {
+		return "", err
+	}
+	var rules strings.Builder
+	err = t.Execute(&rules, map[string]any{
+		"Table": l.table(), "Bridge": l.bridge(), "Range": l.prefix.String(), "Uplink": uplink, "Guard": guard,
+	})
+	return rules.String(), err
 }
 
 func (l lan) removeInternet(ctx context.Context) error {
