@@ -246,7 +246,8 @@ func (a *app) deleteCmd() *cobra.Command {
 		Short: "Delete a cluster and put its hosts back as they were",
 		Long: `Deletes a cluster: its hosts get back the files, units, settings, mounts, links
 and packet filter rules that they had before. What others placed there in the
-meantime stays.
+meantime stays, save in directories that were made for the cluster alone, such
+as /var/lib/etcd, /var/lib/kubelet and /var/lib/containerd.
 
 This removes data. It is confirmed by typing the cluster's name, by naming the
 cluster with --yes, or by --allow-removal.
