@@ -71,13 +71,19 @@ func complete(c *v1alpha1.Cluster, hosts []*engine.Host, found []facts.Host) {
 	}
 }
 
-// closeAll closes connections.
+// closeAll closes connections, side by side: each waits for its helper's end.
 func closeAll(hosts []*engine.Host) error {
-	var errs []error
-	for _, h := range hosts {
+	errs := make([]error, len(hosts))
+	var g errgroup.Group
+	g.SetLimit(dialAtOnce)
+	for i, h := range hosts {
 		if h.Conn != nil {
-			errs = append(errs, h.Conn.Close())
+			g.Go(func() error {
+				errs[i] = h.Conn.Close()
+				return nil
+			})
 		}
 	}
+	_ = g.Wait() // errors are in errs
 	return errors.Join(errs...)
 }
