@@ -27,16 +27,27 @@ func lookUp(raw []byte, file, address string) []knownKey {
 	var out []knownKey
 	for i, line := range bytes.Split(raw, []byte("\n")) {
 		line = bytes.TrimSpace(line)
-		if len(line) == 0 || line[0] == '#' {
+		// The names first: a file may hold the keys of a thousand other hosts.
+		if len(line) == 0 || line[0] == '#' || !matches(hostsOf(line), address) {
 			continue
 		}
-		marker, hosts, key, _, _, err := ssh.ParseKnownHosts(line)
-		if err != nil || marker != "" && marker != "revoked" || !matches(hosts, address) {
+		marker, _, key, _, _, err := ssh.ParseKnownHosts(line)
+		if err != nil || marker != "" && marker != "revoked" {
 			continue
 		}
 		out = append(out, knownKey{key: key, file: file, line: i + 1, revoked: marker == "revoked"})
 	}
 	return out
+}
+
+// hostsOf are the patterns of a line, which come after its marker if it has
+// one.
+func hostsOf(line []byte) []string {
+	words := bytes.Fields(line)
+	if len(words) > 1 && words[0][0] == '@' {
+		words = words[1:]
+	}
+	return strings.Split(string(words[0]), ",")
 }
 
 // matches says whether one of the patterns is for the address, and none
@@ -61,6 +72,9 @@ func matches(patterns []string, address string) bool {
 
 // glob matches with * and ? alone; brackets stand for themselves.
 func glob(pattern, name string) bool {
+	if !strings.ContainsAny(pattern, "*?") {
+		return strings.EqualFold(pattern, name)
+	}
 	escape := strings.NewReplacer("[", `\[`, "]", `\]`, `\`, `\\`)
 	ok, err := path.Match(strings.ToLower(escape.Replace(pattern)), strings.ToLower(name))
 	return err == nil && ok
