@@ -91,6 +91,10 @@ test-long: setup build bundle ## long scenarios, one by SCENARIO=name; results g
 bench: setup build bundle ## Slipway beside a plain kubeadm script, N=5 rounds
 	@go run ./test/bench -n $(or $(N),5) -kubernetes $(KUBERNETES)
 
+.PHONY: bench-hosts
+bench-hosts: setup build ## one manager with 10 to 1,000 hosts on this machine, beside Ansible; HOSTS=10,100 for others
+	@go run ./test/bench/hosts $(if $(HOSTS),-sizes $(HOSTS))
+
 .PHONY: clean
 clean: ## remove what build made; state and caches stay
 	@rm -rf bin $(embedded)-*.gz

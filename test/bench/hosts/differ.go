@@ -1,0 +1,59 @@
+//go:build linux
+
+package main
+
+// What of a host's preparation would reach the machine itself is redirected to
+// a stand-in or left out: for Slipway and for Ansible alike, since they
+// prepare the same hosts.
+
+// parameters are kernel parameters that the kernel has once for all, with what
+// a host finds there. Their files in /proc/sys are covered by ordinary files.
+func parameters() map[string]string {
+	return map[string]string{
+		"fs/inotify/max_user_instances": "128",
+		"fs/inotify/max_user_watches":   "8192",
+		"kernel/panic":                  "0",
+		"kernel/panic_on_oops":          "0",
+		"vm/max_map_count":              "65530",
+		"vm/overcommit_memory":          "0",
+		"vm/panic_on_oom":               "0",
+	}
+}
+
+// standIns are programs of hosts, by path, that have a stand-in which knows
+// what preparing hosts asks for and refuses all else.
+func standIns() map[string]string {
+	const refuse = "#!/bin/sh\necho \"$0: there is no stand-in for: $*\" >&2\nexit 1\n"
+	return map[string]string{
+		"usr/bin/systemctl": `#!/bin/sh
+case $1 in
+--version) echo "systemd 252 (stand-in)" ;;
+show) printf 'LoadState=not-found\nActiveState=inactive\nSubState=dead\n' ;;
+list-units | daemon-reload | --no-ask-password) ;;
+*) echo "systemctl: there is no stand-in for: $*" >&2; exit 1 ;;
+esac
+`,
+		"usr/sbin/modprobe": refuse,
+		"usr/sbin/swapoff":  refuse,
+	}
+}
+
+// A difference is what is not as on a machine of its own.
+type difference struct{ What, How string }
+
+// differences are printed beside the figures, and stand in docs/benchmarks.md.
+func differences() []difference {
+	return []difference{
+		{"files", "real, in an overlay of each host's own; its disk is memory, so that nothing waits for a disk"},
+		{"host name", "real, in a UTS namespace of each host's own"},
+		{"kernel parameters net.*", "real, in a network namespace of each host's own"},
+		{"kernel parameters vm.*, kernel.panic*, fs.inotify.*", "redirected: read and written in an ordinary file over that of /proc/sys, since the kernel has them once for all"},
+		{"all other kernel parameters", "read-only"},
+		{"kernel modules", "the file for the boot is written; loading left out: overlay and br_netfilter must be in the kernel already, which Slipway looks for and Ansible is spared"},
+		{"swap", "the line in /etc/fstab is taken out; /proc/swaps is covered by an empty list, swapoff left out"},
+		{"systemctl", "redirected to a stand-in that knows no units: no systemd runs in the hosts (process 1 only has its name)"},
+		{"time", "left out: no time servers are asked for, and nothing in the laboratory may set the clock"},
+		{"network", "SSH over the loopback link: no latency, and one sshd (Debian's) for all hosts, with one host key"},
+		{"processor", "hosts and manager share this machine's: the wall time is mostly the hosts' work, which on real ones is done side by side"},
+	}
+}

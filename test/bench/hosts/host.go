@@ -1,0 +1,255 @@
+//go:build linux
+
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A host is a directory, and namespaces that exist as long as their files are
+// open.
+type host struct {
+	Name, Address string
+	Dir           string
+	Lower         []string // what its files lie over, the uppermost first
+	Swaps         string   // a file that covers /proc/swaps
+
+	namespaces map[string]*os.File
+}
+
+// maxHosts is how many addresses there are.
+const maxHosts = 10000
+
+// newHost is the host with a number from 0.
+func newHost(n int, dir string) host {
+	name := fmt.Sprintf("h%05d", n+1)
+	return host{Name: name, Address: fmt.Sprintf("10.64.%d.%d", n/250, n%250+1), Dir: filepath.Join(dir, name)}
+}
+
+// kinds are the namespaces of a host, by their names in /proc/PID/ns.
+func kinds() []string { return []string{"mnt", "uts", "net"} }
+
+// parameter is the file that stands for a kernel parameter.
+func (h host) parameter(path string) string {
+	return filepath.Join(h.Dir, "kernel", strings.ReplaceAll(path, "/", "."))
+}
+
+// file is a host's own version of a file, once it has one.
+func (h host) file(path string) string { return filepath.Join(h.Dir, "upper", path) }
+
+// populate writes what a host has of its own. A managed one has the directory
+// that Slipway keeps its helper in, and no helper.
+func (h host) populate(managed bool) error {
+	files := map[string]string{
+		h.file("etc/hostname"):   "unprepared\n",
+		h.file("etc/hosts"):      "127.0.0.1 localhost\n",
+		h.file("etc/fstab"):      "/dev/vda1 / ext4 defaults 0 1\n/dev/vda2 none swap sw 0 0\n",
+		h.file("etc/machine-id"): machineID(h.Name) + "\n",
+	}
+	for path, value := range parameters() {
+		files[h.parameter(path)] = value + "\n"
+	}
+	// The last two come with systemd.
+	for _, dir := range []string{"work", "root", "upper/etc/modules-load.d", "upper/etc/sysctl.d"} {
+		if err := os.MkdirAll(filepath.Join(h.Dir, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	for path, text := range files {
+		if err := writeFile(path, text, 0o644); err != nil {
+			return err
+		}
+	}
+	if !managed {
+		return nil
+	}
+	if err := os.MkdirAll(h.file("var/lib"), 0o755); err != nil {
+		return err
+	}
+	return os.MkdirAll(h.file("var/lib/slipway/bin"), 0o700)
+}
+
+// machineID is another for every name.
+func machineID(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:16])
+}
+
+func writeFile(path, text string, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text), mode)
+}
+
+// runHost makes this process the host that text describes, says so, and stays
+// until its input ends: by then others have the namespaces open.
+func runHost(text string) error {
+	var h host
+	if err := json.Unmarshal([]byte(text), &h); err != nil {
+		return err
+	}
+	if err := h.become(); err != nil {
+		return fmt.Errorf("making host %s: %w", h.Name, err)
+	}
+	if _, err := fmt.Println("made"); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// become sets up the namespaces that this process is in.
+func (h host) become() error {
+	root := filepath.Join(h.Dir, "root")
+	if err := mountSystem(root, append([]string{h.file("")}, h.Lower...), filepath.Join(h.Dir, "work")); err != nil {
+		return err
+	}
+	if err := h.guard(filepath.Join(root, "proc")); err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte("unprepared")); err != nil {
+		return fmt.Errorf("setting the host name: %w", err)
+	}
+	if err := loopbackUp(); err != nil {
+		return err
+	}
+	if err := os.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("entering %s: %w", root, err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return err
+	}
+	return os.Chdir("/")
+}
+
+// mountSystem mounts what a system consists of: files over others, and what
+// kernel and devices are seen through.
+func mountSystem(root string, layers []string, work string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("separating mounts: %w", err)
+	}
+	overlay := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", strings.Join(layers[1:], ":"), layers[0], work)
+	mounts := []struct {
+		what, on, kind string
+		flags          uintptr
+		data           string
+	}{
+		{"overlay", "", "overlay", 0, overlay},
+		{"proc", "proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
+		{"sysfs", "sys", "sysfs", unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
+		{"/sys/fs/cgroup", "sys/fs/cgroup", "", unix.MS_BIND, ""}, // the names, without what is mounted below
+		{"", "sys/fs/cgroup", "", unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY, ""},
+		{"tmpfs", "dev", "tmpfs", unix.MS_NOSUID | unix.MS_NOEXEC, "mode=755"},
+		{"tmpfs", "run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=755"},
+	}
+	for _, m := range mounts {
+		if err := unix.Mount(m.what, filepath.Join(root, m.on), m.kind, m.flags, m.data); err != nil {
+			return fmt.Errorf("mounting %s on %s: %w", m.what, filepath.Join(root, m.on), err)
+		}
+	}
+	for minor, name := range map[uint32]string{3: "null", 5: "zero", 7: "full", 8: "random", 9: "urandom"} {
+		path := filepath.Join(root, "dev", name)
+		if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, minor))); err != nil {
+			return fmt.Errorf("making %s: %w", path, err)
+		}
+		if err := os.Chmod(path, 0o666); err != nil { // whatever the umask
+			return err
+		}
+	}
+	return nil
+}
+
+// guard has the kernel's parameters read-only, but for those that are the
+// host's own, and those that files stand for.
+func (h host) guard(proc string) error {
+	sys := filepath.Join(proc, "sys")
+	type bind struct{ what, on string }
+	binds := []bind{{sys, sys}}
+	for _, own := range []string{"net", "kernel/hostname"} {
+		binds = append(binds, bind{filepath.Join(sys, own), filepath.Join(sys, own)})
+	}
+	for _, path := range slices.Sorted(maps.Keys(parameters())) {
+		binds = append(binds, bind{h.parameter(path), filepath.Join(sys, path)})
+	}
+	if _, err := os.Stat(filepath.Join(proc, "swaps")); err == nil {
+		binds = append(binds, bind{h.Swaps, filepath.Join(proc, "swaps")})
+	}
+	for _, b := range binds {
+		if err := unix.Mount(b.what, b.on, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("covering %s: %w", b.on, err)
+		}
+	}
+	for _, on := range []string{sys, filepath.Join(proc, "swaps")} {
+		err := unix.Mount("", on, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("making %s read-only: %w", on, err)
+		}
+	}
+	return nil
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req); err != nil {
+		return fmt.Errorf("setting up the loopback link: %w", err)
+	}
+	return nil
+}
+
+// prepared says what of the os module's work the host lacks; "" is nothing.
+// It looks from outside, whoever did the work.
+func (h host) prepared() string {
+	want := map[string]string{
+		h.parameter("vm/max_map_count"):              "262144",
+		h.parameter("fs/inotify/max_user_instances"): "8192",
+		h.parameter("kernel/panic"):                  "10",
+		h.file("etc/hostname"):                       h.Name,
+	}
+	for path, value := range want {
+		text, err := os.ReadFile(path)
+		if err != nil || strings.TrimSpace(string(text)) != value {
+			return fmt.Sprintf("%s holds %q, not %q", path, strings.TrimSpace(string(text)), value)
+		}
+	}
+	for path, line := range map[string]string{
+		"etc/hosts":                       h.Address + " " + h.Name,
+		"etc/fstab":                       "/dev/vda1 / ext4",
+		"etc/sysctl.d/90-slipway.conf":    "net.ipv4.ip_forward",
+		"etc/modules-load.d/slipway.conf": "br_netfilter",
+	} {
+		text, err := os.ReadFile(h.file(path))
+		if err != nil || !strings.Contains("\n"+string(text), "\n"+line) {
+			return fmt.Sprintf("%s lacks a line %q", path, line)
+		}
+	}
+	fstab, err := os.ReadFile(h.file("etc/fstab"))
+	if err != nil || strings.Contains("\n"+string(fstab), "\n/dev/vda2 none swap") {
+		return "swap is in etc/fstab"
+	}
+	return ""
+}

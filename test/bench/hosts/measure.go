@@ -1,0 +1,231 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A figure is one program over a number of hosts.
+type figure struct {
+	Hosts int
+	Tool  string
+	Again bool // an unchanged run
+	Wall  time.Duration
+	// CPU and Peak are the manager's alone: user and system time, and the
+	// most memory in bytes, of the program and what it waits for.
+	CPU  time.Duration
+	Peak int64
+	Over bool // stopped at the limit: the others say no more than that
+}
+
+// The tools.
+const (
+	toolSlipway = "slipway"
+	toolAnsible = "ansible"
+	toolMerged  = "ansible, merged"
+)
+
+const (
+	// leanFrom is from how many hosts on these keep no second copy of the
+	// helper: two for each would not fit into the memory that is their disk.
+	leanFrom = 500
+	// perHost is what a host takes of memory, in bytes, and perLeanHost what
+	// one takes without a second copy.
+	perHost     = 24 << 20
+	perLeanHost = 15 << 20
+	// reserve is left to the machine.
+	reserve = 1 << 30
+	// repeatable is up to how many hosts Slipway is measured several times.
+	repeatable = 100
+)
+
+// lean says that so many hosts have the directory of managed hosts, so that
+// the helper is put where it stays at once.
+func lean(n int) bool { return n >= leanFrom }
+
+// needs is how much memory so many hosts take.
+func needs(n int) int64 {
+	if lean(n) {
+		return int64(n)*perLeanHost + reserve
+	}
+	return int64(n)*perHost + reserve
+}
+
+func (l *lab) measure(ctx context.Context) error {
+	var all []figure
+	stages := append(slices.Clone(l.Sizes), l.Ansible...)
+	slices.Sort(stages)
+	for _, n := range slices.Compact(stages) {
+		free, err := available()
+		if err != nil {
+			return err
+		}
+		if free < needs(n) {
+			fmt.Printf("%d hosts are left out: they take %d MiB of memory, and %d are free\n", n, needs(n)>>20, free>>20)
+			continue
+		}
+		figures, err := l.stage(ctx, n)
+		if err != nil {
+			return fmt.Errorf("with %d hosts: %w", n, err)
+		}
+		all = append(all, figures...)
+	}
+	report(os.Stdout, all)
+	return nil
+}
+
+// stage measures all there is to measure with so many hosts.
+func (l *lab) stage(ctx context.Context, n int) ([]figure, error) {
+	rounds := 1
+	if n <= repeatable {
+		rounds = l.Rounds
+	}
+	var first, again []figure
+	for range rounds {
+		pair, err := l.twice(ctx, n, toolSlipway)
+		if err != nil {
+			return nil, err
+		}
+		if len(pair) == 1 {
+			return pair, nil
+		}
+		first, again = append(first, pair[0]), append(again, pair[1])
+	}
+	out := []figure{middle(first), middle(again)}
+	if !slices.Contains(l.Ansible, n) {
+		return out, nil
+	}
+	tools := []string{toolAnsible}
+	if n == slices.Min(l.Ansible) {
+		tools = append(tools, toolMerged)
+	}
+	for _, tool := range tools {
+		pair, err := l.twice(ctx, n, tool)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, pair...)
+	}
+	return out, nil
+}
+
+// middle is the figure with the median of wall times.
+func middle(figures []figure) figure {
+	slices.SortFunc(figures, func(a, b figure) int { return int(a.Wall - b.Wall) })
+	return figures[len(figures)/2]
+}
+
+// twice prepares fresh hosts, and again when there is nothing left to do.
+func (l *lab) twice(ctx context.Context, n int, tool string) (out []figure, err error) {
+	err = l.withHosts(ctx, n, func(hosts []host) error {
+		home, err := os.MkdirTemp(l.Home, "manager-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(home)
+		argv, env, err := l.program(tool, hosts, home)
+		if err != nil {
+			return err
+		}
+		for _, again := range []bool{false, true} {
+			f := figure{Hosts: n, Tool: tool, Again: again}
+			said, err := l.timed(ctx, &f, home, argv, env)
+			if err == nil && !f.Over {
+				err = judge(f, hosts, said)
+			}
+			if err != nil {
+				return err
+			}
+			f.print(os.Stdout)
+			if out = append(out, f); f.Over { // there is something left to do
+				break
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// judge refuses a run that has not done what it is measured for.
+func judge(f figure, hosts []host, said string) error {
+	for _, h := range hosts {
+		if lacks := h.prepared(); lacks != "" {
+			return fmt.Errorf("%s has not prepared %s: %s", f.Tool, h.Name, lacks)
+		}
+	}
+	quietly := strings.Count(said, "changed=0 ") == len(hosts)
+	if f.Tool == toolSlipway {
+		quietly = strings.Contains(said, nothingToDo)
+	}
+	if f.Again && !quietly {
+		return fmt.Errorf("%s has changed something where there was nothing left to do\n%s", f.Tool, tail(said))
+	}
+	return nil
+}
+
+// timed runs a program and takes its figures; it answers what it printed.
+func (l *lab) timed(ctx context.Context, f *figure, home string, argv, env []string) (string, error) {
+	limited, cancel := context.WithTimeout(ctx, l.Limit)
+	defer cancel()
+	cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = home, append(os.Environ(), env...)
+	// With all that it has started.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	path := filepath.Join(home, "output")
+	if l.Keep != "" {
+		path = filepath.Join(l.Keep, strings.ReplaceAll(f.name(), " ", "-")+".txt")
+	}
+	out, err := os.Create(path)
+	if err != nil {
+		return "", err
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	start := time.Now()
+	err = cmd.Run()
+	f.Wall = time.Since(start)
+	if cmd.ProcessState != nil {
+		f.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+			f.Peak = usage.Maxrss << 10
+		}
+	}
+	if errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
+		f.Over = true
+		return "", nil
+	}
+	said, rerr := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, tail(string(said)))
+	}
+	return string(said), rerr
+}
+
+// available is how much memory programs can have, in bytes.
+func available() (int64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(text) {
+		var kib int64
+		if n, _ := fmt.Sscanf(string(line), "MemAvailable: %d kB", &kib); n == 1 {
+			return kib << 10, nil
+		}
+	}
+	return 0, errors.New("reading /proc/meminfo: no MemAvailable")
+}
