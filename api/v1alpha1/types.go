@@ -137,6 +137,32 @@ type ControlPlaneEndpoint struct {
 	Domain  string       `json:"domain,omitempty"`  // default: api.<cluster>.internal
 	Address string       `json:"address,omitempty"` // of a load balancer or virtual IP
 	Port    int          `json:"port,omitempty"`    // default: 6443
+	// Interface holds the virtual IP, on control planes; default: that of
+	// their internal address.
+	Interface string `json:"interface,omitempty"`
+	// RouterID tells VRRP routers of one network apart, 1 to 255; default: the
+	// last byte of Address.
+	RouterID int      `json:"routerID,omitempty"`
+	KubeVIP  *KubeVIP `json:"kubeVIP,omitempty"`
+}
+
+// KubeVIP is how kube-vip makes the address known.
+type KubeVIP struct {
+	Announce string `json:"announce,omitempty"` // arp (default), bgp
+	BGP      *BGP   `json:"bgp,omitempty"`
+}
+
+// BGP is how control planes tell routers of the address.
+type BGP struct {
+	AS    int       `json:"as"`
+	Peers []BGPPeer `json:"peers"`
+}
+
+// BGPPeer is a router.
+type BGPPeer struct {
+	Address  string `json:"address"`
+	AS       int    `json:"as"`
+	MultiHop bool   `json:"multiHop,omitempty"`
 }
 
 // Kubernetes is the version and the settings of its components.

@@ -15,7 +15,7 @@ import (
 // TestManifestGivesWhatIsNeeded: the rights are those that the program uses, on
 // the objects it names, in two namespaces, and nobody else gets them.
 func TestManifestGivesWhatIsNeeded(t *testing.T) {
-	data, err := os.ReadFile("testdata/updater.yaml")
+	data, err := os.ReadFile("../../internal/module/endpoint/templates/updater.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

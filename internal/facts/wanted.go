@@ -2,8 +2,10 @@ package facts
 
 import (
 	"maps"
+	"net"
 	"net/url"
 	"slices"
+	"strconv"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/node/op"
@@ -42,7 +44,7 @@ func Ports(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
 			Port{10257, "tcp", "kube-controller-manager", false},
 			Port{10259, "tcp", "kube-scheduler", false},
 		)
-	} else if c.Spec.ControlPlaneEndpoint.Mode == v1alpha1.EndpointHAProxy {
+	} else if m := c.Spec.ControlPlaneEndpoint.Mode; m == v1alpha1.EndpointHAProxy || m == v1alpha1.EndpointUpdater {
 		out = append(out, Port{port, "tcp", "haproxy", false})
 	}
 	if RunsEtcd(c, roles) {
@@ -143,9 +145,14 @@ func Programs() []string {
 // ProgramDirs are where programs are looked for.
 func ProgramDirs() []string { return []string{"/usr/bin", "/usr/sbin", "/bin", "/sbin"} }
 
-// Reach is what a host in these roles must be able to connect to, beside the
-// other hosts: "host:port".
+// Reach is what a host in these roles is asked to connect to: "host:port".
 func Reach(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
+	return append(EtcdEndpoints(c, roles), Endpoint(c, roles)...)
+}
+
+// EtcdEndpoints are the members of an etcd of others that a host in these roles
+// must reach: "host:port".
+func EtcdEndpoints(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	var out []string
 	if x := c.Spec.Etcd.External; x != nil && slices.Contains(roles, v1alpha1.RoleControlPlane) {
 		for _, endpoint := range x.Endpoints {
@@ -155,6 +162,23 @@ func Reach(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 		}
 	}
 	return out
+}
+
+// Endpoint is where a host in these roles finds out whether the API's address
+// is somebody's: "host:port". A load balancer must be there; an address that
+// control planes are to hold must be nobody's, whatever that one serves.
+func Endpoint(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
+	ep := c.Spec.ControlPlaneEndpoint
+	controlPlane := slices.Contains(roles, v1alpha1.RoleControlPlane)
+	at := func(port int) string { return net.JoinHostPort(ep.Address, strconv.Itoa(port)) }
+	switch {
+	case ep.Address == "":
+	case ep.Mode == v1alpha1.EndpointExternal && !controlPlane && RunsKubelet(roles):
+		return []string{at(ep.Port)}
+	case (ep.Mode == v1alpha1.EndpointKeepalived || ep.Mode == v1alpha1.EndpointKubeVIP) && controlPlane:
+		return []string{at(ep.Port), at(22)}
+	}
+	return nil
 }
 
 // Wanted is what to ask of every host of a cluster, whatever its roles.

@@ -53,6 +53,28 @@ func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) e
 	})
 }
 
+// Existing answers those of objs that are there.
+func (c *Client) Existing(ctx context.Context, objs []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	for _, obj := range objs {
+		r, obj, err := c.resource(ctx, obj)
+		if meta.IsNoMatchError(err) {
+			continue
+		}
+		if err == nil {
+			_, err = r.Get(ctx, obj.GetName(), metav1.GetOptions{})
+		}
+		if isNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("looking for %s: %w", target(obj), c.words(err))
+		}
+		out = append(out, obj)
+	}
+	return out, nil
+}
+
 // Delete removes objs, the last first, and waits until they are gone. One
 // that is not there is none to remove.
 func (c *Client) Delete(ctx context.Context, objs []*unstructured.Unstructured) error {

@@ -45,14 +45,14 @@ type api struct {
 var kinds = map[string]map[string]string{
 	"/api/v1": {
 		"namespaces": "!Namespace", "nodes": "!Node", "configmaps": "ConfigMap", "secrets": "Secret",
-		"serviceaccounts": "ServiceAccount", "pods": "Pod",
+		"serviceaccounts": "ServiceAccount", "pods": "Pod", "services": "Service",
 	},
 	"/apis/apps/v1": {"daemonsets": "DaemonSet", "deployments": "Deployment"},
 	"/apis/admissionregistration.k8s.io/v1": {
 		"validatingadmissionpolicies": "!ValidatingAdmissionPolicy", "validatingadmissionpolicybindings": "!ValidatingAdmissionPolicyBinding",
 	},
 	"/apis/policy/v1":                    {"poddisruptionbudgets": "PodDisruptionBudget"},
-	"/apis/rbac.authorization.k8s.io/v1": {"clusterroles": "!ClusterRole", "clusterrolebindings": "!ClusterRoleBinding"},
+	"/apis/rbac.authorization.k8s.io/v1": {"clusterroles": "!ClusterRole", "clusterrolebindings": "!ClusterRoleBinding", "roles": "Role", "rolebindings": "RoleBinding"},
 }
 
 func newAPI(t testing.TB) *api {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -11,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module/endpoint"
 	"slipway.dev/slipway/internal/module/etcd"
 	"slipway.dev/slipway/internal/module/kubeadm"
 	"slipway.dev/slipway/internal/remote"
@@ -28,7 +30,7 @@ func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 	found := make([]facts.Host, len(c.Spec.Hosts))
 	opts := remote.Options{Blobs: blobs, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log}
 	wanted := facts.Wanted(c)
-	wanted.Paths = append(append(wanted.Paths, kubeadm.MarkPaths()...), etcd.MarkPaths()...)
+	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths())
 	var g errgroup.Group
 	g.SetLimit(dialAtOnce)
 	for i, h := range c.Spec.Hosts {

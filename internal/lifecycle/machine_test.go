@@ -31,6 +31,8 @@ type machine struct {
 	files   map[string]string // path → content
 	state   map[string]string // operation → as it was last applied
 	runs    map[string]int    // hook → how often it ran
+	by      map[string]string // path → the step that wrote it
+	wanted  op.List           // what is asked for in the same breath
 	ledger  bool
 	lost    bool // the ledger was there once
 	cluster string
@@ -43,18 +45,20 @@ type machine struct {
 	prints  func(argv []string, out io.Writer) error
 	cutOff  bool // the API's name leads nowhere from here
 	blind   op.Kind
+	reaches func(*machine, string) bool // whether a URL of others answers; nil is always
 	refuse  func(step string, o op.Op) *op.Error
 	touched func(what string)
 }
 
 func newMachine(name, address string, a *api) *machine {
-	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{}, state: map[string]string{}, runs: map[string]int{}}
+	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{}, state: map[string]string{}, runs: map[string]int{}, by: map[string]string{}}
 }
 
 // clone is the machine as it is now, in another world. The caller holds mu.
 func (m *machine) clone(a *api) *machine {
 	c := newMachine(m.name, m.address, a)
-	c.files, c.state, c.runs = maps.Clone(m.files), maps.Clone(m.state), maps.Clone(m.runs)
+	c.files, c.state, c.runs, c.by = maps.Clone(m.files), maps.Clone(m.state), maps.Clone(m.runs), maps.Clone(m.by)
+	c.reaches = m.reaches
 	c.machineID, c.second = m.machineID, m.second
 	c.ledger, c.cluster, c.lock = m.ledger, m.cluster, m.lock
 	return c
@@ -110,7 +114,10 @@ func (m *machine) check(o op.Op) op.Result {
 	changed := false
 	switch o := o.(type) {
 	case op.Facts:
-		r.Output, _ = json.Marshal(m.facts())
+		f := m.facts()
+		// Nobody has the address that control planes are to hold.
+		f.Unreached = slices.DeleteFunc(slices.Clone(o.Reach), func(at string) bool { return !strings.HasPrefix(at, virtual+":") })
+		r.Output, _ = json.Marshal(f)
 	case op.ReadFile:
 		content, ok := m.files[o.Path]
 		r.Output, r.Missing = []byte(content), !ok
@@ -140,6 +147,8 @@ func (m *machine) check(o op.Op) op.Result {
 		}
 	case op.Reset, op.Restore:
 		changed = m.ledger
+	case op.PutBack:
+		changed = len(m.dropped(o)) > 0
 	default:
 		changed = m.state[id(o)] != m.print(o)
 	}
@@ -147,6 +156,17 @@ func (m *machine) check(o op.Op) op.Result {
 		r.Status = op.Changed
 	}
 	return r
+}
+
+// dropped are files that a step has written and nothing wants any more.
+func (m *machine) dropped(o op.PutBack) (paths []string) {
+	for path, step := range m.by {
+		wanted := slices.ContainsFunc(m.wanted, func(w op.Op) bool { return w.Kind() == op.KindFile && w.Target() == path })
+		if _, ok := m.files[path]; ok && step == o.Step && !wanted {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }
 
 func id(o op.Op) string { return string(o.Kind()) + " " + o.Target() }
@@ -196,6 +216,9 @@ func (m *machine) awaited(w op.Wait) bool {
 	}
 	if w.HTTP != "" {
 		_, ok := m.files["/etc/kubernetes/manifests/kube-apiserver.yaml"]
+		if !ok && m.has("/var/lib/kubelet/pki/kubelet-client-current.pem") {
+			return m.reaches == nil || m.reaches(m, w.HTTP)
+		}
 		return ok && (m.api.etcd(m.name) == etcdVotes || m.api.managedEtcd.serves())
 	}
 	_, ok := m.files[w.Path]
@@ -242,14 +265,24 @@ func (m *machine) apply(o op.Op) *op.Error {
 		if o.Running != nil {
 			m.state[o.Name+" started"] = m.content(o)
 		}
+	case op.PutBack:
+		for _, path := range m.dropped(o) {
+			delete(m.files, path)
+		}
 	case op.Restore:
 		m.api.managedEtcd.stop(m.name)
+		m.by = map[string]string{}
 		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, ""
 		m.lock = remote.LockState{}
 	default:
 		m.state[id(o)] = m.print(o)
 	}
 	return nil
+}
+
+func (m *machine) has(path string) bool {
+	_, ok := m.files[path]
+	return ok
 }
 
 // pairOf is a certificate as it is wanted.
@@ -365,6 +398,7 @@ func (c *conn) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []op.Result
+	c.wanted = ops
 	for _, o := range ops {
 		out = append(out, c.check(o))
 	}
@@ -394,6 +428,7 @@ func (c *conn) Apply(ctx context.Context, b remote.Batch, _ func(remote.Progress
 func (c *conn) one(b remote.Batch, o op.Op) op.Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.wanted = b.Ops
 	r := c.check(o)
 	if r.Status != op.Changed {
 		return r
@@ -407,6 +442,9 @@ func (c *conn) one(b remote.Batch, o op.Op) op.Result {
 	case c.refuse != nil && c.refuse(b.Step, o) != nil:
 		r.Error = c.refuse(b.Step, o)
 	default:
+		if f, ok := o.(op.File); ok {
+			c.by[f.Path] = b.Step
+		}
 		r.Error = c.apply(o)
 	}
 	if r.Error != nil {

@@ -39,6 +39,8 @@ type world struct {
 	managed bool
 	// doors are addresses at which the API answers from here.
 	doors []string
+	// endpoint is the cluster's, when it is set.
+	endpoint *v1alpha1.ControlPlaneEndpoint
 
 	mu     sync.Mutex
 	clock  time.Time
@@ -102,7 +104,7 @@ func (w *world) fork(t testing.TB) *world {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 	}
-	f := &world{t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed, clock: w.clock.Add(time.Minute)}
+	f := &world{t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed, endpoint: w.endpoint, clock: w.clock.Add(time.Minute)}
 	for n, m := range w.machines {
 		f.machines[n] = m.clone(f.api)
 	}
@@ -168,6 +170,9 @@ func (w *world) connect(ctx context.Context, h v1alpha1.Host, _ remote.Options) 
 func (w *world) cluster() *v1alpha1.Cluster {
 	c := &v1alpha1.Cluster{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.APIVersion, Kind: "Cluster"}}
 	c.Name = "prod"
+	if w.endpoint != nil {
+		c.Spec.ControlPlaneEndpoint = *w.endpoint
+	}
 	c.Spec.ControlPlaneEndpoint.Domain = "example.com"
 	var names []string
 	for n := range w.machines {

@@ -44,7 +44,7 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 // that are new in it can take their pods.
 func Apply(env module.Env, p Parts) engine.Pipeline {
 	m := append(upToControlPlane(env, p), kubeadm.MakeRoom(env), leave.Replaced(env))
-	m = only(env.Stays, append(m, fromControlPlane(env, p)...))
+	m = only(env.Stays, append(append(m, fromControlPlane(env, p)...), endpoint.Retire(env)))
 	if len(env.Leaving) > 0 {
 		m = append(m, leave.Drain(env), kubeadm.Leave(env))
 		m = append(m, only(env.Resets, []engine.Module{reset.New(env, "leave.member")})...)

@@ -79,6 +79,27 @@ var variants = []struct {
 	{name: "haproxy", reason: "one control plane that may become three", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
 	}},
+	{name: "keepalived", reason: "control planes hold an address; workers go by it", change: func(c *v1alpha1.Cluster) {
+		threeControlPlanes(c)
+		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100"}
+	}, facts: onEth0},
+	{name: "keepalived-settings", reason: "another interface, router id and IP version, which knows no password, and one control plane alone", change: func(c *v1alpha1.Cluster) {
+		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "2001:db8::100", Interface: "bond0.7", RouterID: 7}
+	}},
+	{name: "updater", reason: "a Service of the API's own, and a relay until there are Services", change: func(c *v1alpha1.Cluster) {
+		threeControlPlanes(c)
+		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointUpdater
+	}},
+	{name: "kube-vip", reason: "by ARP", change: func(c *v1alpha1.Cluster) {
+		threeControlPlanes(c)
+		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100"}
+	}, facts: onEth0},
+	{name: "kube-vip-bgp", reason: "by BGP every control plane has the address", change: func(c *v1alpha1.Cluster) {
+		threeControlPlanes(c)
+		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "203.0.113.100", KubeVIP: &v1alpha1.KubeVIP{
+			Announce: spec.AnnounceBGP, BGP: &v1alpha1.BGP{AS: 64512, Peers: []v1alpha1.BGPPeer{{Address: "192.0.2.1", AS: 64513}, {Address: "198.51.100.1", AS: 64514, MultiHop: true}}},
+		}}
+	}, facts: onEth0},
 	{name: "registries", reason: "mirrors in their order, and registries without certificates", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Registry.Mirrors = map[string][]string{
 			"docker.io":         {"https://mirror.example.com", "http://10.0.0.5:5000"},
@@ -119,6 +140,11 @@ var variants = []struct {
 	{name: "old-host", reason: "cgroup v1, a container without capabilities, no br_netfilter", change: func(*v1alpha1.Cluster) {}, facts: func(h *engine.Host) {
 		h.Facts.CgroupVersion, h.Facts.ResourceCapability, h.Facts.KernelFeatures = 1, false, []string{"overlay"}
 	}},
+}
+
+// onEth0 has a host's address on an interface.
+func onEth0(h *engine.Host) {
+	h.Facts.Addresses = []op.Address{{Link: "lo", Prefix: "127.0.0.1/8"}, {Link: "eth0", Prefix: h.Address + "/24"}}
 }
 
 func threeControlPlanes(c *v1alpha1.Cluster) {
@@ -192,15 +218,26 @@ func TestWhatIsDropped(t *testing.T) {
 			for at, list := range lists(t, Apply(with, parts()), hosts(with)) {
 				for _, o := range list {
 					still := slices.ContainsFunc(plain[at], func(p op.Op) bool {
-						return p.Kind() == o.Kind() && p.Target() == o.Target() || p.Kind() == op.KindPutBack
+						return p.Kind() == o.Kind() && p.Target() == o.Target()
 					})
-					if !still {
+					if !still && !putBack(plain, at) && o.Kind() != op.KindReadFile {
 						t.Errorf("%s: %s %s stays on the host when it is taken out of the file", at, o.Kind(), o.Target())
 					}
 				}
 			}
 		})
 	}
+}
+
+// putBack says that somewhere on its host a step is put back.
+func putBack(lists map[string]op.List, at string) bool {
+	step, host, _ := strings.Cut(at, " on ")
+	for other, list := range lists {
+		if strings.HasSuffix(other, " on "+host) && slices.ContainsFunc(list, func(o op.Op) bool { return o == op.PutBack{Step: step} }) {
+			return true
+		}
+	}
+	return false
 }
 
 // difference is a unified diff without line numbers, which move with every

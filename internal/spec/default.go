@@ -63,6 +63,7 @@ func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 	if len(s.Network.ServiceCIDR) == 0 {
 		s.Network.ServiceCIDR = []string{DefaultServiceCIDR}
 	}
+	setEndpointDefaults(c)
 	if s.Network.Plugin == pluginFlannel {
 		setDefault(&s.Network.Flannel.Backend, backendVXLAN)
 	}

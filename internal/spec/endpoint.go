@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"net/netip"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -12,6 +13,18 @@ func InternalAddress(h v1alpha1.Host) string {
 		return h.InternalAddress
 	}
 	return h.Address
+}
+
+// HoldsAddress says that in a mode one control plane after the other holds the
+// API's address.
+func HoldsAddress(mode v1alpha1.EndpointMode) bool {
+	return mode == v1alpha1.EndpointKeepalived || mode == v1alpha1.EndpointKubeVIP
+}
+
+// BringsAddress says that in a mode nodes have an address of the API that is
+// theirs through Slipway alone.
+func BringsAddress(mode v1alpha1.EndpointMode) bool {
+	return HoldsAddress(mode) || mode == v1alpha1.EndpointUpdater
 }
 
 // EndpointAddress is what the API's name stands for on a host: a control plane
@@ -40,4 +53,64 @@ func Loopback(h v1alpha1.Host) string {
 		return "::1"
 	}
 	return "127.0.0.1"
+}
+
+// setEndpointDefaults fills in what a mode needs. It comes after the networks'.
+func setEndpointDefaults(c *v1alpha1.Cluster) {
+	ep := &c.Spec.ControlPlaneEndpoint
+	switch ep.Mode {
+	case v1alpha1.EndpointUpdater:
+		if band, ok := staticBand(c.Spec.Network.ServiceCIDR[:1], isIPv4(c.Spec.Network.ServiceCIDR[0])); ok {
+			setDefault(&ep.Address, band.first.Next().String())
+		}
+	case v1alpha1.EndpointKeepalived:
+		if ip, err := netip.ParseAddr(ep.Address); err == nil {
+			bytes := ip.AsSlice()
+			setDefault(&ep.RouterID, cmp.Or(int(bytes[len(bytes)-1]), maxRouterID))
+		}
+	case v1alpha1.EndpointKubeVIP:
+		if ep.KubeVIP == nil {
+			ep.KubeVIP = &v1alpha1.KubeVIP{}
+		}
+		setDefault(&ep.KubeVIP.Announce, AnnounceARP)
+	}
+}
+
+func isIPv4(cidr string) bool {
+	p, err := netip.ParsePrefix(cidr)
+	return err == nil && p.Addr().Is4()
+}
+
+// A band is a part of a range of service addresses.
+type band struct {
+	first, last netip.Addr
+	// taken are those of the API itself and of DNS.
+	taken []netip.Addr
+}
+
+// staticBand is the part of the service range of an IP version that the API
+// server takes addresses from last: min(max(16, size/16), 256) of them. See the
+// Kubernetes documentation, "Service ClusterIP allocation".
+func staticBand(ranges []string, four bool) (band, bool) {
+	for _, text := range ranges {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p.Addr().Is4() != four {
+			continue
+		}
+		size := 256
+		if bits := p.Addr().BitLen() - p.Bits(); bits < 12 {
+			size = max(16, 1<<bits/16)
+			size = min(size, 1<<bits-2) // neither the network's address nor the last
+		}
+		b := band{first: p.Masked().Addr().Next()}
+		b.last = b.first
+		for n := 1; n < size; n++ {
+			b.last = b.last.Next()
+			if n == 9 { // kubeadm: the tenth is DNS
+				b.taken = []netip.Addr{b.first, b.last}
+			}
+		}
+		return b, true
+	}
+	return band{}, false
 }

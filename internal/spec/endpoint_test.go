@@ -1,7 +1,10 @@
 package spec
 
 import (
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
 )
@@ -28,6 +31,9 @@ func TestEndpointAddress(t *testing.T) {
 		{"itself, though it is a worker, too", v1alpha1.EndpointHAProxy, "", "cp2", "192.0.2.2"},
 		{"the user's balancer", v1alpha1.EndpointExternal, "192.0.2.9", "w", "192.0.2.9"},
 		{"itself: it works without the balancer", v1alpha1.EndpointExternal, "192.0.2.9", "cp2", "192.0.2.2"},
+		{"what control planes hold", v1alpha1.EndpointKeepalived, "192.0.2.9", "w", "192.0.2.9"},
+		{"itself: it works whoever holds it", v1alpha1.EndpointKeepalived, "192.0.2.9", "cp1", "192.0.2.1"},
+		{"the Service", v1alpha1.EndpointUpdater, "10.96.0.2", "w", "10.96.0.2"},
 		{"what the host resolves", v1alpha1.EndpointExternal, "", "w", ""},
 	} {
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: tc.mode, Address: tc.address}
@@ -35,6 +41,86 @@ func TestEndpointAddress(t *testing.T) {
 			if got := EndpointAddress(c, h); h.Name == tc.host && got != tc.want {
 				t.Errorf("mode %s on %s: %q, want %q: %s", tc.mode, tc.host, got, tc.want, tc.reason)
 			}
+		}
+	}
+}
+
+func TestEndpointDefaults(t *testing.T) {
+	for _, tc := range []struct {
+		reason  string
+		is      v1alpha1.ControlPlaneEndpoint
+		service string
+		want    v1alpha1.ControlPlaneEndpoint
+	}{
+		{"the second of the services' addresses", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater}, "10.96.0.0/16", v1alpha1.ControlPlaneEndpoint{Address: "10.96.0.2"}},
+		{"of the other IP version", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater}, "fd00:96::/112", v1alpha1.ControlPlaneEndpoint{Address: "fd00:96::2"}},
+		{"the user's stays", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.0.7"}, "10.96.0.0/16", v1alpha1.ControlPlaneEndpoint{Address: "10.96.0.7"}},
+		{"a damaged range is told elsewhere", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater}, "10.96", v1alpha1.ControlPlaneEndpoint{}},
+		{"the address tells routers apart", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100"}, "10.96.0.0/16", v1alpha1.ControlPlaneEndpoint{Address: "192.0.2.100", RouterID: 100}},
+		{"0 is no router id", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "10.0.1.0"}, "10.96.0.0/16", v1alpha1.ControlPlaneEndpoint{Address: "10.0.1.0", RouterID: 255}},
+		{"ARP is the usual", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100"}, "10.96.0.0/16", v1alpha1.ControlPlaneEndpoint{Address: "192.0.2.100", KubeVIP: &v1alpha1.KubeVIP{Announce: AnnounceARP}}},
+	} {
+		c := &v1alpha1.Cluster{}
+		c.Spec.ControlPlaneEndpoint = tc.is
+		c.Spec.Network.ServiceCIDR = []string{tc.service}
+		Default(c, DefaultOptions{})
+		tc.want.Mode, tc.want.Port = tc.is.Mode, DefaultAPIPort
+		if d := cmp.Diff(tc.want, c.Spec.ControlPlaneEndpoint); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+		}
+	}
+}
+
+// TestEndpointRefused wants what cannot work to be refused, each with the
+// field that is wrong.
+func TestEndpointRefused(t *testing.T) {
+	bgp := func(as int, peers ...v1alpha1.BGPPeer) *v1alpha1.KubeVIP {
+		return &v1alpha1.KubeVIP{Announce: AnnounceBGP, BGP: &v1alpha1.BGP{AS: as, Peers: peers}}
+	}
+	router := v1alpha1.BGPPeer{Address: "192.0.2.254", AS: 64513}
+	for _, tc := range []struct {
+		reason string
+		is     v1alpha1.ControlPlaneEndpoint
+		want   string // path and id, "" if it is fine
+	}{
+		{"nothing to hold", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived}, "address missing-field"},
+		{"nothing to hold", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP}, "address missing-field"},
+		{"a host's own", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.1"}, "address duplicate-address"},
+		{"every host's own", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "127.0.0.9"}, "address invalid-address"},
+		{"no address", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "vip.example.com"}, "address invalid-address"},
+		{"fine", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100", Interface: "bond0.7", RouterID: 255}, ""},
+		{"too many routers", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100", RouterID: 256}, "routerID invalid-value"},
+		{"VRRP is keepalived's", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy, RouterID: 7}, "routerID conflicting-fields"},
+		{"nothing is held", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy, Interface: "eth0"}, "interface conflicting-fields"},
+		{"what a configuration could not hold", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100", Interface: "eth0 }"}, "interface invalid-name"},
+		{"the Service's own choice", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater}, ""},
+		{"the API's own Service", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.0.1"}, "address invalid-address"},
+		{"that of DNS", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.0.10"}, "address invalid-address"},
+		{"the last that is given out last", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.1.0"}, ""},
+		{"it may be given to any Service", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.1.1"}, "address invalid-address"},
+		{"no Service has it", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "192.0.2.100"}, "address invalid-address"},
+		{"of no range's version", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "fd00::2"}, "address invalid-address"},
+		{"fine", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100", KubeVIP: bgp(64512, router)}, ""},
+		{"nobody to tell", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100", KubeVIP: bgp(64512)}, "kubeVIP.bgp missing-field"},
+		{"no number", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100", KubeVIP: bgp(0, router)}, "kubeVIP.bgp.as invalid-value"},
+		{"no address", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100", KubeVIP: bgp(1, v1alpha1.BGPPeer{Address: "router", AS: 1})}, "kubeVIP.bgp.peers[0].address invalid-address"},
+		{"it is told by ARP", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100", KubeVIP: &v1alpha1.KubeVIP{BGP: &v1alpha1.BGP{AS: 1}}}, "kubeVIP.bgp conflicting-fields"},
+		{"neither", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: "192.0.2.100", KubeVIP: &v1alpha1.KubeVIP{Announce: "ospf"}}, "kubeVIP.announce unknown-value"},
+		{"another program's", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy, KubeVIP: &v1alpha1.KubeVIP{}}, "kubeVIP conflicting-fields"},
+	} {
+		c := &v1alpha1.Cluster{}
+		c.Name = "prod"
+		c.Spec.ControlPlaneEndpoint = tc.is
+		c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "203.0.113.1", InternalAddress: "192.0.2.1", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
+		Default(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
+		got := ""
+		for _, d := range Validate(c, ValidateOptions{}) {
+			if rest, ok := strings.CutPrefix(d.Path, "spec.controlPlaneEndpoint."); ok && got == "" {
+				got = rest + " " + d.ID
+			}
+		}
+		if got != tc.want {
+			t.Errorf("%s: %+v: %q, want %q", tc.reason, tc.is, got, tc.want)
 		}
 	}
 }

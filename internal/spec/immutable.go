@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,21 +41,8 @@ func Immutable(old, new *v1alpha1.Cluster) diag.List {
 		// One mistake would reach all members, and their quorum.
 		v.later("spec.etcd.extraArgs", argsText(o.Etcd.ExtraArgs), argsText(n.Etcd.ExtraArgs))
 	}
-	v.sameEndpoint(o.ControlPlaneEndpoint, n.ControlPlaneEndpoint)
 	v.sameHosts(o.Hosts, n.Hosts)
 	return v.found
-}
-
-// sameEndpoint refuses another way to the control plane: pods of the host's
-// network have a copy of its hosts file, and would go on by the old one.
-func (v *validator) sameEndpoint(old, new v1alpha1.ControlPlaneEndpoint) {
-	const path = "spec.controlPlaneEndpoint"
-	if old.Mode != new.Mode {
-		v.refuse(idNotSupportedYet, path+".mode", fmt.Sprintf("changing the mode of a cluster that exists is not supported yet: it is %q, and would be %q", old.Mode, new.Mode),
-			fmt.Sprintf("write mode: %s; a cluster of one control plane that is to have more later begins with haproxy or external", old.Mode))
-		return
-	}
-	v.later(path+".address", old.Address, new.Address)
 }
 
 // argsText writes arguments in one order.

@@ -14,43 +14,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
-func (v *validator) endpoint() {
-	e, path := v.c.Spec.ControlPlaneEndpoint, "spec.controlPlaneEndpoint"
-	controlPlanes := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane))
-	if e.Mode == v1alpha1.EndpointNone && controlPlanes > 1 {
-		v.refuse(idEndpointMode, path+".mode", fmt.Sprintf("mode none cannot serve %d control planes: nodes would know one of them alone", controlPlanes),
-			"use haproxy, or external with the address of a load balancer")
-	}
-	v.oneOf(path+".mode", string(e.Mode),
-		[]string{string(v1alpha1.EndpointNone), string(v1alpha1.EndpointExternal), string(v1alpha1.EndpointHAProxy)},
-		[]string{string(v1alpha1.EndpointUpdater), string(v1alpha1.EndpointKeepalived), string(v1alpha1.EndpointKubeVIP)})
-	if e.Domain != defaultDomain(v.c.Name) {
-		v.domain(path+".domain", e.Domain)
-	}
-	for i, h := range v.c.Spec.Hosts {
-		if h.Name != "" && h.Name == e.Domain {
-			v.refuse(idConflictingFields, path+".domain", e.Domain+" is the name of hosts["+strconv.Itoa(i)+"]", "the control plane needs a name of its own")
-		}
-	}
-	v.endpointAddress(e, path)
-	v.port(path+".port", e.Port)
-}
-
-func (v *validator) endpointAddress(e v1alpha1.ControlPlaneEndpoint, path string) {
-	switch {
-	case e.Mode == v1alpha1.EndpointExternal && e.Address == "" && e.Domain == defaultDomain(v.c.Name):
-		v.refuse(idMissingField, path+".address", "mode external needs the address of the load balancer", "write address, or a domain that every host resolves to it")
-	case e.Mode == v1alpha1.EndpointNone && e.Address != "":
-		v.refuse(idConflictingFields, path+".address", "mode none uses the control plane's own address", "leave address out, or use mode external")
-	case e.Mode == v1alpha1.EndpointHAProxy && e.Address != "":
-		v.refuse(idConflictingFields, path+".address", "mode haproxy has every worker find the control planes by itself, at no address of its own", "leave address out, or use mode external")
-	case e.Address != "":
-		if _, err := netip.ParseAddr(e.Address); err != nil {
-			v.refuse(idInvalidAddress, path+".address", strconv.Quote(e.Address)+" is not an IP address", "a name goes to domain")
-		}
-	}
-}
-
 func (v *validator) domain(path, name string) {
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		v.refuse(idInvalidName, path, strconv.Quote(name)+" is not a DNS name: only a-z, 0-9, '-' and '.' are allowed, with a letter or digit first and last",

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+
+	"slipway.dev/slipway/api/v1alpha1"
 )
 
 // Limits that Kubernetes sets: the API server takes at most 20 bits of service
@@ -178,7 +180,7 @@ func (v *validator) overlap(ranges []cidr, what string) {
 			}
 		}
 	}
-	if e := v.c.Spec.ControlPlaneEndpoint; e.Address != "" {
+	if e := v.c.Spec.ControlPlaneEndpoint; e.Address != "" && e.Mode != v1alpha1.EndpointUpdater { // which is a service's
 		ip, err := netip.ParseAddr(e.Address)
 		for _, r := range ranges {
 			if err == nil && r.Contains(ip.Unmap()) {

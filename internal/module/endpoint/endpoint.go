@@ -4,17 +4,113 @@
 package endpoint
 
 import (
+	"context"
 	"embed"
+	"net"
+	"strconv"
+	"time"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
 )
 
 //go:embed templates
 var files embed.FS
 
+// Where modes have their files; a kubelet runs what is in manifests before it
+// knows the API.
+const (
+	configDir = "/etc/kubernetes/slipway"
+	manifests = "/etc/kubernetes/manifests"
+	caCert    = "/etc/kubernetes/pki/ca.crt"
+)
+
+// MarkPaths are those whose presence tells how nodes find the API; facts are
+// asked for them.
+func MarkPaths() []string { return []string{module.KeepalivedManifest, module.KubeVIPManifest} }
+
 // New is the module. It comes before nodes join: their kubelets find the API
-// by it.
+// by it. On nodes that run, the way that the mode goes is there and answers
+// before the API's name leads to it; Retire takes the way of another mode away.
 func New(env module.Env) engine.Module {
-	return engine.Module{Name: "endpoint", Tasks: []engine.Task{haproxyTask(env)}}
+	tasks := append(keepalivedTasks(env), kubeVIPTask(env), haproxyTask(env), relayTask(env), updaterTask(env))
+	return engine.Module{Name: "endpoint", Tasks: append(tasks,
+		engine.Task{
+			ID: "endpoint.reach", Title: "reach the API by its endpoint", On: module.JoinsAsWorker, Timeout: 4 * time.Minute,
+			// A node that is yet to join starts the endpoint itself, or with
+			// it there are no API servers yet.
+			When: func(s *engine.Scope) bool { return module.Holds(s.Host()) },
+			Ops:  func(s *engine.Scope) (op.List, error) { return op.List{reach(env, s.Host())}, nil },
+		},
+		engine.Task{
+			ID: "endpoint.name", Title: "name the API", On: module.JoinsAsWorker,
+			Ops: func(s *engine.Scope) (op.List, error) { return op.List{name(env, s.Host())}, nil },
+		},
+		engine.Task{
+			ID: "endpoint.pods", Title: "tell pods of the host's network", On: module.JoinsAsWorker,
+			When: func(s *engine.Scope) bool { return module.Holds(s.Host()) },
+			Ops: func(s *engine.Scope) (op.List, error) {
+				return op.List{op.PodHosts{
+					Name: env.Cluster.Spec.ControlPlaneEndpoint.Domain, Address: spec.EndpointAddress(env.Cluster, s.Host().Host),
+				}}, nil
+			},
+		},
+	)}
+}
+
+// reach waits until the way that the API's name is to lead is open.
+func reach(env module.Env, h *engine.Host) op.Wait {
+	ep := env.Cluster.Spec.ControlPlaneEndpoint
+	at := spec.EndpointAddress(env.Cluster, h.Host)
+	if at == "" {
+		at = ep.Domain
+	}
+	return op.Wait{HTTP: "https://" + net.JoinHostPort(at, strconv.Itoa(ep.Port)) + "/readyz", TimeoutSeconds: 180}
+}
+
+// name is what the API's name stands for, in the hosts file.
+func name(env module.Env, h *engine.Host) op.Block {
+	b := op.Block{Path: "/etc/hosts", Name: env.Cluster.Name + " API"}
+	if address := spec.EndpointAddress(env.Cluster, h.Host); address != "" {
+		b.Lines = []string{address + " " + env.Cluster.Spec.ControlPlaneEndpoint.Domain}
+	} // else the user has every host resolve it
+	return b
+}
+
+// Retire is the module that takes away the ways to the API that modes before
+// have left, when no node goes by them any more.
+func Retire(env module.Env) engine.Module {
+	through := []string{"endpoint.pods"}
+	return engine.Module{Name: "endpoint-end", Tasks: []engine.Task{
+		{
+			ID: "endpoint.retire", Title: "end other ways to the API", On: module.IsNode, Needs: through,
+			Ops: func(*engine.Scope) (op.List, error) {
+				var list op.List
+				for mode, step := range map[v1alpha1.EndpointMode]string{
+					v1alpha1.EndpointHAProxy: stepHAProxy, v1alpha1.EndpointUpdater: stepRelay,
+					v1alpha1.EndpointKeepalived: stepKeepalived, v1alpha1.EndpointKubeVIP: stepKubeVIP,
+				} {
+					if mode != env.Cluster.Spec.ControlPlaneEndpoint.Mode {
+						list = append(list, op.PutBack{Step: step})
+					}
+				}
+				return sorted(list), nil
+			},
+		},
+		{
+			ID: "endpoint.updater-end", Title: "end the API's own Service", Manager: true, Needs: through,
+			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			When: func(*engine.Scope) bool {
+				return env.Cluster.Spec.ControlPlaneEndpoint.Mode != v1alpha1.EndpointUpdater
+			},
+			Run: &engine.Action{
+				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return updaterLeft(ctx, env, s) },
+				Apply: func(ctx context.Context, s *engine.Scope) error { return endUpdater(ctx, env, s) },
+			},
+		},
+	}}
 }

@@ -15,11 +15,7 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-const (
-	haproxyConfig   = "/etc/kubernetes/slipway/haproxy.cfg"
-	haproxyManifest = "/etc/kubernetes/manifests/slipway-haproxy.yaml"
-	caCert          = "/etc/kubernetes/pki/ca.crt"
-)
+const stepHAProxy = "endpoint.haproxy"
 
 // haproxyTask keeps a load balancer on every worker: a static pod on the
 // node's own network, which a kubelet starts before it knows the API and needs
@@ -30,24 +26,38 @@ const (
 // within a second or two.
 func haproxyTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "endpoint.haproxy", Title: "balance the API", On: module.JoinsAsWorker,
+		ID: stepHAProxy, Title: "balance the API", On: module.JoinsAsWorker,
+		When:     inMode(env, v1alpha1.EndpointHAProxy),
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
-			back := op.PutBack{Step: "endpoint.haproxy"}
-			if env.Cluster.Spec.ControlPlaneEndpoint.Mode != v1alpha1.EndpointHAProxy {
-				return op.List{back}, nil
-			}
-			image, err := engine.Get(s, module.KeyContent).Image("haproxy", module.Arch(s.Host()))
-			if err != nil {
-				return nil, fmt.Errorf("taking image haproxy from the bundle: %w", err)
-			}
-			list, err := haproxy(env, s.Host(), image)
-			return append(list, back), err
+			b := balancer{name: "slipway-haproxy", bind: spec.Loopback(s.Host().Host)}
+			list, err := b.files(env, s)
+			return append(list, op.PutBack{Step: stepHAProxy}), err
 		},
 	}
 }
 
-func haproxy(env module.Env, h *engine.Host, image op.Image) (op.List, error) {
+// inMode has a task wanted in a mode alone.
+func inMode(env module.Env, mode v1alpha1.EndpointMode) func(*engine.Scope) bool {
+	return func(*engine.Scope) bool { return env.Cluster.Spec.ControlPlaneEndpoint.Mode == mode }
+}
+
+// A balancer is a HAProxy in front of the API servers, as a static pod.
+type balancer struct {
+	name string
+	bind string // an address of the node
+	// keeper is the image of what gives the node that address, and its
+	// configuration; without it the node has it.
+	keeper       op.Image
+	keeperConfig []byte
+}
+
+// files are the balancer's configuration and manifest.
+func (b balancer) files(env module.Env, s *engine.Scope) (op.List, error) {
+	image, err := image(s, "haproxy")
+	if err != nil {
+		return nil, err
+	}
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
 	port := strconv.Itoa(ep.Port)
 	type server struct{ Name, Address string }
@@ -58,22 +68,52 @@ func haproxy(env module.Env, h *engine.Host, image op.Image) (op.List, error) {
 	// The order of hosts is no difference.
 	slices.SortFunc(servers, func(a, b server) int { return strings.Compare(a.Name, b.Name) })
 	config, err := module.Render(files, "haproxy.cfg", map[string]any{
-		"Bind": net.JoinHostPort(spec.Loopback(h.Host), port), "Domain": ep.Domain, "CA": caCert, "Servers": servers,
+		"Bind": net.JoinHostPort(b.bind, port), "Domain": ep.Domain, "CA": caCert, "Servers": servers,
 	})
 	if err != nil {
 		return nil, err
 	}
+	configFile, keeperFile := b.path(".cfg"), b.path("-address.conf")
 	manifest, err := module.Render(files, "haproxy.yaml", map[string]any{
-		"Image": image.Ref, "ImageDigest": image.Manifest.Digest, "Config": haproxyConfig, "CA": caCert,
-		"LowPort": ep.Port < 1024,
-		"Digest":  fmt.Sprintf("%x", sha256.Sum256(config))[:16],
+		"Name": b.name, "Image": image.Ref, "Config": configFile, "CA": caCert,
+		"LowPort": ep.Port < 1024, "Keeper": b.keeper.Ref, "KeeperConfig": keeperFile,
+		"Digest": digest(config, b.keeperConfig),
+		"Images": strings.Trim(image.Manifest.Digest+" "+b.keeper.Manifest.Digest, " "),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return op.List{
-		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
-		op.File{Path: haproxyConfig, Content: config},
-		op.File{Path: haproxyManifest, Content: manifest, Mode: 0o600},
-	}, nil
+	list := op.List{op.Dir{Path: configDir, Mode: 0o700}, op.File{Path: configFile, Content: config}}
+	if b.keeper.Ref != "" {
+		list = append(list, op.File{Path: keeperFile, Content: b.keeperConfig})
+	}
+	return append(list, op.File{Path: manifests + "/" + b.name + ".yaml", Content: manifest, Mode: 0o600}), nil
+}
+
+func (b balancer) path(suffix string) string {
+	return configDir + "/" + strings.TrimPrefix(b.name, "slipway-") + suffix
+}
+
+// digest tells contents apart, in a manifest.
+func digest(contents ...[]byte) string {
+	h := sha256.New()
+	for _, c := range contents {
+		fmt.Fprintf(h, "%d:%s", len(c), c)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))[:16]
+}
+
+// image is one of the bundle's, for the scope's host.
+func image(s *engine.Scope, name string) (op.Image, error) {
+	img, err := engine.Get(s, module.KeyContent).Image(name, module.Arch(s.Host()))
+	if err != nil {
+		return op.Image{}, fmt.Errorf("taking image %s from the bundle: %w", name, err)
+	}
+	return img, nil
+}
+
+// sorted brings operations into one order.
+func sorted(list op.List) op.List {
+	slices.SortFunc(list, func(a, b op.Op) int { return strings.Compare(a.Target(), b.Target()) })
+	return list
 }

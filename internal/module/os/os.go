@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -41,7 +42,8 @@ func New(env module.Env) engine.Module {
 
 // hostsLines are one line per address: the host itself, the API's name, and
 // what the user adds. Nodes know each other by address: a host more or less in
-// the cluster is no reason to touch the others.
+// the cluster is no reason to touch the others. What the API's name stands for
+// on a worker may change; module endpoint writes it when it is there.
 func hostsLines(env module.Env, self *engine.Host) []string {
 	names := map[string][]string{}
 	var order []string
@@ -52,9 +54,9 @@ func hostsLines(env module.Env, self *engine.Host) []string {
 		names[address] = append(names[address], more...)
 	}
 	add(module.InternalAddress(self.Host), self.Name)
-	if address := spec.EndpointAddress(env.Cluster, self.Host); address != "" {
-		add(address, env.Cluster.Spec.ControlPlaneEndpoint.Domain)
-	} // else the user has every host resolve it
+	if self.HasRole(v1alpha1.RoleControlPlane) {
+		add(spec.EndpointAddress(env.Cluster, self.Host), env.Cluster.Spec.ControlPlaneEndpoint.Domain)
+	}
 	for _, a := range slices.Sorted(maps.Keys(env.Cluster.Spec.DNS.Hosts)) {
 		add(a, env.Cluster.Spec.DNS.Hosts[a]...)
 	}

@@ -20,15 +20,20 @@ func (r *report) etcdData() {
 // external reports what control planes do not reach of an etcd that others look
 // after.
 func (r *report) external() {
-	f := r.host.Facts
 	x := r.cluster.Spec.Etcd.External
-	if x == nil || !r.controlPlane() || len(f.Unreached) == 0 {
+	silent := r.silent(facts.EtcdEndpoints(r.cluster, r.host.Spec.Roles))
+	if len(silent) == 0 {
 		return
 	}
 	const remedy = "start it, correct spec.etcd.external.endpoints, or let the host through to it"
-	if len(f.Unreached) < len(x.Endpoints) {
-		r.warn(idEtcdUnreachable, remedy, "does not reach etcd at %s; it reaches others", list(f.Unreached))
+	if len(silent) < len(x.Endpoints) {
+		r.warn(idEtcdUnreachable, remedy, "does not reach etcd at %s; it reaches others", list(silent))
 		return
 	}
-	r.fail(idEtcdUnreachable, remedy, "does not reach etcd at %s", list(f.Unreached))
+	r.fail(idEtcdUnreachable, remedy, "does not reach etcd at %s", list(silent))
+}
+
+// silent are those of some places where nothing takes the host's connections.
+func (r *report) silent(places []string) []string {
+	return slices.DeleteFunc(places, func(at string) bool { return !slices.Contains(r.host.Facts.Unreached, at) })
 }

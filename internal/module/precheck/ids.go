@@ -34,6 +34,7 @@ const (
 	idResolver            = "dns-server-missing"
 	idEtcdDataLost        = "etcd-data-lost"
 	idEtcdUnreachable     = "etcd-unreachable"
+	idEndpointUnreachable = "endpoint-unreachable"
 	idOtherCluster        = "other-cluster"
 	idLeftovers           = "leftovers"
 	idRuntime             = "runtime-running"

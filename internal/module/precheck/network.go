@@ -94,7 +94,7 @@ func (r *report) overlap(name, field string, cidr netip.Prefix, addresses []op.A
 	}
 	for _, a := range addresses {
 		p, err := netip.ParsePrefix(a.Prefix)
-		if err != nil || r.ours() && a.Link == "kube-ipvs0" {
+		if err != nil || r.ours() && (a.Link == "kube-ipvs0" || p.Addr().String() == r.cluster.Spec.ControlPlaneEndpoint.Address) {
 			continue
 		}
 		if cidr.Contains(p.Addr()) {
@@ -145,6 +145,9 @@ func (r *report) between(hosts []facts.Host) {
 		for _, other := range asked {
 			r.taken(h, other)
 		}
+	}
+	if r.options.Operation != "init-os" {
+		r.vacant(asked)
 	}
 	r.clocks(asked)
 }

@@ -152,6 +152,7 @@ func (r *report) judge() {
 	}
 	r.etcdData()
 	r.external()
+	r.balancer()
 	if !r.ours() {
 		r.leftovers()
 		r.ports()

@@ -29,8 +29,12 @@ func Doors(c *v1alpha1.Cluster) (doors []string) {
 			doors = append(doors, door)
 		}
 	}
-	if add(ep.Address); ep.Address == "" && ep.Mode == v1alpha1.EndpointExternal {
+	switch {
+	case ep.Mode == v1alpha1.EndpointUpdater: // the Service's address is the nodes' alone
+	case ep.Address == "" && ep.Mode == v1alpha1.EndpointExternal:
 		add(ep.Domain)
+	default:
+		add(ep.Address)
 	}
 	for _, h := range spec.HostsWithRole(c, v1alpha1.RoleControlPlane) {
 		if h.Address == "localhost" { // another host elsewhere

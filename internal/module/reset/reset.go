@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // New is the module. What the ledger of a host does not know as ours stays. It
@@ -63,8 +64,13 @@ func runtimeState(env module.Env, h *engine.Host) op.Op {
 	if env.Cluster.Spec.Network.Plugin == "flannel" {
 		networks = []string{"cbr0"}
 	}
+	var addresses []string
+	if ep := env.Cluster.Spec.ControlPlaneEndpoint; spec.BringsAddress(ep.Mode) {
+		addresses = []string{ep.Address}
+	}
 	return op.Reset{
 		Units:     units,
+		Addresses: addresses,
 		Mounts:    []string{facts.DirKubelet, "/run/containerd", facts.DirContainerd},
 		Links:     []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"},
 		NFTables:  []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"},

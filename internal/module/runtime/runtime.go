@@ -142,9 +142,8 @@ func images(env module.Env, s *engine.Scope) (op.List, error) {
 		if env.Stacked() {
 			names = append(names, "etcd")
 		}
-	} else if env.Cluster.Spec.ControlPlaneEndpoint.Mode == v1alpha1.EndpointHAProxy {
-		names = append(names, "haproxy")
 	}
+	names = append(names, module.EndpointImages(env.Cluster.Spec.ControlPlaneEndpoint.Mode, s.Host())...)
 	var list []op.Image
 	for _, n := range names {
 		img, err := engine.Get(s, module.KeyContent).Image(n, module.Arch(s.Host()))

@@ -260,6 +260,7 @@ const (
 	KindRestore       Kind = "restore"
 	KindEtcdMember    Kind = "etcd-member"
 	KindCertificate   Kind = "certificate"
+	KindPodHosts      Kind = "pod-hosts"
 )
 
 func (File) Kind() Kind          { return KindFile }
@@ -287,6 +288,7 @@ func (PutBack) Kind() Kind       { return KindPutBack }
 func (Restore) Kind() Kind       { return KindRestore }
 func (EtcdMember) Kind() Kind    { return KindEtcdMember }
 func (Certificate) Kind() Kind   { return KindCertificate }
+func (PodHosts) Kind() Kind      { return KindPodHosts }
 
 func (o File) Target() string          { return o.Path }
 func (o Dir) Target() string           { return o.Path }
@@ -313,6 +315,7 @@ func (o PutBack) Target() string       { return o.Step }
 func (Restore) Target() string         { return "ledger" }
 func (o EtcdMember) Target() string    { return o.Name }
 func (o Certificate) Target() string   { return o.Cert }
+func (o PodHosts) Target() string      { return o.Name }
 
 // A List is operations in order; it travels as JSON with each operation's
 // kind beside it.
@@ -386,6 +389,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindEtcdMember:    decode[EtcdMember],
 	KindEtcdRemove:    decode[EtcdRemove],
 	KindCertificate:   decode[Certificate],
+	KindPodHosts:      decode[PodHosts],
 }
 
 func decode[T Op](raw json.RawMessage) (Op, error) {

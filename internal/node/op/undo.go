@@ -6,11 +6,14 @@ package op
 // Steps that must not be cut, and that their manager has left alone, are ended
 // first: what they do is taken back.
 type Reset struct {
-	Units    []string `json:"units"`    // stopped first, in this order
-	Mounts   []string `json:"mounts"`   // everything mounted below these is unmounted
-	Links    []string `json:"links"`    // names, or prefixes ending in "*"
-	NFTables []string `json:"nfTables"` // "ip kube-proxy"
-	IPTables []string `json:"ipTables"` // chain prefixes: "KUBE-", "FLANNEL-"
+	Units  []string `json:"units"`  // stopped first, in this order
+	Mounts []string `json:"mounts"` // everything mounted below these is unmounted
+	Links  []string `json:"links"`  // names, or prefixes ending in "*"
+	// Addresses are removed from whatever interface has them: those that a
+	// pod holds as long as it runs, and keeps when it is killed.
+	Addresses []string `json:"addresses,omitempty"`
+	NFTables  []string `json:"nfTables"` // "ip kube-proxy"
+	IPTables  []string `json:"ipTables"` // chain prefixes: "KUBE-", "FLANNEL-"
 	// CNI is where CNI keeps what it has given to containers, those of
 	// others too. What belongs to our pods is taken back: addresses, network
 	// namespaces, and rules that bear their names.

@@ -124,6 +124,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkWait(ctx, o)
 	case op.Certificate:
 		return s.checkCertificate(o)
+	case op.PodHosts:
+		return s.checkPodHosts(o)
 	case op.ReadFile:
 		return s.readFile(o)
 	case op.Facts:
@@ -193,6 +195,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyEtcdRemove(ctx, o)
 	case op.Certificate:
 		return s.applyCertificate(o)
+	case op.PodHosts:
+		return s.applyPodHosts(o)
 	case op.Reset:
 		return s.applyReset(ctx, o, res)
 	case op.PutBack:

@@ -67,7 +67,10 @@ func TestResetNetwork(t *testing.T) {
 		sh(t, "ip", "link", "add", "cni0", "type", "bridge")
 		sh(t, "ip", "link", "add", "veth1234", "type", "veth", "peer", "name", "veth5678")
 		sh(t, "ip", "link", "add", "mine0", "type", "bridge")
-		reset := op.Reset{Links: []string{"cni0", "veth*", "flannel.1"}, NFTables: []string{"ip kube-proxy", "ip6 kube-proxy"}, IPTables: []string{"KUBE-", "FLANNEL-"}}
+		sh(t, "ip", "addr", "add", "192.0.2.9/32", "dev", "mine0")
+		sh(t, "ip", "addr", "add", "192.0.2.10/24", "dev", "mine0")
+		sh(t, "ip", "addr", "add", "2001:db8::9/128", "dev", "lo")
+		reset := op.Reset{Addresses: []string{"192.0.2.9", "2001:db8::9"}, Links: []string{"cni0", "veth*", "flannel.1"}, NFTables: []string{"ip kube-proxy", "ip6 kube-proxy"}, IPTables: []string{"KUBE-", "FLANNEL-"}}
 
 		if r := h.check(reset)[0]; r.Status != op.Changed {
 			t.Errorf("check: %s %v, want changed", r.Status, r.Error)
@@ -78,6 +81,9 @@ func TestResetNetwork(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"lo", "mine0"}, linkNames(t)); diff != "" {
 			t.Errorf("links:\n%s", diff)
+		}
+		if got := sh(t, "ip", "-o", "addr"); strings.Contains(got, "192.0.2.9/") || strings.Contains(got, "2001:db8::9") || !strings.Contains(got, "192.0.2.10/24") {
+			t.Errorf("addresses:\n%s", got)
 		}
 		rules := sh(t, "nft", "list", "ruleset")
 		if strings.Contains(rules, "kube-proxy") || strings.Contains(rules, "KUBE-S") || strings.Contains(rules, "FLANNEL") {

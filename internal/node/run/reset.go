@@ -32,6 +32,7 @@ type leftovers struct {
 	processes []process // in pods, and the shims that keep them
 	mounts    []string
 	links     []string
+	addresses []held
 	cni       attachments
 	filter    packetFilter
 	cgroups   []string // deepest first
@@ -70,6 +71,9 @@ func (s *session) leftovers(ctx context.Context, o op.Reset) (leftovers, error) 
 		return l, err
 	}
 	if l.links, err = linksNamed(o.Links); err != nil {
+		return l, err
+	}
+	if l.addresses, err = heldAddresses(o.Addresses); err != nil {
 		return l, err
 	}
 	if l.cni, err = s.attachments(o); err != nil {
@@ -159,6 +163,9 @@ func (l leftovers) String() string {
 	count(len(l.processes), "processes of pods to end")
 	count(len(l.mounts), "mounts to remove")
 	add("remove links", l.links)
+	for _, a := range l.addresses {
+		add("remove address", []string{a.prefix.Addr().String()})
+	}
 	add("remove network namespaces", l.cni.namespaces)
 	if !l.filter.none() {
 		parts = append(parts, fmt.Sprintf("remove %d tables, %d chains and %d rules of the packet filter", len(l.filter.tables), len(l.filter.chains), len(l.filter.rules)))
@@ -216,6 +223,11 @@ func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) er
 	}
 	for _, name := range l.links {
 		if err := deleteLink(name); err != nil {
+			return err
+		}
+	}
+	for _, a := range l.addresses {
+		if err := a.remove(); err != nil {
 			return err
 		}
 	}

@@ -50,7 +50,7 @@ var fields = map[string]field{
 	"spec.controlPlaneEndpoint.externalDNS":          {mapped, "spec.controlPlaneEndpoint.mode: external, without an address"},
 	"spec.controlPlaneEndpoint.address":              {mapped, "spec.controlPlaneEndpoint.address"},
 	"spec.controlPlaneEndpoint.port":                 {mapped, "spec.controlPlaneEndpoint.port"},
-	"spec.controlPlaneEndpoint.kubevip.mode":         {mapped, "ARP is what mode kube-vip does; BGP is to come"},
+	"spec.controlPlaneEndpoint.kubevip.mode":         {mapped, "ARP is what mode kube-vip does by itself; with BGP, write the routers under `kubeVIP.bgp`"},
 
 	"spec.system.ntpServers[]":                     {mapped, "spec.system.ntpServers"},
 	"spec.system.timezone":                         {mapped, "spec.system.timezone"},

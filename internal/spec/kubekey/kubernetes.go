@@ -53,7 +53,7 @@ func (c *conversion) endpoint() {
 	case "kube-vip":
 		c.balancer(v1alpha1.EndpointKubeVIP, lb, e.Address)
 		if mode := e.KubeVip.Mode; strings.EqualFold(mode, "BGP") {
-			c.lose(idNotSupportedYet, endpointPath+".kubevip.mode", endpointPath, "kube-vip with BGP is not supported yet")
+			c.lose(idNotSupportedYet, endpointPath+".kubevip.mode", endpointPath, "kube-vip with BGP tells routers of the address, which KubeKey's file does not name; write them under kubeVIP.bgp")
 		}
 	case "":
 		c.plainEndpoint(e.Address, external)

@@ -1,0 +1,208 @@
+package lifecycle
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+)
+
+const virtual = "192.0.2.100"
+
+var (
+	onHAProxy    = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}
+	onUpdater    = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater}
+	onKeepalived = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: virtual}
+	onExternal   = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "192.0.2.200"}
+)
+
+// endpointFiles are what a mode has on workers and on control planes.
+var endpointFiles = map[v1alpha1.EndpointMode]struct{ workers, controlPlanes []string }{
+	v1alpha1.EndpointHAProxy: {workers: []string{"/etc/kubernetes/manifests/slipway-haproxy.yaml", "/etc/kubernetes/slipway/haproxy.cfg"}},
+	v1alpha1.EndpointUpdater: {workers: []string{
+		"/etc/kubernetes/manifests/slipway-relay.yaml", "/etc/kubernetes/slipway/relay-address.conf", "/etc/kubernetes/slipway/relay.cfg",
+	}},
+	v1alpha1.EndpointKeepalived: {controlPlanes: []string{"/etc/kubernetes/manifests/slipway-keepalived.yaml", "/etc/kubernetes/slipway/keepalived.conf"}},
+}
+
+// wantEndpoint wants on every machine what the mode has there, and nothing of
+// another, and the API's own Service in its mode alone.
+func (w *world) wantEndpoint(mode v1alpha1.EndpointMode) {
+	w.t.Helper()
+	for name, m := range w.machines {
+		var got []string
+		for path := range m.look() {
+			if strings.Contains(path, "slipway-") && strings.HasPrefix(path, "/etc/kubernetes/manifests/") || strings.HasPrefix(path, "/etc/kubernetes/slipway/") && !strings.HasSuffix(path, ".yaml") {
+				got = append(got, path)
+			}
+		}
+		want := endpointFiles[mode].workers
+		if strings.HasPrefix(name, "cp") {
+			want = endpointFiles[mode].controlPlanes
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			w.t.Errorf("mode %s: %s has %v, want %v", mode, name, got, want)
+		}
+	}
+	if has := w.api.has("/api/v1/namespaces/kube-system/services/apiserver"); has != (mode == v1alpha1.EndpointUpdater) {
+		w.t.Errorf("mode %s: there is the API's own Service: %t", mode, has)
+	}
+}
+
+// reachable answers as the machines would: a way to the API is open when what
+// makes it is there.
+func (w *world) reachable() {
+	for _, m := range w.machines {
+		m.reaches = func(m *machine, address string) bool {
+			u, err := url.Parse(address)
+			if err != nil {
+				return false
+			}
+			switch u.Hostname() {
+			case "127.0.0.1":
+				return m.has("/etc/kubernetes/manifests/slipway-haproxy.yaml")
+			case virtual:
+				for name, cp := range w.machines {
+					if strings.HasPrefix(name, "cp") {
+						cp.mu.Lock()
+						ok := cp.has("/etc/kubernetes/manifests/slipway-keepalived.yaml")
+						cp.mu.Unlock()
+						if ok {
+							return true
+						}
+					}
+				}
+				return false
+			case onExternal.Address:
+				return true
+			}
+			return m.has("/etc/kubernetes/manifests/slipway-relay.yaml")
+		}
+	}
+}
+
+// TestEndpointSwitches goes from each mode to the next on a cluster that runs:
+// the new way is there on all machines before a node goes by it, and the old
+// one until none does.
+func TestEndpointSwitches(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.endpoint = &onHAProxy
+	w.reachable()
+	w.create(event.Succeeded)
+	w.wantEndpoint(v1alpha1.EndpointHAProxy)
+	before := onHAProxy
+	for _, next := range []v1alpha1.ControlPlaneEndpoint{onUpdater, onKeepalived, onExternal, onKeepalived, onHAProxy} {
+		var mu sync.Mutex
+		var steps []string
+		for name, m := range w.machines {
+			m.touched = func(what string) {
+				mu.Lock()
+				defer mu.Unlock()
+				if step, _, _ := strings.Cut(what, " "); strings.HasPrefix(step, "endpoint.") {
+					steps = append(steps, step+" "+name)
+				}
+			}
+		}
+		w.endpoint = &next
+		w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+		w.wantEndpoint(next.Mode)
+		w.whole()
+		t.Run(fmt.Sprintf("from %s to %s", before.Mode, next.Mode), func(t *testing.T) { inOrder(t, steps, next.Mode) })
+		before = next
+	}
+	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.bare()
+}
+
+// inOrder wants the steps of a switch in an order in which a node always has a
+// way to the API.
+func inOrder(t *testing.T, steps []string, mode v1alpha1.EndpointMode) {
+	last := func(prefix string) int {
+		at := -1
+		for i, s := range steps {
+			if strings.HasPrefix(s, prefix) {
+				at = i
+			}
+		}
+		return at
+	}
+	first := func(prefix string) int {
+		return slices.IndexFunc(steps, func(s string) bool { return strings.HasPrefix(s, prefix) })
+	}
+	for _, worker := range []string{"w1", "w2"} {
+		makes := map[v1alpha1.EndpointMode]string{
+			v1alpha1.EndpointHAProxy: "endpoint.haproxy " + worker, v1alpha1.EndpointUpdater: "endpoint.relay " + worker,
+			v1alpha1.EndpointKeepalived: "endpoint.keepalived",
+		}[mode]
+		if made, named := first(makes), first("endpoint.name "+worker); named < 0 || makes != "" && (made < 0 || made > named) {
+			t.Errorf("%s goes by the new way at %d, which is there at %d", worker, named, made)
+		}
+		if named, told := last("endpoint.name "+worker), first("endpoint.pods "+worker); told < named {
+			t.Errorf("pods of %s are told at %d, and the hosts file is written at %d", worker, told, named)
+		}
+	}
+	if ended, told := first("endpoint.retire"), last("endpoint.pods"); ended >= 0 && ended < told {
+		t.Errorf("the old way is ended at %d, and pods are told at %d: %v", ended, told, steps)
+	}
+}
+
+// TestEndpointNotReached: a node that does not reach the API by the new way
+// keeps the old one, and all others do.
+func TestEndpointNotReached(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.endpoint = &onHAProxy
+	w.reachable()
+	w.create(event.Succeeded)
+	was := w.machines["w1"].look()
+	w.endpoint = &onKeepalived
+	reaches := w.machines["w1"].reaches
+	w.machines["w1"].reaches = func(m *machine, address string) bool {
+		return !strings.Contains(address, virtual) && reaches(m, address)
+	}
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Failed)
+	now := w.machines["w1"].look()
+	for path := range now {
+		if strings.Contains(path, "API") && was[path] != now[path] {
+			t.Errorf("%s was changed on a node that does not reach the API", path)
+		}
+	}
+	for _, name := range []string{"w1", "w2"} {
+		for _, path := range endpointFiles[v1alpha1.EndpointHAProxy].workers {
+			if w.machines[name].look()[path] == "" {
+				t.Errorf("%s has no %s any more", name, path)
+			}
+		}
+	}
+	w.machines["w1"].reaches = reaches
+	w.resume(event.Succeeded)
+	w.wantEndpoint(v1alpha1.EndpointKeepalived)
+	w.whole()
+}
+
+// TestKilledEndpointSwitch: a switch that is killed anywhere ends well when it
+// is resumed.
+func TestKilledEndpointSwitch(t *testing.T) {
+	w := newWorld(t, "cp1", "cp2", "w1")
+	w.endpoint = &onHAProxy
+	w.create(event.Succeeded)
+	w.endpoint = &onKeepalived
+	request := Request{Kind: Apply, Cluster: w.cluster()}
+	for _, m := range w.killed(t, request) {
+		if !strings.Contains(m.name, " endpoint.") {
+			continue // as in any apply
+		}
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			k.goOn(request)
+			k.wantEndpoint(v1alpha1.EndpointKeepalived)
+			k.whole()
+			k.same(w)
+		})
+	}
+}

@@ -1,0 +1,122 @@
+package endpoint
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+const (
+	stepKeepalived   = "endpoint.keepalived"
+	keepalivedConfig = configDir + "/keepalived.conf"
+	// sharedKey is one that all control planes of a cluster have, made at
+	// random when it began, and the one of them that opens least.
+	sharedKey = "/etc/kubernetes/pki/front-proxy-ca.key"
+	// passwordLength is all that VRRP takes.
+	passwordLength = 8
+)
+
+// keyPassword is what control planes know each other by in VRRP.
+var keyPassword = engine.NewKey("endpoint.password", "")
+
+// keepalivedTasks have one control plane hold the API's address: of those whose
+// API server is well. They speak to each other directly, so that a network
+// that drops multicast, as most clouds' do, is none the worse.
+func keepalivedTasks(env module.Env) []engine.Task {
+	wanted := inMode(env, v1alpha1.EndpointKeepalived)
+	return []engine.Task{
+		{
+			ID: "endpoint.password", Title: "derive the password for VRRP", On: env.IsFirst, When: wanted,
+			Provides: []engine.KeyRef{keyPassword.Ref()},
+			Ops:      func(*engine.Scope) (op.List, error) { return op.List{op.ReadFile{Path: sharedKey, Secret: true}}, nil },
+			After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
+				if !results[0].Missing { // else nothing is here yet; those who ask are told to wait
+					engine.Provide(s, keyPassword, password(results[0].Output))
+				}
+				return nil
+			},
+		},
+		{
+			ID: stepKeepalived, Title: "hold the API's address", When: wanted,
+			On:       func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) },
+			Consumes: []engine.KeyRef{module.KeyContent.Ref(), keyPassword.Ref()},
+			Ops: func(s *engine.Scope) (op.List, error) {
+				list, err := keepalived(env, s)
+				return append(list, op.PutBack{Step: stepKeepalived}), err
+			},
+		},
+	}
+}
+
+// password is derived from a key, which it says nothing about.
+func password(key []byte) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("slipway: VRRP"))
+	return base32.StdEncoding.EncodeToString(mac.Sum(nil))[:passwordLength]
+}
+
+func keepalived(env module.Env, s *engine.Scope) (op.List, error) {
+	image, err := image(s, "keepalived")
+	if err != nil {
+		return nil, err
+	}
+	ep := env.Cluster.Spec.ControlPlaneEndpoint
+	own := module.InternalAddress(s.Host().Host)
+	link, err := linkOf(env, s.Host())
+	if err != nil {
+		return nil, err
+	}
+	var peers []string
+	for _, cp := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
+		if cp.Name != s.Host().Name {
+			peers = append(peers, module.InternalAddress(cp))
+		}
+	}
+	slices.Sort(peers) // the order of hosts is no difference
+	ip, _ := netip.ParseAddr(ep.Address)
+	config, err := module.Render(files, "keepalived.conf", map[string]any{
+		"Name": s.Host().Name, "Interface": link, "RouterID": ep.RouterID, "Password": engine.Get(s, keyPassword),
+		"IPv6": ip.Is6(), "Own": own, "Peers": peers, "Prefix": prefix(ep.Address), "Port": ep.Port,
+	})
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := module.Render(files, "keepalived.yaml", map[string]any{
+		"Image": image.Ref, "Images": image.Manifest.Digest, "Config": keepalivedConfig, "Digest": digest(config),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return op.List{
+		op.Dir{Path: configDir, Mode: 0o700},
+		op.File{Path: keepalivedConfig, Content: config, Mode: 0o600, Secret: true},
+		op.File{Path: module.KeepalivedManifest, Content: manifest, Mode: 0o600},
+	}, nil
+}
+
+// linkOf is the interface on which a control plane holds the API's address:
+// that of its own, where the file does not say.
+func linkOf(env module.Env, h *engine.Host) (string, error) {
+	if link := env.Cluster.Spec.ControlPlaneEndpoint.Interface; link != "" {
+		return link, nil
+	}
+	own, err := netip.ParseAddr(module.InternalAddress(h.Host))
+	if err == nil && h.Facts != nil {
+		for _, a := range h.Facts.Addresses {
+			if p, err := netip.ParsePrefix(a.Prefix); err == nil && p.Addr().Unmap() == own.Unmap() {
+				return a.Link, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("finding the interface of %s on %s: none has it; write spec.controlPlaneEndpoint.interface", own, h.Name)
+}

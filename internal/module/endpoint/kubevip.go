@@ -1,0 +1,61 @@
+package endpoint
+
+import (
+	"fmt"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+const stepKubeVIP = "endpoint.kube-vip"
+
+// kubeVIPTask has kube-vip hold the API's address: on the control plane that
+// leads by a Lease, or with BGP on all of them. It is laid down when the
+// cluster has begun and the administrator's credentials are good, so it needs
+// none of those that are good before.
+func kubeVIPTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: stepKubeVIP, Title: "hold the API's address", When: inMode(env, v1alpha1.EndpointKubeVIP),
+		On:       func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) },
+		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+		Ops: func(s *engine.Scope) (op.List, error) {
+			list, err := kubeVIP(env, s)
+			return append(list, op.PutBack{Step: stepKubeVIP}), err
+		},
+	}
+}
+
+func kubeVIP(env module.Env, s *engine.Scope) (op.List, error) {
+	image, err := image(s, "kube-vip")
+	if err != nil {
+		return nil, err
+	}
+	ep := env.Cluster.Spec.ControlPlaneEndpoint
+	link, err := linkOf(env, s.Host())
+	if err != nil {
+		return nil, err
+	}
+	bits := prefix(ep.Address)[strings.LastIndex(prefix(ep.Address), "/")+1:]
+	values := map[string]any{
+		"Image": image.Ref, "Images": image.Manifest.Digest, "Address": ep.Address, "Bits": bits, "Port": ep.Port, "Interface": link,
+		"Own": module.InternalAddress(s.Host().Host), "BGP": false,
+	}
+	if k := ep.KubeVIP; k != nil && k.Announce == spec.AnnounceBGP && k.BGP != nil {
+		var peers []string
+		for _, p := range k.BGP.Peers {
+			// address:AS:password:multihop, as kube-vip's bgp_peers wants it.
+			peers = append(peers, fmt.Sprintf("%s:%d::%t", p.Address, p.AS, p.MultiHop))
+		}
+		values["BGP"], values["AS"], values["Peers"] = true, k.BGP.AS, strings.Join(peers, ",")
+		values["Interface"] = "lo" // every control plane has the address
+	}
+	manifest, err := module.Render(files, "kube-vip.yaml", values)
+	if err != nil {
+		return nil, err
+	}
+	return op.List{op.File{Path: module.KubeVIPManifest, Content: manifest, Mode: 0o600}}, nil
+}

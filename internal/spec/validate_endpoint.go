@@ -1,0 +1,167 @@
+package spec
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// How kube-vip makes its address known.
+const (
+	AnnounceARP = "arp"
+	AnnounceBGP = "bgp"
+)
+
+// The limits of what tells VRRP routers of one network apart; see RFC 5798,
+// 5.2.3.
+const (
+	minRouterID = 1
+	maxRouterID = 255
+)
+
+// interfaceName is what Linux takes, and a configuration file needs not quote.
+var interfaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}$`)
+
+func (v *validator) endpoint() {
+	e, path := v.c.Spec.ControlPlaneEndpoint, "spec.controlPlaneEndpoint"
+	controlPlanes := len(HostsWithRole(v.c, v1alpha1.RoleControlPlane))
+	if e.Mode == v1alpha1.EndpointNone && controlPlanes > 1 {
+		v.refuse(idEndpointMode, path+".mode", fmt.Sprintf("mode none cannot serve %d control planes: nodes would know one of them alone", controlPlanes),
+			"use haproxy, or another mode for several control planes")
+	}
+	v.oneOf(path+".mode", string(e.Mode), []string{
+		string(v1alpha1.EndpointNone), string(v1alpha1.EndpointExternal), string(v1alpha1.EndpointHAProxy),
+		string(v1alpha1.EndpointUpdater), string(v1alpha1.EndpointKeepalived), string(v1alpha1.EndpointKubeVIP),
+	}, nil)
+	if e.Domain != defaultDomain(v.c.Name) {
+		v.domain(path+".domain", e.Domain)
+	}
+	for i, h := range v.c.Spec.Hosts {
+		if h.Name != "" && h.Name == e.Domain {
+			v.refuse(idConflictingFields, path+".domain", e.Domain+" is the name of hosts["+strconv.Itoa(i)+"]", "the control plane needs a name of its own")
+		}
+	}
+	v.endpointAddress(e, path)
+	v.port(path+".port", e.Port)
+	v.virtual(e, path)
+}
+
+func (v *validator) endpointAddress(e v1alpha1.ControlPlaneEndpoint, path string) {
+	path += ".address"
+	switch {
+	case e.Mode == v1alpha1.EndpointExternal && e.Address == "" && e.Domain == defaultDomain(v.c.Name):
+		v.refuse(idMissingField, path, "mode external needs the address of the load balancer", "write address, or a domain that every host resolves to it")
+	case HoldsAddress(e.Mode) && e.Address == "":
+		v.refuse(idMissingField, path, "mode "+string(e.Mode)+" needs an address that the control planes can hold", "write one of their network that nothing uses")
+	case e.Mode == v1alpha1.EndpointNone && e.Address != "":
+		v.refuse(idConflictingFields, path, "mode none uses the control plane's own address", "leave address out, or use mode external")
+	case e.Mode == v1alpha1.EndpointHAProxy && e.Address != "":
+		v.refuse(idConflictingFields, path, "mode haproxy has every worker find the control planes by itself, at no address of its own", "leave address out, or use mode external")
+	case e.Address != "":
+		ip, err := netip.ParseAddr(e.Address)
+		if err != nil {
+			v.refuse(idInvalidAddress, path, strconv.Quote(e.Address)+" is not an IP address", "a name goes to domain")
+			return
+		}
+		v.ownAddress(e.Mode, ip, path)
+	}
+}
+
+// ownAddress judges an address that Slipway gives the cluster.
+func (v *validator) ownAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path string) {
+	switch {
+	case HoldsAddress(mode):
+		if ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() {
+			v.refuse(idInvalidAddress, path, ip.String()+" is no address that other hosts could reach", "write one of the control planes' network that nothing uses")
+		}
+		for i, h := range v.c.Spec.Hosts {
+			for _, own := range []string{h.Address, h.InternalAddress} {
+				if other, err := netip.ParseAddr(own); err == nil && other.Unmap() == ip.Unmap() {
+					v.refuse(idDuplicateAddress, path, ip.String()+" is the address of hosts["+strconv.Itoa(i)+"] ("+h.Name+")", "the endpoint needs an address of its own, that nothing uses")
+					return
+				}
+			}
+		}
+	case mode == v1alpha1.EndpointUpdater:
+		v.serviceAddress(ip, path)
+	}
+}
+
+// serviceAddress wants an address that the API server gives to nobody else: of
+// the part of the range that it takes from last, and not one of its own two.
+func (v *validator) serviceAddress(ip netip.Addr, path string) {
+	band, ok := staticBand(v.c.Spec.Network.ServiceCIDR, ip.Is4())
+	if !ok {
+		v.refuse(idInvalidAddress, path, ip.String()+" is in no range of spec.network.serviceCIDR", "with mode updater it is the address of a Service; leave it out for one of Slipway's choice")
+		return
+	}
+	if ip.Less(band.first) || band.last.Less(ip) || slices.Contains(band.taken, ip) {
+		v.refuse(idInvalidAddress, path, ip.String()+" may be another Service's",
+			fmt.Sprintf("write one of %s to %s but %s; or leave it out for one of Slipway's choice", band.first, band.last, joinAddresses(band.taken)))
+	}
+}
+
+// virtual judges how an address is held that moves between control planes.
+func (v *validator) virtual(e v1alpha1.ControlPlaneEndpoint, path string) {
+	if e.Interface != "" && !HoldsAddress(e.Mode) {
+		v.refuse(idConflictingFields, path+".interface", "with mode "+string(e.Mode)+" no control plane holds an address", "leave it out; it is for keepalived and kube-vip")
+	} else if e.Interface != "" && !interfaceName.MatchString(e.Interface) {
+		v.refuse(idInvalidName, path+".interface", strconv.Quote(e.Interface)+" cannot name an interface", "'ip link' on a control plane lists them")
+	}
+	switch {
+	case e.RouterID != 0 && e.Mode != v1alpha1.EndpointKeepalived:
+		v.refuse(idConflictingFields, path+".routerID", "only mode keepalived has routers by VRRP", "leave it out")
+	case e.RouterID != 0 && (e.RouterID < minRouterID || e.RouterID > maxRouterID):
+		v.refuse(idInvalidValue, path+".routerID", strconv.Itoa(e.RouterID)+" is no router id", fmt.Sprintf("use %d to %d, another than those of other VRRP routers on this network", minRouterID, maxRouterID))
+	}
+	v.kubeVIP(e, path)
+}
+
+func (v *validator) kubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
+	k := e.KubeVIP
+	path += ".kubeVIP"
+	if k == nil {
+		return
+	}
+	if e.Mode != v1alpha1.EndpointKubeVIP {
+		v.refuse(idConflictingFields, path, "there are settings of kube-vip, and the mode is "+string(e.Mode), "leave them out, or use mode kube-vip")
+		return
+	}
+	v.oneOf(path+".announce", k.Announce, []string{AnnounceARP, AnnounceBGP}, nil)
+	switch {
+	case k.Announce == AnnounceBGP && (k.BGP == nil || len(k.BGP.Peers) == 0):
+		v.refuse(idMissingField, path+".bgp", "with announce: bgp there must be routers to tell", "write as, and peers with address and as")
+	case k.Announce != AnnounceBGP && k.BGP != nil:
+		v.refuse(idConflictingFields, path+".bgp", "there are settings of BGP, and the address is announced by ARP", "write announce: bgp, or leave them out")
+	}
+	if k.BGP == nil {
+		return
+	}
+	v.autonomousSystem(path+".bgp.as", k.BGP.AS)
+	for i, peer := range k.BGP.Peers {
+		at := indexed(path+".bgp.peers", i)
+		if _, err := netip.ParseAddr(peer.Address); err != nil {
+			v.refuse(idInvalidAddress, at+".address", strconv.Quote(peer.Address)+" is not an IP address", "")
+		}
+		v.autonomousSystem(at+".as", peer.AS)
+	}
+}
+
+func (v *validator) autonomousSystem(path string, as int) {
+	if as < 1 || int64(as) > 1<<32-1 {
+		v.refuse(idInvalidValue, path, strconv.Itoa(as)+" is no number of an autonomous system", "use 1 to 4294967295; 64512 to 65534 are private")
+	}
+}
+
+func joinAddresses(list []netip.Addr) string {
+	var out []string
+	for _, a := range list {
+		out = append(out, a.String())
+	}
+	return strings.Join(out, " and ")
+}
