@@ -1,0 +1,365 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// longestGap is how long requests through a worker's endpoint may fail after
+// the loss of a control plane.
+const longestGap = time.Minute
+
+// A balanced is three control planes, two workers, and a machine that Slipway
+// does not know, with a load balancer on it.
+type balanced struct {
+	*user
+	name                   string
+	file                   string
+	controlPlanes, workers []string
+	addresses              map[string]string
+	virtual, balancer      string // addresses
+	before                 map[string]snapshot
+}
+
+func newBalanced(t *testing.T, name string) *balanced {
+	t.Helper()
+	b := &balanced{user: newUser(t), name: name, addresses: map[string]string{}, before: map[string]snapshot{}}
+	b.file = b.machines(t, name, 6, "--control-planes", "3")
+	editSpec(t, b.file, func(spec map[string]any) {
+		hosts := spec["hosts"].([]any)
+		for i, h := range hosts {
+			host, address := h.(map[string]any)["name"].(string), h.(map[string]any)["address"].(string)
+			switch {
+			case i < 3:
+				b.controlPlanes = append(b.controlPlanes, host)
+			case i < 5:
+				b.workers = append(b.workers, host)
+			default:
+				b.balancer = address
+			}
+			b.addresses[host] = address
+		}
+		spec["hosts"] = hosts[:5]
+	})
+	ip := netip.MustParseAddr(b.balancer).As4()
+	ip[3] = 200
+	b.virtual = netip.AddrFrom4(ip).String()
+	for _, m := range b.nodesOf() {
+		b.before[m] = b.snapshot(t, m)
+	}
+	return b
+}
+
+func (b *balanced) nodesOf() []string { return append(append([]string{}, b.controlPlanes...), b.workers...) }
+
+// by writes the endpoint into the file.
+func (b *balanced) by(t *testing.T, mode string) {
+	t.Helper()
+	editSpec(t, b.file, func(spec map[string]any) {
+		ep := map[string]any{"mode": mode}
+		switch mode {
+		case "keepalived":
+			ep["address"] = b.virtual
+		case "external":
+			ep["address"] = b.balancer
+		}
+		spec["controlPlaneEndpoint"] = ep
+	})
+}
+
+// balance sets up a HAProxy on the machine that Slipway does not know: that of
+// the bundle's image, without a container.
+func (b *balanced) balance(t *testing.T) {
+	t.Helper()
+	machine := b.name + "-6"
+	b.inside(t, machine, "mkdir", "-p", "/opt/lb")
+	for i, layer := range imageLayers(t, "slipway.dev/haproxy:1") {
+		archive := fmt.Sprintf("/opt/layer-%d.tar.gz", i)
+		b.copyTo(t, machine, layer, archive)
+		b.inside(t, machine, "tar", "-xzf", archive, "-C", "/opt/lb")
+	}
+	var servers strings.Builder
+	for _, cp := range b.controlPlanes {
+		fmt.Fprintf(&servers, "  server %s %s:6443 check check-ssl verify none inter 1s fall 2 rise 2 on-marked-down shutdown-sessions\n", cp, b.addresses[cp])
+	}
+	config := filepath.Join(b.home, "lb.cfg")
+	if err := os.WriteFile(config, []byte(`global
+  maxconn 4096
+defaults
+  mode tcp
+  timeout connect 2s
+  timeout client 1h
+  timeout server 1h
+frontend api
+  bind *:6443
+  default_backend api
+backend api
+  option httpchk GET /readyz
+  http-check expect status 200
+`+servers.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.copyTo(t, machine, config, "/opt/lb/lb.cfg")
+	b.inside(t, machine, "systemd-run", "--unit=lb", "--property=RootDirectory=/opt/lb", "/usr/sbin/haproxy", "-db", "-f", "/lb.cfg")
+	eventually(t, 20*time.Second, "the load balancer listens", func() error {
+		if r := b.run(t, "sandbox", "exec", machine, "--", "sh", "-c", "ss -ltn | grep -q :6443"); r.code != 0 {
+			return errors.New(tail(r.stderr))
+		}
+		return nil
+	})
+}
+
+// imageLayers are the files of an image's layers in the cached bundle.
+func imageLayers(t *testing.T, ref string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(cacheDir(), "bundles", kubernetes()+"_*"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("there are %d bundles of %s in the cache: %v", len(found), kubernetes(), err)
+	}
+	blob := func(digest string) string {
+		return filepath.Join(found[0], "blobs", "sha256", strings.TrimPrefix(digest, "sha256:"))
+	}
+	type descriptor struct {
+		Digest      string
+		MediaType   string
+		Annotations map[string]string
+	}
+	read := func(path string) (out struct{ Manifests, Layers []descriptor }) {
+		raw, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(raw, &out)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for _, m := range read(filepath.Join(found[0], "index.json")).Manifests {
+		if m.Annotations["org.opencontainers.image.ref.name"] != ref && m.Annotations["io.containerd.image.name"] != ref {
+			continue
+		}
+		image := read(blob(m.Digest))
+		if len(image.Manifests) > 0 { // of one architecture, on this machine
+			image = read(blob(image.Manifests[0].Digest))
+		}
+		var out []string
+		for _, l := range image.Layers {
+			out = append(out, blob(l.Digest))
+		}
+		return out
+	}
+	t.Fatalf("the bundle has no image %s", ref)
+	return nil
+}
+
+// A writer writes objects through a worker's endpoint, one after the other,
+// until it is stopped, and notes what was acknowledged.
+type writer struct {
+	b      *balanced
+	worker string
+	label  string
+}
+
+func (b *balanced) writing(t *testing.T, label string) *writer {
+	t.Helper()
+	w := &writer{b: b, worker: b.workers[0], label: label}
+	kubeconfig := filepath.Join(b.home, "by-name.conf")
+	content := b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/admin.conf")
+	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.copyTo(t, w.worker, kubeconfig, "/root/by-name.conf")
+	script := filepath.Join(b.home, "write.sh")
+	if err := os.WriteFile(script, []byte(`n=0
+while [ ! -e /root/stop-writing ]; do
+  n=$((n+1))
+  if kubectl --kubeconfig=/root/by-name.conf --cache-dir=/run/writer --request-timeout=5s create configmap "$1-$n" --from-literal=n=$n >/dev/null 2>/root/write.err
+  then echo "$n $(date +%s.%N) ok"; else echo "$n $(date +%s.%N) failed"; fi >>/root/written
+done
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.copyTo(t, w.worker, script, "/root/write.sh")
+	b.inside(t, w.worker, "rm", "-f", "/root/stop-writing", "/root/written")
+	b.inside(t, w.worker, "systemd-run", "--unit=writer-"+label, "sh", "/root/write.sh", label)
+	return w
+}
+
+// stop ends the writer, and wants everything that was acknowledged to be there.
+// It answers how many that are, and the longest time without one.
+func (w *writer) stop(t *testing.T) (acknowledged int, gap time.Duration) {
+	t.Helper()
+	w.b.inside(t, w.worker, "touch", "/root/stop-writing")
+	eventually(t, 30*time.Second, "the writer ends", func() error {
+		if r := w.b.run(t, "sandbox", "exec", w.worker, "--", "systemctl", "is-active", "--quiet", "writer-"+w.label); r.code == 0 {
+			return errors.New("it writes")
+		}
+		return nil
+	})
+	there := map[string]bool{}
+	for name := range strings.FieldsSeq(w.b.kubectl(t, w.b.name, "get", "configmaps", "-o", "name")) {
+		there[strings.TrimPrefix(name, "configmap/")] = true
+	}
+	var last float64
+	for line := range strings.Lines(w.b.inside(t, w.worker, "cat", "/root/written")) {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[2] != "ok" {
+			continue
+		}
+		at, err := strconv.ParseFloat(f[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last > 0 {
+			gap = max(gap, time.Duration((at-last)*float64(time.Second)))
+		}
+		last = at
+		acknowledged++
+		if !there[w.label+"-"+f[0]] {
+			t.Errorf("%s-%s was acknowledged and is lost", w.label, f[0])
+		}
+	}
+	if acknowledged == 0 {
+		t.Errorf("nothing was written: %s", w.b.inside(t, w.worker, "cat", "/root/write.err"))
+	}
+	return acknowledged, gap
+}
+
+// reached wants the API to answer through every worker's endpoint.
+func (b *balanced) reached(t *testing.T) {
+	t.Helper()
+	for _, w := range b.workers {
+		eventually(t, longestGap, "the API through the endpoint of "+w, func() error {
+			if r := b.run(t, "sandbox", "exec", w, "--", "kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--request-timeout=5s", "get", "--raw=/api/v1/nodes/"+w); r.code != 0 {
+				return errors.New(tail(r.stderr))
+			}
+			return nil
+		})
+	}
+}
+
+// loses kills each control plane in turn, and starts it again.
+func (b *balanced) loses(t *testing.T) {
+	for _, cp := range b.controlPlanes {
+		w := b.writing(t, "without-"+cp)
+		b.ok(t, "sandbox", "kill", cp)
+		b.reached(t)
+		eventually(t, 2*time.Minute, cp+" is noticed to be gone", func() error {
+			other := b.controlPlanes[0]
+			if cp == other {
+				other = b.controlPlanes[1]
+			}
+			out := b.run(t, "sandbox", "exec", other, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "nodes", "--no-headers").stdout
+			if strings.Count(out, " NotReady ") != 1 || strings.Count(out, " Ready ") != 4 {
+				return fmt.Errorf("want %s alone not to be ready:\n%s", cp, out)
+			}
+			return nil
+		})
+		b.ok(t, "sandbox", "start", cp)
+		b.back(t)
+		n, gap := w.stop(t)
+		t.Logf("figure: %s killed: %d writes acknowledged and none lost, %.1f s without one", cp, n, gap.Seconds())
+		if gap > longestGap {
+			t.Errorf("without %s nothing was written for %s", cp, gap)
+		}
+	}
+}
+
+// back wants all nodes ready, and etcd with all its votes.
+func (b *balanced) back(t *testing.T) {
+	t.Helper()
+	eventually(t, 3*time.Minute, "the API of "+b.controlPlanes[0], func() error {
+		if r := b.run(t, "kubectl", b.name, "--", "--request-timeout=5s", "get", "--raw=/readyz"); r.code != 0 {
+			return errors.New(tail(r.stderr))
+		}
+		return nil
+	})
+	b.user.nodes(t, b.name, b.nodesOf()...)
+	for _, cp := range b.controlPlanes {
+		b.voters(t, cp, b.controlPlanes...)
+	}
+}
+
+// rebooted reboots all machines at once.
+func (b *balanced) rebooted(t *testing.T) {
+	begin := time.Now()
+	for _, m := range b.nodesOf() {
+		b.ok(t, "sandbox", "kill", m)
+	}
+	for _, m := range b.nodesOf() {
+		b.ok(t, "sandbox", "start", m)
+	}
+	b.back(t)
+	b.reached(t)
+	t.Logf("figure: all machines lost at once and started: back after %.0f s", time.Since(begin).Seconds())
+}
+
+// mode is the life of a cluster in a mode.
+func (b *balanced) mode(t *testing.T, mode string) {
+	if mode == "external" {
+		b.balance(t)
+	}
+	b.by(t, mode)
+	r := b.create(t, b.file)
+	t.Logf("figure: created in %.0f s", r.took.Seconds())
+	b.back(t)
+	b.reached(t)
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.unchanged(t, b.file)
+	b.loses(t)
+	t.Run("all rebooted", func(t *testing.T) { b.rebooted(t) })
+	b.unchanged(t, b.file)
+	b.gone(t)
+}
+
+// gone deletes the cluster, after which the hosts are as before.
+func (b *balanced) gone(t *testing.T) {
+	for _, w := range b.workers[:1] {
+		b.inside(t, w, "sh", "-c", "rm -f /root/by-name.conf /root/write.sh /root/write.err /root/written /root/stop-writing")
+	}
+	b.exits(t, 0, "delete", "cluster", b.name, "--yes", "--allow-removal")
+	for _, m := range b.nodesOf() {
+		same(t, m+" before and after", "touched", b.before[m], b.snapshot(t, m))
+	}
+}
+
+func TestLongEndpointHAProxy(t *testing.T)    { newBalanced(t, "e2e-lb").mode(t, "haproxy") }
+func TestLongEndpointUpdater(t *testing.T)    { newBalanced(t, "e2e-lb").mode(t, "updater") }
+func TestLongEndpointKeepalived(t *testing.T) { newBalanced(t, "e2e-lb").mode(t, "keepalived") }
+func TestLongEndpointExternal(t *testing.T)   { newBalanced(t, "e2e-lb").mode(t, "external") }
+
+// TestLongEndpointSwitches goes from mode to mode on a running cluster, with a
+// client that writes through a worker's endpoint all along.
+func TestLongEndpointSwitches(t *testing.T) {
+	b := newBalanced(t, "e2e-lb")
+	b.balance(t)
+	b.by(t, "haproxy")
+	b.create(t, b.file)
+	b.back(t)
+	for i, mode := range []string{"updater", "keepalived", "external", "haproxy"} {
+		w := b.writing(t, fmt.Sprintf("to-%s-%d", mode, i))
+		b.by(t, mode)
+		begin := time.Now()
+		r := b.exits(t, 0, "apply", "-f", b.file, "--yes")
+		b.reached(t)
+		b.unchanged(t, b.file)
+		n, gap := w.stop(t)
+		t.Logf("figure: to %s in %.0f s: %d writes acknowledged and none lost, %.1f s without one", mode, r.took.Seconds(), n, gap.Seconds())
+		if gap > longestGap {
+			t.Errorf("on the way to %s nothing was written for %s", mode, gap)
+		}
+		t.Logf("%s: %s", mode, time.Since(begin).Round(time.Second))
+		b.back(t)
+	}
+	b.gone(t)
+}
