@@ -33,6 +33,7 @@ type machine struct {
 	runs    map[string]int    // hook → how often it ran
 	by      map[string]string // path → the step that wrote it
 	wanted  op.List           // what is asked for in the same breath
+	told    []string          // the API's address, as pods know it
 	ledger  bool
 	lost    bool // the ledger was there once
 	cluster string
@@ -58,7 +59,7 @@ func newMachine(name, address string, a *api) *machine {
 func (m *machine) clone(a *api) *machine {
 	c := newMachine(m.name, m.address, a)
 	c.files, c.state, c.runs, c.by = maps.Clone(m.files), maps.Clone(m.state), maps.Clone(m.runs), maps.Clone(m.by)
-	c.reaches = m.reaches
+	c.reaches, c.told = m.reaches, m.told
 	c.machineID, c.second = m.machineID, m.second
 	c.ledger, c.cluster, c.lock = m.ledger, m.cluster, m.lock
 	return c
@@ -149,6 +150,8 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = m.ledger
 	case op.PutBack:
 		changed = len(m.dropped(o)) > 0
+	case op.PodHosts:
+		changed = len(m.told) > 0 && m.told[0] != o.Address+" "+o.Name
 	default:
 		changed = m.state[id(o)] != m.print(o)
 	}
@@ -176,6 +179,10 @@ func (m *machine) print(o op.Op) string {
 	switch o.(type) {
 	case op.Exec, op.EtcdMember: // how a program is called is not compared
 		return m.content(o)
+	}
+	if b, ok := o.(op.Block); ok { // nor what it waits for
+		b.Gate = nil
+		o = b
 	}
 	raw, err := json.Marshal(o)
 	if err != nil {
@@ -247,6 +254,16 @@ func (m *machine) apply(o op.Op) *op.Error {
 		return err
 	case op.Certificate:
 		m.files[o.Key], m.files[o.Cert] = "key of "+m.name, pairOf(o)
+	case op.Block:
+		if o.Gate != nil && !m.awaited(*o.Gate) {
+			return &op.Error{Reason: "Timeout", Message: "nothing answers at " + o.Gate.Target()}
+		}
+		m.state[id(o)] = m.print(o)
+		if strings.HasSuffix(o.Name, " API") && m.told == nil {
+			m.told = o.Lines // the pods are yet to start
+		}
+	case op.PodHosts:
+		m.told = []string{o.Address + " " + o.Name}
 	case op.Wait:
 		if o.Name == "etcd" && m.api.managedEtcd.serves() {
 			return nil
@@ -271,7 +288,7 @@ func (m *machine) apply(o op.Op) *op.Error {
 		}
 	case op.Restore:
 		m.api.managedEtcd.stop(m.name)
-		m.by = map[string]string{}
+		m.by, m.told = map[string]string{}, nil
 		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, ""
 		m.lock = remote.LockState{}
 	default:

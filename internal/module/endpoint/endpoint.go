@@ -40,14 +40,7 @@ func New(env module.Env) engine.Module {
 	tasks := append(keepalivedTasks(env), kubeVIPTask(env), haproxyTask(env), relayTask(env), updaterTask(env))
 	return engine.Module{Name: "endpoint", Tasks: append(tasks,
 		engine.Task{
-			ID: "endpoint.reach", Title: "reach the API by its endpoint", On: module.JoinsAsWorker, Timeout: 4 * time.Minute,
-			// A node that is yet to join starts the endpoint itself, or with
-			// it there are no API servers yet.
-			When: func(s *engine.Scope) bool { return module.Holds(s.Host()) },
-			Ops:  func(s *engine.Scope) (op.List, error) { return op.List{reach(env, s.Host())}, nil },
-		},
-		engine.Task{
-			ID: "endpoint.name", Title: "name the API", On: module.JoinsAsWorker,
+			ID: "endpoint.name", Title: "name the API", On: module.JoinsAsWorker, Timeout: 4 * time.Minute,
 			Ops: func(s *engine.Scope) (op.List, error) { return op.List{name(env, s.Host())}, nil },
 		},
 		engine.Task{
@@ -62,22 +55,20 @@ func New(env module.Env) engine.Module {
 	)}
 }
 
-// reach waits until the way that the API's name is to lead is open.
-func reach(env module.Env, h *engine.Host) op.Wait {
+// name is what the API's name stands for, in the hosts file. On a node, which
+// goes by it already, the API answers there first.
+func name(env module.Env, h *engine.Host) op.Block {
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
+	b := op.Block{Path: "/etc/hosts", Name: env.Cluster.Name + " API"}
 	at := spec.EndpointAddress(env.Cluster, h.Host)
-	if at == "" {
+	if at != "" {
+		b.Lines = []string{at + " " + ep.Domain}
+	} else { // the user has every host resolve it
 		at = ep.Domain
 	}
-	return op.Wait{HTTP: "https://" + net.JoinHostPort(at, strconv.Itoa(ep.Port)) + "/readyz", TimeoutSeconds: 180}
-}
-
-// name is what the API's name stands for, in the hosts file.
-func name(env module.Env, h *engine.Host) op.Block {
-	b := op.Block{Path: "/etc/hosts", Name: env.Cluster.Name + " API"}
-	if address := spec.EndpointAddress(env.Cluster, h.Host); address != "" {
-		b.Lines = []string{address + " " + env.Cluster.Spec.ControlPlaneEndpoint.Domain}
-	} // else the user has every host resolve it
+	if module.Holds(h) {
+		b.Gate = &op.Wait{HTTP: "https://" + net.JoinHostPort(at, strconv.Itoa(ep.Port)) + "/readyz", TimeoutSeconds: 180}
+	}
 	return b
 }
 

@@ -70,6 +70,8 @@ type Block struct {
 	// "# BEGIN slipway <Name>" and "# END slipway <Name>".
 	Name  string   `json:"name"`
 	Lines []string `json:"lines"`
+	// Gate is what a change waits for. It must have come within its time.
+	Gate *Wait `json:"gate,omitempty"`
 }
 
 // Sysctl is a set of kernel parameters, in force now and after a reboot.

@@ -4,6 +4,7 @@ package run
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -101,8 +102,11 @@ func (s *session) checkBlock(o op.Block) (verdict, error) {
 	return v, nil
 }
 
-func (s *session) applyBlock(o op.Block) error {
+func (s *session) applyBlock(ctx context.Context, o op.Block) error {
 	if err := checkLines(o); err != nil {
+		return err
+	}
+	if err := s.pass(ctx, o.Gate); err != nil {
 		return err
 	}
 	was, err := s.foreign(o.Path)

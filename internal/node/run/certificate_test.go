@@ -5,6 +5,7 @@ package run
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -176,6 +177,27 @@ func TestWaitForProgram(t *testing.T) {
 	}
 	if r := h.check(op.Wait{Program: []string{"true"}})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
 		t.Errorf("nobody could say what is waited for: %+v", r)
+	}
+}
+
+// TestBlockGate: lines change when the gate is open, and need none to stay.
+func TestBlockGate(t *testing.T) {
+	h := newHost(t)
+	block := op.Block{Path: "/etc/hosts", Name: "demo", Lines: []string{"192.0.2.1 api"}}
+	block.Gate = &op.Wait{Path: "/etc/open", TimeoutSeconds: 1}
+	before := h.read("etc/hosts")
+	if r := h.r.Apply(t.Context(), h.batch(block), nil)[0]; r.Error == nil || r.Error.Reason != "Timeout" || h.read("etc/hosts") != before {
+		t.Errorf("written past its gate: %+v", r)
+	}
+	h.write("etc/open", "")
+	if r := h.apply(block)[0]; r.Status != op.Changed {
+		t.Errorf("not written: %+v", r)
+	}
+	if err := os.Remove(h.path("etc/open")); err != nil {
+		t.Fatal(err)
+	}
+	if r := h.apply(block)[0]; r.Status != op.Unchanged {
+		t.Errorf("it is as wanted: %+v", r)
 	}
 }
 

@@ -153,7 +153,7 @@ func (s *session) apply(ctx context.Context, o op.Op, res *op.Result) error {
 	case op.Absent:
 		err = s.applyAbsent(o)
 	case op.Block:
-		err = s.applyBlock(o)
+		err = s.applyBlock(ctx, o)
 	case op.Sysctl:
 		err = s.applySysctl(o)
 	case op.KernelModules:

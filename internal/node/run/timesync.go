@@ -139,7 +139,7 @@ func (s *session) applyTimeSync(ctx context.Context, o op.TimeSync) error {
 	case t.ours:
 		err = s.write(t.conf, t.file(o.Servers).Content, durable.Meta{Mode: 0o644})
 	default:
-		err = s.applyBlock(t.block(o.Servers))
+		err = s.applyBlock(ctx, t.block(o.Servers))
 	}
 	if err != nil {
 		return err

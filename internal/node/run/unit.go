@@ -354,7 +354,7 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 	return nil
 }
 
-// pass waits for what a restart needs.
+// pass waits for what a change needs first.
 func (s *session) pass(ctx context.Context, gate *op.Wait) error {
 	if gate == nil {
 		return nil
