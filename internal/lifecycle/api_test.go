@@ -1,6 +1,11 @@
 package lifecycle
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -8,6 +13,8 @@ import (
 	"io"
 	"log"
 	"maps"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -59,10 +66,30 @@ func newAPI(t testing.TB) *api {
 	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, managedEtcd: &members{run: map[string]string{}}}
 	a.server = httptest.NewUnstartedServer(a)
 	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	a.server.TLS = &tls.Config{Certificates: []tls.Certificate{served()}}
+	a.server.EnableHTTP2 = true
 	a.server.StartTLS()
 	t.Cleanup(a.server.Close)
 	return a
 }
+
+// served is what all servers show: httptest's own has a key that takes long to
+// sign with, at each of thousands of connections.
+var served = sync.OnceValue(func() tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, DNSNames: []string{"example.com"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}
+})
 
 // clone is another server with the same objects.
 func (a *api) clone() *api {
