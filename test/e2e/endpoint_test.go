@@ -60,7 +60,9 @@ func newBalanced(t *testing.T, name string) *balanced {
 	return b
 }
 
-func (b *balanced) nodesOf() []string { return append(append([]string{}, b.controlPlanes...), b.workers...) }
+func (b *balanced) nodesOf() []string {
+	return append(append([]string{}, b.controlPlanes...), b.workers...)
+}
 
 // by writes the endpoint into the file.
 func (b *balanced) by(t *testing.T, mode string) {
