@@ -133,7 +133,6 @@ func imageLayers(t *testing.T, ref string) []string {
 	}
 	type descriptor struct {
 		Digest      string
-		MediaType   string
 		Annotations map[string]string
 	}
 	read := func(path string) (out struct{ Manifests, Layers []descriptor }) {
@@ -146,19 +145,17 @@ func imageLayers(t *testing.T, ref string) []string {
 		}
 		return out
 	}
-	for _, m := range read(filepath.Join(found[0], "index.json")).Manifests {
-		if m.Annotations["org.opencontainers.image.ref.name"] != ref && m.Annotations["io.containerd.image.name"] != ref {
-			continue
+	for _, bundle := range read(filepath.Join(found[0], "index.json")).Manifests {
+		for _, m := range read(blob(bundle.Digest)).Manifests {
+			if m.Annotations["org.opencontainers.image.ref.name"] != ref {
+				continue
+			}
+			var out []string
+			for _, l := range read(blob(m.Digest)).Layers {
+				out = append(out, blob(l.Digest))
+			}
+			return out
 		}
-		image := read(blob(m.Digest))
-		if len(image.Manifests) > 0 { // of one architecture, on this machine
-			image = read(blob(image.Manifests[0].Digest))
-		}
-		var out []string
-		for _, l := range image.Layers {
-			out = append(out, blob(l.Digest))
-		}
-		return out
 	}
 	t.Fatalf("the bundle has no image %s", ref)
 	return nil
