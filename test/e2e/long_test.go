@@ -229,3 +229,8 @@ printf '{"schemaVersion":2,"manifests":[{"mediaType":"%s.manifest.v1+json","dige
 echo '{"imageLayoutVersion":"1.0.0"}' >oci-layout
 tar cf image.tar oci-layout index.json blobs
 ctr -n k8s.io images import image.tar >/dev/null; cd /; rm -rf "$dir"`
+
+// TestLongGuide runs the pages of the guide that TestGuide leaves out.
+func TestLongGuide(t *testing.T) {
+	runPages(t, len(longPages), func(page string) bool { return slices.Contains(longPages, page) })
+}
