@@ -47,6 +47,9 @@ func TestOutside(t *testing.T) {
 		{"on every worker", "it is there for the nodes alone", func(c *v1alpha1.Cluster) {
 			c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
 		}, "https://192.0.2.11:6443"},
+		{"a Service", "its address is the nodes' alone, and may be anybody's elsewhere", func(c *v1alpha1.Cluster) {
+			c.Spec.ControlPlaneEndpoint.Mode, c.Spec.ControlPlaneEndpoint.Address = v1alpha1.EndpointUpdater, "10.96.0.2"
+		}, "https://192.0.2.11:6443"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, err := Outside(environment(tc.change), []byte(admin))
