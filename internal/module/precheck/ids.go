@@ -68,7 +68,7 @@ func IDs() []string {
 	return []string{
 		idOS, idKernel, idKernelFeature, idCgroupV1, idCgroupController, idProgram, idSELinux, idFirewall, idSwap,
 		idMachineIDDuplicate, idClockSkew, idClockManager, idAddressInUse, idNetworkOverlap, idHostsFile, idResolver,
-		idLeftovers, idRuntime, idEtcdUnreachable,
+		idLeftovers, idRuntime, idEtcdUnreachable, idEndpointUnreachable,
 		idOtherNetwork, idPort,
 		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,
 		idFilesystemTemporary,

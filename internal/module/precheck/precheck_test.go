@@ -426,7 +426,7 @@ var optionRows = []row{
 }
 
 func allRows() []row {
-	return slices.Concat(machineRows, surroundingRows, sizeRows, networkRows, etcdRows, optionRows)
+	return slices.Concat(machineRows, surroundingRows, sizeRows, networkRows, etcdRows, endpointRows, optionRows)
 }
 
 func TestFindings(t *testing.T) {

@@ -1,0 +1,61 @@
+package precheck
+
+import (
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const virtual = "192.0.2.100"
+
+// holding has control planes hold an address. None of the hosts reaches
+// anybody there.
+func holding(c *v1alpha1.Cluster, h []facts.Host) {
+	c.Spec.ControlPlaneEndpoint.Mode, c.Spec.ControlPlaneEndpoint.Address = v1alpha1.EndpointKeepalived, virtual
+	h[0].Facts.Unreached = facts.Endpoint(c, h[0].Spec.Roles)
+}
+
+// balanced has a load balancer of the user's, which the worker does not reach.
+func balanced(c *v1alpha1.Cluster, h []facts.Host) {
+	c.Spec.ControlPlaneEndpoint.Mode, c.Spec.ControlPlaneEndpoint.Address = v1alpha1.EndpointExternal, virtual
+	h[1].Facts.Unreached = facts.Endpoint(c, h[1].Spec.Roles)
+}
+
+var endpointRows = []row{
+	{"address that nothing uses", "it is to be held", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) { holding(c, h) }, nil, ""},
+	{"address of somebody", "two would have it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		holding(c, h)
+		h[0].Facts.Unreached = h[0].Facts.Unreached[:1] // SSH answers
+	}, []string{"error address-in-use cp1"}, "finds somebody at 192.0.2.100"},
+	{"address on a host", "whichever control plane is well is to have it", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		holding(c, h)
+		h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "eth0", Prefix: virtual + "/24"})
+	}, []string{"error address-in-use w1"}, "has the address 192.0.2.100 on an interface"},
+	{"address held already", "it is the cluster's own", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		holding(c, h)
+		o.Recorded = true
+		h[0].Facts.Ledger, h[0].Facts.Cluster, h[0].Facts.Unreached = true, "prod", nil
+		h[0].Facts.Present = append(h[0].Facts.Present, module.KeepalivedManifest)
+		h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth0", Prefix: virtual + "/32"})
+	}, nil, ""},
+	{"load balancer out of reach", "a worker would find no API", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) { balanced(c, h) },
+		[]string{"error endpoint-unreachable w1"}, "does not reach the load balancer at 192.0.2.100:6443"},
+	{"load balancer out of reach of a node", "it may be about to be helped", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		balanced(c, h)
+		o.Recorded = true
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+	}, []string{"warning endpoint-unreachable w1"}, ""},
+	{"load balancer that answers", "as it is to", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		balanced(c, h)
+		h[1].Facts.Unreached = nil
+	}, nil, ""},
+	{"a Service's address on a node", "the relay holds it there", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		c.Spec.ControlPlaneEndpoint.Mode, c.Spec.ControlPlaneEndpoint.Address = v1alpha1.EndpointUpdater, "10.96.0.2"
+		o.Recorded = true
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+		h[1].Facts.Addresses = append(slices.Clone(h[1].Facts.Addresses), op.Address{Link: "lo", Prefix: "10.96.0.2/32"})
+	}, nil, ""},
+}
