@@ -107,7 +107,8 @@ type NodeWant struct {
 }
 
 // PatchNode makes a node's labels and taints as wanted, and answers what it
-// changed, one line each. What belongs to others stays.
+// changed, one line each. What belongs to others stays. A node that has just
+// joined is waited for.
 func (c *Client) PatchNode(ctx context.Context, name string, want NodeWant) ([]string, error) {
 	var changes []string
 	err := c.until(ctx, func(ctx context.Context) (string, error) {
@@ -116,7 +117,7 @@ func (c *Client) PatchNode(ctx context.Context, name string, want NodeWant) ([]s
 			return "", err
 		}
 		if n == nil {
-			return "", &Error{Reason: ReasonNotFound, Message: "the cluster has no such node"}
+			return "the cluster has no such node yet", nil // its kubelet makes it in a moment
 		}
 		var patch []byte
 		patch, changes = NodeDiff(n, want)
