@@ -50,7 +50,7 @@ type nodeList struct {
 			Labels map[string]string
 		}
 		Status struct {
-			Conditions []struct{ Type, Status string }
+			Conditions []struct{ Type, Status, Message string }
 			Addresses  []struct{ Type, Address string }
 			NodeInfo   struct{ KubeletVersion string }
 		}

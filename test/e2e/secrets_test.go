@@ -21,13 +21,14 @@ import (
 
 // TestSecrets plants passwords, a passphrase and a key, and looks for them,
 // and for the keys and tokens that the install makes, everywhere they must not
-// be.
+// be. Its cluster is one without a network of ours.
 func TestSecrets(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-secrets"
 	machines := []string{name + "-1", name + "-2", name + "-3"}
 	file := u.machines(t, name, len(machines))
 	planted := u.plant(t, file, machines)
+	editSpec(t, file, func(spec map[string]any) { child(spec, "network")["plugin"] = "none" })
 
 	said := &commandLines{seen: map[string]string{}}
 	watch := look(said.note)
@@ -76,6 +77,7 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	u.searchManager(t, name, file, canaries)
+	t.Run("no network", func(t *testing.T) { u.bringsNetwork(t, name, file, machines) })
 }
 
 // searchManager looks at all of the user's files. A secret may be where the
