@@ -29,7 +29,7 @@ quickstart: setup build ## a real 3-node cluster on this machine, from nothing
 	@hack/quickstart $(KUBERNETES)
 
 .PHONY: quickstart-clean
-quickstart-clean: ## take the quickstart's cluster and machines away again
+quickstart-clean: build ## take the quickstart's cluster and machines away again
 	@hack/quickstart --clean
 
 
