@@ -60,7 +60,7 @@ bundle: ## the bundle that the cluster tests install, in the cache
 
 
 .PHONY: unit
-unit: node ## unit tests, with the race detector
+unit: node ## unit tests, with the race detector; as root, on Linux
 	@CGO_ENABLED=1 go test -race -timeout 25m ./...
 
 .PHONY: lint
@@ -80,7 +80,7 @@ e2e: ## tests on real clusters in sandbox machines; RUN=regexp for some of them
 	@CGO_ENABLED=0 go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(value RUN)') ./test/e2e
 
 .PHONY: test
-test: ## everything: set-up, unit, lint, e2e; prints what each part took
+test: ## everything: set-up, unit, lint, quickstart, e2e; prints what each part took
 	@hack/test
 
 .PHONY: test-long
