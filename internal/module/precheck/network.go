@@ -94,7 +94,8 @@ func (r *report) overlap(name, field string, cidr netip.Prefix, addresses []op.A
 	}
 	for _, a := range addresses {
 		p, err := netip.ParsePrefix(a.Prefix)
-		if err != nil || r.ours() && (a.Link == "kube-ipvs0" || p.Addr().String() == r.cluster.Spec.ControlPlaneEndpoint.Address) {
+		// kube-proxy and the relay to the API hold Services' addresses there.
+		if err != nil || r.ours() && (a.Link == "kube-ipvs0" || a.Link == "lo") {
 			continue
 		}
 		if cidr.Contains(p.Addr()) {
