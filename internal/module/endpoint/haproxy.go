@@ -83,7 +83,7 @@ func (b balancer) files(env module.Env, s *engine.Scope) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := op.List{op.Dir{Path: configDir, Mode: 0o700}, op.File{Path: configFile, Content: config}}
+	list := op.List{op.File{Path: configFile, Content: config}}
 	if b.keeper.Ref != "" {
 		list = append(list, op.File{Path: keeperFile, Content: b.keeperConfig})
 	}

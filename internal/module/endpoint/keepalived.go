@@ -98,7 +98,6 @@ func keepalived(env module.Env, s *engine.Scope) (op.List, error) {
 		return nil, err
 	}
 	return op.List{
-		op.Dir{Path: configDir, Mode: 0o700},
 		op.File{Path: keepalivedConfig, Content: config, Mode: 0o600, Secret: true},
 		op.File{Path: module.KeepalivedManifest, Content: manifest, Mode: 0o600},
 	}, nil

@@ -38,7 +38,6 @@ func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 		ops = append(ops, op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true})
 	}
 	return append(ops,
-		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
 		op.File{Path: configFile, Mode: 0o600, Content: docs},
 	), nil
 }

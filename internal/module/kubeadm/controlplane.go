@@ -154,7 +154,6 @@ func joinFiles(env module.Env, h *engine.Host) (op.List, error) {
 		return nil, err
 	}
 	list := op.List{
-		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
 		op.File{Path: configFile, Mode: 0o600, Content: docs},
 	}
 	if !env.Stacked() {

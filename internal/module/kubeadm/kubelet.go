@@ -38,6 +38,9 @@ func kubeletFiles(env module.Env) (op.List, error) {
 		op.Dir{Path: "/var/log/pods", Exclusive: true},
 		op.Dir{Path: "/var/log/containers", Exclusive: true},
 		op.Dir{Path: dropInDir},
+		// They stay as long as the node does, whatever comes and goes in them.
+		op.Dir{Path: "/etc/kubernetes/manifests", Mode: 0o700},
+		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
 		// Else the kubelet makes it; others may put plugins there.
 		op.Dir{Path: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"},
 		op.File{Path: dropInFile, Content: settings},
