@@ -1,8 +1,6 @@
 package module
 
 import (
-	"slices"
-
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 )
@@ -28,10 +26,4 @@ func EndpointImages(mode v1alpha1.EndpointMode, h *engine.Host) []string {
 		v1alpha1.EndpointHAProxy: {"haproxy"},
 		v1alpha1.EndpointUpdater: {"haproxy", "keepalived"},
 	}[mode]
-}
-
-// HoldsAddress says that a host has, or had, what lets it hold the API's
-// address.
-func HoldsAddress(h *engine.Host) bool {
-	return h.Facts != nil && (slices.Contains(h.Facts.Present, KeepalivedManifest) || slices.Contains(h.Facts.Present, KubeVIPManifest))
 }
