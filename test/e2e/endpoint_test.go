@@ -258,7 +258,7 @@ func (b *balanced) loses(t *testing.T) {
 			if cp == other {
 				other = b.controlPlanes[1]
 			}
-			out := b.run(t, "sandbox", "exec", other, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "nodes", "--no-headers").stdout
+			out := b.run(t, "sandbox", "exec", other, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "--cache-dir=/run/kubectl", "get", "nodes", "--no-headers").stdout
 			if strings.Count(out, " NotReady ") != 1 || strings.Count(out, " Ready ") != 4 {
 				return fmt.Errorf("want %s alone not to be ready:\n%s", cp, out)
 			}
@@ -315,10 +315,50 @@ func (b *balanced) mode(t *testing.T, mode string) {
 	b.reached(t)
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
 	b.unchanged(t, b.file)
+	if mode == "keepalived" {
+		t.Run("the holder's API server stops", func(t *testing.T) { b.givesUp(t) })
+	}
 	b.loses(t)
 	t.Run("all rebooted", func(t *testing.T) { b.rebooted(t) })
 	b.unchanged(t, b.file)
 	b.gone(t)
+}
+
+// holder is the control plane that holds the address; it must be one alone.
+func (b *balanced) holder(t *testing.T) (string, error) {
+	t.Helper()
+	var holders []string
+	for _, cp := range b.controlPlanes {
+		if strings.Contains(b.inside(t, cp, "ip", "-o", "addr"), " "+b.virtual+"/32 ") {
+			holders = append(holders, cp)
+		}
+	}
+	if len(holders) != 1 {
+		return "", fmt.Errorf("%v hold the address, want one", holders)
+	}
+	return holders[0], nil
+}
+
+// givesUp stops the API server beside the address, and nothing else: another
+// control plane takes the address.
+func (b *balanced) givesUp(t *testing.T) {
+	was, err := b.holder(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.inside(t, was, "mv", "/etc/kubernetes/manifests/kube-apiserver.yaml", "/root/kube-apiserver.yaml")
+	begin := time.Now()
+	eventually(t, longestGap, "another control plane holds the address", func() error {
+		is, err := b.holder(t)
+		if err == nil && is == was {
+			err = fmt.Errorf("%s, whose API server is gone, still holds it", was)
+		}
+		return err
+	})
+	t.Logf("figure: the address left a control plane without API server after %.0f s", time.Since(begin).Seconds())
+	b.reached(t)
+	b.inside(t, was, "mv", "/root/kube-apiserver.yaml", "/etc/kubernetes/manifests/kube-apiserver.yaml")
+	b.back(t)
 }
 
 // gone deletes the cluster, after which the hosts are as before.

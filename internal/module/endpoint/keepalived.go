@@ -19,6 +19,10 @@ import (
 const (
 	stepKeepalived   = "endpoint.keepalived"
 	keepalivedConfig = configDir + "/keepalived.conf"
+	// keepalivedUsers has the user that keepalived runs its script as, which it
+	// must find by name; the image has none. Without it the script is left out,
+	// and the address stays where no API server is.
+	keepalivedUsers = configDir + "/keepalived.passwd"
 	// sharedKey is one that all control planes of a cluster have, made at
 	// random when it began, and the one of them that opens least.
 	sharedKey = "/etc/kubernetes/pki/front-proxy-ca.key"
@@ -92,12 +96,13 @@ func keepalived(env module.Env, s *engine.Scope) (op.List, error) {
 		return nil, err
 	}
 	manifest, err := module.Render(files, "keepalived.yaml", map[string]any{
-		"Image": image.Ref, "Images": image.Manifest.Digest, "Config": keepalivedConfig, "Digest": digest(config),
+		"Image": image.Ref, "Images": image.Manifest.Digest, "Config": keepalivedConfig, "Users": keepalivedUsers, "Digest": digest(config),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return op.List{
+		op.File{Path: keepalivedUsers, Content: []byte("root:x:0:0:root:/:/nonexistent\n")},
 		op.File{Path: keepalivedConfig, Content: config, Mode: 0o600, Secret: true},
 		op.File{Path: module.KeepalivedManifest, Content: manifest, Mode: 0o600},
 	}, nil

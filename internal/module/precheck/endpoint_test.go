@@ -41,8 +41,11 @@ var endpointRows = []row{
 		h[0].Facts.Present = append(h[0].Facts.Present, module.KeepalivedManifest)
 		h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth0", Prefix: virtual + "/32"})
 	}, nil, ""},
-	{"load balancer out of reach", "a worker would find no API", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) { balanced(c, h) },
-		[]string{"error endpoint-unreachable w1"}, "does not reach the load balancer at 192.0.2.100:6443"},
+	{
+		"load balancer out of reach", "a worker would find no API", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) { balanced(c, h) },
+		[]string{"error endpoint-unreachable w1"},
+		"does not reach the load balancer at 192.0.2.100:6443",
+	},
 	{"load balancer out of reach of a node", "it may be about to be helped", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
 		balanced(c, h)
 		o.Recorded = true
