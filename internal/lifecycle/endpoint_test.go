@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
@@ -204,5 +206,36 @@ func TestKilledEndpointSwitch(t *testing.T) {
 			k.whole()
 			k.same(w)
 		})
+	}
+}
+
+// TestEndpointBeforeMember: in every mode, workers have other control planes to
+// go to before one of them leaves etcd.
+func TestEndpointBeforeMember(t *testing.T) {
+	for _, ep := range []v1alpha1.ControlPlaneEndpoint{onHAProxy, onUpdater} {
+		w := newWorld(t, threeAndTwo...)
+		w.endpoint = &ep
+		w.create(event.Succeeded)
+		left := make(chan struct{})
+		var balanced, early atomic.Int32
+		for name, m := range w.machines {
+			m.touched = func(what string) {
+				if strings.HasPrefix(what, "leave.member ") {
+					close(left)
+				}
+				if strings.HasPrefix(name, "w") && strings.Contains(what, "/etc/kubernetes/manifests/slipway-") {
+					select { // a slow worker
+					case <-left:
+						early.Add(1)
+					case <-time.After(300 * time.Millisecond):
+					}
+					balanced.Add(1)
+				}
+			}
+		}
+		w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
+		if early.Load() > 0 || balanced.Load() != 2 {
+			t.Errorf("mode %s: a member left etcd before %d workers knew; %d of 2 balancers changed", ep.Mode, early.Load(), balanced.Load())
+		}
 	}
 }

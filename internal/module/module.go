@@ -184,6 +184,15 @@ func Programs(s *engine.Scope, name, strip, dir string, members ...string) (op.L
 	}, nil
 }
 
+// Image is one of the bundle's, for a host.
+func Image(s *engine.Scope, name string) (op.Image, error) {
+	img, err := engine.Get(s, KeyContent).Image(name, Arch(s.Host()))
+	if err != nil {
+		return op.Image{}, fmt.Errorf("taking image %s from the bundle: %w", name, err)
+	}
+	return img, nil
+}
+
 // unknownContent stands in for a bundle that is yet to be made.
 type unknownContent struct{}
 

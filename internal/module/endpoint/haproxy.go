@@ -54,7 +54,7 @@ type balancer struct {
 
 // files are the balancer's configuration and manifest.
 func (b balancer) files(env module.Env, s *engine.Scope) (op.List, error) {
-	image, err := image(s, "haproxy")
+	image, err := module.Image(s, "haproxy")
 	if err != nil {
 		return nil, err
 	}
@@ -101,15 +101,6 @@ func digest(contents ...[]byte) string {
 		fmt.Fprintf(h, "%d:%s", len(c), c)
 	}
 	return fmt.Sprintf("%x", h.Sum(nil))[:16]
-}
-
-// image is one of the bundle's, for the scope's host.
-func image(s *engine.Scope, name string) (op.Image, error) {
-	img, err := engine.Get(s, module.KeyContent).Image(name, module.Arch(s.Host()))
-	if err != nil {
-		return op.Image{}, fmt.Errorf("taking image %s from the bundle: %w", name, err)
-	}
-	return img, nil
 }
 
 // sorted brings operations into one order.

@@ -70,7 +70,7 @@ func password(key []byte) string {
 }
 
 func keepalived(env module.Env, s *engine.Scope) (op.List, error) {
-	image, err := image(s, "keepalived")
+	image, err := module.Image(s, "keepalived")
 	if err != nil {
 		return nil, err
 	}

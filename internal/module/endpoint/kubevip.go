@@ -30,7 +30,7 @@ func kubeVIPTask(env module.Env) engine.Task {
 }
 
 func kubeVIP(env module.Env, s *engine.Scope) (op.List, error) {
-	image, err := image(s, "kube-vip")
+	image, err := module.Image(s, "kube-vip")
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func relayTask(env module.Env) engine.Task {
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			ep := env.Cluster.Spec.ControlPlaneEndpoint
-			keeper, err := image(s, "keepalived")
+			keeper, err := module.Image(s, "keepalived")
 			if err != nil {
 				return nil, err
 			}

@@ -51,8 +51,9 @@ func MakeRoom(env module.Env) engine.Module {
 func Leave(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
 		ID: "leave.member", Title: "take members out of etcd", On: env.IsFirst, Timeout: 5 * time.Minute,
-		// Nobody may be sent to a control plane that is about to go.
-		Needs: []string{"leave.drain", "endpoint.haproxy"},
+		// Nobody may be sent to a control plane that is about to go: on workers
+		// this comes after the load balancer of whatever mode.
+		Needs: []string{"leave.drain", "endpoint.pods"},
 		Ops: func(*engine.Scope) (op.List, error) {
 			var o op.EtcdRemove
 			for _, l := range env.Leaving {

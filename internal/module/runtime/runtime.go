@@ -146,9 +146,9 @@ func images(env module.Env, s *engine.Scope) (op.List, error) {
 	names = append(names, module.EndpointImages(env.Cluster.Spec.ControlPlaneEndpoint.Mode, s.Host())...)
 	var list []op.Image
 	for _, n := range names {
-		img, err := engine.Get(s, module.KeyContent).Image(n, module.Arch(s.Host()))
+		img, err := module.Image(s, n)
 		if err != nil {
-			return nil, fmt.Errorf("taking image %s from the bundle: %w", n, err)
+			return nil, err
 		}
 		list = append(list, img)
 	}
