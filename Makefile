@@ -13,9 +13,13 @@ export KUBERNETES    ?= v1.37.1
 VERSION    ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)
 COMMIT     ?= $(shell git rev-parse HEAD 2>/dev/null)
 
+# The same for all targets: what one has compiled, the next finds in Go's cache.
+export GOFLAGS     ?= -trimpath
+export CGO_ENABLED := 0
+
 pkg      := slipway.dev/slipway
 ldflags  := -s -w -X $(pkg)/internal/version.version=$(VERSION) -X $(pkg)/internal/version.commit=$(COMMIT)
-gobuild  := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(ldflags)'
+gobuild  := go build -trimpath -buildvcs=false -ldflags '$(ldflags)'
 gotool   := go tool -modfile=tools/go.mod
 embedded := internal/node/embedded/slipway-node-linux
 
@@ -61,7 +65,7 @@ bundle: ## the bundle that the cluster tests install, in the cache
 
 .PHONY: unit
 unit: node ## unit tests, with the race detector; as root, on Linux
-	@CGO_ENABLED=1 go test -race -timeout 25m ./...
+	@CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 25m ./... # lint vets
 
 .PHONY: lint
 lint: cross ## style, mistakes, formatting; and all platforms build
@@ -77,7 +81,7 @@ vuln: ## known vulnerabilities in what we link; needs the internet (vuln.go.dev)
 
 .PHONY: e2e
 e2e: ## tests on real clusters in sandbox machines; RUN=regexp for some of them
-	@CGO_ENABLED=0 go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(value RUN)') ./test/e2e
+	@go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(value RUN)') ./test/e2e
 
 .PHONY: test
 test: ## everything: set-up, unit, lint, quickstart, e2e; prints what each part took
