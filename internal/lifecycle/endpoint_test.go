@@ -199,6 +199,7 @@ func TestKilledEndpointSwitch(t *testing.T) {
 			continue // as in any apply
 		}
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			k := m.world
 			k.t = t
 			k.goOn(request)

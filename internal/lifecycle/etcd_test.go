@@ -170,6 +170,7 @@ func TestKilledCreateOfManagedEtcd(t *testing.T) {
 			continue // as without
 		}
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			k := m.world
 			k.t = t
 			data := k.data()
@@ -201,6 +202,7 @@ func TestKilledDeleteOfManagedEtcd(t *testing.T) {
 	request := Request{Kind: Delete, Name: "prod"}
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			m.world.t = t
 			m.world.goOn(request)
 			m.world.bare()

@@ -72,6 +72,7 @@ func TestKilledWhileJoining(t *testing.T) {
 			continue // as with one control plane
 		}
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			k := m.world
 			k.t = t
 			k.goOn(request)
@@ -87,6 +88,7 @@ func TestKilledWhileJoining(t *testing.T) {
 func TestResumedWithLearner(t *testing.T) {
 	for _, learner := range []string{"cp2", "cp3"} {
 		t.Run(learner, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, threeAndTwo...)
 			for _, m := range w.machines {
 				m.refuse = func(_ string, o op.Op) *op.Error {

@@ -39,6 +39,7 @@ func TestControlPlanesLeave(t *testing.T) {
 		{"by a file, with a worker", func(w *world) Request { return Request{Kind: Apply, Cluster: w.of("cp2", "cp3", "w1")} }, []string{"cp2", "cp3", "w1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			w := running(t, threeAndTwo, threeAndTwo)
 			w.do(tc.request(w), event.Succeeded)
 			w.wantHosts(tc.hosts...)
@@ -56,6 +57,7 @@ func TestKilledControlPlaneLeaves(t *testing.T) {
 	request := Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}
 	for _, m := range w.killed(t, request) {
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			k := m.world
 			k.t = t
 			k.goOn(request)
@@ -159,6 +161,7 @@ func TestLostWhileJoining(t *testing.T) {
 		}, []string{"cp1", "cp2", "cp3", "w1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			w := running(t, []string{"cp1", "cp2", "cp3", "cp4", "w1"}, []string{"cp1", "cp2", "w1"})
 			w.machines["cp3"].refuse = breaking("join.etcd")
 			w.do(Request{Kind: Apply, Cluster: w.of("cp1", "cp2", "cp3", "w1")}, event.Failed)

@@ -20,6 +20,7 @@ func TestKilledShape(t *testing.T) {
 		request := tc.request(w)
 		for _, m := range w.killed(t, request) {
 			t.Run(tc.name+" "+m.name, func(t *testing.T) {
+				t.Parallel()
 				k := m.world
 				k.t = t
 				k.goOn(request)
@@ -70,6 +71,7 @@ func TestKilledReplace(t *testing.T) {
 			continue
 		}
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			k := m.world
 			k.t = t
 			k.goOn(request)

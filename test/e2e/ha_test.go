@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && long
 
 package e2e
 
@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestHighlyAvailable is the life of a cluster of three control planes and two
+// TestLongHighlyAvailable is the life of a cluster of three control planes and two
 // workers, of which the first control plane goes and comes back.
-func TestHighlyAvailable(t *testing.T) {
+func TestLongHighlyAvailable(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-ha"
 	var machines []string

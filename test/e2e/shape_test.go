@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && long
 
 package e2e
 
@@ -33,9 +33,9 @@ metadata: {name: web}
 spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
 `
 
-// TestShape adds a worker to a running cluster and takes it off again, alive
+// TestLongShape adds a worker to a running cluster and takes it off again, alive
 // and dead; the others are not touched.
-func TestShape(t *testing.T) {
+func TestLongShape(t *testing.T) {
 	u := newUser(t)
 	const name = "e2e-shape"
 	one, two, three := name+"-1", name+"-2", name+"-3"
