@@ -120,7 +120,7 @@ func cleanEnv(environ []string, e goEnv) []string {
 		"GOTOOLCHAIN="+e.GOTOOLCHAIN, "GOROOT="+e.GOROOT,
 		// Compilers are done in four fifths of the time when they collect
 		// garbage less often; they take up to a gigabyte each then.
-		"GOGC=400", "GOMEMLIMIT=2GiB",
+		"GOGC=400", "GOMEMLIMIT=4GiB",
 	)
 }
 
