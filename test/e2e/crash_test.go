@@ -34,37 +34,60 @@ func (s *site) create() []string {
 	return []string{"create", "cluster", "-f", s.file, "--yes"}
 }
 
-// next is what a user types after a crash: resume if the operation was
-// recorded, create if the manager died before that, and nothing if it had
-// come to its end.
-func (s *site) next(t *testing.T) []string {
+// next is what a user types after a crash in the middle of args: resume if the
+// operation was recorded, the same again if the manager died before that, and
+// nothing if it had come to its end. was is the cluster's operation before it.
+func (u *user) next(t *testing.T, cluster, was string, args []string) []string {
+	t.Helper()
+	switch o := u.latest(t, cluster); {
+	case o == nil || o.Metadata.Name == was:
+		return args
+	case o.Status.Phase == "Succeeded":
+		return nil
+	}
+	return []string{"resume", cluster, "--yes"}
+}
+
+// A recorded is the part of an operation that tests look at.
+type recorded struct {
+	Metadata struct{ Name string }
+	Status   struct{ Phase string }
+}
+
+// latest is a cluster's latest operation; nil is none.
+func (u *user) latest(t *testing.T, cluster string) *recorded {
 	t.Helper()
 	type summary struct {
 		Name      string
-		Operation *struct{ Status struct{ Phase string } }
+		Operation *recorded
 	}
-	for _, c := range decode[[]summary](t, s.ok(t, "get", "clusters", "-o", "json")) {
-		switch {
-		case c.Name != s.name:
-		case c.Operation != nil && c.Operation.Status.Phase == "Succeeded":
-			return nil
-		default:
-			return []string{"resume", s.name, "--yes"}
+	for _, c := range decode[[]summary](t, u.ok(t, "get", "clusters", "-o", "json")) {
+		if c.Name == cluster {
+			return c.Operation
 		}
 	}
-	return s.create()
+	return nil
 }
 
-// journal is what happened to the cluster so far, as it is recorded: more than
-// was read of a manager that died.
-func (s *site) journal(t *testing.T) []happening {
+// journals are the files in which operations are recorded.
+func (u *user) journals(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(s.home, "slipway/operations/*/journal.jsonl"))
+	files, err := filepath.Glob(filepath.Join(u.home, "slipway/operations/*/journal.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return files
+}
+
+// journal is what happened since there were only these journals, as it is recorded:
+// more than was read of a manager that died.
+func (u *user) journal(t *testing.T, before []string) []happening {
+	t.Helper()
 	var all []happening
-	for _, file := range files {
+	for _, file := range u.journals(t) {
+		if slices.Contains(before, file) {
+			continue
+		}
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -140,19 +163,22 @@ func (s *site) sameCluster(t *testing.T, want outcome) {
 // crashLimit is when a scenario of crashes that goes on is broken.
 const crashLimit = 18 * time.Minute
 
-// createKilledAt creates the cluster and kills the manager each time one of
-// the moments has come, resuming after each, until it is done; it answers how
-// many managers died of it. No machine ever runs two kubeadm at once.
-func (s *site) createKilledAt(t *testing.T, ms *moments) (kills int) {
+// killedAt has slipway do something with a cluster and kills the manager each
+// time one of the moments has come, resuming after each, until it is done; it
+// answers how many managers died of it. No machine ever runs two kubeadm at once.
+func (u *user) killedAt(t *testing.T, ms *moments, cluster string, do ...string) (kills int) {
 	t.Helper()
 	watch := look(oneKubeadm)
 	defer watch.end(t)
-	begin := time.Now()
-	for args := s.create(); args != nil; {
+	begin, before, was := time.Now(), u.journals(t), ""
+	if o := u.latest(t, cluster); o != nil {
+		was = o.Metadata.Name
+	}
+	for args := do; args != nil; {
 		if time.Since(begin) > crashLimit {
 			t.Fatalf("no end after %s and %d kills; still to come: %s", crashLimit, kills, strings.Join(ms.missing(), ", "))
 		}
-		o := s.start(t, args...)
+		o := u.start(t, args...)
 		m := o.until(ms)
 		if m == nil {
 			if code := o.wait(); code != 0 {
@@ -163,9 +189,9 @@ func (s *site) createKilledAt(t *testing.T, ms *moments) (kills int) {
 		if o.kill() {
 			kills++
 		}
-		ms.end(s.journal(t))
+		ms.end(u.journal(t, before))
 		t.Logf("kill %d, %.0f s after the beginning: %s", kills, time.Since(begin).Seconds(), m.name)
-		args = s.next(t)
+		args = u.next(t, cluster, was, do)
 	}
 	t.Logf("%d kills and the way to the end took %.0f s", kills, time.Since(begin).Seconds())
 	return kills
@@ -187,7 +213,7 @@ func TestCrash(t *testing.T) {
 	t.Run("killed", func(t *testing.T) {
 		s := newSite(t)
 		all := len(ms.left)
-		kills := s.createKilledAt(t, ms)
+		kills := s.killedAt(t, ms, s.name, s.create()...)
 		for _, m := range ms.left {
 			t.Errorf("never killed at, though it may have passed: %s", m.name)
 		}

@@ -19,45 +19,59 @@ import (
 // the loss of a control plane.
 const longestGap = time.Minute
 
-// A balanced is three control planes, two workers, and a machine that Slipway
-// does not know, with a load balancer on it.
+// A balanced is control planes, workers, and a machine that Slipway does not
+// know.
 type balanced struct {
 	*user
 	name                   string
 	file                   string
-	controlPlanes, workers []string
+	hosts                  map[string]any // of the file, by name
+	controlPlanes, workers []string       // those in the cluster
+	spare                  string         // the machine that Slipway does not know
 	addresses              map[string]string
-	virtual, balancer      string // addresses
+	virtual                string // an address that nobody has
 	before                 map[string]snapshot
 }
 
-func newBalanced(t *testing.T, name string) *balanced {
+func newBalanced(t *testing.T, name string, controlPlanes, workers int) *balanced {
 	t.Helper()
-	b := &balanced{user: newUser(t), name: name, addresses: map[string]string{}, before: map[string]snapshot{}}
-	b.file = b.machines(t, name, 6, "--control-planes", "3")
+	b := &balanced{user: newUser(t), name: name, hosts: map[string]any{}, addresses: map[string]string{}, before: map[string]snapshot{}}
+	b.file = b.machines(t, name, controlPlanes+workers+1, "--control-planes", strconv.Itoa(controlPlanes))
 	editSpec(t, b.file, func(spec map[string]any) {
-		hosts := spec["hosts"].([]any)
-		for i, h := range hosts {
-			host, address := h.(map[string]any)["name"].(string), h.(map[string]any)["address"].(string)
+		for i, h := range spec["hosts"].([]any) {
+			host := h.(map[string]any)["name"].(string)
 			switch {
-			case i < 3:
+			case i < controlPlanes:
 				b.controlPlanes = append(b.controlPlanes, host)
-			case i < 5:
+			case i < controlPlanes+workers:
 				b.workers = append(b.workers, host)
 			default:
-				b.balancer = address
+				b.spare = host
 			}
-			b.addresses[host] = address
+			b.hosts[host], b.addresses[host] = h, h.(map[string]any)["address"].(string)
 		}
-		spec["hosts"] = hosts[:5]
 	})
-	ip := netip.MustParseAddr(b.balancer).As4()
+	ip := netip.MustParseAddr(b.addresses[b.spare]).As4()
 	ip[3] = 200
 	b.virtual = netip.AddrFrom4(ip).String()
-	for _, m := range b.nodesOf() {
+	for m := range b.hosts {
 		b.before[m] = b.snapshot(t, m)
 	}
+	b.of(t, b.controlPlanes, b.workers)
 	return b
+}
+
+// of has the file name these hosts alone.
+func (b *balanced) of(t *testing.T, controlPlanes, workers []string) {
+	t.Helper()
+	b.controlPlanes, b.workers = controlPlanes, workers
+	editSpec(t, b.file, func(spec map[string]any) {
+		var hosts []any
+		for _, m := range b.nodesOf() {
+			hosts = append(hosts, b.hosts[m])
+		}
+		spec["hosts"] = hosts
+	})
 }
 
 func (b *balanced) nodesOf() []string {
@@ -73,7 +87,7 @@ func (b *balanced) by(t *testing.T, mode string) {
 		case "keepalived":
 			ep["address"] = b.virtual
 		case "external":
-			ep["address"] = b.balancer
+			ep["address"] = b.addresses[b.spare]
 		}
 		spec["controlPlaneEndpoint"] = ep
 	})
@@ -83,7 +97,7 @@ func (b *balanced) by(t *testing.T, mode string) {
 // the bundle's image, without a container.
 func (b *balanced) balance(t *testing.T) {
 	t.Helper()
-	machine := b.name + "-6"
+	machine := b.spare
 	b.inside(t, machine, "mkdir", "-p", "/opt/lb")
 	for i, layer := range imageLayers(t, "slipway.dev/haproxy:1") {
 		archive := fmt.Sprintf("/opt/layer-%d.tar.gz", i)
@@ -247,9 +261,22 @@ func (b *balanced) reached(t *testing.T) {
 	}
 }
 
-// loses kills each control plane in turn, and starts it again.
-func (b *balanced) loses(t *testing.T) {
+// loses kills each control plane in turn, and starts it again. A virtual address
+// is lost at least once with its holder.
+func (b *balanced) loses(t *testing.T, mode string) {
+	holders := 0
 	for _, cp := range b.controlPlanes {
+		what := cp
+		if mode == "keepalived" {
+			holder, err := b.holder(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if holder == cp {
+				what += ", which held the address,"
+				holders++
+			}
+		}
 		w := b.writing(t, "without-"+cp)
 		b.ok(t, "sandbox", "kill", cp)
 		b.reached(t)
@@ -267,10 +294,13 @@ func (b *balanced) loses(t *testing.T) {
 		b.ok(t, "sandbox", "start", cp)
 		b.back(t)
 		n, gap := w.stop(t)
-		t.Logf("figure: %s killed: %d writes acknowledged and none lost, %.1f s without one", cp, n, gap.Seconds())
+		t.Logf("figure: %s killed: %d writes acknowledged and none lost, %.1f s without one", what, n, gap.Seconds())
 		if gap > longestGap {
 			t.Errorf("without %s nothing was written for %s", cp, gap)
 		}
+	}
+	if mode == "keepalived" && holders == 0 {
+		t.Error("no control plane was killed while it held the address")
 	}
 }
 
@@ -318,7 +348,7 @@ func (b *balanced) mode(t *testing.T, mode string) {
 	if mode == "keepalived" {
 		t.Run("the holder's API server stops", func(t *testing.T) { b.givesUp(t) })
 	}
-	b.loses(t)
+	b.loses(t, mode)
 	t.Run("all rebooted", func(t *testing.T) { b.rebooted(t) })
 	b.unchanged(t, b.file)
 	b.gone(t)
@@ -372,15 +402,15 @@ func (b *balanced) gone(t *testing.T) {
 	}
 }
 
-func TestLongEndpointHAProxy(t *testing.T)    { newBalanced(t, "e2e-lb").mode(t, "haproxy") }
-func TestLongEndpointUpdater(t *testing.T)    { newBalanced(t, "e2e-lb").mode(t, "updater") }
-func TestLongEndpointKeepalived(t *testing.T) { newBalanced(t, "e2e-lb").mode(t, "keepalived") }
-func TestLongEndpointExternal(t *testing.T)   { newBalanced(t, "e2e-lb").mode(t, "external") }
+func TestLongEndpointHAProxy(t *testing.T)    { newBalanced(t, "e2e-lb", 3, 2).mode(t, "haproxy") }
+func TestLongEndpointUpdater(t *testing.T)    { newBalanced(t, "e2e-lb", 3, 2).mode(t, "updater") }
+func TestLongEndpointKeepalived(t *testing.T) { newBalanced(t, "e2e-lb", 3, 2).mode(t, "keepalived") }
+func TestLongEndpointExternal(t *testing.T)   { newBalanced(t, "e2e-lb", 3, 2).mode(t, "external") }
 
 // TestLongEndpointSwitches goes from mode to mode on a running cluster, with a
 // client that writes through a worker's endpoint all along.
 func TestLongEndpointSwitches(t *testing.T) {
-	b := newBalanced(t, "e2e-lb")
+	b := newBalanced(t, "e2e-lb", 3, 2)
 	b.balance(t)
 	b.by(t, "haproxy")
 	b.create(t, b.file)

@@ -5,6 +5,8 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +35,7 @@ func TestLongHighlyAvailable(t *testing.T) {
 	u.voters(t, second, machines[:3]...)
 	t.Run("apply again", func(t *testing.T) { u.unchanged(t, file) })
 	t.Run("first control plane lost", func(t *testing.T) { u.losesFirst(t, name, first, addresses[second], workers) })
+	t.Run("exec and cp without it", func(t *testing.T) { u.works(t, name, machines, first) })
 	t.Run("first control plane back", func(t *testing.T) {
 		u.ok(t, "sandbox", "start", first)
 		eventually(t, 2*time.Minute, "the API of "+first, func() error {
@@ -116,4 +119,51 @@ func (u *user) losesFirst(t *testing.T, cluster, first, address string, workers 
 		}
 		return nil
 	})
+}
+
+// works runs a program on all hosts and brings a file to all of them, of which
+// one does not answer: the others do it all the same.
+func (u *user) works(t *testing.T, cluster string, machines []string, silent string) {
+	type hostResult struct {
+		Host, Stdout string
+		Error        *struct{ Message string }
+	}
+	r := u.exits(t, 3, "exec", cluster+"@all", "-o", "json", "--", "hostname")
+	said := map[string]hostResult{}
+	for line := range strings.Lines(r.stdout) {
+		h := decode[hostResult](t, line)
+		said[h.Host] = h
+	}
+	for _, m := range machines {
+		switch h, ok := said[m]; {
+		case !ok:
+			t.Errorf("exec does not say what became of %s", m)
+		case m == silent && (h.Error == nil || h.Stdout != ""):
+			t.Errorf("exec on %s, which is off: %+v", m, h)
+		case m != silent && (h.Error != nil || strings.TrimSpace(h.Stdout) != m):
+			t.Errorf("exec on %s: %+v", m, h)
+		}
+	}
+	if !strings.Contains(r.stderr, silent) || !strings.Contains(r.stderr, "1 of 5 hosts failed.") {
+		t.Errorf("exec does not name %s:\n%s", silent, r.stderr)
+	}
+	t.Logf("exec on four hosts and one that is off took %s", r.took.Round(100*time.Millisecond))
+
+	file := filepath.Join(u.home, "greeting")
+	if err := os.WriteFile(file, []byte("hello\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = u.exits(t, 3, "cp", file, cluster+"@all:/root/greeting")
+	if !strings.Contains(r.stderr, silent) {
+		t.Errorf("cp does not name %s:\n%s", silent, r.stderr)
+	}
+	for _, m := range machines {
+		if m == silent {
+			continue
+		}
+		if got := u.inside(t, m, "cat", "/root/greeting"); got != "hello\n" {
+			t.Errorf("cp brought %q to %s", got, m)
+		}
+		u.inside(t, m, "rm", "/root/greeting")
+	}
 }

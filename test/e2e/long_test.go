@@ -41,7 +41,7 @@ func TestLongCrashEveryBoundary(t *testing.T) {
 		s := newSite(t)
 		all := len(ms.left)
 		begin := time.Now()
-		kills := s.createKilledAt(t, ms)
+		kills := s.killedAt(t, ms, s.name, s.create()...)
 		for _, name := range ms.missing() {
 			t.Errorf("never came: %s", name)
 		}
@@ -72,7 +72,7 @@ func TestLongCrashRandom(t *testing.T) {
 			s := newSite(t)
 			ms := newMoments(half.kills...)
 			begin := time.Now()
-			kills := s.createKilledAt(t, ms)
+			kills := s.killedAt(t, ms, s.name, s.create()...)
 			if kills < each {
 				t.Errorf("%d kills are fewer than %d; these did not come: %s", kills, each, strings.Join(ms.missing(), ", "))
 			}

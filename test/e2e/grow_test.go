@@ -1,0 +1,130 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestLongControlPlanes takes a cluster from one control plane to three, to
+// five, back to three, of which the first is none, and to another one alone,
+// with workers that come and go, and a client that writes all along.
+func TestLongControlPlanes(t *testing.T) {
+	b := newBalanced(t, "e2e-grow", 5, 2)
+	cps, workers := b.controlPlanes, b.workers
+	b.by(t, "haproxy")
+	b.of(t, cps[:1], workers[:1])
+	b.create(t, b.file)
+	b.back(t)
+	w := b.writing(t, "growing")
+	for _, to := range []struct{ controlPlanes, workers []string }{
+		{cps[:3], workers},
+		{cps, workers[:1]},
+		{[]string{cps[1], cps[2], cps[4]}, workers},
+		{cps[2:3], workers[:1]},
+	} {
+		what := fmt.Sprintf("from %d + %d to %d + %d", len(b.controlPlanes), len(b.workers), len(to.controlPlanes), len(to.workers))
+		had := b.nodesOf()
+		b.of(t, to.controlPlanes, to.workers)
+		r := b.exits(t, 0, "apply", "-f", b.file, "--yes", "--allow-removal")
+		t.Logf("figure: %s in %.0f s", what, r.took.Seconds())
+		b.back(t)
+		b.reached(t)
+		b.unchanged(t, b.file)
+		for _, m := range had {
+			if !slices.Contains(b.nodesOf(), m) {
+				same(t, m+" before and after", "touched", b.before[m], b.snapshot(t, m))
+			}
+		}
+	}
+	n, gap := w.stop(t)
+	t.Logf("figure: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.gone(t)
+}
+
+// TestLongReplaceFirst takes the first control plane off and puts another
+// machine in its place, under its name.
+func TestLongReplaceFirst(t *testing.T) {
+	b := newBalanced(t, "e2e-replace", 3, 1)
+	first := b.controlPlanes[0]
+	b.by(t, "haproxy")
+	b.create(t, b.file)
+	b.back(t)
+	r := b.exits(t, 0, "delete", "node", first, "--yes")
+	t.Logf("figure: the first control plane left in %.0f s", r.took.Seconds())
+	same(t, first+" before and after", "touched", b.before[first], b.snapshot(t, first))
+	b.voters(t, b.controlPlanes[1], b.controlPlanes[1:]...)
+
+	other := maps.Clone(b.hosts[b.spare].(map[string]any))
+	other["name"] = first
+	other["roles"] = []any{"control-plane"}
+	b.hosts[first] = other
+	b.of(t, b.controlPlanes, b.workers)
+	r = b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
+	t.Logf("figure: another machine came in its place in %.0f s", r.took.Seconds())
+	b.user.nodes(t, b.name, b.nodesOf()...)
+	b.voters(t, b.spare, b.controlPlanes...)
+	b.reached(t)
+	b.unchanged(t, b.file)
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.exits(t, 0, "delete", "cluster", b.name, "--yes", "--allow-removal")
+	for m, was := range b.before {
+		same(t, m+" before and after", "touched", was, b.snapshot(t, m))
+	}
+}
+
+// TestLongCrashShape kills the manager at the end of every step of adding two
+// control planes and a worker, and of taking the first control plane and the
+// worker off.
+func TestLongCrashShape(t *testing.T) {
+	b := newBalanced(t, "e2e-reshape", 4, 2)
+	cps, workers := b.controlPlanes, b.workers
+	b.by(t, "haproxy")
+	b.of(t, cps[:1], workers[:1])
+	b.create(t, b.file)
+	b.back(t)
+	for _, to := range []struct {
+		what                   string
+		controlPlanes, workers []string
+	}{
+		{"add", cps[:3], workers},
+		{"delete and replace", cps[1:], workers[:1]},
+	} {
+		t.Run(to.what, func(t *testing.T) {
+			had := b.nodesOf()
+			b.of(t, to.controlPlanes, to.workers)
+			ms := newMoments()
+			for _, s := range decode[planned](t, b.ok(t, "plan", "-f", b.file, "-o", "json")).Steps {
+				ms.left = append(ms.left, after(s.Task+"@"+s.Host))
+			}
+			all := len(ms.left)
+			begin := time.Now()
+			kills := b.killedAt(t, ms, b.name, "apply", "-f", b.file, "--yes", "--allow-removal")
+			for _, name := range ms.missing() {
+				t.Errorf("never came: %s", name)
+			}
+			if kills < all*9/10 {
+				t.Errorf("%d kills for %d moments: too many came while the manager died of another", kills, all)
+			}
+			t.Logf("figure: %s: %d moments, %d kills, %.0f s", to.what, all, kills, time.Since(begin).Seconds())
+			b.back(t)
+			b.reached(t)
+			b.unchanged(t, b.file)
+			for _, m := range had {
+				if !slices.Contains(b.nodesOf(), m) {
+					same(t, m+" before and after", "touched", b.before[m], b.snapshot(t, m))
+				}
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.gone(t)
+}
