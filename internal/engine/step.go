@@ -324,6 +324,8 @@ func remedy(reason string) string {
 		return "find out with 'slipway bundle verify', copy or build the bundle again, then resume"
 	case op.ReasonEtcdDataLost:
 		return "mount the disk that they are on; if they are lost, delete the node and add it again"
+	case op.ReasonEtcdRemoved:
+		return "put the host back as it was first: slipway delete node NAME; then add it again"
 	case op.ReasonEtcdBusy:
 		return "resume when that host is up: it is finished first; if it is lost for good, take it off, and with it what etcd knows of it: slipway delete node NAME --forget"
 	case op.IDLedgerLost:

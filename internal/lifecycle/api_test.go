@@ -129,6 +129,9 @@ func (a *api) setEtcd(name, is string) {
 func (a *api) etcdGoes(o op.EtcdRemove) (gone []string, refused *op.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if o.Cert == module.EtcdClientCert {
+		return a.managedEtcd.goes(o, a.down)
+	}
 	voters, up := 0, 0
 	for name, is := range a.members {
 		if is == etcdVotes {

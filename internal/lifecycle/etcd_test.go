@@ -25,13 +25,14 @@ type members struct {
 	mu    sync.Mutex
 	more  chan struct{}     // closed when another one runs; nil: nobody waits
 	begun string            // what the first of them began with
+	votes map[string]bool   // by name, whether they run or not
 	run   map[string]string // name → authority it goes by
 }
 
 func (e *members) clone() *members {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return &members{begun: e.begun, run: maps.Clone(e.run)}
+	return &members{begun: e.begun, votes: maps.Clone(e.votes), run: maps.Clone(e.run)}
 }
 
 // serves says that more than half of the members run.
@@ -42,14 +43,75 @@ func (e *members) serves() bool {
 }
 
 func (e *members) majority() bool {
-	return len(e.run) > 0 && 2*len(e.run) > strings.Count(e.begun, "https://")
+	return len(e.run) > 0 && 2*len(e.run) > len(e.votes)
 }
 
 func (e *members) stop(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if delete(e.run, name); len(e.run) == 0 {
-		e.begun = ""
+		e.begun, e.votes = "", nil
+	}
+}
+
+// is says that a machine is a member.
+func (e *members) is(m *machine) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.votes[m.name] && m.files[facts.EtcdData] != ""
+}
+
+// join has a machine become a member of those that serve.
+func (e *members) join(m *machine, s *op.EtcdService) *op.Error {
+	e.mu.Lock()
+	switch {
+	case !e.majority():
+		e.mu.Unlock()
+		return &op.Error{Reason: "CommandFailed", Message: "too few members answer"}
+	case e.votes[m.name] && m.files[facts.EtcdData] == "" && e.run[m.name] != "":
+		e.mu.Unlock()
+		return &op.Error{Reason: op.ReasonEtcdDataLost, Message: "etcd counts on the vote of " + m.name}
+	case !e.votes[m.name]:
+		e.votes[m.name] = true
+		m.files[s.Initial] = "ETCD_INITIAL_CLUSTER_STATE=existing"
+	}
+	e.mu.Unlock()
+	return e.start(m)
+}
+
+// goes are the members that a removal would remove.
+func (e *members) goes(o op.EtcdRemove, down map[string]bool) (gone []string, refused *op.Error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	up := func(name string) bool { return e.run[name] != "" && !down[name] }
+	voters, answer := len(e.votes), 0
+	for name := range e.votes {
+		if up(name) {
+			answer++
+		}
+	}
+	for _, p := range o.Peers {
+		if !e.votes[p.Name] || p.Dead && up(p.Name) {
+			continue
+		}
+		gone = append(gone, p.Name)
+		if voters--; up(p.Name) {
+			answer--
+		}
+		if answer < voters/2+1 {
+			return nil, &op.Error{Reason: op.IDEtcdQuorum, Message: "too few would answer"}
+		}
+	}
+	return gone, nil
+}
+
+// without has members no longer be any.
+func (e *members) without(names []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, name := range names {
+		delete(e.votes, name)
+		delete(e.run, name)
 	}
 }
 
@@ -98,10 +160,19 @@ func (e *members) start(m *machine) *op.Error {
 		switch {
 		case m.files[facts.EtcdJoined] != "":
 			return fail("%s was a member, and its data are lost", m.name)
+		case e.votes[m.name] && text == "ETCD_INITIAL_CLUSTER_STATE=existing":
+			text = e.begun // it is told by the others
 		case !strings.Contains(text, "ETCD_INITIAL_CLUSTER_STATE=new") || !strings.Contains(text, m.name+"=https://"):
 			return fail("%s is not told how to begin: %q", m.name, text)
 		case e.begun != "" && e.begun != text:
 			return fail("%s would begin another cluster", m.name)
+		}
+		if e.begun == "" {
+			e.votes = map[string]bool{}
+			for member := range strings.SplitSeq(strings.TrimPrefix(strings.SplitN(text, "\n", 2)[0], "ETCD_INITIAL_CLUSTER="), ",") {
+				name, _, _ := strings.Cut(member, "=")
+				e.votes[name] = true
+			}
 		}
 		e.begun = text
 		m.files[facts.EtcdData] = "data of " + m.name
@@ -265,31 +336,126 @@ func TestManagedEtcdRestarts(t *testing.T) {
 	}
 }
 
-// Hosts with etcd are not added or taken off before their members are: a
-// majority of what etcd counts must stay. Others may come and go, and no member
-// is asked for that.
-func TestManagedEtcdKeepsItsMembers(t *testing.T) {
+// withMembers has a cluster run on some of four hosts with etcd.
+func withMembers(t *testing.T, names ...string) *world {
+	t.Helper()
+	w := newWorld(t, "cp1", "e1", "e2", "w1")
+	w.managed = true
+	w.do(Request{Kind: Create, Cluster: w.of(names...)}, event.Succeeded)
+	return w
+}
+
+// wantMembers wants these to be all members of etcd, and API servers to ask them.
+func (w *world) wantMembers(names ...string) {
+	w.t.Helper()
+	votes := slices.Sorted(maps.Keys(w.api.managedEtcd.votes))
+	if !slices.Equal(votes, names) || len(w.api.managedEtcd.run) != len(names) {
+		w.t.Errorf("members are %v, of which %d run, want %v", votes, len(w.api.managedEtcd.run), names)
+	}
+	settings := w.machines["cp1"].files["/etc/kubernetes/slipway/kubeadm.yaml"]
+	for name, m := range w.machines {
+		if asked := strings.Contains(settings, "https://"+m.address+":2379"); asked != slices.Contains(names, name) {
+			w.t.Errorf("the API server asks %s: %t", name, asked)
+		}
+	}
+}
+
+// Members come one after the other, and go: from one to three, and back to
+// another one.
+func TestManagedEtcdGrows(t *testing.T) {
+	w := withMembers(t, "cp1")
+	w.wantMembers("cp1")
+	data := w.machines["cp1"].files[facts.EtcdData]
+	w.do(Request{Kind: Apply, Cluster: w.of("cp1", "e1", "w1")}, event.Succeeded)
+	w.wantHosts("cp1", "e1", "w1")
+	w.wantMembers("cp1", "e1", "w1")
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "e1"}}, event.Succeeded)
+	w.wantHosts("cp1")
+	w.wantMembers("cp1")
+	if got := w.machines["cp1"].files[facts.EtcdData]; got != data {
+		t.Errorf("the data of cp1 are %q and were %q", got, data)
+	}
+	flag := spec.HostFlag{Name: "e2", Address: w.machines["e2"].address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
+	w.do(Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{flag}}, event.Succeeded)
+	w.wantMembers("cp1", "e2")
+}
+
+// A manager that is killed while members come and go leaves what goes on.
+func TestKilledManagedEtcdGrows(t *testing.T) {
+	w := withMembers(t, "cp1", "e1", "w1")
+	request := Request{Kind: Apply, Cluster: w.of("cp1", "e2", "w1")}
+	for i, m := range w.killed(t, request) {
+		if !strings.Contains(m.name, "etcd") && !strings.Contains(m.name, "leave") && !strings.Contains(m.name, "reset") && i%7 != 0 {
+			continue // as without
+		}
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			k.goOn(request)
+			k.wantHosts("cp1", "e2", "w1")
+			k.wantMembers("cp1", "e2", "w1")
+			k.same(w)
+		})
+	}
+}
+
+// A member whose host is gone for good is taken off without it, and another
+// machine takes the place of one.
+func TestManagedEtcdWithoutAHost(t *testing.T) {
+	w := withMembers(t, "cp1", "e1", "w1")
+	w.machines["e1"].down = errDown
+	w.api.lost("e1")
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"e1"}, Forget: true}, event.Succeeded)
+	w.wantRecords("cp1", "w1")
+	if votes := slices.Sorted(maps.Keys(w.api.managedEtcd.votes)); !slices.Equal(votes, []string{"cp1", "w1"}) {
+		t.Errorf("members are %v", votes)
+	}
+
+	w = withMembers(t, "cp1", "e1", "w1")
+	w.machines["e1"] = newMachine("e1", "192.0.2.31", w.api)
+	w.machines["e1"].machineID = "id-new"
+	w.api.managedEtcd.stop("e1")
+	w.do(Request{Kind: Apply, Cluster: w.of("cp1", "e1", "w1")}, event.Succeeded)
+	w.wantHosts("cp1", "e1", "w1")
+	w.wantMembers("cp1", "e1", "w1")
+}
+
+// A majority of what etcd counts must stay, and one of those that hold the data.
+func TestManagedEtcdKeepsItsMajority(t *testing.T) {
+	w := withMembers(t, "cp1", "e1", "w1")
+	w.api.managedEtcd.stop("w1")
+	for name, tt := range map[string]struct {
+		request Request
+		id      string
+	}{
+		"one of two that answer": {Request{Kind: Remove, Name: "prod", Nodes: []string{"e1"}}, op.IDEtcdQuorum},
+		"all others":             {Request{Kind: Apply, Cluster: exchanged(w.of("cp1", "e1", "e2"))}, "immutable-field"},
+	} {
+		var list diag.List
+		if _, err := w.service().Prepare(t.Context(), tt.request, nil); !errors.As(err, &list) || list.Errors()[0].ID != tt.id {
+			t.Errorf("%s: %v, want %s", name, err, tt.id)
+		}
+	}
+}
+
+// exchanged has etcd on e2 alone.
+func exchanged(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+	for i, h := range c.Spec.Hosts {
+		if h.Name != "e2" {
+			c.Spec.Hosts[i].Roles = slices.DeleteFunc(slices.Clone(h.Roles), func(r v1alpha1.Role) bool { return r == v1alpha1.RoleEtcd })
+		}
+	}
+	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return len(h.Roles) == 0 })
+	return c
+}
+
+// Who has nothing to do with etcd may come and go, and no member is asked.
+func TestManagedEtcdBesideOthers(t *testing.T) {
 	w := managed(t)
 	w.create(event.Succeeded)
 	w.machines["w2"] = newMachine("w2", "192.0.2.20", w.api)
-	flag := func(roles ...v1alpha1.Role) []spec.HostFlag {
-		return []spec.HostFlag{{Name: "w2", Address: "192.0.2.20", Roles: roles}}
-	}
-	fewer := w.cluster()
-	fewer.Spec.Hosts = fewer.Spec.Hosts[:2]
-	for name, r := range map[string]Request{
-		"add a member":             {Kind: Add, Name: "prod", Hosts: flag(v1alpha1.RoleEtcd)},
-		"take a member off":        {Kind: Remove, Name: "prod", Nodes: []string{"e1"}},
-		"a file without a member":  {Kind: Apply, Cluster: fewer},
-		"a file with another role": {Kind: Apply, Cluster: w.cluster()},
-	} {
-		var list diag.List
-		if _, err := w.service().Prepare(t.Context(), r, nil); !errors.As(err, &list) || list.Errors()[0].ID != "not-supported-yet" {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 	w.machines["e1"].down = errDown
-	w.do(Request{Kind: Add, Name: "prod", Hosts: flag(v1alpha1.RoleWorker)}, event.Succeeded)
+	w.do(Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, event.Succeeded)
 	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w2"}}, event.Succeeded)
 }
 

@@ -139,6 +139,10 @@ func (m *machine) check(o op.Op) op.Result {
 	case op.Unit:
 		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o) && (!o.KeepRunning || m.state[o.Name+" started"] == "")
 	case op.EtcdMember:
+		if o.Service != nil {
+			changed = !m.api.managedEtcd.is(m)
+			break
+		}
 		changed = m.api.etcd(m.name) != etcdVotes || m.state[id(o)] != m.print(o)
 	case op.EtcdRemove:
 		gone, err := m.api.etcdGoes(o)
@@ -244,10 +248,14 @@ func (m *machine) apply(o op.Op) *op.Error {
 		m.state[id(o)] = m.print(o)
 		return m.run(o)
 	case op.EtcdMember:
+		if o.Service != nil {
+			return m.api.managedEtcd.join(m, o.Service)
+		}
 		m.state[id(o)] = m.print(o)
 		return m.joinEtcd(o)
 	case op.EtcdRemove:
 		gone, err := m.api.etcdGoes(o)
+		m.api.managedEtcd.without(gone)
 		for _, name := range gone {
 			m.api.setEtcd(name, "")
 		}

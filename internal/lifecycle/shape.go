@@ -191,18 +191,18 @@ func goesOn(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 
 // takesPart says whether a host has to be asked. To add or remove workers,
 // only they and the control planes have: what the others are does not depend
-// on them, and one that is down is no reason to wait.
+// on them, and one that is down is no reason to wait. A member of etcd on a host
+// of its own concerns the other members as well.
 func (p *prepared) takesPart(h v1alpha1.Host) bool {
 	if p.request.Kind != Add && p.request.Kind != Remove {
 		return true
 	}
 	concerned := func(is v1alpha1.Host) bool { return slices.Contains(p.request.Nodes, is.Name) }
-	if slices.ContainsFunc(p.env.WithLeaving().Spec.Hosts, func(is v1alpha1.Host) bool {
-		return concerned(is) && spec.HasRole(is, v1alpha1.RoleControlPlane)
-	}) {
-		return true
+	changes := func(role v1alpha1.Role) bool {
+		return slices.ContainsFunc(p.env.WithLeaving().Spec.Hosts, func(is v1alpha1.Host) bool { return concerned(is) && spec.HasRole(is, role) })
 	}
-	return concerned(h) || spec.HasRole(h, v1alpha1.RoleControlPlane)
+	return concerned(h) || spec.HasRole(h, v1alpha1.RoleControlPlane) || changes(v1alpha1.RoleControlPlane) ||
+		spec.HasRole(h, v1alpha1.RoleEtcd) && changes(v1alpha1.RoleEtcd)
 }
 
 // asked is the description with the hosts alone that have to be asked: those

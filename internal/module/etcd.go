@@ -2,11 +2,13 @@ package module
 
 import (
 	"net"
+	"slices"
 	"strconv"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -35,14 +37,81 @@ func etcdURL(address string, port int) string {
 // Stacked says that control planes have members of etcd in pods.
 func (e Env) Stacked() bool { return len(e.EtcdEndpoints()) == 0 }
 
-// RunsEtcd selects hosts that run etcd as a service.
+// RunsEtcd selects hosts that run etcd as a service, those that leave too.
 func (e Env) RunsEtcd(h *engine.Host) bool {
-	for _, m := range spec.EtcdHosts(e.Cluster) {
-		if m.Name == h.Name {
-			return true
+	return e.Cluster.Spec.Etcd.Type == spec.EtcdManaged && h.HasRole(v1alpha1.RoleEtcd)
+}
+
+// Members are the hosts of a description that have a member of etcd: in a pod
+// of a control plane, or as a service. Those of an etcd of others are none.
+func (e Env) Members(c *v1alpha1.Cluster) []v1alpha1.Host {
+	if e.Stacked() {
+		return spec.HostsWithRole(c, v1alpha1.RoleControlPlane)
+	}
+	return spec.EtcdHosts(c)
+}
+
+// EtcdPeer is the member of a host.
+func EtcdPeer(h v1alpha1.Host, dead bool) op.EtcdPeer {
+	return op.EtcdPeer{Name: h.Name, PeerURL: EtcdURL(h, facts.EtcdPeerPort), Dead: dead}
+}
+
+// WithoutMembers completes a removal with whom the first control plane asks.
+func (e Env) WithoutMembers(o op.EtcdRemove) op.List {
+	if len(o.Peers)+len(o.Known) == 0 {
+		return nil
+	}
+	o.EtcdClient = op.EtcdClient{Program: Etcdctl, CA: EtcdCA, Cert: EtcdClientCert, Key: EtcdClientKey}
+	if e.Stacked() {
+		o.Cert, o.Key = EtcdHealthCert, EtcdHealthKey
+		o.Endpoints = []string{EtcdURL(e.FirstControlPlane(), facts.EtcdClientPort)}
+	}
+	for _, h := range e.Members(e.Cluster) {
+		if url := EtcdURL(h, facts.EtcdClientPort); !slices.Contains(o.Endpoints, url) {
+			o.Endpoints = append(o.Endpoints, url)
 		}
 	}
-	return false
+	return op.List{o}
+}
+
+// LostMembers is the removal of members that are lost, before others join: those
+// of hosts that are given up, those in whose place there is another machine, and
+// learners of machines that nobody knows any more. Each of them counts for the
+// majority that must be up, or keeps etcd from taking another learner. joins
+// says which hosts are to become members.
+func (e Env) LostMembers(hosts []*engine.Host, joins func(*engine.Host) bool) op.List {
+	var o op.EtcdRemove
+	has := e.Members(e.WithLeaving())
+	is := func(name string) bool {
+		return slices.ContainsFunc(has, func(h v1alpha1.Host) bool { return h.Name == name })
+	}
+	for _, l := range e.Leaving {
+		if l.Gone && is(l.Name) {
+			o.Peers = append(o.Peers, EtcdPeer(l.Host, true))
+		}
+	}
+	known := false
+	for _, h := range hosts {
+		if !e.Stays(h) || !is(h.Name) || !joins(h) {
+			continue
+		}
+		if known = true; blank(h) {
+			o.Peers = append(o.Peers, EtcdPeer(h.Host, true))
+		}
+	}
+	if known {
+		for _, h := range has {
+			o.Known = append(o.Known, EtcdPeer(h, false))
+		}
+	}
+	return e.WithoutMembers(o)
+}
+
+// blank says that there is nothing of a cluster on a host.
+func blank(h *engine.Host) bool {
+	return h.Facts != nil && !slices.ContainsFunc([]string{facts.EtcdData, facts.EtcdJoined, "/etc/kubernetes/admin.conf", "/etc/kubernetes/kubelet.conf", ClientCert}, func(p string) bool {
+		return slices.Contains(h.Facts.Present, p)
+	})
 }
 
 // EtcdEndpoints are the client URLs of an etcd outside of control planes'

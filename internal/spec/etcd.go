@@ -132,22 +132,15 @@ func (v *validator) sameEtcd(old, new *v1alpha1.ExternalEtcd) {
 		"keep one of them; when members move, change the others first")
 }
 
-// sameMembers refuses more hosts with etcd, or fewer: a host that is gone from
-// the file alone still counts among those of which more than half must answer.
-func (v *validator) sameMembers(old *v1alpha1.Cluster) {
+// keepsMembers refuses other hosts with etcd than those that hold the data: of
+// these one must stay at a time.
+func (v *validator) keepsMembers(old *v1alpha1.Cluster) {
 	has := func(hosts []v1alpha1.Host, name string) bool {
 		return slices.ContainsFunc(hosts, func(h v1alpha1.Host) bool { return h.Name == name })
 	}
 	before, after := EtcdHosts(old), EtcdHosts(v.c)
-	for _, h := range after {
-		if !has(before, h.Name) {
-			v.refuse(idNotSupportedYet, "spec.hosts", "the host "+h.Name+" is new, and another member of a managed etcd is not supported yet", "give it other roles than etcd")
-		}
-	}
-	for _, h := range before {
-		if !has(after, h.Name) {
-			v.refuse(idNotSupportedYet, "spec.hosts", "the host "+h.Name+" is gone, and taking a member off a managed etcd is not supported yet", "put it back")
-		}
+	if len(before) > 0 && !slices.ContainsFunc(before, func(h v1alpha1.Host) bool { return has(after, h.Name) }) {
+		v.refuse(idImmutableField, "spec.hosts", "none of the hosts with etcd is one that the cluster has now: its data would stay behind", "keep one of them; take it off when the others have joined")
 	}
 }
 

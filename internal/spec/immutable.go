@@ -25,7 +25,7 @@ func Immutable(old, new *v1alpha1.Cluster) diag.List {
 	v.fixed("spec.kubernetes.dnsDomain", o.Kubernetes.DNSDomain, n.Kubernetes.DNSDomain)
 	v.fixed("spec.etcd.type", o.Etcd.Type, n.Etcd.Type)
 	v.sameEtcd(o.Etcd.External, n.Etcd.External)
-	v.sameMembers(old)
+	v.keepsMembers(old)
 	v.fixed("spec.containerRuntime.type", o.ContainerRuntime.Type, n.ContainerRuntime.Type)
 	v.fixed("spec.controlPlaneEndpoint.domain", o.ControlPlaneEndpoint.Domain, n.ControlPlaneEndpoint.Domain)
 	v.fixed("spec.controlPlaneEndpoint.port", strconv.Itoa(o.ControlPlaneEndpoint.Port), strconv.Itoa(n.ControlPlaneEndpoint.Port))

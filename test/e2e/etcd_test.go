@@ -19,6 +19,40 @@ func etcdctl(args ...string) []string {
 	}, args...)
 }
 
+// TestLongManagedMembers takes an etcd of one member, a service, to three and
+// to another one alone, with a client that writes all along.
+func TestLongManagedMembers(t *testing.T) {
+	b := newBalanced(t, "e2e-members", 1, 3)
+	cp, w, e := b.controlPlanes[0], b.workers[0], b.workers[1:]
+	roles := func(host string, roles ...any) { b.hosts[host].(map[string]any)["roles"] = roles }
+	roles(cp, "control-plane", "etcd")
+	roles(e[0], "etcd")
+	roles(e[1], "worker", "etcd")
+	editSpec(t, b.file, func(spec map[string]any) { child(spec, "etcd")["type"] = "managed" })
+	b.by(t, "haproxy")
+	b.of(t, []string{cp}, []string{w})
+	b.create(t, b.file)
+	b.wellMembers(t, cp, []string{cp})
+	writes := b.writing(t, "members")
+	for _, to := range []struct{ workers, nodes, members []string }{
+		{[]string{w, e[0], e[1]}, []string{cp, w, e[1]}, []string{cp, e[0], e[1]}},
+		{[]string{w, e[1]}, []string{cp, w, e[1]}, []string{cp, e[1]}},
+		{[]string{w}, []string{cp, w}, []string{cp}},
+	} {
+		had := b.nodesOf()
+		b.of(t, []string{cp}, to.workers)
+		r := b.exits(t, 0, "apply", "-f", b.file, "--yes", "--allow-removal")
+		t.Logf("figure: to %d members in %.0f s", len(to.members), r.took.Seconds())
+		b.user.nodes(t, b.name, to.nodes...)
+		b.wellMembers(t, cp, to.members)
+		b.unchanged(t, b.file)
+		b.asBefore(t, had)
+	}
+	n, gap := writes.stop(t)
+	t.Logf("figure: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
+	b.gone(t)
+}
+
 // TestLongManagedEtcd is the life of a cluster whose etcd is a service on three
 // machines: beside a control plane, alone, and beside a worker.
 func TestLongManagedEtcd(t *testing.T) {

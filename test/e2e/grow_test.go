@@ -35,16 +35,23 @@ func TestLongControlPlanes(t *testing.T) {
 		b.back(t)
 		b.reached(t)
 		b.unchanged(t, b.file)
-		for _, m := range had {
-			if !slices.Contains(b.nodesOf(), m) {
-				same(t, m+" before and after", "touched", b.before[m], b.snapshot(t, m))
-			}
-		}
+		b.asBefore(t, had)
 	}
 	n, gap := w.stop(t)
 	t.Logf("figure: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
 	b.gone(t)
+}
+
+// asBefore wants those of the hosts that are in the cluster no more to be as they
+// were before they were.
+func (b *balanced) asBefore(t *testing.T, had []string) {
+	t.Helper()
+	for _, m := range had {
+		if !slices.Contains(b.nodesOf(), m) {
+			same(t, m+" before and after", "touched", b.before[m], b.snapshot(t, m))
+		}
+	}
 }
 
 // TestLongReplaceFirst takes the first control plane off and puts another
@@ -115,11 +122,7 @@ func TestLongCrashShape(t *testing.T) {
 			b.back(t)
 			b.reached(t)
 			b.unchanged(t, b.file)
-			for _, m := range had {
-				if !slices.Contains(b.nodesOf(), m) {
-					same(t, m+" before and after", "touched", b.before[m], b.snapshot(t, m))
-				}
-			}
+			b.asBefore(t, had)
 		})
 		if t.Failed() {
 			return

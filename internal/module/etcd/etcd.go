@@ -4,6 +4,7 @@ package etcd
 
 import (
 	"embed"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
 )
 
 //go:embed templates
@@ -31,13 +33,29 @@ const (
 func MarkPaths() []string { return []string{facts.EtcdData, facts.EtcdJoined, caKey} }
 
 // New is the module. Members begin together: none is served before more than
-// half of them are there. From then on a member is restarted when all are well,
-// one after the other.
+// half of them are there. From then on others join one after the other, and a
+// member is restarted when all are well, one after the other.
 func New(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: append(pkiTasks(env), []engine.Task{
 		{
 			ID: "etcd.service", Title: "set up etcd", On: env.RunsEtcd,
-			Ops: func(s *engine.Scope) (op.List, error) { return service(env, s.Host()) },
+			Ops: func(s *engine.Scope) (op.List, error) { return service(env, s) },
+		},
+		{
+			ID: "etcd.make-room", Title: "take lost members out of etcd", Timeout: 5 * time.Minute,
+			On:   func(h *engine.Host) bool { return !env.Stacked() && env.IsFirst(h) },
+			When: func(s *engine.Scope) bool { return begun(env, s.Hosts()) },
+			Ops: func(s *engine.Scope) (op.List, error) {
+				return env.LostMembers(s.Hosts(), func(h *engine.Host) bool { return !joined(h) }), nil
+			},
+		},
+		{
+			// One at a time: etcd takes one learner, and each new vote
+			// raises the number that must be up.
+			ID: "etcd.join", Title: "join etcd", On: env.RunsEtcd, Timeout: 8 * time.Minute,
+			When:  func(s *engine.Scope) bool { return joins(env, s) },
+			Needs: []string{"etcd.make-room"}, Rollout: engine.Rollout{MaxParallel: "1"}, Retry: engine.Retry{Attempts: 3, Delay: time.Second},
+			Ops: func(s *engine.Scope) (op.List, error) { return op.List{member(env, s.Host())}, nil },
 		},
 		{
 			ID: "etcd.start", Title: "start etcd", On: env.RunsEtcd,
@@ -77,6 +95,36 @@ func unit() op.Unit {
 		Name: unitName, Enabled: op.Bool(true), Running: op.Bool(true),
 		RestartOn: []string{unitFile, module.EtcdCA, program},
 	}
+}
+
+// joined says that a host has been a member of etcd that was seen among others.
+func joined(h *engine.Host) bool {
+	return h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdJoined)
+}
+
+// begun says that there is an etcd that serves the cluster, or has.
+func begun(env module.Env, hosts []*engine.Host) bool {
+	return slices.ContainsFunc(hosts, func(h *engine.Host) bool { return env.RunsEtcd(h) && joined(h) })
+}
+
+// joins says that a host becomes a member of an etcd that others have begun.
+func joins(env module.Env, s *engine.Scope) bool {
+	return !joined(s.Host()) && begun(env, s.Hosts())
+}
+
+// member is a host that becomes one.
+func member(env module.Env, h *engine.Host) op.EtcdMember {
+	m := op.EtcdMember{
+		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Data: facts.DirEtcd,
+		EtcdClient: op.EtcdClient{Program: module.Etcdctl, CA: module.EtcdCA, Cert: module.EtcdHealthCert, Key: module.EtcdHealthKey},
+		Service:    &op.EtcdService{Unit: unit(), Initial: initial, Token: env.Cluster.Name},
+	}
+	for _, other := range spec.EtcdHosts(env.WithLeaving()) {
+		if other.Name != h.Name {
+			m.Endpoints = append(m.Endpoints, module.EtcdURL(other, facts.EtcdClientPort))
+		}
+	}
+	return m
 }
 
 func running() op.List {

@@ -59,7 +59,7 @@ func pkiTasks(env module.Env) []engine.Task {
 			// Without a member that takes part there is nobody to ask for the
 			// authority; what the host has is good for as long.
 			When: func(s *engine.Scope) bool {
-				return env.Cluster.Spec.Etcd.External != nil || slices.ContainsFunc(s.Hosts(), env.RunsEtcd)
+				return env.Cluster.Spec.Etcd.External != nil || keeper(env, s.Hosts()) != ""
 			},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if x := env.Cluster.Spec.Etcd.External; x != nil {
@@ -76,7 +76,7 @@ func pkiTasks(env module.Env) []engine.Task {
 func keeper(env module.Env, hosts []*engine.Host) string {
 	best, rank := "", -1
 	for _, h := range hosts {
-		if !env.RunsEtcd(h) {
+		if !env.RunsEtcd(h) || !env.Stays(h) {
 			continue
 		}
 		is := 0

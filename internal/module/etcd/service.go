@@ -14,7 +14,8 @@ import (
 )
 
 // service is etcd's unit and its place on a disk.
-func service(env module.Env, h *engine.Host) (op.List, error) {
+func service(env module.Env, s *engine.Scope) (op.List, error) {
+	h := s.Host()
 	text, err := module.Render(files, unitName, map[string]string{
 		"Initial": initial, "Data": facts.EtcdData, "Joined": facts.EtcdJoined, "Program": program, "Args": arguments(env, h),
 	})
@@ -26,7 +27,7 @@ func service(env module.Env, h *engine.Host) (op.List, error) {
 		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
 		op.File{Path: unitFile, Content: text},
 	}
-	if h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdData) {
+	if joins(env, s) || h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdData) {
 		return list, nil
 	}
 	return append(list, op.File{Path: initial, Mode: 0o600, Content: beginning(env)}), nil

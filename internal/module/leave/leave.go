@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 )
 
@@ -41,6 +42,27 @@ func Drain(env module.Env) engine.Module {
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return undrained(ctx, env, s) },
 			Apply: func(ctx context.Context, s *engine.Scope) error { return drain(ctx, env, s) },
+		},
+	}}}
+}
+
+// Member is the module that takes the members of hosts that leave out of etcd,
+// before these hosts are touched.
+func Member(env module.Env) engine.Module {
+	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
+		ID: "leave.member", Title: "take members out of etcd", On: env.IsFirst, Timeout: 5 * time.Minute,
+		// Nobody may be sent to a control plane that is about to go: on workers
+		// this comes after the load balancer of whatever mode. Nor may an API
+		// server ask a member that is.
+		Needs: []string{"leave.drain", "endpoint.pods", "join.settings"},
+		Ops: func(*engine.Scope) (op.List, error) {
+			var o op.EtcdRemove
+			for _, h := range env.Members(env.WithLeaving()) {
+				if slices.ContainsFunc(env.Leaving, func(l module.Leaving) bool { return l.Name == h.Name }) {
+					o.Peers = append(o.Peers, module.EtcdPeer(h, false))
+				}
+			}
+			return env.WithoutMembers(o), nil
 		},
 	}}}
 }

@@ -12,7 +12,7 @@ import (
 func (r *report) etcdData() {
 	has := func(path string) bool { return slices.Contains(r.host.Facts.Present, path) }
 	if r.ours() && has(facts.EtcdJoined) && !has(facts.EtcdData) {
-		r.fail(idEtcdDataLost, "mount the disk that holds them, or put them back from a backup of this host; while most members are well the cluster goes on without it",
+		r.fail(idEtcdDataLost, "mount the disk that holds them, or put them back from a backup of this host; if they are lost, take it off and add it again; while most members are well the cluster goes on without it",
 			"is a member of etcd, and its data are not in %s", facts.DirEtcd)
 	}
 }

@@ -9,6 +9,8 @@ const (
 	ReasonEtcdDataLost = "EtcdDataLost"
 	// ReasonEtcdNoVote: it was added, and is not seen to vote.
 	ReasonEtcdNoVote = "EtcdNoVote"
+	// ReasonEtcdRemoved: there are data of a member that etcd does not know.
+	ReasonEtcdRemoved = "EtcdRemoved"
 )
 
 // EtcdClient is how a host asks etcd.
@@ -39,5 +41,18 @@ type EtcdMember struct {
 	Data string `json:"data"`
 	// Join adds the member, starts it, and has it vote; it is run again to go
 	// on. Its guards count once the member votes.
-	Join Exec `json:"join"`
+	Join Exec `json:"join,omitzero"`
+	// Service is instead of Join: a member that the helper itself adds, starts
+	// and has vote.
+	Service *EtcdService `json:"service,omitempty"`
+}
+
+// EtcdService is a member that runs as a unit of systemd.
+type EtcdService struct {
+	Unit Unit `json:"unit"`
+	// Initial is the environment file by which the unit begins without data.
+	Initial string `json:"initial"`
+	// Token is that of the cluster. It counts for a member that all others
+	// have known from the beginning.
+	Token string `json:"token"`
 }

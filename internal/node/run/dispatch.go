@@ -222,7 +222,13 @@ func clean(o op.Op) error {
 	case op.Exec:
 		paths = append(append(append(paths, o.Creates...), o.Declares...), o.Inputs...)
 	case op.EtcdMember:
-		return clean(o.Join)
+		if o.Service == nil {
+			return clean(o.Join)
+		}
+		if err := clean(o.Service.Unit); err != nil {
+			return err
+		}
+		paths = []string{o.Service.Initial}
 	case op.Certificate:
 		paths = []string{o.Cert, o.Key}
 	case op.Reset:

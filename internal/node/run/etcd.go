@@ -3,6 +3,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"slipway.dev/slipway/internal/node/op"
@@ -21,6 +23,9 @@ const (
 	// is seen to vote.
 	etcdTime  = 20 * time.Second
 	etcdEvery = 500 * time.Millisecond
+	// learnTimes is how much longer a new member may take to get what the
+	// others have.
+	learnTimes = 15
 )
 
 // etcdMember is one of the member list, as `etcdctl -w json` prints it.
@@ -91,8 +96,10 @@ func (s *session) membership(ctx context.Context, o op.EtcdMember) (m membership
 // checkEtcdMember looks at the vote first: once it is there, what added the
 // member is only run again if its inputs have changed.
 func (s *session) checkEtcdMember(ctx context.Context, o op.EtcdMember) (verdict, error) {
-	if err := checkExecName(o.Join); err != nil {
-		return verdict{}, err
+	if o.Service == nil {
+		if err := checkExecName(o.Join); err != nil {
+			return verdict{}, err
+		}
 	}
 	if _, err := s.program(o.Program); err != nil {
 		return verdict{change: "join"}, nil
@@ -110,6 +117,8 @@ func (s *session) checkEtcdMember(ctx context.Context, o op.EtcdMember) (verdict
 		return verdict{change: "ask again: " + failure(err).Message}, nil
 	case !m.votes():
 		return verdict{change: "join"}, nil
+	case o.Service != nil:
+		return verdict{}, nil
 	}
 	o.Join.Conclusive = true
 	return s.checkExec(ctx, o.Join)
@@ -121,6 +130,9 @@ func (s *session) applyEtcdMember(ctx context.Context, o op.EtcdMember, res *op.
 		return err
 	}
 	if m.votes() {
+		if o.Service != nil {
+			return nil
+		}
 		rec, _, err := s.execRecord(o.Join.Name)
 		if err != nil {
 			return err
@@ -136,10 +148,15 @@ func (s *session) applyEtcdMember(ctx context.Context, o op.EtcdMember, res *op.
 	if err := s.aloneToLearn(ctx, o); err != nil {
 		return err
 	}
-	if err := s.execute(ctx, o.Join, nil, res); err != nil {
+	if o.Service != nil {
+		err = s.joinService(ctx, o)
+	} else {
+		err = s.execute(ctx, o.Join, nil, res)
+	}
+	if err != nil {
 		return err
 	}
-	return s.awaitMember(ctx, o, func(m membership) error {
+	return s.awaitMember(ctx, o, s.etcdTime, func(m membership) error {
 		if m.votes() {
 			return nil
 		}
@@ -153,7 +170,7 @@ func (s *session) applyEtcdMember(ctx context.Context, o op.EtcdMember, res *op.
 // on a guess.
 func (s *session) clearMember(ctx context.Context, o op.EtcdMember, m membership) error {
 	switch {
-	case m.self == nil, m.data, m.self.Name == "":
+	case m.self == nil, m.data, m.self.Name == "", m.expected(o):
 		return nil
 	case !m.self.Learner:
 		return &op.Error{
@@ -169,7 +186,7 @@ func (s *session) clearMember(ctx context.Context, o op.EtcdMember, m membership
 
 // aloneToLearn waits until no other member is being added.
 func (s *session) aloneToLearn(ctx context.Context, o op.EtcdMember) error {
-	return s.awaitMember(ctx, o, func(m membership) error {
+	return s.awaitMember(ctx, o, s.etcdTime, func(m membership) error {
 		i := slices.IndexFunc(m.others, func(other etcdMember) bool { return other.Learner })
 		if i < 0 || m.self != nil {
 			return nil
@@ -183,8 +200,8 @@ func (s *session) aloneToLearn(ctx context.Context, o op.EtcdMember) error {
 
 // awaitMember asks until want has nothing against the answer. What stands
 // against it when the time is over is the error.
-func (s *session) awaitMember(ctx context.Context, o op.EtcdMember, want func(membership) error) error {
-	deadline := time.Now().Add(s.etcdTime)
+func (s *session) awaitMember(ctx context.Context, o op.EtcdMember, within time.Duration, want func(membership) error) error {
+	deadline := time.Now().Add(within)
 	for {
 		m, err := s.membership(ctx, o)
 		if err == nil {
@@ -199,4 +216,72 @@ func (s *session) awaitMember(ctx context.Context, o op.EtcdMember, want func(me
 		case <-time.After(etcdEvery):
 		}
 	}
+}
+
+// expected says that the others have known of a member from the beginning, and
+// that it has never been among them.
+func (m membership) expected(o op.EtcdMember) bool {
+	return o.Service != nil && m.self != nil && !m.self.Learner && len(m.self.ClientURLs) == 0
+}
+
+// joinService adds a member as a learner, starts it and has it vote. One that
+// has been added is gone on with, wherever that was cut.
+func (s *session) joinService(ctx context.Context, o op.EtcdMember) error {
+	m, err := s.membership(ctx, o)
+	if err == nil && m.self == nil {
+		if m.data {
+			return &op.Error{Reason: op.ReasonEtcdRemoved, Message: fmt.Sprintf("there are data in %s, and etcd does not know %s: it was removed, or they are another cluster's", o.Data, o.Name)}
+		}
+		if _, err := s.etcdctl(ctx, o.EtcdClient, m.from, "member", "add", o.Name, "--learner", "--peer-urls="+o.PeerURL); err != nil {
+			return fmt.Errorf("adding %s to etcd: %w", o.Name, err)
+		}
+		m, err = s.membership(ctx, o)
+	}
+	switch {
+	case err != nil:
+		return err
+	case m.self == nil:
+		return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("%s was added to etcd, which does not list it", o.Name)}
+	}
+	if !m.data {
+		if err := s.applyFile(op.File{Path: o.Service.Initial, Mode: 0o600, Content: m.initial(o)}); err != nil {
+			return err
+		}
+	}
+	if err := s.applyUnit(ctx, o.Service.Unit); err != nil || !m.self.Learner {
+		return err
+	}
+	return s.promote(ctx, o)
+}
+
+// initial is what a member begins with: who the others are, and whether they
+// have begun without it.
+func (m membership) initial(o op.EtcdMember) []byte {
+	state := "existing"
+	if m.expected(o) {
+		state = "new"
+	}
+	members := []string{o.Name + "=" + o.PeerURL}
+	for _, other := range m.others {
+		for _, url := range other.PeerURLs {
+			members = append(members, cmp.Or(other.Name, fmt.Sprintf("%x", other.ID))+"="+url)
+		}
+	}
+	slices.Sort(members)
+	return fmt.Appendf(nil, "ETCD_INITIAL_CLUSTER=%s\nETCD_INITIAL_CLUSTER_STATE=%s\nETCD_INITIAL_CLUSTER_TOKEN=%s\n", strings.Join(members, ","), state, o.Service.Token)
+}
+
+// promote gives a learner its vote, which etcd does when it has nearly all that
+// the others have.
+func (s *session) promote(ctx context.Context, o op.EtcdMember) error {
+	return s.awaitMember(ctx, o, learnTimes*s.etcdTime, func(m membership) error {
+		if m.self == nil || m.votes() {
+			return nil // what it became is looked at afterwards
+		}
+		_, err := s.etcdctl(ctx, o.EtcdClient, m.from, "member", "promote", strconv.FormatUint(m.self.ID, 16))
+		if err != nil {
+			return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("etcd gives %s no vote: %s", o.Name, failure(err).Message)}
+		}
+		return nil
+	})
 }

@@ -19,10 +19,13 @@ import (
 // fakeEtcdctl answers as etcdctl does. What adds a member in the tests is the
 // verb "join", which takes the member's URL and name.
 func fakeEtcdctl(w *world, args []string) (string, error) {
-	endpoint := ""
+	endpoint, peerURL := "", ""
 	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool {
 		if at, ok := strings.CutPrefix(a, "--endpoints="); ok {
 			endpoint = at
+		}
+		if at, ok := strings.CutPrefix(a, "--peer-urls="); ok {
+			peerURL = at
 		}
 		return strings.HasPrefix(a, "--")
 	})
@@ -43,6 +46,16 @@ func fakeEtcdctl(w *world, args []string) (string, error) {
 	case verb == "member list":
 		raw, err := json.Marshal(map[string]any{"header": map[string]any{"revision": 1}, "members": w.Etcd})
 		return string(raw), err
+	case verb == "member add":
+		w.Etcd = append(w.Etcd, etcdMember{ID: 1 << 63, PeerURLs: []string{peerURL}, Learner: true})
+		return "", nil
+	case verb == "member promote" && w.Behind > 0:
+		w.Behind--
+		return "", errors.New("can only promote a learner member which is in sync with leader")
+	case verb == "member promote":
+		i := slices.IndexFunc(w.Etcd, func(m etcdMember) bool { return strconv.FormatUint(m.ID, 16) == args[2] })
+		w.Etcd[i].Learner = false
+		return "", nil
 	case verb == "member remove":
 		id, err := strconv.ParseUint(args[2], 16, 64)
 		if err != nil {
@@ -135,6 +148,104 @@ func TestEtcdMember(t *testing.T) {
 			}
 			var id uint64
 			for _, m := range h.see().Etcd {
+				if m.PeerURLs[0] == peer {
+					id = m.ID
+				}
+			}
+			if id != tc.id {
+				t.Errorf("%s: the member is %x, want %x", tc.reason, id, tc.id)
+			}
+		})
+	}
+}
+
+// startEtcd starts etcd on host b. It is as strict as etcd about what a member
+// without data is told.
+func (w *world) startEtcd() error {
+	i := slices.IndexFunc(w.Etcd, func(m etcdMember) bool { return m.PeerURLs[0] == peer })
+	if i < 0 {
+		return errors.New("the member has been removed")
+	}
+	data := filepath.Join(w.Root, "var/lib/etcd/member")
+	if _, err := os.Stat(data); err != nil {
+		text, err := os.ReadFile(filepath.Join(w.Root, "etc/etcd.env"))
+		if err != nil {
+			return err
+		}
+		state := "existing"
+		if !w.Etcd[i].Learner {
+			state = "new"
+		}
+		if strings.Count(string(text), "https://") != len(w.Etcd) || !strings.Contains(string(text), "b="+peer) ||
+			!strings.Contains(string(text), "ETCD_INITIAL_CLUSTER_STATE="+state+"\n") || !strings.Contains(string(text), "TOKEN=prod\n") {
+			return fmt.Errorf("it is told %q", text)
+		}
+	}
+	w.Etcd[i].Name, w.Etcd[i].ClientURLs = "b", []string{"https://192.0.2.2:2379"}
+	return os.MkdirAll(data, 0o700)
+}
+
+// TestEtcdService: as TestEtcdMember, but that the helper itself does it.
+func TestEtcdService(t *testing.T) {
+	self := func(id uint64, name string, learner bool, started ...string) etcdMember {
+		return etcdMember{ID: id, Name: name, PeerURLs: []string{peer}, Learner: learner, ClientURLs: started}
+	}
+	const started = "https://192.0.2.2:2379"
+	for _, tc := range []struct {
+		name, reason string
+		members      []etcdMember
+		data         bool
+		behind       int
+		starts       int
+		id           uint64 // of the member in the end; 1<<63 is a new one
+		fails        string
+	}{
+		{"unknown", "it is added", nil, false, 0, 1, 1 << 63, ""},
+		{"behind", "it is asked again until it has what the others have", nil, false, 3, 1, 1 << 63, ""},
+		{"never started", "a cut between adding and starting: gone on with", []etcdMember{self(7, "", true)}, false, 0, 1, 7, ""},
+		{"not promoted", "a cut before it voted: gone on with", []etcdMember{self(7, "b", true, started)}, true, 0, 1, 7, ""},
+		{"learner without its data", "etcd would not have it back empty", []etcdMember{self(7, "b", true, started)}, false, 0, 1, 1 << 63, ""},
+		{"expected", "the others began with it, and it never did", []etcdMember{self(7, "b", false)}, false, 0, 1, 7, ""},
+		{"votes", "there is nothing to do", []etcdMember{self(7, "b", false, started)}, true, 0, 0, 7, ""},
+		{"votes without its data", "others count on the vote: nobody removes it on a guess", []etcdMember{self(7, "b", false, started)}, false, 0, 0, 7, "EtcdDataLost"},
+		{"data of a member that was removed", "etcd would not start", nil, true, 0, 0, 0, "EtcdRemoved"},
+		{"another is being added", "etcd takes one at a time", []etcdMember{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, 0, "EtcdBusy"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.r.etcdTime = 2 * etcdEvery
+			o := h.member()
+			o.Join = op.Exec{}
+			o.Service = &op.EtcdService{Unit: op.Unit{Name: "etcd.service", Running: op.Bool(true)}, Initial: "/etc/etcd.env", Token: "prod"}
+			h.write("etc/systemd/system/etcd.service", "[Service]\n")
+			h.etcd(tc.members...)
+			w := h.see()
+			w.Behind = tc.behind
+			h.world(w)
+			if tc.data {
+				h.write("var/lib/etcd/member/wal", "")
+			}
+			r := h.r.Apply(t.Context(), h.batch(o), nil)[0]
+			switch {
+			case tc.fails == "" && r.Error != nil:
+				t.Fatalf("%s: %v", tc.reason, r.Error)
+			case tc.fails != "" && (r.Error == nil || r.Error.Reason != tc.fails):
+				t.Errorf("%s: got %v, want %s", tc.reason, r.Error, tc.fails)
+			case tc.fails == "":
+				if r := h.check(o)[0]; r.Status != op.Unchanged {
+					t.Errorf("afterwards: %s (%s) %v", r.Status, r.Summary, r.Error)
+				}
+			}
+			w = h.see()
+			starts := 0
+			if u := w.Units["etcd.service"]; u != nil {
+				starts = u.Starts
+			}
+			if starts != tc.starts {
+				t.Errorf("%s: etcd was started %d times, want %d", tc.reason, starts, tc.starts)
+			}
+			var id uint64
+			for _, m := range w.Etcd {
 				if m.PeerURLs[0] == peer {
 					id = m.ID
 				}

@@ -227,6 +227,8 @@ type world struct {
 	// Etcd are the members of a cluster whose other endpoints do not answer
 	// but "https://votes:2379".
 	Etcd []etcdMember
+	// Behind is how often etcd refuses a learner its vote.
+	Behind int
 }
 
 type transient struct {

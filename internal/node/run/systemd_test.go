@@ -46,6 +46,11 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 			return "", errors.New("cut before it was started")
 		}
 		u.Active, u.Starts = !u.NoStart, u.Starts+1
+		if name == "etcd.service" {
+			if err := w.startEtcd(); err != nil {
+				return "", err
+			}
+		}
 		if w.OnRun == "cut after" {
 			return "", errors.New("cut after it was started")
 		}
