@@ -34,7 +34,6 @@ func Immutable(old, new *v1alpha1.Cluster) diag.List {
 			"the cluster runs "+o.Kubernetes.Version+", and changing it to "+n.Kubernetes.Version+" is not supported yet", "write "+o.Kubernetes.Version)
 	}
 	v.later("spec.kubernetes.proxyMode", o.Kubernetes.ProxyMode, n.Kubernetes.ProxyMode)
-	v.later("spec.kubernetes.apiServer.certSANs", strings.Join(o.Kubernetes.APIServer.CertSANs, ","), strings.Join(n.Kubernetes.APIServer.CertSANs, ","))
 	v.later("spec.kubernetes.certificates.validity", durationText(o.Kubernetes.Certificates.Validity), durationText(n.Kubernetes.Certificates.Validity))
 	v.later("spec.kubernetes.certificates.caValidity", durationText(o.Kubernetes.Certificates.CAValidity), durationText(n.Kubernetes.Certificates.CAValidity))
 	if len(HostsWithRole(old, v1alpha1.RoleControlPlane)) > 1 && o.Etcd.Type == EtcdStacked {

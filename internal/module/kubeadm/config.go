@@ -127,20 +127,43 @@ func nodeIP(env module.Env, h *engine.Host) string {
 	return one
 }
 
-func clusterConfiguration(env module.Env) object {
-	k := env.Cluster.Spec.Kubernetes
+// names are what the API servers of some hosts are called.
+func names(env module.Env, controlPlanes ...v1alpha1.Host) []string {
 	sans := []string{env.Cluster.Spec.ControlPlaneEndpoint.Domain, "localhost", "127.0.0.1"}
 	var more []string
-	for _, cp := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
+	for _, cp := range controlPlanes {
 		more = append(more, module.InternalAddress(cp), cp.Address)
 	}
 	slices.Sort(more) // the order of hosts is no difference
 	more = append(more, env.Cluster.Spec.ControlPlaneEndpoint.Address)
-	for _, s := range append(more, k.APIServer.CertSANs...) {
+	for _, s := range append(more, env.Cluster.Spec.Kubernetes.APIServer.CertSANs...) {
 		if s != "" && !slices.Contains(sans, s) {
 			sans = append(sans, s)
 		}
 	}
+	return sans
+}
+
+// servingConfiguration is what the certificate of a host's API server depends
+// on, and nothing else.
+func servingConfiguration(env module.Env, h *engine.Host) []object {
+	all := clusterConfiguration(env)
+	cluster := object{"apiServer": object{"certSANs": names(env, h.Host)}}
+	for _, key := range []string{"apiVersion", "kind", "kubernetesVersion", "controlPlaneEndpoint", "networking", "certificateValidityPeriod"} {
+		if v, ok := all[key]; ok {
+			cluster[key] = v
+		}
+	}
+	return []object{{
+		"apiVersion": kubeadmAPI, "kind": "InitConfiguration",
+		"localAPIEndpoint": localEndpoint(env, h),
+		"nodeRegistration": object{"name": h.Name, "criSocket": criSocket},
+	}, cluster}
+}
+
+func clusterConfiguration(env module.Env) object {
+	k := env.Cluster.Spec.Kubernetes
+	sans := names(env, spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)...)
 	gates := featureGates(k.FeatureGates)
 	conf := object{
 		"apiVersion": kubeadmAPI, "kind": "ClusterConfiguration",

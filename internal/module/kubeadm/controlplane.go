@@ -93,6 +93,7 @@ func prepareTasks(env module.Env) []engine.Task {
 			ID: "join.certs", Title: "make certificates", On: env.JoinsAsControlPlane, Consumes: token,
 			Ops: phase(joining{name: "certs", phase: []string{"control-plane-prepare", "certs"}, creates: certs}),
 		},
+		servingTask(env, "join.serving", env.JoinsAsControlPlane),
 		{
 			ID: "join.kubeconfig", Title: "make kubeconfigs", On: env.JoinsAsControlPlane, Consumes: token,
 			Ops: phase(joining{name: "kubeconfig", phase: []string{"control-plane-prepare", "kubeconfig"}, creates: []string{
@@ -107,6 +108,27 @@ func prepareTasks(env module.Env) []engine.Task {
 			ID: "join.control-plane", Title: "set up the control plane", On: env.JoinsAsControlPlane,
 			When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
 			Ops:  func(s *engine.Scope) (op.List, error) { return op.List{components(env, s.Host())}, nil },
+		},
+	}
+}
+
+// servingTask has an API server show a certificate for all its names. One that
+// runs takes it up by itself.
+func servingTask(env module.Env, id string, on func(*engine.Host) bool) engine.Task {
+	return engine.Task{
+		ID: id, Title: "make the API server's certificate", On: on,
+		Ops: func(s *engine.Scope) (op.List, error) {
+			docs, err := documents(servingConfiguration(env, s.Host())...)
+			if err != nil {
+				return nil, err
+			}
+			return op.List{
+				op.File{Path: servingFile, Mode: 0o600, Content: docs},
+				op.Exec{
+					Name: "kubeadm-serving", Argv: []string{program, "init", "phase", "certs", "apiserver", "--config", servingFile},
+					Inputs: []string{servingFile}, Replaces: pki("apiserver"), Declares: pki("apiserver"), Whole: true, TimeoutSeconds: 120,
+				},
+			}, nil
 		},
 	}
 }

@@ -20,6 +20,7 @@ const (
 	bootstrapConf = "/etc/kubernetes/bootstrap-kubelet.conf"
 	caCert        = "/etc/kubernetes/pki/ca.crt"
 	configFile    = "/etc/kubernetes/slipway/kubeadm.yaml"
+	servingFile   = "/etc/kubernetes/slipway/serving.yaml"
 	dropInDir     = "/etc/kubernetes/kubelet.conf.d"
 	dropInFile    = dropInDir + "/50-slipway.conf"
 	unitFile      = "/etc/systemd/system/kubelet.service"
@@ -72,6 +73,9 @@ func Init(env module.Env) engine.Module {
 	}}
 	for _, p := range initPhases(env) {
 		tasks = append(tasks, p.task(env))
+		if p.id == "certs" {
+			tasks = append(tasks, servingTask(env, "kubeadm.init.serving", env.Begins))
+		}
 	}
 	return engine.Module{Name: "control-plane", Tasks: append(tasks, adminTask(env))}
 }

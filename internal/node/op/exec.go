@@ -32,6 +32,9 @@ type Exec struct {
 	// alone, without Creates and Unless, are a guard of their own: a run
 	// that succeeded with the same inputs is not repeated.
 	Inputs []string `json:"inputs,omitempty"`
+	// Replaces are files that are removed before the program runs, because it
+	// leaves alone what it finds. It wants Whole.
+	Replaces []string `json:"replaces,omitempty"`
 	// Whole runs the program as a transient systemd unit that neither a
 	// lost connection nor a dead manager stops, and that a later run
 	// attaches to. What stops it all the same, such as a reboot, leaves half

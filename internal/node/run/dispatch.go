@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"slipway.dev/slipway/internal/node/ledger"
@@ -220,7 +221,7 @@ func clean(o op.Op) error {
 	case op.Unit:
 		paths = append(append(paths, o.RestartOn...), o.Declares...)
 	case op.Exec:
-		paths = append(append(append(paths, o.Creates...), o.Declares...), o.Inputs...)
+		paths = slices.Concat(o.Creates, o.Declares, o.Inputs, o.Replaces)
 	case op.EtcdMember:
 		if o.Service == nil {
 			return clean(o.Join)

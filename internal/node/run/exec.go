@@ -76,8 +76,8 @@ func checkExecName(o op.Exec) error {
 	if len(o.Argv) == 0 || o.Argv[0] == "" {
 		return invalid("%s has no program to run", o.Name)
 	}
-	if len(o.Hosts) > 0 && !o.Whole {
-		return invalid("%s has names of its own, and is no unit", o.Name)
+	if len(o.Hosts)+len(o.Replaces) > 0 && !o.Whole {
+		return invalid("%s has names of its own, or replaces files, and is no unit", o.Name)
 	}
 	return nil
 }

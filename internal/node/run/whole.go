@@ -225,6 +225,11 @@ func (s *session) startWhole(ctx context.Context, o op.Exec, stdin func(io.Write
 	if err := s.clearCut(o); err != nil {
 		return err
 	}
+	for _, p := range o.Replaces {
+		if err := s.disk.RemoveAll(s.path(p)); err != nil {
+			return err
+		}
+	}
 	if rec.Existing, err = s.made(o); err != nil {
 		return err
 	}
