@@ -186,6 +186,28 @@ func TestWhole(t *testing.T) {
 	}
 }
 
+// TestReplaces has a program make a file anew that leaves alone what it finds.
+func TestReplaces(t *testing.T) {
+	h := newHost(t)
+	o := h.shell("serving", "test -e $0/etc/cert || cp $0/etc/names $0/etc/cert")
+	o.Whole, o.Inputs, o.Replaces, o.Declares = true, []string{"/etc/names"}, []string{"/etc/cert"}, []string{"/etc/cert"}
+	h.write("etc/cert", "another's")
+	for _, names := range []string{"one", "two"} {
+		h.write("etc/names", names)
+		h.apply(o)
+		if got := h.read("etc/cert"); got != names {
+			t.Errorf("the file is %q, want %q", got, names)
+		}
+		if r := h.check(o)[0]; r.Status != op.Unchanged {
+			t.Errorf("after: %s (%s)", r.Status, r.Summary)
+		}
+	}
+	o.Whole = false
+	if r := h.check(o)[0]; r.Error == nil || r.Error.Reason != "InvalidOperation" {
+		t.Errorf("without being whole: %+v", r)
+	}
+}
+
 func TestWholeTakesAnUnseenResult(t *testing.T) {
 	for _, c := range []struct {
 		name, reason, script, operation string
