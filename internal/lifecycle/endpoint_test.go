@@ -186,6 +186,19 @@ func TestEndpointNotReached(t *testing.T) {
 	w.whole()
 }
 
+// TestGrowsFromNone: a cluster whose nodes know its one control plane alone gets
+// further ones, and a way to all of them, in one apply.
+func TestGrowsFromNone(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointNone}
+	w.reachable()
+	w.do(Request{Kind: Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
+	w.endpoint = &onHAProxy
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.wantHosts(threeAndTwo...)
+	w.wantEndpoint(v1alpha1.EndpointHAProxy)
+}
+
 // TestKilledEndpointSwitch: a switch that is killed anywhere ends well when it
 // is resumed.
 func TestKilledEndpointSwitch(t *testing.T) {

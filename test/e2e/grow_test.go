@@ -16,11 +16,12 @@ import (
 func TestLongControlPlanes(t *testing.T) {
 	b := newBalanced(t, "e2e-grow", 5, 2)
 	cps, workers := b.controlPlanes, b.workers
-	b.by(t, "haproxy")
+	b.by(t, "none")
 	b.of(t, cps[:1], workers[:1])
 	b.create(t, b.file)
 	b.back(t)
 	w := b.writing(t, "growing")
+	b.by(t, "haproxy") // with the first step
 	for _, to := range []struct{ controlPlanes, workers []string }{
 		{cps[:3], workers},
 		{cps, workers[:1]},

@@ -203,7 +203,7 @@ func TestReplaces(t *testing.T) {
 		}
 	}
 	o.Whole = false
-	if r := h.check(o)[0]; r.Error == nil || r.Error.Reason != "InvalidOperation" {
+	if r := h.check(o)[0]; r.Error == nil || r.Error.Reason != "Invalid" {
 		t.Errorf("without being whole: %+v", r)
 	}
 }
