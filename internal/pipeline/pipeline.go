@@ -33,7 +33,7 @@ type Parts struct {
 func Create(env module.Env, p Parts) engine.Pipeline {
 	m := []engine.Module{hooks.New(env, v1alpha1.HookPreInstall)}
 	m = append(m, upToControlPlane(env, p)...)
-	m = append(m, hooks.New(env, v1alpha1.HookPostControlPlane))
+	m = append(m, hooks.New(env, v1alpha1.HookPostControlPlane), kubeadm.MakeRoom(env))
 	m = append(m, fromControlPlane(env, p)...)
 	m = append(m, hooks.New(env, v1alpha1.HookPostInstall))
 	return engine.Pipeline{Kind: "create", Modules: m}

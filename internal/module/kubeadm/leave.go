@@ -14,6 +14,8 @@ func MakeRoom(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
 		ID: "join.make-room", Title: "take lost members out of etcd", Timeout: 5 * time.Minute,
 		On: func(h *engine.Host) bool { return env.Stacked() && env.IsFirst(h) },
+		// Where nothing has begun yet there is nobody to ask.
+		When: func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 		Ops: func(s *engine.Scope) (op.List, error) {
 			return env.LostMembers(s.Hosts(), func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !module.Holds(h) }), nil
 		},
