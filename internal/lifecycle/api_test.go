@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
 

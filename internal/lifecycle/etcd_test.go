@@ -345,8 +345,8 @@ func withMembers(t *testing.T, names ...string) *world {
 	return w
 }
 
-// wantMembers wants these to be all members of etcd, and API servers to ask them.
-func (w *world) wantMembers(names ...string) {
+// wantManaged wants these to be all members of etcd, and API servers to ask them.
+func (w *world) wantManaged(names ...string) {
 	w.t.Helper()
 	votes := slices.Sorted(maps.Keys(w.api.managedEtcd.votes))
 	if !slices.Equal(votes, names) || len(w.api.managedEtcd.run) != len(names) {
@@ -364,20 +364,20 @@ func (w *world) wantMembers(names ...string) {
 // another one.
 func TestManagedEtcdGrows(t *testing.T) {
 	w := withMembers(t, "cp1")
-	w.wantMembers("cp1")
+	w.wantManaged("cp1")
 	data := w.machines["cp1"].files[facts.EtcdData]
 	w.do(Request{Kind: Apply, Cluster: w.of("cp1", "e1", "w1")}, event.Succeeded)
 	w.wantHosts("cp1", "e1", "w1")
-	w.wantMembers("cp1", "e1", "w1")
+	w.wantManaged("cp1", "e1", "w1")
 	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1", "e1"}}, event.Succeeded)
 	w.wantHosts("cp1")
-	w.wantMembers("cp1")
+	w.wantManaged("cp1")
 	if got := w.machines["cp1"].files[facts.EtcdData]; got != data {
 		t.Errorf("the data of cp1 are %q and were %q", got, data)
 	}
 	flag := spec.HostFlag{Name: "e2", Address: w.machines["e2"].address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
 	w.do(Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{flag}}, event.Succeeded)
-	w.wantMembers("cp1", "e2")
+	w.wantManaged("cp1", "e2")
 }
 
 // A manager that is killed while members come and go leaves what goes on.
@@ -393,7 +393,7 @@ func TestKilledManagedEtcdGrows(t *testing.T) {
 			k.t = t
 			k.goOn(request)
 			k.wantHosts("cp1", "e2", "w1")
-			k.wantMembers("cp1", "e2", "w1")
+			k.wantManaged("cp1", "e2", "w1")
 			k.same(w)
 		})
 	}
@@ -417,7 +417,7 @@ func TestManagedEtcdWithoutAHost(t *testing.T) {
 	w.api.managedEtcd.stop("e1")
 	w.do(Request{Kind: Apply, Cluster: w.of("cp1", "e1", "w1")}, event.Succeeded)
 	w.wantHosts("cp1", "e1", "w1")
-	w.wantMembers("cp1", "e1", "w1")
+	w.wantManaged("cp1", "e1", "w1")
 }
 
 // A majority of what etcd counts must stay, and one of those that hold the data.

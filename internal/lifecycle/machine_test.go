@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 )
@@ -339,6 +340,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 	case "kubeadm-init-kubeconfig", "kubeadm-join-kubeconfig":
 		m.files["/etc/kubernetes/admin.conf"] = m.api.kubeconfig()
 	case "kubeadm-init-kubelet-start":
+		m.files[module.ClientCert] = "made by the kubelet"
 		m.api.register(m.name, m.machineID)
 		m.api.start()
 	case "kubeadm-init-upload-config":

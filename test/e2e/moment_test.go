@@ -232,7 +232,7 @@ func inside(run []happening, random *rand.Rand, phases, transfers int) []*moment
 // isPhase says that a step which ended is a phase of kubeadm's: a program, and
 // not the wait for the API or for the kubelet.
 func isPhase(h happening) bool {
-	if h.boundary() == "" || h.Task == "kubeadm.init.wait" || h.Task == "join.bootstrap" {
+	if h.boundary() == "" || slices.Contains([]string{"kubeadm.init.wait", "kubeadm.init.serving", "join.bootstrap"}, h.Task) {
 		return false
 	}
 	return strings.HasPrefix(h.Task, "kubeadm.init.") || h.Task == "join.preflight" || h.Task == "join.kubelet-start"
