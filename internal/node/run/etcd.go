@@ -232,8 +232,8 @@ func (s *session) joinService(ctx context.Context, o op.EtcdMember) error {
 		if m.data {
 			return &op.Error{Reason: op.ReasonEtcdRemoved, Message: fmt.Sprintf("there are data in %s, and etcd does not know %s: it was removed, or they are another cluster's", o.Data, o.Name)}
 		}
-		if _, err := s.etcdctl(ctx, o.EtcdClient, m.from, "member", "add", o.Name, "--learner", "--peer-urls="+o.PeerURL); err != nil {
-			return fmt.Errorf("adding %s to etcd: %w", o.Name, err)
+		if err := s.addMember(ctx, o); err != nil {
+			return err
 		}
 		m, err = s.membership(ctx, o)
 	}
@@ -252,6 +252,20 @@ func (s *session) joinService(ctx context.Context, o op.EtcdMember) error {
 		return err
 	}
 	return s.promote(ctx, o)
+}
+
+// addMember adds a learner. For some seconds after another member has come etcd
+// takes none: it wants to have heard of all of them for a while.
+func (s *session) addMember(ctx context.Context, o op.EtcdMember) error {
+	return s.awaitMember(ctx, o, learnTimes*s.etcdTime, func(m membership) error {
+		if m.self != nil {
+			return nil
+		}
+		if _, err := s.etcdctl(ctx, o.EtcdClient, m.from, "member", "add", o.Name, "--learner", "--peer-urls="+o.PeerURL); err != nil {
+			return fmt.Errorf("adding %s to etcd: %w", o.Name, err)
+		}
+		return nil
+	})
 }
 
 // initial is what a member begins with: who the others are, and whether they

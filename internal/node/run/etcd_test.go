@@ -46,6 +46,9 @@ func fakeEtcdctl(w *world, args []string) (string, error) {
 	case verb == "member list":
 		raw, err := json.Marshal(map[string]any{"header": map[string]any{"revision": 1}, "members": w.Etcd})
 		return string(raw), err
+	case verb == "member add" && w.Unwell > 0:
+		w.Unwell--
+		return "", errors.New("etcdserver: unhealthy cluster")
 	case verb == "member add":
 		w.Etcd = append(w.Etcd, etcdMember{ID: 1 << 63, PeerURLs: []string{peerURL}, Learner: true})
 		return "", nil
@@ -201,7 +204,7 @@ func TestEtcdService(t *testing.T) {
 		fails        string
 	}{
 		{"unknown", "it is added", nil, false, 0, 1, 1 << 63, ""},
-		{"behind", "it is asked again until it has what the others have", nil, false, 3, 1, 1 << 63, ""},
+		{"too soon", "etcd is asked again until it takes one, and until that has what the others have", nil, false, 3, 1, 1 << 63, ""},
 		{"never started", "a cut between adding and starting: gone on with", []etcdMember{self(7, "", true)}, false, 0, 1, 7, ""},
 		{"not promoted", "a cut before it voted: gone on with", []etcdMember{self(7, "b", true, started)}, true, 0, 1, 7, ""},
 		{"learner without its data", "etcd would not have it back empty", []etcdMember{self(7, "b", true, started)}, false, 0, 1, 1 << 63, ""},
@@ -220,7 +223,7 @@ func TestEtcdService(t *testing.T) {
 			h.write("etc/systemd/system/etcd.service", "[Service]\n")
 			h.etcd(tc.members...)
 			w := h.see()
-			w.Behind = tc.behind
+			w.Behind, w.Unwell = tc.behind, tc.behind
 			h.world(w)
 			if tc.data {
 				h.write("var/lib/etcd/member/wal", "")

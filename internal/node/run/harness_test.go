@@ -227,8 +227,9 @@ type world struct {
 	// Etcd are the members of a cluster whose other endpoints do not answer
 	// but "https://votes:2379".
 	Etcd []etcdMember
-	// Behind is how often etcd refuses a learner its vote.
-	Behind int
+	// Unwell is how often etcd takes no other member, and Behind how often it
+	// refuses a learner its vote.
+	Unwell, Behind int
 }
 
 type transient struct {
