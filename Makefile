@@ -84,6 +84,11 @@ lint: node ## style, mistakes, formatting; and slipway builds for another system
 	@$(compiling) $(gotool) golangci-lint run $(others)
 	@$(compiling) $(gotool) golangci-lint run --disable $(deep) $(updater)
 
+.PHONY: thorough
+thorough: cross ## what test leaves out for its time: every platform, and the updater with all linters and the race detector
+	@$(compiling) $(gotool) golangci-lint run $(updater)
+	@$(compiling) CGO_ENABLED=1 go test -race -vet=off -ldflags=-w $(updater)
+
 .PHONY: fmt
 fmt: ## format the code as lint wants it
 	@$(gotool) golangci-lint fmt ./...

@@ -51,6 +51,11 @@ func (e Env) Members(c *v1alpha1.Cluster) []v1alpha1.Host {
 	return spec.EtcdHosts(c)
 }
 
+// EtcdClient is how a host with a member asks the others.
+func EtcdClient() op.EtcdClient {
+	return op.EtcdClient{Program: Etcdctl, CA: EtcdCA, Cert: EtcdHealthCert, Key: EtcdHealthKey}
+}
+
 // EtcdPeer is the member of a host.
 func EtcdPeer(h v1alpha1.Host, dead bool) op.EtcdPeer {
 	return op.EtcdPeer{Name: h.Name, PeerURL: EtcdURL(h, facts.EtcdPeerPort), Dead: dead}
@@ -61,9 +66,10 @@ func (e Env) WithoutMembers(o op.EtcdRemove) op.List {
 	if len(o.Peers)+len(o.Known) == 0 {
 		return nil
 	}
-	o.EtcdClient = op.EtcdClient{Program: Etcdctl, CA: EtcdCA, Cert: EtcdClientCert, Key: EtcdClientKey}
-	if e.Stacked() {
-		o.Cert, o.Key = EtcdHealthCert, EtcdHealthKey
+	o.EtcdClient = EtcdClient()
+	if !e.Stacked() { // it may have no member itself
+		o.Cert, o.Key = EtcdClientCert, EtcdClientKey
+	} else {
 		o.Endpoints = []string{EtcdURL(e.FirstControlPlane(), facts.EtcdClientPort)}
 	}
 	for _, h := range e.Members(e.Cluster) {

@@ -20,7 +20,7 @@ func etcdctl(args ...string) []string {
 }
 
 // TestLongManagedMembers takes an etcd of one member, a service, to three and
-// to another one alone, with a client that writes all along.
+// back, with a client that writes all along.
 func TestLongManagedMembers(t *testing.T) {
 	b := newBalanced(t, "e2e-members", 1, 3)
 	cp, w, e := b.controlPlanes[0], b.workers[0], b.workers[1:]

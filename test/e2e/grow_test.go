@@ -87,8 +87,8 @@ func TestLongReplaceFirst(t *testing.T) {
 }
 
 // TestLongCrashShape kills the manager at the end of every step of adding two
-// control planes and a worker, and of taking the first control plane and the
-// worker off.
+// control planes and a worker, and of exchanging the first control plane for
+// another and taking the worker off.
 func TestLongCrashShape(t *testing.T) {
 	b := newBalanced(t, "e2e-reshape", 4, 2)
 	cps, workers := b.controlPlanes, b.workers

@@ -116,7 +116,7 @@ func joins(env module.Env, s *engine.Scope) bool {
 func member(env module.Env, h *engine.Host) op.EtcdMember {
 	m := op.EtcdMember{
 		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Data: facts.DirEtcd,
-		EtcdClient: op.EtcdClient{Program: module.Etcdctl, CA: module.EtcdCA, Cert: module.EtcdHealthCert, Key: module.EtcdHealthKey},
+		EtcdClient: module.EtcdClient(),
 		Service:    &op.EtcdService{Unit: unit(), Initial: initial, Token: env.Cluster.Name},
 	}
 	for _, other := range spec.EtcdHosts(env.WithLeaving()) {

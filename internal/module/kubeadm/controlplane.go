@@ -217,7 +217,7 @@ func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {
 	join := controlPlanePhase(env, h, "etcd", []string{"etcd-join"}, manifest("etcd"))
 	join.Inputs, join.Resumes, join.TimeoutSeconds = []string{etcdInput}, true, 420
 	m := op.EtcdMember{
-		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Data: facts.DirEtcd, Join: join, EtcdClient: etcdClient(),
+		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Data: facts.DirEtcd, Join: join, EtcdClient: module.EtcdClient(),
 	}
 	for _, other := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
 		if other.Name != h.Name {
@@ -225,9 +225,4 @@ func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {
 		}
 	}
 	return m
-}
-
-// etcdClient is how a control plane asks the members in pods.
-func etcdClient() op.EtcdClient {
-	return op.EtcdClient{Program: module.Etcdctl, CA: module.EtcdCA, Cert: module.EtcdHealthCert, Key: module.EtcdHealthKey}
 }
