@@ -21,8 +21,8 @@ export CGO_ENABLED := 0
 # often; they take up to a gigabyte each then.
 compiling := GOGC=400 GOMEMLIMIT=4GiB
 
-# The updater's client library is larger than all that the rest is made of: the
-# race detector, and linters that go into libraries, would take minutes for it.
+# The updater's client library is larger than all that the rest is made of:
+# linters that go into libraries would take minutes for it.
 updater := ./images/updater
 deep    := govet,staticcheck,gosec,bodyclose,noctx,unparam,wastedassign,unused
 others  := ./api/... ./cmd/... ./images ./images/echo ./images/pause ./images/probe ./internal/... ./test/...
@@ -74,9 +74,12 @@ bundle: ## the bundle that the cluster tests install, in the cache
 
 
 .PHONY: unit
-unit: node ## unit tests, with the race detector; as root, on Linux
-	@$(compiling) go test -vet=off $(updater) ./internal/lifecycle # killed after every step: too many for the race detector
-	@$(compiling) CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 25m $(others) # lint vets
+unit: node ## unit tests; as root, on Linux
+	@$(compiling) go test -vet=off ./... # lint vets
+
+.PHONY: race
+race: node ## unit tests with the race detector
+	@$(compiling) CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 25m ./...
 
 .PHONY: lint
 lint: node ## style, mistakes, formatting; and slipway builds for another system
@@ -85,9 +88,8 @@ lint: node ## style, mistakes, formatting; and slipway builds for another system
 	@$(compiling) $(gotool) golangci-lint run --disable $(deep) $(updater)
 
 .PHONY: thorough
-thorough: cross ## what test leaves out for its time: every platform, and the updater with all linters and the race detector
+thorough: cross race ## what test leaves out for its time: every platform, the race detector, and the updater with all linters
 	@$(compiling) $(gotool) golangci-lint run $(updater)
-	@$(compiling) CGO_ENABLED=1 go test -race -vet=off -ldflags=-w $(updater)
 
 .PHONY: fmt
 fmt: ## format the code as lint wants it

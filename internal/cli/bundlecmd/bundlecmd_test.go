@@ -137,12 +137,14 @@ note: upstream is silent
 	}
 }
 
-// On a terminal one live line is drawn over and over, as wide as there is room.
+// On a terminal one live line is drawn over and over, as wide as there is room:
+// what is fetched beside it waits.
 func TestDisplayOnTerminal(t *testing.T) {
 	var b bytes.Buffer
 	width := 40
 	d := bundlecmd.NewDisplay(&b, func() (int, int) { return width, 24 })
 	d.Show(bundle.Progress{Component: "kubernetes v1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"})
+	d.Show(bundle.Progress{Component: "coredns 1 linux/amd64", Phase: source.Fetching})
 	width = 20
 	d.Show(bundle.Progress{Component: "echo 1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"})
 	d.Show(bundle.Progress{Component: "echo 1 linux/amd64", Phase: source.Cached})

@@ -12,15 +12,17 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 )
 
-// A Display shows a build's progress: on a terminal one live line for what is
-// being done and one lasting line for each component that is done; elsewhere
-// plain lines, one for each component and phase.
+// A Display shows a build's progress: on a terminal one live line, for what is
+// compiled rather than for what is fetched or packed beside it, and one lasting
+// line for each component that is done; elsewhere plain lines, one for each
+// component and phase.
 type Display struct {
 	w    io.Writer
 	size func() (columns, rows int) // of the terminal; nil if there is none
 
 	mu    sync.Mutex
 	live  bool              // a live line stands on the terminal
+	head  string            // the component that the live line is for
 	shown map[string]string // component → phase last printed
 	last  time.Time
 }
@@ -43,8 +45,16 @@ func (d *Display) Show(p bundle.Progress) {
 	case lasting:
 		d.clear()
 		fmt.Fprintln(d.w, line(p))
+		if d.head == p.Component {
+			d.head = ""
+		}
 	case d.size != nil:
-		d.draw(p)
+		if d.head == "" || p.Phase == source.Compiling {
+			d.head = p.Component
+		}
+		if d.head == p.Component {
+			d.draw(p)
+		}
 	case d.shown[p.Component] != string(p.Phase):
 		fmt.Fprintln(d.w, line(p))
 	}

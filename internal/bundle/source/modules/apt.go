@@ -27,8 +27,8 @@ type debs struct {
 	dir  string // of apt's lists and caches
 	arch string
 
-	updated sync.Mutex
-	fresh   bool // the lists were updated in this run; guarded by updated
+	mu    sync.Mutex // held while apt works
+	fresh bool       // the lists were updated in this run
 }
 
 // options are apt's, on top of the host's configuration. An empty status file
@@ -62,10 +62,8 @@ func aptTools() error {
 	return nil
 }
 
-// update fetches apt's lists, once in a run.
+// update fetches apt's lists, once in a run. d.mu is held.
 func (d *debs) update(ctx context.Context, tell func(source.Progress)) error {
-	d.updated.Lock()
-	defer d.updated.Unlock()
 	if d.fresh {
 		return nil
 	}
@@ -126,16 +124,8 @@ func (t *debTree) origins(component string) []source.Origin {
 
 // tree fetches packages with all they depend on and unpacks them into dir.
 func (d *debs) tree(ctx context.Context, packages []string, dir string, tell func(source.Progress)) (*debTree, error) {
-	if err := d.update(ctx, tell); err != nil {
-		return nil, err
-	}
 	archives := filepath.Join(dir, ".archives")
-	if err := os.MkdirAll(filepath.Join(archives, "partial"), 0o755); err != nil {
-		return nil, err
-	}
-	tell(source.Progress{Phase: source.Fetching, Message: "Debian packages " + strings.Join(packages, ", ")})
-	args := slices.Concat([]string{"-o", "Dir::Cache::archives=" + archives, "install", "--download-only"}, packages)
-	if err := d.apt(ctx, args...); err != nil {
+	if err := d.download(ctx, packages, archives, tell); err != nil {
 		return nil, err
 	}
 	files, err := filepath.Glob(filepath.Join(archives, "*.deb"))
@@ -149,6 +139,21 @@ func (d *debs) tree(ctx context.Context, packages []string, dir string, tell fun
 		}
 	}
 	return t, os.RemoveAll(archives)
+}
+
+// download fetches packages with all they depend on, as files in archives.
+func (d *debs) download(ctx context.Context, packages []string, archives string, tell func(source.Progress)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.update(ctx, tell); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(archives, "partial"), 0o755); err != nil {
+		return err
+	}
+	tell(source.Progress{Phase: source.Fetching, Message: "Debian packages " + strings.Join(packages, ", ")})
+	args := slices.Concat([]string{"-o", "Dir::Cache::archives=" + archives, "install", "--download-only"}, packages)
+	return d.apt(ctx, args...)
 }
 
 // add unpacks one package.

@@ -172,24 +172,35 @@ func (j *job) compile(ctx context.Context, index int, m module) ([]pack.Member, 
 		return nil, nil, err
 	}
 	out := filepath.Join(dir, "out") + "/"
+	argv := slices.Concat([]string{"go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-v", "-tags", m.Tags, "-ldflags", m.LDFlags, "-o", out}, pkgs)
+	if err := j.goBuild(ctx, command{argv: argv, dir: dir, env: env}, total); err != nil {
+		return nil, nil, err
+	}
+	return j.collect(m, out)
+}
+
+// goBuild runs the go tool, when it is this job's turn, and counts the packages
+// that it compiles.
+func (j *job) goBuild(ctx context.Context, c command, total int64) error {
+	if err := j.turn.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer j.turn.Release(1)
 	var built int64
 	j.tell(source.Progress{Phase: source.Compiling, Total: total, Unit: "packages"})
-	argv := slices.Concat([]string{"go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-v", "-tags", m.Tags, "-ldflags", m.LDFlags, "-o", out}, pkgs)
-	err = run(ctx, command{argv: argv, dir: dir, env: env, line: func(l string) {
+	c.line = func(l string) {
 		if strings.ContainsAny(l, " #") {
 			return // a warning of the C compiler's, not a package
 		}
 		built++
 		j.tell(source.Progress{Phase: source.Compiling, Done: min(built, total), Total: total, Unit: "packages", Message: l})
-	}})
+	}
+	err := run(ctx, c)
 	var failed *runError
 	if errors.As(err, &failed) {
-		err = problem(IDCompile, "if memory or disk ran out, free some; what is compiled already is kept", "compiling %s: %v", j.label(), failed)
+		return problem(IDCompile, "if memory or disk ran out, free some; what is compiled already is kept", "compiling %s: %v", j.label(), failed)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return j.collect(m, out)
+	return err
 }
 
 // list resolves and fetches all that the packages need, and counts it.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/bundle/pack"
@@ -31,6 +32,7 @@ type job struct {
 	cache   string
 	tool    *goTool
 	debs    *debs
+	turn    *semaphore.Weighted
 	scratch string
 	origins []source.Origin
 	started time.Time

@@ -11,7 +11,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/release"
@@ -50,6 +54,18 @@ type runner struct {
 	request source.Request
 	units   map[string]unit
 	tool    *goTool
+	// turn is held by the one job that compiles, which takes all processors
+	// and gigabytes of memory.
+	turn *semaphore.Weighted
+
+	telling sync.Mutex
+}
+
+// tell reports progress, one call at a time.
+func (r *runner) tell(p source.Progress) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.request.Tell(p)
 }
 
 func (s *Source) runner(ctx context.Context, r source.Request) (*runner, error) {
@@ -57,7 +73,7 @@ func (s *Source) runner(ctx context.Context, r source.Request) (*runner, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &runner{source: s, request: r, units: s.recipes(r.Release), tool: tool}, nil
+	return &runner{source: s, request: r, units: s.recipes(r.Release), tool: tool, turn: semaphore.NewWeighted(1)}, nil
 }
 
 // Probe says whether the go tool is there and verifies modules.
@@ -126,12 +142,11 @@ func (r *runner) checkTools() error {
 func (r *runner) job(u unit, arch string, d *debs) *job {
 	return &job{
 		unit: u, arch: arch, release: r.request.Release, cache: r.source.opts.Cache,
-		tool: r.tool, debs: d, started: time.Now(), report: r.request.Tell,
+		tool: r.tool, debs: d, turn: r.turn, started: time.Now(), report: r.tell,
 	}
 }
 
-// Parts compiles everything, one component after another, and takes from the
-// cache what was compiled before.
+// Parts compiles everything, and takes from the cache what was compiled before.
 func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, error) {
 	r, err := s.runner(ctx, req)
 	if err != nil {
@@ -154,19 +169,29 @@ func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, e
 	return parts, nil
 }
 
+// ahead is how many units are worked on at once: one is compiled, while others
+// are fetched, or packed.
+const ahead = 3
+
 func (r *runner) parts(ctx context.Context, arch string) (source.Parts, error) {
+	names := slices.DeleteFunc(slices.Clone(buildOrder), func(name string) bool { _, ok := r.units[name]; return !ok })
+	made := make([]built, len(names))
+	d := &debs{dir: filepath.Join(r.source.opts.Cache, "apt", arch), arch: arch}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(ahead)
+	for i, name := range names {
+		g.Go(func() (err error) {
+			made[i], err = r.job(r.units[name], arch, d).get(ctx)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return source.Parts{}, err
+	}
 	var parts source.Parts
 	have := map[string]built{}
-	d := &debs{dir: filepath.Join(r.source.opts.Cache, "apt", arch), arch: arch}
-	for _, name := range buildOrder {
-		u, ok := r.units[name]
-		if !ok {
-			continue
-		}
-		b, err := r.job(u, arch, d).get(ctx)
-		if err != nil {
-			return source.Parts{}, err
-		}
+	for i, name := range names {
+		u, b := r.units[name], made[i]
 		have[name] = b
 		parts.Origins = append(parts.Origins, b.Origins...)
 		if slices.Contains(components, name) {

@@ -155,6 +155,52 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// Several units are worked on at once: what is said comes one call at a time,
+// parts are in the order of the build, and the one that fails is named.
+func TestPartsAtOnce(t *testing.T) {
+	env := environ(t, proxy(t, hello("v1.1.0")))
+	cache, last := t.TempDir(), "hello 2.0.0"
+	telling, done := 0, 0
+	req := source.Request{Arches: []string{runtime.GOARCH}, Report: func(p source.Progress) {
+		if telling++; telling != 1 {
+			t.Error("two reports at once")
+		}
+		if p.Phase == source.Done {
+			done++
+		}
+		telling--
+	}}
+	s := helloSource(cache, env, "")
+	s.recipes = func(release.Release) map[string]unit {
+		all := map[string]unit{}
+		for _, name := range components {
+			u := helloUnit("hello 1.1.0")
+			u.Name = name
+			all[name] = u
+		}
+		all["cni-plugins"].Questions[0].want[0] = last
+		return all
+	}
+	if _, err := s.Parts(t.Context(), req); id(err) != IDWrongVersion || !strings.Contains(err.Error(), "hello 2.0.0") {
+		t.Errorf("got %v", err)
+	}
+	last = "hello 1.1.0"
+	parts, err := s.Parts(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range parts.Components {
+		names = append(names, c.Name)
+	}
+	if diff := cmp.Diff([]string{"kubernetes", "containerd", "etcd", "crictl", "cni-plugins", "nettools"}, names); diff != "" {
+		t.Errorf("components (-want +got):\n%s", diff)
+	}
+	if done != len(components) {
+		t.Errorf("%d times something was done, want %d", done, len(components))
+	}
+}
+
 // TestPartsAreDeterministic builds in two caches and damages one.
 func TestPartsAreDeterministic(t *testing.T) {
 	env := environ(t, proxy(t, hello("v1.1.0")))
