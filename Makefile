@@ -26,6 +26,9 @@ compiling := GOGC=400 GOMEMLIMIT=4GiB
 updater := ./images/updater
 others  := ./api/... ./cmd/... ./images ./images/echo ./images/pause ./images/probe ./internal/... ./test/...
 
+# Tests on real clusters that thorough has and test has not.
+apart := ^Test(Guide|Rollback|SSH|Secrets)$$
+
 pkg      := slipway.dev/slipway
 ldflags  := -s -w -X $(pkg)/internal/version.version=$(VERSION) -X $(pkg)/internal/version.commit=$(COMMIT)
 gobuild  := $(compiling) go build -trimpath -buildvcs=false -ldflags '$(ldflags)'
@@ -85,8 +88,9 @@ lint: node ## style, mistakes, formatting
 	@$(compiling) $(gotool) golangci-lint run $(others)
 
 .PHONY: thorough
-thorough: cross race ## what test leaves out for its time: every platform, the race detector, lint for the updater
+thorough: cross race ## what test leaves out for its time: platforms, the race detector, lint for the updater, more real clusters
 	@$(compiling) $(gotool) golangci-lint run $(updater)
+	@$(MAKE) e2e RUN='$(apart)'
 
 .PHONY: fmt
 fmt: ## format the code as lint wants it
@@ -98,7 +102,7 @@ vuln: ## known vulnerabilities in what we link; needs the internet (vuln.go.dev)
 
 .PHONY: e2e
 e2e: ## tests on real clusters in sandbox machines; RUN=regexp for some of them
-	@go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(value RUN)') ./test/e2e
+	@go test -tags e2e -count=1 -v -timeout 60m $(if $(RUN),-run '$(value RUN)',-skip '$(apart)') ./test/e2e
 
 .PHONY: test
 test: ## everything: set-up, unit, lint, quickstart, e2e; prints what each part took
