@@ -145,12 +145,14 @@ func TestDisplayOnTerminal(t *testing.T) {
 	d := bundlecmd.NewDisplay(&b, func() (int, int) { return width, 24 })
 	d.Show(bundle.Progress{Component: "kubernetes v1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"})
 	d.Show(bundle.Progress{Component: "coredns 1 linux/amd64", Phase: source.Fetching})
+	d.Show(bundle.Progress{Component: "base 1 linux/amd64", Phase: source.Cached})
 	width = 20
 	d.Show(bundle.Progress{Component: "echo 1 linux/amd64", Phase: source.Compiling, Total: 2, Unit: "packages"})
 	d.Show(bundle.Progress{Component: "echo 1 linux/amd64", Phase: source.Cached})
 	d.Close()
 	const back = "\r\x1b[K"
-	want := "kubernetes v1 linux/amd64            co" + back + "echo 1 linux/amd64 " + back + "echo 1 linux/amd64                   cached\n"
+	want := "kubernetes v1 linux/amd64            co" + back + "base 1 linux/amd64                   cached\n" +
+		"kubernetes v1 linux/amd64            co" + back + "echo 1 linux/amd64 " + back + "echo 1 linux/amd64                   cached\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -22,7 +22,7 @@ type Display struct {
 
 	mu    sync.Mutex
 	live  bool              // a live line stands on the terminal
-	head  string            // the component that the live line is for
+	head  *bundle.Progress  // what the live line says; nil: nothing
 	shown map[string]string // component → phase last printed
 	last  time.Time
 }
@@ -45,15 +45,14 @@ func (d *Display) Show(p bundle.Progress) {
 	case lasting:
 		d.clear()
 		fmt.Fprintln(d.w, line(p))
-		if d.head == p.Component {
-			d.head = ""
+		if d.head != nil && d.head.Component == p.Component {
+			d.head = nil
 		}
+		d.draw()
 	case d.size != nil:
-		if d.head == "" || p.Phase == source.Compiling {
-			d.head = p.Component
-		}
-		if d.head == p.Component {
-			d.draw(p)
+		if d.head == nil || d.head.Component == p.Component || p.Phase == source.Compiling {
+			d.head = &p
+			d.draw()
 		}
 	case d.shown[p.Component] != string(p.Phase):
 		fmt.Fprintln(d.w, line(p))
@@ -75,15 +74,19 @@ func (d *Display) clear() {
 	}
 }
 
-func (d *Display) draw(p bundle.Progress) {
-	now := time.Now()
+// draw draws the live line, unless that was done a moment ago.
+func (d *Display) draw() {
+	if d.head == nil {
+		return
+	}
+	p, now := *d.head, time.Now()
 	if d.live && d.shown[p.Component] == string(p.Phase) && now.Sub(d.last) < redraw {
 		return
 	}
 	d.last = now
 	d.clear()
 	text := line(p)
-	if p.Message != "" && p.Phase != source.Note {
+	if p.Message != "" {
 		text += "  " + p.Message
 	}
 	width, _ := d.size()
