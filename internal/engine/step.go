@@ -318,6 +318,8 @@ func remedy(reason string) string {
 	switch reason {
 	case op.IDEtcdQuorum:
 		return "bring the members back that do not answer, or take them off first, each by itself: slipway delete node NAME --forget"
+	case op.IDEtcdNameTaken:
+		return "take that one off first: slipway delete node NAME; or give the new host another name"
 	case "DiskFull":
 		return "make room on the host, or mount a larger disk there, then resume"
 	case "BlobCorrupt":

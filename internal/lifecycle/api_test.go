@@ -44,6 +44,8 @@ type api struct {
 	down    map[string]bool   // members that do not answer
 	running bool              // its kubelet runs
 	bound   bool              // the administrator has rights
+	// settings are those that the cluster has on record of itself.
+	settings string
 
 	managedEtcd *members
 }

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -429,7 +430,7 @@ func TestManagedEtcdKeepsItsMajority(t *testing.T) {
 		id      string
 	}{
 		"one of two that answer": {Request{Kind: Remove, Name: "prod", Nodes: []string{"e1"}}, op.IDEtcdQuorum},
-		"all others":             {Request{Kind: Apply, Cluster: exchanged(w.of("cp1", "e1", "e2"))}, "immutable-field"},
+		"all others":             {Request{Kind: Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2"), "e2")}, "immutable-field"},
 	} {
 		var list diag.List
 		if _, err := w.service().Prepare(t.Context(), tt.request, nil); !errors.As(err, &list) || list.Errors()[0].ID != tt.id {
@@ -438,10 +439,41 @@ func TestManagedEtcdKeepsItsMajority(t *testing.T) {
 	}
 }
 
-// exchanged has etcd on e2 alone.
-func exchanged(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+// An etcd that holds a cluster does not begin a second time, whatever is
+// ignored.
+func TestEtcdLost(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		request      func(*world) Request
+		id           string
+	}{
+		{"another machine at its address", "it is blank", func(w *world) Request {
+			w.machines["e1"] = newMachine("e1", "192.0.2.31", w.api)
+			w.machines["e1"].machineID = "id-new"
+			return Request{Kind: Apply, Cluster: etcdOn(w.of("cp1", "e1"), "e1")}
+		}, idEtcdLost},
+		{"it does not answer, and others come", "they would be a cluster of their own", func(w *world) Request {
+			w.machines["e1"].down = errDown
+			return Request{Kind: Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2", "w1"), "e1", "e2", "w1")}
+		}, string(remote.Unreachable)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "e1", "e2", "w1")
+			w.managed = true
+			w.do(Request{Kind: Create, Cluster: etcdOn(w.of("cp1", "e1"), "e1")}, event.Succeeded)
+			r := tc.request(w)
+			for _, r.IgnoreErrors = range []bool{false, true} {
+				_, err := w.service().Prepare(t.Context(), r, nil)
+				refusal(t, err, tc.id)
+			}
+		})
+	}
+}
+
+// etcdOn has etcd on some hosts alone; one without anything to do is none.
+func etcdOn(c *v1alpha1.Cluster, names ...string) *v1alpha1.Cluster {
 	for i, h := range c.Spec.Hosts {
-		if h.Name != "e2" {
+		if !slices.Contains(names, h.Name) {
 			c.Spec.Hosts[i].Roles = slices.DeleteFunc(slices.Clone(h.Roles), func(r v1alpha1.Role) bool { return r == v1alpha1.RoleEtcd })
 		}
 	}

@@ -20,6 +20,7 @@ const (
 	idNoNewHost         = "no-new-host"
 	idLastControlPlane  = "last-control-plane"
 	idControlPlaneLost  = "control-plane-lost"
+	idEtcdLost          = "etcd-lost"
 	idHostRenamed       = "host-renamed"
 	idHostReturned      = "host-returned"
 	idFileDiffers       = "file-differs"

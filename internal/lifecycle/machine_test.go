@@ -343,7 +343,10 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.files[module.ClientCert] = "made by the kubelet"
 		m.api.register(m.name, m.machineID)
 		m.api.start()
+	case "kubeadm-init-control-plane":
+		m.files[apiManifest] = m.files[settingsFile]
 	case "kubeadm-init-upload-config":
+		m.api.settings = m.files[settingsFile]
 		m.api.bind()
 	case "kubeadm-init-addon-dns":
 		m.api.installDNS()
@@ -371,6 +374,12 @@ func (m *machine) run(e op.Exec) *op.Error {
 	}
 	return nil
 }
+
+// settingsFile is what kubeadm goes by when it writes manifests, and records.
+const (
+	settingsFile = "/etc/kubernetes/slipway/kubeadm.yaml"
+	apiManifest  = "/etc/kubernetes/manifests/kube-apiserver.yaml"
+)
 
 // canaryKey is in every key of the cluster, and must be on hosts alone.
 const canaryKey = "canary-key-of "

@@ -121,7 +121,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if created(p.recorded) && changesHosts(p.request.Kind) {
 		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
 	}
-	p.findings = append(p.judge(c, found, staying, options), slices.Concat(unfit, p.leftBehind(), p.leaderless(found[:staying]))...)
+	p.findings = append(p.judge(c, found, staying, options), slices.Concat(unfit, p.leftBehind(), p.leaderless(found[:staying]), p.dataless(found[:staying]))...)
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err
@@ -136,13 +136,14 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 
 // dropLost goes on without the hosts that cannot be reached; they stay failed
 // in the result. The first control plane cannot be done without, unless the
-// cluster is taken away; nor any, as long as none is known to hold the cluster.
+// cluster is taken away; nor any, as long as none is known to hold the cluster,
+// nor any host for etcd, as long as none is known to hold its data.
 func (p *prepared) dropLost(found []facts.Host) error {
 	var lost []*engine.Host
 	kept := slices.Clone(p.hosts[len(found):]) // those that leave are judged by themselves
 	for i, h := range p.hosts[:len(found)] {
 		f := p.unfit(h.Name, found[i].Err)
-		needed := p.env.IsFirst(h) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane)
+		needed := p.env.IsFirst(h) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane) || p.memberless(found) && h.HasRole(v1alpha1.RoleEtcd)
 		if f == nil || needed && !p.removes() {
 			kept = append(kept, h)
 			continue

@@ -297,21 +297,21 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 }
 
 // leader is the control plane that speaks for a cluster that exists: the one on
-// which it began, as long as it is there, else the first that has it.
+// which it began, as long as it is there, else the one that has done so since,
+// else the first that has it.
 func leader(cluster string, found []facts.Host) string {
-	first := ""
+	best, rank := "", 0
 	for _, h := range found {
 		if !spec.HasRole(h.Spec, v1alpha1.RoleControlPlane) || !h.Ours(cluster) {
 			continue
 		}
-		if slices.Contains(h.Facts.Present, module.InitMark) {
-			return h.Spec.Name
-		}
-		if module.Holds(&engine.Host{Facts: h.Facts}) {
-			first = cmp.Or(first, h.Spec.Name)
+		for i, mark := range []string{module.ClientCert, module.LeadMark, module.InitMark} {
+			if i+1 > rank && slices.Contains(h.Facts.Present, mark) {
+				best, rank = h.Spec.Name, i+1
+			}
 		}
 	}
-	return first
+	return best
 }
 
 // headless says that a cluster exists, and no control plane of those that were
@@ -324,21 +324,46 @@ func (p *prepared) headless() bool {
 // them it would begin anew. One that could not be asked may hold it; then that
 // is the reason, and there is no going on without it.
 func (p *prepared) leaderless(staying []facts.Host) diag.List {
-	var without []string
-	for _, h := range staying {
-		if !spec.HasRole(h.Spec, v1alpha1.RoleControlPlane) {
-			continue
-		}
-		if h.Facts == nil {
-			return nil
-		}
-		without = append(without, h.Spec.Name)
-	}
-	if !p.headless() {
+	without, all := withRole(staying, v1alpha1.RoleControlPlane)
+	if !all || !p.headless() {
 		return nil
 	}
 	return refused(idControlPlaneLost, "the cluster exists, and no control plane that stays holds it: "+strings.Join(without, ", "),
 		"to exchange control planes, add the new ones beside those that hold the cluster first; if an address leads to another machine now, correct it, or restore the machine")
+}
+
+// memberless says that a cluster exists whose etcd is a service, and that none
+// of the hosts for it that were asked and stay has been a member.
+func (p *prepared) memberless(staying []facts.Host) bool {
+	asked := slices.ContainsFunc(staying, func(h facts.Host) bool { return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) })
+	member := func(h facts.Host) bool {
+		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.Ours(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined)
+	}
+	return created(p.recorded) && changesHosts(p.request.Kind) && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
+		asked && !slices.ContainsFunc(staying, member)
+}
+
+// dataless refuses hosts for etcd of which none has the cluster's data: it would
+// begin anew, empty, and API servers would go by it. One that could not be
+// asked may have them.
+func (p *prepared) dataless(staying []facts.Host) diag.List {
+	without, all := withRole(staying, v1alpha1.RoleEtcd)
+	if !all || !p.memberless(staying) {
+		return nil
+	}
+	return refused(idEtcdLost, "the cluster exists, and no host for etcd that stays has its data: "+strings.Join(without, ", "),
+		"to exchange members, add the new ones beside those that hold the data first; if an address leads to another machine now, correct it, or restore the machine")
+}
+
+// withRole are the names of the hosts with a role; all says that each was asked.
+func withRole(hosts []facts.Host, role v1alpha1.Role) (of []string, all bool) {
+	all = true
+	for _, h := range hosts {
+		if spec.HasRole(h.Spec, role) {
+			of, all = append(of, h.Spec.Name), all && h.Facts != nil
+		}
+	}
+	return of, all
 }
 
 // losses are what is lost with the hosts that leave, for people.

@@ -52,6 +52,31 @@ func TestControlPlanesLeave(t *testing.T) {
 	}
 }
 
+// Settings reach all control planes, and the cluster's record of them, when the
+// one on which it began has left.
+func TestSettingsWithoutTheFirst(t *testing.T) {
+	w := running(t, threeAndTwo, threeAndTwo)
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+	c := w.of("cp2", "cp3", "w1", "w2")
+	c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"profiling": "false"}
+	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	for name, got := range map[string]string{
+		"cp2": w.machines["cp2"].files[apiManifest], "cp3": w.machines["cp3"].files[apiManifest], "the record": w.api.settings,
+	} {
+		if !strings.Contains(got, "name: profiling") {
+			t.Errorf("%s does not have the new setting", name)
+		}
+	}
+	p, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if !p.Plan().Empty() {
+		t.Error("applied again, it changes something")
+	}
+}
+
 func TestKilledControlPlaneLeaves(t *testing.T) {
 	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
 	request := Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}

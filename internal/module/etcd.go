@@ -121,7 +121,7 @@ func blank(h *engine.Host) bool {
 }
 
 // EtcdEndpoints are the client URLs of an etcd outside of control planes'
-// pods; none if it is stacked.
+// pods; none if it is stacked. The order of hosts is no difference.
 func (e Env) EtcdEndpoints() []string {
 	if x := e.Cluster.Spec.Etcd.External; x != nil {
 		return x.Endpoints
@@ -130,5 +130,6 @@ func (e Env) EtcdEndpoints() []string {
 	for _, h := range spec.EtcdHosts(e.Cluster) {
 		out = append(out, EtcdURL(h, facts.EtcdClientPort))
 	}
+	slices.Sort(out)
 	return out
 }

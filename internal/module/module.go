@@ -126,6 +126,10 @@ func JoinsAsWorker(h *engine.Host) bool {
 // no other.
 const InitMark = "/etc/kubernetes/super-admin.conf"
 
+// LeadMark is on a control plane that speaks for a cluster which began on
+// another one.
+const LeadMark = "/etc/kubernetes/slipway/leads"
+
 // Begins selects the control plane on which the cluster begins, or began. When
 // that one has left there is none any more.
 func (e Env) Begins(h *engine.Host) bool {

@@ -22,7 +22,7 @@ const kubeadmAPI = "kubeadm.k8s.io/v1beta4"
 // object is a Kubernetes-style document; it is marshalled with sorted keys.
 type object = map[string]any
 
-// initFiles are kubeadm's input for the first control plane.
+// initFiles are kubeadm's input for a control plane by itself.
 func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 	docs, err := documents(
 		initConfiguration(env, h),
@@ -37,9 +37,11 @@ func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 	if env.Stacked() {
 		ops = append(ops, op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true})
 	}
-	return append(ops,
-		op.File{Path: configFile, Mode: 0o600, Content: docs},
-	), nil
+	ops = append(ops, op.File{Path: configFile, Mode: 0o600, Content: docs})
+	if env.IsFirst(h) && !env.Begins(h) {
+		ops = append(ops, op.File{Path: module.LeadMark, Mode: 0o600, Content: []byte("This control plane speaks for the cluster: the one on which it began has left, or did not answer.\n")})
+	}
+	return ops, nil
 }
 
 func documents(docs ...object) ([]byte, error) {
@@ -175,7 +177,7 @@ func clusterConfiguration(env module.Env) object {
 			"podSubnet":     strings.Join(env.Cluster.Spec.Network.PodCIDR, ","),
 			"serviceSubnet": strings.Join(env.Cluster.Spec.Network.ServiceCIDR, ","),
 		},
-		"apiServer":         object{"certSANs": sans, "extraArgs": args(gates, k.APIServer.ExtraArgs)},
+		"apiServer":         object{"certSANs": sans, "extraArgs": args(apiServerArgs(gates), k.APIServer.ExtraArgs)},
 		"controllerManager": object{"extraArgs": args(gates, k.ControllerManager.ExtraArgs)},
 		"scheduler":         object{"extraArgs": args(gates, k.Scheduler.ExtraArgs)},
 		"etcd":              etcdConfiguration(env),
@@ -227,6 +229,15 @@ func featureGates(gates map[string]bool) map[string]string {
 		list = append(list, fmt.Sprintf("%s=%t", name, gates[name]))
 	}
 	return map[string]string{"feature-gates": strings.Join(list, ",")}
+}
+
+// apiServerArgs have an API server that ends let go of those who watch. It would
+// wait for them for as long as the kubelet lets it, half a minute, in which it
+// takes no other requests.
+func apiServerArgs(gates map[string]string) map[string]string {
+	out := map[string]string{"shutdown-send-retry-after": "true"}
+	maps.Copy(out, gates)
+	return out
 }
 
 // args are a component's arguments, sorted; theirs override ours by key.

@@ -101,13 +101,13 @@ func prepareTasks(env module.Env) []engine.Task {
 			}}),
 		},
 		{
-			ID: "join.config", Title: "write kubeadm's configuration", On: env.JoinsAsControlPlane,
+			ID: "join.config", Title: "write how to join", On: env.JoinsAsControlPlane,
 			Ops: func(s *engine.Scope) (op.List, error) { return joinFiles(env, s.Host()) },
 		},
 		{
 			ID: "join.control-plane", Title: "set up the control plane", On: env.JoinsAsControlPlane,
 			When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
-			Ops:  func(s *engine.Scope) (op.List, error) { return op.List{components(env, s.Host())}, nil },
+			Ops:  func(*engine.Scope) (op.List, error) { return op.List{components()}, nil },
 		},
 	}
 }
@@ -138,7 +138,18 @@ func serveTasks(env module.Env) []engine.Task {
 	return []engine.Task{
 		{
 			ID: "join.api", Title: "wait for the API", On: env.JoinsAsControlPlane, Timeout: 6 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) { return op.List{ownAPI(env)}, nil },
+			When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
+			Ops:  func(*engine.Scope) (op.List, error) { return op.List{ownAPI(env)}, nil },
+		},
+		{
+			// Of a control plane that serves, when the cluster's settings
+			// have changed: one after the other, the first one first, and
+			// none before the one before it serves with them.
+			ID: "join.settings", Title: "update the control plane",
+			On:    func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !env.IsFirst(h) },
+			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
+			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1"}, Timeout: 6 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) { return op.List{components(), ownAPI(env)}, nil },
 		},
 		{
 			ID: "join.mark-control-plane", Title: "mark the control plane", On: env.JoinsAsControlPlane,
@@ -146,46 +157,36 @@ func serveTasks(env module.Env) []engine.Task {
 				return op.List{controlPlanePhase(env, s.Host(), "mark-control-plane", []string{"control-plane-join", "mark-control-plane"})}, nil
 			},
 		},
-		{
-			// Of a control plane that serves, when the cluster's settings
-			// have changed: one after the other, the first one first, and
-			// none before the one before it serves with them.
-			ID: "join.settings", Title: "update the control plane", On: env.JoinsAsControlPlane,
-			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
-			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1"}, Timeout: 6 * time.Minute,
-			Ops: func(s *engine.Scope) (op.List, error) {
-				return op.List{components(env, s.Host()), ownAPI(env)}, nil
-			},
-		},
 	}
 }
 
-// components writes the manifests of all but etcd, by the settings that the
-// cluster holds.
-func components(env module.Env, h *engine.Host) op.Exec {
-	return controlPlanePhase(env, h, "control-plane", []string{"control-plane-prepare", "control-plane"}, componentManifests()...)
+// components writes the manifests of all but etcd, as on the control plane on
+// which the cluster begins: by the host's own file. kubeadm would have one that
+// joins go by what the cluster has on record, if somebody serves it.
+func components() op.Exec {
+	return op.Exec{
+		Name:    "kubeadm-init-control-plane",
+		Argv:    []string{program, "init", "phase", "control-plane", "all", "--config", configFile},
+		Creates: componentManifests(), Inputs: []string{configFile}, Whole: true, TimeoutSeconds: 300,
+	}
 }
 
 // joinFiles are kubeadm's input for a further control plane, once it has
-// credentials of its own. The cluster's settings, which kubeadm takes from the
-// cluster, stand beside it for the sake of what depends on them.
+// credentials of its own.
 func joinFiles(env module.Env, h *engine.Host) (op.List, error) {
-	settings := clusterConfiguration(env)
-	docs, err := documents(joinConfiguration(env, h, object{"file": object{"kubeConfigPath": adminConf}}), settings)
+	docs, err := documents(joinConfiguration(env, h, object{"file": object{"kubeConfigPath": adminConf}}))
 	if err != nil {
 		return nil, err
 	}
-	list := op.List{
-		op.File{Path: configFile, Mode: 0o600, Content: docs},
-	}
+	list := op.List{op.File{Path: joinFile, Mode: 0o600, Content: docs}}
 	if !env.Stacked() {
 		return list, nil
 	}
-	etcd, err := documents(object{"etcd": settings["etcd"]})
+	etcd, err := documents(object{"etcd": etcdConfiguration(env)})
 	if err != nil {
 		return nil, err
 	}
-	return append(list, op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true}, op.File{Path: etcdInput, Mode: 0o600, Content: etcd}), nil
+	return append(list, op.File{Path: etcdInput, Mode: 0o600, Content: etcd}), nil
 }
 
 // controlPlanePhase runs a phase of `kubeadm join` that goes by the host's own
@@ -193,8 +194,8 @@ func joinFiles(env module.Env, h *engine.Host) (op.List, error) {
 func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []string, creates ...string) op.Exec {
 	return op.Exec{
 		Name:    "kubeadm-join-" + name,
-		Argv:    append(append([]string{program, "join", "phase"}, phase...), "--config", configFile),
-		Creates: creates, Inputs: []string{configFile}, Whole: true, TimeoutSeconds: 300,
+		Argv:    append(append([]string{program, "join", "phase"}, phase...), "--config", joinFile),
+		Creates: creates, Inputs: []string{joinFile}, Whole: true, TimeoutSeconds: 300,
 		Hosts: joinThrough(env, h),
 	}
 }

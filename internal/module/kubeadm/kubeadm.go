@@ -20,6 +20,7 @@ const (
 	bootstrapConf = "/etc/kubernetes/bootstrap-kubelet.conf"
 	caCert        = "/etc/kubernetes/pki/ca.crt"
 	configFile    = "/etc/kubernetes/slipway/kubeadm.yaml"
+	joinFile      = "/etc/kubernetes/slipway/join.yaml"
 	servingFile   = "/etc/kubernetes/slipway/serving.yaml"
 	dropInDir     = "/etc/kubernetes/kubelet.conf.d"
 	dropInFile    = dropInDir + "/50-slipway.conf"
@@ -34,7 +35,7 @@ const (
 // MarkPaths are those whose presence tells how far a host is; facts are
 // asked for them.
 func MarkPaths() []string {
-	return []string{module.ClientCert, kubeletConf, adminConf, module.InitMark}
+	return []string{module.ClientCert, kubeletConf, adminConf, module.InitMark, module.LeadMark}
 }
 
 // Install is the module that puts Kubernetes' programs and the kubelet's unit
@@ -65,10 +66,13 @@ func installPrograms(s *engine.Scope) (op.List, error) {
 	return append(ops, cni...), nil
 }
 
-// Init is the module that begins the cluster on the first control plane.
+// Init is the module that begins the cluster on the first control plane. When
+// that one has left, the one that speaks for the cluster then goes on with what
+// is done for all: it records the settings, and keeps what runs by them.
 func Init(env module.Env) engine.Module {
 	tasks := []engine.Task{{
-		ID: "kubeadm.config", Title: "write kubeadm's configuration", On: env.Begins,
+		ID: "kubeadm.config", Title: "write kubeadm's configuration",
+		On:  func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) },
 		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(env, s.Host()) },
 	}}
 	for _, p := range initPhases(env) {
@@ -92,6 +96,9 @@ type phase struct {
 	whole  bool
 	secret bool
 	when   func(*v1alpha1.Cluster) bool
+	// begins is for what is done on the host on which the cluster begins and
+	// on no other.
+	begins bool
 	// wait is for the API to be ready; it runs no program.
 	wait bool
 }
@@ -125,26 +132,23 @@ func initPhases(env module.Env) []phase {
 	return []phase{
 		// Preflight looks at a host without a cluster; it is not asked
 		// again once the CA is there.
-		{id: "preflight", title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
-		{id: "certs", title: "make certificates", argv: []string{"certs", "all"}, creates: certificates(env), whole: true},
-		{id: "kubeconfig", title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
+		{id: "preflight", begins: true, title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
+		{id: "certs", begins: true, title: "make certificates", argv: []string{"certs", "all"}, creates: certificates(env), whole: true},
+		{id: "kubeconfig", begins: true, title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
 			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf,
 		}},
-		{id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"}, creates: []string{manifest("etcd")}, inputs: config, whole: true, when: func(*v1alpha1.Cluster) bool { return env.Stacked() }},
+		{id: "etcd", begins: true, title: "set up etcd", argv: []string{"etcd", "local"}, creates: []string{manifest("etcd")}, inputs: config, whole: true, when: func(*v1alpha1.Cluster) bool { return env.Stacked() }},
+		{id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"}, inputs: config, whole: true, creates: componentManifests()},
 		{
-			id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"}, inputs: config, whole: true,
-			creates: componentManifests(),
-		},
-		{
-			id: "kubelet-start", title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,
+			id: "kubelet-start", begins: true, title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,
 			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{"/var/lib/kubelet/instance-config.yaml"},
 		},
 		{id: "wait", title: "wait for the API", wait: true},
 		{id: "upload-config", title: "record the configuration", argv: []string{"upload-config", "all"}, inputs: config},
-		{id: "mark-control-plane", title: "mark the control plane", argv: []string{"mark-control-plane"}, inputs: config},
+		{id: "mark-control-plane", begins: true, title: "mark the control plane", argv: []string{"mark-control-plane"}, inputs: config},
 		// The phase prints the token that it makes.
-		{id: "bootstrap-token", title: "let nodes join", argv: []string{"bootstrap-token"}, inputs: []string{caCert}, secret: true},
-		{id: "kubelet-finalize", title: "rotate the kubelet's certificate", argv: []string{"kubelet-finalize", "all"}, inputs: []string{caCert}, whole: true},
+		{id: "bootstrap-token", begins: true, title: "let nodes join", argv: []string{"bootstrap-token"}, inputs: []string{caCert}, secret: true},
+		{id: "kubelet-finalize", begins: true, title: "rotate the kubelet's certificate", argv: []string{"kubelet-finalize", "all"}, inputs: []string{caCert}, whole: true},
 		{id: "addon-dns", title: "install CoreDNS", argv: []string{"addon", "coredns"}, inputs: config},
 		{
 			id: "addon-proxy", title: "install kube-proxy", argv: []string{"addon", "kube-proxy"}, inputs: config,
@@ -167,8 +171,11 @@ func ownAPI(env module.Env) op.Wait {
 // task makes a phase a task.
 func (p phase) task(env module.Env) engine.Task {
 	t := engine.Task{
-		ID: "kubeadm.init." + p.id, Title: p.title, On: env.Begins, Timeout: 6 * time.Minute,
+		ID: "kubeadm.init." + p.id, Title: p.title, On: env.IsFirst, Timeout: 6 * time.Minute,
 		When: func(*engine.Scope) bool { return p.when == nil || p.when(env.Cluster) },
+	}
+	if p.begins {
+		t.On = env.Begins
 	}
 	t.Ops = func(*engine.Scope) (op.List, error) {
 		if p.wait {

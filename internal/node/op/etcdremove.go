@@ -23,12 +23,17 @@ type EtcdPeer struct {
 	Name    string `json:"name"`
 	PeerURL string `json:"peerURL"`
 	// Dead has it removed only if it does not answer: it is given up, or another
-	// machine shall take its place.
+	// machine shall take its place. One that answers, and is elsewhere than
+	// PeerURL says, is not to be replaced.
 	Dead bool `json:"dead,omitempty"`
 }
 
-// IDEtcdQuorum is the reason of a removal that is refused.
-const IDEtcdQuorum = "etcd-quorum"
+// Reasons why a removal is refused.
+const (
+	IDEtcdQuorum = "etcd-quorum"
+	// IDEtcdNameTaken: a member runs in whose place another machine shall be.
+	IDEtcdNameTaken = "etcd-name-taken"
+)
 
 // KindEtcdRemove is the kind of EtcdRemove.
 const KindEtcdRemove Kind = "etcd-remove"

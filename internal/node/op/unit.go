@@ -14,7 +14,8 @@ type Unit struct {
 	// a file that has changed since then differs.
 	RestartOn []string `json:"restartOn,omitempty"`
 	// KeepRunning leaves a unit alone that runs already, whatever has changed
-	// in RestartOn: it only starts.
+	// in RestartOn: it only starts. One that has ended and waits to be tried
+	// again does not run.
 	KeepRunning bool `json:"keepRunning,omitempty"`
 	// Gate is what a restart, not a start, waits for. It must have come
 	// within its time.

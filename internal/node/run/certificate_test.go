@@ -202,7 +202,7 @@ func TestBlockGate(t *testing.T) {
 }
 
 // TestUnitGate: a restart waits for its gate, a start does not; with
-// KeepRunning there is no restart.
+// KeepRunning there is no restart of what runs.
 func TestUnitGate(t *testing.T) {
 	h := newHost(t)
 	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}}
@@ -222,5 +222,13 @@ func TestUnitGate(t *testing.T) {
 	h.write("etc/healthy", "")
 	if r := h.apply(unit)[0]; r.Status != op.Changed || starts() != 2 {
 		t.Errorf("not restarted: %+v, %d starts", r, starts())
+	}
+	// One that dies again and again by what it was started with does not run.
+	h.apply(op.File{Path: "/etc/app.conf", Content: []byte("3\n")})
+	w := h.see()
+	w.Units["old.service"].Sub = "auto-restart"
+	h.world(w)
+	if r := h.apply(keep)[0]; r.Status != op.Changed || starts() != 3 {
+		t.Errorf("not started with what is there now: %+v, %d starts", r, starts())
 	}
 }

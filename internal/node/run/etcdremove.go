@@ -40,6 +40,12 @@ func (s *session) removals(ctx context.Context, o op.EtcdRemove) (gone []voice, 
 			v.answers = err == nil
 		}
 		p := peerOf(o.Peers, m)
+		if v.answers && p != nil && p.Dead && !slices.Contains(m.PeerURLs, p.PeerURL) {
+			return nil, "", &op.Error{
+				Reason:  op.IDEtcdNameTaken,
+				Message: fmt.Sprintf("%s is to be a member of etcd at %s, and one of that name runs at %s", p.Name, p.PeerURL, strings.Join(m.PeerURLs, ",")),
+			}
+		}
 		if v.goes = p != nil && !p.Dead || !v.answers && (p != nil || orphan(o, m)); v.goes {
 			gone = append(gone, v)
 		}

@@ -236,7 +236,7 @@ func (s *session) planUnit(ctx context.Context, o op.Unit) (unitPlan, error) {
 			p.add(&p.stop, "stop")
 		}
 		return p, nil
-	case !now.running() || o.KeepRunning:
+	case !now.running() || o.KeepRunning && now.sub != "auto-restart":
 		return p, nil
 	}
 	changed, err := s.stale(o, now)
