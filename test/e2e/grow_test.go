@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -79,6 +80,19 @@ func TestLongReplaceFirst(t *testing.T) {
 	b.voters(t, b.spare, b.controlPlanes...)
 	b.reached(t)
 	b.unchanged(t, b.file)
+	t.Run("settings", func(t *testing.T) { // of a cluster on none of whose hosts it began
+		editSpec(t, b.file, func(spec map[string]any) {
+			child(child(spec, "kubernetes"), "apiServer")["extraArgs"] = map[string]any{"profiling": "false"}
+		})
+		b.exits(t, 0, "apply", "-f", b.file, "--yes")
+		for _, m := range append([]string{b.spare}, b.controlPlanes[1:]...) {
+			b.inside(t, m, "grep", "-q", "--", "--profiling=false", "/etc/kubernetes/manifests/kube-apiserver.yaml")
+		}
+		if got := b.kubectl(t, b.name, "get", "configmap", "kubeadm-config", "-n", "kube-system", "-o", "yaml"); !strings.Contains(got, "profiling") {
+			t.Errorf("the cluster's record of its settings does not have them:\n%s", got)
+		}
+		b.unchanged(t, b.file)
+	})
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
 	b.exits(t, 0, "delete", "cluster", b.name, "--yes", "--allow-removal")
 	for m, was := range b.before {
