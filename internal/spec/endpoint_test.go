@@ -124,3 +124,41 @@ func TestEndpointRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestEndpointChange(t *testing.T) {
+	ep := func(mode v1alpha1.EndpointMode, address string, routerID int) v1alpha1.ControlPlaneEndpoint {
+		return v1alpha1.ControlPlaneEndpoint{Mode: mode, Address: address, RouterID: routerID}
+	}
+	for _, tc := range []struct {
+		reason   string
+		old, new v1alpha1.ControlPlaneEndpoint
+		refused  string // the field
+	}{
+		{"the old one would be gone first", ep("keepalived", "192.0.2.8", 8), ep("keepalived", "192.0.2.9", 9), "address"},
+		{"the old one would be gone first", ep("kube-vip", "192.0.2.8", 0), ep("kube-vip", "192.0.2.9", 0), "address"},
+		{"whether nobody has the new one is not asked of those that hold one", ep("keepalived", "192.0.2.8", 8), ep("kube-vip", "192.0.2.9", 0), "address"},
+		{"the Service has one address", ep("updater", "10.96.0.2", 0), ep("updater", "10.96.0.3", 0), "address"},
+		{"both would hold the address", ep("keepalived", "192.0.2.8", 8), ep("keepalived", "192.0.2.8", 9), "routerID"},
+		{"nothing changes", ep("keepalived", "192.0.2.8", 8), ep("keepalived", "192.0.2.8", 8), ""},
+		{"each is there while the other is made", ep("keepalived", "192.0.2.8", 8), ep("haproxy", "", 0), ""},
+		{"each is there while the other is made", ep("haproxy", "", 0), ep("keepalived", "192.0.2.9", 9), ""},
+		{"both load balancers are there", ep("external", "192.0.2.8", 0), ep("external", "192.0.2.9", 0), ""},
+		{"the hosts file hides the new way", ep("haproxy", "", 0), ep("external", "", 0), "address"},
+		{"the hosts file hides the new way", ep("external", "192.0.2.8", 0), ep("external", "", 0), "address"},
+		{"nothing changes", ep("external", "", 0), ep("external", "", 0), ""},
+		{"it is tried by its address", ep("external", "", 0), ep("external", "192.0.2.8", 0), ""},
+	} {
+		old, new := &v1alpha1.Cluster{}, &v1alpha1.Cluster{}
+		old.Spec.ControlPlaneEndpoint, new.Spec.ControlPlaneEndpoint = tc.old, tc.new
+		var got string
+		for _, d := range Immutable(old, new) {
+			got += strings.TrimPrefix(d.Path, "spec.controlPlaneEndpoint.")
+			if d.ID != idEndpointChange || d.Hint == "" {
+				t.Errorf("unfinished: %+v", d)
+			}
+		}
+		if got != tc.refused {
+			t.Errorf("from %+v to %+v refused is %q, want %q: %s", tc.old, tc.new, got, tc.refused, tc.reason)
+		}
+	}
+}

@@ -66,4 +66,5 @@ const (
 
 	// Changes of a cluster that exists.
 	idImmutableField = "immutable-field"
+	idEndpointChange = "endpoint-change"
 )

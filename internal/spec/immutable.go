@@ -29,6 +29,7 @@ func Immutable(old, new *v1alpha1.Cluster) diag.List {
 	v.fixed("spec.containerRuntime.type", o.ContainerRuntime.Type, n.ContainerRuntime.Type)
 	v.fixed("spec.controlPlaneEndpoint.domain", o.ControlPlaneEndpoint.Domain, n.ControlPlaneEndpoint.Domain)
 	v.fixed("spec.controlPlaneEndpoint.port", strconv.Itoa(o.ControlPlaneEndpoint.Port), strconv.Itoa(n.ControlPlaneEndpoint.Port))
+	v.endpointChange(o.ControlPlaneEndpoint, n.ControlPlaneEndpoint)
 	if o.Kubernetes.Version != n.Kubernetes.Version {
 		v.refuse(idNotSupportedYet, "spec.kubernetes.version",
 			"the cluster runs "+o.Kubernetes.Version+", and changing it to "+n.Kubernetes.Version+" is not supported yet", "write "+o.Kubernetes.Version)
@@ -42,6 +43,26 @@ func Immutable(old, new *v1alpha1.Cluster) diag.List {
 	}
 	v.sameHosts(o.Hosts, n.Hosts)
 	return v.found
+}
+
+// endpointChange refuses changes of the way to the API that cannot be tried
+// before the old way goes.
+func (v *validator) endpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
+	const path = "spec.controlPlaneEndpoint"
+	const between = "; or go by haproxy in between: write mode: haproxy without an address, and apply it, then this one"
+	// A node or a control plane has one address of these kinds at a time.
+	sameKind := HoldsAddress(o.Mode) && HoldsAddress(n.Mode) || o.Mode == v1alpha1.EndpointUpdater && n.Mode == o.Mode
+	if sameKind && o.Address != n.Address {
+		v.refuse(idEndpointChange, path+".address", "the address "+o.Address+" cannot change to "+n.Address+" in place: it would be gone while nodes go by it",
+			"write "+o.Address+between)
+	} else if n.Mode == v1alpha1.EndpointKeepalived && n.Mode == o.Mode && o.RouterID != n.RouterID {
+		was := strconv.Itoa(o.RouterID)
+		v.refuse(idEndpointChange, path+".routerID", "the router id "+was+" cannot change in place: control planes of both would hold the address", "write "+was+between)
+	}
+	if n.Mode == v1alpha1.EndpointExternal && n.Address == "" && (o.Mode != n.Mode || o.Address != "") {
+		v.refuse(idEndpointChange, path+".address", "nodes that run cannot try a way that only DNS knows: their hosts files still lead to the old one",
+			"write the address of the load balancer")
+	}
 }
 
 // argsText writes arguments in one order.
