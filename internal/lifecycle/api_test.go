@@ -61,6 +61,8 @@ var kinds = map[string]map[string]string{
 	"/apis/admissionregistration.k8s.io/v1": {
 		"validatingadmissionpolicies": "!ValidatingAdmissionPolicy", "validatingadmissionpolicybindings": "!ValidatingAdmissionPolicyBinding",
 	},
+	"/apis/coordination.k8s.io/v1":       {"leases": "Lease"},
+	"/apis/discovery.k8s.io/v1":          {"endpointslices": "EndpointSlice"},
 	"/apis/policy/v1":                    {"poddisruptionbudgets": "PodDisruptionBudget"},
 	"/apis/rbac.authorization.k8s.io/v1": {"clusterroles": "!ClusterRole", "clusterrolebindings": "!ClusterRoleBinding", "roles": "Role", "rolebindings": "RoleBinding"},
 }

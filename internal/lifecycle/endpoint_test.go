@@ -223,6 +223,34 @@ func TestKilledEndpointSwitch(t *testing.T) {
 	}
 }
 
+// TestUpdaterLeavesNothing: what the apiserver-updater made by itself goes with
+// it.
+func TestUpdaterLeavesNothing(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.endpoint = &onUpdater
+	w.create(event.Succeeded)
+	made := map[string]object{
+		"/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/apiserver-ipv4": {
+			"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": object{"name": "apiserver-ipv4"},
+		},
+		"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/apiserver-updater": {
+			"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": object{"name": "apiserver-updater"},
+		},
+	}
+	for p, o := range made {
+		w.api.put(p, o)
+	}
+	w.endpoint = &onHAProxy
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.wantEndpoint(v1alpha1.EndpointHAProxy)
+	for p := range made {
+		if w.api.has(p) {
+			t.Errorf("%s is left", p)
+		}
+	}
+	w.whole()
+}
+
 // TestEndpointBeforeMember: in every mode, workers have other control planes to
 // go to before one of them leaves etcd.
 func TestEndpointBeforeMember(t *testing.T) {

@@ -75,13 +75,28 @@ func updater(env module.Env) ([]*unstructured.Unstructured, error) {
 	return kube.Objects(text)
 }
 
+// updaterTraces are what keeps the Service and all that it makes by itself,
+// which comes first: it is deleted last, when nobody may make it any more.
+func updaterTraces(env module.Env) ([]*unstructured.Unstructured, error) {
+	made, err := module.Render(files, "updater-made.yaml", nil)
+	if err != nil {
+		return nil, err
+	}
+	traces, err := kube.Objects(made)
+	if err != nil {
+		return nil, err
+	}
+	objs, err := updater(env)
+	return append(traces, objs...), err
+}
+
 // updaterLeft is what is left of the Service and what kept it.
 func updaterLeft(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
 	if client == nil {
 		return nil, nil // no cluster yet
 	}
-	objs, err := updater(env)
+	objs, err := updaterTraces(env)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +109,7 @@ func updaterLeft(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.O
 }
 
 func endUpdater(ctx context.Context, env module.Env, s *engine.Scope) error {
-	objs, err := updater(env)
+	objs, err := updaterTraces(env)
 	if err != nil {
 		return err
 	}
