@@ -12,6 +12,8 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
 )
 
 const virtual = "192.0.2.100"
@@ -69,8 +71,11 @@ func (w *world) reachable() {
 			case "127.0.0.1":
 				return m.has("/etc/kubernetes/manifests/slipway-haproxy.yaml")
 			case virtual:
+				if m.has(module.KeepalivedManifest) {
+					return true
+				}
 				for name, cp := range w.machines {
-					if strings.HasPrefix(name, "cp") {
+					if strings.HasPrefix(name, "cp") && !strings.HasPrefix(m.name, "cp") {
 						cp.mu.Lock()
 						ok := cp.has("/etc/kubernetes/manifests/slipway-keepalived.yaml")
 						cp.mu.Unlock()
@@ -221,6 +226,131 @@ func TestKilledEndpointSwitch(t *testing.T) {
 			k.same(w)
 		})
 	}
+}
+
+// keepalivedWorld is a cluster whose control planes hold an address.
+func keepalivedWorld(t *testing.T) *world {
+	w := newWorld(t, threeAndTwo...)
+	w.endpoint = &onKeepalived
+	w.create(event.Succeeded)
+	return w
+}
+
+// TestAddressGivenUpFirst: a control plane that leaves gives the address up
+// before the others take it off their lists, and long before it is drained. One
+// that cannot, or is dead, holds nobody up.
+func TestAddressGivenUpFirst(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		change       func(*world)
+		forget       bool
+		released     bool
+	}{
+		{"alive", "it would hold the address as soon as nobody tells it who does", func(*world) {}, false, true},
+		{"its kubelet does not end the pod", "it leaves all the same, and what is on it ends then", func(w *world) {
+			w.machines["cp3"].refuse = func(step string, o op.Op) *op.Error {
+				if _, ok := o.(op.Wait); ok && step == "endpoint.release" {
+					return &op.Error{Reason: "Timeout", Message: "it still runs"}
+				}
+				return nil
+			}
+		}, false, true},
+		{"dead", "there is nobody to ask", func(w *world) {
+			w.machines["cp3"].down = errDown
+			w.api.lost("cp3")
+		}, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := keepalivedWorld(t)
+			tc.change(w)
+			var mu sync.Mutex
+			var steps []string
+			others := make(chan struct{})
+			othersOnce := sync.OnceFunc(func() { close(others) })
+			for name, m := range w.machines {
+				m.touched = func(what string) {
+					step, _, _ := strings.Cut(what, " ")
+					switch step {
+					case "endpoint.release":
+						select { // it takes its time
+						case <-others:
+						case <-time.After(300 * time.Millisecond):
+						}
+					case "endpoint.keepalived":
+						othersOnce()
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					steps = append(steps, step+" "+name)
+				}
+			}
+			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3"}, Forget: tc.forget}, event.Succeeded)
+			w.wantHosts("cp1", "cp2", "w1", "w2")
+			released := slices.Index(steps, "endpoint.release cp3")
+			first := slices.IndexFunc(steps, func(s string) bool { return strings.HasPrefix(s, "endpoint.keepalived ") })
+			if (released >= 0) != tc.released || first < 0 || released > first {
+				t.Errorf("it gives the address up at %d, the others take it off their lists at %d: %s", released, first, tc.reason)
+			}
+		})
+	}
+}
+
+// TestKeepalivedOneAfterTheOther: a change that all control planes take up is
+// taken up by one at a time.
+func TestKeepalivedOneAfterTheOther(t *testing.T) {
+	w := keepalivedWorld(t)
+	var mu sync.Mutex
+	var order []string
+	second := make(chan struct{})
+	for name, m := range w.machines {
+		m.touched = func(what string) {
+			if !strings.HasPrefix(what, "endpoint.keepalived ") {
+				return
+			}
+			mu.Lock()
+			order = append(order, name)
+			if other := order[0] != name; other && !slices.Contains(order[:len(order)-1], name) {
+				close(second)
+			}
+			slow := len(order) == 1
+			mu.Unlock()
+			if slow { // so that another could come in between
+				select {
+				case <-second:
+				case <-time.After(300 * time.Millisecond):
+				}
+			}
+		}
+	}
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
+	if got := slices.Compact(order); len(got) != 2 {
+		t.Errorf("the configuration is taken up by %v, want one host after the other", got)
+	}
+}
+
+// TestKeepalivedStopsWhereNothingServes: when nobody answers at the address
+// with a new configuration, the others keep the old one.
+func TestKeepalivedStopsWhereNothingServes(t *testing.T) {
+	w := keepalivedWorld(t)
+	var served atomic.Bool
+	was := map[string]string{}
+	for name, m := range w.machines {
+		m.reaches = func(*machine, string) bool { return served.Load() }
+		was[name] = m.look()["/etc/kubernetes/slipway/keepalived.conf"]
+	}
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3"}}, event.Failed)
+	changed := 0
+	for _, name := range []string{"cp1", "cp2"} {
+		if w.machines[name].look()["/etc/kubernetes/slipway/keepalived.conf"] != was[name] {
+			changed++
+		}
+	}
+	if changed != 1 {
+		t.Errorf("%d of 2 control planes have the new configuration, want the first alone", changed)
+	}
+	served.Store(true)
+	w.resume(event.Succeeded)
+	w.wantHosts("cp1", "cp2", "w1", "w2")
 }
 
 // TestUpdaterLeavesNothing: what the apiserver-updater made by itself goes with

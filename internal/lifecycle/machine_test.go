@@ -226,7 +226,13 @@ func (m *machine) awaited(w op.Wait) bool {
 	if w.Name == "etcd" {
 		return m.api.managedEtcd.serves()
 	}
+	if w.Ended != "" { // a program runs as long as it has its configuration
+		return !m.has(w.Ended)
+	}
 	if w.HTTP != "" {
+		if w.Manifest == module.KeepalivedManifest && m.reaches != nil && !m.reaches(m, w.HTTP) {
+			return false
+		}
 		_, ok := m.files["/etc/kubernetes/manifests/kube-apiserver.yaml"]
 		if !ok && m.has("/var/lib/kubelet/pki/kubelet-client-current.pem") {
 			return m.reaches == nil || m.reaches(m, w.HTTP)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/diff"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -321,6 +322,62 @@ func TestLeaving(t *testing.T) {
 	}
 	if want := []string{"leave.drain w9", "leave.node w9", "leave.node w10", "record.left w9", "record.left w10"}; !slices.Equal(steps, want) {
 		t.Errorf("besides: %v, want %v", steps, want)
+	}
+}
+
+// TestAddressServed: a control plane that runs waits until somebody answers at
+// the address with what it has now; one that is to join has no API server yet,
+// and perhaps nobody has.
+func TestAddressServed(t *testing.T) {
+	c := base()
+	threeControlPlanes(c)
+	c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "2001:db8::100", Interface: "eth0"}
+	env := environment(t, c)
+	on := hosts(env)
+	on[1].Facts.Present = []string{module.ClientCert}
+	want := op.Wait{HTTP: "https://[2001:db8::100]:6443/readyz", Manifest: "/etc/kubernetes/manifests/slipway-keepalived.yaml", TimeoutSeconds: 180}
+	got := lists(t, Apply(env, parts()), on)
+	for name, waits := range map[string]bool{"cp1": false, "cp2": true, "cp3": false} {
+		list := got["endpoint.keepalived on "+name]
+		if last := list[len(list)-1]; cmp.Equal(last, op.Op(want)) != waits {
+			t.Errorf("%s ends with %+v; it is to wait: %t", name, last, waits)
+		}
+	}
+}
+
+// TestControlPlaneLeaves: it gives up an address that it may hold, if it is
+// there to do so.
+func TestControlPlaneLeaves(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		mode         v1alpha1.EndpointMode
+		gone, want   bool
+	}{
+		{"in its mode", "the others are about to forget it", v1alpha1.EndpointKeepalived, false, true},
+		{"given up", "nobody can be asked", v1alpha1.EndpointKeepalived, true, false},
+		{"in another mode", "it holds none", v1alpha1.EndpointHAProxy, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := base()
+			c.Spec.ControlPlaneEndpoint.Mode = tc.mode
+			if tc.mode == v1alpha1.EndpointKeepalived {
+				c.Spec.ControlPlaneEndpoint.Address = "192.0.2.100"
+			}
+			env := environment(t, c)
+			env.Leaving = []module.Leaving{{Host: host("cp9", "192.0.2.99", v1alpha1.RoleControlPlane), Gone: tc.gone}}
+			on := append(hosts(env), &engine.Host{Host: env.Leaving[0].Host, Conn: &blank{name: "cp9"}})
+			for _, h := range on {
+				h.Facts = hosts(env)[0].Facts
+				onEth0(h)
+			}
+			want := op.List{op.PutBack{Step: "endpoint.keepalived"}, op.Wait{Ended: "/etc/kubernetes/slipway/keepalived.conf", TimeoutSeconds: 60}}
+			if !tc.want {
+				want = nil
+			}
+			if d := cmp.Diff(want, lists(t, Apply(env, parts()), on)["endpoint.release on cp9"]); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
 	}
 }
 

@@ -6,8 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
@@ -18,6 +21,7 @@ import (
 
 const (
 	stepKeepalived   = "endpoint.keepalived"
+	stepRelease      = "endpoint.release"
 	keepalivedConfig = configDir + "/keepalived.conf"
 	// keepalivedUsers has the user that keepalived runs its script as, which it
 	// must find by name; the image has none. Without it the script is left out,
@@ -38,6 +42,10 @@ var keyPassword = engine.NewKey("endpoint.password", "")
 // that drops multicast, as most clouds' do, is none the worse.
 func keepalivedTasks(env module.Env) []engine.Task {
 	wanted := inMode(env, v1alpha1.EndpointKeepalived)
+	var released []string
+	if len(env.Leaving) > 0 {
+		released = []string{stepRelease}
+	}
 	return []engine.Task{
 		{
 			ID: "endpoint.password", Title: "derive the password for VRRP", On: env.IsFirst, When: wanted,
@@ -51,15 +59,48 @@ func keepalivedTasks(env module.Env) []engine.Task {
 			},
 		},
 		{
-			ID: stepKeepalived, Title: "hold the API's address", When: wanted,
+			// Whoever comes or goes is in the configuration of all: they take
+			// it up one after the other, each when the address is served
+			// again, and one that is no good on one host goes to no other.
+			ID: stepKeepalived, Title: "hold the API's address", When: wanted, Needs: released,
 			On:       func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) },
 			Consumes: []engine.KeyRef{module.KeyContent.Ref(), keyPassword.Ref()},
+			Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list, err := keepalived(env, s)
-				return append(list, op.PutBack{Step: stepKeepalived}), err
+				list = append(list, op.PutBack{Step: stepKeepalived})
+				if module.Holds(s.Host()) { // else its API server is yet to come
+					list = append(list, addressServed(env))
+				}
+				return list, err
 			},
 		},
 	}
+}
+
+// addressServed waits until a control plane has taken up its configuration and
+// some API server answers at the address.
+func addressServed(env module.Env) op.Wait {
+	ep := env.Cluster.Spec.ControlPlaneEndpoint
+	return op.Wait{
+		HTTP:     "https://" + net.JoinHostPort(ep.Address, strconv.Itoa(ep.Port)) + "/readyz",
+		Manifest: module.KeepalivedManifest, TimeoutSeconds: 180,
+	}
+}
+
+// Release is the module that has control planes which leave give up the API's
+// address, before the others stop telling them that they hold it: they would
+// hold it as well. A host on which nothing ends the pod does not stay for it.
+func Release(env module.Env) engine.Module {
+	return engine.Module{Name: "endpoint", Tasks: []engine.Task{{
+		ID: stepRelease, Title: "give up the API's address", IgnoreError: true, Timeout: 2 * time.Minute,
+		On:    func(h *engine.Host) bool { return env.Resets(h) && h.HasRole(v1alpha1.RoleControlPlane) },
+		When:  inMode(env, v1alpha1.EndpointKeepalived),
+		Needs: []string{"endpoint.password"},
+		Ops: func(*engine.Scope) (op.List, error) {
+			return op.List{op.PutBack{Step: stepKeepalived}, op.Wait{Ended: keepalivedConfig, TimeoutSeconds: 60}}, nil
+		},
+	}}}
 }
 
 // password is derived from a key, which it says nothing about.
@@ -96,7 +137,8 @@ func keepalived(env module.Env, s *engine.Scope) (op.List, error) {
 		return nil, err
 	}
 	manifest, err := module.Render(files, "keepalived.yaml", map[string]any{
-		"Image": image.Ref, "Images": image.Manifest.Digest, "Config": keepalivedConfig, "Users": keepalivedUsers, "Digest": digest(config),
+		"Image": image.Ref, "Images": image.Manifest.Digest, "Config": keepalivedConfig, "Users": keepalivedUsers,
+		"Digest": digest(config, []byte(image.Manifest.Digest)),
 	})
 	if err != nil {
 		return nil, err

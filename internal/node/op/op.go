@@ -309,7 +309,7 @@ func (o FetchBlob) Target() string     { return o.Name }
 func (o Unpack) Target() string        { return o.Name + " in " + o.Dir }
 func (ImportImages) Target() string    { return "images" }
 func (o Exec) Target() string          { return o.Name }
-func (o Wait) Target() string          { return o.TCP + o.HTTP + o.Path + o.Name }
+func (o Wait) Target() string          { return o.TCP + o.HTTP + o.Path + o.Ended + o.Name }
 func (o ReadFile) Target() string      { return o.Path }
 func (Facts) Target() string           { return "facts" }
 func (Reset) Target() string           { return "kubernetes" }

@@ -25,15 +25,17 @@ type Unit struct {
 	Declares []string `json:"declares,omitempty"`
 }
 
-// Wait waits until something answers. Check answers unchanged when it does
-// already.
+// Wait waits until something answers, or has ended. Check answers unchanged
+// when it does already.
 type Wait struct {
 	// One of: TCP "host:port", HTTP (URL answering 200; certificates are
-	// not verified: it is a liveness probe), Path (exists), Program (argv;
-	// exits 0, and only looks).
+	// not verified: it is a liveness probe), Path (exists), Ended (an argument
+	// that no program which runs was started with), Program (argv; exits 0,
+	// and only looks).
 	TCP     string   `json:"tcp,omitempty"`
 	HTTP    string   `json:"http,omitempty"`
 	Path    string   `json:"path,omitempty"`
+	Ended   string   `json:"ended,omitempty"`
 	Program []string `json:"program,omitempty"`
 	// Manifest is that of the static pod that shall answer to HTTP, with the
 	// command that it has there: one that runs from before a change does not

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -38,17 +39,35 @@ func (s *session) runsAs(manifest string) error {
 	if len(want) == 0 {
 		return fmt.Errorf("%s names no command", manifest)
 	}
-	processes, err := filepath.Glob(s.path("/proc/[0-9]*/cmdline"))
-	if err != nil {
+	is := func(have []string) bool { return isCommand(want, have) }
+	if runs, err := s.anyProgram(is); runs || err != nil {
 		return err
 	}
+	return fmt.Errorf("no %s runs as %s has it now: the kubelet has not started it", path.Base(want[0].text), manifest)
+}
+
+// ended says that no program runs which was started with an argument.
+func (s *session) ended(argument string) error {
+	runs, err := s.anyProgram(func(have []string) bool { return slices.Contains(have, argument) })
+	if runs {
+		err = fmt.Errorf("a program that was started with %s still runs", argument)
+	}
+	return err
+}
+
+// anyProgram says whether a program runs whose command is a certain one.
+func (s *session) anyProgram(is func(command []string) bool) (bool, error) {
+	processes, err := filepath.Glob(s.path("/proc/[0-9]*/cmdline"))
+	if err != nil {
+		return false, err
+	}
 	for _, file := range processes {
-		raw, err := os.ReadFile(file)
-		if err == nil && isCommand(want, strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")) {
-			return nil
+		raw, err := os.ReadFile(file) // one that ends meanwhile does not run
+		if err == nil && is(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")) {
+			return true, nil
 		}
 	}
-	return fmt.Errorf("no %s runs as %s has it now: the kubelet has not started it", path.Base(want[0].text), manifest)
+	return false, nil
 }
 
 func isCommand(want []argument, have []string) bool {

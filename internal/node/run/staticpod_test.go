@@ -42,6 +42,7 @@ func TestWaitForManifest(t *testing.T) {
 		{"escaped", "it is known by its name", []string{`"--a=x\ty"`}, []string{"kube-apiserver", "--a=x\ty"}, true},
 		{"escaped, another name", "the name is read", []string{`"--b=x\ty"`}, []string{"kube-apiserver", "--a=x\ty"}, false},
 		{"folded", "it is known by its name", []string{"--a=x\n      y", "--b=1"}, []string{"kube-apiserver", "--a=x y", "--b=1"}, true},
+		{"told apart by an id", "else the pod before would count", []string{"--vrrp", "--config-id=0b", "-f", "/a.conf"}, []string{"kube-apiserver", "--vrrp", "--config-id=0a", "-f", "/a.conf"}, false},
 		{"expanded", "the kubelet puts a value there", []string{"--a=$(HOST_IP)"}, []string{"kube-apiserver", "--a=192.0.2.11"}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -74,5 +75,35 @@ func TestWaitForManifestToBeTakenUp(t *testing.T) {
 	}
 	if r := h.check(op.Wait{Path: "/etc", Manifest: apiManifest})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
 		t.Errorf("what answers is not said: %+v", r)
+	}
+}
+
+// A pod that is to be gone has ended when none of its programs runs any more.
+func TestWaitEnded(t *testing.T) {
+	const config = "/etc/kubernetes/slipway/keepalived.conf"
+	for _, tc := range []struct {
+		name, reason string
+		runs         []string
+		ended        bool
+	}{
+		{"nothing", "there is none", nil, true},
+		{"it runs", "it may hold the address", []string{"keepalived", "-f", config}, false},
+		{"another of its kind", "it is another's", []string{"keepalived", "-f", "/etc/keepalived/keepalived.conf"}, true},
+		{"its name in a text", "an argument is compared whole", []string{"sh", "-c", "cat " + config}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.write("proc/1/cmdline", "/sbin/init\x00")
+			if tc.runs != nil {
+				h.write("proc/77/cmdline", strings.Join(tc.runs, "\x00")+"\x00")
+			}
+			wait := op.Wait{Ended: config, TimeoutSeconds: 1}
+			if r := h.check(op.PutBack{Step: "endpoint.keepalived"}, wait)[1]; (r.Status == op.Unchanged) != tc.ended {
+				t.Errorf("%s (%v): %s", r.Status, r.Error, tc.reason)
+			}
+			if r := h.r.Apply(context.Background(), h.batch(wait), nil)[0]; (r.Error == nil) != tc.ended {
+				t.Errorf("%+v: %s", r.Error, tc.reason)
+			}
+		})
 	}
 }

@@ -44,6 +44,8 @@ func (s *session) probe(ctx context.Context, o op.Wait) error {
 			}
 		}
 		return probeHTTP(ctx, o.HTTP)
+	case o.Ended != "":
+		return s.ended(o.Ended)
 	case len(o.Program) > 0:
 		return s.run(ctx, command{argv: o.Program, stdout: io.Discard})
 	case exists(s.path(o.Path)):
@@ -77,7 +79,7 @@ func probeHTTP(ctx context.Context, url string) error {
 // checkOne refuses to wait for several things, or nothing.
 func checkOne(o op.Wait) error {
 	one := 0
-	for _, v := range []string{o.TCP, o.HTTP, o.Path, o.Name} {
+	for _, v := range []string{o.TCP, o.HTTP, o.Path, o.Ended, o.Name} {
 		if v != "" {
 			one++
 		}
@@ -86,7 +88,7 @@ func checkOne(o op.Wait) error {
 		return invalid("the pod of %s has to answer to something", o.Manifest)
 	}
 	if one != 1 || (o.Name == "") != (len(o.Program) == 0) {
-		return invalid("to wait for one thing, name one: tcp %q, http %q, path %q, program %q", o.TCP, o.HTTP, o.Path, o.Name)
+		return invalid("to wait for one thing, name one: tcp %q, http %q, path %q, ended %q, program %q", o.TCP, o.HTTP, o.Path, o.Ended, o.Name)
 	}
 	return nil
 }
