@@ -120,6 +120,10 @@ bench: setup build bundle ## Slipway beside a plain kubeadm script, N=5 rounds
 bench-hosts: setup build ## one manager with 10 to 1,000 hosts on this machine, beside Ansible; HOSTS=10,100 for others
 	@go run ./test/bench/hosts $(if $(HOSTS),-sizes $(HOSTS))
 
+.PHONY: bench-content
+bench-content: ## what the manager uploads to 2, 10 and 50 hosts, with and without host to host
+	@go test -count=1 -run '^$$' -bench '^BenchmarkContent$$' -benchtime 1x -timeout 20m ./internal/node/helper
+
 .PHONY: clean
 clean: ## remove what build made; state and caches stay
 	@rm -rf bin $(embedded)-*.gz

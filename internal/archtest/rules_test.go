@@ -40,8 +40,9 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/node/lock", exactly: true, may: []string{"internal/node/durable"}, why: "links into the node helper: the part of the lock that one host keeps"},
 	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock"}, why: "the helper's engine room: knows the host and nothing of clusters"},
 	{layer: 1, pkg: "internal/node/transfer", exactly: true, why: "a copy, the same at both ends: knows files and a connection"},
+	{layer: 1, pkg: "internal/node/peer", exactly: true, may: []string{"internal/remote"}, why: "content between two helpers: knows files, a connection, and the words of the contract"},
 	{layer: 1, pkg: "internal/node/wire", exactly: true, may: []string{"internal/node/op", "internal/remote"}, why: "the framing between the two ends, and the words of the contract"},
-	{layer: 1, pkg: "internal/node/helper", exactly: true, may: []string{"internal/node/op", "internal/node/run", "internal/node/lock", "internal/node/transfer", "internal/node/wire", "internal/remote"}, why: "the helper's program: serves one manager"},
+	{layer: 1, pkg: "internal/node/helper", exactly: true, may: []string{"internal/node/op", "internal/node/run", "internal/node/lock", "internal/node/peer", "internal/node/transfer", "internal/node/wire", "internal/remote"}, why: "the helper's program: serves one manager"},
 	{layer: 1, pkg: "internal/node/embedded", exactly: true, why: "the packed helpers, as bytes"},
 	{layer: 1, pkg: "internal/node/embedded/pack", exactly: true, may: []string{"internal/node/embedded"}, why: "packs a helper at build time"},
 	{layer: 1, pkg: "internal/remote", exactly: true, may: []string{"internal/node/op"}, why: "how a host is reached, as interfaces; the helper links it too"},
@@ -50,6 +51,7 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/remote/local", may: []string{"internal/remote", "internal/remote/session", "internal/node/wire", "internal/node/embedded"}, why: "this machine; knows no other transport"},
 	{layer: 1, pkg: "internal/remote/dial", may: []string{"internal/remote", "internal/remote/sshx", "internal/remote/local", "internal/node/embedded"}, why: "chooses the way to a host"},
 	{layer: 1, pkg: "internal/remote/remotetest", may: []string{"internal/remote/...", "internal/node/..."}, why: "a real SSH server over the real helper, for tests"},
+	{layer: 1, pkg: "internal/remote/spread", exactly: true, may: []string{"internal/remote"}, why: "who gets content from whom; knows no transport"},
 	{layer: 1, pkg: "internal/facts", may: []string{"internal/remote"}, why: "asks hosts what they are"},
 	{layer: 1, pkg: "internal/kube", why: "the Kubernetes API: apply, wait, drain"},
 	{layer: 1, pkg: "internal/kubeconfig", why: "users' kubeconfig files, merged without touching other entries"},
@@ -83,7 +85,7 @@ var rules = []rule{
 	{layer: 3, pkg: "internal/module/runtime", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/pipeline", may: []string{"internal/module/..."}, why: "ordered lists of modules, no logic"},
 
-	{layer: 4, pkg: "internal/lifecycle", may: []string{"internal/remote", "internal/node/transfer", "internal/module", "internal/bundle/source"}, why: "the only door to all below"},
+	{layer: 4, pkg: "internal/lifecycle", may: []string{"internal/remote", "internal/remote/spread", "internal/node/transfer", "internal/module", "internal/bundle/source"}, why: "the only door to all below"},
 
 	{layer: 5, pkg: "internal/cli", may: []string{"internal/remote", "internal/node/transfer"}, why: "a front: asks lifecycle; imports no other front"},
 	{layer: 5, pkg: "internal/cli/program", why: "what commands have of the program; knows none of them"},

@@ -73,6 +73,17 @@ func complete(c *v1alpha1.Cluster, hosts []*engine.Host, found []facts.Host) {
 	}
 }
 
+// addresses are where hosts reach each other, by name.
+func addresses(hosts []*engine.Host) map[string]string {
+	out := map[string]string{}
+	for _, h := range hosts {
+		if h.Conn != nil {
+			out[h.Name] = spec.InternalAddress(h.Host)
+		}
+	}
+	return out
+}
+
 // closeAll closes connections, side by side: each waits for its helper's end.
 func closeAll(hosts []*engine.Host) error {
 	errs := make([]error, len(hosts))

@@ -21,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/spread"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -32,9 +33,10 @@ type prepared struct {
 	svc      *service
 	request  Request
 	env      module.Env
-	hosts    []*engine.Host // those that take part
-	lost     []HostFailure  // those that do not, with IgnoreErrors
-	unknown  []HostFailure  // steps that could not be checked, with IgnoreErrors
+	hosts    []*engine.Host  // those that take part
+	content  *spread.Content // what is sent to them
+	lost     []HostFailure   // those that do not, with IgnoreErrors
+	unknown  []HostFailure   // steps that could not be checked, with IgnoreErrors
 	findings diag.List
 	pipeline engine.Pipeline
 	plan     *plan.Plan
@@ -52,7 +54,15 @@ var _ Prepared = (*prepared)(nil)
 func (p *prepared) Plan() *plan.Plan        { return p.plan }
 func (p *prepared) Findings() diag.List     { return p.findings }
 func (p *prepared) Failures() []HostFailure { return slices.Concat(p.lost, p.unknown) }
-func (p *prepared) Close() error            { return closeAll(p.hosts) }
+
+// Close closes the connections.
+func (p *prepared) Close() error {
+	if p.content != nil && p.content.Sent() > 0 {
+		p.svc.Log.Debug("content sent to hosts", "bytes", p.content.Sent())
+		p.content = nil // told once
+	}
+	return closeAll(p.hosts)
+}
 
 // Prepare observes, checks and plans.
 func (s *service) Prepare(ctx context.Context, r Request, progress event.Sink) (Prepared, error) {
@@ -100,12 +110,14 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink) error {
 	blobs := &lateBlobs{}
 	c, staying := p.asked()
-	hosts, found := s.observe(ctx, c, blobs, progress)
+	p.content = spread.New(blobs)
+	hosts, found := s.observe(ctx, c, p.content, progress)
 	p.hosts = hosts
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // that hosts did not answer is no wonder then
 	}
 	complete(p.env.Cluster, hosts, found)
+	p.content.Among(addresses(hosts))
 	p.bundle = newSource(s, p.env, hosts)
 	blobs.of = p.bundle
 	options := precheck.Options{

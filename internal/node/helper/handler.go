@@ -12,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/internal/node/lock"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/peer"
 	"slipway.dev/slipway/internal/node/run"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/node/wire"
@@ -22,6 +23,14 @@ import (
 type handler struct {
 	runner *run.Runner
 	build  string // digest of this program
+	lender *peer.Lender
+}
+
+// newHandler has a Runner get its content from f, and lend it.
+func newHandler(r run.Runner, build string, f wire.Fetcher) handler {
+	lender := &peer.Lender{}
+	r.Blobs = blobs{f, lender}
+	return handler{runner: &r, build: build, lender: lender}
 }
 
 var _ wire.Handler = handler{}
@@ -42,6 +51,12 @@ func (h handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Pro
 	}
 	return results
 }
+
+func (h handler) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {
+	return h.lender.Lend(ctx, l)
+}
+
+func (h handler) EndLoans() { _ = h.lender.Close() } // what fails to close is closed
 
 func (h handler) ReadLock(ctx context.Context) (remote.LockState, error) {
 	st, err := h.runner.ReadLock(ctx)
@@ -93,13 +108,6 @@ func (h handler) Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) er
 		transfer.SendError(conn, err)
 	}
 	return err
-}
-
-// blobs is the manager as the Runner's source of content.
-type blobs struct{ from wire.Fetcher }
-
-func (b blobs) FetchBlob(ctx context.Context, digest string, _, offset int64) (io.ReadCloser, error) {
-	return b.from.FetchBlob(ctx, digest, offset)
 }
 
 // staysManaged says that a batch has changed this host, and not given it back.

@@ -83,7 +83,7 @@ func serve(ctx context.Context, dir string, stdin, stdout *os.File) error {
 	server := wire.Server{
 		Hello: wire.Hello{Build: build},
 		Handler: func(f wire.Fetcher) wire.Handler {
-			return handler{runner: &run.Runner{Blobs: blobs{f}}, build: build}
+			return newHandler(run.Runner{}, build, f)
 		},
 	}
 	return server.Serve(ctx, conn)

@@ -99,55 +99,71 @@ func (s *session) fetch(ctx context.Context, store string, b op.Blob, done, tota
 	if err := s.disk.MkdirAll(filepath.Dir(to), durable.Meta{Mode: 0o700}); err != nil {
 		return "", err
 	}
-	resumed, err := s.fetchPart(ctx, to, b, done, total)
-	var e *op.Error
-	if resumed && errors.As(err, &e) && e.Reason == "BlobCorrupt" {
-		// The part may have been damaged here; what is sent deserves a
-		// second look before it is called corrupt.
-		_, err = s.fetchPart(ctx, to, b, done, total)
+	for try := 1; ; try++ {
+		again, err := s.fetchPart(ctx, to, b, progressed{done, total})
+		var e *op.Error
+		if err == nil || !again || try == maxFetches || !errors.As(err, &e) || e.Reason != "BlobCorrupt" {
+			return to, err
+		}
 	}
-	return to, err
 }
+
+// maxFetches is how often content is fetched that arrives damaged before it is
+// called so.
+const maxFetches = 4
 
 // fetchPart fetches what is missing of a blob into a file beside its name.
 // What is there stays for another attempt, unless it is wrong or in the way.
-func (s *session) fetchPart(ctx context.Context, to string, b op.Blob, done, total int64) (resumed bool, err error) {
+// again says that not all of it came from the manager just now: a part may have
+// been damaged here, or at another host.
+func (s *session) fetchPart(ctx context.Context, to string, b op.Blob, p progressed) (again bool, err error) {
 	part := to + ".part"
 	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	h := sha256.New()
-	have, err := resumeFrom(f, h, b.Size)
-	if err != nil {
+	w := &blobWriter{s: s, f: f, sum: sha256.New(), size: b.Size, p: p}
+	if w.have, err = resumeFrom(f, w.sum, b.Size); err != nil {
 		return false, err
 	}
-	if err := roomFor(filepath.Dir(to), b.Size-have); err != nil {
-		return have > 0, err
+	again = w.have > 0
+	if err := s.roomFor(filepath.Dir(to), b.Size-w.have); err != nil {
+		return again, err
 	}
-	if have < b.Size {
-		err = s.receive(ctx, f, h, b, have, progressed{done, total})
+	came := Fetched(verified{})
+	if w.have < b.Size {
+		if came, err = s.receive(ctx, w, b); err != nil {
+			return again, s.giveUp(part, b, err)
+		}
 	}
-	if err != nil {
-		return have > 0, s.giveUp(part, b, err)
-	}
-	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != b.Digest {
-		return have > 0, errors.Join(&op.Error{Reason: "BlobCorrupt", Message: fmt.Sprintf("blob %s arrived as %s: the bundle is damaged, or was on its way", b.Digest, got)}, os.Remove(part))
+	defer came.Close()
+	again = again || came.Shared()
+	if got := "sha256:" + hex.EncodeToString(w.sum.Sum(nil)); got != b.Digest {
+		came.Verified("")
+		return again, errors.Join(&op.Error{Reason: "BlobCorrupt", Message: fmt.Sprintf("blob %s arrived as %s: the bundle is damaged, or was on its way", b.Digest, got)}, os.Remove(part))
 	}
 	if err := f.Sync(); err != nil {
-		return have > 0, s.giveUp(part, b, err)
+		return again, s.giveUp(part, b, err)
 	}
 	s.disk.Did("blob received")
 	if err := os.Rename(part, to); err != nil {
-		return have > 0, err
+		return again, err
 	}
 	if err := durable.SyncDir(filepath.Dir(to)); err != nil {
-		return have > 0, err
+		return again, err
 	}
 	s.disk.Did("blob in place")
-	return have > 0, nil
+	came.Verified(to)
+	return again, nil
 }
+
+// verified is content that was here already, in a part.
+type verified struct{}
+
+func (verified) Shared() bool    { return false }
+func (verified) Verified(string) {}
+func (verified) Close() error    { return nil }
 
 // resumeFrom reads what a former attempt left, and answers where to go on.
 func resumeFrom(f *os.File, h hash.Hash, size int64) (int64, error) {
@@ -168,38 +184,45 @@ func resumeFrom(f *os.File, h hash.Hash, size int64) (int64, error) {
 // progressed is where a transfer stands among several.
 type progressed struct{ done, total int64 }
 
-func (s *session) receive(ctx context.Context, f *os.File, h hash.Hash, b op.Blob, have int64, p progressed) error {
-	body, err := s.Blobs.FetchBlob(ctx, b.Digest, b.Size, have)
-	if err != nil {
-		return fmt.Errorf("fetching blob %s: %w", b.Digest, err)
+// blobWriter takes a blob's content as it comes.
+type blobWriter struct {
+	s          *session
+	f          *os.File
+	sum        hash.Hash
+	have, size int64
+	told       int64
+	p          progressed
+	err        error
+}
+
+func (w *blobWriter) Write(b []byte) (int, error) {
+	n, err := w.f.WriteAt(b, w.have)
+	w.sum.Write(b[:n])
+	w.have += int64(n)
+	w.err = err
+	if w.have-w.told >= progressBytes || w.have == w.size {
+		w.told = w.have
+		w.s.tell(Progress{Done: w.p.done + w.have, Total: w.p.total})
 	}
-	defer body.Close()
-	buf := make([]byte, 256<<10)
-	told := have
-	for have < b.Size {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n, err := body.Read(buf[:min(int64(len(buf)), b.Size-have)])
-		if n > 0 {
-			h.Write(buf[:n])
-			if _, werr := f.WriteAt(buf[:n], have); werr != nil {
-				return werr
-			}
-			have += int64(n)
-		}
-		if have-told >= progressBytes || have == b.Size {
-			told = have
-			s.tell(Progress{Done: p.done + have, Total: p.total})
-		}
-		if err != nil && have < b.Size {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return &op.Error{Reason: "TransferFailed", Message: fmt.Sprintf("fetching blob %s: it ended after %d of %d bytes: %v", b.Digest, have, b.Size, err)}
-		}
+	return n, err
+}
+
+// receive fetches what is missing.
+func (s *session) receive(ctx context.Context, w *blobWriter, b op.Blob) (Fetched, error) {
+	from := w.have
+	w.told = from
+	came, err := s.Blobs.FetchBlob(ctx, b, from, w)
+	switch {
+	case err == nil:
+		return came, nil
+	case w.err != nil:
+		return nil, w.err
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case w.have == from:
+		return nil, fmt.Errorf("fetching blob %s: %w", b.Digest, err)
 	}
-	return nil
+	return nil, &op.Error{Reason: "TransferFailed", Message: fmt.Sprintf("fetching blob %s: it ended after %d of %d bytes: %v", b.Digest, w.have, b.Size, err)}
 }
 
 // giveUp says what a transfer failed for; a full disk gets its room back.
@@ -211,7 +234,17 @@ func (s *session) giveUp(part string, b op.Blob, err error) error {
 	return errors.Join(full, os.Remove(part))
 }
 
-// roomFor refuses early what would not fit.
+// roomFor refuses early what would not fit, when what is held for other hosts
+// was given up.
+func (s *session) roomFor(dir string, need int64) error {
+	err := roomFor(dir, need)
+	if err != nil && s.Blobs != nil {
+		s.Blobs.MakeRoom()
+		err = roomFor(dir, need)
+	}
+	return err
+}
+
 func roomFor(dir string, need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -246,7 +246,7 @@ func (s *session) importImages(ctx context.Context, images []op.Image) error {
 	if err != nil {
 		return err
 	}
-	if err := roomFor(s.state(), total); err != nil {
+	if err := s.roomFor(s.state(), total); err != nil {
 		return err
 	}
 	layout := func(w io.Writer) error { return writeLayout(w, index, blobs, paths) }

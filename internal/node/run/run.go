@@ -36,7 +36,7 @@ type Runner struct {
 	State string
 	// Path is where programs are looked for; "" means DefaultPath.
 	Path string
-	// Blobs fetches content from the manager.
+	// Blobs fetches content.
 	Blobs BlobFetcher
 
 	// disk is the zero value but in tests of crashes.
@@ -47,12 +47,23 @@ type Runner struct {
 	etcdTime time.Duration
 }
 
-// A BlobFetcher asks the manager for content.
+// A BlobFetcher gets content from the manager, or from hosts that it names.
 type BlobFetcher interface {
-	// FetchBlob opens the content named by digest ("sha256:<hex>", size
-	// bytes) at offset. The reader ends early or fails when the connection
-	// does.
-	FetchBlob(ctx context.Context, digest string, size, offset int64) (io.ReadCloser, error)
+	// FetchBlob writes the content of b from offset on to w, all of it or an
+	// error. An error of w ends it.
+	FetchBlob(ctx context.Context, b op.Blob, offset int64, w io.Writer) (Fetched, error)
+	// MakeRoom gives up what is held for other hosts: the disk is full.
+	MakeRoom()
+}
+
+// Fetched is content that has come to its end.
+type Fetched interface {
+	// Shared says that some of it came from other hosts.
+	Shared() bool
+	// Verified says where the content is now, so that it can be had from
+	// here; "" is content that is not what was asked for.
+	Verified(path string)
+	io.Closer
 }
 
 // A Batch is operations to apply, and for whom.

@@ -211,13 +211,15 @@ type lossy struct {
 	offsets []int64
 }
 
-func (l *lossy) FetchBlob(ctx context.Context, digest string, size, offset int64) (io.ReadCloser, error) {
+func (l *lossy) FetchBlob(ctx context.Context, b op.Blob, offset int64, w io.Writer) (Fetched, error) {
 	l.offsets = append(l.offsets, offset)
-	body, err := l.blobs.FetchBlob(ctx, digest, size, offset)
-	if l.bytes > 0 && err == nil {
-		return io.NopCloser(io.LimitReader(body, l.bytes)), nil
+	if l.bytes == 0 {
+		return l.blobs.FetchBlob(ctx, b, offset, w)
 	}
-	return body, err
+	if _, err := w.Write(l.blobs[b.Digest][offset:][:l.bytes]); err != nil {
+		return nil, err
+	}
+	return nil, io.ErrUnexpectedEOF
 }
 
 func TestFetchBlobResumes(t *testing.T) {
@@ -261,6 +263,67 @@ func TestFetchBlobCorrupt(t *testing.T) {
 	h.apply(fetch)
 }
 
+// others are hosts that have content, and then the manager. A host that lies
+// is asked once.
+type others struct {
+	blobs
+	lies  int
+	asked []int64
+	came  []*fetched
+	room  int
+}
+
+func (o *others) FetchBlob(ctx context.Context, b op.Blob, offset int64, w io.Writer) (Fetched, error) {
+	o.asked = append(o.asked, offset)
+	f := &fetched{shared: len(o.asked) <= o.lies}
+	o.came = append(o.came, f)
+	if f.shared {
+		_, err := w.Write(bytes.Repeat([]byte("x"), int(b.Size-offset)))
+		return f, err
+	}
+	_, err := o.blobs.FetchBlob(ctx, b, offset, w)
+	return f, err
+}
+
+func (o *others) MakeRoom() { o.room++ }
+
+func TestFetchBlobFromLiars(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		lies         int
+		fails        bool
+	}{
+		{"none", "what is right is had at once", 0, false},
+		{"one", "the next is asked", 1, false},
+		{"as many as there are tries", "the manager has the last word", maxFetches - 1, false},
+		{"all", "it does not go on for ever", 99, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			from := &others{blobs: h.blobs, lies: tc.lies}
+			h.r.Blobs = from
+			fetch := op.FetchBlob{Blob: h.blobs.add([]byte("content")), Name: "x"}
+			r := h.r.Apply(context.Background(), h.batch(fetch), nil)[0]
+			if (r.Status == op.Failed) != tc.fails || tc.fails && r.Error.Reason != "BlobCorrupt" {
+				t.Fatalf("%+v: %s", r, tc.reason)
+			}
+			path := filepath.Join(h.r.State, "blobs", "sha256", strings.TrimPrefix(fetch.Digest, "sha256:"))
+			for i, f := range from.came {
+				want := []string{""}
+				if i >= tc.lies {
+					want[0] = path
+				}
+				if diff := cmp.Diff(want, f.paths); diff != "" || from.asked[i] != 0 {
+					t.Errorf("try %d, from %d: where the content is said to be:\n%s", i+1, from.asked[i], diff)
+				}
+			}
+			if want := min(tc.lies+1, maxFetches); len(from.came) != want {
+				t.Errorf("asked %d times, want %d: %s", len(from.came), want, tc.reason)
+			}
+		})
+	}
+}
+
 func TestDiskFull(t *testing.T) {
 	asroot.Need(t, "mounting a disk")
 	h := newHost(t)
@@ -275,10 +338,15 @@ func TestDiskFull(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	from := &others{blobs: h.blobs}
+	h.r.Blobs = from
 	fetch := op.FetchBlob{Blob: h.blobs.add(make([]byte, 2<<20)), Name: "x"}
 	r := h.r.Apply(context.Background(), h.batch(fetch), nil)[0]
 	if r.Error == nil || r.Error.Reason != "DiskFull" || !strings.Contains(r.Error.Message, "2.0 MiB needed") {
 		t.Errorf("a full disk: %+v", r.Error)
+	}
+	if from.room != 1 {
+		t.Errorf("what is held for others was given up %d times, want once", from.room)
 	}
 }
 

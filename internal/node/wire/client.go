@@ -44,7 +44,8 @@ func NewClient(ctx context.Context, name string, rw io.ReadWriteCloser, r io.Rea
 		return nil, fmt.Errorf("shaking hands with the helper: %w", err)
 	}
 	c := &Client{name: name, hello: hello, blobs: blobs, batches: make(chan struct{}, 1)}
-	c.m = newMux(rw, r, 1, c.serveBlob)
+	life := context.WithoutCancel(ctx) // a stream lasts as long as the session
+	c.m = newMux(rw, r, 1, func(s *stream, raw []byte) { c.serveBlob(life, s, raw) })
 	return c, nil
 }
 
@@ -259,36 +260,4 @@ func (c *Client) DialContext(ctx context.Context, network, address string) (net.
 		return nil, fmt.Errorf("dialling %s from %s: %w", address, c.name, orCause(ctx, err))
 	}
 	return s, nil
-}
-
-// serveBlob sends content that the helper asks for.
-func (c *Client) serveBlob(s *stream, raw []byte) {
-	defer func() { _ = s.Close() }()
-	h, err := parseHeader(raw)
-	if err != nil || h.Call != callBlob {
-		s.reset(&ProtocolError{fmt.Sprintf("the helper cannot call %q", h.Call)})
-		return
-	}
-	if c.blobs == nil {
-		_ = writeMessage(s, msgError, response{Error: "the manager has no blobs"}, nil)
-		return
-	}
-	content, err := c.blobs.OpenBlob(h.Digest, h.Offset)
-	if err != nil {
-		_ = writeMessage(s, msgError, response{Error: err.Error()}, nil)
-		_ = s.CloseWrite()
-		_, _ = io.Copy(io.Discard, s)
-		return
-	}
-	defer func() { _ = content.Close() }()
-	if err := writeMessage(s, msgResult, response{OK: true}, nil); err != nil {
-		return
-	}
-	if _, err := io.CopyBuffer(struct{ io.Writer }{s}, content, make([]byte, maxPayload)); err != nil {
-		s.reset(err)
-		return
-	}
-	_ = s.CloseWrite()
-	// The helper closes when it has read to the end.
-	_, _ = io.Copy(io.Discard, s)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Protocol is the version of what is spoken here.
-const Protocol = 1
+const Protocol = 2
 
 // Hello is the first frame in each direction.
 type Hello struct {

@@ -25,6 +25,7 @@ const (
 	callDial     = "dial"
 	callRun      = "run"
 	callCopy     = "copy"
+	callLend     = "blob.lend"
 	callBlob     = "blob" // by the helper
 )
 
@@ -37,6 +38,7 @@ type header struct {
 	Address       string `json:"address,omitempty"` // dial
 	Digest        string `json:"digest,omitempty"`  // blob
 	Offset        int64  `json:"offset,omitempty"`  // blob
+	Size          int64  `json:"size,omitempty"`    // blob
 }
 
 // slack is how much longer than the caller the helper waits: it ends by itself
@@ -61,6 +63,7 @@ const (
 	msgCancel   messageType = 4
 	msgError    messageType = 5 // instead of a result
 	msgInput    messageType = 6 // for a program; an empty one is its end
+	msgOutcome  messageType = 7 // of a blob, by the helper
 )
 
 // request is the arguments of any call.
@@ -71,6 +74,7 @@ type request struct {
 	Breaking bool           `json:"break,omitempty"`  // take
 	Command  remote.Command `json:"command,omitzero"` // run
 	Copy     remote.Copy    `json:"copy,omitzero"`    // copy
+	Loan     remote.Loan    `json:"loan,omitzero"`    // lend
 }
 
 // response is the result of any call.
@@ -78,8 +82,16 @@ type response struct {
 	Results []op.Result      `json:"results,omitempty"`
 	State   remote.LockState `json:"state,omitzero"`
 	OK      bool             `json:"ok,omitempty"`
-	Exit    int              `json:"exit,omitempty"` // run
+	Exit    int              `json:"exit,omitempty"`  // run
+	Offer   *remote.Offer    `json:"offer,omitempty"` // blob, lend; of a blob, none is that content follows
+	Share   bool             `json:"share,omitempty"` // blob
 	Error   string           `json:"error,omitempty"`
+}
+
+// outcome is what became of a blob, or how far it came.
+type outcome struct {
+	Outcome remote.Outcome `json:"outcome"`
+	Offset  int64          `json:"offset,omitempty"`
 }
 
 // progress is a remote.Progress; its output follows raw. Of a program's
@@ -140,7 +152,7 @@ func readMessage(r io.Reader) (message, error) {
 		return message{}, err
 	}
 	n, t, body := binary.BigEndian.Uint32(h[:4]), messageType(h[4]), binary.BigEndian.Uint32(h[5:])
-	if n > maxMessage || body > n || t < msgRequest || t > msgInput {
+	if n > maxMessage || body > n || t < msgRequest || t > msgOutcome {
 		return message{}, &ProtocolError{"malformed message"}
 	}
 	// The buffer grows with what comes, not with what is claimed.

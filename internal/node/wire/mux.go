@@ -103,6 +103,17 @@ func (m *mux) lost() error {
 	return &LostError{m.err}
 }
 
+// spawn runs work in a goroutine that close's caller waits for.
+func (m *mux) spawn(work func()) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return &LostError{m.err}
+	}
+	m.wg.Go(work)
+	return nil
+}
+
 // close says goodbye and ends the session. It does not wait for streams.
 func (m *mux) close() {
 	// The peer may be gone already, or stuck: then nobody hears it.

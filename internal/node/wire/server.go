@@ -38,13 +38,10 @@ type Handler interface {
 	// Copy holds a conversation in the words of package node/transfer. Its
 	// failure has been said in them.
 	Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) error
-}
-
-// A Fetcher gets content from the manager.
-type Fetcher interface {
-	// FetchBlob opens the content at offset. Reading to io.EOF is all of
-	// it; the connection's end is an error.
-	FetchBlob(ctx context.Context, digest string, offset int64) (io.ReadCloser, error)
+	// Lend is that of remote.Lender, but that the token is the loan's. EndLoans
+	// ends all loans, at once and for ever.
+	Lend(ctx context.Context, l remote.Loan) (remote.Offer, error)
+	EndLoans()
 }
 
 // A Server is the helper's side.
@@ -81,6 +78,7 @@ func (srv Server) Serve(ctx context.Context, rw io.ReadWriteCloser) error {
 	case <-s.m.done:
 	}
 	cancel(ErrGone)
+	s.handler.EndLoans()
 	s.leave()
 	var lost *LostError
 	if err := s.m.lost(); errors.As(err, &lost) && !errors.Is(err, errGoodbye) {
@@ -223,6 +221,9 @@ func (s *session) do(ctx context.Context, call string, req request, st *stream) 
 		return response{OK: ok}, err
 	case callRelease:
 		return response{OK: true}, s.handler.ReleaseLock(ctx, req.Lock)
+	case callLend:
+		offer, err := s.handler.Lend(ctx, req.Loan)
+		return response{Offer: &offer}, err
 	}
 	return response{}, fmt.Errorf("unknown call %q", call)
 }
@@ -268,34 +269,4 @@ func serveDial(ctx context.Context, st *stream, h header) {
 		_ = half.CloseWrite()
 	}
 	<-back
-}
-
-// fetcher is the manager as a source of blobs.
-type fetcher struct{ m *mux }
-
-// FetchBlob is that of Fetcher.
-func (f fetcher) FetchBlob(ctx context.Context, digest string, offset int64) (io.ReadCloser, error) {
-	s, err := f.m.open(header{Call: callBlob, Digest: digest, Offset: offset})
-	if err != nil {
-		return nil, fmt.Errorf("fetching %s: %w", digest, err)
-	}
-	stop := context.AfterFunc(ctx, func() { s.reset(context.Cause(ctx)) })
-	if _, err := readResponse(s, nil); err != nil {
-		stop()
-		_ = s.Close()
-		return nil, fmt.Errorf("fetching %s: %w", digest, orCause(ctx, err))
-	}
-	return &blobReader{s: s, stop: stop}, nil
-}
-
-type blobReader struct {
-	s    *stream
-	stop func() bool
-}
-
-func (b *blobReader) Read(p []byte) (int, error) { return b.s.Read(p) }
-
-func (b *blobReader) Close() error {
-	b.stop()
-	return b.s.Close()
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -192,6 +193,25 @@ func (s *stream) end(err error) {
 		s.in, s.held = nil, 0
 	}
 	s.cond.Broadcast()
+}
+
+// within is a context that ends with the stream; end releases it.
+func (s *stream) within(ctx context.Context) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case <-s.over:
+			cancel(ErrGone)
+		case <-ended:
+		}
+	})
+	return ctx, func() {
+		close(ended)
+		watcher.Wait()
+		cancel(nil)
+	}
 }
 
 func (s *stream) received(p []byte) error {

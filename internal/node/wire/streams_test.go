@@ -32,7 +32,7 @@ func applyBlobs(ctx context.Context, f wire.Fetcher, b remote.Batch, emit func(r
 	out := results(b.Ops, op.Changed)
 	for i, o := range b.Ops {
 		blob := o.(op.FetchBlob)
-		r, err := f.FetchBlob(ctx, blob.Digest, blob.Size)
+		r, err := f.FetchBlob(ctx, op.Blob{Digest: blob.Digest}, blob.Size)
 		if err == nil {
 			out[i].Output, err = io.ReadAll(r)
 			_ = r.Close()
@@ -93,7 +93,7 @@ func TestSlowReaderHoldsNothingUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ready
-	r, err := fetch.FetchBlob(t.Context(), "sha256:endless", 0)
+	r, err := fetch.FetchBlob(t.Context(), op.Blob{Digest: "sha256:endless"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,18 @@ type handler struct {
 	lock  remote.Locker
 	run   func(ctx context.Context, c remote.Command, in io.Reader, out, errw io.Writer) (int, error)
 	copy  func(ctx context.Context, c remote.Copy, conn io.ReadWriter) error
+	lend  func(ctx context.Context, l remote.Loan) (remote.Offer, error)
+	ended chan struct{} // closed when loans end, if not nil
+}
+
+func (h handler) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {
+	return h.lend(ctx, l)
+}
+
+func (h handler) EndLoans() {
+	if h.ended != nil {
+		close(h.ended)
+	}
 }
 
 func (h handler) Run(ctx context.Context, c remote.Command, in io.Reader, out, errw io.Writer) (int, error) {
@@ -66,7 +78,7 @@ func results(ops op.List, s op.Status) []op.Result {
 }
 
 // connect joins a client and a server; served has what Serve returned.
-func connect(t *testing.T, h handler, blobs remote.Blobs) (c *wire.Client, theirs net.Conn, served chan error) {
+func connect(t *testing.T, h handler, blobs remote.Blobs, hear ...func(wire.Fetcher)) (c *wire.Client, theirs net.Conn, served chan error) {
 	t.Helper()
 	a, b := net.Pipe()
 	served = make(chan error, 1)
@@ -74,6 +86,9 @@ func connect(t *testing.T, h handler, blobs remote.Blobs) (c *wire.Client, their
 		served <- wire.Server{Hello: wire.Hello{Build: "b1"}, Handler: func(f wire.Fetcher) wire.Handler {
 			h := h
 			h.fetch = f
+			for _, hear := range hear {
+				hear(f)
+			}
 			if h.apply == nil {
 				h.apply = func(ctx context.Context, b remote.Batch, emit func(remote.Progress)) []op.Result {
 					return applyBlobs(ctx, f, b, emit)

@@ -122,21 +122,8 @@ func (s *session) serveWork(ctx context.Context, st *stream, call string) {
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	ended := make(chan struct{})
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		select {
-		case <-st.over:
-			cancel(ErrGone)
-		case <-ended:
-		}
-	})
-	defer func() {
-		close(ended)
-		watcher.Wait()
-		cancel(nil)
-	}()
+	ctx, end := st.within(ctx)
+	defer end()
 	if call == callRun {
 		s.serveRun(ctx, st, req.Command)
 		return

@@ -103,6 +103,14 @@ func (h Handler) Copy(context.Context, remote.Copy, io.ReadWriter) error {
 	return errors.New("the test did not expect a copy")
 }
 
+// Lend is not expected.
+func (h Handler) Lend(context.Context, remote.Loan) (remote.Offer, error) {
+	return remote.Offer{}, errors.New("the test did not expect a loan")
+}
+
+// EndLoans does nothing.
+func (h Handler) EndLoans() {}
+
 // ReadLock calls OnLock with "read", and so on.
 func (h Handler) ReadLock(context.Context) (remote.LockState, error) {
 	st, _, err := h.lock("read", remote.Lock{}, false)

@@ -1,0 +1,62 @@
+//go:build linux
+
+package helper
+
+import (
+	"context"
+	"io"
+
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/peer"
+	"slipway.dev/slipway/internal/node/run"
+	"slipway.dev/slipway/internal/node/wire"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// blobs is the manager as the Runner's source of content, and the hosts that
+// it names.
+type blobs struct {
+	from wire.Fetcher
+	lend *peer.Lender
+}
+
+var _ run.BlobFetcher = blobs{}
+
+func (b blobs) FetchBlob(ctx context.Context, blob op.Blob, offset int64, w io.Writer) (run.Fetched, error) {
+	d, err := b.from.FetchBlob(ctx, blob, offset)
+	if err != nil {
+		return nil, err
+	}
+	shared, err := peer.Receive(ctx, d, blob.Size, offset, w)
+	if err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return &fetched{Delivery: d, digest: blob.Digest, shared: shared, lend: b.lend}, nil
+}
+
+func (b blobs) MakeRoom() { b.lend.LetGo() }
+
+// fetched is a blob that came to its end.
+type fetched struct {
+	*wire.Delivery
+	digest string
+	shared bool
+	lend   *peer.Lender
+}
+
+func (f *fetched) Shared() bool { return f.shared }
+
+// Verified holds what is right for other hosts, if they may want it, and tells
+// the manager. It is none of the operation's business if that fails.
+func (f *fetched) Verified(path string) {
+	became := remote.Wrong
+	if path != "" {
+		if became = remote.Whole; f.Share() && f.lend.Hold(f.digest, path) != nil {
+			became = remote.Unknown
+		}
+	}
+	if f.Share() {
+		_ = f.End(became)
+	}
+}

@@ -1,0 +1,247 @@
+//go:build linux
+
+package helper
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/peer"
+	"slipway.dev/slipway/internal/node/run"
+	"slipway.dev/slipway/internal/node/wire"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/remotetest"
+	"slipway.dev/slipway/internal/remote/spread"
+	"slipway.dev/slipway/internal/remote/sshx"
+)
+
+// A field is a manager and hosts with the real helper, but that each has a
+// directory for its state. They are reached over real SSH and reach each other
+// over TCP, all on loopback.
+type field struct {
+	t       testing.TB
+	shelf   *shelf
+	content *spread.Content
+	hosts   []*fieldHost
+}
+
+type fieldHost struct {
+	name   string
+	state  string
+	server *remotetest.Server
+	conn   remote.Host
+	// lender is that of the last session. Before it begins, bend may have it
+	// lend otherwise.
+	mu     sync.Mutex
+	lender *peer.Lender
+	bend   func(h *fieldHost, l remote.Loan, o remote.Offer) (remote.Offer, error)
+}
+
+// shelf is what the manager has. Its uplink brings rate bytes a second, if that
+// is not 0.
+type shelf struct {
+	blobs map[string][]byte
+	rate  int
+	line  sync.Mutex // one at a time has the uplink
+}
+
+func (s *shelf) add(content []byte) op.FetchBlob {
+	sum := sha256.Sum256(content)
+	digest := "sha256:" + hex.EncodeToString(sum[:])
+	s.blobs[digest] = content
+	return op.FetchBlob{Blob: op.Blob{Digest: digest, Size: int64(len(content))}, Name: digest[7:15]}
+}
+
+// fill adds blobs of these sizes, which nothing makes smaller.
+func (s *shelf) fill(sizes ...int) (ops op.List, total int64) {
+	r := rand.NewChaCha8([32]byte{1})
+	for _, n := range sizes {
+		content := make([]byte, n)
+		_, _ = r.Read(content)
+		ops = append(ops, s.add(content))
+		total += int64(n)
+	}
+	return ops, total
+}
+
+func (s *shelf) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
+	content, ok := s.blobs[digest]
+	if !ok {
+		return nil, fmt.Errorf("no blob %s", digest)
+	}
+	return io.NopCloser(&uplink{bytes.NewReader(content[offset:]), s}), nil
+}
+
+type uplink struct {
+	io.Reader
+	s *shelf
+}
+
+func (u *uplink) Read(p []byte) (int, error) {
+	n, err := u.Reader.Read(p)
+	if u.s.rate > 0 {
+		u.s.line.Lock()
+		defer u.s.line.Unlock()
+		time.Sleep(time.Duration(n) * time.Second / time.Duration(u.s.rate))
+	}
+	return n, err
+}
+
+// newField connects n hosts. With alone, they are not told of each other.
+func newField(t testing.TB, n int, alone bool, adapt func(*fieldHost)) *field {
+	t.Helper()
+	f := &field{t: t, shelf: &shelf{blobs: map[string][]byte{}}}
+	f.content = spread.New(f.shelf)
+	dialer := sshx.Dialer{Helper: remotetest.Helper(t)}
+	home := t.TempDir()
+	addresses := map[string]string{}
+	var wg sync.WaitGroup
+	for i := range n {
+		h := &fieldHost{name: fmt.Sprintf("h%d", i+1), state: memory(t)}
+		if adapt != nil {
+			adapt(h)
+		}
+		h.server = remotetest.Start(t, remotetest.Config{
+			Users:   []remotetest.User{{Name: "root", Password: "pass"}},
+			Machine: remotetest.Machine{Handler: h.handler},
+		})
+		f.hosts = append(f.hosts, h)
+		addresses[h.name] = "127.0.0.1"
+		opts := remote.Options{Blobs: f.content, Home: home, KnownHosts: filepath.Join(home, "known_hosts"), Reconnect: -1}
+		wg.Go(func() {
+			var err error
+			if h.conn, err = dialer.Connect(t.Context(), h.server.Host(h.name, v1alpha1.SSH{Password: "pass"}), opts); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	t.Cleanup(func() {
+		for _, h := range f.hosts {
+			if h.conn != nil {
+				_ = h.conn.Close()
+			}
+		}
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	if !alone {
+		f.content.Among(addresses)
+	}
+	return f
+}
+
+// memory is a directory in memory, where syncing costs nothing.
+func memory(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "slipway-helper-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// handler is the helper's, whose loans can be bent.
+func (h *fieldHost) handler(f wire.Fetcher) wire.Handler {
+	real := newHandler(run.Runner{Root: h.state, State: filepath.Join(h.state, "state")}, "", f)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lender = real.lender
+	return bent{real, h}
+}
+
+func (h *fieldHost) lends() *peer.Lender {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lender
+}
+
+type bent struct {
+	handler
+	h *fieldHost
+}
+
+// Apply is that of handler, but that the helper is not kept on the host.
+func (b bent) Apply(ctx context.Context, batch remote.Batch, _ func(remote.Progress)) []op.Result {
+	return b.runner.Apply(ctx, run.Batch{Operation: batch.Operation, Step: batch.Step, Cluster: batch.Cluster, Ops: batch.Ops}, nil)
+}
+
+func (b bent) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {
+	o, err := b.handler.Lend(ctx, l)
+	if b.h.bend == nil || err != nil {
+		return o, err
+	}
+	return b.h.bend(b.h, l, o)
+}
+
+// fetch has a host fetch blobs and wants them whole.
+func (f *field) fetch(h *fieldHost, ops op.List) {
+	if err := errors.Join(f.apply(h, ops), f.verify(h, ops)); err != nil {
+		f.t.Errorf("%s: %v", h.name, err)
+	}
+}
+
+func (f *field) apply(h *fieldHost, ops op.List) error {
+	results, err := h.conn.Apply(f.t.Context(), remote.Batch{Operation: "create-1", Step: "step", Cluster: "demo", Ops: ops}, nil)
+	for _, r := range results {
+		if r.Status == op.Failed {
+			err = errors.Join(err, fmt.Errorf("%s: %s", r.Target, r.Error.Message))
+		}
+	}
+	return err
+}
+
+func (f *field) verify(h *fieldHost, ops op.List) error {
+	for _, o := range ops {
+		digest := o.(op.FetchBlob).Digest
+		got, err := os.ReadFile(h.path(digest))
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(got, f.shelf.blobs[digest]) {
+			return fmt.Errorf("blob %s is something else", digest)
+		}
+	}
+	return nil
+}
+
+func (h *fieldHost) path(digest string) string {
+	return filepath.Join(h.state, "state", "blobs", "sha256", strings.TrimPrefix(digest, "sha256:"))
+}
+
+// fetchAll has all hosts fetch at once.
+func (f *field) fetchAll(hosts []*fieldHost, ops op.List) {
+	var wg sync.WaitGroup
+	for _, h := range hosts {
+		wg.Go(func() { f.fetch(h, ops) })
+	}
+	wg.Wait()
+}
+
+// wantSent wants the manager to have sent so many bytes.
+func (f *field) wantSent(least, most int64) {
+	f.t.Helper()
+	if got := f.content.Sent(); got < least || got > most {
+		f.t.Errorf("the manager has sent %d bytes, want %d to %d", got, least, most)
+	}
+}

@@ -1,0 +1,232 @@
+//go:build linux
+
+package helper
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// usual are sizes like those of a bundle's blobs, much smaller: a few are most of
+// it. What is decided with more and larger ones, package spread shows.
+var usual = []int{500_000, 200_000, 4_000, 500}
+
+func TestSecondFromFirst(t *testing.T) {
+	f := newField(t, 2, false, nil)
+	ops, total := f.shelf.fill(5<<20, 2_000)
+	f.fetch(f.hosts[0], ops)
+	f.wantSent(total, total)
+	f.fetch(f.hosts[1], ops)
+	f.wantSent(total+2_000, total+2_000) // a small one comes from the manager
+	f.fetchAll(f.hosts, ops)
+	f.wantSent(total+2_000, total+2_000) // all have all
+}
+
+// TestAtOnce has all hosts ask for the same in the same moment.
+func TestAtOnce(t *testing.T) {
+	for _, n := range []int{1, 2, 10, 50} {
+		t.Run(fmt.Sprintf("%d hosts", n), func(t *testing.T) {
+			f := newField(t, n, false, nil)
+			ops, total := f.shelf.fill(usual...)
+			f.fetchAll(f.hosts, ops)
+			f.wantSent(total, 2*total)
+		})
+	}
+}
+
+// TestOneHostHoldsNothing: a host that is alone serves nobody, and keeps nothing
+// for others.
+func TestOneHostHoldsNothing(t *testing.T) {
+	f := newField(t, 1, false, nil)
+	ops, _ := f.shelf.fill(100_000)
+	f.fetch(f.hosts[0], ops)
+	o, err := f.hosts[0].lends().Lend(t.Context(), remote.Loan{Digest: ops[0].(op.FetchBlob).Digest, Address: "127.0.0.1", Token: make(remote.Token, remote.TokenSize)})
+	if err != nil || o.Address != "" {
+		t.Errorf("a blob is held for nobody: %v, %v", o, err)
+	}
+}
+
+// proxied has a host's loans lead through a proxy that sees to what it gives.
+func proxied(t *testing.T, serve func(taker net.Conn, giver string)) func(*fieldHost) {
+	return func(h *fieldHost) {
+		if h.name != "h1" {
+			return
+		}
+		h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
+			listen, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			if err != nil {
+				return o, err
+			}
+			giver := o.Address
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for {
+					conn, err := listen.Accept()
+					if err != nil {
+						return
+					}
+					wg.Go(func() {
+						defer conn.Close()
+						serve(conn, giver)
+					})
+				}
+			})
+			t.Cleanup(func() {
+				_ = listen.Close()
+				wg.Wait()
+			})
+			o.Address = listen.Addr().String()
+			return o, nil
+		}
+	}
+}
+
+// pass passes up to n bytes of what the giver says.
+func pass(t *testing.T, taker net.Conn, giver string, n int64) {
+	var d net.Dialer
+	conn, err := d.DialContext(t.Context(), "tcp", giver)
+	if err != nil {
+		return
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = io.Copy(conn, taker) })
+	_, _ = io.CopyN(taker, conn, n)
+	_ = conn.Close()
+	_ = taker.Close()
+	wg.Wait()
+}
+
+// TestBadGivers has a second host get everything although the first is of no
+// use, without waiting long.
+func TestBadGivers(t *testing.T) {
+	big := []int{3 << 20}
+	tests := map[string]struct {
+		reason      string
+		adapt       func(*fieldHost)
+		least, most int64 // what the manager sends beyond one copy
+		within      time.Duration
+	}{
+		"dies": {"what came is gone on from", proxied(t, func(taker net.Conn, giver string) { pass(t, taker, giver, 1<<20) }), 2 << 20, 3<<20 - 500_000, 10 * time.Second},
+		"closed": {"a port that nobody listens at says so", func(h *fieldHost) {
+			h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
+				o.Address = "127.0.0.1:1"
+				return o, nil
+			}
+		}, 3 << 20, 3 << 20, 10 * time.Second},
+		"silent": {"a host that sends nothing is waited for a few seconds", proxied(t, func(taker net.Conn, _ string) { _, _ = io.Copy(io.Discard, taker) }), 3 << 20, 3 << 20, 25 * time.Second},
+		"another": {"who has another certificate is told no secret", func(h *fieldHost) {
+			h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
+				o.Certificate = make([]byte, 32)
+				return o, nil
+			}
+		}, 3 << 20, 3 << 20, 10 * time.Second},
+		"other token": {"what the host has not been told opens nothing", func(h *fieldHost) {
+			h.bend = func(h *fieldHost, l remote.Loan, o remote.Offer) (remote.Offer, error) {
+				conn, err := tls.Dial("tcp", o.Address, &tls.Config{InsecureSkipVerify: true})
+				if err != nil {
+					return o, err
+				}
+				defer conn.Close()
+				_, err = conn.Write(append(l.Token, make([]byte, 8)...)) // somebody was faster
+				_, rerr := io.ReadFull(conn, make([]byte, 1))
+				return o, errors.Join(err, rerr)
+			}
+		}, 3 << 20, 3 << 20, 10 * time.Second},
+		"does not lend": {"another is looked for", func(h *fieldHost) {
+			h.bend = func(*fieldHost, remote.Loan, remote.Offer) (remote.Offer, error) {
+				return remote.Offer{}, errors.New("no")
+			}
+		}, 3 << 20, 3 << 20, 10 * time.Second},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newField(t, 2, false, tt.adapt)
+			ops, total := f.shelf.fill(big...)
+			f.fetch(f.hosts[0], ops)
+			start := time.Now()
+			f.fetch(f.hosts[1], ops)
+			if took := time.Since(start); took > tt.within {
+				t.Errorf("it took %s, want less than %s: %s", took, tt.within, tt.reason)
+			}
+			f.wantSent(total+tt.least, total+tt.most)
+		})
+	}
+}
+
+// TestLiar: content that is not what it should be is thrown away, and had from
+// elsewhere.
+func TestLiar(t *testing.T) {
+	f := newField(t, 3, false, nil)
+	ops, total := f.shelf.fill(1 << 20)
+	f.fetch(f.hosts[0], ops)
+	digest := ops[0].(op.FetchBlob).Digest
+	file, err := os.OpenFile(f.hosts[0].path(digest), os.O_WRONLY, 0)
+	if err == nil {
+		_, err = file.WriteAt([]byte("something else"), 500_000)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.fetch(f.hosts[1], ops)
+	f.wantSent(2*total, 2*total)
+	f.fetch(f.hosts[2], ops) // from the second
+	f.wantSent(2*total, 2*total)
+}
+
+// TestManagerDies: nothing listens any more on a host whose manager is gone.
+func TestManagerDies(t *testing.T) {
+	var told atomic.Value
+	f := newField(t, 2, false, func(h *fieldHost) {
+		h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
+			told.Store(o.Address)
+			return o, nil
+		}
+	})
+	ops, _ := f.shelf.fill(100_000)
+	f.fetch(f.hosts[0], ops)
+	f.fetch(f.hosts[1], ops)
+	at := told.Load().(string)
+	conn, err := net.Dial("tcp", at)
+	if err != nil {
+		t.Fatalf("there is no listener to speak of: %v", err)
+	}
+	defer conn.Close()
+	f.hosts[0].server.Cut()
+	// A connection that was open ends with the listener.
+	_ = conn.SetReadDeadline(time.Now().Add(4 * time.Second)) // before its own time is over
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection outlives the manager: %v", err)
+	}
+	if conn, err := net.Dial("tcp", at); err == nil {
+		_ = conn.Close()
+		t.Error("the host still listens")
+	}
+}
+
+// TestResumed: what a helper that was cut off left is gone on with, whoever
+// gives the rest.
+func TestResumed(t *testing.T) {
+	f := newField(t, 2, false, nil)
+	ops, total := f.shelf.fill(2 << 20)
+	f.fetch(f.hosts[0], ops)
+	digest := ops[0].(op.FetchBlob).Digest
+	part := f.hosts[1].path(digest) + ".part"
+	f.fetch(f.hosts[1], op.List{f.shelf.add([]byte("makes the directory"))})
+	if err := os.WriteFile(part, f.shelf.blobs[digest][:1<<20], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.fetch(f.hosts[1], ops)
+	f.wantSent(total, total+19)
+}

@@ -1,0 +1,294 @@
+package peer
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"slipway.dev/slipway/internal/remote"
+)
+
+// A Lender gives content of this host to others. The zero value works; its
+// methods may be called concurrently.
+type Lender struct {
+	mu    sync.Mutex
+	held  map[string]*held
+	loans map[[sha256.Size]byte]loan // by the token's digest
+	// listen is made by the first loan, with a certificate for this Lender
+	// alone.
+	listen net.Listener
+	print  []byte // digest of the certificate
+	conns  map[net.Conn]bool
+	serve  chan struct{} // one for each transfer under way
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// held is content on loan or ready for it. Its file may have lost its name.
+type held struct {
+	file *os.File
+	size int64
+	idle *time.Timer
+}
+
+type loan struct {
+	digest string
+	ends   time.Time
+}
+
+// Hold keeps the file at path open for others, until nobody has asked for it
+// for some minutes. The content is that of digest.
+func (l *Lender) Hold(digest, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("holding content for other hosts: %w", err)
+	}
+	info, err := f.Stat()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil && l.closed {
+		err = net.ErrClosed
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("holding content for other hosts: %w", err), f.Close())
+	}
+	if l.held == nil {
+		l.held = map[string]*held{}
+	}
+	l.drop(digest)
+	h := &held{file: f, size: info.Size()}
+	h.idle = time.AfterFunc(holdTime, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.held[digest] == h {
+			l.drop(digest)
+		}
+	})
+	l.held[digest] = h
+	return nil
+}
+
+// drop lets go of content; a transfer of it breaks off. l.mu is held.
+func (l *Lender) drop(digest string) {
+	if h := l.held[digest]; h != nil {
+		h.idle.Stop()
+		_ = h.file.Close() // it was only read
+		delete(l.held, digest)
+	}
+}
+
+// LetGo gives the room back that held content takes.
+func (l *Lender) LetGo() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for digest := range l.held {
+		l.drop(digest)
+	}
+}
+
+// Lend gives held content to whoever shows the loan's token first, within two
+// minutes. The first loan has the Lender listen on the loan's address. The offer
+// is empty if the content is not held any more.
+func (l *Lender) Lend(ctx context.Context, ln remote.Loan) (remote.Offer, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.held[ln.Digest]
+	switch {
+	case l.closed:
+		return remote.Offer{}, net.ErrClosed
+	case h == nil:
+		return remote.Offer{}, nil
+	case len(ln.Token) != remote.TokenSize:
+		return remote.Offer{}, errors.New("the token is none")
+	}
+	if l.listen == nil {
+		if err := l.open(ctx, ln.Address); err != nil {
+			return remote.Offer{}, fmt.Errorf("listening for other hosts on %s: %w", ln.Address, err)
+		}
+	}
+	now := time.Now()
+	for token, old := range l.loans {
+		if now.After(old.ends) {
+			delete(l.loans, token)
+		}
+	}
+	l.loans[sha256.Sum256(ln.Token)] = loan{ln.Digest, now.Add(loanTime)}
+	h.idle.Reset(holdTime)
+	return remote.Offer{Address: l.listen.Addr().String(), Certificate: l.print}, nil
+}
+
+// open makes a certificate and listens. l.mu is held.
+func (l *Lender) open(ctx context.Context, address string) error {
+	cert, err := certificate()
+	if err != nil {
+		return err
+	}
+	listen, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(cert.Certificate[0])
+	l.listen, l.print = listen, sum[:]
+	if l.loans == nil {
+		l.loans, l.conns, l.serve = map[[sha256.Size]byte]loan{}, map[net.Conn]bool{}, make(chan struct{}, MaxServed)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
+	l.wg.Go(func() { l.accept(listen, config) })
+	return nil
+}
+
+// certificate makes a key and a certificate that says nothing but the key.
+func certificate() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+
+// Close ends all loans and all transfers at once, and the Lender for ever.
+func (l *Lender) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	for digest := range l.held {
+		l.drop(digest)
+	}
+	if l.listen != nil {
+		_ = l.listen.Close()
+	}
+	for conn := range l.conns {
+		_ = conn.Close()
+	}
+	l.mu.Unlock()
+	l.wg.Wait()
+	return nil
+}
+
+func (l *Lender) accept(listen net.Listener, config *tls.Config) {
+	for {
+		conn, err := listen.Accept()
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				l.stopListening(listen)
+			}
+			return
+		}
+		if !l.enter(conn) {
+			_ = conn.Close()
+			continue
+		}
+		l.wg.Go(func() {
+			defer l.leave(conn)
+			_ = l.give(tls.Server(conn, config)) // the other end sees it, too
+		})
+	}
+}
+
+// stopListening is after a listener that failed: the next loan makes another.
+func (l *Lender) stopListening(listen net.Listener) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_ = listen.Close()
+	if l.listen == listen {
+		l.listen = nil
+	}
+}
+
+func (l *Lender) enter(conn net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.conns) >= maxConns {
+		return false
+	}
+	l.conns[conn] = true
+	return true
+}
+
+func (l *Lender) leave(conn net.Conn) {
+	_ = conn.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, conn)
+}
+
+// give serves one connection: one token, one transfer.
+func (l *Lender) give(conn *tls.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return err
+	}
+	var request [requestSize]byte
+	if _, err := io.ReadFull(conn, request[:]); err != nil {
+		return err
+	}
+	content, err := l.redeem(request[:remote.TokenSize], binary.BigEndian.Uint64(request[remote.TokenSize:]))
+	if err != nil {
+		_, werr := conn.Write([]byte{refused})
+		return errors.Join(err, werr)
+	}
+	// The manager gives out no more tokens than are served at once; one whose
+	// taker went away may be served for a moment longer.
+	wait := time.NewTimer(busyTime)
+	defer wait.Stop()
+	select {
+	case l.serve <- struct{}{}:
+		defer func() { <-l.serve }()
+	case <-wait.C:
+		_, err := conn.Write([]byte{refused})
+		return err
+	}
+	if _, err := conn.Write([]byte{accepted}); err != nil {
+		return err
+	}
+	if _, err := io.CopyBuffer(&pacedWriter{conn: conn}, struct{ io.Reader }{content}, make([]byte, 64<<10)); err != nil {
+		return err
+	}
+	return conn.CloseWrite()
+}
+
+// redeem answers the content for a token, which is used up by that.
+func (l *Lender) redeem(token []byte, offset uint64) (io.Reader, error) {
+	key := sha256.Sum256(token)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln, ok := l.loans[key]
+	delete(l.loans, key)
+	h := l.held[ln.digest]
+	if !ok || time.Now().After(ln.ends) || h == nil || offset > uint64(h.size) {
+		return nil, errors.New("the token is good for nothing")
+	}
+	h.idle.Reset(holdTime)
+	return io.NewSectionReader(h.file, int64(offset), h.size-int64(offset)), nil
+}
+
+// pacedWriter gives up on a reader that reads too slowly.
+type pacedWriter struct {
+	conn net.Conn
+	left int // bytes until the deadline moves on
+}
+
+func (w *pacedWriter) Write(p []byte) (int, error) {
+	if w.left <= 0 {
+		w.left = pace
+		if err := w.conn.SetWriteDeadline(time.Now().Add(2 * paceTime)); err != nil {
+			return 0, err
+		}
+	}
+	n, err := w.conn.Write(p)
+	w.left -= n
+	return n, err
+}

@@ -1,0 +1,226 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// A Fetcher gets content from the manager, or hears who has it.
+type Fetcher interface {
+	// FetchBlob asks for the content from offset on and waits for the
+	// answer, which has to be closed.
+	FetchBlob(ctx context.Context, b op.Blob, offset int64) (*Delivery, error)
+}
+
+// fetcher is the manager as a source of blobs.
+type fetcher struct{ m *mux }
+
+// FetchBlob is that of Fetcher.
+func (f fetcher) FetchBlob(ctx context.Context, b op.Blob, offset int64) (*Delivery, error) {
+	s, err := f.m.open(header{Call: callBlob, Digest: b.Digest, Size: b.Size, Offset: offset})
+	if err != nil {
+		return nil, err
+	}
+	d := &Delivery{s: s, stop: context.AfterFunc(ctx, func() { s.reset(context.Cause(ctx)) })}
+	if err := d.read(ctx); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// A Delivery is content on its way to the helper. It ends with the context
+// that it was asked for in.
+type Delivery struct {
+	s    *stream
+	stop func() bool
+	now  response
+}
+
+// read reads the manager's answer.
+func (d *Delivery) read(ctx context.Context) (err error) {
+	d.now, err = readResponse(d.s, nil)
+	return orCause(ctx, err)
+}
+
+// Offer is the host that has the content; nil is the manager.
+func (d *Delivery) Offer() *remote.Offer { return d.now.Offer }
+
+// Share says that the manager wants the content held for other hosts, and to
+// be told what became of it.
+func (d *Delivery) Share() bool { return d.now.Share }
+
+// Read reads what the manager sends. Reading to io.EOF is all of it; the
+// connection's end is an error.
+func (d *Delivery) Read(p []byte) (int, error) { return d.s.Read(p) }
+
+// Next says that the offer helped as far as offset, and waits for another
+// answer.
+func (d *Delivery) Next(ctx context.Context, offset int64) error {
+	if err := writeMessage(d.s, msgOutcome, outcome{remote.Next, offset}, nil); err != nil {
+		return orCause(ctx, err)
+	}
+	return d.read(ctx)
+}
+
+// End tells the manager what became of the content.
+func (d *Delivery) End(o remote.Outcome) error {
+	if err := writeMessage(d.s, msgOutcome, outcome{Outcome: o}, nil); err != nil {
+		return err
+	}
+	return d.s.CloseWrite() // or Close would overtake it
+}
+
+// Close ends the delivery.
+func (d *Delivery) Close() error {
+	d.stop()
+	return d.s.Close()
+}
+
+// serveBlob answers a helper that asks for content.
+func (c *Client) serveBlob(ctx context.Context, s *stream, raw []byte) {
+	defer func() { _ = s.Close() }()
+	h, err := parseHeader(raw)
+	if err != nil || h.Call != callBlob {
+		s.reset(&ProtocolError{fmt.Sprintf("the helper cannot call %q", h.Call)})
+		return
+	}
+	ctx, end := s.within(ctx)
+	defer end()
+	wish := c.want(h)
+	became := remote.Unknown
+	defer func() { wish.End(became) }()
+	for at := h.Offset; ; {
+		src, err := wish.Next(ctx, at)
+		if err != nil {
+			_ = writeMessage(s, msgError, response{Error: err.Error()}, nil)
+			_ = s.CloseWrite()
+			_, _ = io.Copy(io.Discard, s)
+			return
+		}
+		if src.Offer == nil {
+			became = sendBlob(s, src)
+			return
+		}
+		if err := writeMessage(s, msgResult, response{Offer: src.Offer, Share: src.Share}, nil); err != nil {
+			return
+		}
+		told := readOutcome(s)
+		if told.Outcome != remote.Next {
+			became = told.Outcome
+			return
+		}
+		if told.Offset < at || h.Size > 0 && told.Offset > h.Size {
+			s.reset(&ProtocolError{fmt.Sprintf("the helper has %d bytes of %d, and had %d", told.Offset, h.Size, at)})
+			return
+		}
+		at = told.Offset
+	}
+}
+
+// want is the helper's wish.
+func (c *Client) want(h header) remote.Wish {
+	switch blobs := c.blobs.(type) {
+	case nil:
+		return alone{nothing{}, h.Digest}
+	case remote.Spreader:
+		return blobs.Want(c, h.Digest, h.Size)
+	default:
+		return alone{blobs, h.Digest}
+	}
+}
+
+// alone is a wish that the manager itself fulfils.
+type alone struct {
+	blobs  remote.Blobs
+	digest string
+}
+
+func (a alone) Next(_ context.Context, offset int64) (remote.Source, error) {
+	content, err := a.blobs.OpenBlob(a.digest, offset)
+	return remote.Source{Content: content}, err
+}
+
+func (alone) End(remote.Outcome) {}
+
+// nothing is a manager that has no content.
+type nothing struct{}
+
+func (nothing) OpenBlob(string, int64) (io.ReadCloser, error) {
+	return nil, errors.New("the manager has no blobs")
+}
+
+// sendBlob sends content and answers what became of it.
+func sendBlob(s *stream, src remote.Source) remote.Outcome {
+	defer func() { _ = src.Content.Close() }()
+	if err := writeMessage(s, msgResult, response{OK: true, Share: src.Share}, nil); err != nil {
+		return remote.Unknown
+	}
+	if _, err := io.CopyBuffer(struct{ io.Writer }{s}, src.Content, make([]byte, maxPayload)); err != nil {
+		s.reset(err)
+		return remote.Unknown
+	}
+	_ = s.CloseWrite()
+	// The helper closes when it has read to the end.
+	return readOutcome(s).Outcome
+}
+
+// readOutcome reads what the helper says of a blob; one that says nothing has
+// no more use for it.
+func readOutcome(s *stream) outcome {
+	var out outcome
+	msg, err := readMessage(s)
+	if err != nil || msg.kind != msgOutcome || msg.decode(&out) != nil {
+		return outcome{Outcome: remote.Unknown}
+	}
+	return out
+}
+
+var _ remote.Lender = (*Client)(nil)
+
+// Lend is that of remote.Lender.
+func (c *Client) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {
+	type answer struct {
+		offer remote.Offer
+		err   error
+	}
+	got := make(chan answer, 1)
+	// A host that takes nothing from the connection holds its writers up
+	// until the connection is given up.
+	err := c.m.spawn(func() {
+		o, err := c.lend(ctx, l)
+		got <- answer{o, err}
+	})
+	if err != nil {
+		return remote.Offer{}, err
+	}
+	select {
+	case a := <-got:
+		return a.offer, a.err
+	case <-ctx.Done():
+		return remote.Offer{}, context.Cause(ctx)
+	}
+}
+
+func (c *Client) lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {
+	s, err := c.begin(ctx, callLend, request{Loan: l})
+	if err != nil {
+		return remote.Offer{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { s.reset(context.Cause(ctx)) })
+	defer func() { stop(); _ = s.Close() }()
+	res, err := readResponse(s, nil)
+	if err == nil && res.Offer == nil {
+		err = &ProtocolError{"a loan without an offer"}
+	}
+	if err != nil {
+		return remote.Offer{}, orCause(ctx, err)
+	}
+	res.Offer.Token = l.Token
+	return *res.Offer, nil
+}

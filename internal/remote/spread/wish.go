@@ -1,0 +1,223 @@
+package spread
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"slipway.dev/slipway/internal/remote"
+)
+
+// wish is a host that wants a blob.
+type wish struct {
+	c      *Content
+	by     *host // nil takes no part
+	lender remote.Lender
+	digest string
+	blob   *blob // nil: it is the manager's matter alone
+	at     int64 // how far the host was when it was last answered
+	since  time.Time
+	began  time.Time   // of the manager's sending
+	turn   chan holder // takes one answer: a giver, or nobody for the manager
+	giver  holder      // the present one
+	used   []*host     // those whose content is in what has come
+	tried  map[*host]bool
+
+	moved atomic.Int64 // when the manager last sent some of it, in ns since 1970
+	all   atomic.Bool  // it has sent all
+}
+
+// Next is that of remote.Wish.
+func (w *wish) Next(ctx context.Context, offset int64) (remote.Source, error) {
+	w.c.mu.Lock()
+	w.failed(offset)
+	w.at = offset
+	w.c.mu.Unlock()
+	for {
+		g, err := w.await(ctx)
+		if err != nil {
+			return remote.Source{}, err
+		}
+		if g.host == nil {
+			return w.open(offset)
+		}
+		if offer := w.borrow(ctx, g); offer != nil {
+			return remote.Source{Offer: offer, Share: true}, nil
+		}
+	}
+}
+
+// borrow has a host lend to one that will show a new token; nil if it does not.
+func (w *wish) borrow(ctx context.Context, g holder) *remote.Offer {
+	bounded, cancel := context.WithTimeout(ctx, lendTime)
+	defer cancel()
+	token := make(remote.Token, remote.TokenSize)
+	_, _ = rand.Read(token) // never fails: crypto/rand promises it
+	offer, err := g.lender.Lend(bounded, remote.Loan{Digest: w.digest, Address: g.host.address, Token: token})
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	w.giver = g
+	if err == nil && offer.Address != "" {
+		return &offer
+	}
+	if err != nil && ctx.Err() == nil && !g.gone() {
+		g.host.failed = giverStrikes
+		w.c.stuck[w.by] = true
+	}
+	w.blob.holders = slices.DeleteFunc(w.blob.holders, func(h holder) bool { return h == g })
+	w.tried[g.host] = true
+	w.release()
+	return nil
+}
+
+// await waits for a giver; none is the manager.
+func (w *wish) await(ctx context.Context) (holder, error) {
+	c := w.c
+	c.mu.Lock()
+	w.since = time.Now()
+	if !c.place(w) {
+		w.blob.waiting = append(w.blob.waiting, w)
+	}
+	c.mu.Unlock()
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case g := <-w.turn:
+			return g, nil
+		case <-tick.C:
+			c.mu.Lock()
+			if w.waits() && c.place(w) {
+				w.stopWaiting()
+			}
+			c.mu.Unlock()
+		case <-ctx.Done():
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			w.stopWaiting()
+			select {
+			case w.giver = <-w.turn:
+				w.release()
+			default:
+			}
+			return holder{}, context.Cause(ctx)
+		}
+	}
+}
+
+// waits says that it has no answer yet. c.mu is held, as for the next.
+func (w *wish) waits() bool { return w.blob != nil && slices.Contains(w.blob.waiting, w) }
+
+func (w *wish) stopWaiting() {
+	if w.blob != nil {
+		w.blob.waiting = slices.DeleteFunc(w.blob.waiting, func(o *wish) bool { return o == w })
+	}
+}
+
+// open has the manager send.
+func (w *wish) open(offset int64) (remote.Source, error) {
+	content, err := w.c.of.OpenBlob(w.digest, offset)
+	if err != nil {
+		return remote.Source{}, err
+	}
+	return remote.Source{Content: &counted{content, w}, Share: w.blob != nil}, nil
+}
+
+// counted is content that the manager sends.
+type counted struct {
+	io.ReadCloser
+	w *wish
+}
+
+func (r *counted) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	r.w.c.sent.Add(int64(n))
+	r.w.moved.Store(time.Now().UnixNano())
+	if err == io.EOF {
+		r.w.all.Store(true)
+	}
+	return n, err
+}
+
+// release ends what the present giver gives. c.mu is held.
+func (w *wish) release() {
+	if w.giver.host == nil {
+		return
+	}
+	w.giver.host.giving--
+	w.giver = holder{}
+	w.c.serveAll()
+}
+
+// failed is after a giver that was of no use from offset on. c.mu is held.
+func (w *wish) failed(offset int64) {
+	g := w.giver.host
+	if g == nil {
+		return
+	}
+	w.tried[g] = true
+	w.by.strikes++
+	if offset > w.at {
+		w.used = append(w.used, g)
+		g.failed++
+		w.c.reached(w.by, g)
+	} else {
+		w.by.misses(g)
+		w.c.stuck[w.by] = true
+		if !g.proved {
+			g.failed++
+		}
+	}
+	w.release()
+}
+
+// End is that of remote.Wish.
+func (w *wish) End(became remote.Outcome) {
+	if w.blob == nil {
+		return
+	}
+	c, b := w.c, w.blob
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sent := slices.Contains(b.sends, w)
+	b.sends = slices.DeleteFunc(b.sends, func(o *wish) bool { return o == w })
+	g := w.giver.host
+	switch became {
+	case remote.Whole:
+		now := time.Now()
+		if sent && b.took == 0 {
+			b.took = now.Sub(w.began)
+		}
+		if g != nil {
+			g.failed, w.by.strikes = 0, 0
+			c.reached(w.by, g)
+		}
+		b.gained = now
+		b.holders = slices.DeleteFunc(b.holders, func(h holder) bool { return h.host == w.by }) // of a session before
+		if w.by.address != "" {
+			b.holders = append(b.holders, holder{w.by, w.lender})
+		}
+	case remote.Wrong:
+		w.blame()
+	}
+	w.release()
+	c.serve(b)
+}
+
+// blame has nobody take the blob from those whose content is in what came.
+func (w *wish) blame() {
+	if g := w.giver.host; g != nil {
+		w.used = append(w.used, g)
+	}
+	if len(w.used) == 0 {
+		return // it came from the manager
+	}
+	w.by.blames++
+	for _, g := range w.used {
+		g.failed++
+		w.blob.holders = slices.DeleteFunc(w.blob.holders, func(h holder) bool { return h.host == g })
+	}
+}
