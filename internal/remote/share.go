@@ -63,13 +63,16 @@ type Lender interface {
 	Done() <-chan struct{}
 }
 
+// LoansAtOnce is how many others a host gives content to at once.
+const LoansAtOnce = 3
+
 // A Loan is content that a host is to give to another, once.
 type Loan struct {
 	Digest string `json:"digest,omitempty"`
-	// Address is the host's own, by which others reach it: it listens there
-	// and nowhere else.
+	// Address is the host's own IP address, by which others reach it: it
+	// listens there and nowhere else.
 	Address string `json:"address,omitempty"`
-	// Token ends with its use, or after LoanTime.
+	// Token ends with its use, or after two minutes.
 	Token Token `json:"token,omitempty"`
 }
 

@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// perHost is how many copies a host gives at once.
-	perHost = 3
 	// small blobs are sent by the manager: another host would only be later.
 	small = 32 << 10
 	// atOnce is how many copies of one blob the manager sends at once to hosts
 	// that could have them from others; the second only when the first
 	// has not come to its end for hedge. One that has not got on for stalled
-	// does not count, nor one that was not found whole within settle.
+	// does not count, nor one that was not found whole for so long. On a slow
+	// uplink a host is heard of once for half a megabyte: what counts as stalled
+	// too early is sent again, which makes everything slower.
 	atOnce  = 2
 	hedge   = 20 * time.Second
-	stalled = 5 * time.Second
-	settle  = 30 * time.Second
+	stalled = 30 * time.Second
 	// patience is how long a host waits for busy others while nobody gets the
 	// blob whole, besides twice the time that the manager itself took for it.
 	patience = 15 * time.Second
 	// lookAgain is how often those who wait look for what has not happened.
 	lookAgain = time.Second
-	// lendTime is for a host to answer that it lends.
-	lendTime = 3 * time.Second
+	// lendTime is for a host to answer that it lends: the question waits behind
+	// content that is on its way there, up to a megabyte.
+	lendTime = 15 * time.Second
 	// A host that failed so many others in a row is asked no more, and one
 	// that so many others in a row have failed asks no more.
 	giverStrikes = 2
@@ -156,7 +156,7 @@ func (c *Content) place(w *wish) bool {
 			continue
 		}
 		usable = true
-		if g.host.giving < perHost {
+		if g.host.giving < remote.LoansAtOnce {
 			g.host.giving++
 			b.next = at + 1
 			w.turn <- g
@@ -211,11 +211,7 @@ func (c *Content) send(w *wish) bool {
 // could have it then, and since when the first of them.
 func (w *wish) coming(now time.Time) (n int, oldest time.Time) {
 	for _, o := range w.blob.sends {
-		limit := stalled
-		if o.all.Load() {
-			limit = settle
-		}
-		if now.Sub(time.Unix(0, o.moved.Load())) >= limit || !w.by.mayReach(o.by) {
+		if now.Sub(time.Unix(0, o.moved.Load())) >= stalled || !w.by.mayReach(o.by) {
 			continue
 		}
 		if n++; oldest.IsZero() || o.began.Before(oldest) {
@@ -232,7 +228,7 @@ func (c *Content) serve(b *blob) {
 	free := 0
 	for _, g := range b.holders {
 		if g.host.failed < giverStrikes {
-			free += perHost - g.host.giving
+			free += remote.LoansAtOnce - g.host.giving
 		}
 	}
 	for i := 0; i < len(b.waiting); {

@@ -46,6 +46,8 @@ type player struct {
 	lies   bool
 	slow   int
 	shut   bool
+	// late is how long it takes to answer that it lends.
+	late time.Duration
 	// stalls never reads on from the manager.
 	stalls bool
 	has    map[string]bool
@@ -54,7 +56,12 @@ type player struct {
 func (p *player) Name() string          { return p.name }
 func (p *player) Done() <-chan struct{} { return p.done }
 
-func (p *player) Lend(_ context.Context, l remote.Loan) (remote.Offer, error) {
+func (p *player) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {
+	select {
+	case <-time.After(p.late):
+	case <-ctx.Done():
+		return remote.Offer{}, context.Cause(ctx)
+	}
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	if p.shut || !p.has[l.Digest] || len(l.Token) != remote.TokenSize {
@@ -147,7 +154,7 @@ func (p *player) fromManager(ctx context.Context, content io.ReadCloser, left in
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, 512<<10) // a host grants so much at once
 	for left > 0 {
 		n, err := content.Read(buf[:min(left, len(buf))])
 		if err != nil {
@@ -192,7 +199,7 @@ func (p *player) take(o *remote.Offer, left int) (n int, lie bool) {
 	if n = left; g.breaks > 0 {
 		n = min(n, g.breaks)
 	}
-	rate := 100 * mega / perHost
+	rate := 100 * mega / remote.LoansAtOnce
 	if g.slow > 0 {
 		rate = g.slow
 	}
@@ -309,6 +316,12 @@ func TestSpread(t *testing.T) {
 			2, 105 * time.Second,
 		},
 		{
+			"a slow uplink", "what is slow gets on all the same: more copies would only be slower", 10,
+			func(_ int, p *player) { p.w.uplink, p.late = mega/4, 10*time.Second },
+			[]int{10 * mega, 10 * mega},
+			2, 300 * time.Second,
+		},
+		{
 			"a giver that is slow", "the manager helps out", 10,
 			func(i int, p *player) { p.slow = map[bool]int{true: mega / 10}[i == 0] },
 			[]int{20 * mega},
@@ -328,8 +341,8 @@ func TestSpread(t *testing.T) {
 				if copies > tt.copies || took > tt.within {
 					t.Errorf("the manager sent %.2f times all, want at most %.2f; it took %s, want at most %s: %s", copies, tt.copies, took, tt.within, tt.reason)
 				}
-				if w.most > perHost {
-					t.Errorf("a host gave %d at once, want at most %d", w.most, perHost)
+				if w.most > remote.LoansAtOnce {
+					t.Errorf("a host gave %d at once, want at most %d", w.most, remote.LoansAtOnce)
 				}
 				w.idle()
 			})
@@ -346,7 +359,7 @@ func TestStalled(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _, _ = all[0].fetch(ctx, "blob-0", 10*mega) })
 		synctest.Wait()
-		if took := w.all(all[1:], 10*mega); took > 10*time.Second {
+		if took := w.all(all[1:], 10*mega); took > hedge+5*time.Second {
 			t.Errorf("the others took %s", took)
 		}
 		cancel()
@@ -376,6 +389,26 @@ func TestGivenUp(t *testing.T) {
 		w.idle()
 		w.all(all[8:], 100*mega)
 		w.idle()
+	})
+}
+
+// TestTakerGivesUp: a host that gives is none the worse for a taker that ended
+// while it was asked.
+func TestTakerGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3, func(_ int, p *player) { p.late = time.Second })
+		all := w.list()
+		w.all(all[:1], mega)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		if _, err := all[1].fetch(ctx, "blob-0", mega); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want the end of the context", err)
+		}
+		w.idle()
+		w.all(all[2:], mega)
+		if got := w.content.Sent(); got != mega {
+			t.Errorf("the manager sent %d bytes, want one copy", got)
+		}
 	})
 }
 

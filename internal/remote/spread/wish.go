@@ -27,7 +27,6 @@ type wish struct {
 	tried  map[*host]bool
 
 	moved atomic.Int64 // when the manager last sent some of it, in ns since 1970
-	all   atomic.Bool  // it has sent all
 }
 
 // Next is that of remote.Wish.
@@ -36,7 +35,7 @@ func (w *wish) Next(ctx context.Context, offset int64) (remote.Source, error) {
 	w.failed(offset)
 	w.at = offset
 	w.c.mu.Unlock()
-	for {
+	for ctx.Err() == nil {
 		g, err := w.await(ctx)
 		if err != nil {
 			return remote.Source{}, err
@@ -48,6 +47,7 @@ func (w *wish) Next(ctx context.Context, offset int64) (remote.Source, error) {
 			return remote.Source{Offer: offer, Share: true}, nil
 		}
 	}
+	return remote.Source{}, context.Cause(ctx)
 }
 
 // borrow has a host lend to one that will show a new token; nil if it does not.
@@ -60,10 +60,13 @@ func (w *wish) borrow(ctx context.Context, g holder) *remote.Offer {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	w.giver = g
-	if err == nil && offer.Address != "" {
+	switch {
+	case err == nil && offer.Address != "":
 		return &offer
-	}
-	if err != nil && ctx.Err() == nil && !g.gone() {
+	case ctx.Err() != nil: // nothing is wrong with the giver
+		w.release()
+		return nil
+	case err != nil && !g.gone():
 		g.host.failed = giverStrikes
 		w.c.stuck[w.by] = true
 	}
@@ -136,9 +139,6 @@ func (r *counted) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	r.w.c.sent.Add(int64(n))
 	r.w.moved.Store(time.Now().UnixNano())
-	if err == io.EOF {
-		r.w.all.Store(true)
-	}
 	return n, err
 }
 
