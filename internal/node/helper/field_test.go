@@ -96,7 +96,7 @@ func (u *uplink) Read(p []byte) (int, error) {
 	if u.s.rate > 0 {
 		u.s.line.Lock()
 		defer u.s.line.Unlock()
-		time.Sleep(time.Duration(n) * time.Second / time.Duration(u.s.rate))
+		<-time.After(time.Duration(n) * time.Second / time.Duration(u.s.rate))
 	}
 	return n, err
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,18 +91,21 @@ func proxied(t *testing.T, serve func(taker net.Conn, giver string)) func(*field
 	}
 }
 
-// pass passes up to n bytes of what the giver says.
-func pass(t *testing.T, taker net.Conn, giver string, n int64) {
+// pass passes up to n bytes of what the giver says, does what is to be done then,
+// and waits for the taker to hang up.
+func pass(t *testing.T, taker net.Conn, giver string, n int64, then func()) {
 	var d net.Dialer
 	conn, err := d.DialContext(t.Context(), "tcp", giver)
 	if err != nil {
 		return
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { _, _ = io.Copy(conn, taker) })
+	wg.Go(func() {
+		_, _ = io.Copy(conn, taker)
+		_ = conn.Close()
+	})
 	_, _ = io.CopyN(taker, conn, n)
-	_ = conn.Close()
-	_ = taker.Close()
+	then()
 	wg.Wait()
 }
 
@@ -117,7 +119,7 @@ func TestBadGivers(t *testing.T) {
 		least, most int64 // what the manager sends beyond one copy
 		within      time.Duration
 	}{
-		"dies": {"what came is gone on from", proxied(t, func(taker net.Conn, giver string) { pass(t, taker, giver, 1<<20) }), 2 << 20, 3<<20 - 500_000, 10 * time.Second},
+		"dies": {"what came is gone on from", proxied(t, func(taker net.Conn, giver string) { pass(t, taker, giver, 1<<20, func() { _ = taker.Close() }) }), 2 << 20, 3<<20 - 500_000, 10 * time.Second},
 		"closed": {"a port that nobody listens at says so", func(h *fieldHost) {
 			h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
 				o.Address = "127.0.0.1:1"
@@ -185,33 +187,27 @@ func TestLiar(t *testing.T) {
 	f.wantSent(2*total, 2*total)
 }
 
-// TestManagerDies: nothing listens any more on a host whose manager is gone.
-func TestManagerDies(t *testing.T) {
-	var told atomic.Value
-	f := newField(t, 2, false, func(h *fieldHost) {
-		h.bend = func(_ *fieldHost, _ remote.Loan, o remote.Offer) (remote.Offer, error) {
-			told.Store(o.Address)
-			return o, nil
-		}
-	})
-	ops, _ := f.shelf.fill(100_000)
+// TestCutOff: a host that is cut off from the manager lets go of the host that
+// it takes from.
+func TestCutOff(t *testing.T) {
+	begun, ended := make(chan struct{}), make(chan struct{})
+	f := newField(t, 2, false, proxied(t, func(taker net.Conn, giver string) {
+		pass(t, taker, giver, 1<<20, func() { close(begun) })
+		close(ended)
+	}))
+	ops, _ := f.shelf.fill(3 << 20)
 	f.fetch(f.hosts[0], ops)
-	f.fetch(f.hosts[1], ops)
-	at := told.Load().(string)
-	conn, err := net.Dial("tcp", at)
-	if err != nil {
-		t.Fatalf("there is no listener to speak of: %v", err)
+	failed := make(chan error, 1)
+	go func() { failed <- f.apply(f.hosts[1], ops) }()
+	<-begun
+	f.hosts[1].server.Cut()
+	if err := <-failed; err == nil {
+		t.Error("a host that is cut off has all")
 	}
-	defer conn.Close()
-	f.hosts[0].server.Cut()
-	// A connection that was open ends with the listener.
-	_ = conn.SetReadDeadline(time.Now().Add(4 * time.Second)) // before its own time is over
-	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a connection outlives the manager: %v", err)
-	}
-	if conn, err := net.Dial("tcp", at); err == nil {
-		_ = conn.Close()
-		t.Error("the host still listens")
+	select {
+	case <-ended:
+	case <-time.After(4 * time.Second): // before the transfer's own time is over
+		t.Error("a transfer outlives the session")
 	}
 }
 

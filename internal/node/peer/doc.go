@@ -9,21 +9,21 @@ package peer
 import "time"
 
 const (
-	// MaxServed is how many transfers a host serves at once.
-	MaxServed = 3
 	// maxConns is how many connections it has, those included that have not
 	// shown a token yet.
 	maxConns = 16
 	// loanTime is how long a token waits for its use.
 	loanTime = 2 * time.Minute
-	// holdTime is how long content is held that nobody wants.
+	// holdTime is how long content is held that nobody wants or takes.
 	holdTime = 2 * time.Minute
 
 	// dialTime is for reaching a host: one behind a firewall never answers.
 	dialTime = 3 * time.Second
 	// answerTime is for each step until content comes.
 	answerTime = 5 * time.Second
-	busyTime   = 2 * time.Second
+	// busyTime is how long one waits who comes while as many are served as may
+	// be: one of them may have gone away without a word.
+	busyTime = 2 * time.Second
 	// A transfer that brings less than pace bytes in paceTime is given up.
 	pace     = 1 << 20
 	paceTime = 5 * time.Second

@@ -14,6 +14,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -114,6 +115,9 @@ func (l *Lender) Lend(ctx context.Context, ln remote.Loan) (remote.Offer, error)
 	case len(ln.Token) != remote.TokenSize:
 		return remote.Offer{}, errors.New("the token is none")
 	}
+	if ip, err := netip.ParseAddr(ln.Address); err != nil || ip.IsUnspecified() {
+		return remote.Offer{}, fmt.Errorf("%q is no address of one host", ln.Address)
+	}
 	if l.listen == nil {
 		if err := l.open(ctx, ln.Address); err != nil {
 			return remote.Offer{}, fmt.Errorf("listening for other hosts on %s: %w", ln.Address, err)
@@ -143,7 +147,7 @@ func (l *Lender) open(ctx context.Context, address string) error {
 	sum := sha256.Sum256(cert.Certificate[0])
 	l.listen, l.print = listen, sum[:]
 	if l.loans == nil {
-		l.loans, l.conns, l.serve = map[[sha256.Size]byte]loan{}, map[net.Conn]bool{}, make(chan struct{}, MaxServed)
+		l.loans, l.conns, l.serve = map[[sha256.Size]byte]loan{}, map[net.Conn]bool{}, make(chan struct{}, remote.LoansAtOnce)
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true}
 	l.wg.Go(func() { l.accept(listen, config) })
@@ -162,7 +166,7 @@ func certificate() (tls.Certificate, error) {
 }
 
 // Close ends all loans and all transfers at once, and the Lender for ever.
-func (l *Lender) Close() error {
+func (l *Lender) Close() {
 	l.mu.Lock()
 	l.closed = true
 	for digest := range l.held {
@@ -176,7 +180,6 @@ func (l *Lender) Close() error {
 	}
 	l.mu.Unlock()
 	l.wg.Wait()
-	return nil
 }
 
 func (l *Lender) accept(listen net.Listener, config *tls.Config) {
@@ -235,7 +238,7 @@ func (l *Lender) give(conn *tls.Conn) error {
 	if _, err := io.ReadFull(conn, request[:]); err != nil {
 		return err
 	}
-	content, err := l.redeem(request[:remote.TokenSize], binary.BigEndian.Uint64(request[remote.TokenSize:]))
+	h, content, err := l.redeem(request[:remote.TokenSize], binary.BigEndian.Uint64(request[remote.TokenSize:]))
 	if err != nil {
 		_, werr := conn.Write([]byte{refused})
 		return errors.Join(err, werr)
@@ -254,14 +257,14 @@ func (l *Lender) give(conn *tls.Conn) error {
 	if _, err := conn.Write([]byte{accepted}); err != nil {
 		return err
 	}
-	if _, err := io.CopyBuffer(&pacedWriter{conn: conn}, struct{ io.Reader }{content}, make([]byte, 64<<10)); err != nil {
+	if _, err := io.CopyBuffer(&pacedWriter{conn: conn, held: h}, struct{ io.Reader }{content}, make([]byte, 64<<10)); err != nil {
 		return err
 	}
 	return conn.CloseWrite()
 }
 
 // redeem answers the content for a token, which is used up by that.
-func (l *Lender) redeem(token []byte, offset uint64) (io.Reader, error) {
+func (l *Lender) redeem(token []byte, offset uint64) (*held, io.Reader, error) {
 	key := sha256.Sum256(token)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -269,21 +272,23 @@ func (l *Lender) redeem(token []byte, offset uint64) (io.Reader, error) {
 	delete(l.loans, key)
 	h := l.held[ln.digest]
 	if !ok || time.Now().After(ln.ends) || h == nil || offset > uint64(h.size) {
-		return nil, errors.New("the token is good for nothing")
+		return nil, nil, errors.New("the token is good for nothing")
 	}
-	h.idle.Reset(holdTime)
-	return io.NewSectionReader(h.file, int64(offset), h.size-int64(offset)), nil
+	return h, io.NewSectionReader(h.file, int64(offset), h.size-int64(offset)), nil
 }
 
-// pacedWriter gives up on a reader that reads too slowly.
+// pacedWriter gives up on a reader that reads too slowly; for another the
+// content stays held.
 type pacedWriter struct {
 	conn net.Conn
+	held *held
 	left int // bytes until the deadline moves on
 }
 
 func (w *pacedWriter) Write(p []byte) (int, error) {
 	if w.left <= 0 {
 		w.left = pace
+		w.held.idle.Reset(holdTime) // of content that is dropped it ends nothing
 		if err := w.conn.SetWriteDeadline(time.Now().Add(2 * paceTime)); err != nil {
 			return 0, err
 		}

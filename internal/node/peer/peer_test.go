@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,7 +30,7 @@ func giver(t *testing.T, content []byte) *Lender {
 		t.Fatal(err)
 	}
 	l := &Lender{}
-	t.Cleanup(func() { _ = l.Close() })
+	t.Cleanup(l.Close)
 	if err := l.Hold("x", path); err != nil {
 		t.Fatal(err)
 	}
@@ -184,6 +185,9 @@ func TestTokens(t *testing.T) {
 		{"never held", giver(t, content), remote.Loan{Digest: "y", Address: "127.0.0.1", Token: late.Token}, false},
 		{"without a token", giver(t, content), remote.Loan{Digest: "x", Address: "127.0.0.1"}, true},
 		{"at another's address", giver(t, content), remote.Loan{Digest: "x", Address: "192.0.2.1", Token: late.Token}, true},
+		{"at all addresses", giver(t, content), remote.Loan{Digest: "x", Address: "0.0.0.0", Token: late.Token}, true},
+		{"at no address", giver(t, content), remote.Loan{Digest: "x", Token: late.Token}, true},
+		{"at a name", giver(t, content), remote.Loan{Digest: "x", Address: "localhost", Token: late.Token}, true},
 	} {
 		if o, err := tt.g.Lend(t.Context(), tt.loan); (err != nil) != tt.fails || o.Address != "" {
 			t.Errorf("%s: %v, %v", tt.name, o, err)
@@ -213,15 +217,15 @@ func begin(t *testing.T, o remote.Offer) byte {
 func TestServedAtOnce(t *testing.T) {
 	g := giver(t, make([]byte, 64<<20)) // more than sockets hold
 	var offers []remote.Offer
-	for range MaxServed + 1 {
+	for range remote.LoansAtOnce + 1 {
 		offers = append(offers, loaned(t, g))
 	}
-	for _, o := range offers[:MaxServed] {
+	for _, o := range offers[:remote.LoansAtOnce] {
 		if got := begin(t, o); got != accepted {
 			t.Fatalf("the host answers %d to one of the first", got)
 		}
 	}
-	if got := begin(t, offers[MaxServed]); got != refused {
+	if got := begin(t, offers[remote.LoansAtOnce]); got != refused {
 		t.Errorf("the host answers %d to one too many", got)
 	}
 }
@@ -247,7 +251,7 @@ func TestStrangers(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("strangers keep others out: %v", err)
 		}
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -261,20 +265,18 @@ func TestClose(t *testing.T) {
 	g := giver(t, make([]byte, 64<<20))
 	o := loaned(t, g)
 	broke := make(chan error, 1)
-	started := make(chan struct{})
+	started, closed := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	go func() {
 		w := writer(func(p []byte) (int, error) {
-			once.Do(func() { close(started) })
-			time.Sleep(10 * time.Millisecond)
+			once.Do(func() { close(started); <-closed })
 			return len(p), nil
 		})
 		broke <- take(t.Context(), o, &sink{w: w}, 64<<20)
 	}()
 	<-started
-	if err := g.Close(); err != nil {
-		t.Error(err)
-	}
+	g.Close()
+	close(closed)
 	if err := <-broke; err == nil {
 		t.Error("a transfer goes on")
 	}
@@ -288,6 +290,44 @@ func TestClose(t *testing.T) {
 	if _, err := g.Lend(t.Context(), remote.Loan{Digest: "x"}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("it still lends: %v", err)
 	}
+}
+
+// TestHeld: content is held as long as somebody takes it, however slowly.
+func TestHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := giver(t, content)
+		holds := func() bool {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.held["x"] != nil
+		}
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		w := &pacedWriter{conn: ours, held: g.held["x"]}
+		go func() {
+			defer ours.Close()
+			for range 2 * holdTime / paceTime {
+				if _, err := w.Write(make([]byte, pace)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}()
+		buf := make([]byte, pace)
+		for {
+			<-time.After(paceTime)
+			if _, err := io.ReadFull(theirs, buf); err != nil {
+				break
+			}
+			if !holds() {
+				t.Fatal("content is let go that is being taken")
+			}
+		}
+		<-time.After(holdTime)
+		if synctest.Wait(); holds() {
+			t.Error("content is held that nobody wants")
+		}
+	})
 }
 
 func TestTokenPrintsNothing(t *testing.T) {

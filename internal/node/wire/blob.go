@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -221,6 +222,15 @@ func (c *Client) lend(ctx context.Context, l remote.Loan) (remote.Offer, error) 
 	if err != nil {
 		return remote.Offer{}, orCause(ctx, err)
 	}
-	res.Offer.Token = l.Token
-	return *res.Offer, nil
+	o := *res.Offer
+	if o.Token = l.Token; o.Address == "" {
+		return o, nil
+	}
+	// A host says at which port, and no more: it sends nobody elsewhere.
+	_, port, err := net.SplitHostPort(o.Address)
+	if err != nil {
+		return remote.Offer{}, &ProtocolError{"an offer without a port"}
+	}
+	o.Address = net.JoinHostPort(l.Address, port)
+	return o, nil
 }

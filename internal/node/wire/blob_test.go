@@ -157,10 +157,11 @@ func TestWishEnds(t *testing.T) {
 func TestLend(t *testing.T) {
 	loan := remote.Loan{Digest: "sha256:x", Address: "192.0.2.1", Token: remote.Token("a token")}
 	var got remote.Loan
+	answer := remote.Offer{Address: "203.0.113.9:7", Certificate: []byte("c")} // it may not send others elsewhere
 	var fails error
 	h := handler{lend: func(_ context.Context, l remote.Loan) (remote.Offer, error) {
 		got = l
-		return remote.Offer{Address: "192.0.2.1:7", Certificate: []byte("c")}, fails
+		return answer, fails
 	}}
 	h.ended = make(chan struct{})
 	c, _, served := connect(t, h, nil)
@@ -173,6 +174,10 @@ func TestLend(t *testing.T) {
 	}
 	if diff := cmp.Diff(remote.Offer{Address: "192.0.2.1:7", Certificate: []byte("c"), Token: loan.Token}, offer); diff != "" {
 		t.Errorf("the offer:\n%s", diff)
+	}
+	answer = remote.Offer{}
+	if offer, err := c.Lend(t.Context(), loan); err != nil || offer.Address != "" {
+		t.Errorf("%v, %v, want the offer of a host that holds nothing", offer, err)
 	}
 	fails = errors.New("it is not here")
 	if _, err := c.Lend(t.Context(), loan); err == nil || !strings.Contains(err.Error(), "it is not here") {

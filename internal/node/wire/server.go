@@ -38,8 +38,8 @@ type Handler interface {
 	// Copy holds a conversation in the words of package node/transfer. Its
 	// failure has been said in them.
 	Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) error
-	// Lend is that of remote.Lender, but that the token is the loan's. EndLoans
-	// ends all loans, at once and for ever.
+	// Lend is that of remote.Lender; of the offer, the port and the certificate
+	// count. EndLoans ends all loans, at once and for ever.
 	Lend(ctx context.Context, l remote.Loan) (remote.Offer, error)
 	EndLoans()
 }
