@@ -226,6 +226,9 @@ func (m *machine) awaited(w op.Wait) bool {
 	if w.Name == "etcd" {
 		return m.api.managedEtcd.serves()
 	}
+	if w.Ended == "kube-apiserver" {
+		return !m.has(apiManifest)
+	}
 	if w.Ended != "" { // a program runs as long as it has its configuration
 		return !m.has(w.Ended)
 	}

@@ -4,12 +4,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -74,6 +76,38 @@ func TestSettingsWithoutTheFirst(t *testing.T) {
 	defer p.Close()
 	if !p.Plan().Empty() {
 		t.Error("applied again, it changes something")
+	}
+}
+
+// An API server that leaves ends while it has an etcd, even if nothing ends its
+// pod in time.
+func TestServerLeavesBeforeItsMember(t *testing.T) {
+	for name, refused := range map[string]*op.Error{"it ends": nil, "its kubelet does not end it": {Reason: "Timeout", Message: "it still runs"}} {
+		t.Run(name, func(t *testing.T) {
+			w := running(t, threeAndTwo, threeAndTwo)
+			w.machines["cp1"].refuse = func(step string, o op.Op) *op.Error {
+				if _, ok := o.(op.Wait); ok && step == "leave.server" {
+					return refused
+				}
+				return nil
+			}
+			var mu sync.Mutex
+			var steps []string
+			for name, m := range w.machines {
+				m.touched = func(what string) {
+					step, _, _ := strings.Cut(what, " ")
+					mu.Lock()
+					defer mu.Unlock()
+					steps = append(steps, step+" "+name)
+				}
+			}
+			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+			w.wantMembers("cp2", "cp3")
+			server, member := slices.Index(steps, "leave.server cp1"), slices.Index(steps, "leave.member cp2")
+			if server < 0 || member < server {
+				t.Errorf("the API server ends at %d, its member goes at %d of %q", server, member, steps)
+			}
+		})
 	}
 }
 

@@ -142,6 +142,9 @@ func (e Env) JoinsAsControlPlane(h *engine.Host) bool {
 	return h.HasRole(v1alpha1.RoleControlPlane) && !e.Begins(h)
 }
 
+// APIServerManifest is the static pod of a control plane's API server.
+const APIServerManifest = "/etc/kubernetes/manifests/kube-apiserver.yaml"
+
 // ClientCert is what a kubelet gets when a cluster lets it in. Its kubeconfig,
 // which names it, may be there before.
 const ClientCert = "/var/lib/kubelet/pki/kubelet-client-current.pem"

@@ -46,7 +46,7 @@ func Apply(env module.Env, p Parts) engine.Pipeline {
 	m := append(upToControlPlane(env, p), kubeadm.MakeRoom(env), leave.Replaced(env))
 	m = only(env.Stays, append(append(m, fromControlPlane(env, p)...), endpoint.Retire(env)))
 	if len(env.Leaving) > 0 {
-		m = append(m, endpoint.Release(env), leave.Drain(env), leave.Member(env))
+		m = append(m, endpoint.Release(env), leave.Drain(env), leave.Server(env), leave.Member(env))
 		m = append(m, only(env.Resets, []engine.Module{reset.New(env, "leave.member")})...)
 		m = append(m, leave.Node(env), record.Left(env, p.Records, p.Owner))
 	}

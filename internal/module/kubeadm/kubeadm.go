@@ -165,7 +165,7 @@ func localAPI(env module.Env) string {
 // ownAPI waits for a control plane's own API server, with the settings that it
 // has now.
 func ownAPI(env module.Env) op.Wait {
-	return op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", Manifest: manifest("kube-apiserver"), TimeoutSeconds: 300}
+	return op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", Manifest: module.APIServerManifest, TimeoutSeconds: 300}
 }
 
 // task makes a phase a task.

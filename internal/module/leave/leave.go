@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/kube"
@@ -46,15 +47,29 @@ func Drain(env module.Env) engine.Module {
 	}}}
 }
 
+// Server is the module that ends the API servers of control planes that leave,
+// while they still have an etcd to say so in: the others, and all who go by
+// their word, would send requests there until they believe it dead. A host on
+// which nothing ends the pod does not stay for it.
+func Server(env module.Env) engine.Module {
+	return engine.Module{Name: "leave", Tasks: []engine.Task{{
+		ID: "leave.server", Title: "end the API server", IgnoreError: true, Timeout: 2 * time.Minute,
+		On: func(h *engine.Host) bool { return env.Resets(h) && h.HasRole(v1alpha1.RoleControlPlane) },
+		// On workers this comes after the load balancer of whatever mode.
+		Needs: []string{"leave.drain", "endpoint.pods"},
+		Ops: func(*engine.Scope) (op.List, error) {
+			return op.List{op.Absent{Path: module.APIServerManifest}, op.Wait{Ended: "kube-apiserver", TimeoutSeconds: 60}}, nil
+		},
+	}}}
+}
+
 // Member is the module that takes the members of hosts that leave out of etcd,
 // before these hosts are touched.
 func Member(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
 		ID: "leave.member", Title: "take members out of etcd", On: env.IsFirst, Timeout: 5 * time.Minute,
-		// Nobody may be sent to a control plane that is about to go: on workers
-		// this comes after the load balancer of whatever mode. Nor may an API
-		// server ask a member that is.
-		Needs: []string{"leave.drain", "endpoint.pods", "join.settings"},
+		// No API server may ask a member that is about to go.
+		Needs: []string{"leave.drain", "leave.server", "join.settings"},
 		Ops: func(*engine.Scope) (op.List, error) {
 			var o op.EtcdRemove
 			for _, h := range env.Members(env.WithLeaving()) {

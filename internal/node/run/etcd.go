@@ -207,14 +207,22 @@ func (s *session) awaitMember(ctx context.Context, o op.EtcdMember, within time.
 		if err == nil {
 			err = want(m)
 		}
-		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+		if err == nil || !again(ctx, deadline) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(etcdEvery):
-		}
+	}
+}
+
+// again waits until etcd is to be asked once more; not when the time is over.
+func again(ctx context.Context, deadline time.Time) bool {
+	if time.Now().After(deadline) {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(etcdEvery):
+		return true
 	}
 }
 

@@ -46,7 +46,7 @@ func fakeEtcdctl(w *world, args []string) (string, error) {
 	case verb == "member list":
 		raw, err := json.Marshal(map[string]any{"header": map[string]any{"revision": 1}, "members": w.Etcd})
 		return string(raw), err
-	case verb == "member add" && w.Unwell > 0:
+	case (verb == "member add" || verb == "member remove") && w.Unwell > 0:
 		w.Unwell--
 		return "", errors.New("etcdserver: unhealthy cluster")
 	case verb == "member add":

@@ -130,7 +130,10 @@ func (s *session) checkEtcdRemove(ctx context.Context, o op.EtcdRemove) (verdict
 	return verdict{change: "remove " + strings.Join(names, ", then ")}, nil
 }
 
+// applyEtcdRemove removes one member after the other. For some seconds after one
+// of them was not heard of etcd takes the cluster for unhealthy, and removes none.
 func (s *session) applyEtcdRemove(ctx context.Context, o op.EtcdRemove) error {
+	deadline := time.Now().Add(s.etcdTime)
 	for {
 		gone, from, err := s.removals(ctx, o)
 		if err != nil || len(gone) == 0 {
@@ -138,6 +141,9 @@ func (s *session) applyEtcdRemove(ctx context.Context, o op.EtcdRemove) error {
 		}
 		id := strconv.FormatUint(gone[0].ID, 16)
 		if _, err := s.etcdctl(ctx, o.EtcdClient, from, "member", "remove", id); err != nil {
+			if again(ctx, deadline) {
+				continue
+			}
 			return fmt.Errorf("removing member %s of etcd: %w", gone[0].called(), err)
 		}
 		if err := s.absent(ctx, o, gone[0]); err != nil {
@@ -158,13 +164,8 @@ func (s *session) absent(ctx context.Context, o op.EtcdRemove, gone voice) error
 		if err == nil {
 			err = &op.Error{Reason: "EtcdStays", Message: "etcd still lists " + gone.called() + " after its removal"}
 		}
-		if ctx.Err() != nil || time.Now().After(deadline) {
+		if !again(ctx, deadline) {
 			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(etcdEvery):
 		}
 	}
 }

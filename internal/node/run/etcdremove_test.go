@@ -102,6 +102,21 @@ func TestEtcdRemove(t *testing.T) {
 	}
 }
 
+// Shortly after it has not heard of a member etcd removes none.
+func TestEtcdRemoveLater(t *testing.T) {
+	h := newHost(t)
+	h.r.etcdTime = 2 * etcdEvery
+	w := h.see()
+	w.Etcd, w.Unwell = []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, 1
+	h.world(w)
+	o := op.EtcdRemove{Peers: []op.EtcdPeer{{Name: "c", PeerURL: "https://c:2380"}}, EtcdClient: op.EtcdClient{
+		Endpoints: []string{"https://votes:2379"}, Program: "etcdctl", CA: "/ca", Cert: "/cert", Key: "/key",
+	}}
+	if r := h.apply(o)[0]; r.Status != op.Changed || len(h.see().Etcd) != 2 {
+		t.Errorf("%+v, and %d members are left", r, len(h.see().Etcd))
+	}
+}
+
 // Among those that are known, a learner that is nobody's and does not answer
 // keeps others from joining, and is removed; nothing else is, for that alone.
 func TestEtcdRemoveOrphans(t *testing.T) {
