@@ -205,6 +205,13 @@ done
 	b.copyTo(t, w.worker, script, "/root/write.sh")
 	b.inside(t, w.worker, "rm", "-f", "/root/stop-writing", "/root/written")
 	b.inside(t, w.worker, "systemd-run", "--unit=writer-"+label, "sh", "/root/write.sh", label)
+	// What happens before the first write leaves no gap between two.
+	eventually(t, 30*time.Second, "the writer has written", func() error {
+		if r := b.run(t, "sandbox", "exec", w.worker, "--", "grep", "-q", " ok$", "/root/written"); r.code != 0 {
+			return errors.New(tail(b.run(t, "sandbox", "exec", w.worker, "--", "cat", "/root/write.err").stdout))
+		}
+		return nil
+	})
 	return w
 }
 
