@@ -227,7 +227,7 @@ func (m *machine) awaited(w op.Wait) bool {
 		return m.api.managedEtcd.serves()
 	}
 	if w.Ended == "kube-apiserver" {
-		return !m.has(apiManifest)
+		return !m.has(module.APIServerManifest)
 	}
 	if w.Ended != "" { // a program runs as long as it has its configuration
 		return !m.has(w.Ended)
@@ -353,7 +353,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.api.register(m.name, m.machineID)
 		m.api.start()
 	case "kubeadm-init-control-plane":
-		m.files[apiManifest] = m.files[settingsFile]
+		m.files[module.APIServerManifest] = m.files[settingsFile]
 	case "kubeadm-init-upload-config":
 		m.api.settings = m.files[settingsFile]
 		m.api.bind()
@@ -385,10 +385,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 }
 
 // settingsFile is what kubeadm goes by when it writes manifests, and records.
-const (
-	settingsFile = "/etc/kubernetes/slipway/kubeadm.yaml"
-	apiManifest  = "/etc/kubernetes/manifests/kube-apiserver.yaml"
-)
+const settingsFile = "/etc/kubernetes/slipway/kubeadm.yaml"
 
 // canaryKey is in every key of the cluster, and must be on hosts alone.
 const canaryKey = "canary-key-of "

@@ -11,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -63,7 +64,7 @@ func TestSettingsWithoutTheFirst(t *testing.T) {
 	c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"profiling": "false"}
 	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
 	for name, got := range map[string]string{
-		"cp2": w.machines["cp2"].files[apiManifest], "cp3": w.machines["cp3"].files[apiManifest], "the record": w.api.settings,
+		"cp2": w.machines["cp2"].files[module.APIServerManifest], "cp3": w.machines["cp3"].files[module.APIServerManifest], "the record": w.api.settings,
 	} {
 		if !strings.Contains(got, "name: profiling") {
 			t.Errorf("%s does not have the new setting", name)

@@ -107,7 +107,7 @@ func prepareTasks(env module.Env) []engine.Task {
 		{
 			ID: "join.control-plane", Title: "set up the control plane", On: env.JoinsAsControlPlane,
 			When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
-			Ops:  func(*engine.Scope) (op.List, error) { return op.List{components()}, nil },
+			Ops:  func(*engine.Scope) (op.List, error) { return op.List{components().exec()}, nil },
 		},
 	}
 }
@@ -149,7 +149,7 @@ func serveTasks(env module.Env) []engine.Task {
 			On:    func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !env.IsFirst(h) },
 			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1"}, Timeout: 6 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) { return op.List{components(), ownAPI(env)}, nil },
+			Ops: func(*engine.Scope) (op.List, error) { return op.List{components().exec(), ownAPI(env)}, nil },
 		},
 		{
 			ID: "join.mark-control-plane", Title: "mark the control plane", On: env.JoinsAsControlPlane,
@@ -157,17 +157,6 @@ func serveTasks(env module.Env) []engine.Task {
 				return op.List{controlPlanePhase(env, s.Host(), "mark-control-plane", []string{"control-plane-join", "mark-control-plane"})}, nil
 			},
 		},
-	}
-}
-
-// components writes the manifests of all but etcd, as on the control plane on
-// which the cluster begins: by the host's own file. kubeadm would have one that
-// joins go by what the cluster has on record, if somebody serves it.
-func components() op.Exec {
-	return op.Exec{
-		Name:    "kubeadm-init-control-plane",
-		Argv:    []string{program, "init", "phase", "control-plane", "all", "--config", configFile},
-		Creates: componentManifests(), Inputs: []string{configFile}, Whole: true, TimeoutSeconds: 300,
 	}
 }
 

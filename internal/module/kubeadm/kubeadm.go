@@ -4,6 +4,7 @@ package kubeadm
 
 import (
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -138,7 +139,7 @@ func initPhases(env module.Env) []phase {
 			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf,
 		}},
 		{id: "etcd", begins: true, title: "set up etcd", argv: []string{"etcd", "local"}, creates: []string{manifest("etcd")}, inputs: config, whole: true, when: func(*v1alpha1.Cluster) bool { return env.Stacked() }},
-		{id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"}, inputs: config, whole: true, creates: componentManifests()},
+		components(),
 		{
 			id: "kubelet-start", begins: true, title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,
 			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{"/var/lib/kubelet/instance-config.yaml"},
@@ -154,6 +155,16 @@ func initPhases(env module.Env) []phase {
 			id: "addon-proxy", title: "install kube-proxy", argv: []string{"addon", "kube-proxy"}, inputs: config,
 			when: func(c *v1alpha1.Cluster) bool { return c.Spec.Kubernetes.ProxyMode != "none" },
 		},
+	}
+}
+
+// components is the phase that writes the manifests of all but etcd. A control
+// plane that joins runs it too, by its own file: the phase of `kubeadm join`
+// would go by what the cluster has on record, if somebody serves it.
+func components() phase {
+	return phase{
+		id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"},
+		inputs: []string{configFile}, whole: true, creates: componentManifests(),
 	}
 }
 
@@ -181,12 +192,16 @@ func (p phase) task(env module.Env) engine.Task {
 		if p.wait {
 			return op.List{ownAPI(env)}, nil
 		}
-		argv := append([]string{program, "init", "phase"}, p.argv...)
-		return op.List{op.Exec{
-			Name: "kubeadm-init-" + p.id, Argv: append(argv, "--config", configFile),
-			Creates: p.creates, Declares: p.declares, Inputs: p.inputs,
-			Whole: p.whole, SecretOutput: p.secret, TimeoutSeconds: 300,
-		}}, nil
+		return op.List{p.exec()}, nil
 	}
 	return t
+}
+
+// exec runs the phase on the host, by its settings.
+func (p phase) exec() op.Exec {
+	return op.Exec{
+		Name: "kubeadm-init-" + p.id, Argv: slices.Concat([]string{program, "init", "phase"}, p.argv, []string{"--config", configFile}),
+		Creates: p.creates, Declares: p.declares, Inputs: p.inputs,
+		Whole: p.whole, SecretOutput: p.secret, TimeoutSeconds: 300,
+	}
 }
