@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +28,10 @@ type NodeState struct {
 	Name  string
 	Ready bool
 	// Message says why it is not ready.
-	Message       string
+	Message string
+	// Reported is when its kubelet said so, in whole seconds of its host's
+	// clock.
+	Reported      time.Time
 	MachineID     string
 	InternalIP    string // the first, if there are two
 	Version       string // the kubelet's
@@ -46,7 +50,7 @@ func State(n *corev1.Node) NodeState {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			s.Ready = c.Status == corev1.ConditionTrue
-			s.Message = c.Message
+			s.Message, s.Reported = c.Message, c.LastHeartbeatTime.Time
 		}
 	}
 	if s.Ready {
@@ -61,6 +65,13 @@ func State(n *corev1.Node) NodeState {
 		s.Taints = append(s.Taints, v1alpha1.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
 	}
 	return s
+}
+
+// ReadySince says that the node is ready, and that its kubelet has said so since
+// it was started. Until it has, what is known is from the one before, and the
+// new one may well say first that it is not ready yet.
+func (s NodeState) ReadySince(started time.Time) bool {
+	return s.Ready && !s.Reported.Before(started.Truncate(time.Second))
 }
 
 // Nodes are all nodes of the cluster, by name.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,37 +12,31 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// WaitNodesReady waits until the named nodes are there and Ready. progress,
-// which may be nil, hears what is still missing, once for each change. Time
-// is bounded by ctx alone; the error then says what each node lacks.
-func (c *Client) WaitNodesReady(ctx context.Context, names []string, progress func(string)) error {
+// WaitNodeReady waits until the node is there and its kubelet, which was
+// started then, has said that it is Ready. progress, which may be nil, hears
+// what is still missing, once for each change. Time is bounded by ctx alone;
+// the error then says what the node lacks.
+func (c *Client) WaitNodeReady(ctx context.Context, name string, started time.Time, progress func(string)) error {
 	err := c.until(ctx, told(progress, func(ctx context.Context) (string, error) {
-		all, err := c.Nodes(ctx)
-		if err != nil {
+		n, err := c.Node(ctx, name)
+		switch {
+		case err != nil:
 			return "", err
+		case n == nil:
+			return "it has not registered", nil
 		}
-		return notReady(all, names), nil
+		switch st := State(n); {
+		case !st.Ready:
+			return "it is not Ready: " + st.Message, nil
+		case !st.ReadySince(started):
+			return "its kubelet has not reported since it was started", nil
+		}
+		return "", nil
 	}))
 	if err != nil {
-		return fmt.Errorf("waiting for nodes to be Ready: %w", err)
+		return fmt.Errorf("waiting for node %s to be Ready: %w", name, err)
 	}
 	return nil
-}
-
-// notReady says which of names are missing or not Ready, and why.
-func notReady(all []corev1.Node, names []string) string {
-	var missing []string
-	for _, name := range names {
-		i := slices.IndexFunc(all, func(n corev1.Node) bool { return n.Name == name })
-		if i < 0 {
-			missing = append(missing, name+" has not registered")
-			continue
-		}
-		if s := State(&all[i]); !s.Ready {
-			missing = append(missing, name+" is not Ready: "+s.Message)
-		}
-	}
-	return strings.Join(missing, "; ")
 }
 
 // WaitRollout waits until all pods of a Deployment or DaemonSet are of its

@@ -9,43 +9,47 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWaitNodesReady(t *testing.T) {
-	list := func(nodes ...string) string {
-		return `{"apiVersion":"v1","kind":"NodeList","items":[` + strings.Join(nodes, ",") + `]}`
+func TestWaitNodeReady(t *testing.T) {
+	node := func(ready, message, at string) string {
+		return `{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"},"status":{"conditions":[{"type":"Ready","status":"` + ready + `","message":"` + message + `","lastHeartbeatTime":"` + at + `"}]}}`
 	}
-	node := func(name, ready, message string) string {
-		return `{"apiVersion":"v1","kind":"Node","metadata":{"name":"` + name + `"},"status":{"conditions":[{"type":"Ready","status":"` + ready + `","message":"` + message + `"}]}}`
-	}
-	const get = "GET /api/v1/nodes"
+	const (
+		get    = "GET /api/v1/nodes/a"
+		before = "2026-01-02T03:04:05Z"
+		after  = "2026-01-02T03:04:07Z"
+	)
 	f := newFakeAPI(t,
-		call{request: get, answer: list(node("a", "True", ""))},
+		call{request: get, status: 404, answer: statusAnswer(404, "no such node")},
+		call{request: get, answer: node("True", "", before)},
 		call{request: get, status: 503},
-		call{request: get, answer: list(node("a", "True", ""))},
-		call{request: get, answer: list(node("a", "True", ""), node("b", "False", "no network"))},
-		call{request: get, answer: list(node("a", "True", ""), node("b", "True", ""), node("c", "False", ""))},
+		call{request: get, answer: node("False", "no network", after)},
+		call{request: get, answer: node("False", "no network", after)},
+		call{request: get, answer: node("True", "", after)},
 		call{request: get, status: 403, answer: statusAnswer(403, "nodes is forbidden")},
 	)
 	c := f.client()
 	var said []string
-	if err := c.WaitNodesReady(t.Context(), []string{"a", "b"}, func(s string) { said = append(said, s) }); err != nil {
+	// A node tells whole seconds.
+	started := time.Date(2026, 1, 2, 3, 4, 7, 900e6, time.UTC)
+	if err := c.WaitNodeReady(t.Context(), "a", started, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"b has not registered", "b is not Ready: no network"}
+	want := []string{"it has not registered", "its kubelet has not reported since it was started", "it is not Ready: no network"}
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Errorf("each change is told once: -want +got\n%s", diff)
 	}
-	wantReason(t, c.WaitNodesReady(t.Context(), []string{"a"}, nil), ReasonForbidden)
+	wantReason(t, c.WaitNodeReady(t.Context(), "a", started, nil), ReasonForbidden)
 }
 
 func TestWaitEndsWithContext(t *testing.T) {
-	f := newFakeAPI(t, call{request: "GET /api/v1/nodes", answer: `{"apiVersion":"v1","kind":"NodeList","items":[]}`})
+	f := newFakeAPI(t, call{request: "GET /api/v1/nodes/a", status: 404, answer: statusAnswer(404, "no such node")})
 	c := f.client()
 	c.interval = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	err := c.WaitNodesReady(ctx, []string{"a"}, func(string) { cancel() })
+	err := c.WaitNodeReady(ctx, "a", time.Time{}, func(string) { cancel() })
 	wantReason(t, err, ReasonTimeout)
-	if err == nil || !strings.Contains(err.Error(), "gave up waiting: a has not registered") {
+	if err == nil || !strings.Contains(err.Error(), "gave up waiting: it has not registered") {
 		t.Errorf("the error says what was missing, not %v", err)
 	}
 }

@@ -257,6 +257,13 @@ func (a *api) register(node, machineID string) {
 	}
 }
 
+// report has a kubelet say that its node is ready.
+func (a *api) report(node string, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.objects["/api/v1/nodes/"+node]["status"].(object)["conditions"] = []any{object{"type": "Ready", "status": "True", "lastHeartbeatTime": at.UTC().Format(time.RFC3339)}}
+}
+
 // lose has the cluster notice that a node does not answer.
 func (a *api) lose(node string) {
 	a.mu.Lock()

@@ -6,9 +6,11 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -76,13 +78,32 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))
 	for _, s := range p.Plan().Steps {
 		switch s.Task {
-		case "kubernetes.kubelet", "kubelet.running", "record.cluster":
+		case "kubernetes.kubelet", "kubelet.running", "nodes.ready", "record.cluster":
 		default:
 			t.Errorf("the plan has step %s on %s: only kubelets change", s.Task, s.Host)
 		}
 	}
 	w.apply(p, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "create Succeeded")
+}
+
+// What a node's kubelet said before it was started again does not count: the
+// new one says first that it is not ready.
+func TestReadySinceTheKubeletStarted(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	w.machines["w1"].started = time.Now()
+	var steps []string
+	for _, s := range w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)).Plan().Steps {
+		steps = append(steps, s.Task+" on "+s.Host)
+	}
+	if want := []string{"nodes.ready on w1"}; !slices.Equal(steps, want) {
+		t.Errorf("the plan has %v, want %v", steps, want)
+	}
+	w.api.report("w1", time.Now())
+	if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)).Plan(); len(p.Steps) != 0 {
+		t.Errorf("the kubelet has reported, and the plan has %v", p.Steps)
+	}
 }
 
 // A password in the file is in no plan, and so is no reason for an operation;

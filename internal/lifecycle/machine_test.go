@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
@@ -35,6 +36,7 @@ type machine struct {
 	by      map[string]string // path → the step that wrote it
 	wanted  op.List           // what is asked for in the same breath
 	told    []string          // the API's address, as pods know it
+	started time.Time         // when the kubelet was, after its node last reported
 	ledger  bool
 	lost    bool // the ledger was there once
 	cluster string
@@ -120,6 +122,8 @@ func (m *machine) check(o op.Op) op.Result {
 		// Nobody has the address that control planes are to hold.
 		f.Unreached = slices.DeleteFunc(slices.Clone(o.Reach), func(at string) bool { return !strings.HasPrefix(at, virtual+":") })
 		r.Output, _ = json.Marshal(f)
+	case op.UnitStarted:
+		r.Output = []byte(m.started.Format(time.RFC3339Nano))
 	case op.ReadFile:
 		content, ok := m.files[o.Path]
 		r.Output, r.Missing = []byte(content), !ok

@@ -67,6 +67,8 @@ var (
 	KeyContent = engine.NewKey[Content]("bundle", unknownContent{})
 	// KeyKube is a client with administrator's rights.
 	KeyKube = engine.NewKey[*kube.Client]("kube", nil)
+	// KeyKubeletStarted is when the host's kubelet was started, by its clock.
+	KeyKubeletStarted = engine.NewHostKey[*time.Time]("kubelet-started", nil)
 )
 
 // FirstControlPlane is the host on which the cluster begins; of one that

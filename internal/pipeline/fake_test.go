@@ -59,7 +59,7 @@ func (b *blank) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 	for _, o := range ops {
 		r := op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Changed, Summary: "create"}
 		switch o := o.(type) {
-		case op.ReadFile:
+		case op.ReadFile, op.UnitStarted:
 			r.Status, r.Missing = op.Unchanged, true
 		case op.FetchBlob:
 			if err := wellFormed(o.Blob); err != nil {

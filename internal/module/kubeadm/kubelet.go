@@ -1,11 +1,13 @@
 package kubeadm
 
 import (
+	"context"
 	"embed"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -88,11 +90,23 @@ func flags(m map[string]string) string {
 func Kubelet(module.Env) engine.Module {
 	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
 		ID: "kubelet.running", Title: "keep the kubelet running", On: module.IsNode,
+		Provides: []engine.KeyRef{module.KeyKubeletStarted.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
-			return op.List{op.Unit{
-				Name: "kubelet.service", Enabled: op.Bool(true), Running: op.Bool(true),
-				RestartOn: []string{unitFile, dropInFile, programs + "/kube"},
-			}}, nil
+			return op.List{
+				op.Unit{
+					Name: "kubelet.service", Enabled: op.Bool(true), Running: op.Bool(true),
+					RestartOn: []string{unitFile, dropInFile, programs + "/kube"},
+				},
+				op.UnitStarted{Name: "kubelet.service"},
+			}, nil
+		},
+		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
+			at, err := time.Parse(time.RFC3339Nano, string(results[1].Output))
+			if err != nil {
+				return fmt.Errorf("reading when the kubelet was started: %w", err)
+			}
+			engine.Provide(s, module.KeyKubeletStarted, &at)
+			return nil
 		},
 	}}}
 }

@@ -40,14 +40,15 @@ func New(env module.Env) engine.Module {
 			},
 		},
 		{
-			ID: "nodes.ready", Title: "wait until the node is ready", On: module.IsNode, Consumes: consumes, Timeout: 6 * time.Minute,
+			ID: "nodes.ready", Title: "wait until the node is ready", On: module.IsNode, Timeout: 6 * time.Minute,
+			Consumes: []engine.KeyRef{module.KeyKube.Ref(), module.KeyKubeletStarted.Ref()},
 			// Without a network of ours no node gets ready before the user
 			// has brought one.
 			When: func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
 			Run: &engine.Action{
 				Check: notReady,
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKube).WaitNodesReady(ctx, []string{s.Host().Name}, func(m string) { s.Tell("%s", m) })
+					return engine.Get(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name, *engine.Get(s, module.KeyKubeletStarted), func(m string) { s.Tell("%s", m) })
 				},
 			},
 		},
@@ -137,7 +138,7 @@ func settingsDiff(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.
 }
 
 func notReady(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-	client := engine.Get(s, module.KeyKube)
+	client, started := engine.Get(s, module.KeyKube), engine.Get(s, module.KeyKubeletStarted)
 	wait := []plan.OpChange{{Kind: "wait", Target: "node " + s.Host().Name, Summary: "ready"}}
 	if client == nil {
 		return wait, nil
@@ -156,7 +157,7 @@ func notReady(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 		}
 		return nil, fmt.Errorf("the cluster has a node %s on another machine (machine id %s, this host has %s)", n.Name, st.MachineID, id)
 	}
-	if st.Ready {
+	if started != nil && st.ReadySince(*started) {
 		return nil, nil
 	}
 	return wait, nil

@@ -246,6 +246,7 @@ const (
 	KindKernelModules Kind = "kernel-modules"
 	KindSwapOff       Kind = "swap-off"
 	KindUnit          Kind = "unit"
+	KindUnitStarted   Kind = "unit-started"
 	KindHostname      Kind = "hostname"
 	KindTimezone      Kind = "timezone"
 	KindTimeSync      Kind = "time-sync"
@@ -274,6 +275,7 @@ func (Sysctl) Kind() Kind        { return KindSysctl }
 func (KernelModules) Kind() Kind { return KindKernelModules }
 func (SwapOff) Kind() Kind       { return KindSwapOff }
 func (Unit) Kind() Kind          { return KindUnit }
+func (UnitStarted) Kind() Kind   { return KindUnitStarted }
 func (Hostname) Kind() Kind      { return KindHostname }
 func (Timezone) Kind() Kind      { return KindTimezone }
 func (TimeSync) Kind() Kind      { return KindTimeSync }
@@ -301,6 +303,7 @@ func (o Sysctl) Target() string        { return o.File }
 func (o KernelModules) Target() string { return o.File }
 func (SwapOff) Target() string         { return "swap" }
 func (o Unit) Target() string          { return o.Name }
+func (o UnitStarted) Target() string   { return o.Name }
 func (Hostname) Target() string        { return "hostname" }
 func (Timezone) Target() string        { return "timezone" }
 func (TimeSync) Target() string        { return "time-sync" }
@@ -374,6 +377,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindKernelModules: decode[KernelModules],
 	KindSwapOff:       decode[SwapOff],
 	KindUnit:          decode[Unit],
+	KindUnitStarted:   decode[UnitStarted],
 	KindHostname:      decode[Hostname],
 	KindTimezone:      decode[Timezone],
 	KindTimeSync:      decode[TimeSync],

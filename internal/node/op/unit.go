@@ -25,6 +25,13 @@ type Unit struct {
 	Declares []string `json:"declares,omitempty"`
 }
 
+// UnitStarted answers in Result.Output when the unit's main process was last
+// started, as RFC 3339 by the host's clock; of one that never was it gives no
+// output (Result.Missing). It never changes anything.
+type UnitStarted struct {
+	Name string `json:"name"` // with suffix
+}
+
 // Wait waits until something answers, or has ended. Check answers unchanged
 // when it does already.
 type Wait struct {

@@ -95,6 +95,8 @@ func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkSwap(ctx)
 	case op.Unit:
 		return s.checkUnit(ctx, o)
+	case op.UnitStarted:
+		return s.unitStarted(ctx, o)
 	case op.Hostname:
 		return s.checkHostname(o)
 	case op.Timezone:

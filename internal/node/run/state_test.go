@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -156,6 +157,27 @@ func TestUnitRestartsOnlyWhenItsFilesDiffer(t *testing.T) {
 	h.apply(unit)
 	if n := starts(); n != 2 {
 		t.Errorf("started %d times, want twice", n)
+	}
+}
+
+// The fakes count starts from the machine's boot, in microseconds.
+func TestUnitStarted(t *testing.T) {
+	h := newHost(t)
+	asked := op.UnitStarted{Name: "old.service"}
+	if r := h.check(asked)[0]; !r.Missing || r.Status != op.Unchanged {
+		t.Errorf("a unit that was never started: %+v", r)
+	}
+	r := h.apply(op.Unit{Name: "old.service", Running: op.Bool(true)}, asked)[1]
+	at, err := time.Parse(time.RFC3339Nano, string(r.Output))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &up); err != nil {
+		t.Fatal(err)
+	}
+	if off := time.Since(at) - time.Duration(up.Nano()); off.Abs() > time.Minute {
+		t.Errorf("it was started at %s, %s off", at, off)
 	}
 }
 
