@@ -3,18 +3,22 @@ package kube
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Crowded are the pods that a label selector names in a namespace, but for one,
-// if they are all on one node; else none.
-func (c *Client) Crowded(ctx context.Context, namespace, selector string) ([]string, error) {
+// if they are all on one node, and another has become ready since they were put
+// there, or grows says that one will; else none.
+func (c *Client) Crowded(ctx context.Context, namespace, selector string, grows bool) ([]string, error) {
 	list, err := c.dynamic.Resource(pods).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods %s: %w", selector, c.words(err))
 	}
+	var put time.Time // the latest
 	node := ""
 	var more []string
 	for i := range list.Items {
@@ -24,6 +28,7 @@ func (c *Client) Crowded(ctx context.Context, namespace, selector string) ([]str
 		}
 		switch {
 		case p.Spec.NodeName == "" || p.DeletionTimestamp != nil:
+			continue
 		case node == "":
 			node = p.Spec.NodeName
 		case node != p.Spec.NodeName:
@@ -31,15 +36,38 @@ func (c *Client) Crowded(ctx context.Context, namespace, selector string) ([]str
 		default:
 			more = append(more, p.Name)
 		}
+		for _, cond := range p.Status.Conditions {
+			if cond.Type == corev1.PodScheduled && cond.LastTransitionTime.After(put) {
+				put = cond.LastTransitionTime.Time
+			}
+		}
+	}
+	if len(more) == 0 || grows {
+		return more, nil
+	}
+	all, err := c.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(all, func(n corev1.Node) bool { return n.Name != node && readyAfter(&n, put) }) {
+		return nil, nil
 	}
 	return more, nil
+}
+
+// readyAfter says that a node takes pods, and has become ready since then. A
+// node tells whole seconds.
+func readyAfter(n *corev1.Node, then time.Time) bool {
+	return !n.Spec.Unschedulable && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.Time.Before(then)
+	})
 }
 
 // Spread deletes the pods that are Crowded, and waits until they are gone:
 // whoever made them makes them again, and knows by then that they are missing.
 // The scheduler may have more nodes to choose from by now.
 func (c *Client) Spread(ctx context.Context, namespace, selector string) error {
-	more, err := c.Crowded(ctx, namespace, selector)
+	more, err := c.Crowded(ctx, namespace, selector, false)
 	if err != nil {
 		return err
 	}

@@ -19,9 +19,11 @@ type planned struct {
 	Digest string
 	Steps  []struct {
 		Task, Host, State string
-		Changes           []struct{ Kind, Target, Summary, Diff string }
+		Changes           []planChange
 	}
 }
+
+type planChange struct{ Kind, Target, Summary, Diff string }
 
 // create makes a cluster of the file's hosts. It must succeed.
 func (u *user) create(t *testing.T, file string) result {

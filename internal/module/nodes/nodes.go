@@ -53,14 +53,14 @@ func New(env module.Env) engine.Module {
 			},
 		},
 		{
-			// CoreDNS has been put where there was a node: on the first, all
-			// of it, which nobody would mend before that node is lost.
+			// CoreDNS is put where there is a node: on the first, all of it,
+			// which nobody would mend before that node is lost.
 			ID: "nodes.spread", Title: "spread DNS over nodes", Manager: true, Consumes: consumes, Needs: []string{"nodes.ready"},
-			When: func(s *engine.Scope) bool {
-				return env.Cluster.Spec.Network.Plugin != "none" && growsToMany(env, s.Hosts())
+			When: func(*engine.Scope) bool {
+				return env.Cluster.Spec.Network.Plugin != "none" && len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) > 1
 			},
 			Run: &engine.Action{
-				Check: crowded,
+				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return crowded(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
 					return engine.Get(s, module.KeyKube).Spread(ctx, "kube-system", dnsPods)
 				},
@@ -79,26 +79,20 @@ func New(env module.Env) engine.Module {
 	}}
 }
 
-// crowded says that one node has all of CoreDNS.
-func crowded(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+// crowded says that one node has all of CoreDNS, though there is another.
+func crowded(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	move := []plan.OpChange{{Kind: module.KindObject, Target: "pods of CoreDNS", Summary: "move, if they are all on one node"}}
 	client := engine.Get(s, module.KeyKube)
 	if client == nil {
 		return move, nil
 	}
-	pods, err := client.Crowded(ctx, "kube-system", dnsPods)
+	pods, err := client.Crowded(ctx, "kube-system", dnsPods, slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool {
+		return module.IsNode(h) && env.Stays(h) && !module.Holds(h)
+	}))
 	if len(pods) == 0 {
 		return nil, err
 	}
 	return move, err
-}
-
-// growsToMany says that nodes join a cluster which is to survive the loss of
-// one.
-func growsToMany(env module.Env, hosts []*engine.Host) bool {
-	return len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) > 1 && slices.ContainsFunc(hosts, func(h *engine.Host) bool {
-		return module.IsNode(h) && env.Stays(h) && !module.Holds(h)
-	})
 }
 
 func want(env module.Env, h *engine.Host) kube.NodeWant {

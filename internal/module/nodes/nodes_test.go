@@ -9,38 +9,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/node/op"
 )
-
-// DNS is spread when nodes join, and the cluster is to survive the loss of one.
-func TestGrowsToMany(t *testing.T) {
-	const cp, w = v1alpha1.RoleControlPlane, v1alpha1.RoleWorker
-	for name, tc := range map[string]struct {
-		roles []v1alpha1.Role
-		in    int // hosts that are nodes already
-		want  bool
-	}{
-		"one control plane": {[]v1alpha1.Role{cp, w, w}, 0, false},
-		"created":           {[]v1alpha1.Role{cp, cp, cp, w}, 0, true},
-		"a node added":      {[]v1alpha1.Role{cp, cp, cp, w}, 3, true},
-		"as it was":         {[]v1alpha1.Role{cp, cp, cp, w}, 4, false},
-	} {
-		c := &v1alpha1.Cluster{}
-		var hosts []*engine.Host
-		for i, r := range tc.roles {
-			h := v1alpha1.Host{Name: name, Roles: []v1alpha1.Role{r}}
-			c.Spec.Hosts = append(c.Spec.Hosts, h)
-			facts := &op.HostFacts{}
-			if i < tc.in {
-				facts.Present = []string{"/var/lib/kubelet/pki/kubelet-client-current.pem"}
-			}
-			hosts = append(hosts, &engine.Host{Host: h, Facts: facts})
-		}
-		if got := growsToMany(module.Env{Cluster: c}, hosts); got != tc.want {
-			t.Errorf("%s: %v, want %v", name, got, tc.want)
-		}
-	}
-}
 
 func TestWant(t *testing.T) {
 	const cp, w = v1alpha1.RoleControlPlane, v1alpha1.RoleWorker
