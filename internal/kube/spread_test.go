@@ -31,7 +31,9 @@ func TestSpread(t *testing.T) {
 		{"apart", "one node may be lost", []string{pod("a", "cp1", ""), pod("b", "cp1", ""), pod("c", "w1", "")}, nil, nil},
 		{
 			"in motion", "what ends or has no node yet says nothing",
-			[]string{pod("a", "cp1", ""), pod("b", "w1", ending), pod("c", "", ""), pod("d", "cp1", "")}, []string{had, came}, []string{"d"},
+			[]string{pod("a", "cp1", ""), pod("b", "w1", ending), pod("c", "", ""), pod("d", "cp1", "")},
+			[]string{had, came},
+			[]string{"d"},
 		},
 		{"one node", "there is no other", together, []string{had}, nil},
 		{"put there", "they could have gone to the other, which was ready", together, []string{had, node("w1", "True", "04", "")}, nil},

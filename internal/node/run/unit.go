@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
@@ -146,52 +144,6 @@ func (s *session) stale(o op.Unit, now unitState) ([]string, error) {
 		}
 	}
 	return changed, nil
-}
-
-// changedSince answers the files that have changed since an instant of
-// CLOCK_MONOTONIC. It is for units that others started, such as kubeadm.
-func (s *session) changedSince(paths []string, started time.Duration) ([]string, error) {
-	since, err := onClock(started)
-	if err != nil {
-		return nil, err
-	}
-	var changed []string
-	for _, path := range paths {
-		if _, will := s.predicted[path]; will {
-			changed = append(changed, path)
-			continue
-		}
-		var st unix.Stat_t
-		err := unix.Stat(s.path(path), &st)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("looking at %s: %w", path, err)
-		}
-		if err != nil || time.Unix(st.Ctim.Unix()).After(since) {
-			changed = append(changed, path)
-		}
-	}
-	return changed, nil
-}
-
-// onClock is an instant of CLOCK_MONOTONIC on the host's clock as it stands.
-func onClock(at time.Duration) (time.Time, error) {
-	var mono unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono); err != nil {
-		return time.Time{}, fmt.Errorf("reading the clock: %w", err)
-	}
-	return time.Now().Add(at - time.Duration(mono.Nano())), nil
-}
-
-func (s *session) unitStarted(ctx context.Context, o op.UnitStarted) (verdict, error) {
-	if err := checkUnitName(o.Name); err != nil {
-		return verdict{}, err
-	}
-	now, err := s.unit(ctx, o.Name)
-	if err != nil || now.started == 0 {
-		return verdict{missing: true}, err
-	}
-	at, err := onClock(now.started)
-	return verdict{output: []byte(at.UTC().Format(time.RFC3339Nano))}, err
 }
 
 func checkUnitName(name string) error {
