@@ -12,11 +12,14 @@ import (
 // addresses, kubeadm at least 10 addresses, the controller manager gives each
 // node a /24 or /64 and handles at most 16 bits of nodes.
 const (
-	maxServiceBits  = 20
-	minServiceBits  = 4
-	nodeMask4       = 24
-	nodeMask6       = 64
-	maxNodeMaskDiff = 16
+	maxServiceBits = 20
+	minServiceBits = 4
+	nodeMask4      = 24
+	nodeMask6      = 64
+	// The controller manager's argument; with dual stack "-ipv4" and "-ipv6"
+	// follow.
+	nodeMaskArgument = "node-cidr-mask-size"
+	maxNodeMaskDiff  = 16
 )
 
 func (v *validator) network() {
@@ -80,9 +83,9 @@ func (v *validator) cidrs(path string, list []string) []cidr {
 
 func (v *validator) podSizes(pods []cidr) {
 	for _, p := range pods {
-		mask := nodeMask4
-		if p.Addr().Is6() {
-			mask = nodeMask6
+		mask := v.nodeMask(p, len(pods) == 2)
+		if mask == 0 {
+			continue
 		}
 		hosts := len(v.c.Spec.Hosts)
 		switch diff := mask - p.Bits(); {
@@ -94,6 +97,30 @@ func (v *validator) podSizes(pods []cidr) {
 				fmt.Sprintf("use a /%d or smaller", mask-maxNodeMaskDiff))
 		}
 	}
+}
+
+// nodeMask is the size of each node's part of a range of pods: what the
+// controller manager takes, or is told to. 0 is one that cannot be.
+func (v *validator) nodeMask(p cidr, dual bool) int {
+	mask, family := nodeMask4, "ipv4"
+	if p.Addr().Is6() {
+		mask, family = nodeMask6, "ipv6"
+	}
+	name := nodeMaskArgument
+	if dual {
+		name += "-" + family
+	}
+	const path = "spec.kubernetes.controllerManager.extraArgs"
+	text, ok := v.c.Spec.Kubernetes.ControllerManager.ExtraArgs[name]
+	if !ok {
+		return mask
+	}
+	bits, err := strconv.Atoi(text)
+	if err != nil || bits < 1 || bits > p.Addr().BitLen() {
+		v.refuse(idCIDRSize, keyed(path, name), strconv.Quote(text)+" is no number of bits of a node's range", fmt.Sprintf("write a number such as %d", mask))
+		return 0
+	}
+	return bits
 }
 
 // bitsFor is how many bits number n things.

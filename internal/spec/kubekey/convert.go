@@ -4,6 +4,7 @@
 package kubekey
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -208,17 +209,10 @@ func (c *conversion) convert() {
 	for i, doc := range c.others {
 		c.note(diag.Diagnostic{
 			ID: idNotSupportedYet, Severity: diag.Error, Line: doc.Line, Column: doc.Column,
-			Message: fmt.Sprintf("this document, a %s, is not converted: KubeSphere is not installed yet", cmpOr(doc.Kind, "text without a kind")),
+			Message: fmt.Sprintf("this document, a %s, is not converted: KubeSphere is not installed yet", cmp.Or(doc.Kind, "text without a kind")),
 			Hint:    allowHint,
-		}, "", "Document "+strconv.Itoa(i+2)+" of the file, a "+cmpOr(doc.Kind, "text without a kind")+", was left out.")
+		}, "", "Document "+strconv.Itoa(i+2)+" of the file, a "+cmp.Or(doc.Kind, "text without a kind")+", was left out.")
 	}
-}
-
-func cmpOr(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a
 }
 
 // note reports what a loss is; if losses are allowed, it is a warning, and a

@@ -1,6 +1,7 @@
 package kubekey
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -95,7 +96,7 @@ const maxHookName = 50
 func hookName(name string, taken map[string]bool) string {
 	plain := notName.ReplaceAllString(strings.ToLower(name), "-")
 	plain = strings.Trim(plain[:min(len(plain), maxHookName)], "-")
-	plain = cmpOr(plain, "script")
+	plain = cmp.Or(plain, "script")
 	unique := plain
 	for n := 2; taken[unique]; n++ {
 		unique = plain + "-" + strconv.Itoa(n)

@@ -1,6 +1,7 @@
 package kubekey
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strconv"
@@ -24,6 +25,7 @@ const (
 	defaultEtcdDir     = "/var/lib/etcd"
 	defaultContainerd  = "/var/lib/containerd"
 	defaultNodeMask    = 24
+	defaultNodeMask6   = 120
 	pluginNone         = "none"
 	proxyNone          = "none"
 	endpointPath       = "spec.controlPlaneEndpoint"
@@ -39,7 +41,7 @@ const (
 
 func (c *conversion) endpoint() {
 	e, out := c.in.Spec.ControlPlaneEndpoint, &c.out.Spec.ControlPlaneEndpoint
-	out.Domain, out.Port = cmpOr(e.Domain, defaultDomain), e.Port
+	out.Domain, out.Port = cmp.Or(e.Domain, defaultDomain), e.Port
 	c.came(endpointPath+".domain", endpointPath+".domain")
 	c.came(endpointPath+".port", endpointPath+".port")
 	lb := endpointPath + ".internalLoadbalancer"
@@ -144,15 +146,15 @@ func (c *conversion) kubernetes() {
 func (c *conversion) version(k kubernetes) {
 	from := kubernetesPath + ".version"
 	number, suffix, _ := strings.Cut(k.Version, "-")
-	distribution := cmpOr(suffix, k.Type)
+	distribution := cmp.Or(suffix, k.Type)
 	if distribution != "" && distribution != "kubernetes" {
-		c.lose(idLost, cmpOr(map[bool]string{true: from}[suffix != ""], kubernetesPath+".type"), kubernetesPath,
+		c.lose(idLost, cmp.Or(map[bool]string{true: from}[suffix != ""], kubernetesPath+".type"), kubernetesPath,
 			"Slipway installs Kubernetes itself, and no "+distribution)
 	}
 	out := &c.out.Spec.Kubernetes.Version
 	a := attempt{
 		name: "version", from: from, near: kubernetesPath + ".version", chosen: number != "",
-		instead: "the version is " + cmpOr(c.o.Default, "left to Slipway"),
+		instead: "the version is " + cmp.Or(c.o.Default, "left to Slipway"),
 	}
 	switch {
 	case c.o.Kubernetes != "":
@@ -220,10 +222,12 @@ func (c *conversion) nodeMask(k kubernetes) {
 		set(name, "nodeCidrMaskSize", size)
 	}
 	switch size := k.NodeCidrMaskSizeIPv6; {
-	case size == 0:
 	case dual:
-		set("node-cidr-mask-size-ipv6", "nodeCidrMaskSizeIPv6", size)
-	default:
+		if size == 0 {
+			c.comments.Add(controllerArgsPath, "node-cidr-mask-size-ipv6: KubeKey's default.")
+		}
+		set("node-cidr-mask-size-ipv6", "nodeCidrMaskSizeIPv6", cmp.Or(size, defaultNodeMask6))
+	case size != 0:
 		c.drop(kubernetesPath+".nodeCidrMaskSizeIPv6", "the pods have no range of IPv6")
 	}
 }
@@ -232,7 +236,7 @@ func (c *conversion) nodeMask(k kubernetes) {
 func (c *conversion) runtime(k kubernetes) {
 	from := kubernetesPath + ".containerManager"
 	a := attempt{name: "runtime", from: from, near: "spec.containerRuntime", chosen: k.ContainerManager != "", instead: "containerd is used"}
-	manager := cmpOr(k.ContainerManager, defaultRuntime)
+	manager := cmp.Or(k.ContainerManager, defaultRuntime)
 	c.out.Spec.ContainerRuntime.Type = runtimeContainerd
 	if c.try(a, "spec.containerRuntime.type") {
 		c.out.Spec.ContainerRuntime.Type = manager
@@ -310,10 +314,18 @@ func (c *conversion) etcd() {
 			set(key, from, *value)
 		}
 	}
-	number("heartbeat-interval", "heartbeatInterval", e.HeartbeatInterval)
-	number("election-timeout", "electionTimeout", e.ElectionTimeout)
-	number("snapshot-count", "snapshotCount", e.SnapshotCount)
-	number("auto-compaction-retention", "autoCompactionRetention", e.AutoCompactionRetention)
+	// kubeadm leaves etcd its own.
+	filled := func(key, from string, value *int, usual int) {
+		if value == nil && e.Type != "kubeadm" {
+			value = &usual
+			c.comments.Add("spec.etcd.extraArgs", key+": KubeKey's default.")
+		}
+		number(key, from, value)
+	}
+	filled("heartbeat-interval", "heartbeatInterval", e.HeartbeatInterval, 250)
+	filled("election-timeout", "electionTimeout", e.ElectionTimeout, 5000)
+	filled("snapshot-count", "snapshotCount", e.SnapshotCount, 10000)
+	filled("auto-compaction-retention", "autoCompactionRetention", e.AutoCompactionRetention, 8)
 	text("metrics", "metrics", e.Metrics)
 	long("quota-backend-bytes", "quotaBackendBytes", e.QuotaBackendBytes)
 	long("max-request-bytes", "maxRequestBytes", e.MaxRequestBytes)

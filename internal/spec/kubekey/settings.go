@@ -1,6 +1,7 @@
 package kubekey
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,7 +14,7 @@ func (c *conversion) network() {
 	out.PodCIDR = c.ranges(n.KubePodsCIDR, "kubePodsCIDR", "podCIDR", defaultPods)
 	out.ServiceCIDR = c.ranges(n.KubeServiceCIDR, "kubeServiceCIDR", "serviceCIDR", defaultServices)
 	from := networkPath + ".plugin"
-	wanted := cmpOr(n.Plugin, defaultPlugin)
+	wanted := cmp.Or(n.Plugin, defaultPlugin)
 	if wanted == "kubeovn" {
 		wanted = "kube-ovn"
 	}
