@@ -77,6 +77,9 @@ func Describe(s State, o Options) (*Description, error) {
 	d.etcd()
 	d.network()
 	d.dns()
+	if err := d.lost(); err != nil {
+		return nil, err
+	}
 	d.recorded()
 	d.judge()
 	text, err := spec.MarshalCommented(d.out, d.comments)

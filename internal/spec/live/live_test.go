@@ -151,6 +151,7 @@ func TestParts(t *testing.T) {
 		get    func(*v1alpha1.Cluster) any
 		want   any
 		says   string // in a warning
+		never  string
 	}{
 		{
 			reason: "control planes come first", get: func(c *v1alpha1.Cluster) any { return c.Spec.Hosts },
@@ -206,7 +207,16 @@ func TestParts(t *testing.T) {
 		{reason: "arguments of v1beta3", change: extend("scheduler: {extraArgs: {v: \"2\"}}"), get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "2"}},
 		{
 			reason: "arguments of v1beta4; the last of a name counts", change: extend("scheduler: {extraArgs: [{name: v, value: \"2\"}, {name: v, value: \"3\"}]}"),
-			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "3"},
+			get: func(c *v1alpha1.Cluster) any { return c.Spec.Kubernetes.Scheduler.ExtraArgs }, want: m{"v": "3"}, says: "the argument v is given more than once",
+		},
+		{reason: "certificates elsewhere", change: extend("certificatesDir: /etc/kubernetes/ssl"), says: "kubeadm has certificatesDir: /etc/kubernetes/ssl"},
+		{reason: "what is usual is no note", change: extend("certificatesDir: /etc/kubernetes/pki\nimageRepository: registry.k8s.io\nencryptionAlgorithm: RSA-2048\ndns: {}\nfeatureGates: {}"), never: "kubeadm has"},
+		{reason: "names in etcd's certificates", change: extend("etcd: {local: {dataDir: /var/lib/etcd, serverCertSANs: [etcd.lab]}}"), says: "kubeadm has etcd.local.serverCertSANs: [etcd.lab]"},
+		{
+			reason: "zones of others", change: func(s *State) {
+				s.Corefile = ".:53 {\n    forward . /etc/resolv.conf\n}\nlab.example.com:53 {\n    forward . 192.0.2.1\n}"
+			},
+			says: "CoreDNS has zones of its own",
 		},
 		{
 			reason: "feature gates that all components have", change: extend("scheduler: {extraArgs: {feature-gates: A=true}}\ncontrollerManager: {extraArgs: {feature-gates: A=true}}\napiServer: {extraArgs: {feature-gates: A=true, v: '4'}}"),
@@ -289,6 +299,9 @@ func TestParts(t *testing.T) {
 				if diff := cmp.Diff(tc.want, tc.get(d.Cluster)); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
 				}
+			}
+			if tc.never != "" && strings.Contains(d.Warnings.Error(), tc.never) {
+				t.Errorf("it says %v", d.Warnings)
 			}
 			if !strings.Contains(d.Warnings.Error(), tc.says) || tc.says != "" && !strings.Contains(string(d.Text), "# TODO: ") {
 				t.Errorf("it does not say %q:\n%v\n%s", tc.says, d.Warnings, d.Text)

@@ -1,0 +1,87 @@
+package live
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// unsaid are kubeadm's settings that a cluster file has no word for, with what
+// clusters of ours have instead; "" is nothing.
+var unsaid = []struct{ at, usual, path string }{
+	{"certificatesDir", "/etc/kubernetes/pki", kubernetesPath + ".certificates"},
+	{"encryptionAlgorithm", "RSA-2048", kubernetesPath + ".certificates"},
+	{"imageRepository", "registry.k8s.io", kubernetesPath},
+	{"featureGates", "", kubernetesPath},
+	{"dns.imageRepository", "", "spec.dns"},
+	{"dns.imageTag", "", "spec.dns"},
+	{"dns.disabled", "", "spec.dns"},
+	{"etcd.local.serverCertSANs", "", "spec.etcd"},
+	{"etcd.local.peerCertSANs", "", "spec.etcd"},
+	{"etcd.local.extraEnvs", "", "spec.etcd"},
+	{"etcd.local.imageRepository", "", "spec.etcd"},
+	{"etcd.local.imageTag", "", "spec.etcd"},
+}
+
+// lost notes what a cluster file cannot say of kubeadm's configuration.
+func (d *describer) lost() error {
+	var all map[string]any
+	if err := yaml.Unmarshal(d.s.Cluster, &all); err != nil {
+		return fmt.Errorf("reading kubeadm's configuration: %w", err)
+	}
+	for _, u := range unsaid {
+		if v, ok := dig(all, u.at); ok && fmt.Sprint(v) != u.usual {
+			d.note(u.path, fmt.Sprintf("kubeadm has %s: %v, and a cluster file cannot say that", u.at, v), "")
+		}
+	}
+	for _, at := range []string{"apiServer", "controllerManager", "scheduler", "etcd.local"} {
+		path := kubernetesPath + "." + at
+		if at == "etcd.local" {
+			path = "spec.etcd"
+		}
+		args, _ := dig(all, at+".extraArgs")
+		for _, name := range repeated(args) {
+			d.note(path+".extraArgs", "the argument "+name+" is given more than once, and a cluster file has but the last", "")
+		}
+	}
+	if zones := zone.FindAllString(d.s.Corefile, -1); len(zones) > 1 {
+		d.note("spec.dns", "CoreDNS has zones of its own, and a cluster file cannot say that", "see the config map kube-system/coredns")
+	}
+	return nil
+}
+
+// zone is where a block begins that is in no other.
+var zone = regexp.MustCompile(`(?m)^[^\s#}][^{\n]*\{`)
+
+// dig answers what is set at a path of keys, with points between.
+func dig(in map[string]any, path string) (any, bool) {
+	key, rest, deeper := strings.Cut(path, ".")
+	v := in[key]
+	if deeper {
+		below, _ := v.(map[string]any)
+		return dig(below, rest)
+	}
+	set := fmt.Sprint(v)
+	return v, !slices.Contains([]string{"<nil>", "", "false", "[]", "map[]"}, set)
+}
+
+// repeated are the names that a list of arguments has more than once.
+func repeated(args any) []string {
+	list, _ := args.([]any)
+	seen := map[string]int{}
+	for _, item := range list {
+		arg, _ := item.(map[string]any)
+		seen[fmt.Sprint(arg["name"])]++
+	}
+	var out []string
+	for name, n := range seen {
+		if n > 1 {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
