@@ -1,0 +1,207 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// heldPod is a pod on one node that its disruption budget does not let go as long
+// as the second one does not run, for which there is no place: who drains the
+// node waits.
+const heldPod = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: held}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: held}}
+  template:
+    metadata: {labels: {app: held}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {kubernetes.io/hostname: %s}
+      containers: [{name: held, image: "slipway.dev/echo:1"}]
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: held}}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: held}
+spec: {minAvailable: 1, selector: {matchLabels: {app: held}}}
+`
+
+// TestLongTwoManagers has two people look after one cluster, each with their own
+// records. While one takes a worker off, the other is refused and touches
+// nothing; when the first is killed in the middle, the other is refused until the
+// lock is stale, and then takes the worker off.
+func TestLongTwoManagers(t *testing.T) {
+	u := newUser(t)
+	const name = "e2e-two"
+	one, two, three := name+"-1", name+"-2", name+"-3"
+	file := u.machines(t, name, 3)
+	before := u.snapshot(t, three)
+	u.create(t, file)
+	u.nodes(t, name, one, two, three)
+	u.holds(t, name, three)
+	other := u.another(t)
+
+	o := u.start(t, "delete", "node", three, "--yes")
+	drains := &moment{name: "the drain of " + three, at: func(h happening) bool { return h.begins("leave.drain") && h.Host == three }}
+	if o.until(newMoments(drains)) == nil {
+		t.Fatalf("never came: %s; delete ends with %d:\n%s", drains.name, o.wait(), tail(o.stderr.String()))
+	}
+	go o.rest() // it goes on meanwhile
+	eventually(t, time.Minute, three+" is cordoned", func() error {
+		if got := other.kubectl(t, name, "get", "node", three, "-o", "jsonpath={.spec.unschedulable}"); got != "true" {
+			return fmt.Errorf("unschedulable is %q", got)
+		}
+		return nil
+	})
+	operation := u.latest(t, name).Metadata.Name
+	id, err := os.ReadFile(filepath.Join(u.home, "slipway/manager-id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"[locked]", "operation " + operation, "manager " + strings.TrimSpace(string(id)) + ", ", " s ago"}
+	t.Run("refused", func(t *testing.T) {
+		u.keepsOut(t, other, file, []string{one, two}, names, fmt.Sprintf("process %d on ", o.cmd.Process.Pid))
+		// What was refused is nothing to go on with.
+		refusedBy(t, other.exits(t, 2, "resume", name, "--yes"), "[nothing-unfinished]")
+	})
+
+	killed := time.Now()
+	if !o.kill() {
+		t.Fatalf("the first manager came to its end before it was killed:\n%s", tail(o.stderr.String()))
+	}
+	refusedBy(t, other.exits(t, 5, "delete", "node", three, "--yes"), names...)
+	other.kubectl(t, name, "delete", "deployment/held", "poddisruptionbudget/held")
+	journals, refusals := other.journals(t), 1
+	eventually(t, 2*time.Minute, "the lock of a manager that is gone is stale", func() error {
+		r := other.run(t, "delete", "node", three, "--yes")
+		switch r.code {
+		case 0:
+			return nil
+		case 5:
+			refusals++
+			return errors.New(tail(r.stderr))
+		}
+		t.Fatalf("the other manager's delete ends with %d:\n%s", r.code, tail(r.stderr))
+		return nil
+	})
+	var began time.Time
+	for _, h := range other.journal(t, journals) {
+		if h.Type == "operation.started" {
+			began = h.Time
+		}
+	}
+	silent := began.Sub(killed)
+	t.Logf("figure: %d refusals after the first manager was killed, its lock taken over after %.0f s, all done %.0f s later",
+		refusals, silent.Seconds(), time.Since(began).Seconds())
+	if silent < 45*time.Second { // 60 after it was last heard of, which is every 10
+		t.Errorf("the lock of a manager that was killed was taken over after %s", silent)
+	}
+
+	other.nodes(t, name, one, two)
+	same(t, three+" before and after", "touched", before, u.snapshot(t, three))
+	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:2] })
+	other.unchanged(t, file)
+	t.Run("the first one is back", func(t *testing.T) {
+		u.exits(t, 0, "resume", name, "--yes")
+		u.unchanged(t, file)
+		other.unchanged(t, file)
+		other.nodes(t, name, one, two)
+		same(t, three+" before and after both", "touched", before, u.snapshot(t, three))
+	})
+}
+
+// another is a second person, who has the first one's records and is another
+// manager to the hosts.
+func (u *user) another(t *testing.T) *user {
+	t.Helper()
+	o := newUser(t)
+	from, to := filepath.Join(u.home, "slipway"), filepath.Join(o.home, "slipway")
+	entries, err := os.ReadDir(from)
+	if err == nil {
+		err = os.Mkdir(to, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() == "manager-id" || e.Name() == "sandboxes" {
+			continue
+		}
+		if out, err := exec.CommandContext(t.Context(), "cp", "-a", filepath.Join(from, e.Name()), to).CombinedOutput(); err != nil {
+			t.Fatalf("copying records: %v\n%s", err, out)
+		}
+	}
+	return o
+}
+
+// holds has a pod on a node that is not let go.
+func (u *user) holds(t *testing.T, cluster, node string) {
+	t.Helper()
+	manifest := filepath.Join(u.home, "held.yaml")
+	if err := os.WriteFile(manifest, fmt.Appendf(nil, heldPod, node), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.kubectl(t, cluster, "apply", "-f", manifest)
+	eventually(t, 2*time.Minute, "one of two pods runs", func() error {
+		got := u.kubectl(t, cluster, "get", "poddisruptionbudget", "held", "-o", "jsonpath={.status.currentHealthy} of {.status.expectedPods}")
+		if got != "1 of 2" {
+			return fmt.Errorf("healthy are %s", got)
+		}
+		return nil
+	})
+}
+
+// keepsOut has another manager, and a second process of this one, change what
+// this one works on: both are refused, and nothing is touched.
+func (u *user) keepsOut(t *testing.T, other *user, file string, machines, names []string, process string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := filepath.Join(other.home, "changed.yaml")
+	if err := os.WriteFile(changed, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	editSpec(t, changed, func(spec map[string]any) {
+		child(child(child(spec, "kubernetes"), "kubelet"), "config")["maxPods"] = 88
+	})
+	fences := func() (all []string) {
+		for _, m := range machines {
+			all = append(all, u.inside(t, m, "sh", "-c", "cat /var/lib/slipway/fence 2>/dev/null; true"))
+		}
+		return all
+	}
+	pulse, fence := u.beats(t, machines), fences()
+	r := other.exits(t, 5, "apply", "-f", changed, "--yes")
+	refusedBy(t, r, names...)
+	t.Logf("figure: the other manager refused after %.1f s", r.took.Seconds())
+	refusedBy(t, u.exits(t, 5, "apply", "-f", changed, "--yes"), "[locked]", names[1], process)
+	stillBeats(t, "a manager that is refused", pulse, u.beats(t, machines))
+	if now := fences(); strings.Join(now, "") != strings.Join(fence, "") {
+		t.Errorf("the hosts' numbers were %q and are %q: they would refuse who works on them", fence, now)
+	}
+}
+
+// refusedBy wants a refusal to say all of this.
+func refusedBy(t *testing.T, r result, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(r.stderr, w) {
+			t.Errorf("the refusal does not say %q:\n%s", w, tail(r.stderr))
+		}
+	}
+}
