@@ -55,6 +55,9 @@ type machine struct {
 }
 
 func newMachine(name, address string, a *api) *machine {
+	a.mu.Lock()
+	a.at["https://"+address+":2379"] = name
+	a.mu.Unlock()
 	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{}, state: map[string]string{}, runs: map[string]int{}, by: map[string]string{}}
 }
 
@@ -148,7 +151,7 @@ func (m *machine) check(o op.Op) op.Result {
 			changed = !m.api.managedEtcd.is(m)
 			break
 		}
-		changed = m.api.etcd(m.name) != etcdVotes || m.state[id(o)] != m.print(o)
+		changed = m.api.etcd(m.name) != etcdVotes || m.state[id(o.Join)] != m.print(o.Join) || !m.api.anyVoter(o.Endpoints)
 	case op.EtcdRemove:
 		gone, err := m.api.etcdGoes(o)
 		if changed = len(gone) > 0; err != nil {
@@ -186,7 +189,7 @@ func id(o op.Op) string { return string(o.Kind()) + " " + o.Target() }
 // print is an operation with the content of the files it depends on.
 func (m *machine) print(o op.Op) string {
 	switch o.(type) {
-	case op.Exec, op.EtcdMember: // how a program is called is not compared
+	case op.Exec: // how a program is called is not compared
 		return m.content(o)
 	}
 	if b, ok := o.(op.Block); ok { // nor what it waits for
@@ -265,7 +268,10 @@ func (m *machine) apply(o op.Op) *op.Error {
 		if o.Service != nil {
 			return m.api.managedEtcd.join(m, o.Service)
 		}
-		m.state[id(o)] = m.print(o)
+		if !m.api.anyVoter(o.Endpoints) {
+			return &op.Error{Reason: "CommandFailed", Message: "there is no other member to ask"}
+		}
+		m.state[id(o.Join)] = m.print(o.Join)
 		return m.joinEtcd(o)
 	case op.EtcdRemove:
 		gone, err := m.api.etcdGoes(o)
@@ -342,8 +348,9 @@ func (m *machine) run(e op.Exec) *op.Error {
 			}
 		}
 		m.files["/etc/kubernetes/pki/ca.crt"] = string(m.api.ca())
-	case "kubeadm-init-etcd":
+	case "kubeadm-init-etcd", "kubeadm-join-etcd": // by its own file
 		m.api.setEtcd(m.name, etcdVotes)
+		m.files[etcdManifest] = m.files[settingsFile]
 	case "kubeadm-join-certs":
 		for _, shared := range []string{"ca", "front-proxy-ca", "etcd/ca"} {
 			if key := "/etc/kubernetes/pki/" + shared + ".key"; m.files[key] != canaryKey+key {
@@ -387,6 +394,8 @@ func (m *machine) run(e op.Exec) *op.Error {
 	}
 	return nil
 }
+
+const etcdManifest = "/etc/kubernetes/manifests/etcd.yaml"
 
 // settingsFile is what kubeadm goes by when it writes manifests, and records.
 const settingsFile = "/etc/kubernetes/slipway/kubeadm.yaml"
