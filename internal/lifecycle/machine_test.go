@@ -48,6 +48,7 @@ type machine struct {
 	down    error
 	prints  func(argv []string, out io.Writer) error
 	cutOff  bool // the API's name leads nowhere from here
+	silent  bool // its own API server does not answer
 	blind   op.Kind
 	reaches func(*machine, string) bool // whether a URL of others answers; nil is always
 	refuse  func(step string, o op.Op) *op.Error
@@ -239,6 +240,9 @@ func (m *machine) awaited(w op.Wait) bool {
 	if w.Ended != "" { // a program runs as long as it has its configuration
 		return !m.has(w.Ended)
 	}
+	if own := strings.HasPrefix(w.HTTP, "https://127.0.0.1:6443/"); own && m.silent {
+		return false
+	}
 	if w.HTTP != "" {
 		if w.Manifest == module.KeepalivedManifest && m.reaches != nil && !m.reaches(m, w.HTTP) {
 			return false
@@ -295,6 +299,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 	case op.Wait:
 		if o.Name == "etcd" && m.api.managedEtcd.serves() {
 			return nil
+		}
+		if o.Manifest != "" {
+			return &op.Error{Reason: op.ReasonNotServing, Message: "nothing answers at " + o.Target()}
 		}
 		if o.Path != "/run/flannel/subnet.env" || !m.api.has("/apis/apps/v1/namespaces/kube-flannel/daemonsets/kube-flannel") {
 			return &op.Error{Reason: "Timeout", Message: "nothing makes " + o.Target()}
@@ -440,7 +447,10 @@ func (c *conn) Close() error {
 }
 
 func (c *conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	if !slices.Contains([]string{"127.0.0.1:6443", "example.com:6443"}, address) || !c.api.runs() || strings.HasPrefix(address, "example.") && c.cutOff {
+	c.mu.Lock()
+	silent := c.silent
+	c.mu.Unlock()
+	if silent || !slices.Contains([]string{"127.0.0.1:6443", "example.com:6443"}, address) || !c.api.runs() || strings.HasPrefix(address, "example.") && c.cutOff {
 		return nil, fmt.Errorf("nothing listens on %s of %s", address, c.name)
 	}
 	return (&net.Dialer{}).DialContext(ctx, network, c.api.address())
