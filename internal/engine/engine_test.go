@@ -471,7 +471,7 @@ func TestJournalFailureStops(t *testing.T) {
 }
 
 func TestRemedies(t *testing.T) {
-	for reason, want := range map[string]bool{"DiskFull": true, "BlobCorrupt": true, op.IDLedgerLost: true, op.ReasonEtcdDataLost: true, op.ReasonEtcdBusy: true, op.IDEtcdNameTaken: true, "CommandFailed": false} {
+	for reason, want := range map[string]bool{"DiskFull": true, "BlobCorrupt": true, op.IDLedgerLost: true, op.ReasonEtcdDataLost: true, op.ReasonEtcdBusy: true, op.ReasonNotServing: true, op.IDEtcdNameTaken: true, "CommandFailed": false} {
 		f := explain(fmt.Errorf("applying x: %w", &op.Error{Reason: reason, Message: "m"}))
 		if f.Reason != reason || f.Message != "m" || (f.Remedy != "") != want {
 			t.Errorf("%s: %+v", reason, f)

@@ -326,6 +326,8 @@ func remedy(reason string) string {
 		return "find out with 'slipway bundle verify', copy or build the bundle again, then resume"
 	case op.ReasonEtcdDataLost:
 		return "mount the disk that they are on; if they are lost, delete the node and add it again"
+	case op.ReasonNotServing:
+		return "see why with 'journalctl -u kubelet' there, then resume; if the file is the cause, correct and apply it; one that cannot be mended is taken off while others serve: slipway delete node NAME (--forget if its host does not answer)"
 	case op.ReasonEtcdRemoved:
 		return "put the host back as it was first: slipway delete node NAME; then add it again"
 	case op.ReasonEtcdBusy:

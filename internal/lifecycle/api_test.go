@@ -42,6 +42,7 @@ type api struct {
 	objects map[string]object
 	members map[string]string // of etcd, and what they are
 	down    map[string]bool   // members that do not answer
+	at      map[string]string // where members are asked → name
 	running bool              // its kubelet runs
 	bound   bool              // the administrator has rights
 	// settings are those that the cluster has on record of itself.
@@ -68,7 +69,7 @@ var kinds = map[string]map[string]string{
 }
 
 func newAPI(t testing.TB) *api {
-	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, managedEtcd: &members{run: map[string]string{}}}
+	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, at: map[string]string{}, managedEtcd: &members{run: map[string]string{}}}
 	a.server = httptest.NewUnstartedServer(a)
 	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	a.server.TLS = &tls.Config{Certificates: []tls.Certificate{served()}}
@@ -127,6 +128,16 @@ func (a *api) setEtcd(name, is string) {
 	if a.members[name] = is; is == "" {
 		delete(a.members, name)
 	}
+}
+
+// anyVoter says that a member answers at one of these places.
+func (a *api) anyVoter(endpoints []string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(endpoints, func(url string) bool {
+		name := a.at[url]
+		return a.members[name] == etcdVotes && !a.down[name]
+	})
 }
 
 // etcdGoes are the members that an operation would remove. A host that is down

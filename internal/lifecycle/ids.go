@@ -21,6 +21,7 @@ const (
 	idLastControlPlane  = "last-control-plane"
 	idControlPlaneLost  = "control-plane-lost"
 	idEtcdLost          = "etcd-lost"
+	idNotServing        = "control-plane-not-serving"
 	idHostRenamed       = "host-renamed"
 	idHostReturned      = "host-returned"
 	idFileDiffers       = "file-differs"

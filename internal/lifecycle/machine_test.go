@@ -48,6 +48,7 @@ type machine struct {
 	down    error
 	prints  func(argv []string, out io.Writer) error
 	cutOff  bool // the API's name leads nowhere from here
+	silent  bool // its own API server does not answer
 	blind   op.Kind
 	reaches func(*machine, string) bool // whether a URL of others answers; nil is always
 	refuse  func(step string, o op.Op) *op.Error
@@ -55,6 +56,9 @@ type machine struct {
 }
 
 func newMachine(name, address string, a *api) *machine {
+	a.mu.Lock()
+	a.at["https://"+address+":2379"] = name
+	a.mu.Unlock()
 	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{}, state: map[string]string{}, runs: map[string]int{}, by: map[string]string{}}
 }
 
@@ -148,7 +152,7 @@ func (m *machine) check(o op.Op) op.Result {
 			changed = !m.api.managedEtcd.is(m)
 			break
 		}
-		changed = m.api.etcd(m.name) != etcdVotes || m.state[id(o)] != m.print(o)
+		changed = m.api.etcd(m.name) != etcdVotes || m.state[id(o.Join)] != m.print(o.Join) || !m.api.anyVoter(o.Endpoints)
 	case op.EtcdRemove:
 		gone, err := m.api.etcdGoes(o)
 		if changed = len(gone) > 0; err != nil {
@@ -186,7 +190,7 @@ func id(o op.Op) string { return string(o.Kind()) + " " + o.Target() }
 // print is an operation with the content of the files it depends on.
 func (m *machine) print(o op.Op) string {
 	switch o.(type) {
-	case op.Exec, op.EtcdMember: // how a program is called is not compared
+	case op.Exec: // how a program is called is not compared
 		return m.content(o)
 	}
 	if b, ok := o.(op.Block); ok { // nor what it waits for
@@ -236,6 +240,9 @@ func (m *machine) awaited(w op.Wait) bool {
 	if w.Ended != "" { // a program runs as long as it has its configuration
 		return !m.has(w.Ended)
 	}
+	if own := strings.HasPrefix(w.HTTP, "https://127.0.0.1:6443/"); own && m.silent {
+		return false
+	}
 	if w.HTTP != "" {
 		if w.Manifest == module.KeepalivedManifest && m.reaches != nil && !m.reaches(m, w.HTTP) {
 			return false
@@ -265,7 +272,10 @@ func (m *machine) apply(o op.Op) *op.Error {
 		if o.Service != nil {
 			return m.api.managedEtcd.join(m, o.Service)
 		}
-		m.state[id(o)] = m.print(o)
+		if !m.api.anyVoter(o.Endpoints) {
+			return &op.Error{Reason: "CommandFailed", Message: "there is no other member to ask"}
+		}
+		m.state[id(o.Join)] = m.print(o.Join)
 		return m.joinEtcd(o)
 	case op.EtcdRemove:
 		gone, err := m.api.etcdGoes(o)
@@ -289,6 +299,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 	case op.Wait:
 		if o.Name == "etcd" && m.api.managedEtcd.serves() {
 			return nil
+		}
+		if o.Manifest != "" {
+			return &op.Error{Reason: op.ReasonNotServing, Message: "nothing answers at " + o.Target()}
 		}
 		if o.Path != "/run/flannel/subnet.env" || !m.api.has("/apis/apps/v1/namespaces/kube-flannel/daemonsets/kube-flannel") {
 			return &op.Error{Reason: "Timeout", Message: "nothing makes " + o.Target()}
@@ -342,8 +355,9 @@ func (m *machine) run(e op.Exec) *op.Error {
 			}
 		}
 		m.files["/etc/kubernetes/pki/ca.crt"] = string(m.api.ca())
-	case "kubeadm-init-etcd":
+	case "kubeadm-init-etcd", "kubeadm-join-etcd": // by its own file
 		m.api.setEtcd(m.name, etcdVotes)
+		m.files[etcdManifest] = m.files[settingsFile]
 	case "kubeadm-join-certs":
 		for _, shared := range []string{"ca", "front-proxy-ca", "etcd/ca"} {
 			if key := "/etc/kubernetes/pki/" + shared + ".key"; m.files[key] != canaryKey+key {
@@ -388,6 +402,8 @@ func (m *machine) run(e op.Exec) *op.Error {
 	return nil
 }
 
+const etcdManifest = "/etc/kubernetes/manifests/etcd.yaml"
+
 // settingsFile is what kubeadm goes by when it writes manifests, and records.
 const settingsFile = "/etc/kubernetes/slipway/kubeadm.yaml"
 
@@ -431,7 +447,10 @@ func (c *conn) Close() error {
 }
 
 func (c *conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	if !slices.Contains([]string{"127.0.0.1:6443", "example.com:6443"}, address) || !c.api.runs() || strings.HasPrefix(address, "example.") && c.cutOff {
+	c.mu.Lock()
+	silent := c.silent
+	c.mu.Unlock()
+	if silent || !slices.Contains([]string{"127.0.0.1:6443", "example.com:6443"}, address) || !c.api.runs() || strings.HasPrefix(address, "example.") && c.cutOff {
 		return nil, fmt.Errorf("nothing listens on %s of %s", address, c.name)
 	}
 	return (&net.Dialer{}).DialContext(ctx, network, c.api.address())

@@ -133,7 +133,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if created(p.recorded) && changesHosts(p.request.Kind) {
 		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
 	}
-	p.findings = append(p.judge(c, found, staying, options), slices.Concat(unfit, p.leftBehind(), p.leaderless(found[:staying]), p.dataless(found[:staying]))...)
+	p.findings = append(p.judge(c, found, staying, options), slices.Concat(unfit, p.leftBehind(), p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]))...)
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err

@@ -80,6 +80,37 @@ func TestSettingsWithoutTheFirst(t *testing.T) {
 	}
 }
 
+// The last control plane, which joined the cluster once, takes up settings of
+// its etcd as well: there is no other member to ask, nor when more come.
+func TestLastMemberOfEtcd(t *testing.T) {
+	w := running(t, threeAndTwo, threeAndTwo)
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1", "cp2"}}, event.Succeeded)
+	c := w.of("cp3", "w1", "w2")
+	was := w.machines["cp3"].files[etcdManifest]
+	empty := func(when string) {
+		t.Helper()
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+			t.Errorf("%s, apply would do %v", when, p.Plan().Steps)
+		}
+	}
+	empty("all others have left")
+	if w.machines["cp3"].files[etcdManifest] != was {
+		t.Error("its etcd is set up anew when others leave")
+	}
+	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "4294967296"}
+	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	if got := w.machines["cp3"].files[etcdManifest]; !strings.Contains(got, "name: quota-backend-bytes") {
+		t.Errorf("etcd does not have the new setting: %s", got)
+	}
+	empty("the settings are taken up")
+
+	c = w.of("cp3", "cp1", "cp2", "w1", "w2")
+	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "4294967296"}
+	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	w.wantMembers("cp1", "cp2", "cp3")
+	empty("three vote")
+}
+
 // An API server that leaves ends while it has an etcd, even if nothing ends its
 // pod in time.
 func TestServerLeavesBeforeItsMember(t *testing.T) {

@@ -136,7 +136,10 @@ func TestEndpointChange(t *testing.T) {
 	}{
 		{"the old one would be gone first", ep("keepalived", "192.0.2.8", 8), ep("keepalived", "192.0.2.9", 9), "address"},
 		{"the old one would be gone first", ep("kube-vip", "192.0.2.8", 0), ep("kube-vip", "192.0.2.9", 0), "address"},
-		{"whether nobody has the new one is not asked of those that hold one", ep("keepalived", "192.0.2.8", 8), ep("kube-vip", "192.0.2.9", 0), "address"},
+		{"whether nobody has the new one is not asked of those that hold one", ep("keepalived", "192.0.2.8", 8), ep("kube-vip", "192.0.2.9", 0), "mode"},
+		{"both would hold it until the old way is ended", ep("keepalived", "192.0.2.8", 8), ep("kube-vip", "192.0.2.8", 0), "mode"},
+		{"both would hold it until the old way is ended", ep("kube-vip", "192.0.2.8", 0), ep("keepalived", "192.0.2.8", 8), "mode"},
+		{"the old one is ended when nodes go by haproxy", ep("kube-vip", "192.0.2.8", 0), ep("haproxy", "", 0), ""},
 		{"the Service has one address", ep("updater", "10.96.0.2", 0), ep("updater", "10.96.0.3", 0), "address"},
 		{"both would hold the address", ep("keepalived", "192.0.2.8", 8), ep("keepalived", "192.0.2.8", 9), "routerID"},
 		{"nothing changes", ep("keepalived", "192.0.2.8", 8), ep("keepalived", "192.0.2.8", 8), ""},

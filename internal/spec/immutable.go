@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,11 +52,17 @@ func (v *validator) endpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 	const path = "spec.controlPlaneEndpoint"
 	const between = "; or go by haproxy in between: write mode: haproxy without an address, and apply it, then this one"
 	// A node or a control plane has one address of these kinds at a time.
-	sameKind := HoldsAddress(o.Mode) && HoldsAddress(n.Mode) || o.Mode == v1alpha1.EndpointUpdater && n.Mode == o.Mode
-	if sameKind && o.Address != n.Address {
+	oneAddress := HoldsAddress(o.Mode) || o.Mode == v1alpha1.EndpointUpdater
+	switch {
+	case HoldsAddress(o.Mode) && HoldsAddress(n.Mode) && o.Mode != n.Mode:
+		// The old way is there until no node goes by it, and neither knows of
+		// the other.
+		v.refuse(idEndpointChange, path+".mode", fmt.Sprintf("mode %s cannot change to %s in place: control planes of both would hold an address at the same time", o.Mode, n.Mode),
+			fmt.Sprintf("write mode: %s%s", o.Mode, between))
+	case oneAddress && n.Mode == o.Mode && o.Address != n.Address:
 		v.refuse(idEndpointChange, path+".address", "the address "+o.Address+" cannot change to "+n.Address+" in place: it would be gone while nodes go by it",
 			"write "+o.Address+between)
-	} else if n.Mode == v1alpha1.EndpointKeepalived && n.Mode == o.Mode && o.RouterID != n.RouterID {
+	case n.Mode == v1alpha1.EndpointKeepalived && n.Mode == o.Mode && o.RouterID != n.RouterID:
 		was := strconv.Itoa(o.RouterID)
 		v.refuse(idEndpointChange, path+".routerID", "the router id "+was+" cannot change in place: control planes of both would hold the address", "write "+was+between)
 	}

@@ -14,8 +14,12 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// etcdInput is what of the configuration etcd goes by.
-const etcdInput = "/etc/kubernetes/slipway/etcd.yaml"
+// etcdInput is what of the configuration etcd goes by, and stepEtcd what of a
+// further control plane depends on it.
+const (
+	etcdInput = "/etc/kubernetes/slipway/etcd.yaml"
+	stepEtcd  = "kubeadm-join-etcd"
+)
 
 // keyShared are the keys and certificates that control planes have in common,
 // by path. They go from one host to the others through this process alone:
@@ -195,17 +199,39 @@ func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []stri
 func etcdTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "join.etcd", Title: "join etcd", Timeout: 8 * time.Minute,
-		On: func(h *engine.Host) bool { return env.Stacked() && env.JoinsAsControlPlane(h) },
-		// The only one is a member, or there would be nobody to join.
-		When:    func(*engine.Scope) bool { return len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) > 1 },
+		On:      func(h *engine.Host) bool { return env.Stacked() && env.JoinsAsControlPlane(h) },
 		Rollout: engine.Rollout{MaxParallel: "1"}, Retry: engine.Retry{Attempts: 3, Delay: time.Second},
-		Ops: func(s *engine.Scope) (op.List, error) { return op.List{etcdMember(env, s.Host())}, nil },
+		Ops: func(s *engine.Scope) (op.List, error) {
+			if onlyMember(env, s) {
+				return ownEtcd(env), nil
+			}
+			return op.List{etcdMember(env, s.Host())}, nil
+		},
 	}
+}
+
+// onlyMember says that there is no other member to ask: the control plane on
+// which the cluster began has left, and others are yet to come, if any.
+func onlyMember(env module.Env, s *engine.Scope) bool {
+	return env.IsFirst(s.Host()) && !slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool {
+		return h.Name != s.Host().Name && h.HasRole(v1alpha1.RoleControlPlane) && env.Stays(h) && module.Holds(h)
+	})
+}
+
+// ownEtcd has the only member run with its settings, by the phase that sets up
+// the one with which a cluster begins: with its data it goes on as the member
+// that it is. It is the same step as the one by which it joined, and is not done
+// again with the same input.
+func ownEtcd(env module.Env) op.List {
+	e, serves := localEtcd().exec(), ownAPI(env)
+	e.Name, e.Inputs = stepEtcd, []string{etcdInput}
+	serves.Manifest = manifest("etcd")
+	return op.List{e, serves}
 }
 
 func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {
 	join := controlPlanePhase(env, h, "etcd", []string{"etcd-join"}, manifest("etcd"))
-	join.Inputs, join.Resumes, join.TimeoutSeconds = []string{etcdInput}, true, 420
+	join.Name, join.Inputs, join.Resumes, join.TimeoutSeconds = stepEtcd, []string{etcdInput}, true, 420
 	m := op.EtcdMember{
 		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Data: facts.DirEtcd, Join: join, EtcdClient: module.EtcdClient(),
 	}

@@ -130,6 +130,8 @@ func componentManifests() []string {
 
 func initPhases(env module.Env) []phase {
 	config := []string{configFile}
+	etcd := localEtcd()
+	etcd.begins, etcd.when = true, func(*v1alpha1.Cluster) bool { return env.Stacked() }
 	return []phase{
 		// Preflight looks at a host without a cluster; it is not asked
 		// again once the CA is there.
@@ -138,7 +140,7 @@ func initPhases(env module.Env) []phase {
 		{id: "kubeconfig", begins: true, title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
 			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf,
 		}},
-		{id: "etcd", begins: true, title: "set up etcd", argv: []string{"etcd", "local"}, creates: []string{manifest("etcd")}, inputs: config, whole: true, when: func(*v1alpha1.Cluster) bool { return env.Stacked() }},
+		etcd,
 		components(),
 		{
 			id: "kubelet-start", begins: true, title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,
@@ -155,6 +157,15 @@ func initPhases(env module.Env) []phase {
 			id: "addon-proxy", title: "install kube-proxy", argv: []string{"addon", "kube-proxy"}, inputs: config,
 			when: func(c *v1alpha1.Cluster) bool { return c.Spec.Kubernetes.ProxyMode != "none" },
 		},
+	}
+}
+
+// localEtcd is the phase that writes the manifest of a member of etcd that asks
+// no other.
+func localEtcd() phase {
+	return phase{
+		id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"},
+		inputs: []string{configFile}, whole: true, creates: []string{manifest("etcd")},
 	}
 }
 

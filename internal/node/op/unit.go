@@ -32,6 +32,9 @@ type UnitStarted struct {
 	Name string `json:"name"` // with suffix
 }
 
+// ReasonNotServing: the static pod that is waited for did not serve in time.
+const ReasonNotServing = "NotServing"
+
 // Wait waits until something answers, or has ended. Check answers unchanged
 // when it does already.
 type Wait struct {

@@ -69,7 +69,7 @@ func TestWaitForManifestToBeTakenUp(t *testing.T) {
 		"kind: Pod\n":      "names no command",
 	} {
 		h.write(apiManifest, file)
-		if r := h.r.Apply(context.Background(), h.batch(wait), nil)[0]; r.Error == nil || r.Error.Reason != "Timeout" || !strings.Contains(r.Error.Message, want) {
+		if r := h.r.Apply(context.Background(), h.batch(wait), nil)[0]; r.Error == nil || r.Error.Reason != op.ReasonNotServing || !strings.Contains(r.Error.Message, want) {
 			t.Errorf("%+v, want %q", r.Error, want)
 		}
 	}

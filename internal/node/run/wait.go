@@ -123,7 +123,11 @@ func (s *session) applyWait(ctx context.Context, o op.Wait) error {
 			if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return ctx.Err()
 			}
-			return &op.Error{Reason: "Timeout", Message: fmt.Sprintf("%s did not answer within %s: %v", o.Target(), limit, err)}
+			reason := "Timeout"
+			if o.Manifest != "" {
+				reason = op.ReasonNotServing
+			}
+			return &op.Error{Reason: reason, Message: fmt.Sprintf("%s did not answer within %s: %v", o.Target(), limit, err)}
 		}
 	}
 }

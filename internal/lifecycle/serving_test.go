@@ -1,0 +1,91 @@
+package lifecycle
+
+import (
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// TestNotServing: that an API server does not answer is told before it is
+// waited for, with what to do, and nothing is refused.
+func TestNotServing(t *testing.T) {
+	apply := func(w *world) Request { return Request{Kind: Apply, Cluster: w.cluster()} }
+	for _, tc := range []struct {
+		name, reason string
+		silent       []string
+		request      func(*world) Request
+		want         map[string]string // host → what its hint has
+	}{
+		{"all serve", "there is nothing to tell", nil, apply, nil},
+		{"the first", "all goes through it", []string{"cp1"}, apply, map[string]string{"cp1": "slipway delete node cp1 (cp2 and cp3 serve the cluster)"}},
+		{"a further one", "the operation waits for it as well", []string{"cp2"}, func(w *world) Request {
+			return Request{Kind: Remove, Name: "prod", Nodes: []string{"w2"}}
+		}, map[string]string{"cp2": "slipway delete node cp2 (cp1 and cp3 serve the cluster)"}},
+		{"all", "none can be done without", []string{"cp1", "cp2", "cp3"}, func(w *world) Request {
+			return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w3")}}
+		}, map[string]string{"cp1": "more than half", "cp2": "more than half", "cp3": "more than half"}},
+		{"one that leaves", "nobody waits for it", []string{"cp1"}, func(w *world) Request {
+			return Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}
+		}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, append(threeAndTwo[:5:5], "w3"), threeAndTwo)
+			for _, name := range tc.silent {
+				w.machines[name].silent = true
+			}
+			p := w.prepared(w.service().Prepare(t.Context(), tc.request(w), nil))
+			told := 0
+			for _, d := range p.Findings() {
+				if d.ID != idNotServing {
+					continue
+				}
+				if told++; tc.want[d.Host] == "" || !strings.Contains(d.Hint, tc.want[d.Host]) {
+					t.Errorf("%s: %+v", tc.reason, d)
+				}
+				if through := strings.Contains(d.Message, "through which"); through != (d.Host == "cp1") {
+					t.Errorf("the cluster is spoken with through cp1: %+v", d)
+				}
+			}
+			if told != len(tc.want) {
+				t.Errorf("%s: %v", tc.reason, p.Findings())
+			}
+		})
+	}
+}
+
+// What is to be done about it works: settings that are mended reach the control
+// plane that has stopped serving, and one that cannot be mended is taken off.
+func TestNotServingMended(t *testing.T) {
+	w := running(t, threeAndTwo, threeAndTwo)
+	cp1, bad := w.machines["cp1"], w.cluster()
+	bad.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"no-such-flag": "1"}
+	cp1.refuse = func(step string, _ op.Op) *op.Error {
+		if step == "kubeadm.init.control-plane" {
+			cp1.silent = strings.Contains(cp1.files[settingsFile], "no-such-flag")
+		}
+		return nil
+	}
+	w.do(Request{Kind: Apply, Cluster: bad}, event.Failed)
+	w.resume(event.Failed)
+	for _, name := range []string{"cp2", "cp3"} {
+		if strings.Contains(w.machines[name].files[module.APIServerManifest], "no-such-flag") {
+			t.Errorf("settings with which no API server starts reach %s", name)
+		}
+	}
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.wantHosts(threeAndTwo...)
+
+	cp1.silent = true
+	w.api.lost("cp1")
+	res := w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Failed)
+	if f := res.Failures[0]; f.Reason != op.ReasonNotServing || !strings.Contains(f.Remedy, "slipway delete node") {
+		t.Errorf("it ends with %+v", f)
+	}
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+	w.wantHosts("cp2", "cp3", "w1", "w2")
+	w.wantMembers("cp2", "cp3")
+}
