@@ -83,34 +83,7 @@ func TestLongTwoManagers(t *testing.T) {
 	if !o.kill() {
 		t.Fatalf("the first manager came to its end before it was killed:\n%s", tail(o.stderr.String()))
 	}
-	refusedBy(t, other.exits(t, 5, "delete", "node", three, "--yes"), names...)
-	other.kubectl(t, name, "delete", "deployment/held", "poddisruptionbudget/held")
-	journals, refusals := other.journals(t), 1
-	eventually(t, 2*time.Minute, "the lock of a manager that is gone is stale", func() error {
-		r := other.run(t, "delete", "node", three, "--yes")
-		switch r.code {
-		case 0:
-			return nil
-		case 5:
-			refusals++
-			return errors.New(tail(r.stderr))
-		}
-		t.Fatalf("the other manager's delete ends with %d:\n%s", r.code, tail(r.stderr))
-		return nil
-	})
-	var began time.Time
-	for _, h := range other.journal(t, journals) {
-		if h.Type == "operation.started" {
-			began = h.Time
-		}
-	}
-	silent := began.Sub(killed)
-	t.Logf("figure: %d refusals after the first manager was killed, its lock taken over after %.0f s, all done %.0f s later",
-		refusals, silent.Seconds(), time.Since(began).Seconds())
-	if silent < 45*time.Second { // 60 after it was last heard of, which is every 10
-		t.Errorf("the lock of a manager that was killed was taken over after %s", silent)
-	}
-
+	other.takesOffAfter(t, name, three, killed, names)
 	other.nodes(t, name, one, two)
 	same(t, three+" before and after", "touched", before, u.snapshot(t, three))
 	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[:2] })
@@ -122,6 +95,39 @@ func TestLongTwoManagers(t *testing.T) {
 		other.nodes(t, name, one, two)
 		same(t, three+" before and after both", "touched", before, u.snapshot(t, three))
 	})
+}
+
+// takesOffAfter takes a node off a cluster whose manager was killed while it did so:
+// it is refused until the lock is stale.
+func (u *user) takesOffAfter(t *testing.T, cluster, node string, killed time.Time, names []string) {
+	t.Helper()
+	refusedBy(t, u.exits(t, 5, "delete", "node", node, "--yes"), names...)
+	u.kubectl(t, cluster, "delete", "deployment/held", "poddisruptionbudget/held")
+	journals, refusals := u.journals(t), 1
+	eventually(t, 2*time.Minute, "the lock of a manager that is gone is stale", func() error {
+		r := u.run(t, "delete", "node", node, "--yes")
+		switch r.code {
+		case 0:
+			return nil
+		case 5:
+			refusals++
+			return errors.New(tail(r.stderr))
+		}
+		t.Fatalf("the other manager's delete ends with %d:\n%s", r.code, tail(r.stderr))
+		return nil
+	})
+	var began time.Time
+	for _, h := range u.journal(t, journals) {
+		if h.Type == "operation.started" {
+			began = h.Time
+		}
+	}
+	silent := began.Sub(killed)
+	t.Logf("figure: %d refusals after the first manager was killed, its lock taken over after %.0f s, all done %.0f s later",
+		refusals, silent.Seconds(), time.Since(began).Seconds())
+	if silent < 45*time.Second { // 60 after it was last heard of, which is every 10
+		t.Errorf("the lock of a manager that was killed was taken over after %s", silent)
+	}
 }
 
 // another is a second person, who has the first one's records and is another
