@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +52,105 @@ func TestLongManagedMembers(t *testing.T) {
 	n, gap := writes.stop(t)
 	t.Logf("figure: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
 	b.gone(t)
+}
+
+// TestLongManagedLost has members of an etcd that is a service die for good: one
+// is given up and another machine comes, in the place of the second another
+// machine comes under its name, and a client writes all along.
+func TestLongManagedLost(t *testing.T) {
+	b := newBalanced(t, "e2e-mlost", 1, 5)
+	cp, w, e, fresh := b.controlPlanes[0], b.workers[0], b.workers[1:4], b.workers[4]
+	for _, m := range append(slices.Clone(e), fresh, b.spare) {
+		b.hosts[m].(map[string]any)["roles"] = []any{"etcd"}
+	}
+	editSpec(t, b.file, func(spec map[string]any) { child(spec, "etcd")["type"] = "managed" })
+	b.by(t, "haproxy")
+	b.of(t, []string{cp}, append([]string{w}, e...))
+	r := b.create(t, b.file)
+	t.Logf("figure: created in %.0f s", r.took.Seconds())
+	b.wellMembers(t, e[0], e)
+	writes := b.writing(t, "members")
+	// with wants these members and no others, and a cluster as its file says.
+	with := func(t *testing.T, ask string, members ...string) {
+		t.Helper()
+		b.wellMembers(t, ask, members)
+		b.user.nodes(t, b.name, cp, w)
+		b.unchanged(t, b.file)
+	}
+
+	for _, step := range []struct {
+		name string
+		do   func(t *testing.T)
+	}{
+		{"given up", func(t *testing.T) {
+			b.ok(t, "sandbox", "kill", e[1])
+			refusedBy(t, b.exits(t, 2, "delete", "node", e[1], "--yes"), "[host-unreachable]", "--forget")
+			b.steady(t)
+			b.of(t, []string{cp}, []string{w, e[0], e[2]})
+			r := b.exits(t, 0, "delete", "node", e[1], "--yes", "--forget")
+			t.Logf("figure: a dead member given up in %.0f s", r.took.Seconds())
+			with(t, e[0], e[0], e[2])
+		}},
+		{"another machine", func(t *testing.T) {
+			b.of(t, []string{cp}, []string{w, e[0], e[2], fresh})
+			r := b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
+			t.Logf("figure: another machine came in %.0f s", r.took.Seconds())
+			with(t, fresh, e[0], e[2], fresh)
+		}},
+		{"another machine under a name", func(t *testing.T) {
+			b.exchangesMember(t, e[2])
+			with(t, b.spare, e[0], e[2], fresh)
+			b.ok(t, "sandbox", "start", e[2]) // which is in nobody's list any more
+			<-time.After(15 * time.Second)
+			with(t, e[0], e[0], e[2], fresh)
+		}},
+	} {
+		t.Run(step.name, step.do)
+		if t.Failed() {
+			return
+		}
+	}
+	n, gap := writes.stop(t)
+	t.Logf("figure: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
+	b.of(t, []string{cp}, []string{w, e[0], fresh}) // those that are called as their machines
+	b.gone(t)
+	same(t, b.spare+" before and after", "touched", b.before[b.spare], b.snapshot(t, b.spare))
+}
+
+// exchangesMember has the machine that nobody knows come in the place of another,
+// under its name: not as long as that one runs.
+func (b *balanced) exchangesMember(t *testing.T, name string) {
+	t.Helper()
+	other := maps.Clone(b.hosts[b.spare].(map[string]any))
+	other["name"] = name
+	b.hosts[name] = other
+	b.of(t, b.controlPlanes, b.workers)
+	refusedBy(t, b.exits(t, 2, "apply", "-f", b.file, "--yes"), "one of that name runs at https://"+b.addresses[name]+":2380")
+	b.ok(t, "sandbox", "kill", name)
+	b.steady(t)
+	r := b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	t.Logf("figure: another machine came under the name of a dead one in %.0f s", r.took.Seconds())
+	is, was := "https://"+b.addresses[b.spare]+":2380", "https://"+b.addresses[name]+":2380"
+	if got := b.inside(t, b.spare, etcdctl("member", "list")...); !strings.Contains(got, is) || strings.Contains(got, was) {
+		t.Errorf("want %s to be a member at %s, and not at %s:\n%s", name, is, was, got)
+	}
+}
+
+// steady waits until an API server has noticed that a member of its etcd is dead:
+// until then it waits for that one now and then.
+func (b *balanced) steady(t *testing.T) {
+	t.Helper()
+	answers := 0
+	eventually(t, 2*time.Minute, "the API without a member of etcd", func() error {
+		r := b.run(t, "kubectl", b.name, "--", "--request-timeout=5s", "get", "nodes,pods,configmaps,secrets,deployments,daemonsets", "-A")
+		if answers++; r.code != 0 {
+			answers = 0
+		}
+		if answers < 5 {
+			return fmt.Errorf("%d answers one after the other; the last says %s", answers, tail(r.stderr))
+		}
+		return nil
+	})
 }
 
 // TestLongManagedEtcd is the life of a cluster whose etcd is a service on three
