@@ -129,7 +129,7 @@ func (f *fake) prepared(name string, kind lifecycle.Kind, progress event.Sink) (
 	case "locked":
 		return nil, &lifecycle.LockedError{Cluster: name, Operation: operationID, Holder: "process 7 on mgr"}
 	case "locked-elsewhere":
-		return nil, &lifecycle.LockedError{Cluster: name, Operation: operationID, Holder: "manager m2, 3 s ago", Elsewhere: true}
+		return nil, &lifecycle.LockedError{Cluster: name, Operation: operationID, Holder: "process 7 on mgr2 since 2026-11-22 14:05:03 UTC, last heard of 3 s ago", Elsewhere: true}
 	case "stale":
 		return nil, &lifecycle.StaleError{Difference: "-a\n+b\n"}
 	case "broken":

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
 )
 
 // beatEvery is well below the 60 s after which a lock counts as stale.
@@ -58,7 +59,11 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	candidates, all := p.lockers()
 	seen, errs := readLocks(ctx, p.hosts)
 	hl.need = all/2 + 1
-	hl.lock = remote.Lock{Operation: operation, Manager: manager, Fence: highestFence(seen) + 1}
+	who := store.ThisProcess()
+	hl.lock = remote.Lock{
+		Operation: operation, Manager: manager, Fence: highestFence(seen) + 1,
+		By: who.String() + " since " + who.Since.Format("2006-01-02 15:04:05 MST"),
+	}
 	// One host that is another's is enough: the records that managers go by may
 	// have different control planes, and majorities of these nobody in common.
 	// Not even the number is raised then: the holder's hosts would refuse it.
@@ -107,7 +112,7 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 func (p *prepared) lockedBy(other *remote.LockState) error {
 	return &LockedError{
 		Cluster: p.env.Cluster.Name, Operation: other.Holder.Operation,
-		Holder: fmt.Sprintf("manager %s, %.0f s ago", other.Holder.Manager, other.AgeSeconds), Elsewhere: true,
+		Holder: fmt.Sprintf("%s, last heard of %.0f s ago", other.Holder.By, other.AgeSeconds), Elsewhere: true,
 	}
 }
 

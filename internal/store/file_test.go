@@ -194,3 +194,20 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+// Hosts let a manager take over from itself: who has a copy of the records is
+// not the same one.
+func TestManagerIDOfACopy(t *testing.T) {
+	s, err := Open(t.TempDir())
+	must(t, err)
+	id, err := s.ManagerID()
+	must(t, err)
+	raw, err := os.ReadFile(s.path("manager-id"))
+	must(t, err)
+	other, err := Open(t.TempDir())
+	must(t, err)
+	must(t, os.WriteFile(other.path("manager-id"), raw, 0o600))
+	if of, err := other.ManagerID(); err != nil || of == id {
+		t.Errorf("the copy is manager %s, as the original (%v)", of, err)
+	}
+}

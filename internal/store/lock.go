@@ -186,6 +186,9 @@ func readHolder(path string) (Holder, error) {
 	return h, nil
 }
 
+// ThisProcess is who runs this.
+func ThisProcess() Holder { return Holder{}.filled() }
+
 func (h Holder) filled() Holder {
 	if h.PID == 0 {
 		h.PID = os.Getpid()

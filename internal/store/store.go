@@ -22,6 +22,7 @@ package store
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -91,8 +92,10 @@ func (s *Store) path(elem ...string) string {
 // idBytes is how long the id of a manager is.
 const idBytes = 16
 
-// ManagerID answers who we are to the hosts: 32 hexadecimal digits, random,
-// made once per store.
+// ManagerID answers who we are to the hosts: 32 hexadecimal digits, of a random
+// number that is made once per store. A store that was copied, or is shared, is
+// another manager on another machine and in another place: hosts let a manager
+// take over from itself at once.
 func (s *Store) ManagerID() (string, error) {
 	file := s.path("manager-id")
 	for range 2 {
@@ -102,7 +105,12 @@ func (s *Store) ManagerID() (string, error) {
 			if raw, err := hex.DecodeString(id); err != nil || len(raw) != idBytes {
 				return "", fmt.Errorf("reading the manager id: %w", damaged(file, errors.New("it holds no id of a manager")))
 			}
-			return id, nil
+			here, err := os.Hostname()
+			if err != nil {
+				return "", fmt.Errorf("making the manager id: %w", err)
+			}
+			sum := sha256.Sum256([]byte(id + "\x00" + here + "\x00" + s.home))
+			return hex.EncodeToString(sum[:idBytes]), nil
 		case !errors.Is(err, fs.ErrNotExist):
 			return "", fmt.Errorf("reading the manager id: %w", err)
 		}

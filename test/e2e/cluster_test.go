@@ -44,6 +44,17 @@ func (u *user) unchanged(t *testing.T, file string) {
 	t.Errorf("the plan for an unchanged cluster is not empty: %+v", decode[planned](t, r.stdout).Steps)
 }
 
+// noticed waits until the cluster knows that a machine is off.
+func (u *user) noticed(t *testing.T, cluster, node string) {
+	t.Helper()
+	eventually(t, 2*time.Minute, "the cluster to notice that "+node+" is off", func() error {
+		if got := u.kubectl(t, cluster, "get", "node", node, "--no-headers"); !strings.Contains(got, " NotReady ") {
+			return fmt.Errorf("not yet: %s", got)
+		}
+		return nil
+	})
+}
+
 // A nodeList is the part of `kubectl get nodes -o json` that tests look at.
 type nodeList struct {
 	Items []struct {

@@ -65,6 +65,7 @@ func (b *balanced) refusesAnother(t *testing.T, dead string) {
 
 // forgets gives a dead control plane up, while a client writes.
 func (b *balanced) forgets(t *testing.T, dead string) {
+	b.noticed(t, b.name, dead)
 	w, l := b.writing(t, "forgotten"), b.looking(t, b.controlPlanes...)
 	r := b.exits(t, 0, "delete", "node", dead, "--yes", "--forget")
 	if !strings.Contains(r.stdout+r.stderr, "what is on it stays") {
@@ -203,6 +204,8 @@ func (b *balanced) forgetsWorker(t *testing.T, _ string) {
 	worker := b.workers[1]
 	b.ok(t, "sandbox", "kill", worker)
 	refusedBy(t, b.exits(t, 2, "delete", "node", worker, "--yes"), "[host-unreachable]", "--forget")
+	refusedBy(t, b.exits(t, 2, "delete", "node", worker, "--yes", "--forget"), "[host-runs]", "40 seconds")
+	b.noticed(t, b.name, worker)
 	r := b.exits(t, 0, "delete", "node", worker, "--yes", "--forget")
 	t.Logf("figure: a dead worker given up in %.0f s", r.took.Seconds())
 	b.of(t, b.controlPlanes, b.workers[:1])

@@ -4,12 +4,12 @@
 package embedded
 
 import (
-	"bytes"
 	"compress/gzip"
 	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strconv"
 	"strings"
@@ -27,8 +27,13 @@ type Helper struct {
 	// SHA256 is of the program as it runs, in hex; Size is its bytes.
 	SHA256 string
 	Size   int64
-	// Gzip is the program, compressed.
-	Gzip []byte
+	packed *io.SectionReader
+}
+
+// Packed reads the program, compressed, from its beginning. It is not copied:
+// one may be on its way to a thousand hosts.
+func (h Helper) Packed() *io.SectionReader {
+	return io.NewSectionReader(h.packed, 0, h.packed.Size())
 }
 
 // Name is the helper's file name on a host: it says what the content is.
@@ -36,19 +41,24 @@ func (h Helper) Name() string { return "slipway-node-" + h.SHA256[:12] }
 
 // Find gives the helper for a Linux host of the architecture (GOARCH).
 func Find(arch string) (Helper, error) {
-	raw, err := files.ReadFile("slipway-node-linux-" + arch + ".gz")
+	f, err := files.Open("slipway-node-linux-" + arch + ".gz")
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && (arch == "amd64" || arch == "arm64"):
 		return Helper{}, ErrMissing
 	case err != nil:
 		return Helper{}, fmt.Errorf("there is no node helper for the architecture %q", arch)
 	}
-	return Parse(arch, raw)
+	info, err := f.Stat()
+	if err != nil {
+		return Helper{}, fmt.Errorf("reading the node helper for %s: %w", arch, err)
+	}
+	return Parse(arch, io.NewSectionReader(f.(io.ReaderAt), 0, info.Size())) // embed.FS promises it
 }
 
 // Parse reads what Pack made. It looks at the header alone.
-func Parse(arch string, raw []byte) (Helper, error) {
-	zr, err := gzip.NewReader(bytes.NewReader(raw))
+func Parse(arch string, packed *io.SectionReader) (Helper, error) {
+	h := Helper{Arch: arch, packed: packed}
+	zr, err := gzip.NewReader(h.Packed())
 	if err != nil {
 		return Helper{}, fmt.Errorf("reading the node helper for %s: %w", arch, err)
 	}
@@ -57,5 +67,6 @@ func Parse(arch string, raw []byte) (Helper, error) {
 	if b, herr := hex.DecodeString(sum); err != nil || herr != nil || len(b) != 32 || n <= 0 {
 		return Helper{}, fmt.Errorf("reading the node helper for %s: it was not packed by `make build`", arch)
 	}
-	return Helper{Arch: arch, SHA256: sum, Size: n, Gzip: raw}, nil
+	h.SHA256, h.Size = sum, n
+	return h, nil
 }

@@ -20,7 +20,7 @@ func TestPack(t *testing.T) {
 	if err != nil || !bytes.Equal(packed, again) {
 		t.Errorf("the same program packs differently, %v", err)
 	}
-	h, err := embedded.Parse("amd64", packed)
+	h, err := embedded.Parse("amd64", section(packed))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestPack(t *testing.T) {
 	if h.Size != int64(len(program)) || h.Arch != "amd64" || h.Name() != "slipway-node-"+sum {
 		t.Errorf("%s, %s, %d bytes", h.Name(), h.Arch, h.Size)
 	}
-	zr, err := gzip.NewReader(bytes.NewReader(h.Gzip))
+	zr, err := gzip.NewReader(h.Packed())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestParseRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, raw := range map[string][]byte{"empty": nil, "not packed": []byte("ELF"), "packed by others": plain.Bytes()} {
-		if _, err := embedded.Parse("amd64", raw); err == nil {
+		if _, err := embedded.Parse("amd64", section(raw)); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -57,4 +57,8 @@ func TestFind(t *testing.T) {
 	if h, err := embedded.Find("amd64"); err == nil && len(h.SHA256) != 64 || err != nil && !errors.Is(err, embedded.ErrMissing) {
 		t.Errorf("the embedded helper is %q, %v", h.SHA256, err)
 	}
+}
+
+func section(raw []byte) *io.SectionReader {
+	return io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw)))
 }

@@ -16,6 +16,8 @@ type Lock struct {
 	Operation string `json:"operation"`
 	Manager   string `json:"manager"` // which installation of Slipway holds it
 	Fence     uint64 `json:"fence"`
+	// By says who that is, and since when, for people.
+	By string `json:"by,omitempty"`
 }
 
 // State is what a host answers about the lock.

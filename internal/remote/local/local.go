@@ -2,7 +2,6 @@
 package local
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/rand"
@@ -133,7 +132,7 @@ func startIn(ctx context.Context, parent string, h embedded.Helper) (*child, err
 }
 
 func unpack(path string, h embedded.Helper) error {
-	zr, err := gzip.NewReader(bytes.NewReader(h.Gzip))
+	zr, err := gzip.NewReader(h.Packed())
 	if err != nil {
 		return fmt.Errorf("unpacking the node helper: %w", err)
 	}

@@ -1,7 +1,9 @@
 package remotetest
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +34,6 @@ func Build(t testing.TB) func(arch string) (embedded.Helper, error) {
 		if arch != runtime.GOARCH {
 			return embedded.Helper{}, fmt.Errorf("built for %s, not %s", runtime.GOARCH, arch)
 		}
-		return embedded.Parse(arch, packed)
+		return embedded.Parse(arch, io.NewSectionReader(bytes.NewReader(packed), 0, int64(len(packed))))
 	}
 }

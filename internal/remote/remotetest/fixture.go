@@ -1,6 +1,7 @@
 package remotetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,9 @@ func Packed(t testing.TB, program []byte) func(arch string) (embedded.Helper, er
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(arch string) (embedded.Helper, error) { return embedded.Parse(arch, packed) }
+	return func(arch string) (embedded.Helper, error) {
+		return embedded.Parse(arch, io.NewSectionReader(bytes.NewReader(packed), 0, int64(len(packed))))
+	}
 }
 
 // Pipe is a host called name that is served by handler over the real wire,

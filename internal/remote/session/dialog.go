@@ -188,7 +188,8 @@ const slowest = 32 << 10
 
 // upload sends the helper, compressed if the host can take it so.
 func (d *dialog) upload(h embedded.Helper, how string) error {
-	content, size := io.Reader(bytes.NewReader(h.Gzip)), int64(len(h.Gzip))
+	packed := h.Packed()
+	content, size := io.Reader(packed), packed.Size()
 	if how != "gzip" {
 		zr, err := gzip.NewReader(content)
 		if err != nil {
