@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"runtime"
 	"testing"
 
 	"slipway.dev/slipway/internal/node/embedded"
@@ -61,4 +62,20 @@ func TestFind(t *testing.T) {
 
 func section(raw []byte) *io.SectionReader {
 	return io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw)))
+}
+
+// A thousand connections ask for it.
+func TestFindCopiesNothing(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	const times = 20
+	for range times {
+		if _, err := embedded.Find("amd64"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / times; each > 256<<10 {
+		t.Errorf("finding a helper takes %d bytes", each)
+	}
 }
