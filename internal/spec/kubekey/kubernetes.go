@@ -345,6 +345,11 @@ func (c *conversion) etcd() {
 	if len(args) > 0 {
 		c.out.Spec.Etcd.ExtraArgs = args
 	}
+	c.etcdAround(e)
+}
+
+// etcdAround is what etcd's arguments do not say.
+func (c *conversion) etcdAround(e etcd) {
 	c.fixedInt("spec.etcd.port", e.Port, defaultEtcdPort)
 	c.fixedInt("spec.etcd.peerPort", e.PeerPort, defaultPeerPort)
 	if e.DataDir != nil && *e.DataDir != "" && *e.DataDir != defaultEtcdDir {
