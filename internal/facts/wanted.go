@@ -77,8 +77,8 @@ func FlannelVXLAN(c *v1alpha1.Cluster) bool {
 	return (n.Plugin == "" || n.Plugin == "flannel") && (n.Flannel.Backend == "" || n.Flannel.Backend == "vxlan")
 }
 
-// What tells how far a host is that runs etcd as a service: its member's data,
-// and that the member was seen in its cluster. From then on it must not start
+// What tells how far a host is that has a member of etcd: its member's data, and
+// that the member was seen in its cluster. From then on it must not start
 // without its data: the others count on what it has acknowledged.
 const (
 	EtcdData   = DirEtcd + "/member"

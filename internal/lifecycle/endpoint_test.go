@@ -12,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -41,7 +42,7 @@ func (w *world) wantEndpoint(mode v1alpha1.EndpointMode) {
 	for name, m := range w.machines {
 		var got []string
 		for path := range m.look() {
-			if strings.Contains(path, "slipway-") && strings.HasPrefix(path, "/etc/kubernetes/manifests/") || strings.HasPrefix(path, "/etc/kubernetes/slipway/") && !strings.HasSuffix(path, ".yaml") {
+			if strings.Contains(path, "slipway-") && strings.HasPrefix(path, "/etc/kubernetes/manifests/") || strings.HasPrefix(path, "/etc/kubernetes/slipway/") && !strings.HasSuffix(path, ".yaml") && path != facts.EtcdJoined {
 				got = append(got, path)
 			}
 		}

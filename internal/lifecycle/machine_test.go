@@ -357,6 +357,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.files["/etc/kubernetes/pki/ca.crt"] = string(m.api.ca())
 	case "kubeadm-init-etcd", "kubeadm-join-etcd": // by its own file
 		m.api.setEtcd(m.name, etcdVotes)
+		m.files[facts.EtcdData] = "data of " + m.name
 		m.files[etcdManifest] = m.files[settingsFile]
 	case "kubeadm-join-certs":
 		for _, shared := range []string{"ca", "front-proxy-ca", "etcd/ca"} {
@@ -423,6 +424,7 @@ func (m *machine) joinEtcd(o op.EtcdMember) *op.Error {
 		m.files[c] = "made by " + o.Join.Name
 	}
 	m.api.setEtcd(m.name, etcdVotes)
+	m.files[facts.EtcdData] = "data of " + m.name
 	m.files["/var/lib/kubelet/pki/kubelet-client-current.pem"] = "made by the kubelet"
 	m.api.register(m.name, m.machineID)
 	return nil

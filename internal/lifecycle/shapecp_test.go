@@ -11,6 +11,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -77,6 +78,34 @@ func TestSettingsWithoutTheFirst(t *testing.T) {
 	defer p.Close()
 	if !p.Plan().Empty() {
 		t.Error("applied again, it changes something")
+	}
+}
+
+// A control plane whose member of etcd was seen in its cluster does not start it
+// without its data, neither by us nor at boot. It is taken off, and added again.
+func TestStackedEtcdLosesItsData(t *testing.T) {
+	w := running(t, threeAndTwo, threeAndTwo)
+	for name, m := range w.machines {
+		guarded := strings.Contains(m.files["/etc/systemd/system/kubelet.service"], "ExecStartPre=/usr/bin/test -e "+facts.EtcdData+" -o ! -e "+facts.EtcdJoined+"\n")
+		if is := name[0] == 'c'; m.has(facts.EtcdJoined) != is || guarded != is {
+			t.Errorf("%s has a member: %t, is known as one: %t, and its kubelet asks for the data: %t", name, is, m.has(facts.EtcdJoined), guarded)
+		}
+	}
+	delete(w.machines["cp1"].files, facts.EtcdData)
+	w.machines["cp1"].silent = true
+	w.api.lost("cp1")
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+	refusal(t, err, "etcd-data-lost")
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+	w.wantHosts("cp2", "cp3", "w1", "w2")
+
+	w.machines["cp1"].silent = false
+	delete(w.api.down, "cp1")
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.wantHosts(threeAndTwo...)
+	w.wantMembers("cp1", "cp2", "cp3")
+	if m := w.machines["cp1"]; !m.has(facts.EtcdJoined) || !m.has(facts.EtcdData) {
+		t.Error("cp1 is no member again")
 	}
 }
 

@@ -56,6 +56,12 @@ func EtcdClient() op.EtcdClient {
 	return op.EtcdClient{Program: Etcdctl, CA: EtcdCA, Cert: EtcdHealthCert, Key: EtcdHealthKey}
 }
 
+// EtcdMark is on hosts whose member of etcd was seen in its cluster: from then on
+// it does not start without its data.
+func EtcdMark() op.File {
+	return op.File{Path: facts.EtcdJoined, Mode: 0o600, Content: []byte("The member of etcd on this host is one of its cluster: it does not start without its data.\n")}
+}
+
 // EtcdPeer is the member of a host.
 func EtcdPeer(h v1alpha1.Host, dead bool) op.EtcdPeer {
 	return op.EtcdPeer{Name: h.Name, PeerURL: EtcdURL(h, facts.EtcdPeerPort), Dead: dead}

@@ -133,7 +133,7 @@ func running() op.List {
 	return op.List{
 		u,
 		op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(module.OwnEtcd(), module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health")},
-		op.File{Path: facts.EtcdJoined, Mode: 0o600, Content: []byte("The member of etcd on this host is one of its cluster: it does not start without its data.\n")},
+		module.EtcdMark(),
 	}
 }
 

@@ -205,7 +205,7 @@ func etcdTask(env module.Env) engine.Task {
 			if onlyMember(env, s) {
 				return ownEtcd(env), nil
 			}
-			return op.List{etcdMember(env, s.Host())}, nil
+			return op.List{etcdMember(env, s.Host()), module.EtcdMark()}, nil
 		},
 	}
 }
@@ -226,7 +226,7 @@ func ownEtcd(env module.Env) op.List {
 	e, serves := localEtcd().exec(), ownAPI(env)
 	e.Name, e.Inputs = stepEtcd, []string{etcdInput}
 	serves.Manifest = manifest("etcd")
-	return op.List{e, serves}
+	return op.List{e, serves, module.EtcdMark()}
 }
 
 func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {

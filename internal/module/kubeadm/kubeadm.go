@@ -50,7 +50,7 @@ func Install(env module.Env) engine.Module {
 		},
 		{
 			ID: "kubernetes.kubelet", Title: "set up the kubelet", On: module.IsNode,
-			Ops: func(*engine.Scope) (op.List, error) { return kubeletFiles(env) },
+			Ops: func(s *engine.Scope) (op.List, error) { return kubeletFiles(env, s.Host()) },
 		},
 	}}
 }
@@ -199,11 +199,14 @@ func (p phase) task(env module.Env) engine.Task {
 	if p.begins {
 		t.On = env.Begins
 	}
-	t.Ops = func(*engine.Scope) (op.List, error) {
-		if p.wait {
-			return op.List{ownAPI(env)}, nil
+	t.Ops = func(s *engine.Scope) (op.List, error) {
+		switch {
+		case !p.wait:
+			return op.List{p.exec()}, nil
+		case env.Stacked() && env.Begins(s.Host()): // its member has what it serves
+			return op.List{ownAPI(env), module.EtcdMark()}, nil
 		}
-		return op.List{p.exec()}, nil
+		return op.List{ownAPI(env)}, nil
 	}
 	return t
 }

@@ -11,7 +11,9 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -23,15 +25,16 @@ var files embed.FS
 // stand beside what kubeadm writes, so that changing them is a file and a
 // restart on each node. The kubelet itself is started by kubeadm, once it has
 // something to run with; from then on the unit is ours.
-func kubeletFiles(env module.Env) (op.List, error) {
+func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 	settings, err := kubeletDropIn(env)
 	if err != nil {
 		return nil, err
 	}
-	unit, err := module.Render(files, "kubelet.service", map[string]string{
-		"ConfigDir": dropInDir,
-		"Args":      flags(env.Cluster.Spec.Kubernetes.Kubelet.ExtraArgs),
-	})
+	values := map[string]string{"ConfigDir": dropInDir, "Args": flags(env.Cluster.Spec.Kubernetes.Kubelet.ExtraArgs)}
+	if hasMember(env, h) {
+		values["Data"], values["Joined"] = facts.EtcdData, facts.EtcdJoined
+	}
+	unit, err := module.Render(files, "kubelet.service", values)
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +54,12 @@ func kubeletFiles(env module.Env) (op.List, error) {
 			"/run/xtables.lock", "/run/flannel", "/var/lib/cni/flannel",
 		}},
 	}, nil
+}
+
+// hasMember selects hosts with a member of etcd in a pod. Such a member does not
+// start without the kubelet, which asks for its data before it starts anything.
+func hasMember(env module.Env, h *engine.Host) bool {
+	return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane)
 }
 
 // kubeletDropIn is the user's KubeletConfiguration; the kubelet merges it

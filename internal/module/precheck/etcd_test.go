@@ -41,6 +41,10 @@ var etcdRows = []row{
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
 		h[1].Facts.Present = append(h[1].Facts.Present, facts.EtcdJoined)
 	}, []string{"error etcd-data-lost w1"}, "its data are not in /var/lib/etcd"},
+	{"data lost of a member in a pod", "the cluster would come up empty", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[0].Facts.Ledger, h[0].Facts.Cluster = true, "prod"
+		h[0].Facts.Present = append(h[0].Facts.Present, facts.EtcdJoined)
+	}, []string{"error etcd-data-lost cp1"}, "its data are not in /var/lib/etcd"},
 	{"data there", "it goes on with them", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		alone(c, h)
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
