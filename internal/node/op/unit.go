@@ -32,7 +32,8 @@ type UnitStarted struct {
 	Name string `json:"name"` // with suffix
 }
 
-// ReasonNotServing: the static pod that is waited for did not serve in time.
+// ReasonNotServing is that of a static pod which was waited for and did not serve
+// in time.
 const ReasonNotServing = "NotServing"
 
 // Wait waits until something answers, or has ended. Check answers unchanged
