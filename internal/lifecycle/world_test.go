@@ -112,10 +112,33 @@ func (w *world) fork(t testing.TB) *world {
 		f.home = t.TempDir()
 		err := os.CopyFS(f.home, os.DirFS(w.home))
 		if err == nil {
+			f.takeLocks(w.manager())
 			return f
 		}
 		if !errors.Is(err, fs.ErrNotExist) { // else a file just got its name
 			t.Fatal(err)
+		}
+	}
+}
+
+// manager is who the machines know this one as.
+func (w *world) manager() string {
+	w.t.Helper()
+	id, err := w.service().Store.ManagerID()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return id
+}
+
+// takeLocks has the machines' locks be held by this manager instead of another:
+// records in another place are another manager's.
+func (w *world) takeLocks(from string) {
+	w.t.Helper()
+	is := w.manager()
+	for _, m := range w.machines {
+		if m.lock.Holder.Manager == from {
+			m.lock.Holder.Manager = is
 		}
 	}
 }
