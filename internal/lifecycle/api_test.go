@@ -271,6 +271,13 @@ func (a *api) lose(node string) {
 	a.objects["/api/v1/nodes/"+node]["status"].(object)["conditions"] = []any{object{"type": "Ready", "status": "Unknown"}}
 }
 
+// drop has a node be deleted.
+func (a *api) drop(node string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.objects, "/api/v1/nodes/"+node)
+}
+
 func (a *api) installDNS() {
 	if p := "/apis/apps/v1/namespaces/kube-system/deployments/coredns"; !a.has(p) {
 		a.put(p, object{

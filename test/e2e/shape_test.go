@@ -104,6 +104,12 @@ func (u *user) losesWorker(t *testing.T, cluster, name string, m machine) {
 	if !strings.Contains(r.stderr, "--forget") {
 		t.Errorf("the refusal does not name --forget:\n%s", r.stderr)
 	}
+	eventually(t, 2*time.Minute, "the cluster to notice that "+name+" is off", func() error {
+		if got := u.kubectl(t, cluster, "get", "node", name, "--no-headers"); !strings.Contains(got, " NotReady ") {
+			return fmt.Errorf("not yet: %s", got)
+		}
+		return nil
+	})
 	r = u.exits(t, 0, "delete", "node", name, "--yes", "--forget")
 	if !strings.Contains(r.stdout+r.stderr, "what is on it stays") {
 		t.Errorf("nobody says what stays on the machine:\n%s%s", r.stdout, r.stderr)
