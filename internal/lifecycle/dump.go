@@ -122,16 +122,19 @@ func (d *dump) object(name string, v any) {
 		d.miss(name, err)
 		return
 	}
-	d.put(name, b)
+	d.write(name, d.scrub.json(b, "  "))
 }
 
 // records are what this machine has written down.
 func (d *dump) records(ctx context.Context, c *v1alpha1.Cluster, progress event.Sink) {
-	text, err := yaml.Marshal(spec.Redacted(c))
+	text, err := json.Marshal(spec.Redacted(c))
+	if err == nil {
+		text, err = yaml.JSONToYAML(d.scrub.json(text, ""))
+	}
 	if err != nil {
 		d.miss("cluster.yaml", err)
 	}
-	d.put("cluster.yaml", text)
+	d.write("cluster.yaml", text)
 	if info, err := d.svc.Info(ctx, c.Name, progress); err != nil {
 		d.miss("info.json", err)
 	} else {
@@ -153,11 +156,14 @@ func (d *dump) records(ctx context.Context, c *v1alpha1.Cluster, progress event.
 			d.object(dir+"plan.json", p)
 		}
 		var journal bytes.Buffer
-		enc := json.NewEncoder(&journal)
-		if err := d.svc.Store.Read(o.Name, func(e event.Event) error { return enc.Encode(e) }); err != nil {
+		if err := d.svc.Store.Read(o.Name, func(e event.Event) error {
+			line, err := json.Marshal(e)
+			journal.Write(d.scrub.json(line, ""))
+			return err
+		}); err != nil {
 			d.miss(dir+"journal.jsonl", err)
 		}
-		d.put(dir+"journal.jsonl", journal.Bytes())
+		d.write(dir+"journal.jsonl", journal.Bytes())
 	}
 }
 
@@ -189,7 +195,7 @@ func (d *dump) host(ctx context.Context, h *hostLook) {
 	case err != nil:
 		d.miss(dir+"facts.json", err)
 	case len(results) == 1 && results[0].Error == nil:
-		d.put(dir+"facts.json", results[0].Output)
+		d.write(dir+"facts.json", d.scrub.json(results[0].Output, "  "))
 	}
 	worker, ok := h.conn.(remote.Worker)
 	if !ok {
@@ -289,7 +295,12 @@ func (d *dump) api(ctx context.Context, l *looker) {
 				failed = true
 				continue
 			}
-			d.write("kubernetes/"+file+".json", d.scrub.objects(raw))
+			list, ok := parsed(raw)
+			if !ok {
+				d.miss("kubernetes/"+file, errors.New("the API answers with what is no JSON"))
+				continue
+			}
+			d.write("kubernetes/"+file+".json", asJSON(d.scrub.objects(list), " "))
 		}
 		client.Close()
 		if !failed {
