@@ -20,7 +20,8 @@ func (a *app) dumpCmd() *cobra.Command {
 		Long: `Writes a support bundle (.tar.zst): the description of the cluster, its operations
 with plans and journals, what cluster-info tells, facts and logs of every host
 (kubelet, containerd, the cluster's own pods), and nodes, pods and events from
-the API. What cannot be reached is named in missing.txt.
+the API. What cannot be reached, or not within three minutes, and what is left out
+of long lists is named in missing.txt.
 
 Passwords, keys and tokens are taken out: whatever has the name or the looks of
 one, in logs too. Of pods, the values of environment variables and headers, how

@@ -25,7 +25,11 @@ import (
 )
 
 // Run plays systemctl and etcdctl.
-func (c *conn) Run(_ context.Context, cmd remote.Command, _ io.Reader, out, _ io.Writer) (int, error) {
+func (c *conn) Run(ctx context.Context, cmd remote.Command, _ io.Reader, out, _ io.Writer) (int, error) {
+	if c.hangs {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
 	switch filepath.Base(cmd.Argv[0]) {
 	case "systemctl":
 		fmt.Fprintln(out, "active")
@@ -141,6 +145,49 @@ func TestInfo(t *testing.T) {
 	}
 	if _, err := w.service().Info(t.Context(), "gone", nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a cluster that is not recorded: %v", err)
+	}
+}
+
+// impatient is a service that waits for nobody for long.
+func (w *world) impatient() *service {
+	s := w.service()
+	const soon = 3 * time.Second
+	s.looks = lookTimes{whole: 4 * soon, host: soon, over: soon, dump: 4 * soon, dumpHost: soon}
+	return s
+}
+
+// Hosts that hang keep nobody from being asked, and the cluster is not down for
+// them.
+func TestInfoWhereHostsHang(t *testing.T) {
+	for name, hang := range map[string][]string{"a worker": {"w1"}, "a control plane": {"cp1"}, "all": {"cp1", "cp2", "cp3", "w1"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := running(t, threeAndTwo[:4], threeAndTwo[:4])
+			w.api.put("/readyz", object{"ok": true})
+			for _, m := range hang {
+				w.machines[m].hangs = true
+			}
+			in, err := w.impatient().Info(t.Context(), "prod", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if in.Verdict != Degraded || !in.Endpoint.Answers {
+				t.Errorf("%s: %s; the API answers: %+v", in.Verdict, in.Summary, in.Endpoint)
+			}
+			for _, n := range in.Nodes {
+				if hangs := slices.Contains(hang, n.Name); n.Ready != "Ready" || (n.Host == "ok") == hangs {
+					t.Errorf("node %s, which hangs: %t, is %+v", n.Name, hangs, n)
+				}
+			}
+			for _, m := range hang {
+				if !slices.Contains(ids(in), "host-unreachable "+m) {
+					t.Errorf("nobody says that %s hangs: %v", m, in.Warnings)
+				}
+			}
+			if asked := len(in.Etcd.Members) > 0; asked != (len(hang) < 4) {
+				t.Errorf("etcd was asked: %t: %s", asked, in.Etcd.Message)
+			}
+		})
 	}
 }
 

@@ -22,40 +22,62 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// askAPI asks the API over the first way that leads to it: a control plane's
-// own, then from here.
-func (l *looker) askAPI(ctx context.Context, in *Info) {
-	in.AddOns = l.installed()
+// apiAnswer is what the API says.
+type apiAnswer struct {
+	answers bool
+	message string // why it does not
+	through string // the host over which it was asked; "" is from here
+	nodes   []corev1.Node
+	addOns  []AddOn
+}
+
+// askAPI asks the API over the first way that leads to it: the own one of the
+// control plane that is reached first, then those of others, then from here.
+func (l *looker) askAPI(ctx context.Context) *apiAnswer {
 	if len(l.admin) == 0 {
-		in.Endpoint.Message = "there is no admin kubeconfig yet"
-		return
+		return &apiAnswer{message: "there is no admin kubeconfig yet"}
 	}
-	port := strconv.Itoa(l.env.Cluster.Spec.ControlPlaneEndpoint.Port)
-	for _, h := range l.hosts {
-		if h.err != nil || !spec.HasRole(h.spec, v1alpha1.RoleControlPlane) {
-			continue
-		}
-		client, err := l.client(h, net.JoinHostPort("127.0.0.1", port))
+	var message string
+	down := false
+	for h := range l.controlPlanes {
+		a, err := l.askAt(ctx, h)
 		if err == nil {
-			err = l.readAPI(ctx, client, in)
+			return a
 		}
-		if err == nil {
-			in.Endpoint.Answers, in.Endpoint.Through, in.Endpoint.Message = true, h.spec.Name, ""
-			return
-		}
-		in.Endpoint.Message = "on " + h.spec.Name + ": " + shortly(err)
+		message = "on " + h.spec.Name + ": " + shortly(err)
+		down = down || !errors.Is(err, context.DeadlineExceeded) // else the host may hang, and not the API
 	}
-	if l.reached() {
-		return // their answer is the answer
+	if down {
+		return &apiAnswer{message: message} // their answer is the answer
 	}
 	door := l.svc.open(ctx, l.admin, record.Doors(l.env.Cluster)) // else it is told what the first says
 	client, err := kube.New(l.admin, l.svc.Dial, kube.Options{Address: door})
+	if err != nil {
+		return &apiAnswer{message: cmp.Or(message, shortly(err))}
+	}
+	a, err := l.readAPI(ctx, client)
+	if err != nil {
+		return &apiAnswer{message: cmp.Or(message, shortly(err))}
+	}
+	return a
+}
+
+// askAt asks the API server of a control plane.
+func (l *looker) askAt(ctx context.Context, h *hostLook) (*apiAnswer, error) {
+	client, err := l.own(h)
+	if err != nil {
+		return nil, err
+	}
+	a, err := l.readAPI(ctx, client)
 	if err == nil {
-		err = l.readAPI(ctx, client, in)
+		a.through = h.spec.Name
 	}
-	if in.Endpoint.Answers = err == nil; err != nil {
-		in.Endpoint.Message = cmp.Or(in.Endpoint.Message, shortly(err))
-	}
+	return a, err
+}
+
+// own speaks to the API server of a control plane.
+func (l *looker) own(h *hostLook) (*kube.Client, error) {
+	return l.client(h, net.JoinHostPort("127.0.0.1", strconv.Itoa(l.env.Cluster.Spec.ControlPlaneEndpoint.Port)))
 }
 
 // shortly is why the API does not answer, without what was asked of it: of a
@@ -81,14 +103,28 @@ func (l *looker) reached() bool {
 	})
 }
 
-func (l *looker) readAPI(ctx context.Context, client *kube.Client, in *Info) error {
+func (l *looker) readAPI(ctx context.Context, client *kube.Client) (*apiAnswer, error) {
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*apiTime)
+	ctx, cancel := context.WithTimeout(ctx, l.svc.looks.over)
 	defer cancel()
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	a := &apiAnswer{answers: true, nodes: nodes}
+	if addOns, err := workloads(ctx, client); err == nil {
+		a.addOns = addOns
+	}
+	return a, nil
+}
+
+// into adds what the API says to what hosts and records tell.
+func (a *apiAnswer) into(in *Info) {
+	in.Endpoint.Answers, in.Endpoint.Through, in.Endpoint.Message = a.answers, a.through, a.message
+	if !a.answers {
+		return
+	}
+	nodes := a.nodes
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
 		j := slices.IndexFunc(nodes, func(o corev1.Node) bool { return o.Name == n.Name })
@@ -105,10 +141,9 @@ func (l *looker) readAPI(ctx context.Context, client *kube.Client, in *Info) err
 			in.Nodes = append(in.Nodes, n)
 		}
 	}
-	if addOns, err := workloads(ctx, client); err == nil && len(addOns) > 0 {
-		in.AddOns = addOns
+	if len(a.addOns) > 0 {
+		in.AddOns = a.addOns
 	}
-	return nil
 }
 
 func fromAPI(n *NodeInfo, o *corev1.Node) {

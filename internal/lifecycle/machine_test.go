@@ -48,6 +48,7 @@ type machine struct {
 	down    error
 	prints  func(argv []string, out io.Writer) error
 	cutOff  bool // the API's name leads nowhere from here
+	hangs   bool // it is connected, and answers nothing
 	blind   op.Kind
 	reaches func(*machine, string) bool // whether a URL of others answers; nil is always
 	refuse  func(step string, o op.Op) *op.Error
@@ -438,6 +439,9 @@ func (c *conn) DialContext(ctx context.Context, network, address string) (net.Co
 }
 
 func (c *conn) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
+	if c.hangs {
+		<-ctx.Done()
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
