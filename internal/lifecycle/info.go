@@ -116,6 +116,8 @@ type EtcdMember struct {
 	Version  string `json:"version,omitempty"`
 	// DBBytes is the size of its database.
 	DBBytes int64 `json:"dbBytes,omitempty"`
+	// Errors are what it says is wrong, such as alarms of any member.
+	Errors []string `json:"errors,omitempty"`
 }
 
 // Certificate is a certificate on a host.

@@ -15,11 +15,14 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/remote"
 )
@@ -39,7 +42,11 @@ func (c *conn) Run(ctx context.Context, cmd remote.Command, _ io.Reader, out, _ 
 			return 1, nil
 		}
 		if slices.Contains(cmd.Argv, "status") {
-			fmt.Fprint(out, `[{"Endpoint":"https://a:2379","Status":{"header":{"member_id":10},"version":"3.7.0","dbSize":4096,"leader":10}}]`)
+			alarms := []string{}
+			if c.alarm != "" {
+				alarms = append(alarms, strconv.Quote(c.alarm))
+			}
+			fmt.Fprintf(out, `[{"Endpoint":"https://a:2379","Status":{"header":{"member_id":10},"version":"3.7.0","dbSize":4096,"leader":10,"errors":[%s]}}]`, strings.Join(alarms, ","))
 			return 1, nil // one member did not answer
 		}
 		fmt.Fprint(out, `{"members":[{"ID":10,"name":"cp1","clientURLs":["https://a:2379"]},{"ID":11,"name":"cp2","clientURLs":["https://b:2379"]}]}`)
@@ -206,11 +213,15 @@ func TestInfoDetails(t *testing.T) {
 		t.Errorf("endpoint %+v", in.Endpoint)
 	}
 	want := []EtcdMember{
-		{Name: "cp1", ID: "a", Endpoint: "https://a:2379", Leader: true, Healthy: true, Version: "3.7.0", DBBytes: 4096},
+		{Name: "cp1", ID: "a", Endpoint: "https://a:2379", Leader: true, Healthy: true, Version: "3.7.0", DBBytes: 4096, Errors: []string{}},
 		{Name: "cp2", ID: "b", Endpoint: "https://b:2379"},
 	}
 	if d := cmp.Diff(want, in.Etcd.Members); d != "" {
 		t.Errorf("etcd (-want +got):\n%s", d)
+	}
+	w.machines["cp1"].alarm = "memberID:10 alarm:NOSPACE "
+	if in, err := w.service().Info(t.Context(), "prod", nil); err != nil || !slices.ContainsFunc(in.Warnings, func(d diag.Diagnostic) bool { return d.Host == "cp1" && d.Message == "etcd says: alarm NOSPACE" }) {
+		t.Errorf("nobody tells of etcd's alarm: %v, %v", err, in.Warnings)
 	}
 	if n := in.Nodes[0]; n.Ready != "Ready" || n.Host != "ok" || n.Endpoint != "ok" || n.Kubelet != "active" || n.ResourcesFrom != "api" {
 		t.Errorf("cp1: %+v", n)

@@ -11,12 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/spec"
@@ -237,113 +235,4 @@ func (l *looker) installed() []AddOn {
 		out = append(out, AddOn{Name: "flannel", Version: "v" + l.env.Release.Flannel, Ready: -1, Wanted: -1})
 	}
 	return out
-}
-
-// soon is when a certificate's end is warned of.
-const soon = 30 * 24 * time.Hour
-
-// judge is the verdict, with what is wrong and what to do about it.
-func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) {
-	warn := func(id, host, hint, format string, args ...any) {
-		in.Warnings = append(in.Warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
-	}
-	if len(l.admin) > 0 && !in.Endpoint.Answers {
-		warn(idAPIDown, "", "", "the API does not answer (%s); what follows is from the hosts and the records", in.Endpoint.Message)
-	}
-	l.judgeHosts(in, warn)
-	l.judgeEtcd(in, warn)
-	for _, cert := range in.Certificates {
-		left := cert.Expires.Sub(l.svc.Now())
-		switch {
-		case left < 0:
-			warn(idCertificateExpires, cert.Host, "", "%s expired on %s", cert.Path, cert.Expires.Format(time.DateOnly))
-		case left < soon && !cert.CA && !strings.HasPrefix(cert.Path, "/var/lib/kubelet/"): // the kubelet renews its own
-			warn(idCertificateExpires, cert.Host, "", "%s expires on %s", cert.Path, cert.Expires.Format(time.DateOnly))
-		}
-	}
-	running := false
-	if len(ops) > 0 && ops[0].Spec.Type != string(InitOS) {
-		switch o := ops[0]; o.Status.Phase {
-		case v1alpha1.OperationRunning:
-			running = true
-		case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:
-			warn(idOperationUnfinished, "", "see why: slipway operations show "+o.Name+" --failed", "the latest operation, %s %s, is not finished", o.Spec.Type, o.Name)
-		}
-	}
-	l.conclude(in, c, running)
-}
-
-func (l *looker) judgeHosts(in *Info, warn func(id, host, hint, format string, args ...any)) {
-	for _, h := range l.hosts {
-		if h.err != nil {
-			d := why(h.err)
-			warn(cmp.Or(d.ID, idNodeNotReady), h.spec.Name, d.Hint, "%s", d.Message)
-		}
-		if h.kubelet != "" && h.kubelet != "active" && in.Phase != v1alpha1.PhasePending {
-			warn(idNodeNotReady, h.spec.Name, "", "its kubelet is %s", h.kubelet)
-		}
-		if h.asked && h.endpoint != nil && in.Endpoint.Answers {
-			warn(idEndpointDead, h.spec.Name, "", "the API does not answer there: %v", h.endpoint)
-		}
-	}
-	for _, n := range in.Nodes {
-		if n.Ready == "NotReady" {
-			warn(idNodeNotReady, n.Name, "", "the node is not ready: %s", n.Message)
-		}
-		if n.Ready == "Ready" && n.Cordoned {
-			warn(idNodeNotReady, n.Name, "take it back: slipway kubectl "+in.Name+" -- uncordon "+n.Name, "the node is cordoned: no pods are sent there")
-		}
-	}
-}
-
-func (l *looker) judgeEtcd(in *Info, warn func(id, host, hint, format string, args ...any)) {
-	if in.Etcd.Message != "" && in.Etcd.Type != "external" && len(l.admin) > 0 && l.reached() {
-		warn(idEtcdMember, "", "", "etcd cannot be asked (%s)", in.Etcd.Message)
-	}
-	voters := 0
-	for _, m := range in.Etcd.Members {
-		if !m.Learner {
-			voters++
-		}
-		if !m.Healthy {
-			warn(idEtcdMember, cmp.Or(m.Name, m.ID), "", "the etcd member does not answer")
-		}
-	}
-	if voters > 0 && voters%2 == 0 {
-		warn(idEtcdMember, "", "", "etcd has %d members: one more or one less would survive as many losses", voters)
-	}
-}
-
-// conclude says it in one word, one line, and one command.
-func (l *looker) conclude(in *Info, c *v1alpha1.Cluster, running bool) {
-	ready := 0
-	for _, n := range in.Nodes {
-		if n.Ready == "Ready" {
-			ready++
-		}
-	}
-	in.Next = "slipway kubectl " + in.Name + " -- get pods -A"
-	switch {
-	case len(l.admin) == 0:
-		in.Verdict, in.Summary = Absent, "its control plane has not come up yet"
-	case !in.Endpoint.Answers:
-		in.Verdict, in.Summary = Down, "the API does not answer"
-		in.Next = "slipway exec " + in.Name + "@role=control-plane --sudo -- journalctl -u kubelet -n 30 --no-pager"
-		if !l.reached() {
-			in.Summary = "no control plane can be reached, and the API does not answer"
-			in.Next = "slipway precheck " + in.Name
-		}
-	case len(in.Warnings) > 0:
-		in.Verdict = Degraded
-		in.Summary = fmt.Sprintf("the API answers, %d of %d nodes are ready", ready, len(in.Nodes))
-	default:
-		in.Verdict = Healthy
-		in.Summary = fmt.Sprintf("the API answers on every node, all %d nodes are ready", len(in.Nodes))
-	}
-	switch {
-	case running:
-		in.Next = "slipway operations watch " + c.Status.Operation
-	case slices.ContainsFunc(in.Warnings, func(d diag.Diagnostic) bool { return d.ID == idOperationUnfinished }):
-		in.Next = "slipway resume " + in.Name
-	}
 }

@@ -261,6 +261,7 @@ func etcdMembers(ctx context.Context, w remote.Worker) ([]EtcdMember, error) {
 				m := &out[i]
 				m.Version, m.DBBytes = st.Status.Version, st.Status.DBSize
 				m.Leader = st.Status.Leader != 0 && st.Status.Leader == st.Status.Header.MemberID
+				m.Errors = st.Status.Errors
 				m.Healthy = st.Status.Leader != 0 && len(st.Status.Errors) == 0
 			}
 		}

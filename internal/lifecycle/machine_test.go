@@ -49,6 +49,7 @@ type machine struct {
 	prints  func(argv []string, out io.Writer) error
 	cutOff  bool // the API's name leads nowhere from here
 	hangs   bool // it is connected, and answers nothing
+	alarm   string
 	blind   op.Kind
 	reaches func(*machine, string) bool // whether a URL of others answers; nil is always
 	refuse  func(step string, o op.Op) *op.Error
