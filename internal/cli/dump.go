@@ -20,10 +20,13 @@ func (a *app) dumpCmd() *cobra.Command {
 		Long: `Writes a support bundle (.tar.zst): the description of the cluster, its operations
 with plans and journals, what cluster-info tells, facts and logs of every host
 (kubelet, containerd, the cluster's own pods), and nodes, pods and events from
-the API. What cannot be reached is named in missing.txt.
+the API. What cannot be reached, or not within three minutes, and what is left out
+of long lists is named in missing.txt.
 
-Passwords, keys, tokens and the values of pods' environment variables are taken
-out. What programs of yours write to logs may hold more: look before you send it.`,
+Passwords, keys and tokens are taken out: whatever has the name or the looks of
+one, in logs too. Of pods, the values of environment variables and headers, how
+programs are called, and annotations are taken out whole, but for the cluster's
+own. What programs of yours write to logs may hold more: look before you send it.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

@@ -75,9 +75,10 @@ This removes what the cluster keeps on these hosts. It is confirmed by typing
 the host's name (the cluster's, for several), by --yes, or by --allow-removal.
 
 A host that does not answer is refused; when it is gone for good, --forget takes
-its node off all the same, and what is on the host stays there. Should the
-machine come back, the cluster turns it away, until it has been put back by its
-address: --host.`,
+its node off all the same, and what is on the host stays there. It must be off:
+while the cluster says that its node is ready (for about 40 seconds after it
+died), it is refused, but with --force. Should the machine come back, the cluster
+turns it away, until it has been put back by its address: --host.`,
 		Example: `  slipway delete node w3
   slipway delete nodes w3 w4 --cluster prod --yes
   slipway delete node w3 --forget              # its machine is gone
@@ -120,7 +121,7 @@ address: --host.`,
 func leavingFlags(cmd *cobra.Command, allowRemoval, forget *bool, r *lifecycle.Removal) {
 	removalFlag(cmd, allowRemoval)
 	f := cmd.Flags()
-	f.BoolVar(&r.Force, "force", false, "delete pods that cannot be evicted: without a controller, or with a budget that never lets go")
+	f.BoolVar(&r.Force, "force", false, "delete pods that cannot be evicted: without a controller, or with a budget that never lets go; with --forget, give up hosts that run")
 	f.DurationVar(&r.DrainTimeout, "drain-timeout", lifecycle.DefaultDrainTimeout, "how long to wait for the pods of a node to leave")
 	f.BoolVar(forget, "forget", false, "give up hosts that leave and do not answer: what is on them stays")
 }

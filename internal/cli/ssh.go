@@ -19,7 +19,9 @@ func (a *app) sshCmd() *cobra.Command {
 		Use: "ssh [CLUSTER@]HOST [-- COMMAND [ARG...]]", Short: "Log in to a host, as Slipway does",
 		Long: `Logs in to a host with the cluster's own settings: user, port, keys or passwords,
 bastion, and the host keys that Slipway knows. Without a command it is the login
-shell. The exit code is the command's.`,
+shell. The exit code is the command's. When the host has not answered for half a
+minute the connection is closed. On a terminal, ~. at the beginning of a line closes
+it at once (exit code 255), as with ssh.`,
 		Example: `  slipway ssh w1
   slipway ssh prod@cp1 -- sudo journalctl -u kubelet -f`,
 		Args: cobra.ArbitraryArgs, ValidArgsFunction: a.selectorNames,

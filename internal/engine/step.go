@@ -306,6 +306,8 @@ func explain(err error) *event.Failure {
 		f.Reason, f.Message, f.Remedy = string(re.Reason), re.Cause, re.Remedy
 	case errors.As(err, &stale):
 		f.Reason, f.Remedy = "PlanStale", "plan again"
+	case errors.As(err, &list) && len(list) == 1:
+		f.Reason, f.Message, f.Remedy = list[0].ID, list[0].Message, list[0].Hint
 	case errors.As(err, &list) && len(list) > 0:
 		f.Reason, f.Remedy = list[0].ID, list[0].Hint
 	}

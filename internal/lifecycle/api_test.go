@@ -87,7 +87,7 @@ var served = sync.OnceValue(func() tls.Certificate {
 		panic(err)
 	}
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
 		IsCA: true, BasicConstraintsValid: true, DNSNames: []string{"example.com"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
@@ -282,12 +282,19 @@ func (a *api) lose(node string) {
 	a.objects["/api/v1/nodes/"+node]["status"].(object)["conditions"] = []any{object{"type": "Ready", "status": "Unknown"}}
 }
 
+// drop has a node be deleted.
+func (a *api) drop(node string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.objects, "/api/v1/nodes/"+node)
+}
+
 func (a *api) installDNS() {
 	if p := "/apis/apps/v1/namespaces/kube-system/deployments/coredns"; !a.has(p) {
 		a.put(p, object{
 			"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"name": "coredns", "namespace": "kube-system"},
 			"spec":   object{"replicas": 2, "selector": object{}},
-			"status": object{"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2},
+			"status": object{"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "readyReplicas": 2},
 		})
 	}
 }

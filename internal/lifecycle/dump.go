@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"path"
 	"slices"
 	"strconv"
@@ -22,25 +21,28 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
 
 const (
-	// dumpTime bounds the collection.
-	dumpTime = 3 * time.Minute
-	// maxDumped is how much of one file is kept, of its end, in bytes.
+	// maxDumped is how much of one log is kept, of its end, in bytes; maxListed
+	// how much of a list of objects.
 	maxDumped = 1 << 20
+	maxListed = 4 << 20
 	// maxPodLogs is how many logs of pods are taken from a host, the latest.
 	maxPodLogs = 40
+	// maxPodLog is how much is taken of one, of its end, in bytes.
+	maxPodLog = maxDumped / 4
 	// dumpedOperations is how many operations are told of.
 	dumpedOperations = 20
 )
 
 // Dump writes a support bundle (tar, zstd) of a cluster: what is recorded, what
-// its hosts and its API tell, without secrets. What cannot be had is named in
-// it, and is no error. progress may be nil.
+// its hosts and its API tell, without secrets. What cannot be had, in time or at
+// all, is named in it, and is no error. progress may be nil.
 func (s *service) Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error {
 	c, err := s.Cluster(ctx, name)
 	if err != nil {
@@ -50,30 +52,37 @@ func (s *service) Dump(ctx context.Context, name string, w io.Writer, progress e
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, dumpTime)
-	defer cancel()
-	admin, _ := s.Store.Kubeconfig(name) // there may be none yet
+	l := newLooker(s, env)
+	defer l.close()
 	zw, err := zstd.NewWriter(w)
 	if err != nil {
 		return fmt.Errorf("making the support bundle: %w", err)
 	}
-	d := &dump{svc: s, dir: name, scrub: newScrubber(c, admin), tar: tar.NewWriter(zw), now: s.Now()}
+	d := &dump{svc: s, dir: name, scrub: newScrubber(c, l.admin), tar: tar.NewWriter(zw), now: s.Now()}
 	d.records(ctx, c, progress)
-	l := &looker{svc: s, env: env, admin: admin}
-	l.hosts = s.lookAt(ctx, c, progress, func(ctx context.Context, h *hostLook) { d.host(ctx, h) })
+	d.ask(ctx, l, progress)
+	slices.Sort(d.missing)
+	d.put("missing.txt", []byte(strings.Join(d.missing, "\n")+"\n"))
+	err = errors.Join(d.err, d.tar.Close(), zw.Close())
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // the caller wants no more of it
+	}
+	return err
+}
+
+// ask asks hosts and API, at the same time.
+func (d *dump) ask(ctx context.Context, l *looker, progress event.Sink) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.svc.looks.dump, errNoTime)
+	defer cancel()
+	var api sync.WaitGroup
+	api.Go(func() { d.api(ctx, l) })
+	l.lookAt(ctx, d.svc.looks.dumpHost, progress, func(ctx context.Context, h *hostLook) { h.err = d.host(ctx, h) })
+	api.Wait()
 	for _, h := range l.hosts {
 		if h.err != nil {
 			d.miss("hosts/"+h.spec.Name, h.err)
 		}
 	}
-	d.api(ctx, l)
-	l.close()
-	d.put("missing.txt", []byte(strings.Join(d.missing, "\n")+"\n"))
-	err = errors.Join(d.err, d.tar.Close(), zw.Close())
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return err
 }
 
 type dump struct {
@@ -95,15 +104,61 @@ func (d *dump) miss(what string, err error) {
 	d.missing = append(d.missing, what+": "+string(d.scrub.text([]byte(err.Error()))))
 }
 
-// put adds a file, without secrets; of a big one, the end.
+// put adds a text, without secrets; of a big one, the end.
 func (d *dump) put(name string, content []byte) {
-	d.write(name, d.scrub.text(content))
-}
-
-func (d *dump) write(name string, content []byte) {
+	content = d.scrub.text(content)
 	if over := len(content) - maxDumped; over > 0 {
 		content = append(fmt.Appendf(nil, "(the first %d bytes are left out)\n", over), content[over:]...)
 	}
+	d.write(name, content)
+}
+
+// lines adds JSON, a value on each line; of many, the last.
+func (d *dump) lines(name string, all [][]byte) {
+	size, first := 0, len(all)
+	for first > 0 && size+len(all[first-1]) <= maxListed {
+		first--
+		size += len(all[first])
+	}
+	if first > 0 {
+		d.miss(name, fmt.Errorf("the first %d of %d lines are left out", first, len(all)))
+	}
+	d.write(name, bytes.Join(all[first:], nil))
+}
+
+// list adds a list of objects; of many, those of the cluster's own namespaces
+// first.
+func (d *dump) list(name string, raw []byte) {
+	v, ok := parsed(raw)
+	list, isMap := v.(map[string]any)
+	items, isList := list["items"].([]any)
+	if !ok || !isMap || !isList {
+		d.miss(name, errors.New("the API answers with something else than a list"))
+		return
+	}
+	own := func(v any) int {
+		o, _ := v.(map[string]any)
+		meta, _ := o["metadata"].(map[string]any)
+		if space, _ := meta["namespace"].(string); space == "" || strings.HasPrefix(space, "kube-") {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(items, func(a, b any) int { return own(a) - own(b) })
+	kept, size := []any{}, 0
+	for _, item := range items {
+		item = d.scrub.objects(item)
+		if size += len(asJSON(item, " ")); size > maxListed {
+			d.miss(name, fmt.Errorf("%d of %d items are left out", len(items)-len(kept), len(items)))
+			break
+		}
+		kept = append(kept, item)
+	}
+	list["items"] = kept
+	d.write(name, asJSON(list, " "))
+}
+
+func (d *dump) write(name string, content []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err != nil {
@@ -122,16 +177,19 @@ func (d *dump) object(name string, v any) {
 		d.miss(name, err)
 		return
 	}
-	d.put(name, b)
+	d.write(name, d.scrub.json(b, "  "))
 }
 
 // records are what this machine has written down.
 func (d *dump) records(ctx context.Context, c *v1alpha1.Cluster, progress event.Sink) {
-	text, err := yaml.Marshal(spec.Redacted(c))
+	text, err := json.Marshal(spec.Redacted(c))
+	if err == nil {
+		text, err = yaml.JSONToYAML(d.scrub.json(text, ""))
+	}
 	if err != nil {
 		d.miss("cluster.yaml", err)
 	}
-	d.put("cluster.yaml", text)
+	d.write("cluster.yaml", text)
 	if info, err := d.svc.Info(ctx, c.Name, progress); err != nil {
 		d.miss("info.json", err)
 	} else {
@@ -152,12 +210,15 @@ func (d *dump) records(ctx context.Context, c *v1alpha1.Cluster, progress event.
 		} else {
 			d.object(dir+"plan.json", p)
 		}
-		var journal bytes.Buffer
-		enc := json.NewEncoder(&journal)
-		if err := d.svc.Store.Read(o.Name, func(e event.Event) error { return enc.Encode(e) }); err != nil {
+		var journal [][]byte
+		if err := d.svc.Store.Read(o.Name, func(e event.Event) error {
+			line, err := json.Marshal(e)
+			journal = append(journal, d.scrub.json(line, ""))
+			return err
+		}); err != nil {
 			d.miss(dir+"journal.jsonl", err)
 		}
-		d.put(dir+"journal.jsonl", journal.Bytes())
+		d.lines(dir+"journal.jsonl", journal)
 	}
 }
 
@@ -181,40 +242,66 @@ var hostCommands = []struct {
 	{"listeners.txt", []string{"ss", "-lntup"}},
 }
 
-// host asks one host; its errors are kept.
-func (d *dump) host(ctx context.Context, h *hostLook) {
+// host asks one host; its errors are kept. It answers why it was not asked to
+// the end.
+func (d *dump) host(ctx context.Context, h *hostLook) error {
 	dir := "hosts/" + h.spec.Name + "/"
 	results, err := h.conn.Check(ctx, op.List{op.Facts{}})
 	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case err != nil:
 		d.miss(dir+"facts.json", err)
 	case len(results) == 1 && results[0].Error == nil:
-		d.put(dir+"facts.json", results[0].Output)
+		d.write(dir+"facts.json", d.scrub.json(results[0].Output, "  "))
 	}
 	worker, ok := h.conn.(remote.Worker)
 	if !ok {
-		return
+		return nil
 	}
 	for _, c := range hostCommands {
-		if out, err := output(ctx, worker, c.argv...); err != nil {
+		out, err := output(ctx, worker, c.argv...)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
 			d.miss(dir+c.file, err)
-		} else {
+		default:
 			d.put(dir+c.file, out)
 		}
 	}
-	// The newest first; only of the cluster's own pods.
+	return d.podLogs(ctx, dir, worker)
+}
+
+// podLogs are those of the cluster's own pods, the newest first.
+func (d *dump) podLogs(ctx context.Context, dir string, worker remote.Worker) error {
 	list, err := output(ctx, worker, "find", "/var/log/pods", "-path", "/var/log/pods/kube-*", "-name", "*.log", "-printf", "%T@ %p\n")
 	if err != nil {
 		d.miss(dir+"pods", err)
-		return
+		return ctx.Err()
 	}
 	for _, file := range newest(list) {
-		if out, err := output(ctx, worker, "tail", "-c", strconv.Itoa(maxDumped/4), file); err != nil {
+		out, err := output(ctx, worker, "tail", "-c", strconv.Itoa(maxPodLog), file)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
 			d.miss(dir+file, err)
-		} else {
+		default:
+			if len(out) >= maxPodLog {
+				out = wholeLines(out)
+			}
 			d.put(dir+"pods/"+strings.TrimPrefix(file, "/var/log/pods/"), out)
 		}
 	}
+	return nil
+}
+
+// wholeLines are those after the first, of which a part was cut off: without
+// its beginning nobody sees that a secret is one.
+func wholeLines(b []byte) []byte {
+	_, rest, _ := bytes.Cut(b, []byte("\n"))
+	return rest
 }
 
 // newest are the files of a list of "time path" lines, the newest first.
@@ -243,57 +330,79 @@ func output(ctx context.Context, w remote.Worker, argv ...string) ([]byte, error
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	var out, errw bytes.Buffer
-	code, err := w.Run(ctx, remote.Command{Argv: argv}, nil, &tailBuffer{Buffer: &out}, &tailBuffer{Buffer: &errw})
+	kept := &tailBuffer{Buffer: &out}
+	code, err := w.Run(ctx, remote.Command{Argv: argv}, nil, kept, &tailBuffer{Buffer: &errw})
 	if err == nil && code != 0 && out.Len() == 0 {
 		err = fmt.Errorf("%s ended with %d: %s", argv[0], code, strings.TrimSpace(errw.String()))
+	}
+	if kept.cut {
+		return wholeLines(out.Bytes()), err
 	}
 	return out.Bytes(), err
 }
 
 // A tailBuffer keeps about the last maxDumped bytes.
-type tailBuffer struct{ *bytes.Buffer }
+type tailBuffer struct {
+	*bytes.Buffer
+	cut bool // there was more before
+}
 
 func (t *tailBuffer) Write(p []byte) (int, error) {
 	_, _ = t.Buffer.Write(p) // never fails
 	if over := t.Len() - 2*maxDumped; over > 0 {
 		t.Next(over + maxDumped)
+		t.cut = true
 	}
 	return len(p), nil
 }
 
-// api asks the API for what its objects tell.
+// objectLists are what the API is asked for: file → path.
+func objectLists() map[string]string {
+	return map[string]string{
+		"nodes": "/api/v1/nodes", "pods": "/api/v1/pods", "events": "/api/v1/events", "services": "/api/v1/services",
+		"daemonsets": "/apis/apps/v1/daemonsets", "deployments": "/apis/apps/v1/deployments", "leases": "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+	}
+}
+
+// api asks the API for what its objects tell, over the control planes as they
+// are reached: what one does not tell the next may.
 func (d *dump) api(ctx context.Context, l *looker) {
 	if len(l.admin) == 0 {
 		return
 	}
-	port := strconv.Itoa(l.env.Cluster.Spec.ControlPlaneEndpoint.Port)
-	for _, h := range l.hosts {
-		if h.err != nil || !spec.HasRole(h.spec, v1alpha1.RoleControlPlane) {
-			continue
-		}
-		client, err := l.client(h, net.JoinHostPort("127.0.0.1", port))
+	left := objectLists()
+	last := errors.New("no control plane can be asked")
+	for h := range l.controlPlanes {
+		client, err := l.own(h)
 		if err != nil {
 			d.miss("kubernetes", err)
 			return
 		}
-		failed := false
-		for file, at := range map[string]string{
-			"nodes": "/api/v1/nodes", "pods": "/api/v1/pods", "events": "/api/v1/events", "services": "/api/v1/services",
-			"daemonsets": "/apis/apps/v1/daemonsets", "deployments": "/apis/apps/v1/deployments", "leases": "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
-		} {
-			ctx, cancel := context.WithTimeout(ctx, 2*apiTime)
-			raw, err := client.Raw(ctx, at)
-			cancel()
+		for file, at := range left {
+			raw, err := d.raw(ctx, client, at)
 			if err != nil {
-				d.miss("kubernetes/"+file+" through "+h.spec.Name, err)
-				failed = true
-				continue
+				last = fmt.Errorf("through %s: %w", h.spec.Name, err)
+			} else {
+				delete(left, file)
+				d.list("kubernetes/"+file+".json", raw)
 			}
-			d.write("kubernetes/"+file+".json", d.scrub.objects(raw))
+			if errors.Is(err, context.DeadlineExceeded) {
+				break // it would hang at each
+			}
 		}
 		client.Close()
-		if !failed {
+		if len(left) == 0 {
 			return
 		}
 	}
+	for file := range left {
+		d.miss("kubernetes/"+file, last)
+	}
+}
+
+// raw is one list, within its time.
+func (d *dump) raw(ctx context.Context, client *kube.Client, at string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.svc.looks.over)
+	defer cancel()
+	return client.Raw(ctx, at)
 }

@@ -3,7 +3,9 @@ package lifecycle
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -54,9 +57,8 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 	c.Spec.Hosts[1].SSH.SudoPasswordFrom = &v1alpha1.SecretSource{File: fromFile}
 	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
 	w.api.put("/readyz", object{"ok": true})
-	w.api.put("/api/v1/pods/x", object{"metadata": object{"name": "kept-pod", "annotations": object{
-		"kubectl.kubernetes.io/last-applied-configuration": "canary-applied",
-	}}, "spec": object{"containers": []any{object{"env": []any{object{"name": "KEPT_NAME", "value": "canary-env"}}}}}})
+	w.api.put("/api/v1/pods/x", podWithSecrets())
+	w.api.put("/api/v1/pods/y", staticPod())
 	for _, m := range w.machines {
 		m.prints = func(argv []string, out io.Writer) error {
 			if argv[0] == "find" {
@@ -68,14 +70,10 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 			}
 			for _, line := range []string{
 				"kept line", "login with canary\"login failed", "sudo: canary from a file", base64.StdEncoding.EncodeToString([]byte(`canary"login`)),
-				"kubeadm join --token abcdef.canary0123456789", "--discovery-token=canary-token next", `{"password":"canary-json","kept":1}`,
-				`msg="{\"token\":\"canary-escaped\"}"`, "Authorization: Bearer canary.bearer.0123", "https://user:canary-url@mirror/x",
-				"token eyJcanary0123.eyJcanary0123.sig-canary", "--certificate-key 00canary", "auth_pass canary-vrrp",
-				"-----BEGIN RSA PRIVATE KEY-----", "canarykey", "-----END RSA PRIVATE KEY-----", "MYSQL_PASSWORD=canary-mysql",
 			} {
-				if line == "--certificate-key 00canary" {
-					line = "--certificate-key 00ca0a0123456789abcdef"
-				}
+				fmt.Fprintln(out, line)
+			}
+			for _, line := range leaks {
 				fmt.Fprintln(out, line)
 			}
 			return nil
@@ -108,6 +106,114 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 	}
 	if len(kinds) > 0 {
 		t.Errorf("there is no %v of an operation", kinds)
+	}
+}
+
+// What hangs is named in the bundle, which is whole without it; the API is
+// asked whoever hangs. Only who wants no bundle any more gets none.
+func TestDumpWhereHostsHang(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	w.machines["cp1"].prints = func(_ []string, out io.Writer) error { fmt.Fprintln(out, "kept line"); return nil }
+	dumped := func(hang ...string) map[string]string {
+		t.Helper()
+		for _, m := range hang {
+			w.machines[m].hangs = true
+		}
+		var b bytes.Buffer
+		if err := w.impatient().Dump(t.Context(), "prod", &b, nil); err != nil {
+			t.Fatal(err)
+		}
+		files := unpacked(t, b.Bytes())
+		for _, m := range hang {
+			if !strings.Contains(files["prod/missing.txt"], "hosts/"+m+": ") {
+				t.Errorf("nobody says that %s hangs: %s", m, files["prod/missing.txt"])
+			}
+		}
+		if !strings.Contains(files["prod/kubernetes/nodes.json"], "cp1") {
+			t.Errorf("with %v the API was not asked: %s", hang, files["prod/missing.txt"])
+		}
+		return files
+	}
+	if files := dumped("w1"); !strings.Contains(files["prod/hosts/cp1/kubelet.log"], "kept line") {
+		t.Errorf("cp1 was not asked: %s", files["prod/missing.txt"])
+	}
+	dumped("w1", "cp1")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.impatient().Dump(ctx, "prod", io.Discard, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("nobody wants it, and it ends with %v", err)
+	}
+}
+
+// What is long is cut so that what is left can be read: lists between their
+// items, journals between their lines, logs anywhere.
+func TestDumpCuts(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	var items []any
+	for i := range 8 {
+		items = append(items, object{"metadata": object{"name": fmt.Sprintf("pod-%d", i), "namespace": []string{"default", "kube-system"}[i/6]}, "spec": object{"note": long}})
+	}
+	raw, err := json.Marshal(object{"kind": "PodList", "items": items})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	d := &dump{scrub: &scrubber{}, tar: tar.NewWriter(&b)}
+	d.list("pods.json", raw)
+	d.list("nodes.json", []byte(`{"kind":"Status"}`))
+	var lines [][]byte
+	for i := range 8 {
+		lines = append(lines, fmt.Appendf(nil, "{\"seq\":%d,\"message\":%q}\n", i, long))
+	}
+	d.lines("journal.jsonl", lines)
+	d.put("kubelet.log", []byte(long+"\nlast"))
+	if d.err != nil {
+		t.Fatal(d.err)
+	}
+	files := map[string]string{}
+	for tr := tar.NewReader(&b); ; {
+		h, err := tr.Next()
+		if err != nil {
+			break
+		}
+		text, _ := io.ReadAll(tr)
+		files[h.Name] = string(text)
+	}
+	var list struct {
+		Kind  string
+		Items []struct{ Metadata struct{ Name string } }
+	}
+	if err := json.Unmarshal([]byte(files["pods.json"]), &list); err != nil || len(list.Items) != 3 || list.Items[0].Metadata.Name != "pod-6" || list.Kind != "PodList" {
+		t.Errorf("the list is not whole (%v), or the cluster's own do not come first: %+v", err, list)
+	}
+	last := strings.Split(strings.TrimSpace(files["journal.jsonl"]), "\n")
+	for _, line := range last {
+		if !json.Valid([]byte(line)) || len(last) != 3 {
+			t.Errorf("%d lines, and one is %.60s", len(last), line)
+		}
+	}
+	if text := files["kubelet.log"]; !strings.HasSuffix(text, "xxx\nlast") || !strings.HasPrefix(text, "(the first 5 bytes") {
+		t.Errorf("the log is %.60s", text)
+	}
+	want := []string{"journal.jsonl: the first 5 of 8 lines are left out", "nodes.json: the API answers with something else than a list", "pods.json: 5 of 8 items are left out"}
+	slices.Sort(d.missing)
+	if diff := cmp.Diff(want, d.missing); diff != "" {
+		t.Errorf("what is missing (-want +got):\n%s", diff)
+	}
+}
+
+// A log of which the beginning was cut off begins with a whole line: half of one
+// may be half of a secret.
+func TestTailBuffer(t *testing.T) {
+	var out bytes.Buffer
+	b := &tailBuffer{Buffer: &out}
+	for range 3 {
+		fmt.Fprintf(b, "password=%s\n", strings.Repeat("x", maxDumped))
+	}
+	if got := wholeLines(out.Bytes()); !b.cut || len(got) > 2*maxDumped || len(got) > 0 && !bytes.HasPrefix(got, []byte("password=")) {
+		t.Errorf("cut: %t, and %d bytes begin with %.20s", b.cut, len(got), got)
 	}
 }
 

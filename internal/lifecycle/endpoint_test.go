@@ -259,6 +259,7 @@ func TestAddressGivenUpFirst(t *testing.T) {
 		{"dead", "there is nobody to ask", func(w *world) {
 			w.machines["cp3"].down = errDown
 			w.api.lost("cp3")
+			w.api.lose("cp3")
 		}, true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -41,5 +41,6 @@ const (
 	idEndpointDead        = "endpoint-not-answering"
 	idEtcdMember          = "etcd-member"
 	idCertificateExpires  = "certificate-expires"
+	idAddOnNotReady       = "add-on-not-ready"
 	idOperationUnfinished = "operation-unfinished"
 )

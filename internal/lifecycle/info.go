@@ -2,7 +2,10 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -13,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // A Verdict is a cluster's state in one word.
@@ -112,6 +116,8 @@ type EtcdMember struct {
 	Version  string `json:"version,omitempty"`
 	// DBBytes is the size of its database.
 	DBBytes int64 `json:"dbBytes,omitempty"`
+	// Errors are what it says is wrong, such as alarms of any member.
+	Errors []string `json:"errors,omitempty"`
 }
 
 // Certificate is a certificate on a host.
@@ -143,14 +149,26 @@ type OperationInfo struct {
 }
 
 const (
-	// infoTime bounds the whole look; hosts that do not answer are asked at
-	// the same time as the others.
-	infoTime = 25 * time.Second
 	// apiTime bounds one question to the API.
 	apiTime = 5 * time.Second
 	// lastOperations is how many are shown.
 	lastOperations = 5
 )
+
+// lookTimes bound how long a look at a cluster takes. Each host has its own
+// time, and so have the API and etcd, which are asked through whoever is reached
+// first: nobody waits for one that hangs.
+type lookTimes struct {
+	whole time.Duration // all of it
+	host  time.Duration // one host
+	over  time.Duration // the API or etcd, over one host
+	// dump and dumpHost are those of a support bundle, which reads logs.
+	dump, dumpHost time.Duration
+}
+
+func usualLooks() lookTimes {
+	return lookTimes{whole: 25 * time.Second, host: 12 * time.Second, over: 10 * time.Second, dump: 3 * time.Minute, dumpHost: 2 * time.Minute}
+}
 
 // A hostLook is what one host answered.
 type hostLook struct {
@@ -180,11 +198,9 @@ func (s *service) Info(ctx context.Context, name string, progress event.Sink) (*
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, infoTime)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
 	defer cancel()
-	l := &looker{svc: s, env: env}
-	l.admin, _ = s.Store.Kubeconfig(name) // there may be none yet
-	l.hosts = s.lookAt(ctx, c, progress, l.host)
+	l := newLooker(s, env)
 	defer l.close()
 	in := &Info{
 		Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version, Warnings: diag.List{},
@@ -192,6 +208,12 @@ func (s *service) Info(ctx context.Context, name string, progress event.Sink) (*
 		Nodes:    []NodeInfo{}, Certificates: []Certificate{}, AddOns: []AddOn{}, Operations: []OperationInfo{},
 		Etcd: EtcdInfo{Type: c.Spec.Etcd.Type, Members: []EtcdMember{}},
 	}
+	var asked sync.WaitGroup
+	var api *apiAnswer
+	asked.Go(func() { api = l.askAPI(ctx) })
+	asked.Go(func() { l.askEtcd(ctx, &in.Etcd) })
+	l.lookAt(ctx, s.looks.host, progress, l.host)
+	asked.Wait()
 	for _, h := range l.hosts {
 		if facts.RunsKubelet(h.spec.Roles) {
 			in.Nodes = append(in.Nodes, nodeFromHost(c, h))
@@ -199,8 +221,8 @@ func (s *service) Info(ctx context.Context, name string, progress event.Sink) (*
 		in.Certificates = append(in.Certificates, h.certs...)
 	}
 	slices.SortStableFunc(in.Certificates, func(a, b Certificate) int { return a.Expires.Compare(b.Expires) })
-	l.askAPI(ctx, in)
-	l.askEtcd(ctx, in)
+	in.AddOns = l.installed()
+	api.into(in)
 	for _, o := range ops[:min(len(ops), lastOperations)] {
 		in.Operations = append(in.Operations, OperationInfo{o.Name, o.Spec.Type, o.Status.Phase, o.CreationTimestamp.Time, o.Status.Message})
 	}
@@ -208,20 +230,60 @@ func (s *service) Info(ctx context.Context, name string, progress event.Sink) (*
 	return in, nil
 }
 
-// lookAt asks all hosts of a cluster at once; one that does not answer is in
-// the answer with its error.
-func (s *service) lookAt(ctx context.Context, c *v1alpha1.Cluster, progress event.Sink, ask func(context.Context, *hostLook)) []*hostLook {
-	targets := make([]*hostLook, len(c.Spec.Hosts))
-	for i, h := range c.Spec.Hosts {
-		targets[i] = &hostLook{spec: h}
-	}
-	each(targets, func(h *hostLook) {
-		note(progress, h.spec.Name, "connecting")
-		if h.conn, h.err = s.Connect(ctx, merged(c, h.spec), s.looking()); h.err == nil {
-			ask(ctx, h)
+// lookAt asks all hosts of a cluster at once, each within a limit; one that does
+// not answer has its error afterwards. Those through which the API or etcd can
+// be asked are told of as soon as they are reached.
+func (l *looker) lookAt(ctx context.Context, limit time.Duration, progress event.Sink, ask func(context.Context, *hostLook)) {
+	c := l.env.Cluster
+	defer func() {
+		close(l.controlPlanes)
+		close(l.members)
+	}()
+	first := func(h *hostLook) int { // where there are more than are dialled at once
+		if spec.HasRole(h.spec, v1alpha1.RoleWorker) && !spec.HasRole(h.spec, v1alpha1.RoleControlPlane) {
+			return 1
 		}
+		return 0
+	}
+	order := slices.SortedStableFunc(slices.Values(l.hosts), func(a, b *hostLook) int { return first(a) - first(b) })
+	each(order, func(h *hostLook) {
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, silent(h.spec.Name, limit))
+		defer cancel()
+		note(progress, h.spec.Name, "connecting")
+		conn, err := l.svc.Connect(ctx, merged(c, h.spec), l.svc.looking())
+		if err != nil {
+			h.err = because(ctx, err)
+			return
+		}
+		h.conn = conn
+		if spec.HasRole(h.spec, v1alpha1.RoleControlPlane) {
+			l.controlPlanes <- h
+		}
+		if facts.RunsEtcd(c, h.spec.Roles) {
+			l.members <- h
+		}
+		ask(ctx, h)
+		h.err = because(ctx, h.err)
 	})
-	return targets
+}
+
+// errNoTime is why those were not asked whose turn did not come.
+var errNoTime = errors.New("there was no time left to ask")
+
+// silent is a host that does not answer in time, though it may be connected.
+func silent(host string, limit time.Duration) error {
+	return &remote.Error{
+		Host: host, Reason: remote.Unreachable, Cause: fmt.Sprintf("it did not answer within %s", limit), Err: context.DeadlineExceeded,
+		Remedy: "is the host overloaded, or its disk? look at it: slipway ssh " + host,
+	}
+}
+
+// because is an error that a time-out brought about, as the time-out tells it.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(err, context.DeadlineExceeded) {
+		return cause
+	}
+	return err
 }
 
 // nodeFromHost is a node as its host and the records tell of it.
@@ -261,6 +323,18 @@ type looker struct {
 	env   module.Env
 	admin []byte
 	hosts []*hostLook
+	// controlPlanes and members (of etcd) come when they are reached.
+	controlPlanes, members chan *hostLook
+}
+
+func newLooker(s *service, env module.Env) *looker {
+	all := env.Cluster.Spec.Hosts
+	l := &looker{svc: s, env: env, controlPlanes: make(chan *hostLook, len(all)), members: make(chan *hostLook, len(all))}
+	l.admin, _ = s.Store.Kubeconfig(env.Cluster.Name) // there may be none yet
+	for _, h := range all {
+		l.hosts = append(l.hosts, &hostLook{spec: h})
+	}
+	return l
 }
 
 func (l *looker) close() {

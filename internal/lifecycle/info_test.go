@@ -15,17 +15,24 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/remote"
 )
 
 // Run plays systemctl and etcdctl.
-func (c *conn) Run(_ context.Context, cmd remote.Command, _ io.Reader, out, _ io.Writer) (int, error) {
+func (c *conn) Run(ctx context.Context, cmd remote.Command, _ io.Reader, out, _ io.Writer) (int, error) {
+	if c.hangs {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
 	switch filepath.Base(cmd.Argv[0]) {
 	case "systemctl":
 		fmt.Fprintln(out, "active")
@@ -35,7 +42,11 @@ func (c *conn) Run(_ context.Context, cmd remote.Command, _ io.Reader, out, _ io
 			return 1, nil
 		}
 		if slices.Contains(cmd.Argv, "status") {
-			fmt.Fprint(out, `[{"Endpoint":"https://a:2379","Status":{"header":{"member_id":10},"version":"3.7.0","dbSize":4096,"leader":10}}]`)
+			alarms := []string{}
+			if c.alarm != "" {
+				alarms = append(alarms, strconv.Quote(c.alarm))
+			}
+			fmt.Fprintf(out, `[{"Endpoint":"https://a:2379","Status":{"header":{"member_id":10},"version":"3.7.0","dbSize":4096,"leader":10,"errors":[%s]}}]`, strings.Join(alarms, ","))
 			return 1, nil // one member did not answer
 		}
 		fmt.Fprint(out, `{"members":[{"ID":10,"name":"cp1","clientURLs":["https://a:2379"]},{"ID":11,"name":"cp2","clientURLs":["https://b:2379"]}]}`)
@@ -144,6 +155,49 @@ func TestInfo(t *testing.T) {
 	}
 }
 
+// impatient is a service that waits for nobody for long.
+func (w *world) impatient() *service {
+	s := w.service()
+	const soon = 3 * time.Second
+	s.looks = lookTimes{whole: 4 * soon, host: soon, over: soon, dump: 4 * soon, dumpHost: soon}
+	return s
+}
+
+// Hosts that hang keep nobody from being asked, and the cluster is not down for
+// them.
+func TestInfoWhereHostsHang(t *testing.T) {
+	for name, hang := range map[string][]string{"a worker": {"w1"}, "a control plane": {"cp1"}, "all": {"cp1", "cp2", "cp3", "w1"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := running(t, threeAndTwo[:4], threeAndTwo[:4])
+			w.api.put("/readyz", object{"ok": true})
+			for _, m := range hang {
+				w.machines[m].hangs = true
+			}
+			in, err := w.impatient().Info(t.Context(), "prod", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if in.Verdict != Degraded || !in.Endpoint.Answers {
+				t.Errorf("%s: %s; the API answers: %+v", in.Verdict, in.Summary, in.Endpoint)
+			}
+			for _, n := range in.Nodes {
+				if hangs := slices.Contains(hang, n.Name); n.Ready != "Ready" || (n.Host == "ok") == hangs {
+					t.Errorf("node %s, which hangs: %t, is %+v", n.Name, hangs, n)
+				}
+			}
+			for _, m := range hang {
+				if !slices.Contains(ids(in), "host-unreachable "+m) {
+					t.Errorf("nobody says that %s hangs: %v", m, in.Warnings)
+				}
+			}
+			if asked := len(in.Etcd.Members) > 0; asked != (len(hang) < 4) {
+				t.Errorf("etcd was asked: %t: %s", asked, in.Etcd.Message)
+			}
+		})
+	}
+}
+
 // TestInfoDetails is what is read of a cluster that works.
 func TestInfoDetails(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
@@ -159,11 +213,15 @@ func TestInfoDetails(t *testing.T) {
 		t.Errorf("endpoint %+v", in.Endpoint)
 	}
 	want := []EtcdMember{
-		{Name: "cp1", ID: "a", Endpoint: "https://a:2379", Leader: true, Healthy: true, Version: "3.7.0", DBBytes: 4096},
+		{Name: "cp1", ID: "a", Endpoint: "https://a:2379", Leader: true, Healthy: true, Version: "3.7.0", DBBytes: 4096, Errors: []string{}},
 		{Name: "cp2", ID: "b", Endpoint: "https://b:2379"},
 	}
 	if d := cmp.Diff(want, in.Etcd.Members); d != "" {
 		t.Errorf("etcd (-want +got):\n%s", d)
+	}
+	w.machines["cp1"].alarm = "memberID:10 alarm:NOSPACE "
+	if in, err := w.service().Info(t.Context(), "prod", nil); err != nil || !slices.ContainsFunc(in.Warnings, func(d diag.Diagnostic) bool { return d.Host == "cp1" && d.Message == "etcd says: alarm NOSPACE" }) {
+		t.Errorf("nobody tells of etcd's alarm: %v, %v", err, in.Warnings)
 	}
 	if n := in.Nodes[0]; n.Ready != "Ready" || n.Host != "ok" || n.Endpoint != "ok" || n.Kubelet != "active" || n.ResourcesFrom != "api" {
 		t.Errorf("cp1: %+v", n)

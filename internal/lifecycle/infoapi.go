@@ -11,51 +11,71 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/spec"
 )
 
-// askAPI asks the API over the first way that leads to it: a control plane's
-// own, then from here.
-func (l *looker) askAPI(ctx context.Context, in *Info) {
-	in.AddOns = l.installed()
+// apiAnswer is what the API says.
+type apiAnswer struct {
+	answers bool
+	message string // why it does not
+	through string // the host over which it was asked; "" is from here
+	nodes   []corev1.Node
+	addOns  []AddOn
+}
+
+// askAPI asks the API over the first way that leads to it: the own one of the
+// control plane that is reached first, then those of others, then from here.
+func (l *looker) askAPI(ctx context.Context) *apiAnswer {
 	if len(l.admin) == 0 {
-		in.Endpoint.Message = "there is no admin kubeconfig yet"
-		return
+		return &apiAnswer{message: "there is no admin kubeconfig yet"}
 	}
-	port := strconv.Itoa(l.env.Cluster.Spec.ControlPlaneEndpoint.Port)
-	for _, h := range l.hosts {
-		if h.err != nil || !spec.HasRole(h.spec, v1alpha1.RoleControlPlane) {
-			continue
-		}
-		client, err := l.client(h, net.JoinHostPort("127.0.0.1", port))
+	var message string
+	down := false
+	for h := range l.controlPlanes {
+		a, err := l.askAt(ctx, h)
 		if err == nil {
-			err = l.readAPI(ctx, client, in)
+			return a
 		}
-		if err == nil {
-			in.Endpoint.Answers, in.Endpoint.Through, in.Endpoint.Message = true, h.spec.Name, ""
-			return
-		}
-		in.Endpoint.Message = "on " + h.spec.Name + ": " + shortly(err)
+		message = "on " + h.spec.Name + ": " + shortly(err)
+		down = down || !errors.Is(err, context.DeadlineExceeded) // else the host may hang, and not the API
 	}
-	if l.reached() {
-		return // their answer is the answer
+	if down {
+		return &apiAnswer{message: message} // their answer is the answer
 	}
 	door := l.svc.open(ctx, l.admin, record.Doors(l.env.Cluster)) // else it is told what the first says
 	client, err := kube.New(l.admin, l.svc.Dial, kube.Options{Address: door})
+	if err != nil {
+		return &apiAnswer{message: cmp.Or(message, shortly(err))}
+	}
+	a, err := l.readAPI(ctx, client)
+	if err != nil {
+		return &apiAnswer{message: cmp.Or(message, shortly(err))}
+	}
+	return a
+}
+
+// askAt asks the API server of a control plane.
+func (l *looker) askAt(ctx context.Context, h *hostLook) (*apiAnswer, error) {
+	client, err := l.own(h)
+	if err != nil {
+		return nil, err
+	}
+	a, err := l.readAPI(ctx, client)
 	if err == nil {
-		err = l.readAPI(ctx, client, in)
+		a.through = h.spec.Name
 	}
-	if in.Endpoint.Answers = err == nil; err != nil {
-		in.Endpoint.Message = cmp.Or(in.Endpoint.Message, shortly(err))
-	}
+	return a, err
+}
+
+// own speaks to the API server of a control plane.
+func (l *looker) own(h *hostLook) (*kube.Client, error) {
+	return l.client(h, net.JoinHostPort("127.0.0.1", strconv.Itoa(l.env.Cluster.Spec.ControlPlaneEndpoint.Port)))
 }
 
 // shortly is why the API does not answer, without what was asked of it: of a
@@ -81,14 +101,28 @@ func (l *looker) reached() bool {
 	})
 }
 
-func (l *looker) readAPI(ctx context.Context, client *kube.Client, in *Info) error {
+func (l *looker) readAPI(ctx context.Context, client *kube.Client) (*apiAnswer, error) {
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*apiTime)
+	ctx, cancel := context.WithTimeout(ctx, l.svc.looks.over)
 	defer cancel()
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	a := &apiAnswer{answers: true, nodes: nodes}
+	if addOns, err := workloads(ctx, client); err == nil {
+		a.addOns = addOns
+	}
+	return a, nil
+}
+
+// into adds what the API says to what hosts and records tell.
+func (a *apiAnswer) into(in *Info) {
+	in.Endpoint.Answers, in.Endpoint.Through, in.Endpoint.Message = a.answers, a.through, a.message
+	if !a.answers {
+		return
+	}
+	nodes := a.nodes
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
 		j := slices.IndexFunc(nodes, func(o corev1.Node) bool { return o.Name == n.Name })
@@ -105,10 +139,9 @@ func (l *looker) readAPI(ctx context.Context, client *kube.Client, in *Info) err
 			in.Nodes = append(in.Nodes, n)
 		}
 	}
-	if addOns, err := workloads(ctx, client); err == nil && len(addOns) > 0 {
-		in.AddOns = addOns
+	if len(a.addOns) > 0 {
+		in.AddOns = a.addOns
 	}
-	return nil
 }
 
 func fromAPI(n *NodeInfo, o *corev1.Node) {
@@ -202,113 +235,4 @@ func (l *looker) installed() []AddOn {
 		out = append(out, AddOn{Name: "flannel", Version: "v" + l.env.Release.Flannel, Ready: -1, Wanted: -1})
 	}
 	return out
-}
-
-// soon is when a certificate's end is warned of.
-const soon = 30 * 24 * time.Hour
-
-// judge is the verdict, with what is wrong and what to do about it.
-func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) {
-	warn := func(id, host, hint, format string, args ...any) {
-		in.Warnings = append(in.Warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
-	}
-	if len(l.admin) > 0 && !in.Endpoint.Answers {
-		warn(idAPIDown, "", "", "the API does not answer (%s); what follows is from the hosts and the records", in.Endpoint.Message)
-	}
-	l.judgeHosts(in, warn)
-	l.judgeEtcd(in, warn)
-	for _, cert := range in.Certificates {
-		left := cert.Expires.Sub(l.svc.Now())
-		switch {
-		case left < 0:
-			warn(idCertificateExpires, cert.Host, "", "%s expired on %s", cert.Path, cert.Expires.Format(time.DateOnly))
-		case left < soon && !cert.CA && !strings.HasPrefix(cert.Path, "/var/lib/kubelet/"): // the kubelet renews its own
-			warn(idCertificateExpires, cert.Host, "", "%s expires on %s", cert.Path, cert.Expires.Format(time.DateOnly))
-		}
-	}
-	running := false
-	if len(ops) > 0 && ops[0].Spec.Type != string(InitOS) {
-		switch o := ops[0]; o.Status.Phase {
-		case v1alpha1.OperationRunning:
-			running = true
-		case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:
-			warn(idOperationUnfinished, "", "see why: slipway operations show "+o.Name+" --failed", "the latest operation, %s %s, is not finished", o.Spec.Type, o.Name)
-		}
-	}
-	l.conclude(in, c, running)
-}
-
-func (l *looker) judgeHosts(in *Info, warn func(id, host, hint, format string, args ...any)) {
-	for _, h := range l.hosts {
-		if h.err != nil {
-			d := why(h.err)
-			warn(cmp.Or(d.ID, idNodeNotReady), h.spec.Name, d.Hint, "%s", d.Message)
-		}
-		if h.kubelet != "" && h.kubelet != "active" && in.Phase != v1alpha1.PhasePending {
-			warn(idNodeNotReady, h.spec.Name, "", "its kubelet is %s", h.kubelet)
-		}
-		if h.asked && h.endpoint != nil && in.Endpoint.Answers {
-			warn(idEndpointDead, h.spec.Name, "", "the API does not answer there: %v", h.endpoint)
-		}
-	}
-	for _, n := range in.Nodes {
-		if n.Ready == "NotReady" {
-			warn(idNodeNotReady, n.Name, "", "the node is not ready: %s", n.Message)
-		}
-		if n.Ready == "Ready" && n.Cordoned {
-			warn(idNodeNotReady, n.Name, "take it back: slipway kubectl "+in.Name+" -- uncordon "+n.Name, "the node is cordoned: no pods are sent there")
-		}
-	}
-}
-
-func (l *looker) judgeEtcd(in *Info, warn func(id, host, hint, format string, args ...any)) {
-	if in.Etcd.Message != "" && in.Etcd.Type != "external" && len(l.admin) > 0 && l.reached() {
-		warn(idEtcdMember, "", "", "etcd cannot be asked (%s)", in.Etcd.Message)
-	}
-	voters := 0
-	for _, m := range in.Etcd.Members {
-		if !m.Learner {
-			voters++
-		}
-		if !m.Healthy {
-			warn(idEtcdMember, cmp.Or(m.Name, m.ID), "", "the etcd member does not answer")
-		}
-	}
-	if voters > 0 && voters%2 == 0 {
-		warn(idEtcdMember, "", "", "etcd has %d members: one more or one less would survive as many losses", voters)
-	}
-}
-
-// conclude says it in one word, one line, and one command.
-func (l *looker) conclude(in *Info, c *v1alpha1.Cluster, running bool) {
-	ready := 0
-	for _, n := range in.Nodes {
-		if n.Ready == "Ready" {
-			ready++
-		}
-	}
-	in.Next = "slipway kubectl " + in.Name + " -- get pods -A"
-	switch {
-	case len(l.admin) == 0:
-		in.Verdict, in.Summary = Absent, "its control plane has not come up yet"
-	case !in.Endpoint.Answers:
-		in.Verdict, in.Summary = Down, "the API does not answer"
-		in.Next = "slipway exec " + in.Name + "@role=control-plane --sudo -- journalctl -u kubelet -n 30 --no-pager"
-		if !l.reached() {
-			in.Summary = "no control plane can be reached, and the API does not answer"
-			in.Next = "slipway precheck " + in.Name
-		}
-	case len(in.Warnings) > 0:
-		in.Verdict = Degraded
-		in.Summary = fmt.Sprintf("the API answers, %d of %d nodes are ready", ready, len(in.Nodes))
-	default:
-		in.Verdict = Healthy
-		in.Summary = fmt.Sprintf("the API answers on every node, all %d nodes are ready", len(in.Nodes))
-	}
-	switch {
-	case running:
-		in.Next = "slipway operations watch " + c.Status.Operation
-	case slices.ContainsFunc(in.Warnings, func(d diag.Diagnostic) bool { return d.ID == idOperationUnfinished }):
-		in.Next = "slipway resume " + in.Name
-	}
 }

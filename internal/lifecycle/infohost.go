@@ -56,7 +56,7 @@ func (l *looker) host(ctx context.Context, h *hostLook) {
 			h.kubelet = strings.TrimSpace(out.String())
 		}
 	}
-	if len(l.admin) == 0 {
+	if h.err = ctx.Err(); h.err != nil || len(l.admin) == 0 {
 		return
 	}
 	h.asked = true
@@ -174,23 +174,26 @@ func etcdArgs(endpoints string, args ...string) []string {
 
 // askEtcd asks the members through the first of their hosts whose etcdctl
 // answers. An external etcd is not ours to ask.
-func (l *looker) askEtcd(ctx context.Context, in *Info) {
-	if in.Etcd.Type == "external" {
-		in.Etcd.Message = "external: it is looked after elsewhere"
+func (l *looker) askEtcd(ctx context.Context, in *EtcdInfo) {
+	if in.Type == "external" {
+		in.Message = "external: it is looked after elsewhere"
 		return
 	}
-	in.Etcd.Message = "no host with a member can be asked"
-	for _, h := range l.hosts {
+	in.Message = "no host with a member can be asked"
+	for h := range l.members {
 		worker, ok := h.conn.(remote.Worker)
-		if !ok || h.err != nil || !facts.RunsEtcd(l.env.Cluster, h.spec.Roles) {
+		if !ok {
 			continue
 		}
+		limit := l.svc.looks.over
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, silent(h.spec.Name, limit))
 		members, err := etcdMembers(ctx, worker)
-		if err != nil {
-			in.Etcd.Message = h.spec.Name + ": " + err.Error()
+		if err = because(ctx, err); err != nil {
+			in.Message = h.spec.Name + ": " + why(err).Message
 		}
+		cancel()
 		if len(members) > 0 {
-			in.Etcd.Members, in.Etcd.Through, in.Etcd.Message = members, h.spec.Name, ""
+			in.Members, in.Through, in.Message = members, h.spec.Name, ""
 			return
 		}
 	}
@@ -258,6 +261,7 @@ func etcdMembers(ctx context.Context, w remote.Worker) ([]EtcdMember, error) {
 				m := &out[i]
 				m.Version, m.DBBytes = st.Status.Version, st.Status.DBSize
 				m.Leader = st.Status.Leader != 0 && st.Status.Leader == st.Status.Header.MemberID
+				m.Errors = st.Status.Errors
 				m.Healthy = st.Status.Leader != 0 && len(st.Status.Errors) == 0
 			}
 		}

@@ -49,6 +49,8 @@ type machine struct {
 	prints  func(argv []string, out io.Writer) error
 	cutOff  bool // the API's name leads nowhere from here
 	silent  bool // its own API server does not answer
+	hangs   bool // it is connected, and answers nothing
+	alarm   string
 	blind   op.Kind
 	reaches func(*machine, string) bool // whether a URL of others answers; nil is always
 	refuse  func(step string, o op.Op) *op.Error
@@ -459,6 +461,9 @@ func (c *conn) DialContext(ctx context.Context, network, address string) (net.Co
 }
 
 func (c *conn) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
+	if c.hangs {
+		<-ctx.Done()
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

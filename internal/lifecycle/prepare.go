@@ -289,11 +289,13 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
-		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, leave.IDBlocked, leave.IDOtherName, leave.IDNodeRuns}, f.Reason) {
+		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, leave.IDBlocked, leave.IDOtherName, leave.IDNodeRuns, leave.IDHostRuns}, f.Reason) {
 			d.ID = f.Reason
 		}
 		d.Hint = cmp.Or(f.Remedy, "mend the cause, or go on with the other hosts: --ignore-errors")
-		if p.request.IgnoreErrors && f.Reason != op.IDEtcdQuorum { // no other host could go on without it
+		// Without a quorum no other host could go on. And what runs must lose
+		// nothing to the others' going on, such as its member of etcd.
+		if p.request.IgnoreErrors && f.Reason != op.IDEtcdQuorum && f.Reason != leave.IDHostRuns {
 			d.Severity = diag.Warning
 			p.unknown = append(p.unknown, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
 			p.findings = append(p.findings, d)

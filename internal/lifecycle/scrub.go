@@ -1,10 +1,8 @@
 package lifecycle
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -21,21 +19,6 @@ const redacted = "REMOVED"
 // their value, and what has the form of one. It takes rather too much.
 type scrubber struct {
 	known []string
-}
-
-// forms are what secrets look like, and what is left of them.
-var forms = []struct {
-	what *regexp.Regexp
-	left string
-}{
-	{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`), redacted},
-	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`), redacted}, // a service account's token
-	{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), redacted},                             // a bootstrap token
-	{regexp.MustCompile(`(?i)(://[^\s/:@"']*:)[^\s/@"']+@`), "${1}" + redacted + "@"},           // in a URL
-	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}`), "${1} " + redacted},   // in a header
-	{regexp.MustCompile(`(?i)(certificate-key[= ]+)[0-9a-f]{16,}`), "${1}" + redacted},          // kubeadm's
-	{regexp.MustCompile(`(?i)((?:client-key-data|certificate-authority-key|secretbox|auth_pass)["']?\s*[:= ]\s*["']?)[^\s"',;}\\]+`), "${1}" + redacted},
-	{regexp.MustCompile(`(?i)((?:password|passwd|passphrase|secret|token|api[-_]?key|credential)s?(?:-[a-z]+)?\\?["']?\s*[:=]\s*\\?["']?)[^\s"',;}\\]+`), "${1}" + redacted},
 }
 
 // newScrubber knows the secrets of a cluster that this machine can read.
@@ -89,53 +72,5 @@ func (s *scrubber) know(value string) {
 	s.known = append(s.known, value, base64.StdEncoding.EncodeToString([]byte(value)))
 	if inner := strings.Trim(string(quoted), `"`); err == nil && inner != value {
 		s.known = append(s.known, inner)
-	}
-}
-
-// text is what may be told.
-func (s *scrubber) text(b []byte) []byte {
-	for _, k := range s.known {
-		b = bytes.ReplaceAll(b, []byte(k), []byte(redacted))
-	}
-	for _, f := range forms {
-		b = f.what.ReplaceAll(b, []byte(f.left))
-	}
-	return b
-}
-
-// objects are Kubernetes' objects without what may hold secrets of the user:
-// values of environment variables, and copies of what was applied.
-func (s *scrubber) objects(raw []byte) []byte {
-	var v any
-	if json.Unmarshal(raw, &v) != nil {
-		return s.text(raw)
-	}
-	strip(v)
-	out, err := json.MarshalIndent(v, "", " ")
-	if err != nil {
-		return s.text(raw)
-	}
-	return s.text(out)
-}
-
-func strip(v any) {
-	switch v := v.(type) {
-	case []any:
-		for _, x := range v {
-			strip(x)
-		}
-	case map[string]any:
-		delete(v, "managedFields")
-		delete(v, "kubectl.kubernetes.io/last-applied-configuration")
-		if env, ok := v["env"].([]any); ok {
-			for _, e := range env {
-				if e, ok := e.(map[string]any); ok && e["value"] != nil {
-					e["value"] = redacted
-				}
-			}
-		}
-		for _, x := range v {
-			strip(x)
-		}
 	}
 }

@@ -52,14 +52,17 @@ type Config struct {
 	Source string
 }
 
-type service struct{ Config }
+type service struct {
+	Config
+	looks lookTimes
+}
 
 // New is the service of clusters that are recorded in files on this machine.
 func New(c Config) Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &service{Config: c}
+	return &service{Config: c, looks: usualLooks()}
 }
 
 var _ Service = (*service)(nil)

@@ -236,7 +236,9 @@ func (p *prepared) judge(c *v1alpha1.Cluster, found []facts.Host, staying int, o
 		at := slices.IndexFunc(p.env.Leaving, func(l module.Leaving) bool { return l.Name == d.Host })
 		if at >= 0 && d.Severity == diag.Error {
 			if p.request.Forget {
-				p.env.Leaving[at].Gone = true
+				if l := &p.env.Leaving[at]; !l.Gone {
+					l.Gone, l.Why = true, d.Message
+				}
 				d.Severity = diag.Warning
 				d.Hint = "its node is deleted; what is on the host stays there"
 			} else {

@@ -201,6 +201,7 @@ func TestRemoveDead(t *testing.T) {
 			}
 			r := request(w)
 			r.Forget = true
+			w.api.lose("w1")
 			res := w.do(r, event.Succeeded)
 			if len(res.Ready) == 0 || !strings.Contains(res.Ready[0], "what is on it stays") {
 				t.Errorf("the ending is %v: want it to say what stays", res.Ready)

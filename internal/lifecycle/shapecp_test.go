@@ -241,6 +241,7 @@ func TestDeadControlPlane(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "etcd-quorum") {
 		t.Errorf("a live member goes while another is dead: %v", err)
 	}
+	w.api.lose("cp1")
 	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}, Forget: true}, event.Succeeded)
 	w.wantHosts("cp2", "cp3", "w1")
 	w.wantMembers("cp2", "cp3")

@@ -38,14 +38,15 @@ type Env struct {
 type Leaving struct {
 	v1alpha1.Host
 	// Gone says that the host is given up: it does not answer, and what is on
-	// it stays there.
+	// it stays there. Why is what it was found to be.
 	Gone bool
+	Why  string
 }
 
 // A Removal says how nodes are taken off.
 type Removal struct {
 	// Force lets pods be deleted that have no controller, or a disruption
-	// budget that never lets them go.
+	// budget that never lets them go, and hosts be given up that run.
 	Force bool
 	// DrainTimeout bounds how long pods of a node are waited for; 0 is
 	// DefaultDrainTimeout.

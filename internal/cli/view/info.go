@@ -128,10 +128,11 @@ func infoEtcd(w io.Writer, in *lifecycle.Info) error {
 		if m.DBBytes > 0 {
 			db = Bytes(m.DBBytes)
 		}
-		if !m.Healthy {
+		answers := m.Healthy || len(m.Errors) > 0 // what it says is among the warnings
+		if !answers {
 			role = "-"
 		}
-		rows = append(rows, []string{cmp.Or(m.Name, m.ID), role, yes(m.Healthy), db, cmp.Or(m.Version, "-"), m.Endpoint})
+		rows = append(rows, []string{cmp.Or(m.Name, m.ID), role, yes(answers), db, cmp.Or(m.Version, "-"), m.Endpoint})
 	}
 	fmt.Fprintln(w)
 	return Table(w, []string{"ETCD MEMBER", "IS", "ANSWERS", "SIZE", "VERSION", "ENDPOINT"}, rows)

@@ -28,16 +28,21 @@ const (
 	// IDNodeRuns is a node in whose place another machine shall be, and which
 	// runs.
 	IDNodeRuns = "node-runs"
+	// IDHostRuns is a host that is to be given up, and runs.
+	IDHostRuns = "host-runs"
 )
 
-// Drain is the module that moves the pods of nodes that leave to others.
+// Drain is the module that moves the pods of nodes that leave to others. Nobody
+// drains a host that is given up: it is seen to that it does not run.
 func Drain(env module.Env) engine.Module {
 	limit := env.Removal.DrainTimeout
 	if limit == 0 {
 		limit = module.DefaultDrainTimeout
 	}
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
-		ID: "leave.drain", Title: "drain node", On: env.Resets, Timeout: limit,
+		ID: "leave.drain", Title: "drain node", On: env.Leaves, Timeout: limit,
+		// Without an API there is nobody to ask whether a host runs.
+		When: func(s *engine.Scope) bool { return env.Resets(s.Host()) || engine.Get(s, module.KeyKube) != nil },
 		// Those that come may have to take the pods of those that go.
 		Needs: []string{"nodes.ready"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
@@ -173,6 +178,12 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 		return change, nil
 	}
 	n, err := node(ctx, s)
+	if !env.Resets(s.Host()) {
+		if n != nil && kube.State(n).Ready && !env.Removal.Force {
+			err = runs(env, n.Name)
+		}
+		return nil, err
+	}
 	if err == nil && n == nil {
 		err = otherNode(ctx, s)
 	}
@@ -212,6 +223,22 @@ func otherNode(ctx context.Context, s *engine.Scope) error {
 		}
 	}
 	return nil
+}
+
+// runs refuses to give up a host whose kubelet reports: its pods would run on,
+// and be made anew elsewhere.
+func runs(env module.Env, name string) error {
+	why := ""
+	for _, l := range env.Leaving {
+		if l.Name == name {
+			why = l.Why
+		}
+	}
+	return diag.List{{
+		ID: IDHostRuns, Severity: diag.Error,
+		Message: "it is to be given up (" + why + "), and the cluster says that its node is ready: it runs, or has been off for less than a minute",
+		Hint:    "mend what keeps it from being reached; or, if it is gone, see that it is off, wait until the cluster says it is not ready (about 40 seconds), and try again; give it up as it is: --force",
+	}}
 }
 
 // mostBlocked is how many pods a message names.

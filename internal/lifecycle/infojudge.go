@@ -1,0 +1,192 @@
+package lifecycle
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+)
+
+const (
+	// soon is when a certificate's end is warned of; to have another authority
+	// takes longer.
+	soon   = 30 * 24 * time.Hour
+	soonCA = 90 * 24 * time.Hour
+)
+
+// warner takes note of a warning.
+type warner func(id, host, hint, format string, args ...any)
+
+// judge is the verdict, with what is wrong and what to do about it.
+func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) {
+	warn := func(id, host, hint, format string, args ...any) {
+		in.Warnings = append(in.Warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	if len(l.admin) > 0 && !in.Endpoint.Answers {
+		warn(idAPIDown, "", "", "the API does not answer (%s); what follows is from the hosts and the records", in.Endpoint.Message)
+	}
+	l.judgeHosts(in, warn)
+	l.judgeEtcd(in, warn)
+	l.judgeCertificates(in, warn)
+	judgeAddOns(in, warn)
+	running := false
+	if len(ops) > 0 && ops[0].Spec.Type != string(InitOS) {
+		switch o := ops[0]; o.Status.Phase {
+		case v1alpha1.OperationRunning:
+			running = true
+		case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:
+			warn(idOperationUnfinished, "", "see why: slipway operations show "+o.Name+" --failed", "the latest operation, %s %s, is not finished", o.Spec.Type, o.Name)
+		}
+	}
+	l.conclude(in, c, running)
+}
+
+func (l *looker) judgeHosts(in *Info, warn warner) {
+	for _, h := range l.hosts {
+		if h.err != nil {
+			d := why(h.err)
+			warn(cmp.Or(d.ID, idNodeNotReady), h.spec.Name, d.Hint, "%s", d.Message)
+		}
+		if h.kubelet != "" && h.kubelet != "active" && in.Phase != v1alpha1.PhasePending {
+			warn(idNodeNotReady, h.spec.Name, "", "its kubelet is %s", h.kubelet)
+		}
+		if h.asked && h.endpoint != nil && in.Endpoint.Answers {
+			warn(idEndpointDead, h.spec.Name, "", "the API does not answer there: %v", h.endpoint)
+		}
+	}
+	for _, n := range in.Nodes {
+		if n.Ready == "NotReady" {
+			warn(idNodeNotReady, n.Name, "", "the node is not ready: %s", n.Message)
+		}
+		if n.Ready == "Ready" && n.Cordoned {
+			warn(idNodeNotReady, n.Name, "take it back: slipway kubectl "+in.Name+" -- uncordon "+n.Name, "the node is cordoned: no pods are sent there")
+		}
+	}
+}
+
+func (l *looker) judgeEtcd(in *Info, warn warner) {
+	if in.Etcd.Message != "" && in.Etcd.Type != "external" && len(l.admin) > 0 && l.reached() {
+		warn(idEtcdMember, "", "", "etcd cannot be asked (%s)", in.Etcd.Message)
+	}
+	voters := 0
+	for _, m := range in.Etcd.Members {
+		if !m.Learner {
+			voters++
+		}
+		if !m.Healthy && len(m.Errors) == 0 {
+			warn(idEtcdMember, cmp.Or(m.Name, m.ID), "", "the etcd member does not answer")
+		}
+	}
+	judgeAlarms(in, warn)
+	if voters > 0 && voters%2 == 0 {
+		warn(idEtcdMember, "", "", "etcd has %d members: one more or one less would survive as many losses", voters)
+	}
+}
+
+// judgeAlarms tells what members say is wrong. Each tells of the alarms of all.
+func judgeAlarms(in *Info, warn warner) {
+	told := map[string]bool{}
+	for _, m := range in.Etcd.Members {
+		for _, said := range m.Errors {
+			of, hint := cmp.Or(m.Name, m.ID), ""
+			var id uint64
+			var alarm string
+			if n, _ := fmt.Sscanf(said, "memberID:%d alarm:%s", &id, &alarm); n == 2 {
+				of, said = strconv.FormatUint(id, 16), "alarm "+alarm
+				for _, o := range in.Etcd.Members {
+					if o.ID == of {
+						of = cmp.Or(o.Name, o.ID)
+					}
+				}
+			}
+			switch alarm {
+			case "NOSPACE":
+				hint = "its database is full, and nothing can be written to the cluster: compact and defragment it, then: etcdctl alarm disarm"
+			case "CORRUPT":
+				hint = "its data are not those of the others: take it off and add it again"
+			}
+			if line := of + " " + said; !told[line] {
+				told[line] = true
+				warn(idEtcdMember, of, hint, "etcd says: %s", strings.TrimSpace(said))
+			}
+		}
+	}
+}
+
+// judgeCertificates warns of those that end. An authority is on many hosts, and
+// told of once.
+func (l *looker) judgeCertificates(in *Info, warn warner) {
+	told := map[string]bool{}
+	for _, cert := range in.Certificates {
+		left, within, also := cert.Expires.Sub(l.svc.Now()), soon, ""
+		if cert.CA {
+			same := cert.Subject + cert.Expires.String()
+			if told[same] {
+				continue
+			}
+			told[same] = true
+			within, also = soonCA, ", and with it all that this authority has signed, on all hosts"
+		}
+		switch {
+		case left < 0:
+			warn(idCertificateExpires, cert.Host, "", "%s expired on %s%s", cert.Path, cert.Expires.Format(time.DateOnly), also)
+		case left < within && !strings.HasPrefix(cert.Path, "/var/lib/kubelet/"): // the kubelet renews its own
+			warn(idCertificateExpires, cert.Host, "", "%s expires on %s%s", cert.Path, cert.Expires.Format(time.DateOnly), also)
+		}
+	}
+}
+
+// judgeAddOns warns of those with too few pods. Pods that are missing on nodes
+// which are not ready are told of with these.
+func judgeAddOns(in *Info, warn warner) {
+	down := 0
+	for _, n := range in.Nodes {
+		if n.Ready == "NotReady" {
+			down++
+		}
+	}
+	for _, a := range in.AddOns {
+		if missing := a.Wanted - a.Ready; a.Wanted > 0 && a.Ready >= 0 && missing > 0 && (a.Ready == 0 || missing > down) {
+			warn(idAddOnNotReady, "", "see why: slipway kubectl "+in.Name+" -- get events -n "+a.Namespace, "%s: %d of %d pods are ready", a.Name, a.Ready, a.Wanted)
+		}
+	}
+}
+
+// conclude says it in one word, one line, and one command.
+func (l *looker) conclude(in *Info, c *v1alpha1.Cluster, running bool) {
+	ready := 0
+	for _, n := range in.Nodes {
+		if n.Ready == "Ready" {
+			ready++
+		}
+	}
+	in.Next = "slipway kubectl " + in.Name + " -- get pods -A"
+	switch {
+	case len(l.admin) == 0:
+		in.Verdict, in.Summary = Absent, "its control plane has not come up yet"
+	case !in.Endpoint.Answers:
+		in.Verdict, in.Summary = Down, "the API does not answer"
+		in.Next = "slipway exec " + in.Name + "@role=control-plane --sudo -- journalctl -u kubelet -n 30 --no-pager"
+		if !l.reached() {
+			in.Summary = "no control plane can be reached, and the API does not answer"
+			in.Next = "slipway precheck " + in.Name
+		}
+	case len(in.Warnings) > 0:
+		in.Verdict = Degraded
+		in.Summary = fmt.Sprintf("the API answers, %d of %d nodes are ready", ready, len(in.Nodes))
+	default:
+		in.Verdict = Healthy
+		in.Summary = fmt.Sprintf("the API answers on every node, all %d nodes are ready", len(in.Nodes))
+	}
+	switch {
+	case running:
+		in.Next = "slipway operations watch " + c.Status.Operation
+	case slices.ContainsFunc(in.Warnings, func(d diag.Diagnostic) bool { return d.ID == idOperationUnfinished }):
+		in.Next = "slipway resume " + in.Name
+	}
+}

@@ -1,0 +1,195 @@
+package lifecycle
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+)
+
+const (
+	// secretWord is a name that may be that of a secret, secretEnd as much of it
+	// as tells so.
+	secretWord = `[\w.-]*` + secretEnd
+	secretEnd  = `(?:pass|pwd|secret|token|key|credential)[\w.-]*`
+	// secretValue is what stands for it: in quotes that are escaped in a text
+	// in quotes, in quotes, or as far as a blank. What no quote ends on its line
+	// goes with all of the line.
+	secretValue = `(\\+"(?:[^"\\]|\\\\(?:[^"\\]|\\.))*(?:\\+")?|"(?:[^"\\]|\\.)*"?|'(?:[^']|''|'\\'')*'?|` + "`[^`]*`?" + `|[^\s"'{\[,;\\](?:[^\s"\\]|\\.)*)`
+)
+
+// A form is what a secret looks like. Its last group is the secret, which is
+// all of it where there is no group. It is looked for in lines that have one of
+// the hints, in lower case.
+type form struct {
+	hints []string
+	what  *regexp.Regexp
+}
+
+// words are hints at secretWord.
+var words = []string{"pass", "pwd", "secret", "token", "key", "credential"}
+
+var forms = []form{
+	{[]string{"eyj"}, regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`)}, // a service account's token
+	{[]string{"akia", "gh", "glpat-", "xox"}, regexp.MustCompile(`\b(?:AKIA[0-9A-Z]{16}|gh[oprsu]_\w{20,}|glpat-[\w-]{20,}|xox[abps]-[\w-]{10,})`)},
+	{[]string{"$"}, regexp.MustCompile(`\$(?:2[abxy]|apr1|[156y])\$[^\s"',]+`)},                                                           // a password's hash
+	{[]string{"ls0tls1crudjti"}, regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/=]+`)},                                                     // PEM in base64
+	{[]string{"://"}, regexp.MustCompile(`://[^\s/:@"']*:([^\s"'<>]*)@`)},                                                                 // in a URL
+	{[]string{"://"}, regexp.MustCompile(`(?i)https?://([^\s/:@"']+)@`)},                                                                  // a token in one
+	{[]string{"@"}, regexp.MustCompile(`\b[\w.%+-]+:(\S+)@(?:\w+\(|\()`)},                                                                 // in a data source name
+	{[]string{"@"}, regexp.MustCompile(`\b[A-Za-z_][\w.+-]*:([^\s"'@/]+)@(?:[A-Za-rt-z0-9\[_]|s(?:$|[^h])|sh(?:$|[^a])|sha(?:$|[^25]))`)}, // user and password before a host; no digest
+	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9+/=._~-]{8,})`)},                                // in a header
+	{[]string{"authorization", "cookie"}, regexp.MustCompile(`(?i)\b(?:authorization|cookie)\\*["']?\s*(?:[:=]\s*)+([^"\n]+)`)},
+	{[]string{"auth"}, regexp.MustCompile(`(?i)\b_?auth\\*["']?\s*[:=]\s*` + secretValue)}, // a registry's
+	{[]string{"requirepass", "masterauth", "auth_pass", "auth-pass", "identified by", "rootpw", "bindpw"}, regexp.MustCompile(`(?i)(?:requirepass|masterauth|auth[_-]pass|identified by|rootpw|bindpw)\\*["']?[,\s]\s*` + secretValue)},
+	{[]string{"mysql", "mariadb", "sshpass"}, regexp.MustCompile(`\b(?:mysql|mariadb|sshpass)[^\n]*?[\s"'=,\[]-p(?:\\*["'],?)?\s?\\*["']?([^\s"',]+)`)},
+	{[]string{"redis-cli"}, regexp.MustCompile(`\bredis-cli\b[^\n]*?[\s"',\[]-a\\*["']?[\s,]\s*` + secretValue)},
+	{[]string{"-u", "--user"}, regexp.MustCompile(`(?:^|[\s"'\[])(?:-u|--user)[\s=]*["']?[^\s:"']+:([^\s"']+)`)}, // curl's
+	// In what kubelet says of a container that does not start.
+	{[]string{"envvar{"}, regexp.MustCompile(`EnvVar\{Name:[^,]*,Value:(.*?),ValueFrom:`)},
+	{[]string{"httpheader{"}, regexp.MustCompile(`HTTPHeader\{Name:[^,]*,Value:(.*?),\}`)},
+	{[]string{"args:["}, regexp.MustCompile(`\bArgs:\[(.*?)\],WorkingDir:`)},
+	{[]string{"command:["}, regexp.MustCompile(`\bCommand:\[(.*?)\],(?:Args:|\})`)},
+	// A name and its value: of a variable or a header, a flag, an assignment.
+	{words, regexp.MustCompile(`(?i)\bname\\*["']?\s*[:=]\s*\\*["']?` + secretWord + `\\*["']?,?\s*\\*["']?value\\*["']?\s*[:=]\s*` + secretValue)},
+	{words, regexp.MustCompile(`(?i)(?:^|[\s"'` + "`" + `(\[,=])-{1,2}` + secretWord + `(?:\\*["']\s*,?|,|\s)\s*` + strings.Replace(secretValue, `[^\s"'{\[,;\\]`, `[^\s"'{\[,;:=>\\-]`, 1))},
+	{words, regexp.MustCompile(`(?i)` + secretEnd + `=([{\[,;][^\s"]+)`)},
+	{words, regexp.MustCompile(`(?i)` + secretEnd + `\\*["']?\]?\s*(?:=>|[:=]{1,2}|>|%3[ad])\s*` + secretValue)},
+}
+
+// bootstrapToken is one of kubeadm's.
+var bootstrapToken = form{nil, regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)}
+
+// dotted says whether a bootstrap token may be in a line: it has no name by
+// which to know, and to look closely at every line takes long.
+func dotted(line []byte) bool {
+	for at := 0; ; at++ {
+		next := bytes.IndexByte(line[at:], '.')
+		if next < 0 {
+			return false
+		}
+		at += next
+		if at >= 6 && len(line) > at+16 && alphanumeric(line[at-6:at]) && alphanumeric(line[at+1:at+17]) {
+			return true
+		}
+	}
+}
+
+func alphanumeric(b []byte) bool {
+	return !bytes.ContainsFunc(b, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+}
+
+var (
+	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`)
+	// halfKey is one whose beginning was cut off.
+	halfKey = regexp.MustCompile(`(?:[A-Za-z0-9+/=]|\s|\\[nr])*-----END [A-Z0-9 ]*PRIVATE KEY-----`)
+	// What holds for the line that follows, or for all that are further in.
+	flagAlone  = regexp.MustCompile(`(?i)^[\s"'\[,-]*-{1,2}` + secretWord + `["'],?\s*$|^\s*-\s+-{1,2}` + secretWord + `\s*$`)
+	nameAlone  = regexp.MustCompile(`(?i)\bname["']?\s*[:=]\s*["']?` + secretWord + `["']?,?\s*$`)
+	blockAlone = regexp.MustCompile(`(?i)` + secretWord + `["']?\s*:\s*[|>][-+0-9]*\s*$`)
+	manyLines  = regexp.MustCompile(`:\s*[|>][-+0-9]*\s*$`)
+	valueAlone = regexp.MustCompile(`(?i)^(\s*["']?value["']?\s*[:=]\s*).*$`)
+	// place is a path, which is no secret: what it leads to is.
+	place = regexp.MustCompile(`^(?:~|/(?:etc|var|run|usr|opt|srv|home|root|tmp|mnt|registry))/[\w./+-]*$`)
+)
+
+// text is what may be told.
+func (s *scrubber) text(b []byte) []byte {
+	for _, k := range s.known {
+		b = bytes.ReplaceAll(b, []byte(k), []byte(redacted))
+	}
+	if bytes.Contains(b, []byte("PRIVATE KEY-----")) {
+		b = privateKey.ReplaceAll(b, []byte(redacted))
+		b = halfKey.ReplaceAll(b, []byte(redacted))
+	}
+	out := make([]byte, 0, len(b))
+	next := follows{block: -1}
+	for line := range bytes.Lines(b) {
+		out = append(out, next.line(line)...)
+	}
+	return out
+}
+
+// follows is what a line says of those that come after it.
+type follows struct {
+	block       int // how far in the name of a text of several lines stands; -1: there is none
+	flag, value bool
+}
+
+// line is a line without secrets.
+func (f *follows) line(line []byte) []byte {
+	body := bytes.TrimRight(line, "\r\n")
+	end := line[len(body):]
+	indent := len(body) - len(bytes.TrimLeft(body, " \t"))
+	blank := len(bytes.TrimSpace(body)) == 0
+	switch {
+	case f.block >= 0 && (blank || indent > f.block):
+		return append([]byte(redacted), end...)
+	case f.flag && !blank && !flagAlone.Match(body):
+		*f = follows{block: -1}
+		return append(append(append([]byte{}, body[:indent]...), redacted...), end...)
+	case f.value && valueAlone.Match(body):
+		*f = follows{block: -1}
+		if manyLines.Match(body) {
+			f.block = indent
+			return line
+		}
+		return append(valueAlone.ReplaceAll(body, []byte("${1}"+redacted)), end...)
+	}
+	*f = follows{block: -1}
+	lower := bytes.ToLower(body)
+	if hinted(lower, words) {
+		f.flag, f.value = flagAlone.Match(body), nameAlone.Match(body)
+		if blockAlone.Match(body) {
+			f.block = indent
+			return line
+		}
+	}
+	if dotted(body) {
+		body = bootstrapToken.cut(body)
+	}
+	for _, form := range forms {
+		if hinted(lower, form.hints) {
+			body = form.cut(body)
+		}
+	}
+	return append(body[:len(body):len(body)], end...)
+}
+
+func hinted(lower []byte, hints []string) bool {
+	for _, h := range hints {
+		if bytes.Contains(lower, []byte(h)) {
+			return true
+		}
+	}
+	return len(hints) == 0
+}
+
+// cut takes the secrets of a form out of a line.
+func (f form) cut(line []byte) []byte {
+	all := f.what.FindAllSubmatchIndex(line, -1)
+	if all == nil {
+		return line
+	}
+	var out []byte
+	at := 0
+	for _, m := range all {
+		from, to := m[len(m)-2], m[len(m)-1]
+		value := line[from:to]
+		quote := value[:len(value)-len(bytes.TrimLeft(value, "\\\"'`"))]
+		if harmless(strings.Trim(string(value), "\\\"'`,;")) {
+			continue
+		}
+		out = append(append(append(append(out, line[at:from]...), quote...), redacted...), quote...)
+		at = to
+	}
+	return append(out, line[at:]...)
+}
+
+// harmless says that a value is no secret, whatever its name.
+func harmless(value string) bool {
+	switch strings.TrimRight(strings.ToLower(value), ")}],;") {
+	case "", "true", "false", "null", "nil", "<nil>", "none", strings.ToLower(redacted):
+		return true
+	}
+	return place.MatchString(value)
+}
