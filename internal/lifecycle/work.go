@@ -288,8 +288,19 @@ func fetch(c Copy, w Work) func(Target, net.Conn) (transfer.Summary, error) {
 				return transfer.Summary{}, err
 			}
 		}
-		return transfer.Receive(conn, dir, c.heard(t))
+		return transfer.Fetch(conn, dir, called(c.There, t.Host.Name), c.heard(t))
 	}
+}
+
+// called is what something that is fetched is called in a directory: as it was
+// asked for, never as the host says. What was asked for without a name, such as
+// a home or "/", is called like its host.
+func called(asked, host string) string {
+	name := path.Base(path.Clean(asked))
+	if name == "." || name == ".." || name == "/" {
+		return host
+	}
+	return name
 }
 
 // A line is a connection that knows whether it was it that failed.

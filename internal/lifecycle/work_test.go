@@ -182,6 +182,28 @@ func copyAll(t *testing.T, s *service) {
 	refusal(t, err, idNoCopy)
 }
 
+// TestCalled: what is fetched is called as it was asked for.
+func TestCalled(t *testing.T) {
+	for _, tc := range []struct{ asked, want, reason string }{
+		{"/etc/hosts", "hosts", "a file"},
+		{"logs/", "logs", "written as a directory"},
+		{"./logs/.", "logs", "the directory itself"},
+		{"a/../b", "b", "the last of it"},
+		{"*.log", "*.log", "no pattern: hosts take it as it is"},
+		{".ssh", ".ssh", "asked for by that name"},
+		{"", "w1", "a home"},
+		{".", "w1", "a home, in other words"},
+		{"..", "w1", "above it"},
+		{"a/../..", "w1", "likewise"},
+		{"/", "w1", "all of it"},
+		{"//", "w1", "likewise"},
+	} {
+		if got := called(tc.asked, "w1"); got != tc.want {
+			t.Errorf("%q is called %q, want %q: %s", tc.asked, got, tc.want, tc.reason)
+		}
+	}
+}
+
 func logIn(t *testing.T, s *service) {
 	var out bytes.Buffer
 	code, err := s.Login(t.Context(), targets(t, s, "w1")[0], remote.Shell{Argv: []string{"sh", "-c", "echo in; exit 3"}, Out: &out, Err: io.Discard})

@@ -21,26 +21,41 @@ const partPrefix = ".slipway-copy-"
 
 // Receive puts what a sender sends to dest: into it, if it is a directory or
 // written as one, else in its place. Nothing that comes leads out of there,
-// whatever it is called. progress may be nil.
+// whatever it is called, and no link below dest is written through. progress
+// may be nil.
 func Receive(conn io.ReadWriter, dest string, progress func(Progress)) (Summary, error) {
-	r := &receiver{conn: conn, progress: progress}
-	err := r.receive(dest)
-	var theirs *Error
-	if err != nil && !errors.As(err, &theirs) {
-		tell(conn, err)
-	}
-	return r.summary, err
+	return (&receiver{conn: conn, progress: progress}).run(dest)
+}
+
+// Fetch receives from a sender that is not believed: in a directory it is
+// called name, whatever the sender calls it, and nothing of it is setuid,
+// setgid or sticky.
+func Fetch(conn io.ReadWriter, dest, name string, progress func(Progress)) (Summary, error) {
+	return (&receiver{conn: conn, foreign: true, name: name, progress: progress}).run(dest)
 }
 
 type receiver struct {
 	conn     io.ReadWriter
-	root     *os.Root // the directory that the file or the tree is in
+	foreign  bool     // the sender is not believed
+	parent   *os.Root // the directory that the file or the tree is in
 	name     string   // what it is called there
-	made     []frame  // directories, with the modes they are to have
+	root     *os.Root // what paths are below: the tree, once there is one, else parent
+	dirs     map[string]bool
+	made     []frame // directories, with the modes they are to have
 	total    int64
+	left     int64 // of total, what no file was announced of
 	done     int64
 	summary  Summary
 	progress func(Progress)
+}
+
+func (r *receiver) run(dest string) (Summary, error) {
+	err := r.receive(dest)
+	var theirs *Error
+	if err != nil && !errors.As(err, &theirs) {
+		tell(r.conn, err)
+	}
+	return r.summary, err
 }
 
 func (r *receiver) receive(dest string) error {
@@ -51,11 +66,14 @@ func (r *receiver) receive(dest string) error {
 	if err != nil {
 		return err
 	}
-	r.total = begin.Size
-	if err := r.open(dest, begin.Name); err != nil {
+	r.total, r.left, r.dirs = begin.Size, begin.Size, map[string]bool{}
+	if !r.foreign {
+		r.name = begin.Name
+	}
+	if err := r.open(dest); err != nil {
 		return err
 	}
-	defer func() { _ = r.root.Close() }()
+	defer r.close()
 	for {
 		f, err := readFrame(r.conn)
 		if err != nil {
@@ -69,22 +87,37 @@ func (r *receiver) receive(dest string) error {
 		}
 	}
 	for i := len(r.made) - 1; i >= 0; i-- { // the innermost first: one may forbid to be entered
-		if err := r.root.Chmod(r.made[i].Path, r.made[i].Mode&kept); err != nil {
+		if err := r.root.Chmod(r.made[i].Path, r.mode(r.made[i].Mode)); err != nil {
 			return err
 		}
 	}
 	return frame{Kind: kindDone, Summary: &r.summary}.write(r.conn)
 }
 
+func (r *receiver) close() {
+	if r.root != r.parent {
+		_ = r.root.Close()
+	}
+	_ = r.parent.Close()
+}
+
+// mode is what of a sender's mode is taken.
+func (r *receiver) mode(m fs.FileMode) fs.FileMode {
+	if r.foreign {
+		return m & fs.ModePerm
+	}
+	return m & kept
+}
+
 // open finds where what comes is to be.
-func (r *receiver) open(dest, name string) error {
+func (r *receiver) open(dest string) error {
 	info, err := os.Stat(dest)
 	switch {
 	case err == nil && info.IsDir():
-		if !filepath.IsLocal(name) || strings.ContainsRune(name, filepath.Separator) {
-			return fmt.Errorf("the sender calls it %q, which is no name", name)
+		if name := r.name; name == "." || !filepath.IsLocal(name) || strings.ContainsRune(name, filepath.Separator) {
+			return fmt.Errorf("what comes is called %q, which is no name", name)
 		}
-		dest = filepath.Join(dest, name)
+		dest = filepath.Join(dest, r.name)
 	case errors.Is(err, fs.ErrNotExist) && IsDir(dest):
 		return fmt.Errorf("there is no directory %s", dest)
 	case err == nil: // a link to a file stays one
@@ -99,19 +132,19 @@ func (r *receiver) open(dest, name string) error {
 	}
 	r.name = filepath.Base(dest)
 	r.summary.To = dest
-	r.root, err = os.OpenRoot(filepath.Dir(dest))
+	r.parent, err = os.OpenRoot(filepath.Dir(dest))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no directory %s", filepath.Dir(dest))
 	}
+	r.root = r.parent
 	return err
 }
 
 // take puts one file, directory or link in its place.
 func (r *receiver) take(f frame) error {
-	if f.Path != "." && !fs.ValidPath(f.Path) {
-		return fmt.Errorf("the sender calls a file %q, which is no name", f.Path)
+	if err := r.allowed(f); err != nil {
+		return err
 	}
-	f.Path = path.Join(r.name, f.Path)
 	switch f.Kind {
 	case kindDir:
 		return r.dir(f)
@@ -122,26 +155,60 @@ func (r *receiver) take(f frame) error {
 		}
 		return r.rename(tmp, f.Path)
 	case kindFile:
+		if f.Path == "." {
+			f.Path = r.name
+		}
 		return r.file(f)
 	}
 	return fmt.Errorf("the sender sends %q", f.Kind)
 }
 
-// dir makes a directory. One that is there keeps its mode.
-func (r *receiver) dir(f frame) error {
-	err := r.root.Mkdir(f.Path, f.Mode.Perm()|0o700)
+// allowed refuses what a sender that tells the truth does not say. All that
+// comes is in a directory that came before it: one, and no link to one.
+func (r *receiver) allowed(f frame) error {
 	switch {
-	case err == nil:
+	case !fs.ValidPath(f.Path):
+		return fmt.Errorf("the sender calls a file %q, which is no name", f.Path)
+	case f.Path == "." && (f.Kind == kindLink || r.root != r.parent):
+		return fmt.Errorf("the sender sends %q in the place of all", f.Kind)
+	case f.Path != "." && !r.dirs[path.Dir(f.Path)]:
+		return fmt.Errorf("the sender sends %q, and no directory that it is in", f.Path)
+	case f.Size < 0 || f.Size > r.left:
+		return fmt.Errorf("the sender sends more than it said")
+	}
+	r.left -= f.Size
+	return nil
+}
+
+// dir makes a directory. One that is there keeps its mode; a link to one, which
+// may have come with an earlier copy, is none.
+func (r *receiver) dir(f frame) error {
+	name := f.Path
+	if name == "." {
+		name = r.name
+	}
+	err := r.root.Mkdir(name, f.Mode.Perm()|0o700)
+	if err == nil {
 		r.made = append(r.made, f)
-		return nil
-	case !errors.Is(err, fs.ErrExist):
+	} else if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	info, err := r.root.Stat(f.Path)
+	info, err := r.root.Lstat(name)
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is there already, and no directory", filepath.Join(r.root.Name(), f.Path))
+		err = fmt.Errorf("%s is there already, and no directory", filepath.Join(r.root.Name(), name))
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	r.dirs[f.Path] = true
+	if f.Path == "." {
+		tree, err := r.parent.OpenRoot(name)
+		if err != nil {
+			return err
+		}
+		r.root = tree
+	}
+	return nil
 }
 
 func (r *receiver) temp(of string) string {
@@ -164,7 +231,7 @@ func (r *receiver) file(f frame) error {
 		if err := (frame{Kind: kindHave, Size: f.Size}).write(r.conn); err != nil {
 			return err
 		}
-		return r.root.Chmod(f.Path, f.Mode&kept)
+		return r.root.Chmod(f.Path, r.mode(f.Mode))
 	}
 	p, err := r.part(f)
 	if err != nil {
@@ -186,7 +253,7 @@ func (r *receiver) file(f frame) error {
 	if got := hex.EncodeToString(p.sum.Sum(nil)); got != f.Digest {
 		return errors.Join(fmt.Errorf("%s changed while it was copied: copy it again", path.Base(f.Path)), r.root.Remove(p.name))
 	}
-	if err := errors.Join(p.file.Chmod(f.Mode&kept), p.file.Sync()); err != nil {
+	if err := errors.Join(p.file.Chmod(r.mode(f.Mode)), p.file.Sync()); err != nil {
 		return errors.Join(err, r.root.Remove(p.name))
 	}
 	return r.rename(p.name, f.Path)

@@ -161,7 +161,7 @@ func copyBothWays(t *testing.T, w remote.Worker) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_, err = transfer.Receive(conn, to, nil)
+		_, err = transfer.Fetch(conn, to, filepath.Base(path), nil)
 		return err
 	}
 	if err := fetch("nobody", open, filepath.Join(dir, "back")); err != nil {
