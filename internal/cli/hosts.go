@@ -237,7 +237,8 @@ func (a *app) cpCmd() *cobra.Command {
 		Use: "cp SRC DST", Short: "Copy files and directories to hosts, or from them",
 		Long: `Copies a file or a directory, with all below it and with its modes, to hosts or
 from them. The side that is written SELECTOR:PATH is on the hosts; a relative
-PATH there begins in the home of the user who logs in. A file comes to its name
+PATH there begins in the home of the user who logs in. A file of this machine
+with a colon in its name is written with a path: ./a:b. A file comes to its name
 whole and verified, or not at all; a copy that broke off goes on where it
 stopped when it is asked for again.
 
@@ -250,6 +251,11 @@ failed.`,
   slipway cp all:/var/log/syslog ./logs --sudo`,
 		Args: cobra.ExactArgs(2), ValidArgsFunction: a.copyNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, arg := range args {
+				if strings.HasPrefix(arg, ":") { // an empty variable, perhaps: this machine's file is not meant
+					return problem(idUsage, "a file of this machine that is called so is ./"+arg, "%q names no hosts before the colon", arg)
+				}
+			}
 			from, src, remoteFrom := hostPath(args[0])
 			to, dst, remoteTo := hostPath(args[1])
 			switch {
@@ -280,7 +286,7 @@ func hostPath(arg string) (selector, path string, onHosts bool) {
 		case c == '/':
 			return "", arg, false
 		case c == ':' && depth == 0:
-			return arg[:i], arg[i+1:], i > 0
+			return arg[:i], arg[i+1:], true
 		}
 	}
 	return "", arg, false
