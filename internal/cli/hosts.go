@@ -87,7 +87,8 @@ it as they are; no shell sees them, unless --shell asks for one.
 ` + selectors + `
 
 Of one host, the output is as it is; of several, each line begins with its
-host. With -o json there is one line for each host. Exit code 3 says that the
+host and " | "; what is more than 64 KiB of a line goes on in the next, which
+has " + " there. With -o json there is one line for each host. Exit code 3 says that the
 program failed on a host, or that a host could not be asked.`,
 		Example: `  slipway exec role=worker -- uptime
   slipway exec prod@all,lab@all --sudo -- systemctl is-active kubelet

@@ -7,10 +7,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
-// A Prefixed writes what several hosts print, each line whole and with its
-// host before it.
+// A Prefixed writes what several hosts print, each line with its host before it
+// and whole. Of a line that is too long for that, each further piece says that
+// it goes on: what was printed can be put together again.
 type Prefixed struct {
 	mu    sync.Mutex
 	width int
@@ -29,14 +31,16 @@ func NewPrefixed(names []string, s Style) *Prefixed {
 // Writer is where one stream of a host goes, on its way to w. Close writes a
 // last line that has no end.
 func (p *Prefixed) Writer(w io.Writer, name string) io.WriteCloser {
-	return &prefixed{p: p, w: w, head: p.paint.in(bold, fmt.Sprintf("%-*s", p.width, name)) + " | "}
+	name = p.paint.in(bold, fmt.Sprintf("%-*s", p.width, name))
+	return &prefixed{p: p, w: w, line: name + " | ", piece: name + " + "}
 }
 
 type prefixed struct {
-	p    *Prefixed
-	w    io.Writer
-	head string
-	part []byte
+	p           *Prefixed
+	w           io.Writer
+	line, piece string // what stands before a line, and before more of it
+	part        []byte // of a line that has no end yet
+	long        bool   // some of it is written
 }
 
 // maxPart is how much of a line without an end is kept.
@@ -46,17 +50,31 @@ func (w *prefixed) Write(b []byte) (int, error) {
 	w.part = append(w.part, b...)
 	var out bytes.Buffer
 	for {
-		i := bytes.IndexByte(w.part, '\n')
-		if i < 0 && len(w.part) < maxPart {
-			break
+		if i := bytes.IndexByte(w.part, '\n'); i >= 0 && i <= maxPart {
+			w.next(&out, i)
+			w.part, w.long = w.part[1:], false
+			continue
 		}
-		if i < 0 {
-			i = len(w.part) - 1
+		if len(w.part) <= maxPart {
+			return len(b), w.put(out.Bytes())
 		}
-		fmt.Fprintf(&out, "%s%s\n", w.head, bytes.TrimSuffix(w.part[:i], []byte("\r")))
-		w.part = w.part[i+1:]
+		i := maxPart
+		for i > maxPart-utf8.UTFMax && !utf8.RuneStart(w.part[i]) {
+			i--
+		}
+		w.next(&out, i)
+		w.long = true
 	}
-	return len(b), w.put(out.Bytes())
+}
+
+// next writes n bytes of a line.
+func (w *prefixed) next(out *bytes.Buffer, n int) {
+	head := w.line
+	if w.long {
+		head = w.piece
+	}
+	fmt.Fprintf(out, "%s%s\n", head, w.part[:n])
+	w.part = w.part[n:]
 }
 
 func (w *prefixed) put(b []byte) error {
@@ -73,7 +91,9 @@ func (w *prefixed) Close() error {
 	if len(w.part) == 0 {
 		return nil
 	}
-	return w.put(fmt.Appendf(nil, "%s%s\n", w.head, w.part))
+	var out bytes.Buffer
+	w.next(&out, len(w.part))
+	return w.put(out.Bytes())
 }
 
 // A Copying shows how far copies to or from several hosts are: a line that is
