@@ -240,8 +240,9 @@ func (a *app) cpCmd() *cobra.Command {
 from them. The side that is written SELECTOR:PATH is on the hosts; a relative
 PATH there begins in the home of the user who logs in. A file of this machine
 with a colon in its name is written with a path: ./a:b. A file comes to its name
-whole and verified, or not at all; a copy that broke off goes on where it
-stopped when it is asked for again.
+whole and verified, or not at all, and one that is there keeps its owner, its
+group and its mode; a copy that broke off goes on where it stopped when it is
+asked for again.
 
 ` + selectors + `
 

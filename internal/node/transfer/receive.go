@@ -231,7 +231,11 @@ func (r *receiver) file(f frame) error {
 		if err := (frame{Kind: kindHave, Size: f.Size}).write(r.conn); err != nil {
 			return err
 		}
-		return r.root.Chmod(f.Path, r.mode(f.Mode))
+		return nil
+	}
+	old, err := r.replaced(f)
+	if err != nil {
+		return err
 	}
 	p, err := r.part(f)
 	if err != nil {
@@ -253,13 +257,56 @@ func (r *receiver) file(f frame) error {
 	if got := hex.EncodeToString(p.sum.Sum(nil)); got != f.Digest {
 		return errors.Join(fmt.Errorf("%s changed while it was copied: copy it again", path.Base(f.Path)), r.root.Remove(p.name))
 	}
-	if err := errors.Join(p.file.Chmod(r.mode(f.Mode)), p.file.Sync()); err != nil {
+	if err := errors.Join(r.adorn(p, f, old), p.file.Sync()); err != nil {
 		return errors.Join(err, r.root.Remove(p.name))
 	}
 	return r.rename(p.name, f.Path)
 }
 
-// has says that a file is there already, as it is to be but for its mode.
+// replaced is the file that another comes in the place of, nil if there is none.
+// One that only root can replace by one of the same owner is refused here.
+func (r *receiver) replaced(f frame) (fs.FileInfo, error) {
+	info, err := r.root.Lstat(f.Path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if uid, _ := owner(info); uid != os.Geteuid() && os.Geteuid() != 0 {
+		return nil, fmt.Errorf("%s belongs to another user (%d), and only root can replace it and keep that", filepath.Join(r.root.Name(), f.Path), uid)
+	}
+	return info, nil
+}
+
+func owner(info fs.FileInfo) (uid, gid int) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return os.Geteuid(), os.Getegid()
+	}
+	return int(st.Uid), int(st.Gid)
+}
+
+// adorn gives a file that is whole its mode: its own, or owner, group and mode
+// of the one that it replaces.
+func (r *receiver) adorn(p *part, f frame, old fs.FileInfo) error {
+	if old == nil {
+		return p.file.Chmod(r.mode(f.Mode))
+	}
+	info, err := p.file.Stat()
+	if err != nil {
+		return err
+	}
+	uid, gid := owner(old)
+	if u, g := owner(info); u != uid || g != gid {
+		if err := p.file.Chown(uid, gid); err != nil {
+			return fmt.Errorf("keeping the owner and the group of %s: %w", filepath.Join(r.root.Name(), f.Path), err)
+		}
+	}
+	return p.file.Chmod(r.mode(old.Mode())) // after the owner, which clears bits
+}
+
+// has says that a file is there already, with the same content.
 func (r *receiver) has(f frame) bool {
 	info, err := r.root.Lstat(f.Path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size {

@@ -1,7 +1,8 @@
 // Package transfer copies a file or a tree of them over a connection: the
 // sender on one end, the receiver on the other, the same at both. A file comes
 // to its name whole and verified or not at all; what a broken connection left
-// of a large one is gone on with. Modes are kept, links stay links.
+// of a large one is gone on with. Modes are kept, those of files that are
+// replaced with their owners; links stay links.
 package transfer
 
 import (

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/asroot"
 )
 
 // copied sends from to dest; the connection breaks when limit bytes have been
@@ -175,6 +177,82 @@ func TestDestination(t *testing.T) {
 	if to, err := os.Readlink(filepath.Join(dir, "link")); err != nil || to != "there" {
 		t.Errorf("the link leads to %q, %v", to, err)
 	}
+}
+
+// TestReplaced: a file that is there keeps its owner, its group and its mode.
+func TestReplaced(t *testing.T) {
+	asroot.Need(t, "giving files away")
+	for _, tc := range []struct {
+		name          string
+		content       string
+		old           fs.FileMode
+		fetched, kept string
+		reason        string
+	}{
+		{"small", "new", 0o640, "-rw-r-----", "-rw-r-----", "as cp does"},
+		{"large", strings.Repeat("new", asked), 0o600, "-rw-------", "-rw-------", "whatever its size"},
+		{"the same", "old", 0o604, "-rw----r--", "-rw----r--", "with nothing to copy, too"},
+		{"setuid", "new", 0o755 | fs.ModeSetuid, "-rwxr-xr-x", "urwxr-xr-x", "no content of a host's runs as another"},
+	} {
+		for _, fetch := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/fetch=%v", tc.name, fetch), func(t *testing.T) {
+				dir := t.TempDir()
+				from := filepath.Join(dir, "from", "x")
+				write(t, from, tc.content, 0o777)
+				for _, name := range []string{"x", "tree/from/x"} {
+					to := filepath.Join(dir, "to", name)
+					write(t, to, "old", 0o600)
+					if err := errors.Join(os.Chown(to, 4711, 4712), os.Chmod(to, tc.old)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for src, dest := range map[string]string{from: "to", filepath.Dir(from): "to/tree"} {
+					if err := moved(t, src, filepath.Join(dir, dest), fetch); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want := tc.kept
+				if fetch {
+					want = tc.fetched
+				}
+				for _, name := range []string{"x", "tree/from/x"} {
+					to := filepath.Join(dir, "to", name)
+					info, err := os.Stat(to)
+					if err != nil {
+						t.Fatal(err)
+					}
+					b, err := os.ReadFile(to)
+					if uid, gid := owner(info); uid != 4711 || gid != 4712 || info.Mode().String() != want || string(b) != tc.content || err != nil {
+						t.Errorf("%s: %v of %d:%d, %d bytes, %v; want %s of 4711:4712: %s", name, info.Mode(), uid, gid, len(b), err, want, tc.reason)
+					}
+				}
+			})
+		}
+	}
+}
+
+// moved copies by Receive, or by Fetch.
+func moved(t *testing.T, from, dest string, fetch bool) error {
+	t.Helper()
+	tr, err := Look(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := tr.Send(theirs, nil)
+		sent <- err
+		_ = theirs.Close()
+	}()
+	if fetch {
+		_, err = Fetch(ours, dest, filepath.Base(from), nil)
+	} else {
+		_, err = Receive(ours, dest, nil)
+	}
+	_ = ours.Close()
+	return errors.Join(err, <-sent)
 }
 
 // TestBroken: a copy that breaks off leaves nothing under the file's name, and

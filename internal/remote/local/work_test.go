@@ -155,6 +155,22 @@ func copyBothWays(t *testing.T, w remote.Worker) {
 	if info, err := os.Stat(open); err != nil || info.Sys().(*syscall.Stat_t).Uid != 65534 || info.Mode() != 0o640 {
 		t.Errorf("%v, %v: want nobody's, with its mode", info, err)
 	}
+	// What is there stays its owner's, or is left alone.
+	if err := errors.Join(os.Truncate(open, 3), os.Chown(open, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := send("nobody", open); err == nil || !strings.Contains(err.Error(), "belongs to another user (0)") {
+		t.Errorf("nobody replaces root's file: %v", err)
+	}
+	if err := os.Chown(open, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	if err := send("", open); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(open); err != nil || info.Sys().(*syscall.Stat_t).Uid != 65534 || info.Mode() != 0o640 {
+		t.Errorf("replaced by root: %v, %v: want nobody's", info, err)
+	}
 	fetch := func(user, path, to string) error {
 		conn, err := w.OpenCopy(t.Context(), remote.Copy{Path: path, User: user, Send: true})
 		if err != nil {
