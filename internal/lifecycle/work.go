@@ -203,9 +203,16 @@ func (s *service) on(ctx context.Context, t Target, opts remote.Options, do func
 // why puts an error into words for people and programs.
 func why(err error) *diag.Diagnostic {
 	d := &diag.Diagnostic{Severity: diag.Error, Message: err.Error()}
+	var broken *transfer.BrokenError
+	if errors.As(err, &broken) {
+		d.Message = broken.Err.Error()
+	}
 	var e *remote.Error
 	if errors.As(err, &e) {
 		d.ID, d.Message, d.Hint = string(e.Reason), e.Cause, e.Remedy
+	}
+	if broken != nil {
+		d.Message += "; what came is in " + broken.Part + ", and the same command goes on with it"
 	}
 	return d
 }
@@ -246,22 +253,34 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 		once = func(t Target, conn net.Conn) (transfer.Summary, error) { return tree.Send(conn, c.heard(t)) }
 	}
 	return s.each(ctx, w, opts, func(ctx context.Context, t Target, on remote.Worker) (HostResult, error) {
+		var broken *transfer.BrokenError
 		for attempt := 1; ; attempt++ {
 			conn, err := on.OpenCopy(ctx, remote.Copy{Path: c.There, User: w.login(t), Send: c.Fetch})
 			if err != nil {
-				return HostResult{}, err
+				return HostResult{}, keeping(broken, err)
 			}
 			line := &line{Conn: conn}
 			sum, err := once(t, line)
 			_ = conn.Close()
+			if !errors.As(err, &broken) {
+				broken = nil
+			}
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
 			if err == nil || ctx.Err() != nil || !line.broke.Load() || attempt == copyAttempts {
-				return HostResult{Copied: &sum}, err
+				return HostResult{Copied: &sum}, keeping(broken, err)
 			}
 		}
 	}), nil
+}
+
+// keeping is an error that says what is kept for the next copy, if anything is.
+func keeping(broken *transfer.BrokenError, err error) error {
+	if broken == nil || err == nil || errors.As(err, new(*transfer.BrokenError)) {
+		return err
+	}
+	return &transfer.BrokenError{Part: broken.Part, Err: err}
 }
 
 func (c Copy) heard(t Target) func(transfer.Progress) {

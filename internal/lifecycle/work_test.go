@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/dial"
 	"slipway.dev/slipway/internal/remote/remotetest"
@@ -180,6 +182,69 @@ func copyAll(t *testing.T, s *service) {
 	}
 	_, err = s.Copy(t.Context(), w, Copy{Here: filepath.Join(dir, "gone"), There: to})
 	refusal(t, err, idNoCopy)
+}
+
+// brittleHost is a host whose connections break after a while, and that is gone
+// then.
+type brittleHost struct {
+	remote.Host
+	dir       string
+	left      int64
+	receivers sync.WaitGroup
+}
+
+func (h *brittleHost) Run(context.Context, remote.Command, io.Reader, io.Writer, io.Writer) (int, error) {
+	return 0, errors.ErrUnsupported
+}
+
+func (h *brittleHost) Close() error { return nil }
+
+func (h *brittleHost) OpenCopy(_ context.Context, c remote.Copy) (net.Conn, error) {
+	if h.left <= 0 {
+		return nil, &remote.Error{Host: "w1", Reason: remote.Unreachable, Cause: "no answer"}
+	}
+	ours, theirs := net.Pipe()
+	h.receivers.Go(func() {
+		_, _ = transfer.Receive(theirs, filepath.Join(h.dir, c.Path), nil)
+		_ = theirs.Close()
+	})
+	return &brittle{ours, h}, nil
+}
+
+type brittle struct {
+	net.Conn
+	host *brittleHost
+}
+
+func (c *brittle) Write(p []byte) (int, error) {
+	if c.host.left -= int64(len(p)); c.host.left <= 0 {
+		_ = c.Close()
+	}
+	return c.Conn.Write(p)
+}
+
+// TestCopyBreaks: what is kept of a copy that broke off is named.
+func TestCopyBreaks(t *testing.T) {
+	dir := t.TempDir()
+	from := filepath.Join(dir, "from")
+	if err := os.WriteFile(from, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(filepath.Join(dir, "home"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := &brittleHost{dir: dir, left: 500 << 10}
+	defer host.receivers.Wait()
+	s := New(Config{Store: st, Connect: func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error) { return host, nil }}).(*service)
+	results, err := s.Copy(t.Context(), Work{Targets: []Target{{Cluster: "prod", Host: v1alpha1.Host{Name: "w1"}}}}, Copy{Here: from, There: "to"})
+	if err != nil || results[0].Error == nil {
+		t.Fatalf("%+v, %v", results, err)
+	}
+	d := results[0].Error
+	if kept := "; what came is in " + filepath.Join(dir, ".slipway-copy-"); d.ID != string(remote.Unreachable) || !strings.HasPrefix(d.Message, "no answer"+kept) {
+		t.Errorf("%s: %s, want it to say what is kept", d.ID, d.Message)
+	}
 }
 
 // TestCalled: what is fetched is called as it was asked for.

@@ -2,18 +2,14 @@ package transfer
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // partPrefix begins the names of files that are not whole yet.
@@ -24,18 +20,18 @@ const partPrefix = ".slipway-copy-"
 // whatever it is called, and no link below dest is written through. progress
 // may be nil.
 func Receive(conn io.ReadWriter, dest string, progress func(Progress)) (Summary, error) {
-	return (&receiver{conn: conn, progress: progress}).run(dest)
+	return (&receiver{conn: &watched{ReadWriter: conn}, progress: progress}).run(dest)
 }
 
 // Fetch receives from a sender that is not believed: in a directory it is
 // called name, whatever the sender calls it, and nothing of it is setuid,
 // setgid or sticky.
 func Fetch(conn io.ReadWriter, dest, name string, progress func(Progress)) (Summary, error) {
-	return (&receiver{conn: conn, foreign: true, name: name, progress: progress}).run(dest)
+	return (&receiver{conn: &watched{ReadWriter: conn}, foreign: true, name: name, progress: progress}).run(dest)
 }
 
 type receiver struct {
-	conn     io.ReadWriter
+	conn     *watched
 	foreign  bool     // the sender is not believed
 	parent   *os.Root // the directory that the file or the tree is in
 	name     string   // what it is called there
@@ -47,6 +43,24 @@ type receiver struct {
 	done     int64
 	summary  Summary
 	progress func(Progress)
+}
+
+// watched is a connection that knows whether it was it that failed.
+type watched struct {
+	io.ReadWriter
+	broke bool
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.ReadWriter.Read(p)
+	w.broke = w.broke || err != nil
+	return n, err
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.ReadWriter.Write(p)
+	w.broke = w.broke || err != nil
+	return n, err
 }
 
 func (r *receiver) run(dest string) (Summary, error) {
@@ -74,6 +88,9 @@ func (r *receiver) receive(dest string) error {
 		return err
 	}
 	defer r.close()
+	if err := r.fits(begin.Size); err != nil {
+		return err
+	}
 	for {
 		f, err := readFrame(r.conn)
 		if err != nil {
@@ -219,192 +236,6 @@ func (r *receiver) temp(of string) string {
 func (r *receiver) rename(from, to string) error {
 	if err := r.root.Rename(from, to); err != nil {
 		return errors.Join(err, r.root.Remove(from))
-	}
-	return nil
-}
-
-func (r *receiver) file(f frame) error {
-	r.summary.Files++
-	r.summary.Bytes += f.Size
-	if f.Size >= asked && r.has(f) {
-		r.told(f.Size)
-		if err := (frame{Kind: kindHave, Size: f.Size}).write(r.conn); err != nil {
-			return err
-		}
-		return nil
-	}
-	old, err := r.replaced(f)
-	if err != nil {
-		return err
-	}
-	p, err := r.part(f)
-	if err != nil {
-		return err
-	}
-	defer p.file.Close()
-	if f.Size >= asked {
-		if err := (frame{Kind: kindHave, Size: p.have}).write(r.conn); err != nil {
-			return err
-		}
-		r.told(p.have)
-	}
-	if err := r.content(p, f.Size-p.have); err != nil {
-		if f.Size < asked { // nobody would go on with it
-			err = errors.Join(err, r.root.Remove(p.name))
-		}
-		return err
-	}
-	if got := hex.EncodeToString(p.sum.Sum(nil)); got != f.Digest {
-		return errors.Join(fmt.Errorf("%s changed while it was copied: copy it again", path.Base(f.Path)), r.root.Remove(p.name))
-	}
-	if err := errors.Join(r.adorn(p, f, old), p.file.Sync()); err != nil {
-		return errors.Join(err, r.root.Remove(p.name))
-	}
-	return r.rename(p.name, f.Path)
-}
-
-// replaced is the file that another comes in the place of, nil if there is none.
-// One that only root can replace by one of the same owner is refused here.
-func (r *receiver) replaced(f frame) (fs.FileInfo, error) {
-	info, err := r.root.Lstat(f.Path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if uid, _ := owner(info); uid != os.Geteuid() && os.Geteuid() != 0 {
-		return nil, fmt.Errorf("%s belongs to another user (%d), and only root can replace it and keep that", filepath.Join(r.root.Name(), f.Path), uid)
-	}
-	return info, nil
-}
-
-func owner(info fs.FileInfo) (uid, gid int) {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return os.Geteuid(), os.Getegid()
-	}
-	return int(st.Uid), int(st.Gid)
-}
-
-// adorn gives a file that is whole its mode: its own, or owner, group and mode
-// of the one that it replaces.
-func (r *receiver) adorn(p *part, f frame, old fs.FileInfo) error {
-	if old == nil {
-		return p.file.Chmod(r.mode(f.Mode))
-	}
-	info, err := p.file.Stat()
-	if err != nil {
-		return err
-	}
-	uid, gid := owner(old)
-	if u, g := owner(info); u != uid || g != gid {
-		if err := p.file.Chown(uid, gid); err != nil {
-			return fmt.Errorf("keeping the owner and the group of %s: %w", filepath.Join(r.root.Name(), f.Path), err)
-		}
-	}
-	return p.file.Chmod(r.mode(old.Mode())) // after the owner, which clears bits
-}
-
-// has says that a file is there already, with the same content.
-func (r *receiver) has(f frame) bool {
-	info, err := r.root.Lstat(f.Path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size {
-		return false
-	}
-	file, err := r.root.Open(f.Path)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	h := sha256.New()
-	_, err = io.Copy(h, file)
-	return err == nil && hex.EncodeToString(h.Sum(nil)) == f.Digest
-}
-
-// A part is a file that is not whole yet.
-type part struct {
-	name string
-	file *os.File
-	have int64
-	sum  hash.Hash // of what is there
-}
-
-// part opens the part of a file that an earlier copy has left, else a new one.
-func (r *receiver) part(f frame) (*part, error) {
-	p := &part{name: r.temp(f.Path), sum: sha256.New()}
-	if f.Size < asked {
-		return p, p.open(r.root, os.O_EXCL)
-	}
-	if len(f.Digest) != 2*sha256.Size || strings.Trim(f.Digest, "0123456789abcdef") != "" {
-		return nil, fmt.Errorf("the sender sends %q for a digest", f.Digest)
-	}
-	another := p.name
-	p.name = path.Join(path.Dir(f.Path), partPrefix+f.Digest[:24])
-	if info, err := r.root.Lstat(p.name); err == nil && !info.Mode().IsRegular() {
-		p.name = another
-	}
-	if err := p.open(r.root, 0); err != nil {
-		return nil, err
-	}
-	if !p.mine(r.root) {
-		_ = p.file.Close()
-		p.name = another
-		return p, p.open(r.root, os.O_EXCL)
-	}
-	var err error
-	if p.have, err = io.Copy(p.sum, p.file); err != nil || p.have <= f.Size {
-		return p, err
-	}
-	p.have = 0
-	p.sum.Reset()
-	_, err = p.file.Seek(0, io.SeekStart)
-	return p, errors.Join(err, p.file.Truncate(0))
-}
-
-// mine says that nobody else copies the same to the same place at this moment.
-func (p *part) mine(root *os.Root) bool {
-	if syscall.Flock(int(p.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		return false
-	}
-	// Or has just done so: then the file is in its place by now.
-	ours, err1 := p.file.Stat()
-	there, err2 := root.Lstat(p.name)
-	return err1 == nil && err2 == nil && os.SameFile(ours, there)
-}
-
-func (p *part) open(root *os.Root, flag int) (err error) {
-	p.file, err = root.OpenFile(p.name, os.O_RDWR|os.O_CREATE|flag, 0o600)
-	return err
-}
-
-// content reads what is missing of a file.
-func (r *receiver) content(p *part, left int64) error {
-	buf := make([]byte, chunk)
-	for left > 0 {
-		n, err := readLength(r.conn, chunk)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			_, err := readFrame(r.conn)
-			if err == nil {
-				err = io.ErrUnexpectedEOF
-			}
-			return err
-		}
-		if int64(n) > left {
-			return fmt.Errorf("the sender sends more than it said")
-		}
-		if _, err := io.ReadFull(r.conn, buf[:n]); err != nil {
-			return unexpected(err)
-		}
-		if _, err := p.file.Write(buf[:n]); err != nil {
-			return err
-		}
-		_, _ = p.sum.Write(buf[:n]) // a hash takes all
-		left -= int64(n)
-		r.told(int64(n))
 	}
 	return nil
 }

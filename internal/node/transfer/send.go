@@ -110,6 +110,9 @@ func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error
 	case err != nil && !errors.As(err, &theirs):
 		tell(conn, err)
 	}
+	if err != nil && s.part != "" && !errors.As(err, &theirs) {
+		err = &BrokenError{Part: s.part, Err: err}
+	}
 	return s.summary, err
 }
 
@@ -140,6 +143,7 @@ type sender struct {
 	tree     *Tree
 	answers  chan answer
 	over     chan struct{} // closed when nobody takes answers any more
+	part     string        // what the receiver keeps if the connection breaks now
 	summary  Summary
 	done     int64
 	progress func(Progress)
@@ -172,6 +176,7 @@ func (s *sender) send() error {
 			if err := s.content(f); err != nil {
 				return err
 			}
+			s.part = ""
 		}
 	}
 	if err := (frame{Kind: kindEnd}).write(s); err != nil {
@@ -199,7 +204,11 @@ func (s *sender) content(f frame) error {
 		if a.err != nil {
 			return a.err
 		}
-		at = a.Size
+		if at = a.Size; at == f.Size {
+			s.told(at)
+			return nil
+		}
+		s.part = a.Path
 	}
 	s.told(at)
 	path := filepath.Join(s.tree.root, filepath.FromSlash(f.Path))
@@ -240,6 +249,7 @@ func (s *sender) abort(why error) error {
 	if _, err := s.Write(make([]byte, 4)); err != nil {
 		return err
 	}
+	s.part = "" // the receiver removes it
 	return why
 }
 

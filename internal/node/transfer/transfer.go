@@ -41,6 +41,17 @@ type Error struct{ Message string }
 
 func (e *Error) Error() string { return e.Message }
 
+// A BrokenError is a connection that broke within a file. What came of that is
+// kept in Part, where it was received, and the next copy goes on with it.
+type BrokenError struct {
+	Part string
+	Err  error
+}
+
+func (e *BrokenError) Error() string { return fmt.Sprintf("%v; what came is in %s", e.Err, e.Part) }
+
+func (e *BrokenError) Unwrap() error { return e.Err }
+
 type kind string
 
 const (
@@ -49,7 +60,7 @@ const (
 	kindFile  kind = "file"
 	kindLink  kind = "link"
 	kindEnd   kind = "end"   // from the sender: that was all
-	kindHave  kind = "have"  // from the receiver: go on at Size
+	kindHave  kind = "have"  // from the receiver: go on at Size; in Path, which it keeps
 	kindDone  kind = "done"  // from the receiver: all is in its place
 	kindError kind = "error" // from either: it is over
 )
@@ -59,7 +70,8 @@ const (
 // a frame that says what is wrong.
 type frame struct {
 	Kind kind `json:"kind"`
-	// Path is relative to the tree, with slashes; "." is its root.
+	// Path is relative to the tree, with slashes; "." is its root. That of a
+	// part is absolute.
 	Path   string      `json:"path,omitempty"`
 	Mode   fs.FileMode `json:"mode,omitempty"`
 	Size   int64       `json:"size,omitempty"`

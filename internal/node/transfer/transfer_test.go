@@ -3,6 +3,7 @@ package transfer
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -179,6 +181,58 @@ func TestDestination(t *testing.T) {
 	}
 }
 
+// TestPartIsRemoved: what no other copy can go on with is not left behind.
+func TestPartIsRemoved(t *testing.T) {
+	var b bytes.Buffer
+	file := frame{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: strings.Repeat("0", 64)}
+	for _, f := range []frame{{Kind: kindBegin, Size: 1 << 20}, file} {
+		if err := f.write(&b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 16 {
+		b.Write(binary.BigEndian.AppendUint32(nil, chunk))
+		b.Write(make([]byte, chunk))
+	}
+	dir := t.TempDir()
+	_, err := Receive(struct {
+		io.Reader
+		io.Writer
+	}{&b, io.Discard}, filepath.Join(dir, "x"), nil)
+	if err == nil || !strings.Contains(err.Error(), "changed while it was copied") {
+		t.Errorf("%v: the content is another", err)
+	}
+	if d := cmp.Diff(map[string]string{}, tree(t, dir)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestPartOfAnother: what another user has put where a part is to be is not
+// gone on with: the file would be that user's.
+func TestPartOfAnother(t *testing.T) {
+	asroot.Need(t, "giving files away")
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to", "x")
+	content := strings.Repeat("x", asked)
+	write(t, from, content, 0o600)
+	sum := sha256.Sum256([]byte(content))
+	theirs := filepath.Join(dir, "to", partPrefix+hex.EncodeToString(sum[:])[:24])
+	write(t, theirs, "", 0o666)
+	if err := os.Chown(theirs, 4711, 4711); err != nil {
+		t.Fatal(err)
+	}
+	if err := moved(t, from, to, false); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid, _ := owner(info); uid != 0 {
+		t.Errorf("the file belongs to %d", uid)
+	}
+}
+
 // TestReplaced: a file that is there keeps its owner, its group and its mode.
 func TestReplaced(t *testing.T) {
 	asroot.Need(t, "giving files away")
@@ -266,6 +320,14 @@ func TestBroken(t *testing.T) {
 	_, err1, err2 := copied(t, from, to, 600<<10)
 	if err1 == nil || err2 == nil {
 		t.Fatalf("%v, %v: the connection broke", err1, err2)
+	}
+	for end, err := range map[string]error{"sender": err1, "receiver": err2} {
+		var broken *BrokenError
+		if !errors.As(err, &broken) {
+			t.Errorf("%s: %v: want what is kept", end, err)
+		} else if info, err := os.Stat(broken.Part); err != nil || info.Size() < asked || info.Size() >= 1<<20 {
+			t.Errorf("%s: %s is kept: %v, %v", end, broken.Part, info, err)
+		}
 	}
 	if b, err := os.ReadFile(to); string(b) != "old" || err != nil {
 		t.Errorf("%.20q, %v: half a file has the name of a whole one", b, err)
@@ -372,7 +434,7 @@ func TestHostileSender(t *testing.T) {
 func hostile(t *testing.T, name string, frames []frame) io.ReadWriter {
 	t.Helper()
 	var b bytes.Buffer
-	for _, f := range append([]frame{{Kind: kindBegin, Name: name, Size: 2 << 20}}, frames...) {
+	for _, f := range slices.Concat([]frame{{Kind: kindBegin, Name: name, Size: 2 << 20}}, frames) {
 		if err := f.write(&b); err != nil {
 			t.Fatal(err)
 		}
