@@ -81,7 +81,11 @@ func (s service) Copy(_ context.Context, w lifecycle.Work, c lifecycle.Copy) ([]
 	}
 	return s.worked(w, func(t lifecycle.Target) lifecycle.HostResult {
 		c.Progress(t, transfer.Progress{Done: 5, Total: 5})
-		return lifecycle.HostResult{Copied: &transfer.Summary{To: "/there", Files: 2, Bytes: 5}}
+		sum := &transfer.Summary{To: "/there", Files: 2, Bytes: 5}
+		if c.There == "partly" {
+			sum.Skipped, sum.SkippedFiles = 3, []transfer.Skipped{{Path: "sub/\x1b[2Jx", Reason: "permission denied"}}
+		}
+		return lifecycle.HostResult{Copied: sum}
 	}), nil
 }
 

@@ -207,8 +207,10 @@ func (a *app) outputs(targets []lifecycle.Target) (output func(lifecycle.Target)
 // worked says which hosts failed, and why.
 func (a *app) worked(ctx context.Context, targets []lifecycle.Target, results []lifecycle.HostResult) error {
 	label := labels(targets)
-	failed := 0
+	failed, skipped := 0, 0
 	for _, r := range results {
+		skipped += r.Skipped()
+		a.warn(leftOut(r, label(r.Cluster, r.Host)))
 		if !r.Failed() {
 			continue
 		}
@@ -223,13 +225,34 @@ func (a *app) worked(ctx context.Context, targets []lifecycle.Target, results []
 	if ctx.Err() != nil {
 		return &exitError{code: exitInterrupted}
 	}
-	if failed == 0 {
+	if failed == 0 && skipped == 0 {
 		return nil
 	}
-	if len(results) > 1 {
+	if skipped > 0 {
+		a.say("Not copied, of directories: %d.", skipped)
+	}
+	if failed > 0 && len(results) > 1 {
 		a.say("%d of %d hosts failed.", failed, len(results))
 	}
 	return &exitError{code: exitPartial}
+}
+
+// leftOut says what of a directory was not copied.
+func leftOut(r lifecycle.HostResult, host string) diag.List {
+	if r.Skipped() == 0 {
+		return nil
+	}
+	var list diag.List
+	say := func(message string) {
+		list = append(list, diag.Diagnostic{ID: idCopySkipped, Severity: diag.Warning, Host: host, Message: message})
+	}
+	for _, f := range r.Copied.SkippedFiles { // a host may have named them, and chosen what it says
+		say(view.Printable(f.Path) + " is not copied: " + view.Printable(f.Reason))
+	}
+	if more := r.Skipped() - len(list); more > 0 {
+		say(fmt.Sprintf("%d more are not copied", more))
+	}
+	return list
 }
 
 func (a *app) cpCmd() *cobra.Command {
@@ -246,8 +269,10 @@ asked for again.
 
 ` + selectors + `
 
-From several hosts, DST gets a directory for each. Exit code 3 says that a host
-failed.`,
+What of a directory cannot be read, is neither file, directory nor link, or
+changes meanwhile is left out and named; of a file that grows, what there was at
+first is copied. From several hosts, DST gets a directory for each. Exit code 3
+says that a host failed, or that something was left out.`,
 		Example: `  slipway cp ./app.conf role=worker:/etc/app/ --sudo
   slipway cp certs prod@node[2:10]:/srv/certs
   slipway cp all:/var/log/syslog ./logs --sudo`,
@@ -335,7 +360,7 @@ func (a *app) copied(results []lifecycle.HostResult, c lifecycle.Copy, label fun
 		if r.Copied.Files == 1 {
 			what = view.Bytes(r.Copied.Bytes)
 		}
-		where := label(r.Cluster, r.Host) + ":" + r.Copied.To
+		where := label(r.Cluster, r.Host) + ":" + view.Printable(r.Copied.To)
 		if c.Fetch {
 			where = r.Copied.To
 			if rel, err := filepath.Abs("."); err == nil {

@@ -40,12 +40,21 @@ type HostResult struct {
 	ExitCode int              `json:"exitCode"`
 	Error    *diag.Diagnostic `json:"error,omitempty"`
 	Seconds  float64          `json:"seconds"`
-	// Copied is what came of a copy.
+	// Copied is what came of a copy, of a directory perhaps without what could
+	// not be read.
 	Copied *transfer.Summary `json:"copied,omitempty"`
 }
 
 // Failed says that the host did not do what it was asked to.
 func (r HostResult) Failed() bool { return r.ExitCode != 0 }
+
+// Skipped is how many files of a copy were left out.
+func (r HostResult) Skipped() int {
+	if r.Copied == nil {
+		return 0
+	}
+	return r.Copied.Skipped
+}
 
 // Work is what to do on hosts.
 type Work struct {

@@ -16,9 +16,9 @@ import (
 )
 
 func (r *receiver) file(f frame) error {
-	r.summary.Files++
-	r.summary.Bytes += f.Size
+	end := r.done + f.Size
 	if f.Size >= asked && r.has(f) {
+		r.copied(f.Size)
 		r.told(f.Size)
 		return frame{Kind: kindHave, Size: f.Size}.write(r.conn)
 	}
@@ -36,12 +36,27 @@ func (r *receiver) file(f frame) error {
 		err = errors.Join(r.adorn(p, f, old), p.file.Sync())
 	}
 	if err == nil {
+		r.copied(f.Size)
 		return r.rename(p.name, f.Path)
 	}
 	if r.conn.broke && p.lasts && p.have > 0 {
 		return &BrokenError{Part: filepath.Join(r.root.Name(), p.name), Err: err}
 	}
-	return errors.Join(err, r.root.Remove(p.name))
+	if rerr := r.root.Remove(p.name); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	var missing *missingError
+	if errors.As(err, &missing) && r.root != r.parent {
+		r.skip(f.Path, missing.why)
+		r.told(end - r.done)
+		return nil
+	}
+	return err
+}
+
+func (r *receiver) copied(n int64) {
+	r.summary.Files++
+	r.summary.Bytes += n
 }
 
 // fill gets what a part lacks.
@@ -59,11 +74,11 @@ func (r *receiver) fill(p *part, f frame) error {
 		}
 		r.told(p.have)
 	}
-	if err := r.content(p, f.Size); err != nil {
+	if err := r.content(p, f); err != nil {
 		return err
 	}
 	if got := hex.EncodeToString(p.sum.Sum(nil)); got != f.Digest {
-		return fmt.Errorf("%s changed while it was copied: copy it again", path.Base(f.Path))
+		return &missingError{f.Path, "it changed while it was copied"}
 	}
 	return nil
 }
@@ -190,22 +205,22 @@ func (p *part) open(root *os.Root, flag int) (err error) {
 	return err
 }
 
-// content reads what is missing of a file of size bytes.
-func (r *receiver) content(p *part, size int64) error {
+// content reads what is missing of a file.
+func (r *receiver) content(p *part, f frame) error {
 	buf := make([]byte, chunk)
-	for p.have < size {
+	for p.have < f.Size {
 		n, err := readLength(r.conn, chunk)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			_, err := readFrame(r.conn)
+			why, err := readFrame(r.conn)
 			if err == nil {
-				err = io.ErrUnexpectedEOF
+				err = &missingError{f.Path, why.Message}
 			}
 			return err
 		}
-		if int64(n) > size-p.have {
+		if int64(n) > f.Size-p.have {
 			return fmt.Errorf("the sender sends more than it said")
 		}
 		if _, err := io.ReadFull(r.conn, buf[:n]); err != nil {
@@ -213,7 +228,7 @@ func (r *receiver) content(p *part, size int64) error {
 		}
 		if _, err := p.file.Write(buf[:n]); err != nil {
 			if free, known := space(p.file); known && errors.Is(err, syscall.ENOSPC) {
-				err = noRoom(r.root.Name(), size-p.have, free)
+				err = noRoom(r.root.Name(), f.Size-p.have, free)
 			}
 			return err
 		}

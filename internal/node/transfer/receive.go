@@ -163,6 +163,9 @@ func (r *receiver) take(f frame) error {
 		return err
 	}
 	switch f.Kind {
+	case kindSkip:
+		r.skip(f.Path, f.Message)
+		return nil
 	case kindDir:
 		return r.dir(f)
 	case kindLink:
@@ -186,7 +189,7 @@ func (r *receiver) allowed(f frame) error {
 	switch {
 	case !fs.ValidPath(f.Path):
 		return fmt.Errorf("the sender calls a file %q, which is no name", f.Path)
-	case f.Path == "." && (f.Kind == kindLink || r.root != r.parent):
+	case f.Path == "." && (f.Kind == kindLink || f.Kind == kindSkip || r.root != r.parent):
 		return fmt.Errorf("the sender sends %q in the place of all", f.Kind)
 	case f.Path != "." && !r.dirs[path.Dir(f.Path)]:
 		return fmt.Errorf("the sender sends %q, and no directory that it is in", f.Path)
@@ -226,6 +229,17 @@ func (r *receiver) dir(f frame) error {
 		r.root = tree
 	}
 	return nil
+}
+
+// skip takes note of what is left out.
+func (r *receiver) skip(path, why string) {
+	r.summary.Skipped++
+	if len(r.summary.SkippedFiles) < maxSkipped {
+		if len(path) > maxName {
+			path = "…" + path[len(path)-maxName:]
+		}
+		r.summary.SkippedFiles = append(r.summary.SkippedFiles, Skipped{path, why[:min(len(why), maxReason)]})
+	}
 }
 
 func (r *receiver) temp(of string) string {

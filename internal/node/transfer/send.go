@@ -25,7 +25,8 @@ type Tree struct {
 func (t *Tree) Bytes() int64 { return t.begin.Size }
 
 // Look reads all of path, for what is in it and for digests; a link at path
-// itself is followed. What is neither file, directory nor link is refused.
+// itself is followed. What is neither file, directory nor link, or cannot be
+// read, is refused, and of a directory left out.
 func Look(path string) (*Tree, error) {
 	name := filepath.Base(filepath.Clean(path))
 	root, err := filepath.EvalSymlinks(path)
@@ -40,12 +41,45 @@ func Look(path string) (*Tree, error) {
 	}
 	t := &Tree{root: root, begin: frame{Kind: kindBegin, Name: name}}
 	err = filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
-		if err != nil {
+		listed := err == nil
+		if listed {
+			err = t.add(p, e)
+		}
+		if err == nil || p == root {
 			return err
 		}
-		return t.add(p, e)
+		rel, rerr := filepath.Rel(root, p)
+		if rerr != nil {
+			return rerr
+		}
+		t.list = append(t.list, frame{Kind: kindSkip, Path: filepath.ToSlash(rel), Message: reason(err)})
+		if listed && e.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
 	})
 	return t, err
+}
+
+var (
+	errNeither = errors.New("neither a file, a directory nor a link")
+	errShorter = errors.New("became shorter while it was copied")
+)
+
+// reason is why a file is left out, without its name.
+func reason(err error) string {
+	var at *fs.PathError
+	switch {
+	case errors.Is(err, errNeither):
+		return "it is " + errNeither.Error()
+	case errors.Is(err, errShorter):
+		return "it " + errShorter.Error()
+	case errors.Is(err, fs.ErrNotExist):
+		return "it was gone when it was to be read"
+	case errors.As(err, &at):
+		return at.Err.Error()
+	}
+	return err.Error()
 }
 
 func (t *Tree) add(path string, e fs.DirEntry) error {
@@ -74,7 +108,7 @@ func (t *Tree) add(path string, e fs.DirEntry) error {
 		t.begin.Files++
 		t.begin.Size += f.Size
 	default:
-		return fmt.Errorf("%s is neither a file, a directory nor a link", path)
+		return fmt.Errorf("%s is %w", path, errNeither)
 	}
 	t.list = append(t.list, f)
 	return nil
@@ -193,32 +227,60 @@ func (s *sender) send() error {
 	return nil
 }
 
-// content sends a file, or what the receiver does not have of it.
+// content sends a file, or what the receiver does not have of it. One of a tree
+// that is no longer as it was is left out; what was added to it since, too.
 func (s *sender) content(f frame) error {
-	at := int64(0)
-	if f.Size >= asked {
-		a := <-s.answers
-		if a.err == nil && (a.Kind != kindHave || a.Size < 0 || a.Size > f.Size) {
-			a.err = fmt.Errorf("the receiver answers %q to a question", a.Kind)
-		}
-		if a.err != nil {
-			return a.err
-		}
-		if at = a.Size; at == f.Size {
-			s.told(at)
-			return nil
-		}
-		s.part = a.Path
+	end := s.done + f.Size
+	at, err := s.ask(f)
+	if err != nil {
+		return err
 	}
 	s.told(at)
+	if at == f.Size {
+		return nil
+	}
+	why, err := s.stream(f, at)
+	if why == nil || err != nil {
+		return err
+	}
+	if _, err := s.Write(make([]byte, 4)); err != nil {
+		return err
+	}
+	s.part = "" // the receiver removes it
+	if f.Path == "." {
+		return why
+	}
+	s.told(end - s.done)
+	return frame{Kind: kindSkip, Path: f.Path, Message: reason(why)}.write(s)
+}
+
+// ask is how much of a file the receiver has.
+func (s *sender) ask(f frame) (int64, error) {
+	if f.Size < asked {
+		return 0, nil
+	}
+	a := <-s.answers
+	if a.err == nil && (a.Kind != kindHave || a.Size < 0 || a.Size > f.Size) {
+		a.err = fmt.Errorf("the receiver answers %q to a question", a.Kind)
+	}
+	if a.err != nil {
+		return 0, a.err
+	}
+	s.part = a.Path
+	return a.Size, nil
+}
+
+// stream sends a file from at on. why is what is wrong with the file, and err
+// with the copy.
+func (s *sender) stream(f frame, at int64) (why, err error) {
 	path := filepath.Join(s.tree.root, filepath.FromSlash(f.Path))
 	file, err := os.Open(path)
 	if err != nil {
-		return s.abort(err)
+		return err, nil
 	}
 	defer file.Close()
 	if _, err := file.Seek(at, io.SeekStart); err != nil {
-		return s.abort(err)
+		return err, nil
 	}
 	buf := make([]byte, 4+chunk)
 	for left := f.Size - at; left > 0; {
@@ -227,30 +289,24 @@ func (s *sender) content(f frame) error {
 			if a.err == nil {
 				a.err = fmt.Errorf("the receiver answers %q to nothing", a.Kind)
 			}
-			return a.err
+			return nil, a.err
 		default:
 		}
 		n, err := io.ReadFull(file, buf[4:4+min(left, chunk)])
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("%s %w", path, errShorter), nil
+		}
 		if err != nil {
-			return s.abort(fmt.Errorf("%s became shorter while it was copied", path))
+			return err, nil
 		}
 		binary.BigEndian.PutUint32(buf, uint32(n))
 		if _, err := s.Write(buf[:4+n]); err != nil {
-			return err
+			return nil, err
 		}
 		left -= int64(n)
 		s.told(int64(n))
 	}
-	return nil
-}
-
-// abort announces an error within a file.
-func (s *sender) abort(why error) error {
-	if _, err := s.Write(make([]byte, 4)); err != nil {
-		return err
-	}
-	s.part = "" // the receiver removes it
-	return why
+	return nil, nil
 }
 
 func (s *sender) told(n int64) {

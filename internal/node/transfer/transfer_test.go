@@ -391,6 +391,7 @@ func TestHostileSender(t *testing.T) {
 		{"a link that is a directory next", "no directory", []frame{root, up, {Kind: kindDir, Path: "l"}, {Kind: kindFile, Path: "l/out", Size: 1}}},
 		{"a directory that is a link next", "", []frame{root, {Kind: kindDir, Path: "l"}, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
 		{"all is a link", "in the place of all", []frame{{Kind: kindLink, Path: ".", Link: ".."}}},
+		{"all is left out", "in the place of all", []frame{{Kind: kindSkip, Path: "."}}},
 		{"all comes twice", "in the place of all", []frame{root, root}},
 		{"no directory", "no directory that it is in", []frame{{Kind: kindFile, Path: "out", Size: 1}}},
 		{"digest", "for a digest", []frame{{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: "../../../out"}}},
