@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -88,7 +86,8 @@ it as they are; no shell sees them, unless --shell asks for one.
 
 Of one host, the output is as it is; of several, each line begins with its
 host and " | "; what is more than 64 KiB of a line goes on in the next, which
-has " + " there. With -o json there is one line for each host. Exit code 3 says that the
+has " + " there. With -o json there is one line for each host; output that is not
+UTF-8 is base64 in it, and "encoding" says so. Exit code 3 says that the
 program failed on a host, or that a host could not be asked.`,
 		Example: `  slipway exec role=worker -- uptime
   slipway exec prod@all,lab@all --sudo -- systemctl is-active kubelet
@@ -125,83 +124,14 @@ func (a *app) exec(ctx context.Context, selector string, flags work, p lifecycle
 		return err
 	}
 	var finish func()
-	p.Output, w.Done, finish = a.outputs(targets)
+	out := &sink{w: a.Out}
+	p.Output, w.Done, finish = a.outputs(out, targets)
 	results, err := svc.Exec(ctx, w, p)
 	finish()
 	if err != nil {
 		return err
 	}
-	return a.worked(ctx, targets, results)
-}
-
-// A hostOutput is what one host printed, for programs.
-type hostOutput struct {
-	lifecycle.HostResult
-	Stdout string `json:"stdout"`
-	Stderr string `json:"stderr"`
-	// Truncated says that more was printed than is told.
-	Truncated bool `json:"truncated,omitempty"`
-}
-
-// maxKept is how much of each stream of a host is told to programs, in bytes.
-const maxKept = 4 << 20
-
-// head keeps the beginning of what is written to it.
-type head struct {
-	bytes.Buffer
-	more bool
-}
-
-func (h *head) Write(p []byte) (int, error) {
-	room := min(len(p), maxKept-h.Len())
-	h.more = h.more || room < len(p)
-	_, _ = h.Buffer.Write(p[:room]) // never fails
-	return len(p), nil
-}
-
-// outputs are where what hosts print goes, and what is done when one has
-// ended; finish writes what is left.
-func (a *app) outputs(targets []lifecycle.Target) (output func(lifecycle.Target) (io.Writer, io.Writer), done func(lifecycle.HostResult), finish func()) {
-	if a.format != view.Text {
-		kept := map[[2]string]*[2]head{}
-		for _, t := range targets {
-			kept[[2]string{t.Cluster, t.Host.Name}] = &[2]head{}
-		}
-		output = func(t lifecycle.Target) (io.Writer, io.Writer) {
-			k := kept[[2]string{t.Cluster, t.Host.Name}]
-			return &k[0], &k[1]
-		}
-		return output, func(r lifecycle.HostResult) {
-			k := kept[[2]string{r.Cluster, r.Host}]
-			_ = view.Item(a.Out, a.format, hostOutput{r, k[0].String(), k[1].String(), k[0].more || k[1].more}) // the exit code says it, too
-			*k = [2]head{}
-		}, func() {}
-	}
-	if len(targets) == 1 {
-		return func(lifecycle.Target) (io.Writer, io.Writer) { return a.Out, a.Err }, nil, func() {}
-	}
-	label := labels(targets)
-	var names []string
-	for _, t := range targets {
-		names = append(names, label(t.Cluster, t.Host.Name))
-	}
-	out, errw := view.NewPrefixed(names, a.outStyle()), view.NewPrefixed(names, a.style())
-	open := map[string][2]io.WriteCloser{}
-	for i, t := range targets {
-		open[t.Cluster+"@"+t.Host.Name] = [2]io.WriteCloser{out.Writer(a.Out, names[i]), errw.Writer(a.Err, names[i])}
-	}
-	output = func(t lifecycle.Target) (io.Writer, io.Writer) {
-		o := open[t.Cluster+"@"+t.Host.Name]
-		return o[0], o[1]
-	}
-	finish = func() {
-		for _, t := range targets {
-			for _, w := range open[t.Cluster+"@"+t.Host.Name] {
-				_ = w.Close() // fails when nobody reads any more
-			}
-		}
-	}
-	return output, nil, finish
+	return out.failed(a.worked(ctx, targets, results))
 }
 
 // worked says which hosts failed, and why.
@@ -335,11 +265,12 @@ func (a *app) copy(ctx context.Context, selector string, flags work, c lifecycle
 	}
 	shown := view.NewCopying(a.Err, view.Options{Style: a.style(), Size: size, Now: a.env.Now})
 	defer shown.Close()
+	out := &sink{w: a.Out}
 	c.Progress = func(t lifecycle.Target, p transfer.Progress) {
 		shown.See(label(t.Cluster, t.Host.Name), p.Done, p.Total)
 	}
 	if a.format != view.Text {
-		w.Done = func(r lifecycle.HostResult) { _ = view.Item(a.Out, a.format, r) } // the exit code says it, too
+		w.Done = func(r lifecycle.HostResult) { _ = view.Item(out, a.format, r) } // out keeps the error
 	}
 	results, err := svc.Copy(ctx, w, c)
 	shown.Close()
@@ -347,7 +278,7 @@ func (a *app) copy(ctx context.Context, selector string, flags work, c lifecycle
 		return err
 	}
 	a.copied(results, c, label)
-	return a.worked(ctx, targets, results)
+	return out.failed(a.worked(ctx, targets, results))
 }
 
 // copied says what is where now, for people.
