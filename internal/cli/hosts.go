@@ -266,6 +266,7 @@ func (a *app) copy(ctx context.Context, selector string, flags work, c lifecycle
 	shown := view.NewCopying(a.Err, view.Options{Style: a.style(), Size: size, Now: a.env.Now})
 	defer shown.Close()
 	out := &sink{w: a.Out}
+	c.Read = shown.Read
 	c.Progress = func(t lifecycle.Target, p transfer.Progress) {
 		shown.See(label(t.Cluster, t.Host.Name), p.Done, p.Total)
 	}

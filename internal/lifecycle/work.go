@@ -83,6 +83,9 @@ type Copy struct {
 	Fetch bool
 	// Progress, if not nil, hears of bytes; concurrently for several hosts.
 	Progress func(Target, transfer.Progress)
+	// Read, if not nil, hears how much of Here is read, in bytes, before any of
+	// it is sent.
+	Read func(int64)
 }
 
 const (
@@ -255,11 +258,16 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 	opts.Reconnect = 30 * time.Second
 	once := fetch(c, w)
 	if !c.Fetch {
-		tree, err := transfer.Look(c.Here)
+		tree, err := transfer.Look(ctx, c.Here, c.Read)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		if err != nil {
 			return nil, refused(idNoCopy, err.Error(), "name a file or a directory that can be read")
 		}
-		once = func(t Target, conn net.Conn) (transfer.Summary, error) { return tree.Send(conn, c.heard(t)) }
+		once = func(_ context.Context, t Target, conn net.Conn) (transfer.Summary, error) {
+			return tree.Send(conn, c.heard(t))
+		}
 	}
 	return s.each(ctx, w, opts, func(ctx context.Context, t Target, on remote.Worker) (HostResult, error) {
 		var broken *transfer.BrokenError
@@ -269,7 +277,7 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 				return HostResult{}, keeping(broken, err)
 			}
 			line := &line{Conn: conn}
-			sum, err := once(t, line)
+			sum, err := once(ctx, t, line)
 			_ = conn.Close()
 			if !errors.As(err, &broken) {
 				broken = nil
@@ -300,12 +308,12 @@ func (c Copy) heard(t Target) func(transfer.Progress) {
 }
 
 // fetch receives from one host: what comes from several would have one name.
-func fetch(c Copy, w Work) func(Target, net.Conn) (transfer.Summary, error) {
+func fetch(c Copy, w Work) func(context.Context, Target, net.Conn) (transfer.Summary, error) {
 	clusters := map[string]bool{}
 	for _, t := range w.Targets {
 		clusters[t.Cluster] = true
 	}
-	return func(t Target, conn net.Conn) (transfer.Summary, error) {
+	return func(ctx context.Context, t Target, conn net.Conn) (transfer.Summary, error) {
 		dir := c.Here
 		if len(w.Targets) > 1 {
 			dir = filepath.Join(dir, t.Host.Name)
@@ -316,7 +324,7 @@ func fetch(c Copy, w Work) func(Target, net.Conn) (transfer.Summary, error) {
 				return transfer.Summary{}, err
 			}
 		}
-		return transfer.Fetch(conn, dir, called(c.There, t.Host.Name), c.heard(t))
+		return transfer.Fetch(ctx, conn, dir, called(c.There, t.Host.Name), c.heard(t))
 	}
 }
 

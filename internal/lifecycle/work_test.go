@@ -182,6 +182,11 @@ func copyAll(t *testing.T, s *service) {
 	}
 	_, err = s.Copy(t.Context(), w, Copy{Here: filepath.Join(dir, "gone"), There: to})
 	refusal(t, err, idNoCopy)
+	ctx, cancel := context.WithCancel(t.Context())
+	read := func(int64) { cancel() }
+	if _, err = s.Copy(ctx, w, Copy{Here: from, There: to, Read: read}); !errors.Is(err, context.Canceled) {
+		t.Errorf("called off while it is read: %v", err)
+	}
 }
 
 // brittleHost is a host whose connections break after a while, and that is gone
@@ -199,13 +204,13 @@ func (h *brittleHost) Run(context.Context, remote.Command, io.Reader, io.Writer,
 
 func (h *brittleHost) Close() error { return nil }
 
-func (h *brittleHost) OpenCopy(_ context.Context, c remote.Copy) (net.Conn, error) {
+func (h *brittleHost) OpenCopy(ctx context.Context, c remote.Copy) (net.Conn, error) {
 	if h.left <= 0 {
 		return nil, &remote.Error{Host: "w1", Reason: remote.Unreachable, Cause: "no answer"}
 	}
 	ours, theirs := net.Pipe()
 	h.receivers.Go(func() {
-		_, _ = transfer.Receive(theirs, filepath.Join(h.dir, c.Path), nil)
+		_, _ = transfer.Receive(ctx, theirs, filepath.Join(h.dir, c.Path), nil)
 		_ = theirs.Close()
 	})
 	return &brittle{ours, h}, nil

@@ -105,6 +105,7 @@ type Copying struct {
 	mu   sync.Mutex
 	from time.Time
 	next time.Time
+	read bool
 	wide int
 	done map[string][2]int64
 }
@@ -129,17 +130,41 @@ func (c *Copying) pause() time.Duration {
 	return copyFrame
 }
 
+// Read takes note of how much has been read, in bytes, of what is copied then.
+func (c *Copying) Read(done int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read = true
+	if now, due := c.due(); due {
+		c.show(fmt.Sprintf("reading %s, %s", Bytes(done), c.rate(now, done)))
+	}
+}
+
+// due says that it is time to show something.
+func (c *Copying) due() (now time.Time, due bool) {
+	now = c.o.now()
+	if now.Before(c.next) {
+		return now, false
+	}
+	c.next = now.Add(c.pause())
+	return now, true
+}
+
+func (c *Copying) rate(now time.Time, done int64) string {
+	return Bytes(int64(float64(done)/max(now.Sub(c.from).Seconds(), 0.001))) + "/s"
+}
+
 // See takes note of a host's progress, in bytes.
 func (c *Copying) See(host string, done, total int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done[host] = [2]int64{done, total}
-	now := c.o.now()
-	if now.Before(c.next) {
-		return
+	if c.read { // what it took to read is no part of the rate
+		c.read, c.from = false, c.o.now()
 	}
-	c.next = now.Add(c.pause())
-	c.draw(now)
+	if now, due := c.due(); due {
+		c.draw(now)
+	}
 }
 
 func (c *Copying) draw(now time.Time) {
@@ -151,11 +176,14 @@ func (c *Copying) draw(now time.Time) {
 			whole++
 		}
 	}
-	rate := float64(done) / max(now.Sub(c.from).Seconds(), 0.001)
-	line := fmt.Sprintf("copying %s of %s, %s/s", Bytes(done), Bytes(total), Bytes(int64(rate)))
+	line := fmt.Sprintf("copying %s of %s, %s", Bytes(done), Bytes(total), c.rate(now, done))
 	if len(c.done) > 1 {
 		line += fmt.Sprintf(", %d of %d hosts done", whole, len(c.done))
 	}
+	c.show(line)
+}
+
+func (c *Copying) show(line string) {
 	if c.o.Size == nil {
 		fmt.Fprintln(c.w, line)
 		return

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -85,5 +86,33 @@ func TestPrefixedLooks(t *testing.T) {
 	}
 	if d := cmp.Diff("w1  | ab\ncp1 | ab\nw1  | c\n", out.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestCopying: first what is read, then what is copied, each with its own rate.
+func TestCopying(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		size func() (int, int)
+		want string
+	}{
+		{"elsewhere", nil, "reading 20.0 MiB, 2.0 MiB/s\ncopying 10.0 MiB of 30.0 MiB, 1.0 MiB/s\n"},
+		{"terminal", func() (int, int) { return 80, 24 }, "\rreading 20.0 MiB, 2.0 MiB/s" +
+			"\rcopying 0 B of 30.0 MiB, 0 B/s\rcopying 10.0 MiB of 30.0 MiB, 1.0 MiB/s\r" + strings.Repeat(" ", 39) + "\r"},
+	} {
+		var out bytes.Buffer
+		now := epoch
+		c := NewCopying(&out, Options{Size: tc.size, Now: func() time.Time { return now }})
+		c.Read(1)
+		now = now.Add(10 * time.Second)
+		c.Read(20 << 20)
+		now = now.Add(time.Second)
+		c.See("w1", 0, 30<<20)
+		now = now.Add(10 * time.Second)
+		c.See("w1", 10<<20, 30<<20)
+		c.Close()
+		if d := cmp.Diff(tc.want, out.String()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, d)
+		}
 	}
 }

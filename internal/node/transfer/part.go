@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -15,9 +16,9 @@ import (
 	"syscall"
 )
 
-func (r *receiver) file(f frame) error {
+func (r *receiver) file(ctx context.Context, f frame) error {
 	end := r.done + f.Size
-	if f.Size >= asked && r.has(f) {
+	if f.Size >= asked && r.has(ctx, f) {
 		r.copied(f.Size)
 		r.told(f.Size)
 		return frame{Kind: kindHave, Size: f.Size}.write(r.conn)
@@ -26,7 +27,7 @@ func (r *receiver) file(f frame) error {
 	if err != nil {
 		return err
 	}
-	p, err := r.part(f)
+	p, err := r.part(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (r *receiver) adorn(p *part, f frame, old fs.FileInfo) error {
 }
 
 // has says that a file is there already, with the same content.
-func (r *receiver) has(f frame) bool {
+func (r *receiver) has(ctx context.Context, f frame) bool {
 	info, err := r.root.Lstat(f.Path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size {
 		return false
@@ -138,7 +139,7 @@ func (r *receiver) has(f frame) bool {
 	}
 	defer file.Close()
 	h := sha256.New()
-	_, err = io.Copy(h, file)
+	_, err = readAll(ctx, h, file, nil)
 	return err == nil && hex.EncodeToString(h.Sum(nil)) == f.Digest
 }
 
@@ -152,7 +153,7 @@ type part struct {
 }
 
 // part opens the part of a file that an earlier copy has left, else a new one.
-func (r *receiver) part(f frame) (*part, error) {
+func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
 	p := &part{name: r.temp(f.Path), sum: sha256.New()}
 	if f.Size < asked {
 		return p, p.open(r.root, os.O_EXCL)
@@ -175,13 +176,16 @@ func (r *receiver) part(f frame) (*part, error) {
 	}
 	p.lasts = p.name != another
 	var err error
-	if p.have, err = io.Copy(p.sum, p.file); err != nil || p.have <= f.Size {
-		return p, err
+	if p.have, err = readAll(ctx, p.sum, p.file, nil); err == nil && p.have > f.Size {
+		p.have = 0
+		p.sum.Reset()
+		_, err = p.file.Seek(0, io.SeekStart)
+		err = errors.Join(err, p.file.Truncate(0))
 	}
-	p.have = 0
-	p.sum.Reset()
-	_, err = p.file.Seek(0, io.SeekStart)
-	return p, errors.Join(err, p.file.Truncate(0))
+	if err != nil {
+		_ = p.file.Close()
+	}
+	return p, err
 }
 
 // mine says that the part is of this user, to whom the file will belong, and

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -18,16 +19,16 @@ const partPrefix = ".slipway-copy-"
 // Receive puts what a sender sends to dest: into it, if it is a directory or
 // written as one, else in its place. Nothing that comes leads out of there,
 // whatever it is called, and no link below dest is written through. progress
-// may be nil.
-func Receive(conn io.ReadWriter, dest string, progress func(Progress)) (Summary, error) {
-	return (&receiver{conn: &watched{ReadWriter: conn}, progress: progress}).run(dest)
+// may be nil. ctx ends reading what is there already; the rest ends with conn.
+func Receive(ctx context.Context, conn io.ReadWriter, dest string, progress func(Progress)) (Summary, error) {
+	return (&receiver{conn: &watched{ReadWriter: conn}, progress: progress}).run(ctx, dest)
 }
 
 // Fetch receives from a sender that is not believed: in a directory it is
 // called name, whatever the sender calls it, and nothing of it is setuid,
 // setgid or sticky.
-func Fetch(conn io.ReadWriter, dest, name string, progress func(Progress)) (Summary, error) {
-	return (&receiver{conn: &watched{ReadWriter: conn}, foreign: true, name: name, progress: progress}).run(dest)
+func Fetch(ctx context.Context, conn io.ReadWriter, dest, name string, progress func(Progress)) (Summary, error) {
+	return (&receiver{conn: &watched{ReadWriter: conn}, foreign: true, name: name, progress: progress}).run(ctx, dest)
 }
 
 type receiver struct {
@@ -63,8 +64,8 @@ func (w *watched) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (r *receiver) run(dest string) (Summary, error) {
-	err := r.receive(dest)
+func (r *receiver) run(ctx context.Context, dest string) (Summary, error) {
+	err := r.receive(ctx, dest)
 	var theirs *Error
 	if err != nil && !errors.As(err, &theirs) {
 		tell(r.conn, err)
@@ -72,7 +73,7 @@ func (r *receiver) run(dest string) (Summary, error) {
 	return r.summary, err
 }
 
-func (r *receiver) receive(dest string) error {
+func (r *receiver) receive(ctx context.Context, dest string) error {
 	begin, err := readFrame(r.conn)
 	if err == nil && begin.Kind != kindBegin {
 		err = fmt.Errorf("the sender begins with %q", begin.Kind)
@@ -99,7 +100,7 @@ func (r *receiver) receive(dest string) error {
 		if f.Kind == kindEnd {
 			break
 		}
-		if err := r.take(f); err != nil {
+		if err := r.take(ctx, f); err != nil {
 			return err
 		}
 	}
@@ -158,7 +159,7 @@ func (r *receiver) open(dest string) error {
 }
 
 // take puts one file, directory or link in its place.
-func (r *receiver) take(f frame) error {
+func (r *receiver) take(ctx context.Context, f frame) error {
 	if err := r.allowed(f); err != nil {
 		return err
 	}
@@ -178,7 +179,7 @@ func (r *receiver) take(f frame) error {
 		if f.Path == "." {
 			f.Path = r.name
 		}
-		return r.file(f)
+		return r.file(ctx, f)
 	}
 	return fmt.Errorf("the sender sends %q", f.Kind)
 }

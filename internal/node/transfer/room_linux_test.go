@@ -84,7 +84,7 @@ func noRoomWithin(t *testing.T, dir string) {
 		b.Write(make([]byte, chunk))
 	}
 	others := filepath.Join(dir, "others")
-	_, err := Receive(struct {
+	_, err := Receive(t.Context(), struct {
 		io.Reader
 		io.Writer
 	}{&b, io.Discard}, filepath.Join(dir, "x"), func(Progress) {

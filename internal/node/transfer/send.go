@@ -1,11 +1,13 @@
 package transfer
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -26,8 +28,9 @@ func (t *Tree) Bytes() int64 { return t.begin.Size }
 
 // Look reads all of path, for what is in it and for digests; a link at path
 // itself is followed. What is neither file, directory nor link, or cannot be
-// read, is refused, and of a directory left out.
-func Look(path string) (*Tree, error) {
+// read, is refused, and of a directory left out. read, which may be nil, hears
+// how many bytes have been read so far.
+func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 	name := filepath.Base(filepath.Clean(path))
 	root, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -39,13 +42,19 @@ func Look(path string) (*Tree, error) {
 	if name == "." || name == ".." || name == string(filepath.Separator) {
 		name = filepath.Base(root)
 	}
+	var done int64
+	more := func(n int64) {
+		if done += n; read != nil {
+			read(done)
+		}
+	}
 	t := &Tree{root: root, begin: frame{Kind: kindBegin, Name: name}}
 	err = filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
 		listed := err == nil
 		if listed {
-			err = t.add(p, e)
+			err = t.add(ctx, p, e, more)
 		}
-		if err == nil || p == root {
+		if err == nil || p == root || ctx.Err() != nil {
 			return err
 		}
 		rel, rerr := filepath.Rel(root, p)
@@ -82,7 +91,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-func (t *Tree) add(path string, e fs.DirEntry) error {
+func (t *Tree) add(ctx context.Context, path string, e fs.DirEntry, more func(int64)) error {
 	rel, err := filepath.Rel(t.root, path)
 	if err != nil {
 		return err
@@ -102,7 +111,7 @@ func (t *Tree) add(path string, e fs.DirEntry) error {
 		}
 	case mode.IsRegular():
 		f.Kind = kindFile
-		if f.Size, f.Digest, err = digest(path); err != nil {
+		if f.Size, f.Digest, err = digest(ctx, path, more); err != nil {
 			return err
 		}
 		t.begin.Files++
@@ -114,15 +123,36 @@ func (t *Tree) add(path string, e fs.DirEntry) error {
 	return nil
 }
 
-func digest(path string) (size int64, sum string, err error) {
+func digest(ctx context.Context, path string, more func(int64)) (size int64, sum string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, "", err
 	}
 	defer f.Close()
 	h := sha256.New()
-	size, err = io.Copy(h, f)
+	size, err = readAll(ctx, h, f, more)
 	return size, hex.EncodeToString(h.Sum(nil)), err
+}
+
+// readAll hashes all of a file, until ctx ends. more, which may be nil, hears of
+// the bytes.
+func readAll(ctx context.Context, h hash.Hash, file io.Reader, more func(int64)) (size int64, err error) {
+	buf := make([]byte, chunk)
+	for ctx.Err() == nil {
+		n, err := file.Read(buf)
+		_, _ = h.Write(buf[:n]) // a hash takes all
+		size += int64(n)
+		if more != nil && n > 0 {
+			more(int64(n))
+		}
+		if errors.Is(err, io.EOF) {
+			return size, nil
+		}
+		if err != nil {
+			return size, err
+		}
+	}
+	return size, context.Cause(ctx)
 }
 
 // Send sends the tree over conn and waits until the receiver has all of it.

@@ -47,7 +47,7 @@ func TestSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var look *Tree
-	if as(65534, func() { look, err = Look(from) }); err != nil {
+	if as(65534, func() { look, err = Look(t.Context(), from, nil) }); err != nil {
 		t.Fatal(err)
 	}
 	at := func(name string) string { return filepath.Join(from, name) }
@@ -86,7 +86,7 @@ func TestSkipped(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	for _, name := range []string{"secret", "shut"} { // asked for by name
-		if as(65534, func() { _, err = Look(at(name)) }); !errors.Is(err, os.ErrPermission) {
+		if as(65534, func() { _, err = Look(t.Context(), at(name), nil) }); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -98,7 +98,7 @@ func sent(t *testing.T, tr *Tree, to string) (sum Summary, last Progress) {
 	ours, theirs := net.Pipe()
 	received := make(chan error, 1)
 	go func() {
-		_, err := Receive(theirs, to, nil)
+		_, err := Receive(t.Context(), theirs, to, nil)
 		received <- err
 		_ = theirs.Close()
 	}()
@@ -126,7 +126,7 @@ func TestManySkipped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	look, err := Look(from)
+	look, err := Look(t.Context(), from, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

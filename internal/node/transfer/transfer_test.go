@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -26,14 +27,14 @@ import (
 // sent, if limit is not 0.
 func copied(t *testing.T, from, dest string, limit int64) (sum Summary, sendErr, receiveErr error) {
 	t.Helper()
-	tree, err := Look(from)
+	tree, err := Look(t.Context(), from, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ours, theirs := net.Pipe()
 	received := make(chan error, 1)
 	go func() {
-		_, err := Receive(theirs, dest, nil)
+		_, err := Receive(t.Context(), theirs, dest, nil)
 		received <- err
 		_ = theirs.Close()
 	}()
@@ -195,7 +196,7 @@ func TestPartIsRemoved(t *testing.T) {
 		b.Write(make([]byte, chunk))
 	}
 	dir := t.TempDir()
-	_, err := Receive(struct {
+	_, err := Receive(t.Context(), struct {
 		io.Reader
 		io.Writer
 	}{&b, io.Discard}, filepath.Join(dir, "x"), nil)
@@ -288,7 +289,7 @@ func TestReplaced(t *testing.T) {
 // moved copies by Receive, or by Fetch.
 func moved(t *testing.T, from, dest string, fetch bool) error {
 	t.Helper()
-	tr, err := Look(from)
+	tr, err := Look(t.Context(), from, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,9 +302,9 @@ func moved(t *testing.T, from, dest string, fetch bool) error {
 		_ = theirs.Close()
 	}()
 	if fetch {
-		_, err = Fetch(ours, dest, filepath.Base(from), nil)
+		_, err = Fetch(t.Context(), ours, dest, filepath.Base(from), nil)
 	} else {
-		_, err = Receive(ours, dest, nil)
+		_, err = Receive(t.Context(), ours, dest, nil)
 	}
 	_ = ours.Close()
 	return errors.Join(err, <-sent)
@@ -351,7 +352,7 @@ func TestChanged(t *testing.T) {
 			dir := t.TempDir()
 			from := filepath.Join(dir, "big")
 			write(t, from, strings.Repeat("x", 1<<20), 0o600)
-			tr, err := Look(from)
+			tr, err := Look(t.Context(), from, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -359,7 +360,7 @@ func TestChanged(t *testing.T) {
 			ours, theirs := net.Pipe()
 			received := make(chan error, 1)
 			go func() {
-				_, err := Receive(theirs, filepath.Join(dir, "to"), nil)
+				_, err := Receive(t.Context(), theirs, filepath.Join(dir, "to"), nil)
 				received <- err
 				_ = theirs.Close()
 			}()
@@ -411,7 +412,7 @@ func TestHostileSender(t *testing.T) {
 					t.Fatal(err)
 				}
 				before := tree(t, dir)
-				_, err := Fetch(hostile(t, ".bashrc", tc.frames), in, "tree", nil)
+				_, err := Fetch(t.Context(), hostile(t, ".bashrc", tc.frames), in, "tree", nil)
 				if err == nil || !strings.Contains(err.Error(), tc.refused) {
 					t.Errorf("%v, want %q", err, tc.refused)
 				}
@@ -423,7 +424,7 @@ func TestHostileSender(t *testing.T) {
 			})
 		}
 	}
-	if _, err := Receive(struct {
+	if _, err := Receive(t.Context(), struct {
 		io.Reader
 		io.Writer
 	}{bytes.NewReader([]byte{0xff, 0, 0, 0}), io.Discard}, t.TempDir(), nil); err == nil {
@@ -472,7 +473,7 @@ func TestFetch(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if _, err := Fetch(hostile(t, tc.called, tc.frames), dir, tc.as, nil); err != nil {
+			if _, err := Fetch(t.Context(), hostile(t, tc.called, tc.frames), dir, tc.as, nil); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(tc.want, tree(t, dir)); d != "" {
@@ -481,7 +482,7 @@ func TestFetch(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"", ".", "..", "a/b", "/"} {
-		if _, err := Fetch(hostile(t, "x", nil), t.TempDir(), name, nil); err == nil || !strings.Contains(err.Error(), "no name") {
+		if _, err := Fetch(t.Context(), hostile(t, "x", nil), t.TempDir(), name, nil); err == nil || !strings.Contains(err.Error(), "no name") {
 			t.Errorf("called %q: %v", name, err)
 		}
 	}
@@ -491,17 +492,33 @@ func TestFetch(t *testing.T) {
 func TestLinkOfEarlier(t *testing.T) {
 	dir := t.TempDir()
 	root, end := frame{Kind: kindDir, Path: ".", Mode: 0o755}, frame{Kind: kindEnd}
-	if _, err := Fetch(hostile(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}), dir, "x", nil); err != nil {
+	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}), dir, "x", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Fetch(hostile(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}), dir, "x", nil); err == nil || !strings.Contains(err.Error(), "no directory") {
+	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}), dir, "x", nil); err == nil || !strings.Contains(err.Error(), "no directory") {
 		t.Errorf("a link for a directory: %v", err)
+	}
+}
+
+// TestLookEnds: a large file is not read to its end when nobody waits for it.
+func TestLookEnds(t *testing.T) {
+	from := filepath.Join(t.TempDir(), "big")
+	write(t, from, strings.Repeat("x", 1<<20), 0o600)
+	ctx, cancel := context.WithCancel(t.Context())
+	var last int64
+	_, err := Look(ctx, from, func(n int64) {
+		if last = n; n >= 256<<10 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || last >= 1<<20 {
+		t.Errorf("%v after %d bytes", err, last)
 	}
 }
 
 func TestLookRefuses(t *testing.T) {
 	for path, reason := range map[string]string{"/dev/null": "a device has no content", filepath.Join(t.TempDir(), "gone"): "it is not there"} {
-		if _, err := Look(path); err == nil {
+		if _, err := Look(t.Context(), path, nil); err == nil {
 			t.Errorf("%s is looked at: %s", path, reason)
 		}
 	}
