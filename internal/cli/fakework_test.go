@@ -14,7 +14,7 @@ import (
 )
 
 // Targets chooses among the hosts that Cluster answers.
-func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifecycle.Target, error) {
+func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifecycle.Target, diag.List, error) {
 	var out []lifecycle.Target
 	for _, choice := range spec.Choices(selector) {
 		if choice.Cluster != "" {
@@ -22,17 +22,20 @@ func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifec
 		}
 		c, err := s.Cluster(ctx, cluster)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		hosts, err := spec.Select(c, choice.Selector)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, h := range hosts {
 			out = append(out, lifecycle.Target{Cluster: cluster, Host: h})
 		}
 	}
-	return out, nil
+	if s.Lacks {
+		return out, diag.List{{ID: "unknown-host", Severity: diag.Warning, Message: `cluster lab: no host has the role "worker"`}}, nil
+	}
+	return out, nil, nil
 }
 
 // worked is how each host ends: w1 is cut off when the scenario says so.

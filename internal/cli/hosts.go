@@ -19,7 +19,8 @@ import (
 // selectors is how hosts are named.
 const selectors = `SELECTOR is a list by commas of host names, addresses, patterns (db-*), ranges
 (node[2:10]), roles (role=worker), or all. CLUSTER@ before a term is for it and
-those after it, and may be a pattern, too: prod@all, *@role=control-plane.`
+those after it, and may be a pattern, too: prod@all, *@role=control-plane; which
+of its clusters have no such host is said, and an error only if none has one.`
 
 // aimed is the service, and the hosts of a selector.
 func (a *app) aimed(ctx context.Context, selector string) (lifecycle.Service, []lifecycle.Target, error) {
@@ -40,7 +41,8 @@ func (a *app) aimed(ctx context.Context, selector string) (lifecycle.Service, []
 			}
 		}
 	}
-	targets, err := svc.Targets(ctx, selector, cluster)
+	targets, warnings, err := svc.Targets(ctx, selector, cluster)
+	a.warn(warnings)
 	return svc, targets, err
 }
 

@@ -10,8 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +19,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // A Target is a host that a selector chose; its SSH settings are merged with
@@ -104,64 +101,6 @@ func (s *service) looking() remote.Options {
 		KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log,
 		Timeout: answerTime, Reconnect: -1,
 	}
-}
-
-// Targets are the hosts that a selector names; terms without CLUSTER@ are
-// about the given cluster. All that names no host is in the error, a diag.List.
-func (s *service) Targets(_ context.Context, selector, cluster string) ([]Target, error) {
-	var out []Target
-	var problems diag.List
-	have := map[[2]string]bool{}
-	for _, choice := range spec.Choices(selector) {
-		names, err := s.clustersLike(cmp.Or(choice.Cluster, cluster))
-		var list diag.List
-		if errors.As(err, &list) {
-			problems = append(problems, list...)
-			continue
-		} else if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			c, err := found(s.Store.Cluster(name))
-			if err != nil {
-				return nil, err
-			}
-			hosts, err := spec.Select(c, choice.Selector)
-			if errors.As(err, &list) {
-				for _, d := range list {
-					d.Message = "cluster " + name + ": " + d.Message
-					problems = append(problems, d)
-				}
-				continue
-			} else if err != nil {
-				return nil, err
-			}
-			for _, h := range hosts {
-				if id := [2]string{name, h.Name}; !have[id] {
-					have[id] = true
-					h.SSH = spec.MergeSSH(c.Spec.SSH, h.SSH)
-					out = append(out, Target{name, h})
-				}
-			}
-		}
-	}
-	return out, problems.Err()
-}
-
-// clustersLike are the clusters that a name or a pattern means.
-func (s *service) clustersLike(name string) ([]string, error) {
-	if !strings.ContainsAny(name, "*?") {
-		return []string{name}, nil
-	}
-	names, err := s.Store.Clusters()
-	if err != nil {
-		return nil, err
-	}
-	names = slices.DeleteFunc(names, func(n string) bool { ok, err := path.Match(name, n); return !ok || err != nil })
-	if len(names) == 0 {
-		return nil, refused(idNoSuchClusters, fmt.Sprintf("no cluster's name fits %q", name), "see the clusters: slipway get clusters")
-	}
-	return names, nil
 }
 
 // each does something on every target; one that fails keeps no other from it.

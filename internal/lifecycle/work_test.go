@@ -64,9 +64,9 @@ func TestWork(t *testing.T) {
 
 func targets(t *testing.T, s *service, selector string) []Target {
 	t.Helper()
-	list, err := s.Targets(t.Context(), selector, "prod")
-	if err != nil {
-		t.Fatal(err)
+	list, warnings, err := s.Targets(t.Context(), selector, "prod")
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(warnings, err)
 	}
 	return list
 }
@@ -87,12 +87,46 @@ func choose(t *testing.T, s *service) {
 			t.Errorf("%s: %s (-want +got):\n%s", tc.selector, tc.reason, d)
 		}
 	}
-	_, err := s.Targets(t.Context(), "w9,lab@role=wroker,x*@all", "prod")
-	var list diag.List
-	if !errors.As(err, &list) || len(list) != 3 || list[2].ID != idNoSuchClusters {
-		t.Errorf("%v, want all three reasons", err)
+	for _, tc := range []struct {
+		selector, want string
+		warnings       []string
+		reason         string
+	}{
+		{"*@w1", "prod@w1", []string{`cluster lab: there is no host "w1"`}, "one of the clusters has it"},
+		{"*@cp1,w*", "lab@cp1 prod@cp1 prod@w1 prod@w2", []string{`cluster lab: no host's name fits "w*"`}, "each term by itself"},
+		{"*@w[1:2]", "prod@w1 prod@w2", []string{`cluster lab: there is no host "w1"`, `cluster lab: there is no host "w2"`}, "ranges, too"},
+		{"p*@w[2:3]", "prod@w2", []string{`cluster prod: there is no host "w3"`}, "what there is of a range"},
+	} {
+		list, warnings, err := s.Targets(t.Context(), tc.selector, "prod")
+		var got, said []string
+		for _, x := range list {
+			got = append(got, x.Cluster+"@"+x.Host.Name)
+		}
+		for _, d := range warnings {
+			if said = append(said, d.Message); d.Severity != diag.Warning || d.Hint != "" {
+				t.Errorf("%s: %+v is no warning", tc.selector, d)
+			}
+		}
+		if d := cmp.Diff(tc.want, strings.Join(got, " ")) + cmp.Diff(tc.warnings, said); d != "" || err != nil {
+			t.Errorf("%s: %v: %s (-want +got):\n%s", tc.selector, err, tc.reason, d)
+		}
 	}
-	if _, err := s.Targets(t.Context(), "gone@all", "prod"); !errors.Is(err, ErrNotFound) {
+	for selector, want := range map[string]int{
+		"w9,lab@role=wroker,x*@all": 3, // all reasons
+		"*@role=etcd":               2, // in none of the clusters
+		"*@cp1,w9":                  2, // a term that names nothing anywhere
+		"*@w[2:1]":                  2, // no term at all
+		"prod@w[2:3]":               1, // a cluster by its name
+	} {
+		_, _, err := s.Targets(t.Context(), selector, "prod")
+		var list diag.List
+		if !errors.As(err, &list) || len(list) != want {
+			t.Errorf("%s: %v, want %d reasons", selector, err, want)
+		}
+	}
+	_, _, err := s.Targets(t.Context(), "x*@all", "prod")
+	refusal(t, err, idNoSuchClusters)
+	if _, _, err := s.Targets(t.Context(), "gone@all", "prod"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a cluster that is not recorded: %v", err)
 	}
 }
