@@ -42,7 +42,7 @@ func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifec
 func (s service) worked(w lifecycle.Work, do func(lifecycle.Target) lifecycle.HostResult) []lifecycle.HostResult {
 	var out []lifecycle.HostResult
 	for _, t := range w.Targets {
-		r := lifecycle.HostResult{ExitCode: -1, Error: &diag.Diagnostic{ID: string(remote.Unreachable), Severity: diag.Error, Message: "no answer on port 22", Hint: "is it up?"}}
+		r := lifecycle.HostResult{ExitCode: -1, Error: &diag.Diagnostic{ID: string(remote.Unreachable), Severity: diag.Error, Message: "no answer\x1b[2J on\nport 22", Hint: "is it up?"}}
 		if t.Host.Name != s.Lost {
 			r = do(t)
 		}

@@ -151,7 +151,7 @@ func (a *app) worked(ctx context.Context, targets []lifecycle.Target, results []
 		if r.Error != nil {
 			d = *r.Error
 		}
-		d.Host = label(r.Cluster, r.Host)
+		d.Host, d.Message = label(r.Cluster, r.Host), view.Printable(d.Message) // a host may have chosen its words
 		a.warn(diag.List{d})
 	}
 	if ctx.Err() != nil {
