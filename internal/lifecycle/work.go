@@ -163,7 +163,7 @@ func why(err error) *diag.Diagnostic {
 		d.ID, d.Message, d.Hint = string(e.Reason), e.Cause, e.Remedy
 	}
 	if broken != nil {
-		d.Message += "; what came is in " + broken.Part + ", and the same command goes on with it"
+		d.Message += "; what came is kept in " + broken.Part + ", for a copy to the same place"
 	}
 	return d
 }
@@ -204,20 +204,26 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 		if err != nil {
 			return nil, refused(idNoCopy, err.Error(), "name a file or a directory that can be read")
 		}
-		once = func(_ context.Context, t Target, conn net.Conn) (transfer.Summary, error) {
+		once = func(_ context.Context, t Target, conn net.Conn, _ string) (transfer.Summary, error) {
 			return tree.Send(conn, c.heard(t))
 		}
 	}
 	return s.each(ctx, w, opts, func(ctx context.Context, t Target, on remote.Worker) (HostResult, error) {
 		var broken *transfer.BrokenError
+		at := "" // where it goes, which is a directory since, perhaps
 		for attempt := 1; ; attempt++ {
-			conn, err := on.OpenCopy(ctx, remote.Copy{Path: c.There, User: w.login(t), Send: c.Fetch})
+			there := remote.Copy{Path: c.There, User: w.login(t), Send: c.Fetch}
+			if at != "" && !c.Fetch {
+				there.Path, there.Exact = at, true
+			}
+			conn, err := on.OpenCopy(ctx, there)
 			if err != nil {
 				return HostResult{}, keeping(broken, err)
 			}
 			line := &line{Conn: conn}
-			sum, err := once(ctx, t, line)
+			sum, err := once(ctx, t, line, at)
 			_ = conn.Close()
+			at = cmp.Or(sum.To, at)
 			if !errors.As(err, &broken) {
 				broken = nil
 			}
@@ -246,13 +252,17 @@ func (c Copy) heard(t Target) func(transfer.Progress) {
 	return func(p transfer.Progress) { c.Progress(t, p) }
 }
 
-// fetch receives from one host: what comes from several would have one name.
-func fetch(c Copy, w Work) func(context.Context, Target, net.Conn) (transfer.Summary, error) {
+// fetch receives from one host: what comes from several would have one name. It
+// goes on at a place where an attempt before has begun, if there is one.
+func fetch(c Copy, w Work) func(context.Context, Target, net.Conn, string) (transfer.Summary, error) {
 	clusters := map[string]bool{}
 	for _, t := range w.Targets {
 		clusters[t.Cluster] = true
 	}
-	return func(ctx context.Context, t Target, conn net.Conn) (transfer.Summary, error) {
+	return func(ctx context.Context, t Target, conn net.Conn, at string) (transfer.Summary, error) {
+		if at != "" {
+			return transfer.Fetch(ctx, conn, transfer.Place{Path: at, Exact: true}, "", c.heard(t))
+		}
 		dir := c.Here
 		if len(w.Targets) > 1 {
 			dir = filepath.Join(dir, t.Host.Name)
@@ -263,7 +273,7 @@ func fetch(c Copy, w Work) func(context.Context, Target, net.Conn) (transfer.Sum
 				return transfer.Summary{}, err
 			}
 		}
-		return transfer.Fetch(ctx, conn, dir, called(c.There, t.Host.Name), c.heard(t))
+		return transfer.Fetch(ctx, conn, transfer.Place{Path: dir}, called(c.There, t.Host.Name), c.heard(t))
 	}
 }
 

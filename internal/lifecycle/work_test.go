@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -223,13 +224,12 @@ func copyAll(t *testing.T, s *service) {
 	}
 }
 
-// brittleHost is a host whose connections break after a while, and that is gone
-// then.
+// brittleHost is a host each of whose connections breaks after so many bytes,
+// and that is gone then.
 type brittleHost struct {
 	remote.Host
-	dir       string
-	left      int64
-	receivers sync.WaitGroup
+	lives []int64
+	ends  sync.WaitGroup
 }
 
 func (h *brittleHost) Run(context.Context, remote.Command, io.Reader, io.Writer, io.Writer) (int, error) {
@@ -239,50 +239,98 @@ func (h *brittleHost) Run(context.Context, remote.Command, io.Reader, io.Writer,
 func (h *brittleHost) Close() error { return nil }
 
 func (h *brittleHost) OpenCopy(ctx context.Context, c remote.Copy) (net.Conn, error) {
-	if h.left <= 0 {
+	if len(h.lives) == 0 {
 		return nil, &remote.Error{Host: "w1", Reason: remote.Unreachable, Cause: "no answer"}
 	}
+	h.ends.Wait() // a part that is in use is not gone on with
 	ours, theirs := net.Pipe()
-	h.receivers.Go(func() {
-		_, _ = transfer.Receive(ctx, theirs, filepath.Join(h.dir, c.Path), nil)
-		_ = theirs.Close()
+	h.ends.Go(func() {
+		defer theirs.Close()
+		if !c.Send {
+			_, _ = transfer.Receive(ctx, theirs, transfer.Place{Path: c.Path, Exact: c.Exact}, nil)
+		} else if tree, err := transfer.Look(ctx, c.Path, nil); err == nil {
+			_, _ = tree.Send(theirs, nil)
+		}
 	})
-	return &brittle{ours, h}, nil
+	conn := &brittle{Conn: ours}
+	conn.left.Store(h.lives[0])
+	h.lives = h.lives[1:]
+	return conn, nil
 }
 
 type brittle struct {
 	net.Conn
-	host *brittleHost
+	left atomic.Int64
+}
+
+func (c *brittle) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.uses(n)
+	return n, err
 }
 
 func (c *brittle) Write(p []byte) (int, error) {
-	if c.host.left -= int64(len(p)); c.host.left <= 0 {
-		_ = c.Close()
-	}
+	c.uses(len(p))
 	return c.Conn.Write(p)
 }
 
-// TestCopyBreaks: what is kept of a copy that broke off is named.
-func TestCopyBreaks(t *testing.T) {
-	dir := t.TempDir()
-	from := filepath.Join(dir, "from")
-	if err := os.WriteFile(from, make([]byte, 1<<20), 0o600); err != nil {
+func (c *brittle) uses(n int) {
+	if c.left.Add(-int64(n)) <= 0 {
+		_ = c.Close()
+	}
+}
+
+// copyBrittle copies a directory of one large file with connections that live
+// so long.
+func copyBrittle(t *testing.T, dir string, fetch bool, lives ...int64) HostResult {
+	t.Helper()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	if err := errors.Join(os.Mkdir(from, 0o700), os.WriteFile(filepath.Join(from, "big"), make([]byte, 1<<20), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	st, err := store.Open(filepath.Join(dir, "home"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := &brittleHost{dir: dir, left: 500 << 10}
-	defer host.receivers.Wait()
+	host := &brittleHost{lives: lives}
+	defer host.ends.Wait()
 	s := New(Config{Store: st, Connect: func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error) { return host, nil }}).(*service)
-	results, err := s.Copy(t.Context(), Work{Targets: []Target{{Cluster: "prod", Host: v1alpha1.Host{Name: "w1"}}}}, Copy{Here: from, There: "to"})
-	if err != nil || results[0].Error == nil {
-		t.Fatalf("%+v, %v", results, err)
+	c := Copy{Here: from, There: to}
+	if fetch {
+		c = Copy{Here: to, There: from, Fetch: true}
 	}
-	d := results[0].Error
-	if kept := "; what came is in " + filepath.Join(dir, ".slipway-copy-"); d.ID != string(remote.Unreachable) || !strings.HasPrefix(d.Message, "no answer"+kept) {
-		t.Errorf("%s: %s, want it to say what is kept", d.ID, d.Message)
+	results, err := s.Copy(t.Context(), Work{Targets: []Target{{Cluster: "prod", Host: v1alpha1.Host{Name: "w1"}}}}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results[0]
+}
+
+// TestCopyBreaks: what is kept of a copy that broke off is named.
+func TestCopyBreaks(t *testing.T) {
+	for _, fetch := range []bool{false, true} {
+		dir := t.TempDir()
+		d := copyBrittle(t, dir, fetch, 500<<10).Error
+		want := "no answer; what came is kept in " + filepath.Join(dir, "to", ".slipway-copy-")
+		if d == nil || d.ID != string(remote.Unreachable) || !strings.HasPrefix(d.Message, want) {
+			t.Errorf("fetch %v: %+v, want it to say what is kept", fetch, d)
+		}
+	}
+}
+
+// TestCopyGoesOn: a directory that a broken attempt has made is gone on with,
+// and not one to put the rest into.
+func TestCopyGoesOn(t *testing.T) {
+	for _, fetch := range []bool{false, true} {
+		dir := t.TempDir()
+		r := copyBrittle(t, dir, fetch, 500<<10, 500<<10, 1<<30)
+		if r.Failed() || r.Copied.To != filepath.Join(dir, "to") {
+			t.Fatalf("fetch %v: %+v", fetch, r)
+		}
+		all, err := os.ReadDir(filepath.Join(dir, "to"))
+		if err != nil || len(all) != 1 || all[0].Name() != "big" {
+			t.Errorf("fetch %v: %v, %v; want the one file", fetch, all, err)
+		}
 	}
 }
 

@@ -53,7 +53,7 @@ func TestHostileSender(t *testing.T) {
 					t.Fatal(err)
 				}
 				before := tree(t, dir)
-				_, err := Fetch(t.Context(), hostile(t, ".bashrc", tc.frames), in, "tree", nil)
+				_, err := Fetch(t.Context(), hostile(t, ".bashrc", tc.frames), Place{Path: in}, "tree", nil)
 				if err == nil || !strings.Contains(err.Error(), tc.refused) {
 					t.Errorf("%v, want %q", err, tc.refused)
 				}
@@ -68,7 +68,7 @@ func TestHostileSender(t *testing.T) {
 	if _, err := Receive(t.Context(), struct {
 		io.Reader
 		io.Writer
-	}{bytes.NewReader([]byte{0xff, 0, 0, 0}), io.Discard}, t.TempDir(), nil); err == nil {
+	}{bytes.NewReader([]byte{0xff, 0, 0, 0}), io.Discard}, Place{Path: t.TempDir()}, nil); err == nil {
 		t.Error("a frame of gigabytes is read")
 	}
 }
@@ -114,7 +114,7 @@ func TestFetch(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if _, err := Fetch(t.Context(), hostile(t, tc.called, tc.frames), dir, tc.as, nil); err != nil {
+			if _, err := Fetch(t.Context(), hostile(t, tc.called, tc.frames), Place{Path: dir}, tc.as, nil); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(tc.want, tree(t, dir)); d != "" {
@@ -123,7 +123,7 @@ func TestFetch(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"", ".", "..", "a/b", "/"} {
-		if _, err := Fetch(t.Context(), hostile(t, "x", nil), t.TempDir(), name, nil); err == nil || !strings.Contains(err.Error(), "no name") {
+		if _, err := Fetch(t.Context(), hostile(t, "x", nil), Place{Path: t.TempDir()}, name, nil); err == nil || !strings.Contains(err.Error(), "no name") {
 			t.Errorf("called %q: %v", name, err)
 		}
 	}
@@ -133,10 +133,10 @@ func TestFetch(t *testing.T) {
 func TestLinkOfEarlier(t *testing.T) {
 	dir := t.TempDir()
 	root, end := frame{Kind: kindDir, Path: ".", Mode: 0o755}, frame{Kind: kindEnd}
-	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}), dir, "x", nil); err != nil {
+	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}), Place{Path: dir}, "x", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}), dir, "x", nil); err == nil || !strings.Contains(err.Error(), "no directory") {
+	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}), Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "no directory") {
 		t.Errorf("a link for a directory: %v", err)
 	}
 }

@@ -16,19 +16,27 @@ import (
 // partPrefix begins the names of files that are not whole yet.
 const partPrefix = ".slipway-copy-"
 
-// Receive puts what a sender sends to dest: into it, if it is a directory or
+// A Place is where what comes is put.
+type Place struct {
+	Path string
+	// Exact has it there though there is a directory: it is what an attempt
+	// before has made, and nothing to put it into.
+	Exact bool
+}
+
+// Receive puts what a sender sends to a place: into it, if it is a directory or
 // written as one, else in its place. Nothing that comes leads out of there,
-// whatever it is called, and no link below dest is written through. progress
+// whatever it is called, and no link below it is written through. progress
 // may be nil. ctx ends reading what is there already; the rest ends with conn.
-func Receive(ctx context.Context, conn io.ReadWriter, dest string, progress func(Progress)) (Summary, error) {
-	return (&receiver{conn: &watched{ReadWriter: conn}, progress: progress}).run(ctx, dest)
+func Receive(ctx context.Context, conn io.ReadWriter, to Place, progress func(Progress)) (Summary, error) {
+	return (&receiver{conn: &watched{ReadWriter: conn}, progress: progress}).run(ctx, to)
 }
 
 // Fetch receives from a sender that is not believed: in a directory it is
 // called name, whatever the sender calls it, and nothing of it is setuid,
 // setgid or sticky.
-func Fetch(ctx context.Context, conn io.ReadWriter, dest, name string, progress func(Progress)) (Summary, error) {
-	return (&receiver{conn: &watched{ReadWriter: conn}, foreign: true, name: name, progress: progress}).run(ctx, dest)
+func Fetch(ctx context.Context, conn io.ReadWriter, to Place, name string, progress func(Progress)) (Summary, error) {
+	return (&receiver{conn: &watched{ReadWriter: conn}, foreign: true, name: name, progress: progress}).run(ctx, to)
 }
 
 type receiver struct {
@@ -64,8 +72,8 @@ func (w *watched) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (r *receiver) run(ctx context.Context, dest string) (Summary, error) {
-	err := r.receive(ctx, dest)
+func (r *receiver) run(ctx context.Context, to Place) (Summary, error) {
+	err := r.receive(ctx, to)
 	var theirs *Error
 	if err != nil && !errors.As(err, &theirs) {
 		tell(r.conn, err)
@@ -73,7 +81,7 @@ func (r *receiver) run(ctx context.Context, dest string) (Summary, error) {
 	return r.summary, err
 }
 
-func (r *receiver) receive(ctx context.Context, dest string) error {
+func (r *receiver) receive(ctx context.Context, to Place) error {
 	begin, err := readFrame(r.conn)
 	if err == nil && begin.Kind != kindBegin {
 		err = fmt.Errorf("the sender begins with %q", begin.Kind)
@@ -85,11 +93,14 @@ func (r *receiver) receive(ctx context.Context, dest string) error {
 	if !r.foreign {
 		r.name = begin.Name
 	}
-	if err := r.open(dest); err != nil {
+	if err := r.open(to); err != nil {
 		return err
 	}
 	defer r.close()
 	if err := r.fits(begin.Size); err != nil {
+		return err
+	}
+	if err := (frame{Kind: kindAt, Path: r.summary.To}).write(r.conn); err != nil {
 		return err
 	}
 	for {
@@ -128,10 +139,11 @@ func (r *receiver) mode(m fs.FileMode) fs.FileMode {
 }
 
 // open finds where what comes is to be.
-func (r *receiver) open(dest string) error {
+func (r *receiver) open(to Place) error {
+	dest := to.Path
 	info, err := os.Stat(dest)
 	switch {
-	case err == nil && info.IsDir():
+	case err == nil && info.IsDir() && !to.Exact:
 		if name := r.name; name == "." || !filepath.IsLocal(name) || strings.ContainsRune(name, filepath.Separator) {
 			return fmt.Errorf("what comes is called %q, which is no name", name)
 		}

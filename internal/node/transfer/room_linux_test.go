@@ -87,7 +87,7 @@ func noRoomWithin(t *testing.T, dir string) {
 	_, err := Receive(t.Context(), struct {
 		io.Reader
 		io.Writer
-	}{&b, io.Discard}, filepath.Join(dir, "x"), func(Progress) {
+	}{&b, io.Discard}, Place{Path: filepath.Join(dir, "x")}, func(Progress) {
 		if err := os.WriteFile(others, make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("%v: the disk is to be full", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 )
 
 // A Tree is a file or a directory that is to be sent, as it was when it was
@@ -156,6 +157,7 @@ func readAll(ctx context.Context, h hash.Hash, file io.Reader, more func(int64))
 }
 
 // Send sends the tree over conn and waits until the receiver has all of it.
+// Where that is to be is in the summary also when it fails, if it was said.
 // progress, which may be nil, is not called concurrently. After an error conn
 // is of no more use and must be closed: until then, a goroutine reads from it.
 func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error) {
@@ -176,6 +178,9 @@ func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error
 	}
 	if err != nil && s.part != "" && !errors.As(err, &theirs) {
 		err = &BrokenError{Part: s.part, Err: err}
+	}
+	if to := s.to.Load(); err != nil && to != nil {
+		s.summary.To = *to
 	}
 	return s.summary, err
 }
@@ -207,7 +212,8 @@ type sender struct {
 	tree     *Tree
 	answers  chan answer
 	over     chan struct{} // closed when nobody takes answers any more
-	part     string        // what the receiver keeps if the connection breaks now
+	to       atomic.Pointer[string]
+	part     string // what the receiver keeps if the connection breaks now
 	summary  Summary
 	done     int64
 	progress func(Progress)
@@ -217,6 +223,10 @@ type sender struct {
 func (s *sender) listen() {
 	for {
 		f, err := readFrame(s.conn)
+		if err == nil && f.Kind == kindAt {
+			s.to.Store(&f.Path)
+			continue
+		}
 		select {
 		case s.answers <- answer{f, err}:
 		case <-s.over:

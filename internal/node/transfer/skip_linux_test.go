@@ -98,7 +98,7 @@ func sent(t *testing.T, tr *Tree, to string) (sum Summary, last Progress) {
 	ours, theirs := net.Pipe()
 	received := make(chan error, 1)
 	go func() {
-		_, err := Receive(t.Context(), theirs, to, nil)
+		_, err := Receive(t.Context(), theirs, Place{Path: to}, nil)
 		received <- err
 		_ = theirs.Close()
 	}()

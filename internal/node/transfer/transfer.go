@@ -81,6 +81,7 @@ const (
 	kindLink  kind = "link"
 	kindSkip  kind = "skip"  // from the sender: it cannot be read, Message says why
 	kindEnd   kind = "end"   // from the sender: that was all
+	kindAt    kind = "at"    // from the receiver, first: all comes to Path
 	kindHave  kind = "have"  // from the receiver: go on at Size; in Path, which it keeps
 	kindDone  kind = "done"  // from the receiver: all is in its place
 	kindError kind = "error" // from either: it is over
@@ -91,8 +92,8 @@ const (
 // a frame that says why there is no more: a skip, or an error.
 type frame struct {
 	Kind kind `json:"kind"`
-	// Path is relative to the tree, with slashes; "." is its root. That of a
-	// part is absolute.
+	// Path is relative to the tree, with slashes; "." is its root. A
+	// receiver's is absolute.
 	Path   string      `json:"path,omitempty"`
 	Mode   fs.FileMode `json:"mode,omitempty"`
 	Size   int64       `json:"size,omitempty"`

@@ -32,7 +32,7 @@ func copied(t *testing.T, from, dest string, limit int64) (sum Summary, sendErr,
 	ours, theirs := net.Pipe()
 	received := make(chan error, 1)
 	go func() {
-		_, err := Receive(t.Context(), theirs, dest, nil)
+		_, err := Receive(t.Context(), theirs, Place{Path: dest}, nil)
 		received <- err
 		_ = theirs.Close()
 	}()
@@ -197,7 +197,7 @@ func TestPartIsRemoved(t *testing.T) {
 	_, err := Receive(t.Context(), struct {
 		io.Reader
 		io.Writer
-	}{&b, io.Discard}, filepath.Join(dir, "x"), nil)
+	}{&b, io.Discard}, Place{Path: filepath.Join(dir, "x")}, nil)
 	if err == nil || !strings.Contains(err.Error(), "changed while it was copied") {
 		t.Errorf("%v: the content is another", err)
 	}
@@ -300,9 +300,9 @@ func moved(t *testing.T, from, dest string, fetch bool) error {
 		_ = theirs.Close()
 	}()
 	if fetch {
-		_, err = Fetch(t.Context(), ours, dest, filepath.Base(from), nil)
+		_, err = Fetch(t.Context(), ours, Place{Path: dest}, filepath.Base(from), nil)
 	} else {
-		_, err = Receive(t.Context(), ours, dest, nil)
+		_, err = Receive(t.Context(), ours, Place{Path: dest}, nil)
 	}
 	_ = ours.Close()
 	return errors.Join(err, <-sent)
@@ -358,7 +358,7 @@ func TestChanged(t *testing.T) {
 			ours, theirs := net.Pipe()
 			received := make(chan error, 1)
 			go func() {
-				_, err := Receive(t.Context(), theirs, filepath.Join(dir, "to"), nil)
+				_, err := Receive(t.Context(), theirs, Place{Path: filepath.Join(dir, "to")}, nil)
 				received <- err
 				_ = theirs.Close()
 			}()

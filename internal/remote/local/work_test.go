@@ -177,7 +177,7 @@ func copyBothWays(t *testing.T, w remote.Worker) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_, err = transfer.Fetch(t.Context(), conn, to, filepath.Base(path), nil)
+		_, err = transfer.Fetch(t.Context(), conn, transfer.Place{Path: to}, filepath.Base(path), nil)
 		return err
 	}
 	if err := fetch("nobody", open, filepath.Join(dir, "back")); err != nil {
