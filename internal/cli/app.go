@@ -39,6 +39,7 @@ const (
 	idRemoval      = "removal-not-allowed"
 	idNoOperation  = "no-operation"
 	idPluginFailed = "plugin-failed"
+	idCopySkipped  = "copy-skipped"
 )
 
 // app is one run of the program.

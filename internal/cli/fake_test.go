@@ -51,6 +51,7 @@ type fake struct {
 	Leaves    []string `json:"leaves"`    // hosts that a plan takes off
 	Lost      string   `json:"lost"`      // a host that a plan has to do without
 	Gone      bool     `json:"gone"`      // a delete that forgets
+	Lacks     bool     `json:"lacks"`     // a cluster that has none of the hosts that are named
 	Unsavable bool     `json:"unsavable"` // a plan that would lack passwords
 	// Forgets says that a delete takes the clusters off the records.
 	Forgets bool `json:"forgets"`

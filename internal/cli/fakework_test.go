@@ -14,7 +14,7 @@ import (
 )
 
 // Targets chooses among the hosts that Cluster answers.
-func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifecycle.Target, error) {
+func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifecycle.Target, diag.List, error) {
 	var out []lifecycle.Target
 	for _, choice := range spec.Choices(selector) {
 		if choice.Cluster != "" {
@@ -22,24 +22,27 @@ func (s service) Targets(ctx context.Context, selector, cluster string) ([]lifec
 		}
 		c, err := s.Cluster(ctx, cluster)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		hosts, err := spec.Select(c, choice.Selector)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, h := range hosts {
 			out = append(out, lifecycle.Target{Cluster: cluster, Host: h})
 		}
 	}
-	return out, nil
+	if s.Lacks {
+		return out, diag.List{{ID: "unknown-host", Severity: diag.Warning, Message: `cluster lab: no host has the role "worker"`}}, nil
+	}
+	return out, nil, nil
 }
 
 // worked is how each host ends: w1 is cut off when the scenario says so.
 func (s service) worked(w lifecycle.Work, do func(lifecycle.Target) lifecycle.HostResult) []lifecycle.HostResult {
 	var out []lifecycle.HostResult
 	for _, t := range w.Targets {
-		r := lifecycle.HostResult{ExitCode: -1, Error: &diag.Diagnostic{ID: string(remote.Unreachable), Severity: diag.Error, Message: "no answer on port 22", Hint: "is it up?"}}
+		r := lifecycle.HostResult{ExitCode: -1, Error: &diag.Diagnostic{ID: string(remote.Unreachable), Severity: diag.Error, Message: "no answer\x1b[2J on\nport 22", Hint: "is it up?"}}
 		if t.Host.Name != s.Lost {
 			r = do(t)
 		}
@@ -81,7 +84,11 @@ func (s service) Copy(_ context.Context, w lifecycle.Work, c lifecycle.Copy) ([]
 	}
 	return s.worked(w, func(t lifecycle.Target) lifecycle.HostResult {
 		c.Progress(t, transfer.Progress{Done: 5, Total: 5})
-		return lifecycle.HostResult{Copied: &transfer.Summary{To: "/there", Files: 2, Bytes: 5}}
+		sum := &transfer.Summary{To: "/there", Files: 2, Bytes: 5}
+		if c.There == "partly" {
+			sum.Skipped, sum.SkippedFiles = 3, []transfer.Skipped{{Path: "sub/\x1b[2Jx", Reason: "permission denied"}}
+		}
+		return lifecycle.HostResult{Copied: sum}
 	}), nil
 }
 

@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,7 +19,8 @@ import (
 // selectors is how hosts are named.
 const selectors = `SELECTOR is a list by commas of host names, addresses, patterns (db-*), ranges
 (node[2:10]), roles (role=worker), or all. CLUSTER@ before a term is for it and
-those after it, and may be a pattern, too: prod@all, *@role=control-plane.`
+those after it, and may be a pattern, too: prod@all, *@role=control-plane; which
+of its clusters have no such host is said, and an error only if none has one.`
 
 // aimed is the service, and the hosts of a selector.
 func (a *app) aimed(ctx context.Context, selector string) (lifecycle.Service, []lifecycle.Target, error) {
@@ -42,7 +41,8 @@ func (a *app) aimed(ctx context.Context, selector string) (lifecycle.Service, []
 			}
 		}
 	}
-	targets, err := svc.Targets(ctx, selector, cluster)
+	targets, warnings, err := svc.Targets(ctx, selector, cluster)
+	a.warn(warnings)
 	return svc, targets, err
 }
 
@@ -87,7 +87,9 @@ it as they are; no shell sees them, unless --shell asks for one.
 ` + selectors + `
 
 Of one host, the output is as it is; of several, each line begins with its
-host. With -o json there is one line for each host. Exit code 3 says that the
+host and " | "; what is more than 64 KiB of a line goes on in the next, which
+has " + " there. With -o json there is one line for each host; output that is not
+UTF-8 is base64 in it, and "encoding" says so. Exit code 3 says that the
 program failed on a host, or that a host could not be asked.`,
 		Example: `  slipway exec role=worker -- uptime
   slipway exec prod@all,lab@all --sudo -- systemctl is-active kubelet
@@ -124,90 +126,23 @@ func (a *app) exec(ctx context.Context, selector string, flags work, p lifecycle
 		return err
 	}
 	var finish func()
-	p.Output, w.Done, finish = a.outputs(targets)
+	out := &sink{w: a.Out}
+	p.Output, w.Done, finish = a.outputs(out, targets)
 	results, err := svc.Exec(ctx, w, p)
 	finish()
 	if err != nil {
 		return err
 	}
-	return a.worked(ctx, targets, results)
-}
-
-// A hostOutput is what one host printed, for programs.
-type hostOutput struct {
-	lifecycle.HostResult
-	Stdout string `json:"stdout"`
-	Stderr string `json:"stderr"`
-	// Truncated says that more was printed than is told.
-	Truncated bool `json:"truncated,omitempty"`
-}
-
-// maxKept is how much of each stream of a host is told to programs, in bytes.
-const maxKept = 4 << 20
-
-// head keeps the beginning of what is written to it.
-type head struct {
-	bytes.Buffer
-	more bool
-}
-
-func (h *head) Write(p []byte) (int, error) {
-	room := min(len(p), maxKept-h.Len())
-	h.more = h.more || room < len(p)
-	_, _ = h.Buffer.Write(p[:room]) // never fails
-	return len(p), nil
-}
-
-// outputs are where what hosts print goes, and what is done when one has
-// ended; finish writes what is left.
-func (a *app) outputs(targets []lifecycle.Target) (output func(lifecycle.Target) (io.Writer, io.Writer), done func(lifecycle.HostResult), finish func()) {
-	if a.format != view.Text {
-		kept := map[[2]string]*[2]head{}
-		for _, t := range targets {
-			kept[[2]string{t.Cluster, t.Host.Name}] = &[2]head{}
-		}
-		output = func(t lifecycle.Target) (io.Writer, io.Writer) {
-			k := kept[[2]string{t.Cluster, t.Host.Name}]
-			return &k[0], &k[1]
-		}
-		return output, func(r lifecycle.HostResult) {
-			k := kept[[2]string{r.Cluster, r.Host}]
-			_ = view.Item(a.Out, a.format, hostOutput{r, k[0].String(), k[1].String(), k[0].more || k[1].more}) // the exit code says it, too
-			*k = [2]head{}
-		}, func() {}
-	}
-	if len(targets) == 1 {
-		return func(lifecycle.Target) (io.Writer, io.Writer) { return a.Out, a.Err }, nil, func() {}
-	}
-	label := labels(targets)
-	var names []string
-	for _, t := range targets {
-		names = append(names, label(t.Cluster, t.Host.Name))
-	}
-	out, errw := view.NewPrefixed(names, a.outStyle()), view.NewPrefixed(names, a.style())
-	open := map[string][2]io.WriteCloser{}
-	for i, t := range targets {
-		open[t.Cluster+"@"+t.Host.Name] = [2]io.WriteCloser{out.Writer(a.Out, names[i]), errw.Writer(a.Err, names[i])}
-	}
-	output = func(t lifecycle.Target) (io.Writer, io.Writer) {
-		o := open[t.Cluster+"@"+t.Host.Name]
-		return o[0], o[1]
-	}
-	finish = func() {
-		for _, t := range targets {
-			for _, w := range open[t.Cluster+"@"+t.Host.Name] {
-				_ = w.Close() // fails when nobody reads any more
-			}
-		}
-	}
-	return output, nil, finish
+	return out.failed(a.worked(ctx, targets, results))
 }
 
 // worked says which hosts failed, and why.
 func (a *app) worked(ctx context.Context, targets []lifecycle.Target, results []lifecycle.HostResult) error {
 	label := labels(targets)
-	failed := 0
+	failed, skipped := 0, 0
 	for _, r := range results {
+		skipped += r.Skipped()
+		a.warn(leftOut(r, label(r.Cluster, r.Host)))
 		if !r.Failed() {
 			continue
 		}
@@ -216,19 +151,40 @@ func (a *app) worked(ctx context.Context, targets []lifecycle.Target, results []
 		if r.Error != nil {
 			d = *r.Error
 		}
-		d.Host = label(r.Cluster, r.Host)
+		d.Host, d.Message = label(r.Cluster, r.Host), view.Printable(d.Message) // a host may have chosen its words
 		a.warn(diag.List{d})
 	}
 	if ctx.Err() != nil {
 		return &exitError{code: exitInterrupted}
 	}
-	if failed == 0 {
+	if failed == 0 && skipped == 0 {
 		return nil
 	}
-	if len(results) > 1 {
+	if skipped > 0 {
+		a.say("Not copied, of directories: %d.", skipped)
+	}
+	if failed > 0 && len(results) > 1 {
 		a.say("%d of %d hosts failed.", failed, len(results))
 	}
 	return &exitError{code: exitPartial}
+}
+
+// leftOut says what of a directory was not copied.
+func leftOut(r lifecycle.HostResult, host string) diag.List {
+	if r.Skipped() == 0 {
+		return nil
+	}
+	var list diag.List
+	say := func(message string) {
+		list = append(list, diag.Diagnostic{ID: idCopySkipped, Severity: diag.Warning, Host: host, Message: message})
+	}
+	for _, f := range r.Copied.SkippedFiles { // a host may have named them, and chosen what it says
+		say(view.Printable(f.Path) + " is not copied: " + view.Printable(f.Reason))
+	}
+	if more := r.Skipped() - len(list); more > 0 {
+		say(fmt.Sprintf("%d more are not copied", more))
+	}
+	return list
 }
 
 func (a *app) cpCmd() *cobra.Command {
@@ -237,19 +193,28 @@ func (a *app) cpCmd() *cobra.Command {
 		Use: "cp SRC DST", Short: "Copy files and directories to hosts, or from them",
 		Long: `Copies a file or a directory, with all below it and with its modes, to hosts or
 from them. The side that is written SELECTOR:PATH is on the hosts; a relative
-PATH there begins in the home of the user who logs in. A file comes to its name
-whole and verified, or not at all; a copy that broke off goes on where it
-stopped when it is asked for again.
+PATH there begins in the home of the user who logs in. A file of this machine
+with a colon in its name is written with a path: ./a:b. A file comes to its name
+whole and verified, or not at all, and one that is there keeps its owner, its
+group and its mode; a copy that broke off goes on where it stopped when it is
+asked for again.
 
 ` + selectors + `
 
-From several hosts, DST gets a directory for each. Exit code 3 says that a host
-failed.`,
+What of a directory cannot be read, is neither file, directory nor link, or
+changes meanwhile is left out and named; of a file that grows, what there was at
+first is copied. From several hosts, DST gets a directory for each. Exit code 3
+says that a host failed, or that something was left out.`,
 		Example: `  slipway cp ./app.conf role=worker:/etc/app/ --sudo
   slipway cp certs prod@node[2:10]:/srv/certs
   slipway cp all:/var/log/syslog ./logs --sudo`,
 		Args: cobra.ExactArgs(2), ValidArgsFunction: a.copyNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, arg := range args {
+				if strings.HasPrefix(arg, ":") { // an empty variable, perhaps: this machine's file is not meant
+					return problem(idUsage, "a file of this machine that is called so is ./"+arg, "%q names no hosts before the colon", arg)
+				}
+			}
 			from, src, remoteFrom := hostPath(args[0])
 			to, dst, remoteTo := hostPath(args[1])
 			switch {
@@ -280,7 +245,7 @@ func hostPath(arg string) (selector, path string, onHosts bool) {
 		case c == '/':
 			return "", arg, false
 		case c == ':' && depth == 0:
-			return arg[:i], arg[i+1:], i > 0
+			return arg[:i], arg[i+1:], true
 		}
 	}
 	return "", arg, false
@@ -302,11 +267,13 @@ func (a *app) copy(ctx context.Context, selector string, flags work, c lifecycle
 	}
 	shown := view.NewCopying(a.Err, view.Options{Style: a.style(), Size: size, Now: a.env.Now})
 	defer shown.Close()
+	out := &sink{w: a.Out}
+	c.Read = shown.Read
 	c.Progress = func(t lifecycle.Target, p transfer.Progress) {
 		shown.See(label(t.Cluster, t.Host.Name), p.Done, p.Total)
 	}
 	if a.format != view.Text {
-		w.Done = func(r lifecycle.HostResult) { _ = view.Item(a.Out, a.format, r) } // the exit code says it, too
+		w.Done = func(r lifecycle.HostResult) { _ = view.Item(out, a.format, r) } // out keeps the error
 	}
 	results, err := svc.Copy(ctx, w, c)
 	shown.Close()
@@ -314,7 +281,7 @@ func (a *app) copy(ctx context.Context, selector string, flags work, c lifecycle
 		return err
 	}
 	a.copied(results, c, label)
-	return a.worked(ctx, targets, results)
+	return out.failed(a.worked(ctx, targets, results))
 }
 
 // copied says what is where now, for people.
@@ -327,7 +294,7 @@ func (a *app) copied(results []lifecycle.HostResult, c lifecycle.Copy, label fun
 		if r.Copied.Files == 1 {
 			what = view.Bytes(r.Copied.Bytes)
 		}
-		where := label(r.Cluster, r.Host) + ":" + r.Copied.To
+		where := label(r.Cluster, r.Host) + ":" + view.Printable(r.Copied.To)
 		if c.Fetch {
 			where = r.Copied.To
 			if rel, err := filepath.Abs("."); err == nil {

@@ -195,8 +195,9 @@ type Service interface {
 	// Dump writes a support bundle (tar, zstd) of a cluster, without secrets.
 	Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error
 	// Targets are the hosts that a selector names. Terms without CLUSTER@
-	// are about the given cluster.
-	Targets(ctx context.Context, selector, cluster string) ([]Target, error)
+	// are about the given cluster. Warnings say which of several clusters that
+	// a pattern means have no such host.
+	Targets(ctx context.Context, selector, cluster string) (targets []Target, warnings diag.List, err error)
 	// Exec runs a program on hosts; Copy copies files to or from them. The
 	// results are in the order of the targets.
 	Exec(ctx context.Context, w Work, p Program) ([]HostResult, error)

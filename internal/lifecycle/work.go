@@ -10,8 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +19,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // A Target is a host that a selector chose; its SSH settings are merged with
@@ -40,12 +37,21 @@ type HostResult struct {
 	ExitCode int              `json:"exitCode"`
 	Error    *diag.Diagnostic `json:"error,omitempty"`
 	Seconds  float64          `json:"seconds"`
-	// Copied is what came of a copy.
+	// Copied is what came of a copy, of a directory perhaps without what could
+	// not be read.
 	Copied *transfer.Summary `json:"copied,omitempty"`
 }
 
 // Failed says that the host did not do what it was asked to.
 func (r HostResult) Failed() bool { return r.ExitCode != 0 }
+
+// Skipped is how many files of a copy were left out.
+func (r HostResult) Skipped() int {
+	if r.Copied == nil {
+		return 0
+	}
+	return r.Copied.Skipped
+}
 
 // Work is what to do on hosts.
 type Work struct {
@@ -74,6 +80,9 @@ type Copy struct {
 	Fetch bool
 	// Progress, if not nil, hears of bytes; concurrently for several hosts.
 	Progress func(Target, transfer.Progress)
+	// Read, if not nil, hears how much of Here is read, in bytes, before any of
+	// it is sent.
+	Read func(int64)
 }
 
 const (
@@ -92,64 +101,6 @@ func (s *service) looking() remote.Options {
 		KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log,
 		Timeout: answerTime, Reconnect: -1,
 	}
-}
-
-// Targets are the hosts that a selector names; terms without CLUSTER@ are
-// about the given cluster. All that names no host is in the error, a diag.List.
-func (s *service) Targets(_ context.Context, selector, cluster string) ([]Target, error) {
-	var out []Target
-	var problems diag.List
-	have := map[[2]string]bool{}
-	for _, choice := range spec.Choices(selector) {
-		names, err := s.clustersLike(cmp.Or(choice.Cluster, cluster))
-		var list diag.List
-		if errors.As(err, &list) {
-			problems = append(problems, list...)
-			continue
-		} else if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			c, err := found(s.Store.Cluster(name))
-			if err != nil {
-				return nil, err
-			}
-			hosts, err := spec.Select(c, choice.Selector)
-			if errors.As(err, &list) {
-				for _, d := range list {
-					d.Message = "cluster " + name + ": " + d.Message
-					problems = append(problems, d)
-				}
-				continue
-			} else if err != nil {
-				return nil, err
-			}
-			for _, h := range hosts {
-				if id := [2]string{name, h.Name}; !have[id] {
-					have[id] = true
-					h.SSH = spec.MergeSSH(c.Spec.SSH, h.SSH)
-					out = append(out, Target{name, h})
-				}
-			}
-		}
-	}
-	return out, problems.Err()
-}
-
-// clustersLike are the clusters that a name or a pattern means.
-func (s *service) clustersLike(name string) ([]string, error) {
-	if !strings.ContainsAny(name, "*?") {
-		return []string{name}, nil
-	}
-	names, err := s.Store.Clusters()
-	if err != nil {
-		return nil, err
-	}
-	names = slices.DeleteFunc(names, func(n string) bool { ok, err := path.Match(name, n); return !ok || err != nil })
-	if len(names) == 0 {
-		return nil, refused(idNoSuchClusters, fmt.Sprintf("no cluster's name fits %q", name), "see the clusters: slipway get clusters")
-	}
-	return names, nil
 }
 
 // each does something on every target; one that fails keeps no other from it.
@@ -203,9 +154,16 @@ func (s *service) on(ctx context.Context, t Target, opts remote.Options, do func
 // why puts an error into words for people and programs.
 func why(err error) *diag.Diagnostic {
 	d := &diag.Diagnostic{Severity: diag.Error, Message: err.Error()}
+	var broken *transfer.BrokenError
+	if errors.As(err, &broken) {
+		d.Message = broken.Err.Error()
+	}
 	var e *remote.Error
 	if errors.As(err, &e) {
 		d.ID, d.Message, d.Hint = string(e.Reason), e.Cause, e.Remedy
+	}
+	if broken != nil {
+		d.Message += "; what came is kept in " + broken.Part + ", for a copy to the same place"
 	}
 	return d
 }
@@ -239,29 +197,52 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 	opts.Reconnect = 30 * time.Second
 	once := fetch(c, w)
 	if !c.Fetch {
-		tree, err := transfer.Look(c.Here)
+		tree, err := transfer.Look(ctx, c.Here, c.Read)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		if err != nil {
 			return nil, refused(idNoCopy, err.Error(), "name a file or a directory that can be read")
 		}
-		once = func(t Target, conn net.Conn) (transfer.Summary, error) { return tree.Send(conn, c.heard(t)) }
+		once = func(_ context.Context, t Target, conn net.Conn, _ string) (transfer.Summary, error) {
+			return tree.Send(conn, c.heard(t))
+		}
 	}
 	return s.each(ctx, w, opts, func(ctx context.Context, t Target, on remote.Worker) (HostResult, error) {
+		var broken *transfer.BrokenError
+		at := "" // where it goes, which is a directory since, perhaps
 		for attempt := 1; ; attempt++ {
-			conn, err := on.OpenCopy(ctx, remote.Copy{Path: c.There, User: w.login(t), Send: c.Fetch})
+			there := remote.Copy{Path: c.There, User: w.login(t), Send: c.Fetch}
+			if at != "" && !c.Fetch {
+				there.Path, there.Exact = at, true
+			}
+			conn, err := on.OpenCopy(ctx, there)
 			if err != nil {
-				return HostResult{}, err
+				return HostResult{}, keeping(broken, err)
 			}
 			line := &line{Conn: conn}
-			sum, err := once(t, line)
+			sum, err := once(ctx, t, line, at)
 			_ = conn.Close()
+			at = cmp.Or(sum.To, at)
+			if !errors.As(err, &broken) {
+				broken = nil
+			}
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
 			if err == nil || ctx.Err() != nil || !line.broke.Load() || attempt == copyAttempts {
-				return HostResult{Copied: &sum}, err
+				return HostResult{Copied: &sum}, keeping(broken, err)
 			}
 		}
 	}), nil
+}
+
+// keeping is an error that says what is kept for the next copy, if anything is.
+func keeping(broken *transfer.BrokenError, err error) error {
+	if broken == nil || err == nil || errors.As(err, new(*transfer.BrokenError)) {
+		return err
+	}
+	return &transfer.BrokenError{Part: broken.Part, Err: err}
 }
 
 func (c Copy) heard(t Target) func(transfer.Progress) {
@@ -271,13 +252,17 @@ func (c Copy) heard(t Target) func(transfer.Progress) {
 	return func(p transfer.Progress) { c.Progress(t, p) }
 }
 
-// fetch receives from one host: what comes from several would have one name.
-func fetch(c Copy, w Work) func(Target, net.Conn) (transfer.Summary, error) {
+// fetch receives from one host: what comes from several would have one name. It
+// goes on at a place where an attempt before has begun, if there is one.
+func fetch(c Copy, w Work) func(context.Context, Target, net.Conn, string) (transfer.Summary, error) {
 	clusters := map[string]bool{}
 	for _, t := range w.Targets {
 		clusters[t.Cluster] = true
 	}
-	return func(t Target, conn net.Conn) (transfer.Summary, error) {
+	return func(ctx context.Context, t Target, conn net.Conn, at string) (transfer.Summary, error) {
+		if at != "" {
+			return transfer.Fetch(ctx, conn, transfer.Place{Path: at, Exact: true}, "", c.heard(t))
+		}
 		dir := c.Here
 		if len(w.Targets) > 1 {
 			dir = filepath.Join(dir, t.Host.Name)
@@ -288,8 +273,19 @@ func fetch(c Copy, w Work) func(Target, net.Conn) (transfer.Summary, error) {
 				return transfer.Summary{}, err
 			}
 		}
-		return transfer.Receive(conn, dir, c.heard(t))
+		return transfer.Fetch(ctx, conn, transfer.Place{Path: dir}, called(c.There, t.Host.Name), c.heard(t))
 	}
+}
+
+// called is what something that is fetched is called in a directory: as it was
+// asked for, never as the host says. What was asked for without a name, such as
+// a home or "/", is called like its host.
+func called(asked, host string) string {
+	name := path.Base(path.Clean(asked))
+	if name == "." || name == ".." || name == "/" {
+		return host
+	}
+	return name
 }
 
 // A line is a connection that knows whether it was it that failed.

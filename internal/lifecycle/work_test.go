@@ -5,17 +5,20 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/dial"
 	"slipway.dev/slipway/internal/remote/remotetest"
@@ -62,9 +65,9 @@ func TestWork(t *testing.T) {
 
 func targets(t *testing.T, s *service, selector string) []Target {
 	t.Helper()
-	list, err := s.Targets(t.Context(), selector, "prod")
-	if err != nil {
-		t.Fatal(err)
+	list, warnings, err := s.Targets(t.Context(), selector, "prod")
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(warnings, err)
 	}
 	return list
 }
@@ -85,12 +88,46 @@ func choose(t *testing.T, s *service) {
 			t.Errorf("%s: %s (-want +got):\n%s", tc.selector, tc.reason, d)
 		}
 	}
-	_, err := s.Targets(t.Context(), "w9,lab@role=wroker,x*@all", "prod")
-	var list diag.List
-	if !errors.As(err, &list) || len(list) != 3 || list[2].ID != idNoSuchClusters {
-		t.Errorf("%v, want all three reasons", err)
+	for _, tc := range []struct {
+		selector, want string
+		warnings       []string
+		reason         string
+	}{
+		{"*@w1", "prod@w1", []string{`cluster lab: there is no host "w1"`}, "one of the clusters has it"},
+		{"*@cp1,w*", "lab@cp1 prod@cp1 prod@w1 prod@w2", []string{`cluster lab: no host's name fits "w*"`}, "each term by itself"},
+		{"*@w[1:2]", "prod@w1 prod@w2", []string{`cluster lab: there is no host "w1"`, `cluster lab: there is no host "w2"`}, "ranges, too"},
+		{"p*@w[2:3]", "prod@w2", []string{`cluster prod: there is no host "w3"`}, "what there is of a range"},
+	} {
+		list, warnings, err := s.Targets(t.Context(), tc.selector, "prod")
+		var got, said []string
+		for _, x := range list {
+			got = append(got, x.Cluster+"@"+x.Host.Name)
+		}
+		for _, d := range warnings {
+			if said = append(said, d.Message); d.Severity != diag.Warning || d.Hint != "" {
+				t.Errorf("%s: %+v is no warning", tc.selector, d)
+			}
+		}
+		if d := cmp.Diff(tc.want, strings.Join(got, " ")) + cmp.Diff(tc.warnings, said); d != "" || err != nil {
+			t.Errorf("%s: %v: %s (-want +got):\n%s", tc.selector, err, tc.reason, d)
+		}
 	}
-	if _, err := s.Targets(t.Context(), "gone@all", "prod"); !errors.Is(err, ErrNotFound) {
+	for selector, want := range map[string]int{
+		"w9,lab@role=wroker,x*@all": 3, // all reasons
+		"*@role=etcd":               2, // in none of the clusters
+		"*@cp1,w9":                  2, // a term that names nothing anywhere
+		"*@w[2:1]":                  2, // no term at all
+		"prod@w[2:3]":               1, // a cluster by its name
+	} {
+		_, _, err := s.Targets(t.Context(), selector, "prod")
+		var list diag.List
+		if !errors.As(err, &list) || len(list) != want {
+			t.Errorf("%s: %v, want %d reasons", selector, err, want)
+		}
+	}
+	_, _, err := s.Targets(t.Context(), "x*@all", "prod")
+	refusal(t, err, idNoSuchClusters)
+	if _, _, err := s.Targets(t.Context(), "gone@all", "prod"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a cluster that is not recorded: %v", err)
 	}
 }
@@ -180,6 +217,143 @@ func copyAll(t *testing.T, s *service) {
 	}
 	_, err = s.Copy(t.Context(), w, Copy{Here: filepath.Join(dir, "gone"), There: to})
 	refusal(t, err, idNoCopy)
+	ctx, cancel := context.WithCancel(t.Context())
+	read := func(int64) { cancel() }
+	if _, err = s.Copy(ctx, w, Copy{Here: from, There: to, Read: read}); !errors.Is(err, context.Canceled) {
+		t.Errorf("called off while it is read: %v", err)
+	}
+}
+
+// brittleHost is a host each of whose connections breaks after so many bytes,
+// and that is gone then.
+type brittleHost struct {
+	remote.Host
+	lives []int64
+	ends  sync.WaitGroup
+}
+
+func (h *brittleHost) Run(context.Context, remote.Command, io.Reader, io.Writer, io.Writer) (int, error) {
+	return 0, errors.ErrUnsupported
+}
+
+func (h *brittleHost) Close() error { return nil }
+
+func (h *brittleHost) OpenCopy(ctx context.Context, c remote.Copy) (net.Conn, error) {
+	if len(h.lives) == 0 {
+		return nil, &remote.Error{Host: "w1", Reason: remote.Unreachable, Cause: "no answer"}
+	}
+	h.ends.Wait() // a part that is in use is not gone on with
+	ours, theirs := net.Pipe()
+	h.ends.Go(func() {
+		defer theirs.Close()
+		if !c.Send {
+			_, _ = transfer.Receive(ctx, theirs, transfer.Place{Path: c.Path, Exact: c.Exact}, nil)
+		} else if tree, err := transfer.Look(ctx, c.Path, nil); err == nil {
+			_, _ = tree.Send(theirs, nil)
+		}
+	})
+	conn := &brittle{Conn: ours}
+	conn.left.Store(h.lives[0])
+	h.lives = h.lives[1:]
+	return conn, nil
+}
+
+type brittle struct {
+	net.Conn
+	left atomic.Int64
+}
+
+func (c *brittle) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.uses(n)
+	return n, err
+}
+
+func (c *brittle) Write(p []byte) (int, error) {
+	c.uses(len(p))
+	return c.Conn.Write(p)
+}
+
+func (c *brittle) uses(n int) {
+	if c.left.Add(-int64(n)) <= 0 {
+		_ = c.Close()
+	}
+}
+
+// copyBrittle copies a directory of one large file with connections that live
+// so long.
+func copyBrittle(t *testing.T, dir string, fetch bool, lives ...int64) HostResult {
+	t.Helper()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+	if err := errors.Join(os.Mkdir(from, 0o700), os.WriteFile(filepath.Join(from, "big"), make([]byte, 1<<20), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(filepath.Join(dir, "home"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := &brittleHost{lives: lives}
+	defer host.ends.Wait()
+	s := New(Config{Store: st, Connect: func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error) { return host, nil }}).(*service)
+	c := Copy{Here: from, There: to}
+	if fetch {
+		c = Copy{Here: to, There: from, Fetch: true}
+	}
+	results, err := s.Copy(t.Context(), Work{Targets: []Target{{Cluster: "prod", Host: v1alpha1.Host{Name: "w1"}}}}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results[0]
+}
+
+// TestCopyBreaks: what is kept of a copy that broke off is named.
+func TestCopyBreaks(t *testing.T) {
+	for _, fetch := range []bool{false, true} {
+		dir := t.TempDir()
+		d := copyBrittle(t, dir, fetch, 500<<10).Error
+		want := "no answer; what came is kept in " + filepath.Join(dir, "to", ".slipway-copy-")
+		if d == nil || d.ID != string(remote.Unreachable) || !strings.HasPrefix(d.Message, want) {
+			t.Errorf("fetch %v: %+v, want it to say what is kept", fetch, d)
+		}
+	}
+}
+
+// TestCopyGoesOn: a directory that a broken attempt has made is gone on with,
+// and not one to put the rest into.
+func TestCopyGoesOn(t *testing.T) {
+	for _, fetch := range []bool{false, true} {
+		dir := t.TempDir()
+		r := copyBrittle(t, dir, fetch, 500<<10, 500<<10, 1<<30)
+		if r.Failed() || r.Copied.To != filepath.Join(dir, "to") {
+			t.Fatalf("fetch %v: %+v", fetch, r)
+		}
+		all, err := os.ReadDir(filepath.Join(dir, "to"))
+		if err != nil || len(all) != 1 || all[0].Name() != "big" {
+			t.Errorf("fetch %v: %v, %v; want the one file", fetch, all, err)
+		}
+	}
+}
+
+// TestCalled: what is fetched is called as it was asked for.
+func TestCalled(t *testing.T) {
+	for _, tc := range []struct{ asked, want, reason string }{
+		{"/etc/hosts", "hosts", "a file"},
+		{"logs/", "logs", "written as a directory"},
+		{"./logs/.", "logs", "the directory itself"},
+		{"a/../b", "b", "the last of it"},
+		{"*.log", "*.log", "no pattern: hosts take it as it is"},
+		{".ssh", ".ssh", "asked for by that name"},
+		{"", "w1", "a home"},
+		{".", "w1", "a home, in other words"},
+		{"..", "w1", "above it"},
+		{"a/../..", "w1", "likewise"},
+		{"/", "w1", "all of it"},
+		{"//", "w1", "likewise"},
+	} {
+		if got := called(tc.asked, "w1"); got != tc.want {
+			t.Errorf("%q is called %q, want %q: %s", tc.asked, got, tc.want, tc.reason)
+		}
+	}
 }
 
 func logIn(t *testing.T, s *service) {

@@ -118,6 +118,9 @@ type Copy struct {
 	User string `json:"user,omitempty"`
 	// Send has the host send Path; else it receives what comes to there.
 	Send bool `json:"send,omitempty"`
+	// Exact has what comes at Path though a directory is there, which an
+	// attempt before has made.
+	Exact bool `json:"exact,omitempty"`
 }
 
 // A Worker is a host that works for its user beside the cluster's business:

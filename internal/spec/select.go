@@ -22,14 +22,21 @@ const maxRange = 10_000
 // in brackets. The error is a diag.List of everything in it that
 // names no host.
 func Select(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, error) {
+	hosts, problems := SelectSome(c, selector)
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	return hosts, nil
+}
+
+// SelectSome is as Select, and answers the hosts that are named also when
+// something in the selector names none.
+func SelectSome(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, diag.List) {
 	chosen := make([]bool, len(c.Spec.Hosts))
 	var problems diag.List
 	for term := range strings.SplitSeq(selector, ",") {
 		term = strings.TrimSpace(term)
 		problems = append(problems, choose(c, term, chosen)...)
-	}
-	if err := problems.Err(); err != nil {
-		return nil, err
 	}
 	var out []v1alpha1.Host
 	for i, h := range c.Spec.Hosts {
@@ -37,7 +44,7 @@ func Select(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, error) {
 			out = append(out, h)
 		}
 	}
-	return out, nil
+	return out, problems
 }
 
 func choose(c *v1alpha1.Cluster, term string, chosen []bool) diag.List {

@@ -7,10 +7,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
-// A Prefixed writes what several hosts print, each line whole and with its
-// host before it.
+// A Prefixed writes what several hosts print, each line with its host before it
+// and whole. Of a line that is too long for that, each further piece says that
+// it goes on: what was printed can be put together again.
 type Prefixed struct {
 	mu    sync.Mutex
 	width int
@@ -29,14 +31,16 @@ func NewPrefixed(names []string, s Style) *Prefixed {
 // Writer is where one stream of a host goes, on its way to w. Close writes a
 // last line that has no end.
 func (p *Prefixed) Writer(w io.Writer, name string) io.WriteCloser {
-	return &prefixed{p: p, w: w, head: p.paint.in(bold, fmt.Sprintf("%-*s", p.width, name)) + " | "}
+	name = p.paint.in(bold, fmt.Sprintf("%-*s", p.width, name))
+	return &prefixed{p: p, w: w, line: name + " | ", piece: name + " + "}
 }
 
 type prefixed struct {
-	p    *Prefixed
-	w    io.Writer
-	head string
-	part []byte
+	p           *Prefixed
+	w           io.Writer
+	line, piece string // what stands before a line, and before more of it
+	part        []byte // of a line that has no end yet
+	long        bool   // some of it is written
 }
 
 // maxPart is how much of a line without an end is kept.
@@ -46,17 +50,31 @@ func (w *prefixed) Write(b []byte) (int, error) {
 	w.part = append(w.part, b...)
 	var out bytes.Buffer
 	for {
-		i := bytes.IndexByte(w.part, '\n')
-		if i < 0 && len(w.part) < maxPart {
-			break
+		if i := bytes.IndexByte(w.part, '\n'); i >= 0 && i <= maxPart {
+			w.next(&out, i)
+			w.part, w.long = w.part[1:], false
+			continue
 		}
-		if i < 0 {
-			i = len(w.part) - 1
+		if len(w.part) <= maxPart {
+			return len(b), w.put(out.Bytes())
 		}
-		fmt.Fprintf(&out, "%s%s\n", w.head, bytes.TrimSuffix(w.part[:i], []byte("\r")))
-		w.part = w.part[i+1:]
+		i := maxPart
+		for i > maxPart-utf8.UTFMax && !utf8.RuneStart(w.part[i]) {
+			i--
+		}
+		w.next(&out, i)
+		w.long = true
 	}
-	return len(b), w.put(out.Bytes())
+}
+
+// next writes n bytes of a line.
+func (w *prefixed) next(out *bytes.Buffer, n int) {
+	head := w.line
+	if w.long {
+		head = w.piece
+	}
+	fmt.Fprintf(out, "%s%s\n", head, w.part[:n])
+	w.part = w.part[n:]
 }
 
 func (w *prefixed) put(b []byte) error {
@@ -73,7 +91,9 @@ func (w *prefixed) Close() error {
 	if len(w.part) == 0 {
 		return nil
 	}
-	return w.put(fmt.Appendf(nil, "%s%s\n", w.head, w.part))
+	var out bytes.Buffer
+	w.next(&out, len(w.part))
+	return w.put(out.Bytes())
 }
 
 // A Copying shows how far copies to or from several hosts are: a line that is
@@ -85,6 +105,7 @@ type Copying struct {
 	mu   sync.Mutex
 	from time.Time
 	next time.Time
+	read bool
 	wide int
 	done map[string][2]int64
 }
@@ -109,17 +130,41 @@ func (c *Copying) pause() time.Duration {
 	return copyFrame
 }
 
+// Read takes note of how much has been read, in bytes, of what is copied then.
+func (c *Copying) Read(done int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read = true
+	if now, due := c.due(); due {
+		c.show(fmt.Sprintf("reading %s, %s", Bytes(done), c.rate(now, done)))
+	}
+}
+
+// due says that it is time to show something.
+func (c *Copying) due() (now time.Time, due bool) {
+	now = c.o.now()
+	if now.Before(c.next) {
+		return now, false
+	}
+	c.next = now.Add(c.pause())
+	return now, true
+}
+
+func (c *Copying) rate(now time.Time, done int64) string {
+	return Bytes(int64(float64(done)/max(now.Sub(c.from).Seconds(), 0.001))) + "/s"
+}
+
 // See takes note of a host's progress, in bytes.
 func (c *Copying) See(host string, done, total int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done[host] = [2]int64{done, total}
-	now := c.o.now()
-	if now.Before(c.next) {
-		return
+	if c.read { // what it took to read is no part of the rate
+		c.read, c.from = false, c.o.now()
 	}
-	c.next = now.Add(c.pause())
-	c.draw(now)
+	if now, due := c.due(); due {
+		c.draw(now)
+	}
 }
 
 func (c *Copying) draw(now time.Time) {
@@ -131,11 +176,14 @@ func (c *Copying) draw(now time.Time) {
 			whole++
 		}
 	}
-	rate := float64(done) / max(now.Sub(c.from).Seconds(), 0.001)
-	line := fmt.Sprintf("copying %s of %s, %s/s", Bytes(done), Bytes(total), Bytes(int64(rate)))
+	line := fmt.Sprintf("copying %s of %s, %s", Bytes(done), Bytes(total), c.rate(now, done))
 	if len(c.done) > 1 {
 		line += fmt.Sprintf(", %d of %d hosts done", whole, len(c.done))
 	}
+	c.show(line)
+}
+
+func (c *Copying) show(line string) {
 	if c.o.Size == nil {
 		fmt.Fprintln(c.w, line)
 		return

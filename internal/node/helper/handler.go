@@ -93,10 +93,10 @@ func (h handler) Copy(ctx context.Context, c remote.Copy, conn io.ReadWriter) er
 	err := h.runner.As(ctx, c.User, c.Path, func(path string) error {
 		began = true
 		if !c.Send {
-			_, err := transfer.Receive(conn, path, nil)
+			_, err := transfer.Receive(ctx, conn, transfer.Place{Path: path, Exact: c.Exact}, nil)
 			return err
 		}
-		tree, err := transfer.Look(path)
+		tree, err := transfer.Look(ctx, path, nil)
 		if err != nil {
 			transfer.SendError(conn, err)
 			return err

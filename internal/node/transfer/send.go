@@ -1,16 +1,19 @@
 package transfer
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 )
 
 // A Tree is a file or a directory that is to be sent, as it was when it was
@@ -25,8 +28,10 @@ type Tree struct {
 func (t *Tree) Bytes() int64 { return t.begin.Size }
 
 // Look reads all of path, for what is in it and for digests; a link at path
-// itself is followed. What is neither file, directory nor link is refused.
-func Look(path string) (*Tree, error) {
+// itself is followed. What is neither file, directory nor link, or cannot be
+// read, is refused, and of a directory left out. read, which may be nil, hears
+// how many bytes have been read so far.
+func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 	name := filepath.Base(filepath.Clean(path))
 	root, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -38,17 +43,56 @@ func Look(path string) (*Tree, error) {
 	if name == "." || name == ".." || name == string(filepath.Separator) {
 		name = filepath.Base(root)
 	}
+	var done int64
+	more := func(n int64) {
+		if done += n; read != nil {
+			read(done)
+		}
+	}
 	t := &Tree{root: root, begin: frame{Kind: kindBegin, Name: name}}
 	err = filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
-		if err != nil {
+		listed := err == nil
+		if listed {
+			err = t.add(ctx, p, e, more)
+		}
+		if err == nil || p == root || ctx.Err() != nil {
 			return err
 		}
-		return t.add(p, e)
+		rel, rerr := filepath.Rel(root, p)
+		if rerr != nil {
+			return rerr
+		}
+		t.list = append(t.list, frame{Kind: kindSkip, Path: filepath.ToSlash(rel), Message: reason(err)})
+		if listed && e.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
 	})
 	return t, err
 }
 
-func (t *Tree) add(path string, e fs.DirEntry) error {
+var (
+	errNeither = errors.New("neither a file, a directory nor a link")
+	errShorter = errors.New("became shorter while it was copied")
+)
+
+// reason is why a file is left out, without its name.
+func reason(err error) string {
+	var at *fs.PathError
+	switch {
+	case errors.Is(err, errNeither):
+		return "it is " + errNeither.Error()
+	case errors.Is(err, errShorter):
+		return "it " + errShorter.Error()
+	case errors.Is(err, fs.ErrNotExist):
+		return "it was gone when it was to be read"
+	case errors.As(err, &at):
+		return at.Err.Error()
+	}
+	return err.Error()
+}
+
+func (t *Tree) add(ctx context.Context, path string, e fs.DirEntry, more func(int64)) error {
 	rel, err := filepath.Rel(t.root, path)
 	if err != nil {
 		return err
@@ -68,30 +112,52 @@ func (t *Tree) add(path string, e fs.DirEntry) error {
 		}
 	case mode.IsRegular():
 		f.Kind = kindFile
-		if f.Size, f.Digest, err = digest(path); err != nil {
+		if f.Size, f.Digest, err = digest(ctx, path, more); err != nil {
 			return err
 		}
 		t.begin.Files++
 		t.begin.Size += f.Size
 	default:
-		return fmt.Errorf("%s is neither a file, a directory nor a link", path)
+		return fmt.Errorf("%s is %w", path, errNeither)
 	}
 	t.list = append(t.list, f)
 	return nil
 }
 
-func digest(path string) (size int64, sum string, err error) {
+func digest(ctx context.Context, path string, more func(int64)) (size int64, sum string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, "", err
 	}
 	defer f.Close()
 	h := sha256.New()
-	size, err = io.Copy(h, f)
+	size, err = readAll(ctx, h, f, more)
 	return size, hex.EncodeToString(h.Sum(nil)), err
 }
 
+// readAll hashes all of a file, until ctx ends. more, which may be nil, hears of
+// the bytes.
+func readAll(ctx context.Context, h hash.Hash, file io.Reader, more func(int64)) (size int64, err error) {
+	buf := make([]byte, chunk)
+	for ctx.Err() == nil {
+		n, err := file.Read(buf)
+		_, _ = h.Write(buf[:n]) // a hash takes all
+		size += int64(n)
+		if more != nil && n > 0 {
+			more(int64(n))
+		}
+		if errors.Is(err, io.EOF) {
+			return size, nil
+		}
+		if err != nil {
+			return size, err
+		}
+	}
+	return size, context.Cause(ctx)
+}
+
 // Send sends the tree over conn and waits until the receiver has all of it.
+// Where that is to be is in the summary also when it fails, if it was said.
 // progress, which may be nil, is not called concurrently. After an error conn
 // is of no more use and must be closed: until then, a goroutine reads from it.
 func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error) {
@@ -109,6 +175,12 @@ func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error
 		}
 	case err != nil && !errors.As(err, &theirs):
 		tell(conn, err)
+	}
+	if err != nil && s.part != "" && !errors.As(err, &theirs) {
+		err = &BrokenError{Part: s.part, Err: err}
+	}
+	if to := s.to.Load(); err != nil && to != nil {
+		s.summary.To = *to
 	}
 	return s.summary, err
 }
@@ -140,6 +212,8 @@ type sender struct {
 	tree     *Tree
 	answers  chan answer
 	over     chan struct{} // closed when nobody takes answers any more
+	to       atomic.Pointer[string]
+	part     string // what the receiver keeps if the connection breaks now
 	summary  Summary
 	done     int64
 	progress func(Progress)
@@ -149,6 +223,10 @@ type sender struct {
 func (s *sender) listen() {
 	for {
 		f, err := readFrame(s.conn)
+		if err == nil && f.Kind == kindAt {
+			s.to.Store(&f.Path)
+			continue
+		}
 		select {
 		case s.answers <- answer{f, err}:
 		case <-s.over:
@@ -172,6 +250,7 @@ func (s *sender) send() error {
 			if err := s.content(f); err != nil {
 				return err
 			}
+			s.part = ""
 		}
 	}
 	if err := (frame{Kind: kindEnd}).write(s); err != nil {
@@ -188,28 +267,60 @@ func (s *sender) send() error {
 	return nil
 }
 
-// content sends a file, or what the receiver does not have of it.
+// content sends a file, or what the receiver does not have of it. One of a tree
+// that is no longer as it was is left out; what was added to it since, too.
 func (s *sender) content(f frame) error {
-	at := int64(0)
-	if f.Size >= asked {
-		a := <-s.answers
-		if a.err == nil && (a.Kind != kindHave || a.Size < 0 || a.Size > f.Size) {
-			a.err = fmt.Errorf("the receiver answers %q to a question", a.Kind)
-		}
-		if a.err != nil {
-			return a.err
-		}
-		at = a.Size
+	end := s.done + f.Size
+	at, err := s.ask(f)
+	if err != nil {
+		return err
 	}
 	s.told(at)
+	if at == f.Size {
+		return nil
+	}
+	why, err := s.stream(f, at)
+	if why == nil || err != nil {
+		return err
+	}
+	if _, err := s.Write(make([]byte, 4)); err != nil {
+		return err
+	}
+	s.part = "" // the receiver removes it
+	if f.Path == "." {
+		return why
+	}
+	s.told(end - s.done)
+	return frame{Kind: kindSkip, Path: f.Path, Message: reason(why)}.write(s)
+}
+
+// ask is how much of a file the receiver has.
+func (s *sender) ask(f frame) (int64, error) {
+	if f.Size < asked {
+		return 0, nil
+	}
+	a := <-s.answers
+	if a.err == nil && (a.Kind != kindHave || a.Size < 0 || a.Size > f.Size) {
+		a.err = fmt.Errorf("the receiver answers %q to a question", a.Kind)
+	}
+	if a.err != nil {
+		return 0, a.err
+	}
+	s.part = a.Path
+	return a.Size, nil
+}
+
+// stream sends a file from at on. why is what is wrong with the file, and err
+// with the copy.
+func (s *sender) stream(f frame, at int64) (why, err error) {
 	path := filepath.Join(s.tree.root, filepath.FromSlash(f.Path))
 	file, err := os.Open(path)
 	if err != nil {
-		return s.abort(err)
+		return err, nil
 	}
 	defer file.Close()
 	if _, err := file.Seek(at, io.SeekStart); err != nil {
-		return s.abort(err)
+		return err, nil
 	}
 	buf := make([]byte, 4+chunk)
 	for left := f.Size - at; left > 0; {
@@ -218,29 +329,24 @@ func (s *sender) content(f frame) error {
 			if a.err == nil {
 				a.err = fmt.Errorf("the receiver answers %q to nothing", a.Kind)
 			}
-			return a.err
+			return nil, a.err
 		default:
 		}
 		n, err := io.ReadFull(file, buf[4:4+min(left, chunk)])
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("%s %w", path, errShorter), nil
+		}
 		if err != nil {
-			return s.abort(fmt.Errorf("%s became shorter while it was copied", path))
+			return err, nil
 		}
 		binary.BigEndian.PutUint32(buf, uint32(n))
 		if _, err := s.Write(buf[:4+n]); err != nil {
-			return err
+			return nil, err
 		}
 		left -= int64(n)
 		s.told(int64(n))
 	}
-	return nil
-}
-
-// abort announces an error within a file.
-func (s *sender) abort(why error) error {
-	if _, err := s.Write(make([]byte, 4)); err != nil {
-		return err
-	}
-	return why
+	return nil, nil
 }
 
 func (s *sender) told(n int64) {

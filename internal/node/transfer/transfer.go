@@ -1,7 +1,8 @@
 // Package transfer copies a file or a tree of them over a connection: the
 // sender on one end, the receiver on the other, the same at both. A file comes
 // to its name whole and verified or not at all; what a broken connection left
-// of a large one is gone on with. Modes are kept, links stay links.
+// of a large one is gone on with. Modes are kept, those of files that are
+// replaced with their owners; links stay links.
 package transfer
 
 import (
@@ -20,6 +21,11 @@ const (
 	chunk = 64 << 10
 	// maxFrame bounds a description of a file.
 	maxFrame = 64 << 10
+	// maxSkipped is how many skipped files are named, maxName and maxReason how
+	// much of each in bytes: all must fit into a frame.
+	maxSkipped = 10
+	maxName    = 512
+	maxReason  = 128
 	// kept are the bits of a mode that are kept.
 	kept = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 )
@@ -33,12 +39,38 @@ type Summary struct {
 	To    string `json:"to"`
 	Files int    `json:"files"`
 	Bytes int64  `json:"bytes"`
+	// Skipped is how much of a tree could not be read and was left out;
+	// SkippedFiles are the first of that.
+	Skipped      int       `json:"skipped,omitempty"`
+	SkippedFiles []Skipped `json:"skippedFiles,omitempty"`
 }
+
+// Skipped is what was left out of a tree.
+type Skipped struct {
+	Path   string `json:"path"` // in the tree
+	Reason string `json:"reason"`
+}
+
+// A missingError is a file that its sender could not read as it was looked at.
+type missingError struct{ path, why string }
+
+func (e *missingError) Error() string { return e.path + ": " + e.why }
 
 // An Error is why the other end cannot go on, in its words.
 type Error struct{ Message string }
 
 func (e *Error) Error() string { return e.Message }
+
+// A BrokenError is a connection that broke within a file. What came of that is
+// kept in Part, where it was received, and the next copy goes on with it.
+type BrokenError struct {
+	Part string
+	Err  error
+}
+
+func (e *BrokenError) Error() string { return fmt.Sprintf("%v; what came is in %s", e.Err, e.Part) }
+
+func (e *BrokenError) Unwrap() error { return e.Err }
 
 type kind string
 
@@ -47,18 +79,21 @@ const (
 	kindDir   kind = "dir"
 	kindFile  kind = "file"
 	kindLink  kind = "link"
+	kindSkip  kind = "skip"  // from the sender: it cannot be read, Message says why
 	kindEnd   kind = "end"   // from the sender: that was all
-	kindHave  kind = "have"  // from the receiver: go on at Size
+	kindAt    kind = "at"    // from the receiver, first: all comes to Path
+	kindHave  kind = "have"  // from the receiver: go on at Size; in Path, which it keeps
 	kindDone  kind = "done"  // from the receiver: all is in its place
 	kindError kind = "error" // from either: it is over
 )
 
 // A frame is a description or an answer. A file's content follows its frame in
 // chunks: four bytes of length and so many bytes; a length of 0 is followed by
-// a frame that says what is wrong.
+// a frame that says why there is no more: a skip, or an error.
 type frame struct {
 	Kind kind `json:"kind"`
-	// Path is relative to the tree, with slashes; "." is its root.
+	// Path is relative to the tree, with slashes; "." is its root. A
+	// receiver's is absolute.
 	Path   string      `json:"path,omitempty"`
 	Mode   fs.FileMode `json:"mode,omitempty"`
 	Size   int64       `json:"size,omitempty"`

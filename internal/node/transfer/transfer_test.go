@@ -2,7 +2,12 @@ package transfer
 
 import (
 	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -12,20 +17,22 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/asroot"
 )
 
 // copied sends from to dest; the connection breaks when limit bytes have been
 // sent, if limit is not 0.
 func copied(t *testing.T, from, dest string, limit int64) (sum Summary, sendErr, receiveErr error) {
 	t.Helper()
-	tree, err := Look(from)
+	tree, err := Look(t.Context(), from, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ours, theirs := net.Pipe()
 	received := make(chan error, 1)
 	go func() {
-		_, err := Receive(theirs, dest, nil)
+		_, err := Receive(t.Context(), theirs, Place{Path: dest}, nil)
 		received <- err
 		_ = theirs.Close()
 	}()
@@ -173,6 +180,134 @@ func TestDestination(t *testing.T) {
 	}
 }
 
+// TestPartIsRemoved: what no other copy can go on with is not left behind.
+func TestPartIsRemoved(t *testing.T) {
+	var b bytes.Buffer
+	file := frame{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: strings.Repeat("0", 64)}
+	for _, f := range []frame{{Kind: kindBegin, Size: 1 << 20}, file} {
+		if err := f.write(&b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 16 {
+		b.Write(binary.BigEndian.AppendUint32(nil, chunk))
+		b.Write(make([]byte, chunk))
+	}
+	dir := t.TempDir()
+	_, err := Receive(t.Context(), struct {
+		io.Reader
+		io.Writer
+	}{&b, io.Discard}, Place{Path: filepath.Join(dir, "x")}, nil)
+	if err == nil || !strings.Contains(err.Error(), "changed while it was copied") {
+		t.Errorf("%v: the content is another", err)
+	}
+	if d := cmp.Diff(map[string]string{}, tree(t, dir)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestPartOfAnother: what another user has put where a part is to be is not
+// gone on with: the file would be that user's.
+func TestPartOfAnother(t *testing.T) {
+	asroot.Need(t, "giving files away")
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to", "x")
+	content := strings.Repeat("x", asked)
+	write(t, from, content, 0o600)
+	sum := sha256.Sum256([]byte(content))
+	theirs := filepath.Join(dir, "to", partPrefix+hex.EncodeToString(sum[:])[:24])
+	write(t, theirs, "", 0o666)
+	if err := os.Chown(theirs, 4711, 4711); err != nil {
+		t.Fatal(err)
+	}
+	if err := moved(t, from, to, false); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid, _ := owner(info); uid != 0 {
+		t.Errorf("the file belongs to %d", uid)
+	}
+}
+
+// TestReplaced: a file that is there keeps its owner, its group and its mode.
+func TestReplaced(t *testing.T) {
+	asroot.Need(t, "giving files away")
+	for _, tc := range []struct {
+		name          string
+		content       string
+		old           fs.FileMode
+		fetched, kept string
+		reason        string
+	}{
+		{"small", "new", 0o640, "-rw-r-----", "-rw-r-----", "as cp does"},
+		{"large", strings.Repeat("new", asked), 0o600, "-rw-------", "-rw-------", "whatever its size"},
+		{"the same", "old", 0o604, "-rw----r--", "-rw----r--", "with nothing to copy, too"},
+		{"setuid", "new", 0o755 | fs.ModeSetuid, "-rwxr-xr-x", "urwxr-xr-x", "no content of a host's runs as another"},
+	} {
+		for _, fetch := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/fetch=%v", tc.name, fetch), func(t *testing.T) {
+				dir := t.TempDir()
+				from := filepath.Join(dir, "from", "x")
+				write(t, from, tc.content, 0o777)
+				for _, name := range []string{"x", "tree/from/x"} {
+					to := filepath.Join(dir, "to", name)
+					write(t, to, "old", 0o600)
+					if err := errors.Join(os.Chown(to, 4711, 4712), os.Chmod(to, tc.old)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for src, dest := range map[string]string{from: "to", filepath.Dir(from): "to/tree"} {
+					if err := moved(t, src, filepath.Join(dir, dest), fetch); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want := tc.kept
+				if fetch {
+					want = tc.fetched
+				}
+				for _, name := range []string{"x", "tree/from/x"} {
+					to := filepath.Join(dir, "to", name)
+					info, err := os.Stat(to)
+					if err != nil {
+						t.Fatal(err)
+					}
+					b, err := os.ReadFile(to)
+					if uid, gid := owner(info); uid != 4711 || gid != 4712 || info.Mode().String() != want || string(b) != tc.content || err != nil {
+						t.Errorf("%s: %v of %d:%d, %d bytes, %v; want %s of 4711:4712: %s", name, info.Mode(), uid, gid, len(b), err, want, tc.reason)
+					}
+				}
+			})
+		}
+	}
+}
+
+// moved copies by Receive, or by Fetch.
+func moved(t *testing.T, from, dest string, fetch bool) error {
+	t.Helper()
+	tr, err := Look(t.Context(), from, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := tr.Send(theirs, nil)
+		sent <- err
+		_ = theirs.Close()
+	}()
+	if fetch {
+		_, err = Fetch(t.Context(), ours, Place{Path: dest}, filepath.Base(from), nil)
+	} else {
+		_, err = Receive(t.Context(), ours, Place{Path: dest}, nil)
+	}
+	_ = ours.Close()
+	return errors.Join(err, <-sent)
+}
+
 // TestBroken: a copy that breaks off leaves nothing under the file's name, and
 // the next goes on where it stopped.
 func TestBroken(t *testing.T) {
@@ -184,6 +319,14 @@ func TestBroken(t *testing.T) {
 	_, err1, err2 := copied(t, from, to, 600<<10)
 	if err1 == nil || err2 == nil {
 		t.Fatalf("%v, %v: the connection broke", err1, err2)
+	}
+	for end, err := range map[string]error{"sender": err1, "receiver": err2} {
+		var broken *BrokenError
+		if !errors.As(err, &broken) {
+			t.Errorf("%s: %v: want what is kept", end, err)
+		} else if info, err := os.Stat(broken.Part); err != nil || info.Size() < asked || info.Size() >= 1<<20 {
+			t.Errorf("%s: %s is kept: %v, %v", end, broken.Part, info, err)
+		}
 	}
 	if b, err := os.ReadFile(to); string(b) != "old" || err != nil {
 		t.Errorf("%.20q, %v: half a file has the name of a whole one", b, err)
@@ -207,7 +350,7 @@ func TestChanged(t *testing.T) {
 			dir := t.TempDir()
 			from := filepath.Join(dir, "big")
 			write(t, from, strings.Repeat("x", 1<<20), 0o600)
-			tr, err := Look(from)
+			tr, err := Look(t.Context(), from, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +358,7 @@ func TestChanged(t *testing.T) {
 			ours, theirs := net.Pipe()
 			received := make(chan error, 1)
 			go func() {
-				_, err := Receive(theirs, filepath.Join(dir, "to"), nil)
+				_, err := Receive(t.Context(), theirs, Place{Path: filepath.Join(dir, "to")}, nil)
 				received <- err
 				_ = theirs.Close()
 			}()
@@ -231,53 +374,25 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestHostileSender: nothing that a sender says leads out of the destination.
-func TestHostileSender(t *testing.T) {
-	for name, frames := range map[string][]frame{
-		"above":           {{Kind: kindFile, Path: "../../out", Size: 1, Digest: strings.Repeat("0", 64)}},
-		"absolute":        {{Kind: kindFile, Path: "/out", Size: 1}},
-		"through a link":  {{Kind: kindDir, Path: "."}, {Kind: kindLink, Path: "l", Link: "../.."}, {Kind: kindFile, Path: "l/out", Size: 1}},
-		"digest":          {{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: "../../../out"}},
-		"no kind":         {{Kind: "device", Path: "x"}},
-		"more than begun": {{Kind: kindFile, Path: ".", Size: 0, Digest: "x"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			in := filepath.Join(dir, "in", "dest")
-			if err := os.MkdirAll(in, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			var b bytes.Buffer
-			for _, f := range append([]frame{{Kind: kindBegin, Name: "tree"}}, frames...) {
-				if err := f.write(&b); err != nil {
-					t.Fatal(err)
-				}
-			}
-			b.Write([]byte{0, 0, 0, 1, 'x'})
-			conn := struct {
-				io.Reader
-				io.Writer
-			}{&b, io.Discard}
-			if _, err := Receive(conn, in, nil); err == nil {
-				t.Error("it is taken")
-			}
-			out, err := filepath.Glob(filepath.Join(dir, "*out*"))
-			if len(out) > 0 || err != nil {
-				t.Errorf("%v, %v came out", out, err)
-			}
-		})
-	}
-	if _, err := Receive(struct {
-		io.Reader
-		io.Writer
-	}{bytes.NewReader([]byte{0xff, 0, 0, 0}), io.Discard}, t.TempDir(), nil); err == nil {
-		t.Error("a frame of gigabytes is read")
+// TestLookEnds: a large file is not read to its end when nobody waits for it.
+func TestLookEnds(t *testing.T) {
+	from := filepath.Join(t.TempDir(), "big")
+	write(t, from, strings.Repeat("x", 1<<20), 0o600)
+	ctx, cancel := context.WithCancel(t.Context())
+	var last int64
+	_, err := Look(ctx, from, func(n int64) {
+		if last = n; n >= 256<<10 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || last >= 1<<20 {
+		t.Errorf("%v after %d bytes", err, last)
 	}
 }
 
 func TestLookRefuses(t *testing.T) {
 	for path, reason := range map[string]string{"/dev/null": "a device has no content", filepath.Join(t.TempDir(), "gone"): "it is not there"} {
-		if _, err := Look(path); err == nil {
+		if _, err := Look(t.Context(), path, nil); err == nil {
 			t.Errorf("%s is looked at: %s", path, reason)
 		}
 	}

@@ -121,7 +121,7 @@ func copyBothWays(t *testing.T, w remote.Worker) {
 		t.Fatal(err)
 	}
 	send := func(user, to string) error {
-		tree, err := transfer.Look(from)
+		tree, err := transfer.Look(t.Context(), from, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,13 +155,29 @@ func copyBothWays(t *testing.T, w remote.Worker) {
 	if info, err := os.Stat(open); err != nil || info.Sys().(*syscall.Stat_t).Uid != 65534 || info.Mode() != 0o640 {
 		t.Errorf("%v, %v: want nobody's, with its mode", info, err)
 	}
+	// What is there stays its owner's, or is left alone.
+	if err := errors.Join(os.Truncate(open, 3), os.Chown(open, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := send("nobody", open); err == nil || !strings.Contains(err.Error(), "belongs to another user (0)") {
+		t.Errorf("nobody replaces root's file: %v", err)
+	}
+	if err := os.Chown(open, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	if err := send("", open); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(open); err != nil || info.Sys().(*syscall.Stat_t).Uid != 65534 || info.Mode() != 0o640 {
+		t.Errorf("replaced by root: %v, %v: want nobody's", info, err)
+	}
 	fetch := func(user, path, to string) error {
 		conn, err := w.OpenCopy(t.Context(), remote.Copy{Path: path, User: user, Send: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_, err = transfer.Receive(conn, to, nil)
+		_, err = transfer.Fetch(t.Context(), conn, transfer.Place{Path: to}, filepath.Base(path), nil)
 		return err
 	}
 	if err := fetch("nobody", open, filepath.Join(dir, "back")); err != nil {

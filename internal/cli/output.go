@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"sync"
+	"unicode/utf8"
+
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+// A hostOutput is what one host printed, for programs.
+type hostOutput struct {
+	lifecycle.HostResult
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
+	// Encoding is "base64" of output that is no text (UTF-8): of both streams
+	// then, and "" of text.
+	Encoding string `json:"encoding,omitempty"`
+	// Truncated says that more was printed than is told.
+	Truncated bool `json:"truncated,omitempty"`
+}
+
+// maxKept is how much of each stream of a host is told to programs, in bytes.
+const maxKept = 4 << 20
+
+// head keeps the beginning of what is written to it.
+type head struct {
+	bytes.Buffer
+	more bool
+}
+
+func (h *head) Write(p []byte) (int, error) {
+	room := min(len(p), maxKept-h.Len())
+	h.more = h.more || room < len(p)
+	_, _ = h.Buffer.Write(p[:room]) // never fails
+	return len(p), nil
+}
+
+// text is what was kept, without half a sign at the end of what was cut off.
+func (h *head) text() []byte {
+	b := h.Bytes()
+	for i := 1; h.more && i < utf8.UTFMax && i <= len(b); i++ {
+		if last := b[len(b)-i:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				b = b[:len(b)-i]
+			}
+			break
+		}
+	}
+	return b
+}
+
+func newHostOutput(r lifecycle.HostResult, out, errw *head) hostOutput {
+	o, e := out.text(), errw.text()
+	h := hostOutput{HostResult: r, Stdout: string(o), Stderr: string(e), Truncated: out.more || errw.more}
+	if !utf8.Valid(o) || !utf8.Valid(e) {
+		h.Encoding = "base64"
+		h.Stdout, h.Stderr = base64.StdEncoding.EncodeToString(o), base64.StdEncoding.EncodeToString(e)
+	}
+	return h
+}
+
+// A sink is where data goes; it keeps the first error of writing there.
+type sink struct {
+	w   io.Writer
+	mu  sync.Mutex
+	err error
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.err == nil {
+			s.err = err
+		}
+	}
+	return n, err
+}
+
+// failed is why what was done cannot be told; it goes before what failed on
+// hosts.
+func (s *sink) failed(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		return err
+	}
+	return fmt.Errorf("writing the output: %w", s.err)
+}
+
+// outputs are where what hosts print goes, and what is done when one has
+// ended; finish writes what is left.
+func (a *app) outputs(to *sink, targets []lifecycle.Target) (output func(lifecycle.Target) (io.Writer, io.Writer), done func(lifecycle.HostResult), finish func()) {
+	if a.format != view.Text {
+		kept := map[[2]string]*[2]head{}
+		for _, t := range targets {
+			kept[[2]string{t.Cluster, t.Host.Name}] = &[2]head{}
+		}
+		output = func(t lifecycle.Target) (io.Writer, io.Writer) {
+			k := kept[[2]string{t.Cluster, t.Host.Name}]
+			return &k[0], &k[1]
+		}
+		return output, func(r lifecycle.HostResult) {
+			k := kept[[2]string{r.Cluster, r.Host}]
+			_ = view.Item(to, a.format, newHostOutput(r, &k[0], &k[1])) // to keeps the error
+			*k = [2]head{}
+		}, func() {}
+	}
+	if len(targets) == 1 {
+		return func(lifecycle.Target) (io.Writer, io.Writer) { return to, a.Err }, nil, func() {}
+	}
+	label := labels(targets)
+	var names []string
+	for _, t := range targets {
+		names = append(names, label(t.Cluster, t.Host.Name))
+	}
+	out, errw := view.NewPrefixed(names, a.outStyle()), view.NewPrefixed(names, a.style())
+	open := map[string][2]io.WriteCloser{}
+	for i, t := range targets {
+		open[t.Cluster+"@"+t.Host.Name] = [2]io.WriteCloser{out.Writer(to, names[i]), errw.Writer(a.Err, names[i])}
+	}
+	output = func(t lifecycle.Target) (io.Writer, io.Writer) {
+		o := open[t.Cluster+"@"+t.Host.Name]
+		return o[0], o[1]
+	}
+	finish = func() {
+		for _, t := range targets {
+			for _, w := range open[t.Cluster+"@"+t.Host.Name] {
+				_ = w.Close() // to keeps the error
+			}
+		}
+	}
+	return output, nil, finish
+}

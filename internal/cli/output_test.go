@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+// TestHostOutput: programs get what a host printed to the byte.
+func TestHostOutput(t *testing.T) {
+	full := strings.Repeat("x", maxKept)
+	b64 := base64.StdEncoding.EncodeToString
+	for _, tc := range []struct {
+		name, out, err string
+		want           hostOutput
+		reason         string
+	}{
+		{"text", "zwölf\x00\n", "e", hostOutput{Stdout: "zwölf\x00\n", Stderr: "e"}, "UTF-8 is as it is"},
+		{"binary", "\xff\xfe", "e", hostOutput{Stdout: b64([]byte("\xff\xfe")), Stderr: b64([]byte("e")), Encoding: "base64"}, "no byte is replaced, and one field is about both"},
+		{"binary on stderr", "", "\x80", hostOutput{Stderr: b64([]byte("\x80")), Encoding: "base64"}, "either of them"},
+		{"half a sign", "\xe2\x86", "", hostOutput{Stdout: b64([]byte("\xe2\x86")), Encoding: "base64"}, "the program printed it so"},
+		{"cut within a sign", full[2:] + "→", "", hostOutput{Stdout: full[2:], Truncated: true}, "we have cut it: text stays text"},
+		{"cut after a sign", full[3:] + "→x", "", hostOutput{Stdout: full[3:] + "→", Truncated: true}, "all that there is room for"},
+		{"cut binary", "\xff" + full, "", hostOutput{Stdout: b64([]byte("\xff" + full[1:])), Encoding: "base64", Truncated: true}, "binary is cut anywhere"},
+	} {
+		var out, errw head
+		for _, w := range []struct {
+			h *head
+			s string
+		}{{&out, tc.out}, {&errw, tc.err}} {
+			if n, err := w.h.Write([]byte(w.s)); n != len(w.s) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		if d := cmp.Diff(tc.want, newHostOutput(lifecycle.HostResult{}, &out, &errw)); d != "" {
+			t.Errorf("%s: %s (-want +got):\n%.400s", tc.name, tc.reason, d)
+		}
+	}
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
+
+// TestOutputIsLost: what was done on hosts and could not be told has failed.
+func TestOutputIsLost(t *testing.T) {
+	for _, args := range [][]string{
+		{"exec", "prod@w1", "--", "true"},
+		{"exec", "prod@all", "--", "true"},
+		{"exec", "prod@all", "-o", string(view.JSON), "--", "true"},
+		{"exec", "prod@all", "-o", string(view.YAML), "--", "true"},
+		{"cp", "prod@w1:x", ".", "-o", string(view.JSON)},
+	} {
+		s := newSeat(t, "")
+		code := Main(t.Context(), args, Streams{In: s.stdin, Out: broken{}, Err: &s.err}, s.env,
+			func(context.Context, Settings) (lifecycle.Service, error) {
+				return service{&fake{Clusters: []string{"prod"}}}, nil
+			})
+		if code != exitFailed || !strings.Contains(s.err.String(), "writing the output: the disk is full") {
+			t.Errorf("%v: exit code %d, %s", args, code, s.err.String())
+		}
+	}
+}

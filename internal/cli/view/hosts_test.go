@@ -1,0 +1,118 @@
+package view
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestPrefixed: what hosts print is written to the last byte, however it comes.
+func TestPrefixed(t *testing.T) {
+	binary := make([]byte, 5*maxPart)
+	for i, r := 0, rand.New(rand.NewPCG(1, 2)); i < len(binary); i++ {
+		binary[i] = byte(r.Uint32())
+	}
+	long := strings.Repeat("0123456789abcdef", maxPart/16)
+	for _, tc := range []struct {
+		name, in string
+		lines    int // of one piece or of several
+		reason   string
+	}{
+		{"lines", "one\ntwo\r\n\nfour\n", 4, "a carriage return is a byte, too"},
+		{"no end", "one\ntwo", 2, "the last line is ended"},
+		{"nothing", "", 0, "a host that says nothing has no line"},
+		{"just fits", long + "\n", 1, "a line of the most that is kept"},
+		{"one more", long + "x\n", 1, "a line of one more"},
+		{"long", strings.Repeat(long, 3) + "\nshort\n", 2, "a line of several times that"},
+		{"long without an end", strings.Repeat(long, 2), 1, "the same at the end"},
+		{"signs of several bytes", strings.Repeat("x→", maxPart) + "\n", 1, "no sign is parted"},
+		{"binary", string(binary), bytes.Count(binary, []byte{'\n'}) + 1, "no text at all"},
+	} {
+		for _, size := range []int{1 << 20, maxPart, 4093} {
+			var out bytes.Buffer
+			w := NewPrefixed([]string{"w1", "cp1"}, Style{}).Writer(&out, "w1")
+			for rest := []byte(tc.in); len(rest) > 0; {
+				n := min(size, len(rest))
+				if got, err := w.Write(rest[:n]); got != n || err != nil {
+					t.Fatalf("%s: %d of %d bytes, %v", tc.name, got, n, err)
+				}
+				rest = rest[n:]
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			var again strings.Builder
+			lines := 0
+			for line := range strings.Lines(out.String()) {
+				text, first := strings.CutPrefix(line, "w1  | ")
+				if first {
+					if lines++; lines > 1 {
+						again.WriteByte('\n')
+					}
+				} else if text, first = strings.CutPrefix(line, "w1  + "); !first {
+					t.Fatalf("%s: %.40q has no host", tc.name, line)
+				}
+				again.WriteString(strings.TrimSuffix(text, "\n"))
+				if strings.HasPrefix(tc.name, "signs") && strings.ToValidUTF8(text, "?") != text {
+					t.Errorf("%s: %s", tc.name, tc.reason)
+				}
+			}
+			want := strings.TrimSuffix(tc.in, "\n")
+			if lines != tc.lines || again.String() != want {
+				t.Errorf("%s, %d bytes at a time: %d lines of %d bytes, want %d of %d: %s", tc.name, size, lines, again.Len(), tc.lines, len(want), tc.reason)
+			}
+		}
+	}
+}
+
+// TestPrefixedLooks is what is seen of it.
+func TestPrefixedLooks(t *testing.T) {
+	var out bytes.Buffer
+	p := NewPrefixed([]string{"w1", "cp1"}, Style{})
+	one, two := p.Writer(&out, "w1"), p.Writer(&out, "cp1")
+	for _, s := range []string{"a", "b\nc"} {
+		for _, w := range []interface{ Write([]byte) (int, error) }{one, two} {
+			if _, err := w.Write([]byte(s)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff("w1  | ab\ncp1 | ab\nw1  | c\n", out.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestCopying: first what is read, then what is copied, each with its own rate.
+func TestCopying(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		size func() (int, int)
+		want string
+	}{
+		{"elsewhere", nil, "reading 20.0 MiB, 2.0 MiB/s\ncopying 10.0 MiB of 30.0 MiB, 1.0 MiB/s\n"},
+		{"terminal", func() (int, int) { return 80, 24 }, "\rreading 20.0 MiB, 2.0 MiB/s" +
+			"\rcopying 0 B of 30.0 MiB, 0 B/s\rcopying 10.0 MiB of 30.0 MiB, 1.0 MiB/s\r" + strings.Repeat(" ", 39) + "\r"},
+	} {
+		var out bytes.Buffer
+		now := epoch
+		c := NewCopying(&out, Options{Size: tc.size, Now: func() time.Time { return now }})
+		c.Read(1)
+		now = now.Add(10 * time.Second)
+		c.Read(20 << 20)
+		now = now.Add(time.Second)
+		c.See("w1", 0, 30<<20)
+		now = now.Add(10 * time.Second)
+		c.See("w1", 10<<20, 30<<20)
+		c.Close()
+		if d := cmp.Diff(tc.want, out.String()); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, d)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// Targets are the hosts that a selector names; terms without CLUSTER@ are
+// about the given cluster. All that names no host is in the error, a diag.List;
+// but where a pattern stands for clusters, a term need not name a host in each
+// of them: in which it does not, the warnings say.
+func (s *service) Targets(_ context.Context, selector, cluster string) (targets []Target, warnings diag.List, err error) {
+	var problems diag.List
+	have := map[[2]string]bool{}
+	for _, choice := range spec.Choices(selector) {
+		of := cmp.Or(choice.Cluster, cluster)
+		clusters, err := s.clustersLike(of)
+		var list diag.List
+		if errors.As(err, &list) {
+			problems = append(problems, list...)
+			continue
+		} else if err != nil {
+			return nil, nil, err
+		}
+		chosen, list := targetsIn(clusters, choice.Selector, isPattern(of))
+		problems, warnings = append(problems, list.Errors()...), append(warnings, list.Warnings()...)
+		for _, t := range chosen {
+			if id := [2]string{t.Cluster, t.Host.Name}; !have[id] {
+				have[id] = true
+				targets = append(targets, t)
+			}
+		}
+	}
+	return targets, warnings, problems.Err()
+}
+
+// targetsIn are the hosts of clusters that a selector names, in the order of
+// their files. With lenient, a term that names hosts in one cluster need not in
+// the others.
+func targetsIn(clusters []*v1alpha1.Cluster, selector string, lenient bool) (targets []Target, problems diag.List) {
+	chosen := map[[2]string]bool{}
+	for term := range strings.SplitSeq(selector, ",") {
+		var list diag.List
+		some := false
+		for _, c := range clusters {
+			hosts, missing := spec.SelectSome(c, term)
+			for _, h := range hosts {
+				chosen[[2]string{c.Name, h.Name}], some = true, true
+			}
+			for _, d := range missing {
+				d.Message = "cluster " + c.Name + ": " + d.Message
+				list = append(list, d)
+			}
+		}
+		if some && lenient {
+			list = warningsOf(list)
+		}
+		problems = append(problems, list...)
+	}
+	for _, c := range clusters {
+		for _, h := range c.Spec.Hosts {
+			if chosen[[2]string{c.Name, h.Name}] {
+				h.SSH = spec.MergeSSH(c.Spec.SSH, h.SSH)
+				targets = append(targets, Target{c.Name, h})
+			}
+		}
+	}
+	return targets, problems
+}
+
+// warningsOf are problems that keep nobody from anything.
+func warningsOf(list diag.List) diag.List {
+	for i := range list {
+		list[i].Severity, list[i].Hint = diag.Warning, ""
+	}
+	return list
+}
+
+func isPattern(name string) bool { return strings.ContainsAny(name, "*?") }
+
+// clustersLike are the clusters that a name or a pattern means.
+func (s *service) clustersLike(name string) ([]*v1alpha1.Cluster, error) {
+	names := []string{name}
+	if isPattern(name) {
+		all, err := s.Store.Clusters()
+		if err != nil {
+			return nil, err
+		}
+		names = slices.DeleteFunc(all, func(n string) bool { ok, err := path.Match(name, n); return !ok || err != nil })
+		if len(names) == 0 {
+			return nil, refused(idNoSuchClusters, fmt.Sprintf("no cluster's name fits %q", name), "see the clusters: slipway get clusters")
+		}
+	}
+	var out []*v1alpha1.Cluster
+	for _, n := range names {
+		c, err := found(s.Store.Cluster(n))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}

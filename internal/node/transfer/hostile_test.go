@@ -1,0 +1,142 @@
+package transfer
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestHostileSender: nothing that a sender says leads out of the destination,
+// whether it is there before or not.
+func TestHostileSender(t *testing.T) {
+	root, up := frame{Kind: kindDir, Path: ".", Mode: 0o755}, frame{Kind: kindLink, Path: "l", Link: ".."}
+	for _, tc := range []struct {
+		name, refused string
+		frames        []frame
+	}{
+		{"above", "no name", []frame{{Kind: kindFile, Path: "../../out", Size: 1, Digest: strings.Repeat("0", 64)}}},
+		{"absolute", "no name", []frame{{Kind: kindFile, Path: "/out", Size: 1}}},
+		{"through a link", "no directory that it is in", []frame{root, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
+		{"a directory through a link", "no directory that it is in", []frame{root, up, {Kind: kindDir, Path: "l/.ssh"}}},
+		{"a link through a link", "no directory that it is in", []frame{root, up, {Kind: kindLink, Path: "l/out", Link: "x"}}},
+		{"a link that is a directory next", "no directory", []frame{root, up, {Kind: kindDir, Path: "l"}, {Kind: kindFile, Path: "l/out", Size: 1}}},
+		{"a directory that is a link next", "", []frame{root, {Kind: kindDir, Path: "l"}, up, {Kind: kindFile, Path: "l/out", Size: 1}}},
+		{"all is a link", "in the place of all", []frame{{Kind: kindLink, Path: ".", Link: ".."}}},
+		{"all is left out", "in the place of all", []frame{{Kind: kindSkip, Path: "."}}},
+		{"all comes twice", "in the place of all", []frame{root, root}},
+		{"no directory", "no directory that it is in", []frame{{Kind: kindFile, Path: "out", Size: 1}}},
+		{"digest", "for a digest", []frame{{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: "../../../out"}}},
+		{"no kind", "device", []frame{root, {Kind: "device", Path: "x"}}},
+		{"more than begun", "more than it said", []frame{{Kind: kindFile, Path: ".", Size: 8 << 20, Digest: "x"}}},
+		{"less than nothing", "more than it said", []frame{{Kind: kindFile, Path: ".", Size: -1, Digest: "x"}}},
+	} {
+		for _, there := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/there=%v", tc.name, there), func(t *testing.T) {
+				dir := t.TempDir()
+				in := filepath.Join(dir, "in", "dest")
+				made, mine := filepath.Dir(in), "in/dest"
+				if there {
+					made, mine = in, "in/dest/tree"
+				}
+				if err := os.MkdirAll(made, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				before := tree(t, dir)
+				_, err := Fetch(t.Context(), hostile(t, ".bashrc", tc.frames), Place{Path: in}, "tree", nil)
+				if err == nil || !strings.Contains(err.Error(), tc.refused) {
+					t.Errorf("%v, want %q", err, tc.refused)
+				}
+				after := tree(t, dir)
+				maps.DeleteFunc(after, func(name, _ string) bool { return name == mine || strings.HasPrefix(name, mine+"/") })
+				if d := cmp.Diff(before, after); d != "" {
+					t.Errorf("beside the destination (-before +after):\n%s", d)
+				}
+			})
+		}
+	}
+	if _, err := Receive(t.Context(), struct {
+		io.Reader
+		io.Writer
+	}{bytes.NewReader([]byte{0xff, 0, 0, 0}), io.Discard}, Place{Path: t.TempDir()}, nil); err == nil {
+		t.Error("a frame of gigabytes is read")
+	}
+}
+
+// hostile is a sender of these frames, who calls the root as it likes.
+func hostile(t *testing.T, name string, frames []frame) io.ReadWriter {
+	t.Helper()
+	var b bytes.Buffer
+	for _, f := range slices.Concat([]frame{{Kind: kindBegin, Name: name, Size: 2 << 20}}, frames) {
+		if err := f.write(&b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Write([]byte{0, 0, 0, 1, 'x'})
+	return struct {
+		io.Reader
+		io.Writer
+	}{&b, io.Discard}
+}
+
+// TestFetch: of a host, the name and the rights are not taken.
+func TestFetch(t *testing.T) {
+	digest := hex.EncodeToString(sha256.New().Sum(nil))
+	end := frame{Kind: kindEnd}
+	for _, tc := range []struct {
+		name, called, as string
+		frames           []frame
+		want             map[string]string
+		reason           string
+	}{
+		{
+			"file", ".bashrc", "notes",
+			[]frame{{Kind: kindFile, Path: ".", Mode: 0o755 | fs.ModeSetuid | fs.ModeSetgid, Digest: digest}, end},
+			map[string]string{"notes": "-rwxr-xr-x "},
+			"it is called as it was asked for, and runs as nobody else",
+		},
+		{
+			"tree", ".ssh", "app",
+			[]frame{{Kind: kindDir, Path: ".", Mode: 0o755 | fs.ModeSetgid | fs.ModeSticky}, {Kind: kindFile, Path: "authorized_keys", Mode: 0o600, Digest: digest}, end},
+			map[string]string{"app": "drwxr-xr-x", "app/authorized_keys": "-rw------- "},
+			"a tree likewise",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if _, err := Fetch(t.Context(), hostile(t, tc.called, tc.frames), Place{Path: dir}, tc.as, nil); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, tree(t, dir)); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
+	}
+	for _, name := range []string{"", ".", "..", "a/b", "/"} {
+		if _, err := Fetch(t.Context(), hostile(t, "x", nil), Place{Path: t.TempDir()}, name, nil); err == nil || !strings.Contains(err.Error(), "no name") {
+			t.Errorf("called %q: %v", name, err)
+		}
+	}
+}
+
+// TestLinkOfEarlier: a link that an earlier copy has left is not gone through.
+func TestLinkOfEarlier(t *testing.T) {
+	dir := t.TempDir()
+	root, end := frame{Kind: kindDir, Path: ".", Mode: 0o755}, frame{Kind: kindEnd}
+	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindLink, Path: "l", Link: "../.."}, end}), Place{Path: dir}, "x", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Fetch(t.Context(), hostile(t, "x", []frame{root, {Kind: kindDir, Path: "l", Mode: 0o755}, end}), Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "no directory") {
+		t.Errorf("a link for a directory: %v", err)
+	}
+}

@@ -1,0 +1,244 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+func (r *receiver) file(ctx context.Context, f frame) error {
+	end := r.done + f.Size
+	if f.Size >= asked && r.has(ctx, f) {
+		r.copied(f.Size)
+		r.told(f.Size)
+		return frame{Kind: kindHave, Size: f.Size}.write(r.conn)
+	}
+	old, err := r.replaced(f)
+	if err != nil {
+		return err
+	}
+	p, err := r.part(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer p.file.Close()
+	err = r.fill(p, f)
+	if err == nil {
+		err = errors.Join(r.adorn(p, f, old), p.file.Sync())
+	}
+	if err == nil {
+		r.copied(f.Size)
+		return r.rename(p.name, f.Path)
+	}
+	if r.conn.broke && p.lasts && p.have > 0 {
+		return &BrokenError{Part: filepath.Join(r.root.Name(), p.name), Err: err}
+	}
+	if rerr := r.root.Remove(p.name); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	var missing *missingError
+	if errors.As(err, &missing) && r.root != r.parent {
+		r.skip(f.Path, missing.why)
+		r.told(end - r.done)
+		return nil
+	}
+	return err
+}
+
+func (r *receiver) copied(n int64) {
+	r.summary.Files++
+	r.summary.Bytes += n
+}
+
+// fill gets what a part lacks.
+func (r *receiver) fill(p *part, f frame) error {
+	if f.Size >= asked {
+		if free, known := space(p.file); known && free < f.Size-p.have {
+			return noRoom(r.root.Name(), f.Size-p.have, free)
+		}
+		have := frame{Kind: kindHave, Size: p.have}
+		if p.lasts {
+			have.Path = filepath.Join(r.root.Name(), p.name)
+		}
+		if err := have.write(r.conn); err != nil {
+			return err
+		}
+		r.told(p.have)
+	}
+	if err := r.content(p, f); err != nil {
+		return err
+	}
+	if got := hex.EncodeToString(p.sum.Sum(nil)); got != f.Digest {
+		return &missingError{f.Path, "it changed while it was copied"}
+	}
+	return nil
+}
+
+// replaced is the file that another comes in the place of, nil if there is none.
+// One that only root can replace by one of the same owner is refused here.
+func (r *receiver) replaced(f frame) (fs.FileInfo, error) {
+	info, err := r.root.Lstat(f.Path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if uid, _ := owner(info); uid != self() && self() != 0 {
+		return nil, fmt.Errorf("%s belongs to another user (%d), and only root can replace it and keep that", filepath.Join(r.root.Name(), f.Path), uid)
+	}
+	return info, nil
+}
+
+func owner(info fs.FileInfo) (uid, gid int) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return self(), os.Getegid()
+	}
+	return int(st.Uid), int(st.Gid)
+}
+
+// adorn gives a file that is whole its mode: its own, or owner, group and mode
+// of the one that it replaces.
+func (r *receiver) adorn(p *part, f frame, old fs.FileInfo) error {
+	if old == nil {
+		return p.file.Chmod(r.mode(f.Mode))
+	}
+	info, err := p.file.Stat()
+	if err != nil {
+		return err
+	}
+	uid, gid := owner(old)
+	if u, g := owner(info); u != uid || g != gid {
+		if err := p.file.Chown(uid, gid); err != nil {
+			return fmt.Errorf("keeping the owner and the group of %s: %w", filepath.Join(r.root.Name(), f.Path), err)
+		}
+	}
+	return p.file.Chmod(r.mode(old.Mode())) // after the owner, which clears bits
+}
+
+// has says that a file is there already, with the same content.
+func (r *receiver) has(ctx context.Context, f frame) bool {
+	info, err := r.root.Lstat(f.Path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() != f.Size {
+		return false
+	}
+	file, err := r.root.Open(f.Path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	h := sha256.New()
+	_, err = readAll(ctx, h, file, nil)
+	return err == nil && hex.EncodeToString(h.Sum(nil)) == f.Digest
+}
+
+// A part is a file that is not whole yet.
+type part struct {
+	name  string
+	lasts bool // its name says its content: another copy finds it
+	file  *os.File
+	have  int64
+	sum   hash.Hash // of what is there
+}
+
+// part opens the part of a file that an earlier copy has left, else a new one.
+func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
+	p := &part{name: r.temp(f.Path), sum: sha256.New()}
+	if f.Size < asked {
+		return p, p.open(r.root, os.O_EXCL)
+	}
+	if len(f.Digest) != 2*sha256.Size || strings.Trim(f.Digest, "0123456789abcdef") != "" {
+		return nil, fmt.Errorf("the sender sends %q for a digest", f.Digest)
+	}
+	another := p.name
+	p.name = path.Join(path.Dir(f.Path), partPrefix+f.Digest[:24])
+	if info, err := r.root.Lstat(p.name); err == nil && !info.Mode().IsRegular() {
+		p.name = another
+	}
+	if err := p.open(r.root, 0); err != nil {
+		return nil, err
+	}
+	if !p.mine(r.root) {
+		_ = p.file.Close()
+		p.name = another
+		return p, p.open(r.root, os.O_EXCL)
+	}
+	p.lasts = p.name != another
+	var err error
+	if p.have, err = readAll(ctx, p.sum, p.file, nil); err == nil && p.have > f.Size {
+		p.have = 0
+		p.sum.Reset()
+		_, err = p.file.Seek(0, io.SeekStart)
+		err = errors.Join(err, p.file.Truncate(0))
+	}
+	if err != nil {
+		_ = p.file.Close()
+	}
+	return p, err
+}
+
+// mine says that the part is of this user, to whom the file will belong, and
+// that nobody else copies the same to the same place at this moment.
+func (p *part) mine(root *os.Root) bool {
+	if syscall.Flock(int(p.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return false
+	}
+	// Or has just done so: then the file is in its place by now.
+	ours, err1 := p.file.Stat()
+	there, err2 := root.Lstat(p.name)
+	if err1 != nil || err2 != nil || !os.SameFile(ours, there) {
+		return false
+	}
+	uid, _ := owner(ours)
+	return uid == self()
+}
+
+func (p *part) open(root *os.Root, flag int) (err error) {
+	p.file, err = root.OpenFile(p.name, os.O_RDWR|os.O_CREATE|flag, 0o600)
+	return err
+}
+
+// content reads what is missing of a file.
+func (r *receiver) content(p *part, f frame) error {
+	buf := make([]byte, chunk)
+	for p.have < f.Size {
+		n, err := readLength(r.conn, chunk)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			why, err := readFrame(r.conn)
+			if err == nil {
+				err = &missingError{f.Path, why.Message}
+			}
+			return err
+		}
+		if int64(n) > f.Size-p.have {
+			return fmt.Errorf("the sender sends more than it said")
+		}
+		if _, err := io.ReadFull(r.conn, buf[:n]); err != nil {
+			return unexpected(err)
+		}
+		if _, err := p.file.Write(buf[:n]); err != nil {
+			if free, known := space(p.file); known && errors.Is(err, syscall.ENOSPC) {
+				err = noRoom(r.root.Name(), f.Size-p.have, free)
+			}
+			return err
+		}
+		_, _ = p.sum.Write(buf[:n]) // a hash takes all
+		p.have += int64(n)
+		r.told(int64(n))
+	}
+	return nil
+}

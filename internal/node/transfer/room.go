@@ -1,0 +1,79 @@
+package transfer
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// fits refuses a copy that the disk has no room for, before anything of it is
+// written. What is there already, of files and of parts, may be of this copy.
+func (r *receiver) fits(size int64) error {
+	dir, err := r.parent.Open(r.disk())
+	if err != nil {
+		return nil // that nothing can be written there will be seen
+	}
+	defer dir.Close()
+	free, known := space(dir)
+	if !known || size <= free {
+		return nil
+	}
+	if size -= r.there(); size <= free {
+		return nil
+	}
+	return noRoom(filepath.Clean(dir.Name()), size, free)
+}
+
+// disk is a directory on the disk that the copy goes to.
+func (r *receiver) disk() string {
+	if info, err := r.parent.Lstat(r.name); err == nil && info.IsDir() {
+		return r.name
+	}
+	return "."
+}
+
+// there is how much may be there already. What cannot be looked at is not.
+func (r *receiver) there() int64 {
+	var sum int64
+	count := func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			if info, err := e.Info(); err == nil {
+				sum += info.Size()
+			}
+		}
+		return nil
+	}
+	all := r.parent.FS()
+	parts, _ := fs.Glob(all, partPrefix+"*") // the pattern is one
+	for _, name := range append(parts, r.name) {
+		_ = fs.WalkDir(all, name, count) // count makes no errors
+	}
+	return sum
+}
+
+// space is how many bytes can be written to the disk that a file is on; not
+// every file system knows.
+func space(on *os.File) (free int64, known bool) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(on.Fd()), &st); err != nil || st.Blocks == 0 {
+		return 0, false
+	}
+	return int64(st.Bavail * uint64(st.Bsize)), true
+}
+
+func noRoom(dir string, need, free int64) error {
+	return fmt.Errorf("the disk of %s has no room: %s are needed, and %s are free", dir, bytesText(need), bytesText(free))
+}
+
+func bytesText(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	if n < 1<<30 {
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}

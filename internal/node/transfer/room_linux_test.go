@@ -1,0 +1,102 @@
+package transfer
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/asroot"
+)
+
+// TestRoom copies to a disk of 1 MiB, in a mount namespace of its own.
+func TestRoom(t *testing.T) {
+	if dir := os.Getenv("TRANSFER_TEST_DISK"); dir != "" {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
+			t.Fatal(err)
+		}
+		t.Run("before", func(t *testing.T) { noRoomBefore(t, dir) })
+		t.Run("there", func(t *testing.T) { thereAlready(t, dir) })
+		t.Run("within", func(t *testing.T) { noRoomWithin(t, dir) })
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	asroot.Need(t, "mounting a disk")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRoom$", "-test.v")
+	cmd.Env = append(os.Environ(), "TRANSFER_TEST_DISK="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// noRoomBefore: what does not fit is refused before anything of it is written.
+func noRoomBefore(t *testing.T, dir string) {
+	from := filepath.Join(t.TempDir(), "tree")
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		write(t, filepath.Join(from, name), strings.Repeat("x", 200<<10), 0o600)
+	}
+	_, serr, rerr := copied(t, from, dir, 0)
+	for end, err := range map[string]error{"sender": serr, "receiver": rerr} {
+		if err == nil || !strings.Contains(err.Error(), "the disk of "+dir+" has no room: 1.6 MiB are needed, and ") {
+			t.Errorf("%s: %v", end, err)
+		}
+	}
+	if d := cmp.Diff(map[string]string{}, tree(t, dir)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// thereAlready: what is there needs no room again.
+func thereAlready(t *testing.T, dir string) {
+	from := filepath.Join(t.TempDir(), "tree")
+	write(t, filepath.Join(from, "a"), strings.Repeat("x", 600<<10), 0o600)
+	for range 2 {
+		if _, serr, rerr := copied(t, from, dir, 0); serr != nil || rerr != nil {
+			t.Fatal(serr, rerr)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "tree")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noRoomWithin: a disk that others fill meanwhile is left without the part.
+func noRoomWithin(t *testing.T, dir string) {
+	var b bytes.Buffer
+	for _, f := range []frame{{Kind: kindBegin, Size: 800 << 10}, {Kind: kindFile, Path: ".", Size: 800 << 10, Digest: strings.Repeat("0", 64)}} {
+		if err := f.write(&b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 12 {
+		b.Write([]byte{0, 1, 0, 0})
+		b.Write(make([]byte, chunk))
+	}
+	others := filepath.Join(dir, "others")
+	_, err := Receive(t.Context(), struct {
+		io.Reader
+		io.Writer
+	}{&b, io.Discard}, Place{Path: filepath.Join(dir, "x")}, func(Progress) {
+		if err := os.WriteFile(others, make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%v: the disk is to be full", err)
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "the disk of "+dir+" has no room: ") {
+		t.Errorf("%v", err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 || left[0].Name() != "others" {
+		t.Errorf("%v, %v are left", left, err)
+	}
+}
