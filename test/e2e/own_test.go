@@ -1,0 +1,72 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestLongOwnHost has slipway run on a control plane, on which the cluster
+// begins, and take that host off: the cluster goes on without it, and slipway on
+// it looks after the others as before.
+func TestLongOwnHost(t *testing.T) {
+	u := newUser(t)
+	const name = "e2e-own"
+	own, cp, worker := name+"-1", name+"-2", name+"-3"
+	file := u.machines(t, name, 3, "--control-planes", "2")
+	before := map[string]snapshot{}
+	for _, m := range []string{own, cp, worker} {
+		before[m] = u.snapshot(t, m)
+	}
+	bundle := filepath.Join(u.home, "bundle.tar.zst")
+	u.ok(t, "bundle", "build", "--kubernetes", kubernetes(), "--out", bundle)
+	u.copyTo(t, own, program(), "/root/slipway")
+	u.copyTo(t, own, bundle, "/root/bundle.tar.zst")
+	editSpec(t, file, func(spec map[string]any) {
+		for i, h := range spec["hosts"].([]any) {
+			host := h.(map[string]any)
+			ssh := child(host, "ssh")
+			if i == 0 {
+				host["internalAddress"], host["address"] = host["address"], "localhost"
+				delete(host, "ssh")
+				continue
+			}
+			u.copyTo(t, own, ssh["privateKeyFile"].(string), "/root/key")
+			ssh["privateKeyFile"] = "/root/key"
+		}
+	})
+	u.copyTo(t, own, file, "/root/cluster.yaml")
+	u.inside(t, own, "chmod", "600", "/root/key", "/root/cluster.yaml")
+	slipway := func(args ...string) string {
+		t.Helper()
+		return u.inside(t, own, append([]string{"/root/slipway"}, args...)...)
+	}
+	nodes := func(want ...string) {
+		t.Helper()
+		out := slipway("kubectl", name, "--", "get", "nodes", "--no-headers")
+		if strings.Count(out, " Ready ") != len(want) || strings.Count(out, "\n") != len(want) {
+			t.Errorf("want %v, all Ready:\n%s", want, out)
+		}
+		for _, n := range want {
+			if !strings.Contains(out, n+" ") {
+				t.Errorf("%s is no node:\n%s", n, out)
+			}
+		}
+	}
+
+	slipway("create", "cluster", "-f", "/root/cluster.yaml", "--yes", "--bundle", "/root/bundle.tar.zst")
+	nodes(own, cp, worker)
+	slipway("delete", "node", own, "--yes")
+	nodes(cp, worker)
+	editSpec(t, file, func(spec map[string]any) { spec["hosts"] = spec["hosts"].([]any)[1:] })
+	u.copyTo(t, own, file, "/root/cluster.yaml")
+	slipway("plan", "-f", "/root/cluster.yaml", "--exit-code")
+	// From here on nobody puts the host back any more.
+	slipway("delete", "cluster", name, "--yes", "--allow-removal")
+	u.inside(t, own, "sh", "-c", "rm -rf /root/slipway /root/bundle.tar.zst /root/key /root/cluster.yaml /root/.kube /root/.local /root/.cache")
+	for m, was := range before {
+		same(t, m+" before and after", "touched", was, u.snapshot(t, m))
+	}
+}
