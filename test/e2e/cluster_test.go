@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -42,6 +43,18 @@ func (u *user) unchanged(t *testing.T, file string) {
 		t.Fatalf("plan ends with %d: %s", r.code, tail(r.stderr))
 	}
 	t.Errorf("the plan for an unchanged cluster is not empty: %+v", decode[planned](t, r.stdout).Steps)
+}
+
+// settles waits until the cluster is as its file says: it serves before the last
+// of its parts is there, such as flannel on a worker.
+func (u *user) settles(t *testing.T, file string) {
+	t.Helper()
+	eventually(t, 3*time.Minute, "the cluster as its file describes it", func() error {
+		if r := u.run(t, "plan", "-f", file, "--exit-code"); r.code != 0 {
+			return errors.New(tail(r.stdout + r.stderr))
+		}
+		return nil
+	})
 }
 
 // noticed waits until the cluster knows that a machine is off.

@@ -338,19 +338,7 @@ func (b *balanced) rebooted(t *testing.T) {
 	b.back(t)
 	b.reached(t)
 	t.Logf("figure: all machines lost at once and started: back after %.0f s", time.Since(begin).Seconds())
-	b.settles(t)
-}
-
-// settles wants the cluster to become as its file says: it serves before the last
-// of its parts is there, such as flannel on a worker.
-func (b *balanced) settles(t *testing.T) {
-	t.Helper()
-	eventually(t, 3*time.Minute, "the cluster as its file describes it", func() error {
-		if r := b.run(t, "plan", "-f", b.file, "--exit-code"); r.code != 0 {
-			return errors.New(tail(r.stdout + r.stderr))
-		}
-		return nil
-	})
+	b.settles(t, b.file)
 }
 
 // mode is the life of a cluster in a mode.

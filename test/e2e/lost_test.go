@@ -89,7 +89,7 @@ func (b *balanced) whole(t *testing.T, w *writer, l *lookout, what string) {
 	t.Helper()
 	b.back(t)
 	b.reached(t)
-	b.settles(t)
+	b.settles(t, b.file)
 	l.end(t, what)
 	n, gap := w.stop(t)
 	t.Logf("figure: %s: %d writes acknowledged and none lost, %.1f s without one", what, n, gap.Seconds())
@@ -211,7 +211,7 @@ func (b *balanced) forgetsWorker(t *testing.T, _ string) {
 	b.of(t, b.controlPlanes, b.workers[:1])
 	b.back(t)
 	b.reached(t)
-	b.settles(t)
+	b.settles(t, b.file)
 }
 
 // A lookout looks, again and again, which machines hold the virtual address.
