@@ -11,8 +11,9 @@ import (
 )
 
 // Crowded are the pods that a label selector names in a namespace, but for one,
-// if they are all on one node, and another has become ready since they were put
-// there, or grows says that one will; else none.
+// if they are all on one node, and another has joined since they were put there,
+// or grows says that one will; else none. That a node was away meanwhile does not
+// count: an operation that restarts its kubelet would find more to do than it said.
 func (c *Client) Crowded(ctx context.Context, namespace, selector string, grows bool) ([]string, error) {
 	list, err := c.dynamic.Resource(pods).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -49,18 +50,16 @@ func (c *Client) Crowded(ctx context.Context, namespace, selector string, grows 
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(all, func(n corev1.Node) bool { return n.Name != node && readyAfter(&n, put) }) {
+	if !slices.ContainsFunc(all, func(n corev1.Node) bool { return n.Name != node && joinedAfter(&n, put) }) {
 		return nil, nil
 	}
 	return more, nil
 }
 
-// readyAfter says that a node takes pods, and has become ready since then. A
-// node tells whole seconds.
-func readyAfter(n *corev1.Node, then time.Time) bool {
-	return !n.Spec.Unschedulable && slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.Time.Before(then)
-	})
+// joinedAfter says that a node takes pods, and came after then. A cluster tells
+// whole seconds.
+func joinedAfter(n *corev1.Node, then time.Time) bool {
+	return !n.Spec.Unschedulable && !n.CreationTimestamp.Time.Before(then)
 }
 
 // Spread deletes the pods that are Crowded, and waits until they are gone:

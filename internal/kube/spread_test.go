@@ -13,10 +13,11 @@ func TestSpread(t *testing.T) {
 		raw := strings.Replace(aPod(name, "ReplicaSet", more), `"nodeName":"w1"`, `"nodeName":"`+node+`"`, 1)
 		return strings.TrimSuffix(raw, "}") + `,"status":{"conditions":[{"type":"PodScheduled","status":"True","lastTransitionTime":"2026-11-21T00:00:05Z"}]}}`
 	}
-	node := func(name, ready, at, spec string) string {
-		return `{"apiVersion":"v1","kind":"Node","metadata":{"name":"` + name + `"},"spec":{` + spec + `},"status":{"conditions":[{"type":"Ready","status":"` + ready + `","lastTransitionTime":"2026-11-21T00:00:` + at + `Z"}]}}`
+	node := func(name, at, spec string) string {
+		return `{"apiVersion":"v1","kind":"Node","metadata":{"name":"` + name + `","creationTimestamp":"2026-11-21T00:00:` + at + `Z"},"spec":{` + spec + `},` +
+			`"status":{"conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-11-21T00:00:30Z"}]}}`
 	}
-	had, came := node("cp1", "True", "09", ""), node("w1", "True", "05", "")
+	had, came := node("cp1", "01", ""), node("w1", "05", "")
 	const ending = `,"deletionTimestamp":"2026-11-21T00:00:00Z"`
 	together := []string{pod("a", "cp1", ""), pod("b", "cp1", ""), pod("c", "cp1", "")}
 	for _, tc := range []struct {
@@ -36,9 +37,8 @@ func TestSpread(t *testing.T) {
 			[]string{"d"},
 		},
 		{"one node", "there is no other", together, []string{had}, nil},
-		{"put there", "they could have gone to the other, which was ready", together, []string{had, node("w1", "True", "04", "")}, nil},
-		{"not ready", "the other takes none yet", together, []string{had, node("w1", "False", "09", "")}, nil},
-		{"cordoned", "the other takes none", together, []string{had, node("w1", "True", "09", `"unschedulable":true`)}, nil},
+		{"put there", "the other was there, and has but been away since", together, []string{had, node("w1", "04", "")}, nil},
+		{"cordoned", "the other takes none", together, []string{had, node("w1", "09", `"unschedulable":true`)}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			looks := []call{{request: "GET /api/v1/namespaces/ns/pods?labelSelector=app%3Ddns", answer: items(tc.pods...)}}

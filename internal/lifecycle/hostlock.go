@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,7 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 func (p *prepared) lockedBy(other *remote.LockState) error {
 	return &LockedError{
 		Cluster: p.env.Cluster.Name, Operation: other.Holder.Operation,
-		Holder: fmt.Sprintf("%s, last heard of %.0f s ago", other.Holder.By, other.AgeSeconds), Elsewhere: true,
+		Holder: fmt.Sprintf("%s, last heard of %.0f s ago", cmp.Or(other.Holder.By, "manager "+other.Holder.Manager), other.AgeSeconds), Elsewhere: true,
 	}
 }
 

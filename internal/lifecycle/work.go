@@ -222,6 +222,9 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 			}
 			line := &line{Conn: conn}
 			sum, err := once(ctx, t, line, at)
+			// What the host says would be said again; and that we close the
+			// connection does not break it.
+			again := line.broke.Load() && !errors.As(err, new(*transfer.Error))
 			_ = conn.Close()
 			at = cmp.Or(sum.To, at)
 			if !errors.As(err, &broken) {
@@ -230,7 +233,7 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
-			if err == nil || ctx.Err() != nil || !line.broke.Load() || attempt == copyAttempts {
+			if err == nil || ctx.Err() != nil || !again || attempt == copyAttempts {
 				return HostResult{Copied: &sum}, keeping(broken, err)
 			}
 		}

@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -18,8 +19,9 @@ const (
 	nodeMask6      = 64
 	// The controller manager's argument; with dual stack "-ipv4" and "-ipv6"
 	// follow.
-	nodeMaskArgument = "node-cidr-mask-size"
-	maxNodeMaskDiff  = 16
+	nodeMaskArgument   = "node-cidr-mask-size"
+	controllerArgsPath = "spec.kubernetes.controllerManager.extraArgs"
+	maxNodeMaskDiff    = 16
 )
 
 func (v *validator) network() {
@@ -82,6 +84,7 @@ func (v *validator) cidrs(path string, list []string) []cidr {
 }
 
 func (v *validator) podSizes(pods []cidr) {
+	v.nodeMasks(pods)
 	for _, p := range pods {
 		mask := v.nodeMask(p, len(pods) == 2)
 		if mask == 0 {
@@ -102,25 +105,46 @@ func (v *validator) podSizes(pods []cidr) {
 // nodeMask is the size of each node's part of a range of pods: what the
 // controller manager takes, or is told to. 0 is one that cannot be.
 func (v *validator) nodeMask(p cidr, dual bool) int {
-	mask, family := nodeMask4, "ipv4"
+	mask, family := nodeMask4, "-ipv4"
 	if p.Addr().Is6() {
-		mask, family = nodeMask6, "ipv6"
+		mask, family = nodeMask6, "-ipv6"
 	}
-	name := nodeMaskArgument
-	if dual {
-		name += "-" + family
+	args := v.c.Spec.Kubernetes.ControllerManager.ExtraArgs
+	name := nodeMaskArgument + family
+	if _, ok := args[name]; !ok && !dual {
+		name = nodeMaskArgument
 	}
-	const path = "spec.kubernetes.controllerManager.extraArgs"
-	text, ok := v.c.Spec.Kubernetes.ControllerManager.ExtraArgs[name]
+	text, ok := args[name]
 	if !ok {
 		return mask
 	}
 	bits, err := strconv.Atoi(text)
 	if err != nil || bits < 1 || bits > p.Addr().BitLen() {
-		v.refuse(idCIDRSize, keyed(path, name), strconv.Quote(text)+" is no number of bits of a node's range", fmt.Sprintf("write a number such as %d", mask))
+		v.refuse(idCIDRSize, keyed(controllerArgsPath, name), strconv.Quote(text)+" is no number of bits of a node's range", fmt.Sprintf("write a number such as %d", mask))
 		return 0
 	}
 	return bits
+}
+
+// nodeMasks refuses arguments with which the controller manager does not start:
+// the one without a family beside others or for two ranges, and those of a
+// family that the pods have no range of.
+func (v *validator) nodeMasks(pods []cidr) {
+	args := v.c.Spec.Kubernetes.ControllerManager.ExtraArgs
+	_, plain := args[nodeMaskArgument]
+	for _, family := range []string{"-ipv4", "-ipv6"} {
+		name := nodeMaskArgument + family
+		has := slices.ContainsFunc(pods, func(p cidr) bool { return p.Addr().Is6() == (family == "-ipv6") })
+		switch _, ok := args[name]; {
+		case ok && plain:
+			v.refuse(idConflictingFields, keyed(controllerArgsPath, name), "the controller manager does not take it beside "+nodeMaskArgument, "leave out "+nodeMaskArgument)
+		case ok && !has:
+			v.refuse(idConflictingFields, keyed(controllerArgsPath, name), "the pods have no range of this IP version", "leave it out")
+		}
+	}
+	if plain && len(pods) == 2 {
+		v.refuse(idConflictingFields, keyed(controllerArgsPath, nodeMaskArgument), "the controller manager does not take it for two ranges", "write "+nodeMaskArgument+"-ipv4 and "+nodeMaskArgument+"-ipv6")
+	}
 }
 
 // bitsFor is how many bits number n things.

@@ -110,9 +110,12 @@ func Kubelet(module.Env) engine.Module {
 			}, nil
 		},
 		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
-			at, err := time.Parse(time.RFC3339Nano, string(results[1].Output))
-			if err != nil {
-				return fmt.Errorf("reading when the kubelet was started: %w", err)
+			var at time.Time
+			if !results[1].Missing { // else it is about to be, and its node's word is all there is
+				var err error
+				if at, err = time.Parse(time.RFC3339Nano, string(results[1].Output)); err != nil {
+					return fmt.Errorf("reading when the kubelet was started: %w", err)
+				}
 			}
 			engine.Provide(s, module.KeyKubeletStarted, &at)
 			return nil

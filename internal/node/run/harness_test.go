@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -262,6 +263,7 @@ type fakeUnit struct {
 	Sub, Result, Status     string
 	NeedReload, NoStart     bool
 	Starts                  int
+	Started                 time.Time // by the clock as it was; zero is now
 }
 
 type fakeImage struct {

@@ -179,6 +179,14 @@ func TestUnitStarted(t *testing.T) {
 	if off := time.Since(at) - time.Duration(up.Nano()); off.Abs() > time.Minute {
 		t.Errorf("it was started at %s, %s off", at, off)
 	}
+	// The clock was set forward since.
+	then := at.Add(-time.Hour).Truncate(time.Second)
+	w := h.see()
+	w.Units["old.service"].Started = then
+	h.world(w)
+	if got, want := string(h.check(asked)[0].Output), then.Format(time.RFC3339Nano); got != want {
+		t.Errorf("by the clock as it was it was started at %s, not %s", want, got)
+	}
 }
 
 // TestUnitCut: whether a unit has been started with its files as they are is

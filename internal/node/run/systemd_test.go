@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 func fakeSystemctl(w *world, args []string) (string, error) {
@@ -180,7 +181,11 @@ func showUnit(w *world, name string, u *fakeUnit) string {
 	if u.Active {
 		active = "active"
 	}
+	started := u.Started
+	if started.IsZero() {
+		started = time.Now()
+	}
 	yes := map[bool]string{true: "yes", false: "no"}
-	return fmt.Sprintf("LoadState=%s\nUnitFileState=%s\nActiveState=%s\nSubState=%s\nNeedDaemonReload=%s\nConditionResult=%s\nResult=success\nExecMainStartTimestampMonotonic=%d\n",
-		load, file, active, u.Sub, yes[u.NeedReload], yes[!u.NoStart], u.Starts)
+	return fmt.Sprintf("LoadState=%s\nUnitFileState=%s\nActiveState=%s\nSubState=%s\nNeedDaemonReload=%s\nConditionResult=%s\nResult=success\nExecMainStartTimestampMonotonic=%d\nExecMainStartTimestamp=%s\n",
+		load, file, active, u.Sub, yes[u.NeedReload], yes[!u.NoStart], u.Starts, started.UTC().Format("Mon 2006-01-02 15:04:05 MST"))
 }

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -57,5 +58,22 @@ func (s *session) unitStarted(ctx context.Context, o op.UnitStarted) (verdict, e
 		return verdict{missing: true}, err
 	}
 	at, err := onClock(now.started)
-	return verdict{output: []byte(at.UTC().Format(time.RFC3339Nano))}, err
+	if err != nil {
+		return verdict{}, err
+	}
+	// By the clock as it was then. A clock that was set since, or stood still with
+	// the machine, must not have the unit start after what it has done.
+	var out bytes.Buffer
+	show := command{argv: []string{"systemctl", "show", "--property=ExecMainStartTimestamp", "--", o.Name}, env: []string{"TZ=UTC"}, stdout: &out}
+	if err := s.run(ctx, show); err != nil {
+		return verdict{}, fmt.Errorf("asking when %s was started: %w", o.Name, err)
+	}
+	then, err := time.Parse("Mon 2006-01-02 15:04:05 MST", properties(out.String())["ExecMainStartTimestamp"])
+	if err != nil {
+		return verdict{}, fmt.Errorf("asking when %s was started: %w", o.Name, err)
+	}
+	if then.Before(at) {
+		at = then
+	}
+	return verdict{output: []byte(at.UTC().Format(time.RFC3339Nano))}, nil
 }
