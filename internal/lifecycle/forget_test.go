@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
@@ -28,9 +29,9 @@ func TestForgetWhatRuns(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
 			tc.breaks(w, w.machines[tc.host])
-			touched := ""
+			var touched atomic.Value // several are at once
 			for _, m := range w.machines {
-				m.touched = func(what string) { touched = what }
+				m.touched = func(what string) { touched.Store(what) }
 			}
 			r := Request{Kind: Remove, Name: "prod", Nodes: []string{tc.host, "w2"}, Forget: true}
 			if tc.change != nil {
@@ -48,8 +49,8 @@ func TestForgetWhatRuns(t *testing.T) {
 			if err != nil && (!strings.Contains(err.Error(), "--force") || !strings.Contains(err.Error(), "40 seconds") || strings.Count(err.Error(), "hint:") != 1) {
 				t.Errorf("the refusal does not say what to do, once: %v", err)
 			}
-			if touched != "" || w.api.etcd("cp2") != etcdVotes {
-				t.Errorf("%s was touched: %s", touched, tc.reason)
+			if what := touched.Load(); what != nil || w.api.etcd("cp2") != etcdVotes {
+				t.Errorf("%v was touched: %s", what, tc.reason)
 			}
 		})
 	}

@@ -127,11 +127,16 @@ func (p *prepared) keepers() *v1alpha1.Cluster {
 	return p.env.WithLeaving()
 }
 
-// lockers are the control planes that answer, and how many there are.
+// lockers are the control planes that answer, and how many there are. One that
+// leaves and has been put back by the operation that goes on keeps none: nobody
+// would take it away again.
 func (p *prepared) lockers() (answer []holder, all int) {
 	for _, cp := range spec.HostsWithRole(p.keepers(), v1alpha1.RoleControlPlane) {
-		all++
 		i := slices.IndexFunc(p.hosts, func(h *engine.Host) bool { return h.Name == cp.Name })
+		if i >= 0 && p.env.Resets(p.hosts[i]) && p.hosts[i].Facts != nil && !p.hosts[i].Facts.Ledger {
+			continue
+		}
+		all++
 		if i < 0 {
 			continue
 		}

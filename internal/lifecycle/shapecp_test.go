@@ -180,6 +180,9 @@ func TestKilledControlPlaneLeaves(t *testing.T) {
 			t.Parallel()
 			k := m.world
 			k.t = t
+			if cp1 := k.machines["cp1"]; !cp1.ledger {
+				cp1.touched = func(what string) { t.Errorf("%s was put back, and touched again: %s", cp1.name, what) }
+			}
 			k.goOn(request)
 			k.wantHosts("cp2", "cp3", "w1")
 			k.wantMembers("cp2", "cp3")
