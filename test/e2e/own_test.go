@@ -25,17 +25,12 @@ func TestLongOwnHost(t *testing.T) {
 	u.copyTo(t, own, program(), "/root/slipway")
 	u.copyTo(t, own, bundle, "/root/bundle.tar.zst")
 	editSpec(t, file, func(spec map[string]any) {
-		for i, h := range spec["hosts"].([]any) {
-			host := h.(map[string]any)
-			ssh := child(host, "ssh")
-			if i == 0 {
-				host["internalAddress"], host["address"] = host["address"], "localhost"
-				delete(host, "ssh")
-				continue
-			}
-			u.copyTo(t, own, ssh["privateKeyFile"].(string), "/root/key")
-			ssh["privateKeyFile"] = "/root/key"
-		}
+		host := spec["hosts"].([]any)[0].(map[string]any)
+		host["internalAddress"], host["address"] = host["address"], "localhost"
+		delete(host, "ssh")
+		ssh := child(spec, "ssh")
+		u.copyTo(t, own, ssh["privateKeyFile"].(string), "/root/key")
+		ssh["privateKeyFile"] = "/root/key"
 	})
 	u.copyTo(t, own, file, "/root/cluster.yaml")
 	u.inside(t, own, "chmod", "600", "/root/key", "/root/cluster.yaml")
