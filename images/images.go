@@ -24,9 +24,11 @@ var (
 	updaterMain string
 	//go:embed updater/follow.go
 	updaterFollow string
+	//go:embed updater/probe.go
+	updaterProbe string
 )
 
 // Updater are the sources of apiserver-updater by file name.
 func Updater() map[string]string {
-	return map[string]string{"main.go": updaterMain, "follow.go": updaterFollow}
+	return map[string]string{"main.go": updaterMain, "follow.go": updaterFollow, "probe.go": updaterProbe}
 }

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -16,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
@@ -53,11 +57,12 @@ type follower struct {
 	log *slog.Logger
 
 	source, target discoverylisters.EndpointSliceNamespaceLister
+	prober         prober
 }
 
-// follow works until ctx is done. Whatever happens to the source's slices or
-// to the target's, everything is compared anew; what fails is tried again,
-// ever more slowly.
+// follow works until ctx is done. Whatever happens to the source's slices, to
+// the target's, or to an API server, everything is compared anew; what fails is
+// tried again, ever more slowly.
 func (f *follower) follow(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	source, err := f.inform(sourceNamespace, sourceService, queue)
@@ -82,7 +87,17 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 	}
 	defer context.AfterFunc(ctx, queue.ShutDown)()
+	f.probe(ctx)
 	queue.Add(f.service)
+	var probing sync.WaitGroup
+	defer probing.Wait()
+	probing.Go(func() {
+		wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
+			if f.probe(ctx) {
+				queue.Add(f.service)
+			}
+		}, probeEvery)
+	})
 	for {
 		key, shut := queue.Get()
 		if shut {
@@ -96,6 +111,28 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 		queue.Done(key)
 	}
+}
+
+// probe asks all API servers that are announced; see prober.round.
+func (f *follower) probe(ctx context.Context) bool {
+	source, err := f.source.List(ofService(sourceService))
+	if err != nil {
+		f.log.Warn("listing what to ask", "error", err)
+		return false
+	}
+	var servers []string
+	for _, family := range families() {
+		endpoints, ports := merge(source, family)
+		for _, e := range endpoints {
+			servers = append(servers, server(e, ports))
+		}
+	}
+	return f.prober.round(ctx, f.ask, servers)
+}
+
+// server is where an API server is asked.
+func server(e discoveryv1.Endpoint, ports []discoveryv1.EndpointPort) string {
+	return net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*ports[0].Port)))
 }
 
 // inform watches the slices of a Service; any event queues the target.
@@ -131,6 +168,10 @@ func (f *follower) sync(ctx context.Context) error {
 			// may be reachable still, and nothing surely is not.
 			continue
 		}
+		answering := slices.DeleteFunc(slices.Clone(endpoints), func(e discoveryv1.Endpoint) bool { return !f.prober.answers(server(e, ports)) })
+		if len(answering) > 0 { // else they are as good as each other
+			endpoints = answering
+		}
 		want := f.slice(family, endpoints, ports)
 		if err := f.put(ctx, want); err != nil {
 			errs = append(errs, fmt.Errorf("putting %s: %w", want.Name, err))
@@ -140,13 +181,14 @@ func (f *follower) sync(ctx context.Context) error {
 }
 
 // merge takes the ready addresses of a family out of slices, sorted. The ports
-// are those of the first slice by name; one with other ports does not count.
+// are those of the first slice by name; one with other ports, or none, does not
+// count.
 func merge(from []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) ([]discoveryv1.Endpoint, []discoveryv1.EndpointPort) {
 	byName := slices.SortedFunc(slices.Values(from), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	var ports []discoveryv1.EndpointPort
 	found := map[string]bool{}
 	for _, s := range byName {
-		if s.AddressType != family || ports != nil && !equality.Semantic.DeepEqual(ports, s.Ports) {
+		if s.AddressType != family || len(s.Ports) == 0 || s.Ports[0].Port == nil || ports != nil && !equality.Semantic.DeepEqual(ports, s.Ports) {
 			continue
 		}
 		for _, e := range s.Endpoints {

@@ -74,10 +74,15 @@ func of(t *testing.T, client kubernetes.Interface) map[string][]string {
 // instance starts one; stop waits for its end and gives its error.
 func instance(t *testing.T, client kubernetes.Interface, identity string) (stop func() error) {
 	t.Helper()
+	return instanceAsking(t, client, identity, everybodyAnswers)
+}
+
+func instanceAsking(t *testing.T, client kubernetes.Interface, identity string, ask func(context.Context, string) error) (stop func() error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, client, settings{namespace: "kube-system", service: "api", identity: identity}, slog.New(slog.DiscardHandler))
+		done <- run(ctx, client, settings{namespace: "kube-system", service: "api", identity: identity, ask: ask}, slog.New(slog.DiscardHandler))
 	}()
 	return func() error {
 		cancel()

@@ -1,6 +1,6 @@
 // Apiserver-updater gives a Service of its own the endpoints of the Service
-// kubernetes: a cluster IP of the user's choice for the API servers. Of several
-// instances the one that holds a Lease works.
+// kubernetes, but for those that do not answer: a cluster IP of the user's choice
+// for the API servers. Of several instances the one that holds a Lease works.
 //
 // The environment says: NAMESPACE and SERVICE, whose endpoints they are, and
 // POD_NAME, by which instances are told apart. KUBERNETES_SERVICE_HOST and
@@ -34,8 +34,8 @@ const leaseName = "apiserver-updater"
 // Another instance takes over at most leaseDuration after the last sign of the
 // leader's; the leader stops before that, after renewDeadline.
 const (
-	leaseDuration = 15 * time.Second
-	renewDeadline = 10 * time.Second
+	leaseDuration = 10 * time.Second
+	renewDeadline = 7 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
@@ -68,12 +68,19 @@ func inCluster(ctx context.Context, getenv func(string) string, log *slog.Logger
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
+	trust, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return fmt.Errorf("reading the cluster's authority: %w", err)
+	}
+	s.ask = readyz(trust)
 	return run(ctx, client, s, log)
 }
 
 // settings say what this instance works on, and who it is.
 type settings struct {
 	namespace, service, identity string
+	// ask asks an API server, at "host:port", whether it is ready.
+	ask func(ctx context.Context, server string) error
 }
 
 // run waits for the Lease and follows the endpoints until ctx is done, which is

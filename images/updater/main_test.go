@@ -91,7 +91,7 @@ func TestLostLeaseEnds(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			done <- run(t.Context(), client, settings{namespace: "kube-system", service: "api", identity: "a"}, slog.New(slog.DiscardHandler))
+			done <- run(t.Context(), client, settings{namespace: "kube-system", service: "api", identity: "a", ask: everybodyAnswers}, slog.New(slog.DiscardHandler))
 		}()
 		time.Sleep(2 * leaseDuration)
 		cut.Store(true)

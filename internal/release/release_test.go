@@ -116,7 +116,7 @@ func TestSupportedAndRefs(t *testing.T) {
 		"echo":                    "slipway.dev/echo:1",
 		"haproxy":                 "slipway.dev/haproxy:1",
 		"keepalived":              "slipway.dev/keepalived:1",
-		"apiserver-updater":       "slipway.dev/apiserver-updater:1",
+		"apiserver-updater":       "slipway.dev/apiserver-updater:2",
 		"kube-vip":                "ghcr.io/kube-vip/kube-vip:v1.0.4",
 	}
 	if diff := cmp.Diff(want, r.ImageRefs()); diff != "" {

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func everybodyAnswers(context.Context, string) error { return nil }
+
+// servers are API servers of which some are dead.
+type servers struct {
+	mu   sync.Mutex
+	dead []string
+	hang bool // what is dead does not refuse
+}
+
+func (s *servers) ask(ctx context.Context, server string) error {
+	s.mu.Lock()
+	dead, hang := slices.Contains(s.dead, server), s.hang
+	s.mu.Unlock()
+	if dead && hang {
+		<-ctx.Done()
+	}
+	if dead {
+		return errors.New("no answer")
+	}
+	return nil
+}
+
+func (s *servers) kill(dead ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dead = dead
+}
+
+// An API server that does not answer is left out long before its peers notice,
+// and is back as soon as it answers; when none does, all stay.
+func TestSilentServers(t *testing.T) {
+	const noticed = (silences+1)*max(probeEvery, probeTime) + time.Second
+	for name, hang := range map[string]bool{"refused": false, "switched off": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1", "10.0.0.2"), source("kubernetes-6", ipv6, 6443, "fd00::1"))
+				s := &servers{hang: hang}
+				defer instanceAsking(t, client, "a", s.ask)()
+				want := func(when string, four ...string) {
+					t.Helper()
+					got := of(t, client)
+					for name := range got { // the port is there once
+						got[name] = got[name][:len(got[name])-2]
+					}
+					if d := cmp.Diff(map[string][]string{"api-ipv4": four, "api-ipv6": {"fd00::1"}}, got); d != "" {
+						t.Errorf("%s (-want +got):\n%s", when, d)
+					}
+				}
+				time.Sleep(settle + probeEvery/2) // between two rounds
+				want("at first", "10.0.0.1", "10.0.0.2")
+				s.kill("10.0.0.1:6443")
+				time.Sleep(probeEvery) // once is not enough
+				want("when one has not answered once", "10.0.0.1", "10.0.0.2")
+				time.Sleep(noticed)
+				want("when one is dead", "10.0.0.2")
+				s.kill("10.0.0.1:6443", "10.0.0.2:6443", "[fd00::1]:6443")
+				time.Sleep(noticed)
+				want("when all are dead", "10.0.0.1", "10.0.0.2")
+				s.kill()
+				time.Sleep(noticed)
+				want("when all are back", "10.0.0.1", "10.0.0.2")
+			})
+		})
+	}
+}
+
+// Who takes over does not lead to a server that it has never heard of, and that
+// is dead: the one on its predecessor's machine.
+func TestSilentFromTheBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(source("kubernetes", ipv4, 6443, "10.0.0.1", "10.0.0.2"))
+		s := &servers{dead: []string{"10.0.0.1:6443"}, hang: true}
+		defer instanceAsking(t, client, "a", s.ask)()
+		time.Sleep(probeTime + time.Second)
+		if got := of(t, client)["api-ipv4"]; len(got) == 0 || got[0] != "10.0.0.2" {
+			t.Errorf("the first thing it writes is %v", got)
+		}
+		// One that comes while it works counts until it is known not to answer.
+		s.kill("10.0.0.1:6443", "10.0.0.3:6443")
+		if _, err := slicesIn(client, "default").Update(t.Context(), source("kubernetes", ipv4, 6443, "10.0.0.2", "10.0.0.3"), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(settle)
+		if got := of(t, client)["api-ipv4"]; got[0] != "10.0.0.2" || len(got) != 3 {
+			t.Errorf("one came that never answered, and it writes %v", got)
+		}
+	})
+}
+
+func TestReadyz(t *testing.T) {
+	status := http.StatusOK
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" || r.Header.Get("Authorization") != "" {
+			t.Errorf("%s with %q", r.URL, r.Header)
+		}
+		w.WriteHeader(status)
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	trusted := x509.NewCertPool()
+	trusted.AddCert(s.Certificate())
+	address := strings.TrimPrefix(s.URL, "https://")
+	for code, answers := range map[int]bool{200: true, 401: true, 403: true, 500: false, 503: false} {
+		status = code
+		if err := readyz(&tls.Config{RootCAs: trusted})(t.Context(), address); (err == nil) != answers {
+			t.Errorf("%d: %v", code, err)
+		}
+	}
+	status = http.StatusOK
+	if err := readyz(&tls.Config{})(t.Context(), address); err == nil {
+		t.Error("a server of another authority answers for ours")
+	}
+	s.Close()
+	if err := readyz(&tls.Config{RootCAs: trusted})(t.Context(), address); err == nil {
+		t.Error("a closed port answers")
+	}
+}
