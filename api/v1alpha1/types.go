@@ -317,10 +317,12 @@ type ClusterStatus struct {
 type NodeStatus struct {
 	Name       string `json:"name"`
 	InternalIP string `json:"internalIP,omitempty"`
-	Roles      []Role `json:"roles,omitempty"`
-	Version    string `json:"version,omitempty"`
-	Ready      bool   `json:"ready"`
-	Message    string `json:"message,omitempty"`
+	// MachineID is that of the machine that the node was when it was last seen.
+	MachineID string `json:"machineID,omitempty"`
+	Roles     []Role `json:"roles,omitempty"`
+	Version   string `json:"version,omitempty"`
+	Ready     bool   `json:"ready"`
+	Message   string `json:"message,omitempty"`
 }
 
 // Operation is one recorded run of a pipeline.

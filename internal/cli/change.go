@@ -254,7 +254,8 @@ cluster with --yes, or by --allow-removal.
 
 A cluster stays on the records as long as a host of it cannot be put back. When
 hosts are gone for good, --forget takes it off all the same: what can be put
-back is, and the others are named.`,
+back is, and the others are named. That this machine cannot log in, for want of
+a key or a password, says nothing of a host, and is refused.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.request(cmd.Context(), lifecycle.Delete, file, args)

@@ -122,6 +122,9 @@ of itself, such as how to log in, is left as a TODO.`,
 			}
 			write := a.sample
 			if o.fromCluster {
+				if err := notKubeconfig(args, o); err != nil {
+					return err
+				}
 				write = a.fromCluster
 			}
 			text, next, err := write(cmd.Context(), o)
@@ -170,6 +173,24 @@ func (a *app) sample(_ context.Context, o config) (text []byte, next string, err
 	o.File = o.out
 	text, err = spec.Sample(o.SampleOptions)
 	return text, "slipway create cluster -f", err
+}
+
+// notKubeconfig refuses the path of a kubeconfig where a cluster's name is meant:
+// the user's own one would be read, which may lead to another cluster.
+func notKubeconfig(args []string, o config) error {
+	if len(args) == 0 || o.kubeconfig != "" {
+		return nil
+	}
+	is := ""
+	if info, err := os.Stat(args[0]); err == nil && info.Mode().IsRegular() {
+		is = "a file"
+	} else if len(spec.NameProblems(args[0])) > 0 {
+		is = "no name of a cluster"
+	}
+	if is == "" {
+		return nil
+	}
+	return problem(idUsage, "name a kubeconfig with --kubeconfig "+args[0]+", and a cluster with --name", "%q is %s", args[0], is)
 }
 
 // fromCluster is the file of a cluster that runs.

@@ -27,6 +27,9 @@ type program struct {
 	graph.Graph
 	steps  []*step // by node; nil for a joint
 	joints map[string]int
+	// strict are joints that one failed host is enough to block, whatever is
+	// ignored.
+	strict map[int]bool
 	// order are the step nodes in the pipeline's order.
 	order []int
 	// providers are the tasks that provide keys, by the key's name.
@@ -47,7 +50,7 @@ func compile(p Pipeline, hosts []*Host, ph phase) (*program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", p.Kind, err)
 	}
-	b := &builder{program: &program{joints: map[string]int{}, providers: providers}, hosts: hosts, last: map[string]int{}}
+	b := &builder{program: &program{joints: map[string]int{}, strict: map[int]bool{}, providers: providers}, hosts: hosts, last: map[string]int{}}
 	for mi := range p.Modules {
 		m := &p.Modules[mi]
 		for ti := range m.Tasks {
@@ -123,11 +126,16 @@ func (b *builder) add(module string, t *Task, ph phase) {
 // connect has steps wait for the tasks they need and for values from other
 // lanes; a value of the own lane comes in order anyway.
 func (b *builder) connect(ph phase) {
+	all := map[string]int{}
 	for _, n := range b.order {
 		t := b.steps[n].task
 		if ph == applying {
 			for _, need := range t.Needs {
-				b.Edge(b.joints[need], n)
+				joint := b.joints[need]
+				if t.NeedsAll {
+					joint = b.allOf(need, all)
+				}
+				b.Edge(joint, n)
 			}
 		}
 		for _, k := range t.Consumes {
@@ -136,6 +144,19 @@ func (b *builder) connect(ph phase) {
 			}
 		}
 	}
+}
+
+// allOf is the strict joint behind a task, made when it is first asked for.
+func (b *builder) allOf(task string, made map[string]int) int {
+	if n, ok := made[task]; ok {
+		return n
+	}
+	n := b.node("all of "+task, nil)
+	for _, step := range b.Prev(b.joints[task]) {
+		b.Edge(step, n)
+	}
+	b.strict[n], made[task] = true, n
+	return n
 }
 
 // verify finds what is wrong with a pipeline whatever the hosts, and answers
@@ -154,6 +175,9 @@ func verify(p Pipeline) (map[string]string, error) {
 		}
 		if t.Manager && t.Ops != nil {
 			errs = append(errs, fmt.Errorf("task %s runs on the manager, which has no operations", t.ID))
+		}
+		if t.NeedsAll && len(t.Needs) == 0 {
+			errs = append(errs, fmt.Errorf("task %s needs all of nothing", t.ID))
 		}
 		for _, k := range t.Provides {
 			if other, ok := providers[k.name]; ok {

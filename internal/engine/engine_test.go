@@ -85,6 +85,47 @@ func TestKnobs(t *testing.T) {
 			want:    map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "changed"},
 			skipped: []string{"a"},
 		},
+		"needs all": {
+			reason: "a task that takes something away waits for those that failed, whatever is ignored",
+			hosts:  []string{"a", "b"},
+			tasks: []Task{
+				{ID: "t.x", Ops: exec("x")},
+				{ID: "t.y", Needs: []string{"t.x"}, Ops: file("/y", "")},
+				{ID: "t.z", Needs: []string{"t.y"}, NeedsAll: true, Ops: file("/z", "")},
+			},
+			exec: func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
+			tune: func(r *Run) { r.IgnoreErrors = true },
+			want: map[string]event.Outcome{
+				"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "changed", "t.z@a": "skipped", "t.z@b": "skipped",
+			},
+			skipped: []string{"a", "b"},
+		},
+		"needs all, and has nothing to do": {
+			reason: "what is not there need not be kept for anybody",
+			hosts:  []string{"a", "b"},
+			tasks: []Task{
+				{ID: "t.x", Ops: exec("x")},
+				{ID: "t.y", Needs: []string{"t.x"}, NeedsAll: true, Ops: func(*Scope) (op.List, error) { return nil, nil }},
+				{ID: "t.z", Ops: file("/z", "")},
+			},
+			exec:    func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
+			tune:    func(r *Run) { r.IgnoreErrors = true },
+			want:    map[string]event.Outcome{"t.x@a": "failed", "t.x@b": "changed", "t.y@a": "skipped", "t.y@b": "skipped", "t.z@a": "skipped", "t.z@b": "changed"},
+			skipped: []string{"a"},
+		},
+		"needs all, and has it": {
+			reason: "an error that a task may have is none",
+			hosts:  []string{"a", "b"},
+			tasks: []Task{
+				{ID: "t.x", IgnoreError: true, Ops: exec("x")},
+				{ID: "t.y", Needs: []string{"t.x"}, NeedsAll: true, Ops: file("/y", "")},
+				{ID: "t.z", Needs: []string{"t.x"}, NeedsAll: true, Ops: file("/z", "")},
+			},
+			exec: func(_ int, host, _ string) error { return map[string]error{"a": boom}[host] },
+			want: map[string]event.Outcome{
+				"t.x@a": "ignored", "t.x@b": "changed", "t.y@a": "changed", "t.y@b": "changed", "t.z@a": "changed", "t.z@b": "changed",
+			},
+		},
 		"ignore error of a task": {
 			reason: "a task may say that its failure does not matter",
 			hosts:  []string{"a"},
@@ -351,10 +392,11 @@ func TestValues(t *testing.T) {
 		t.Errorf("an unchanged provider provides its value: %+v", steps)
 	}
 	for name, p := range map[string]Pipeline{
-		"consumes":     tasks(consumer),
-		"needs":        tasks(Task{ID: "t.x", Needs: []string{"t.gone"}, Ops: file("/x", "")}),
-		"stands twice": tasks(Task{ID: "t.x", Ops: file("/x", "")}, Task{ID: "t.x", Ops: file("/x", "")}),
-		"cycle":        tasks(Task{ID: "t.x", On: only("a"), Needs: []string{"t.y"}, Ops: file("/x", "")}, Task{ID: "t.y", On: only("a"), Ops: file("/x", "")}),
+		"consumes":       tasks(consumer),
+		"needs":          tasks(Task{ID: "t.x", Needs: []string{"t.gone"}, Ops: file("/x", "")}),
+		"all of nothing": tasks(Task{ID: "t.x", NeedsAll: true, Ops: file("/x", "")}),
+		"stands twice":   tasks(Task{ID: "t.x", Ops: file("/x", "")}, Task{ID: "t.x", Ops: file("/x", "")}),
+		"cycle":          tasks(Task{ID: "t.x", On: only("a"), Needs: []string{"t.y"}, Ops: file("/x", "")}, Task{ID: "t.y", On: only("a"), Ops: file("/x", "")}),
 	} {
 		if _, err := w.run().Apply(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: a pipeline that makes no sense must be refused before anything runs, got %v", name, err)

@@ -19,8 +19,8 @@ type Run struct {
 	Operation string
 	Cluster   string
 	Fence     uint64
-	// IgnoreErrors lets tasks that need all hosts go on with those that
-	// are left.
+	// IgnoreErrors lets tasks that need others go on with the hosts that are
+	// left, but for those that say NeedsAll.
 	IgnoreErrors bool
 	// Done are the Once tasks that succeeded before, as "task@host".
 	Done map[string]bool
@@ -108,6 +108,7 @@ func (r *Run) Apply(ctx context.Context, p Pipeline, planned []plan.Step) (*Resu
 	if err != nil {
 		return nil, err
 	}
+	w.idle = func(s *step) bool { return declared[key(s)] == nil }
 	w.do = func(ctx context.Context, n int, s *step) outcome {
 		return r.attempt(ctx, s, gates[s.task.ID], declared[key(s)], stop)
 	}
@@ -161,6 +162,8 @@ type walk struct {
 	prog     *program
 	do       func(context.Context, int, *step) outcome
 	finished func(*step, outcome)
+	// idle, if not nil, says that nothing was planned for a step.
+	idle func(*step) bool
 
 	mu       sync.Mutex
 	outcomes []outcome
@@ -205,11 +208,17 @@ func (w *walk) get(n int) outcome {
 	return w.outcomes[n]
 }
 
-// before looks at what a step waits for: the first that blocks skips it.
+// before looks at what a step waits for: the first that blocks skips it. One that
+// has nothing to do, and waits for all, holds nobody up where errors are ignored.
 func (w *walk) before(n int) (outcome, bool) {
+	idle := false
 	for _, p := range w.prog.Prev(n) {
 		o := w.get(p)
 		if !o.blocks {
+			continue
+		}
+		if w.run.IgnoreErrors && w.prog.strict[p] && w.idle != nil && w.idle(w.prog.steps[n]) {
+			idle = true
 			continue
 		}
 		if o.state == event.Cancelled {
@@ -219,7 +228,7 @@ func (w *walk) before(n int) (outcome, bool) {
 			Reason: "Skipped", Message: "what it needs has failed", CausedBy: w.cause(p, o),
 		}}, true
 	}
-	return outcome{}, false
+	return outcome{state: event.Skipped}, idle
 }
 
 // cause names the step at the root of a blocked one.
@@ -234,7 +243,8 @@ func (w *walk) cause(n int, o outcome) string {
 }
 
 // join is the outcome of a task as a whole: without IgnoreErrors one failed
-// host blocks what needs it, with it only the failure of all.
+// host blocks what needs it, with it only the failure of all, unless what needs
+// it says otherwise.
 func (w *walk) join(n int) outcome {
 	var first *outcome
 	var cause string
@@ -249,7 +259,7 @@ func (w *walk) join(n int) outcome {
 			first, cause = &o, w.cause(p, o)
 		}
 	}
-	if first == nil || w.run.IgnoreErrors && ok > 0 {
+	if first == nil || w.run.IgnoreErrors && ok > 0 && !w.prog.strict[n] {
 		return outcome{state: event.Succeeded}
 	}
 	if first.state == event.Cancelled {

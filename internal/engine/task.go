@@ -43,6 +43,10 @@ type Task struct {
 	When func(*Scope) bool
 	// Needs are ids of tasks that must have ended on all their hosts.
 	Needs []string
+	// NeedsAll has the hosts that failed in what the task needs count even
+	// where errors are ignored: it takes away what they may still go by. Where
+	// nothing is planned for it, it is left out then, and holds nobody up.
+	NeedsAll bool
 	// Barrier waits for every host to be through all tasks before this one.
 	Barrier bool
 	// Rollout bounds how many hosts do this at once.

@@ -112,6 +112,15 @@ func Get[T any](s *Scope, k Key[T]) T {
 	return val.(T)
 }
 
+// Known says that a key has a value, where it is no matter that it has none.
+func Known[T any](s *Scope, k Key[T]) bool {
+	if !declares(s.step.task.Consumes, k.name) {
+		s.fail(fmt.Errorf("task %s reads %q without declaring it", s.step.task.ID, k.name))
+	}
+	_, ok := s.run.values.get(s.key(k.Ref()))
+	return ok
+}
+
 // Provide sets a value. The key must be in the task's Provides.
 func Provide[T any](s *Scope, k Key[T], v T) {
 	if !declares(s.step.task.Provides, k.name) {

@@ -65,22 +65,28 @@ func (c *Client) Undrained(ctx context.Context, node string) (Draining, error) {
 
 func podName(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 
-// evictable are the pods on a node that have to leave it, by name.
-func (c *Client) evictable(ctx context.Context, node string) ([]corev1.Pod, error) {
+// podsOf are the pods on a node.
+func (c *Client) podsOf(ctx context.Context, node string) ([]corev1.Pod, error) {
 	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of node %s: %w", node, c.words(err))
 	}
-	var out []corev1.Pod
+	out := make([]corev1.Pod, len(list.Items))
 	for i := range list.Items {
-		p := corev1.Pod{}
-		if err := fromUnstructured(&list.Items[i], &p); err != nil {
+		if err := fromUnstructured(&list.Items[i], &out[i]); err != nil {
 			return nil, fmt.Errorf("reading pod %s/%s: %w", list.Items[i].GetNamespace(), list.Items[i].GetName(), err)
 		}
-		if leaves(&p) {
-			out = append(out, p)
-		}
 	}
+	return out, nil
+}
+
+// evictable are the pods on a node that have to leave it, by name.
+func (c *Client) evictable(ctx context.Context, node string) ([]corev1.Pod, error) {
+	out, err := c.podsOf(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	out = slices.DeleteFunc(out, func(p corev1.Pod) bool { return !leaves(&p) })
 	slices.SortFunc(out, func(a, b corev1.Pod) int { return strings.Compare(podName(&a), podName(&b)) })
 	return out, nil
 }
@@ -261,6 +267,25 @@ func (c *Client) DeleteNode(ctx context.Context, name string) error {
 	err := c.dynamic.Resource(nodes).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !isNotFound(err) {
 		return fmt.Errorf("deleting node %s: %w", name, c.words(err))
+	}
+	return nil
+}
+
+// DeletePods deletes the pods of a node that is gone for good, without waiting
+// for a kubelet to end them: the cluster would do so itself, a minute later.
+func (c *Client) DeletePods(ctx context.Context, node string) error {
+	list, err := c.podsOf(ctx, node)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		p := &list[i]
+		err := c.dynamic.Resource(pods).Namespace(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &p.UID},
+		})
+		if err != nil && !isNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting pod %s: %w", podName(p), c.words(err))
+		}
 	}
 	return nil
 }

@@ -203,3 +203,23 @@ func TestCordonAndBack(t *testing.T) {
 		t.Errorf("a user's cordon is taken off: %s", patch)
 	}
 }
+
+// Pods of a node that is gone are deleted at once, all of them; one that was
+// made anew by its name meanwhile is not.
+func TestDeletePods(t *testing.T) {
+	const at = "DELETE /api/v1/namespaces/ns/pods/"
+	answer := func(code int, reason string) string {
+		return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q}`, code, reason)
+	}
+	ours := `"gracePeriodSeconds":0,"preconditions":{"uid":"uid-`
+	f := newFakeAPI(t,
+		call{request: listPods, answer: items(aPod("db", "StatefulSet", ""), aPod("web", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""), aPod("mine", "", ""))},
+		call{request: at + "db", body: ours + "db", status: 409, answer: answer(409, "Conflict")},
+		call{request: at + "web", body: ours + "web", status: 404, answer: answer(404, "NotFound")},
+		call{request: at + "proxy", body: ours + "proxy", answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`},
+		call{request: at + "mine", body: ours + "mine", status: 500, answer: answer(500, "InternalError")},
+	)
+	if err := f.client().DeletePods(t.Context(), "w1"); err == nil || !strings.Contains(err.Error(), "deleting pod ns/mine") {
+		t.Errorf("the error names no pod: %v", err)
+	}
+}

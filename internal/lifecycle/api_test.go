@@ -45,6 +45,11 @@ type api struct {
 	at      map[string]string // where members are asked → name
 	running bool              // its kubelet runs
 	bound   bool              // the administrator has rights
+	// moving is for how many looks a pod of CoreDNS is missing when a node has
+	// been deleted; away is how many of them are left.
+	moving, away int
+	// guarded is a node that nobody may change.
+	guarded string
 	// settings are those that the cluster has on record of itself.
 	settings string
 
@@ -145,6 +150,7 @@ func (a *api) anyVoter(endpoints []string) bool {
 func (a *api) etcdGoes(o op.EtcdRemove) (gone []string, refused *op.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	o.Peers = slices.DeleteFunc(slices.Clone(o.Peers), func(p op.EtcdPeer) bool { return p.Stays })
 	if o.Cert == module.EtcdClientCert {
 		return a.managedEtcd.goes(o, a.down)
 	}
@@ -283,15 +289,19 @@ func (a *api) lose(node string) {
 }
 
 // drop has a node be deleted.
-func (a *api) drop(node string) {
+func (a *api) drop(node string) { a.remove("/api/v1/nodes/" + node) }
+
+func (a *api) remove(p string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.objects, "/api/v1/nodes/"+node)
+	delete(a.objects, p)
 }
 
+const dnsPath = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
+
 func (a *api) installDNS() {
-	if p := "/apis/apps/v1/namespaces/kube-system/deployments/coredns"; !a.has(p) {
-		a.put(p, object{
+	if !a.has(dnsPath) {
+		a.put(dnsPath, object{
 			"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"name": "coredns", "namespace": "kube-system"},
 			"spec":   object{"replicas": 2, "selector": object{}},
 			"status": object{"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "readyReplicas": 2},
@@ -346,11 +356,12 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 	have := a.objects[p]
 	missing := object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": p + " is not there"}
 	switch {
-	case !a.bound:
+	case !a.bound, r.Method == http.MethodPatch && p == "/api/v1/nodes/"+a.guarded:
 		missing["reason"], missing["code"] = "Forbidden", 403
 		return missing, http.StatusForbidden
 	case r.Method == http.MethodGet && collection:
-		return a.list(p), http.StatusOK
+		_, node, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "spec.nodeName=")
+		return a.list(p, node), http.StatusOK
 	case r.Method == http.MethodPost && collection:
 		data := object{}
 		for k, v := range body["stringData"].(object) {
@@ -369,12 +380,18 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 		return then, http.StatusOK
 	case have == nil:
 		return missing, http.StatusNotFound
+	case r.Method == http.MethodGet && a.away > 0 && p == dnsPath:
+		a.away--
+		return merge(copied(have), object{"status": object{"availableReplicas": 1}}), http.StatusOK
 	case r.Method == http.MethodGet:
 		return have, http.StatusOK
 	case r.Method == http.MethodPatch:
 		a.objects[p] = merge(copied(have), body)
 		return a.objects[p], http.StatusOK
 	case r.Method == http.MethodDelete:
+		if strings.HasPrefix(p, "/api/v1/nodes/") {
+			a.away = a.moving
+		}
 		delete(a.objects, p)
 		return object{"kind": "Status", "apiVersion": "v1", "status": "Success"}, http.StatusOK
 	}
@@ -391,10 +408,15 @@ func (a *api) sign(token string) {
 	})
 }
 
-func (a *api) list(p string) object {
+// list answers all at a path; pods of one node, if it is named.
+func (a *api) list(p, node string) object {
 	items := []any{}
 	for at, o := range a.objects {
-		if path.Dir(at) == p {
+		all, _ := path.Match(path.Dir(p)+"/namespaces/*/"+path.Base(p), path.Dir(at)) // of all namespaces
+		if spec, _ := o["spec"].(object); node != "" && spec["nodeName"] != node {
+			continue
+		}
+		if all || path.Dir(at) == p {
 			items = append(items, o)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/leave"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 )
@@ -58,7 +60,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.onceDone(o.Name)
+	done, _, err := s.steps(o.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -154,28 +156,41 @@ func (s *service) describes(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.
 	return same(wanted, recorded), nil
 }
 
-// onceDone are the steps of an operation that succeeded and shall not be
-// repeated; the engine asks only for those that are declared so.
-func (s *service) onceDone(id string) (map[string]bool, error) {
-	done := map[string]bool{}
-	err := s.Store.Read(id, func(e event.Event) error {
-		if e.Type == event.StepFinished && e.Outcome == event.Changed {
-			done[e.Task+"@"+e.Host] = true
+// steps are those of an operation that succeeded and shall not be repeated (the
+// engine asks only for those that are declared so), and those that have begun
+// and may have changed something: one that failed or was killed may have done
+// a part.
+func (s *service) steps(id string) (done, begun map[string]bool, err error) {
+	done, begun = map[string]bool{}, map[string]bool{}
+	err = s.Store.Read(id, func(e event.Event) error {
+		step := e.Task + "@" + e.Host
+		switch {
+		case e.Type == event.StepStarted:
+			begun[step] = true
+		case e.Type == event.StepFinished && e.Outcome == event.Changed:
+			done[step], begun[step] = true, true
+		case e.Type == event.StepFinished && (e.Outcome == event.Unchanged || refusesPlace(e)) && !done[step]:
+			delete(begun, step)
 		}
 		return nil
 	})
-	return done, err
+	return done, begun, err
 }
 
-// doneBefore is onceDone over all operations of a cluster since the latest
-// that succeeded or took something away: they are one attempt. It answers also
-// which hosts were changed since the latest that succeeded.
-func (s *service) doneBefore(name string) (done, touched map[string]bool, err error) {
+// refusesPlace says that a machine was found to run whose place another was to
+// take: that one stays in it.
+func refusesPlace(e event.Event) bool {
+	return e.Outcome == event.Failed && e.Failure != nil && e.Failure.Reason == leave.IDNodeRuns
+}
+
+// doneBefore is what is done over all operations of a cluster since the latest
+// that succeeded or took something away: they are one attempt.
+func (s *service) doneBefore(name string) (a attempts, err error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
-		return nil, nil, err
+		return a, err
 	}
-	done, touched = map[string]bool{}, map[string]bool{}
+	a.done, a.begun = map[string]bool{}, map[string]bool{}
 	again := false // what was done was taken away since, at least in part
 	for _, o := range ops {
 		if o.Spec.Type == string(InitOS) {
@@ -188,40 +203,142 @@ func (s *service) doneBefore(name string) (done, touched map[string]bool, err er
 			again = true
 			continue
 		}
-		steps, err := s.onceDone(o.Name)
+		steps, begun, err := s.steps(o.Name)
 		if err != nil {
-			return nil, nil, err
+			return a, err
 		}
-		for step := range steps {
-			_, host, _ := strings.Cut(step, "@")
-			touched[host] = true
+		hosts, err := s.changed(o.Name, begun)
+		if err != nil {
+			return a, err
 		}
+		a.any, a.touched = true, append(a.touched, hosts...)
+		maps.Copy(a.begun, begun)
 		if !again {
-			maps.Copy(done, steps)
+			maps.Copy(a.done, steps)
 		}
 	}
-	return done, touched, nil
+	return a, nil
 }
 
-// leftBehind are hosts that an attempt at creating the cluster has changed and
-// that are missing from the description now: nobody would put them back.
+// attempts is what was done since the latest operation that succeeded.
+type attempts struct {
+	any     bool            // there is such a one
+	done    map[string]bool // see steps
+	begun   map[string]bool
+	touched []v1alpha1.Host // those that were changed, as they were described then
+}
+
+// vacated says that the place of a host in the cluster was perhaps given to
+// another machine: that one began to join, or the host began to be taken out of
+// the cluster.
+func (a attempts) vacated(h v1alpha1.Host) bool {
+	votes := spec.HasRole(h, v1alpha1.RoleControlPlane) || spec.HasRole(h, v1alpha1.RoleEtcd)
+	for step := range a.begun {
+		task, host, _ := strings.Cut(step, "@")
+		own := host == h.Name && (strings.HasPrefix(task, "leave.") || strings.HasPrefix(task, "join."))
+		if own || votes && (task == "leave.member" || strings.HasSuffix(task, ".make-room")) {
+			return true
+		}
+	}
+	return false
+}
+
+// changed are the hosts that an operation was to leave in the cluster, and on
+// which it has begun steps.
+func (s *service) changed(operation string, steps map[string]bool) (hosts []v1alpha1.Host, err error) {
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	c, err := s.planned(operation)
+	if err != nil {
+		return nil, err
+	}
+	for step := range steps {
+		_, name, _ := strings.Cut(step, "@")
+		at := find(c.Spec.Hosts, name)
+		if at >= 0 && find(hosts, name) < 0 {
+			hosts = append(hosts, c.Spec.Hosts[at])
+		}
+	}
+	return hosts, nil
+}
+
+// among says that one of the hosts is where another is, whatever their names.
+func among(hosts []v1alpha1.Host, h v1alpha1.Host) bool {
+	return slices.ContainsFunc(hosts, func(o v1alpha1.Host) bool {
+		return o.Address == h.Address && o.SSH.Port == h.SSH.Port || o.InternalAddress != "" && o.InternalAddress == h.InternalAddress
+	})
+}
+
+// touchedSince are the hosts of a cluster that exists which were changed since it
+// was as wanted, without those that were in it then: another machine may replace
+// these. Those that still have their places are told, too.
+func (s *service) touchedSince(recorded *v1alpha1.Cluster) (touched, placed []v1alpha1.Host, err error) {
+	a, err := s.doneBefore(recorded.Name)
+	if !a.any || err != nil {
+		return nil, nil, err
+	}
+	before, err := s.before(recorded.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	touched = slices.DeleteFunc(a.touched, func(h v1alpha1.Host) bool {
+		return among(before.Spec.Hosts, h) || slices.ContainsFunc(recorded.Status.Nodes, func(n v1alpha1.NodeStatus) bool {
+			return n.Name == h.Name && n.InternalIP == module.InternalAddress(h) && n.Version != ""
+		})
+	})
+	return touched, slices.DeleteFunc(slices.Clone(before.Spec.Hosts), a.vacated), nil
+}
+
+// takesBack says that a host is to be the machine again that it was, and that
+// no other has taken the place of.
+func (p *prepared) takesBack(name string) bool {
+	was, is := find(p.placed, name), find(p.env.Cluster.Spec.Hosts, name)
+	return was >= 0 && is >= 0 && among(p.placed[was:was+1], p.env.Cluster.Spec.Hosts[is])
+}
+
+// leftBehind are hosts that an attempt at creating or changing the cluster has
+// changed and that are missing from the description now: nobody would put them
+// back. Of a cluster that exists, one that is missing by its name leaves; and one
+// that was to take a place which its machine still has keeps nobody from going
+// back to that.
 func (p *prepared) leftBehind() (list diag.List) {
 	if p.recorded == nil {
 		return nil
 	}
 	for _, was := range p.recorded.Spec.Hosts {
-		same := func(h v1alpha1.Host) bool {
-			return h.Address == was.Address && h.SSH.Port == was.SSH.Port || h.InternalAddress != "" && h.InternalAddress == was.InternalAddress
+		if !among(p.touched, was) || among(p.env.Cluster.Spec.Hosts, was) {
+			continue
 		}
-		if p.touched[was.Name] && !slices.ContainsFunc(p.env.Cluster.Spec.Hosts, same) {
-			list = append(list, diag.Diagnostic{
-				ID: idHostLeft, Severity: diag.Error, Host: was.Name,
-				Message: was.Address + " is not in the file any more, and has on it what an earlier attempt put there",
-				Hint:    "take that back first: slipway rollback " + p.recorded.Name + "; or leave the host in the file",
-			})
+		d := diag.Diagnostic{
+			ID: idHostLeft, Severity: diag.Error, Host: was.Name,
+			Message: was.Address + " is not in the file any more, and has on it what an earlier attempt put there",
+			Hint:    "take that back first: slipway rollback " + p.recorded.Name + "; or leave the host in the file",
 		}
+		if changesHosts(p.request.Kind) {
+			if find(p.env.Cluster.Spec.Hosts, was.Name) < 0 {
+				continue
+			}
+			d.Message = was.Address + " is not " + was.Name + " any more, and has on it what an earlier attempt put there"
+			if spec.HasRole(was, v1alpha1.RoleControlPlane) {
+				d.Message += ", perhaps the keys of the cluster's authorities"
+			}
+			d.Hint = "take it off first: slipway delete node " + was.Name + " (--forget if it is gone for good); then add the other one"
+			if p.takesBack(was.Name) {
+				d.Severity, d.Hint = diag.Warning, "put it back as it was, after this: slipway delete node --host "+login(was)
+			}
+		}
+		list = append(list, d)
 	}
 	return list
+}
+
+// login is where a host is logged in to, as flags have it.
+func login(h v1alpha1.Host) string {
+	if h.SSH.User == "" {
+		return h.Address
+	}
+	return h.SSH.User + "@" + h.Address
 }
 
 // PrepareRollback takes the latest unfinished operation back: a create by
@@ -294,6 +411,7 @@ func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
 	if err := json.Unmarshal(p.Spec, c); err != nil {
 		return nil, fmt.Errorf("reading the plan of operation %s: %w", operation, err)
 	}
+	spec.Canonical(c) // like what it is compared with
 	return c, nil
 }
 

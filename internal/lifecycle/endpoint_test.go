@@ -10,11 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
 )
 
 const virtual = "192.0.2.100"
@@ -355,6 +358,58 @@ func TestKeepalivedStopsWhereNothingServes(t *testing.T) {
 	w.wantHosts("cp1", "cp2", "w1", "w2")
 }
 
+// TestKubeVIPStopsWhereNothingServes: other settings of kube-vip by which nobody
+// answers at the address stay on one control plane.
+func TestKubeVIPStopsWhereNothingServes(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	vip := v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual, Interface: "eth0"}
+	w.endpoint = &vip
+	w.create(event.Succeeded)
+	var served atomic.Bool
+	was := map[string]string{}
+	for name, m := range w.machines {
+		m.reaches = func(*machine, string) bool { return served.Load() }
+		was[name] = m.look()[module.KubeVIPManifest]
+	}
+	vip.Interface = "wrong9"
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Failed)
+	changed := 0
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		if w.machines[name].look()[module.KubeVIPManifest] != was[name] {
+			changed++
+		}
+	}
+	if changed != 1 {
+		t.Errorf("%d of 3 control planes have the new settings, want the first alone", changed)
+	}
+	served.Store(true)
+	w.resume(event.Succeeded)
+	w.whole()
+}
+
+// TestKubeVIPGivenUpFirst: kube-vip of a control plane that leaves ends while the
+// API server beside it serves: by BGP, it would go on to tell routers the way
+// there.
+func TestKubeVIPGivenUpFirst(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual}
+	w.create(event.Succeeded)
+	var holds, serves bool
+	m := w.machines["cp3"]
+	m.touched = func(what string) {
+		if strings.HasPrefix(what, "leave.begin ") {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			holds, serves = holds || m.has(module.KubeVIPManifest), serves || m.has(module.APIServerManifest)
+		}
+	}
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3"}}, event.Succeeded)
+	if holds || !serves {
+		t.Errorf("before its API server ends (it serves: %t), it still holds the address: %t", serves, holds)
+	}
+	w.wantHosts("cp1", "cp2", "w1", "w2")
+}
+
 // TestUpdaterLeavesNothing: what the apiserver-updater made by itself goes with
 // it.
 func TestUpdaterLeavesNothing(t *testing.T) {
@@ -411,5 +466,34 @@ func TestEndpointBeforeMember(t *testing.T) {
 		if early.Load() > 0 || balanced.Load() != 2 {
 			t.Errorf("mode %s: a member left etcd before %d workers knew; %d of 2 balancers changed", ep.Mode, early.Load(), balanced.Load())
 		}
+	}
+}
+
+// A file that names no mode keeps the one that the cluster has, with what goes
+// with it, also when it would be another by the number of control planes.
+func TestModeStays(t *testing.T) {
+	for _, created := range []v1alpha1.ControlPlaneEndpoint{{}, onKeepalived} {
+		t.Run("created with "+string(created.Mode), func(t *testing.T) {
+			w := newWorld(t, "cp1", "cp2", "w1")
+			file := func(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+				text, err := yaml.Marshal(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				loaded, err := spec.Load("prod.yaml", text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return loaded.Cluster
+			}
+			w.endpoint = &created
+			w.do(Request{Kind: Create, Cluster: file(w.cluster())}, event.Succeeded)
+			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
+			w.endpoint = &v1alpha1.ControlPlaneEndpoint{}
+			p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: file(w.of("cp2", "w1"))}, nil))
+			if len(p.Plan().Steps) > 0 {
+				t.Errorf("there is something to do: %+v", p.Plan().Steps)
+			}
+		})
 	}
 }

@@ -456,6 +456,14 @@ func TestEtcdLost(t *testing.T) {
 			w.machines["e1"].down = errDown
 			return Request{Kind: Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2", "w1"), "e1", "e2", "w1")}
 		}, string(remote.Unreachable)},
+		{"it does not answer, beside one that leaves", "etcd went on without that one", func(w *world) Request {
+			w.do(Request{Kind: Apply, Cluster: etcdOn(w.of("cp1", "e1", "e2"), "e1", "e2")}, event.Succeeded)
+			w.machines["e2"].refuse = breaking("reset.kubernetes")
+			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"e2"}}, event.Failed)
+			w.machines["e1"].down = errDown
+			flag := spec.HostFlag{Name: "w1", Address: w.machines["w1"].address, Roles: []v1alpha1.Role{v1alpha1.RoleEtcd}}
+			return Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{flag}}
+		}, string(remote.Unreachable)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, "cp1", "e1", "e2", "w1")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // A host that is given up, and of which the cluster hears, is refused before
@@ -52,6 +53,82 @@ func TestForgetWhatRuns(t *testing.T) {
 			if what := touched.Load(); what != nil || w.api.etcd("cp2") != etcdVotes {
 				t.Errorf("%v was touched: %s", what, tc.reason)
 			}
+		})
+	}
+}
+
+// The cluster turns a machine away that was given up, though its node was deleted
+// before: the record knows which it was.
+func TestForgetWithoutANode(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		silent       bool // when it is planned
+	}{
+		{"the API answers", "the policy is all that is to be done", false},
+		{"it does not", "it is asked later", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1", "w2"})
+			w.machines["w1"].down = errDown
+			w.api.drop("w1")
+			w.do(Request{Kind: Apply, Cluster: w.tuned("cp1", "w1", "w2"), IgnoreErrors: true}, event.Partial)
+			w.machines["cp1"].silent = tc.silent
+			p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Forget: true}, nil))
+			w.machines["cp1"].silent = false
+			w.apply(p, event.Succeeded)
+			if ids := w.forgotten(); ids != "id-w1" {
+				t.Errorf("the cluster turns away %q, want the machine that was w1: %s", ids, tc.reason)
+			}
+		})
+	}
+}
+
+// Another machine answers at the address of a host that is taken off: installed
+// anew, or reached by an address that is somebody else's now. The node is that
+// of the machine before, which is given up, unless it runs.
+func TestLeavesBehindAnotherMachine(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		host         string
+		runs         bool
+		change       func(*Request)
+		refused      bool
+	}{
+		{"a control plane that runs", "its member would go", "cp3", true, nil, true},
+		{"without the others", "they go without it in vain", "cp3", true, func(r *Request) { r.IgnoreErrors = true }, true},
+		{"to be given up if it is gone", "it is not", "w1", true, func(r *Request) { r.Forget = true }, true},
+		{"forced", "it is known to run", "w1", true, func(r *Request) { r.Removal.Force = true }, false},
+		{"installed anew", "what was there is lost", "w1", false, nil, false},
+		{"installed anew, given up", "that says the same", "w1", false, func(r *Request) { r.Forget = true }, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, threeAndTwo, threeAndTwo)
+			m := newMachine(tc.host, w.machines[tc.host].address, w.api)
+			m.machineID = "id-new"
+			w.machines[tc.host] = m
+			if !tc.runs {
+				w.api.lose(tc.host)
+			}
+			r := Request{Kind: Remove, Name: "prod", Nodes: []string{tc.host, "w2"}}
+			if tc.change != nil {
+				tc.change(&r)
+			}
+			p, err := w.service().Prepare(t.Context(), r, nil)
+			if tc.refused {
+				if refusal(t, err, "host-runs"); err != nil && !strings.Contains(err.Error(), "machine id id-"+tc.host) {
+					t.Errorf("the refusal does not say which machine runs: %v", err)
+				}
+				return
+			}
+			w.apply(w.prepared(p, err), event.Succeeded)
+			if w.api.has("/api/v1/nodes/" + tc.host) {
+				t.Errorf("%s is still a node: %s", tc.host, tc.reason)
+			}
+			if ids := w.forgotten(); ids != "id-"+tc.host {
+				t.Errorf("the cluster turns away %q, want the machine before: %s", ids, tc.reason)
+			}
+			w.do(Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag(tc.host)}}, event.Succeeded)
+			w.wantHosts("cp1", "cp2", "cp3", "w1")
 		})
 	}
 }

@@ -23,9 +23,11 @@ const (
 	idEtcdLost          = "etcd-lost"
 	idNotServing        = "control-plane-not-serving"
 	idHostRenamed       = "host-renamed"
+	idHostLeaves        = "host-leaves"
 	idHostReturned      = "host-returned"
 	idFileDiffers       = "file-differs"
 	idHostOnRecord      = "host-on-record"
+	idHostTwice         = "duplicate-address"
 	idAddressFixed      = "address-fixed"
 	idEndpointMode      = "endpoint-mode" // as package spec has it
 )

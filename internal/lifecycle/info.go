@@ -137,6 +137,8 @@ type AddOn struct {
 	// Ready and Wanted are pods; -1 is not known.
 	Ready  int `json:"ready"`
 	Wanted int `json:"wanted"`
+	// Missing says that the cluster ought to have it, and has not.
+	Missing bool `json:"missing,omitempty"`
 }
 
 // OperationInfo is an operation in one line.

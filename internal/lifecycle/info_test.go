@@ -126,6 +126,11 @@ func TestInfo(t *testing.T) {
 			"slipway kubectl prod -- get pods -A",
 		},
 		{
+			"an add-on that is gone", "the cluster does not do without", func() { w.api.remove("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy") }, Degraded,
+			[]string{"host-unreachable w1", "etcd-member cp2", "etcd-member ", "certificate-expires cp1", "add-on-not-ready "},
+			"slipway kubectl prod -- get pods -A",
+		},
+		{
 			"API down", "hosts and records tell the rest", func() { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() }, Down,
 			[]string{"api-down ", "host-unreachable w1", "etcd-member ", "certificate-expires cp1"},
 			"slipway exec prod@role=control-plane --sudo -- journalctl -u kubelet -n 30 --no-pager",

@@ -139,8 +139,16 @@ func (a *apiAnswer) into(in *Info) {
 			in.Nodes = append(in.Nodes, n)
 		}
 	}
-	if len(a.addOns) > 0 {
-		in.AddOns = a.addOns
+	if a.addOns == nil { // they could not be asked for
+		return
+	}
+	wanted := in.AddOns
+	in.AddOns = a.addOns
+	for _, w := range wanted {
+		if !slices.ContainsFunc(a.addOns, func(o AddOn) bool { return o.Name == w.Name }) {
+			w.Missing = true
+			in.AddOns = append(in.AddOns, w)
+		}
 	}
 }
 
@@ -169,7 +177,7 @@ func resources(list corev1.ResourceList) Resources {
 
 // workloads are the workloads of the cluster's own namespaces.
 func workloads(ctx context.Context, client *kube.Client) ([]AddOn, error) {
-	var out []AddOn
+	out := []AddOn{}
 	for _, kind := range []string{"daemonsets", "deployments"} {
 		raw, err := client.Raw(ctx, "/apis/apps/v1/"+kind)
 		if err != nil {
@@ -191,12 +199,15 @@ func workloads(ctx context.Context, client *kube.Client) ([]AddOn, error) {
 			return nil, fmt.Errorf("reading %s: %w", kind, err)
 		}
 		for _, o := range list.Items {
-			if !strings.HasPrefix(o.Metadata.Namespace, "kube-") || len(o.Spec.Template.Spec.Containers) == 0 {
+			if !strings.HasPrefix(o.Metadata.Namespace, "kube-") {
 				continue
 			}
 			a := AddOn{
-				Name: o.Metadata.Name, Namespace: o.Metadata.Namespace, Version: tag(o.Spec.Template.Spec.Containers[0].Image),
+				Name: o.Metadata.Name, Namespace: o.Metadata.Namespace, Version: "-",
 				Ready: o.Status.NumberReady, Wanted: o.Status.DesiredNumberScheduled,
+			}
+			if containers := o.Spec.Template.Spec.Containers; len(containers) > 0 {
+				a.Version = tag(containers[0].Image)
 			}
 			if kind == "deployments" {
 				a.Ready, a.Wanted = o.Status.ReadyReplicas, 1
@@ -223,8 +234,7 @@ func tag(image string) string {
 	return version
 }
 
-// installed are the add-ons as the records have them, for when nobody else
-// tells.
+// installed are the add-ons as the records have them.
 func (l *looker) installed() []AddOn {
 	c := l.env.Cluster
 	out := []AddOn{{Name: "coredns", Version: "v" + l.env.Release.CoreDNS, Ready: -1, Wanted: -1}}
@@ -232,7 +242,7 @@ func (l *looker) installed() []AddOn {
 		out = append(out, AddOn{Name: "kube-proxy", Version: c.Spec.Kubernetes.Version, Ready: -1, Wanted: -1})
 	}
 	if c.Spec.Network.Plugin == "flannel" {
-		out = append(out, AddOn{Name: "flannel", Version: "v" + l.env.Release.Flannel, Ready: -1, Wanted: -1})
+		out = append(out, AddOn{Name: "kube-flannel", Version: "v" + l.env.Release.Flannel, Ready: -1, Wanted: -1})
 	}
 	return out
 }

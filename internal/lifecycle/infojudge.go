@@ -10,6 +10,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/module/kubeadm"
 )
 
 const (
@@ -151,6 +152,13 @@ func judgeAddOns(in *Info, warn warner) {
 		}
 	}
 	for _, a := range in.AddOns {
+		if a.Missing {
+			hint := "bring it back: slipway apply -f FILE"
+			if a.Name == "coredns" || a.Name == "kube-proxy" { // they are kubeadm's
+				hint = "bring it back on one control plane: kubeadm init phase addon " + a.Name + " --config " + kubeadm.ConfigFile
+			}
+			warn(idAddOnNotReady, "", hint, "%s: the cluster has none", a.Name)
+		}
 		if missing := a.Wanted - a.Ready; a.Wanted > 0 && a.Ready >= 0 && missing > 0 && (a.Ready == 0 || missing > down) {
 			warn(idAddOnNotReady, "", "see why: slipway kubectl "+in.Name+" -- get events -n "+a.Namespace, "%s: %d of %d pods are ready", a.Name, a.Ready, a.Wanted)
 		}

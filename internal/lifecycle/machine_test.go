@@ -50,6 +50,7 @@ type machine struct {
 	cutOff  bool // the API's name leads nowhere from here
 	silent  bool // its own API server does not answer
 	hangs   bool // it is connected, and answers nothing
+	lingers bool // nothing ends its API server
 	alarm   string
 	blind   op.Kind
 	reaches func(*machine, string) bool // whether a URL of others answers; nil is always
@@ -161,8 +162,13 @@ func (m *machine) check(o op.Op) op.Result {
 			r.Status, r.Error = op.Failed, err
 			return r
 		}
-	case op.Reset, op.Restore:
-		changed = m.ledger
+	case op.Reset:
+		if changed = m.ledger; !changed && o.KeepUnmanaged && m.has("/etc/kubernetes/kubelet.conf") {
+			r.Status, r.Error = op.Failed, &op.Error{Reason: op.IDUnmanaged, Message: "this host has no ledger"}
+			return r
+		}
+	case op.Restore:
+		changed = m.ledger || o.EndLock && m.lock.Held
 	case op.PutBack:
 		changed = len(m.dropped(o)) > 0
 	case op.PodHosts:
@@ -237,7 +243,7 @@ func (m *machine) awaited(w op.Wait) bool {
 		return m.api.managedEtcd.serves()
 	}
 	if w.Ended == "kube-apiserver" {
-		return !m.has(module.APIServerManifest)
+		return !m.lingers && !m.has(module.APIServerManifest)
 	}
 	if w.Ended != "" { // a program runs as long as it has its configuration
 		return !m.has(w.Ended)
@@ -246,7 +252,7 @@ func (m *machine) awaited(w op.Wait) bool {
 		return false
 	}
 	if w.HTTP != "" {
-		if w.Manifest == module.KeepalivedManifest && m.reaches != nil && !m.reaches(m, w.HTTP) {
+		if (w.Manifest == module.KeepalivedManifest || w.Manifest == module.KubeVIPManifest) && m.reaches != nil && !m.reaches(m, w.HTTP) {
 			return false
 		}
 		_, ok := m.files["/etc/kubernetes/manifests/kube-apiserver.yaml"]
@@ -327,7 +333,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 		m.api.managedEtcd.stop(m.name)
 		m.by, m.told = map[string]string{}, nil
 		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, ""
-		m.lock = remote.LockState{}
+		if o.EndLock {
+			m.lock = remote.LockState{}
+		}
 	default:
 		m.state[id(o)] = m.print(o)
 	}
@@ -363,6 +371,9 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.files[etcdManifest] = m.files[settingsFile]
 	case "kubeadm-join-certs":
 		for _, shared := range []string{"ca", "front-proxy-ca", "etcd/ca"} {
+			if shared == "etcd/ca" && m.api.managedEtcd.serves() {
+				continue // nor is it kubeadm's
+			}
 			if key := "/etc/kubernetes/pki/" + shared + ".key"; m.files[key] != canaryKey+key {
 				return &op.Error{Reason: "CommandFailed", Message: key + " is not that of the cluster"}
 			}
@@ -380,6 +391,8 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.api.bind()
 	case "kubeadm-init-addon-dns":
 		m.api.installDNS()
+	case "kubeadm-init-addon-proxy":
+		m.api.put("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy", object{"metadata": object{"name": "kube-proxy", "namespace": "kube-system"}})
 	case "kubeadm-join-preflight":
 		delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem") // it only looks
 	case "kubeadm-join-kubelet-start":
@@ -389,7 +402,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 		}
 		m.files["/etc/kubernetes/bootstrap-kubelet.conf"] = string(e.Stdin)
 		m.files["/etc/kubernetes/kubelet.conf"] = "names the certificate"
-		if _, ok := m.files["/etc/kubernetes/manifests/kube-apiserver.yaml"]; ok {
+		if m.has(module.APIServerManifest) && !m.api.managedEtcd.serves() {
 			delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem") // its API server waits for etcd
 			return nil
 		}
@@ -418,6 +431,9 @@ const canaryKey = "canary-key-of "
 func (m *machine) joinEtcd(o op.EtcdMember) *op.Error {
 	if _, ok := m.files["/etc/kubernetes/bootstrap-kubelet.conf"]; !ok {
 		return &op.Error{Reason: "CommandFailed", Message: "there is no kubelet to start etcd"}
+	}
+	if m.api.etcd(m.name) == "" && m.has(facts.EtcdData) {
+		return &op.Error{Reason: op.ReasonEtcdRemoved, Message: "etcd does not know " + m.name}
 	}
 	if other := m.api.learner(); other != "" && other != m.name {
 		return &op.Error{Reason: "EtcdBusy", Message: "etcd takes " + other + " now"}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"slices"
@@ -34,13 +35,29 @@ func (p *prepared) nodes(ctx context.Context) []v1alpha1.NodeStatus {
 		if err != nil {
 			n.Message = err.Error()
 		}
+		n.MachineID = machineID(p.recorded, n)
 		if i := slices.IndexFunc(seen, func(o corev1.Node) bool { return o.Name == h.Name }); i >= 0 {
 			st := kube.State(&seen[i])
 			n.Version, n.Ready, n.Message = st.Version, st.Ready, st.Message
+			n.MachineID = cmp.Or(st.MachineID, n.MachineID)
 		}
 		out = append(out, n)
 	}
 	return out
+}
+
+// machineID is the id of a machine as it was last seen as a node: of one that is
+// deleted the cluster does not know it any more.
+func machineID(recorded *v1alpha1.Cluster, n v1alpha1.NodeStatus) string {
+	if recorded == nil {
+		return ""
+	}
+	for _, was := range recorded.Status.Nodes {
+		if was.Name == n.Name && was.InternalIP == n.InternalIP {
+			return was.MachineID
+		}
+	}
+	return ""
 }
 
 func (p *prepared) seenNodes(ctx context.Context) ([]corev1.Node, error) {

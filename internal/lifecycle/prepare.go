@@ -44,9 +44,14 @@ type prepared struct {
 	// continues is the operation that goes on, nil for a new one.
 	continues *v1alpha1.Operation
 	done      map[string]bool
-	// touched are the hosts that earlier attempts at this have changed.
-	touched  map[string]bool
+	// touched are hosts that earlier attempts at this have changed, as they were
+	// described then.
+	touched []v1alpha1.Host
+	// placed are hosts as they were before these attempts, which took nothing
+	// of theirs out of the cluster.
+	placed   []v1alpha1.Host
 	recorded *v1alpha1.Cluster
+	halfway  bool // hosts may have different ways to the API
 }
 
 var _ Prepared = (*prepared)(nil)
@@ -80,9 +85,21 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	p.recorded = recorded
+	if p.request.Kind == Add || p.request.Kind == Remove { // else all are asked anyway
+		if p.halfway, err = s.halfway(recorded); err != nil {
+			return nil, err
+		}
+	}
 	if p.request.Kind == Apply && p.continues == nil && !created(recorded) {
 		p.request.Kind = Create // what never came to run is still to be created
-		if p.done, p.touched, err = s.doneBefore(wanted.Name); err != nil {
+		before, err := s.doneBefore(wanted.Name)
+		if err != nil {
+			return nil, err
+		}
+		p.done, p.touched = before.done, before.touched
+	}
+	if changesHosts(p.request.Kind) && p.continues == nil {
+		if p.touched, p.placed, err = s.touchedSince(recorded); err != nil {
 			return nil, err
 		}
 	}
@@ -110,6 +127,9 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink) error {
 	blobs := &lateBlobs{}
 	c, staying := p.asked()
+	if p.halfway {
+		c, staying = p.env.WithLeaving(), len(p.env.Cluster.Spec.Hosts)
+	}
 	p.content = spread.New(blobs)
 	hosts, found := s.observe(ctx, c, p.content, progress)
 	p.hosts = hosts
@@ -133,11 +153,13 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if created(p.recorded) && changesHosts(p.request.Kind) {
 		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
 	}
-	p.findings = append(p.judge(c, found, staying, options), slices.Concat(unfit, p.leftBehind(), p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]))...)
+	p.findings = slices.Concat(p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]))
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err
 		}
+	} else {
+		p.offerRest(found[:staying])
 	}
 	if err := p.findings.Err(); err != nil {
 		return err
@@ -147,16 +169,17 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 }
 
 // dropLost goes on without the hosts that cannot be reached; they stay failed
-// in the result. The first control plane cannot be done without, unless the
-// cluster is taken away; nor any, as long as none is known to hold the cluster,
-// nor any host for etcd, as long as none is known to hold its data.
+// in the result.
 func (p *prepared) dropLost(found []facts.Host) error {
 	var lost []*engine.Host
 	kept := slices.Clone(p.hosts[len(found):]) // those that leave are judged by themselves
 	for i, h := range p.hosts[:len(found)] {
 		f := p.unfit(h.Name, found[i].Err)
-		needed := p.env.IsFirst(h) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane) || p.memberless(found) && h.HasRole(v1alpha1.RoleEtcd)
-		if f == nil || needed && !p.removes() {
+		forgotten := p.request.Forget && p.removes() // else it takes part later
+		if f == nil || p.needs(h, found) || forgotten && isHere(h.Host, f.Reason) {
+			if f != nil && forgotten {
+				p.hint(h.Name, f.Reason, notForgotten)
+			}
 			kept = append(kept, h)
 			continue
 		}
@@ -172,8 +195,9 @@ func (p *prepared) dropLost(found []facts.Host) error {
 	return closeAll(lost)
 }
 
-// unfit is why a host does not take part: it could not be asked, or, of a
-// cluster that is to be forgotten, anything else that speaks against it.
+// unfit is why a host does not take part: it could not be asked, or has begun to
+// leave, or, of a cluster that is to be forgotten, anything else that speaks
+// against it.
 func (p *prepared) unfit(host string, err error) *event.Failure {
 	var re *remote.Error
 	if errors.As(err, &re) {
@@ -182,15 +206,25 @@ func (p *prepared) unfit(host string, err error) *event.Failure {
 	if err != nil {
 		return &event.Failure{Reason: "Error", Message: err.Error()}
 	}
-	i := slices.IndexFunc(p.findings, func(d diag.Diagnostic) bool { return d.Host == host && d.Severity == diag.Error })
-	if i < 0 || !p.request.Forget {
+	i := slices.IndexFunc(p.findings, func(d diag.Diagnostic) bool {
+		return d.Host == host && d.Severity == diag.Error && (p.request.Forget || d.ID == idHostLeaves)
+	})
+	if i < 0 {
 		return nil
 	}
 	return &event.Failure{Reason: p.findings[i].ID, Message: p.findings[i].Message, Remedy: p.findings[i].Hint}
 }
 
+// absent are the hosts of the description that take no part.
+func (p *prepared) absent() []v1alpha1.Host {
+	return slices.DeleteFunc(slices.Clone(p.env.Cluster.Spec.Hosts), func(h v1alpha1.Host) bool {
+		return slices.ContainsFunc(p.hosts, func(part *engine.Host) bool { return part.Name == h.Name })
+	})
+}
+
 // choose picks the pipeline.
 func (p *prepared) choose() error {
+	p.env.Absent = p.absent()
 	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway"}
 	switch p.request.Kind {
 	case Create:

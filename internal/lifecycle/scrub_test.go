@@ -153,10 +153,11 @@ func TestScrubObjects(t *testing.T) {
 func TestScrubJSON(t *testing.T) {
 	s := &scrubber{}
 	pem := base64.StdEncoding.EncodeToString([]byte("-----BEGIN EC PRIVATE KEY-----\ncanary"))
-	in := `{"message":"joining with --token canary and password \"x\"","args":["--db-password","canary","kept"],"apiToken":"canary","pin":{"secret":12345},` +
+	in := `{"message":"joining with --token canary and password \"x\"","args":["--db-password","canary","kept"],"apiToken":"canary","pin":{"secret":12345},"passwords":{"of":"canary","name":"kept"},"passwordFrom":{"file":"/kept"},` +
 		`"hostKey":"ssh-ed25519 kept","privateKeyFile":"/root/.ssh/kept","lines":"a: 1\npassword: canary\n","data":"` + pem + `","count":3}`
 	want := map[string]any{
 		"message": "joining with --token REMOVED and password \"x\"", "args": []any{"--db-password", redacted, "kept"}, "apiToken": redacted, "pin": map[string]any{"secret": redacted},
+		"passwords": map[string]any{"of": redacted, "name": "kept"}, "passwordFrom": map[string]any{"file": "/kept"},
 		"hostKey": "ssh-ed25519 kept", "privateKeyFile": "/root/.ssh/kept", "lines": "a: 1\npassword: REMOVED\n", "data": redacted, "count": float64(3),
 	}
 	var got map[string]any

@@ -42,6 +42,9 @@ var (
 // label or a taint, the name of an object, a public key.
 var plainNames = []string{"key", "topologyKey", "secretName", "hostKey", "tokenExpirationSeconds"}
 
+// references are fields by which a secret is found that is elsewhere.
+var references = []string{"name", "namespace", "path", "audience", "file", "env"}
+
 // namesSecret says that the value of a field is a secret.
 func namesSecret(name string) bool {
 	return secretName.MatchString(name) && !slices.Contains(plainNames, name)
@@ -73,7 +76,10 @@ func (s *scrubber) value(name string, v any) any {
 	case map[string]any:
 		title, _ := v["name"].(string)
 		for k, x := range v {
-			if v[k] = s.value(k, x); k == "value" && namesSecret(title) && x != nil {
+			v[k] = s.value(k, x)
+			text, is := x.(string)
+			inSecret := is && namesSecret(name) && !slices.Contains(plainNames, k) && !slices.Contains(references, k) && !harmless(text)
+			if inSecret || k == "value" && namesSecret(title) && x != nil {
 				v[k] = redacted
 			}
 		}

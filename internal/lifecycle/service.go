@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -137,11 +138,60 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 		return nil, nil, refused(idClusterExists, "cluster "+name+" is recorded already", hint)
 	}
 	if changesHosts(r.Kind) && created(recorded) {
-		if err := spec.Immutable(recorded, wanted).Err(); err != nil {
+		if err := s.changeable(recorded, wanted); err != nil {
 			return nil, nil, err
 		}
 	}
 	return wanted, recorded, nil
+}
+
+// changeable refuses what a cluster that exists cannot become.
+func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
+	var ways []v1alpha1.ControlPlaneEndpoint
+	if !reflect.DeepEqual(recorded.Spec.ControlPlaneEndpoint, wanted.Spec.ControlPlaneEndpoint) {
+		if ways, err = s.ways(recorded); err != nil {
+			return err
+		}
+	}
+	return spec.Immutable(recorded, wanted, ways...).Err()
+}
+
+// ways are those to the API of which hosts may have something: that of the
+// latest operation that came to its end, then those of all that have begun
+// since.
+func (s *service) ways(recorded *v1alpha1.Cluster) (out []v1alpha1.ControlPlaneEndpoint, err error) {
+	ops, err := s.Store.Operations(recorded.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range ops {
+		kind := Kind(o.Spec.Type)
+		if kind != Create && !changesHosts(kind) || o.Status.StartTime == nil {
+			continue
+		}
+		was, err := s.planned(o.Name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, was.Spec.ControlPlaneEndpoint)
+		if kind == Create || o.Status.Phase == v1alpha1.OperationSucceeded {
+			slices.Reverse(out)
+			return out, nil
+		}
+	}
+	return nil, nil // nothing is known but what is on record
+}
+
+// halfway says that a change of the way to the API was begun and has not come
+// to its end: what goes on from there goes on with it, on all hosts.
+func (s *service) halfway(recorded *v1alpha1.Cluster) (bool, error) {
+	if !created(recorded) || recorded.Status.Phase == v1alpha1.PhaseRunning {
+		return false, nil
+	}
+	ways, err := s.ways(recorded)
+	return slices.ContainsFunc(ways, func(way v1alpha1.ControlPlaneEndpoint) bool {
+		return !reflect.DeepEqual(way, recorded.Spec.ControlPlaneEndpoint)
+	}), err
 }
 
 // complete fills in what a description leaves open. A recorded cluster keeps
@@ -155,8 +205,9 @@ func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 		if c.Spec.Bundle == "" && cmp.Or(c.Spec.Kubernetes.Version, version) == version && isThere(recorded.Spec.Bundle) {
 			c.Spec.Bundle = recorded.Spec.Bundle // of "create --bundle"
 		}
-		if mode := recorded.Spec.ControlPlaneEndpoint.Mode; c.Spec.ControlPlaneEndpoint.Mode == "" && mode != v1alpha1.EndpointNone {
-			c.Spec.ControlPlaneEndpoint.Mode = mode // a control plane less is no reason for another
+		if ep, was := &c.Spec.ControlPlaneEndpoint, spec.Copy(recorded).Spec.ControlPlaneEndpoint; ep.Mode == "" && was.Mode != v1alpha1.EndpointNone {
+			was.Domain, was.Port = ep.Domain, ep.Port
+			*ep = was // a control plane less is no reason for another
 		}
 		known := map[string]string{}
 		for _, h := range recorded.Spec.Hosts {

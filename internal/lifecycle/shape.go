@@ -82,7 +82,10 @@ func offRecord(recorded *v1alpha1.Cluster, flags []spec.HostFlag) (out []module.
 			name := recorded.Spec.Hosts[known].Name
 			return nil, refused(idHostOnRecord, f.Address+" is on record as "+name, "take it off by its name: slipway delete node "+name)
 		}
-		out = append(out, module.Leaving{Host: h})
+		if slices.ContainsFunc(out, func(o module.Leaving) bool { return o.Name == h.Name || o.Address == h.Address }) {
+			return nil, refused(idHostTwice, f.Address+" is given twice", "keep one of them")
+		}
+		out = append(out, module.Leaving{Host: h, Off: true})
 	}
 	return out, nil
 }
@@ -175,7 +178,8 @@ func changesHosts(k Kind) bool { return k == Apply || k == Add || k == Remove }
 func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.Leaving) {
 	for _, h := range recorded.Spec.Hosts {
 		if find(wanted.Spec.Hosts, h.Name) < 0 {
-			out = append(out, module.Leaving{Host: h})
+			was := v1alpha1.NodeStatus{Name: h.Name, InternalIP: module.InternalAddress(h)}
+			out = append(out, module.Leaving{Host: h, MachineID: machineID(recorded, was)})
 		}
 	}
 	return out
@@ -227,6 +231,7 @@ func (p *prepared) judge(c *v1alpha1.Cluster, found []facts.Host, staying int, o
 	list := precheck.Findings(p.env.Cluster, found[:staying], o)
 	if p.recorded != nil && changesHosts(p.request.Kind) {
 		list = append(list, p.misplaced(found[:staying], found[staying:])...)
+		list = append(list, p.halfLeft(found[:staying])...)
 	}
 	gone := spec.Copy(c)
 	gone.Spec.Hosts = gone.Spec.Hosts[staying:]
@@ -235,7 +240,9 @@ func (p *prepared) judge(c *v1alpha1.Cluster, found []facts.Host, staying int, o
 	for _, d := range precheck.Findings(gone, found[staying:], o) {
 		at := slices.IndexFunc(p.env.Leaving, func(l module.Leaving) bool { return l.Name == d.Host })
 		if at >= 0 && d.Severity == diag.Error {
-			if p.request.Forget {
+			if p.request.Forget && isHere(p.env.Leaving[at].Host, d.ID) {
+				d.Hint += notForgotten
+			} else if p.request.Forget {
 				if l := &p.env.Leaving[at]; !l.Gone {
 					l.Gone, l.Why = true, d.Message
 				}
@@ -286,7 +293,7 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 			})
 		default:
 			was, is := module.InternalAddress(p.recorded.Spec.Hosts[was]), module.InternalAddress(h.Spec)
-			if was != is {
+			if was != is && !p.takesBack(h.Spec.Name) {
 				list = append(list, diag.Diagnostic{
 					ID: idAddressFixed, Severity: diag.Error, Host: h.Spec.Name,
 					Message: fmt.Sprintf("its address among the nodes cannot change while it is in the cluster: it is %q, and would be %q", was, is),
@@ -298,13 +305,37 @@ func (p *prepared) misplaced(staying, leaving []facts.Host) (list diag.List) {
 	return list
 }
 
+// halfLeft refuses to keep hosts that have begun to leave.
+func (p *prepared) halfLeft(staying []facts.Host) (list diag.List) {
+	name := p.env.Cluster.Name
+	for _, h := range staying {
+		if h.Ours(name) && leaves(h) {
+			list = append(list, diag.Diagnostic{
+				ID: idHostLeaves, Severity: diag.Error, Host: h.Spec.Name,
+				Message: "has begun to leave the cluster, whose etcd goes on without it: that cannot be taken back",
+				Hint:    "finish it: slipway delete node " + h.Spec.Name + " (or, as long as that is the latest operation: slipway resume " + name + "); then add the host again; or go on with the other hosts: --ignore-errors",
+			})
+		}
+	}
+	return list
+}
+
+// leaves says that a host has begun to leave, and is not put back yet: it says
+// so itself, or, when what says so was put back, it has neither credentials nor
+// an API server, and still what marks the one that speaks for the cluster.
+func leaves(h facts.Host) bool {
+	is := func(path string) bool { return slices.Contains(h.Facts.Present, path) }
+	spoke := is(module.InitMark) || is(module.LeadMark)
+	return is(module.LeavesMark) || spoke && !is(module.ClientCert) && !is(module.APIServerManifest)
+}
+
 // leader is the control plane that speaks for a cluster that exists: the one on
-// which it began, as long as it is there, else the one that has done so since,
-// else the first that has it.
+// which it began, as long as it is there and does not leave, else the one that
+// has done so since, else the first that has it.
 func leader(cluster string, found []facts.Host) string {
 	best, rank := "", 0
 	for _, h := range found {
-		if !spec.HasRole(h.Spec, v1alpha1.RoleControlPlane) || !h.Ours(cluster) {
+		if !spec.HasRole(h.Spec, v1alpha1.RoleControlPlane) || !h.Ours(cluster) || leaves(h) {
 			continue
 		}
 		for i, mark := range []string{module.ClientCert, module.LeadMark, module.InitMark} {
@@ -335,11 +366,12 @@ func (p *prepared) leaderless(staying []facts.Host) diag.List {
 }
 
 // memberless says that a cluster exists whose etcd is a service, and that none
-// of the hosts for it that were asked and stay has been a member.
+// of the hosts for it that were asked and stay is a member: one that has begun to
+// leave may be none any more.
 func (p *prepared) memberless(staying []facts.Host) bool {
 	asked := slices.ContainsFunc(staying, func(h facts.Host) bool { return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) })
 	member := func(h facts.Host) bool {
-		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.Ours(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined)
+		return spec.HasRole(h.Spec, v1alpha1.RoleEtcd) && h.Ours(p.recorded.Name) && slices.Contains(h.Facts.Present, facts.EtcdJoined) && !leaves(h)
 	}
 	return created(p.recorded) && changesHosts(p.request.Kind) && p.recorded.Spec.Etcd.Type == spec.EtcdManaged &&
 		asked && !slices.ContainsFunc(staying, member)

@@ -174,6 +174,32 @@ func TestShape(t *testing.T) {
 	}
 }
 
+// A node that leaves takes a pod of CoreDNS along: the operation ends when
+// there is another, so that the next plan has nothing to wait for.
+func TestDNSMoves(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		dead         bool
+	}{
+		{"drained", "its pods are made anew elsewhere while it is put back", false},
+		{"dead", "its pods are made anew when it is given up", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, threeAndTwo, threeAndTwo)
+			if tc.dead {
+				w.machines["w1"].down = errDown
+				w.api.lose("w1")
+			}
+			w.api.moving = 2
+			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Forget: tc.dead}, event.Succeeded)
+			if w.api.away != 0 {
+				t.Errorf("it ended while a pod of CoreDNS was missing: %s", tc.reason)
+			}
+			w.wantHosts("cp1", "cp2", "cp3", "w2")
+		})
+	}
+}
+
 // dialled answers which machines have been connected to since.
 func (w *world) dialled() func() []string {
 	w.dials = map[string]bool{}
@@ -463,6 +489,9 @@ func TestShapeRefused(t *testing.T) {
 		{"on record", "it has a name", func(w *world) Request {
 			return Request{Kind: Remove, Name: "prod", Hosts: []spec.HostFlag{{Address: w.machines["w1"].address}}}
 		}, idHostOnRecord},
+		{"twice", "there is one of it", func(*world) Request {
+			return Request{Kind: Remove, Name: "prod", Hosts: []spec.HostFlag{{Address: "192.0.2.99"}, {Address: "192.0.2.99"}}}
+		}, idHostTwice},
 		{"other address", "a node is known by it", func(w *world) Request {
 			c := w.of("cp1", "w1")
 			w.machines["w1"].second = "192.0.2.99"

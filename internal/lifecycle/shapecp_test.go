@@ -13,7 +13,6 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -143,15 +142,10 @@ func TestLastMemberOfEtcd(t *testing.T) {
 // An API server that leaves ends while it has an etcd, even if nothing ends its
 // pod in time.
 func TestServerLeavesBeforeItsMember(t *testing.T) {
-	for name, refused := range map[string]*op.Error{"it ends": nil, "its kubelet does not end it": {Reason: "Timeout", Message: "it still runs"}} {
+	for name, lingers := range map[string]bool{"it ends": false, "its kubelet does not end it": true} {
 		t.Run(name, func(t *testing.T) {
 			w := running(t, threeAndTwo, threeAndTwo)
-			w.machines["cp1"].refuse = func(step string, o op.Op) *op.Error {
-				if _, ok := o.(op.Wait); ok && step == "leave.server" {
-					return refused
-				}
-				return nil
-			}
+			w.machines["cp1"].lingers = lingers
 			var mu sync.Mutex
 			var steps []string
 			for name, m := range w.machines {
@@ -164,11 +158,70 @@ func TestServerLeavesBeforeItsMember(t *testing.T) {
 			}
 			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}}, event.Succeeded)
 			w.wantMembers("cp2", "cp3")
-			server, member := slices.Index(steps, "leave.server cp1"), slices.Index(steps, "leave.member cp2")
-			if server < 0 || member < server {
-				t.Errorf("the API server ends at %d, its member goes at %d of %q", server, member, steps)
+			begin, server, member := slices.Index(steps, "leave.begin cp1"), slices.Index(steps, "leave.server cp1"), slices.Index(steps, "leave.member cp2")
+			if begin < 0 || member < max(begin, server) || lingers != (server > begin) {
+				t.Errorf("the API server ends at %d, or is waited for at %d, its member goes at %d of %q", begin, server, member, steps)
 			}
 		})
+	}
+}
+
+// A control plane that cannot be drained keeps all that it has, whatever is
+// ignored, and the others leave.
+func TestUndrainedStays(t *testing.T) {
+	names := []string{"cp1", "cp2", "cp3", "cp4", "cp5", "w1"}
+	w := running(t, names, names)
+	before := w.machines["cp3"].look()
+	w.api.guarded = "cp3"
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp2", "cp3"}, IgnoreErrors: true}, event.Partial)
+	w.wantMembers("cp1", "cp3", "cp4", "cp5")
+	w.wantRecords("cp1", "cp4", "cp5", "w1", "cp3") // which is still to leave
+	if d := cmp.Diff(before, w.machines["cp3"].look()); d != "" {
+		t.Errorf("cp3 was not drained, and was touched (-before +after):\n%s", d)
+	}
+	w.api.guarded = ""
+	w.resume(event.Succeeded)
+	w.wantHosts("cp1", "cp4", "cp5", "w1")
+	w.wantMembers("cp1", "cp4", "cp5")
+}
+
+// So does one that was not to be drained by the plan, though it could be by the
+// time it is carried out.
+func TestBlockedStays(t *testing.T) {
+	names := []string{"cp1", "cp2", "cp3", "cp4", "cp5", "w1"}
+	w := running(t, names, names)
+	const pod = "/api/v1/namespaces/ns/pods/mine"
+	w.api.put(pod, object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "mine", "namespace": "ns"}, "spec": object{"nodeName": "cp3"}})
+	w.api.mu.Lock()
+	w.api.objects["/api/v1/nodes/cp3"]["spec"] = object{"unschedulable": true}
+	w.api.mu.Unlock()
+	before := w.machines["cp3"].look()
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{"cp2", "cp3"}, IgnoreErrors: true}, nil))
+	if d := cmp.Diff([]string{"cp1", "cp2", "cp4", "cp5", "w1"}, touched(p.Plan())); d != "" {
+		t.Errorf("hosts with steps (-want +got):\n%s", d)
+	}
+	w.api.remove(pod)
+	w.apply(p, event.Partial)
+	w.wantMembers("cp1", "cp3", "cp4", "cp5")
+	if d := cmp.Diff(before, w.machines["cp3"].look()); d != "" {
+		t.Errorf("cp3 was touched (-before +after):\n%s", d)
+	}
+}
+
+// A machine that has something of somebody else is not touched, whatever is
+// ignored, and the member that it stands for stays.
+func TestSomebodyElsesMachine(t *testing.T) {
+	w := running(t, threeAndTwo, threeAndTwo)
+	m := w.machines["cp3"]
+	m.ledger, m.cluster = false, ""
+	w.api.lose("cp3")
+	before := m.look()
+	m.touched = func(what string) { t.Errorf("it was touched: %s", what) }
+	p, err := w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3", "w2"}, IgnoreErrors: true}, nil)
+	w.apply(w.prepared(p, err), event.Partial)
+	w.wantMembers("cp1", "cp2", "cp3")
+	if d := cmp.Diff(before, m.look()); d != "" {
+		t.Errorf("it was touched (-before +after):\n%s", d)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -87,26 +86,41 @@ func warningsOf(list diag.List) diag.List {
 
 func isPattern(name string) bool { return strings.ContainsAny(name, "*?") }
 
-// clustersLike are the clusters that a name or a pattern means.
+// clustersLike are the clusters that a name or a pattern means. Of a pattern's,
+// those whose records are damaged are passed over with a warning, as long as one
+// is left.
 func (s *service) clustersLike(name string) ([]*v1alpha1.Cluster, error) {
-	names := []string{name}
-	if isPattern(name) {
-		all, err := s.Store.Clusters()
-		if err != nil {
-			return nil, err
-		}
-		names = slices.DeleteFunc(all, func(n string) bool { ok, err := path.Match(name, n); return !ok || err != nil })
-		if len(names) == 0 {
-			return nil, refused(idNoSuchClusters, fmt.Sprintf("no cluster's name fits %q", name), "see the clusters: slipway get clusters")
-		}
+	if !isPattern(name) {
+		c, err := found(s.Store.Cluster(name))
+		return []*v1alpha1.Cluster{c}, err
+	}
+	names, err := s.Store.Clusters()
+	if err != nil {
+		return nil, err
 	}
 	var out []*v1alpha1.Cluster
+	var damaged diag.List
 	for _, n := range names {
+		if ok, err := path.Match(name, n); !ok || err != nil {
+			continue
+		}
 		c, err := found(s.Store.Cluster(n))
-		if err != nil {
+		var list diag.List
+		switch {
+		case err == nil:
+			out = append(out, c)
+		case errors.As(err, &list):
+			damaged = append(damaged, list...)
+		case !errors.Is(err, ErrNotFound): // else it was deleted meanwhile
 			return nil, err
 		}
-		out = append(out, c)
 	}
-	return out, nil
+	switch {
+	case len(out) > 0:
+		s.warn(damaged)
+		return out, nil
+	case len(damaged) > 0:
+		return nil, damaged
+	}
+	return nil, refused(idNoSuchClusters, fmt.Sprintf("no cluster's name fits %q", name), "see the clusters: slipway get clusters")
 }

@@ -132,6 +132,61 @@ func choose(t *testing.T, s *service) {
 	}
 }
 
+// TestTargetsAmongDamaged: of the clusters that a pattern stands for, one whose
+// record is damaged is told of and passed over; by its name it is refused.
+func TestTargetsAmongDamaged(t *testing.T) {
+	home := t.TempDir()
+	st, err := store.Open(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range []string{"edge", "lab", "prod"} {
+		c := &v1alpha1.Cluster{}
+		c.Name = cluster
+		c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "192.0.2.1"}}
+		if err := st.SaveCluster(c, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(home, "clusters", "edge", "cluster.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		selector, reason, want string
+		refused                bool
+		warnings               int
+	}{
+		{"*@cp1", "the others are asked", "lab@cp1 prod@cp1", false, 1},
+		{"prod@cp1", "another cluster is not concerned", "prod@cp1", false, 0},
+		{"edge@cp1", "what was asked for cannot be done", "", true, 0},
+		{"e*@cp1", "nothing is left of the pattern", "", true, 0},
+	} {
+		var heard diag.List
+		s := New(Config{Store: st, Home: home, Warn: func(l diag.List) { heard = append(heard, l...) }})
+		list, warnings, err := s.Targets(t.Context(), tc.selector, "prod")
+		var got []string
+		for _, x := range list {
+			got = append(got, x.Cluster+"@"+x.Host.Name)
+		}
+		if d := cmp.Diff(tc.want, strings.Join(got, " ")); d != "" || (err != nil) != tc.refused || len(warnings) > 0 {
+			t.Errorf("%s: %v, %v: %s (-want +got):\n%s", tc.selector, err, warnings, tc.reason, d)
+		}
+		if len(heard) != tc.warnings {
+			t.Errorf("%s: told of %v, want %d: %s", tc.selector, heard, tc.warnings, tc.reason)
+		}
+		for _, d := range append(heard, errorsIn(err)...) {
+			if want := map[bool]diag.Severity{true: diag.Error, false: diag.Warning}[tc.refused]; d.ID != "record-damaged" || d.Severity != want || d.Hint == "" {
+				t.Errorf("%s: %+v, want the damaged record and a remedy", tc.selector, d)
+			}
+		}
+	}
+}
+
+func errorsIn(err error) (list diag.List) {
+	errors.As(err, &list)
+	return list
+}
+
 // printed keeps what hosts print.
 type printed struct {
 	mu  sync.Mutex

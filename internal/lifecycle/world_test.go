@@ -177,6 +177,10 @@ func (w *world) connect(ctx context.Context, h v1alpha1.Host, _ remote.Options) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	var told *remote.Error
+	if errors.As(m.down, &told) {
+		return nil, told
+	}
 	if m.down != nil {
 		return nil, &remote.Error{Host: h.Name, Reason: remote.Unreachable, Cause: h.Name + " does not answer", Remedy: "start it", Err: m.down}
 	}

@@ -107,7 +107,7 @@ func (e Env) LostMembers(hosts []*engine.Host, joins func(*engine.Host) bool) op
 		if !e.Stays(h) || !is(h.Name) || !joins(h) {
 			continue
 		}
-		if known = true; blank(h) {
+		if known = true; Blank(h) {
 			o.Peers = append(o.Peers, EtcdPeer(h.Host, true))
 		}
 	}
@@ -119,8 +119,8 @@ func (e Env) LostMembers(hosts []*engine.Host, joins func(*engine.Host) bool) op
 	return e.WithoutMembers(o)
 }
 
-// blank says that there is nothing of a cluster on a host.
-func blank(h *engine.Host) bool {
+// Blank says that there is nothing of a cluster on a host.
+func Blank(h *engine.Host) bool {
 	return h.Facts != nil && !slices.ContainsFunc([]string{facts.EtcdData, facts.EtcdJoined, "/etc/kubernetes/admin.conf", "/etc/kubernetes/kubelet.conf", ClientCert}, func(p string) bool {
 		return slices.Contains(h.Facts.Present, p)
 	})

@@ -29,6 +29,9 @@ type Env struct {
 	Leaving []Leaving
 	// Removal says how.
 	Removal Removal
+	// Absent are hosts of the description that take no part: they are not
+	// concerned, or cannot be reached and it goes on without them.
+	Absent []v1alpha1.Host
 	// Leader is the control plane that speaks for a cluster that exists: one
 	// that is alive and has it. "" is the first, on which it is to begin.
 	Leader string
@@ -41,6 +44,10 @@ type Leaving struct {
 	// it stays there. Why is what it was found to be.
 	Gone bool
 	Why  string
+	// MachineID is that of its node when it was last seen, if it was.
+	MachineID string
+	// Off says that it is off the records: a node of its name need not be it.
+	Off bool
 }
 
 // A Removal says how nodes are taken off.
@@ -132,6 +139,10 @@ const InitMark = "/etc/kubernetes/super-admin.conf"
 // LeadMark is on a control plane that speaks for a cluster which began on
 // another one.
 const LeadMark = "/etc/kubernetes/slipway/leads"
+
+// LeavesMark is on a control plane or a member of etcd that has begun to leave:
+// etcd goes on without it, and does not take it back with the data that it has.
+const LeavesMark = "/etc/kubernetes/slipway/leaves"
 
 // Begins selects the control plane on which the cluster begins, or began. When
 // that one has left there is none any more.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"slipway.dev/slipway/internal/iec"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -116,7 +117,7 @@ func (n *BundleNote) String() string {
 		b.WriteString(" from " + n.Source)
 	}
 	if n.SizeBytes > 0 {
-		fmt.Fprintf(&b, ", %.1f MiB", float64(n.SizeBytes)/(1<<20))
+		b.WriteString(", " + iec.Bytes(n.SizeBytes))
 	}
 	if n.Compile {
 		b.WriteString(", must be compiled first (minutes, once)")

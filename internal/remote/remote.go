@@ -178,15 +178,16 @@ type Reason string
 
 // The reasons.
 const (
-	Unreachable    Reason = "host-unreachable"
-	AuthFailed     Reason = "ssh-auth-failed"
-	HostKeyUnknown Reason = "host-key-unknown"
-	HostKeyChanged Reason = "host-key-changed"
-	KeyUnreadable  Reason = "ssh-key-unreadable"
-	SudoFailed     Reason = "sudo-failed"
-	WrongArch      Reason = "wrong-architecture"
-	NoExec         Reason = "no-exec-directory"
-	HelperFailed   Reason = "helper-failed"
-	ConnectionLost Reason = "connection-lost"
-	NoShell        Reason = "host-is-local"
+	Unreachable      Reason = "host-unreachable"
+	AuthFailed       Reason = "ssh-auth-failed"
+	HostKeyUnknown   Reason = "host-key-unknown"
+	HostKeyChanged   Reason = "host-key-changed"
+	KeyUnreadable    Reason = "ssh-key-unreadable"
+	SecretUnreadable Reason = "secret-unreadable"
+	SudoFailed       Reason = "sudo-failed"
+	WrongArch        Reason = "wrong-architecture"
+	NoExec           Reason = "no-exec-directory"
+	HelperFailed     Reason = "helper-failed"
+	ConnectionLost   Reason = "connection-lost"
+	NoShell          Reason = "host-is-local"
 )

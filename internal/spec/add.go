@@ -3,7 +3,6 @@ package spec
 import (
 	"cmp"
 	"slices"
-	"strconv"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -13,13 +12,14 @@ import (
 // defaults, and answers the names of all of them. One that stands there
 // already is answered and not added again, so that a command can be repeated;
 // with another address it is another machine in the same place. The error is a
-// diag.List of those that stand there under other names or in other roles.
+// diag.List of those that stand there under other names or in other roles, and
+// of those that another flag names as well.
 func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error) {
 	var problems diag.List
-	flags = slices.Clone(flags)
+	given := map[string]v1alpha1.Host{} // by the names that flags came to
 	ssh := MergeSSH(c.Spec.SSH, v1alpha1.SSH{})
 	for _, f := range flags {
-		h := v1alpha1.Host{Name: f.Name, Address: f.Address, Roles: f.Roles}
+		h := v1alpha1.Host{Name: f.Name, Address: canonicalIP(f.Address), Roles: f.Roles}
 		if f.User != "" && f.User != ssh.User {
 			h.SSH.User = f.User
 		}
@@ -30,38 +30,78 @@ func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error)
 			return f.Name != "" && o.Name == f.Name || loginKey(c, o) == loginKey(c, h)
 		})
 		if i < 0 {
-			h.Name = cmp.Or(f.Name, freeName(c.Spec.Hosts, f.Roles))
+			h.Name = cmp.Or(f.Name, freeName(c.Spec.Hosts, flags, f.Roles))
 			c.Spec.Hosts = append(c.Spec.Hosts, h)
-			names = append(names, h.Name)
+			names, given[h.Name] = append(names, h.Name), h
 			continue
 		}
 		is := &c.Spec.Hosts[i]
-		if f.Name != "" && f.Name != is.Name || !sameRoles(*is, h) {
-			problems = append(problems, diag.Diagnostic{
-				ID: idHostKnown, Severity: diag.Error, Path: "--host",
-				Message: strconv.Quote(f.Address) + " is not new: the cluster has " + is.Name + " at " + loginText(c, *is) + " as " + rolesText(*is),
-				Hint:    "take that one off first: slipway delete node " + is.Name + "; or give the new host another name",
-			})
+		if first, ok := given[is.Name]; ok {
+			problems = append(problems, givenTwice(c, is.Name, first, h))
 			continue
 		}
-		if loginKey(c, *is) != loginKey(c, h) { // another machine in its place
-			is.Address, is.InternalAddress, is.SSH.User, is.SSH.Port = h.Address, "", h.SSH.User, h.SSH.Port
+		given[is.Name] = h
+		if f.Name != "" && f.Name != is.Name || !sameRoles(*is, h) {
+			problems = append(problems, hostKnown(c, *is, h))
+			continue
 		}
+		replace(c, is, h)
 		names = append(names, is.Name)
 	}
 	Default(c, DefaultOptions{})
 	return names, problems.Err()
 }
 
-// freeName is the next name of those that hosts get by their roles.
-func freeName(taken []v1alpha1.Host, roles []v1alpha1.Role) string {
-	flags := make([]HostFlag, len(taken), len(taken)+1)
-	for i, h := range taken {
-		flags[i] = HostFlag{Name: h.Name}
+// hostKnown is of a flag for a host that stands there as something else.
+func hostKnown(c *v1alpha1.Cluster, is, flag v1alpha1.Host) diag.Diagnostic {
+	d := diag.Diagnostic{ID: idHostKnown, Severity: diag.Error, Path: "--host", Hint: "take that one off first: slipway delete node " + is.Name}
+	what := flag.Address
+	if flag.Name == is.Name && loginKey(c, flag) != loginKey(c, is) {
+		what = "the name " + flag.Name
+		d.Hint += "; or give the new host another name"
 	}
-	flags = append(flags, HostFlag{Roles: roles})
-	nameHosts(flags)
-	return flags[len(taken)].Name
+	d.Message = what + " is not new: the cluster has " + is.Name + " at " + loginText(c, is) + " as " + rolesText(is)
+	return d
+}
+
+// replace has another machine in the place of one: what is known of that one
+// alone, its host key too, goes with it. The same machine is left as it is.
+func replace(c *v1alpha1.Cluster, is *v1alpha1.Host, by v1alpha1.Host) {
+	by.SSH.Bastion = is.SSH.Bastion // there is no other way to its network
+	if loginKey(c, *is) == loginKey(c, by) {
+		return
+	}
+	is.Address, is.InternalAddress, is.Arch = by.Address, "", ""
+	is.SSH.User, is.SSH.Port, is.SSH.HostKey = by.SSH.User, by.SSH.Port, ""
+}
+
+// givenTwice is of two flags for one host: taking the second for another
+// machine in its place would drop the first without a word.
+func givenTwice(c *v1alpha1.Cluster, name string, first, second v1alpha1.Host) diag.Diagnostic {
+	d := diag.Diagnostic{ID: idDuplicateName, Severity: diag.Error, Path: "--host"}
+	d.Message = loginText(c, first) + " and " + loginText(c, second) + " would both be " + name
+	d.Hint = "give one of them another name"
+	if loginKey(c, first) == loginKey(c, second) {
+		d.ID, d.Message, d.Hint = idDuplicateAddress, loginText(c, second)+" is given twice", "keep one of them"
+	}
+	return d
+}
+
+// freeName is the next name of those that hosts get by their roles; the names
+// in flags are taken.
+func freeName(taken []v1alpha1.Host, flags []HostFlag, roles []v1alpha1.Role) string {
+	var all []HostFlag
+	for _, h := range taken {
+		all = append(all, HostFlag{Name: h.Name})
+	}
+	for _, f := range flags {
+		if f.Name != "" {
+			all = append(all, HostFlag{Name: f.Name})
+		}
+	}
+	all = append(all, HostFlag{Roles: roles})
+	nameHosts(all)
+	return all[len(all)-1].Name
 }
 
 func rolesText(h v1alpha1.Host) string {

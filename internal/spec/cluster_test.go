@@ -26,6 +26,7 @@ func load(t *testing.T, name string) *v1alpha1.Cluster {
 func TestDefaultIsIdempotent(t *testing.T) {
 	for _, name := range []string{"minimal", "aliases", "everything"} {
 		c := load(t, name)
+		Default(c, DefaultOptions{}) // the endpoint's mode is left to it
 		again := Copy(c)
 		Default(again, DefaultOptions{KubernetesVersion: "v1.0.0"})
 		if d := cmp.Diff(c, again); d != "" {
@@ -192,6 +193,8 @@ func TestSelect(t *testing.T) {
 		{"role=worker", "by role", "node1 node2 node10 e-01.lan e-02.lan", ""},
 		{"e-*,node?", "by pattern", "node1 node2 e-01.lan e-02.lan", ""},
 		{"[fd00::6]", "an IPv6 address in brackets", "e-02.lan", ""},
+		{"[FD00:0::6]", "in another spelling", "e-02.lan", ""},
+		{"FD00:0::6,::ffff:10.0.0.3", "without brackets", "node2 e-02.lan", ""},
 		{"x*", "a pattern that fits nothing", "", "no host's name fits \"x*\" [unknown-host]\n    hint: the hosts are cp, node1, node2, node10, e-01.lan, e-02.lan"},
 		{"all", "everything", "cp node1 node2 node10 e-01.lan e-02.lan", ""},
 		{
@@ -207,20 +210,47 @@ func TestSelect(t *testing.T) {
 		{"node[3:1]", "backwards", "", "the range \"node[3:1]\" is empty or has more than 10000 names [invalid-selector]\n    hint: ranges are written like node[2:10]"},
 		{"node[0:999999999]", "bounded", "", "the range \"node[0:999999999]\" is empty or has more than 10000 names [invalid-selector]\n    hint: ranges are written like node[2:10]"},
 	} {
-		t.Run(tc.selector, func(t *testing.T) {
-			hosts, err := Select(c, tc.selector)
-			var names []string
-			for _, h := range hosts {
-				names = append(names, h.Name)
-			}
-			got := ""
-			if err != nil {
-				got = err.Error()
-			}
-			if d := cmp.Diff(tc.want, strings.Join(names, " ")) + cmp.Diff(tc.err, got); d != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
-			}
-		})
+		t.Run(tc.selector, func(t *testing.T) { selects(t, c, tc.selector, tc.reason, tc.want, tc.err) })
+	}
+}
+
+// selects wants a selector to choose hosts by these names, or to be refused.
+func selects(t *testing.T, c *v1alpha1.Cluster, selector, reason, want, refusal string) {
+	t.Helper()
+	hosts, err := Select(c, selector)
+	var names []string
+	for _, h := range hosts {
+		names = append(names, h.Name)
+	}
+	got := ""
+	if err != nil {
+		got = err.Error()
+	}
+	if d := cmp.Diff(want, strings.Join(names, " ")) + cmp.Diff(refusal, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", reason, d)
+	}
+}
+
+// TestSelectAmbiguous has addresses that are of several hosts, in the networks
+// of SSH and of the nodes.
+func TestSelectAmbiguous(t *testing.T) {
+	c := &v1alpha1.Cluster{}
+	c.Spec.Hosts = []v1alpha1.Host{
+		{Name: "a", Address: "203.0.113.1", InternalAddress: "10.0.0.12"},
+		{Name: "b", Address: "10.0.0.12", InternalAddress: "10.1.0.5"},
+		{Name: "c", Address: "203.0.113.7", InternalAddress: "10.1.0.6"},
+		{Name: "d", Address: "203.0.113.7", InternalAddress: "10.1.0.7"},
+		{Name: "gw", Address: "b", InternalAddress: "10.1.0.8"},
+		{Name: "alone", Address: "10.1.0.9", InternalAddress: "10.1.0.9"},
+	}
+	for _, tc := range []struct{ selector, reason, want, err string }{
+		{"10.0.0.12", "one may be taken for the other", "", "10.0.0.12 is the address of several hosts: a, b [ambiguous-host]\n    hint: choose by name"},
+		{"203.0.113.7", "there are two machines behind the gateway", "", "203.0.113.7 is the address of several hosts: c, d [ambiguous-host]\n    hint: choose by name"},
+		{"10.1.0.5,10.1.0.7", "addresses of one host each", "b d", ""},
+		{"10.1.0.9", "a host with one address is one", "alone", ""},
+		{"b", "a name is a host's own, whatever others are reached at", "b", ""},
+	} {
+		t.Run(tc.selector, func(t *testing.T) { selects(t, c, tc.selector, tc.reason, tc.want, tc.err) })
 	}
 }
 

@@ -29,11 +29,13 @@ type DefaultOptions struct {
 	KubernetesVersion string
 }
 
-// Default fills what c leaves empty. It reads nothing but its arguments, and
-// applying it again changes nothing. A host's internalAddress is filled where
+// Default fills what c leaves empty, and writes its addresses as Canonical
+// does. It reads nothing but its arguments, and applying it again changes
+// nothing. A host's internalAddress is filled where
 // its address is one that other hosts can use; for a name, or localhost, the
 // host itself has to be asked. Defaults of SSH are left to MergeSSH.
 func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
+	Canonical(c)
 	s := &c.Spec
 	setDefault(&s.SSH.User, DefaultSSHUser)
 	setDefault(&s.SSH.Port, DefaultSSHPort)

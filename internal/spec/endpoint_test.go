@@ -93,6 +93,11 @@ func TestEndpointRefused(t *testing.T) {
 		{"VRRP is keepalived's", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy, RouterID: 7}, "routerID conflicting-fields"},
 		{"nothing is held", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy, Interface: "eth0"}, "interface conflicting-fields"},
 		{"what a configuration could not hold", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKeepalived, Address: "192.0.2.100", Interface: "eth0 }"}, "interface invalid-name"},
+		{"itself on every worker: nobody's balancer, or Slipway's own of before", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "127.0.0.1"}, "address invalid-address"},
+		{"the same in another spelling", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "::ffff:127.0.0.1"}, "address invalid-address"},
+		{"no address", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "0.0.0.0"}, "address invalid-address"},
+		{"no load balancer's", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "ff02::1"}, "address invalid-address"},
+		{"a machine of one's own", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "192.0.2.200"}, ""},
 		{"the Service's own choice", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater}, ""},
 		{"the API's own Service", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.0.1"}, "address invalid-address"},
 		{"that of DNS", v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointUpdater, Address: "10.96.0.10"}, "address invalid-address"},
@@ -145,6 +150,9 @@ func TestEndpointChange(t *testing.T) {
 		{"nothing changes", ep("keepalived", "192.0.2.8", 8), ep("keepalived", "192.0.2.8", 8), ""},
 		{"each is there while the other is made", ep("keepalived", "192.0.2.8", 8), ep("haproxy", "", 0), ""},
 		{"each is there while the other is made", ep("haproxy", "", 0), ep("keepalived", "192.0.2.9", 9), ""},
+		{"the new way is the old one, which is taken away", ep("keepalived", "192.0.2.8", 8), ep("external", "192.0.2.8", 0), "address"},
+		{"the new way is the old one, which is taken away", ep("kube-vip", "2001:db8::8", 0), ep("external", "2001:DB8:0::8", 0), "address"},
+		{"the new way is the old one, which is taken away", ep("updater", "10.96.0.2", 0), ep("external", "10.96.0.2", 0), "address"},
 		{"both load balancers are there", ep("external", "192.0.2.8", 0), ep("external", "192.0.2.9", 0), ""},
 		{"the hosts file hides the new way", ep("haproxy", "", 0), ep("external", "", 0), "address"},
 		{"the hosts file hides the new way", ep("external", "192.0.2.8", 0), ep("external", "", 0), "address"},
@@ -162,6 +170,79 @@ func TestEndpointChange(t *testing.T) {
 		}
 		if got != tc.refused {
 			t.Errorf("from %+v to %+v refused is %q, want %q: %s", tc.old, tc.new, got, tc.refused, tc.reason)
+		}
+	}
+}
+
+// TestEndpointChangeHalfway: what was begun is told by what differs, and is
+// finished by a file, whatever the latest operation is.
+func TestEndpointChangeHalfway(t *testing.T) {
+	ep := func(mode v1alpha1.EndpointMode, address string) v1alpha1.ControlPlaneEndpoint {
+		return v1alpha1.ControlPlaneEndpoint{Mode: mode, Address: address}
+	}
+	const keptAddress = "write mode: updater with address: 10.96.0.2, and apply that"
+	for _, tc := range []struct {
+		reason        string
+		was, is, want v1alpha1.ControlPlaneEndpoint
+		message, hint string
+	}{
+		{
+			"the mode differs", ep("updater", "10.96.0.2"), ep("haproxy", ""), ep("updater", "10.96.0.3"),
+			"the change from mode updater to haproxy has not", "finish that first: write mode: haproxy without an address, and apply it; or go back: " + keptAddress,
+		},
+		{
+			"the address alone differs", ep("updater", "10.96.0.2"), ep("updater", "10.96.0.4"), ep("external", "10.96.0.2"),
+			"the change from address 10.96.0.2 to 10.96.0.4 has not", "finish that first: write mode: updater with address: 10.96.0.4, and apply it; or go back: " + keptAddress,
+		},
+	} {
+		old, new := &v1alpha1.Cluster{}, &v1alpha1.Cluster{}
+		old.Spec.ControlPlaneEndpoint, new.Spec.ControlPlaneEndpoint = tc.is, tc.want
+		text := ""
+		for _, d := range Immutable(old, new, tc.was, tc.is) {
+			text += d.Message + "\n" + d.Hint
+		}
+		if !strings.Contains(text, tc.message) || !strings.Contains(text, tc.hint) || strings.Contains(text, "slipway resume") {
+			t.Errorf("%s: %q, want %q and %q", tc.reason, text, tc.message, tc.hint)
+		}
+	}
+}
+
+// TestBalancerLeaves: a control plane does not leave with the workers' way to
+// the API.
+func TestBalancerLeaves(t *testing.T) {
+	host := func(name, address, internal string, role v1alpha1.Role) v1alpha1.Host {
+		return v1alpha1.Host{Name: name, Address: address, InternalAddress: internal, Roles: []v1alpha1.Role{role}}
+	}
+	cp1 := host("cp1", "203.0.113.1", "192.0.2.1", v1alpha1.RoleControlPlane)
+	cp2 := host("cp2", "192.0.2.2", "", v1alpha1.RoleControlPlane)
+	w1 := host("w1", "192.0.2.3", "", v1alpha1.RoleWorker)
+	ep := func(mode v1alpha1.EndpointMode, address string) v1alpha1.ControlPlaneEndpoint {
+		return v1alpha1.ControlPlaneEndpoint{Mode: mode, Address: address}
+	}
+	for _, tc := range []struct {
+		reason  string
+		ep      v1alpha1.ControlPlaneEndpoint
+		left    []v1alpha1.Host
+		refused string
+	}{
+		{"workers go to it alone", ep("external", "203.0.113.1"), []v1alpha1.Host{cp2, w1}, "spec.controlPlaneEndpoint.address"},
+		{"workers go to it alone, by its other address", ep("external", "192.0.2.1"), []v1alpha1.Host{cp2, w1}, "spec.controlPlaneEndpoint.address"},
+		{"the one that has its place is another machine", ep("external", "203.0.113.1"), []v1alpha1.Host{host("cp1", "192.0.2.9", "", v1alpha1.RoleControlPlane), cp2}, "spec.controlPlaneEndpoint.address"},
+		{"another one leaves", ep("external", "203.0.113.1"), []v1alpha1.Host{cp1, w1}, ""},
+		{"a balancer of the user's stays on a worker", ep("external", "192.0.2.3"), []v1alpha1.Host{cp1, cp2}, ""},
+		{"the way changes with it", ep("haproxy", ""), []v1alpha1.Host{cp2, w1}, ""},
+	} {
+		old, new := &v1alpha1.Cluster{}, &v1alpha1.Cluster{}
+		old.Spec.Hosts, new.Spec.Hosts = []v1alpha1.Host{cp1, cp2, w1}, tc.left
+		old.Spec.ControlPlaneEndpoint, new.Spec.ControlPlaneEndpoint = ep("external", tc.ep.Address), tc.ep
+		got := ""
+		for _, d := range Immutable(old, new) {
+			if d.ID == idEndpointChange {
+				got += d.Path
+			}
+		}
+		if got != tc.refused {
+			t.Errorf("%s: refused is %q, want %q", tc.reason, got, tc.refused)
 		}
 	}
 }

@@ -59,6 +59,7 @@ const (
 
 	// Arguments about a cluster.
 	idUnknownHost     = "unknown-host"
+	idAmbiguousHost   = "ambiguous-host"
 	idInvalidSelector = "invalid-selector"
 	idInvalidHostFlag = "invalid-host-flag"
 	idHostKnown       = "host-known"

@@ -1,7 +1,9 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +17,10 @@ import (
 // Immutable finds the differences between a cluster that exists and its new
 // file that cannot be applied: those that would need the cluster to be made
 // anew, and those that no operation carries out yet. Both have their defaults;
-// paths are those of the new one.
-func Immutable(old, new *v1alpha1.Cluster) diag.List {
+// paths are those of the new one. The ways are those to the API of which hosts
+// may have something, after changes that did not come to their end: first the
+// one that nodes went by before these. Without any it is old's alone.
+func Immutable(old, new *v1alpha1.Cluster, ways ...v1alpha1.ControlPlaneEndpoint) diag.List {
 	v := &validator{c: new}
 	o, n := old.Spec, new.Spec
 	v.fixed("metadata.name", old.Name, new.Name)
@@ -30,7 +34,8 @@ func Immutable(old, new *v1alpha1.Cluster) diag.List {
 	v.fixed("spec.containerRuntime.type", o.ContainerRuntime.Type, n.ContainerRuntime.Type)
 	v.fixed("spec.controlPlaneEndpoint.domain", o.ControlPlaneEndpoint.Domain, n.ControlPlaneEndpoint.Domain)
 	v.fixed("spec.controlPlaneEndpoint.port", strconv.Itoa(o.ControlPlaneEndpoint.Port), strconv.Itoa(n.ControlPlaneEndpoint.Port))
-	v.endpointChange(o.ControlPlaneEndpoint, n.ControlPlaneEndpoint)
+	v.endpointChanges(o.ControlPlaneEndpoint, ways)
+	v.balancerLeaves(old)
 	if o.Kubernetes.Version != n.Kubernetes.Version {
 		v.refuse(idNotSupportedYet, "spec.kubernetes.version",
 			"the cluster runs "+o.Kubernetes.Version+", and changing it to "+n.Kubernetes.Version+" is not supported yet", "write "+o.Kubernetes.Version)
@@ -46,20 +51,63 @@ func Immutable(old, new *v1alpha1.Cluster) diag.List {
 	return v.found
 }
 
+// endpointChanges refuses what cannot follow one of the ways that hosts may have.
+// Back to the first is always possible: nodes have gone by it.
+func (v *validator) endpointChanges(recorded v1alpha1.ControlPlaneEndpoint, ways []v1alpha1.ControlPlaneEndpoint) {
+	n := v.c.Spec.ControlPlaneEndpoint
+	if len(ways) > 0 && reflect.DeepEqual(ways[0], n) {
+		return
+	}
+	before := len(v.found)
+	if v.endpointChange(recorded, n); len(v.found) > before {
+		return
+	}
+	for _, way := range ways {
+		if v.endpointChange(way, n); len(v.found) > before {
+			for i := range v.found[before:] {
+				d := &v.found[before+i]
+				d.Message += "; the change from " + difference(way, recorded) + " has not come to its end"
+				// The latest operation may be another: no resume finishes this then.
+				d.Hint = "finish that first: write " + written(recorded) + ", and apply it; or go back: write " + written(ways[0]) + ", and apply that"
+			}
+			return
+		}
+	}
+}
+
+// difference is what one way to the API has and another has not.
+func difference(a, b v1alpha1.ControlPlaneEndpoint) string {
+	if a.Mode != b.Mode {
+		return fmt.Sprintf("mode %s to %s", a.Mode, b.Mode)
+	}
+	return "address " + cmp.Or(a.Address, "none") + " to " + cmp.Or(b.Address, "none")
+}
+
+// written is a way to the API as a file has it.
+func written(ep v1alpha1.ControlPlaneEndpoint) string {
+	if ep.Address == "" {
+		return fmt.Sprintf("mode: %s without an address", ep.Mode)
+	}
+	return fmt.Sprintf("mode: %s with address: %s", ep.Mode, ep.Address)
+}
+
 // endpointChange refuses changes of the way to the API that cannot be tried
 // before the old way goes.
 func (v *validator) endpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 	const path = "spec.controlPlaneEndpoint"
 	const between = "; or go by haproxy in between: write mode: haproxy without an address, and apply it, then this one"
-	// A node or a control plane has one address of these kinds at a time.
-	oneAddress := HoldsAddress(o.Mode) || o.Mode == v1alpha1.EndpointUpdater
 	switch {
 	case HoldsAddress(o.Mode) && HoldsAddress(n.Mode) && o.Mode != n.Mode:
 		// The old way is there until no node goes by it, and neither knows of
 		// the other.
 		v.refuse(idEndpointChange, path+".mode", fmt.Sprintf("mode %s cannot change to %s in place: control planes of both would hold an address at the same time", o.Mode, n.Mode),
 			fmt.Sprintf("write mode: %s%s", o.Mode, between))
-	case oneAddress && n.Mode == o.Mode && o.Address != n.Address:
+	case BringsAddress(o.Mode) && o.Mode != n.Mode && o.Address != "" && canonicalIP(o.Address) == canonicalIP(n.Address):
+		// Nodes would go by the new way without a try: it looks like the old.
+		v.refuse(idEndpointChange, path+".address", fmt.Sprintf("the address %s is there by mode %s alone: when that ends, nothing is left at it", o.Address, o.Mode),
+			"write another address"+between)
+	case BringsAddress(o.Mode) && n.Mode == o.Mode && o.Address != n.Address:
+		// A node or a control plane has one address of these kinds at a time.
 		v.refuse(idEndpointChange, path+".address", "the address "+o.Address+" cannot change to "+n.Address+" in place: it would be gone while nodes go by it",
 			"write "+o.Address+between)
 	case n.Mode == v1alpha1.EndpointKeepalived && n.Mode == o.Mode && o.RouterID != n.RouterID:
@@ -69,6 +117,24 @@ func (v *validator) endpointChange(o, n v1alpha1.ControlPlaneEndpoint) {
 	if n.Mode == v1alpha1.EndpointExternal && n.Address == "" && (o.Mode != n.Mode || o.Address != "") {
 		v.refuse(idEndpointChange, path+".address", "nodes that run cannot try a way that only DNS knows: their hosts files still lead to the old one",
 			"write the address of the load balancer")
+	}
+}
+
+// balancerLeaves refuses to take off a control plane whose own address workers
+// go to as that of the load balancer.
+func (v *validator) balancerLeaves(old *v1alpha1.Cluster) {
+	ep := v.c.Spec.ControlPlaneEndpoint
+	at := func(h v1alpha1.Host) bool {
+		return slices.Contains([]string{canonicalIP(h.Address), canonicalIP(h.InternalAddress)}, canonicalIP(ep.Address))
+	}
+	if ep.Mode != v1alpha1.EndpointExternal || ep.Address == "" || slices.ContainsFunc(v.c.Spec.Hosts, at) {
+		return
+	}
+	for _, h := range HostsWithRole(old, v1alpha1.RoleControlPlane) {
+		if at(h) {
+			v.refuse(idEndpointChange, "spec.controlPlaneEndpoint.address", fmt.Sprintf("workers go to the API at %s, which is %s itself: it would leave with their way", ep.Address, h.Name),
+				"write mode: haproxy without an address, or the address of a load balancer, and apply it: together with this, or before")
+		}
 	}
 }
 

@@ -50,7 +50,8 @@ func Load(file string, data []byte) (*Loaded, error) { return Loader{}.Load(file
 
 // Load reads a cluster from data; file is its name in diagnostics. The error
 // is a diag.List of all problems, warnings included, in the order of the file.
-// Without Files it reads no other file.
+// Without Files it reads no other file. What the file leaves out has its default,
+// but for the endpoint's mode.
 func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	d := &decoder{file: file, positions: positions{}}
 	c := &v1alpha1.Cluster{}
@@ -61,12 +62,14 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	loaded := &Loaded{Cluster: c, Source: data, File: file, positions: d.positions}
 	all := d.diags
 	if !d.unreadable {
+		mode := c.Spec.ControlPlaneEndpoint.Mode
 		Default(c, DefaultOptions{KubernetesVersion: l.KubernetesVersion})
 		found := Validate(c, ValidateOptions{Supported: l.Supported})
 		if l.Files != nil {
 			found = append(found, CheckFiles(c, *l.Files)...)
 		}
 		all = append(all, loaded.Place(d.withoutEchoes(found))...)
+		c.Spec.ControlPlaneEndpoint.Mode = mode // a cluster that exists keeps the one it has
 	}
 	all.Sort()
 	loaded.Warnings = all.Warnings()

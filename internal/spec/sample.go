@@ -65,9 +65,10 @@ func Sample(opts SampleOptions) ([]byte, error) {
 	var out bytes.Buffer
 	err = t.Execute(&out, struct {
 		SampleOptions
-		User  string
-		Hosts []HostFlag
-	}{opts, user, hosts})
+		User        string
+		Hosts       []HostFlag
+		ManagedEtcd bool
+	}{opts, user, hosts, slices.ContainsFunc(hosts, func(h HostFlag) bool { return slices.Contains(h.Roles, v1alpha1.RoleEtcd) })})
 	if err != nil {
 		return nil, fmt.Errorf("writing the sample: %w", err)
 	}
@@ -95,7 +96,7 @@ func commonUser(hosts []HostFlag) string {
 	return user
 }
 
-// nameHosts numbers those without a name: cp-1, worker-1, worker-2.
+// nameHosts numbers those without a name: cp-1, etcd-1, worker-1, worker-2.
 func nameHosts(hosts []HostFlag) {
 	taken := map[string]bool{}
 	for _, h := range hosts {
@@ -104,8 +105,11 @@ func nameHosts(hosts []HostFlag) {
 	for i := range hosts {
 		h := &hosts[i]
 		prefix := "worker-"
-		if slices.Contains(h.Roles, v1alpha1.RoleControlPlane) {
+		switch {
+		case slices.Contains(h.Roles, v1alpha1.RoleControlPlane):
 			prefix = "cp-"
+		case slices.Contains(h.Roles, v1alpha1.RoleEtcd) && len(h.Roles) == 1:
+			prefix = "etcd-"
 		}
 		for n := 1; h.Name == ""; n++ {
 			if name := prefix + strconv.Itoa(n); !taken[name] {
@@ -137,7 +141,7 @@ func ParseHostFlag(flag string) (HostFlag, error) {
 	var h HostFlag
 	where, what, ok := strings.Cut(flag, "=")
 	if !ok || what == "" {
-		return h, hostFlagError(idMissingRole, flag, "says no role", "add =control-plane or =worker to it")
+		return h, hostFlagError(idMissingRole, flag, "says no role", "add =control-plane, =worker or =etcd to it")
 	}
 	if user, rest, ok := strings.Cut(where, "@"); ok {
 		if user == "" {
@@ -155,14 +159,14 @@ func ParseHostFlag(flag string) (HostFlag, error) {
 		}
 	}
 	if len(h.Roles) == 0 {
-		return h, hostFlagError(idMissingRole, flag, "says no role", "add control-plane or worker to it")
+		return h, hostFlagError(idMissingRole, flag, "says no role", "add control-plane, worker or etcd to it")
 	}
 	return h, nil
 }
 
 // setItem takes one of the words behind the "=".
 func (h *HostFlag) setItem(flag, item string) error {
-	roles := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker)}
+	roles := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker), string(v1alpha1.RoleEtcd)}
 	key, value, pair := strings.Cut(item, "=")
 	switch {
 	case pair && key == "name" && value != "" && h.Name == "":
@@ -205,5 +209,5 @@ func splitAddress(text string) (address string, port int, problem string) {
 	if _, ok := hostAddress(address); !ok {
 		return "", 0, "has an address " + strconv.Quote(address) + " that is neither an IP address nor a host name"
 	}
-	return address, port, ""
+	return canonicalIP(address), port, ""
 }

@@ -30,6 +30,12 @@ func TestSample(t *testing.T) {
 		{"local", "one machine without SSH", SampleOptions{Name: "here", Hosts: []HostFlag{
 			{Address: "localhost", Name: "here", Roles: []v1alpha1.Role{"control-plane", "worker"}},
 		}}},
+		{"etcd", "with hosts for etcd, that is its type", SampleOptions{Hosts: []HostFlag{
+			{Address: "10.0.0.11", Roles: []v1alpha1.Role{"control-plane"}},
+			{Address: "10.0.0.21", Roles: []v1alpha1.Role{"etcd"}},
+			{Address: "10.0.0.22", Roles: []v1alpha1.Role{"etcd"}},
+			{Address: "10.0.0.23", Roles: []v1alpha1.Role{"worker", "etcd"}},
+		}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			data, err := Sample(tc.opts)
@@ -69,7 +75,7 @@ func TestSampleRefuses(t *testing.T) {
 }
 
 func TestParseHostFlag(t *testing.T) {
-	cp, worker := v1alpha1.RoleControlPlane, v1alpha1.RoleWorker
+	cp, worker, etcd := v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleEtcd
 	for _, tc := range []struct {
 		flag, reason string
 		want         HostFlag
@@ -80,7 +86,11 @@ func TestParseHostFlag(t *testing.T) {
 		{"fd00::1=worker", "IPv6 alone needs no brackets", HostFlag{Address: "fd00::1", Roles: []v1alpha1.Role{worker}}, ""},
 		{"root@[fd00::1]:22=worker", "with a port it does", HostFlag{User: "root", Address: "fd00::1", Port: 22, Roles: []v1alpha1.Role{worker}}, ""},
 		{"[fd00::1]=worker", "and may have them without", HostFlag{Address: "fd00::1", Roles: []v1alpha1.Role{worker}}, ""},
+		{"[FD00:0::1]:22=worker", "in another spelling it is the same", HostFlag{Address: "fd00::1", Port: 22, Roles: []v1alpha1.Role{worker}}, ""},
 		{"localhost=control-plane", "this machine", HostFlag{Address: "localhost", Roles: []v1alpha1.Role{cp}}, ""},
+		{"10.0.0.21=etcd", "etcd on a host of its own", HostFlag{Address: "10.0.0.21", Roles: []v1alpha1.Role{etcd}}, ""},
+		{"10.0.0.21=control-plane,etcd", "or beside another role", HostFlag{Address: "10.0.0.21", Roles: []v1alpha1.Role{cp, etcd}}, ""},
+		{"10.0.0.11=registry", "one that is not supported yet", HostFlag{}, idUnknownRole},
 		{"10.0.0.11", "a host without a role would be nothing", HostFlag{}, idMissingRole},
 		{"10.0.0.11=", "nor is an empty one", HostFlag{}, idMissingRole},
 		{"10.0.0.11=name=a", "nor a name alone", HostFlag{}, idMissingRole},

@@ -19,8 +19,8 @@ const maxRange = 10_000
 // file. A selector is a list by commas of names, addresses, ranges of names
 // (node[2:10], edge-[01:20].lan; both ends count), patterns of names (db-*,
 // node?) and roles (role=worker); "all" is every host. An IPv6 address may stand
-// in brackets. The error is a diag.List of everything in it that
-// names no host.
+// in brackets, in any spelling. The cluster has its defaults. The error is a
+// diag.List of everything in it that names no host, or an address of several.
 func Select(c *v1alpha1.Cluster, selector string) ([]v1alpha1.Host, error) {
 	hosts, problems := SelectSome(c, selector)
 	if err := problems.Err(); err != nil {
@@ -60,22 +60,25 @@ func choose(c *v1alpha1.Cluster, term string, chosen []bool) diag.List {
 	if pattern, ok := glob(term); ok {
 		return choosePattern(c, pattern, chosen)
 	}
-	if inner, ok := strings.CutPrefix(term, "["); ok {
-		if address, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err == nil && strings.HasSuffix(inner, "]") {
-			term = address.String()
-		}
-	}
-	names, problem := expandRange(term)
+	names, problem := expandRange(inBrackets(term))
 	if problem != "" {
 		return selectorError(idInvalidSelector, problem, "ranges are written like node[2:10]")
 	}
 	var problems diag.List
 	for _, name := range names {
-		if !chooseHost(c, name, chosen) {
-			problems = append(problems, selectorError(idUnknownHost, "there is no host "+strconv.Quote(name), suggest(name, hostNames(c)))...)
-		}
+		problems = append(problems, chooseHost(c, name, chosen)...)
 	}
 	return problems
+}
+
+// inBrackets is the address that a term has in brackets, else the term.
+func inBrackets(term string) string {
+	if inner, ok := strings.CutPrefix(term, "["); ok && strings.HasSuffix(inner, "]") {
+		if _, err := netip.ParseAddr(strings.TrimSuffix(inner, "]")); err == nil {
+			return strings.TrimSuffix(inner, "]")
+		}
+	}
+	return term
 }
 
 func selectorError(id, message, hint string) diag.List {
@@ -157,14 +160,35 @@ func Choices(selector string) []Choice {
 	return out
 }
 
-func chooseHost(c *v1alpha1.Cluster, name string, chosen []bool) bool {
-	found := false
+func chooseHost(c *v1alpha1.Cluster, name string, chosen []bool) diag.List {
+	at := hostsCalled(c, name)
+	switch len(at) {
+	case 0:
+		return selectorError(idUnknownHost, "there is no host "+strconv.Quote(name), suggest(name, hostNames(c)))
+	case 1:
+		chosen[at[0]] = true
+		return nil
+	}
+	var several []string
+	for _, i := range at {
+		several = append(several, c.Spec.Hosts[i].Name)
+	}
+	return selectorError(idAmbiguousHost, name+" is the address of several hosts: "+few(several), "choose by name")
+}
+
+// hostsCalled are the host of a name, else those at an address: it may be one
+// host's among the nodes and another's for SSH, or that of a gateway.
+func hostsCalled(c *v1alpha1.Cluster, name string) (at []int) {
+	address := canonicalIP(name)
 	for i, h := range c.Spec.Hosts {
-		if name != "" && (h.Name == name || h.Address == name || h.InternalAddress == name) {
-			chosen[i], found = true, true
+		if h.Name == name {
+			return []int{i}
+		}
+		if h.Address == address || h.InternalAddress == address {
+			at = append(at, i)
 		}
 	}
-	return found
+	return at
 }
 
 func hostNames(c *v1alpha1.Cluster) []string {

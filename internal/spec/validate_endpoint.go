@@ -68,15 +68,21 @@ func (v *validator) endpointAddress(e v1alpha1.ControlPlaneEndpoint, path string
 			v.refuse(idInvalidAddress, path, strconv.Quote(e.Address)+" is not an IP address", "a name goes to domain")
 			return
 		}
-		v.ownAddress(e.Mode, ip, path)
+		v.apiAddress(e.Mode, ip, path)
 	}
 }
 
-// ownAddress judges an address that Slipway gives the cluster.
-func (v *validator) ownAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path string) {
+// apiAddress judges an address by who is to have it.
+func (v *validator) apiAddress(mode v1alpha1.EndpointMode, ip netip.Addr, path string) {
+	nobodys := ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast()
 	switch {
+	case mode == v1alpha1.EndpointExternal && nobodys:
+		// At a loopback address, a balancer that Slipway put there before
+		// would pass for the user's, until it is taken away.
+		v.refuse(idInvalidAddress, path, ip.String()+" is no address of a load balancer that all workers, and you, could reach",
+			"write the load balancer's; mode haproxy has one on every worker")
 	case HoldsAddress(mode):
-		if ip.IsLoopback() || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() {
+		if nobodys || ip.IsLinkLocalUnicast() {
 			v.refuse(idInvalidAddress, path, ip.String()+" is no address that other hosts could reach", "write one of the control planes' network that nothing uses")
 		}
 		for i, h := range v.c.Spec.Hosts {

@@ -239,7 +239,7 @@ func (v *validator) unique() {
 		if h.InternalAddress == h.Address && logins[loginKey(v.c, h)] != i {
 			continue // said already
 		}
-		once(idDuplicateAddress, path+".internalAddress", "the address "+h.InternalAddress, i, internal, canonicalIP(h.InternalAddress), shared)
+		once(idDuplicateAddress, path+".internalAddress", "the address "+h.InternalAddress, i, internal, h.InternalAddress, shared)
 	}
 }
 
@@ -253,7 +253,7 @@ func loginKey(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 		return localhost
 	}
 	ssh := MergeSSH(c.Spec.SSH, h.SSH)
-	key := canonicalIP(h.Address) + " " + strconv.Itoa(ssh.Port)
+	key := strings.ToLower(h.Address) + " " + strconv.Itoa(ssh.Port)
 	if ssh.Bastion != nil {
 		key += " " + ssh.Bastion.Address + " " + strconv.Itoa(ssh.Bastion.Port)
 	}
@@ -265,14 +265,6 @@ func loginText(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 		return h.Address + " port " + strconv.Itoa(port)
 	}
 	return h.Address
-}
-
-// canonicalIP makes the spellings of one address, or name, the same.
-func canonicalIP(address string) string {
-	if ip, err := netip.ParseAddr(address); err == nil {
-		return ip.Unmap().String()
-	}
-	return strings.ToLower(address)
 }
 
 func (v *validator) controlPlanes() {

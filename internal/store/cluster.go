@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec"
 )
 
 func (s *Store) clusterPath(name string, elem ...string) string {
@@ -24,6 +25,7 @@ func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 	if err := readJSON(s.clusterPath(name, "cluster.json"), c); err != nil {
 		return nil, fmt.Errorf("reading cluster %s: %w", name, err)
 	}
+	spec.Canonical(c) // of a time when records kept the file's spelling
 	if err := readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, fmt.Errorf("reading the status of cluster %s: %w", name, err)
 	}
@@ -84,9 +86,9 @@ func (s *Store) SaveCluster(c *v1alpha1.Cluster, source *Source) error {
 			return fmt.Errorf("recording the file of cluster %s: %w", c.Name, err)
 		}
 	}
-	spec := *c
-	spec.Status = v1alpha1.ClusterStatus{}
-	if err := s.writeJSON(s.clusterPath(c.Name, "cluster.json"), &spec); err != nil {
+	recorded := *c
+	recorded.Status = v1alpha1.ClusterStatus{}
+	if err := s.writeJSON(s.clusterPath(c.Name, "cluster.json"), &recorded); err != nil {
 		return fmt.Errorf("recording cluster %s: %w", c.Name, err)
 	}
 	return nil

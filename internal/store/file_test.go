@@ -92,6 +92,22 @@ func TestRootKeepsTheHomesOwner(t *testing.T) {
 	}
 }
 
+// TestRecordsOfOtherSpellings reads one of a time when records kept addresses
+// as the file spelt them.
+func TestRecordsOfOtherSpellings(t *testing.T) {
+	home := t.TempDir()
+	s, err := Open(home)
+	must(t, err)
+	must(t, s.SaveCluster(named("prod", ""), nil))
+	record := `{"metadata": {"name": "prod"}, "spec": {"hosts": [{"name": "cp1", "address": "FD00:0::11", "roles": ["control-plane"]}]}}`
+	must(t, os.WriteFile(filepath.Join(home, "clusters", "prod", "cluster.json"), []byte(record), 0o600))
+	c, err := s.Cluster("prod")
+	must(t, err)
+	if got := c.Spec.Hosts[0].Address; got != "fd00::11" {
+		t.Errorf("the host is at %q: it would be another than that of its file", got)
+	}
+}
+
 func TestCrashBetweenWriteAndRename(t *testing.T) {
 	home := t.TempDir()
 	s, err := Open(home)

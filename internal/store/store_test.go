@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"slipway.dev/slipway/internal/store"
@@ -23,15 +24,21 @@ func TestConformance(t *testing.T) {
 // kernel gives the lock back.
 func TestKilledHolder(t *testing.T) {
 	if home := os.Getenv("STORE_TEST_HOLD"); home != "" {
-		if _, err := open(t, home).Lock(t.Context(), "prod", store.Holder{Operation: "op-1"}); err != nil {
+		l, err := open(t, home).Lock(t.Context(), "prod", store.Holder{Operation: "op-1"})
+		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Println("held")
-		select {}
+		_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed; a select alone would be a deadlock, which ends it
+		runtime.KeepAlive(l)
+		return
 	}
 	home := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledHolder$")
 	cmd.Env = append(os.Environ(), "STORE_TEST_HOLD="+home)
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -211,28 +211,36 @@ func processes() []process {
 		if err != nil {
 			continue
 		}
-		out = append(out, process{dir, machine, strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00"), parentOf(dir)})
+		parent, ok := parentOf(dir)
+		if !ok {
+			continue
+		}
+		out = append(out, process{dir, machine, strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00"), parent})
 	}
 	return out
 }
 
-// parentOf answers the name of a process's parent.
-func parentOf(dir string) string {
+// parentOf answers the name of a process's parent; false if one of them has
+// ended meanwhile.
+func parentOf(dir string) (name string, ok bool) {
 	status, err := os.ReadFile(dir + "/status")
 	if err != nil {
-		return ""
+		return "", false
 	}
 	_, after, _ := strings.Cut(string(status), "\nPPid:")
 	fields := strings.Fields(after)
 	if len(fields) == 0 {
-		return ""
+		return "", false
+	}
+	if fields[0] == "0" { // of another PID namespace, or the kernel's
+		return "", true
 	}
 	cmdline, err := os.ReadFile("/proc/" + fields[0] + "/cmdline")
 	if err != nil {
-		return ""
+		return "", false
 	}
 	argv0, _, _ := strings.Cut(string(cmdline), "\x00")
-	return filepath.Base(argv0)
+	return filepath.Base(argv0), true
 }
 
 // oneKubeadm is a judge: two kubeadm processes on one machine are one too
@@ -243,8 +251,7 @@ func oneKubeadm(round map[string]int, p process) string {
 	if filepath.Base(p.argv[0]) != "kubeadm" || p.parent == "kubeadm" {
 		return ""
 	}
-	round[p.machine]++
-	if round[p.machine] > 1 {
+	if round[p.machine]++; round[p.machine] > 1 {
 		return "two kubeadm processes on one machine: " + strings.Join(p.argv, " ")
 	}
 	return ""

@@ -28,7 +28,6 @@ func TestLongOwnHost(t *testing.T) {
 		host := spec["hosts"].([]any)[0].(map[string]any)
 		host["internalAddress"], host["address"] = host["address"], "localhost"
 		delete(host, "ssh")
-		child(spec, "controlPlaneEndpoint")["mode"] = "haproxy" // not what one control plane alone would have
 		ssh := child(spec, "ssh")
 		u.copyTo(t, own, ssh["privateKeyFile"].(string), "/root/key")
 		ssh["privateKeyFile"] = "/root/key"

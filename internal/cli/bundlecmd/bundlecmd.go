@@ -17,7 +17,7 @@ import (
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/source/upstream"
 	"slipway.dev/slipway/internal/cli/program"
-	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/iec"
 	"slipway.dev/slipway/internal/owner"
 )
 
@@ -110,7 +110,7 @@ func answerBuilt(p program.Program, b *bundle.Bundle, out string) error {
 	return p.Data(made, func(w io.Writer) error {
 		where := cmp.Or(out, made.Path)
 		_, err := fmt.Fprintf(w, "Kubernetes %s for %s: %s in %s\nNext: slipway bundle inspect %s\n",
-			made.Kubernetes, strings.Join(made.Arches, ", "), view.Bytes(made.SizeBytes), where, where)
+			made.Kubernetes, strings.Join(made.Arches, ", "), iec.Bytes(made.SizeBytes), where, where)
 		return err
 	})
 }
@@ -178,7 +178,7 @@ func newVerify(p program.Program) *cobra.Command {
 		whole := verified{name, m.Kubernetes, len(m.Components), len(m.Images), b.Size(), b.Digest()}
 		return p.Data(whole, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "%s: whole: Kubernetes %s, %d components, %d images, %s, %s\n",
-				name, m.Kubernetes, whole.Components, whole.Images, view.Bytes(whole.SizeBytes), whole.Digest)
+				name, m.Kubernetes, whole.Components, whole.Images, iec.Bytes(whole.SizeBytes), whole.Digest)
 			return err
 		})
 	})
@@ -209,15 +209,15 @@ type inspected struct {
 func printTable(w io.Writer, b *bundle.Bundle) error {
 	m := b.Manifest()
 	fmt.Fprintf(w, "Kubernetes  %s\nArch        %s\nSource      %s\nSize        %s\nDigest      %s\n\n",
-		m.Kubernetes, strings.Join(m.Arches, ", "), m.Source, view.Bytes(b.Size()), b.Digest())
+		m.Kubernetes, strings.Join(m.Arches, ", "), m.Source, iec.Bytes(b.Size()), b.Digest())
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "COMPONENT\tVERSION\tARCH\tSIZE\tLICENCE")
 	for _, c := range m.Components {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Version, c.Arch, view.Bytes(c.Size), c.Licence)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Version, c.Arch, iec.Bytes(c.Size), c.Licence)
 	}
 	fmt.Fprintln(tw, "\nIMAGE\tREFERENCE\tARCH\tSIZE\tLICENCE")
 	for _, i := range m.Images {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", i.Name, i.Ref, i.Arch, view.Bytes(i.Size()), i.Licence)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", i.Name, i.Ref, i.Arch, iec.Bytes(i.Size()), i.Licence)
 	}
 	return tw.Flush()
 }

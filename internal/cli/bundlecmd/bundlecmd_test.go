@@ -128,7 +128,7 @@ func TestDisplayOffTerminal(t *testing.T) {
 	}
 	d.Close()
 	want := `kubernetes v1 linux/amd64            compiling 0 of 2 packages
-kubernetes v1 linux/amd64            done      3.0 MiB 1m1s
+kubernetes v1 linux/amd64            done      3 MiB 1m1s
 echo 1 linux/amd64                   cached
 note: upstream is silent
 `

@@ -9,7 +9,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/source"
-	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/iec"
 )
 
 // A Display shows a build's progress: on a terminal one live line, for what is
@@ -106,9 +106,9 @@ func line(p bundle.Progress) string {
 	fmt.Fprintf(&b, "%-36s %-9s", p.Component, p.Phase)
 	switch {
 	case p.Unit == "bytes" && p.Phase == source.Done:
-		fmt.Fprintf(&b, " %s", view.Bytes(p.Total))
+		fmt.Fprintf(&b, " %s", iec.Bytes(p.Total))
 	case p.Unit == "bytes" && p.Total > 0:
-		fmt.Fprintf(&b, " %s of %s", view.Bytes(p.Done), view.Bytes(p.Total))
+		fmt.Fprintf(&b, " %s of %s", iec.Bytes(p.Done), iec.Bytes(p.Total))
 	case p.Unit == "packages" && p.Total > 0:
 		fmt.Fprintf(&b, " %d of %d packages", p.Done, p.Total)
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"slipway.dev/slipway/internal/iec"
 )
 
 // A Prefixed writes what several hosts print, each line with its host before it
@@ -136,7 +138,7 @@ func (c *Copying) Read(done int64) {
 	defer c.mu.Unlock()
 	c.read = true
 	if now, due := c.due(); due {
-		c.show(fmt.Sprintf("reading %s, %s", Bytes(done), c.rate(now, done)))
+		c.show(fmt.Sprintf("reading %s, %s", iec.Bytes(done), c.rate(now, done)))
 	}
 }
 
@@ -151,7 +153,7 @@ func (c *Copying) due() (now time.Time, due bool) {
 }
 
 func (c *Copying) rate(now time.Time, done int64) string {
-	return Bytes(int64(float64(done)/max(now.Sub(c.from).Seconds(), 0.001))) + "/s"
+	return iec.Bytes(int64(float64(done)/max(now.Sub(c.from).Seconds(), 0.001))) + "/s"
 }
 
 // See takes note of a host's progress, in bytes.
@@ -176,7 +178,7 @@ func (c *Copying) draw(now time.Time) {
 			whole++
 		}
 	}
-	line := fmt.Sprintf("copying %s of %s, %s", Bytes(done), Bytes(total), c.rate(now, done))
+	line := fmt.Sprintf("copying %s of %s, %s", iec.Bytes(done), iec.Bytes(total), c.rate(now, done))
 	if len(c.done) > 1 {
 		line += fmt.Sprintf(", %d of %d hosts done", whole, len(c.done))
 	}

@@ -96,9 +96,9 @@ func TestCopying(t *testing.T) {
 		size func() (int, int)
 		want string
 	}{
-		{"elsewhere", nil, "reading 20.0 MiB, 2.0 MiB/s\ncopying 10.0 MiB of 30.0 MiB, 1.0 MiB/s\n"},
-		{"terminal", func() (int, int) { return 80, 24 }, "\rreading 20.0 MiB, 2.0 MiB/s" +
-			"\rcopying 0 B of 30.0 MiB, 0 B/s\rcopying 10.0 MiB of 30.0 MiB, 1.0 MiB/s\r" + strings.Repeat(" ", 39) + "\r"},
+		{"elsewhere", nil, "reading 20 MiB, 2 MiB/s\ncopying 10 MiB of 30 MiB, 1 MiB/s\n"},
+		{"terminal", func() (int, int) { return 80, 24 }, "\rreading 20 MiB, 2 MiB/s" +
+			"\rcopying 0 B of 30 MiB, 0 B/s\rcopying 10 MiB of 30 MiB, 1 MiB/s\r" + strings.Repeat(" ", 33) + "\r"},
 	} {
 		var out bytes.Buffer
 		now := epoch

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"slipway.dev/slipway/internal/iec"
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
@@ -108,7 +109,7 @@ func cpus(q resource.Quantity) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", q.AsApproximateFloat64()), ".0")
 }
 
-func size(q resource.Quantity) string { return Bytes(q.Value()) }
+func size(q resource.Quantity) string { return iec.Bytes(q.Value()) }
 
 func infoEtcd(w io.Writer, in *lifecycle.Info) error {
 	if len(in.Etcd.Members) == 0 {
@@ -126,7 +127,7 @@ func infoEtcd(w io.Writer, in *lifecycle.Info) error {
 		}
 		db := "-"
 		if m.DBBytes > 0 {
-			db = Bytes(m.DBBytes)
+			db = iec.Bytes(m.DBBytes)
 		}
 		answers := m.Healthy || len(m.Errors) > 0 // what it says is among the warnings
 		if !answers {
@@ -169,7 +170,10 @@ func infoAddOns(w io.Writer, in *lifecycle.Info) error {
 	var rows [][]string
 	for _, a := range in.AddOns {
 		ready := "-"
-		if a.Wanted >= 0 {
+		switch {
+		case a.Missing:
+			ready = "missing"
+		case a.Wanted >= 0:
 			ready = fmt.Sprintf("%d/%d", a.Ready, a.Wanted)
 		}
 		rows = append(rows, []string{a.Name, a.Version, ready})

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"slipway.dev/slipway/internal/iec"
 )
 
 // Doing turns a task's title into what is being done: "join node" becomes
@@ -95,22 +97,9 @@ func Age(d time.Duration) string {
 // amount is so much of a unit, for people; "" is bytes.
 func amount(n int64, unit string) string {
 	if unit == "" || unit == "bytes" {
-		return Bytes(n)
+		return iec.Bytes(n)
 	}
 	return fmt.Sprintf("%d %s", n, unit)
-}
-
-// Bytes is an amount for people: "312.5 MiB".
-func Bytes(n int64) string {
-	switch {
-	case n < 1<<10:
-		return fmt.Sprintf("%d B", n)
-	case n < 1<<20:
-		return fmt.Sprintf("%.0f KiB", float64(n)/(1<<10))
-	case n < 1<<30:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }
 
 // Printable is a line of a program's output without what would steer the

@@ -7,6 +7,7 @@ import (
 	"context"
 	"embed"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -73,12 +74,16 @@ func name(env module.Env, h *engine.Host) op.Block {
 }
 
 // Retire is the module that takes away the ways to the API that modes before
-// have left, when no node goes by them any more.
+// have left, when no node goes by them any more: not as long as one has failed
+// or was not asked, for nobody knows which way that one goes.
 func Retire(env module.Env) engine.Module {
 	through := []string{"endpoint.pods"}
+	asked := func(*engine.Scope) bool {
+		return !slices.ContainsFunc(env.Absent, func(h v1alpha1.Host) bool { return module.JoinsAsWorker(&engine.Host{Host: h}) })
+	}
 	return engine.Module{Name: "endpoint-end", Tasks: []engine.Task{
 		{
-			ID: "endpoint.retire", Title: "end other ways to the API", On: module.IsNode, Needs: through,
+			ID: "endpoint.retire", Title: "end other ways to the API", On: module.IsNode, When: asked, Needs: through, NeedsAll: true,
 			Ops: func(*engine.Scope) (op.List, error) {
 				var list op.List
 				for mode, step := range map[v1alpha1.EndpointMode]string{
@@ -93,10 +98,10 @@ func Retire(env module.Env) engine.Module {
 			},
 		},
 		{
-			ID: "endpoint.updater-end", Title: "end the API's own Service", Manager: true, Needs: through,
+			ID: "endpoint.updater-end", Title: "end the API's own Service", Manager: true, Needs: through, NeedsAll: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			When: func(*engine.Scope) bool {
-				return env.Cluster.Spec.ControlPlaneEndpoint.Mode != v1alpha1.EndpointUpdater
+			When: func(s *engine.Scope) bool {
+				return asked(s) && env.Cluster.Spec.ControlPlaneEndpoint.Mode != v1alpha1.EndpointUpdater
 			},
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return updaterLeft(ctx, env, s) },

@@ -68,37 +68,43 @@ func keepalivedTasks(env module.Env) []engine.Task {
 			Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list, err := keepalived(env, s)
-				list = append(list, op.PutBack{Step: stepKeepalived})
-				if module.Holds(s.Host()) { // else its API server is yet to come
-					list = append(list, addressServed(env))
-				}
-				return list, err
+				return servedAfter(env, s, module.KeepalivedManifest, append(list, op.PutBack{Step: stepKeepalived})), err
 			},
 		},
 	}
 }
 
-// addressServed waits until a control plane has taken up its configuration and
-// some API server answers at the address.
-func addressServed(env module.Env) op.Wait {
-	ep := env.Cluster.Spec.ControlPlaneEndpoint
-	return op.Wait{
-		HTTP:     "https://" + net.JoinHostPort(ep.Address, strconv.Itoa(ep.Port)) + "/readyz",
-		Manifest: module.KeepalivedManifest, TimeoutSeconds: 180,
+// servedAfter has a control plane wait, after what makes it hold the address,
+// until the static pod of that runs as it is now and some API server answers at
+// the address.
+func servedAfter(env module.Env, s *engine.Scope, manifest string, list op.List) op.List {
+	if !module.Holds(s.Host()) {
+		return list // its API server is yet to come
 	}
+	ep := env.Cluster.Spec.ControlPlaneEndpoint
+	return append(list, op.Wait{
+		HTTP:     "https://" + net.JoinHostPort(ep.Address, strconv.Itoa(ep.Port)) + "/readyz",
+		Manifest: manifest, TimeoutSeconds: 180,
+	})
 }
 
 // Release is the module that has control planes which leave give up the API's
-// address, before the others stop telling them that they hold it: they would
-// hold it as well. A host on which nothing ends the pod does not stay for it.
+// address, while their API servers serve. With keepalived it comes before the
+// others stop telling them that they hold it: they would hold it as well. A host
+// on which nothing ends the pod does not stay for it.
 func Release(env module.Env) engine.Module {
+	mode := env.Cluster.Spec.ControlPlaneEndpoint.Mode
+	step, program := stepKeepalived, keepalivedConfig
+	if mode == v1alpha1.EndpointKubeVIP {
+		step, program = stepKubeVIP, kubeVIPProgram
+	}
 	return engine.Module{Name: "endpoint", Tasks: []engine.Task{{
 		ID: stepRelease, Title: "give up the API's address", IgnoreError: true, Timeout: 2 * time.Minute,
 		On:    func(h *engine.Host) bool { return env.Resets(h) && h.HasRole(v1alpha1.RoleControlPlane) },
-		When:  inMode(env, v1alpha1.EndpointKeepalived),
+		When:  func(*engine.Scope) bool { return spec.HoldsAddress(mode) },
 		Needs: []string{"endpoint.password"},
 		Ops: func(*engine.Scope) (op.List, error) {
-			return op.List{op.PutBack{Step: stepKeepalived}, op.Wait{Ended: keepalivedConfig, TimeoutSeconds: 60}}, nil
+			return op.List{op.PutBack{Step: step}, op.Wait{Ended: program, TimeoutSeconds: 60}}, nil
 		},
 	}}}
 }

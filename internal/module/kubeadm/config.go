@@ -37,7 +37,7 @@ func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 	if env.Stacked() {
 		ops = append(ops, op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true})
 	}
-	ops = append(ops, op.File{Path: configFile, Mode: 0o600, Content: docs})
+	ops = append(ops, op.File{Path: ConfigFile, Mode: 0o600, Content: docs})
 	if env.IsFirst(h) && !env.Begins(h) {
 		ops = append(ops, op.File{Path: module.LeadMark, Mode: 0o600, Content: []byte("This control plane speaks for the cluster: the one on which it began has left, or did not answer.\n")})
 	}

@@ -14,13 +14,15 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// ConfigFile has the settings of the phases that kubeadm runs on a control plane.
+const ConfigFile = "/etc/kubernetes/slipway/kubeadm.yaml"
+
 // Paths that kubeadm and the kubelet use.
 const (
 	adminConf     = "/etc/kubernetes/admin.conf"
 	kubeletConf   = "/etc/kubernetes/kubelet.conf"
 	bootstrapConf = "/etc/kubernetes/bootstrap-kubelet.conf"
 	caCert        = "/etc/kubernetes/pki/ca.crt"
-	configFile    = "/etc/kubernetes/slipway/kubeadm.yaml"
 	joinFile      = "/etc/kubernetes/slipway/join.yaml"
 	servingFile   = "/etc/kubernetes/slipway/serving.yaml"
 	dropInDir     = "/etc/kubernetes/kubelet.conf.d"
@@ -129,7 +131,7 @@ func componentManifests() []string {
 }
 
 func initPhases(env module.Env) []phase {
-	config := []string{configFile}
+	config := []string{ConfigFile}
 	etcd := localEtcd()
 	etcd.begins, etcd.when = true, func(*v1alpha1.Cluster) bool { return env.Stacked() }
 	return []phase{
@@ -165,7 +167,7 @@ func initPhases(env module.Env) []phase {
 func localEtcd() phase {
 	return phase{
 		id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"},
-		inputs: []string{configFile}, whole: true, creates: []string{manifest("etcd")},
+		inputs: []string{ConfigFile}, whole: true, creates: []string{manifest("etcd")},
 	}
 }
 
@@ -175,7 +177,7 @@ func localEtcd() phase {
 func components() phase {
 	return phase{
 		id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"},
-		inputs: []string{configFile}, whole: true, creates: componentManifests(),
+		inputs: []string{ConfigFile}, whole: true, creates: componentManifests(),
 	}
 }
 
@@ -214,7 +216,7 @@ func (p phase) task(env module.Env) engine.Task {
 // exec runs the phase on the host, by its settings.
 func (p phase) exec() op.Exec {
 	return op.Exec{
-		Name: "kubeadm-init-" + p.id, Argv: slices.Concat([]string{program, "init", "phase"}, p.argv, []string{"--config", configFile}),
+		Name: "kubeadm-init-" + p.id, Argv: slices.Concat([]string{program, "init", "phase"}, p.argv, []string{"--config", ConfigFile}),
 		Creates: p.creates, Declares: p.declares, Inputs: p.inputs,
 		Whole: p.whole, SecretOutput: p.secret, TimeoutSeconds: 300,
 	}

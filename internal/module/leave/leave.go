@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -52,34 +53,100 @@ func Drain(env module.Env) engine.Module {
 	}}}
 }
 
+// begun is the key of a host that has begun to leave, or is given up. It has no
+// value for one that stays as it is, whatever is ignored.
+func begun(host string) engine.Key[bool] { return engine.NewKey("leave.begun "+host, false) }
+
+func allBegun(env module.Env) (refs []engine.KeyRef) {
+	for _, l := range env.Leaving {
+		refs = append(refs, begun(l.Name).Ref())
+	}
+	return refs
+}
+
+// MarkPaths are those whose presence tells how far a host is; facts are asked
+// for them.
+func MarkPaths() []string { return []string{module.LeavesMark, module.APIServerManifest} }
+
 // Server is the module that ends the API servers of control planes that leave,
 // while they still have an etcd to say so in: the others, and all who go by
-// their word, would send requests there until they believe it dead. A host on
-// which nothing ends the pod does not stay for it.
+// their word, would send requests there until they believe it dead. From its
+// beginning on there is no way back, and the host says so. One on which nothing
+// ends the pod does not stay for it.
 func Server(env module.Env) engine.Module {
-	return engine.Module{Name: "leave", Tasks: []engine.Task{{
-		ID: "leave.server", Title: "end the API server", IgnoreError: true, Timeout: 2 * time.Minute,
-		On: func(h *engine.Host) bool { return env.Resets(h) && h.HasRole(v1alpha1.RoleControlPlane) },
-		// On workers this comes after the load balancer of whatever mode.
-		Needs: []string{"leave.drain", "endpoint.pods"},
-		Ops: func(*engine.Scope) (op.List, error) {
-			return op.List{op.Absent{Path: module.APIServerManifest}, op.Wait{Ended: "kube-apiserver", TimeoutSeconds: 60}}, nil
+	return engine.Module{Name: "leave", Tasks: []engine.Task{
+		{
+			ID: "leave.begin", Title: "begin to leave", On: env.Leaves, Provides: allBegun(env),
+			// On workers this comes after the load balancer of whatever mode.
+			Needs: []string{"leave.drain", "endpoint.pods"},
+			Ops: func(s *engine.Scope) (op.List, error) {
+				list, goes := begin(env, s.Host())
+				if s.Operation() == "" && goes { // what it will be
+					engine.Provide(s, begun(s.Host().Name), true)
+				}
+				return list, nil
+			},
+			After: func(_ context.Context, s *engine.Scope, _ []op.Result) error {
+				if _, goes := begin(env, s.Host()); goes {
+					engine.Provide(s, begun(s.Host().Name), true)
+				}
+				return nil
+			},
 		},
-	}}}
+		{
+			ID: "leave.server", Title: "wait until the API server has ended", IgnoreError: true, Timeout: 2 * time.Minute,
+			On: func(h *engine.Host) bool { return env.Resets(h) && h.HasRole(v1alpha1.RoleControlPlane) },
+			Ops: func(s *engine.Scope) (op.List, error) {
+				if !ours(env, s.Host()) {
+					return nil, nil
+				}
+				return op.List{op.Wait{Ended: "kube-apiserver", TimeoutSeconds: 60}}, nil
+			},
+		},
+	}}
+}
+
+// begin is what is done on a host that begins to leave: nothing on one that is
+// given up, or has nothing any more. One that has something of somebody else is
+// not touched, and goes nowhere.
+func begin(env module.Env, h *engine.Host) (list op.List, goes bool) {
+	server := h.HasRole(v1alpha1.RoleControlPlane)
+	switch {
+	case !env.Resets(h) || module.Blank(h):
+		return nil, true
+	case !ours(env, h):
+		return nil, false
+	case server || env.RunsEtcd(h):
+		list = op.List{mark()}
+	}
+	if server {
+		list = append(list, op.Absent{Path: module.APIServerManifest})
+	}
+	return list, true
+}
+
+func ours(env module.Env, h *engine.Host) bool {
+	return facts.Host{Facts: h.Facts}.Ours(env.Cluster.Name)
+}
+
+func mark() op.File {
+	return op.File{Path: module.LeavesMark, Mode: 0o600, Content: []byte("This host has begun to leave its cluster. It is put back as it was before it can join again.\n")}
 }
 
 // Member is the module that takes the members of hosts that leave out of etcd,
-// before these hosts are touched.
+// before these hosts are put back. One that has not begun to leave stays a member.
 func Member(env module.Env) engine.Module {
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
 		ID: "leave.member", Title: "take members out of etcd", On: env.IsFirst, Timeout: 5 * time.Minute,
 		// No API server may ask a member that is about to go.
-		Needs: []string{"leave.drain", "leave.server", "join.settings"},
-		Ops: func(*engine.Scope) (op.List, error) {
+		Needs: []string{"leave.begin", "leave.server", "join.settings"}, Consumes: allBegun(env),
+		Ops: func(s *engine.Scope) (op.List, error) {
 			var o op.EtcdRemove
 			for _, h := range env.Members(env.WithLeaving()) {
 				if slices.ContainsFunc(env.Leaving, func(l module.Leaving) bool { return l.Name == h.Name }) {
-					o.Peers = append(o.Peers, module.EtcdPeer(h, false))
+					p := module.EtcdPeer(h, false)
+					p.Stays = !engine.Known(s, begun(h.Name))
+					o.Peers = append(o.Peers, p)
 				}
 			}
 			return env.WithoutMembers(o), nil
@@ -100,55 +167,99 @@ func Node(env module.Env) engine.Module {
 	}}}
 }
 
-func undeleted(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
-	change := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "delete"}}
-	client := engine.Get(s, module.KeyKube)
-	if client == nil {
-		return change, nil
+func undeleted(ctx context.Context, env module.Env, s *engine.Scope) (change []plan.OpChange, err error) {
+	host := s.Host().Name
+	turn := func(machine string) plan.OpChange {
+		return plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add " + machine + ": it would be let in again when it comes back"}
 	}
-	n, err := node(ctx, s)
+	if engine.Get(s, module.KeyKube) == nil {
+		change = []plan.OpChange{{Kind: "node", Target: host, Summary: "delete"}}
+		return append(change, turn("the machine, if it is given up")), nil
+	}
+	n, given, err := node(ctx, env, s)
 	if err != nil {
 		return nil, err
 	}
-	if n == nil {
-		change = nil
+	what, machine := "delete", "this machine"
+	if given && env.Resets(s.Host()) {
+		what, machine = "delete: it was another machine ("+machineOf(n)+")", "that machine"
 	}
-	if !env.Resets(s.Host()) {
-		if n != nil {
-			change = append(change, plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add this machine: it would be let in again when it comes back"})
-		}
-		return change, nil
+	if n != nil {
+		change = append(change, plan.OpChange{Kind: "node", Target: host, Summary: what})
 	}
-	again, err := readmission(ctx, s)
-	return append(change, again...), err
+	turned, err := engine.Get(s, module.KeyKube).Forgotten(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := comesBack(ctx, env, s, n, given)
+	if err != nil {
+		return nil, err
+	}
+	if id != "" && !slices.Contains(turned, id) {
+		change = append(change, turn(machine))
+	}
+	if env.Resets(s.Host()) {
+		change = append(change, readmission(s, turned)...)
+	}
+	return change, nil
+}
+
+// comesBack is the id of a machine that was given up, and may come back; "" if
+// there is none, nobody knows it, or it is another node by now.
+func comesBack(ctx context.Context, env module.Env, s *engine.Scope, n *corev1.Node, given bool) (string, error) {
+	l := leaver(env, s.Host().Name)
+	switch {
+	case n != nil && given:
+		return n.Status.NodeInfo.MachineID, nil
+	case n != nil || !l.Gone || l.MachineID == "":
+		return "", nil
+	}
+	all, err := engine.Get(s, module.KeyKube).Nodes(ctx)
+	if err != nil || slices.ContainsFunc(all, func(o corev1.Node) bool { return o.Status.NodeInfo.MachineID == l.MachineID }) {
+		return "", err
+	}
+	return l.MachineID, nil
 }
 
 const policyTarget = "ValidatingAdmissionPolicy " + kube.ForgottenPolicy
 
 // readmission is the change by which a machine that was given up, and has been
 // put back since, may be a node again.
-func readmission(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-	ids, err := engine.Get(s, module.KeyKube).Forgotten(ctx)
-	if err != nil || s.Host().Facts == nil || !slices.Contains(ids, s.Host().Facts.MachineID) {
-		return nil, err
+func readmission(s *engine.Scope, turned []string) []plan.OpChange {
+	if f := s.Host().Facts; f == nil || !slices.Contains(turned, f.MachineID) {
+		return nil
 	}
-	return []plan.OpChange{{Kind: module.KindObject, Target: policyTarget, Summary: "take this machine off: it may be a node again"}}, nil
+	return []plan.OpChange{{Kind: module.KindObject, Target: policyTarget, Summary: "take this machine off: it may be a node again"}}
 }
 
 func remove(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
-	n, err := node(ctx, s)
+	n, given, err := node(ctx, env, s)
 	if err != nil {
 		return err
 	}
-	if n != nil {
-		if !env.Resets(s.Host()) { // before the node goes, or the host could make it again
-			if err := client.Forget(ctx, n.Status.NodeInfo.MachineID); err != nil {
-				return err
-			}
-			s.Note("%s: what is on it stays, its kubelet's credentials too; the cluster lets it in again when it has been put back", s.Host().Name)
+	// Before the node goes, or the host could make it again.
+	id, err := comesBack(ctx, env, s, n, given)
+	if err != nil {
+		return err
+	}
+	if id != "" {
+		if err := client.Forget(ctx, id); err != nil {
+			return err
 		}
+		who := s.Host().Name
+		if env.Resets(s.Host()) {
+			who = "the machine that was " + who + " before (machine id " + id + ")"
+		}
+		s.Note("%s: what is on it stays, its kubelet's credentials too; the cluster lets it in again when it has been put back", who)
+	}
+	if n != nil {
 		if err := client.DeleteNode(ctx, n.Name); err != nil {
+			return err
+		}
+	}
+	if n != nil && given { // of the others, nothing but DaemonSets' is left
+		if err := client.DeletePods(ctx, n.Name); err != nil {
 			return err
 		}
 	}
@@ -158,18 +269,30 @@ func remove(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return client.Readmit(ctx, s.Host().Facts.MachineID)
 }
 
-// node is the host's node, nil if there is none: one of its name that is
-// another machine is not its own.
-func node(ctx context.Context, s *engine.Scope) (*corev1.Node, error) {
-	n, err := engine.Get(s, module.KeyKube).Node(ctx, s.Host().Name)
+// node is the node of a host's name, nil if there is none. It is given up if
+// the host is, or if the host that answers is not the machine that the cluster
+// has by this name: that one is not asked, whatever became of it. Of a host that
+// is off the records another machine's node is not its own.
+func node(ctx context.Context, env module.Env, s *engine.Scope) (n *corev1.Node, given bool, err error) {
+	n, err = engine.Get(s, module.KeyKube).Node(ctx, s.Host().Name)
 	if n == nil || err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if f := s.Host().Facts; f != nil && !kube.SameMachine(n, f.MachineID) {
-		return nil, nil
+	l := leaver(env, s.Host().Name)
+	other := s.Host().Facts != nil && !kube.SameMachine(n, s.Host().Facts.MachineID)
+	if other && l.Off {
+		return nil, false, nil
 	}
-	return n, nil
+	return n, l.Gone || other, nil
 }
+
+// leaver is a host that leaves.
+func leaver(env module.Env, name string) module.Leaving {
+	i := slices.IndexFunc(env.Leaving, func(l module.Leaving) bool { return l.Name == name })
+	return env.Leaving[i]
+}
+
+func machineOf(n *corev1.Node) string { return "machine id " + n.Status.NodeInfo.MachineID }
 
 func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	change := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "cordon and drain"}}
@@ -177,15 +300,15 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	if client == nil {
 		return change, nil
 	}
-	n, err := node(ctx, s)
-	if !env.Resets(s.Host()) {
-		if n != nil && kube.State(n).Ready && !env.Removal.Force {
-			err = runs(env, n.Name)
+	n, given, err := node(ctx, env, s)
+	if err == nil && (n == nil || given) && env.Resets(s.Host()) {
+		err = otherNode(ctx, s)
+	}
+	if given {
+		if err == nil && kube.State(n).Ready && !env.Removal.Force {
+			err = runs(env, n)
 		}
 		return nil, err
-	}
-	if err == nil && n == nil {
-		err = otherNode(ctx, s)
 	}
 	if n == nil || err != nil {
 		return nil, err
@@ -227,19 +350,21 @@ func otherNode(ctx context.Context, s *engine.Scope) error {
 
 // runs refuses to give up a host whose kubelet reports: its pods would run on,
 // and be made anew elsewhere.
-func runs(env module.Env, name string) error {
-	why := ""
-	for _, l := range env.Leaving {
-		if l.Name == name {
-			why = l.Why
-		}
-	}
-	return diag.List{{
+func runs(env module.Env, n *corev1.Node) error {
+	l := leaver(env, n.Name)
+	d := diag.Diagnostic{
 		ID: IDHostRuns, Severity: diag.Error,
-		Message: "it is to be given up (" + why + "), and the cluster says that its node is ready: it runs, or has been off for less than a minute",
-		Hint:    "mend what keeps it from being reached; or, if it is gone, see that it is off, wait until the cluster says it is not ready (about 40 seconds), and try again; give it up as it is: --force",
-	}}
+		Message: "it is to be given up (" + l.Why + "), and the cluster says that its node is ready: it runs, or has been off for less than a minute",
+		Hint:    "mend what keeps it from being reached; or, " + whenGone,
+	}
+	if !l.Gone {
+		d.Message = fmt.Sprintf("the host that answers at %s is not node %s (%s), which the cluster says is ready: that one runs, or has been off for less than a minute", l.Address, n.Name, machineOf(n))
+		d.Hint = "write its address into the file, and: slipway apply -f FILE; or, " + whenGone
+	}
+	return diag.List{d}
 }
+
+const whenGone = "if it is gone, see that it is off, wait until the cluster says it is not ready (about 40 seconds), and try again; give it up as it is: --force"
 
 // mostBlocked is how many pods a message names.
 const mostBlocked = 10
@@ -257,8 +382,8 @@ func blocked(node string, pods []string) error {
 
 func drain(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
-	n, err := node(ctx, s)
-	if n == nil || err != nil {
+	n, given, err := node(ctx, env, s)
+	if n == nil || given || err != nil {
 		return err
 	}
 	if err := client.Cordon(ctx, n.Name); err != nil {

@@ -46,9 +46,13 @@ func occupied(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	if err != nil {
 		return nil, err
 	}
-	again, err := readmission(ctx, s)
-	if n == nil || err != nil {
-		return again, err
+	turned, err := engine.Get(s, module.KeyKube).Forgotten(ctx)
+	if err != nil {
+		return nil, err
+	}
+	again := readmission(s, turned)
+	if n == nil {
+		return again, nil
 	}
 	st := kube.State(n)
 	if st.Ready {
@@ -75,5 +79,8 @@ func vacate(ctx context.Context, s *engine.Scope) error {
 	if err := client.Forget(ctx, n.Status.NodeInfo.MachineID); err != nil {
 		return err
 	}
-	return client.DeleteNode(ctx, n.Name)
+	if err := client.DeleteNode(ctx, n.Name); err != nil {
+		return err
+	}
+	return client.DeletePods(ctx, n.Name)
 }

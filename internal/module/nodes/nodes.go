@@ -28,6 +28,10 @@ const (
 // New is the module.
 func New(env module.Env) engine.Module {
 	consumes := []engine.KeyRef{module.KeyKube.Ref()}
+	settled := []string{"nodes.ready", "nodes.spread"}
+	if len(env.Leaving) > 0 { // they take pods of CoreDNS along
+		settled = append(settled, "leave.node")
+	}
 	return engine.Module{Name: "nodes", Tasks: []engine.Task{
 		{
 			ID: "nodes.settings", Title: "set labels and taints", On: module.IsNode, Consumes: consumes,
@@ -67,10 +71,10 @@ func New(env module.Env) engine.Module {
 			},
 		},
 		{
-			ID: "nodes.dns", Title: "wait until DNS answers", Manager: true, Consumes: consumes, Needs: []string{"nodes.ready", "nodes.spread"}, Timeout: 6 * time.Minute,
+			ID: "nodes.dns", Title: "wait until DNS answers", Manager: true, Consumes: consumes, Needs: settled, Timeout: 6 * time.Minute,
 			When: func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
 			Run: &engine.Action{
-				Check: dnsPending,
+				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return dnsPending(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
 					return engine.Get(s, module.KeyKube).WaitRollout(ctx, "Deployment", "kube-system", "coredns", func(m string) { s.Tell("%s", m) })
 				},
@@ -157,7 +161,7 @@ func notReady(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	return wait, nil
 }
 
-func dnsPending(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+func dnsPending(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
 	wait := []plan.OpChange{{Kind: "wait", Target: "CoreDNS", Summary: "ready"}}
 	if client == nil {
@@ -168,11 +172,13 @@ func dnsPending(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	if errors.As(err, &known) && known.Reason == kube.ReasonNotFound {
 		return wait, nil // an earlier step is still to make it
 	}
-	if err != nil {
-		return nil, err
+	if err != nil || missing != "" {
+		return wait, err
 	}
-	if missing == "" {
-		return nil, nil
+	for _, l := range env.Leaving {
+		if n, err := client.Node(ctx, l.Name); n != nil || err != nil {
+			return wait, err // there may be some of it on that one
+		}
 	}
-	return wait, nil
+	return nil, nil
 }

@@ -80,6 +80,6 @@ func reasons() []string {
 	return []string{
 		string(remote.Unreachable), string(remote.AuthFailed), string(remote.HostKeyUnknown),
 		string(remote.HostKeyChanged), string(remote.KeyUnreadable), string(remote.SudoFailed),
-		string(remote.WrongArch), string(remote.NoExec), string(remote.HelperFailed), string(remote.ConnectionLost), string(remote.NoShell),
+		string(remote.SecretUnreadable), string(remote.WrongArch), string(remote.NoExec), string(remote.HelperFailed), string(remote.ConnectionLost), string(remote.NoShell),
 	}
 }

@@ -297,7 +297,7 @@ var sizeRows = []row{
 
 	{"disk just too small", "all directories of one file system together", space(0, controlPlaneDisk-1, gib), []string{"error disk-too-small cp1"}, "/usr/local/bin, /var/lib/containerd, /var/lib/etcd, /var/lib/kubelet, /var/lib/slipway"},
 	{"disk just enough", "15 % of a small one is left over", space(0, controlPlaneDisk, 0), nil, ""},
-	{"worker's disk just too small", "it has no etcd", space(1, workerDisk-1, gib), []string{"error disk-too-small w1"}, "this node needs 2.5 GiB there"},
+	{"worker's disk just too small", "it has no etcd", space(1, workerDisk-1, gib), []string{"error disk-too-small w1"}, "this node needs 2.4 GiB there"},
 	{"worker's disk low", "the kubelet would delete the bundle's images", space(1, workerDisk+14*gib/100, gib), []string{"warning disk-low w1"}, "below 15 %"},
 	{"worker's disk not low", "just above", space(1, workerDisk+15*gib/100+1, gib), nil, ""},
 	{"worker's disk low, thresholds set", "the user has decided", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
@@ -310,7 +310,7 @@ var sizeRows = []row{
 	}, []string{"error disk-too-small w1"}, "this node needs 6 GiB there"},
 	{"separate file systems", "each by itself", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		disk(h[0].Facts, facts.DirEtcd, func(d *op.Disk) { d.Mount, d.FreeBytes = "/var/lib/etcd", gib-1 })
-	}, []string{"error disk-too-small cp1"}, "has 1023 MiB free for /var/lib/etcd; this node needs 1 GiB there"},
+	}, []string{"error disk-too-small cp1"}, "has 1023.9 MiB free for /var/lib/etcd; this node needs 1 GiB there"},
 	{"running node's disk low", "what it holds already is not needed again", running(4*gib-1, 40*gib), []string{"warning disk-low w1"}, "below 10 %"},
 	{"running node's disk not low", "just enough", running(4*gib, 40*gib), nil, ""},
 	{"running node's disk full", "it stops working", running(leastFree-1, gib), []string{"error disk-too-small w1"}, "to go on"},

@@ -1,11 +1,10 @@
 package precheck
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/iec"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -154,10 +153,10 @@ func (r *report) free(d op.Disk, dirs string, need uint64) {
 	switch {
 	case d.FreeBytes < need:
 		r.fail(idDisk, "make room, or mount a larger file system there",
-			"has %s free for %s; this node needs %s there", human(d.FreeBytes), dirs, human(need))
+			"has %s free for %s; this node needs %s there", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(need))
 	case left < d.TotalBytes/100*15 && !r.keepsImages() && r.node():
 		r.warn(idDiskLow, "make room; or set imageGCHighThresholdPercent and evictionHard under spec.kubernetes.kubelet.config",
-			"will have %s of %s left for %s; below 15 %% the kubelet deletes images, and then evicts pods", human(left), human(d.TotalBytes), dirs)
+			"will have %s of %s left for %s; below 15 %% the kubelet deletes images, and then evicts pods", iec.Bytes(left), iec.Bytes(d.TotalBytes), dirs)
 	}
 	if d.Inodes == 0 {
 		return
@@ -176,10 +175,10 @@ func (r *report) free(d op.Disk, dirs string, need uint64) {
 func (r *report) remaining(d op.Disk, dirs string) {
 	switch {
 	case d.FreeBytes < leastFree:
-		r.fail(idDisk, "make room: a node without it stops working", "has %s free for %s; it needs %s to go on", human(d.FreeBytes), dirs, human(leastFree))
+		r.fail(idDisk, "make room: a node without it stops working", "has %s free for %s; it needs %s to go on", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(leastFree))
 	case d.FreeBytes < d.TotalBytes/10 && !r.keepsImages() && r.node():
 		r.warn(idDiskLow, "make room, or mount a larger file system there",
-			"has %s of %s left for %s; below 10 %% the kubelet evicts pods", human(d.FreeBytes), human(d.TotalBytes), dirs)
+			"has %s of %s left for %s; below 10 %% the kubelet evicts pods", iec.Bytes(d.FreeBytes), iec.Bytes(d.TotalBytes), dirs)
 	}
 }
 
@@ -187,12 +186,4 @@ func (r *report) remaining(d op.Disk, dirs string) {
 func (r *report) keepsImages() bool {
 	conf := r.cluster.Spec.Kubernetes.Kubelet.Config
 	return conf["imageGCHighThresholdPercent"] != nil && conf["evictionHard"] != nil
-}
-
-// human is bytes for people: "1.5 GiB".
-func human(bytes uint64) string {
-	if bytes < gib {
-		return fmt.Sprintf("%d MiB", bytes/mib)
-	}
-	return strings.Replace(fmt.Sprintf("%.1f GiB", float64(bytes)/gib), ".0 ", " ", 1)
 }

@@ -25,7 +25,9 @@ func New(env module.Env, after ...string) engine.Module {
 		},
 		{
 			ID: "reset.restore", Title: "put the host back as it was", Timeout: 5 * time.Minute,
-			Ops:   func(*engine.Scope) (op.List, error) { return op.List{op.Restore{}}, nil },
+			Ops: func(s *engine.Scope) (op.List, error) {
+				return op.List{op.Restore{EndLock: env.Resets(s.Host())}}, nil
+			},
 			After: tellLeft,
 		},
 	}}
@@ -70,6 +72,7 @@ func runtimeState(env module.Env, h *engine.Host) op.Op {
 	}
 	return op.Reset{
 		Units:     units,
+		TellFirst: []string{"keepalived", "kube-vip"}, // of whatever mode there was: they hold addresses
 		Addresses: addresses,
 		Mounts:    []string{facts.DirKubelet, "/run/containerd", facts.DirContainerd},
 		Links:     []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"},

@@ -22,15 +22,15 @@ import (
 // handler is a Runner, in the words of the wire.
 type handler struct {
 	runner *run.Runner
-	build  string // digest of this program
+	name   string // of this program's file, which says its digest
 	lender *peer.Lender
 }
 
 // newHandler has a Runner get its content from f, and lend it.
-func newHandler(r run.Runner, build string, f wire.Fetcher) handler {
+func newHandler(r run.Runner, name string, f wire.Fetcher) handler {
 	lender := &peer.Lender{}
 	r.Blobs = blobs{f, lender}
-	return handler{runner: &r, build: build, lender: lender}
+	return handler{runner: &r, name: name, lender: lender}
 }
 
 var _ wire.Handler = handler{}
@@ -47,7 +47,7 @@ func (h handler) Apply(ctx context.Context, b remote.Batch, emit func(remote.Pro
 	if staysManaged(results) {
 		// The next session then finds the helper; if it cannot be kept,
 		// it is sent again.
-		_ = keep(filepath.Join(run.DefaultState, "bin"), h.build)
+		_ = keep(filepath.Join(run.DefaultState, "bin"), h.name)
 	}
 	return results
 }
@@ -122,9 +122,9 @@ func staysManaged(results []op.Result) bool {
 	return changed
 }
 
-// keep has this program in dir, under the name that says its content.
-func keep(dir, build string) error {
-	path := filepath.Join(dir, "slipway-node-"+build[:12])
+// keep has this program in dir, under its name, which says its content.
+func keep(dir, name string) error {
+	path := filepath.Join(dir, name)
 	if _, err := os.Lstat(path); err == nil {
 		return nil
 	}

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package helper is the node helper's program: it checks itself on arrival
-// and serves one manager over standard input and output.
+// Package helper is the node helper's program: it says its own digest, and
+// serves one manager over standard input and output.
 package helper
 
 import (
@@ -26,43 +26,43 @@ const self = "/proc/self/exe"
 //
 //	serve [DIR]    serve the manager at stdin and stdout; DIR is a directory
 //	               made for the program's file alone and removed at once
-//	verify SHA256  fail unless the program has this digest (hex)
+//	digest         print the program's SHA-256, in hex
+//
+// Whoever starts it compares the digest with what it should be, before it
+// serves; its file is called by it (embedded.Helper.Name).
 func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
 	switch {
-	case len(args) == 2 && args[0] == "verify":
-		return verify(args[1])
+	case len(args) == 1 && args[0] == "digest":
+		return digest(stdout)
 	case len(args) == 1 && args[0] == "serve":
 		return serve(ctx, "", stdin, stdout)
 	case len(args) == 2 && args[0] == "serve":
 		return serve(ctx, args[1], stdin, stdout)
 	}
-	return errors.New("this is a part of slipway and of no use alone; usage: slipway-node serve [DIR] | verify SHA256")
+	return errors.New("this is a part of slipway and of no use alone; usage: slipway-node serve [DIR] | digest")
 }
 
-func digest() (string, error) {
+func digest(to io.Writer) error {
 	f, err := os.Open(self)
 	if err != nil {
-		return "", fmt.Errorf("reading the program: %w", err)
+		return fmt.Errorf("reading the program: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
-		return "", fmt.Errorf("reading the program: %w", err)
+		return fmt.Errorf("reading the program: %w", err)
 	}
-	return fmt.Sprintf("%x", h.Sum(nil)), nil
-}
-
-func verify(want string) error {
-	got, err := digest()
-	if err == nil && got != want {
-		err = fmt.Errorf("the program's digest is %s, not %s", got, want)
-	}
+	_, err = fmt.Fprintf(to, "%x\n", h.Sum(nil))
 	return err
 }
 
 func serve(ctx context.Context, dir string, stdin, stdout *os.File) error {
+	path, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding the program: %w", err)
+	}
 	if dir != "" {
-		if err := discard(dir); err != nil {
+		if err := discard(path, dir); err != nil {
 			return err
 		}
 	}
@@ -76,26 +76,15 @@ func serve(ctx context.Context, dir string, stdin, stdout *os.File) error {
 	if err != nil {
 		return err
 	}
-	build, err := digest()
-	if err != nil {
-		return err
-	}
-	server := wire.Server{
-		Hello: wire.Hello{Build: build},
-		Handler: func(f wire.Fetcher) wire.Handler {
-			return newHandler(run.Runner{}, build, f)
-		},
-	}
+	server := wire.Server{Handler: func(f wire.Fetcher) wire.Handler {
+		return newHandler(run.Runner{}, filepath.Base(path), f)
+	}}
 	return server.Serve(ctx, conn)
 }
 
 // discard removes the program's file and the directory made for it; the
 // running program needs neither.
-func discard(dir string) error {
-	path, err := os.Readlink(self)
-	if err != nil {
-		return fmt.Errorf("finding the program: %w", err)
-	}
+func discard(path, dir string) error {
 	if filepath.Dir(path) != filepath.Clean(dir) {
 		return fmt.Errorf("%s is not the directory of this program, %s", dir, path)
 	}

@@ -26,6 +26,8 @@ type EtcdPeer struct {
 	// machine shall take its place. One that answers, and is elsewhere than
 	// PeerURL says, is not to be replaced.
 	Dead bool `json:"dead,omitempty"`
+	// Stays has it left alone after all, though it was planned that it goes.
+	Stays bool `json:"stays,omitempty"`
 }
 
 // Reasons why a removal is refused.

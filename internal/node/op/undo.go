@@ -6,9 +6,13 @@ package op
 // Steps that must not be cut, and that their manager has left alone, are ended
 // first: what they do is taken back.
 type Reset struct {
-	Units  []string `json:"units"`  // stopped first, in this order
-	Mounts []string `json:"mounts"` // everything mounted below these is unmounted
-	Links  []string `json:"links"`  // names, or prefixes ending in "*"
+	Units []string `json:"units"` // stopped first, in this order
+	// TellFirst are programs in pods, by the names they were called by, that
+	// are told to end and have a few seconds for it before all pods are killed:
+	// what they hold on the host, they give up themselves.
+	TellFirst []string `json:"tellFirst,omitempty"`
+	Mounts    []string `json:"mounts"` // everything mounted below these is unmounted
+	Links     []string `json:"links"`  // names, or prefixes ending in "*"
 	// Addresses are removed from whatever interface has them: those that a
 	// pod holds as long as it runs, and keeps when it is killed.
 	Addresses []string `json:"addresses,omitempty"`
@@ -39,4 +43,8 @@ type PutBack struct {
 
 // Restore puts everything in the ledger back as it was, newest first, and
 // removes the ledger, the blob store and the helper itself.
-type Restore struct{}
+type Restore struct {
+	// EndLock ends the cluster lock on this host: the operation goes on, on
+	// hosts that stay. Else a lock that is held is left to its holder.
+	EndLock bool `json:"endLock,omitempty"`
+}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/iec"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -264,7 +265,7 @@ func diskFull(dir string, need int64) error {
 	}
 	return &op.Error{
 		Reason:  "DiskFull",
-		Message: fmt.Sprintf("the disk that holds %s is full: %s needed and %s to be left free, %s there", dir, bytesText(need), bytesText(spare), bytesText(free)),
+		Message: fmt.Sprintf("the disk that holds %s is full: %s needed and %s to be left free, %s there", dir, iec.Bytes(need), iec.Bytes(spare), iec.Bytes(free)),
 	}
 }
 
@@ -274,18 +275,5 @@ func blobText(n int64) string {
 	if n == 0 {
 		return "(size not known yet)"
 	}
-	return bytesText(n)
-}
-
-// bytesText is a size for people.
-func bytesText(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	case n >= 1<<10:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	}
-	return fmt.Sprintf("%d bytes", n)
+	return iec.Bytes(n)
 }

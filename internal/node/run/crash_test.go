@@ -103,7 +103,7 @@ func TestDisplace(t *testing.T) {
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
 		t.Errorf("the helper that held the host ended by itself: %v", err)
 	}
-	if p, _, ok := readProcess(fmt.Sprintf("/proc/%d", child)); ok {
+	if p, ok := readProcess(fmt.Sprintf("/proc/%d", child)); ok {
 		t.Errorf("its program, process %d, has outlived it", p.pid)
 	}
 }

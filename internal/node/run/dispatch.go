@@ -138,7 +138,7 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 	case op.PutBack:
 		return s.checkPutBack(o)
 	case op.Restore:
-		return s.checkRestore()
+		return s.checkRestore(o)
 	}
 	return verdict{}, invalid("this helper does not know operations of kind %q", o.Kind())
 }
@@ -205,7 +205,7 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 	case op.PutBack:
 		return s.applyPutBack(ctx, o)
 	case op.Restore:
-		return s.applyRestore(ctx, res)
+		return s.applyRestore(ctx, o, res)
 	}
 	return invalid("operations of kind %q change nothing", o.Kind())
 }

@@ -115,6 +115,8 @@ func (s *session) checkEtcdMember(ctx context.Context, o op.EtcdMember) (verdict
 		return verdict{}, err
 	case err != nil: // perhaps by the time it is applied
 		return verdict{change: "ask again: " + failure(err).Message}, nil
+	case m.self == nil && m.data:
+		return verdict{}, m.removed(o)
 	case !m.votes():
 		return verdict{change: "join"}, nil
 	case o.Service != nil:
@@ -142,6 +144,9 @@ func (s *session) applyEtcdMember(ctx context.Context, o op.EtcdMember, res *op.
 		o.Join.Conclusive = !rec.Done
 		return s.execute(ctx, o.Join, nil, res)
 	}
+	if err := m.removed(o); err != nil {
+		return err
+	}
 	if err := s.clearMember(ctx, o, m); err != nil {
 		return err
 	}
@@ -162,6 +167,15 @@ func (s *session) applyEtcdMember(ctx context.Context, o op.EtcdMember, res *op.
 		}
 		return &op.Error{Reason: op.ReasonEtcdNoVote, Message: fmt.Sprintf("%s was added to etcd, and does not vote", o.Name)}
 	})
+}
+
+// removed refuses a host that has a member's data and is none: etcd would not
+// take it with them, and a learner that does not come up keeps others out.
+func (m membership) removed(o op.EtcdMember) error {
+	if m.self != nil || !m.data {
+		return nil
+	}
+	return &op.Error{Reason: op.ReasonEtcdRemoved, Message: fmt.Sprintf("there are data in %s, and etcd does not know %s: it was removed, or they are another cluster's", o.Data, o.Name)}
 }
 
 // clearMember removes a learner that has started elsewhere, or here with data
@@ -237,9 +251,6 @@ func (m membership) expected(o op.EtcdMember) bool {
 func (s *session) joinService(ctx context.Context, o op.EtcdMember) error {
 	m, err := s.membership(ctx, o)
 	if err == nil && m.self == nil {
-		if m.data {
-			return &op.Error{Reason: op.ReasonEtcdRemoved, Message: fmt.Sprintf("there are data in %s, and etcd does not know %s: it was removed, or they are another cluster's", o.Data, o.Name)}
-		}
 		if err := s.addMember(ctx, o); err != nil {
 			return err
 		}

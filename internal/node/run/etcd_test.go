@@ -123,6 +123,7 @@ func TestEtcdMember(t *testing.T) {
 		{"learner without its data", "etcd would not have it back empty", []etcdMember{self(7, "b", true)}, false, 1, 1 << 63, ""},
 		{"votes", "there is nothing to do", []etcdMember{self(7, "b", false)}, true, 0, 7, ""},
 		{"votes without its data", "others count on the vote: nobody removes it on a guess", []etcdMember{self(7, "b", false)}, false, 0, 7, "EtcdDataLost"},
+		{"data of a member that was removed", "etcd would not start, and the learner keeps others out", nil, true, 0, 0, "EtcdRemoved"},
 		{"another is being added", "etcd takes one at a time", []etcdMember{{ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 0, 0, "EtcdBusy"},
 		{"both are being added", "it has been let in already", []etcdMember{self(7, "", true), {ID: 8, PeerURLs: []string{other}, Learner: true}}, false, 1, 7, ""},
 	} {

@@ -28,6 +28,7 @@ func (v voice) called() string { return cmp.Or(v.Name, strings.Join(v.PeerURLs, 
 // to ask for it; none if no member may have to. It is refused if etcd would not
 // have enough that answer, at any time.
 func (s *session) removals(ctx context.Context, o op.EtcdRemove) (gone []voice, from string, err error) {
+	o.Peers = slices.DeleteFunc(slices.Clone(o.Peers), func(p op.EtcdPeer) bool { return p.Stays })
 	members, from, err := s.etcdMembers(ctx, o.EtcdClient)
 	if err != nil || !slices.ContainsFunc(members, func(m etcdMember) bool { return peerOf(o.Peers, m) != nil || orphan(o, m) }) {
 		return nil, "", err

@@ -36,6 +36,11 @@ func TestEtcdRemove(t *testing.T) {
 		}
 		return out
 	}
+	stays := func(names string) []op.EtcdPeer {
+		out := peers(names)
+		out[0].Stays = true
+		return out
+	}
 	for _, tc := range []struct {
 		name, reason string
 		members      []etcdMember
@@ -57,6 +62,8 @@ func TestEtcdRemove(t *testing.T) {
 		{"both of them", "the dead one goes first", []etcdMember{voter("a", true), voter("b", true), voter("c", false)}, peers("bc"), "a", "remove c, then b", ""},
 		{"without a majority", "nothing can be changed", []etcdMember{voter("a", true), voter("b", false), voter("c", false)}, peers("c"), "abc", "", "of etcd's 3 members 1 answer"},
 		{"five to three", "each step is safe", []etcdMember{voter("a", true), voter("b", true), voter("c", true), voter("d", true), voter("e", false)}, peers("ed"), "abc", "remove e, then d", ""},
+		{"one that stays after all", "the other goes", []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, stays("bc"), "ab", "remove c", ""},
+		{"all stay", "there is nothing to do", []etcdMember{voter("a", true), voter("b", true), voter("c", true)}, stays("b"), "abc", "", ""},
 		{"a learner", "it has no vote to lose", []etcdMember{voter("a", true), voter("b", true), learner}, peers("d"), "ab", "remove d", ""},
 		{"one that never started", "it is known by its address alone", []etcdMember{voter("a", true), voter("b", true), unstarted}, peers("d"), "ab", "remove https://d:2380", ""},
 		{"another at its address", "who has a name is known by it alone", []etcdMember{voter("a", true), voter("b", true), inItsPlace}, peers("c"), "abd", "", ""},

@@ -23,10 +23,14 @@ import (
 
 // process is a process by its number and the time it was started.
 type process struct {
-	pid   int
-	start string
-	shim  bool // keeps a container; ends when that has ended
+	pid    int
+	parent int
+	start  string
+	shim   bool // keeps a container; ends when that has ended
 }
+
+// leaveTime is what programs have that are told to end before they are killed.
+const leaveTime = 5 * time.Second
 
 // stopPods stops the units in order and ends every pod. Pods survive the
 // unit of their runtime, so they are ended before it is stopped, while it
@@ -34,7 +38,7 @@ type process struct {
 func (s *session) stopPods(ctx context.Context, o op.Reset) error {
 	for _, name := range o.Units {
 		if strings.HasPrefix(name, "containerd") {
-			if err := s.endPods(ctx, o.Cgroups, false); err != nil {
+			if err := errors.Join(s.tellPods(ctx, o), s.endPods(ctx, o.Cgroups, false)); err != nil {
 				return err
 			}
 		}
@@ -49,6 +53,50 @@ func (s *session) stopPods(ctx context.Context, o op.Reset) error {
 		}
 	}
 	return s.endPods(ctx, o.Cgroups, true)
+}
+
+// tellPods has programs in pods end by themselves, and waits for that a little.
+// Nobody starts them anew: the kubelet is stopped.
+func (s *session) tellPods(ctx context.Context, o op.Reset) error {
+	told := map[process]bool{}
+	for until := time.Now().Add(leaveTime); time.Now().Before(until); {
+		all, err := s.podProcesses(o.Cgroups)
+		if err != nil {
+			return err
+		}
+		asked := map[int]process{}
+		for _, p := range all {
+			if slices.Contains(o.TellFirst, p.program()) {
+				asked[p.pid] = p
+			}
+		}
+		if len(asked) == 0 {
+			return nil
+		}
+		for _, p := range asked {
+			if _, child := asked[p.parent]; child || told[p] {
+				continue // its parent tells it, and would start it anew
+			}
+			told[p] = true
+			if err := p.signal(unix.SIGTERM); err != nil {
+				return err
+			}
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// program is the name that the process was called by, without its directory.
+func (p process) program() string {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
+	if err != nil {
+		return "" // gone meanwhile
+	}
+	name, _, _ := strings.Cut(string(raw), "\x00")
+	return filepath.Base(name)
 }
 
 // endPods kills the processes of pods, and the shims if asked for, and waits
@@ -70,7 +118,7 @@ func (s *session) endPods(ctx context.Context, cgroups []string, shims bool) err
 			return &op.Error{Reason: "Failed", Message: fmt.Sprintf("%d processes of pods do not end, process %d for one", len(all), all[0].pid)}
 		}
 		for _, p := range all {
-			if err := p.kill(); err != nil {
+			if err := p.signal(unix.SIGKILL); err != nil {
 				return err
 			}
 		}
@@ -80,12 +128,12 @@ func (s *session) endPods(ctx context.Context, cgroups []string, shims bool) err
 	}
 }
 
-// kill ends the process unless its number is another's by now.
-func (p process) kill() error {
+// signal tells the process to end, unless its number is another's by now.
+func (p process) signal(how unix.Signal) error {
 	if start, err := startTime(p.pid); err != nil || start != p.start {
 		return nil
 	}
-	if err := unix.Kill(p.pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := unix.Kill(p.pid, how); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("ending process %d: %w", p.pid, err)
 	}
 	return nil
@@ -110,7 +158,7 @@ func (s *session) podProcesses(cgroups []string) ([]process, error) {
 	children := map[int][]process{}
 	var found []process
 	for _, dir := range dirs {
-		p, parent, ok := readProcess(dir)
+		p, ok := readProcess(dir)
 		if !ok {
 			continue
 		}
@@ -118,7 +166,7 @@ func (s *session) podProcesses(cgroups []string) ([]process, error) {
 		if p.shim {
 			found = append(found, p)
 		}
-		children[parent] = append(children[parent], p)
+		children[p.parent] = append(children[p.parent], p)
 	}
 	for i := 0; i < len(found); i++ {
 		found = append(found, children[found[i].pid]...)
@@ -129,7 +177,7 @@ func (s *session) podProcesses(cgroups []string) ([]process, error) {
 			continue // gone meanwhile
 		}
 		for _, f := range strings.Fields(string(raw)) {
-			if p, _, ok := readProcess("/proc/" + f); ok {
+			if p, ok := readProcess("/proc/" + f); ok {
 				found = append(found, p)
 			}
 		}
@@ -142,22 +190,22 @@ func (s *session) podProcesses(cgroups []string) ([]process, error) {
 	}), nil
 }
 
-// readProcess reads a process and its parent; false if it is gone or dead.
-func readProcess(dir string) (p process, parent int, ok bool) {
+// readProcess reads a process; false if it is gone or dead.
+func readProcess(dir string) (p process, ok bool) {
 	pid, err := strconv.Atoi(filepath.Base(dir))
 	if err != nil {
-		return p, 0, false
+		return p, false
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
-		return p, 0, false
+		return p, false
 	}
 	f := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
-		return p, 0, false
+		return p, false
 	}
-	parent, err = strconv.Atoi(f[1])
-	return process{pid: pid, start: f[19]}, parent, err == nil
+	parent, err := strconv.Atoi(f[1])
+	return process{pid: pid, parent: parent, start: f[19]}, err == nil
 }
 
 // isShim says that a process is a shim of containerd for Kubernetes, and of

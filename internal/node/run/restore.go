@@ -20,8 +20,8 @@ import (
 const helperDir = "bin"
 
 // checkRestore finds something to do as long as a ledger is there, or anything
-// else we keep on a host but a lock that is held.
-func (s *session) checkRestore() (verdict, error) {
+// else we keep on a host but a lock that is held, unless that is to end, too.
+func (s *session) checkRestore(o op.Restore) (verdict, error) {
 	entries, err := durable.ReadDir(s.State)
 	if errors.Is(err, fs.ErrNotExist) {
 		return verdict{}, nil
@@ -45,7 +45,7 @@ func (s *session) checkRestore() (verdict, error) {
 			rest = true
 		}
 	}
-	if rest || !held {
+	if rest || !held || o.EndLock {
 		return verdict{change: "remove " + s.State}, nil
 	}
 	return verdict{}, nil
@@ -74,7 +74,7 @@ func (r *report) outcome(out ledger.Outcome) {
 // applyRestore puts everything back, newest first. Each step may be cut and
 // is then done again from the start: what is back already is left alone, and
 // the ledger goes last.
-func (s *session) applyRestore(ctx context.Context, res *op.Result) error {
+func (s *session) applyRestore(ctx context.Context, o op.Restore, res *op.Result) error {
 	var rep report
 	entries := s.ledger.Newest()
 	if err := s.restoreEntries(ctx, entries, &rep); err != nil {
@@ -85,7 +85,7 @@ func (s *session) applyRestore(ctx context.Context, res *op.Result) error {
 	if rep.left > 0 {
 		res.Summary = fmt.Sprintf("%d things put back but %d left as others changed them", len(entries)-rep.left, rep.left)
 	}
-	return s.removeState()
+	return s.removeState(o)
 }
 
 // restoreEntries puts back what entries are about, the newest first: units
@@ -171,9 +171,9 @@ func (s *session) reviveUnits(ctx context.Context, entries []*ledger.Entry, rep 
 }
 
 // removeState removes all we keep: the ledger after what it may still need,
-// the helper after the ledger. A lock that is held stays with its fence, and
-// its release ends the state directory.
-func (s *session) removeState() error {
+// the helper after the ledger. A lock that is held, and not to end, stays with its
+// fence, and its release ends the state directory.
+func (s *session) removeState(o op.Restore) error {
 	entries, err := durable.ReadDir(s.State)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (s *session) removeState() error {
 			return err
 		}
 	}
-	if held {
+	if held && !o.EndLock {
 		return nil
 	}
 	return s.disk.RemoveAll(s.State)

@@ -372,7 +372,7 @@ func TestDiskFull(t *testing.T) {
 	h.r.Blobs = from
 	fetch := op.FetchBlob{Blob: h.blobs.add(make([]byte, 2<<20)), Name: "x"}
 	r := h.r.Apply(context.Background(), h.batch(fetch), nil)[0]
-	if r.Error == nil || r.Error.Reason != "DiskFull" || !strings.Contains(r.Error.Message, "2.0 MiB needed") {
+	if r.Error == nil || r.Error.Reason != "DiskFull" || !strings.Contains(r.Error.Message, "2 MiB needed") {
 		t.Errorf("a full disk: %+v", r.Error)
 	}
 	if from.room != 1 {
@@ -449,6 +449,39 @@ func TestUnpackReplacesARunningProgram(t *testing.T) {
 	u := op.Unpack{Blob: h.tarball(map[string]string{"p": "new"}), Name: "x", Dir: "/opt/x"}
 	if r := h.r.Apply(ctx, h.batch(u), nil)[0]; r.Error != nil || h.read("opt/x/p") != "new" {
 		t.Errorf("replacing a program that runs: %+v", r.Error)
+	}
+}
+
+// On a host that leaves a cluster nobody comes back for the lock.
+func TestRestoreEndsTheLock(t *testing.T) {
+	h := newHost(t)
+	ctx := context.Background()
+	l := lock.Lock{Operation: "apply-1", Manager: "m", Fence: 7}
+	if _, ok, err := h.r.TakeLock(ctx, l, false); !ok || err != nil {
+		t.Fatalf("taking the lock: %v %v", ok, err)
+	}
+	leave := op.Restore{EndLock: true}
+	if r := h.check(leave)[0]; r.Status != op.Changed {
+		t.Errorf("with a lock alone: %s", r.Status)
+	}
+	b := h.batch(op.File{Path: "/etc/x", Content: []byte("x")}, leave)
+	b.Fence = 7
+	for _, r := range h.r.Apply(ctx, b, nil) {
+		if r.Error != nil {
+			t.Fatal(r.Error)
+		}
+	}
+	if exists(h.r.State) {
+		t.Errorf("left: %v", must(os.ReadDir(h.r.State)))
+	}
+	if ok, err := h.r.Beat(ctx, l); ok || err != nil {
+		t.Errorf("the holder is told %v, %v", ok, err)
+	}
+	if err := h.r.ReleaseLock(ctx, l); err != nil || exists(h.r.State) {
+		t.Errorf("releasing what has ended: %v", err)
+	}
+	if r := h.check(leave)[0]; r.Status != op.Unchanged {
+		t.Errorf("again: %s", r.Summary)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/iec"
 )
 
 // fits refuses a copy that the disk has no room for, before anything of it is
@@ -65,15 +67,5 @@ func space(on *os.File) (free int64, known bool) {
 }
 
 func noRoom(dir string, need, free int64) error {
-	return fmt.Errorf("the disk of %s has no room: %s are needed, and %s are free", dir, bytesText(need), bytesText(free))
-}
-
-func bytesText(n int64) string {
-	if n < 1<<20 {
-		return fmt.Sprintf("%d bytes", n)
-	}
-	if n < 1<<30 {
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	return fmt.Errorf("the disk of %s has no room: %s are needed, and %s are free", dir, iec.Bytes(need), iec.Bytes(free))
 }

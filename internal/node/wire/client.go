@@ -20,7 +20,6 @@ const checkGrace = 10 * time.Second
 // dial again. Its errors wrap *LostError when the connection is gone.
 type Client struct {
 	name  string
-	hello Hello
 	blobs remote.Blobs
 	m     *mux
 	// batches lets one batch run at a time.
@@ -39,22 +38,21 @@ func NewClient(ctx context.Context, name string, rw io.ReadWriteCloser, r io.Rea
 	if r == nil {
 		r = rw
 	}
-	hello, err := shake(ctx, rw, r, Hello{Protocol: Protocol})
-	if err != nil {
+	if err := shake(ctx, rw, r); err != nil {
 		return nil, fmt.Errorf("shaking hands with the helper: %w", err)
 	}
-	c := &Client{name: name, hello: hello, blobs: blobs, batches: make(chan struct{}, 1)}
+	c := &Client{name: name, blobs: blobs, batches: make(chan struct{}, 1)}
 	life := context.WithoutCancel(ctx) // a stream lasts as long as the session
 	c.m = newMux(rw, r, 1, func(s *stream, raw []byte) { c.serveBlob(life, s, raw) })
 	return c, nil
 }
 
 // shake exchanges hellos. On an error rw is closed.
-func shake(ctx context.Context, rw io.ReadWriteCloser, r io.Reader, mine Hello) (Hello, error) {
+func shake(ctx context.Context, rw io.ReadWriteCloser, r io.Reader) error {
 	stop := context.AfterFunc(ctx, func() { _ = rw.Close() })
 	sent := make(chan error, 1)
-	go func() { sent <- writeHello(rw, mine) }()
-	theirs, err := readHello(r)
+	go func() { sent <- writeHello(rw) }()
+	err := readHello(r)
 	if err != nil {
 		_ = rw.Close() // unblocks the writer
 	}
@@ -65,17 +63,14 @@ func shake(ctx context.Context, rw io.ReadWriteCloser, r io.Reader, mine Hello) 
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		return theirs, nil
+		return nil
 	}
 	_ = rw.Close()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return Hello{}, err
+	return err
 }
-
-// Hello is what the helper said of itself.
-func (c *Client) Hello() Hello { return c.hello }
 
 // Done is closed when the session is over.
 func (c *Client) Done() <-chan struct{} { return c.m.done }

@@ -46,8 +46,6 @@ type Handler interface {
 
 // A Server is the helper's side.
 type Server struct {
-	// Hello is what the manager is told; Protocol is filled in.
-	Hello Hello
 	// Handler makes the handler of a session, given where blobs come from.
 	Handler func(Fetcher) Handler
 }
@@ -57,9 +55,7 @@ type Server struct {
 // given some seconds to end. It takes over rw, whose Close must end a blocked
 // Read and Write.
 func (srv Server) Serve(ctx context.Context, rw io.ReadWriteCloser) error {
-	hello := srv.Hello
-	hello.Protocol = Protocol
-	if _, err := shake(ctx, rw, rw, hello); err != nil {
+	if err := shake(ctx, rw, rw); err != nil {
 		return fmt.Errorf("shaking hands with the manager: %w", err)
 	}
 	work, cancel := context.WithCancelCause(ctx)

@@ -149,7 +149,7 @@ func (m Machine) take(ctx context.Context, token string, in *bufio.Reader, ch ss
 		return false
 	}
 	fmt.Fprintf(ch, "%s run\n", token)
-	server := wire.Server{Hello: wire.Hello{Build: digest}, Handler: m.Handler}
+	server := wire.Server{Handler: m.Handler}
 	return server.Serve(ctx, channel{in, ch}) == nil
 }
 

@@ -81,8 +81,6 @@ type Running struct {
 	out   *bufio.Reader
 	tail  *tail
 	heard *sync.WaitGroup
-	// Helper is which one it is.
-	Helper embedded.Helper
 }
 
 // Read reads what the helper says.
@@ -171,7 +169,7 @@ func (b Boot) talk(d *dialog, tty bool) (*Running, error) {
 	if word != "run" {
 		return nil, b.refused(word, rest)
 	}
-	return &Running{Process: d.proc, out: d.out, tail: d.tail, heard: &d.heard, Helper: helper}, nil
+	return &Running{Process: d.proc, out: d.out, tail: d.tail, heard: &d.heard}, nil
 }
 
 // becomeRoot gets past the login shell and sudo.
@@ -183,7 +181,7 @@ func (b Boot) becomeRoot(d *dialog, tty bool) error {
 		if b.SudoPassword != nil {
 			var err error
 			if password, err = b.SudoPassword(); err != nil {
-				return b.fail(remote.SudoFailed, "the sudo password cannot be read: "+err.Error(), "", err)
+				return b.fail(remote.SecretUnreadable, "the sudo password cannot be read: "+err.Error(), "correct ssh.sudoPasswordFrom, or else ssh.passwordFrom", err)
 			}
 			mode = "password"
 		}

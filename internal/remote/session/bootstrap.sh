@@ -14,18 +14,18 @@ u=$(id -u);
 say host "$(uname -s)" "$(uname -m)";
 read -r f d n || exit 1;
 
-# owned DIR: a real directory of root's that nobody else can write to.
+# owned PATH TYPE [SIZE]: no link, root's, and nobody else can write to it.
 owned() {
-[ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] &&
-case $(ls -ld "$1") in d????-??-*) true;; *) false;; esac;
+[ -O "$1" ] && case $(ls -ldn "$1") in "$2"????-??-*" $3"*) true;; *) false;; esac;
 };
 
-# good FILE: the helper, whole. Without a program that computes SHA-256, the
-# helper's own check, which always follows, is the only one.
+# good FILE: the helper, whole; s is what it says its digest is, "" if it does
+# not start. It may be started to say so, a fifth of the work of sha256sum: only
+# root can have written it. What is damaged cannot say what it was not told, and
+# is ended should it run in circles. Nothing hashes the file again.
 good() {
-[ -f "$1" ] && [ ! -L "$1" ] && [ -O "$1" ] || return 1;
-s=$(sha256sum <"$1") || s=$(busybox sha256sum <"$1") || s=$(openssl dgst -r -sha256 <"$1") || return 0;
-[ "${s%% *}" = "$d" ];
+s=short;
+owned "$1" - "$n " && s=$(ulimit -t 5; "$1" digest </dev/null) && [ "$s" = "$d" ];
 } 2>/dev/null;
 
 # usable DIR: programs run there, and there is room.
@@ -43,8 +43,8 @@ w=;
 trap "exit 1" 1 2 15;
 trap 'rm -rf "$t" "$w"' 0;
 h=/var/lib/slipway/bin;
-if owned /var/lib/slipway && owned $h; then
-if good "$h/$f" && "$h/$f" verify "$d" 2>/dev/null; then say run; exec "$h/$f" serve; fi;
+if owned /var/lib/slipway d && owned $h d; then
+if good "$h/$f"; then say run; exec "$h/$f" serve; fi;
 if usable $h; then b=$h/$f; w=$h/.new-$r; fi;
 fi;
 if [ -z "$b" ]; then
@@ -65,7 +65,6 @@ say need $z;
 read -r k || exit 1;
 case $z in gzip) head -c "$k" | gzip -dc >"$w";; *) head -c "$k" >"$w";; esac;
 chmod 700 "$w";
-if good "$w" && mv -f "$w" "$b"; then true; else say corrupt; exit 1; fi;
-if "$b" verify "$d" 2>/dev/null; then true; else say broken; exit 1; fi;
-say run;
-exec "$b" serve $t;
+if good "$w" && mv -f "$w" "$b"; then say run; exec "$b" serve $t; fi;
+if [ -n "$s" ]; then say corrupt; else say broken; fi;
+exit 1;

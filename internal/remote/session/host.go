@@ -327,7 +327,7 @@ func hopeless(err error, refused *int) bool {
 		return false
 	}
 	switch e.Reason {
-	case remote.HostKeyChanged, remote.HostKeyUnknown, remote.KeyUnreadable, remote.WrongArch:
+	case remote.HostKeyChanged, remote.HostKeyUnknown, remote.KeyUnreadable, remote.SecretUnreadable, remote.WrongArch:
 		return true
 	case remote.AuthFailed, remote.SudoFailed:
 		*refused++

@@ -28,7 +28,6 @@ func TestBootstrap(t *testing.T) {
 	// The real command, script and helper, through real shells.
 	find := remotetest.Build(t)
 	path, pub := keyFile(t, t.TempDir(), "")
-	none := map[string]string{"id": asRoot, "sha256sum": "exit 1", "busybox": "exit 1", "openssl": "exit 1"}
 	tests := map[string]struct {
 		reason string
 		shell  remotetest.Shell
@@ -37,15 +36,28 @@ func TestBootstrap(t *testing.T) {
 		is     remote.Reason
 		says   string
 	}{
-		"sh":         {"the usual", remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot}}, "", v1alpha1.SSH{}, "", ""},
-		"bash":       {"another shell", remotetest.Shell{Path: "/bin/bash", Programs: map[string]string{"id": asRoot}}, "motd\n$ ", v1alpha1.SSH{}, "", ""},
-		"no digests": {"the helper checks itself", remotetest.Shell{Path: "/bin/sh", Programs: none}, "", v1alpha1.SSH{}, "", ""},
+		"sh":   {"the usual", remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot}}, "", v1alpha1.SSH{}, "", ""},
+		"bash": {"another shell", remotetest.Shell{Path: "/bin/bash", Programs: map[string]string{"id": asRoot}}, "motd\n$ ", v1alpha1.SSH{}, "", ""},
 		"truncated": {
 			"a full disk, say",
 			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot, "gzip": "head -c 1000"}},
 			"",
 			v1alpha1.SSH{},
 			remote.HelperFailed, "did not arrive whole",
+		},
+		"changed": {
+			"it says another digest",
+			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot, "gzip": "/usr/bin/gzip -dc | sed 's/usage: slipway-node/usage: Slipway-node/'"}},
+			"",
+			v1alpha1.SSH{},
+			remote.HelperFailed, "did not arrive whole",
+		},
+		"no program": {
+			"it does not start, as if something on the host kept it from that",
+			remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot, "gzip": "/usr/bin/gzip -dc | tr E F"}},
+			"",
+			v1alpha1.SSH{},
+			remote.NoExec, "cannot be run",
 		},
 		"not root":     {"found out before anything is sent", remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": "echo 1000"}}, "", v1alpha1.SSH{}, remote.SudoFailed, "root is not root"},
 		"sudo":         {"the password goes in at its prompt", remotetest.Shell{Path: "/bin/sh", Programs: map[string]string{"id": asRoot, "sudo": sudo}}, "", v1alpha1.SSH{User: "u", SudoPasswordFrom: secretFile(t, "hunter2")}, "", ""},

@@ -46,7 +46,7 @@ func (l login) open(ctx context.Context, to endpoint, opts remote.Options) (*ide
 	if l.passwordFrom != nil {
 		password, err := reveal(l.passwordFrom)
 		if err != nil {
-			return nil, to.fail(remote.AuthFailed, "the password cannot be read: "+err.Error(), "correct ssh.passwordFrom", err)
+			return nil, to.fail(remote.SecretUnreadable, "the password cannot be read: "+err.Error(), "correct ssh.passwordFrom", err)
 		}
 		id.password = password
 	}

@@ -118,9 +118,6 @@ func (d *Dialer) start(ctx context.Context, host v1alpha1.Host, to endpoint, con
 	shake, cancel := context.WithTimeoutCause(ctx, opts.Timeout, errors.New("the node helper does not answer"))
 	defer cancel()
 	wc, err := wire.NewClient(shake, host.Name, conn, nil, opts.Blobs)
-	if err == nil && wc.Hello().Build != running.Helper.SHA256 {
-		err = errors.Join(errors.New("it is not the helper that was sent"), wc.Close())
-	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

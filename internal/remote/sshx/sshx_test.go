@@ -27,7 +27,7 @@ import (
 )
 
 // keyFile writes a private key, encrypted if there is a passphrase.
-func keyFile(t *testing.T, dir, passphrase string) (string, ssh.PublicKey) {
+func keyFile(t testing.TB, dir, passphrase string) (string, ssh.PublicKey) {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -65,7 +65,7 @@ func secretFile(t *testing.T, text string) *v1alpha1.SecretSource {
 	return &v1alpha1.SecretSource{File: path}
 }
 
-func options(t *testing.T) remote.Options {
+func options(t testing.TB) remote.Options {
 	t.Helper()
 	home := t.TempDir()
 	return remote.Options{Home: home, KnownHosts: filepath.Join(home, "slipway", "known_hosts"), Timeout: 20 * time.Second}
@@ -144,11 +144,12 @@ func TestLogin(t *testing.T) {
 		"password":             {"inline", v1alpha1.SSH{Password: "hunter2"}, "", ""},
 		"password from file":   {"by reference", v1alpha1.SSH{PasswordFrom: secretFile(t, "hunter2")}, "", ""},
 		"wrong password":       {"the cause, not the protocol", v1alpha1.SSH{PasswordFrom: secretFile(t, "hunter22")}, remote.AuthFailed, "refuses the password"},
-		"password missing":     {"the source is named", v1alpha1.SSH{PasswordFrom: &v1alpha1.SecretSource{File: "/no/such"}}, remote.AuthFailed, "the password cannot be read"},
+		"password missing":     {"the source is named", v1alpha1.SSH{PasswordFrom: &v1alpha1.SecretSource{File: "/no/such"}}, remote.SecretUnreadable, "the password cannot be read"},
 		"key then password":    {"a key that is refused does not hide the password", v1alpha1.SSH{PrivateKeyFile: other, PasswordFrom: secretFile(t, "hunter2")}, "", ""},
 		"sudo":                 {"without a password", v1alpha1.SSH{User: "keys", PrivateKeyFile: plain}, "", ""},
 		"sudo login password":  {"that of the login", v1alpha1.SSH{User: "same", PasswordFrom: secretFile(t, "hunter2")}, "", ""},
 		"sudo own password":    {"its own", v1alpha1.SSH{User: "own", PasswordFrom: secretFile(t, "hunter2"), SudoPasswordFrom: secretFile(t, "hunter2-sudo")}, "", ""},
+		"sudo's missing":       {"not asked in vain", v1alpha1.SSH{User: "own", PasswordFrom: secretFile(t, "hunter2"), SudoPasswordFrom: &v1alpha1.SecretSource{File: "/no/such"}}, remote.SecretUnreadable, "the sudo password cannot be read"},
 		"sudo wrong password":  {"given once", v1alpha1.SSH{User: "own", PasswordFrom: secretFile(t, "hunter2")}, remote.SudoFailed, "sudo refuses the password of own"},
 		"sudo terminal":        {"on the one session that the server allows", v1alpha1.SSH{User: "tty", PasswordFrom: secretFile(t, "hunter2")}, "", ""},
 		"sudo free terminal":   {"no password, a terminal", v1alpha1.SSH{User: "freetty", PrivateKeyFile: plain}, "", ""},

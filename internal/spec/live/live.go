@@ -234,10 +234,13 @@ func (d *describer) endpoint() {
 	out.Port = port
 	planes := spec.HostsWithRole(d.out, v1alpha1.RoleControlPlane)
 	own := slices.ContainsFunc(planes, func(h v1alpha1.Host) bool { return h.Address == host })
-	_, noAddress := netip.ParseAddr(host)
+	ip, noAddress := netip.ParseAddr(host)
 	switch {
 	case host == "" || own:
 		d.note(path, "the cluster has no name for its control plane, which a cluster of Slipway's has", "leave it to Slipway, or write domain")
+	case ip.IsLoopback() || host == "localhost":
+		out.Mode = v1alpha1.EndpointHAProxy
+		d.note(path, "nodes reach the API at "+host+", by something on each of them", "mode haproxy is Slipway's way to do so; write domain for its name")
 	case noAddress == nil:
 		out.Mode, out.Address = v1alpha1.EndpointExternal, host
 		d.note(path, "nodes reach the API at the address "+host+"; a cluster of Slipway's has a name for it besides", "leave the name to Slipway, or write domain")

@@ -82,6 +82,7 @@ func TestBackToTheFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := loaded.Cluster
+		spec.Default(c, spec.DefaultOptions{}) // the endpoint's mode
 		c.Spec.SSH = v1alpha1.SSH{}
 		for i := range c.Spec.Hosts {
 			c.Spec.Hosts[i].SSH = v1alpha1.SSH{}
@@ -187,6 +188,7 @@ func TestParts(t *testing.T) {
 			want: v1alpha1.ControlPlaneEndpoint{Domain: "api.lab.example.com", Port: 8443}, says: "does not say what that leads to",
 		},
 		{reason: "the control plane's own address is no name", change: replace("api.lab.example.com", "10.0.0.11"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no name for its control plane"},
+		{reason: "a balancer on every node", change: replace("api.lab.example.com:6443", "127.0.0.1:6443"), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}, says: "by something on each of them"},
 		{reason: "no endpoint", change: replace("controlPlaneEndpoint: api.lab.example.com:6443\n", ""), get: endpoint, want: v1alpha1.ControlPlaneEndpoint{}, says: "has no name for its control plane"},
 		{
 			reason: "an address of something else", change: replace("api.lab.example.com:6443", "'[fd00::9]:6443'"), get: endpoint,

@@ -1,0 +1,58 @@
+package lifecycle
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// needs says that the operation cannot go on without a host that stays. The
+// first control plane cannot be done without, unless the cluster is taken away;
+// nor any, as long as none is known to hold the cluster, nor any host for etcd,
+// as long as none is known to hold its data.
+func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
+	return !p.removes() && (p.env.IsFirst(h) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane) || p.memberless(staying) && h.HasRole(v1alpha1.RoleEtcd))
+}
+
+// offerRest adds to the hints about hosts that cannot be reached how a cluster
+// that exists is changed without them.
+func (p *prepared) offerRest(staying []facts.Host) {
+	if !created(p.recorded) || !changesHosts(p.request.Kind) {
+		return
+	}
+	for i, h := range p.hosts[:len(staying)] {
+		var lost *remote.Error
+		if !errors.As(staying[i].Err, &lost) || p.needs(h, staying) || slices.Contains(p.request.Nodes, h.Name) {
+			continue
+		}
+		p.hint(h.Name, string(lost.Reason), "; or go on without it for now: --ignore-errors")
+	}
+}
+
+// hint adds to that of a host's finding.
+func (p *prepared) hint(host, id, more string) {
+	for i, d := range p.findings {
+		if d.Host == host && d.ID == id {
+			p.findings[i].Hint = cmp.Or(d.Hint, "mend it") + more
+		}
+	}
+}
+
+const notForgotten = "; --forget is for hosts that are gone, and this is wrong here, whatever the host is"
+
+// isHere says that the reason for which a host is not to be had is one of this
+// machine's: the host may well run.
+func isHere(h v1alpha1.Host, reason string) bool {
+	switch remote.Reason(reason) {
+	case remote.KeyUnreadable, remote.SecretUnreadable, remote.HostKeyUnknown:
+		return true
+	case remote.SudoFailed:
+		return h.Address == "localhost"
+	}
+	return false
+}

@@ -1,0 +1,50 @@
+package lifecycle
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+)
+
+// TestSpellings has addresses on record and in the file that are written in
+// different ways: they are the same, for plans and for selectors.
+func TestSpellings(t *testing.T) {
+	other := func(address string) string { return "::ffff:" + address }
+	endpoint := onKeepalived
+	w := newWorld(t, threeAndTwo...)
+	w.endpoint = &endpoint
+	w.reachable()
+	w.create(event.Succeeded)
+	respelt := w.cluster()
+	respelt.Spec.ControlPlaneEndpoint.Address = other(virtual)
+	for i := range respelt.Spec.Hosts {
+		h := &respelt.Spec.Hosts[i]
+		h.Address, h.InternalAddress = other(h.Address), other(h.Address)
+	}
+	nothing := func(reason string, c *v1alpha1.Cluster) {
+		t.Helper()
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+			t.Errorf("%s: the plan has %v", reason, p.Plan().Steps)
+		}
+	}
+	nothing("a file in another spelling", respelt)
+
+	record := filepath.Join(w.home, "clusters", "prod", "cluster.json")
+	text, err := os.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.ReplaceAll(string(text), `"192.0.2.`, `"`+other("192.0.2."))
+	if err := os.WriteFile(record, []byte(changed), 0o600); err != nil || changed == string(text) {
+		t.Fatal("the record has no addresses", err)
+	}
+	nothing("a record of the time before", w.cluster())
+	nothing("a record and a file in another spelling", respelt)
+
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{other(w.machines["w1"].address)}}, event.Succeeded)
+	w.wantHosts("cp1", "cp2", "cp3", "w2")
+}

@@ -1,0 +1,61 @@
+//go:build linux
+
+package run
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// TestResetTellsFirst: a program that holds something on the host is told to
+// end, and can give it up; one that does not end, and all others, are killed.
+func TestResetTellsFirst(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason, called, script string
+		tell                         []string
+		givesUp                      bool
+	}{
+		{"told", "it takes its address off when it ends", "/usr/sbin/keepalived", "trap 'echo > DIR/given-up; exit' TERM", []string{"keepalived"}, true},
+		{"deaf", "it is killed when its time is over", "keepalived", "trap '' TERM", []string{"keepalived"}, false},
+		{"an ordinary pod", "nobody waits for it", "server", "trap 'echo > DIR/given-up; exit' TERM", []string{"keepalived"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			dir := t.TempDir()
+			script := strings.ReplaceAll(tc.script+"; echo > DIR/up; while :; do sleep 0.05; done", "DIR", dir)
+			pod := &exec.Cmd{Path: "/bin/sh", Args: []string{tc.called, "-c", script}}
+			if err := pod.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- pod.Wait() }()
+			defer func() { _ = pod.Process.Kill() }()
+			for up := time.Now().Add(10 * time.Second); !exists(filepath.Join(dir, "up")); {
+				if time.Now().After(up) {
+					t.Fatal("the pod does not start")
+				}
+				if err := pause(t.Context(), 10*time.Millisecond); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const group = "sys/fs/cgroup/cpu/kubepods/pod1"
+			h.write(group+"/cgroup.procs", strconv.Itoa(pod.Process.Pid)+"\n")
+			go func() { // as the kernel would, when nobody is in it
+				<-ended
+				_ = os.Remove(h.path(group + "/cgroup.procs"))
+			}()
+			h.apply(op.Reset{Units: []string{"containerd.service"}, TellFirst: tc.tell, Cgroups: []string{"kubepods"}})
+			if got := exists(filepath.Join(dir, "given-up")); got != tc.givesUp {
+				t.Errorf("it gave up what it held: %t, want %t: %s", got, tc.givesUp, tc.reason)
+			}
+		})
+	}
+}

@@ -1,0 +1,56 @@
+package spec
+
+import (
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// Canonical writes the addresses of c in the one spelling of RFC 5952, IPv4 as
+// such, so that they can be compared as text: with each other, and with what
+// etcd and Kubernetes say. Names stay as they are, and so does what is no
+// address.
+func Canonical(c *v1alpha1.Cluster) {
+	s := &c.Spec
+	canonicalBastion(&s.SSH)
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		h.Address, h.InternalAddress = canonicalIP(h.Address), canonicalIP(h.InternalAddress)
+		canonicalBastion(&h.SSH)
+	}
+	s.ControlPlaneEndpoint.Address = canonicalIP(s.ControlPlaneEndpoint.Address)
+	if e := s.Etcd.External; e != nil {
+		for i := range e.Endpoints {
+			e.Endpoints[i] = canonicalURL(e.Endpoints[i])
+		}
+	}
+}
+
+func canonicalBastion(ssh *v1alpha1.SSH) {
+	if ssh.Bastion != nil {
+		ssh.Bastion.Address = canonicalIP(ssh.Bastion.Address)
+	}
+}
+
+func canonicalIP(text string) string {
+	if ip, err := netip.ParseAddr(text); err == nil {
+		return ip.Unmap().String()
+	}
+	return text
+}
+
+// canonicalURL is for URLs with an address and a port alone.
+func canonicalURL(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	at, err := netip.ParseAddrPort(u.Host)
+	if err != nil {
+		return text
+	}
+	is := netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String()
+	return strings.Replace(text, u.Host, is, 1)
+}
