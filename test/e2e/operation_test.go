@@ -158,14 +158,14 @@ type watch struct {
 
 // look starts a watch; each process is given to judge, which answers what is
 // wrong with it, if anything.
-func look(judge func(round map[string]int, p process) string) *watch {
+func look(judge func(round map[string]process, p process) string) *watch {
 	w := &watch{stop: make(chan struct{}), done: make(chan struct{}), found: map[string]bool{}}
 	go func() {
 		defer close(w.done)
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			round := map[string]int{}
+			round := map[string]process{}
 			for _, p := range processes() {
 				if what := judge(round, p); what != "" {
 					w.found[what] = true
@@ -215,7 +215,7 @@ func processes() []process {
 		if !ok {
 			continue
 		}
-		out = append(out, process{dir, machine, strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00"), parent})
+		out = append(out, process{dir, machine, arguments(cmdline), parent})
 	}
 	return out
 }
@@ -246,13 +246,26 @@ func parentOf(dir string) (name string, ok bool) {
 // oneKubeadm is a judge: two kubeadm processes on one machine are one too
 // many. Version and help queries count as well: none is ever run beside a
 // phase. A child of kubeadm's that is about to become another program does
-// not.
-func oneKubeadm(round map[string]int, p process) string {
+// not, nor does one that had ended when the other was seen: a round takes time.
+func oneKubeadm(round map[string]process, p process) string {
 	if filepath.Base(p.argv[0]) != "kubeadm" || p.parent == "kubeadm" {
 		return ""
 	}
-	if round[p.machine]++; round[p.machine] > 1 {
-		return "two kubeadm processes on one machine: " + strings.Join(p.argv, " ")
+	other, seen := round[p.machine]
+	round[p.machine] = p
+	if seen && other.runs() {
+		return "two kubeadm processes on one machine: " + strings.Join(other.argv, " ") + ", and " + strings.Join(p.argv, " ")
 	}
 	return ""
+}
+
+// runs says that the process has not ended since it was seen.
+func (p process) runs() bool {
+	cmdline, err := os.ReadFile(p.dir + "/cmdline")
+	return err == nil && slices.Equal(arguments(cmdline), p.argv)
+}
+
+// arguments are those that a process was started with.
+func arguments(cmdline []byte) []string {
+	return strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
 }

@@ -117,7 +117,7 @@ func (u *user) searchManager(t *testing.T, cluster, file string, c canaries) {
 // included, and whose they were.
 type commandLines struct{ seen map[string]string }
 
-func (c *commandLines) note(_ map[string]int, p process) string {
+func (c *commandLines) note(_ map[string]process, p process) string {
 	for _, what := range []string{"cmdline", "environ"} {
 		if data, err := os.ReadFile(p.dir + "/" + what); err == nil {
 			c.seen[string(data)] = p.argv[0]
