@@ -208,6 +208,55 @@ func TestReplaces(t *testing.T) {
 	}
 }
 
+// A program that was begun goes on when its manager is gone: the next one does not
+// begin beside it, and is not run if the first has done its work.
+func TestWholeOneAtATime(t *testing.T) {
+	h := newHost(t)
+	first := h.shell("first", "echo out; echo first >> $0/etc/runs")
+	second := h.shell("second", "echo second >> $0/etc/runs")
+	third := h.shell("third", "echo third >> $0/etc/runs")
+	first.Whole, second.Whole, third.Whole = true, true, true
+	first.Creates, second.Creates = []string{"/etc/runs"}, []string{"/etc/runs"}
+	second.Conclusive, third.Inputs = true, []string{"/etc/hostname"}
+	w := h.see()
+	w.OnRun = "linger"
+	h.world(w)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if r := h.r.Apply(ctx, h.batch(first), func(int, Progress) { cancel() }); r[0].Error == nil || r[0].Error.Reason != "Interrupted" {
+		t.Fatalf("the first manager: %+v", r[0])
+	}
+	w = h.see()
+	w.OnRun = ""
+	h.world(w)
+	waits := 0
+	for _, o := range []op.Exec{third, second} {
+		r := h.r.Apply(t.Context(), h.batch(o), func(_ int, p Progress) {
+			if !strings.HasPrefix(string(p.Output), "waiting for slipway-create-1-step-first.service") {
+				return
+			}
+			if waits++; h.read("etc/runs") != "first\n" {
+				t.Errorf("beside the first have run: %q", h.read("etc/runs"))
+			}
+			w := h.see()
+			w.settle()
+			h.world(w)
+		})[0]
+		if r.Error != nil {
+			t.Fatalf("%s: %v", o.Name, r.Error)
+		}
+	}
+	if got := h.read("etc/runs"); waits != 1 || got != "first\nthird\n" {
+		t.Errorf("waited %d times; have run: %q", waits, got)
+	}
+	if r := h.apply(first)[0]; r.Status == op.Failed {
+		t.Errorf("the first one's result: %+v", r)
+	}
+	if got := h.read("etc/runs"); got != "first\nthird\n" {
+		t.Errorf("run again: %q", got)
+	}
+}
+
 func TestWholeTakesAnUnseenResult(t *testing.T) {
 	for _, c := range []struct {
 		name, reason, script, operation string

@@ -144,6 +144,9 @@ func (s *session) runWhole(ctx context.Context, o op.Exec, stdin func(io.Writer)
 		return nil, err
 	}
 	if st == wholeNone {
+		if err := s.undisturbed(ctx, o); err != nil {
+			return nil, err
+		}
 		satisfied, err := s.afterOthers(ctx, o)
 		if err != nil || satisfied {
 			return nil, err
@@ -157,6 +160,36 @@ func (s *session) runWhole(ctx context.Context, o op.Exec, stdin func(io.Writer)
 		return nil, err
 	}
 	return s.wholeResult(ctx, o, unit, u)
+}
+
+// undisturbed waits until none of the programs runs that other steps have
+// started, before their manager was gone: none of them expects another one beside
+// it. Their results are left to their steps.
+func (s *session) undisturbed(ctx context.Context, o op.Exec) error {
+	all, err := s.untaken()
+	if err != nil {
+		return err
+	}
+	same, err := s.started(o)
+	if err != nil {
+		return err
+	}
+	for _, unit := range all {
+		if slices.Contains(same, unit) {
+			continue
+		}
+		st, _, err := s.whole(ctx, unit)
+		if err != nil {
+			return err
+		}
+		if st == wholeRunning {
+			s.tell(Progress{Output: []byte("waiting for " + unit + "\n")})
+			if _, err := s.follow(ctx, op.Exec{Name: o.Name, SecretOutput: true}, unit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // afterOthers waits until no other operation runs the same program. Its work,
