@@ -189,7 +189,7 @@ func (s *session) checkReset(ctx context.Context, o op.Reset) (verdict, error) {
 	}
 	change := l.String()
 	if change != "" && o.KeepUnmanaged && ours.Empty() {
-		return verdict{}, &op.Error{Reason: op.IDUnmanaged, Message: "this host has no ledger: what runs here was not installed by Slipway and is left alone", Detail: change}
+		return verdict{}, &op.Error{Reason: op.IDUnmanaged, Message: "this host has no ledger: what is here was not installed by Slipway and is left alone (" + change + ")"}
 	}
 	return verdict{change: change}, nil
 }
