@@ -41,12 +41,21 @@ func TestCreate(t *testing.T) {
 		u.takesOver(t, m)
 	}
 	t.Run("smoke", func(t *testing.T) { u.smoke(t, name, addresses) })
+	t.Run("services, restarted", func(t *testing.T) { u.restartsProxies(t, name, addresses) })
 	t.Run("settings", func(t *testing.T) { u.isSetUp(t, name, machines) })
 	t.Run("host port", func(t *testing.T) { u.hostPort(t, name, machines[1], addresses[machines[1]]) })
 	t.Run("refused", func(t *testing.T) { u.refusesSecondCreate(t, file) })
 	t.Run("apply again", func(t *testing.T) { u.appliesNothing(t, name, file, machines) })
 	t.Run("change", func(t *testing.T) { u.changesExactly(t, name, file, machines) })
 	t.Run("delete", func(t *testing.T) { u.deletesAndRestores(t, name, machines, control, before) })
+}
+
+// restartsProxies has kube-proxy start anew on every node, where it finds what the
+// one before has set up: Services go on.
+func (u *user) restartsProxies(t *testing.T, cluster string, addresses map[string]string) {
+	u.kubectl(t, cluster, "rollout", "restart", "-n", "kube-system", "daemonset/kube-proxy")
+	u.kubectl(t, cluster, "rollout", "status", "-n", "kube-system", "daemonset/kube-proxy", "--timeout=120s")
+	u.smoke(t, cluster, addresses)
 }
 
 // deletesAndRestores deletes the cluster: the machines are as they were before,

@@ -47,9 +47,9 @@ type Site struct {
 	servers []*httptest.Server
 }
 
-// NewSite serves everything that a bundle of the default release needs, for
-// amd64 and arm64, until the test ends.
-func NewSite(t testing.TB) *Site {
+// NewSite serves everything that a bundle of the default release needs, and of
+// more of them, for amd64 and arm64, until the test ends.
+func NewSite(t testing.TB, more ...string) *Site {
 	t.Helper()
 	r, err := Catalogue(t).Resolve("")
 	if err != nil {
@@ -61,13 +61,24 @@ func NewSite(t testing.TB) *Site {
 	s.servers = []*httptest.Server{web, reg}
 	s.URL, s.Registry = web.URL, strings.TrimPrefix(reg.URL, "http://")
 	t.Cleanup(s.Close)
+	s.add(t, r)
+	for _, version := range more {
+		if r, err = Catalogue(t).Resolve(version); err != nil {
+			t.Fatal(err)
+		}
+		s.add(t, r)
+	}
+	return s
+}
+
+// add serves a release.
+func (s *Site) add(t testing.TB, r release.Release) {
 	for _, arch := range bundle.Arches {
-		s.releases(arch)
+		s.releases(r, arch)
 	}
 	for short, ref := range r.ImageRefs() {
 		s.push(t, short, cmp.Or(r.Upstream[short], ref))
 	}
-	return s
 }
 
 // Catalogue is the embedded release catalogue.
@@ -141,8 +152,7 @@ func program(name, version, arch string) []byte {
 	return []byte("#!/bin/sh\necho " + name + " " + version + " " + arch + "\n")
 }
 
-func (s *Site) releases(arch string) {
-	r := s.Release
+func (s *Site) releases(r release.Release, arch string) {
 	k8s := strings.TrimPrefix(r.Kubernetes, "v")
 	dir := func(site, version string) string { return "/" + site + "/" + version + "/" + arch + "/" }
 	for _, p := range []string{"kubeadm", "kubectl", "kubelet"} {

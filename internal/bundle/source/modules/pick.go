@@ -200,8 +200,13 @@ func (c *closure) copyrights() {
 	}
 }
 
+// protocols are the names by which nft tells of protocols. kube-proxy reads again
+// what it has written before it was restarted: without names it would take its own
+// rules for another's, and remove them.
+const protocols = "icmp 1 ICMP\ntcp 6 TCP\nudp 17 UDP\nipv6-icmp 58 IPv6-ICMP\nsctp 132 SCTP\n"
+
 // baseFiles are what programs in an image expect of any system: users, a
-// temporary directory, certificate authorities.
+// temporary directory, certificate authorities, names of protocols.
 func (t *debTree) baseFiles() ([]pack.Member, error) {
 	certs, err := filepath.Glob(filepath.Join(t.dir, "usr/share/ca-certificates/*/*.crt"))
 	if err != nil || len(certs) == 0 {
@@ -220,6 +225,7 @@ func (t *debTree) baseFiles() ([]pack.Member, error) {
 		text("etc/passwd", "root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"),
 		text("etc/group", "root:x:0:\nnogroup:x:65534:\nnonroot:x:65532:\n"),
 		text("etc/nsswitch.conf", "hosts: files dns\n"),
+		text("etc/protocols", protocols),
 		text("etc/ssl/certs/ca-certificates.crt", string(bundle)),
 		{Name: "tmp", Dir: true, Mode: 0o777, Sticky: true},
 	}, nil

@@ -258,7 +258,7 @@ func keepalived(version string) unit {
 // base is what every image has.
 func base() unit {
 	return unit{
-		Name: "base", Version: "1", Licence: "Apache-2.0 AND MPL-2.0",
+		Name: "base", Version: "2", Licence: "Apache-2.0 AND MPL-2.0",
 		Packages: []string{"ca-certificates"},
 		Pick:     pickBase,
 	}
