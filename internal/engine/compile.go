@@ -3,6 +3,8 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"slipway.dev/slipway/internal/graph"
 )
@@ -30,6 +32,9 @@ type program struct {
 	// strict are joints that one failed host is enough to block, whatever is
 	// ignored.
 	strict map[int]bool
+	// pauses are joints at which the run stops, if it has changed something
+	// before them.
+	pauses map[int]bool
 	// order are the step nodes in the pipeline's order.
 	order []int
 	// providers are the tasks that provide keys, by the key's name.
@@ -50,11 +55,15 @@ func compile(p Pipeline, hosts []*Host, ph phase) (*program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", p.Kind, err)
 	}
-	b := &builder{program: &program{joints: map[string]int{}, strict: map[int]bool{}, providers: providers}, hosts: hosts, last: map[string]int{}}
+	b := &builder{program: &program{joints: map[string]int{}, strict: map[int]bool{}, pauses: map[int]bool{}, providers: providers}, hosts: hosts, last: map[string]int{}}
 	for mi := range p.Modules {
 		m := &p.Modules[mi]
+		from := len(b.order)
 		for ti := range m.Tasks {
 			b.add(m.Name, &m.Tasks[ti], ph)
+		}
+		if m.Waves != nil && ph == applying {
+			b.waves(m, b.order[from:])
 		}
 	}
 	b.connect(ph)
@@ -123,6 +132,30 @@ func (b *builder) add(module string, t *Task, ph phase) {
 	b.joints[t.ID] = joint
 }
 
+// waves has the hosts of a module wait for those of the waves before theirs.
+func (b *builder) waves(m *Module, steps []int) {
+	of := map[int][]int{}
+	for _, n := range steps {
+		wave := m.Waves(b.steps[n].host)
+		of[wave] = append(of[wave], n)
+	}
+	through := -1
+	for _, wave := range slices.Sorted(maps.Keys(of)) {
+		next := b.node(fmt.Sprintf("wave %d of %s", wave, m.Name), nil)
+		b.strict[next], b.pauses[next] = true, m.Pause != nil && m.Pause(wave)
+		for _, n := range of[wave] {
+			if through >= 0 {
+				b.Edge(through, n)
+			}
+			b.Edge(n, next)
+		}
+		if through >= 0 { // nothing of a wave is planned: those before it count all the same
+			b.Edge(through, next)
+		}
+		through = next
+	}
+}
+
 // connect has steps wait for the tasks they need and for values from other
 // lanes; a value of the own lane comes in order anyway.
 func (b *builder) connect(ph phase) {
@@ -165,6 +198,11 @@ func verify(p Pipeline) (map[string]string, error) {
 	var errs []error
 	ids := map[string]bool{}
 	providers := map[string]string{}
+	for _, m := range p.Modules {
+		if m.Waves != nil && slices.ContainsFunc(m.Tasks, func(t Task) bool { return t.Manager }) {
+			errs = append(errs, fmt.Errorf("module %s goes in waves, in which the manager has no place", m.Name))
+		}
+	}
 	each(p, func(t *Task) {
 		if ids[t.ID] {
 			errs = append(errs, fmt.Errorf("task id %q stands twice", t.ID))
@@ -186,7 +224,7 @@ func verify(p Pipeline) (map[string]string, error) {
 			providers[k.name] = t.ID
 		}
 		for _, s := range []string{t.Rollout.MaxParallel, t.Rollout.MaxUnavailable} {
-			if _, err := bound(s, 1); err != nil {
+			if _, err := Bound(s, 1); err != nil {
 				errs = append(errs, fmt.Errorf("task %s: rollout %w", t.ID, err))
 			}
 		}

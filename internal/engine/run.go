@@ -248,9 +248,10 @@ func (w *walk) cause(n int, o outcome) string {
 func (w *walk) join(n int) outcome {
 	var first *outcome
 	var cause string
-	ok := 0
+	ok, changed := 0, false
 	for _, p := range w.prog.Prev(n) {
 		o := w.get(p)
+		changed = changed || o.state == event.Changed
 		if !o.blocks {
 			ok++
 			continue
@@ -258,6 +259,9 @@ func (w *walk) join(n int) outcome {
 		if first == nil {
 			first, cause = &o, w.cause(p, o)
 		}
+	}
+	if first == nil && w.prog.pauses[n] && changed {
+		return outcome{state: event.Cancelled, blocks: true}
 	}
 	if first == nil || w.run.IgnoreErrors && ok > 0 && !w.prog.strict[n] {
 		return outcome{state: event.Succeeded}
@@ -310,14 +314,14 @@ func newGates(p *program) (map[string]*gate, error) {
 	gates := map[string]*gate{}
 	for id, t := range tasks {
 		g := &gate{}
-		parallel, err := bound(t.Rollout.MaxParallel, hosts[id])
+		parallel, err := Bound(t.Rollout.MaxParallel, hosts[id])
 		if err != nil {
 			return nil, err
 		}
 		if parallel > 0 {
 			g.slots = make(chan struct{}, parallel)
 		}
-		if g.max, err = bound(t.Rollout.MaxUnavailable, hosts[id]); err != nil {
+		if g.max, err = Bound(t.Rollout.MaxUnavailable, hosts[id]); err != nil {
 			return nil, err
 		}
 		gates[id] = g

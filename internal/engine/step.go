@@ -322,6 +322,12 @@ func remedy(reason string) string {
 		return "bring the members back that do not answer, or take them off first, each by itself: slipway delete node NAME --forget"
 	case op.IDEtcdNameTaken:
 		return "take that one off first: slipway delete node NAME; or give the new host another name"
+	case op.IDAuthorityNoKey:
+		return "put the key back, from a backup or from another host that has it; or go on with the other hosts: --ignore-errors"
+	case op.IDAuthorityExpired:
+		return "exchange the authority for another: what it signs is worth nothing any more"
+	case op.IDCertificateForeign:
+		return "put the certificate or the authority back that was there before, or renew it where it was made; or go on with the other hosts: --ignore-errors"
 	case "DiskFull":
 		return "make room on the host, or mount a larger disk there, then resume"
 	case "BlobCorrupt":
@@ -401,9 +407,11 @@ func (d *dirty) add(host string, o op.Op) {
 		d.paths[host] = m
 	}
 	switch o := o.(type) {
-	case op.File, op.Link, op.Absent:
+	case op.File, op.Link, op.Absent, op.Kept:
 		m[o.Target()] = true
 	case op.Block:
+		m[o.Path] = true
+	case op.Renewal:
 		m[o.Path] = true
 	case op.Exec:
 		for _, p := range append(slices.Clone(o.Creates), o.Declares...) {

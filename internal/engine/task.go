@@ -26,6 +26,14 @@ type Pipeline struct {
 type Module struct {
 	Name  string
 	Tasks []Task
+	// Waves, if not nil, sends hosts through the module in waves, by number:
+	// none begins before all hosts of the waves before it are through all tasks
+	// of the module. A host that has failed keeps further waves from beginning,
+	// whatever is ignored.
+	Waves func(*Host) int
+	// Pause, if not nil, says behind which waves the run stops as if it was
+	// cancelled, if it has changed something in them.
+	Pause func(wave int) bool
 }
 
 // A Task is one step on a set of hosts. Its id is a constant that never
@@ -126,8 +134,9 @@ func Role(r v1alpha1.Role) func(*Host) bool {
 	return func(h *Host) bool { return h.HasRole(r) }
 }
 
-// bound reads a number or a share of n; 0 is no bound.
-func bound(s string, n int) (int, error) {
+// Bound reads a number ("3") or a share of n ("20%", at least one); "" is 0, no
+// bound.
+func Bound(s string, n int) (int, error) {
 	if s == "" {
 		return 0, nil
 	}

@@ -76,6 +76,9 @@ func (s *Scope) Hosts() []*Host { return s.run.Hosts }
 // Operation is the id of the run, "" while planning.
 func (s *Scope) Operation() string { return s.run.Operation }
 
+// Pending says that a value was asked for that is not known yet.
+func (s *Scope) Pending() bool { return s.pending != "" }
+
 // Emit tells how far the step has come, or a note about it; the event need not
 // say of which step.
 func (s *Scope) Emit(e event.Event) {

@@ -36,6 +36,9 @@ type Options struct {
 	// URL, such as "127.0.0.1:6443". The server's certificate is still
 	// verified for the name in that URL.
 	Address string
+	// Patience is how long requests that can be sent twice are sent again while
+	// nobody answers.
+	Patience time.Duration
 }
 
 // A Client speaks to one cluster. Its methods may be called concurrently.
@@ -65,6 +68,11 @@ func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 			address = o.Address
 		}
 		return dial(ctx, network, address)
+	}
+	if o.Patience > 0 {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return patient{next: next, limit: o.Patience, every: time.Second}
+		})
 	}
 	server, err := url.Parse(cfg.Host)
 	if err != nil {

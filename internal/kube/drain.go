@@ -18,8 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// LeavingAnnotation marks a node that Slipway has cordoned because it leaves:
-// one that a user has cordoned is not ours to open again.
+// LeavingAnnotation marks a node that Slipway has cordoned because it leaves, or
+// is out of service for a while: one that a user has cordoned is not ours to open
+// again.
 const LeavingAnnotation = "slipway.dev/leaving"
 
 var budgets = schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}
@@ -157,7 +158,23 @@ func budgetText(b *policyv1.PodDisruptionBudget) string {
 	return fmt.Sprintf("it wants %d of %d pods", b.Status.DesiredHealthy, b.Status.ExpectedPods)
 }
 
-// Cordon keeps new pods off a node that is to leave.
+// Cordoned says that it was Slipway who has cordoned a node.
+func Cordoned(n *corev1.Node) bool {
+	_, ours := n.Annotations[LeavingAnnotation]
+	return ours
+}
+
+// Uncordon opens a node again that Slipway has cordoned.
+func (c *Client) Uncordon(ctx context.Context, node string) error {
+	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}, "spec": {"unschedulable": null}}`, LeavingAnnotation)
+	_, err := c.dynamic.Resource(nodes).Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("opening node %s: %w", node, c.words(err))
+	}
+	return nil
+}
+
+// Cordon keeps new pods off a node that is to leave, or to be out of service.
 func (c *Client) Cordon(ctx context.Context, node string) error {
 	n, err := c.Node(ctx, node)
 	if n == nil || err != nil || n.Spec.Unschedulable {

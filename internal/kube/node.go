@@ -110,6 +110,9 @@ func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
 type NodeWant struct {
 	Labels map[string]string
 	Taints []v1alpha1.Taint
+	// Marks are labels of kubeadm's that shall be there as well. They are not
+	// recorded: kubeadm made them, and they stay as long as the node does.
+	Marks []string
 	// OwnedLabels (keys) and OwnedTaints ("key:effect") are ours besides
 	// those recorded on the node: not wanted, they are taken off. For
 	// example the taint kubeadm gives to every control plane.
@@ -176,7 +179,7 @@ func NodeDiff(n *corev1.Node, want NodeWant) (patch []byte, changes []string) {
 	record(TaintsAnnotation, ids)
 
 	spec := map[string]any{}
-	if _, left := n.Annotations[LeavingAnnotation]; left {
+	if Cordoned(n) {
 		// What was to leave, and stays after all.
 		notes[LeavingAnnotation], spec["unschedulable"] = nil, nil
 		changes = append(changes, "uncordon")
@@ -223,6 +226,12 @@ func diffLabels(n *corev1.Node, want NodeWant) (map[string]any, []string) {
 			said = append(said, fmt.Sprintf("label %s=%s", key, value))
 		}
 		set[key] = value
+	}
+	for _, key := range want.Marks {
+		if _, had := n.Labels[key]; !had {
+			set[key] = ""
+			said = append(said, "label "+key)
+		}
 	}
 	for _, key := range recorded(n, LabelsAnnotation, want.OwnedLabels) {
 		_, wanted := want.Labels[key]

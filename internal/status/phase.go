@@ -95,6 +95,9 @@ var work = map[string]v1alpha1.Phase{
 	"apply":    v1alpha1.PhaseReconfiguring,
 	"delete":   v1alpha1.PhaseDeleting,
 	"rollback": v1alpha1.PhaseDeleting,
+	"upgrade":  v1alpha1.PhaseUpgrading,
+
+	"etcd-restore": v1alpha1.PhaseReconfiguring,
 
 	"add-nodes":    v1alpha1.PhaseScaling,
 	"delete-nodes": v1alpha1.PhaseScaling,

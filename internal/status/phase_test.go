@@ -56,9 +56,13 @@ func TestOperationsMoveLegally(t *testing.T) {
 	begins := map[string][]v1alpha1.Phase{
 		"create":   {Gone, v1alpha1.PhasePending, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"apply":    {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"upgrade":  {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"delete":   {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused, v1alpha1.PhasePending},
 		"rollback": {v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 		"init-os":  phases,
+
+		"etcd-defrag":  phases,
+		"etcd-restore": {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 	}
 	for kind, from := range begins {
 		for _, now := range from {

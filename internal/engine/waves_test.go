@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/event"
+)
+
+// waved is a module of two tasks, through which hosts go by their first letter.
+func waved(pause func(int) bool) Pipeline {
+	return Pipeline{Kind: "test", Modules: []Module{
+		{
+			Name: "waves", Pause: pause, Waves: func(h *Host) int { return int(h.Name[0]) },
+			Tasks: []Task{{ID: "t.x", Ops: exec("x")}, {ID: "t.y", Ops: exec("y")}},
+		},
+		{Name: "after", Tasks: []Task{{ID: "t.z", Needs: []string{"t.y"}, NeedsAll: true, Ops: exec("z")}}},
+	}}
+}
+
+func TestWaves(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		fails  string // host, task
+		pause  func(int) bool
+		tune   []func(*Run)
+		want   [][]string // begun at the same time
+		state  event.Outcome
+	}{
+		"in order": {
+			reason: "hosts of a wave are side by side, and a wave waits for the one before it",
+			want:   [][]string{{"a1 x"}, {"a1 y"}, {"b1 x", "b2 x"}, {"b1 y", "b2 y"}, {"c1 x"}, {"c1 y"}, {"a1 z", "b1 z", "b2 z", "c1 z"}},
+			state:  event.Succeeded,
+		},
+		"a failure": {
+			reason: "no further wave begins; the wave itself is gone on with",
+			fails:  "b1 x",
+			want:   [][]string{{"a1 x"}, {"a1 y"}, {"b1 x", "b2 x"}, {"b2 y"}},
+			state:  event.Failed,
+		},
+		"a failure that is ignored": {
+			reason: "a wave stops at a host that failed, whatever is ignored",
+			fails:  "b1 x", tune: []func(*Run){func(r *Run) { r.IgnoreErrors = true }},
+			want:  [][]string{{"a1 x"}, {"a1 y"}, {"b1 x", "b2 x"}, {"b2 y"}},
+			state: event.Failed,
+		},
+		"a pause": {
+			reason: "it stops behind the wave, as if it was cancelled",
+			pause:  func(wave int) bool { return wave == 'b' },
+			want:   [][]string{{"a1 x"}, {"a1 y"}, {"b1 x", "b2 x"}, {"b1 y", "b2 y"}},
+			state:  event.Cancelled,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld("c1", "b2", "a1", "b1")
+				begin := time.Now()
+				var mu sync.Mutex
+				got := map[time.Duration][]string{}
+				for host, f := range w.fakes {
+					f.exec = func(_ context.Context, task string) error {
+						mu.Lock()
+						at := time.Since(begin)
+						got[at] = append(got[at], host+" "+task)
+						mu.Unlock()
+						time.Sleep(time.Second)
+						if host+" "+task == tc.fails {
+							return errors.New("it fails")
+						}
+						return nil
+					}
+				}
+				res := w.apply(t, waved(tc.pause), tc.tune...)
+				var order [][]string
+				for at := time.Duration(0); len(got[at]) > 0; at += time.Second {
+					order = append(order, slices.Sorted(slices.Values(got[at])))
+				}
+				if d := cmp.Diff(tc.want, order); d != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+				}
+				state := event.Succeeded
+				switch {
+				case len(res.Failures) > 0:
+					state = event.Failed
+				case res.Cancelled:
+					state = event.Cancelled
+				}
+				if state != tc.state {
+					t.Errorf("it ended as %s, want %s", state, tc.state)
+				}
+			})
+		})
+	}
+}
+
+// What was done before is gone past: a run that goes on does not stop there again.
+func TestPauseIsPassedWhenNothingWasDone(t *testing.T) {
+	w := newWorld("a1", "b1")
+	p := waved(func(wave int) bool { return wave == 'a' })
+	p.Modules[0].Tasks = []Task{{ID: "t.x", Ops: file("/x", "")}}
+	p.Modules = p.Modules[:1]
+	if res := w.apply(t, p); !res.Cancelled {
+		t.Fatalf("%+v: want it to stop behind the first wave", res)
+	}
+	if _, ok := w.fakes["b1"].files["/x"]; ok {
+		t.Fatal("the second wave has begun")
+	}
+	if res := w.apply(t, p); res.Cancelled || len(res.Failures) > 0 {
+		t.Fatalf("%+v: want it to go on to the end", res)
+	}
+	if _, ok := w.fakes["b1"].files["/x"]; !ok {
+		t.Error("the second wave has not been")
+	}
+}
+
+func TestNoManagerInWaves(t *testing.T) {
+	p := waved(nil)
+	p.Modules[0].Tasks = append(p.Modules[0].Tasks, Task{ID: "t.m", Manager: true, Run: &Action{}})
+	if _, err := compile(p, nil, applying); err == nil {
+		t.Error("want an error")
+	}
+}
