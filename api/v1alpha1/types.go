@@ -337,7 +337,7 @@ type Operation struct {
 // OperationSpec is what was asked for.
 type OperationSpec struct {
 	Cluster    string `json:"cluster"`
-	Type       string `json:"type"` // create, apply, add-nodes, delete-nodes, delete, rollback, init-os
+	Type       string `json:"type"` // create, apply, add-nodes, delete-nodes, upgrade, delete, rollback, init-os, renew-certs, etcd-defrag, etcd-restore
 	PlanDigest string `json:"planDigest,omitempty"`
 	// IgnoredChecks are precheck findings the user chose to pass over.
 	IgnoredChecks []string `json:"ignoredChecks,omitempty"`
@@ -347,8 +347,24 @@ type OperationSpec struct {
 	// be evicted, hosts given up that do not answer.
 	Force  bool `json:"force,omitempty"`
 	Forget bool `json:"forget,omitempty"`
-	// DrainTimeout is how long the pods of a host that leaves were waited for.
+	// DrainTimeout is how long the pods of a host that leaves, or is upgraded, were
+	// waited for.
 	DrainTimeout metav1.Duration `json:"drainTimeout,omitzero"`
+	// MaxUnavailable is how many workers an upgrade has out of service at once: a
+	// number, or a share of them.
+	MaxUnavailable string `json:"maxUnavailable,omitempty"`
+	// Certificates are those that renew-certs was to renew, by name, and none is
+	// all that are due: AllCertificates whatever is left of their time, or what
+	// ends Within a time.
+	Certificates    []string        `json:"certificates,omitempty"`
+	AllCertificates bool            `json:"allCertificates,omitempty"`
+	Within          metav1.Duration `json:"within,omitzero"`
+	// Backup is the file that etcd-restore was given, Identity that of the key
+	// that opens it, and Restores what is in it, so that another is not gone on
+	// with.
+	Backup   string `json:"backup,omitempty"`
+	Identity string `json:"identity,omitempty"`
+	Restores string `json:"restores,omitempty"`
 }
 
 // OperationPhase is the state of an operation.

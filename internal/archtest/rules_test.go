@@ -39,7 +39,9 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/node/durable", exactly: true, why: "links into the node helper: small, knows files alone"},
 	{layer: 1, pkg: "internal/node/ledger", exactly: true, may: []string{"internal/node/op", "internal/node/durable"}, why: "links into the node helper: what was here before us"},
 	{layer: 1, pkg: "internal/node/lock", exactly: true, may: []string{"internal/node/durable"}, why: "links into the node helper: the part of the lock that one host keeps"},
-	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/iec", "internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock"}, why: "the helper's engine room: knows the host and nothing of clusters"},
+	{layer: 1, pkg: "internal/pki", exactly: true, may: []string{"internal/node/op"}, why: "links into the node helper: certificates and keys as text; touches no file"},
+	{layer: 1, pkg: "internal/pki/pkitest", may: []string{"internal/pki"}, why: "authorities and certificates for tests; links into no program"},
+	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/iec", "internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock", "internal/pki"}, why: "the helper's engine room: knows the host and nothing of clusters"},
 	{layer: 1, pkg: "internal/node/transfer", exactly: true, may: []string{"internal/iec"}, why: "a copy, the same at both ends: knows files and a connection"},
 	{layer: 1, pkg: "internal/node/peer", exactly: true, may: []string{"internal/remote"}, why: "content between two helpers: knows files, a connection, and the words of the contract"},
 	{layer: 1, pkg: "internal/node/wire", exactly: true, may: []string{"internal/node/op", "internal/remote"}, why: "the framing between the two ends, and the words of the contract"},
@@ -54,6 +56,7 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/remote/remotetest", may: []string{"internal/remote/...", "internal/node/..."}, why: "a real SSH server over the real helper, for tests"},
 	{layer: 1, pkg: "internal/remote/spread", exactly: true, may: []string{"internal/remote"}, why: "who gets content from whom; knows no transport"},
 	{layer: 1, pkg: "internal/facts", may: []string{"internal/remote"}, why: "asks hosts what they are"},
+	{layer: 1, pkg: "internal/backup", exactly: true, why: "backup sets are files: knows no cluster and no host"},
 	{layer: 1, pkg: "internal/kube", why: "the Kubernetes API: apply, wait, drain"},
 	{layer: 1, pkg: "internal/kubeconfig", why: "users' kubeconfig files, merged without touching other entries"},
 	{layer: 1, pkg: "internal/sandbox", why: "machines for trying and testing; knows no cluster that runs on them"},
@@ -70,6 +73,8 @@ var rules = []rule{
 	{layer: 3, pkg: "internal/bundle/source/upstream", may: []string{"internal/bundle/layout", "internal/bundle/pack", "internal/bundle/source"}, why: "a source; knows no other; keeps pulled images in a layout"},
 	{layer: 3, pkg: "internal/bundle/bundletest", may: []string{"internal/bundle", "internal/bundle/..."}, why: "tiny releases on loopback, for tests"},
 	{layer: 3, pkg: "internal/module", exactly: true, may: moduleBase, why: "what modules share; knows none of them"},
+	{layer: 3, pkg: "internal/module/certs", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/backup", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/content", may: []string{"internal/module", "internal/bundle"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/dns", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/endpoint", may: []string{"internal/module"}, why: noOtherModule},
@@ -78,6 +83,7 @@ var rules = []rule{
 	{layer: 3, pkg: "internal/module/kubeadm", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/leave", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/network", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/upgrade", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/nodes", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/os", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/precheck", may: []string{"internal/module", "internal/remote"}, why: noOtherModule},
@@ -86,7 +92,7 @@ var rules = []rule{
 	{layer: 3, pkg: "internal/module/runtime", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/pipeline", may: []string{"internal/module/..."}, why: "ordered lists of modules, no logic"},
 
-	{layer: 4, pkg: "internal/lifecycle", may: []string{"internal/remote", "internal/remote/spread", "internal/node/transfer", "internal/module", "internal/bundle/source"}, why: "the only door to all below"},
+	{layer: 4, pkg: "internal/lifecycle", may: []string{"internal/backup", "internal/remote", "internal/remote/spread", "internal/node/transfer", "internal/module", "internal/bundle/source", "internal/pki"}, why: "the only door to all below"},
 
 	{layer: 5, pkg: "internal/cli", may: []string{"internal/remote", "internal/node/transfer"}, why: "a front: asks lifecycle; imports no other front"},
 	{layer: 5, pkg: "internal/cli/program", why: "what commands have of the program; knows none of them"},
@@ -134,6 +140,7 @@ var fences = []fence{
 	{"github.com/spf13/cobra/...", []string{"internal/cli/..."}, "commands are a front"},
 	{"k8s.io/client-go/...", []string{"internal/kube", "internal/kubeconfig", "images/updater"}, "one way to speak to the Kubernetes API"},
 	{"github.com/google/go-containerregistry/...", []string{"internal/bundle/..."}, "images are the bundle's matter"},
+	{"go.etcd.io/bbolt/...", []string{"internal/backup"}, "etcd's own file is read to verify a snapshot, and for nothing else"},
 	{"sigs.k8s.io/controller-runtime/...", nil, "controllers are not in this program"},
 	{"k8s.io/kubernetes/...", nil, "the command line links no API server"},
 	{"flag", []string{"internal/golden", "test/bench/..."}, "a program's flags are cobra's"},
@@ -150,7 +157,7 @@ type closure struct {
 }
 
 var closures = []closure{
-	{of: "cmd/slipway-node", may: []string{"golang.org/x/sys/...", "internal/iec", "internal/node/...", "internal/remote"}, why: "the helper goes to every host: small, static, nothing of Kubernetes"},
+	{of: "cmd/slipway-node", may: []string{"golang.org/x/sys/...", "internal/iec", "internal/node/...", "internal/pki", "internal/remote"}, why: "the helper goes to every host: small, static, nothing of Kubernetes"},
 	{of: "images/updater", direct: true, may: []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/client-go/..."}, why: "a bundle's build compiles it from client-go and what that requires"},
 	{of: "api/v1alpha1", direct: true, may: []string{"k8s.io/apimachinery/..."}, why: "others use the types without the program"},
 }

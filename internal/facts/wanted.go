@@ -62,6 +62,9 @@ func RunsKubelet(roles []v1alpha1.Role) bool {
 	return slices.Contains(roles, v1alpha1.RoleControlPlane) || slices.Contains(roles, v1alpha1.RoleWorker)
 }
 
+// BootstrapConf is what a kubelet asks with to be let in, as long as it has to.
+const BootstrapConf = "/etc/kubernetes/bootstrap-kubelet.conf"
+
 // RunsEtcd says whether a host in these roles has a member of etcd.
 func RunsEtcd(c *v1alpha1.Cluster, roles []v1alpha1.Role) bool {
 	if slices.Contains(roles, v1alpha1.RoleEtcd) {
@@ -119,20 +122,20 @@ func Leftovers() map[string]Leftover {
 		"/etc/kubernetes/admin.conf":   LeftoverCluster,
 		"/etc/kubernetes/kubelet.conf": LeftoverCluster,
 		// What a node joins with, until it has joined.
-		"/etc/kubernetes/bootstrap-kubelet.conf": LeftoverCluster,
-		"/etc/kubernetes/manifests/*.yaml":       LeftoverCluster,
-		"/etc/kubernetes/manifests/*.json":       LeftoverCluster,
-		"/etc/kubernetes/pki/*.crt":              LeftoverCluster,
-		EtcdData:                                 LeftoverCluster,
-		"/var/lib/kubelet/config.yaml":           LeftoverCluster,
-		"/var/lib/kubelet/pki/*.pem":             LeftoverCluster,
-		"/etc/cni/net.d/*.conflist":              LeftoverNetwork,
-		"/etc/cni/net.d/*.conf":                  LeftoverNetwork,
-		"/run/containerd/containerd.sock":        LeftoverRuntime,
-		"/run/docker.sock":                       LeftoverRuntime,
-		"/run/crio/crio.sock":                    LeftoverRuntime,
-		"/run/k3s":                               LeftoverRuntime,
-		"/run/k0s":                               LeftoverRuntime,
+		BootstrapConf:                      LeftoverCluster,
+		"/etc/kubernetes/manifests/*.yaml": LeftoverCluster,
+		"/etc/kubernetes/manifests/*.json": LeftoverCluster,
+		"/etc/kubernetes/pki/*.crt":        LeftoverCluster,
+		EtcdData:                           LeftoverCluster,
+		"/var/lib/kubelet/config.yaml":     LeftoverCluster,
+		"/var/lib/kubelet/pki/*.pem":       LeftoverCluster,
+		"/etc/cni/net.d/*.conflist":        LeftoverNetwork,
+		"/etc/cni/net.d/*.conf":            LeftoverNetwork,
+		"/run/containerd/containerd.sock":  LeftoverRuntime,
+		"/run/docker.sock":                 LeftoverRuntime,
+		"/run/crio/crio.sock":              LeftoverRuntime,
+		"/run/k3s":                         LeftoverRuntime,
+		"/run/k0s":                         LeftoverRuntime,
 	}
 }
 

@@ -24,4 +24,8 @@ type Certificate struct {
 	// ValiditySeconds is how long it is valid, at most as long as its
 	// authority.
 	ValiditySeconds int64 `json:"validitySeconds"`
+	// Due and WithinSeconds have it renewed at another time than in the last
+	// fifth of its own, as those of Renewal.
+	Due           Due   `json:"due,omitempty"`
+	WithinSeconds int64 `json:"withinSeconds,omitempty"`
 }

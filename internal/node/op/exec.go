@@ -24,6 +24,13 @@ type Exec struct {
 	// Declares are further globs the program may make; they enter the
 	// ledger but are no guard.
 	Declares []string `json:"declares,omitempty"`
+	// Keeps are files that the program makes and nobody changes but it: text,
+	// and no secret. What a run that succeeded has left there is kept for Kept,
+	// and one that has gone since is no reason to run it again.
+	Keeps []string `json:"keeps,omitempty"`
+	// Again is why the program is to run though its guards hold, for people:
+	// what it made elsewhere is not as it left it.
+	Again string `json:"again,omitempty"`
 	// Unless is a read-only program that exits 0 when there is nothing to
 	// do. With Creates as well, both must hold.
 	Unless []string `json:"unless,omitempty"`

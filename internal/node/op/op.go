@@ -312,15 +312,17 @@ func (o FetchBlob) Target() string     { return o.Name }
 func (o Unpack) Target() string        { return o.Name + " in " + o.Dir }
 func (ImportImages) Target() string    { return "images" }
 func (o Exec) Target() string          { return o.Name }
-func (o Wait) Target() string          { return o.TCP + o.HTTP + o.Path + o.Ended + o.Name }
-func (o ReadFile) Target() string      { return o.Path }
-func (Facts) Target() string           { return "facts" }
-func (Reset) Target() string           { return "kubernetes" }
-func (o PutBack) Target() string       { return o.Step }
-func (Restore) Target() string         { return "ledger" }
-func (o EtcdMember) Target() string    { return o.Name }
-func (o Certificate) Target() string   { return o.Cert }
-func (o PodHosts) Target() string      { return o.Name }
+func (o Wait) Target() string {
+	return o.TCP + o.HTTP + o.Path + o.Ended + o.Certificate + o.Name + o.Container
+}
+func (o ReadFile) Target() string    { return o.Path }
+func (Facts) Target() string         { return "facts" }
+func (Reset) Target() string         { return "kubernetes" }
+func (o PutBack) Target() string     { return o.Step }
+func (Restore) Target() string       { return "ledger" }
+func (o EtcdMember) Target() string  { return o.Name }
+func (o Certificate) Target() string { return o.Cert }
+func (o PodHosts) Target() string    { return o.Name }
 
 // A List is operations in order; it travels as JSON with each operation's
 // kind beside it.
@@ -394,8 +396,17 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindRestore:       decode[Restore],
 	KindEtcdMember:    decode[EtcdMember],
 	KindEtcdRemove:    decode[EtcdRemove],
+	KindEtcdSnapshot:  decode[EtcdSnapshot],
+	KindEtcdDefrag:    decode[EtcdDefrag],
+	KindEtcdRestore:   decode[EtcdRestore],
 	KindCertificate:   decode[Certificate],
 	KindPodHosts:      decode[PodHosts],
+	KindCertificates:  decode[Certificates],
+	KindRenewal:       decode[Renewal],
+	KindPodRestart:    decode[PodRestart],
+	KindKept:          decode[Kept],
+	KindPrivate:       decode[Private],
+	KindAsk:           decode[Ask],
 }
 
 func decode[T Op](raw json.RawMessage) (Op, error) {
@@ -420,6 +431,8 @@ func DependsOn(o Op) []string {
 		return o.RestartOn
 	case Absent:
 		return []string{o.Path}
+	case PodRestart:
+		return o.Files
 	}
 	return nil
 }

@@ -41,17 +41,25 @@ const ReasonNotServing = "NotServing"
 type Wait struct {
 	// One of: TCP "host:port", HTTP (URL answering 200; certificates are
 	// not verified: it is a liveness probe), Path (exists), Ended (an argument
-	// that no program which runs was started with), Program (argv; exits 0,
-	// and only looks).
-	TCP     string   `json:"tcp,omitempty"`
-	HTTP    string   `json:"http,omitempty"`
-	Path    string   `json:"path,omitempty"`
-	Ended   string   `json:"ended,omitempty"`
-	Program []string `json:"program,omitempty"`
-	// Manifest is that of the static pod that shall answer to HTTP, with the
-	// command that it has there: one that runs from before a change does not
-	// count.
+	// that no program which runs was started with), Certificate (a file with one
+	// whose time is not over), Program (argv; exits 0, and only looks), Container
+	// (one of this name runs with Image).
+	TCP         string   `json:"tcp,omitempty"`
+	HTTP        string   `json:"http,omitempty"`
+	Path        string   `json:"path,omitempty"`
+	Ended       string   `json:"ended,omitempty"`
+	Certificate string   `json:"certificate,omitempty"`
+	Program     []string `json:"program,omitempty"`
+	Container   string   `json:"container,omitempty"`
+	Image       string   `json:"image,omitempty"`
+	// Manifest is that of the static pod that shall answer to HTTP or Program,
+	// with the command that it has there: one that runs from before a change does
+	// not count.
 	Manifest string `json:"manifest,omitempty"`
+	// Since is a unit that must have run for SinceSeconds for an answer to HTTP to
+	// count: a kubelet that has just been started may have its pods start anew.
+	Since        string `json:"since,omitempty"`
+	SinceSeconds int    `json:"sinceSeconds,omitempty"`
 	// Name is for people what Program waits for, and the operation's target.
 	Name           string `json:"name,omitempty"`
 	TimeoutSeconds int    `json:"timeoutSeconds"`

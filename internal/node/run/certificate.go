@@ -3,32 +3,23 @@
 package run
 
 import (
-	"bytes"
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"slices"
 	"time"
 
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
 )
 
-const (
-	// backdate is how far the clocks of hosts may differ for a certificate
-	// that was made just now.
-	backdate = 5 * time.Minute
-	// lastPart of its time is when a certificate is renewed: the last fifth.
-	lastPart = 5
-)
+// backdate is how far the clocks of hosts may differ for a certificate that was
+// made just now.
+const backdate = 5 * time.Minute
 
 func (s *session) checkCertificate(o op.Certificate) (verdict, error) {
 	cert, key, err := s.pair(o)
@@ -46,17 +37,23 @@ func (s *session) checkCertificate(o op.Certificate) (verdict, error) {
 // pairChange says what has to be done about a pair, in words.
 func pairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now time.Time) (string, error) {
 	switch {
-	case o.Authority && cert != nil && !matching(cert, key):
+	case o.Authority && cert != nil && !pki.Belong(cert, key):
 		// To make another would be to let nobody in who was let in so far.
 		return "", &op.Error{Reason: "AuthorityKeyLost", Message: fmt.Sprintf("the authority %s is there, and %s is not its key", o.Cert, o.Key)}
 	case cert == nil:
 		return "create", nil
 	case o.Authority:
 		return "", nil
-	case !matching(cert, key):
+	case !pki.Belong(cert, key):
 		return "renew: the key is another", nil
-	case now.After(cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / lastPart)):
-		return "renew: its time is nearly over, or over", nil
+	}
+	wish := pki.Wish{Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due, Within: time.Duration(o.WithinSeconds) * time.Second}
+	var end time.Time
+	if ca, err := pki.Certificate(o.CA); err == nil { // else it is not known yet
+		end = ca.NotAfter
+	}
+	if why := wish.Unmet(cert, end, now); why != "" {
+		return why, nil
 	}
 	want, err := template(o, now)
 	if err != nil {
@@ -68,7 +65,7 @@ func pairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now
 	if len(o.CA) == 0 {
 		return "", nil
 	}
-	ca, err := parseCertificate(o.CA)
+	ca, err := pki.Certificate(o.CA)
 	if err != nil {
 		return "", err
 	}
@@ -129,20 +126,12 @@ func (s *session) pair(o op.Certificate) (*x509.Certificate, crypto.Signer, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	cert, err := parseCertificate(certPEM)
+	cert, err := pki.Certificate(certPEM)
 	if err != nil && o.Authority && len(certPEM) > 0 {
 		return nil, nil, fmt.Errorf("reading %s: %w", o.Cert, err)
 	}
-	key, _ := parseKey(keyPEM) // a damaged one is made anew
+	key, _ := pki.Key(keyPEM) // a damaged one is made anew
 	return cert, key, nil
-}
-
-func matching(cert *x509.Certificate, key crypto.Signer) bool {
-	if cert == nil || key == nil {
-		return false
-	}
-	public, ok := cert.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	return ok && public.Equal(key.Public())
 }
 
 // applyCertificate writes the key first: without it the certificate would be
@@ -162,69 +151,35 @@ func (s *session) applyCertificate(o op.Certificate) error {
 			return err
 		}
 	}
-	raw, err := sign(o, cert, key)
+	text, err := sign(o, cert, key)
 	if err != nil {
 		return fmt.Errorf("signing %s: %w", o.Cert, err)
 	}
-	return s.write(o.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), durable.Meta{Mode: 0o644})
+	return s.write(o.Cert, text, durable.Meta{Mode: 0o644})
 }
 
 func (s *session) makeKey(path string) (crypto.Signer, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, text, err := pki.NewKey()
 	if err != nil {
-		return nil, fmt.Errorf("making a key: %w", err)
+		return nil, err
 	}
-	raw, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a key: %w", err)
-	}
-	return key, s.write(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), durable.Meta{Mode: 0o600})
+	return key, s.write(path, text, durable.Meta{Mode: 0o600})
 }
 
 func sign(o op.Certificate, cert *x509.Certificate, key crypto.Signer) ([]byte, error) {
-	ca, caKey := cert, key
-	if !o.Authority {
-		var err error
-		if ca, err = parseCertificate(o.CA); err != nil {
-			return nil, err
-		}
-		if caKey, err = parseKey(o.CAKey); err != nil {
-			return nil, err
-		}
-		if !matching(ca, caKey) {
-			return nil, errors.New("the authority's key is not that of its certificate")
-		}
-		if ca.NotAfter.Before(cert.NotAfter) {
-			cert.NotAfter = ca.NotAfter
-		}
+	if o.Authority {
+		return pki.Sign(cert, cert, key.Public(), key)
 	}
-	var err error
-	if cert.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
-		return nil, err
-	}
-	return x509.CreateCertificate(rand.Reader, cert, ca, key.Public(), caKey)
-}
-
-func parseCertificate(text []byte) (*x509.Certificate, error) {
-	block, _ := pem.Decode(bytes.TrimSpace(text))
-	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, errors.New("there is no certificate in it")
-	}
-	return x509.ParseCertificate(block.Bytes)
-}
-
-func parseKey(text []byte) (crypto.Signer, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("there is no key in it")
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	ca, err := pki.Certificate(o.CA)
 	if err != nil {
 		return nil, err
 	}
-	signer, ok := key.(crypto.Signer)
-	if !ok {
-		return nil, errors.New("the key cannot sign")
+	caKey, err := pki.Key(o.CAKey)
+	if err != nil {
+		return nil, err
 	}
-	return signer, nil
+	if !pki.Belong(ca, caKey) {
+		return nil, errors.New("the authority's key is not that of its certificate")
+	}
+	return pki.Sign(cert, ca, key.Public(), caKey)
 }

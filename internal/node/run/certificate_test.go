@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
 )
 
 func authority() op.Certificate {
@@ -28,7 +29,7 @@ func (h *host) server() op.Certificate {
 
 func (h *host) cert(name string) *x509.Certificate {
 	h.t.Helper()
-	c, err := parseCertificate([]byte(h.read(name)))
+	c, err := pki.Certificate([]byte(h.read(name)))
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 // is an empty list.
 func (s *session) made(o op.Exec) ([]string, error) {
 	out := []string{}
-	prefix := strings.TrimSuffix(filepath.Clean(s.Root), "/")
 	for _, pattern := range slices.Concat(o.Creates, o.Declares) {
 		matches, err := filepath.Glob(s.path(pattern))
 		if err != nil {
@@ -24,12 +23,17 @@ func (s *session) made(o op.Exec) ([]string, error) {
 		}
 		for _, m := range matches {
 			if info, err := os.Lstat(m); err == nil && info.Mode().IsRegular() {
-				out = append(out, strings.TrimPrefix(m, prefix))
+				out = append(out, s.onHost(m))
 			}
 		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
+}
+
+// onHost is the path of the host that is on disk there.
+func (s *session) onHost(p string) string {
+	return strings.TrimPrefix(p, strings.TrimSuffix(filepath.Clean(s.Root), "/"))
 }
 
 // empty says that a path on disk is a file without content.

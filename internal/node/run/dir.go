@@ -177,6 +177,9 @@ func (s *session) checkAbsent(o op.Absent) (verdict, error) {
 }
 
 func (s *session) applyAbsent(o op.Absent) error {
+	if err := s.forget(o.Path); err != nil {
+		return err
+	}
 	p := s.path(o.Path)
 	if entries, err := os.ReadDir(p); err == nil && len(entries) > 0 {
 		return s.ledger.MoveTree(o.Path)

@@ -51,10 +51,6 @@ func (s *session) predict(o op.Op, res op.Result) {
 		return
 	}
 	switch o := o.(type) {
-	case op.Unpack:
-		for _, m := range o.Members {
-			s.predicted[filepath.Join(o.Dir, m)] = ""
-		}
 	case op.Exec:
 		for _, p := range o.Creates {
 			s.predicted[p] = ""
@@ -123,12 +119,30 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkEtcdMember(ctx, o)
 	case op.EtcdRemove:
 		return s.checkEtcdRemove(ctx, o)
+	case op.EtcdSnapshot:
+		return s.checkEtcdSnapshot(ctx, o)
+	case op.EtcdDefrag:
+		return s.checkEtcdDefrag(ctx, o)
+	case op.EtcdRestore:
+		return s.checkEtcdRestore(ctx, o)
 	case op.Wait:
 		return s.checkWait(ctx, o)
 	case op.Certificate:
 		return s.checkCertificate(o)
 	case op.PodHosts:
 		return s.checkPodHosts(o)
+	case op.Certificates:
+		return s.certificates(o)
+	case op.Renewal:
+		return s.checkRenewal(ctx, o)
+	case op.PodRestart:
+		return s.checkPodRestart(o)
+	case op.Kept:
+		return s.checkKept(o)
+	case op.Private:
+		return s.checkPrivate(o)
+	case op.Ask:
+		return s.ask(ctx, o)
 	case op.ReadFile:
 		return s.readFile(o)
 	case op.Facts:
@@ -196,10 +210,24 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyEtcdMember(ctx, o, res)
 	case op.EtcdRemove:
 		return s.applyEtcdRemove(ctx, o)
+	case op.EtcdSnapshot:
+		return s.applyEtcdSnapshot(ctx, o, res)
+	case op.EtcdDefrag:
+		return s.applyEtcdDefrag(ctx, o, res)
+	case op.EtcdRestore:
+		return s.applyEtcdRestore(ctx, o)
 	case op.Certificate:
 		return s.applyCertificate(o)
 	case op.PodHosts:
 		return s.applyPodHosts(o)
+	case op.Renewal:
+		return s.applyRenewal(ctx, o)
+	case op.PodRestart:
+		return s.applyPodRestart(ctx, o)
+	case op.Kept:
+		return s.applyKept(ctx, o)
+	case op.Private:
+		return s.applyPrivate(o)
 	case op.Reset:
 		return s.applyReset(ctx, o, res)
 	case op.PutBack:
@@ -214,7 +242,7 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 func clean(o op.Op) error {
 	var paths []string
 	switch o := o.(type) {
-	case op.File, op.Dir, op.Link, op.Absent, op.Sysctl, op.KernelModules, op.ReadFile:
+	case op.File, op.Dir, op.Link, op.Absent, op.Sysctl, op.KernelModules, op.ReadFile, op.Kept:
 		paths = []string{o.Target()}
 	case op.Block:
 		paths = []string{o.Path}
@@ -223,7 +251,7 @@ func clean(o op.Op) error {
 	case op.Unit:
 		paths = append(append(paths, o.RestartOn...), o.Declares...)
 	case op.Exec:
-		paths = slices.Concat(o.Creates, o.Declares, o.Inputs, o.Replaces)
+		paths = slices.Concat(o.Creates, o.Declares, o.Inputs, o.Replaces, o.Keeps)
 	case op.EtcdMember:
 		if o.Service == nil {
 			return clean(o.Join)
@@ -234,6 +262,16 @@ func clean(o op.Op) error {
 		paths = []string{o.Service.Initial}
 	case op.Certificate:
 		paths = []string{o.Cert, o.Key}
+	case op.Certificates:
+		for _, f := range o.Files {
+			paths = append(paths, named(f.Path, f.Key, f.CA)...)
+		}
+	case op.Renewal:
+		paths = named(o.Path, o.Key, o.CA, o.CAKey)
+	case op.PodRestart:
+		paths = append([]string{o.Manifest}, o.Files...)
+	case op.Private:
+		paths = o.Paths
 	case op.Reset:
 		paths = append(append(paths, o.Mounts...), o.Paths...)
 	}
@@ -243,4 +281,9 @@ func clean(o op.Op) error {
 		}
 	}
 	return nil
+}
+
+// named are the paths that are given.
+func named(paths ...string) []string {
+	return slices.DeleteFunc(paths, func(p string) bool { return p == "" })
 }

@@ -40,10 +40,15 @@ type etcdMember struct {
 
 // etcdctl asks one member, by argv.
 func (s *session) etcdctl(ctx context.Context, o op.EtcdClient, endpoint string, args ...string) (string, error) {
-	return s.output(ctx, append([]string{
-		o.Program, "--endpoints=" + endpoint, "--dial-timeout=3s", "--command-timeout=8s",
+	return s.output(ctx, slices.Concat(s.etcdctlArgs(o, endpoint), []string{"--command-timeout=8s"}, args)...)
+}
+
+// etcdctlArgs is how it is called, without a limit of time.
+func (s *session) etcdctlArgs(o op.EtcdClient, endpoint string) []string {
+	return []string{
+		o.Program, "--endpoints=" + endpoint, "--dial-timeout=3s",
 		"--cacert=" + s.path(o.CA), "--cert=" + s.path(o.Cert), "--key=" + s.path(o.Key),
-	}, args...)...)
+	}
 }
 
 // A membership is what the cluster says of a host.

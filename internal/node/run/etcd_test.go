@@ -29,6 +29,9 @@ func fakeEtcdctl(w *world, args []string) (string, error) {
 		}
 		return strings.HasPrefix(a, "--")
 	})
+	if out, known, err := fakeMaintenance(w, endpoint, args); known {
+		return out, err
+	}
 	verb := strings.Join(args[:min(2, len(args))], " ")
 	switch {
 	case args[0] == "join":

@@ -135,6 +135,9 @@ func (s *session) guards(ctx context.Context, o op.Exec) (string, error) {
 	if known && !rec.Done {
 		return "take note that it is done", nil
 	}
+	if o.Again != "" {
+		return "run: " + o.Again, nil
+	}
 	if !known && len(o.Creates) == 0 && len(o.Unless) == 0 {
 		return "run: it has not been run yet", nil
 	}
@@ -166,6 +169,12 @@ func (s *session) guards(ctx context.Context, o op.Exec) (string, error) {
 // missing answers why a program's work is not there.
 func (s *session) missing(o op.Exec) (string, error) {
 	for _, pattern := range o.Creates {
+		if k, err := s.kept(pattern); k != nil || err != nil {
+			if err != nil {
+				return "", err
+			}
+			continue // it is put back
+		}
 		matches, err := filepath.Glob(s.path(pattern))
 		if err != nil {
 			return "", invalid("pattern %q: %v", pattern, err)
@@ -198,6 +207,9 @@ func (s *session) execute(ctx context.Context, o op.Exec, stdin func(io.Writer) 
 			return err
 		}
 	}
+	if err := s.forgetMade(o); err != nil {
+		return err
+	}
 	in, err := s.inputs(o)
 	if err != nil {
 		return err
@@ -224,6 +236,9 @@ func (s *session) execute(ctx context.Context, o op.Exec, stdin func(io.Writer) 
 		if err := s.ledger.WroteGlob(pattern); err != nil {
 			return err
 		}
+	}
+	if err := s.remember(o); err != nil {
+		return err
 	}
 	if o.Whole {
 		// What the unit was started with is what counts; it may have

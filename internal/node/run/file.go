@@ -60,6 +60,12 @@ func (s *session) checkFile(o op.File) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
+	return s.compareFile(o, want, unknown)
+}
+
+// compareFile says how a file is not as an operation would write it, with mode
+// and owner as they are wanted.
+func (s *session) compareFile(o op.File, want durable.Meta, unknown string) (verdict, error) {
 	v := verdict{wrote: map[string]string{o.Path: ledger.FileState(digest(o.Content))}}
 	p := s.path(o.Path)
 	info, err := os.Lstat(p)
@@ -112,21 +118,34 @@ func (s *session) applyFile(o op.File) error {
 	return s.write(o.Path, o.Content, want)
 }
 
-// write gives a path content, mode and owner; what it replaces is kept, and
-// its other attributes stay.
+// write gives a path content, mode and owner; what it replaces is in the ledger,
+// and its other attributes stay. From here on the content is what an operation
+// says, and not what a program has left.
 func (s *session) write(path string, content []byte, m durable.Meta) error {
-	if err := s.ledger.SavePath(path); err != nil {
+	if err := s.forget(path); err != nil {
 		return err
 	}
-	p := s.path(path)
-	if now, err := durable.ReadMeta(p); err == nil {
-		m.XAttrs = now.XAttrs
+	return s.put(path, content, m)
+}
+
+func (s *session) put(path string, content []byte, m durable.Meta) error {
+	if err := s.ledger.SavePath(path); err != nil {
+		return err
 	}
 	if err := s.parents(path); err != nil {
 		return err
 	}
 	if err := s.ledger.Intend(path, ledger.FileState(digest(content))); err != nil {
 		return err
+	}
+	return s.replace(path, content, m)
+}
+
+// replace writes a file that the ledger knows of.
+func (s *session) replace(path string, content []byte, m durable.Meta) error {
+	p := s.path(path)
+	if now, err := durable.ReadMeta(p); err == nil {
+		m.XAttrs = now.XAttrs
 	}
 	return s.disk.Replace(p, bytes.NewReader(content), m)
 }

@@ -240,6 +240,10 @@ type world struct {
 	// Etcd are the members of a cluster whose other endpoints do not answer
 	// but "https://votes:2379".
 	Etcd []etcdMember
+	// States are what members say of themselves, by where they are asked, and
+	// OnSnapshot is what one of them sends as a snapshot, or "fail".
+	States     map[string]*etcdState
+	OnSnapshot string
 	// Unwell is how often etcd takes no other member, and Behind how often it
 	// refuses a learner its vote.
 	Unwell, Behind int
@@ -263,7 +267,8 @@ type fakeUnit struct {
 	Sub, Result, Status     string
 	NeedReload, NoStart     bool
 	Starts                  int
-	Started                 time.Time // by the clock as it was; zero is now
+	Started                 time.Time     // by the clock as it was; zero is now
+	Since                   time.Duration // when, after boot; zero is Starts, in microseconds
 }
 
 type fakeImage struct {
@@ -309,6 +314,7 @@ var fakes = map[string]func(w *world, args []string) (string, error){
 	"systemd-run": fakeSystemdRun,
 	"ctr":         fakeCtr,
 	"etcdctl":     fakeEtcdctl,
+	"etcdutl":     fakeEtcdutl,
 	"modprobe":    fakeModprobe,
 	"swapoff":     fakeSwap,
 	"swapon":      fakeSwap,

@@ -149,9 +149,12 @@ func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, 
 	if err != nil {
 		return verdict{}, err
 	}
-	have, _, err := s.images(ctx)
+	have, up, err := s.images(ctx)
 	change := planImages(o.Images, have).String()
+	_, none := s.program("ctr")
 	switch {
+	case !up && none == nil && err == nil:
+		change = "ask again: containerd does not run" // what it has is not known
 	case change != "":
 	case len(begun) > 0:
 		change = "wait for the end of " + begun[0]

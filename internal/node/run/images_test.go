@@ -123,6 +123,19 @@ func TestImportOutlivesItsManager(t *testing.T) {
 	}
 }
 
+// TestRuntimeStopped: what containerd has is not known when it does not run.
+func TestRuntimeStopped(t *testing.T) {
+	h := newHost(t)
+	images := op.ImportImages{Images: []op.Image{{Ref: "registry.example/pause:3", Manifest: h.blobs.add([]byte("{}")), MediaType: "application/x"}}}
+	if r := h.check(images)[0]; r.Summary != "ask again: containerd does not run" {
+		t.Errorf("check says %q", r.Summary)
+	}
+	h.write("run/containerd/containerd.sock", "")
+	if r := h.check(images)[0]; r.Summary != "import registry.example/pause:3, 2 B" {
+		t.Errorf("when it runs, check says %q", r.Summary)
+	}
+}
+
 func TestImportedContentGoes(t *testing.T) {
 	h := newHost(t)
 	h.write("run/containerd/containerd.sock", "")

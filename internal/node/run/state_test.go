@@ -160,6 +160,15 @@ func TestUnitRestartsOnlyWhenItsFilesDiffer(t *testing.T) {
 	}
 }
 
+func sinceBoot(t *testing.T) time.Duration {
+	t.Helper()
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &up); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(up.Nano())
+}
+
 // The fakes count starts from the machine's boot, in microseconds.
 func TestUnitStarted(t *testing.T) {
 	h := newHost(t)
@@ -172,11 +181,7 @@ func TestUnitStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var up unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &up); err != nil {
-		t.Fatal(err)
-	}
-	if off := time.Since(at) - time.Duration(up.Nano()); off.Abs() > time.Minute {
+	if off := time.Since(at) - sinceBoot(t); off.Abs() > time.Minute {
 		t.Errorf("it was started at %s, %s off", at, off)
 	}
 	// The clock was set forward since.
@@ -429,6 +434,14 @@ func TestUnpackAgainTouchesOnlyWhatDiffers(t *testing.T) {
 	}
 	if inode("opt/x/b") == b || h.read("opt/x/b") != "two" {
 		t.Error("a file that was changed was not replaced")
+	}
+	must(0, os.Chown(h.path("opt/x/a"), 999, 999))
+	if r := h.check(u)[0]; r.Summary != "unpack again: /opt/x/a missing or changed" {
+		t.Errorf("a program that is somebody's: %q", r.Summary)
+	}
+	h.apply(u)
+	if statOf(must(os.Stat(h.path("opt/x/a")))).Uid != 0 {
+		t.Error("a program is still somebody's")
 	}
 	if left := must(os.ReadDir(filepath.Join(h.r.State, "passing", "sha256"))); len(left) > 0 {
 		t.Errorf("blobs that only passed through are left: %v", left)

@@ -6,8 +6,13 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -105,5 +110,76 @@ func TestWaitEnded(t *testing.T) {
 				t.Errorf("%+v: %s", r.Error, tc.reason)
 			}
 		})
+	}
+}
+
+// A container's image is what it was asked for by: its command may be the same
+// before and after an upgrade.
+func TestWaitForContainer(t *testing.T) {
+	const asks = `{"containers": [{"metadata": {"name": "kube-scheduler"}, "image": {"image": "sha256:0a1b", "userSpecifiedImage": "registry.k8s.io/kube-scheduler:v1.36.4"}}]}`
+	for _, tc := range []struct {
+		name, answer, image string
+		runs                bool
+		message             string
+	}{
+		{"the same", asks, "registry.k8s.io/kube-scheduler:v1.36.4", true, ""},
+		{"the one before", asks, "registry.k8s.io/kube-scheduler:v1.37.1", false, "kube-scheduler runs kube-scheduler:v1.36.4, not kube-scheduler:v1.37.1"},
+		{"none", `{"containers": []}`, "registry.k8s.io/kube-scheduler:v1.37.1", false, "kube-scheduler does not run, not kube-scheduler:v1.37.1"},
+		{"no answer", "oh", "registry.k8s.io/kube-scheduler:v1.37.1", false, "reading the list of containers"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			script := "#!/bin/sh\n[ \"$5\" = '^kube-scheduler$' ] && cat <<'EOF'\n" + tc.answer + "\nEOF\n"
+			if err := os.WriteFile(filepath.Join(h.fakes, "crictl"), []byte(script), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			wait := op.Wait{Container: "kube-scheduler", Image: tc.image, TimeoutSeconds: 1}
+			if r := h.check(wait)[0]; (r.Status == op.Unchanged) != tc.runs {
+				t.Fatalf("%s (%v), want it to run: %t", r.Status, r.Error, tc.runs)
+			}
+			if tc.runs {
+				return
+			}
+			if r := h.r.Apply(t.Context(), h.batch(wait), nil)[0]; r.Error == nil || !strings.Contains(r.Error.Message, tc.message) {
+				t.Errorf("%v, want it to say %q", r.Error, tc.message)
+			}
+		})
+	}
+}
+
+// What answers counts when the kubelet has run for a while: until then it may end
+// it once more.
+func TestWaitSince(t *testing.T) {
+	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(site.Close)
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name    string
+		started time.Duration
+		counts  bool
+	}{
+		{"long ago", time.Second, true},
+		{"just now", time.Duration(now.Nano()), false},
+		{"never", 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			w := h.see()
+			w.Units["kubelet.service"] = &fakeUnit{Active: tc.started > 0, Starts: int(tc.started / time.Microsecond)}
+			h.world(w)
+			wait := op.Wait{HTTP: site.URL, Since: "kubelet.service", SinceSeconds: 60, TimeoutSeconds: 1}
+			if r := h.check(wait)[0]; (r.Status == op.Unchanged) != tc.counts {
+				t.Errorf("%s (%v)", r.Status, r.Error)
+			}
+		})
+	}
+	h := newHost(t)
+	for _, wait := range []op.Wait{{HTTP: site.URL, Since: "kubelet.service"}, {Path: "/etc/hosts", Since: "kubelet.service", SinceSeconds: 1}} {
+		if r := h.check(wait)[0]; r.Error == nil || r.Error.Reason != "Invalid" {
+			t.Errorf("%+v: %+v", wait, r)
+		}
 	}
 }

@@ -46,7 +46,7 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 		if w.OnRun == "cut before" {
 			return "", errors.New("cut before it was started")
 		}
-		u.Active, u.Starts = !u.NoStart, u.Starts+1
+		u.Active, u.Starts, u.Since = !u.NoStart, u.Starts+1, 0
 		if name == "etcd.service" {
 			if err := w.startEtcd(); err != nil {
 				return "", err
@@ -185,7 +185,11 @@ func showUnit(w *world, name string, u *fakeUnit) string {
 	if started.IsZero() {
 		started = time.Now()
 	}
+	since := u.Since.Microseconds()
+	if since == 0 {
+		since = int64(u.Starts)
+	}
 	yes := map[bool]string{true: "yes", false: "no"}
 	return fmt.Sprintf("LoadState=%s\nUnitFileState=%s\nActiveState=%s\nSubState=%s\nNeedDaemonReload=%s\nConditionResult=%s\nResult=success\nExecMainStartTimestampMonotonic=%d\nExecMainStartTimestamp=%s\n",
-		load, file, active, u.Sub, yes[u.NeedReload], yes[!u.NoStart], u.Starts, started.UTC().Format("Mon 2006-01-02 15:04:05 MST"))
+		load, file, active, u.Sub, yes[u.NeedReload], yes[!u.NoStart], since, started.UTC().Format("Mon 2006-01-02 15:04:05 MST"))
 }

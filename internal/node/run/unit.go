@@ -104,6 +104,8 @@ type unitRecord struct {
 	// Before is when the process before was started, by CLOCK_MONOTONIC; as
 	// long as that one runs, nothing has been started with Files.
 	Before time.Duration `json:"before,omitempty"`
+	// Started is when the process was that we had started, once that is known.
+	Started time.Duration `json:"started,omitempty"`
 }
 
 func (s *session) unitRecord(name string) (unitRecord, error) {
@@ -121,7 +123,10 @@ func (s *session) unitRecord(name string) (unitRecord, error) {
 	return rec, nil
 }
 
-// stale answers the files that differ from what the unit was started with.
+// stale answers the files that differ from what the unit was started with. What
+// is not on record is told by the clock: files that it was not asked for then,
+// and all of them if somebody else has started it since, such as with a file
+// that is put back now.
 func (s *session) stale(o op.Unit, now unitState) ([]string, error) {
 	rec, err := s.unitRecord(o.Name)
 	if err != nil {
@@ -133,13 +138,23 @@ func (s *session) stale(o op.Unit, now unitState) ([]string, error) {
 	if rec.Before != 0 && rec.Before == now.started {
 		return o.RestartOn, nil
 	}
+	others := rec.Started != 0 && rec.Started != now.started
 	var changed []string
 	for _, path := range o.RestartOn {
+		was, known := rec.Files[path]
 		state, err := s.stateOf(path)
 		if err != nil {
 			return nil, err
 		}
-		if state == "" || state != rec.Files[path] {
+		differs := known && (state == "" || state != was)
+		if !differs && (others || !known) {
+			later, err := s.changedSince([]string{path}, now.started)
+			if err != nil {
+				return nil, err
+			}
+			differs = len(later) > 0
+		}
+		if differs {
 			changed = append(changed, path)
 		}
 	}
@@ -323,10 +338,11 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 	if now.active == "failed" {
 		return s.withJournal(ctx, o.Name, &op.Error{Reason: "UnitFailed", Message: fmt.Sprintf("%s failed right after its start (%s)", o.Name, now.result)})
 	}
-	return nil
+	rec.Started = now.started
+	return s.keep(s.state("units", o.Name+".json"), rec)
 }
 
-// pass waits for what a change needs first.
+// pass waits for what a change needs, if anything.
 func (s *session) pass(ctx context.Context, gate *op.Wait) error {
 	if gate == nil {
 		return nil

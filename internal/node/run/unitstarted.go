@@ -12,11 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 // changedSince answers the files that have changed since an instant of
-// CLOCK_MONOTONIC. It is for units that others started, such as kubeadm.
+// CLOCK_MONOTONIC, or would by the operations before. It is for units that
+// others started, such as kubeadm.
 func (s *session) changedSince(paths []string, started time.Duration) ([]string, error) {
 	since, err := onClock(started)
 	if err != nil {
@@ -24,20 +26,36 @@ func (s *session) changedSince(paths []string, started time.Duration) ([]string,
 	}
 	var changed []string
 	for _, path := range paths {
-		if _, will := s.predicted[path]; will {
-			changed = append(changed, path)
-			continue
-		}
-		var st unix.Stat_t
-		err := unix.Stat(s.path(path), &st)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		is, err := s.changedAfter(path, since)
+		if err != nil {
 			return nil, fmt.Errorf("looking at %s: %w", path, err)
 		}
-		if err != nil || time.Unix(st.Ctim.Unix()).After(since) {
+		if is {
 			changed = append(changed, path)
 		}
 	}
 	return changed, nil
+}
+
+func (s *session) changedAfter(path string, since time.Time) (bool, error) {
+	p := s.path(path)
+	if will, ok := s.predicted[path]; ok {
+		if now, err := ledger.State(p); err != nil || will != now {
+			return true, err
+		}
+	}
+	// Of a link, both: it may have been made anew, or what it leads to.
+	for _, stat := range []func(string, *unix.Stat_t) error{unix.Lstat, unix.Stat} {
+		var st unix.Stat_t
+		err := stat(p, &st)
+		if errors.Is(err, fs.ErrNotExist) {
+			return true, nil
+		}
+		if err != nil || time.Unix(st.Ctim.Unix()).After(since) {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // onClock is an instant of CLOCK_MONOTONIC on the host's clock as it stands.

@@ -70,13 +70,20 @@ func (s *session) checkUnpack(o op.Unpack) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
+	v := verdict{wrote: map[string]string{}}
+	for _, m := range o.Members {
+		v.wrote[filepath.Join(o.Dir, m)] = "" // not known before
+	}
 	if rec.Digest == "" {
-		return verdict{change: "unpack " + blobText(o.Size)}, nil
+		v.change = "unpack " + blobText(o.Size)
+		return v, nil
 	}
 	if rec.Digest != o.Digest || rec.Strip != o.Strip || !slices.Equal(rec.Members, o.Members) {
-		return verdict{change: "unpack another version, " + blobText(o.Size)}, nil
+		v.change = "unpack another version, " + blobText(o.Size)
+		return v, nil
 	}
 	var wrong []string
+	v.wrote = map[string]string{}
 	for _, m := range rec.Files {
 		ok, err := s.intact(m)
 		if err != nil {
@@ -84,12 +91,13 @@ func (s *session) checkUnpack(o op.Unpack) (verdict, error) {
 		}
 		if !ok {
 			wrong = append(wrong, m.Path)
+			v.wrote[m.Path] = m.State
 		}
 	}
-	if len(wrong) == 0 {
-		return verdict{}, nil
+	if len(wrong) > 0 {
+		v.change = fmt.Sprintf("unpack again: %s missing or changed", some(wrong))
 	}
-	return verdict{change: fmt.Sprintf("unpack again: %s missing or changed", some(wrong))}, nil
+	return v, nil
 }
 
 // some names a few of many.
@@ -115,7 +123,7 @@ func (s *session) intact(m unpackedMember) (bool, error) {
 		return err == nil && info.IsDir(), nil
 	}
 	if info.Mode().IsRegular() {
-		if uint32(info.Mode().Perm()) != m.Mode {
+		if !mayStay(info, m) {
 			return false, nil
 		}
 		if info.Size() == m.Size && info.ModTime().UnixNano() == m.MTime && statOf(info).Ino == m.Inode {
@@ -124,6 +132,12 @@ func (s *session) intact(m unpackedMember) (bool, error) {
 	}
 	state, err := ledger.State(p)
 	return state == m.State, err
+}
+
+// mayStay says that a file has the mode of a member, and is root's.
+func mayStay(info fs.FileInfo, m unpackedMember) bool {
+	st := statOf(info)
+	return uint32(info.Mode().Perm()) == m.Mode && st.Uid == 0 && st.Gid == 0
 }
 
 func (s *session) applyUnpack(ctx context.Context, o op.Unpack) error {
@@ -299,7 +313,7 @@ func (s *session) place(dest string, m unpackedMember, staged *durable.Staged) e
 		return errors.Join(invalid("a directory is in its place"), staged.Discard())
 	}
 	if now == m.State {
-		if info, err := os.Lstat(s.path(dest)); err == nil && uint32(info.Mode().Perm()) == m.Mode {
+		if info, err := os.Lstat(s.path(dest)); err == nil && mayStay(info, m) {
 			return staged.Discard()
 		}
 	}

@@ -25,11 +25,16 @@ const (
 // probe answers why what is waited for does not answer yet, or nil.
 func (s *session) probe(ctx context.Context, o op.Wait) error {
 	limit := probeTimeout
-	if len(o.Program) > 0 {
+	if len(o.Program) > 0 || o.Container != "" {
 		limit = programTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	if o.Manifest != "" {
+		if err := s.runsAs(o.Manifest); err != nil {
+			return err
+		}
+	}
 	switch {
 	case o.TCP != "":
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", o.TCP)
@@ -38,20 +43,40 @@ func (s *session) probe(ctx context.Context, o op.Wait) error {
 		}
 		return conn.Close()
 	case o.HTTP != "":
-		if o.Manifest != "" {
-			if err := s.runsAs(o.Manifest); err != nil {
+		if o.Since != "" {
+			if err := s.hasRun(ctx, o.Since, time.Duration(o.SinceSeconds)*time.Second); err != nil {
 				return err
 			}
 		}
 		return probeHTTP(ctx, o.HTTP)
 	case o.Ended != "":
 		return s.ended(o.Ended)
+	case o.Certificate != "":
+		return s.valid(o.Certificate)
 	case len(o.Program) > 0:
 		return s.run(ctx, command{argv: o.Program, stdout: io.Discard})
+	case o.Container != "":
+		return s.containerRuns(ctx, o.Container, o.Image)
 	case exists(s.path(o.Path)):
 		return nil
 	}
 	return fmt.Errorf("%s is not there", o.Path)
+}
+
+// hasRun says why a unit has not run for a time, or nil.
+func (s *session) hasRun(ctx context.Context, unit string, least time.Duration) error {
+	u, err := s.unit(ctx, unit)
+	if err != nil {
+		return err
+	}
+	if u.started == 0 {
+		return fmt.Errorf("%s does not run", unit)
+	}
+	at, err := onClock(u.started)
+	if err == nil && time.Since(at) < least {
+		err = fmt.Errorf("%s has just been started", unit)
+	}
+	return err
 }
 
 func probeHTTP(ctx context.Context, url string) error {
@@ -79,16 +104,20 @@ func probeHTTP(ctx context.Context, url string) error {
 // checkOne refuses to wait for several things, or nothing.
 func checkOne(o op.Wait) error {
 	one := 0
-	for _, v := range []string{o.TCP, o.HTTP, o.Path, o.Ended, o.Name} {
+	for _, v := range []string{o.TCP, o.HTTP, o.Path, o.Ended, o.Certificate, o.Name, o.Container} {
 		if v != "" {
 			one++
 		}
 	}
-	if o.Manifest != "" && o.HTTP == "" {
+	if o.Manifest != "" && o.HTTP == "" && len(o.Program) == 0 {
 		return invalid("the pod of %s has to answer to something", o.Manifest)
 	}
-	if one != 1 || (o.Name == "") != (len(o.Program) == 0) {
-		return invalid("to wait for one thing, name one: tcp %q, http %q, path %q, ended %q, program %q", o.TCP, o.HTTP, o.Path, o.Ended, o.Name)
+	if (o.Since == "") != (o.SinceSeconds <= 0) || o.Since != "" && o.HTTP == "" {
+		return invalid("who has to answer to something after %d seconds of %q?", o.SinceSeconds, o.Since)
+	}
+	if one != 1 || (o.Name == "") != (len(o.Program) == 0) || (o.Container == "") != (o.Image == "") {
+		return invalid("to wait for one thing, name one: tcp %q, http %q, path %q, ended %q, certificate %q, program %q, container %q with its image",
+			o.TCP, o.HTTP, o.Path, o.Ended, o.Certificate, o.Name, o.Container)
 	}
 	return nil
 }
@@ -112,10 +141,14 @@ func (s *session) applyWait(ctx context.Context, o op.Wait) error {
 	defer cancel()
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
+	var why error
 	for {
 		err := s.probe(bounded, o)
 		if err == nil {
 			return nil
+		}
+		if bounded.Err() == nil || why == nil { // else it says no more than that time is up
+			why = err
 		}
 		select {
 		case <-tick.C:
@@ -127,7 +160,7 @@ func (s *session) applyWait(ctx context.Context, o op.Wait) error {
 			if o.Manifest != "" {
 				reason = op.ReasonNotServing
 			}
-			return &op.Error{Reason: reason, Message: fmt.Sprintf("%s did not answer within %s: %v", o.Target(), limit, err)}
+			return &op.Error{Reason: reason, Message: fmt.Sprintf("%s did not answer within %s: %v", o.Target(), limit, why)}
 		}
 	}
 }

@@ -475,33 +475,3 @@ func (f *follower) close() {
 		}
 	}
 }
-
-func readHead(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
-}
-
-func readTail(path string, limit int64) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	raw := make([]byte, min(limit, info.Size()))
-	n, err := f.ReadAt(raw, info.Size()-int64(len(raw)))
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return strings.ToValidUTF8(string(raw[:n]), "\uFFFD"), err
-}

@@ -66,6 +66,19 @@ func space(on *os.File) (free int64, known bool) {
 	return int64(st.Bavail * uint64(st.Bsize)), true
 }
 
+// Room refuses, as a copy does, what the disk of a directory has no room for.
+func Room(dir string, size int64) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if free, known := space(d); known && size > free {
+		return noRoom(dir, size, free)
+	}
+	return nil
+}
+
 func noRoom(dir string, need, free int64) error {
 	return fmt.Errorf("the disk of %s has no room: %s are needed, and %s are free", dir, iec.Bytes(need), iec.Bytes(free))
 }

@@ -1,0 +1,189 @@
+package backup
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+
+	"filippo.io/age"
+)
+
+// sealed is how a file begins that age has encrypted.
+const sealed = "age-encryption.org/"
+
+// Identities are the keys of a file as age-keygen writes it.
+func Identities(file string) ([]age.Identity, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	ids, err := age.ParseIdentities(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s holds no key of age's", file)
+	}
+	return ids, nil
+}
+
+// Head is what a set says it is. Nothing of the rest was looked at.
+func Head(file string, ids []age.Identity) (*Set, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	t, err := open(f, ids)
+	if err != nil {
+		return nil, err
+	}
+	return head(t)
+}
+
+// Read reads a set through, its snapshot to a writer, and answers what it is and
+// its other files. It is an *Error unless every byte is what was written.
+func Read(file string, ids []age.Identity, snapshot io.Writer) (*Set, []Content, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	t, err := open(f, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	set, err := head(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	small := []Content{}
+	for _, want := range set.Files {
+		var kept bytes.Buffer
+		to := io.Writer(&kept)
+		if want.Name == SnapshotName {
+			to = snapshot
+		}
+		if err := member(t, want, to); err != nil {
+			return nil, nil, err
+		}
+		if want.Name != SnapshotName {
+			small = append(small, Content{Name: want.Name, Data: kept.Bytes()})
+		}
+	}
+	if _, err := t.Next(); !errors.Is(err, io.EOF) {
+		return nil, nil, broken(Damaged, "the set goes on after its end")
+	}
+	return set, small, nil
+}
+
+// open is the tar in a file, decrypted if it is encrypted.
+func open(f *os.File, ids []age.Identity) (*tar.Reader, error) {
+	r := bufio.NewReader(f)
+	start, err := r.Peek(len(sealed))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if string(start) != sealed {
+		return tar.NewReader(r), nil
+	}
+	if len(ids) == 0 {
+		return nil, broken(Encrypted, "the set is encrypted")
+	}
+	plain, err := age.Decrypt(r, ids...)
+	var other *age.NoIdentityMatchError
+	switch {
+	case errors.As(err, &other):
+		return nil, broken(Encrypted, "the set is encrypted, and not to this key")
+	case err != nil:
+		return nil, broken(Damaged, "the set's encryption is damaged: %v", err)
+	}
+	return tar.NewReader(plain), nil
+}
+
+// head reads the first member.
+func head(t *tar.Reader) (*Set, error) {
+	h, err := t.Next()
+	if err != nil || h.Name != manifestName || h.Size > maxManifest {
+		return nil, broken(Unknown, "this is no backup set, or its beginning is damaged")
+	}
+	raw, err := io.ReadAll(t)
+	if err != nil {
+		return nil, broken(Damaged, "the set is cut off in its beginning, or damaged there")
+	}
+	set := &Set{}
+	if err := json.Unmarshal(raw, set); err != nil {
+		return nil, broken(Damaged, "what the set says of itself cannot be read: %v", err)
+	}
+	if set.Format != format {
+		return nil, broken(Unknown, "the set has format %d, and this program reads %d", set.Format, format)
+	}
+	return set, set.check()
+}
+
+// check refuses what a set that was written by Write does not say.
+func (s *Set) check() error {
+	if len(s.Files) > maxFiles {
+		return broken(Damaged, "the set speaks of %d files", len(s.Files))
+	}
+	snapshots := 0
+	for _, f := range s.Files {
+		switch {
+		case !local(f.Name), f.Bytes < 0:
+			return broken(Damaged, "the set speaks of a file %.80q of %d bytes", f.Name, f.Bytes)
+		case f.Name == SnapshotName:
+			snapshots++
+			if f.Bytes != s.Snapshot.Bytes || f.SHA256 != s.Snapshot.SHA256 {
+				return broken(Damaged, "the set says two things of its snapshot")
+			}
+		case f.Bytes > maxFile:
+			return broken(Damaged, "the set speaks of a file %.80q of %d bytes", f.Name, f.Bytes)
+		}
+	}
+	if snapshots != 1 {
+		return broken(Damaged, "the set speaks of %d snapshots", snapshots)
+	}
+	return nil
+}
+
+// member reads the next member, which must be the wanted one.
+func member(t *tar.Reader, want File, to io.Writer) error {
+	h, err := t.Next()
+	if err != nil {
+		return broken(Damaged, "the set is cut off before %s, or damaged there", want.Name)
+	}
+	if h.Name != want.Name || h.Size != want.Bytes {
+		return broken(Damaged, "the set has %.80q (%d bytes) where %s (%d bytes) ought to be", h.Name, h.Size, want.Name, want.Bytes)
+	}
+	out := &checked{w: to, sum: sha256.New()}
+	_, err = io.Copy(out, t)
+	switch {
+	case out.err != nil:
+		return fmt.Errorf("unpacking %s: %w", want.Name, out.err)
+	case err != nil:
+		return broken(Damaged, "the set is cut off within %s, or damaged there", want.Name)
+	case hex.EncodeToString(out.sum.Sum(nil)) != want.SHA256:
+		return broken(Damaged, "%s in the set is not what was written", want.Name)
+	}
+	return nil
+}
+
+// checked sums up what is written, and keeps an error of writing.
+type checked struct {
+	w   io.Writer
+	sum hash.Hash
+	err error
+}
+
+func (c *checked) Write(p []byte) (int, error) {
+	_, _ = c.sum.Write(p) // never fails
+	n, err := c.w.Write(p)
+	c.err = err
+	return n, err
+}

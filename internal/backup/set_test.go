@@ -1,0 +1,262 @@
+package backup
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
+)
+
+// snapshot makes one as etcd sends it: a database with some revisions, and its
+// checksum at the end.
+func snapshot(t *testing.T, revisions int) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	db, err := bolt.Open(file, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		meta, err := tx.CreateBucket([]byte("meta"))
+		if err != nil {
+			return err
+		}
+		b, err := tx.CreateBucket(keyBucket)
+		if err != nil {
+			return err
+		}
+		for i := range revisions {
+			if err := b.Put(binary.BigEndian.AppendUint64(nil, uint64(i+1)), []byte("value")); err != nil {
+				return err
+			}
+		}
+		return meta.Put([]byte("term"), []byte{1})
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := sha256.Sum256(raw)
+	if err := os.WriteFile(file, append(raw, end[:]...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestInspect(t *testing.T) {
+	file := snapshot(t, 41)
+	got, err := Inspect(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Revision != 41 || got.Hash == 0 || len(got.SHA256) != 64 || got.Bytes%sector != sha256.Size {
+		t.Errorf("%+v", got)
+	}
+	again, err := Inspect(snapshot(t, 42))
+	if err != nil || again.Hash == got.Hash {
+		t.Errorf("another snapshot has the same hash: %+v, %v", again, err)
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damage := range map[string][]byte{
+		"cut off":         raw[:len(raw)-100],
+		"cut at a page":   raw[:len(raw)-sha256.Size-4096],
+		"its end is gone": raw[:len(raw)-sha256.Size],
+		"one bit":         flipped(raw, len(raw)/2),
+		"its checksum":    flipped(raw, len(raw)-1),
+		"nothing":         {},
+		"no database":     signed(bytes.Repeat([]byte("x"), 4*sector)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := filepath.Join(t.TempDir(), "bad.db")
+			if err := os.WriteFile(bad, damage, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Inspect(bad)
+			wantReason(t, err, Damaged)
+		})
+	}
+}
+
+func flipped(raw []byte, at int) []byte {
+	out := bytes.Clone(raw)
+	out[at] ^= 1
+	return out
+}
+
+func signed(raw []byte) []byte {
+	end := sha256.Sum256(raw)
+	return append(raw, end[:]...)
+}
+
+func wantReason(t *testing.T, err error, want Reason) {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) || e.Reason != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// written is a set in a file.
+func written(t *testing.T, recipients ...age.Recipient) (file string, set *Set, small []Content) {
+	t.Helper()
+	db := snapshot(t, 7)
+	is, err := Inspect(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is.Keys, is.Version = 5, "3.7.0"
+	set = &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1", Etcd: "3.7.0", EtcdType: "stacked", Member: "cp1", Authority: "a", Snapshot: is}
+	small = []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
+	file = filepath.Join(t.TempDir(), Place("prod", set.Taken, len(recipients) > 0))
+	if err := Write(file, set, small, db, recipients); err != nil {
+		t.Fatal(err)
+	}
+	return file, set, small
+}
+
+func TestWriteAndRead(t *testing.T) {
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := Recipients([]string{id.Recipient().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		to  []age.Recipient
+		ids []age.Identity
+	}{"plain": {}, "plain, with a key": {nil, []age.Identity{id}}, "encrypted": {to, []age.Identity{other, id}}} {
+		t.Run(name, func(t *testing.T) {
+			file, set, small := written(t, tc.to...)
+			var db bytes.Buffer
+			got, files, err := Read(file, tc.ids, &db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(set, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(small, files); d != "" {
+				t.Errorf("files (-want +got):\n%s", d)
+			}
+			if sum(db.Bytes()) != set.Snapshot.SHA256 {
+				t.Error("the snapshot is another")
+			}
+			if h, err := Head(file, tc.ids); err != nil || h.Cluster != "prod" {
+				t.Errorf("head %+v, %v", h, err)
+			}
+			info, err := os.Stat(file)
+			if err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("the set's mode is %v, %v", info.Mode(), err)
+			}
+			raw, err := os.ReadFile(file)
+			if sealed := bytes.Contains(raw, []byte("canary-key")); err != nil || sealed == (len(tc.to) > 0) {
+				t.Errorf("the key can be read in the file: %t", sealed)
+			}
+		})
+	}
+	file, _, _ := written(t, to...)
+	for name, ids := range map[string][]age.Identity{"no key": nil, "another's key": {other}} {
+		_, _, err := Read(file, ids, &bytes.Buffer{})
+		t.Log(name)
+		wantReason(t, err, Encrypted)
+	}
+	if _, err := Recipients([]string{"ssh-rsa AAAA"}); err == nil {
+		t.Error("what is no key of age's was taken for one")
+	}
+}
+
+// A set never takes the place of anything, and leaves nothing of itself when it
+// cannot be written.
+func TestWriteRefuses(t *testing.T) {
+	file, set, small := written(t)
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantReason(t, Write(file, set, small, snapshot(t, 3), nil), Exists)
+	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("what was there is another: %v", err)
+	}
+	short := *set
+	short.Snapshot.Bytes += 5
+	if err := Write(file+"2", &short, small, snapshot(t, 7), nil); err == nil {
+		t.Error("a snapshot that is shorter than it says was written")
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(file), ".slipway-*")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if _, err := os.Stat(file + "2"); err == nil {
+		t.Error("there is a set that was not written to its end")
+	}
+}
+
+// What was cut off or changed anywhere is no set.
+func TestReadDamaged(t *testing.T) {
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string][]age.Recipient{"plain": nil, "encrypted": {id.Recipient()}} {
+		file, _, _ := written(t, to...)
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := bytes.LastIndexFunc(raw, func(r rune) bool { return r != 0 }) // behind it a tar is padding
+		for _, at := range []int{0, 30, 600, 1500, 4000, len(raw) / 2, end - 40} {
+			for what, damage := range map[string][]byte{"cut off": raw[:at], "one bit": flipped(raw, at)} {
+				bad := filepath.Join(t.TempDir(), "bad.tar")
+				if err := os.WriteFile(bad, damage, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				_, _, err := Read(bad, []age.Identity{id}, &bytes.Buffer{})
+				var e *Error
+				harmless := what == "one bit" && name == "plain" && (raw[at] == 0 || inHeader(raw, at))
+				if !errors.As(err, &e) && !harmless {
+					t.Errorf("%s, %s at %d of %d: %v", name, what, at, len(raw), err)
+				}
+			}
+		}
+	}
+}
+
+// inHeader says that a place is in what a tar says of a file beside its name and
+// size, such as its time: nothing goes by that, nor by the padding between files.
+func inHeader(raw []byte, at int) bool {
+	return bytes.Equal(raw[at/sector*sector+257:at/sector*sector+262], []byte("ustar"))
+}
+
+func TestPlaced(t *testing.T) {
+	taken := time.Date(2026, 11, 20, 18, 0, 7, 0, time.UTC)
+	for _, encrypted := range []bool{false, true} {
+		cluster, at, sealed, ok := Placed(Place("a-b-1", taken, encrypted))
+		if !ok || cluster != "a-b-1" || !at.Equal(taken) || sealed != encrypted {
+			t.Errorf("%s %s %t %t", cluster, at, sealed, ok)
+		}
+	}
+	for _, name := range []string{"prod.tar", ".slipway-backup-1", "prod-20261120-180007.tar.gz", "prod-20269920-180007.tar"} {
+		if _, _, _, ok := Placed(name); ok {
+			t.Errorf("%s is taken for a set", name)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package backup
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// sector is what the size of etcd's database is a multiple of; a snapshot ends
+// with the checksum of that.
+const sector = 512
+
+// keyBucket holds all revisions of all keys, by revision.
+var keyBucket = []byte("key")
+
+// Inspect reads a snapshot of etcd through, as etcdutl does, and answers what it
+// is, but for keys and version, which are for etcdutl to tell. One that was cut
+// off, or has changed, is an *Error.
+func Inspect(file string) (s Snapshot, err error) {
+	if s.Bytes, s.SHA256, err = whole(file); err != nil {
+		return s, err
+	}
+	// The database is mapped into memory, where a damaged page leads anywhere.
+	defer func() {
+		if r := recover(); r != nil {
+			err = broken(Damaged, "the snapshot's database is damaged: %v", r)
+		}
+	}()
+	db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return s, broken(Damaged, "the snapshot holds no database of etcd's: %v", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := db.View(func(tx *bolt.Tx) error { return s.read(tx) }); err != nil {
+		return s, broken(Damaged, "the snapshot's database is damaged: %v", err)
+	}
+	return s, nil
+}
+
+// whole checks the checksum at the end of a snapshot, and answers its size and the
+// checksum of the file itself.
+func whole(file string) (size int64, digest string, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return 0, "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, "", err
+	}
+	if size = info.Size(); size%sector != sha256.Size {
+		return size, "", broken(Damaged, "the snapshot has %d bytes: it was cut off, or is no snapshot", size)
+	}
+	all, db := sha256.New(), sha256.New()
+	if _, err := io.CopyN(io.MultiWriter(all, db), f, size-sha256.Size); err != nil {
+		return size, "", err
+	}
+	trailer := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(f, trailer); err != nil {
+		return size, "", err
+	}
+	if !bytes.Equal(trailer, db.Sum(nil)) {
+		return size, "", broken(Damaged, "the snapshot is not what etcd sent: its checksum is another")
+	}
+	_, _ = all.Write(trailer) // never fails
+	return size, hex.EncodeToString(all.Sum(nil)), nil
+}
+
+// read sums up the database, and finds the last revision.
+func (s *Snapshot) read(tx *bolt.Tx) error {
+	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	err := tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		_, _ = h.Write(name) // never fails
+		return b.ForEach(func(k, v []byte) error {
+			_, _ = h.Write(k)
+			_, _ = h.Write(v)
+			if !bytes.Equal(name, keyBucket) {
+				return nil
+			}
+			if len(k) < 8 {
+				return fmt.Errorf("a revision has %d bytes", len(k))
+			}
+			s.Revision = int64(binary.BigEndian.Uint64(k))
+			return nil
+		})
+	})
+	s.Hash = h.Sum32()
+	return err
+}

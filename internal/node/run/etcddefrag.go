@@ -1,0 +1,151 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/internal/iec"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	// defragTime bounds one member's defragmentation: etcd writes all that is in
+	// use anew.
+	defragTime = 10 * time.Minute
+	// worthwhile is the share of a database, in percent, that it must give back,
+	// and leastWon how much that must be, in bytes.
+	worthwhile = 10
+	leastWon   = 1 << 20
+	// nearlyFull is the share of its quota, in percent, from which on a database
+	// counts as full still.
+	nearlyFull = 95
+)
+
+// wellMembers are what all members say, the host's own apart; it is an error
+// unless all of them are well.
+func (s *session) wellMembers(ctx context.Context, o op.EtcdDefrag) (own etcdState, all []etcdState, err error) {
+	ill := func(who, why string) error {
+		return &op.Error{Reason: op.IDEtcdUnhealthy, Message: fmt.Sprintf("etcd's member %s is not well: %s", who, why)}
+	}
+	if own, err = s.etcdStatus(ctx, o.EtcdClient, o.Own); err != nil {
+		return own, nil, ill(o.Own, failure(err).Message)
+	}
+	members, _, err := s.etcdMembers(ctx, o.EtcdClient)
+	if err != nil {
+		return own, nil, &op.Error{Reason: op.IDEtcdUnhealthy, Message: failure(err).Message}
+	}
+	for _, m := range members {
+		who := voice{etcdMember: m}.called()
+		switch {
+		case m.Learner:
+			return own, nil, ill(who, "it is learning, and does not vote yet")
+		case len(m.ClientURLs) == 0:
+			return own, nil, ill(who, "it has not started")
+		}
+		state, err := s.etcdStatus(ctx, o.EtcdClient, m.ClientURLs[0])
+		if err != nil {
+			return own, nil, ill(who, "it does not answer")
+		}
+		if why := state.trouble(); why != "" {
+			return own, nil, ill(who, why)
+		}
+		all = append(all, state)
+	}
+	return own, all, nil
+}
+
+func full(all []etcdState) bool {
+	return slices.ContainsFunc(all, func(s etcdState) bool { return s.alarm("NOSPACE") })
+}
+
+// checkEtcdDefrag answers what a step would do. Nobody knows what a compaction
+// would set free: with a full database each member counts as worth it.
+func (s *session) checkEtcdDefrag(ctx context.Context, o op.EtcdDefrag) (verdict, error) {
+	own, all, err := s.wellMembers(ctx, o)
+	if err != nil {
+		return verdict{}, err
+	}
+	is := full(all)
+	switch {
+	case o.Do == op.DefragCompact && is:
+		return verdict{change: "give up all but the latest revision of everything: the database is full"}, nil
+	case o.Do == op.DefragDisarm && is:
+		return verdict{change: "take the alarm back that the database is full"}, nil
+	case o.Do == op.DefragCompact, o.Do == op.DefragDisarm, o.Do == op.DefragFollower && own.leads():
+		return verdict{}, nil
+	}
+	if free := own.DBSize - own.InUse; free >= leastWon && free*100 >= own.DBSize*worthwhile || is && s.planning {
+		return verdict{change: fmt.Sprintf("give back up to %s of %s", iec.Bytes(max(free, 0)), iec.Bytes(own.DBSize))}, nil
+	}
+	return verdict{}, nil
+}
+
+func (s *session) applyEtcdDefrag(ctx context.Context, o op.EtcdDefrag, res *op.Result) error {
+	own, all, err := s.wellMembers(ctx, o)
+	if err != nil {
+		return err
+	}
+	switch o.Do {
+	case op.DefragCompact:
+		return s.compact(ctx, o, own)
+	case op.DefragDisarm:
+		return s.disarm(ctx, o, all)
+	}
+	// etcd writes what is in use into a new file beside the old one.
+	if err := s.roomFor(s.path(etcdData), own.InUse); err != nil {
+		return err
+	}
+	if _, err := s.output(ctx, append(s.etcdctlArgs(o.EtcdClient, o.Own), "--command-timeout="+defragTime.String(), "defrag")...); err != nil {
+		return fmt.Errorf("defragmenting etcd: %w", err)
+	}
+	after, err := s.wellAgain(ctx, o)
+	if err != nil {
+		return err
+	}
+	res.Output, err = json.Marshal(op.EtcdDefragged{Before: own.DBSize, After: after.DBSize})
+	return err
+}
+
+// etcdData is where members have their data.
+const etcdData = "/var/lib/etcd"
+
+// wellAgain waits until all members are well after the one served nobody.
+func (s *session) wellAgain(ctx context.Context, o op.EtcdDefrag) (own etcdState, err error) {
+	for deadline := time.Now().Add(s.etcdTime); ; {
+		if own, _, err = s.wellMembers(ctx, o); err == nil || !again(ctx, deadline) {
+			return own, err
+		}
+	}
+}
+
+// compact gives up all revisions but the latest.
+func (s *session) compact(ctx context.Context, o op.EtcdDefrag, own etcdState) error {
+	_, err := s.output(ctx, append(s.etcdctlArgs(o.EtcdClient, o.Own), "--command-timeout="+defragTime.String(), "compact", "--physical", strconv.FormatInt(own.Header.Revision, 10))...)
+	if err != nil && strings.Contains(err.Error(), "has been compacted") {
+		return nil // so has somebody else
+	}
+	if err != nil {
+		return fmt.Errorf("compacting etcd: %w", err)
+	}
+	return nil
+}
+
+// disarm takes the alarms back, unless they would be raised again at once.
+func (s *session) disarm(ctx context.Context, o op.EtcdDefrag, all []etcdState) error {
+	for _, m := range all {
+		if m.Quota > 0 && m.DBSize*100 >= m.Quota*nearlyFull {
+			return &op.Error{Reason: op.IDEtcdFull, Message: fmt.Sprintf("etcd's database still has %s of the %s that it may have, and all of that is in use", iec.Bytes(m.DBSize), iec.Bytes(m.Quota))}
+		}
+	}
+	if _, err := s.etcdctl(ctx, o.EtcdClient, o.Own, "alarm", "disarm"); err != nil {
+		return fmt.Errorf("taking etcd's alarms back: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,361 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	// walRoom is what etcd sets aside for its log, in bytes.
+	walRoom = 128 << 20
+	// endTime is what programs have that hold data before they are killed.
+	endTime = 30 * time.Second
+)
+
+// restoreRecord is how far a host is in a restore.
+type restoreRecord struct {
+	Operation string `json:"operation"`
+	Key       string `json:"key"`
+	// Prepared says that the new data are whole, Swapping that they are taking
+	// their place, Swapped that they have, and Refreshed that programs were ended
+	// which went by the old ones.
+	Prepared  bool `json:"prepared,omitempty"`
+	Swapping  bool `json:"swapping,omitempty"`
+	Swapped   bool `json:"swapped,omitempty"`
+	Refreshed bool `json:"refreshed,omitempty"`
+}
+
+func (s *session) restoreFile() string { return s.state("restore.json") }
+
+func (s *session) restoreRecord() (rec restoreRecord, err error) {
+	raw, err := durable.ReadFile(s.restoreFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return rec, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &rec)
+	}
+	if err != nil {
+		return rec, fmt.Errorf("reading how far the last restore came: %w", err)
+	}
+	return rec, nil
+}
+
+// ofThis is the record of this operation's restore, empty if it is another's. A
+// plan is made without an operation: to it nothing is done yet but what was
+// prepared, which is as good for any.
+func (s *session) ofThis(o op.EtcdRestore) (restoreRecord, error) {
+	rec, err := s.restoreRecord()
+	if rec.Key == o.Key && rec.Operation == s.batch.Operation && s.batch.Operation != "" {
+		return rec, err
+	}
+	prepared := rec.Key == o.Key && rec.Prepared && !rec.Swapping
+	return restoreRecord{Operation: s.batch.Operation, Key: o.Key, Prepared: prepared}, err
+}
+
+func checkRestoreStep(o op.EtcdRestore) error {
+	if !wordy(o.Key) {
+		return invalid("%q is no name of a restore", o.Key)
+	}
+	swaps := o.Do == op.RestorePrepare || o.Do == op.RestoreSwap
+	if swaps {
+		if err := checkBlobName(o.Snapshot); err != nil {
+			return err
+		}
+	}
+	if swaps && (!filepath.IsAbs(o.Data) || filepath.Clean(o.Data) != o.Data || o.Data == "/") {
+		return invalid("%q is no directory for data", o.Data)
+	}
+	return nil
+}
+
+// restoredDir is where the new data are made: on the disk that they shall be on,
+// which may be mounted at the data directory itself.
+func (s *session) restoredDir(o op.EtcdRestore) string {
+	return s.path(filepath.Join(o.Data, ".restore-"+o.Key))
+}
+
+func (s *session) checkEtcdRestore(ctx context.Context, o op.EtcdRestore) (verdict, error) {
+	if err := checkRestoreStep(o); err != nil {
+		return verdict{}, err
+	}
+	rec, err := s.ofThis(o)
+	if err != nil {
+		return verdict{}, err
+	}
+	switch o.Do {
+	case op.RestorePrepare:
+		if rec.Swapping || rec.Prepared && exists(filepath.Join(s.restoredDir(o), "member")) {
+			return verdict{}, nil
+		}
+		return verdict{change: "make the data of " + o.Name + " from the snapshot"}, s.roomToRestore(o)
+	case op.RestoreSwap:
+		if rec.Swapped {
+			return verdict{}, nil
+		}
+		return verdict{change: "move the data aside, and the restored ones into their place"}, nil
+	case op.RestoreStop:
+		return s.checkStop(ctx, o, rec)
+	case op.RestoreStart:
+		return s.checkStart(ctx, o)
+	case op.RestoreRefresh:
+		if rec.Refreshed {
+			return s.checkStart(ctx, o)
+		}
+		return verdict{change: "restart " + strings.Join(slices.Concat(o.Units, o.Programs), ", ")}, nil
+	}
+	return verdict{}, invalid("a restore has no step %q", o.Do)
+}
+
+// roomToRestore refuses what would fill the disk: the snapshot on its way, and
+// the data made from it beside the old ones.
+func (s *session) roomToRestore(o op.EtcdRestore) error {
+	dir := s.path(o.Data)
+	if !exists(dir) {
+		dir = filepath.Dir(dir)
+	}
+	return s.roomFor(dir, 2*o.Snapshot.Size+walRoom)
+}
+
+// checkStop finds something to do as long as anything runs that is to end. What
+// has been started again after the swap stays.
+func (s *session) checkStop(ctx context.Context, o op.EtcdRestore, rec restoreRecord) (verdict, error) {
+	if rec.Swapped {
+		return verdict{}, nil
+	}
+	running, err := s.runningUnits(ctx, o.Units)
+	if err != nil {
+		return verdict{}, err
+	}
+	all, err := s.inPods(o)
+	for _, p := range all {
+		running = append(running, p.program())
+	}
+	if len(running) == 0 || err != nil {
+		return verdict{}, err
+	}
+	slices.Sort(running)
+	return verdict{change: "stop " + strings.Join(slices.Compact(running), ", ")}, nil
+}
+
+func (s *session) checkStart(ctx context.Context, o op.EtcdRestore) (verdict, error) {
+	running, err := s.runningUnits(ctx, o.Units)
+	if err != nil {
+		return verdict{}, err
+	}
+	if s.planning || len(running) < len(o.Units) { // by then they are stopped
+		return verdict{change: "start " + strings.Join(o.Units, ", ")}, nil
+	}
+	return verdict{}, nil
+}
+
+func (s *session) runningUnits(ctx context.Context, names []string) (running []string, err error) {
+	for _, name := range names {
+		u, err := s.unit(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if u.running() {
+			running = append(running, name)
+		}
+	}
+	return running, nil
+}
+
+// inPods are the processes of the programs in pods.
+func (s *session) inPods(o op.EtcdRestore) ([]process, error) {
+	all, err := s.podProcesses(o.Cgroups)
+	return slices.DeleteFunc(all, func(p process) bool { return p.shim || !slices.Contains(o.Programs, p.program()) }), err
+}
+
+func (s *session) applyEtcdRestore(ctx context.Context, o op.EtcdRestore) error {
+	rec, err := s.ofThis(o)
+	if err != nil {
+		return err
+	}
+	switch o.Do {
+	case op.RestorePrepare:
+		return s.prepareRestore(ctx, o, rec)
+	case op.RestoreSwap:
+		return s.swapRestored(ctx, o, rec)
+	case op.RestoreStop:
+		return s.stopForRestore(ctx, o)
+	case op.RestoreStart:
+		return s.startUnits(ctx, o)
+	}
+	if !rec.Refreshed {
+		if err := s.stopForRestore(ctx, o); err != nil {
+			return err
+		}
+		rec.Refreshed = true
+		if err := s.keep(s.restoreFile(), rec); err != nil {
+			return err
+		}
+	}
+	return s.startUnits(ctx, o)
+}
+
+// prepareRestore makes the new data beside the old ones.
+func (s *session) prepareRestore(ctx context.Context, o op.EtcdRestore, rec restoreRecord) error {
+	from, err := s.blob(ctx, o.Snapshot, 0, o.Snapshot.Size)
+	if err != nil {
+		return err
+	}
+	if err := s.roomToRestore(o); err != nil {
+		return err
+	}
+	if err := s.disk.MkdirAll(s.path(o.Data), durable.Meta{Mode: 0o700}); err != nil {
+		return err
+	}
+	to := s.restoredDir(o)
+	if err := s.clearRestored(o); err != nil {
+		return err
+	}
+	if _, err := s.output(ctx, o.Utility, "snapshot", "restore", from,
+		"--name", o.Name, "--data-dir", to, "--initial-cluster", o.Cluster, "--initial-advertise-peer-urls", o.PeerURL,
+		"--initial-cluster-token", o.Key, "--bump-revision", strconv.FormatUint(o.Bump, 10), "--mark-compacted"); err != nil {
+		return fmt.Errorf("restoring the snapshot: %w", err)
+	}
+	if err := durable.SyncTree(to); err != nil {
+		return err
+	}
+	s.disk.Did("restored")
+	rec.Prepared = true
+	if err := s.keep(s.restoreFile(), rec); err != nil {
+		return err
+	}
+	return s.letGo(o.Snapshot)
+}
+
+// clearRestored removes what restores have left that were not gone on with.
+func (s *session) clearRestored(o op.EtcdRestore) error {
+	left, err := filepath.Glob(s.path(filepath.Join(o.Data, ".restore-*")))
+	for _, dir := range left {
+		err = errors.Join(err, s.disk.RemoveAll(dir))
+	}
+	return err
+}
+
+// swapRestored moves the old data aside and the new ones into their place. Cut
+// off anywhere, it is gone on with.
+func (s *session) swapRestored(ctx context.Context, o op.EtcdRestore, rec restoreRecord) error {
+	if v, err := s.checkStop(ctx, o, restoreRecord{}); err != nil || v.change != "" {
+		return errors.Join(err, &op.Error{Reason: "StillRunning", Message: "the data of etcd cannot be moved, for they are in use: " + v.change})
+	}
+	fresh, place := filepath.Join(s.restoredDir(o), "member"), s.path(filepath.Join(o.Data, "member"))
+	if !rec.Swapping {
+		if !rec.Prepared || !exists(fresh) {
+			return &op.Error{Reason: "NotPrepared", Message: "the restored data are not there: " + fresh}
+		}
+		rec.Swapping = true
+		if err := s.keep(s.restoreFile(), rec); err != nil {
+			return err
+		}
+	}
+	s.disk.Did("swapping")
+	if exists(fresh) {
+		if exists(place) {
+			if err := s.moveAside(o, place); err != nil {
+				return err
+			}
+		}
+		if err := s.disk.Move(fresh, place); err != nil {
+			return err
+		}
+		s.disk.Did("in place")
+	}
+	if err := s.disk.RemoveAll(s.restoredDir(o)); err != nil {
+		return err
+	}
+	if err := s.letGo(o.Snapshot); err != nil { // a run that was cut may have left it
+		return err
+	}
+	rec.Swapped = true
+	return s.keep(s.restoreFile(), rec)
+}
+
+// moveAside keeps the old data under the name of the operation that has them
+// moved.
+func (s *session) moveAside(o op.EtcdRestore, place string) error {
+	aside := s.path(filepath.Join(o.Data, "before-"+s.batch.Operation))
+	if err := s.disk.MkdirAll(aside, durable.Meta{Mode: 0o700}); err != nil {
+		return err
+	}
+	if err := s.disk.Move(place, filepath.Join(aside, "member")); err != nil {
+		return err
+	}
+	s.disk.Did("aside")
+	return nil
+}
+
+// stopForRestore stops units, then ends programs in pods, which nobody starts anew
+// then.
+func (s *session) stopForRestore(ctx context.Context, o op.EtcdRestore) error {
+	running, err := s.runningUnits(ctx, o.Units)
+	if err != nil {
+		return err
+	}
+	for _, name := range running {
+		if err := s.systemctl(ctx, "stop", "--", name); err != nil {
+			return err
+		}
+	}
+	return s.endPrograms(ctx, o)
+}
+
+// endPrograms tells programs in pods to end, waits for them, and kills what does
+// not.
+func (s *session) endPrograms(ctx context.Context, o op.EtcdRestore) error {
+	start := time.Now()
+	told := map[process]bool{}
+	for {
+		all, err := s.inPods(o)
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		late := time.Since(start) > endTime
+		if time.Since(start) > endTime+settle {
+			return &op.Error{Reason: "StillRunning", Message: fmt.Sprintf("%s (process %d) does not end", all[0].program(), all[0].pid)}
+		}
+		for _, p := range all {
+			how := unix.SIGTERM
+			if late {
+				how = unix.SIGKILL
+			}
+			if told[p] && !late {
+				continue
+			}
+			told[p] = true
+			if err := p.signal(how); err != nil {
+				return err
+			}
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *session) startUnits(ctx context.Context, o op.EtcdRestore) error {
+	for _, name := range o.Units {
+		if err := s.systemctl(ctx, "start", "--", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

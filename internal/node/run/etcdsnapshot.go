@@ -1,0 +1,136 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// leftSnapshot is how old a snapshot is that nobody comes for any more.
+const leftSnapshot = 24 * time.Hour
+
+func (s *session) snapshotPath(name string) string { return s.state("snapshots", name) }
+
+func checkSnapshot(o op.EtcdSnapshot) error {
+	if !wordy(o.Name) {
+		return invalid("%q is no name of a snapshot", o.Name)
+	}
+	if !o.Gone && len(o.Endpoints) != 1 {
+		return invalid("a snapshot is one member's, and %d are named", len(o.Endpoints))
+	}
+	return nil
+}
+
+func (s *session) checkEtcdSnapshot(ctx context.Context, o op.EtcdSnapshot) (verdict, error) {
+	if err := checkSnapshot(o); err != nil {
+		return verdict{}, err
+	}
+	there := exists(s.snapshotPath(o.Name))
+	switch {
+	case o.Gone && there:
+		return verdict{change: "remove"}, nil
+	case o.Gone:
+		return verdict{}, nil
+	case !there:
+		return verdict{change: "take a snapshot of " + o.Endpoints[0]}, nil
+	}
+	info, err := s.snapshotInfo(ctx, o)
+	return verdict{output: info}, err
+}
+
+// applyEtcdSnapshot takes a snapshot, and looks at it before it says that there
+// is one.
+func (s *session) applyEtcdSnapshot(ctx context.Context, o op.EtcdSnapshot, res *op.Result) error {
+	path := s.snapshotPath(o.Name)
+	if o.Gone {
+		return s.disk.Remove(path)
+	}
+	dir := filepath.Dir(path)
+	if err := s.disk.MkdirAll(dir, durable.Meta{Mode: 0o700}); err != nil {
+		return err
+	}
+	if err := s.clearSnapshots(dir); err != nil {
+		return err
+	}
+	size, err := s.etcdSize(ctx, o)
+	if err != nil {
+		return err
+	}
+	if err := s.roomFor(dir, size); err != nil {
+		return err
+	}
+	// No time limit: it is as long as the data are, and ctx bounds it.
+	if _, err := s.output(ctx, append(s.etcdctlArgs(o.EtcdClient, o.Endpoints[0]), "snapshot", "save", path)...); err != nil {
+		return errors.Join(fmt.Errorf("taking a snapshot of etcd: %w", err), os.RemoveAll(path), os.RemoveAll(path+".part"))
+	}
+	if res.Output, err = s.snapshotInfo(ctx, o); err != nil {
+		return errors.Join(err, os.RemoveAll(path))
+	}
+	return nil
+}
+
+// clearSnapshots removes what managers that were killed have left.
+func (s *session) clearSnapshots(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !info.Mode().IsRegular() || time.Since(info.ModTime()) < leftSnapshot {
+			continue
+		}
+		if err := s.disk.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// etcdSize is how big the database of the member is, in bytes.
+func (s *session) etcdSize(ctx context.Context, o op.EtcdSnapshot) (int64, error) {
+	states, err := s.etcdStatus(ctx, o.EtcdClient, o.Endpoints[0])
+	if err != nil {
+		return 0, err
+	}
+	return states.DBSize, nil
+}
+
+// snapshotInfo reads a snapshot through.
+func (s *session) snapshotInfo(ctx context.Context, o op.EtcdSnapshot) ([]byte, error) {
+	path := s.snapshotPath(o.Name)
+	said, err := s.output(ctx, o.Utility, "snapshot", "status", path, "-w", "json")
+	if err != nil {
+		return nil, &op.Error{Reason: op.ReasonEtcdSnapshot, Message: "the snapshot cannot be read: " + failure(err).Message}
+	}
+	info := op.EtcdSnapshotInfo{Path: op.EtcdSnapshots + "/" + o.Name}
+	var status struct {
+		Hash     uint32 `json:"hash"`
+		Revision int64  `json:"revision"`
+		Keys     int    `json:"totalKey"`
+		Version  string `json:"version"`
+	}
+	if err := json.Unmarshal([]byte(said), &status); err != nil {
+		return nil, fmt.Errorf("reading what etcdutl says of the snapshot: %w", err)
+	}
+	info.Hash, info.Revision, info.Keys, info.Version = status.Hash, status.Revision, status.Keys, status.Version
+	file, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	info.Bytes = file.Size()
+	if info.SHA256, err = durable.SHA256(path); err != nil {
+		return nil, err
+	}
+	return json.Marshal(info)
+}

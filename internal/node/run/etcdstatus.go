@@ -1,0 +1,68 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// An etcdState is what a member says of itself.
+type etcdState struct {
+	Header struct {
+		MemberID uint64 `json:"member_id"`
+		Revision int64  `json:"revision"`
+	} `json:"header"`
+	Leader  uint64   `json:"leader"`
+	DBSize  int64    `json:"dbSize"`
+	InUse   int64    `json:"dbSizeInUse"`
+	Quota   int64    `json:"dbSizeQuota"`
+	Index   uint64   `json:"raftIndex"`
+	Applied uint64   `json:"raftAppliedIndex"`
+	Errors  []string `json:"errors"`
+}
+
+func (s etcdState) leads() bool { return s.Leader != 0 && s.Leader == s.Header.MemberID }
+
+// alarm says whether any member has raised an alarm: each tells of those of all.
+func (s etcdState) alarm(which string) bool {
+	for _, said := range s.Errors {
+		if strings.Contains(said, "alarm:") && strings.Contains(said, which) {
+			return true
+		}
+	}
+	return false
+}
+
+// trouble is what a member says is wrong besides a database that is full; "" is
+// nothing.
+func (s etcdState) trouble() string {
+	for _, said := range s.Errors {
+		if !(strings.Contains(said, "alarm:") && strings.Contains(said, "NOSPACE")) {
+			return strings.TrimSpace(said)
+		}
+	}
+	if s.Leader == 0 {
+		return "it has no leader"
+	}
+	return ""
+}
+
+// etcdStatus asks one member what it says of itself.
+func (s *session) etcdStatus(ctx context.Context, o op.EtcdClient, endpoint string) (etcdState, error) {
+	out, err := s.etcdctl(ctx, o, endpoint, "endpoint", "status", "-w", "json")
+	if err != nil {
+		return etcdState{}, err
+	}
+	var all []struct {
+		Status etcdState `json:"Status"`
+	}
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 {
+		return etcdState{}, fmt.Errorf("asking %s: etcdctl answers %.100q", endpoint, out)
+	}
+	return all[0].Status, nil
+}

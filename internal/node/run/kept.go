@@ -1,0 +1,142 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// keptDir holds, below the state directory, files as programs left them.
+const keptDir = "kept"
+
+// A keptFile is a file as a program left it.
+type keptFile struct {
+	Path    string      `json:"path"`
+	By      string      `json:"by"` // the program
+	Content []byte      `json:"content"`
+	Mode    fs.FileMode `json:"mode"`
+	UID     int         `json:"uid"`
+	GID     int         `json:"gid"`
+}
+
+func (k keptFile) meta() durable.Meta { return durable.Meta{Mode: k.Mode, UID: k.UID, GID: k.GID} }
+
+func (s *session) keptPath(path string) string {
+	return s.state(keptDir, digest([]byte(path))+".json")
+}
+
+// kept answers a file as it was left, nil if nothing was kept.
+func (s *session) kept(path string) (*keptFile, error) {
+	raw, err := durable.ReadFile(s.keptPath(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	k := &keptFile{}
+	if err == nil {
+		err = json.Unmarshal(raw, k)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading how %s was left: %w", path, err)
+	}
+	return k, nil
+}
+
+// forget ends that a file is kept: it is about to be made anew, by whomever of
+// ours. It comes before that, so that no crash leaves what was kept in force
+// against what was written since.
+func (s *session) forget(paths ...string) error {
+	for _, p := range paths {
+		if !exists(s.keptPath(p)) {
+			continue
+		}
+		if err := s.disk.Remove(s.keptPath(p)); err != nil {
+			return fmt.Errorf("forgetting how %s was left: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// forgetMade is forget for all that a program may write.
+func (s *session) forgetMade(o op.Exec) error {
+	files, err := s.made(o)
+	if err != nil {
+		return err
+	}
+	return s.forget(slices.Concat(files, o.Replaces, o.Keeps)...)
+}
+
+// remember keeps what a program that succeeded has left. One that it did not
+// make is none to keep.
+func (s *session) remember(o op.Exec) error {
+	for _, p := range o.Keeps {
+		content, err := durable.ReadFile(s.path(p))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		m, err := durable.ReadMeta(s.path(p))
+		if err != nil {
+			return err
+		}
+		k := keptFile{Path: p, By: filepath.Base(o.Argv[0]), Content: content, Mode: m.Mode.Perm(), UID: m.UID, GID: m.GID}
+		if err := s.keep(s.keptPath(p), k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) checkKept(o op.Kept) (verdict, error) {
+	if _, will := s.predicted[o.Path]; will { // it is made anew
+		return verdict{}, nil
+	}
+	k, err := s.kept(o.Path)
+	if k == nil || err != nil {
+		return verdict{}, err
+	}
+	v, err := s.compareFile(op.File{Path: k.Path, Content: k.Content}, k.meta(), "")
+	if v.change == "create" {
+		v.change, v.diff = "it is gone", "" // all of it is no difference
+	}
+	if v.change != "" {
+		v.change = fmt.Sprintf("put back as %s left it: %s", k.By, v.change)
+	}
+	return v, err
+}
+
+// applyKept puts a file back. It is no change of the host's own that the ledger
+// would have to know of, where nothing was before the program came.
+func (s *session) applyKept(ctx context.Context, o op.Kept) error {
+	k, err := s.kept(o.Path)
+	if k == nil || err != nil {
+		return err
+	}
+	if o.Serves == nil || s.probe(ctx, *o.Serves) == nil {
+		if err := s.pass(ctx, o.Gate); err != nil {
+			return err
+		}
+	}
+	put := s.put
+	if s.ledger.WasAbsent(o.Path) {
+		put = s.replace
+		err = s.parents(o.Path)
+	}
+	if err == nil {
+		err = put(o.Path, k.Content, k.meta())
+	}
+	if err != nil {
+		return err
+	}
+	return s.pass(ctx, o.Then)
+}

@@ -1,0 +1,158 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+)
+
+// certificates answers what the host has of some.
+func (s *session) certificates(o op.Certificates) (verdict, error) {
+	states := make([]op.CertificateState, len(o.Files))
+	for i, f := range o.Files {
+		states[i] = pki.State(s.read, f)
+	}
+	raw, err := json.Marshal(states)
+	return verdict{output: raw}, err
+}
+
+func (s *session) checkRenewal(ctx context.Context, o op.Renewal) (verdict, error) {
+	if err := checkRenewalOp(o); err != nil {
+		return verdict{}, err
+	}
+	var v verdict
+	var err error
+	if v.change, err = pki.Due(s.read, o, time.Now()); err != nil {
+		return v, err
+	}
+	if v.change != "" {
+		v.wrote = map[string]string{o.Path: ""} // not known before
+		return v, nil
+	}
+	// Whoever was cut off after it was renewed has left the unit stopped.
+	if o.Unit == "" || !exists(s.path(o.Path)) && !o.Remade {
+		return v, nil
+	}
+	u, err := s.unit(ctx, o.Unit)
+	if err == nil && u.load == "loaded" && !u.running() {
+		v.change = "start " + o.Unit
+	}
+	return v, err
+}
+
+func checkRenewalOp(o op.Renewal) error {
+	if o.Unit != "" {
+		if err := checkUnitName(o.Unit); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.Remade && o.Unit == "":
+		return invalid("nothing makes %s again", o.Path)
+	case !o.Remade && (o.CA == "" || o.CAKey == ""):
+		return invalid("%s has no authority that signs it", o.Path)
+	case o.ValiditySeconds <= 0:
+		return invalid("%s would be valid for no time", o.Path)
+	}
+	return nil
+}
+
+func (s *session) applyRenewal(ctx context.Context, o op.Renewal) error {
+	now := time.Now()
+	due, err := pki.Due(s.read, o, now)
+	if err != nil {
+		return err
+	}
+	if due != "" && o.Unit != "" {
+		if err := s.systemctl(ctx, "stop", "--", o.Unit); err != nil {
+			return err
+		}
+	}
+	if due != "" {
+		if err := s.renew(o, now); err != nil {
+			return err
+		}
+	}
+	if o.Unit == "" {
+		return nil
+	}
+	return s.systemctl(ctx, "start", "--", o.Unit)
+}
+
+// renew writes what is new, or removes what the unit makes anew.
+func (s *session) renew(o op.Renewal, now time.Time) error {
+	if o.Remade {
+		for _, p := range []string{o.Key, o.Path} {
+			if err := s.applyAbsent(op.Absent{Path: p}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	files, err := pki.Renew(s.read, o, now)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		path, err := s.linked(f.Path)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Lstat(s.path(path)); errors.Is(err, fs.ErrNotExist) && f.Secret {
+			err = s.write(path, f.Content, durable.Meta{Mode: 0o600})
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := s.edit(path, f.Content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linked is the file of the host to which a link leads, or that is there itself:
+// the kubelet wants its link to stay one.
+func (s *session) linked(path string) (string, error) {
+	info, err := os.Lstat(s.path(path))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 {
+		return path, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	to, err := os.Readlink(s.path(path))
+	if err != nil {
+		return "", fmt.Errorf("reading where %s leads: %w", path, err)
+	}
+	if !filepath.IsAbs(to) {
+		to = filepath.Join(filepath.Dir(path), to)
+	}
+	return filepath.Clean(to), nil
+}
+
+// valid says that a file has a certificate whose time is not over.
+func (s *session) valid(path string) error {
+	st := pki.State(s.read, op.CertificateFile{Path: path})
+	switch {
+	case st.Missing:
+		return fmt.Errorf("%s is not there", path)
+	case st.Problem != "":
+		return fmt.Errorf("reading %s: %s", path, st.Problem)
+	case time.Now().After(st.Ends):
+		return fmt.Errorf("what is in %s expired on %s", path, st.Ends.Format(time.RFC3339))
+	}
+	return nil
+}

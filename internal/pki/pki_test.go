@@ -1,0 +1,343 @@
+package pki_test
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/pki/pkitest"
+)
+
+var now = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
+
+const (
+	day  = 24 * time.Hour
+	year = 365 * day
+)
+
+// disk is files by path.
+type disk map[string]string
+
+func (d disk) read(path string) ([]byte, error) { return []byte(d[path]), nil }
+
+// renew does what is due, and answers why it was.
+func (d disk) renew(t *testing.T, o op.Renewal, at time.Time) (string, error) {
+	t.Helper()
+	why, err := pki.Due(d.read, o, at)
+	if err != nil || why == "" {
+		return why, err
+	}
+	files, err := pki.Renew(d.read, o, at)
+	if err != nil {
+		return why, err
+	}
+	for _, f := range files {
+		d[f.Path] = string(f.Content)
+	}
+	return why, nil
+}
+
+// host has a certificate in each form, all made a year ago for a year but ten
+// days.
+func host(t *testing.T) disk {
+	begins, ends := now.Add(-year+10*day), now.Add(10*day)
+	ca := pkitest.NewAuthority(t, "kubernetes", begins, begins.Add(10*year))
+	d := disk{"ca.crt": ca.Cert, "ca.key": ca.Key}
+	d["pair.crt"], d["pair.key"] = ca.Issue(t, "kube-apiserver", ends)
+	cert, key := ca.Issue(t, "system:node:cp1", ends)
+	d["both.pem"] = cert + key
+	cert, key = ca.Issue(t, "kubernetes-admin", ends)
+	d["admin.conf"] = pkitest.Kubeconfig("https://api:6443", ca.Cert, "", cert, key)
+	return d
+}
+
+func renewal(path, key string) op.Renewal {
+	return op.Renewal{CertificateFile: op.CertificateFile{Path: path, Key: key, CA: "ca.crt"}, CAKey: "ca.key", ValiditySeconds: int64(year / time.Second)}
+}
+
+var forms = map[string]op.Renewal{
+	"a pair": renewal("pair.crt", "pair.key"), "one file": renewal("both.pem", ""), "a kubeconfig": renewal("admin.conf", ""),
+}
+
+// Renewed, a certificate is the same but for its time, in one file, with the
+// same key.
+func TestRenew(t *testing.T) {
+	for name, o := range forms {
+		t.Run(name, func(t *testing.T) {
+			d := host(t)
+			before := maps.Clone(d)
+			was := pki.State(d.read, o.CertificateFile)
+			old := certificate(t, d[o.Path])
+			if why, err := d.renew(t, o, now); err != nil || !strings.Contains(why, "nearly over") {
+				t.Fatalf("why %q: %v", why, err)
+			}
+			for path, text := range before {
+				if (d[path] != text) != (path == o.Path) {
+					t.Errorf("%s changed: %t", path, d[path] != text)
+				}
+			}
+			is := certificate(t, d[o.Path])
+			if is.NotAfter != now.Add(year) || is.SerialNumber.Cmp(old.SerialNumber) == 0 {
+				t.Errorf("it ends %s, with the number %s", is.NotAfter, is.SerialNumber)
+			}
+			for what, same := range map[string]bool{
+				"subject": string(is.RawSubject) == string(old.RawSubject), "key": string(is.RawSubjectPublicKeyInfo) == string(old.RawSubjectPublicKeyInfo),
+				"names": cmp.Equal(is.DNSNames, old.DNSNames), "addresses": cmp.Equal(is.IPAddresses, old.IPAddresses),
+				"purpose": cmp.Equal(is.ExtKeyUsage, old.ExtKeyUsage) && is.KeyUsage == old.KeyUsage, "no authority": !is.IsCA,
+			} {
+				if !same {
+					t.Errorf("%s: another than before", what)
+				}
+			}
+			want := was
+			want.Begins, want.Ends = is.NotBefore, is.NotAfter
+			if d := cmp.Diff(want, pki.State(d.read, o.CertificateFile)); d != "" {
+				t.Errorf("its state (-want +got):\n%s", d)
+			}
+			if why, err := pki.Due(d.read, o, now.Add(time.Hour)); why != "" || err != nil {
+				t.Errorf("it is due again: %q, %v", why, err)
+			}
+		})
+	}
+}
+
+// certificate is that in a file of any form.
+func certificate(t *testing.T, text string) *x509.Certificate {
+	t.Helper()
+	if _, value, ok := strings.Cut(text, "client-certificate-data: "); ok {
+		value, _, _ = strings.Cut(value, "\n")
+		text = decode(t, value)
+	}
+	c, err := pki.Certificate([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A lost or damaged key is made anew, in each form.
+func TestRenewLostKey(t *testing.T) {
+	for name, change := range map[string]func(disk){
+		"missing": func(d disk) { delete(d, "pair.key") }, "half": func(d disk) { d["pair.key"] = "-----BEGIN PRIV" }, "another": func(d disk) { d["pair.key"] = d["ca.key"] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := host(t)
+			o := forms["a pair"]
+			o.WithinSeconds = 60
+			change(d)
+			if why, err := d.renew(t, o, now); err != nil || why != "renew: its key is another, or lost" {
+				t.Fatalf("why %q: %v", why, err)
+			}
+			if _, err := tls.X509KeyPair([]byte(d["pair.crt"]), []byte(d["pair.key"])); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestDue(t *testing.T) {
+	const expired, nearly = 11 * day, "renew: its time is nearly over, or over"
+	for _, tc := range []struct {
+		name, reason string
+		change       func(disk, *op.Renewal)
+		after        time.Duration
+		why, refused string
+	}{
+		{"last fifth", "73 days before the end of a year", func(disk, *op.Renewal) {}, -62 * day, nearly, ""},
+		{"before", "it is good for longer", func(disk, *op.Renewal) {}, -64 * day, "", ""},
+		{"expired", "the more so", func(disk, *op.Renewal) {}, expired, nearly, ""},
+		{"old authority", "kubeadm has it begin with that: only its own time counts", func(d disk, _ *op.Renewal) {
+			ca := pkitest.NewAuthority(t, "kubernetes", now.Add(-5*year), now.Add(5*year))
+			d["ca.crt"], d["ca.key"] = ca.Cert, ca.Key
+			d["pair.crt"], d["pair.key"] = ca.Issue(t, "a", now.Add(100*day))
+		}, 0, "", ""},
+		{"only expired", "who uses it renews it", func(_ disk, o *op.Renewal) { o.Due = op.DueExpired }, 9 * day, "", ""},
+		{"only expired, and it is", "it cannot do so any more", func(_ disk, o *op.Renewal) { o.Due = op.DueExpired }, expired, nearly, ""},
+		{"within", "as long as that is asked for", func(_ disk, o *op.Renewal) { o.WithinSeconds = 100 * 24 * 3600 }, -89 * day, nearly, ""},
+		{"not within", "it ends later", func(_ disk, o *op.Renewal) { o.WithinSeconds = 3600 }, 0, "", ""},
+		{"always", "whatever is left", func(_ disk, o *op.Renewal) { o.Due = op.DueAlways }, -300 * day, "renew", ""},
+		{"always, and just made", "it was cut off, and is gone on with", func(_ disk, o *op.Renewal) { o.Due = op.DueAlways }, -year + 10*day + 50*time.Minute, "", ""},
+		{"missing", "there is nothing to go by", func(d disk, _ *op.Renewal) { delete(d, "pair.crt") }, expired, "", ""},
+		{"unreadable", "it may be worth something", func(d disk, _ *op.Renewal) { d["pair.crt"] = "what?" }, expired, "", "reading pair.crt: there is no certificate in it"},
+		{"authority without its key", "said before anything is touched", func(d disk, _ *op.Renewal) { delete(d, "ca.key") }, expired, "", op.IDAuthorityNoKey},
+		{"key of another authority", "it would sign what nobody believes", func(d disk, _ *op.Renewal) { d["ca.key"] = d["pair.key"] }, expired, "", op.IDAuthorityNoKey},
+		{"authority without its key, not due", "nothing is to be signed", func(d disk, _ *op.Renewal) { delete(d, "ca.key") }, -100 * day, "", ""},
+		{"another authority", "who trusts that one does not trust ours", func(d disk, _ *op.Renewal) {
+			ca := pkitest.NewAuthority(t, "theirs", now.Add(-year), now.Add(5*year))
+			d["ca.crt"], d["ca.key"] = ca.Cert, ca.Key
+		}, expired, "", op.IDCertificateForeign},
+		{"authority expired", "nothing that it signs is valid", func(disk, *op.Renewal) {}, 10 * year, "", op.IDAuthorityExpired},
+		{"authority ends as soon", "nothing would be won", func(d disk, _ *op.Renewal) {
+			ca := pkitest.NewAuthority(t, "kubernetes", now.Add(-year), now.Add(10*day))
+			d["ca.crt"], d["ca.key"] = ca.Cert, ca.Key
+			d["pair.crt"], d["pair.key"] = ca.Issue(t, "a", now.Add(10*day))
+		}, 9 * day, "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := host(t)
+			o := forms["a pair"]
+			tc.change(d, &o)
+			why, err := pki.Due(d.read, o, now.Add(tc.after))
+			said := ""
+			var oe *op.Error
+			if errors.As(err, &oe) {
+				said = oe.Reason
+			} else if err != nil {
+				said = err.Error()
+			}
+			if why != tc.why && tc.refused == "" || said != tc.refused {
+				t.Errorf("due: %q, refused: %q (%v), want %q, %q: %s", why, said, err, tc.why, tc.refused, tc.reason)
+			}
+		})
+	}
+}
+
+// It is never valid for longer than its authority.
+func TestRenewUnderShortAuthority(t *testing.T) {
+	d := host(t)
+	o := forms["a pair"]
+	o.ValiditySeconds = int64(100 * year / time.Second)
+	if _, err := d.renew(t, o, now); err != nil {
+		t.Fatal(err)
+	}
+	if is, ca := certificate(t, d["pair.crt"]), certificate(t, d["ca.crt"]); is.NotAfter != ca.NotAfter {
+		t.Errorf("it ends %s, its authority %s", is.NotAfter, ca.NotAfter)
+	}
+}
+
+func TestState(t *testing.T) {
+	d := host(t)
+	other := pkitest.NewAuthority(t, "other", now, now.Add(year))
+	ca := certificate(t, d["ca.crt"])
+	good := op.CertificateState{Path: "pair.crt", Subject: "kube-apiserver", Issuer: "kubernetes", Begins: ca.NotBefore, Ends: now.Add(10 * day)}
+	for _, tc := range []struct {
+		name   string
+		change func(disk)
+		file   op.CertificateFile
+		want   func(*op.CertificateState)
+	}{
+		{"as it is to be", func(disk) {}, forms["a pair"].CertificateFile, func(*op.CertificateState) {}},
+		{"an authority", func(disk) {}, op.CertificateFile{Path: "ca.crt", Key: "ca.key"}, func(s *op.CertificateState) {
+			s.Path, s.Subject, s.Authority, s.Ends = "ca.crt", "kubernetes", true, ca.NotAfter
+		}},
+		{"missing", func(d disk) { delete(d, "pair.crt") }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { *s = op.CertificateState{Path: "pair.crt", Missing: true} }},
+		{"no key", func(d disk) { delete(d, "pair.key") }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { s.NoKey = true }},
+		{"another key", func(d disk) { d["pair.key"] = other.Key }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { s.OtherKey = true }},
+		{"another authority", func(d disk) { d["ca.crt"] = other.Cert }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { s.Foreign = true }},
+		{"no authority to compare with", func(d disk) { delete(d, "ca.crt") }, forms["a pair"].CertificateFile, func(*op.CertificateState) {}},
+		{"half", func(d disk) { d["pair.crt"] = d["pair.crt"][:100] }, forms["a pair"].CertificateFile, func(s *op.CertificateState) {
+			*s = op.CertificateState{Path: "pair.crt", Problem: "there is no certificate in it"}
+		}},
+		{"a kubeconfig that names files", func(d disk) { d["pair.crt"] = "kind: Config\nusers:\n- user: {client-certificate: /a.pem}\n" }, forms["a pair"].CertificateFile, func(s *op.CertificateState) {
+			*s = op.CertificateState{Path: "pair.crt", Missing: true}
+		}},
+		{"a kubeconfig of several users", func(d disk) { d["pair.crt"] = d["admin.conf"] + d["admin.conf"] }, forms["a pair"].CertificateFile, func(s *op.CertificateState) {
+			*s = op.CertificateState{Path: "pair.crt", Problem: "it is a kubeconfig with several users"}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			on := maps.Clone(d)
+			tc.change(on)
+			want := good
+			tc.want(&want)
+			if diff := cmp.Diff(want, pki.State(on.read, tc.file)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func decode(t *testing.T, value string) string {
+	t.Helper()
+	raw, err := base64.StdEncoding.DecodeString(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// Keys are read in every form in which Kubernetes' programs write them, and an
+// authority of any of them signs.
+func TestKeyForms(t *testing.T) {
+	small, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := func(kind string, raw []byte, err error) string {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}))
+	}
+	der := func(raw []byte, err error) (string, []byte, error) { return "PRIVATE KEY", raw, err }
+	sec1 := func(raw []byte, err error) (string, []byte, error) { return "EC PRIVATE KEY", raw, err }
+	for name, tc := range map[string]struct {
+		key  crypto.Signer
+		text string
+	}{
+		"RSA as kubeadm writes it":  {small, encode("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(small), nil)},
+		"RSA":                       {small, encode(der(x509.MarshalPKCS8PrivateKey(small)))},
+		"ECDSA as a kubelet writes": {curve, encode(sec1(x509.MarshalECPrivateKey(curve)))},
+		"ECDSA":                     {curve, encode(der(x509.MarshalPKCS8PrivateKey(curve)))},
+		"Ed25519":                   {edwards, encode(der(x509.MarshalPKCS8PrivateKey(edwards)))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := disk{"ca.key": "some text before\n" + tc.text}
+			template := &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}, NotBefore: now, NotAfter: now.Add(10 * year), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+			ca, err := pki.Sign(template, template, tc.key.Public(), tc.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parsed, err := pki.Certificate(ca)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read, err := pki.Key([]byte(d["ca.key"]))
+			if err != nil || !pki.Belong(parsed, read) {
+				t.Fatalf("the key is not that of its certificate: %v", err)
+			}
+			leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "leaf"}, NotBefore: now, NotAfter: now.Add(day)}
+			text, err := pki.Sign(leaf, parsed, tc.key.Public(), read)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d["ca.crt"], d["pair.crt"], d["pair.key"] = string(ca), string(text), tc.text
+			if why, err := d.renew(t, renewal("pair.crt", "pair.key"), now.Add(23*time.Hour)); err != nil || why == "" {
+				t.Fatalf("why %q: %v", why, err)
+			}
+			if err := certificate(t, d["pair.crt"]).CheckSignatureFrom(parsed); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for name, text := range map[string]string{"nothing": "", "a certificate": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "garbage": "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"} {
+		if key, err := pki.Key([]byte(text)); err == nil {
+			t.Errorf("%s is taken for a key: %v", name, key)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// Package pkitest makes authorities and certificates for tests.
+package pkitest
+
+import (
+	"crypto"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/internal/pki"
+)
+
+// An Authority signs others. Cert and Key are in PEM form.
+type Authority struct {
+	Cert, Key string
+
+	cert *x509.Certificate
+	key  crypto.Signer
+}
+
+// NewAuthority makes one that is valid from one time to another.
+func NewAuthority(t testing.TB, name string, begins, ends time.Time) *Authority {
+	t.Helper()
+	a := &Authority{}
+	var text []byte
+	var err error
+	if a.key, text, err = pki.NewKey(); err != nil {
+		t.Fatal(err)
+	}
+	a.Key = string(text)
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: begins, NotAfter: ends, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	if text, err = pki.Sign(template, template, a.key.Public(), a.key); err != nil {
+		t.Fatal(err)
+	}
+	a.Cert = string(text)
+	if a.cert, err = pki.Certificate(text); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// Issue makes a certificate and its key, in PEM form. It begins with its
+// authority, as kubeadm has it, and is for the given name.
+func (a *Authority) Issue(t testing.TB, name string, ends time.Time) (cert, key string) {
+	t.Helper()
+	signer, text, err := pki.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := pki.Sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name, Organization: []string{"system:nodes"}}, NotBefore: a.cert.NotBefore, NotAfter: ends,
+		DNSNames: []string{name, "localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a.cert, signer.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed), string(text)
+}
+
+// Kubeconfig is one as kubeadm writes it, with a token as well if that is not
+// empty.
+func Kubeconfig(server, ca, token, cert, key string) string {
+	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	out := fmt.Sprintf(`apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: %s
+    server: %s
+  name: prod
+contexts:
+- context:
+    cluster: prod
+    user: someone
+  name: someone@prod
+current-context: someone@prod
+kind: Config
+users:
+- name: someone
+  user:
+    client-certificate-data: %s
+    client-key-data: %s
+`, encode(ca), server, encode(cert), encode(key))
+	if token != "" {
+		out += "    token: " + token + "\n"
+	}
+	return out
+}
