@@ -16,6 +16,7 @@ import (
 // the names of certificates are kubeadm's.
 const (
 	Etcdctl        = "/usr/local/bin/etcdctl"
+	Etcdutl        = "/usr/local/bin/etcdutl"
 	EtcdPKI        = "/etc/kubernetes/pki/etcd"
 	EtcdCA         = EtcdPKI + "/ca.crt"
 	EtcdHealthCert = EtcdPKI + "/healthcheck-client.crt" // of hosts with a member

@@ -29,6 +29,8 @@ type Env struct {
 	Leaving []Leaving
 	// Removal says how.
 	Removal Removal
+	// Upgrade says how nodes are taken to another version.
+	Upgrade Upgrade
 	// Absent are hosts of the description that take no part: they are not
 	// concerned, or cannot be reached and it goes on without them.
 	Absent []v1alpha1.Host
@@ -59,6 +61,28 @@ type Removal struct {
 	// DefaultDrainTimeout.
 	DrainTimeout time.Duration
 }
+
+// An Upgrade says how nodes are taken to another version of Kubernetes.
+type Upgrade struct {
+	// MaxUnavailable is how many workers are out of service at once, a number or
+	// a share of them; "" is one.
+	MaxUnavailable string
+	// PauseAfter is behind which waves of nodes it stops.
+	PauseAfter Pause
+	// Resumed says that it goes on: a node may be unready by what was begun.
+	Resumed bool
+}
+
+// A Pause is where an upgrade stops, to be looked at and gone on with.
+type Pause string
+
+// The places: behind the first control plane, behind all of them, behind each
+// wave of nodes.
+const (
+	PauseCanary       Pause = "canary"
+	PauseControlPlane Pause = "control-plane"
+	PauseWave         Pause = "wave"
+)
 
 // DefaultDrainTimeout bounds how long pods of a node are waited for.
 const DefaultDrainTimeout = 10 * time.Minute
@@ -179,6 +203,14 @@ func InternalAddress(h v1alpha1.Host) string { return spec.InternalAddress(h) }
 func (e Env) Endpoint() string {
 	ep := e.Cluster.Spec.ControlPlaneEndpoint
 	return net.JoinHostPort(ep.Domain, strconv.Itoa(ep.Port))
+}
+
+// Validity is how long certificates are valid that are made for the cluster.
+func (e Env) Validity() time.Duration {
+	if v := e.Cluster.Spec.Kubernetes.Certificates.Validity; v != nil {
+		return v.Duration
+	}
+	return spec.DefaultValidity
 }
 
 // Arch is a host's architecture.

@@ -14,18 +14,24 @@ import (
 // KindObject is the kind of a Kubernetes object in plans.
 const KindObject op.Kind = "object"
 
+// Wanted is a function that makes objects from what is known without asking the
+// cluster.
+func Wanted(make func() ([]*unstructured.Unstructured, error)) func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error) {
+	return func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error) { return make() }
+}
+
 // Objects is the action that keeps objects in the cluster as wanted. The task
 // must consume KeyKube.
-func Objects(wanted func() ([]*unstructured.Unstructured, error)) *engine.Action {
+func Objects(wanted func(context.Context, *engine.Scope) ([]*unstructured.Unstructured, error)) *engine.Action {
 	return &engine.Action{
 		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-			objs, err := wanted()
+			client := engine.Get(s, KeyKube)
+			objs, err := wanted(ctx, s)
 			if err != nil {
 				return nil, err
 			}
-			client := engine.Get(s, KeyKube)
 			var out []plan.OpChange
-			if client == nil { // no cluster yet: all of them
+			if s.Pending() { // no cluster yet, or what is wanted is not known: all of them
 				for _, o := range objs {
 					out = append(out, plan.OpChange{Kind: KindObject, Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Target(), Summary: "create"})
 				}
@@ -38,7 +44,7 @@ func Objects(wanted func() ([]*unstructured.Unstructured, error)) *engine.Action
 			return out, err
 		},
 		Apply: func(ctx context.Context, s *engine.Scope) error {
-			objs, err := wanted()
+			objs, err := wanted(ctx, s)
 			if err != nil {
 				return err
 			}

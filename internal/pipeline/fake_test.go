@@ -59,8 +59,10 @@ func (b *blank) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 	for _, o := range ops {
 		r := op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Changed, Summary: "create"}
 		switch o := o.(type) {
-		case op.ReadFile, op.UnitStarted:
+		case op.ReadFile, op.UnitStarted, op.Ask:
 			r.Status, r.Missing = op.Unchanged, true
+		case op.Kept, op.Private: // of what is not there
+			r.Status = op.Unchanged
 		case op.FetchBlob:
 			if err := wellFormed(o.Blob); err != nil {
 				return nil, err

@@ -6,6 +6,8 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/content"
 	"slipway.dev/slipway/internal/module/dns"
 	"slipway.dev/slipway/internal/module/endpoint"
@@ -19,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/module/reset"
 	"slipway.dev/slipway/internal/module/runtime"
+	"slipway.dev/slipway/internal/module/upgrade"
 )
 
 // Parts are what pipelines need besides the cluster.
@@ -34,7 +37,8 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 	m := []engine.Module{hooks.New(env, v1alpha1.HookPreInstall)}
 	m = append(m, upToControlPlane(env, p)...)
 	m = append(m, hooks.New(env, v1alpha1.HookPostControlPlane), kubeadm.MakeRoom(env))
-	m = append(m, fromControlPlane(env, p)...)
+	m = append(m, joined(env, p)...)
+	m = append(m, settled(env)...)
 	m = append(m, hooks.New(env, v1alpha1.HookPostInstall))
 	return engine.Pipeline{Kind: "create", Modules: m}
 }
@@ -43,14 +47,40 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 // Hosts that its description has not any more are taken off it, when those
 // that are new in it can take their pods.
 func Apply(env module.Env, p Parts) engine.Pipeline {
-	m := append(upToControlPlane(env, p), kubeadm.MakeRoom(env), leave.Replaced(env))
-	m = only(env.Stays, append(append(m, fromControlPlane(env, p)...), endpoint.Retire(env)))
+	m := append(upToControlPlane(env, p), kubeadm.Records(env), kubeadm.MakeRoom(env), leave.Replaced(env))
+	m = append(append(m, joined(env, p, kubeadm.StepRecord)...), kubeadm.Addons(env))
+	m = only(env.Stays, append(append(m, settled(env)...), endpoint.Retire(env)))
 	if len(env.Leaving) > 0 {
 		m = append(m, endpoint.Release(env), leave.Drain(env), leave.Server(env), leave.Member(env))
 		m = append(m, only(env.Resets, []engine.Module{reset.New(env, "leave.member")})...)
 		m = append(m, leave.Node(env), record.Left(env, p.Records, p.Owner))
 	}
 	return engine.Pipeline{Kind: "apply", Modules: m}
+}
+
+// Upgrade takes a cluster to another version of Kubernetes: nodes first, and
+// then, in the cluster, what all of them go by. Images are on hosts before their
+// nodes are taken out of service.
+func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
+	nodesFirst, err := upgrade.InWaves(env,
+		runtime.New(env), kubeadm.Install(env), kubeadm.Upgrade(env), kubeadm.Kubelet(env), kubeadm.Steady(env), nodes.Ready(env))
+	if err != nil {
+		return engine.Pipeline{}, err
+	}
+	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), runtime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst}
+	m = append(m, upgrade.After(
+		etcd.New(env),
+		kubeadm.UpgradeEtcd(env),
+		kubeadm.UpgradeAddons(env),
+		record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
+		endpoint.New(env),
+		dns.New(env),
+		network.New(env),
+		nodes.Settled(env),
+		upgrade.Settled(env),
+		hooks.New(env, v1alpha1.HookPostUpgrade),
+	)...)
+	return engine.Pipeline{Kind: "upgrade", Modules: m}, nil
 }
 
 // only keeps the tasks of modules to the hosts that are chosen.
@@ -77,21 +107,54 @@ func upToControlPlane(env module.Env, p Parts) []engine.Module {
 	}
 }
 
-func fromControlPlane(env module.Env, p Parts) []engine.Module {
+// joined has all nodes be part of the cluster; new ones when these steps have been
+// done.
+func joined(env module.Env, p Parts, after ...string) []engine.Module {
 	return []engine.Module{
 		record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
 		endpoint.New(env),
-		kubeadm.Join(env),
+		kubeadm.Join(env, after...),
 		kubeadm.Kubelet(env),
+	}
+}
+
+func settled(env module.Env) []engine.Module {
+	return []engine.Module{
 		dns.New(env),
 		network.New(env),
 		nodes.New(env),
 	}
 }
 
+// Renew renews certificates of a cluster, whose API need not answer before.
+func Renew(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
+	m := []engine.Module{
+		etcd.Renew(env, w.Renewal),
+		certs.Renew(env, w),
+		record.Kubeconfig(env, certs.KeyAdmin, p.Records),
+	}
+	switch {
+	case len(w.Readmit) > 0:
+		m = append(m, kubeadm.Readmit(env, w.Readmit))
+	case w.Continues:
+		m = append(m, kubeadm.EndJoin(env))
+	}
+	return engine.Pipeline{Kind: "renew-certs", Modules: m}
+}
+
 // InitOS prepares hosts and installs nothing.
 func InitOS(env module.Env) engine.Pipeline {
 	return engine.Pipeline{Kind: "init-os", Modules: []engine.Module{os.New(env)}}
+}
+
+// Defrag gives back what etcd's databases have not in use; won hears of it.
+func Defrag(env module.Env, won backup.Won) engine.Pipeline {
+	return engine.Pipeline{Kind: "etcd-defrag", Modules: []engine.Module{backup.Defrag(env, won)}}
+}
+
+// RestoreEtcd gives etcd the data of a backup set.
+func RestoreEtcd(env module.Env, from backup.Source) engine.Pipeline {
+	return engine.Pipeline{Kind: "etcd-restore", Modules: []engine.Module{backup.Restore(env, from)}}
 }
 
 // Delete takes a cluster off its hosts and puts them back as they were.

@@ -22,6 +22,8 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
@@ -148,6 +150,14 @@ func onEth0(h *engine.Host) {
 	h.Facts.Addresses = []op.Address{{Link: "lo", Prefix: "127.0.0.1/8"}, {Link: "eth0", Prefix: h.Address + "/24"}}
 }
 
+// managedEtcd is one on a host of its own, on a control plane and on a worker.
+func managedEtcd(c *v1alpha1.Cluster) {
+	c.Spec.Etcd.Type = "managed"
+	c.Spec.Hosts[0].Roles = append(c.Spec.Hosts[0].Roles, v1alpha1.RoleEtcd)
+	c.Spec.Hosts[1].Roles = append(c.Spec.Hosts[1].Roles, v1alpha1.RoleEtcd)
+	c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.14", v1alpha1.RoleEtcd))
+}
+
 func threeControlPlanes(c *v1alpha1.Cluster) {
 	c.Spec.Hosts = slices.Insert(c.Spec.Hosts, 1,
 		host("cp2", "192.0.2.21", v1alpha1.RoleControlPlane),
@@ -193,6 +203,22 @@ func TestOperations(t *testing.T) {
 			got := spell(t, Create(env, parts()), on)
 			golden.Check(t, "testdata/"+v.name+".golden", difference(plain, got))
 		})
+	}
+}
+
+// TestBackups holds what a defragmentation and a restore want of hosts, for etcd
+// in pods and as a service.
+func TestBackups(t *testing.T) {
+	src := backup.Source{
+		Key: "0a1b2c", Snapshot: op.Blob{Digest: "sha256:" + strings.Repeat("5", 64), Size: 24608}, Revision: 4711, Kubeconfig: []byte("kind: Config\n"),
+		Files: map[string][]byte{"/etc/kubernetes/pki/sa.key": []byte("the key"), "/etc/kubernetes/pki/etcd/ca.key": []byte("etcd's key"), "/etc/kubernetes/pki/etcd/ca.crt": []byte("etcd's certificate"), "/etc/cron.d/own": []byte("what nobody asked for")},
+	}
+	for name, change := range map[string]func(*v1alpha1.Cluster){"stacked": threeControlPlanes, "managed": managedEtcd} {
+		c := base()
+		change(c)
+		env := environment(t, c)
+		golden.Check(t, "testdata/etcd-defrag-"+name+".golden", spell(t, Defrag(env, nil), hosts(env)))
+		golden.Check(t, "testdata/etcd-restore-"+name+".golden", spell(t, RestoreEtcd(env, src), hosts(env)))
 	}
 }
 
@@ -253,7 +279,42 @@ func difference(a, b string) string {
 
 // all are the pipelines of a cluster.
 func all(env module.Env) []engine.Pipeline {
-	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env), Apply(without(env, "w9"), parts())}
+	up, err := Upgrade(env, parts())
+	if err != nil {
+		panic(err) // what a test asks for is a number
+	}
+	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env), Apply(without(env, "w9"), parts()), Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{})}
+}
+
+// wish is to renew what is due, on hosts of which some have nothing valid any
+// more.
+var wish = certs.Wish{Concerned: []string{"cp1"}, Readmit: []string{"w1"}}
+
+// TestRenew holds what renewing wants of hosts.
+func TestRenew(t *testing.T) {
+	env := environment(t, base())
+	golden.Check(t, "testdata/renew.golden", spell(t, Renew(env, parts(), wish), hosts(env)))
+	for _, v := range []struct {
+		name   string
+		change func(*v1alpha1.Cluster)
+		wish   certs.Wish
+	}{
+		{"renew-managed", func(c *v1alpha1.Cluster) {
+			threeControlPlanes(c)
+			c.Spec.Etcd.Type = spec.EtcdManaged
+			c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.41", v1alpha1.RoleEtcd))
+		}, certs.Wish{Renewal: module.Renewal{Within: 48 * time.Hour}, Concerned: []string{"cp1", "e1"}}},
+		{"renew-lapsed", threeControlPlanes, certs.Wish{Lapsed: true, Concerned: []string{"cp1", "cp2", "cp3"}}},
+		{"renew-named", threeControlPlanes, certs.Wish{Renewal: module.Renewal{Names: []string{"apiserver", "etcd-peer"}}, Concerned: []string{"cp1", "cp2", "cp3"}}},
+		{"renew-all", func(*v1alpha1.Cluster) {}, certs.Wish{Renewal: module.Renewal{All: true}, Concerned: []string{"cp1"}}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			c := base()
+			v.change(c)
+			env := environment(t, c)
+			golden.Check(t, "testdata/"+v.name+".golden", spell(t, Renew(env, parts(), v.wish), hosts(env)))
+		})
+	}
 }
 
 // without is an environment in which hosts leave that are not described.

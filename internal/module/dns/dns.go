@@ -21,7 +21,7 @@ func New(env module.Env) engine.Module {
 	return engine.Module{Name: "dns", Tasks: []engine.Task{{
 		ID: "dns.coredns", Title: "configure CoreDNS", Manager: true,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-		Run: module.Objects(func() ([]*unstructured.Unstructured, error) {
+		Run: module.Objects(module.Wanted(func() ([]*unstructured.Unstructured, error) {
 			text, err := corefile(env)
 			if err != nil {
 				return nil, err
@@ -31,7 +31,7 @@ func New(env module.Env) engine.Module {
 				"metadata": map[string]any{"name": "coredns", "namespace": "kube-system"},
 				"data":     map[string]any{"Corefile": text},
 			}}}, nil
-		}),
+		})),
 	}}}
 }
 

@@ -60,7 +60,7 @@ func updaterTask(env module.Env) engine.Task {
 		ID: "endpoint.updater", Title: "keep the API's own Service", Manager: true,
 		When:     inMode(env, v1alpha1.EndpointUpdater),
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-		Run:      module.Objects(func() ([]*unstructured.Unstructured, error) { return updater(env) }),
+		Run:      module.Objects(module.Wanted(func() ([]*unstructured.Unstructured, error) { return updater(env) })),
 	}
 }
 

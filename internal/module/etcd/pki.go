@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
 )
 
 const (
@@ -69,6 +70,36 @@ func pkiTasks(env module.Env) []engine.Task {
 			},
 		},
 	}
+}
+
+// Renew is the module that renews what API servers ask an etcd with that is not
+// in their pods: its authority has its key on hosts with etcd alone.
+func Renew(env module.Env, r module.Renewal) engine.Module {
+	due, within, wanted := r.Due("apiserver-etcd-client")
+	m := engine.Module{Name: "etcd"}
+	if env.Cluster.Spec.Etcd.Type != spec.EtcdManaged || !wanted {
+		return m
+	}
+	for _, t := range pkiTasks(env) {
+		switch t.ID {
+		case "etcd.authority":
+		case "etcd.client":
+			t.Ops = func(s *engine.Scope) (op.List, error) {
+				ops := clientPKI(env, s)
+				for i, o := range ops {
+					if c, ok := o.(op.Certificate); ok {
+						c.Due, c.WithinSeconds = due, within
+						ops[i] = c
+					}
+				}
+				return ops, nil
+			}
+		default:
+			continue
+		}
+		m.Tasks = append(m.Tasks, t)
+	}
+	return m
 }
 
 // keeper is the host whose authority counts: one with data before one without,

@@ -24,12 +24,7 @@ type object = map[string]any
 
 // initFiles are kubeadm's input for a control plane by itself.
 func initFiles(env module.Env, h *engine.Host) (op.List, error) {
-	docs, err := documents(
-		initConfiguration(env, h),
-		clusterConfiguration(env),
-		kubeletConfiguration(),
-		proxyConfiguration(env),
-	)
+	docs, err := initDocuments(env, h)
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +37,11 @@ func initFiles(env module.Env, h *engine.Host) (op.List, error) {
 		ops = append(ops, op.File{Path: module.LeadMark, Mode: 0o600, Content: []byte("This control plane speaks for the cluster: the one on which it began has left, or did not answer.\n")})
 	}
 	return ops, nil
+}
+
+// initDocuments are the settings of a control plane by itself.
+func initDocuments(env module.Env, h *engine.Host) ([]byte, error) {
+	return documents(initConfiguration(env, h), clusterConfiguration(env), kubeletConfiguration(), proxyConfiguration(env))
 }
 
 func documents(docs ...object) ([]byte, error) {

@@ -34,6 +34,12 @@ func sharedFiles(env module.Env) []string {
 	return out
 }
 
+// lacksShared says that a control plane has not joined, or has lost some of what
+// they have in common.
+func lacksShared(env module.Env, h *engine.Host) bool {
+	return !module.Holds(h) || slices.ContainsFunc(sharedFiles(env), func(p string) bool { return !slices.Contains(h.Facts.Present, p) })
+}
+
 // shareTasks bring what control planes have in common to those that join.
 func shareTasks(env module.Env) []engine.Task {
 	return []engine.Task{
@@ -42,7 +48,7 @@ func shareTasks(env module.Env) []engine.Task {
 			// The kubelet of a control plane asks its own API server, so it
 			// holds its credentials when etcd there votes.
 			When: func(s *engine.Scope) bool {
-				return slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !module.Holds(h) })
+				return slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && lacksShared(env, h) })
 			},
 			Provides: []engine.KeyRef{keyShared.Ref()},
 			Ops: func(*engine.Scope) (op.List, error) {
@@ -66,7 +72,7 @@ func shareTasks(env module.Env) []engine.Task {
 		},
 		{
 			ID: "join.certificates", Title: "bring what control planes share", On: env.JoinsAsControlPlane,
-			When:     func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
+			When:     func(s *engine.Scope) bool { return lacksShared(env, s.Host()) },
 			Consumes: []engine.KeyRef{keyShared.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				shared := engine.Get(s, keyShared)
@@ -88,21 +94,26 @@ func shareTasks(env module.Env) []engine.Task {
 // but the host.
 func prepareTasks(env module.Env) []engine.Task {
 	token := []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()}
-	phase := func(j joining) func(*engine.Scope) (op.List, error) {
-		return func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, j) }
-	}
 	certs := slices.DeleteFunc(certificates(env), func(p string) bool { return slices.Contains(sharedFiles(env), p) })
 	return []engine.Task{
 		{
 			ID: "join.certs", Title: "make certificates", On: env.JoinsAsControlPlane, Consumes: token,
-			Ops: phase(joining{name: "certs", phase: []string{"control-plane-prepare", "certs"}, creates: certs}),
+			Ops: func(s *engine.Scope) (op.List, error) {
+				if module.Holds(s.Host()) {
+					return op.List{again("certs", []string{"certs", "all"}, certs...)}, nil
+				}
+				return joinPhase(env, s, joining{name: "certs", phase: []string{"control-plane-prepare", "certs"}, creates: certs})
+			},
 		},
 		servingTask(env, "join.serving", env.JoinsAsControlPlane),
 		{
 			ID: "join.kubeconfig", Title: "make kubeconfigs", On: env.JoinsAsControlPlane, Consumes: token,
-			Ops: phase(joining{name: "kubeconfig", phase: []string{"control-plane-prepare", "kubeconfig"}, creates: []string{
-				adminConf, "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf",
-			}}),
+			Ops: func(s *engine.Scope) (op.List, error) {
+				if module.Holds(s.Host()) {
+					return kubeconfigsAgain(), nil
+				}
+				return joinPhase(env, s, joining{name: "kubeconfig", phase: []string{"control-plane-prepare", "kubeconfig"}, creates: kubeconfigs()})
+			},
 		},
 		{
 			ID: "join.config", Title: "write how to join", On: env.JoinsAsControlPlane,
@@ -153,7 +164,7 @@ func serveTasks(env module.Env) []engine.Task {
 			On:    func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !env.IsFirst(h) },
 			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1"}, Timeout: 6 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) { return op.List{components().exec(), ownAPI(env)}, nil },
+			Ops: func(*engine.Scope) (op.List, error) { return append(controlPlane(), ownAPI(env)), nil },
 		},
 		{
 			ID: "join.mark-control-plane", Title: "mark the control plane", On: env.JoinsAsControlPlane,
@@ -232,6 +243,7 @@ func ownEtcd(env module.Env) op.List {
 func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {
 	join := controlPlanePhase(env, h, "etcd", []string{"etcd-join"}, manifest("etcd"))
 	join.Name, join.Inputs, join.Resumes, join.TimeoutSeconds = stepEtcd, []string{etcdInput}, true, 420
+	join.Keeps = join.Creates
 	m := op.EtcdMember{
 		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Data: facts.DirEtcd, Join: join, EtcdClient: module.EtcdClient(),
 	}

@@ -46,13 +46,18 @@ func adminTask(env module.Env) engine.Task {
 			if err != nil {
 				return err
 			}
-			client, err := kube.New(results[0].Output, s.Host().Conn.DialContext, kube.Options{Address: localAPI(env)})
+			planning := s.Operation() == ""
+			options := kube.Options{Address: localAPI(env)}
+			if !planning { // the operation may restart the API server
+				options.Patience = apiPatience
+			}
+			client, err := kube.New(results[0].Output, s.Host().Conn.DialContext, options)
 			if err != nil {
 				return err
 			}
 			engine.Provide(s, KeyAdminConf, results[0].Output)
 			engine.Provide(s, keyCAHash, hash)
-			if planning := s.Operation() == ""; planning && !answers(ctx, client) {
+			if planning && !answers(ctx, client) {
 				return nil
 			}
 			engine.Provide(s, module.KeyKube, client)
@@ -60,6 +65,10 @@ func adminTask(env module.Env) engine.Task {
 		},
 	}
 }
+
+// apiPatience is how long an API server may be away in the midst of an operation:
+// that is what it takes to start.
+const apiPatience = time.Minute
 
 // answers says that the API can be asked. A control plane that was cut off
 // while it was set up has credentials, but perhaps nothing that answers them,
@@ -87,20 +96,15 @@ func caHash(cert []byte) (string, error) {
 }
 
 // Join is the module that joins nodes: workers as soon as the API is there, and
-// control planes beside them, one after the other only where etcd wants it.
-func Join(env module.Env) engine.Module {
+// control planes beside them, one after the other only where etcd wants it. What
+// they go by is as it shall be when the steps have been done that are named.
+func Join(env module.Env, after ...string) engine.Module {
 	wanted := func(s *engine.Scope) bool { return waiting(env, s.Hosts()) }
 	token := []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()}
 	tasks := []engine.Task{{
-		ID: "join.token", Title: "make a join token", Manager: true, When: wanted,
+		ID: "join.token", Title: "make a join token", Manager: true, When: wanted, Needs: after,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
-		Run: &engine.Action{
-			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				engine.Get(s, module.KeyKube)
-				return []plan.OpChange{{Kind: "token", Target: "join", Summary: "for one hour, deleted when done"}}, nil
-			},
-			Apply: func(ctx context.Context, s *engine.Scope) error { return makeToken(ctx, env, s) },
-		},
+		Run: tokenAction(env),
 	}}
 	tasks = append(tasks, shareTasks(env)...)
 	tasks = append(tasks, engine.Task{
@@ -125,20 +129,36 @@ func Join(env module.Env) engine.Module {
 		},
 	})
 	tasks = append(tasks, serveTasks(env)...)
-	return engine.Module{Name: "join", Tasks: append(tasks, endTokens(env, []string{"join.bootstrap"}))}
+	return engine.Module{Name: "join", Tasks: append(tasks, endTokens(env, wanted, "join.bootstrap"))}
+}
+
+// tokenAction makes a join token.
+func tokenAction(env module.Env) *engine.Action {
+	return &engine.Action{
+		Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+			engine.Get(s, module.KeyKube)
+			return []plan.OpChange{{Kind: "token", Target: "join", Summary: "for one hour, deleted when done"}}, nil
+		},
+		Apply: func(ctx context.Context, s *engine.Scope) error { return makeToken(ctx, env, s) },
+	}
 }
 
 // EndJoin is the module that deletes join tokens and nothing else.
 func EndJoin(env module.Env) engine.Module {
-	return engine.Module{Name: "join", Tasks: []engine.Task{adminTask(env), endTokens(env, nil)}}
+	waiting := func(s *engine.Scope) bool { return waiting(env, s.Hosts()) }
+	return engine.Module{Name: "join", Tasks: []engine.Task{adminTask(env), endTokens(env, waiting)}}
 }
 
-func endTokens(env module.Env, after []string) engine.Task {
+// endTokens deletes tokens: those that there are, and, where some are made, those
+// that there will be.
+func endTokens(env module.Env, made func(*engine.Scope) bool, after ...string) engine.Task {
 	return engine.Task{
 		ID: "join.token-end", Title: "delete join tokens", Manager: true,
 		Needs: after, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
-			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return staleTokens(ctx, env, s) },
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				return staleTokens(ctx, env, s, made(s))
+			},
 			Apply: func(ctx context.Context, s *engine.Scope) error { return deleteTokens(ctx, env, s) },
 		},
 	}
@@ -175,6 +195,7 @@ type joining struct {
 	name    string
 	phase   []string // "" is the name
 	creates []string
+	keeps   []string
 	// declares are further files that it makes.
 	declares   []string
 	conclusive bool
@@ -188,7 +209,8 @@ func kubeletStart() joining {
 		// of the phase, it is not to be run again, which a node that is
 		// ready by then would not survive.
 		creates: []string{module.ClientCert}, conclusive: true,
-		declares: []string{kubeletConf, kubeletConfig, kubeletFlags, "/var/lib/kubelet/instance-config.yaml", bootstrapConf, caCert},
+		declares: []string{kubeletConf, kubeletConfig, kubeletFlags, kubeletOwn, bootstrapConf, caCert},
+		keeps:    keptOfKubelet(),
 	}
 }
 
@@ -211,7 +233,7 @@ func joinPhase(env module.Env, s *engine.Scope, j joining) (op.List, error) {
 		Name:  "kubeadm-join-" + j.name,
 		Argv:  append(append([]string{program, "join", "phase"}, j.phase...), "--config", "/dev/stdin"),
 		Stdin: docs, SecretStdin: true, Whole: true, TimeoutSeconds: 420, Hosts: joinThrough(env, s.Host()),
-		Creates: j.creates, Declares: j.declares, Conclusive: j.conclusive,
+		Creates: j.creates, Keeps: j.keeps, Declares: j.declares, Conclusive: j.conclusive,
 	}}, nil
 }
 
@@ -253,7 +275,7 @@ func makeToken(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return nil
 }
 
-func staleTokens(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
+func staleTokens(ctx context.Context, env module.Env, s *engine.Scope, made bool) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
 	change := []plan.OpChange{{Kind: "token", Target: "join", Summary: "delete"}}
 	if client == nil {
@@ -263,7 +285,7 @@ func staleTokens(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.O
 	if err != nil {
 		return nil, fmt.Errorf("looking for join tokens: %w", err)
 	}
-	if len(ids) == 0 && !waiting(env, s.Hosts()) {
+	if len(ids) == 0 && !made {
 		return nil, nil
 	}
 	return change, nil

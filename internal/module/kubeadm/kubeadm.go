@@ -10,6 +10,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -21,7 +22,7 @@ const ConfigFile = "/etc/kubernetes/slipway/kubeadm.yaml"
 const (
 	adminConf     = "/etc/kubernetes/admin.conf"
 	kubeletConf   = "/etc/kubernetes/kubelet.conf"
-	bootstrapConf = "/etc/kubernetes/bootstrap-kubelet.conf"
+	bootstrapConf = facts.BootstrapConf
 	caCert        = "/etc/kubernetes/pki/ca.crt"
 	joinFile      = "/etc/kubernetes/slipway/join.yaml"
 	servingFile   = "/etc/kubernetes/slipway/serving.yaml"
@@ -30,6 +31,7 @@ const (
 	unitFile      = "/etc/systemd/system/kubelet.service"
 	kubeletConfig = "/var/lib/kubelet/config.yaml"
 	kubeletFlags  = "/var/lib/kubelet/kubeadm-flags.env"
+	kubeletOwn    = "/var/lib/kubelet/instance-config.yaml"
 	programs      = "/usr/local/bin"
 	program       = programs + "/kubeadm"
 	criSocket     = "unix:///run/containerd/containerd.sock"
@@ -38,7 +40,7 @@ const (
 // MarkPaths are those whose presence tells how far a host is; facts are
 // asked for them.
 func MarkPaths() []string {
-	return []string{module.ClientCert, kubeletConf, adminConf, module.InitMark, module.LeadMark}
+	return append(sharedFiles(module.Env{Cluster: &v1alpha1.Cluster{}}), module.ClientCert, kubeletConf, adminConf, module.InitMark, module.LeadMark)
 }
 
 // Install is the module that puts Kubernetes' programs and the kubelet's unit
@@ -73,18 +75,29 @@ func installPrograms(s *engine.Scope) (op.List, error) {
 // that one has left, the one that speaks for the cluster then goes on with what
 // is done for all: it records the settings, and keeps what runs by them.
 func Init(env module.Env) engine.Module {
-	tasks := []engine.Task{{
-		ID: "kubeadm.config", Title: "write kubeadm's configuration",
-		On:  func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) },
-		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(env, s.Host()) },
-	}}
+	tasks := []engine.Task{configTask(env)}
 	for _, p := range initPhases(env) {
 		tasks = append(tasks, p.task(env))
-		if p.id == "certs" {
+		switch p.id {
+		case "certs":
 			tasks = append(tasks, servingTask(env, "kubeadm.init.serving", env.Begins))
+		case "etcd":
+			tasks = append(tasks, memberTask(env))
 		}
 	}
 	return engine.Module{Name: "control-plane", Tasks: append(tasks, adminTask(env))}
+}
+
+func configTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: "kubeadm.config", Title: "write kubeadm's configuration", On: engine.Role(v1alpha1.RoleControlPlane),
+		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(env, s.Host()) },
+	}
+}
+
+// Reach is the module that speaks to the API of a cluster that exists.
+func Reach(env module.Env) engine.Module {
+	return engine.Module{Name: "control-plane", Tasks: []engine.Task{adminTask(env)}}
 }
 
 // A phase is a phase of `kubeadm init`.
@@ -92,6 +105,7 @@ type phase struct {
 	id, title string
 	argv      []string // after "kubeadm init phase"
 	creates   []string
+	keeps     []string
 	declares  []string
 	inputs    []string
 	// whole is for phases that write more than one thing: kubeadm has no
@@ -146,7 +160,7 @@ func initPhases(env module.Env) []phase {
 		components(),
 		{
 			id: "kubelet-start", begins: true, title: "start the kubelet", argv: []string{"kubelet-start"}, whole: true,
-			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{"/var/lib/kubelet/instance-config.yaml"},
+			creates: []string{kubeletConfig, kubeletFlags}, declares: []string{kubeletOwn}, keeps: keptOfKubelet(),
 		},
 		{id: "wait", title: "wait for the API", wait: true},
 		{id: "upload-config", title: "record the configuration", argv: []string{"upload-config", "all"}, inputs: config},
@@ -167,7 +181,7 @@ func initPhases(env module.Env) []phase {
 func localEtcd() phase {
 	return phase{
 		id: "etcd", title: "set up etcd", argv: []string{"etcd", "local"},
-		inputs: []string{ConfigFile}, whole: true, creates: []string{manifest("etcd")},
+		inputs: []string{ConfigFile}, whole: true, creates: []string{manifest("etcd")}, keeps: []string{manifest("etcd")},
 	}
 }
 
@@ -177,7 +191,7 @@ func localEtcd() phase {
 func components() phase {
 	return phase{
 		id: "control-plane", title: "set up the control plane", argv: []string{"control-plane", "all"},
-		inputs: []string{ConfigFile}, whole: true, creates: componentManifests(),
+		inputs: []string{ConfigFile}, whole: true, creates: componentManifests(), keeps: componentManifests(),
 	}
 }
 
@@ -203,6 +217,8 @@ func (p phase) task(env module.Env) engine.Task {
 	}
 	t.Ops = func(s *engine.Scope) (op.List, error) {
 		switch {
+		case p.id == components().id:
+			return controlPlane(), nil
 		case !p.wait:
 			return op.List{p.exec()}, nil
 		case env.Stacked() && env.Begins(s.Host()): // its member has what it serves
@@ -217,7 +233,7 @@ func (p phase) task(env module.Env) engine.Task {
 func (p phase) exec() op.Exec {
 	return op.Exec{
 		Name: "kubeadm-init-" + p.id, Argv: slices.Concat([]string{program, "init", "phase"}, p.argv, []string{"--config", ConfigFile}),
-		Creates: p.creates, Declares: p.declares, Inputs: p.inputs,
+		Creates: p.creates, Keeps: p.keeps, Declares: p.declares, Inputs: p.inputs,
 		Whole: p.whole, SecretOutput: p.secret, TimeoutSeconds: 300,
 	}
 }

@@ -50,10 +50,36 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 		op.Dir{Path: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec"},
 		op.File{Path: dropInFile, Content: settings},
 		op.File{Path: unitFile, Content: unit},
-		op.Unit{Name: "kubelet.service", Enabled: op.Bool(true), Declares: []string{
-			"/run/xtables.lock", "/run/flannel", "/var/lib/cni/flannel",
-		}},
+		op.Kept{Path: kubeletConfig},
+		op.Kept{Path: kubeletFlags},
+		op.Kept{Path: kubeletOwn},
+		kubeletSetUp(h),
 	}, nil
+}
+
+// keptOfKubelet are what kubeadm writes for a kubelet and leaves to nobody else.
+// Credentials are not among them: the kubelet renews its own.
+func keptOfKubelet() []string { return []string{kubeletConfig, kubeletFlags, kubeletOwn} }
+
+// kubeletUnit is a node's kubelet as it shall run.
+func kubeletUnit() op.Unit {
+	return op.Unit{
+		Name: "kubelet.service", Enabled: op.Bool(true), Running: op.Bool(true),
+		RestartOn: []string{unitFile, dropInFile, kubeletConfig, kubeletFlags, programs + "/kube", programs + "/kubelet"},
+	}
+}
+
+// kubeletSetUp is the kubelet's unit before kubeadm has been there: enabled. On a
+// control plane that has joined it runs from the start, whatever it runs with: an
+// API server that has ended would be waited for in vain.
+func kubeletSetUp(h *engine.Host) op.Unit {
+	u := op.Unit{Name: "kubelet.service", Enabled: op.Bool(true), Declares: []string{
+		"/run/xtables.lock", "/run/flannel", "/var/lib/cni/flannel",
+	}}
+	if module.Holds(h) && h.HasRole(v1alpha1.RoleControlPlane) {
+		u.Running, u.KeepRunning = op.Bool(true), true
+	}
+	return u
 }
 
 // hasMember selects hosts with a member of etcd in a pod. Such a member does not
@@ -94,6 +120,9 @@ func flags(m map[string]string) string {
 	return b.String()
 }
 
+// kubeletFollows are the files with which a kubelet is started.
+func kubeletFollows() []string { return []string{unitFile, dropInFile, programs + "/kube"} }
+
 // Kubelet is the module that keeps a joined node's kubelet running with its
 // settings.
 func Kubelet(module.Env) engine.Module {
@@ -102,10 +131,7 @@ func Kubelet(module.Env) engine.Module {
 		Provides: []engine.KeyRef{module.KeyKubeletStarted.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
 			return op.List{
-				op.Unit{
-					Name: "kubelet.service", Enabled: op.Bool(true), Running: op.Bool(true),
-					RestartOn: []string{unitFile, dropInFile, programs + "/kube"},
-				},
+				kubeletUnit(),
 				op.UnitStarted{Name: "kubelet.service"},
 			}, nil
 		},

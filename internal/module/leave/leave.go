@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +21,6 @@ import (
 )
 
 const (
-	// IDBlocked is a node that cannot be drained however long one waits.
-	IDBlocked = "drain-blocked"
 	// IDOtherName is a host that is a node, by another name.
 	IDOtherName = "node-other-name"
 	// IDNodeRuns is a node in whose place another machine shall be, and which
@@ -36,12 +33,8 @@ const (
 // Drain is the module that moves the pods of nodes that leave to others. Nobody
 // drains a host that is given up: it is seen to that it does not run.
 func Drain(env module.Env) engine.Module {
-	limit := env.Removal.DrainTimeout
-	if limit == 0 {
-		limit = module.DefaultDrainTimeout
-	}
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
-		ID: "leave.drain", Title: "drain node", On: env.Leaves, Timeout: limit,
+		ID: "leave.drain", Title: "drain node", On: env.Leaves, Timeout: env.DrainTimeout(),
 		// Without an API there is nobody to ask whether a host runs.
 		When: func(s *engine.Scope) bool { return env.Resets(s.Host()) || engine.Get(s, module.KeyKube) != nil },
 		// Those that come may have to take the pods of those that go.
@@ -323,7 +316,7 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 		}
 		change[0].Summary = "cordon: its kubelet does not answer, its pods are made anew elsewhere when the node is gone"
 	case len(d.Blocked) > 0 && !env.Removal.Force:
-		return nil, blocked(n.Name, d.Blocked)
+		return nil, module.DrainBlocked(n.Name, d.Blocked)
 	case !d.Cordon && len(d.Pods) == 0:
 		return nil, nil
 	}
@@ -366,20 +359,6 @@ func runs(env module.Env, n *corev1.Node) error {
 
 const whenGone = "if it is gone, see that it is off, wait until the cluster says it is not ready (about 40 seconds), and try again; give it up as it is: --force"
 
-// mostBlocked is how many pods a message names.
-const mostBlocked = 10
-
-func blocked(node string, pods []string) error {
-	if more := len(pods) - mostBlocked; more > 0 {
-		pods = append(pods[:mostBlocked:mostBlocked], fmt.Sprintf("and %d more", more))
-	}
-	return diag.List{{
-		ID: IDBlocked, Severity: diag.Error,
-		Message: "node " + node + " cannot be drained: pod " + strings.Join(pods, "; pod "),
-		Hint:    "move or delete these pods, or change their disruption budgets; or have them deleted: --force",
-	}}
-}
-
 func drain(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
 	n, given, err := node(ctx, env, s)
@@ -392,11 +371,5 @@ func drain(ctx context.Context, env module.Env, s *engine.Scope) error {
 	if !kube.State(n).Ready {
 		return nil
 	}
-	last := time.Time{}
-	return client.Drain(ctx, n.Name, env.Removal.Force, func(m string) {
-		if time.Since(last) >= time.Second { // each pod that goes is a change
-			last = time.Now()
-			s.Tell("%s", m)
-		}
-	})
+	return env.Drain(ctx, s, n.Name)
 }

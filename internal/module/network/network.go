@@ -32,7 +32,7 @@ func New(env module.Env) engine.Module {
 		{
 			ID: "network.flannel", Title: "install flannel", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			Run:      module.Objects(objects),
+			Run:      module.Objects(module.Wanted(objects)),
 		},
 		{
 			ID: "network.cni", Title: "give pods the network", On: module.IsNode,

@@ -27,6 +27,32 @@ const (
 
 // New is the module.
 func New(env module.Env) engine.Module {
+	m := Settled(env)
+	m.Tasks = slices.Insert(m.Tasks, 1, Ready(env).Tasks...)
+	return m
+}
+
+// Ready is the part of the module that waits for nodes.
+func Ready(env module.Env) engine.Module {
+	return engine.Module{Name: "nodes", Tasks: []engine.Task{
+		{
+			ID: "nodes.ready", Title: "wait until the node is ready", On: module.IsNode, Timeout: 6 * time.Minute,
+			Consumes: []engine.KeyRef{module.KeyKube.Ref(), module.KeyKubeletStarted.Ref()},
+			// Without a network of ours no node gets ready before the user
+			// has brought one.
+			When: func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
+			Run: &engine.Action{
+				Check: notReady,
+				Apply: func(ctx context.Context, s *engine.Scope) error {
+					return engine.Get(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name, *engine.Get(s, module.KeyKubeletStarted), func(m string) { s.Tell("%s", m) })
+				},
+			},
+		},
+	}}
+}
+
+// Settled is the rest of it, for nodes that are ready.
+func Settled(env module.Env) engine.Module {
 	consumes := []engine.KeyRef{module.KeyKube.Ref()}
 	settled := []string{"nodes.ready", "nodes.spread"}
 	if len(env.Leaving) > 0 { // they take pods of CoreDNS along
@@ -40,19 +66,6 @@ func New(env module.Env) engine.Module {
 				Apply: func(ctx context.Context, s *engine.Scope) error {
 					_, err := engine.Get(s, module.KeyKube).PatchNode(ctx, s.Host().Name, want(env, s.Host()))
 					return err
-				},
-			},
-		},
-		{
-			ID: "nodes.ready", Title: "wait until the node is ready", On: module.IsNode, Timeout: 6 * time.Minute,
-			Consumes: []engine.KeyRef{module.KeyKube.Ref(), module.KeyKubeletStarted.Ref()},
-			// Without a network of ours no node gets ready before the user
-			// has brought one.
-			When: func(*engine.Scope) bool { return env.Cluster.Spec.Network.Plugin != "none" },
-			Run: &engine.Action{
-				Check: notReady,
-				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKube).WaitNodeReady(ctx, s.Host().Name, *engine.Get(s, module.KeyKubeletStarted), func(m string) { s.Tell("%s", m) })
 				},
 			},
 		},
@@ -107,6 +120,7 @@ func want(env module.Env, h *engine.Host) kube.NodeWant {
 		labels[workerLabel] = ""
 	}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
+		w.Marks = []string{controlPlaneTaint} // the label is called as the taint
 		w.OwnedTaints = []string{controlPlaneTaint + ":NoSchedule"}
 		if spec.TaintsControlPlane(env.Cluster, h.Host) {
 			w.Taints = append([]v1alpha1.Taint{{Key: controlPlaneTaint, Effect: "NoSchedule"}}, w.Taints...)

@@ -26,12 +26,12 @@ func TestWant(t *testing.T) {
 		{
 			"control plane beside workers", "pods go to the workers",
 			[]v1alpha1.Host{host("cp1", cp), host("w1", w)},
-			kube.NodeWant{Labels: map[string]string{}, Taints: []v1alpha1.Taint{ours}, OwnedLabels: []string{workerLabel}, OwnedTaints: []string{controlPlaneTaint + ":NoSchedule"}},
+			kube.NodeWant{Labels: map[string]string{}, Taints: []v1alpha1.Taint{ours}, Marks: []string{controlPlaneTaint}, OwnedLabels: []string{workerLabel}, OwnedTaints: []string{controlPlaneTaint + ":NoSchedule"}},
 		},
 		{
 			"control plane that works", "it is a worker by its role: kubeadm's taint goes",
 			[]v1alpha1.Host{host("cp1", cp, w)},
-			kube.NodeWant{Labels: map[string]string{workerLabel: ""}, OwnedLabels: []string{workerLabel}, OwnedTaints: []string{controlPlaneTaint + ":NoSchedule"}},
+			kube.NodeWant{Labels: map[string]string{workerLabel: ""}, Marks: []string{controlPlaneTaint}, OwnedLabels: []string{workerLabel}, OwnedTaints: []string{controlPlaneTaint + ":NoSchedule"}},
 		},
 		{
 			"worker with its own", "what the file says, and the role",

@@ -140,14 +140,14 @@ func (r *report) between(hosts []facts.Host) {
 		for _, other := range asked[:i] {
 			r.identity(h, other)
 		}
-		if r.options.Operation == "init-os" {
+		if r.options.Operation == "init-os" || r.renewal() {
 			continue
 		}
 		for _, other := range asked {
 			r.taken(h, other)
 		}
 	}
-	if r.options.Operation != "init-os" {
+	if r.options.Operation != "init-os" && !r.renewal() {
 		r.vacant(asked)
 	}
 	r.clocks(asked)

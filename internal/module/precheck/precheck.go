@@ -19,8 +19,9 @@ import (
 // Options of a precheck. The zero value works.
 type Options struct {
 	// Operation is what is about to be done: create, apply, delete,
-	// rollback, init-os. Those that only take away need hosts that can be
-	// reached, no more; init-os needs no room for a cluster. "" is create.
+	// rollback, init-os, renew-certs. Those that only take away need hosts that
+	// can be reached, no more, and so does renew-certs, with clocks that go
+	// alike; init-os needs no room for a cluster. "" is create.
 	Operation string
 	// ImagesBytes is what a host receives of the bundle, packed, in bytes;
 	// 0 is unknown, and then a usual size is taken.
@@ -47,7 +48,7 @@ func Findings(c *v1alpha1.Cluster, hosts []facts.Host, o Options) diag.List {
 		}
 	}
 	r.host = nil
-	if !r.removal() {
+	if !r.removal() && !r.maintenance() {
 		r.between(hosts)
 	}
 	order := map[string]int{}
@@ -93,6 +94,15 @@ func (r *report) removal() bool {
 	return r.options.Operation == "delete" || r.options.Operation == "rollback"
 }
 
+// renewal says that the operation renews certificates, and adds nothing.
+func (r *report) renewal() bool { return r.options.Operation == "renew-certs" }
+
+// maintenance says that the operation is about etcd alone, on hosts that were
+// looked at when they joined.
+func (r *report) maintenance() bool {
+	return r.options.Operation == "etcd-defrag" || r.options.Operation == "etcd-restore"
+}
+
 // unknown reports what is to be passed over and cannot be.
 func (r *report) unknown() {
 	for _, id := range r.options.Ignore {
@@ -130,7 +140,7 @@ func (r *report) reached() bool {
 
 // judge looks at one host that answered.
 func (r *report) judge() {
-	if r.otherCluster() || r.removal() {
+	if r.otherCluster() || r.removal() || r.renewal() || r.maintenance() {
 		return
 	}
 	r.machine()

@@ -39,41 +39,50 @@ type Records interface {
 // the control plane has it; owner says who looks after the cluster.
 func New(env module.Env, admin engine.Key[[]byte], keep Records, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{
-		{
-			ID: "record.kubeconfig", Title: "keep the admin kubeconfig", Manager: true,
-			Consumes: []engine.KeyRef{admin.Ref()},
-			Run: &engine.Action{
-				Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-					change := []plan.OpChange{{Kind: "kubeconfig", Target: env.Cluster.Name, Summary: "keep"}}
-					conf := engine.Get(s, admin)
-					if conf == nil {
-						return change, nil
-					}
-					want, err := Outside(env, conf)
-					if err != nil {
-						return nil, err
-					}
-					have, err := keep.Kubeconfig(env.Cluster.Name)
-					if err != nil || bytes.Equal(have, want) {
-						return nil, err
-					}
-					return change, nil
-				},
-				Apply: func(_ context.Context, s *engine.Scope) error {
-					want, err := Outside(env, engine.Get(s, admin))
-					if err != nil {
-						return err
-					}
-					return keep.SaveKubeconfig(env.Cluster.Name, want)
-				},
-			},
-		},
+		kubeconfigTask(env, admin, keep),
 		{
 			ID: "record.cluster", Title: "record the cluster in itself", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			Run:      module.Objects(func() ([]*unstructured.Unstructured, error) { return configMap(env.WithLeaving(), owner) }),
+			Run:      module.Objects(module.Wanted(func() ([]*unstructured.Unstructured, error) { return configMap(env.WithLeaving(), owner) })),
 		},
 	}}
+}
+
+// Kubeconfig is the module that keeps the administrator's kubeconfig alone.
+func Kubeconfig(env module.Env, admin engine.Key[[]byte], keep Records) engine.Module {
+	return engine.Module{Name: "record", Tasks: []engine.Task{kubeconfigTask(env, admin, keep)}}
+}
+
+func kubeconfigTask(env module.Env, admin engine.Key[[]byte], keep Records) engine.Task {
+	return engine.Task{
+		ID: "record.kubeconfig", Title: "keep the admin kubeconfig", Manager: true,
+		Consumes: []engine.KeyRef{admin.Ref()},
+		Run: &engine.Action{
+			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				change := []plan.OpChange{{Kind: "kubeconfig", Target: env.Cluster.Name, Summary: "keep"}}
+				conf := engine.Get(s, admin)
+				if conf == nil {
+					return change, nil
+				}
+				want, err := Outside(env, conf)
+				if err != nil {
+					return nil, err
+				}
+				have, err := keep.Kubeconfig(env.Cluster.Name)
+				if err != nil || bytes.Equal(have, want) {
+					return nil, err
+				}
+				return change, nil
+			},
+			Apply: func(_ context.Context, s *engine.Scope) error {
+				want, err := Outside(env, engine.Get(s, admin))
+				if err != nil {
+					return err
+				}
+				return keep.SaveKubeconfig(env.Cluster.Name, want)
+			},
+		},
+	}
 }
 
 // Left is the module that takes each host off the records when it has left,

@@ -1,0 +1,146 @@
+package kubeadm
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// kubeadm prints its manifests one after the other, as it would send them.
+const printed = `---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: coredns
+  namespace: kube-system
+spec:
+  replicas: 2
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: coredns
+  namespace: kube-system
+data:
+  Corefile: ours
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: kube-dns
+  namespace: kube-system
+  resourceVersion: "0"
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  creationTimestamp: null
+  name: kube-proxy
+  namespace: kube-system
+status: {}
+`
+
+func TestNotOurs(t *testing.T) {
+	objs, err := kube.Objects([]byte(printed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []any
+	for _, o := range slices.DeleteFunc(objs, notOurs) {
+		got = append(got, o.Object)
+	}
+	meta := func(name string) object { return object{"name": name, "namespace": "kube-system"} }
+	want := []any{
+		object{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta("coredns"), "spec": object{"replicas": int64(2)}},
+		object{"apiVersion": "v1", "kind": "Service", "metadata": meta("kube-dns")},
+		object{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta("kube-proxy")},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("the settings of CoreDNS are another module's, and what a server says is nobody's (-want +got):\n%s", d)
+	}
+}
+
+// TestSetUp: a kubelet is started before all else on control planes that have
+// joined, and nowhere else.
+func TestSetUp(t *testing.T) {
+	env := environment()
+	for _, tc := range []struct {
+		name, host string
+		present    []string
+		running    bool
+	}{
+		{"a control plane before it has begun", "first", nil, false},
+		{"one that has joined", "second", []string{module.ClientCert}, true},
+		{"a worker that has joined", "worker", []string{module.ClientCert}, false},
+	} {
+		u := kubeletSetUp(hostOf(env, tc.host, tc.present...))
+		if got := u.Running != nil && *u.Running && u.KeepRunning; got != tc.running || u.RestartOn != nil {
+			t.Errorf("%s: %+v", tc.name, u)
+		}
+	}
+}
+
+// TestLacksShared: control planes get again what they have in common when some of
+// it has gone.
+func TestLacksShared(t *testing.T) {
+	env := environment()
+	all := append([]string{module.ClientCert}, sharedFiles(env)...)
+	for _, tc := range []struct {
+		name    string
+		present []string
+		want    bool
+	}{
+		{"it has not joined", sharedFiles(env), true},
+		{"it has all", all, false},
+		{"it has lost one", all[:len(all)-1], true},
+	} {
+		if got := lacksShared(env, hostOf(env, "second", tc.present...)); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+	}
+	for _, p := range sharedFiles(env) {
+		if !slices.Contains(MarkPaths(), p) {
+			t.Errorf("facts are not asked for %s", p)
+		}
+	}
+}
+
+// TestKeeps: what is kept is what is put back, and holds no secret.
+func TestKeeps(t *testing.T) {
+	env := environment()
+	var kept, back []string
+	for _, p := range initPhases(env) {
+		kept = append(kept, p.keeps...)
+		if s := p.exec(); !slices.Equal(s.Keeps, p.keeps) {
+			t.Errorf("%s keeps %q", p.id, s.Keeps)
+		}
+	}
+	files, err := kubeletFiles(env, hostOf(env, "first"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	member, err := memberTask(env).Ops(&engine.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range slices.Concat(files, controlPlane(), member) {
+		if k, ok := o.(op.Kept); ok {
+			back = append(back, k.Path)
+		}
+	}
+	slices.Sort(kept)
+	slices.Sort(back)
+	want := []string{
+		"/etc/kubernetes/manifests/etcd.yaml", "/etc/kubernetes/manifests/kube-apiserver.yaml", "/etc/kubernetes/manifests/kube-controller-manager.yaml",
+		"/etc/kubernetes/manifests/kube-scheduler.yaml", "/var/lib/kubelet/config.yaml", "/var/lib/kubelet/instance-config.yaml", "/var/lib/kubelet/kubeadm-flags.env",
+	}
+	if d := cmp.Diff([][]string{want, want}, [][]string{kept, back}); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

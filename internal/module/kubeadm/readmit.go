@@ -1,0 +1,61 @@
+package kubeadm
+
+import (
+	"slices"
+	"time"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// Readmit is the module that lets kubelets in again whose credentials have
+// expired: with them they cannot ask for others. They do as when they joined: a
+// kubelet that finds what it has expired, and a token beside it, asks for new
+// ones by that. So neither their keys nor that of the authority go anywhere.
+func Readmit(env module.Env, hosts []string) engine.Module {
+	on := func(h *engine.Host) bool { return slices.Contains(hosts, h.Name) }
+	made := func(*engine.Scope) bool { return true }
+	return engine.Module{Name: "join", Tasks: []engine.Task{
+		adminTask(env),
+		{
+			ID: "readmit.token", Title: "make a join token", Manager: true,
+			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
+			Run: tokenAction(env),
+		},
+		{
+			ID: "readmit.kubelet", Title: "have the kubelet ask for new credentials", On: on,
+			Consumes: []engine.KeyRef{keyToken.Ref()},
+			Ops: func(s *engine.Scope) (op.List, error) {
+				conf, err := bootstrapKubeconfig(env, engine.Get(s, keyToken))
+				if err != nil {
+					return nil, err
+				}
+				return op.List{
+					op.File{Path: bootstrapConf, Mode: 0o600, Content: conf, Secret: true},
+					// It looks for the token when it starts.
+					op.Unit{Name: "kubelet.service", Running: op.Bool(true), RestartOn: append(kubeletFollows(), bootstrapConf)},
+				}, nil
+			},
+		},
+		{
+			ID: "readmit.wait", Title: "wait for its new credentials", On: on, Timeout: 8 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) {
+				return op.List{op.Wait{Certificate: module.ClientCert, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
+			},
+		},
+		endTokens(env, made, "readmit.wait"),
+	}}
+}
+
+// bootstrapKubeconfig is what kubeadm gives a kubelet to join with.
+func bootstrapKubeconfig(env module.Env, token string) ([]byte, error) {
+	const user = "tls-bootstrap-token-user"
+	named := func(name, kind string, what object) []any { return []any{object{"name": name, kind: what}} }
+	return documents(object{
+		"apiVersion": "v1", "kind": "Config", "current-context": user,
+		"clusters": named(env.Cluster.Name, "cluster", object{"server": "https://" + env.Endpoint(), "certificate-authority": caCert}),
+		"contexts": named(user, "context", object{"cluster": env.Cluster.Name, "user": user}),
+		"users":    named(user, "user", object{"token": token}),
+	})
+}

@@ -1,0 +1,147 @@
+package kubeadm
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// Upgrade is the module that has a node's parts of Kubernetes be those of its
+// programs, which are installed by then: on control planes what serves the
+// cluster, with a health gate, and on the one that speaks for it the settings
+// that are on record; on all nodes the kubelet's. The kubelet comes after it:
+// it is never newer than the API server that it asks.
+func Upgrade(env module.Env) engine.Module {
+	return engine.Module{Name: "upgrade", Tasks: []engine.Task{
+		configTask(env),
+		servingTask(env, "kubeadm.init.serving", env.Begins),
+		servingTask(env, "join.serving", env.JoinsAsControlPlane),
+		{
+			ID: "upgrade.control-plane", Title: "upgrade the control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 12 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) {
+				return append(op.List{components().exec()}, componentsServe(env)...), nil
+			},
+		},
+		only(env, "upload-config"),
+		{
+			ID: "upgrade.kubelet-config", Title: "update the kubelet's settings", On: module.IsNode,
+			Ops: func(*engine.Scope) (op.List, error) {
+				return op.List{op.Exec{
+					Name: "kubeadm-upgrade-kubelet-config", Argv: []string{program, "upgrade", "node", "phase", "kubelet-config"},
+					Inputs: []string{programs + "/kube"}, Declares: []string{kubeletConfig, kubeletFlags, "/etc/kubernetes/tmp"},
+					Keeps: []string{kubeletConfig, kubeletFlags}, Whole: true, TimeoutSeconds: 120,
+				}}, nil
+			},
+		},
+	}}
+}
+
+// settleTime is how long after its start a kubelet may end pods of its host that
+// the one before has started: it looks after them within seconds.
+const settleTime = 20 * time.Second
+
+// Steady is the module that waits until a control plane serves whose kubelet was
+// exchanged: it may have started all of it anew.
+func Steady(env module.Env) engine.Module {
+	return engine.Module{Name: "upgrade", Tasks: []engine.Task{{
+		ID: "upgrade.steady", Title: "wait until the control plane is steady", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
+		Ops: func(*engine.Scope) (op.List, error) {
+			api := ownAPI(env)
+			api.Since, api.SinceSeconds = "kubelet.service", int(settleTime.Seconds())
+			return append(op.List{api}, componentsServe(env)...), nil
+		},
+	}}}
+}
+
+// UpgradeEtcd is the module that upgrades members of etcd in pods: one at a time,
+// each when the one before it has caught up.
+func UpgradeEtcd(env module.Env) engine.Module {
+	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
+		ID: "upgrade.etcd", Title: "upgrade etcd", Timeout: 8 * time.Minute,
+		On:      func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
+		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
+		Ops: func(s *engine.Scope) (op.List, error) {
+			e := localEtcd().exec()
+			if !env.Begins(s.Host()) { // where the cluster began it is the same step as then
+				e.Name, e.Creates, e.Declares = "kubeadm-upgrade-etcd", nil, []string{manifest("etcd")}
+			}
+			return op.List{
+				e,
+				runs(env, "etcd"),
+				// Ready is a member that answers a linearizable read: one that
+				// has caught up.
+				op.Wait{HTTP: "http://127.0.0.1:2381/readyz", Manifest: manifest("etcd"), TimeoutSeconds: 300},
+				// One that has lost its member may take more than a minute to
+				// find it again.
+				op.PodRestart{Manifest: module.APIServerManifest, Files: []string{manifest("etcd")}, TimeoutSeconds: 300},
+				ownAPI(env),
+			}, nil
+		},
+	}}}
+}
+
+// keyRights is that nodes have the rights of this release.
+var keyRights = engine.NewKey("upgrade.rights", false)
+
+// UpgradeAddons is the module that upgrades what kubeadm runs in the cluster, and the
+// rights that nodes have to join.
+func UpgradeAddons(env module.Env) engine.Module {
+	rights := phase{id: "bootstrap-token", argv: []string{"bootstrap-token"}, inputs: []string{ConfigFile}, secret: true}
+	e := rights.exec()
+	e.Name = "kubeadm-upgrade-rights"
+	tokens := endTokens(env, func(s *engine.Scope) bool { return !engine.Known(s, keyRights) }, "upgrade.rights")
+	tokens.Consumes = append(tokens.Consumes, keyRights.Ref())
+	return engine.Module{Name: "control-plane", Tasks: []engine.Task{
+		{
+			ID: "upgrade.rights", Title: "renew the rights of nodes", On: env.IsFirst,
+			Provides: []engine.KeyRef{keyRights.Ref()},
+			Ops:      func(*engine.Scope) (op.List, error) { return op.List{e}, nil },
+			After: func(_ context.Context, s *engine.Scope, _ []op.Result) error {
+				engine.Provide(s, keyRights, true)
+				return nil
+			},
+		},
+		tokens, // of which the phase makes one
+		only(env, "mark-control-plane"), only(env, "addon-dns"), only(env, "addon-proxy"),
+	}}
+}
+
+// only is the task of one of the phases by which a cluster begins.
+func only(env module.Env, id string) engine.Task {
+	all := initPhases(env)
+	return all[slices.IndexFunc(all, func(p phase) bool { return p.id == id })].task(env)
+}
+
+// runs waits for a control plane's container in its version of this release.
+func runs(env module.Env, name string) op.Wait {
+	return op.Wait{Container: name, Image: env.Release.ImageRefs()[name], TimeoutSeconds: 300}
+}
+
+// componentsServe waits for all parts of a control plane, in their versions of
+// this release, to be healthy.
+func componentsServe(env module.Env) op.List {
+	k := env.Cluster.Spec.Kubernetes
+	return op.List{
+		runs(env, "kube-apiserver"), ownAPI(env),
+		runs(env, "kube-controller-manager"), healthy("kube-controller-manager", 10257, k.ControllerManager.ExtraArgs),
+		runs(env, "kube-scheduler"), healthy("kube-scheduler", 10259, k.Scheduler.ExtraArgs),
+	}
+}
+
+// healthy waits for a component at its own port, which the user may have moved.
+func healthy(component string, port int, args map[string]string) op.Wait {
+	host := args["bind-address"]
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	at := net.JoinHostPort(host, cmp.Or(args["secure-port"], fmt.Sprint(port)))
+	return op.Wait{HTTP: "https://" + at + "/healthz", Manifest: manifest(component), TimeoutSeconds: 120}
+}

@@ -1,0 +1,248 @@
+// Package upgrade takes nodes to another version of Kubernetes, a few at a time:
+// out of service, and, when they are ready again, back.
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// IDUnready is a node that is not ready before it is upgraded: whether the
+// upgrade has harmed it could not be told.
+const IDUnready = "upgrade-node-unready"
+
+// through is the last task of a node's upgrade.
+const through = "upgrade.uncordon"
+
+// InWaves is the module that takes nodes through the tasks of others: the
+// control plane that speaks for the cluster by itself, then each further one,
+// then workers, several at a time. A node that does not come to its end keeps
+// those after it from beginning.
+func InWaves(env module.Env, parts ...engine.Module) (engine.Module, error) {
+	waves, err := order(env)
+	if err != nil {
+		return engine.Module{}, err
+	}
+	m := engine.Module{
+		Name: "upgrade", Tasks: []engine.Task{drainTask(env)},
+		Waves: func(h *engine.Host) int { return waves.of[h.Name] },
+		Pause: waves.pauses(env.Upgrade.PauseAfter),
+	}
+	for _, p := range parts {
+		m.Tasks = append(m.Tasks, p.Tasks...)
+	}
+	m.Tasks = append(m.Tasks, uncordonTask(env))
+	return m, nil
+}
+
+// After has all tasks of modules wait until every node is through.
+func After(modules ...engine.Module) []engine.Module {
+	for _, m := range modules {
+		for i := range m.Tasks {
+			t := &m.Tasks[i]
+			t.Needs, t.NeedsAll = append(slices.Clone(t.Needs), through), true
+		}
+	}
+	return modules
+}
+
+// ordered are nodes by the wave they go in.
+type ordered struct {
+	of            map[string]int
+	controlPlanes int // waves of these, which come first
+}
+
+func order(env module.Env) (ordered, error) {
+	first := env.FirstControlPlane().Name
+	o := ordered{of: map[string]int{first: 0}, controlPlanes: 1}
+	var workers []string
+	for _, h := range env.Cluster.Spec.Hosts {
+		switch {
+		case h.Name == first:
+		case spec.HasRole(h, v1alpha1.RoleControlPlane):
+			o.of[h.Name] = o.controlPlanes
+			o.controlPlanes++
+		case spec.HasRole(h, v1alpha1.RoleWorker):
+			workers = append(workers, h.Name)
+		}
+	}
+	atOnce, err := engine.Bound(env.Upgrade.MaxUnavailable, len(workers))
+	if err != nil {
+		return o, err
+	}
+	for i, name := range workers {
+		o.of[name] = o.controlPlanes + i/max(1, atOnce)
+	}
+	return o, nil
+}
+
+func (o ordered) pauses(after module.Pause) func(int) bool {
+	return func(wave int) bool {
+		switch after {
+		case module.PauseCanary:
+			return wave == 0
+		case module.PauseControlPlane:
+			return wave == o.controlPlanes-1
+		case module.PauseWave:
+			return true
+		}
+		return false
+	}
+}
+
+func drainTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: "upgrade.drain", Title: "drain node", On: module.IsNode, Timeout: env.DrainTimeout(),
+		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Run: &engine.Action{
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return undrained(ctx, env, s) },
+			Apply: func(ctx context.Context, s *engine.Scope) error {
+				if err := engine.Get(s, module.KeyKube).Cordon(ctx, s.Host().Name); err != nil {
+					return err
+				}
+				return env.Drain(ctx, s, s.Host().Name)
+			},
+		},
+	}
+}
+
+// undrained answers what a node that is still to be upgraded needs before. One
+// whose pods nobody else could take is upgraded as it is: they run on.
+func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
+	client := engine.Get(s, module.KeyKube)
+	drain := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "cordon, and move its pods to other nodes"}}
+	if client == nil {
+		return drain, nil
+	}
+	nodes, err := client.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == s.Host().Name })
+	if at < 0 || kube.State(&nodes[at]).Version == env.Release.Kubernetes {
+		return nil, nil
+	}
+	n := &nodes[at]
+	if !kube.State(n).Ready {
+		if env.Upgrade.Resumed || s.Operation() != "" {
+			return nil, nil // what makes it ready is still to come, or tells that it is not
+		}
+		return nil, diag.List{{
+			ID: IDUnready, Severity: diag.Error, Message: "node " + n.Name + " is not ready: " + kube.State(n).Message,
+			Hint: "mend it first; or, if it is gone for good, take it off: slipway delete node " + n.Name + " --forget",
+		}}
+	}
+	if !replaceable(nodes, at) {
+		return nil, nil
+	}
+	d, err := client.Undrained(ctx, n.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(d.Blocked) > 0 && !env.Removal.Force:
+		return nil, module.DrainBlocked(n.Name, d.Blocked)
+	case !d.Cordon && len(d.Pods) == 0:
+		return nil, nil
+	}
+	return drain, nil
+}
+
+// replaceable says that there is another node for the pods of one: ready, open or
+// about to be opened again, and with no taint that the one has not, which its
+// pods may not tolerate.
+func replaceable(nodes []corev1.Node, at int) bool {
+	return slices.ContainsFunc(nodes, func(o corev1.Node) bool {
+		return o.Name != nodes[at].Name && kube.State(&o).Ready && (!o.Spec.Unschedulable || kube.Cordoned(&o)) &&
+			!slices.ContainsFunc(o.Spec.Taints, func(t corev1.Taint) bool {
+				return t.Key != corev1.TaintNodeUnschedulable && t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(nodes[at].Spec.Taints, func(has corev1.Taint) bool { return has.MatchTaint(&t) })
+			})
+	})
+}
+
+// uncordonTask opens a node again that was cordoned for this. It comes after the
+// node is ready.
+func uncordonTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: through, Title: "put the node back in service", On: module.IsNode, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Run: &engine.Action{
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				open := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "uncordon"}}
+				client := engine.Get(s, module.KeyKube)
+				if client == nil {
+					return open, nil
+				}
+				if s.Operation() == "" { // it is cordoned, or will be
+					will, err := undrained(ctx, env, s)
+					if len(will) > 0 || err != nil {
+						return open, err
+					}
+				}
+				n, err := client.Node(ctx, s.Host().Name)
+				if n == nil || err != nil || !kube.Cordoned(n) {
+					return nil, err
+				}
+				return open, nil
+			},
+			Apply: func(ctx context.Context, s *engine.Scope) error {
+				return engine.Get(s, module.KeyKube).Uncordon(ctx, s.Host().Name)
+			},
+		},
+	}
+}
+
+// Settled is the module that waits until what runs on all nodes does so in its
+// new version.
+func Settled(env module.Env) engine.Module {
+	var sets [][2]string
+	if env.Cluster.Spec.Kubernetes.ProxyMode != "none" {
+		sets = append(sets, [2]string{"kube-system", "kube-proxy"})
+	}
+	if env.Cluster.Spec.Network.Plugin == "flannel" {
+		sets = append(sets, [2]string{"kube-flannel", "kube-flannel"})
+	}
+	return engine.Module{Name: "settle", Tasks: []engine.Task{{
+		ID: "upgrade.settled", Title: "wait for what runs on all nodes", Manager: true, Timeout: 10 * time.Minute,
+		Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Needs: []string{"kubeadm.init.addon-proxy"},
+		Run: &engine.Action{
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				client := engine.Get(s, module.KeyKube)
+				var waits []plan.OpChange
+				for _, set := range sets {
+					if client != nil {
+						missing, err := client.RolloutPending(ctx, "DaemonSet", set[0], set[1])
+						var known *kube.Error
+						if err != nil && (!errors.As(err, &known) || known.Reason != kube.ReasonNotFound) {
+							return nil, err
+						}
+						if err == nil && missing == "" {
+							continue
+						}
+					}
+					waits = append(waits, plan.OpChange{Kind: "wait", Target: set[1], Summary: "on all nodes"})
+				}
+				return waits, nil
+			},
+			Apply: func(ctx context.Context, s *engine.Scope) error {
+				for _, set := range sets {
+					err := engine.Get(s, module.KeyKube).WaitRollout(ctx, "DaemonSet", set[0], set[1], func(m string) { s.Tell("%s", m) })
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		},
+	}}}
+}

@@ -1,0 +1,110 @@
+package pipeline
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/golden"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+func upgraded(t *testing.T, env module.Env) engine.Pipeline {
+	t.Helper()
+	p, err := Upgrade(env, parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestUpgradeOperations(t *testing.T) {
+	c := base()
+	threeControlPlanes(c)
+	env := environment(t, c)
+	env.Leader = "cp1"
+	on := hosts(env)
+	for _, h := range on {
+		h.Facts.Present = []string{module.ClientCert}
+	}
+	all := lists(t, upgraded(t, env), on)
+	var b strings.Builder
+	for _, at := range slices.Sorted(maps.Keys(all)) {
+		if _, host, _ := strings.Cut(at, " on "); strings.HasPrefix(at, "upgrade.") && (host == "cp1" || host == "w1") {
+			fmt.Fprintf(&b, "%s\n%s\n", at, operations(t, all[at]))
+		}
+	}
+	golden.Check(t, "testdata/upgrade.golden", b.String())
+}
+
+// Nodes go by themselves or a few at a time, and none that is not one: first the
+// control plane that speaks for the cluster.
+func TestUpgradeWaves(t *testing.T) {
+	c := base()
+	threeControlPlanes(c)
+	c.Spec.Hosts = append(c.Spec.Hosts, host("w8", "192.0.2.98", v1alpha1.RoleWorker), host("w9", "192.0.2.99", v1alpha1.RoleWorker))
+	for _, tc := range []struct {
+		name, leader string
+		how          module.Upgrade
+		want         map[string]int
+		pauses       []int
+	}{
+		{"one at a time", "cp1", module.Upgrade{}, map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 4, "w8": 5, "w9": 6}, nil},
+		{"two at a time", "cp2", module.Upgrade{MaxUnavailable: "2", PauseAfter: module.PauseCanary}, map[string]int{"cp2": 0, "cp1": 1, "cp3": 2, "w1": 3, "w2": 3, "w8": 4, "w9": 4}, []int{0}},
+		{"a share", "cp1", module.Upgrade{MaxUnavailable: "75%", PauseAfter: module.PauseControlPlane}, map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 3, "w8": 3, "w9": 4}, []int{2}},
+		{"a small share", "cp1", module.Upgrade{MaxUnavailable: "1%", PauseAfter: module.PauseWave}, map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 4, "w8": 5, "w9": 6}, []int{0, 1, 2, 3, 4, 5, 6}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			env := environment(t, c)
+			env.Leader, env.Upgrade = tc.leader, tc.how
+			p := upgraded(t, env)
+			m := p.Modules[slices.IndexFunc(p.Modules, func(m engine.Module) bool { return m.Waves != nil })]
+			got := map[string]int{}
+			for _, h := range hosts(env) {
+				got[h.Name] = m.Waves(h)
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			var pauses []int
+			for wave := range 7 {
+				if m.Pause(wave) {
+					pauses = append(pauses, wave)
+				}
+			}
+			if d := cmp.Diff(tc.pauses, pauses); d != "" {
+				t.Errorf("pauses (-want +got):\n%s", d)
+			}
+		})
+	}
+	env := environment(t, c)
+	env.Upgrade.MaxUnavailable = "all"
+	if _, err := Upgrade(env, parts()); err == nil {
+		t.Error("a number that is none: want an error")
+	}
+}
+
+// A component that the user has listen elsewhere is asked there.
+func TestUpgradeAsksComponents(t *testing.T) {
+	c := base()
+	c.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"bind-address": "192.0.2.11", "secure-port": "20259"}
+	c.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"bind-address": "0.0.0.0"}
+	env := environment(t, c)
+	var got []string
+	for _, o := range lists(t, upgraded(t, env), hosts(env))["upgrade.control-plane on cp1"] {
+		if w, ok := o.(op.Wait); ok && w.HTTP != "" {
+			got = append(got, w.HTTP)
+		}
+	}
+	want := []string{"https://127.0.0.1:6443/readyz", "https://127.0.0.1:10257/healthz", "https://192.0.2.11:20259/healthz"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
