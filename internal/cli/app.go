@@ -104,8 +104,8 @@ it reaches over SSH. Every change is a plan first; what was begun can be
 interrupted at any time and resumed.
 
 Exit codes: 0 done; 1 failed, can be resumed; 2 refused, nothing touched;
-3 finished with failed hosts; 4 changes found (plan --exit-code); 5 another
-works on the cluster; 130 interrupted, can be resumed.`,
+3 finished with failed hosts; 4 something is to be done (plan --exit-code,
+certs check); 5 another works on the cluster; 130 interrupted, can be resumed.`,
 		Example: `  slipway create cluster                     # this machine, all in one
   slipway create config --host root@10.0.0.11=control-plane \
       --host root@10.0.0.12=worker > prod.yaml
@@ -158,8 +158,8 @@ func (a *app) addCommands(root *cobra.Command) {
 			root.AddCommand(c)
 		}
 	}
-	add("change", a.createCmd(), a.convertCmd(), a.addCmd(), a.planCmd(), a.applyCmd(), a.resumeCmd(), a.rollbackCmd(), a.cancelCmd(), a.deleteCmd(), a.initCmd(), a.precheckCmd())
-	add("see", a.getCmd(), a.useCmd(), a.infoCmd(), a.operationsCmd(), a.kubeconfigCmd(), a.kubectlCmd(),
+	add("change", a.createCmd(), a.convertCmd(), a.addCmd(), a.planCmd(), a.applyCmd(), a.upgradeCmd(), a.resumeCmd(), a.rollbackCmd(), a.cancelCmd(), a.deleteCmd(), a.initCmd(), a.certsCmd(), a.precheckCmd())
+	add("see", a.getCmd(), a.useCmd(), a.infoCmd(), a.etcdCmd(), a.operationsCmd(), a.kubeconfigCmd(), a.kubectlCmd(),
 		a.execCmd(), a.cpCmd(), a.sshCmd(), a.dumpCmd())
 	p := program.Program{
 		In: a.In, Out: a.Out, Err: a.Err, Size: a.Size,

@@ -160,7 +160,10 @@ func removalFlag(cmd *cobra.Command, allow *bool) {
 }
 
 func (a *app) resumeCmd() *cobra.Command {
-	var file string
+	var (
+		file, pause string
+		removal     lifecycle.Removal
+	)
 	cmd := &cobra.Command{
 		Use: "resume [-f FILE] [NAME]", Aliases: []string{"retry"},
 		Short: "Go on with a cluster's unfinished operation",
@@ -173,6 +176,10 @@ told of without: use it with apply.`,
 			if err != nil {
 				return err
 			}
+			if r.Rollout.PauseAfter, err = place(pause); err != nil {
+				return err
+			}
+			r.Removal = removal
 			do := func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
 				return svc.PrepareResume(ctx, r.Name, r, progress)
 			}
@@ -180,6 +187,8 @@ told of without: use it with apply.`,
 		},
 	}
 	fileFlag(cmd, &file, "the cluster file: only if it still says what was begun; - is standard input")
+	drainFlags(cmd, &removal, 0)
+	pauseFlag(cmd, &pause)
 	a.changeFlags(cmd)
 	return cmd
 }

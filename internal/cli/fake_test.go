@@ -47,6 +47,7 @@ type fake struct {
 	Kubectl   int      `json:"kubectl"`   // exit code, plus 1: 0 is not expected
 	Exit      int      `json:"exit"`      // of programs on hosts
 	Describe  string   `json:"describe"`  // ok, unreadable
+	Certs     string   `json:"certs"`     // how certificates are: a verdict
 	Calls     string   `json:"calls"`     // a file that calls are written to
 	Leaves    []string `json:"leaves"`    // hosts that a plan takes off
 	Lost      string   `json:"lost"`      // a host that a plan has to do without
@@ -99,6 +100,14 @@ func (f *fake) asked(method string, r lifecycle.Request) error {
 		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, Forget: r.Forget, HasSource: len(r.Source) > 0, File: r.File,
 	}
 	c.Force, c.Nodes = r.Removal.Force, r.Nodes
+	if c.Args = r.Renew.Names; r.Renew.All {
+		c.Args = []string{"--all"}
+	} else if r.Renew.Within > 0 {
+		c.Args = []string{"--within", r.Renew.Within.String()}
+	}
+	if r.Backup != "" {
+		c.Args = []string{r.Backup, r.Identity}
+	}
 	for _, h := range r.Hosts {
 		c.Adds = append(c.Adds, fmt.Sprintf("%s@%s:%d=%v %s", h.User, h.Address, h.Port, h.Roles, h.Name))
 	}

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"time"
 
+	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
@@ -105,7 +108,7 @@ func (s service) Info(ctx context.Context, name string, _ event.Sink) (*lifecycl
 	in := &lifecycle.Info{
 		Name: name, Verdict: lifecycle.Healthy, Summary: "all is well", Warnings: diag.List{}, Phase: c.Status.Phase, Kubernetes: "v1.37.1",
 		Endpoint: lifecycle.EndpointInfo{Address: "api.prod.internal:6443", Mode: "none", Answers: true, Through: "cp1"},
-		Etcd:     lifecycle.EtcdInfo{Type: "stacked", Members: []lifecycle.EtcdMember{{Name: "cp1", ID: "a", Leader: true, Healthy: true, DBBytes: 3 << 20, Version: "3.7.0", Endpoint: "https://10.0.0.11:2379"}}},
+		Etcd:     lifecycle.EtcdInfo{Type: "stacked", Members: []lifecycle.EtcdMember{{Name: "cp1", ID: "a", Leader: true, Answers: true, Healthy: true, DBBytes: 3 << 20, Version: "3.7.0", Endpoint: "https://10.0.0.11:2379"}}},
 		Certificates: []lifecycle.Certificate{
 			{Host: "cp1", Path: "/etc/kubernetes/admin.conf", Expires: epoch.AddDate(0, 0, -1)},
 			{Host: "cp1", Path: "/etc/kubernetes/pki/apiserver.crt", Expires: epoch.AddDate(1, 0, 0)},
@@ -128,6 +131,101 @@ func (s service) Info(ctx context.Context, name string, _ event.Sink) (*lifecycl
 		in.Nodes = append(in.Nodes, n)
 	}
 	return in, nil
+}
+
+// Certificates are some of those of a cluster with two hosts.
+func (s service) Certificates(ctx context.Context, r lifecycle.Request, within time.Duration, _ event.Sink) (*lifecycle.Certificates, error) {
+	if err := s.record(call{Method: "Certificates", Name: r.Name, HasSource: r.Cluster != nil, Args: []string{within.String()}}); err != nil {
+		return nil, err
+	}
+	name := r.Name
+	if r.Cluster == nil {
+		if _, err := s.Cluster(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	c := &lifecycle.Certificates{Name: name, Verdict: cmp.Or(lifecycle.CertificateVerdict(s.Certs), lifecycle.CertificatesFine), Warnings: diag.List{}, Unasked: []string{}, Next: "slipway certs check prod --within 2160h"}
+	add := func(host, what, path, by string, days int) *lifecycle.Certificate {
+		at := epoch.AddDate(0, 0, days)
+		c.Certificates = append(c.Certificates, lifecycle.Certificate{
+			Host: host, Name: what, Path: path, Subject: what, Authority: by, Begins: epoch.AddDate(-1, 0, days), Expires: at, SecondsLeft: int64(days) * 24 * 3600,
+		})
+		return &c.Certificates[len(c.Certificates)-1]
+	}
+	switch c.Verdict {
+	case lifecycle.CertificatesExpired:
+		c.Summary, c.Next = "1 of 4 certificates have expired", "slipway certs renew prod"
+		c.Warnings = diag.List{{ID: "certificate-expires", Severity: diag.Warning, Host: "cp1", Message: "/etc/kubernetes/admin.conf expired on 2026-11-19", Hint: "renew it: slipway certs renew prod"}}
+		add("cp1", "admin.conf", "/etc/kubernetes/admin.conf", "kubernetes", -1).Due = true
+	case lifecycle.CertificatesUnknown:
+		c.Summary, c.Next, c.Unasked = "hosts could not be asked: w1", "slipway precheck prod", []string{"w1"}
+		c.Warnings = diag.List{{ID: "host-unreachable", Severity: diag.Warning, Host: "w1", Message: "no answer on port 22", Hint: "is it up?"}}
+	default:
+		c.Summary = "all 3 certificates are valid, the first of them until 2026-12-20"
+	}
+	add("cp1", "etcd-peer", "/etc/kubernetes/pki/etcd/peer.crt", "etcd-ca", 30)
+	add("w1", "kubelet-client", "/var/lib/kubelet/pki/kubelet-client-current.pem", "kubernetes", 300).Rotates = true
+	add("cp1", "ca", "/etc/kubernetes/pki/ca.crt", "kubernetes", 3650).CA = true
+	return c, nil
+}
+
+// Etcd is that of three members, one of which is on a host that may be lost, and
+// does not answer then.
+func (s service) Etcd(ctx context.Context, name string, _ event.Sink) (*lifecycle.EtcdReport, error) {
+	if _, err := s.Cluster(ctx, name); err != nil {
+		return nil, err
+	}
+	r := &lifecycle.EtcdReport{
+		Name: name, Verdict: lifecycle.Healthy, Summary: "all 2 members answer, the leader is cp1", Warnings: diag.List{},
+		Etcd: lifecycle.EtcdInfo{Type: "stacked", ClusterID: "c0ffee", Revision: 4711, Through: "cp1"}, Next: "slipway etcd snapshot " + name,
+	}
+	for i, host := range []string{"cp1", "w1"} {
+		m := lifecycle.EtcdMember{Name: host, ID: fmt.Sprintf("%x", 10+i), Endpoint: "https://" + host + ":2379", PeerURLs: []string{"https://" + host + ":2380"}}
+		h := lifecycle.EtcdHost{Name: host, Address: "10.0.0.1" + fmt.Sprint(i+1), Host: "ok", FreeBytes: 30 << 30, TotalBytes: 40 << 30}
+		if host == s.Lost {
+			r.Verdict, r.Summary = lifecycle.Degraded, "1 of 2 members answer, the leader is cp1"
+			r.Warnings = append(r.Warnings, diag.Diagnostic{ID: "etcd-member", Severity: diag.Warning, Host: host, Message: "the etcd member does not answer"})
+			h.Host, h.FreeBytes, h.TotalBytes = "no answer", 0, 0
+		} else {
+			m.Answers, m.Healthy, m.Leader, m.Version = true, true, i == 0, "3.7.0"
+			m.DBBytes, m.InUseBytes, m.QuotaBytes, m.RaftIndex, m.AppliedIndex, m.Behind = 30<<20, 12<<20, 2<<30, 5100, 5098, 2
+		}
+		r.Etcd.Members, r.Hosts = append(r.Etcd.Members, m), append(r.Hosts, h)
+	}
+	return r, nil
+}
+
+// sets are a plain one and one that is encrypted.
+func (s service) sets(name string) []lifecycle.SnapshotInfo {
+	return []lifecycle.SnapshotInfo{
+		{Cluster: name, File: "/b/" + name + "-2.tar.age", Bytes: 3 << 20, Taken: epoch, Encrypted: true},
+		{
+			Cluster: name, File: "/b/" + name + "-1.tar", Bytes: 3 << 20, Taken: epoch.Add(-24 * time.Hour), Kubernetes: "v1.37.1", Etcd: "3.7.0", Member: "cp2",
+			Snapshot: &backup.Snapshot{Bytes: 2 << 20, Hash: 0xc0ffee, Revision: 4711, Keys: 600}, Files: []string{"/etc/kubernetes/pki/ca.key"},
+		},
+	}
+}
+
+func (s service) Snapshot(ctx context.Context, name string, o lifecycle.SnapshotOptions, _ event.Sink) (*lifecycle.SnapshotInfo, error) {
+	if _, err := s.Cluster(ctx, name); err != nil {
+		return nil, err
+	}
+	if s.Lost != "" {
+		return nil, diag.List{{ID: "etcd-unhealthy", Severity: diag.Error, Message: "no member of etcd is well"}}
+	}
+	i := s.sets(name)[1]
+	i.Encrypted = len(o.Recipients) > 0
+	return &i, s.record(call{Method: "Snapshot", Name: name, Args: append([]string{o.Out}, o.Recipients...)})
+}
+
+func (s service) Snapshots(_ context.Context, name string) ([]lifecycle.SnapshotInfo, error) {
+	if s.Phase == "" {
+		return []lifecycle.SnapshotInfo{}, nil
+	}
+	if name == "" {
+		name = "prod"
+	}
+	return s.sets(name), nil
 }
 
 func (s service) Dump(ctx context.Context, name string, w io.Writer, _ event.Sink) error {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -10,22 +9,6 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
 )
-
-// look looks at a cluster; on a terminal, it shows whom it waits for.
-func (a *app) look(ctx context.Context, svc lifecycle.Service, name string) (*lifecycle.Info, error) {
-	var progress event.Sink
-	if a.Size != nil {
-		v := a.people(nil)
-		defer v.Close()
-		defer a.talk.through(v)()
-		progress = v
-	}
-	info, err := svc.Info(ctx, name, progress)
-	if err == nil && ctx.Err() != nil {
-		return nil, &exitError{code: exitInterrupted}
-	}
-	return info, err
-}
 
 func (a *app) infoCmd() *cobra.Command {
 	return &cobra.Command{
@@ -41,7 +24,7 @@ half a minute. Resources are those that pods may use, of all there are.`,
 			if err != nil {
 				return err
 			}
-			info, err := a.look(ctx, svc, name)
+			info, err := watched(ctx, a, func(progress event.Sink) (*lifecycle.Info, error) { return svc.Info(ctx, name, progress) })
 			if err != nil {
 				return err
 			}

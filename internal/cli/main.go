@@ -27,7 +27,7 @@ const (
 	exitFailed      = 1   // an operation failed and can be resumed
 	exitRefused     = 2   // refused; nothing was touched
 	exitPartial     = 3   // finished, with failed hosts
-	exitChanges     = 4   // plan --exit-code found changes
+	exitChanges     = 4   // plan --exit-code or certs check found something to do
 	exitLocked      = 5   // another works on the cluster
 	exitInterrupted = 130 // interrupted; can be resumed
 )

@@ -103,10 +103,16 @@ func (a *app) warnOnce() func(diag.List) {
 }
 
 // operate plans, asks, and applies.
-func (a *app) operate(ctx context.Context, o operation) (err error) {
+func (a *app) operate(ctx context.Context, o operation) error {
+	_, err := a.operated(ctx, o)
+	return err
+}
+
+// operated is operate, and answers what came of it, nil for nothing.
+func (a *app) operated(ctx context.Context, o operation) (res *lifecycle.Result, err error) {
 	p, err := a.ready(ctx, o.prepare, a.view(nil))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
 		if cerr := p.Close(); cerr != nil && err == nil {
@@ -117,29 +123,29 @@ func (a *app) operate(ctx context.Context, o operation) (err error) {
 	if !pl.Empty() && !o.confirmed {
 		if a.format == view.Text || a.Asks && !a.yes { // who is asked must have seen it
 			if err := view.Plan(a.Err, pl, o.brief, a.style()); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		if err := a.confirm(ctx, p, o); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	gone := func() {}
 	if pl.Operation == string(lifecycle.Delete) || pl.Operation == "rollback" {
 		gone = a.forget(ctx, pl.Cluster)
 	}
-	res, err := a.apply(ctx, p)
+	res, err = a.apply(ctx, p)
 	if res == nil {
-		return refuse(err)
+		return nil, refuse(err)
 	}
 	if res.Outcome == event.Succeeded || res.Forgotten {
 		gone()
 	}
 	ended := a.end(res, o, pl)
 	if err != nil { // it ran, and could not be recorded to its end
-		return &exitError{code: exitFailed, err: err}
+		return res, &exitError{code: exitFailed, err: err}
 	}
-	return ended
+	return res, ended
 }
 
 // apply carries a plan out, and shows it. The work does not wait for who reads
@@ -158,7 +164,7 @@ func (a *app) apply(ctx context.Context, p lifecycle.Prepared) (*lifecycle.Resul
 	told := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(told)
-		a.stopping(v, pl.Cluster)
+		a.stopping(v, pl)
 	})
 	res, err := p.Apply(ctx, v)
 	if !stop() {
@@ -168,7 +174,7 @@ func (a *app) apply(ctx context.Context, p lifecycle.Prepared) (*lifecycle.Resul
 }
 
 // stopping says, after a signal, what is waited for and how to go on.
-func (a *app) stopping(v *view.Queue, cluster string) {
+func (a *app) stopping(v *view.Queue, p *plan.Plan) {
 	waiting := "what is under way"
 	if running := v.Running(); len(running) > 0 {
 		waiting = strings.Join(running[:min(len(running), 3)], ", ")
@@ -177,7 +183,11 @@ func (a *app) stopping(v *view.Queue, cluster string) {
 		}
 	}
 	fmt.Fprintf(v, "Stopping: waiting for %s to reach a safe point.\n", waiting)
-	fmt.Fprintf(v, "Ctrl-C again stops waiting. Go on later with: slipway resume %s\n", cluster)
+	on := "slipway resume " + p.Cluster
+	if p.Operation == string(lifecycle.Defrag) { // there is nothing that it leaves half done
+		on = "slipway etcd defrag " + p.Cluster
+	}
+	fmt.Fprintf(v, "Ctrl-C again stops waiting. Go on later with: %s\n", on)
 }
 
 // confirm gets leave to go on.

@@ -225,8 +225,11 @@ func reason(r stepRun) string {
 func nextOf(o *v1alpha1.Operation) string {
 	switch o.Status.Phase {
 	case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:
-		if o.Spec.Type == string(lifecycle.InitOS) {
+		switch lifecycle.Kind(o.Spec.Type) {
+		case lifecycle.InitOS:
 			return "slipway init os -f FILE"
+		case lifecycle.Defrag:
+			return "slipway etcd defrag " + o.Spec.Cluster
 		}
 		return "slipway resume " + o.Spec.Cluster
 	case v1alpha1.OperationRunning:

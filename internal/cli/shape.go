@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -120,10 +122,18 @@ turns it away, until it has been put back by its address: --host.`,
 // leavingFlags are about hosts that leave a cluster which goes on.
 func leavingFlags(cmd *cobra.Command, allowRemoval, forget *bool, r *lifecycle.Removal) {
 	removalFlag(cmd, allowRemoval)
+	drainFlags(cmd, r, lifecycle.DefaultDrainTimeout)
 	f := cmd.Flags()
-	f.BoolVar(&r.Force, "force", false, "delete pods that cannot be evicted: without a controller, or with a budget that never lets go; with --forget, give up hosts that run")
-	f.DurationVar(&r.DrainTimeout, "drain-timeout", lifecycle.DefaultDrainTimeout, "how long to wait for the pods of a node to leave")
+	f.Lookup("force").Usage += "; with --forget, give up hosts that run"
 	f.BoolVar(forget, "forget", false, "give up hosts that leave and do not answer: what is on them stays")
+}
+
+// drainFlags are about the pods of nodes that go out of service. Without a limit
+// it is the one with which an operation was begun.
+func drainFlags(cmd *cobra.Command, r *lifecycle.Removal, limit time.Duration) {
+	f := cmd.Flags()
+	f.BoolVar(&r.Force, "force", false, "delete pods that cannot be evicted: without a controller, or with a budget that never lets go")
+	f.DurationVar(&r.DrainTimeout, "drain-timeout", limit, "how long to wait for the pods of a node to leave")
 }
 
 // hostNames completes the names of a cluster's hosts.

@@ -288,7 +288,11 @@ func (a *app) passFlags(cmd *cobra.Command) {
 // changeFlags adds what commands that change hosts pass over or break.
 func (a *app) changeFlags(cmd *cobra.Command) {
 	a.passFlags(cmd)
-	cmd.Flags().BoolVar(&a.breakLock, "break-lock", false, "take over a lock whose holder cannot be asked")
+	breakFlag(cmd, &a.breakLock)
+}
+
+func breakFlag(cmd *cobra.Command, breaks *bool) {
+	cmd.Flags().BoolVar(breaks, "break-lock", false, "take over a lock whose holder cannot be asked")
 }
 
 // asked adds the flags that passFlags and changeFlags made.

@@ -29,13 +29,35 @@ const (
 	Apply  Kind = "apply"
 	Delete Kind = "delete"
 	InitOS Kind = "init-os"
+	// Defrag gives back what etcd's databases have not in use, RestoreEtcd gives
+	// them the data of a backup set.
+	Defrag      Kind = "etcd-defrag"
+	RestoreEtcd Kind = "etcd-restore"
 	// Add and Remove change a recorded cluster's hosts, and nothing else.
 	Add    Kind = "add-nodes"
 	Remove Kind = "delete-nodes"
+	// Upgrade takes a recorded cluster to another version of Kubernetes, one
+	// minor at a time: each is an operation of its own.
+	Upgrade Kind = "upgrade"
+	// Renew renews certificates of a recorded cluster, and nothing else.
+	Renew Kind = "renew-certs"
 )
 
 // Removal says how hosts leave a cluster that goes on.
 type Removal = module.Removal
+
+// Rollout says how nodes are upgraded.
+type Rollout = module.Upgrade
+
+// A Pause is where an upgrade can stop.
+type Pause = module.Pause
+
+// The places.
+const (
+	PauseCanary       = module.PauseCanary
+	PauseControlPlane = module.PauseControlPlane
+	PauseWave         = module.PauseWave
+)
 
 // DefaultDrainTimeout bounds how long pods of a node are waited for.
 const DefaultDrainTimeout = module.DefaultDrainTimeout
@@ -60,8 +82,20 @@ type Request struct {
 	Hosts []spec.HostFlag
 	// Nodes select the hosts to Remove.
 	Nodes []string
-	// Removal says how hosts leave a cluster that goes on.
+	// Removal says how hosts leave a cluster that goes on, and how nodes are
+	// drained that are upgraded.
 	Removal Removal
+	// Version is what to Upgrade to; "" is that of Cluster. Bundle is what the
+	// next version on the way comes from; "" finds or builds it.
+	Version, Bundle string
+	// Rollout says how nodes are taken there.
+	Rollout Rollout
+	// Renew says which certificates to Renew.
+	Renew Renewal
+	// Backup is the file of the set to restore, Identity that of the key which
+	// opens it, "" if it is not encrypted.
+	Backup   string
+	Identity string
 	// IgnoreChecks are precheck ids to pass over; they are recorded.
 	IgnoreChecks []string
 	// IgnoreErrors lets other hosts finish when one fails.
@@ -75,6 +109,8 @@ type Request struct {
 	// BreakLock takes a lock over whose holder cannot be asked.
 	BreakLock bool
 
+	// restores is what of a backup an operation that was cut off has begun with.
+	restores string
 	// goesOn is what an operation that was cut off is to lead to.
 	goesOn *v1alpha1.Cluster
 	// returned are hosts off the record that are put back.
@@ -116,6 +152,9 @@ type Result struct {
 	// Forgotten says that the cluster is off the records, and that hosts in
 	// Failures still hold what it put there.
 	Forgotten bool
+	// Onward is the version that the cluster is still to be upgraded to, "" if it
+	// has come there.
+	Onward string
 	// Ready is what works now, one line each, for the summary.
 	Ready []string
 	// Kubeconfig is the path of the admin kubeconfig kept in the store.
@@ -192,6 +231,18 @@ type Service interface {
 	// Info looks at a cluster, and answers within a bounded time whoever is
 	// down.
 	Info(ctx context.Context, name string, progress event.Sink) (*Info, error)
+	// Certificates looks at the certificates on every host of a cluster: of the
+	// request's, or the recorded one of its name. Those are told of that end
+	// within a time; 0 is the usual one.
+	Certificates(ctx context.Context, r Request, within time.Duration, progress event.Sink) (*Certificates, error)
+	// Etcd looks at a cluster's etcd, and answers within a bounded time whoever
+	// is down; it needs no API.
+	Etcd(ctx context.Context, name string, progress event.Sink) (*EtcdReport, error)
+	// Snapshot takes a snapshot of a cluster's etcd and puts it into a backup set,
+	// verified. Snapshots are the sets that are kept, newest first; "" is of all
+	// clusters.
+	Snapshot(ctx context.Context, name string, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error)
+	Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error)
 	// Dump writes a support bundle (tar, zstd) of a cluster, without secrets.
 	Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error
 	// Targets are the hosts that a selector names. Terms without CLUSTER@

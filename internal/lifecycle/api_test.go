@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -54,6 +55,12 @@ type api struct {
 	settings string
 
 	managedEtcd *members
+
+	// revision is etcd's, if it matters. done are the steps of a restore, by
+	// machine: "swap cp1".
+	revision string
+	unwell   string // why nothing is begun on etcd
+	done     map[string]bool
 }
 
 // kinds are the resources by group and version: plural → kind, "!" before
@@ -111,6 +118,7 @@ func (a *api) clone() *api {
 		c.objects[p] = copied(o)
 	}
 	c.members, c.down = maps.Clone(a.members), maps.Clone(a.down)
+	c.revision, c.done = a.revision, maps.Clone(a.done)
 	c.running, c.bound, c.managedEtcd = a.running, a.bound, a.managedEtcd.clone()
 	return c
 }
@@ -281,6 +289,15 @@ func (a *api) report(node string, at time.Time) {
 	a.objects["/api/v1/nodes/"+node]["status"].(object)["conditions"] = []any{object{"type": "Ready", "status": "True", "lastHeartbeatTime": at.UTC().Format(time.RFC3339)}}
 }
 
+// kubelet has the kubelet of a node say what version it is of.
+func (a *api) kubelet(node, version string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n := a.objects["/api/v1/nodes/"+node]; n != nil {
+		n["status"].(object)["nodeInfo"].(object)["kubeletVersion"] = version
+	}
+}
+
 // lose has the cluster notice that a node does not answer.
 func (a *api) lose(node string) {
 	a.mu.Lock()
@@ -301,12 +318,61 @@ const dnsPath = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
 
 func (a *api) installDNS() {
 	if !a.has(dnsPath) {
-		a.put(dnsPath, object{
-			"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"name": "coredns", "namespace": "kube-system"},
-			"spec":   object{"replicas": 2, "selector": object{}},
-			"status": object{"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "readyReplicas": 2},
-		})
+		a.install("dns")
+		a.put(dnsPath, merge(a.objects[dnsPath], object{"status": ready()}))
 	}
+}
+
+// ready is what a Deployment says of itself with all its pods.
+func ready() object {
+	return object{"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "readyReplicas": 2}
+}
+
+const proxyPath = "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy"
+
+// manifestsOf are kubeadm's, of what is asked for.
+func manifestsOf(what string) string {
+	if strings.HasSuffix(what, "proxy") {
+		return "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: kube-proxy, namespace: kube-system}\nspec: {image: proxy}\n---\n" +
+			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: settings}\n"
+	}
+	return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: coredns, namespace: kube-system}\nspec: {replicas: 2, selector: {}, image: dns}\n---\n" +
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: coredns, namespace: kube-system}\ndata: {Corefile: not ours}\n---\n" +
+		"apiVersion: v1\nkind: Service\nmetadata: {name: kube-dns, namespace: kube-system, resourceVersion: \"0\"}\nspec: {clusterIP: 10.96.0.10}\n"
+}
+
+// install plays kubeadm's phases of add-ons.
+func (a *api) install(what string) {
+	objs, err := kube.Objects([]byte(manifestsOf(what)))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	plural := map[string]string{"Deployment": "apis/apps/v1/namespaces/kube-system/deployments", "DaemonSet": "apis/apps/v1/namespaces/kube-system/daemonsets", "ConfigMap": "api/v1/namespaces/kube-system/configmaps", "Service": "api/v1/namespaces/kube-system/services"}
+	for _, o := range objs {
+		if o.GetName() != "coredns" || o.GetKind() != "ConfigMap" {
+			o.SetResourceVersion("")
+			a.put("/"+plural[o.GetKind()]+"/"+o.GetName(), copied(o.Object))
+		}
+	}
+}
+
+const kubeletConfigPath = "/api/v1/namespaces/kube-system/configmaps/kubelet-config"
+
+// record plays kubeadm's phase upload-config.
+func (a *api) record() { a.wroteRecord("kubeadm", "cgroupDriver: systemd\n") }
+
+// wroteRecord has somebody write what kubelets that join go by.
+func (a *api) wroteRecord(by, text string) {
+	a.put(kubeletConfigPath, object{
+		"apiVersion": "v1", "kind": "ConfigMap", "data": object{"kubelet": text},
+		"metadata": object{"name": "kubelet-config", "namespace": "kube-system", "managedFields": []any{
+			object{"manager": by, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": object{"f:data": object{"f:kubelet": object{}}}},
+		}},
+	})
+	a.put("/api/v1/namespaces/kube-system/configmaps/kubeadm-config", object{
+		"apiVersion": "v1", "kind": "ConfigMap", "data": object{"ClusterConfiguration": "clusterName: prod\n"},
+		"metadata": object{"name": "kubeadm-config", "namespace": "kube-system"},
+	})
 }
 
 // tokens are the secrets by which nodes join.
@@ -374,6 +440,9 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 		return body, http.StatusCreated
 	case r.Method == http.MethodPatch && r.Header.Get("Content-Type") == "application/apply-patch+yaml":
 		then := merge(copied(have), body)
+		if have == nil && p == dnsPath { // its pods are there at once
+			then["status"] = ready()
+		}
 		if r.URL.Query().Get("dryRun") == "" {
 			a.objects[p] = then
 		}
@@ -420,7 +489,7 @@ func (a *api) list(p, node string) object {
 			items = append(items, o)
 		}
 	}
-	return object{"apiVersion": "v1", "kind": "List", "metadata": object{}, "items": items}
+	return object{"apiVersion": "v1", "kind": "List", "metadata": object{"resourceVersion": a.revision}, "items": items}
 }
 
 func plurals() map[string]bool {

@@ -30,9 +30,15 @@ import (
 const cleanupTime = 30 * time.Second
 
 // lateBlobs are those of a bundle that is found after hosts are connected.
-type lateBlobs struct{ of *source }
+type lateBlobs struct {
+	of     *source
+	backup *openedSet // whose snapshot is content, too
+}
 
 func (l *lateBlobs) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
+	if f := l.backup.open(digest, offset); f != nil {
+		return f, nil
+	}
 	if l.of == nil || l.of.opened.Load() == nil {
 		return nil, errors.New("there is no bundle yet")
 	}
@@ -43,14 +49,14 @@ func (l *lateBlobs) OpenBlob(digest string, offset int64) (io.ReadCloser, error)
 func (p *prepared) run(operation string, fence uint64) *engine.Run {
 	return &engine.Run{
 		Hosts: p.hosts, Operation: operation, Cluster: p.env.Cluster.Name, Fence: fence,
-		IgnoreErrors: p.request.IgnoreErrors, Done: p.done,
+		IgnoreErrors: p.ignores(), Done: p.done,
 	}
 }
 
 // settled says that there is nothing to do and nothing to finish.
 func (p *prepared) settled() bool {
 	return p.plan.Empty() && p.continues == nil && len(p.Failures()) == 0 &&
-		(p.request.Kind == InitOS || p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.removes())
+		(aside(p.request.Kind) || p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.removes())
 }
 
 // Apply carries the plan out under the cluster's locks.
@@ -144,7 +150,10 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 	return p.svc.Store.NewOperation(p.svc.Now(), v1alpha1.OperationSpec{
 		Cluster: p.env.Cluster.Name, Type: string(p.request.Kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
 		Nodes: p.request.Nodes, Force: p.request.Removal.Force, Forget: p.request.Forget,
-		DrainTimeout: metav1.Duration{Duration: p.request.Removal.DrainTimeout},
+		DrainTimeout:   metav1.Duration{Duration: p.request.Removal.DrainTimeout},
+		MaxUnavailable: p.request.Rollout.MaxUnavailable,
+		Certificates:   p.request.Renew.Names, AllCertificates: p.request.Renew.All, Within: metav1.Duration{Duration: p.request.Renew.Within},
+		Backup: p.request.Backup, Identity: p.request.Identity, Restores: p.backup.key(),
 	}, p.plan)
 }
 
@@ -152,7 +161,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 // operation's start. Cut off in between, the operation is resumed if the
 // cluster's status names it, and never was otherwise.
 func (p *prepared) begin(o *v1alpha1.Operation) error {
-	if !p.removes() && p.continues == nil && p.request.Kind != InitOS {
+	if !p.removes() && p.continues == nil && !aside(p.request.Kind) {
 		// Hosts that leave stay on record until they have left.
 		if err := p.svc.Store.SaveCluster(p.env.WithLeaving(), p.request.source()); err != nil {
 			return err
@@ -192,7 +201,7 @@ func created(c *v1alpha1.Cluster) bool {
 // have none.
 func (p *prepared) note(o *v1alpha1.Operation, change func(*v1alpha1.ClusterStatus) error) error {
 	c, err := p.svc.record(p.env.Cluster.Name)
-	if c == nil || err != nil || p.request.Kind == InitOS {
+	if c == nil || err != nil || aside(p.request.Kind) {
 		return err
 	}
 	st := c.Status
@@ -271,7 +280,7 @@ func (p *prepared) execute(ctx context.Context, o *v1alpha1.Operation, rec *reco
 		}
 		res.Outcome, res.Failures = event.Failed, append(res.Failures, f)
 	}
-	if res.Outcome != event.Succeeded && !p.removes() && !errors.Is(err, errLockLost) {
+	if res.Outcome != event.Succeeded && (p.installs() || p.request.Kind == Renew) && !errors.Is(err, errLockLost) {
 		p.tidy(context.WithoutCancel(ctx), o, hl.fence())
 	}
 	return res, p.finish(context.WithoutCancel(ctx), o, rec, res)
@@ -303,7 +312,7 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 	switch {
 	case out.Cancelled && !failedSteps:
 		res.Outcome = event.Cancelled
-	case failedSteps && !p.request.IgnoreErrors:
+	case failedSteps && !p.ignores():
 		res.Outcome = event.Failed
 	case len(res.Failures) > 0 && p.firstFailed(res.Failures):
 		res.Outcome = event.Failed
@@ -314,6 +323,9 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 	}
 	if res.Outcome == event.Succeeded || res.Outcome == event.Partial {
 		res.Ready = p.ready(res)
+	}
+	if v := p.request.Version; p.request.Kind == Upgrade && res.Outcome == event.Succeeded && v != p.env.Release.Kubernetes {
+		res.Onward = v
 	}
 	return res
 }
@@ -328,8 +340,14 @@ func (p *prepared) firstFailed(failures []HostFailure) bool {
 
 // ready says what works now.
 func (p *prepared) ready(res *Result) []string {
-	if p.request.Kind == InitOS {
+	switch p.request.Kind {
+	case InitOS:
 		return []string{count(len(p.hosts), "host") + " prepared"}
+	case Renew:
+		return p.renewed(res)
+	}
+	if maintains(p.request.Kind) {
+		return p.keptUp(res)
 	}
 	nodes := slices.DeleteFunc(names(p.hosts), func(name string) bool {
 		return slices.ContainsFunc(res.Failures, func(f HostFailure) bool { return f.Host == name })
@@ -403,7 +421,7 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 	}
 	// The cluster first: cut off in between, the operation can be resumed,
 	// and finds nothing left to do.
-	if p.request.Kind == Create && res.Outcome == event.Partial || p.request.Kind != InitOS && res.Outcome == event.Succeeded {
+	if p.request.Kind == Create && res.Outcome == event.Partial || p.installs() && res.Outcome == event.Succeeded {
 		err = errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
 	}
 	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))

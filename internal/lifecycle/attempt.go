@@ -38,8 +38,11 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 		hint = "prepare the hosts with: slipway init os -f FILE"
 	}
 	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
-		if o.Spec.Type == string(InitOS) && recorded != nil {
-			return true // of the hosts, not of the cluster
+		if alone(Kind(o.Spec.Type)) && recorded != nil {
+			return true // of the hosts, or of etcd, not of the cluster
+		}
+		if o.Spec.Type == string(Renew) && o.Status.Phase == v1alpha1.OperationSucceeded {
+			return true // what was unfinished before it still is
 		}
 		// An operation that has not started may still have recorded the
 		// cluster; then the status names it, or none yet.
@@ -91,8 +94,11 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 		r.Cluster = wanted
 	}
 	r.Nodes, r.Forget = o.Spec.Nodes, r.Forget || o.Spec.Forget
+	r.Renew = Renewal{All: o.Spec.AllCertificates, Within: o.Spec.Within.Duration, Names: o.Spec.Certificates}
+	r.Backup, r.Identity, r.restores = o.Spec.Backup, cmp.Or(r.Identity, o.Spec.Identity), o.Spec.Restores
 	r.Removal.Force = r.Removal.Force || o.Spec.Force
 	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.Spec.DrainTimeout.Duration)
+	r.Rollout.MaxUnavailable = cmp.Or(r.Rollout.MaxUnavailable, o.Spec.MaxUnavailable)
 	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r, continues: o, done: done}, progress)
 	if err != nil {
@@ -107,7 +113,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 // record was made from, if it is still there, of which it is told. What takes
 // a cluster away asks no file.
 func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Request) (diag.List, error) {
-	if o.Spec.Type == string(Delete) || o.Spec.Type == rollback {
+	if kind := Kind(o.Spec.Type); kind == Delete || kind == rollback || kind == Renew {
 		return nil, nil
 	}
 	d := diag.Diagnostic{ID: idSpecChanged, Severity: diag.Error}
@@ -193,8 +199,8 @@ func (s *service) doneBefore(name string) (a attempts, err error) {
 	a.done, a.begun = map[string]bool{}, map[string]bool{}
 	again := false // what was done was taken away since, at least in part
 	for _, o := range ops {
-		if o.Spec.Type == string(InitOS) {
-			continue // of the hosts, not of the cluster
+		if aside(Kind(o.Spec.Type)) || o.Spec.Type == string(RestoreEtcd) {
+			continue // of the hosts, of etcd's data, of certificates: not of what becomes of the cluster
 		}
 		if o.Status.Phase == v1alpha1.OperationSucceeded {
 			break

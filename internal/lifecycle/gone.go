@@ -16,13 +16,13 @@ import (
 // nor any, as long as none is known to hold the cluster, nor any host for etcd,
 // as long as none is known to hold its data.
 func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
-	return !p.removes() && (p.env.IsFirst(h) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane) || p.memberless(staying) && h.HasRole(v1alpha1.RoleEtcd))
+	return !p.removes() && (p.env.IsFirst(h) || p.restoresOn(h.Host) || p.headless() && h.HasRole(v1alpha1.RoleControlPlane) || p.memberless(staying) && h.HasRole(v1alpha1.RoleEtcd))
 }
 
 // offerRest adds to the hints about hosts that cannot be reached how a cluster
 // that exists is changed without them.
 func (p *prepared) offerRest(staying []facts.Host) {
-	if !created(p.recorded) || !changesHosts(p.request.Kind) {
+	if !created(p.recorded) || !changesHosts(p.request.Kind) && p.request.Kind != RestoreEtcd && p.request.Kind != Renew {
 		return
 	}
 	for i, h := range p.hosts[:len(staying)] {

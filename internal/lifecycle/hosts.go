@@ -24,14 +24,15 @@ import (
 // the work is bounded by what tasks say.
 const dialAtOnce = 100
 
-// observe connects to all hosts and asks what they are. A host that cannot be
+// observe connects to all hosts and asks what they are, and which of some more
+// marks they have. A host that cannot be
 // asked is in the answer with its error.
-func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote.Blobs, progress event.Sink) ([]*engine.Host, []facts.Host) {
+func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote.Blobs, marks []string, progress event.Sink) ([]*engine.Host, []facts.Host) {
 	conns := make([]remote.Host, len(c.Spec.Hosts))
 	found := make([]facts.Host, len(c.Spec.Hosts))
 	opts := remote.Options{Blobs: blobs, KnownHosts: filepath.Join(s.Store.Home(), "known_hosts"), Home: s.Home, Log: s.Log}
 	wanted := facts.Wanted(c)
-	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths(), leave.MarkPaths())
+	wanted.Paths = slices.Concat(wanted.Paths, kubeadm.MarkPaths(), etcd.MarkPaths(), endpoint.MarkPaths(), leave.MarkPaths(), marks)
 	var g errgroup.Group
 	g.SetLimit(dialAtOnce)
 	for i, h := range c.Spec.Hosts {

@@ -1,5 +1,7 @@
 package lifecycle
 
+import "slipway.dev/slipway/internal/node/op"
+
 // Identifiers of what is refused here, each with an entry in
 // docs/guide/errors.md; they never change.
 const (
@@ -30,6 +32,8 @@ const (
 	idHostTwice         = "duplicate-address"
 	idAddressFixed      = "address-fixed"
 	idEndpointMode      = "endpoint-mode" // as package spec has it
+	idUpgradeHow        = "upgrade-invalid"
+	idUpgradeUnfinished = "upgrade-unfinished"
 )
 
 // Of looking at clusters and working on their hosts.
@@ -43,6 +47,23 @@ const (
 	idEndpointDead        = "endpoint-not-answering"
 	idEtcdMember          = "etcd-member"
 	idCertificateExpires  = "certificate-expires"
+	idCertificateUnusable = "certificate-unusable"
+	idAuthorityNoKey      = op.IDAuthorityNoKey
+	idUnknownCertificate  = "unknown-certificate"
+	idBeyondAuthority     = "validity-beyond-authority"
 	idAddOnNotReady       = "add-on-not-ready"
 	idOperationUnfinished = "operation-unfinished"
+)
+
+// Of etcd and its backups. Those of package backup are used as they are.
+const (
+	idEtcdExternal  = "etcd-external"
+	idEtcdUnhealthy = op.IDEtcdUnhealthy
+	idBackupFailed  = "backup-failed"
+	idBackupRoom    = "backup-no-room"
+	idBackupKeys    = "backup-without-keys"
+	idBackupOther   = "backup-other-cluster"
+	idBackupVersion = "backup-version"
+	idBackupChanged = "backup-changed"
+	idBadRecipient  = "invalid-recipient"
 )

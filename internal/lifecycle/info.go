@@ -96,39 +96,6 @@ type Resources struct {
 	Disk   string `json:"disk,omitempty"`
 }
 
-// EtcdInfo is the cluster's etcd.
-type EtcdInfo struct {
-	Type    string       `json:"type"` // stacked, managed, external
-	Members []EtcdMember `json:"members"`
-	// Through is the host that was asked; Message is why there is no answer.
-	Through string `json:"through,omitempty"`
-	Message string `json:"message,omitempty"`
-}
-
-// EtcdMember is one member.
-type EtcdMember struct {
-	Name     string `json:"name"`
-	ID       string `json:"id"` // hexadecimal, as etcdctl takes it
-	Endpoint string `json:"endpoint"`
-	Leader   bool   `json:"leader"`
-	Learner  bool   `json:"learner"`
-	Healthy  bool   `json:"healthy"`
-	Version  string `json:"version,omitempty"`
-	// DBBytes is the size of its database.
-	DBBytes int64 `json:"dbBytes,omitempty"`
-	// Errors are what it says is wrong, such as alarms of any member.
-	Errors []string `json:"errors,omitempty"`
-}
-
-// Certificate is a certificate on a host.
-type Certificate struct {
-	Host    string    `json:"host"`
-	Path    string    `json:"path"`
-	Subject string    `json:"subject"`
-	CA      bool      `json:"ca,omitempty"`
-	Expires time.Time `json:"expires"`
-}
-
 // AddOn is what runs in the cluster for the cluster.
 type AddOn struct {
 	Name      string `json:"name"`
@@ -222,7 +189,7 @@ func (s *service) Info(ctx context.Context, name string, progress event.Sink) (*
 		}
 		in.Certificates = append(in.Certificates, h.certs...)
 	}
-	slices.SortStableFunc(in.Certificates, func(a, b Certificate) int { return a.Expires.Compare(b.Expires) })
+	sortCertificates(in.Certificates)
 	in.AddOns = l.installed()
 	api.into(in)
 	for _, o := range ops[:min(len(ops), lastOperations)] {
@@ -261,7 +228,7 @@ func (l *looker) lookAt(ctx context.Context, limit time.Duration, progress event
 		if spec.HasRole(h.spec, v1alpha1.RoleControlPlane) {
 			l.controlPlanes <- h
 		}
-		if facts.RunsEtcd(c, h.spec.Roles) {
+		if l.asksEtcd(h.spec) {
 			l.members <- h
 		}
 		ask(ctx, h)
@@ -325,7 +292,8 @@ type looker struct {
 	env   module.Env
 	admin []byte
 	hosts []*hostLook
-	// controlPlanes and members (of etcd) come when they are reached.
+	// controlPlanes, and hosts through which etcd can be asked, come when they
+	// are reached.
 	controlPlanes, members chan *hostLook
 }
 

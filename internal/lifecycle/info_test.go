@@ -2,17 +2,9 @@ package lifecycle
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,9 +13,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/pki/pkitest"
 	"slipway.dev/slipway/internal/remote"
 )
 
@@ -38,6 +32,9 @@ func (c *conn) Run(ctx context.Context, cmd remote.Command, _ io.Reader, out, _ 
 		fmt.Fprintln(out, "active")
 		return 0, nil
 	case "etcdctl":
+		if c.etcdctl != nil {
+			return c.etcdctl(cmd.Argv[1:], out), nil
+		}
 		if !c.api.runs() {
 			return 1, nil
 		}
@@ -58,25 +55,6 @@ func (c *conn) Run(ctx context.Context, cmd remote.Command, _ io.Reader, out, _ 
 	return 0, fmt.Errorf("the machine in memory does not run %v", cmd.Argv)
 }
 
-func (c *conn) OpenCopy(context.Context, remote.Copy) (net.Conn, error) {
-	return nil, errors.New("the machine in memory copies nothing")
-}
-
-// certificate is one that ends after a time.
-func certificate(t *testing.T, name string, after time.Time) string {
-	t.Helper()
-	public, private, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: after}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-}
-
 // ids are those of warnings, with their hosts.
 func ids(in *Info) []string {
 	out := []string{}
@@ -92,9 +70,11 @@ func TestInfo(t *testing.T) {
 	w.api.put("/readyz", object{"ok": true})
 	day := func(n int) time.Time { return w.now().AddDate(0, 0, n).UTC().Truncate(time.Second) }
 	cp := w.machines["cp1"]
-	cp.files["/etc/kubernetes/pki/apiserver.crt"] = certificate(t, "kube-apiserver", day(200))
-	cp.files["/etc/kubernetes/scheduler.conf"] = "users:\n- user:\n    client-certificate-data: " +
-		base64.StdEncoding.EncodeToString([]byte(certificate(t, "system:kube-scheduler", day(9)))) + "\n"
+	ca := pkitest.NewAuthority(t, "kubernetes", day(-300), day(3000))
+	cp.files["/etc/kubernetes/pki/ca.crt"] = ca.Cert
+	cp.files["/etc/kubernetes/pki/apiserver.crt"], cp.files["/etc/kubernetes/pki/apiserver.key"] = ca.Issue(t, "kube-apiserver", day(200))
+	cert, key := ca.Issue(t, "system:kube-scheduler", day(9))
+	cp.files["/etc/kubernetes/scheduler.conf"] = pkitest.Kubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
 	look := func() *Info {
 		t.Helper()
 		in, err := w.service().Info(t.Context(), "prod", nil)
@@ -196,7 +176,7 @@ func TestInfoWhereHostsHang(t *testing.T) {
 					t.Errorf("nobody says that %s hangs: %v", m, in.Warnings)
 				}
 			}
-			if asked := len(in.Etcd.Members) > 0; asked != (len(hang) < 4) {
+			if asked := in.Etcd.Through != ""; asked != (len(hang) < 4) {
 				t.Errorf("etcd was asked: %t: %s", asked, in.Etcd.Message)
 			}
 		})
@@ -208,8 +188,10 @@ func TestInfoDetails(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	w.create(event.Succeeded)
 	w.api.put("/readyz", object{"ok": true})
-	w.machines["cp1"].files["/etc/kubernetes/pki/ca.crt"] = certificate(t, "kubernetes", w.now().AddDate(1, 0, 0))
-	w.machines["cp1"].files["/etc/kubernetes/pki/etcd/server.crt"] = certificate(t, "cp1", w.now().AddDate(0, 2, 0))
+	ca := pkitest.NewAuthority(t, "etcd-ca", w.now(), w.now().AddDate(1, 0, 0))
+	files := w.machines["cp1"].files
+	files["/etc/kubernetes/pki/etcd/ca.crt"] = ca.Cert
+	files["/etc/kubernetes/pki/etcd/server.crt"], files["/etc/kubernetes/pki/etcd/server.key"] = ca.Issue(t, "cp1", w.now().AddDate(0, 2, 0))
 	in, err := w.service().Info(t.Context(), "prod", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -218,10 +200,10 @@ func TestInfoDetails(t *testing.T) {
 		t.Errorf("endpoint %+v", in.Endpoint)
 	}
 	want := []EtcdMember{
-		{Name: "cp1", ID: "a", Endpoint: "https://a:2379", Leader: true, Healthy: true, Version: "3.7.0", DBBytes: 4096, Errors: []string{}},
+		{Name: "cp1", ID: "a", Endpoint: "https://a:2379", Leader: true, Answers: true, Healthy: true, Version: "3.7.0", DBBytes: 4096},
 		{Name: "cp2", ID: "b", Endpoint: "https://b:2379"},
 	}
-	if d := cmp.Diff(want, in.Etcd.Members); d != "" {
+	if d := cmp.Diff(want, in.Etcd.Members, cmpopts.IgnoreUnexported(EtcdMember{})); d != "" {
 		t.Errorf("etcd (-want +got):\n%s", d)
 	}
 	w.machines["cp1"].alarm = "memberID:10 alarm:NOSPACE "
@@ -231,8 +213,8 @@ func TestInfoDetails(t *testing.T) {
 	if n := in.Nodes[0]; n.Ready != "Ready" || n.Host != "ok" || n.Endpoint != "ok" || n.Kubelet != "active" || n.ResourcesFrom != "api" {
 		t.Errorf("cp1: %+v", n)
 	}
-	if len(in.Certificates) != 2 || in.Certificates[0].Subject != "cp1" || in.Certificates[1].Subject != "kubernetes" {
-		t.Errorf("certificates %+v, want the soonest first", in.Certificates)
+	if first := in.Certificates[0]; first.Name != "etcd-server" || first.Subject != "cp1" || first.Authority != "etcd-ca" || in.Certificates[1].Subject != "etcd-ca" {
+		t.Errorf("certificates %+v, want the soonest first", in.Certificates[:2])
 	}
 }
 

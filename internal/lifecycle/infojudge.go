@@ -4,20 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/kubeadm"
-)
-
-const (
-	// soon is when a certificate's end is warned of; to have another authority
-	// takes longer.
-	soon   = 30 * 24 * time.Hour
-	soonCA = 90 * 24 * time.Hour
 )
 
 // warner takes note of a warning.
@@ -32,11 +23,16 @@ func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) 
 		warn(idAPIDown, "", "", "the API does not answer (%s); what follows is from the hosts and the records", in.Endpoint.Message)
 	}
 	l.judgeHosts(in, warn)
-	l.judgeEtcd(in, warn)
-	l.judgeCertificates(in, warn)
+	switch {
+	case in.Etcd.Message == "":
+		judgeEtcd(&in.Etcd, warn)
+	case len(l.admin) > 0 && l.reached(): // else that is told of its hosts
+		warn(idEtcdMember, "", "", "etcd cannot be asked (%s)", in.Etcd.Message)
+	}
+	certificateJudge{cluster: in.Name, now: l.svc.Now(), validity: module.Env{Cluster: c}.Validity()}.all(in.Certificates, warn)
 	judgeAddOns(in, warn)
 	running := false
-	if len(ops) > 0 && ops[0].Spec.Type != string(InitOS) {
+	if len(ops) > 0 && !alone(Kind(ops[0].Spec.Type)) {
 		switch o := ops[0]; o.Status.Phase {
 		case v1alpha1.OperationRunning:
 			running = true
@@ -66,78 +62,6 @@ func (l *looker) judgeHosts(in *Info, warn warner) {
 		}
 		if n.Ready == "Ready" && n.Cordoned {
 			warn(idNodeNotReady, n.Name, "take it back: slipway kubectl "+in.Name+" -- uncordon "+n.Name, "the node is cordoned: no pods are sent there")
-		}
-	}
-}
-
-func (l *looker) judgeEtcd(in *Info, warn warner) {
-	if in.Etcd.Message != "" && in.Etcd.Type != "external" && len(l.admin) > 0 && l.reached() {
-		warn(idEtcdMember, "", "", "etcd cannot be asked (%s)", in.Etcd.Message)
-	}
-	voters := 0
-	for _, m := range in.Etcd.Members {
-		if !m.Learner {
-			voters++
-		}
-		if !m.Healthy && len(m.Errors) == 0 {
-			warn(idEtcdMember, cmp.Or(m.Name, m.ID), "", "the etcd member does not answer")
-		}
-	}
-	judgeAlarms(in, warn)
-	if voters > 0 && voters%2 == 0 {
-		warn(idEtcdMember, "", "", "etcd has %d members: one more or one less would survive as many losses", voters)
-	}
-}
-
-// judgeAlarms tells what members say is wrong. Each tells of the alarms of all.
-func judgeAlarms(in *Info, warn warner) {
-	told := map[string]bool{}
-	for _, m := range in.Etcd.Members {
-		for _, said := range m.Errors {
-			of, hint := cmp.Or(m.Name, m.ID), ""
-			var id uint64
-			var alarm string
-			if n, _ := fmt.Sscanf(said, "memberID:%d alarm:%s", &id, &alarm); n == 2 {
-				of, said = strconv.FormatUint(id, 16), "alarm "+alarm
-				for _, o := range in.Etcd.Members {
-					if o.ID == of {
-						of = cmp.Or(o.Name, o.ID)
-					}
-				}
-			}
-			switch alarm {
-			case "NOSPACE":
-				hint = "its database is full, and nothing can be written to the cluster: compact and defragment it, then: etcdctl alarm disarm"
-			case "CORRUPT":
-				hint = "its data are not those of the others: take it off and add it again"
-			}
-			if line := of + " " + said; !told[line] {
-				told[line] = true
-				warn(idEtcdMember, of, hint, "etcd says: %s", strings.TrimSpace(said))
-			}
-		}
-	}
-}
-
-// judgeCertificates warns of those that end. An authority is on many hosts, and
-// told of once.
-func (l *looker) judgeCertificates(in *Info, warn warner) {
-	told := map[string]bool{}
-	for _, cert := range in.Certificates {
-		left, within, also := cert.Expires.Sub(l.svc.Now()), soon, ""
-		if cert.CA {
-			same := cert.Subject + cert.Expires.String()
-			if told[same] {
-				continue
-			}
-			told[same] = true
-			within, also = soonCA, ", and with it all that this authority has signed, on all hosts"
-		}
-		switch {
-		case left < 0:
-			warn(idCertificateExpires, cert.Host, "", "%s expired on %s%s", cert.Path, cert.Expires.Format(time.DateOnly), also)
-		case left < within && !strings.HasPrefix(cert.Path, "/var/lib/kubelet/"): // the kubelet renews its own
-			warn(idCertificateExpires, cert.Host, "", "%s expires on %s%s", cert.Path, cert.Expires.Format(time.DateOnly), also)
 		}
 	}
 }

@@ -10,6 +10,15 @@ import (
 	"slipway.dev/slipway/internal/diag"
 )
 
+// heard are members that answer.
+func heard(members ...EtcdMember) []EtcdMember {
+	for i := range members {
+		members[i].Answers, members[i].leader = true, 10
+	}
+	alarms(members)
+	return members
+}
+
 // TestJudge: what people have to know is told, once, and nothing else.
 func TestJudge(t *testing.T) {
 	w := newWorld(t, "cp1")
@@ -42,15 +51,16 @@ func TestJudge(t *testing.T) {
 		{"an authority with years to go", "nothing is wrong", Info{Certificates: []Certificate{ca("cp1", day(400))}}, nil},
 		{
 			"alarm", "each member tells of it",
-			Info{Etcd: EtcdInfo{Members: []EtcdMember{
-				{Name: "cp1", ID: "a", Errors: []string{"memberID:11 alarm:NOSPACE "}}, {Name: "cp2", ID: "b", Errors: []string{"memberID:11 alarm:NOSPACE "}}, {Name: "cp3", ID: "c", Healthy: true},
-			}}},
+			Info{Etcd: EtcdInfo{Members: heard(
+				EtcdMember{Name: "cp1", ID: "a", Errors: []string{"memberID:11 alarm:NOSPACE "}}, EtcdMember{Name: "cp2", ID: "b", Errors: []string{"memberID:11 alarm:NOSPACE "}},
+				EtcdMember{Name: "cp3", ID: "c"},
+			)}},
 			[]string{"etcd-member cp2 etcd says: alarm NOSPACE"},
 		},
 		{
 			"other words", "they are etcd's own",
-			Info{Etcd: EtcdInfo{Members: []EtcdMember{{Name: "cp1", ID: "a", Errors: []string{"etcdserver: no leader"}}, {Name: "cp2", ID: "b"}, {Name: "cp3", ID: "c", Healthy: true}}}},
-			[]string{"etcd-member cp2 does not answer", "etcd-member cp1 etcd says: etcdserver: no leader"},
+			Info{Etcd: EtcdInfo{Members: append(heard(EtcdMember{Name: "cp1", ID: "a", Errors: []string{"etcdserver: no leader"}}, EtcdMember{Name: "cp3", ID: "c"}), EtcdMember{Name: "cp2", ID: "b"})}},
+			[]string{"etcd-member cp1 etcd says: etcdserver: no leader", "etcd-member cp2 does not answer"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

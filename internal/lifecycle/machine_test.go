@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -31,12 +32,15 @@ type machine struct {
 
 	mu      sync.Mutex
 	files   map[string]string // path → content
+	kept    map[string]string // path → content as a program left it
+	opened  map[string]bool   // keys that others may read
 	state   map[string]string // operation → as it was last applied
 	runs    map[string]int    // hook → how often it ran
 	by      map[string]string // path → the step that wrote it
 	wanted  op.List           // what is asked for in the same breath
 	told    []string          // the API's address, as pods know it
 	started time.Time         // when the kubelet was, after its node last reported
+	version string            // that of the images, and of what is started next
 	ledger  bool
 	lost    bool // the ledger was there once
 	cluster string
@@ -47,6 +51,14 @@ type machine struct {
 	// that is about to change something.
 	down    error
 	prints  func(argv []string, out io.Writer) error
+	etcdctl func(args []string, out io.Writer) int // answers its exit code
+	// snapshot is what one of etcd is, and sent what arrives of it, if that is
+	// something else.
+	snapshot, sent string
+	// waste is what etcd's database would give back, in bytes; leads says that
+	// its member does.
+	waste   int64
+	leads   bool
 	cutOff  bool // the API's name leads nowhere from here
 	silent  bool // its own API server does not answer
 	hangs   bool // it is connected, and answers nothing
@@ -55,6 +67,7 @@ type machine struct {
 	blind   op.Kind
 	reaches func(*machine, string) bool // whether a URL of others answers; nil is always
 	refuse  func(step string, o op.Op) *op.Error
+	admit   func(*machine) // what the cluster gives a kubelet that asks for credentials
 	touched func(what string)
 }
 
@@ -62,15 +75,17 @@ func newMachine(name, address string, a *api) *machine {
 	a.mu.Lock()
 	a.at["https://"+address+":2379"] = name
 	a.mu.Unlock()
-	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{}, state: map[string]string{}, runs: map[string]int{}, by: map[string]string{}}
+	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{}, kept: map[string]string{}, opened: map[string]bool{}, state: map[string]string{}, runs: map[string]int{}, by: map[string]string{}}
 }
 
 // clone is the machine as it is now, in another world. The caller holds mu.
 func (m *machine) clone(a *api) *machine {
 	c := newMachine(m.name, m.address, a)
 	c.files, c.state, c.runs, c.by = maps.Clone(m.files), maps.Clone(m.state), maps.Clone(m.runs), maps.Clone(m.by)
-	c.reaches, c.told = m.reaches, m.told
+	c.kept, c.opened = maps.Clone(m.kept), maps.Clone(m.opened)
+	c.reaches, c.told, c.version, c.admit = m.reaches, m.told, m.version, m.admit
 	c.machineID, c.second = m.machineID, m.second
+	c.snapshot, c.waste, c.leads, c.etcdctl = m.snapshot, m.waste, m.leads, m.etcdctl
 	c.ledger, c.cluster, c.lock = m.ledger, m.cluster, m.lock
 	return c
 }
@@ -131,9 +146,28 @@ func (m *machine) check(o op.Op) op.Result {
 		r.Output, _ = json.Marshal(f)
 	case op.UnitStarted:
 		r.Output = []byte(m.started.Format(time.RFC3339Nano))
+	case op.Kept:
+		was, ok := m.kept[o.Path]
+		if changed = ok && m.files[o.Path] != was; changed {
+			r.Summary, r.Diff = "put back as kubeadm left it", was
+		}
+	case op.Private:
+		changed = len(m.opened) > 0
+	case op.Ask:
+		r.Output = []byte(manifestsOf(o.Name))
 	case op.ReadFile:
 		content, ok := m.files[o.Path]
 		r.Output, r.Missing = []byte(content), !ok
+	case op.Certificates:
+		r.Output = m.states(o)
+	case op.Renewal:
+		r.Summary, r.Error = m.due(o)
+		if changed = r.Summary != ""; r.Error != nil {
+			r.Status = op.Failed
+			return r
+		}
+	case op.PodRestart:
+		changed = m.outdated(o)
 	case op.File:
 		content, ok := m.files[o.Path]
 		if changed = !ok || content != string(o.Content); changed && !o.Secret {
@@ -147,7 +181,7 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = !m.awaited(o)
 	case op.Certificate:
 		cert, key := m.files[o.Cert], m.files[o.Key]
-		changed = cert == "" || key == "" || len(o.CA) > 0 && cert != pairOf(o)
+		changed = cert == "" || key == "" || len(o.CA) > 0 && m.outOfDate(o)
 	case op.Unit:
 		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o) && (!o.KeepRunning || m.state[o.Name+" started"] == "")
 	case op.EtcdMember:
@@ -162,6 +196,16 @@ func (m *machine) check(o op.Op) op.Result {
 			r.Status, r.Error = op.Failed, err
 			return r
 		}
+	case op.EtcdDefrag:
+		wins := o.Do == op.DefragAny || o.Do == op.DefragFollower && !m.leads
+		if changed = wins && m.waste > 0; m.api.unwell != "" {
+			r.Status, r.Error = op.Failed, &op.Error{Reason: op.IDEtcdUnhealthy, Message: m.api.unwell}
+			return r
+		}
+	case op.EtcdRestore:
+		changed = !m.api.restoring(m.name, o)
+	case op.EtcdSnapshot:
+		changed = m.has(op.EtcdSnapshots+"/"+o.Name) == o.Gone
 	case op.Reset:
 		if changed = m.ledger; !changed && o.KeepUnmanaged && m.has("/etc/kubernetes/kubelet.conf") {
 			r.Status, r.Error = op.Failed, &op.Error{Reason: op.IDUnmanaged, Message: "this host has no ledger"}
@@ -227,11 +271,15 @@ func hash(parts ...string) string {
 }
 
 func (m *machine) wantsRun(e op.Exec) bool {
+	if e.Again != "" {
+		return true
+	}
 	if len(e.Inputs) > 0 && m.state[id(e)] != m.print(e) {
 		return true
 	}
 	for _, c := range e.Creates {
-		if _, ok := m.files[c]; !ok {
+		_, kept := m.kept[c]
+		if !m.has(c) && !kept {
 			return true
 		}
 	}
@@ -240,7 +288,21 @@ func (m *machine) wantsRun(e op.Exec) bool {
 
 func (m *machine) awaited(w op.Wait) bool {
 	if w.Name == "etcd" {
-		return m.api.managedEtcd.serves()
+		return m.api.managedEtcd.serves() || m.api.restored()
+	}
+	if answer, ok := m.certified(w); ok {
+		return answer
+	}
+	if w.Container != "" { // of the version by which its manifest was made
+		manifest := m.files[module.APIServerManifest]
+		if w.Container == "etcd" {
+			manifest = m.files[etcdManifest]
+		}
+		_, tag, _ := strings.Cut(w.Image, ":")
+		return w.Container == "etcd" && manifest != "" || strings.Contains(manifest, tag)
+	}
+	if w.HTTP != "" && strings.HasPrefix(w.HTTP, "https://127.0.0.1:102") {
+		return !m.silent && m.has(module.APIServerManifest)
 	}
 	if w.Ended == "kube-apiserver" {
 		return !m.lingers && !m.has(module.APIServerManifest)
@@ -275,7 +337,11 @@ func (m *machine) apply(o op.Op) *op.Error {
 		delete(m.files, o.Path)
 	case op.Exec:
 		m.state[id(o)] = m.print(o)
-		return m.run(o)
+		return m.left(o, m.run(o))
+	case op.Kept:
+		m.files[o.Path] = m.kept[o.Path]
+	case op.Private:
+		clear(m.opened)
 	case op.EtcdMember:
 		if o.Service != nil {
 			return m.api.managedEtcd.join(m, o.Service)
@@ -284,7 +350,7 @@ func (m *machine) apply(o op.Op) *op.Error {
 			return &op.Error{Reason: "CommandFailed", Message: "there is no other member to ask"}
 		}
 		m.state[id(o.Join)] = m.print(o.Join)
-		return m.joinEtcd(o)
+		return m.left(o.Join, m.joinEtcd(o))
 	case op.EtcdRemove:
 		gone, err := m.api.etcdGoes(o)
 		m.api.managedEtcd.without(gone)
@@ -292,6 +358,15 @@ func (m *machine) apply(o op.Op) *op.Error {
 			m.api.setEtcd(name, "")
 		}
 		return err
+	case op.EtcdDefrag:
+		m.waste = 0
+	case op.EtcdRestore:
+		return m.restore(o)
+	case op.EtcdSnapshot:
+		delete(m.files, op.EtcdSnapshots+"/"+o.Name)
+		if !o.Gone {
+			m.files[op.EtcdSnapshots+"/"+o.Name] = m.snapshot
+		}
 	case op.Certificate:
 		m.files[o.Key], m.files[o.Cert] = "key of "+m.name, pairOf(o)
 	case op.Block:
@@ -304,6 +379,10 @@ func (m *machine) apply(o op.Op) *op.Error {
 		}
 	case op.PodHosts:
 		m.told = []string{o.Address + " " + o.Name}
+	case op.Renewal:
+		return m.renew(o)
+	case op.PodRestart:
+		m.state["read by "+o.Manifest] = m.content(o)
 	case op.Wait:
 		if o.Name == "etcd" && m.api.managedEtcd.serves() {
 			return nil
@@ -315,8 +394,26 @@ func (m *machine) apply(o op.Op) *op.Error {
 			return &op.Error{Reason: "Timeout", Message: "nothing makes " + o.Target()}
 		}
 		m.files[o.Path] = "FLANNEL_NETWORK"
+	case op.Unpack:
+		m.state[id(o)] = m.print(o)
+		for _, name := range o.Members {
+			m.files[path.Join(o.Dir, name)] = o.Digest
+		}
+	case op.ImportImages:
+		m.state[id(o)] = m.print(o)
+		for _, img := range o.Images {
+			if _, version, ok := strings.Cut(img.Ref, "kube-proxy:"); ok {
+				m.version = version // what the next kubelet is of
+			}
+		}
 	case op.Unit:
 		m.state[o.Name+" enabled"] = "yes"
+		if m.has(facts.BootstrapConf) && m.admit != nil {
+			if !m.api.knowsToken(m.files[facts.BootstrapConf]) {
+				return &op.Error{Reason: "CommandFailed", Message: "the token is not known"}
+			}
+			m.admit(m)
+		}
 		if o.Name == "etcd.service" {
 			if err := m.api.managedEtcd.start(m); err != nil {
 				return err
@@ -324,6 +421,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 		}
 		if o.Running != nil {
 			m.state[o.Name+" started"] = m.content(o)
+			if o.Name == "kubelet.service" {
+				m.api.kubelet(m.name, m.version)
+			}
 		}
 	case op.PutBack:
 		for _, path := range m.dropped(o) {
@@ -331,7 +431,7 @@ func (m *machine) apply(o op.Op) *op.Error {
 		}
 	case op.Restore:
 		m.api.managedEtcd.stop(m.name)
-		m.by, m.told = map[string]string{}, nil
+		m.by, m.told, m.kept = map[string]string{}, nil, map[string]string{}
 		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, ""
 		if o.EndLock {
 			m.lock = remote.LockState{}
@@ -352,6 +452,16 @@ func pairOf(o op.Certificate) string {
 	return "certificate of " + o.CommonName + " under " + hash(string(o.CA), string(o.CAKey))
 }
 
+// left keeps what a program has left, if it succeeded.
+func (m *machine) left(e op.Exec, failed *op.Error) *op.Error {
+	for _, p := range e.Keeps {
+		if content, ok := m.files[p]; ok && failed == nil {
+			m.kept[p] = content
+		}
+	}
+	return failed
+}
+
 // run plays a program.
 func (m *machine) run(e op.Exec) *op.Error {
 	for _, c := range e.Creates {
@@ -365,6 +475,8 @@ func (m *machine) run(e op.Exec) *op.Error {
 			}
 		}
 		m.files["/etc/kubernetes/pki/ca.crt"] = string(m.api.ca())
+	case "kubeadm-upgrade-etcd":
+		m.files[etcdManifest] = m.files[settingsFile]
 	case "kubeadm-init-etcd", "kubeadm-join-etcd": // by its own file
 		m.api.setEtcd(m.name, etcdVotes)
 		m.files[facts.EtcdData] = "data of " + m.name
@@ -388,14 +500,16 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.files[module.APIServerManifest] = m.files[settingsFile]
 	case "kubeadm-init-upload-config":
 		m.api.settings = m.files[settingsFile]
+		m.api.record()
 		m.api.bind()
 	case "kubeadm-init-addon-dns":
 		m.api.installDNS()
 	case "kubeadm-init-addon-proxy":
-		m.api.put("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy", object{"metadata": object{"name": "kube-proxy", "namespace": "kube-system"}})
+		m.api.install("proxy")
 	case "kubeadm-join-preflight":
 		delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem") // it only looks
 	case "kubeadm-join-kubelet-start":
+		m.files["/var/lib/kubelet/config.yaml"] = "made by " + e.Name
 		if !m.api.knowsToken(string(e.Stdin)) {
 			delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem")
 			return &op.Error{Reason: "CommandFailed", Message: "the token is not known"}
@@ -468,7 +582,7 @@ func (c *conn) Close() error {
 
 func (c *conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c.mu.Lock()
-	silent := c.silent
+	silent := c.silent || c.lapsed()
 	c.mu.Unlock()
 	if silent || !slices.Contains([]string{"127.0.0.1:6443", "example.com:6443"}, address) || !c.api.runs() || strings.HasPrefix(address, "example.") && c.cutOff {
 		return nil, fmt.Errorf("nothing listens on %s of %s", address, c.name)
@@ -496,13 +610,16 @@ func (c *conn) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
 func (c *conn) Apply(ctx context.Context, b remote.Batch, _ func(remote.Progress)) ([]op.Result, error) {
 	var out []op.Result
 	for _, o := range b.Ops {
+		if gated, ok := o.(op.Block); ok && gated.Gate != nil {
+			c.await(ctx, *gated.Gate)
+		}
 		if c.touched != nil {
 			c.touched(b.Step + " " + o.Target())
 		}
 		if err := ctx.Err(); err != nil {
 			return out, err
 		}
-		if w, ok := o.(op.Wait); ok && w.Name == "etcd" {
+		if w, ok := o.(op.Wait); ok && w.Name == "etcd" && !c.api.restored() {
 			c.api.managedEtcd.await() // the other machines go on meanwhile
 		}
 		r := c.one(b, o)
@@ -511,6 +628,27 @@ func (c *conn) Apply(ctx context.Context, b remote.Batch, _ func(remote.Progress
 		}
 	}
 	return out, nil
+}
+
+// await gives the other machines the time to do their part of what is waited for.
+func (c *conn) await(ctx context.Context, w op.Wait) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		c.mu.Lock()
+		there := c.awaited(w)
+		c.mu.Unlock()
+		if there {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (c *conn) one(b remote.Batch, o op.Op) op.Result {
@@ -533,7 +671,9 @@ func (c *conn) one(b remote.Batch, o op.Op) op.Result {
 		if f, ok := o.(op.File); ok {
 			c.by[f.Path] = b.Step
 		}
-		r.Error = c.apply(o)
+		if r.Error = c.apply(o); r.Error == nil {
+			r.Output = c.said(o)
+		}
 	}
 	if r.Error != nil {
 		r.Status = op.Failed

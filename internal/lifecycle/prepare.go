@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
@@ -15,8 +16,10 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/leave"
 	"slipway.dev/slipway/internal/module/precheck"
+	"slipway.dev/slipway/internal/module/upgrade"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/plan"
@@ -52,6 +55,14 @@ type prepared struct {
 	placed   []v1alpha1.Host
 	recorded *v1alpha1.Cluster
 	halfway  bool // hosts may have different ways to the API
+	// wish is which certificates are renewed, and of which hosts.
+	wish   certs.Wish
+	backup *openedSet // what is restored, nil for nothing
+	wins   struct {   // what was given back
+		sync.Mutex
+		lines []string
+		bytes int64
+	}
 }
 
 var _ Prepared = (*prepared)(nil)
@@ -66,7 +77,7 @@ func (p *prepared) Close() error {
 		p.svc.Log.Debug("content sent to hosts", "bytes", p.content.Sent())
 		p.content = nil // told once
 	}
-	return closeAll(p.hosts)
+	return errors.Join(closeAll(p.hosts), p.backup.close())
 }
 
 // Prepare observes, checks and plans.
@@ -85,6 +96,11 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	p.recorded = recorded
+	if maintains(p.request.Kind) {
+		if err := s.maintained(&p.request, recorded); err != nil {
+			return nil, err
+		}
+	}
 	if p.request.Kind == Add || p.request.Kind == Remove { // else all are asked anyway
 		if p.halfway, err = s.halfway(recorded); err != nil {
 			return nil, err
@@ -113,6 +129,12 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	if len(differs) > 0 {
 		p.request.Source = nil // what is on record is another
 	}
+	if p.request.Kind == RestoreEtcd {
+		note(progress, "", "verifying the backup set")
+		if p.backup, err = s.unpack(&p.request, p.env); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.connect(ctx, p, progress); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -125,13 +147,13 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 
 // connect reaches the hosts and judges them.
 func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink) error {
-	blobs := &lateBlobs{}
+	blobs := &lateBlobs{backup: p.backup}
 	c, staying := p.asked()
 	if p.halfway {
 		c, staying = p.env.WithLeaving(), len(p.env.Cluster.Spec.Hosts)
 	}
 	p.content = spread.New(blobs)
-	hosts, found := s.observe(ctx, c, p.content, progress)
+	hosts, found := s.observe(ctx, c, p.content, p.backup.marks(), progress)
 	p.hosts = hosts
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // that hosts did not answer is no wonder then
@@ -144,16 +166,16 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		Operation: string(p.request.Kind), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil,
 	}
 	var unfit diag.List // what is wrong with the bundle is told with all else
-	if !p.removes() && p.request.Kind != InitOS {
+	if p.installs() {
 		if _, err := p.bundle.Have(ctx); err != nil && !errors.As(err, &unfit) {
 			return err
 		}
 		options.Architectures = p.bundle.architectures()
 	}
-	if created(p.recorded) && changesHosts(p.request.Kind) {
+	if created(p.recorded) && (changesHosts(p.request.Kind) || p.request.Kind == Renew || maintains(p.request.Kind)) {
 		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
 	}
-	p.findings = slices.Concat(p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]))
+	p.findings = slices.Concat(p.backup.warnings(), p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]))
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err
@@ -162,6 +184,9 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		p.offerRest(found[:staying])
 	}
 	if err := p.findings.Err(); err != nil {
+		return err
+	}
+	if err := p.lookAtCertificates(ctx); err != nil {
 		return err
 	}
 	p.plan = &plan.Plan{FactsDigest: facts.Digest(found)}
@@ -231,10 +256,22 @@ func (p *prepared) choose() error {
 		p.pipeline = pipeline.Create(p.env, parts)
 	case Apply, Add, Remove:
 		p.pipeline = pipeline.Apply(p.env, parts)
+	case Upgrade:
+		p.env.Upgrade = p.request.Rollout
+		p.env.Upgrade.Resumed = p.continues != nil
+		var err error
+		p.pipeline, err = pipeline.Upgrade(p.env, parts)
+		return err
 	case Delete, rollback:
 		p.pipeline = pipeline.Delete(p.env)
 	case InitOS:
 		p.pipeline = pipeline.InitOS(p.env)
+	case Renew:
+		p.pipeline = pipeline.Renew(p.env, parts, p.wish)
+	case Defrag:
+		p.pipeline = pipeline.Defrag(p.env, p.won)
+	case RestoreEtcd:
+		p.pipeline = pipeline.RestoreEtcd(p.env, p.backup.source)
 	default:
 		return fmt.Errorf("there is no operation %q", p.request.Kind)
 	}
@@ -264,10 +301,10 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 	pl := p.plan
 	pl.Cluster, pl.Operation = c.Name, string(p.request.Kind)
 	pl.SpecDigest, pl.Steps, pl.Spec = spec.Digest(c), res.Steps, specText
-	pl.Removes = p.losses()
+	pl.Removes = append(p.losses(), p.backup.losses(c.Name)...)
 	if p.removes() {
 		pl.Removes = p.removals()
-	} else if p.request.Kind != InitOS {
+	} else if p.installs() {
 		if err := p.noteBundle(ctx); err != nil {
 			return err
 		}
@@ -323,13 +360,13 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
-		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, leave.IDBlocked, leave.IDOtherName, leave.IDNodeRuns, leave.IDHostRuns}, f.Reason) {
+		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDAuthorityNoKey, op.IDAuthorityExpired, op.IDCertificateForeign, module.IDDrainBlocked, upgrade.IDUnready, leave.IDOtherName, leave.IDNodeRuns, leave.IDHostRuns}, f.Reason) {
 			d.ID = f.Reason
 		}
 		d.Hint = cmp.Or(f.Remedy, "mend the cause, or go on with the other hosts: --ignore-errors")
 		// Without a quorum no other host could go on. And what runs must lose
 		// nothing to the others' going on, such as its member of etcd.
-		if p.request.IgnoreErrors && f.Reason != op.IDEtcdQuorum && f.Reason != leave.IDHostRuns {
+		if p.ignores() && f.Reason != op.IDEtcdQuorum && f.Reason != leave.IDHostRuns {
 			d.Severity = diag.Warning
 			p.unknown = append(p.unknown, HostFailure{Host: f.Host, Task: f.Task, Title: f.Title, Failure: f.Failure})
 			p.findings = append(p.findings, d)

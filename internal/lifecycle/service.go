@@ -104,17 +104,31 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 	if recorded, err = s.record(name); err != nil {
 		return nil, nil, err
 	}
-	if r.Cluster == nil && recorded == nil || recorded == nil && (r.Kind == Add || r.Kind == Remove) {
+	if r.Cluster == nil && recorded == nil || recorded == nil && (r.Kind == Add || r.Kind == Remove || r.Kind == Upgrade || r.Kind == Renew || maintains(r.Kind)) {
 		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
+	}
+	if r.goesOn == nil && recorded != nil && changesHosts(r.Kind) {
+		if err := s.upgraded(recorded); err != nil {
+			return nil, nil, err
+		}
 	}
 	switch {
 	case r.goesOn != nil:
 		return r.goesOn, recorded, nil
+	case r.Kind == Upgrade:
+		if wanted, err = s.newer(r, recorded); err != nil {
+			return nil, nil, err
+		}
+	case r.Kind == Renew:
+		if err := errors.Join(unrecorded(recorded), unknownNames(r.Renew.Names)); err != nil {
+			return nil, nil, err
+		}
+		return spec.Copy(recorded), recorded, nil
 	case r.Kind == Add || r.Kind == Remove:
 		if wanted, err = s.reshaped(r, recorded); err != nil {
 			return nil, nil, err
 		}
-	case r.Cluster == nil || r.Kind == Delete && recorded != nil:
+	case r.Cluster == nil || (r.Kind == Delete || maintains(r.Kind)) && recorded != nil:
 		// A host that is missing from a file is not to be forgotten.
 		return spec.Copy(recorded), recorded, nil
 	default:
@@ -137,7 +151,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 		}
 		return nil, nil, refused(idClusterExists, "cluster "+name+" is recorded already", hint)
 	}
-	if changesHosts(r.Kind) && created(recorded) {
+	if changesHosts(r.Kind) && r.Kind != Upgrade && created(recorded) {
 		if err := s.changeable(recorded, wanted); err != nil {
 			return nil, nil, err
 		}

@@ -171,8 +171,8 @@ func sameButOrder(a, b *v1alpha1.Cluster) bool {
 	return same(a, b)
 }
 
-// changesHosts says that an operation of this kind may take hosts off.
-func changesHosts(k Kind) bool { return k == Apply || k == Add || k == Remove }
+// changesHosts says that an operation of this kind changes a cluster that exists.
+func changesHosts(k Kind) bool { return k == Apply || k == Add || k == Remove || k == Upgrade }
 
 // leaving are the hosts that are on record and not wanted any more.
 func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.Leaving) {
@@ -198,6 +198,9 @@ func goesOn(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 // on them, and one that is down is no reason to wait. A member of etcd on a host
 // of its own concerns the other members as well.
 func (p *prepared) takesPart(h v1alpha1.Host) bool {
+	if maintains(p.request.Kind) {
+		return p.concernsMaintenance(h)
+	}
 	if p.request.Kind != Add && p.request.Kind != Remove {
 		return true
 	}

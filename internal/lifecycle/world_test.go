@@ -39,6 +39,8 @@ type world struct {
 	managed bool
 	// doors are addresses at which the API answers from here.
 	doors []string
+	// version is that of Kubernetes, "" is the default.
+	version string
 	// endpoint is the cluster's, when it is set.
 	endpoint *v1alpha1.ControlPlaneEndpoint
 
@@ -49,9 +51,11 @@ type world struct {
 	dials  map[string]bool // machines that were connected to
 }
 
-// built is a cache with a bundle in it, made by the first test that needs it.
+// built is a cache with a bundle in it, made by the first test that needs it;
+// older has the one of that version be there as well.
 var built struct {
 	sync.Once
+	older sync.Once
 	cache string
 }
 
@@ -68,16 +72,27 @@ func TestMain(m *testing.M) {
 }
 
 func cache(t testing.TB) string {
-	built.Do(func() {
-		_, err := bundle.Build(t.Context(), bundle.BuildOptions{
-			Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: built.cache,
-			Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t).Options(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	})
+	built.Do(func() { build(t, "") })
 	return built.cache
+}
+
+// older is a version that can be upgraded from.
+const older = "v1.36.4"
+
+// build makes the bundle of a version, "" for the default, in the cache.
+func build(t testing.TB, version string) {
+	t.Helper()
+	var more []string
+	if version != "" {
+		more = []string{version}
+	}
+	_, err := bundle.Build(t.Context(), bundle.BuildOptions{
+		Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: built.cache,
+		Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t, more...).Options(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // newWorld has machines of these names, the first of which is cp1.
@@ -104,7 +119,7 @@ func (w *world) fork(t testing.TB) *world {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 	}
-	f := &world{t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed, endpoint: w.endpoint, clock: w.clock.Add(time.Minute)}
+	f := &world{t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed, version: w.version, endpoint: w.endpoint, clock: w.clock.Add(time.Minute)}
 	for n, m := range w.machines {
 		f.machines[n] = m.clone(f.api)
 	}
@@ -201,6 +216,7 @@ func (w *world) cluster() *v1alpha1.Cluster {
 		c.Spec.ControlPlaneEndpoint = *w.endpoint
 	}
 	c.Spec.ControlPlaneEndpoint.Domain = "example.com"
+	c.Spec.Kubernetes.Version = w.version
 	var names []string
 	for n := range w.machines {
 		names = append(names, n)

@@ -59,7 +59,11 @@ func (p *Plan) Brief(w io.Writer) error { return p.text(w, false) }
 func (p *Plan) text(w io.Writer, changes bool) error {
 	b := bufio.NewWriter(w)
 	if p.Empty() {
-		fmt.Fprintf(b, "Cluster %s is as described: nothing to do.\n", p.Cluster)
+		is := "is as described"
+		if p.Operation == "renew-certs" {
+			is = "has no certificate that is due"
+		}
+		fmt.Fprintf(b, "Cluster %s %s: nothing to do.\n", p.Cluster, is)
 		return b.Flush()
 	}
 	fmt.Fprintf(b, "Plan to %s cluster %s\n", Verb(p.Operation), p.Cluster)
@@ -95,10 +99,16 @@ func Verb(operation string) string {
 		return "prepare the hosts of"
 	case "rollback":
 		return "roll back"
+	case "etcd-defrag":
+		return "defragment the etcd of"
+	case "etcd-restore":
+		return "restore the etcd of"
 	case "add-nodes":
 		return "add nodes to"
 	case "delete-nodes":
 		return "delete nodes of"
+	case "renew-certs":
+		return "renew certificates of"
 	}
 	return operation
 }

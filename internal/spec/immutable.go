@@ -38,7 +38,8 @@ func Immutable(old, new *v1alpha1.Cluster, ways ...v1alpha1.ControlPlaneEndpoint
 	v.balancerLeaves(old)
 	if o.Kubernetes.Version != n.Kubernetes.Version {
 		v.refuse(idNotSupportedYet, "spec.kubernetes.version",
-			"the cluster runs "+o.Kubernetes.Version+", and changing it to "+n.Kubernetes.Version+" is not supported yet", "write "+o.Kubernetes.Version)
+			"the cluster runs "+o.Kubernetes.Version+", and this does not take it to "+n.Kubernetes.Version,
+			"to a newer version it goes with: slipway upgrade "+old.Name+" --to "+n.Kubernetes.Version+"; else write "+o.Kubernetes.Version)
 	}
 	v.later("spec.kubernetes.proxyMode", o.Kubernetes.ProxyMode, n.Kubernetes.ProxyMode)
 	v.later("spec.kubernetes.certificates.validity", durationText(o.Kubernetes.Certificates.Validity), durationText(n.Kubernetes.Certificates.Validity))

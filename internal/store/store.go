@@ -11,6 +11,7 @@
 //	              status.json       the latest status
 //	              kubeconfig        the admin kubeconfig
 //	              lock              flock and, within, who holds it
+//	backups/NAME/                   backup sets, which outlive the cluster
 //	operations/ID/operation.json    what was asked, how it went
 //	              plan.json         what was to be done
 //	              journal.jsonl     what happened

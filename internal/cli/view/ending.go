@@ -71,6 +71,17 @@ func (e Ending) next() (next, undo string) {
 		return "slipway kubectl " + name + " -- get nodes", "slipway delete nodes " + strings.Join(e.Result.Nodes, " ") + " --cluster " + name
 	case lifecycle.Remove:
 		return "slipway kubectl " + name + " -- get nodes", "slipway add nodes " + name + " --host USER@ADDRESS=ROLE,name=NAME"
+	case lifecycle.Upgrade:
+		if v := e.Result.Onward; v != "" {
+			return "slipway upgrade " + name + " --to " + v, ""
+		}
+		return "slipway kubectl " + name + " -- get nodes", ""
+	case lifecycle.Renew:
+		return "slipway certs check " + name, ""
+	case lifecycle.Defrag:
+		return "slipway etcd health " + name, ""
+	case lifecycle.RestoreEtcd:
+		return "slipway apply " + name + " (what the cluster was changed in since is not in the data)", ""
 	case lifecycle.InitOS:
 		return "slipway create cluster -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
 	case lifecycle.Delete:
@@ -134,6 +145,12 @@ func (e Ending) on() (then, back string) {
 		// Of a cluster on the records it is no operation that a resume or
 		// a rollback would mean.
 		return "slipway init os -f " + cmp.Or(e.File, "FILE"), "there is none for it alone; deleting the cluster puts its hosts back"
+	case e.Kind == lifecycle.Renew:
+		return resume, "there is none; what has been renewed is as good as what was there before"
+	case e.Kind == lifecycle.Defrag:
+		return "slipway etcd health " + name + ", then: slipway etcd defrag " + name, "nothing is to be taken back"
+	case e.Kind == lifecycle.RestoreEtcd:
+		return resume, "as long as no data were moved: slipway apply " + name + "; after that it only goes on"
 	case e.Kind == lifecycle.Delete || e.Kind == rollback:
 		return resume, fmt.Sprintf("there is none; a %s only goes on", e.Kind)
 	}

@@ -20,8 +20,7 @@ const someCertificates = 5
 // last.
 func Info(w io.Writer, in *lifecycle.Info, now time.Time, s Style) error {
 	p := paint(s.Colour)
-	code := map[lifecycle.Verdict]string{lifecycle.Healthy: green, lifecycle.Degraded: yellow, lifecycle.Down: red, lifecycle.Absent: red}[in.Verdict]
-	fmt.Fprintf(w, "%s is %s: %s\n", p.in(bold, in.Name), p.in(code, string(in.Verdict)), in.Summary)
+	fmt.Fprintf(w, "%s is %s: %s\n", p.in(bold, in.Name), p.in(verdictColour(in.Verdict), string(in.Verdict)), in.Summary)
 	if len(in.Warnings) > 0 {
 		fmt.Fprintln(w)
 		Diagnostics(w, in.Warnings, s)
@@ -112,28 +111,13 @@ func cpus(q resource.Quantity) string {
 func size(q resource.Quantity) string { return iec.Bytes(q.Value()) }
 
 func infoEtcd(w io.Writer, in *lifecycle.Info) error {
-	if len(in.Etcd.Members) == 0 {
+	if len(in.Etcd.Members) == 0 || in.Etcd.Message != "" {
 		_, err := fmt.Fprintf(w, "\netcd (%s): %s\n", in.Etcd.Type, cmp.Or(in.Etcd.Message, "no members are known"))
 		return err
 	}
 	var rows [][]string
 	for _, m := range in.Etcd.Members {
-		role := "follower"
-		switch {
-		case m.Leader:
-			role = "leader"
-		case m.Learner:
-			role = "learner"
-		}
-		db := "-"
-		if m.DBBytes > 0 {
-			db = iec.Bytes(m.DBBytes)
-		}
-		answers := m.Healthy || len(m.Errors) > 0 // what it says is among the warnings
-		if !answers {
-			role = "-"
-		}
-		rows = append(rows, []string{cmp.Or(m.Name, m.ID), role, yes(answers), db, cmp.Or(m.Version, "-"), m.Endpoint})
+		rows = append(rows, []string{cmp.Or(m.Name, m.ID), memberIs(m), yes(m.Answers), bytesOf(m.DBBytes), cmp.Or(m.Version, "-"), m.Endpoint})
 	}
 	fmt.Fprintln(w)
 	return Table(w, []string{"ETCD MEMBER", "IS", "ANSWERS", "SIZE", "VERSION", "ENDPOINT"}, rows)
@@ -146,7 +130,7 @@ func infoCertificates(now time.Time) func(io.Writer, *lifecycle.Info) error {
 		}
 		var rows [][]string
 		for _, c := range in.Certificates[:min(len(in.Certificates), someCertificates)] {
-			rows = append(rows, []string{until(c.Expires.Sub(now)), c.Host, c.Path})
+			rows = append(rows, []string{expires(c.Expires, now), c.Host, c.Path})
 		}
 		fmt.Fprintln(w)
 		if err := Table(w, []string{"EXPIRES IN", "HOST", "CERTIFICATE"}, rows); err != nil {

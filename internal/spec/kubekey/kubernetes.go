@@ -356,7 +356,7 @@ func (c *conversion) etcdAround(e etcd) {
 		c.lose(idLost, "spec.etcd.dataDir", "spec.etcd", "etcd keeps its data in "+defaultEtcdDir+"; mount the disk there")
 	}
 	if !c.at.Written("spec.etcd.backupPeriod") && !c.at.Written("spec.etcd.backupDir") && e.Type != "kubeadm" {
-		c.warn(idOtherDefault, "spec.etcd", "spec.etcd", "KubeKey backs etcd up every day; Slipway does not yet", "run 'etcdctl snapshot save' on a schedule of your own",
+		c.warn(idOtherDefault, "spec.etcd", "spec.etcd", "KubeKey backs etcd up every day; Slipway does not yet", "run 'slipway etcd snapshot' on a schedule of your own",
 			"TODO: KubeKey backs etcd up every day; Slipway does not yet.")
 	}
 }

@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/cli/program"
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+func (a *app) etcdCmd() *cobra.Command {
+	cmd := program.Parent("etcd", "Look after a cluster's etcd: members, health, snapshots, defragmentation, restore")
+	cmd.AddCommand(
+		a.etcdLookCmd("members", "List the members of a cluster's etcd",
+			`Lists the members of a cluster's etcd: who leads, who learns, their versions and
+addresses, and whether their hosts answer.`, view.EtcdMembers),
+		a.etcdLookCmd("health", "Say how a cluster's etcd is: who answers, sizes, alarms, how far behind",
+			`Says how a cluster's etcd is, what is wrong, and what to type next: whether each
+member and its host answer, how big its database is, how much of that is in use,
+how much it may have, how far it is behind, and which alarms it has raised.
+
+Exit codes: 0 healthy; 3 it works, and something is wrong; 1 it does not work.`, view.EtcdHealth),
+		a.etcdSnapshotCmd(), a.etcdSnapshotsCmd(), a.etcdDefragCmd(), a.etcdRestoreCmd(),
+	)
+	return cmd
+}
+
+// etcdLookCmd is a command that looks at etcd and shows what it sees.
+func (a *app) etcdLookCmd(use, short, long string, show func(io.Writer, *lifecycle.EtcdReport, view.Style) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use + " [NAME]", Short: short,
+		Long: long + `
+
+It is asked on its hosts, over SSH, and needs no API: it answers within half a
+minute when the API is down, and names hosts that do not answer.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			svc, name, err := a.chosen(ctx, args)
+			if err != nil {
+				return err
+			}
+			r, err := watched(ctx, a, func(progress event.Sink) (*lifecycle.EtcdReport, error) { return svc.Etcd(ctx, name, progress) })
+			if err != nil {
+				return err
+			}
+			if err := a.data(r, func(w io.Writer) error { return show(w, r, a.outStyle()) }); err != nil {
+				return err
+			}
+			return verdictCode(use, r)
+		},
+	}
+}
+
+// verdictCode is the exit code of what was seen: that of a list is whether there
+// is one.
+func verdictCode(use string, r *lifecycle.EtcdReport) error {
+	switch {
+	case r.Etcd.Message != "", use == "health" && (r.Verdict == lifecycle.Down || r.Verdict == lifecycle.Absent):
+		return &exitError{code: exitFailed}
+	case use == "health" && r.Verdict == lifecycle.Degraded:
+		return &exitError{code: exitPartial}
+	}
+	return nil
+}
+
+// watched looks at something; on a terminal, it shows whom it waits for.
+func watched[T any](ctx context.Context, a *app, look func(event.Sink) (*T, error)) (*T, error) {
+	var progress event.Sink
+	if a.Size != nil {
+		v := a.people(nil)
+		defer v.Close()
+		defer a.talk.through(v)()
+		progress = v
+	}
+	seen, err := look(progress)
+	if err == nil && ctx.Err() != nil {
+		return nil, &exitError{code: exitInterrupted}
+	}
+	return seen, err
+}
+
+func (a *app) etcdSnapshotCmd() *cobra.Command {
+	var o lifecycle.SnapshotOptions
+	cmd := &cobra.Command{
+		Use: "snapshot [NAME]", Short: "Take a snapshot of a cluster's etcd, and put it into a backup set",
+		Long: `Takes a snapshot on a member that is well (the one that is least behind and does
+not lead, where there is one), verifies it there and again here, and writes a
+backup set: the snapshot, the keys of the cluster's authorities and of its
+service accounts, its encryption configuration if it has one, its description
+and its versions. Nothing of the cluster changes.
+
+The set is one file that only its owner can read. Who has it has the cluster:
+encrypt it with --recipient, to a key that age-keygen has made, and keep that
+key elsewhere. Without --out it goes to backups/NAME below $SLIPWAY_HOME, which
+outlives the cluster; see them with: slipway etcd snapshots. What is there is
+never overwritten, and what the disks have no room for is not begun.`,
+		Example: `  slipway etcd snapshot prod
+  slipway etcd snapshot prod --out /mnt/safe/prod.tar
+  slipway etcd snapshot prod --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			svc, name, err := a.chosen(ctx, args)
+			if err != nil {
+				return err
+			}
+			info, err := watched(ctx, a, func(progress event.Sink) (*lifecycle.SnapshotInfo, error) {
+				return svc.Snapshot(ctx, name, o, progress)
+			})
+			if err != nil {
+				return err
+			}
+			return a.data(info, func(w io.Writer) error { return view.Snapshot(w, info, a.outStyle()) })
+		},
+	}
+	cmd.Flags().StringVar(&o.Out, "out", "", "write the set to this `file`")
+	_ = cmd.MarkFlagFilename("out", "tar", "age") // the flag is there
+	cmd.Flags().StringArrayVar(&o.Recipients, "recipient", nil, "encrypt the set to this `key` of age's: age1… (repeatable)")
+	return cmd
+}
+
+func (a *app) etcdSnapshotsCmd() *cobra.Command {
+	var noHeaders bool
+	cmd := &cobra.Command{
+		Use: "snapshots [NAME]", Short: "List the backup sets that are kept on this machine, newest first",
+		Long: `Lists the backup sets below $SLIPWAY_HOME, newest first: those of one cluster, or
+of all, also of clusters that are gone. Of one that is encrypted no more is known
+than its name tells.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, name := cmd.Context(), ""
+			if len(args) > 0 {
+				if name = args[0]; named(name) != nil {
+					return named(name)
+				}
+			}
+			svc, err := a.svc(ctx)
+			if err != nil {
+				return err
+			}
+			list, err := svc.Snapshots(ctx, name)
+			if err != nil {
+				return err
+			}
+			return a.data(list, func(w io.Writer) error {
+				if len(list) == 0 {
+					a.say("There is none. Take one: slipway etcd snapshot")
+					return nil
+				}
+				return view.Snapshots(w, list, a.env.Now(), noHeaders)
+			})
+		},
+	}
+	headersFlag(cmd, &noHeaders)
+	return cmd
+}
+
+func (a *app) etcdDefragCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "defrag [NAME]", Short: "Give back what the databases of a cluster's etcd have not in use",
+		Long: `Defragments the members of a cluster's etcd: one at a time, the leader last, each
+only while all are well, for the one serves nobody meanwhile (seconds, as a rule).
+Those with less than a tenth to give back are left alone. A database that is full
+(alarm NOSPACE) is compacted first, and the alarm taken back when there is room.`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := a.request(cmd.Context(), lifecycle.Defrag, "", args)
+			if err != nil {
+				return err
+			}
+			return a.operate(cmd.Context(), operation{prepare: a.prepare(r)})
+		},
+	}
+	breakFlag(cmd, &a.breakLock)
+	return cmd
+}
+
+func (a *app) etcdRestoreCmd() *cobra.Command {
+	var (
+		from, identity string
+		allowRemoval   bool
+	)
+	cmd := &cobra.Command{
+		Use: "restore [NAME] --from FILE", Short: "Give a cluster's etcd the data of a backup set",
+		Long: `Gives all members of a cluster's etcd the data of a backup set: the cluster is
+what it was when that was taken, and what was written since is lost. The set is
+read through first; one that was cut off or has changed, one of another cluster,
+and one that the cluster's programs cannot read are refused, and nothing is
+touched. Every host with a member and every control plane must answer.
+
+The new data are made beside the old ones; then etcd and the control planes are
+stopped, the old data are moved aside (they stay on the hosts), and all that has
+kept what the API told is restarted: API servers, controllers, schedulers,
+kubelets, kube-proxy, the network's pods, CoreDNS. It ends when the API serves
+the restored revision and the nodes are ready. Cut off anywhere, it is gone on
+with by: slipway resume. Keys of authorities come from the set only where a host
+has lost its own.
+
+This loses data. It is confirmed by typing the cluster's name, by --yes if the
+name is given, or by --allow-removal.`,
+		Example: `  slipway etcd restore prod --from ~/.local/share/slipway/backups/prod/prod-20261120-181502.tar
+  slipway etcd restore prod --from prod.tar.age --identity key.txt`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := a.request(cmd.Context(), lifecycle.RestoreEtcd, "", args)
+			if err != nil {
+				return err
+			}
+			r.Backup, r.Identity = from, identity
+			return a.operate(cmd.Context(), operation{prepare: a.prepare(r), named: len(args) > 0, allowRemoval: allowRemoval})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&from, "from", "", "the `file` of the backup set")
+	f.StringVar(&identity, "identity", "", "the `file` of the key that opens it, as age-keygen wrote it")
+	_, _, _ = cmd.MarkFlagRequired("from"), cmd.MarkFlagFilename("from", "tar", "age"), cmd.MarkFlagFilename("identity") // the flags are there
+	removalFlag(cmd, &allowRemoval)
+	a.changeFlags(cmd)
+	return cmd
+}

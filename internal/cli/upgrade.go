@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+func (a *app) upgradeCmd() *cobra.Command {
+	var (
+		file, to, bundle, pause string
+		removal                 lifecycle.Removal
+		rollout                 lifecycle.Rollout
+	)
+	cmd := &cobra.Command{
+		Use:   "upgrade {--to VERSION | -f FILE} [NAME]",
+		Short: "Take a cluster to a newer version of Kubernetes",
+		Long: `Takes a cluster that runs to a newer version of Kubernetes, one minor at a time:
+each is planned, confirmed and carried out by itself, and is a point at which it
+can be left. With FILE, to the version that stands there; other differences of
+the file are applied first, with: slipway apply -f FILE
+
+The first control plane goes first, by itself, then each further one, then the
+workers. A node is drained (disruption budgets are respected), upgraded, and put
+back in service when it is ready; one that does not come to that end keeps those
+after it from beginning, and the cluster goes on as it is: mend the cause, and go
+on with: slipway resume
+
+etcd, CoreDNS, kube-proxy and the way to the API follow when all nodes are
+through. The pods of a node are moved if there is another one for them; those of
+an only node run on.`,
+		Example: `  slipway upgrade prod --to v1.37.1
+  slipway upgrade prod --to v1.37.1 --pause-after canary   # look at it, then: slipway resume prod
+  slipway upgrade -f prod.yaml --max-unavailable 20%`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := a.request(cmd.Context(), lifecycle.Upgrade, file, args)
+			if err != nil {
+				return err
+			}
+			if rollout.PauseAfter, err = place(pause); err != nil {
+				return err
+			}
+			r.Version, r.Bundle, r.Removal, r.Rollout = to, bundle, removal, rollout
+			for {
+				res, err := a.operated(cmd.Context(), operation{prepare: a.prepare(r), file: file})
+				if err != nil || res == nil || res.Onward == "" {
+					return err
+				}
+				r.Version, r.Bundle = res.Onward, "" // the one that is named was for the version before
+			}
+		},
+	}
+	fileFlag(cmd, &file, "the cluster file, with the version to go to; - is standard input")
+	f := cmd.Flags()
+	f.StringVar(&to, "to", "", "the `version` to go to, such as v1.37.1")
+	f.StringVar(&bundle, "bundle", "", "take the next version's content from this `bundle`")
+	f.StringVar(&rollout.MaxUnavailable, "max-unavailable", "", "how many workers may be out of service at once: a number, or a share such as 20% (default 1)")
+	pauseFlag(cmd, &pause)
+	drainFlags(cmd, &removal, lifecycle.DefaultDrainTimeout)
+	a.changeFlags(cmd)
+	cmd.MarkFlagsOneRequired("file", "to")
+	return cmd
+}
+
+func pauseFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "pause-after", "", "stop an upgrade behind this `place`, to look: canary, control-plane, or wave")
+}
+
+// place reads where to pause.
+func place(text string) (lifecycle.Pause, error) {
+	p := lifecycle.Pause(text)
+	if !slices.Contains([]lifecycle.Pause{"", lifecycle.PauseCanary, lifecycle.PauseControlPlane, lifecycle.PauseWave}, p) {
+		return "", problem(idUsage, "say --pause-after canary, control-plane or wave", "there is no place %q to pause after", text)
+	}
+	return p, nil
+}

@@ -1,0 +1,62 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"time"
+
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+// Certificates writes what is known of a cluster's certificates, soonest first:
+// the verdict first, the next command last.
+func Certificates(w io.Writer, c *lifecycle.Certificates, now time.Time, s Style) error {
+	p := paint(s.Colour)
+	code := map[lifecycle.CertificateVerdict]string{
+		lifecycle.CertificatesFine: green, lifecycle.CertificatesExpire: yellow, lifecycle.CertificatesExpired: red, lifecycle.CertificatesUnknown: yellow,
+	}[c.Verdict]
+	fmt.Fprintf(w, "Certificates of %s: %s: %s\n", p.in(bold, c.Name), p.in(code, string(c.Verdict)), c.Summary)
+	if len(c.Warnings) > 0 {
+		fmt.Fprintln(w)
+		Diagnostics(w, c.Warnings, s)
+	}
+	var rows [][]string
+	for _, cert := range c.Certificates {
+		rows = append(rows, []string{expires(cert.Expires, now), ends(cert.Expires), cert.Host, cert.Name, what(cert), cert.Path})
+	}
+	if len(rows) > 0 {
+		fmt.Fprintln(w)
+		if err := Table(w, []string{"EXPIRES IN", "ON", "HOST", "CERTIFICATE", "SIGNED BY", "FILE"}, rows); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "\nNext: %s\n", c.Next)
+	return err
+}
+
+func expires(at, now time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return until(at.Sub(now))
+}
+
+func ends(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return at.Format(time.DateOnly)
+}
+
+// what says who has signed a certificate, and who looks after it if that is not
+// us.
+func what(c lifecycle.Certificate) string {
+	switch {
+	case c.CA:
+		return "itself"
+	case c.Rotates:
+		return cmp.Or(c.Authority, "-") + " (renews itself)"
+	}
+	return cmp.Or(c.Authority, "-")
+}

@@ -1,0 +1,59 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"slipway.dev/slipway/internal/iec"
+	"slipway.dev/slipway/internal/lifecycle"
+)
+
+// Snapshot writes what a backup set is that was just made.
+func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
+	p := paint(s.Colour)
+	how := "not encrypted: who reads it has the cluster"
+	if i.Encrypted {
+		how = "encrypted"
+	}
+	fmt.Fprintf(w, "%s\n", p.in(bold, "Wrote "+i.File))
+	fmt.Fprintf(w, "%s, %s\n\n", iec.Bytes(i.Bytes), how)
+	if d := i.Snapshot; d != nil {
+		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, %d keys, hash %08x, %s\n", i.Member, d.Revision, d.Keys, d.Hash, iec.Bytes(d.Bytes))
+	}
+	fmt.Fprintf(w, "Versions:  Kubernetes %s, etcd %s\n", i.Kubernetes, i.Etcd)
+	fmt.Fprintf(w, "Files:     %d of hosts, with the keys of the authorities\n", len(i.Files))
+	from := ""
+	if i.Encrypted {
+		from = " --identity KEYFILE"
+	}
+	_, err := fmt.Fprintf(w, "\nNext: copy it to another machine\nBack to it: slipway etcd restore %s --from %s%s\n", i.Cluster, i.File, from)
+	return err
+}
+
+// Snapshots writes a list of backup sets.
+func Snapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHeaders bool) error {
+	var rows [][]string
+	for _, i := range list {
+		revision, keys, is := "-", "-", "plain"
+		if d := i.Snapshot; d != nil {
+			revision, keys = strconv.FormatInt(d.Revision, 10), strconv.Itoa(d.Keys)
+		}
+		switch {
+		case i.Problem != nil:
+			is = "DAMAGED"
+		case i.Encrypted:
+			is = "encrypted"
+		}
+		rows = append(rows, []string{
+			i.Cluster, Age(now.Sub(i.Taken)), cmp.Or(i.Kubernetes, "-"), cmp.Or(i.Etcd, "-"), revision, keys, iec.Bytes(i.Bytes), is, i.File,
+		})
+	}
+	head := []string{"CLUSTER", "AGE", "KUBERNETES", "ETCD", "REVISION", "KEYS", "SIZE", "IS", "FILE"}
+	if noHeaders {
+		head = nil
+	}
+	return Table(w, head, rows)
+}

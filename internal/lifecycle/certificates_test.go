@@ -1,0 +1,179 @@
+package lifecycle
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki/pkitest"
+)
+
+// TestCertificates: what is found, who is asked, and what is told of it.
+func TestCertificates(t *testing.T) {
+	const pki = "/etc/kubernetes/pki/"
+	for _, tc := range []struct {
+		name, reason string
+		left         time.Duration
+		within       time.Duration
+		change       func(*world)
+		verdict      CertificateVerdict
+		warnings     []string
+		next         string
+	}{
+		{"fine", "nothing is to be done", 200 * certDay, 0, func(*world) {}, CertificatesFine, []string{}, "slipway certs check prod --within 2160h"},
+		{"expiring", "kubelets renew their own", 20 * certDay, 0, func(*world) {}, CertificatesExpire, []string{"certificate-expires cp1"}, "slipway certs renew prod"},
+		{"within", "as long as that is asked for", 100 * certDay, 101 * certDay, func(*world) {}, CertificatesExpire, []string{"certificate-expires cp1"}, "slipway certs renew prod --within 2424h0m0s"},
+		{"not within", "it ends later", 20 * certDay, 10 * certDay, func(*world) {}, CertificatesFine, []string{}, "slipway certs check prod --within 2160h"},
+		{"expired", "kubelets have not renewed their own either", -certDay, 0, func(*world) {}, CertificatesExpired, []string{"certificate-expires cp1", "certificate-expires w1"}, "slipway certs renew prod"},
+		{"a kubelet that does not rotate", "it ought to have", 5 * certDay, certDay, func(*world) {}, CertificatesExpire, []string{"certificate-expires cp1", "certificate-expires w1"}, "slipway certs check prod --within 2160h"},
+		{"API down", "nobody asks it", 200 * certDay, 0, func(w *world) { w.api.mu.Lock(); w.api.running = false; w.api.mu.Unlock() }, CertificatesFine, []string{}, "slipway certs check prod --within 2160h"},
+		{"a host down", "it is named, and the others are told of", 200 * certDay, 0, func(w *world) { w.machines["w1"].down = errDown }, CertificatesUnknown, []string{"host-unreachable w1"}, "slipway precheck prod"},
+		{"a host down, another's expiring", "that comes first", 20 * certDay, 0, func(w *world) { w.machines["w1"].down = errDown }, CertificatesExpire, []string{"host-unreachable w1", "certificate-expires cp1"}, "slipway certs renew prod"},
+		{"authority without its key", "nothing can be signed there", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"ca.key") }, CertificatesExpire, []string{"authority-key-missing cp1"}, "slipway certs check prod --within 2160h"},
+		{"no key", "it is of no use", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"apiserver.key") }, CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
+		{"missing", "it is to be there", 200 * certDay, 0, func(w *world) { delete(w.machines["cp1"].files, pki+"front-proxy-client.crt") }, CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
+		{"another authority", "nobody here believes it", 200 * certDay, 0, func(w *world) {
+			cp := w.machines["cp1"]
+			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = pkitest.NewAuthority(t, "other", certTime, certTime.Add(certYear)).Issue(t, "a", certTime.Add(certYear))
+		}, CertificatesExpire, []string{"certificate-unusable cp1"}, "slipway certs check prod --within 2160h"},
+		{"an authority ends", "it is on two hosts, and told of once", 200 * certDay, 0, func(w *world) {
+			ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(60*certDay))
+			for _, m := range w.machines {
+				m.files[pki+"ca.crt"], m.files[pki+"ca.key"] = ca.Cert, ca.Key
+			}
+			delete(w.machines["w1"].files, pki+"ca.key")
+			for _, name := range []string{"apiserver", "apiserver-kubelet-client"} {
+				cp := w.machines["cp1"]
+				cp.files[pki+name+".crt"], cp.files[pki+name+".key"] = ca.Issue(t, name, certTime.Add(59*certDay))
+			}
+		}, CertificatesExpire, []string{"certificate-unusable cp1", "certificate-expires cp1", "certificate-unusable w1"}, "slipway certs check prod --within 2160h"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "cp1", "w1")
+			w.create(event.Succeeded)
+			w.certified(tc.left)
+			tc.change(w)
+			c := w.checked(tc.within)
+			if c.Verdict != tc.verdict || c.Next != tc.next || c.Summary == "" {
+				t.Errorf("%s: %s, next %s, want %s, %s: %s", c.Verdict, c.Summary, c.Next, tc.verdict, tc.next, tc.reason)
+			}
+			got := certIDs(c)
+			slices.Sort(got)
+			slices.Sort(tc.warnings)
+			if d := cmp.Diff(tc.warnings, got); d != "" {
+				t.Errorf("%s: warnings (-want +got):\n%s\n%v", tc.reason, d, c.Warnings)
+			}
+			if !slices.IsSortedFunc(c.Certificates, func(a, b Certificate) int { return a.Expires.Compare(b.Expires) }) {
+				t.Error("not the soonest first")
+			}
+		})
+	}
+}
+
+// Every certificate of every host is there, by the roles of the host.
+func TestCertificatesOfRoles(t *testing.T) {
+	const node, control, member = "ca kubelet-client", "admin.conf apiserver apiserver-etcd-client apiserver-kubelet-client controller-manager.conf etcd-ca front-proxy-ca front-proxy-client scheduler.conf", "etcd-healthcheck-client etcd-peer etcd-server"
+	for _, tc := range []struct {
+		name    string
+		managed bool
+		hosts   []string
+		want    map[string]string
+	}{
+		{"stacked", false, []string{"cp1", "cp2", "w1"}, map[string]string{
+			"cp1": node + " " + control + " " + member + " super-admin.conf", "cp2": node + " " + control + " " + member, "w1": node,
+		}},
+		{"managed", true, []string{"cp1", "e1", "w1"}, map[string]string{
+			"cp1": node + " " + control + " " + member + " super-admin.conf", "e1": "etcd-ca " + member, "w1": node + " etcd-ca " + member,
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, tc.hosts...)
+			w.managed = tc.managed
+			w.create(event.Succeeded)
+			w.certified(200 * certDay)
+			got := map[string]string{}
+			for _, c := range w.checked(0).Certificates {
+				got[c.Host] += " " + c.Name
+				if c.SecondsLeft < int64(199*certDay/time.Second) || c.Authority == "" || c.Due || c.Path == "" {
+					t.Errorf("%+v", c)
+				}
+			}
+			for host, want := range tc.want {
+				names, wanted := strings.Fields(got[host]), strings.Fields(want)
+				slices.Sort(names)
+				slices.Sort(wanted)
+				if d := cmp.Diff(wanted, names); d != "" {
+					t.Errorf("%s (-want +got):\n%s", host, d)
+				}
+			}
+			if len(got) != len(tc.want) {
+				t.Errorf("hosts: %v", got)
+			}
+		})
+	}
+}
+
+// cluster-info tells of what certs check tells of, and a cluster that has not
+// come to run has none.
+func TestCertificatesElsewhere(t *testing.T) {
+	w := newWorld(t, "cp1")
+	w.machines["cp1"].refuse = func(step string, _ op.Op) *op.Error {
+		if step == "kubeadm.init.certs" {
+			return &op.Error{Reason: "CommandFailed", Message: "no"}
+		}
+		return nil
+	}
+	w.create(event.Failed)
+	var list diag.List
+	if _, err := w.service().Certificates(t.Context(), Request{Name: "prod"}, 0, nil); !errors.As(err, &list) || list[0].ID != idNotCreated {
+		t.Errorf("it has not come to run: %v", err)
+	}
+	w.machines["cp1"].refuse = nil
+	w.resume(event.Succeeded)
+	w.certified(20 * certDay)
+	delete(w.machines["cp1"].files, "/etc/kubernetes/pki/apiserver.crt")
+	in, err := w.service().Info(t.Context(), "prod", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, d := range w.checked(0).Warnings {
+		told = append(told, d.String())
+	}
+	for _, d := range in.Warnings {
+		if !strings.HasPrefix(d.ID, "certificate-") {
+			continue
+		}
+		if i := slices.Index(told, d.String()); i < 0 {
+			t.Errorf("only cluster-info tells: %s", d)
+		} else {
+			told = slices.Delete(told, i, i+1)
+		}
+	}
+	if len(told) > 0 || in.Certificates[0].Name != "apiserver" || in.Certificates[0].Problem == "" {
+		t.Errorf("only certs check tells: %s; first: %+v", told, in.Certificates[0])
+	}
+}
+
+// A cluster that is not recorded is looked at by its file.
+func TestCertificatesByFile(t *testing.T) {
+	w := newWorld(t, "cp1")
+	w.create(event.Succeeded)
+	w.certified(200 * certDay)
+	w.home = t.TempDir()
+	if _, err := w.service().Certificates(t.Context(), Request{Name: "prod"}, 0, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("it is not recorded: %v", err)
+	}
+	c, err := w.service().Certificates(t.Context(), Request{Cluster: w.cluster()}, 0, nil)
+	if err != nil || c.Verdict != CertificatesFine || len(c.Certificates) < 10 {
+		t.Errorf("%v: %+v", err, c)
+	}
+}

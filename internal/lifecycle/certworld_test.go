@@ -1,0 +1,209 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/pki/pkitest"
+)
+
+// certTime is when certificates are looked at, by the machines' clocks.
+var certTime = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
+
+const (
+	certDay  = 24 * time.Hour
+	certYear = 365 * certDay
+)
+
+// read answers for the helper. The caller holds mu.
+func (m *machine) read(path string) ([]byte, error) { return []byte(m.files[path]), nil }
+
+// states plays the helper. What kubeadm and others are played to have made is no
+// certificate, and taken for one with years to go.
+func (m *machine) states(o op.Certificates) []byte {
+	var out []op.CertificateState
+	for _, f := range o.Files {
+		st := pki.State(m.read, f)
+		if st.Problem != "" || st.Missing && m.has(f.Path) && path.Base(f.Path) != "kubelet.conf" {
+			st = op.CertificateState{Path: f.Path, Subject: "played", Issuer: "played", Begins: certTime, Ends: certTime.Add(5 * certYear)}
+		}
+		if f.Key != "" && m.has(f.Key) {
+			st.NoKey = false
+		}
+		out = append(out, st)
+	}
+	raw, _ := json.Marshal(out) // they are times and text
+	return raw
+}
+
+// certified gives the machines real certificates in the place of the played
+// ones, which have so much of their year left; authorities have nine years.
+func (w *world) certified(left time.Duration) {
+	w.t.Helper()
+	c := w.cluster()
+	env := module.Env{Cluster: c}
+	begins := certTime.Add(left - certYear)
+	signers := map[string]*pkitest.Authority{}
+	for _, ca := range []string{"ca", "front-proxy-ca", "etcd/ca"} {
+		name := map[string]string{"ca": "kubernetes", "etcd/ca": "etcd-ca"}[ca]
+		if name == "" {
+			name = ca
+		}
+		signers["/etc/kubernetes/pki/"+ca+".crt"] = pkitest.NewAuthority(w.t, name, begins, begins.Add(10*certYear))
+	}
+	for _, h := range c.Spec.Hosts {
+		m := w.machines[h.Name]
+		for _, k := range certs.Of(env, h) {
+			if path.Base(k.Path) == "kubelet.conf" {
+				m.files[k.Path] = "kind: Config\n" // it names the file that rotates
+			} else if a := signers[k.Path]; a != nil {
+				m.files[k.Path] = a.Cert
+				if !k.KeyElsewhere {
+					m.files[k.Key] = a.Key
+				}
+			} else if m.has(k.Path) || !k.Optional {
+				m.certify(w.t, k, signers[k.CA], certTime.Add(left))
+			}
+		}
+		m.admit = func(m *machine) {
+			cert, key := signers["/etc/kubernetes/pki/ca.crt"].Issue(w.t, "system:node:"+m.name, certTime.Add(certYear))
+			m.files[module.ClientCert] = cert + key
+		}
+		if facts.RunsKubelet(h.Roles) {
+			m.files["/etc/kubernetes/pki/ca.crt"] = signers["/etc/kubernetes/pki/ca.crt"].Cert
+		}
+	}
+}
+
+// certify gives a machine one.
+func (m *machine) certify(t testing.TB, k certs.Known, by *pkitest.Authority, ends time.Time) {
+	t.Helper()
+	if by == nil {
+		by = pkitest.NewAuthority(t, m.name+"-ca", ends.Add(-certYear), ends)
+	}
+	cert, key := by.Issue(t, k.Name+" of "+m.name, ends)
+	switch {
+	case k.Key != "":
+		m.files[k.Path], m.files[k.Key] = cert, key
+	case strings.HasSuffix(k.Path, ".conf"):
+		m.files[k.Path] = pkitest.Kubeconfig("https://example.com:6443", string(m.api.ca()), adminToken, cert, key)
+	default:
+		m.files[k.Path] = cert + key
+	}
+}
+
+// certified answers for waits that go by certificates.
+func (m *machine) certified(w op.Wait) (answer, known bool) {
+	switch {
+	case w.Certificate != "":
+		return !m.over(w.Certificate), true
+	case w.Name == "its member of etcd":
+		return !m.over(module.EtcdPKI+"/server.crt") && !m.over(module.EtcdHealthCert), true
+	case w.Name == "its API server":
+		return !m.silent && !m.lapsed() && !m.over("/etc/kubernetes/admin.conf"), true
+	}
+	return false, false
+}
+
+// over says that the time of a certificate is.
+func (m *machine) over(path string) bool {
+	st := pki.State(m.read, op.CertificateFile{Path: path})
+	return !st.Ends.IsZero() && certTime.After(st.Ends)
+}
+
+// lapsed says that nobody believes the machine's API server, or that its etcd
+// has nobody to speak with.
+func (m *machine) lapsed() bool {
+	return slices.ContainsFunc([]string{"apiserver", "apiserver-etcd-client", "etcd/server", "etcd/peer"}, func(name string) bool {
+		return m.over("/etc/kubernetes/pki/" + name + ".crt")
+	})
+}
+
+// ends is when a certificate of a machine does.
+func (w *world) ends(host, path string) time.Time {
+	w.t.Helper()
+	st := pki.State(w.machines[host].read, op.CertificateFile{Path: path})
+	if st.Ends.IsZero() {
+		w.t.Errorf("%s of %s: %+v", path, host, st)
+	}
+	return st.Ends
+}
+
+// checked looks at the cluster's certificates.
+func (w *world) checked(within time.Duration) *Certificates {
+	w.t.Helper()
+	c, err := w.service().Certificates(w.t.Context(), Request{Name: "prod"}, within, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// certIDs are those of warnings, with hosts, each once.
+func certIDs(c *Certificates) []string {
+	out := []string{}
+	for _, d := range c.Warnings {
+		if id := d.ID + " " + d.Host; !slices.Contains(out, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// due and renew play the helper, with the code that it has. What is played is no
+// certificate, and never due.
+func (m *machine) due(o op.Renewal) (string, *op.Error) {
+	why, err := pki.Due(m.read, o, certTime)
+	var oe *op.Error
+	switch {
+	case errors.As(err, &oe):
+		return "", oe
+	case err != nil && strings.Contains(m.files[o.Path], "BEGIN"):
+		return "", &op.Error{Reason: "Internal", Message: err.Error()}
+	}
+	return why, nil
+}
+
+func (m *machine) renew(o op.Renewal) *op.Error {
+	if o.Remade {
+		delete(m.files, o.Path)
+		delete(m.files, o.Key)
+		return nil
+	}
+	files, err := pki.Renew(m.read, o, certTime)
+	if err != nil {
+		return &op.Error{Reason: "Internal", Message: err.Error()}
+	}
+	for _, f := range files {
+		m.files[f.Path] = string(f.Content)
+	}
+	return nil
+}
+
+// outOfDate says that a certificate is another than wanted, or due if it is a
+// real one.
+func (m *machine) outOfDate(o op.Certificate) bool {
+	text := m.files[o.Cert]
+	cert, err := pki.Certificate([]byte(text))
+	if err != nil {
+		return text != pairOf(o)
+	}
+	wish := pki.Wish{Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due, Within: time.Duration(o.WithinSeconds) * time.Second}
+	return wish.Unmet(cert, time.Time{}, certTime) != ""
+}
+
+// outdated says that the program of a pod has read something else.
+func (m *machine) outdated(o op.PodRestart) bool {
+	read, ok := m.state["read by "+o.Manifest]
+	return ok && read != m.content(o)
+}

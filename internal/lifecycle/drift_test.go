@@ -1,0 +1,212 @@
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+)
+
+// drifted is a cluster that nobody has touched yet.
+func drifted(t *testing.T, names ...string) *world {
+	w := newWorld(t, names...)
+	w.create(event.Succeeded)
+	w.whole()
+	return w
+}
+
+// named are the changes of a plan for the file as it is: "task host: kind
+// target".
+func (w *world) named() (out []string) {
+	w.t.Helper()
+	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
+	for _, s := range p.Plan().Steps {
+		for _, c := range s.Changes {
+			out = append(out, strings.TrimSpace(s.Task+" "+s.Host)+": "+string(c.Kind)+" "+c.Target)
+		}
+	}
+	if err := p.Close(); err != nil {
+		w.t.Error(err)
+	}
+	return out
+}
+
+// edit changes a machine's files by hand; "" takes one away.
+func (m *machine) edit(path, content string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.files[path] = content; content == "" {
+		delete(m.files, path)
+	}
+}
+
+// TestDrift changes one thing by hand: the plan names it, and nothing that it
+// has nothing to do with; apply puts it right, and nothing is left to do.
+func TestDrift(t *testing.T) {
+	const kubelet, proxyMap = "/var/lib/kubelet/config.yaml", "/api/v1/namespaces/kube-system/configmaps/kube-proxy"
+	restarted := func(host string) []string {
+		return []string{"kubernetes.kubelet " + host + ": kept " + kubelet, "kubelet.running " + host + ": unit kubelet.service", "nodes.ready " + host + ": wait node " + host}
+	}
+	of := func(file, host string) func(*world) string {
+		return func(w *world) string { return w.machines[host].look()[file] }
+	}
+	in := func(path string, fields ...string) func(*world) string {
+		return func(w *world) string {
+			w.api.mu.Lock()
+			defer w.api.mu.Unlock()
+			var at any = w.api.objects[path]
+			for _, f := range fields {
+				o, _ := at.(object)
+				at = o[f]
+			}
+			text, _ := at.(string)
+			return text
+		}
+	}
+	patch := func(path string, o object) func(*world) {
+		return func(w *world) { w.api.put(path, merge(copied(w.api.objects[path]), o)) }
+	}
+	edit := func(host, path, content string) func(*world) {
+		return func(w *world) { w.machines[host].edit(path, content) }
+	}
+	for _, tc := range []struct {
+		name  string
+		edit  func(*world)
+		is    func(*world) string // what is as it was afterwards
+		named []string
+	}{
+		{"the first API server's manifest", edit("cp1", module.APIServerManifest, "edited"), of(module.APIServerManifest, "cp1"), []string{"kubeadm.init.control-plane cp1: kept " + module.APIServerManifest}},
+		{"another API server's manifest", edit("cp2", module.APIServerManifest, "edited"), of(module.APIServerManifest, "cp2"), []string{"join.settings cp2: kept " + module.APIServerManifest}},
+		{"a manifest that is gone", edit("cp1", "/etc/kubernetes/manifests/kube-scheduler.yaml", ""), of("/etc/kubernetes/manifests/kube-scheduler.yaml", "cp1"), []string{"kubeadm.init.control-plane cp1: kept /etc/kubernetes/manifests/kube-scheduler.yaml"}},
+		{"the first member's manifest", edit("cp1", etcdManifest, "edited"), of(etcdManifest, "cp1"), []string{"kubeadm.member cp1: kept " + etcdManifest}},
+		{"another member's manifest, gone", edit("cp3", etcdManifest, ""), of(etcdManifest, "cp3"), []string{"kubeadm.member cp3: kept " + etcdManifest}},
+		{"a worker's kubelet", edit("w1", kubelet, "maxPods: 1"), of(kubelet, "w1"), restarted("w1")},
+		{"a control plane's kubelet, gone", edit("cp1", kubelet, ""), of(kubelet, "cp1"), restarted("cp1")},
+		{"containerd's settings", edit("w1", "/etc/containerd/config.toml", "edited"), of("/etc/containerd/config.toml", "w1"), []string{"runtime.containerd w1: file /etc/containerd/config.toml", "runtime.containerd w1: unit containerd.service"}},
+		{"the administrator's credentials", edit("cp2", "/etc/kubernetes/admin.conf", ""), nil, []string{"join.kubeconfig cp2: exec kubeadm-again-kubeconfig-admin"}},
+		{"what control planes share", edit("cp2", "/etc/kubernetes/pki/sa.key", ""), of("/etc/kubernetes/pki/sa.key", "cp2"), []string{"join.certificates cp2: file /etc/kubernetes/pki/sa.key"}},
+		{"a certificate", edit("cp2", "/etc/kubernetes/pki/apiserver-kubelet-client.crt", ""), nil, []string{"join.certs cp2: exec kubeadm-again-certs"}},
+		{"keys that others may read", func(w *world) { w.machines["w1"].opened["/etc/kubernetes/kubelet.conf"] = true }, nil, []string{"kubernetes.private w1: private keys and credentials"}},
+		{"the image of CoreDNS", patch(dnsPath, object{"spec": object{"image": "theirs"}}), in(dnsPath, "spec", "image"), []string{"kubeadm.objects cp1: object Deployment kube-system/coredns"}},
+		{"no CoreDNS", patch(dnsPath, object{"spec": object{"replicas": 0}}), nil, []string{"kubeadm.objects cp1: object Deployment kube-system/coredns", "nodes.dns: wait CoreDNS"}},
+		{"more of CoreDNS", patch(dnsPath, object{"spec": object{"replicas": 5}, "status": object{"replicas": 5, "updatedReplicas": 5, "availableReplicas": 5}}), nil, nil},
+		{"kube-proxy, gone", func(w *world) { w.api.remove(proxyPath) }, in(proxyPath, "spec", "image"), []string{"kubeadm.objects cp1: object DaemonSet kube-system/kube-proxy"}},
+		{"the settings of kube-proxy", patch(proxyMap, object{"data": object{"config.conf": "theirs"}}), in(proxyMap, "data", "config.conf"), []string{"kubeadm.objects cp1: object ConfigMap kube-system/kube-proxy"}},
+		{"the settings of CoreDNS", patch("/api/v1/namespaces/kube-system/configmaps/coredns", object{"data": object{"Corefile": "theirs"}}), in("/api/v1/namespaces/kube-system/configmaps/coredns", "data", "Corefile"), []string{"dns.coredns: object ConfigMap kube-system/coredns"}},
+		{"what kubelets join by", func(w *world) { w.api.wroteRecord("kubectl-edit", "maxPods: 1\n") }, in(kubeletConfigPath, "data", "kubelet"), []string{"kubeadm.records cp1: object ConfigMap kube-system/kubelet-config", "kubeadm.record cp1: exec kubeadm-init-upload-config"}},
+		{"the same words in another hand", func(w *world) { w.api.wroteRecord("kubectl-edit", "cgroupDriver: systemd\n") }, in(kubeletConfigPath, "data", "kubelet"), []string{"kubeadm.records cp1: object ConfigMap kube-system/kubelet-config", "kubeadm.record cp1: exec kubeadm-init-upload-config"}},
+		{"a record that is gone", func(w *world) { w.api.remove(kubeletConfigPath) }, in(kubeletConfigPath, "data", "kubelet"), []string{"kubeadm.records cp1: object ConfigMap kube-system/kubelet-config", "kubeadm.record cp1: exec kubeadm-init-upload-config"}},
+		{"a node's role", patch("/api/v1/nodes/cp2", object{"metadata": object{"labels": object{"node-role.kubernetes.io/control-plane": nil}}}), nil, []string{"nodes.settings cp2: node cp2"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := drifted(t, "cp1", "cp2", "cp3", "w1")
+			was := ""
+			if tc.is != nil {
+				was = tc.is(w)
+			}
+			tc.edit(w)
+			got := w.named()
+			slices.Sort(got)
+			slices.Sort(tc.named)
+			if !slices.Equal(got, tc.named) {
+				t.Errorf("the plan names %q, want %q", got, tc.named)
+			}
+			w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+			w.whole()
+			if tc.is != nil && (tc.is(w) != was || was == "") {
+				t.Errorf("it is %q, and was %q", tc.is(w), was)
+			}
+		})
+	}
+}
+
+// TestDriftTogether changes many things at once, on all control planes too, with
+// an API that does not answer any more.
+func TestDriftTogether(t *testing.T) {
+	w := drifted(t, "cp1", "cp2", "cp3", "w1")
+	for name, m := range w.machines {
+		if strings.HasPrefix(name, "cp") {
+			m.edit(etcdManifest, "edited")
+			m.edit(module.APIServerManifest, "")
+		}
+		m.edit("/var/lib/kubelet/config.yaml", "edited")
+	}
+	w.api.remove(proxyPath)
+	w.api.remove(dnsPath)
+	named := strings.Join(w.named(), "\n")
+	for _, want := range []string{
+		"kubeadm.member cp1: kept " + etcdManifest, "kubeadm.member cp3: kept " + etcdManifest,
+		"join.settings cp2: kept " + module.APIServerManifest, "kubernetes.kubelet w1: kept /var/lib/kubelet/config.yaml",
+		"object DaemonSet kube-system/kube-proxy", "object Deployment kube-system/coredns",
+	} {
+		if !strings.Contains(named, want) {
+			t.Errorf("the plan does not name %q:\n%s", want, named)
+		}
+	}
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	w.whole()
+}
+
+// TestDriftSilent: a manifest was broken, and the API does not answer. What is to
+// be seen in the API is known when it is mended.
+func TestDriftSilent(t *testing.T) {
+	w := drifted(t, "cp1", "w1")
+	cp1 := w.machines["cp1"]
+	cp1.edit(module.APIServerManifest, "broken")
+	cp1.silent = true
+	w.api.remove(proxyPath)
+	w.api.wroteRecord("kubectl-edit", "maxPods: 1\n")
+	cp1.touched = func(what string) {
+		if strings.HasSuffix(what, module.APIServerManifest) {
+			cp1.mu.Lock()
+			defer cp1.mu.Unlock()
+			cp1.silent = false
+		}
+	}
+	if named := w.named(); !slices.Contains(named, "kubeadm.init.control-plane cp1: kept "+module.APIServerManifest) {
+		t.Errorf("the plan names %q", named)
+	}
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	if cp1.touched = nil; !w.api.has(proxyPath) {
+		t.Error("kube-proxy is still missing")
+	}
+	w.whole()
+}
+
+// TestDriftFirst takes credentials from the control plane on which the cluster
+// began, and speaks for it: alone, and beside others.
+func TestDriftFirst(t *testing.T) {
+	for _, file := range []string{"/etc/kubernetes/admin.conf", "/etc/kubernetes/scheduler.conf", module.InitMark} {
+		for _, names := range [][]string{{"cp1", "w1"}, {"cp1", "cp2", "cp3", "w1"}} {
+			t.Run(file+" of "+names[len(names)-2], func(t *testing.T) {
+				t.Parallel()
+				w := drifted(t, names...)
+				w.machines["cp1"].edit(file, "")
+				if named := w.named(); len(named) == 0 {
+					t.Error("the plan is empty")
+				} else {
+					t.Logf("%q", named)
+				}
+				w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+				w.whole()
+			})
+		}
+	}
+}
+
+// TestNothingKept: on hosts that were set up before files were kept, nothing is
+// found that nobody can know, and nothing is restarted.
+func TestNothingKept(t *testing.T) {
+	w := drifted(t, "cp1", "w1")
+	for _, m := range w.machines {
+		clear(m.kept)
+	}
+	w.whole()
+	w.machines["cp1"].edit(module.APIServerManifest, "edited")
+	if got := w.named(); len(got) > 0 {
+		t.Errorf("the plan names %q", got)
+	}
+}

@@ -1,0 +1,290 @@
+package lifecycle
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// EtcdInfo is the cluster's etcd.
+type EtcdInfo struct {
+	Type      string       `json:"type"` // stacked, managed, external
+	ClusterID string       `json:"clusterID,omitempty"`
+	Revision  int64        `json:"revision,omitempty"`
+	Members   []EtcdMember `json:"members"`
+	// Through is the host that was asked; Message is why there is no answer:
+	// then the members are those on record.
+	Through string `json:"through,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// EtcdMember is one member.
+type EtcdMember struct {
+	Name     string   `json:"name"`
+	ID       string   `json:"id"` // hexadecimal, as etcdctl takes it; "" if etcd cannot be asked
+	Endpoint string   `json:"endpoint"`
+	PeerURLs []string `json:"peerURLs,omitempty"`
+	Leader   bool     `json:"leader"`
+	Learner  bool     `json:"learner"`
+	// Answers says that it was heard; Healthy that it follows a leader, and has
+	// nothing to say against itself.
+	Answers bool   `json:"answers"`
+	Healthy bool   `json:"healthy"`
+	Version string `json:"version,omitempty"`
+	// DBBytes is the size of its database, of which InUseBytes are in use: the
+	// rest is what a defragmentation gives back. Nothing can be written any more
+	// when it reaches QuotaBytes; 0 is not known.
+	DBBytes    int64 `json:"dbBytes,omitempty"`
+	InUseBytes int64 `json:"inUseBytes,omitempty"`
+	QuotaBytes int64 `json:"quotaBytes,omitempty"`
+	// RaftIndex is the last entry of its log, AppliedIndex the last that is in its
+	// database, and Behind how far that is from the furthest member's log.
+	RaftTerm     uint64 `json:"raftTerm,omitempty"`
+	RaftIndex    uint64 `json:"raftIndex,omitempty"`
+	AppliedIndex uint64 `json:"appliedIndex,omitempty"`
+	Behind       uint64 `json:"behind,omitempty"`
+	// Alarms are its own: NOSPACE, CORRUPT.
+	Alarms []string `json:"alarms,omitempty"`
+	// Errors are what it says is wrong besides, such as that it has no leader.
+	Errors []string `json:"errors,omitempty"`
+
+	leader uint64 // whom it follows
+}
+
+// called is what people call a member.
+func (m EtcdMember) called() string { return cmp.Or(m.Name, m.ID, m.Endpoint) }
+
+// asksEtcd says that etcd can be asked on a host: it has a member, or, of an
+// etcd of others, the API server's credentials.
+func (l *looker) asksEtcd(h v1alpha1.Host) bool {
+	if l.env.Cluster.Spec.Etcd.External != nil {
+		return spec.HasRole(h, v1alpha1.RoleControlPlane)
+	}
+	return facts.RunsEtcd(l.env.Cluster, h.Roles)
+}
+
+// etcdClient is how such a host asks.
+func (l *looker) etcdClient() op.EtcdClient {
+	c := module.EtcdClient()
+	c.Endpoints = []string{module.OwnEtcd()}
+	if l.env.Cluster.Spec.Etcd.External != nil {
+		c.Cert, c.Key, c.Endpoints = module.EtcdClientCert, module.EtcdClientKey, l.env.EtcdEndpoints()
+	}
+	return c
+}
+
+// askEtcd asks the members through the first of the hosts that is answered. If
+// none is, the members are those on record.
+func (l *looker) askEtcd(ctx context.Context, in *EtcdInfo) {
+	in.Message = "no host on which it can be asked was reached"
+	client := l.etcdClient()
+	for h := range l.members {
+		worker, ok := h.conn.(remote.Worker)
+		if !ok {
+			continue
+		}
+		limit := l.svc.looks.over
+		asked, cancel := context.WithTimeoutCause(ctx, limit, silent(h.spec.Name, limit))
+		err := l.membersThrough(asked, worker, client, in)
+		if err = because(asked, err); err != nil {
+			in.Message = h.spec.Name + ": " + why(err).Message
+		}
+		cancel()
+		if err == nil {
+			in.Through, in.Message = h.spec.Name, ""
+			return
+		}
+	}
+	if len(in.Members) == 0 {
+		in.Members = l.membersOnRecord()
+	}
+}
+
+// membersThrough asks on one host. Credentials that do for an API server need
+// not do for the list of members: then its endpoints stand for them.
+func (l *looker) membersThrough(ctx context.Context, w remote.Worker, client op.EtcdClient, in *EtcdInfo) error {
+	members, id, err := etcdList(ctx, w, client)
+	if err != nil && l.env.Cluster.Spec.Etcd.External != nil && ctx.Err() == nil {
+		members = l.membersOnRecord()
+	} else if err != nil {
+		return err
+	}
+	revision := etcdStates(ctx, w, client, members)
+	if err != nil && !slices.ContainsFunc(members, func(m EtcdMember) bool { return m.Answers }) {
+		return err
+	}
+	in.Members, in.ClusterID, in.Revision = members, id, revision
+	return nil
+}
+
+// membersOnRecord are the members as the cluster's description has them.
+func (l *looker) membersOnRecord() (out []EtcdMember) {
+	if l.env.Cluster.Spec.Etcd.External != nil {
+		for _, url := range l.env.EtcdEndpoints() {
+			out = append(out, EtcdMember{Endpoint: url})
+		}
+		return out
+	}
+	for _, h := range l.env.Members(l.env.Cluster) {
+		out = append(out, EtcdMember{
+			Name: h.Name, Endpoint: module.EtcdURL(h, facts.EtcdClientPort), PeerURLs: []string{module.EtcdURL(h, facts.EtcdPeerPort)},
+		})
+	}
+	return out
+}
+
+// etcdArgs is how etcdctl speaks to members at some URLs, by commas.
+func etcdArgs(c op.EtcdClient, endpoints string, args ...string) []string {
+	return append([]string{
+		c.Program, "--endpoints=" + endpoints, "--cacert=" + c.CA, "--cert=" + c.Cert, "--key=" + c.Key,
+		"--dial-timeout=3s", "--command-timeout=5s", "--write-out=json",
+	}, args...)
+}
+
+func etcdctl(ctx context.Context, w remote.Worker, c op.EtcdClient, into any, endpoints string, args ...string) error {
+	var out, errw bytes.Buffer
+	code, err := w.Run(ctx, remote.Command{Argv: etcdArgs(c, endpoints, args...)}, nil, &out, &errw)
+	if err != nil {
+		return err
+	}
+	if jerr := json.Unmarshal(out.Bytes(), into); jerr != nil || code != 0 && out.Len() == 0 {
+		said := strings.TrimSpace(errw.String())
+		if i := strings.LastIndexByte(said, '\n'); i >= 0 {
+			said = said[i+1:]
+		}
+		return errors.New("etcdctl: " + cmp.Or(said, fmt.Sprintf("it ended with %d", code)))
+	}
+	return nil
+}
+
+func hexID(id uint64) string { return strconv.FormatUint(id, 16) }
+
+// etcdList are the members, and the id of their cluster.
+func etcdList(ctx context.Context, w remote.Worker, c op.EtcdClient) (out []EtcdMember, cluster string, err error) {
+	var list struct {
+		Header struct {
+			ClusterID uint64 `json:"cluster_id"`
+		} `json:"header"`
+		Members []struct {
+			ID        uint64   `json:"ID"`
+			Name      string   `json:"name"`
+			Peers     []string `json:"peerURLs"`
+			Clients   []string `json:"clientURLs"`
+			IsLearner bool     `json:"isLearner"`
+		} `json:"members"`
+	}
+	endpoints := strings.Join(c.Endpoints, ",")
+	// Serializable: it answers without a quorum, too.
+	if err := etcdctl(ctx, w, c, &list, endpoints, "member", "list", "--consistency=s"); err != nil {
+		if err := etcdctl(ctx, w, c, &list, endpoints, "member", "list"); err != nil {
+			return nil, "", err
+		}
+	}
+	if len(list.Members) == 0 {
+		return nil, "", errors.New("etcdctl: it names no member")
+	}
+	for _, m := range list.Members {
+		e := EtcdMember{Name: m.Name, ID: hexID(m.ID), Learner: m.IsLearner, PeerURLs: m.Peers}
+		if len(m.Clients) > 0 {
+			e.Endpoint = m.Clients[0]
+		}
+		out = append(out, e)
+	}
+	return out, hexID(list.Header.ClusterID), nil
+}
+
+// An etcdState is what a member says of itself.
+type etcdState struct {
+	Status struct {
+		Header struct {
+			MemberID uint64 `json:"member_id"`
+			Revision int64  `json:"revision"`
+		} `json:"header"`
+		Version     string   `json:"version"`
+		DBSize      int64    `json:"dbSize"`
+		DBSizeInUse int64    `json:"dbSizeInUse"`
+		DBSizeQuota int64    `json:"dbSizeQuota"`
+		Leader      uint64   `json:"leader"`
+		Term        uint64   `json:"raftTerm"`
+		Index       uint64   `json:"raftIndex"`
+		Applied     uint64   `json:"raftAppliedIndex"`
+		Errors      []string `json:"errors"`
+	} `json:"Status"`
+}
+
+// etcdStates asks every member what it says of itself, each by itself: one that
+// is down keeps no other from being asked. The answer is the furthest revision.
+func etcdStates(ctx context.Context, w remote.Worker, c op.EtcdClient, members []EtcdMember) (revision int64) {
+	states := make([][]etcdState, len(members))
+	at := make([]int, len(members))
+	for i := range at {
+		at[i] = i
+	}
+	each(at, func(i int) {
+		if members[i].Endpoint != "" {
+			_ = etcdctl(ctx, w, c, &states[i], members[i].Endpoint, "endpoint", "status") // then it does not answer
+		}
+	})
+	var furthest uint64
+	for i := range members {
+		for _, st := range states[i] {
+			m := &members[i]
+			if id := hexID(st.Status.Header.MemberID); m.ID == "" || m.ID == id {
+				m.ID = id
+				m.heard(st)
+				revision, furthest = max(revision, st.Status.Header.Revision), max(furthest, m.RaftIndex)
+			}
+		}
+	}
+	for i := range members {
+		if m := &members[i]; m.Answers && furthest > m.AppliedIndex {
+			m.Behind = furthest - m.AppliedIndex
+		}
+	}
+	alarms(members)
+	return revision
+}
+
+// heard takes in what a member says of itself.
+func (m *EtcdMember) heard(st etcdState) {
+	s := st.Status
+	m.Answers, m.Version, m.DBBytes, m.InUseBytes, m.QuotaBytes = true, s.Version, s.DBSize, s.DBSizeInUse, s.DBSizeQuota
+	m.RaftTerm, m.RaftIndex, m.AppliedIndex, m.Errors = s.Term, s.Index, s.Applied, s.Errors
+	m.leader, m.Leader = s.Leader, s.Leader != 0 && s.Leader == s.Header.MemberID
+}
+
+// alarms gives each member its own: every one tells of those of all.
+func alarms(members []EtcdMember) {
+	of := map[string][]string{}
+	for i := range members {
+		var rest []string
+		for _, said := range members[i].Errors {
+			var id uint64
+			var alarm string
+			if n, _ := fmt.Sscanf(said, "memberID:%d alarm:%s", &id, &alarm); n != 2 {
+				rest = append(rest, strings.TrimSpace(said))
+			} else if h := hexID(id); !slices.Contains(of[h], alarm) {
+				of[h] = append(of[h], alarm)
+			}
+		}
+		members[i].Errors = rest
+	}
+	for i := range members {
+		m := &members[i]
+		m.Alarms = of[m.ID]
+		m.Healthy = m.Answers && m.leader != 0 && len(m.Errors)+len(m.Alarms) == 0
+	}
+}

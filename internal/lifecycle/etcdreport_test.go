@@ -1,0 +1,311 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// A voter is a member of etcd as etcdctl tells of it.
+type voter struct {
+	id, leader     uint64
+	name, at       string // at is its host's address
+	down, learner  bool
+	db, used, most int64
+	index, applied uint64
+	version        string
+	errors         []string
+}
+
+// ensemble is etcd, as it is asked on the machines of its members.
+type ensemble struct {
+	members []*voter
+	unlist  bool // nobody may see the list of members
+	calls   []string
+}
+
+// threeVoters are those of cp1, cp2 and cp3, all well; cp1 leads.
+func threeVoters(w *world) *ensemble {
+	e := &ensemble{}
+	for i, name := range []string{"cp1", "cp2", "cp3"} {
+		m := &voter{id: uint64(10 + i), leader: 10, name: name, at: w.machines[name].address, db: 30 << 20, used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.7.0"}
+		e.members = append(e.members, m)
+	}
+	e.on(w)
+	return e
+}
+
+// on has the machines ask it, each its own member at the loopback address.
+func (e *ensemble) on(w *world) {
+	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
+		w.machines[name].etcdctl = func(args []string, out io.Writer) int {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return e.ctl(name, args, out)
+		}
+	}
+}
+
+func (e *ensemble) ctl(on string, args []string, out io.Writer) int {
+	endpoint, _ := strings.CutPrefix(args[0], "--endpoints=")
+	verb := strings.Join(slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, "--") }), " ")
+	e.calls = append(e.calls, on+": "+verb)
+	first, _, _ := strings.Cut(endpoint, ",")
+	at := slices.IndexFunc(e.members, func(m *voter) bool {
+		return first == "https://"+m.at+":2379" || first == "https://127.0.0.1:2379" && m.name == on
+	})
+	if at < 0 || e.members[at].down {
+		return 1
+	}
+	switch m := e.members[at]; verb {
+	case "member list":
+		if e.unlist {
+			return 1
+		}
+		var list []object
+		for _, m := range e.members {
+			o := object{"ID": m.id, "name": m.name, "peerURLs": []string{"https://" + m.at + ":2380"}, "isLearner": m.learner}
+			if m.name != "" {
+				o["clientURLs"] = []string{"https://" + m.at + ":2379"}
+			}
+			list = append(list, o)
+		}
+		print(out, object{"header": object{"cluster_id": 0xc0ffee}, "members": list})
+	case "endpoint status":
+		print(out, []object{{"Endpoint": endpoint, "Status": object{
+			"header": object{"member_id": m.id, "revision": 4711}, "version": m.version, "dbSize": m.db, "dbSizeInUse": m.used, "dbSizeQuota": m.most,
+			"leader": m.leader, "raftTerm": 3, "raftIndex": m.index, "raftAppliedIndex": m.applied, "errors": m.errors,
+		}}})
+	default:
+		return 1
+	}
+	return 0
+}
+
+func print(out io.Writer, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = out.Write(raw)
+}
+
+// halt stops all API servers.
+func (a *api) halt() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.running = false
+}
+
+// etcdWorld is a cluster of three control planes and a worker, that runs, and its
+// etcd.
+func etcdWorld(t *testing.T) (*world, *ensemble) {
+	w := running(t, threeAndTwo[:4], threeAndTwo[:4])
+	return w, threeVoters(w)
+}
+
+func (w *world) report() *EtcdReport {
+	w.t.Helper()
+	r, err := w.impatient().Etcd(w.t.Context(), "prod", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// warned are the hosts and texts of warnings.
+func (r *EtcdReport) warned() []string {
+	out := []string{}
+	for _, d := range r.Warnings {
+		out = append(out, strings.TrimSpace(d.Host+" "+d.Message))
+	}
+	return out
+}
+
+func TestEtcdReport(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*world, *ensemble)
+		verdict      Verdict
+		summary      string
+		warned       []string
+		next         string
+	}{
+		{"well", "there is nothing to say", func(*world, *ensemble) {}, Healthy, "all 3 members answer, the leader is cp1", []string{}, "slipway etcd snapshot prod"},
+		{
+			"the API is down", "it is not asked", func(w *world, _ *ensemble) { w.api.halt() },
+			Healthy, "all 3 members answer, the leader is cp1",
+			[]string{},
+			"slipway etcd snapshot prod",
+		},
+		{
+			"a member is down", "it is named, and its log is next", func(_ *world, e *ensemble) { e.members[1].down = true },
+			Degraded, "2 of 3 members answer, the leader is cp1",
+			[]string{"cp2 the etcd member does not answer"},
+			"slipway exec prod@cp2 --sudo -- journalctl -u kubelet -n 30 --no-pager",
+		},
+		{
+			"a host is down", "both are named, and others are asked", func(w *world, e *ensemble) { w.machines["cp1"].down, e.members[0].down = errDown, true; e.elect(11) },
+			Degraded, "2 of 3 members answer, the leader is cp2",
+			[]string{"cp1 cp1 does not answer", "cp1 the etcd member does not answer"},
+			"slipway cluster-info prod",
+		},
+		{
+			"no majority", "nothing works, and it says so", func(_ *world, e *ensemble) { e.members[0].down, e.members[1].down = true, true; e.elect(0) },
+			Down, "1 of 3 members answer, and it takes 2: nothing can be written, and the API does not work",
+			[]string{"cp1 the etcd member does not answer", "cp2 the etcd member does not answer", "cp3 the etcd member has no leader"},
+			"bring the others back; or, if their data are lost: slipway etcd restore prod --from FILE",
+		},
+		{
+			"all members are down", "they are known from the records", func(_ *world, e *ensemble) {
+				for _, m := range e.members {
+					m.down = true
+				}
+			}, Down, "etcdctl: it ended with 1", []string{"etcd cannot be asked (etcdctl: it ended with 1); its members are those on record"}, "slipway cluster-info prod",
+		},
+		{
+			"no room", "each alarm is told of once, of whose it is", func(_ *world, e *ensemble) {
+				for _, m := range e.members {
+					m.errors = []string{"memberID:11 alarm:NOSPACE "}
+				}
+			}, Degraded, "3 of 3 members answer, the leader is cp1", []string{"cp2 etcd says: alarm NOSPACE"}, "slipway etcd defrag prod",
+		},
+		{
+			"nearly full", "there is still time", func(_ *world, e *ensemble) { e.members[2].db = 1800 << 20 },
+			Degraded, "3 of 3 members answer, the leader is cp1",
+			[]string{"cp3 its database has 1.7 GiB of the 2 GiB that it may have; when it is full nothing can be written to the cluster"},
+			"slipway etcd defrag prod",
+		},
+		{
+			"far behind", "its disk may be slow", func(_ *world, e *ensemble) {
+				e.members[0].index, e.members[2].index, e.members[2].applied = 20000, 20, 20
+			},
+			Degraded, "3 of 3 members answer, the leader is cp1",
+			[]string{"cp1 the etcd member is 15000 entries behind", "cp2 the etcd member is 15000 entries behind", "cp3 the etcd member is 19980 entries behind"},
+			"slipway cluster-info prod",
+		},
+		{
+			"versions", "an upgrade stopped half way", func(_ *world, e *ensemble) { e.members[1].version = "3.6.8" },
+			Degraded, "3 of 3 members answer, the leader is cp1",
+			[]string{"etcd's members have different versions: cp1 3.7.0, cp2 3.6.8, cp3 3.7.0"},
+			"slipway cluster-info prod",
+		},
+		{
+			"strangers", "who is no host on record, and who is no member", func(_ *world, e *ensemble) { e.members[2].name = "old" },
+			Degraded, "3 of 3 members answer, the leader is cp1",
+			[]string{"old the etcd member is that of no host on record", "cp3 etcd has no member of this host"},
+			"slipway cluster-info prod",
+		},
+		{
+			"a learner", "it has no vote to count", func(_ *world, e *ensemble) { e.members[2].learner, e.members[2].down = true, true },
+			Degraded, "2 of 2 members answer, the leader is cp1",
+			[]string{"cp3 the etcd member does not answer", "etcd has 2 members: one more or one less would survive as many losses"},
+			"slipway exec prod@cp3 --sudo -- journalctl -u kubelet -n 30 --no-pager",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w, e := etcdWorld(t)
+			tc.do(w, e)
+			r := w.report()
+			if r.Verdict != tc.verdict || !strings.HasSuffix(r.Summary, tc.summary) || r.Next != tc.next {
+				t.Errorf("%s: %s: %s; next: %s", tc.reason, r.Verdict, r.Summary, r.Next)
+			}
+			got := r.warned()
+			for i := range got {
+				for _, cp := range []string{"cp1", "cp2", "cp3"} { // whoever was asked last
+					got[i] = strings.Replace(got[i], "("+cp+": ", "(", 1)
+				}
+			}
+			if d := cmp.Diff(tc.warned, got); d != "" {
+				t.Errorf("%s: warnings (-want +got):\n%s", tc.reason, d)
+			}
+			if len(r.Hosts) != 3 || len(r.Etcd.Members) != 3 {
+				t.Errorf("%s: %+v", tc.reason, r)
+			}
+		})
+	}
+}
+
+// elect has the members that are up follow one.
+func (e *ensemble) elect(leader uint64) {
+	for _, m := range e.members {
+		m.leader = leader
+	}
+}
+
+// What a member says of itself is all told.
+func TestEtcdReportDetails(t *testing.T) {
+	w, e := etcdWorld(t)
+	e.members[1].applied = 4990
+	r := w.report()
+	want := EtcdMember{
+		Name: "cp2", ID: "b", Endpoint: "https://192.0.2.12:2379", PeerURLs: []string{"https://192.0.2.12:2380"}, Answers: true, Healthy: true, Version: "3.7.0",
+		DBBytes: 30 << 20, InUseBytes: 12 << 20, QuotaBytes: 2 << 30, RaftTerm: 3, RaftIndex: 5000, AppliedIndex: 4990, Behind: 10,
+	}
+	if d := cmp.Diff(want, r.Etcd.Members[1], cmpopts.IgnoreUnexported(EtcdMember{})); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if r.Etcd.ClusterID != "c0ffee" || r.Etcd.Revision != 4711 || r.Etcd.Through == "" || r.Etcd.Type != "stacked" {
+		t.Errorf("%+v", r.Etcd)
+	}
+	if h := r.Hosts[0]; h.Name != "cp1" || h.Host != "ok" || h.FreeBytes != 30<<30 || h.TotalBytes != 40<<30 {
+		t.Errorf("%+v", h)
+	}
+}
+
+// An etcd of others is asked with the API servers' credentials; where these do
+// not do for the list of members, its endpoints stand for them.
+func TestEtcdReportExternal(t *testing.T) {
+	for _, unlisted := range []bool{false, true} {
+		w, e := etcdWorld(t)
+		c, err := w.service().Cluster(t.Context(), "prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdExternal, External: &v1alpha1.ExternalEtcd{}}
+		for i := range e.members {
+			at := fmt.Sprintf("198.51.100.%d", i+1)
+			e.members[i].at, e.members[i].name = at, fmt.Sprintf("x%d", i)
+			c.Spec.Etcd.External.Endpoints = append(c.Spec.Etcd.External.Endpoints, "https://"+at+":2379")
+		}
+		if err := w.service().Store.SaveCluster(c, nil); err != nil {
+			t.Fatal(err)
+		}
+		e.unlist = unlisted
+		e.members[2].down = true
+		r := w.report()
+		if r.Verdict != Degraded || r.Etcd.Through == "" || len(r.Etcd.Members) != 3 || r.Next != "slipway cluster-info prod" {
+			t.Errorf("%s: %s: %+v", r.Verdict, r.Summary, r.Etcd)
+		}
+		last := r.Etcd.Members[2]
+		if (last.Name == "") != unlisted || last.Answers || !r.Etcd.Members[0].Answers {
+			t.Errorf("unlisted %t: %+v", unlisted, r.Etcd.Members)
+		}
+		_, err = w.service().Snapshot(t.Context(), "prod", SnapshotOptions{}, nil)
+		refusal(t, err, idEtcdExternal)
+	}
+}
+
+// A cluster that has not come up has no etcd to speak of.
+func TestEtcdReportAbsent(t *testing.T) {
+	w := newWorld(t, "cp1")
+	w.machines["cp1"].refuse = breaking("kubernetes.kubelet")
+	w.create(event.Failed)
+	w.machines["cp1"].etcdctl = func([]string, io.Writer) int { return 1 }
+	if r := w.report(); r.Verdict != Absent || r.Next != "slipway cluster-info prod" {
+		t.Errorf("%s: %s; %s", r.Verdict, r.Summary, r.Next)
+	}
+}

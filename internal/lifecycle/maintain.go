@@ -1,0 +1,80 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/iec"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// maintains says that operations of a kind leave a cluster's description as it is,
+// and need nothing of a bundle.
+func maintains(k Kind) bool { return k == Defrag || k == RestoreEtcd }
+
+// aside says that an operation of a kind is none of those that make a cluster
+// what it is described as: it leaves alone what of these is not finished.
+func aside(k Kind) bool { return k == Renew || alone(k) }
+
+// alone says that nothing goes on from an operation of a kind that was cut off:
+// it is done anew.
+func alone(k Kind) bool { return k == InitOS || k == Defrag }
+
+// installs says that the operation needs a bundle.
+func (p *prepared) installs() bool {
+	return !p.removes() && p.request.Kind != InitOS && p.request.Kind != Renew && !maintains(p.request.Kind)
+}
+
+// maintained refuses a cluster that cannot be maintained.
+func (s *service) maintained(r *Request, recorded *v1alpha1.Cluster) error {
+	what := "a defragmentation"
+	if r.Kind == RestoreEtcd {
+		what = "a restore"
+	}
+	switch {
+	case recorded.Spec.Etcd.External != nil:
+		return external(recorded.Name, what)
+	case !created(recorded):
+		return refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet", "go on with: slipway resume "+recorded.Name)
+	}
+	return nil
+}
+
+// concernsMaintenance says whether a host has to be asked: to defragment etcd,
+// those with a member, and control planes, which keep the lock.
+func (p *prepared) concernsMaintenance(h v1alpha1.Host) bool {
+	return p.request.Kind == RestoreEtcd || spec.HasRole(h, v1alpha1.RoleControlPlane) || facts.RunsEtcd(p.env.Cluster, h.Roles)
+}
+
+// restoresOn says that a restore cannot go on without a host.
+func (p *prepared) restoresOn(h v1alpha1.Host) bool {
+	return p.request.Kind == RestoreEtcd && (spec.HasRole(h, v1alpha1.RoleControlPlane) || facts.RunsEtcd(p.env.Cluster, h.Roles))
+}
+
+// ignores says that the other hosts go on when one fails. In a restore none does:
+// some would have the new data, and some the old ones. There it means that it is
+// begun without workers that do not answer.
+func (p *prepared) ignores() bool {
+	return p.request.IgnoreErrors && p.request.Kind != RestoreEtcd
+}
+
+// won takes note of what a host's member gave back.
+func (p *prepared) won(host string, before, after int64) {
+	p.wins.Lock()
+	defer p.wins.Unlock()
+	p.wins.lines = append(p.wins.lines, fmt.Sprintf("%s: %s, before %s", host, iec.Bytes(after), iec.Bytes(before)))
+	p.wins.bytes += before - after
+}
+
+// keptUp says what maintenance has done.
+func (p *prepared) keptUp(res *Result) []string {
+	if p.request.Kind == RestoreEtcd {
+		return p.restored(res)
+	}
+	p.wins.Lock()
+	defer p.wins.Unlock()
+	slices.Sort(p.wins.lines)
+	return append([]string{"etcd gave back " + iec.Bytes(max(p.wins.bytes, 0))}, p.wins.lines...)
+}

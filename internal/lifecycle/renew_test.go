@@ -1,0 +1,406 @@
+package lifecycle
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki/pkitest"
+)
+
+// certificatesOf has a cluster run whose certificates have so much left.
+func certificatesOf(t *testing.T, left time.Duration, machines ...string) *world {
+	t.Helper()
+	w := newWorld(t, machines...)
+	w.managed = slices.Contains(machines, "e1")
+	w.create(event.Succeeded)
+	w.certified(left)
+	return w
+}
+
+func (w *world) renew(r Renewal, want event.Outcome) *Result {
+	w.t.Helper()
+	return w.do(Request{Kind: Renew, Name: "prod", Renew: r}, want)
+}
+
+// fresh are the certificates that end a year from now, by host.
+func (w *world) fresh() map[string]string {
+	w.t.Helper()
+	out := map[string]string{}
+	for _, c := range w.checked(0).Certificates {
+		if c.Problem != "" {
+			w.t.Errorf("%s of %s: %s", c.Name, c.Host, c.Problem)
+		}
+		if c.Expires.Equal(certTime.Add(certYear)) {
+			out[c.Host] += " " + c.Name
+		}
+	}
+	for host, names := range out {
+		list := strings.Fields(names)
+		slices.Sort(list)
+		out[host] = strings.Join(list, " ")
+	}
+	return out
+}
+
+const (
+	allOfControl = "admin.conf apiserver apiserver-etcd-client apiserver-kubelet-client controller-manager.conf etcd-healthcheck-client etcd-peer etcd-server front-proxy-client scheduler.conf"
+	allOfFirst   = allOfControl + " super-admin.conf"
+	allOfEtcd    = "etcd-healthcheck-client etcd-peer etcd-server"
+	// What an API server asks a managed etcd with is made by another operation,
+	// which is played.
+	managedFirst = "admin.conf apiserver apiserver-kubelet-client controller-manager.conf etcd-healthcheck-client etcd-peer etcd-server front-proxy-client scheduler.conf super-admin.conf"
+)
+
+// withKubelet is with the kubelet's certificate, in its place.
+func withKubelet(names string) string {
+	return strings.Replace(names, "scheduler.conf", "kubelet-client scheduler.conf", 1)
+}
+
+// order are the hosts on which steps of a task began.
+func (w *world) order(task string) (hosts []string) {
+	for _, e := range w.events {
+		if e.Type == event.StepFinished && e.Task == task && e.Outcome == event.Changed {
+			hosts = append(hosts, e.Host)
+		}
+	}
+	return hosts
+}
+
+// TestRenew: what is due is renewed, host by host, and nothing else; then
+// nothing is left to do.
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	w := certificatesOf(t, 20*certDay, "cp1", "cp2", "cp3", "w1")
+	before := map[string]map[string]string{}
+	for name, m := range w.machines {
+		before[name] = maps.Clone(m.files)
+	}
+	conf := string(w.stored())
+	res := w.renew(Renewal{}, event.Succeeded)
+	want := map[string]string{"cp1": allOfFirst, "cp2": allOfControl, "cp3": allOfControl}
+	if d := cmp.Diff(want, w.fresh()); d != "" {
+		t.Errorf("renewed (-want +got):\n%s", d)
+	}
+	for name, m := range w.machines {
+		for path, was := range before[name] {
+			if m.files[path] != was && !strings.HasSuffix(path, ".crt") && !strings.HasSuffix(path, ".conf") {
+				t.Errorf("%s of %s changed", path, name)
+			}
+		}
+	}
+	for _, task := range []string{"certs.etcd", "certs.control-plane"} {
+		if got := w.order(task); len(got) != 3 {
+			t.Errorf("%s on %v", task, got)
+		}
+	}
+	if now := w.stored(); string(now) == conf || !bytes.Equal(now, w.outside("cp1")) {
+		t.Errorf("the admin kubeconfig that is kept is the old one: %t", string(now) == conf)
+	}
+	if len(res.Ready) != 2 || res.Ready[0] != "31 certificates renewed on 3 hosts" {
+		t.Errorf("ready: %q", res.Ready)
+	}
+	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Succeeded", "create Succeeded")
+	if c := w.checked(0); c.Verdict != CertificatesFine {
+		t.Errorf("afterwards: %s, %v", c.Summary, c.Warnings)
+	}
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Renew, Name: "prod"}, nil))
+	if !p.Plan().Empty() {
+		t.Errorf("something is left to do: %+v", p.Plan().Steps)
+	}
+	w.apply(p, event.Succeeded)
+	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Succeeded", "create Succeeded")
+}
+
+// stored is the kubeconfig that the manager keeps.
+func (w *world) stored() []byte {
+	w.t.Helper()
+	text, err := w.service().Store.Kubeconfig("prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return text
+}
+
+// TestRenewExpired: nobody serves, no kubelet may ask, and it is all brought back.
+func TestRenewExpired(t *testing.T) {
+	for name, tc := range map[string]struct {
+		machines []string
+		want     map[string]string
+	}{
+		"one":     {[]string{"cp1"}, map[string]string{"cp1": withKubelet(allOfFirst)}},
+		"stacked": {[]string{"cp1", "cp2", "cp3", "w1", "w2"}, map[string]string{"cp1": withKubelet(allOfFirst), "cp2": withKubelet(allOfControl), "cp3": withKubelet(allOfControl), "w1": "kubelet-client", "w2": "kubelet-client"}},
+		"managed": {[]string{"cp1", "e1", "e2"}, map[string]string{"cp1": withKubelet(managedFirst), "e1": allOfEtcd, "e2": allOfEtcd}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := certificatesOf(t, -certDay, tc.machines...)
+			w.renew(Renewal{}, event.Succeeded)
+			if d := cmp.Diff(tc.want, w.fresh()); d != "" {
+				t.Errorf("renewed (-want +got):\n%s", d)
+			}
+			if c := w.checked(0); c.Verdict != CertificatesFine {
+				t.Errorf("afterwards: %s, %v", c.Summary, c.Warnings)
+			}
+			if tokens := w.api.tokens(); len(tokens) > 0 {
+				t.Errorf("%d join tokens are left", len(tokens))
+			}
+			for name, m := range w.machines {
+				if m.has("/etc/kubernetes/bootstrap-kubelet.conf") {
+					t.Errorf("%s still has a token", name)
+				}
+			}
+			w.wantPhase(v1alpha1.PhaseRunning)
+		})
+	}
+}
+
+// TestRenewChosen: what is asked for, and no more.
+func TestRenewChosen(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		left         time.Duration
+		renew        Renewal
+		want         map[string]string
+	}{
+		{"nothing due", "they are good for long", 200 * certDay, Renewal{}, map[string]string{}},
+		{"all", "whatever is left", 200 * certDay, Renewal{All: true}, map[string]string{"cp1": allOfFirst}},
+		{"within", "they end in that time", 200 * certDay, Renewal{Within: 201 * certDay}, map[string]string{"cp1": allOfFirst}},
+		{"not within", "they end later", 20 * certDay, Renewal{Within: 19 * certDay}, map[string]string{}},
+		{"by name", "only these", 200 * certDay, Renewal{Names: []string{"apiserver", "etcd-peer"}}, map[string]string{"cp1": "apiserver etcd-peer"}},
+		{"by name, expired", "the others stay as they are", 1 * certDay, Renewal{Names: []string{"scheduler.conf"}}, map[string]string{"cp1": "scheduler.conf"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := certificatesOf(t, tc.left, "cp1", "w1")
+			w.renew(tc.renew, event.Succeeded)
+			if d := cmp.Diff(tc.want, w.fresh()); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
+	}
+	t.Run("managed", func(t *testing.T) {
+		w := certificatesOf(t, 200*certDay, "cp1", "e1")
+		client := w.machines["cp1"].files["/etc/kubernetes/pki/apiserver-etcd-client.crt"]
+		w.renew(Renewal{All: true}, event.Succeeded)
+		if d := cmp.Diff(map[string]string{"cp1": managedFirst, "e1": allOfEtcd}, w.fresh()); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		if w.machines["cp1"].files["/etc/kubernetes/pki/apiserver-etcd-client.crt"] == client {
+			t.Error("what the API server asks etcd with is the old one")
+		}
+	})
+}
+
+// refusedWith wants a refusal that has touched nothing.
+func (w *world) refusedWith(r Request, id string) {
+	w.t.Helper()
+	before := map[string]map[string]string{}
+	for name, m := range w.machines {
+		before[name] = m.look()
+	}
+	p, err := w.service().Prepare(w.t.Context(), r, nil)
+	if err == nil {
+		w.t.Fatalf("not refused: %+v", errors.Join(p.Close()))
+	}
+	var list diag.List
+	if !errors.As(err, &list) || list[0].ID != id || list[0].Hint == "" {
+		w.t.Errorf("refused with %v, want %s and a hint", err, id)
+	}
+	for name, m := range w.machines {
+		if d := cmp.Diff(before[name], m.look()); d != "" {
+			w.t.Errorf("%s was touched (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+func TestRenewRefused(t *testing.T) {
+	const pki = "/etc/kubernetes/pki/"
+	for _, tc := range []struct {
+		name, id string
+		left     time.Duration
+		renew    Renewal
+		change   func(*testing.T, *world)
+	}{
+		{"authority without its key", "authority-key-missing", -certDay, Renewal{}, func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"ca.key") }},
+		{"authority of etcd without its key", "authority-key-missing", 10 * certDay, Renewal{}, func(_ *testing.T, w *world) { delete(w.machines["cp2"].files, pki+"etcd/ca.key") }},
+		{"another authority", "certificate-foreign", 10 * certDay, Renewal{}, func(t *testing.T, w *world) {
+			ca := pkitest.NewAuthority(t, "other", certTime, certTime.Add(certYear))
+			w.machines["cp1"].files[pki+"ca.crt"], w.machines["cp1"].files[pki+"ca.key"] = ca.Cert, ca.Key
+		}},
+		{"authority expired", "authority-expired", -certDay, Renewal{Names: []string{"apiserver"}}, func(t *testing.T, w *world) {
+			ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(-certDay))
+			cp := w.machines["cp1"]
+			cp.files[pki+"ca.crt"], cp.files[pki+"ca.key"] = ca.Cert, ca.Key
+			cp.files[pki+"apiserver.crt"], cp.files[pki+"apiserver.key"] = ca.Issue(t, "a", certTime.Add(-certDay))
+		}},
+		{"no such certificate", "unknown-certificate", 10 * certDay, Renewal{Names: []string{"apisever"}}, func(*testing.T, *world) {}},
+		{"a host down", "host-unreachable", 10 * certDay, Renewal{}, func(_ *testing.T, w *world) { w.machines["cp2"].down = errDown }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := certificatesOf(t, tc.left, "cp1", "cp2", "cp3")
+			tc.change(t, w)
+			w.refusedWith(Request{Kind: Renew, Name: "prod", Renew: tc.renew}, tc.id)
+		})
+	}
+	w := newWorld(t, "cp1")
+	if _, err := w.service().Prepare(t.Context(), Request{Kind: Renew, Name: "prod"}, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a cluster that is not recorded: %v", err)
+	}
+	w.machines["cp1"].refuse = func(step string, _ op.Op) *op.Error {
+		if step == "kubeadm.init.certs" {
+			return &op.Error{Reason: "CommandFailed", Message: "no"}
+		}
+		return nil
+	}
+	w.create(event.Failed)
+	w.refusedWith(Request{Kind: Renew, Name: "prod"}, idNotCreated)
+}
+
+// TestRenewWithoutHost: one that is down is left out, and stays failed.
+func TestRenewWithoutHost(t *testing.T) {
+	t.Parallel()
+	w := certificatesOf(t, 10*certDay, "cp1", "cp2", "cp3", "w1")
+	w.machines["w1"].down, w.machines["cp3"].down = errDown, errDown
+	w.do(Request{Kind: Renew, Name: "prod", IgnoreErrors: true}, event.Partial)
+	w.machines["w1"].down, w.machines["cp3"].down = nil, nil
+	if d := cmp.Diff(map[string]string{"cp1": allOfFirst, "cp2": allOfControl}, w.fresh()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	w.resume(event.Succeeded)
+	if d := cmp.Diff(map[string]string{"cp1": allOfFirst, "cp2": allOfControl, "cp3": allOfControl}, w.fresh()); d != "" {
+		t.Errorf("resumed (-want +got):\n%s", d)
+	}
+}
+
+// TestRenewStopsAtGate: a control plane that does not serve with what it has got
+// keeps the next from getting it; with the cause gone a resume finishes.
+func TestRenewStopsAtGate(t *testing.T) {
+	t.Parallel()
+	w := certificatesOf(t, 10*certDay, "cp1", "cp2", "cp3")
+	w.machines["cp1"].refuse = func(step string, o op.Op) *op.Error {
+		if step == "certs.control-plane" && o.Kind() == op.KindPodRestart {
+			return &op.Error{Reason: op.ReasonNotServing, Message: "it does not come up"}
+		}
+		return nil
+	}
+	w.machines["cp1"].state["read by /etc/kubernetes/manifests/kube-scheduler.yaml"] = "another"
+	res := w.renew(Renewal{}, event.Failed)
+	if f := res.Failures[0]; f.Host != "cp1" || f.Task != "certs.control-plane" || f.Reason != op.ReasonNotServing {
+		t.Errorf("%+v", f)
+	}
+	failed := slices.IndexFunc(w.events, func(e event.Event) bool { return e.Type == event.StepFinished && e.Outcome == event.Failed })
+	for _, e := range w.events[failed:] {
+		if e.Type == event.StepStarted && e.Task == "certs.control-plane" {
+			t.Errorf("%s was begun after that", e.Host)
+		}
+	}
+	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Failed", "create Succeeded")
+	if _, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil); err == nil || !strings.Contains(err.Error(), idNoWayBack) {
+		t.Errorf("rolled back: %v", err)
+	}
+	w.machines["cp1"].refuse = nil
+	w.resume(event.Succeeded)
+	if d := cmp.Diff(map[string]string{"cp1": allOfFirst, "cp2": allOfControl, "cp3": allOfControl}, w.fresh()); d != "" {
+		t.Errorf("resumed (-want +got):\n%s", d)
+	}
+	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Succeeded", "create Succeeded")
+}
+
+// TestRenewAside: what was unfinished before is so afterwards.
+func TestRenewAside(t *testing.T) {
+	t.Parallel()
+	w := certificatesOf(t, 10*certDay, "cp1", "w1")
+	w.machines["w1"].refuse = func(step string, _ op.Op) *op.Error {
+		if step == "kubernetes.kubelet" {
+			return &op.Error{Reason: "CommandFailed", Message: "no"}
+		}
+		return nil
+	}
+	c := w.cluster()
+	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
+	w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+	w.renew(Renewal{}, event.Succeeded)
+	w.wantStatus(v1alpha1.PhaseFailed, "renew-certs Succeeded", "apply Failed", "create Succeeded")
+	w.machines["w1"].refuse = nil
+	w.resume(event.Succeeded)
+	w.wantStatus(v1alpha1.PhaseRunning, "renew-certs Succeeded", "apply Succeeded", "create Succeeded")
+}
+
+// TestRenewBeyond: that the authority ends before is said.
+func TestRenewBeyond(t *testing.T) {
+	w := certificatesOf(t, 10*certDay, "cp1")
+	ca := pkitest.NewAuthority(t, "front-proxy-ca", certTime.Add(-certYear), certTime.Add(100*certDay))
+	f := w.machines["cp1"].files
+	f["/etc/kubernetes/pki/front-proxy-ca.crt"], f["/etc/kubernetes/pki/front-proxy-ca.key"] = ca.Cert, ca.Key
+	f["/etc/kubernetes/pki/front-proxy-client.crt"], f["/etc/kubernetes/pki/front-proxy-client.key"] = ca.Issue(t, "a", certTime.Add(10*certDay))
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Renew, Name: "prod"}, nil))
+	if list := p.Findings(); len(list) != 1 || list[0].ID != "validity-beyond-authority" || !strings.Contains(list[0].Message, "front-proxy-ca ends on 2027-02-28") {
+		t.Errorf("%v", list)
+	}
+	w.apply(p, event.Succeeded)
+	if got := w.ends("cp1", "/etc/kubernetes/pki/front-proxy-client.crt"); !got.Equal(certTime.Add(100 * certDay)) {
+		t.Errorf("it ends %s", got)
+	}
+}
+
+// TestKilledRenew: the manager is killed at the end of every step of bringing a
+// cluster back in which everything has expired, and gone on with.
+func TestKilledRenew(t *testing.T) {
+	w := certificatesOf(t, -certDay, "cp1", "cp2", "w1")
+	request := Request{Kind: Renew, Name: "prod"}
+	want := map[string]string{"cp1": withKubelet(allOfFirst), "cp2": withKubelet(allOfControl), "w1": "kubelet-client"}
+	moments := w.killed(t, request)
+	if len(moments) < 10/oneIn {
+		t.Errorf("%d moments", len(moments))
+	}
+	for _, m := range moments {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			k := m.world
+			k.t = t
+			k.goOn(request)
+			if d := cmp.Diff(want, k.fresh()); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if _, ops := k.status(); ops[0] != "renew-certs Succeeded" {
+				t.Errorf("operations %v", ops)
+			}
+			if tokens := k.api.tokens(); len(tokens) > 0 || k.machines["w1"].has("/etc/kubernetes/bootstrap-kubelet.conf") {
+				t.Errorf("%d join tokens are left", len(tokens))
+			}
+			conf := k.stored()
+			if !bytes.Equal(conf, k.outside("cp1")) {
+				t.Error("the admin kubeconfig that is kept is another than on the control plane")
+			}
+			k.wantPhase(v1alpha1.PhaseRunning)
+		})
+	}
+}
+
+// outside is the kubeconfig that is to be kept.
+func (w *world) outside(host string) []byte {
+	w.t.Helper()
+	c, err := w.service().Cluster(w.t.Context(), "prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	conf, err := record.Outside(module.Env{Cluster: c}, []byte(w.machines[host].files["/etc/kubernetes/admin.conf"]))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return conf
+}

@@ -1,0 +1,233 @@
+package lifecycle
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"github.com/Masterminds/semver/v3"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/transfer"
+)
+
+// openedSet is a backup set that was read through, and is to be restored. The
+// methods of nil are those of nothing to restore.
+type openedSet struct {
+	set *backup.Set
+	// snapshot has no name any more: whatever ends us, nothing is left of it.
+	snapshot *os.File
+	source   recovery.Source
+	told     diag.List
+}
+
+// unpack reads a backup set, and refuses one that the cluster cannot be restored
+// from. Paths in the request become absolute.
+func (s *service) unpack(r *Request, env module.Env) (_ *openedSet, err error) {
+	var ids []age.Identity
+	if r.Identity != "" {
+		if r.Identity, err = filepath.Abs(r.Identity); err == nil {
+			ids, err = backup.Identities(r.Identity)
+		}
+		if err != nil {
+			return nil, refused(string(backup.Encrypted), err.Error(), "name the file with your key, as age-keygen wrote it: --identity FILE")
+		}
+	}
+	if r.Backup, err = filepath.Abs(r.Backup); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(r.Backup)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, refused(string(backup.Unknown), r.Backup+" is no file that can be read", "see those that are kept here: slipway etcd snapshots "+env.Cluster.Name)
+	}
+	if err := transfer.Room(s.Store.Home(), info.Size()+spareHere); err != nil {
+		return nil, refused(idBackupRoom, err.Error(), "make room there: the set is unpacked before it goes to hosts")
+	}
+	u := &openedSet{}
+	if err := s.fill(u, r, env, ids); err != nil {
+		return nil, errors.Join(err, u.close())
+	}
+	return u, nil
+}
+
+// fill reads the set.
+func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Identity) (err error) {
+	if err := sweepOld(s.Store.Home(), ".restore-*"); err != nil {
+		return err
+	}
+	if u.snapshot, err = os.CreateTemp(s.Store.Home(), ".restore-*"); err != nil { // 0600
+		return err
+	}
+	set, small, err := backup.Read(r.Backup, ids, u.snapshot)
+	is := backup.Snapshot{}
+	if err == nil {
+		is, err = backup.Inspect(u.snapshot.Name())
+	}
+	if err := errors.Join(err, os.Remove(u.snapshot.Name())); err != nil {
+		return unusable(err)
+	}
+	u.set = set
+	if is.Hash != set.Snapshot.Hash || is.Revision != set.Snapshot.Revision {
+		return refused(string(backup.Damaged), "the snapshot in the set is not the one that it speaks of", "use another one: slipway etcd snapshots")
+	}
+	admin, err := s.admin(env.Cluster.Name)
+	if err != nil {
+		return err
+	}
+	if err := u.fits(env, admin); err != nil {
+		return err
+	}
+	u.source = recovery.Source{
+		Key: restoreKey(set, env), Snapshot: op.Blob{Digest: "sha256:" + is.SHA256, Size: is.Bytes}, Revision: is.Revision, Kubeconfig: admin, Files: map[string][]byte{},
+	}
+	for _, c := range small {
+		if at, ok := strings.CutPrefix(c.Name, backup.FileDir); ok {
+			u.source.Files[at] = c.Data
+		}
+	}
+	if r.restores != "" && r.restores != u.source.Key {
+		return refused(idBackupChanged, r.Backup+" is not the backup any more that this restore has begun with",
+			"put the first one back in its place, for some hosts may have its data; or begin anew: slipway etcd restore "+env.Cluster.Name+" --from FILE")
+	}
+	return nil
+}
+
+// restoreKey names a restore by the snapshot and the members that it is for.
+func restoreKey(set *backup.Set, env module.Env) string {
+	text := set.Snapshot.SHA256
+	for _, h := range env.Members(env.Cluster) {
+		text += " " + h.Name
+	}
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
+}
+
+// fits refuses a set of another cluster, and one that the cluster's programs
+// cannot read.
+func (u *openedSet) fits(env module.Env, admin []byte) error {
+	name := env.Cluster.Name
+	if u.set.Cluster != name {
+		return refused(idBackupOther, fmt.Sprintf("the set is of cluster %s, not of %s", u.set.Cluster, name), "name one of its own: slipway etcd snapshots "+name)
+	}
+	if is := authorityOf(admin); is != u.set.Authority {
+		return refused(idBackupOther, "the set is of another cluster that is called "+name+", too: the certificate of its authority is another",
+			"name one of its own: slipway etcd snapshots "+name+"; one from before the cluster was made anew, or its authority exchanged, is none")
+	}
+	etcd := cmp.Or(u.set.Snapshot.Version, u.set.Etcd)
+	if newer(etcd, env.Release.Etcd) {
+		return refused(idBackupVersion, fmt.Sprintf("the snapshot is of etcd %s, and the cluster has %s, which cannot read it", etcd, env.Release.Etcd), "name an older one: slipway etcd snapshots "+name)
+	}
+	if is := env.Cluster.Spec.Kubernetes.Version; newer(u.set.Kubernetes, is) {
+		return refused(idBackupVersion, fmt.Sprintf("the set was made with Kubernetes %s, and the cluster has %s, which may not know all that is in it", u.set.Kubernetes, is), "name an older one: slipway etcd snapshots "+name)
+	} else if newer(is, u.set.Kubernetes) {
+		u.told = append(u.told, diag.Diagnostic{
+			ID: idBackupVersion, Severity: diag.Warning,
+			Message: fmt.Sprintf("the set was made with Kubernetes %s, and the cluster has %s: what is restored is of before the upgrade", u.set.Kubernetes, is),
+			Hint:    "apply the cluster's file afterwards: its add-ons are those of then: slipway apply " + name,
+		})
+	}
+	return nil
+}
+
+// newer says that a version is of a later minor than another. What is no version
+// is none.
+func newer(a, b string) bool {
+	x, err1 := semver.NewVersion(a)
+	y, err2 := semver.NewVersion(b)
+	return err1 == nil && err2 == nil && (x.Major() > y.Major() || x.Major() == y.Major() && x.Minor() > y.Minor())
+}
+
+// authorityOf is the cluster's authority in a kubeconfig, as sets name it; ""
+// if there is none.
+func authorityOf(admin []byte) string {
+	var conf struct {
+		Clusters []struct {
+			Cluster struct {
+				Authority string `json:"certificate-authority-data"`
+			} `json:"cluster"`
+		} `json:"clusters"`
+	}
+	if yaml.Unmarshal(admin, &conf) != nil || len(conf.Clusters) == 0 {
+		return ""
+	}
+	text, err := base64.StdEncoding.DecodeString(conf.Clusters[0].Cluster.Authority)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(certificateBytes(text))
+	return hex.EncodeToString(sum[:])
+}
+
+func (u *openedSet) close() error {
+	if u == nil || u.snapshot == nil {
+		return nil
+	}
+	f := u.snapshot
+	u.snapshot = nil
+	return f.Close()
+}
+
+func (u *openedSet) key() string {
+	if u == nil {
+		return ""
+	}
+	return u.source.Key
+}
+
+// open is the snapshot, if it is what is asked for; nil if it is not.
+func (u *openedSet) open(digest string, offset int64) io.ReadCloser {
+	if u == nil || digest != u.source.Snapshot.Digest {
+		return nil
+	}
+	return io.NopCloser(io.NewSectionReader(u.snapshot, offset, u.source.Snapshot.Size-offset))
+}
+
+// marks are the files that hosts are asked for, which they may have lost.
+func (u *openedSet) marks() []string {
+	if u == nil {
+		return nil
+	}
+	return u.source.Marks()
+}
+
+// warnings are what is told of the set.
+func (u *openedSet) warnings() diag.List {
+	if u == nil {
+		return nil
+	}
+	return u.told
+}
+
+// losses are what a restore takes away, for people.
+func (u *openedSet) losses(cluster string) []string {
+	if u == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("all that was written to cluster %s since %s (revision %d); the data of now are moved aside on the hosts, and stay there",
+		cluster, u.set.Taken.UTC().Format("2006-01-02 15:04:05 MST"), u.set.Snapshot.Revision)}
+}
+
+// restored says what has come back, and what stays to be done.
+func (p *prepared) restored(res *Result) []string {
+	set := p.backup.set
+	return []string{
+		fmt.Sprintf("etcd has the data of %s again: revision %d, %d keys, on %s", set.Taken.UTC().Format(time.DateTime+" MST"), set.Snapshot.Revision, set.Snapshot.Keys,
+			count(len(p.env.Members(p.env.Cluster)), "member")),
+		"the data of before are kept on each of these hosts, in " + facts.DirEtcd + "/before-" + res.Operation + ": remove them when you are sure",
+	}
+}

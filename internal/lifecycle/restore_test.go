@@ -1,0 +1,449 @@
+package lifecycle
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// restoring says that a step of a restore was done on a machine.
+func (a *api) restoring(name string, o op.EtcdRestore) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if o.Do == op.RestoreStop && a.done["swap "+o.Key+" "+name] {
+		return true
+	}
+	return a.done[string(o.Do)+" "+o.Key+" "+name]
+}
+
+// restored says that every member has new data.
+func (a *api) restored() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all(op.RestoreSwap)
+}
+
+// all says that a step was done for every member. The caller holds mu.
+func (a *api) all(step op.RestoreStep) bool {
+	n := 0
+	for what := range a.done {
+		if strings.HasPrefix(what, string(step)+" ") {
+			n++
+		}
+	}
+	return n > 0 && n >= a.voters()
+}
+
+// voters is how many members etcd has; three, if it is a service. The caller
+// holds mu.
+func (a *api) voters() int {
+	if len(a.members) == 0 {
+		return 3
+	}
+	return len(a.members)
+}
+
+// restore plays a step, and minds the order: nothing is stopped before all new
+// data are there, none are put in their place while anything runs, and nothing
+// starts with half of them.
+func (m *machine) restore(o op.EtcdRestore) *op.Error {
+	m.api.mu.Lock()
+	defer m.api.mu.Unlock()
+	before := map[op.RestoreStep]op.RestoreStep{
+		op.RestoreStop: op.RestorePrepare, op.RestoreSwap: op.RestoreStop, op.RestoreStart: op.RestoreSwap, op.RestoreRefresh: op.RestoreStart,
+	}[o.Do]
+	if before != "" && !m.api.all(before) {
+		return &op.Error{Reason: "TooEarly", Message: fmt.Sprintf("%s on %s, and not all have come through %s", o.Do, m.name, before)}
+	}
+	switch o.Do {
+	case op.RestorePrepare:
+		if o.Snapshot.Size == 0 || len(strings.Split(o.Cluster, ",")) != m.api.voters() || !strings.Contains(o.Cluster, o.Name+"="+o.PeerURL) {
+			return &op.Error{Reason: "Invalid", Message: fmt.Sprintf("it has %+v", o)}
+		}
+	case op.RestoreStop:
+		m.api.running = false
+	case op.RestoreSwap:
+		m.files[facts.EtcdData] = "restored " + o.Key
+		m.api.revision = "1000004711"
+	case op.RestoreStart:
+		m.api.running = true
+	}
+	if m.api.done == nil {
+		m.api.done = map[string]bool{}
+	}
+	m.api.done[string(o.Do)+" "+o.Key+" "+m.name] = true
+	return nil
+}
+
+// restorable is a cluster of which there is a backup.
+func restorable(t *testing.T) (w *world, file string) {
+	t.Helper()
+	w, _ = backedUp(t)
+	return w, w.snapshot(SnapshotOptions{}).File
+}
+
+func restoring(file string) Request { return Request{Kind: RestoreEtcd, Name: "prod", Backup: file} }
+
+func TestRestore(t *testing.T) {
+	w, file := restorable(t)
+	for _, m := range w.machines {
+		delete(m.files, facts.EtcdData) // all is lost
+	}
+	delete(w.machines["cp2"].files, "/etc/kubernetes/pki/sa.key")
+	w.api.halt()
+	p := w.prepared(w.service().Prepare(t.Context(), restoring(file), nil))
+	if r := p.Plan().Removes; len(r) != 1 || !strings.HasPrefix(r[0], "all that was written to cluster prod since 2026-11-20 ") || !strings.Contains(r[0], "(revision 4711)") {
+		t.Errorf("the plan loses %v", r)
+	}
+	res := w.apply(p, event.Succeeded)
+	if len(res.Ready) != 2 || !strings.Contains(res.Ready[0], "revision 4711, 600 keys, on 3 members") {
+		t.Errorf("ready: %q", res.Ready)
+	}
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		if got := w.machines[name].files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
+			t.Errorf("%s has %q", name, got)
+		}
+	}
+	if got := w.machines["cp2"].files["/etc/kubernetes/pki/sa.key"]; !strings.HasPrefix(got, "shared ") && !strings.HasPrefix(got, canaryKey) {
+		t.Errorf("the key that cp2 has lost is %q", got)
+	}
+	w.wantStatus(v1alpha1.PhaseRunning, "etcd-restore Succeeded", "create Succeeded")
+	if left, err := filepath.Glob(filepath.Join(w.home, ".restore-*")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if raw, err := os.ReadFile(filepath.Join(w.home, "operations", res.Operation, "plan.json")); err != nil || bytes.Contains(raw, []byte("shared ")) || bytes.Contains(raw, []byte(canaryKey)) {
+		t.Errorf("there are keys in the plan: %v", err)
+	}
+	w.whole()
+}
+
+// The snapshot goes to hosts from any place in it, and what was left by those
+// that were killed long ago goes.
+func TestRestoreContent(t *testing.T) {
+	w, file := restorable(t)
+	old, young := filepath.Join(w.home, ".restore-old"), filepath.Join(w.home, ".restore-young")
+	for _, left := range []string{old, young} {
+		if err := os.WriteFile(left, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := time.Now().Add(-25 * time.Hour)
+	if err := os.Chtimes(old, before, before); err != nil {
+		t.Fatal(err)
+	}
+	p, ok := w.prepared(w.service().Prepare(t.Context(), restoring(file), nil)).(*prepared)
+	if !ok {
+		t.Fatal("it is prepared by another")
+	}
+	left, err := filepath.Glob(filepath.Join(w.home, ".restore-*"))
+	if d := cmp.Diff([]string{young}, left); err != nil || d != "" {
+		t.Errorf("left (-want +got):\n%s%v", d, err)
+	}
+	blobs := &lateBlobs{backup: p.backup}
+	want := w.machines["cp1"].snapshot
+	for _, offset := range []int{0, 5000, len(want)} {
+		f, err := blobs.OpenBlob(p.backup.source.Snapshot.Digest, int64(offset))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(f); err != nil || string(got) != want[offset:] {
+			t.Errorf("from %d on there are %d bytes, want %d: %v", offset, len(got), len(want)-offset, err)
+		}
+	}
+	if _, err := blobs.OpenBlob("sha256:other", 0); err == nil {
+		t.Error("there is content that nobody has")
+	}
+}
+
+// Killed anywhere, it is gone on with, and the end is the same.
+func TestKilledRestore(t *testing.T) {
+	w, file := restorable(t)
+	request := restoring(file)
+	for _, m := range w.killed(t, request) {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			k := m.world
+			k.t = t
+			k.goOn(request)
+			if phase, ops := k.status(); phase != v1alpha1.PhaseRunning || ops[0] != "etcd-restore Succeeded" {
+				t.Errorf("phase %q, operations %v", phase, ops)
+			}
+			k.same(w)
+		})
+	}
+}
+
+// rewritten is a set that says something else of itself.
+func rewritten(t *testing.T, file string, change func(*backup.Set)) string {
+	t.Helper()
+	var db bytes.Buffer
+	set, small, err := backup.Read(file, nil, &db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(set)
+	dir := t.TempDir()
+	snapshot, out := filepath.Join(dir, "db"), filepath.Join(dir, "set.tar")
+	if err := os.WriteFile(snapshot, db.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := backup.Write(out, set, small, snapshot, nil); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// What cannot be restored is refused, and nothing is touched.
+func TestRestoreRefuses(t *testing.T) {
+	w, file := restorable(t)
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := func(content []byte) string {
+		bad := filepath.Join(t.TempDir(), "bad.tar")
+		if err := os.WriteFile(bad, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return bad
+	}
+	flipped := bytes.Clone(raw)
+	flipped[len(raw)-5000] ^= 1
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := w.snapshot(SnapshotOptions{Recipients: []string{id.Recipient().String()}}).File
+	key := written([]byte(id.String() + "\n"))
+	before := map[string]map[string]string{}
+	for name, m := range w.machines {
+		before[name] = m.look()
+	}
+	for _, tc := range []struct {
+		name, reason string
+		file, key    string
+		id           string
+	}{
+		{"nothing", "there is no such file", filepath.Join(t.TempDir(), "none"), "", string(backup.Unknown)},
+		{"a directory", "it is no file", t.TempDir(), "", string(backup.Unknown)},
+		{"something else", "it is no set", written([]byte("kind: Cluster\n")), "", string(backup.Unknown)},
+		{"cut off", "the end is missing", written(raw[:len(raw)-2000]), "", string(backup.Damaged)},
+		{"corrupted", "one bit of the snapshot is another", written(flipped), "", string(backup.Damaged)},
+		{"another cluster's", "it has another name", rewritten(t, file, func(s *backup.Set) { s.Cluster = "lab" }), "", idBackupOther},
+		{"a namesake's", "it has another authority", rewritten(t, file, func(s *backup.Set) { s.Authority = "a" }), "", idBackupOther},
+		{"a later etcd's", "it cannot be read", rewritten(t, file, func(s *backup.Set) { s.Snapshot.Version = "99.1.0" }), "", idBackupVersion},
+		{"a later Kubernetes'", "not all in it may be known", rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v99.1.0" }), "", idBackupVersion},
+		{"another snapshot", "it is not the one that the set speaks of", rewritten(t, file, func(s *backup.Set) { s.Snapshot.Revision++ }), "", string(backup.Damaged)},
+		{"encrypted", "there is no key", sealed, "", string(backup.Encrypted)},
+		{"encrypted, no key in the file", "what is named is none", sealed, file, string(backup.Encrypted)},
+		{"encrypted, and its key", "that is no reason", sealed, key, ""},
+		{"of an older Kubernetes", "it is told, and no reason", rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v0.1.0" }), "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := restoring(tc.file)
+			r.Identity = tc.key
+			p, err := w.service().Prepare(t.Context(), r, nil)
+			if tc.id != "" {
+				refusal(t, err, tc.id)
+				return
+			}
+			p = w.prepared(p, err)
+			if old := tc.name == "of an older Kubernetes"; old != slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idBackupVersion }) {
+				t.Errorf("%s: %v", tc.reason, p.Findings())
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for name, m := range w.machines {
+		if d := cmp.Diff(before[name], m.look()); d != "" {
+			t.Errorf("%s was touched (-before +now):\n%s", name, d)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(w.home, ".restore-*")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+// A member's host that is down is waited for; a worker that is down can be done
+// without.
+func TestRestoreWithout(t *testing.T) {
+	w, file := restorable(t)
+	w.machines["cp3"].down = errDown
+	r := restoring(file)
+	r.IgnoreErrors = true
+	_, err := w.service().Prepare(t.Context(), r, nil)
+	refusal(t, err, "host-unreachable")
+	w.machines["cp3"].down, w.machines["w1"].down = nil, errDown
+	_, err = w.service().Prepare(t.Context(), restoring(file), nil)
+	refusal(t, err, "host-unreachable")
+	if !strings.Contains(err.Error(), "--ignore-errors") {
+		t.Errorf("nobody says that it can be done without: %v", err)
+	}
+	w.do(r, event.Partial)
+}
+
+// Whatever is ignored, nobody goes on when one fails: all have the old data then,
+// or will all have the new ones.
+func TestRestoreOnAll(t *testing.T) {
+	w, file := restorable(t)
+	w.machines["w1"].down = errDown
+	w.machines["cp2"].refuse = breaking("restore.prepare")
+	r := restoring(file)
+	r.IgnoreErrors = true
+	for _, f := range w.do(r, event.Failed).Failures {
+		if f.Task != "connect" && (f.Task != "restore.prepare" || f.Host != "cp2") {
+			t.Errorf("%s was begun on %s: %s", f.Task, f.Host, f.Message)
+		}
+	}
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		if got := w.machines[name].files[facts.EtcdData]; strings.HasPrefix(got, "restored ") {
+			t.Errorf("%s has the new data, and cp2 has not", name)
+		}
+	}
+	if !w.api.runs() {
+		t.Error("the cluster was stopped for nothing")
+	}
+	w.machines["w1"].down, w.machines["cp2"].refuse = nil, nil
+	w.resume(event.Succeeded)
+	w.whole()
+}
+
+// An operation that was cut off does not go on with another set.
+func TestRestoreGoesOnWithItsSet(t *testing.T) {
+	w, file := restorable(t)
+	w.machines["cp2"].refuse = breaking("restore.swap")
+	w.do(restoring(file), event.Failed)
+	w.machines["cp2"].refuse = nil
+	for _, m := range w.machines {
+		if m.snapshot != "" {
+			m.snapshot = aSnapshot(t, 50)
+		}
+	}
+	kept := file + ".kept"
+	if err := os.Rename(file, kept); err != nil {
+		t.Fatal(err)
+	}
+	w.api.start()
+	w.snapshot(SnapshotOptions{Out: file})
+	_, err := w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+	refusal(t, err, idBackupChanged)
+	if err := os.Rename(kept, file); err != nil {
+		t.Fatal(err)
+	}
+	w.api.halt()
+	w.resume(event.Succeeded)
+	_, err = w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+	refusal(t, err, idNothingUnfinished)
+}
+
+func TestDefrag(t *testing.T) {
+	w, _ := etcdWorld(t)
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		w.machines[name].waste = 60 << 20
+	}
+	w.machines["cp1"].leads = true
+	w.machines["w1"].down = errDown // it is not asked
+	request := Request{Kind: Defrag, Name: "prod"}
+	w.api.unwell = "etcd's member cp3 is not well"
+	_, err := w.service().Prepare(t.Context(), request, nil)
+	refusal(t, err, op.IDEtcdUnhealthy)
+	w.api.unwell = ""
+	p := w.prepared(w.service().Prepare(t.Context(), request, nil))
+	if len(p.Plan().Removes) > 0 {
+		t.Errorf("it loses %v", p.Plan().Removes)
+	}
+	w.events = nil
+	res := w.apply(p, event.Succeeded)
+	var order []string
+	for _, e := range w.events {
+		if e.Type == event.StepFinished && e.Outcome == event.Changed {
+			order = append(order, e.Task+" "+e.Host)
+		}
+	}
+	if len(order) != 3 || order[2] != "defrag.leader cp1" {
+		t.Errorf("the order is %v, want the leader last", order)
+	}
+	want := []string{"etcd gave back 180 MiB", "cp1: 40 MiB, before 100 MiB", "cp2: 40 MiB, before 100 MiB", "cp3: 40 MiB, before 100 MiB"}
+	if d := cmp.Diff(want, res.Ready); d != "" {
+		t.Errorf("won (-want +got):\n%s", d)
+	}
+	if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
+		t.Errorf("there is something left to do: %v", p.Plan().Steps)
+	}
+}
+
+// What is not finished of the cluster stays so, whatever becomes of a
+// defragmentation beside it.
+func TestDefragBesideAnother(t *testing.T) {
+	w, _ := etcdWorld(t)
+	w.machines["cp2"].waste = 1
+	w.machines["w1"].refuse = breaking("kubernetes.kubelet")
+	c := w.of(threeAndTwo[:4]...)
+	c.Spec.Kubernetes.Kubelet.ExtraArgs = map[string]string{"v": "4"}
+	w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+	w.machines["w1"].refuse = nil
+	w.machines["cp2"].refuse = breaking("defrag.follower")
+	w.do(Request{Kind: Defrag, Name: "prod"}, event.Failed)
+	w.machines["cp2"].refuse = nil
+	w.do(Request{Kind: Defrag, Name: "prod"}, event.Succeeded)
+	w.wantStatus(v1alpha1.PhaseFailed, "etcd-defrag Succeeded", "etcd-defrag Failed", "apply Failed", "create Succeeded")
+	w.resume(event.Succeeded)
+	w.wantPhase(v1alpha1.PhaseRunning)
+}
+
+// An etcd that runs as a service is backed up and restored where it runs: the
+// control plane has neither its data nor the key of its authority.
+func TestBackupManaged(t *testing.T) {
+	w := newWorld(t, "cp1", "e1", "e2", "e3")
+	w.managed = true
+	c := w.cluster()
+	c.Spec.Hosts[0].Roles = c.Spec.Hosts[0].Roles[:1]
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	e := &ensemble{}
+	for i, name := range []string{"e1", "e2", "e3"} {
+		m := w.machines[name]
+		m.snapshot = aSnapshot(t, 4711)
+		e.members = append(e.members, &voter{id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 1 << 20, version: "3.7.0"})
+	}
+	e.on(w)
+	for _, key := range controlPlaneKeys() {
+		if m := w.machines["cp1"]; !m.has(key) {
+			m.files[key] = "shared " + key
+		}
+	}
+	if r := w.report(); r.Verdict != Healthy || len(r.Hosts) != 3 {
+		t.Errorf("%s: %s: %+v", r.Verdict, r.Summary, r.Hosts)
+	}
+	i := w.snapshot(SnapshotOptions{})
+	if i.Member != "e2" && i.Member != "e3" || !slices.Contains(i.Files, "/etc/kubernetes/pki/etcd/ca.key") || !slices.Contains(i.Files, "/etc/kubernetes/pki/sa.key") {
+		t.Errorf("%+v", i)
+	}
+	delete(w.machines["e3"].files, facts.EtcdData)
+	w.do(restoring(i.File), event.Succeeded)
+	for _, name := range []string{"e1", "e2", "e3"} {
+		if got := w.machines[name].files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
+			t.Errorf("%s has %q", name, got)
+		}
+	}
+	if w.machines["cp1"].has(facts.EtcdData) || w.machines["cp1"].has("/etc/kubernetes/pki/etcd/ca.key") {
+		t.Error("the control plane has what is etcd's")
+	}
+}

@@ -1,0 +1,324 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"filippo.io/age"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/transfer"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// SnapshotOptions are for taking a snapshot.
+type SnapshotOptions struct {
+	// Out is the file of the set, "" its usual place. It must not be there.
+	Out string
+	// Recipients are keys of age's ("age1…") that the set is encrypted to; none
+	// leaves it as it is.
+	Recipients []string
+}
+
+// SnapshotInfo is a backup set. Of one that is encrypted no more is known than
+// its file tells, but when it was just made.
+type SnapshotInfo struct {
+	Cluster    string    `json:"cluster"`
+	File       string    `json:"file"`
+	Bytes      int64     `json:"bytes"`
+	Taken      time.Time `json:"taken"`
+	Encrypted  bool      `json:"encrypted"`
+	Kubernetes string    `json:"kubernetes,omitempty"`
+	Etcd       string    `json:"etcd,omitempty"`
+	// Member is whose snapshot it is.
+	Member   string           `json:"member,omitempty"`
+	Snapshot *backup.Snapshot `json:"snapshot,omitempty"`
+	// Files are those of hosts that are in it, by their paths.
+	Files []string `json:"files,omitempty"`
+	// Problem is why it is no set that can be used; nil for none.
+	Problem *diag.Diagnostic `json:"problem,omitempty"`
+}
+
+// snapshotTime bounds the taking of a snapshot on a host.
+const snapshotTime = 15 * time.Minute
+
+// A snapshotting is one backup set in the making.
+type snapshotting struct {
+	svc      *service
+	looker   *looker
+	report   *EtcdReport
+	taken    time.Time
+	to       string
+	keys     []age.Recipient
+	progress event.Sink
+}
+
+// Snapshot takes a snapshot and puts it into a backup set. Nothing of the cluster
+// changes. progress may be nil.
+func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
+	c, err := s.Cluster(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if c.Spec.Etcd.External != nil {
+		return nil, external(name, "a snapshot")
+	}
+	m := &snapshotting{svc: s, taken: s.Now(), progress: progress}
+	if m.keys, err = backup.Recipients(o.Recipients); err != nil {
+		return nil, refused(idBadRecipient, err.Error(), "make a key with age-keygen, and name what it prints as the public key")
+	}
+	if m.to, err = m.place(name, o); err != nil {
+		return nil, err
+	}
+	env, err := s.environment(c)
+	if err != nil {
+		return nil, err
+	}
+	m.looker = newLooker(s, env)
+	defer m.looker.close()
+	m.looker.only(func(h v1alpha1.Host) bool {
+		return m.looker.asksEtcd(h) || spec.HasRole(h, v1alpha1.RoleControlPlane)
+	})
+	looks, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
+	defer cancel()
+	m.report = m.looker.etcdReport(looks, progress)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return m.run(ctx)
+}
+
+// external refuses what is not ours to do.
+func external(name, what string) error {
+	return refused(idEtcdExternal, "the etcd of cluster "+name+" is external: "+what+" is a matter of those who look after it",
+		"see it: slipway etcd health "+name)
+}
+
+// place is where the set goes.
+func (m *snapshotting) place(name string, o SnapshotOptions) (to string, err error) {
+	if to = o.Out; to == "" {
+		dir, err := m.svc.Store.MakeBackups(name)
+		if err != nil {
+			return "", err
+		}
+		to = filepath.Join(dir, backup.Place(name, m.taken, len(m.keys) > 0))
+	}
+	if to, err = filepath.Abs(to); err != nil {
+		return "", err
+	}
+	if _, err := os.Lstat(to); err == nil {
+		return "", refused(string(backup.Exists), to+" is there already", "name another file with --out; a backup is never overwritten")
+	}
+	if info, err := os.Stat(filepath.Dir(to)); err != nil || !info.IsDir() {
+		return "", refused(idBackupFailed, "there is no directory "+filepath.Dir(to), "make it, or name a file elsewhere with --out")
+	}
+	return to, nil
+}
+
+func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) {
+	member, host, err := m.choose()
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(m.to)
+	// The snapshot as it comes, and the set that it goes into.
+	if err := transfer.Room(dir, 2*member.DBBytes+spareHere); err != nil {
+		return nil, refused(idBackupRoom, err.Error(), "make room, or name a file on another disk with --out")
+	}
+	small, authority, err := m.keep(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := sweepOld(dir, ".slipway-snapshot-*"); err != nil {
+		return nil, err
+	}
+	scratch, err := os.MkdirTemp(dir, ".slipway-snapshot-*") // 0700
+	if err != nil {
+		return nil, refused(idBackupFailed, err.Error(), "name a file in a directory that can be written to with --out")
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	file := filepath.Join(scratch, backup.SnapshotName)
+	is, err := m.fetch(ctx, host, file)
+	if err != nil {
+		return nil, err
+	}
+	c := m.looker.env.Cluster
+	set := &backup.Set{
+		Cluster: c.Name, Taken: m.taken.UTC().Truncate(time.Second), Kubernetes: cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version), Etcd: member.Version,
+		EtcdType: m.report.Etcd.Type, ClusterID: m.report.Etcd.ClusterID, Member: member.called(), Authority: authority, Snapshot: *is,
+	}
+	note(m.progress, "", "writing the backup set")
+	if err := backup.Write(m.to, set, small, file, m.keys); err != nil {
+		return nil, unusable(err)
+	}
+	if err := m.svc.Store.Own(m.to); err != nil {
+		return nil, err
+	}
+	return infoOf(m.to, set, len(m.keys) > 0)
+}
+
+// sweepOld removes what processes have left that were killed a day ago, or before.
+func sweepOld(dir, pattern string) error {
+	left, err := filepath.Glob(filepath.Join(dir, pattern))
+	for _, path := range left {
+		if info, serr := os.Lstat(path); serr == nil && time.Since(info.ModTime()) > 24*time.Hour {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+	}
+	return err
+}
+
+// spareHere is what a backup leaves free on this machine's disk, in bytes.
+const spareHere = 64 << 20
+
+// choose is the member whose snapshot it is, and its host: one that is well, and
+// of those the one that is least behind and does not lead.
+func (m *snapshotting) choose() (EtcdMember, *hostLook, error) {
+	type candidate struct {
+		EtcdMember
+		host *hostLook
+	}
+	var all []candidate
+	for _, member := range m.report.Etcd.Members {
+		for _, h := range m.looker.hosts {
+			if usable(member) && h.conn != nil && h.err == nil && isMemberOf(member, h.spec) {
+				all = append(all, candidate{member, h})
+			}
+		}
+	}
+	if len(all) == 0 {
+		hint := "see it: slipway etcd health " + m.report.Name
+		return EtcdMember{}, nil, refused(idEtcdUnhealthy, "no member of etcd is well whose host answers: "+m.report.Summary, hint)
+	}
+	best := slices.MinFunc(all, func(a, b candidate) int {
+		return cmp.Or(rank(a.EtcdMember)-rank(b.EtcdMember), cmp.Compare(a.Behind, b.Behind))
+	})
+	return best.EtcdMember, best.host, nil
+}
+
+// rank puts those first that are not far behind, and of these those that do not
+// lead.
+func rank(m EtcdMember) int {
+	switch {
+	case m.Behind > farBehind:
+		return 2
+	case m.Leader:
+		return 1
+	}
+	return 0
+}
+
+// usable says that a member's data can be gone by. That its database is full is
+// no matter.
+func usable(m EtcdMember) bool {
+	return m.Answers && !m.Learner && m.leader != 0 && len(m.Errors) == 0 && !slices.Contains(m.Alarms, "CORRUPT")
+}
+
+// fetch takes the snapshot on the member's host, has it here, and looks at it
+// again: what arrives is what was taken.
+func (m *snapshotting) fetch(ctx context.Context, host *hostLook, to string) (*backup.Snapshot, error) {
+	client := module.EtcdClient()
+	client.Endpoints = []string{module.OwnEtcd()}
+	o := op.EtcdSnapshot{EtcdClient: client, Utility: module.Etcdutl, Name: m.report.Name + "-" + m.taken.UTC().Format("20060102-150405") + ".db"}
+	note(m.progress, host.spec.Name, "taking a snapshot")
+	defer func() {
+		gone := o
+		gone.Gone = true
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+		defer cancel()
+		if _, err := m.apply(ctx, host, gone); err != nil {
+			m.svc.Log.Warn("the snapshot stays on the host until the next one is taken there", "host", host.spec.Name, "error", err)
+		}
+	}()
+	limited, cancel := context.WithTimeoutCause(ctx, snapshotTime, silent(host.spec.Name, snapshotTime))
+	defer cancel()
+	taken, err := m.apply(limited, host, o)
+	if err != nil {
+		return nil, because(limited, err)
+	}
+	var there op.EtcdSnapshotInfo
+	if err := json.Unmarshal(taken, &there); err != nil {
+		return nil, fmt.Errorf("reading what %s says of the snapshot: %w", host.spec.Name, err)
+	}
+	note(m.progress, host.spec.Name, "fetching the snapshot")
+	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: merged(m.looker.env.Cluster, host.spec)}}, Root: true}
+	results, err := m.svc.Copy(ctx, work, Copy{Here: to, There: there.Path, Fetch: true, Progress: m.bytes(host.spec.Name)})
+	switch {
+	case err != nil:
+		return nil, err
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case results[0].Error != nil:
+		return nil, refused(cmp.Or(results[0].Error.ID, idBackupFailed), host.spec.Name+": fetching the snapshot: "+results[0].Error.Message, results[0].Error.Hint)
+	}
+	here, err := backup.Inspect(to)
+	if err != nil {
+		return nil, unusable(err)
+	}
+	if here.SHA256 != there.SHA256 || here.Hash != there.Hash || here.Revision != there.Revision {
+		return nil, refused(string(backup.Damaged), fmt.Sprintf("the snapshot that arrived is not the one that %s has taken: revision %d and hash %08x, not %d and %08x", host.spec.Name, here.Revision, here.Hash, there.Revision, there.Hash),
+			"take another one")
+	}
+	here.Keys, here.Version = there.Keys, there.Version
+	return &here, nil
+}
+
+// bytes tells how far the fetching is.
+func (m *snapshotting) bytes(host string) func(Target, transfer.Progress) {
+	return func(_ Target, p transfer.Progress) {
+		if m.progress != nil {
+			m.progress.Emit(event.Event{Type: event.StepProgress, Host: host, Message: "fetching the snapshot", Done: p.Done, Total: p.Total})
+		}
+	}
+}
+
+// apply makes one operation true on a host, and answers its output.
+func (m *snapshotting) apply(ctx context.Context, host *hostLook, o op.Op) ([]byte, error) {
+	results, err := host.conn.Apply(ctx, remote.Batch{
+		Operation: "etcd-snapshot-" + m.taken.UTC().Format("20060102-150405"), Step: "etcd.snapshot", Cluster: m.report.Name, Ops: op.List{o},
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range results {
+		if r.Error != nil {
+			return nil, refused(idBackupFailed, host.spec.Name+": "+r.Error.Message, m.remedyOf(r.Error, host.spec.Name))
+		}
+	}
+	return results[0].Output, nil
+}
+
+func (m *snapshotting) remedyOf(e *op.Error, host string) string {
+	if e.Reason == "DiskFull" {
+		return "make room below " + op.EtcdSnapshots + " on " + host
+	}
+	return "see how etcd is: slipway etcd health " + m.report.Name
+}
+
+// unusable puts a set that cannot be used into the words of a refusal.
+func unusable(err error) error {
+	var e *backup.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	hint := map[backup.Reason]string{
+		backup.Damaged:   "use another one: slipway etcd snapshots",
+		backup.Encrypted: "name the file with your key, as age-keygen wrote it: --identity FILE",
+		backup.Unknown:   "name a file that slipway etcd snapshot has written",
+		backup.Exists:    "name another file with --out; a backup is never overwritten",
+	}[e.Reason]
+	return refused(string(e.Reason), e.Message, hint)
+}

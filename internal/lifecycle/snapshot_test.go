@@ -1,0 +1,350 @@
+package lifecycle
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"filippo.io/age"
+	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
+
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/transfer"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// aSnapshot is one of etcd, with so many revisions.
+func aSnapshot(t testing.TB, revisions int) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "db")
+	db, err := bolt.Open(file, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucket([]byte("key"))
+		for i := range revisions {
+			err = errors.Join(err, b.Put(binary.BigEndian.AppendUint64(nil, uint64(i+1)), []byte("v")))
+		}
+		return err
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(raw)
+	return string(raw) + string(sum[:])
+}
+
+// said is what an operation answers with that was just applied.
+func (m *machine) said(o op.Op) []byte {
+	if d, ok := o.(op.EtcdDefrag); ok && (d.Do == op.DefragAny || d.Do == op.DefragFollower) {
+		return []byte(`{"before":104857600,"after":41943040}`)
+	}
+	s, ok := o.(op.EtcdSnapshot)
+	if !ok || s.Gone {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "snapshot")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "db")
+	if err := os.WriteFile(file, []byte(m.snapshot), 0o600); err != nil {
+		panic(err)
+	}
+	is, err := backup.Inspect(file)
+	if err != nil {
+		panic(err)
+	}
+	raw, err := json.Marshal(op.EtcdSnapshotInfo{
+		Path: op.EtcdSnapshots + "/" + s.Name, Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash, Revision: is.Revision, Keys: 600, Version: "3.7.0",
+	})
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// OpenCopy sends a file of the machine.
+func (c *conn) OpenCopy(ctx context.Context, there remote.Copy) (net.Conn, error) {
+	c.mu.Lock()
+	content, ok := c.files[there.Path]
+	if c.sent != "" {
+		content = c.sent
+	}
+	c.mu.Unlock()
+	if !ok || !there.Send || there.User != "" {
+		return nil, errors.New("the machine in memory sends files alone, to root")
+	}
+	dir, err := os.MkdirTemp("", "copy")
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, filepath.Base(there.Path))
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		return nil, err
+	}
+	tree, err := transfer.Look(ctx, file, nil)
+	if err != nil {
+		return nil, err
+	}
+	here, far := net.Pipe()
+	go func() {
+		defer os.RemoveAll(dir)
+		_, _ = tree.Send(far, nil) // the receiver's error is what counts
+	}()
+	return here, nil
+}
+
+// backedUp is a cluster of which a snapshot can be taken.
+func backedUp(t *testing.T) (*world, *ensemble) {
+	t.Helper()
+	w, e := etcdWorld(t)
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		m := w.machines[name]
+		m.snapshot = aSnapshot(t, 4711)
+		for _, key := range append(controlPlaneKeys(), etcdKeys()...) {
+			if !m.has(key) {
+				m.files[key] = "shared " + key
+			}
+		}
+	}
+	return w, e
+}
+
+func (w *world) snapshot(o SnapshotOptions) *SnapshotInfo {
+	w.t.Helper()
+	i, err := w.impatient().Snapshot(w.t.Context(), "prod", o, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return i
+}
+
+func TestSnapshot(t *testing.T) {
+	w, _ := backedUp(t)
+	i := w.snapshot(SnapshotOptions{})
+	if i.Member == "cp1" || i.Member == "" || i.Snapshot.Revision != 4711 || i.Snapshot.Keys != 600 || i.Encrypted || i.Etcd != "3.7.0" {
+		t.Errorf("%+v %+v, want that of one who does not lead", i, i.Snapshot)
+	}
+	var db bytes.Buffer
+	set, small, err := backup.Read(i.File, nil, &db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if db.String() != w.machines["cp1"].snapshot || set.Cluster != "prod" || set.ClusterID != "c0ffee" || set.Authority == "" {
+		t.Errorf("the set is %+v", set)
+	}
+	names := []string{}
+	for _, c := range small {
+		names = append(names, strings.TrimPrefix(c.Name, "files/etc/kubernetes/pki/"))
+		if len(c.Data) == 0 {
+			t.Errorf("%s is empty", c.Name)
+		}
+	}
+	want := []string{"cluster.yaml", "ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key", "sa.pub", "etcd/ca.crt", "etcd/ca.key"}
+	if d := cmp.Diff(want, names); d != "" {
+		t.Errorf("files (-want +got):\n%s", d)
+	}
+	if info, err := os.Stat(i.File); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	w.noneLeft()
+	list, err := w.service().Snapshots(t.Context(), "")
+	if err != nil || len(list) != 1 || list[0].File != i.File || list[0].Snapshot.Revision != 4711 || len(list[0].Files) != 8 {
+		t.Errorf("the list is %+v, %v", list, err)
+	}
+	if _, ops := w.status(); len(ops) != 1 {
+		t.Errorf("a snapshot is no operation: %v", ops)
+	}
+}
+
+// noneLeft wants no snapshot but those in sets: neither on hosts nor here.
+func (w *world) noneLeft() {
+	w.t.Helper()
+	for name, m := range w.machines {
+		for path := range m.look() {
+			if strings.HasPrefix(path, op.EtcdSnapshots) {
+				w.t.Errorf("%s still has %s", name, path)
+			}
+		}
+	}
+	dir, err := w.service().Store.Backups("prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	entries, _ := os.ReadDir(dir) // there may be none
+	for _, e := range entries {
+		if _, _, _, ok := backup.Placed(e.Name()); !ok {
+			w.t.Errorf("%s is left here", e.Name())
+		}
+	}
+}
+
+func TestSnapshotEncrypted(t *testing.T) {
+	w, _ := backedUp(t)
+	w.machines["cp1"].files["/etc/kubernetes/enc.yaml"] = "kind: EncryptionConfiguration"
+	w.machines["cp1"].files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, --encryption-provider-config=/etc/kubernetes/enc.yaml]\n"
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "mine.age")
+	i := w.snapshot(SnapshotOptions{Out: out, Recipients: []string{id.Recipient().String()}})
+	if !i.Encrypted || i.File != out || !slices.Contains(i.Files, "/etc/kubernetes/enc.yaml") {
+		t.Errorf("%+v", i)
+	}
+	if _, _, err := backup.Read(out, []age.Identity{id}, &bytes.Buffer{}); err != nil {
+		t.Error(err)
+	}
+	if list, err := w.service().Snapshots(t.Context(), "prod"); err != nil || len(list) != 0 {
+		t.Errorf("one that was written elsewhere is listed: %v, %v", list, err)
+	}
+	_, err = w.service().Snapshot(t.Context(), "prod", SnapshotOptions{Out: out}, nil)
+	refusal(t, err, string(backup.Exists))
+	_, err = w.service().Snapshot(t.Context(), "prod", SnapshotOptions{Out: filepath.Join(out, "x")}, nil)
+	refusal(t, err, idBackupFailed)
+	_, err = w.service().Snapshot(t.Context(), "prod", SnapshotOptions{Recipients: []string{"age1"}}, nil)
+	refusal(t, err, idBadRecipient)
+}
+
+// Whose snapshot it is.
+func TestSnapshotOf(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*world, *ensemble)
+		want         string // "" is none
+	}{
+		{"the least behind", "others have more to learn", func(_ *world, e *ensemble) { e.members[1].applied = 4000 }, "cp3"},
+		{"the leader, if others are far behind", "it has it all", func(_ *world, e *ensemble) {
+			e.members[0].index, e.members[0].applied = 90000, 90000
+		}, "cp1"},
+		{"a host is down", "it is another's", func(w *world, _ *ensemble) { w.machines["cp2"].down = errDown }, "cp3"},
+		{"damaged data", "they are nobody's", func(_ *world, e *ensemble) {
+			for _, m := range e.members {
+				m.errors = []string{"memberID:11 alarm:CORRUPT "}
+			}
+		}, "cp3"},
+		{"a full database", "it can be read", func(_ *world, e *ensemble) {
+			e.members[0].down = true
+			e.elect(11)
+			e.members[2].errors = []string{"memberID:12 alarm:NOSPACE "}
+		}, "cp3"},
+		{"no leader", "what they have is perhaps not all", func(_ *world, e *ensemble) { e.elect(0) }, ""},
+		{"all are down", "there is nobody", func(_ *world, e *ensemble) {
+			for _, m := range e.members {
+				m.down = true
+			}
+		}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w, e := backedUp(t)
+			tc.do(w, e)
+			i, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{}, nil)
+			switch {
+			case tc.want == "":
+				refusal(t, err, idEtcdUnhealthy)
+			case err != nil:
+				t.Errorf("%s: %v", tc.reason, err)
+			case i.Member != tc.want:
+				t.Errorf("%s: it is that of %s, want %s", tc.reason, i.Member, tc.want)
+			}
+			w.noneLeft()
+		})
+	}
+}
+
+// What goes wrong on the way is told, and leaves nothing.
+func TestSnapshotFails(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*world)
+		id           string
+	}{
+		{"no room there", "the host says so before it begins", func(w *world) { w.refuseAll(breaking("etcd.snapshot")) }, idBackupFailed},
+		{"cut off on the way", "it is looked at here again", func(w *world) { w.send(func(s string) string { return s[:len(s)-512] }) }, string(backup.Damaged)},
+		{"another arrives", "it is whole, and not what was taken", func(w *world) { w.send(func(string) string { return aSnapshot(w.t, 12) }) }, string(backup.Damaged)},
+		{"no keys", "without them it is worth little", func(w *world) {
+			for _, m := range w.machines {
+				delete(m.files, "/etc/kubernetes/pki/ca.crt")
+			}
+		}, idBackupKeys},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := backedUp(t)
+			tc.do(w)
+			_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{}, nil)
+			refusal(t, err, tc.id)
+			if list, err := w.service().Snapshots(t.Context(), "prod"); err != nil || len(list) != 0 {
+				t.Errorf("%s: there is a set all the same: %v, %v", tc.reason, list, err)
+			}
+			for _, m := range w.machines {
+				m.refuse, m.sent = nil, ""
+			}
+		})
+	}
+}
+
+func (w *world) refuseAll(refuse func(string, op.Op) *op.Error) {
+	for _, m := range w.machines {
+		m.refuse = refuse
+	}
+}
+
+func (w *world) send(change func(string) string) {
+	for _, m := range w.machines {
+		if m.snapshot != "" {
+			m.sent = change(m.snapshot)
+		}
+	}
+}
+
+// A list tells of damaged sets, and takes nothing else for one.
+func TestSnapshotsListed(t *testing.T) {
+	w, _ := backedUp(t)
+	first := w.snapshot(SnapshotOptions{})
+	second := w.snapshot(SnapshotOptions{})
+	raw, err := os.ReadFile(second.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(second.File, raw[:100], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"notes.txt", "lab-20261120-180000.tar", ".slipway-backup-1"} {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(first.File), name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := w.service().Snapshots(t.Context(), "prod")
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if list[0].File != second.File || list[0].Problem == nil || list[1].Problem != nil || list[1].Snapshot == nil {
+		t.Errorf("%+v", list)
+	}
+	if list, err := w.service().Snapshots(t.Context(), "other"); err != nil || len(list) != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}

@@ -1,0 +1,162 @@
+package lifecycle
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// pkiDir is where kubeadm keeps keys.
+const pkiDir = "/etc/kubernetes/pki/"
+
+// controlPlaneKeys are the files without which a control plane cannot be had
+// again: all others are made from them. Those of etcd are on hosts with a member.
+func controlPlaneKeys() []string {
+	var out []string
+	for _, name := range []string{"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key", "sa.pub"} {
+		out = append(out, pkiDir+name)
+	}
+	return out
+}
+
+func etcdKeys() []string { return []string{module.EtcdCA, module.EtcdPKI + "/ca.key"} }
+
+// encryptionFlag names the API server's encryption configuration.
+const encryptionFlag = "--encryption-provider-config="
+
+// keep reads what goes into a set beside the snapshot, and the cluster's
+// authority, by which the set is known to be its own.
+func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, authority string, err error) {
+	c := spec.Redacted(m.looker.env.Cluster)
+	c.Status = v1alpha1.ClusterStatus{}
+	text, err := yaml.Marshal(c)
+	if err != nil {
+		return nil, "", err
+	}
+	small = append(small, backup.Content{Name: backup.ClusterName, Data: text})
+	note(m.progress, "", "reading the keys of the cluster's authorities")
+	control, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return spec.HasRole(h, v1alpha1.RoleControlPlane) }, controlPlaneKeys())
+	if err != nil {
+		return nil, "", err
+	}
+	etcd, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return facts.RunsEtcd(c, h.Roles) }, etcdKeys())
+	if err != nil {
+		return nil, "", err
+	}
+	small = append(append(small, control...), etcd...)
+	for _, f := range control {
+		if f.Name == backup.HostFile(pkiDir+"ca.crt") {
+			sum := sha256.Sum256(certificateBytes(f.Data))
+			authority = hex.EncodeToString(sum[:])
+		}
+	}
+	return small, authority, nil
+}
+
+// certificateBytes is the first certificate of a file, however it is written; the
+// text, if there is none.
+func certificateBytes(text []byte) []byte {
+	c, err := pki.Certificate(text)
+	if err != nil {
+		return text
+	}
+	return c.Raw
+}
+
+// filesOf reads files on the first of the chosen hosts that has the first of
+// them, with the encryption configuration that its API server goes by.
+func (m *snapshotting) filesOf(ctx context.Context, chosen func(v1alpha1.Host) bool, paths []string) ([]backup.Content, error) {
+	var last error
+	for _, h := range m.looker.hosts {
+		if h.conn == nil || h.err != nil || !chosen(h.spec) {
+			continue
+		}
+		found, err := readFiles(ctx, h, append(slices.Clone(paths), module.APIServerManifest))
+		if err != nil {
+			last = err
+			continue
+		}
+		if len(found[paths[0]]) == 0 {
+			continue
+		}
+		at, err := encryption(found[module.APIServerManifest])
+		if err == nil && at != "" {
+			var more map[string][]byte
+			more, err = readFiles(ctx, h, []string{at})
+			found[at], paths = more[at], append(slices.Clone(paths), at)
+		}
+		if err != nil {
+			return nil, err
+		}
+		var out []backup.Content
+		for _, p := range paths {
+			if len(found[p]) > 0 {
+				out = append(out, backup.Content{Name: backup.HostFile(p), Data: found[p]})
+			}
+		}
+		return out, nil
+	}
+	if last == nil {
+		last = fmt.Errorf("no host that answers has %s", paths[0])
+	}
+	return nil, refused(idBackupKeys, "the keys of the cluster's authorities cannot be read, and without them a backup is worth little: "+last.Error(),
+		"see which hosts answer: slipway cluster-info "+m.report.Name)
+}
+
+// readFiles are the contents of files on a host; those that are missing have
+// none.
+func readFiles(ctx context.Context, h *hostLook, paths []string) (map[string][]byte, error) {
+	var ops op.List
+	for _, p := range paths {
+		ops = append(ops, op.ReadFile{Path: p, Secret: true})
+	}
+	results, err := h.conn.Check(ctx, ops)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]byte{}
+	for _, r := range results {
+		if r.Error != nil {
+			return nil, fmt.Errorf("%s: %w", h.spec.Name, r.Error)
+		}
+		out[r.Target] = r.Output
+	}
+	return out, nil
+}
+
+// encryption is the path of the encryption configuration in the manifest of an
+// API server; "" is none.
+func encryption(manifest []byte) (string, error) {
+	var pod struct {
+		Spec struct {
+			Containers []struct {
+				Command []string `json:"command"`
+				Args    []string `json:"args"`
+			} `json:"containers"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal(manifest, &pod); err != nil {
+		return "", fmt.Errorf("reading the API server's manifest: %w", err)
+	}
+	for _, c := range pod.Spec.Containers {
+		for _, arg := range slices.Concat(c.Command, c.Args) {
+			if at, ok := strings.CutPrefix(arg, encryptionFlag); ok {
+				return at, nil
+			}
+		}
+	}
+	return "", nil
+}

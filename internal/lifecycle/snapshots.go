@@ -1,0 +1,86 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// Snapshots are the sets that are kept at their usual place, newest first. Those
+// of clusters that are off the records are among them.
+func (s *service) Snapshots(_ context.Context, name string) ([]SnapshotInfo, error) {
+	clusters := []string{name}
+	if name == "" {
+		var err error
+		if clusters, err = s.Store.BackedUp(); err != nil {
+			return nil, err
+		}
+	}
+	out := []SnapshotInfo{}
+	for _, c := range clusters {
+		dir, err := s.Store.Backups(c)
+		if err != nil {
+			return nil, err
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			if of, _, _, ok := backup.Placed(e.Name()); ok && of == c {
+				out = append(out, listed(filepath.Join(dir, e.Name())))
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b SnapshotInfo) int { return b.Taken.Compare(a.Taken) })
+	return out, nil
+}
+
+// listed is what a set says of itself; an encrypted one says it by its name.
+func listed(file string) SnapshotInfo {
+	cluster, taken, encrypted, _ := backup.Placed(filepath.Base(file))
+	i := SnapshotInfo{Cluster: cluster, File: file, Taken: taken, Encrypted: encrypted}
+	info, err := os.Stat(file)
+	if err == nil {
+		i.Bytes = info.Size()
+	}
+	var set *backup.Set
+	if err == nil && !encrypted {
+		set, err = backup.Head(file, nil)
+	}
+	if err != nil {
+		i.Problem = &diag.Diagnostic{ID: string(backup.Damaged), Severity: diag.Error, Message: err.Error()}
+	}
+	if set != nil {
+		i.say(set)
+	}
+	return i
+}
+
+// infoOf is what a set is that was just made.
+func infoOf(file string, set *backup.Set, encrypted bool) (*SnapshotInfo, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	i := &SnapshotInfo{Cluster: set.Cluster, File: file, Bytes: info.Size(), Encrypted: encrypted}
+	i.say(set)
+	return i, nil
+}
+
+// say takes over what a set says of itself.
+func (i *SnapshotInfo) say(set *backup.Set) {
+	i.Taken, i.Kubernetes, i.Etcd, i.Member, i.Snapshot = set.Taken, set.Kubernetes, set.Etcd, set.Member, &set.Snapshot
+	for _, f := range set.Files {
+		if at, ok := strings.CutPrefix(f.Name, backup.FileDir); ok {
+			i.Files = append(i.Files, at)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package lifecycle
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// aged is a world in which a cluster runs with the older version.
+func aged(t *testing.T, names ...string) *world {
+	t.Helper()
+	w := newWorld(t, names...)
+	built.older.Do(func() { build(t, older) })
+	w.version = older
+	w.create(event.Succeeded)
+	return w
+}
+
+var toNewest = Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1"}
+
+// versions are what kubelets say of themselves.
+func (w *world) versions() map[string]string {
+	w.t.Helper()
+	out := map[string]string{}
+	for name := range w.machines {
+		w.api.mu.Lock()
+		out[name], _ = w.api.objects["/api/v1/nodes/"+name]["status"].(object)["nodeInfo"].(object)["kubeletVersion"].(string)
+		if _, closed := w.api.objects["/api/v1/nodes/"+name]["spec"].(object)["unschedulable"]; closed {
+			out[name] += " cordoned"
+		}
+		w.api.mu.Unlock()
+	}
+	return out
+}
+
+func (w *world) wantVersions(want map[string]string) {
+	w.t.Helper()
+	if d := cmp.Diff(want, w.versions()); d != "" {
+		w.t.Errorf("kubelets (-want +got):\n%s", d)
+	}
+}
+
+func all(names []string, version string) map[string]string {
+	out := map[string]string{}
+	for _, n := range names {
+		out[n] = version
+	}
+	return out
+}
+
+func TestUpgrade(t *testing.T) {
+	w := aged(t, threeAndTwo...)
+	w.wantVersions(all(threeAndTwo, older))
+	w.events = nil
+	res := w.do(toNewest, event.Succeeded)
+	if res.Onward != "" {
+		t.Errorf("it is to go on to %s", res.Onward)
+	}
+	w.wantVersions(all(threeAndTwo, "v1.37.1"))
+	var order []string
+	for _, e := range w.events {
+		if e.Type == event.StepFinished && e.Task == "kubelet.running" && e.Outcome == event.Changed {
+			order = append(order, e.Host)
+		}
+	}
+	if d := cmp.Diff(threeAndTwo, order); d != "" {
+		t.Errorf("one after the other, control planes first (-want +got):\n%s", d)
+	}
+	w.version = "v1.37.1"
+	w.whole()
+	w.wantStatus(v1alpha1.PhaseRunning, "upgrade Succeeded", "create Succeeded")
+	c, err := w.service().Cluster(t.Context(), "prod")
+	if err != nil || c.Spec.Kubernetes.Version != "v1.37.1" {
+		t.Errorf("on record is %s, %v", c.Spec.Kubernetes.Version, err)
+	}
+	if p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil)); !p.Plan().Empty() {
+		t.Errorf("upgraded again, there is something left to do: %+v", p.Plan().Steps)
+	}
+	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.bare()
+}
+
+// A way of several minors is one operation for each.
+func TestUpgradeOnward(t *testing.T) {
+	w := aged(t, "cp1")
+	s := w.service()
+	r := Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1", Source: []byte("the file")}
+	c, err := s.Cluster(t.Context(), "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Spec.Kubernetes.Version = "v1.35.6"
+	next, err := s.newer(&r, c)
+	if err != nil || next.Spec.Kubernetes.Version != older || r.Version != "v1.37.1" || r.Source != nil {
+		t.Errorf("next comes %s of the way to %s (%v); the file is kept: %t", next.Spec.Kubernetes.Version, r.Version, err, r.Source != nil)
+	}
+}
+
+// Wherever it stops, the cluster goes on as it is, and the rest is left for
+// later.
+func TestUpgradeStopsAtTheGate(t *testing.T) {
+	for _, tc := range []struct {
+		name, host, step string
+		want             map[string]string
+	}{
+		{"canary", "cp1", "upgrade.control-plane", map[string]string{"cp1": older + " cordoned", "cp2": older, "cp3": older, "w1": older, "w2": older}},
+		{"control plane", "cp2", "upgrade.control-plane", map[string]string{"cp1": "v1.37.1", "cp2": older + " cordoned", "cp3": older, "w1": older, "w2": older}},
+		{"worker", "w1", "kubernetes.programs", map[string]string{"cp1": "v1.37.1", "cp2": "v1.37.1", "cp3": "v1.37.1", "w1": older + " cordoned", "w2": older}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := aged(t, threeAndTwo...)
+			w.machines[tc.host].refuse = func(step string, _ op.Op) *op.Error {
+				if step != tc.step {
+					return nil
+				}
+				return &op.Error{Reason: op.ReasonNotServing, Message: "it does not serve"}
+			}
+			res := w.do(toNewest, event.Failed)
+			if len(res.Failures) != 1 || res.Failures[0].Host != tc.host {
+				t.Errorf("%+v", res.Failures)
+			}
+			w.wantVersions(tc.want)
+			w.wantPhase(v1alpha1.PhaseFailed)
+			for _, r := range []Request{{Kind: Apply, Cluster: w.cluster()}, {Kind: Remove, Name: "prod", Nodes: []string{"w2"}}, toNewest} {
+				_, err := w.service().Prepare(t.Context(), r, nil)
+				wantRefused(t, err, idUpgradeUnfinished)
+			}
+			w.machines[tc.host].refuse = nil
+			w.resume(event.Succeeded)
+			w.wantVersions(all(threeAndTwo, "v1.37.1"))
+			w.version = "v1.37.1"
+			w.whole()
+		})
+	}
+}
+
+func TestUpgradePauses(t *testing.T) {
+	w := aged(t, threeAndTwo...)
+	r := toNewest
+	r.Rollout.PauseAfter = PauseCanary
+	w.do(r, event.Cancelled)
+	want := all(threeAndTwo, older)
+	want["cp1"] = "v1.37.1"
+	w.wantVersions(want)
+	w.wantPhase(v1alpha1.PhasePaused)
+	p, err := w.service().PrepareResume(t.Context(), "prod", Request{Rollout: Rollout{PauseAfter: PauseControlPlane}}, nil)
+	w.apply(w.prepared(p, err), event.Cancelled)
+	want["cp2"], want["cp3"] = "v1.37.1", "v1.37.1"
+	w.wantVersions(want)
+	w.resume(event.Succeeded)
+	w.wantVersions(all(threeAndTwo, "v1.37.1"))
+}
+
+// Nobody could take the pods of an only node: it is not drained.
+func TestUpgradeOfAnOnlyNode(t *testing.T) {
+	w := aged(t, "cp1")
+	p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
+	for _, s := range p.Plan().Steps {
+		if s.Task == "upgrade.drain" || s.Task == "upgrade.uncordon" {
+			t.Errorf("%s is planned", s.Task)
+		}
+	}
+	w.apply(p, event.Succeeded)
+	w.wantVersions(map[string]string{"cp1": "v1.37.1"})
+}
+
+func TestUpgradeRefused(t *testing.T) {
+	w := aged(t, "cp1", "w1")
+	changed := w.cluster()
+	changed.Spec.Kubernetes.Version, changed.Spec.Kubernetes.ProxyMode = "v1.37.1", "iptables"
+	for _, tc := range []struct {
+		name string
+		r    Request
+		id   string
+	}{
+		{"a downgrade", Request{Kind: Upgrade, Name: "prod", Version: "v1.35.6"}, "upgrade-path"},
+		{"no version", Request{Kind: Upgrade, Name: "prod", Version: "newest"}, "unsupported-kubernetes"},
+		{"a file with more", Request{Kind: Upgrade, Cluster: changed}, idUpgradeHow},
+		{"two versions", Request{Kind: Upgrade, Cluster: changed, Version: "v1.36.4"}, idUpgradeHow},
+		{"how many", Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1", Rollout: Rollout{MaxUnavailable: "many"}}, idUpgradeHow},
+		{"by apply", Request{Kind: Apply, Cluster: func() *v1alpha1.Cluster {
+			c := w.cluster()
+			c.Spec.Kubernetes.Version = "v1.37.1"
+			return c
+		}()}, "not-supported-yet"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := w.service().Prepare(t.Context(), tc.r, nil)
+			wantRefused(t, err, tc.id)
+		})
+	}
+	if _, err := w.service().Prepare(t.Context(), Request{Kind: Upgrade, Name: "other", Version: "v1.37.1"}, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("of a cluster that is not on record: %v", err)
+	}
+	w.api.lose("w1")
+	_, err := w.service().Prepare(t.Context(), toNewest, nil)
+	wantRefused(t, err, "upgrade-node-unready")
+	w.wantVersions(map[string]string{"cp1": older, "w1": older})
+}
+
+func wantRefused(t *testing.T, err error, id string) {
+	t.Helper()
+	var list diag.List
+	if !errors.As(err, &list) || !slices.ContainsFunc(list, func(d diag.Diagnostic) bool { return d.ID == id }) {
+		t.Errorf("%v, want %s", err, id)
+	}
+}
+
+// Killed wherever, it is gone on with, and ends like one that was not.
+func TestKilledUpgrade(t *testing.T) {
+	w := aged(t, "cp1", "cp2", "cp3", "w1")
+	for _, m := range w.killed(t, toNewest) {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			k := m.world
+			k.t = t
+			k.goOn(toNewest)
+			k.wantVersions(all([]string{"cp1", "cp2", "cp3", "w1"}, "v1.37.1"))
+			k.version = "v1.37.1"
+			k.whole()
+			k.same(w)
+		})
+	}
+}
