@@ -21,11 +21,7 @@ func TestLongKubernetes1_37(t *testing.T) { otherVersion(t, "v1.37.1") }
 // otherVersion is the life of a cluster with another Kubernetes.
 func otherVersion(t *testing.T, version string) {
 	t.Setenv("KUBERNETES", version)
-	u := newUser(t)
-	// Cold, on a machine that has other work, it took 25 minutes.
-	if r := u.within(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", version, "--source", "modules"); r.code != 0 {
-		t.Fatalf("building the bundle ends with %d:\n%s", r.code, tail(r.stderr))
-	}
+	newUser(t).bundled(t, version)
 	TestCreate(t)
 }
 

@@ -1,0 +1,246 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// webManifest is a workload that an upgrade must not interrupt: two pods, on
+// different nodes, of which one may be away, and which go when nobody sends them
+// requests any more.
+const webManifest = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {app: web}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: web}}}
+      containers:
+      - name: web
+        image: slipway.dev/echo:1
+        ports: [{containerPort: 8080}]
+        readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+        lifecycle: {preStop: {sleep: {seconds: 8}}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30081}]}
+`
+
+// An asker sends requests to a node port from outside of the nodes, each over a
+// connection of its own, one every tenth of a second, without trying again.
+type asker struct {
+	stop, done chan struct{}
+	asked      int
+	failed     []string
+}
+
+func asking(url string) *asker {
+	a := &asker{stop: make(chan struct{}), done: make(chan struct{})}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	go func() {
+		defer close(a.done)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			a.asked++
+			if res, err := client.Get(url); err != nil {
+				a.failed = append(a.failed, time.Now().UTC().Format(time.TimeOnly)+" "+err.Error())
+			} else {
+				_ = res.Body.Close()
+				if res.StatusCode != http.StatusOK {
+					a.failed = append(a.failed, time.Now().UTC().Format(time.TimeOnly)+" "+res.Status)
+				}
+			}
+			select {
+			case <-a.stop:
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return a
+}
+
+// end wants no request to have failed, and answers how many there were.
+func (a *asker) end(t *testing.T) int {
+	t.Helper()
+	close(a.stop)
+	<-a.done
+	for _, f := range a.failed[:min(len(a.failed), 10)] {
+		t.Errorf("a request to the workload failed: %s", f)
+	}
+	if a.asked < 10 {
+		t.Errorf("%d requests were sent", a.asked)
+	}
+	return a.asked
+}
+
+// upgradable has a cluster of three control planes and two workers run with a
+// version, and a workload on it.
+func upgradable(t *testing.T, name, version string) *balanced {
+	t.Helper()
+	t.Setenv("KUBERNETES", version)
+	b := newBalanced(t, name, 3, 2)
+	b.by(t, "haproxy")
+	b.bundled(t, "v1.35.6", "v1.36.4")
+	b.create(t, b.file)
+	b.back(t)
+	manifest := filepath.Join(b.home, "web.yaml")
+	if err := os.WriteFile(manifest, []byte(webManifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.kubectl(t, b.name, "apply", "-f", manifest)
+	b.kubectl(t, b.name, "rollout", "status", "deployment/web", "--timeout=120s")
+	return b
+}
+
+// bundled has the bundles of versions at hand, so that no figure has their
+// making in it.
+func (u *user) bundled(t *testing.T, versions ...string) {
+	t.Helper()
+	for _, v := range versions {
+		// Cold, on a machine that has other work, it took 25 minutes.
+		if r := u.within(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", v, "--source", "modules"); r.code != 0 {
+			t.Fatalf("building the bundle of %s ends with %d:\n%s", v, r.code, tail(r.stderr))
+		}
+	}
+}
+
+// atVersion wants a cluster that runs with a version, and says so everywhere.
+func (b *balanced) atVersion(t *testing.T, version string) {
+	t.Helper()
+	t.Setenv("KUBERNETES", version)
+	b.back(t)
+	b.reached(t)
+	editSpec(t, b.file, func(spec map[string]any) { child(spec, "kubernetes")["version"] = version })
+	b.unchanged(t, b.file)
+	for _, of := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		images := b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component="+of, "-o", "jsonpath={.items[*].spec.containers[0].image}")
+		if want := slices.Repeat([]string{"registry.k8s.io/" + of + ":" + version}, len(b.controlPlanes)); !slices.Equal(strings.Fields(images), want) {
+			t.Errorf("control planes run %s, want %s", images, version)
+		}
+	}
+	if image := b.kubectl(t, b.name, "get", "daemonset", "kube-proxy", "-n", "kube-system", "-o", "jsonpath={.spec.template.spec.containers[0].image}"); !strings.HasSuffix(image, ":"+version) {
+		t.Errorf("kube-proxy is of %s, want %s", image, version)
+	}
+	if got := b.kubectl(t, b.name, "get", "configmap", "kubeadm-config", "-n", "kube-system", "-o", "yaml"); !strings.Contains(got, "kubernetesVersion: "+version) {
+		t.Errorf("the cluster's record of its settings is not of %s:\n%s", version, got)
+	}
+	if closed := b.kubectl(t, b.name, "get", "nodes", "-o", "jsonpath={.items[?(@.spec.unschedulable)].metadata.name}"); closed != "" {
+		t.Errorf("cordoned are %s", closed)
+	}
+}
+
+// TestLongUpgrade takes a cluster over two minors with one command, with a
+// client that writes through the endpoint and one that asks a workload.
+func TestLongUpgrade(t *testing.T) {
+	b := upgradable(t, "e2e-upgrade", "v1.35.6")
+	w := b.writing(t, "upgrading")
+	a := asking("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
+	r := b.within(t, 18*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	if r.code != 0 {
+		t.Fatalf("the upgrade ends with %d:\n%s", r.code, tail(r.stderr))
+	}
+	asked := a.end(t)
+	n, gap := w.stop(t)
+	t.Logf("figure: from v1.35.6 over v1.36.4 to v1.37.1 in %.0f s: %d writes acknowledged and none lost, %.1f s without one; %d requests to a workload, none failed",
+		r.took.Seconds(), n, gap.Seconds(), asked)
+	if gap > longestGap {
+		t.Errorf("nothing was written for %s", gap)
+	}
+	b.atVersion(t, "v1.37.1")
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.gone(t)
+}
+
+// badImage is a hook that puts a wrong image under a scheduler's name, once.
+const badImage = `#!/bin/sh
+[ "$SLIPWAY_HOST" = "$(cat canary)" ] || exit 0
+pause=$(ctr -n k8s.io images list -q | grep /pause: | tail -n 1)
+ctr -n k8s.io images tag --force "$pause" registry.k8s.io/kube-scheduler:v1.37.1
+`
+
+// TestLongUpgradeBroken breaks an upgrade on the first control plane, by a bad
+// image, on another one, whose machine is killed, and on a worker, which cannot
+// be drained. Each time the cluster goes on as it is, and so does the upgrade
+// when the cause has gone.
+func TestLongUpgradeBroken(t *testing.T) {
+	b := upgradable(t, "e2e-broken", "v1.36.4")
+	first, second := b.controlPlanes[0], b.controlPlanes[1]
+	for name, content := range map[string]string{"bad-image.sh": badImage, "canary": first} {
+		if err := os.WriteFile(filepath.Join(b.home, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	editSpec(t, b.file, func(spec map[string]any) {
+		spec["hooks"] = []any{map[string]any{
+			"name": "bad-image", "phase": "preUpgrade", "roles": []string{"control-plane"}, "script": "bad-image.sh", "materials": []string{"canary"},
+		}}
+	})
+	b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	w := b.writing(t, "broken")
+	stops := func(code int, o result, why ...string) {
+		t.Helper()
+		for _, word := range why {
+			if o.code != code || !strings.Contains(o.stderr, word) {
+				t.Fatalf("it ends with %d, want %d for %q:\n%s", o.code, code, word, tail(o.stderr))
+			}
+		}
+		b.reached(t)
+	}
+	stops(1, b.within(t, 10*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes"), "FAILED", first, "kube-scheduler")
+	stops(2, b.run(t, "apply", "-f", b.file, "--yes"), "upgrade-unfinished")
+
+	o := b.start(t, "resume", b.name)
+	killed := false
+	for h := range o.events {
+		if h.begins("upgrade.control-plane") && h.Host == second && !killed {
+			killed = true
+			b.ok(t, "sandbox", "kill", second)
+		}
+	}
+	if code := o.wait(); code != 1 || !killed {
+		t.Fatalf("with %s killed (%t) it ends with %d, want 1:\n%s", second, killed, code, tail(o.stderr.String()))
+	}
+	b.reached(t)
+	b.ok(t, "sandbox", "start", second)
+	eventually(t, 2*time.Minute, second+" is ready", func() error {
+		if is := b.kubectl(t, b.name, "get", "node", second, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); is != "True" {
+			return errors.New(is)
+		}
+		return nil
+	})
+
+	b.kubectl(t, b.name, "patch", "poddisruptionbudget", "web", "--type=merge", "-p", `{"spec":{"minAvailable":2}}`)
+	stops(2, b.run(t, "resume", b.name), "drain-blocked", "web")
+	b.kubectl(t, b.name, "patch", "poddisruptionbudget", "web", "--type=merge", "-p", `{"spec":{"minAvailable":1}}`)
+	r := b.within(t, 15*time.Minute, nil, "resume", b.name)
+	if r.code != 0 {
+		t.Fatalf("resume ends with %d:\n%s", r.code, tail(r.stderr))
+	}
+	n, gap := w.stop(t)
+	t.Logf("figure: three times broken: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
+	b.atVersion(t, "v1.37.1")
+	b.gone(t)
+}
