@@ -81,7 +81,7 @@ unit: node ## unit tests; as root, on Linux
 
 .PHONY: race
 race: node ## unit tests with the race detector
-	@$(compiling) CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 25m ./...
+	@$(compiling) CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 45m ./...
 
 .PHONY: lint
 lint: node ## style, mistakes, formatting
