@@ -79,18 +79,9 @@ func (a *app) lookAtCertificates(ctx context.Context, r lifecycle.Request, withi
 	if err != nil {
 		return nil, err
 	}
-	var progress event.Sink
-	if a.Size != nil {
-		v := a.people(nil)
-		defer v.Close()
-		defer a.talk.through(v)()
-		progress = v
-	}
-	c, err := svc.Certificates(ctx, r, within, progress)
-	if err == nil && ctx.Err() != nil {
-		return nil, &exitError{code: exitInterrupted}
-	}
-	return c, err
+	return watched(ctx, a, func(progress event.Sink) (*lifecycle.Certificates, error) {
+		return svc.Certificates(ctx, r, within, progress)
+	})
 }
 
 func (a *app) certsRenewCmd() *cobra.Command {

@@ -346,7 +346,7 @@ func (p *prepared) ready(res *Result) []string {
 	case Renew:
 		return p.renewed(res)
 	}
-	if maintains(p.request.Kind) {
+	if aboutEtcd(p.request.Kind) {
 		return p.keptUp(res)
 	}
 	nodes := slices.DeleteFunc(names(p.hosts), func(name string) bool {

@@ -41,7 +41,7 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 		if alone(Kind(o.Spec.Type)) && recorded != nil {
 			return true // of the hosts, or of etcd, not of the cluster
 		}
-		if o.Spec.Type == string(Renew) && o.Status.Phase == v1alpha1.OperationSucceeded {
+		if k := Kind(o.Spec.Type); beside(k) && !alone(k) && o.Status.Phase == v1alpha1.OperationSucceeded {
 			return true // what was unfinished before it still is
 		}
 		// An operation that has not started may still have recorded the
@@ -199,7 +199,7 @@ func (s *service) doneBefore(name string) (a attempts, err error) {
 	a.done, a.begun = map[string]bool{}, map[string]bool{}
 	again := false // what was done was taken away since, at least in part
 	for _, o := range ops {
-		if aside(Kind(o.Spec.Type)) || o.Spec.Type == string(RestoreEtcd) {
+		if beside(Kind(o.Spec.Type)) {
 			continue // of the hosts, of etcd's data, of certificates: not of what becomes of the cluster
 		}
 		if o.Status.Phase == v1alpha1.OperationSucceeded {

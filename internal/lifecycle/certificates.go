@@ -76,14 +76,11 @@ func (s *service) Certificates(ctx context.Context, r Request, within time.Durat
 	if err != nil {
 		return nil, err
 	}
-	env, err := s.environment(c)
+	ctx, l, done, err := s.look(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
-	defer cancel()
-	l := newLooker(s, env)
-	defer l.close()
+	defer done()
 	l.lookAt(ctx, s.looks.host, progress, func(ctx context.Context, h *hostLook) { h.certs, h.err = l.certificates(ctx, h) })
 	out := &Certificates{Name: c.Name, Warnings: diag.List{}, Certificates: []Certificate{}, Unasked: []string{}}
 	warn := func(id, host, hint, format string, args ...any) {
@@ -98,7 +95,7 @@ func (s *service) Certificates(ctx context.Context, r Request, within time.Durat
 		}
 	}
 	sortCertificates(out.Certificates)
-	certificateJudge{cluster: c.Name, now: s.Now(), validity: env.Validity(), within: within}.all(out.Certificates, warn)
+	certificateJudge{cluster: c.Name, now: s.Now(), validity: l.env.Validity(), within: within}.all(out.Certificates, warn)
 	out.conclude(within)
 	return out, nil
 }

@@ -48,14 +48,11 @@ func (s *service) Etcd(ctx context.Context, name string, progress event.Sink) (*
 	if err != nil {
 		return nil, err
 	}
-	env, err := s.environment(c)
+	ctx, l, done, err := s.look(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
-	defer cancel()
-	l := newLooker(s, env)
-	defer l.close()
+	defer done()
 	l.only(l.asksEtcd)
 	return l.etcdReport(ctx, progress), nil
 }

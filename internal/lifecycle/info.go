@@ -163,17 +163,14 @@ func (s *service) Info(ctx context.Context, name string, progress event.Sink) (*
 	if err != nil {
 		return nil, err
 	}
-	env, err := s.environment(c)
+	ctx, l, done, err := s.look(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
-	defer cancel()
-	l := newLooker(s, env)
-	defer l.close()
+	defer done()
 	in := &Info{
 		Name: name, Phase: c.Status.Phase, Kubernetes: c.Spec.Kubernetes.Version, Warnings: diag.List{},
-		Endpoint: EndpointInfo{Address: env.Endpoint(), Mode: c.Spec.ControlPlaneEndpoint.Mode},
+		Endpoint: EndpointInfo{Address: l.env.Endpoint(), Mode: c.Spec.ControlPlaneEndpoint.Mode},
 		Nodes:    []NodeInfo{}, Certificates: []Certificate{}, AddOns: []AddOn{}, Operations: []OperationInfo{},
 		Etcd: EtcdInfo{Type: c.Spec.Etcd.Type, Members: []EtcdMember{}},
 	}
@@ -295,6 +292,17 @@ type looker struct {
 	// controlPlanes, and hosts through which etcd can be asked, come when they
 	// are reached.
 	controlPlanes, members chan *hostLook
+}
+
+// look begins to look at a cluster, for as long as a look may take. done ends it.
+func (s *service) look(ctx context.Context, c *v1alpha1.Cluster) (_ context.Context, l *looker, done func(), err error) {
+	env, err := s.environment(c)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
+	l = newLooker(s, env)
+	return ctx, l, func() { l.close(); cancel() }, nil
 }
 
 func newLooker(s *service, env module.Env) *looker {

@@ -12,7 +12,14 @@ import (
 
 // maintains says that operations of a kind leave a cluster's description as it is,
 // and need nothing of a bundle.
-func maintains(k Kind) bool { return k == Defrag || k == RestoreEtcd }
+func maintains(k Kind) bool { return k == Renew || aboutEtcd(k) }
+
+// aboutEtcd says that operations of a kind are about etcd alone.
+func aboutEtcd(k Kind) bool { return k == Defrag || k == RestoreEtcd }
+
+// beside says that what operations of a kind come to says nothing of what was
+// unfinished before them.
+func beside(k Kind) bool { return aside(k) || k == RestoreEtcd }
 
 // aside says that an operation of a kind is none of those that make a cluster
 // what it is described as: it leaves alone what of these is not finished.
@@ -24,7 +31,7 @@ func alone(k Kind) bool { return k == InitOS || k == Defrag }
 
 // installs says that the operation needs a bundle.
 func (p *prepared) installs() bool {
-	return !p.removes() && p.request.Kind != InitOS && p.request.Kind != Renew && !maintains(p.request.Kind)
+	return !p.removes() && p.request.Kind != InitOS && !maintains(p.request.Kind)
 }
 
 // maintained refuses a cluster that cannot be maintained.

@@ -96,7 +96,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	p.recorded = recorded
-	if maintains(p.request.Kind) {
+	if aboutEtcd(p.request.Kind) {
 		if err := s.maintained(&p.request, recorded); err != nil {
 			return nil, err
 		}
@@ -172,7 +172,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		}
 		options.Architectures = p.bundle.architectures()
 	}
-	if created(p.recorded) && (changesHosts(p.request.Kind) || p.request.Kind == Renew || maintains(p.request.Kind)) {
+	if created(p.recorded) && (changesHosts(p.request.Kind) || maintains(p.request.Kind)) {
 		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
 	}
 	p.findings = slices.Concat(p.backup.warnings(), p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]))

@@ -104,7 +104,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 	if recorded, err = s.record(name); err != nil {
 		return nil, nil, err
 	}
-	if r.Cluster == nil && recorded == nil || recorded == nil && (r.Kind == Add || r.Kind == Remove || r.Kind == Upgrade || r.Kind == Renew || maintains(r.Kind)) {
+	if r.Cluster == nil && recorded == nil || recorded == nil && (r.Kind == Add || r.Kind == Remove || r.Kind == Upgrade || maintains(r.Kind)) {
 		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
 	}
 	if r.goesOn == nil && recorded != nil && changesHosts(r.Kind) {

@@ -28,7 +28,7 @@ type server struct {
 // settings with which no API server starts would go from it to the next one, and
 // with each try to one more.
 func (p *prepared) notServing(ctx context.Context, staying []facts.Host) (list diag.List) {
-	if p.env.Leader == "" || p.request.Kind == Renew || maintains(p.request.Kind) {
+	if p.env.Leader == "" || maintains(p.request.Kind) {
 		return nil // it is made, or taken away; or nothing of it is asked for, or what ails it is perhaps renewed
 	}
 	var all []*server

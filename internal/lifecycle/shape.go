@@ -198,7 +198,7 @@ func goesOn(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 // on them, and one that is down is no reason to wait. A member of etcd on a host
 // of its own concerns the other members as well.
 func (p *prepared) takesPart(h v1alpha1.Host) bool {
-	if maintains(p.request.Kind) {
+	if aboutEtcd(p.request.Kind) {
 		return p.concernsMaintenance(h)
 	}
 	if p.request.Kind != Add && p.request.Kind != Remove {

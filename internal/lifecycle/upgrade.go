@@ -16,6 +16,9 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 	if !created(recorded) {
 		return nil, refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet", "finish its creation first: slipway resume "+recorded.Name)
 	}
+	if recorded.Status.Phase != v1alpha1.PhaseRunning {
+		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" has not come to its end", "finish it first: slipway resume "+recorded.Name)
+	}
 	if _, err := engine.Bound(r.Rollout.MaxUnavailable, 1); err != nil {
 		return nil, refused(idUpgradeHow, "how many workers may be out of service at once: "+err.Error(), "write a number, or a share of them such as 20%")
 	}
@@ -56,7 +59,7 @@ func (s *service) upgraded(recorded *v1alpha1.Cluster) error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return o.Spec.Type != string(InitOS) && o.Status.StartTime != nil })
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return !beside(Kind(o.Spec.Type)) && o.Status.StartTime != nil })
 	if at < 0 || Kind(ops[at].Spec.Type) != Upgrade || ops[at].Status.Phase == v1alpha1.OperationSucceeded {
 		return nil
 	}

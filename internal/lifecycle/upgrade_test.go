@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
 )
 
 // aged is a world in which a cluster runs with the older version.
@@ -211,6 +213,46 @@ func wantRefused(t *testing.T, err error, id string) {
 	if !errors.As(err, &list) || !slices.ContainsFunc(list, func(d diag.Diagnostic) bool { return d.ID == id }) {
 		t.Errorf("%v, want %s", err, id)
 	}
+}
+
+// What is done beside an upgrade that has stopped does not hide it.
+func TestUpgradeStaysUnfinished(t *testing.T) {
+	w := aged(t, "cp1", "w1")
+	w.machines["w1"].refuse = func(step string, _ op.Op) *op.Error {
+		if step != "kubernetes.programs" {
+			return nil
+		}
+		return &op.Error{Reason: "DiskFull", Message: "there is no room"}
+	}
+	w.do(toNewest, event.Failed)
+	w.machines["w1"].refuse = nil
+	s := w.service()
+	for _, k := range []Kind{Renew, Defrag, RestoreEtcd} {
+		o, err := s.Store.NewOperation(w.now(), v1alpha1.OperationSpec{Cluster: "prod", Type: string(k)}, &plan.Plan{Cluster: "prod"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := metav1.NewTime(w.now())
+		o.Status.Phase, o.Status.StartTime = v1alpha1.OperationSucceeded, &now
+		if err := s.Store.SaveOperation(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+	wantRefused(t, err, idUpgradeUnfinished)
+	w.resume(event.Succeeded)
+	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
+}
+
+// An upgrade begins with a cluster that is whole.
+func TestUpgradeAfterWhatFailed(t *testing.T) {
+	w := aged(t, "cp1", "w1")
+	w.machines["w1"].refuse = func(string, op.Op) *op.Error { return &op.Error{Reason: "DiskFull", Message: "there is no room"} }
+	c := w.cluster()
+	c.Spec.Kubernetes.Kubelet.ExtraArgs = map[string]string{"v": "4"}
+	w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+	_, err := w.service().Prepare(t.Context(), toNewest, nil)
+	wantRefused(t, err, idOperationUnfinished)
 }
 
 // Killed wherever, it is gone on with, and ends like one that was not.

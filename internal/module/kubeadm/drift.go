@@ -104,8 +104,7 @@ func Records(env module.Env) engine.Module {
 				if why == "" {
 					return nil, nil
 				}
-				i := slices.IndexFunc(initPhases(env), func(p phase) bool { return p.id == "upload-config" })
-				e := initPhases(env)[i].exec()
+				e := initPhase(env, "upload-config").exec()
 				e.Again = why
 				return op.List{e}, nil
 			},

@@ -176,6 +176,12 @@ func initPhases(env module.Env) []phase {
 	}
 }
 
+// initPhase is one of these phases.
+func initPhase(env module.Env, id string) phase {
+	all := initPhases(env)
+	return all[slices.IndexFunc(all, func(p phase) bool { return p.id == id })]
+}
+
 // localEtcd is the phase that writes the manifest of a member of etcd that asks
 // no other.
 func localEtcd() phase {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -36,8 +35,8 @@ func Upgrade(env module.Env) engine.Module {
 			Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.Exec{
 					Name: "kubeadm-upgrade-kubelet-config", Argv: []string{program, "upgrade", "node", "phase", "kubelet-config"},
-					Inputs: []string{programs + "/kube"}, Declares: []string{kubeletConfig, kubeletFlags, "/etc/kubernetes/tmp"},
-					Keeps: []string{kubeletConfig, kubeletFlags}, Whole: true, TimeoutSeconds: 120,
+					Inputs: []string{programs + "/kube"}, Declares: append(keptOfKubelet(), "/etc/kubernetes/tmp"),
+					Keeps: keptOfKubelet(), Whole: true, TimeoutSeconds: 120,
 				}}, nil
 			},
 		},
@@ -94,9 +93,8 @@ var keyRights = engine.NewKey("upgrade.rights", false)
 // UpgradeAddons is the module that upgrades what kubeadm runs in the cluster, and the
 // rights that nodes have to join.
 func UpgradeAddons(env module.Env) engine.Module {
-	rights := phase{id: "bootstrap-token", argv: []string{"bootstrap-token"}, inputs: []string{ConfigFile}, secret: true}
-	e := rights.exec()
-	e.Name = "kubeadm-upgrade-rights"
+	e := initPhase(env, "bootstrap-token").exec()
+	e.Name, e.Inputs = "kubeadm-upgrade-rights", []string{ConfigFile} // with each release
 	tokens := endTokens(env, func(s *engine.Scope) bool { return !engine.Known(s, keyRights) }, "upgrade.rights")
 	tokens.Consumes = append(tokens.Consumes, keyRights.Ref())
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{
@@ -115,10 +113,7 @@ func UpgradeAddons(env module.Env) engine.Module {
 }
 
 // only is the task of one of the phases by which a cluster begins.
-func only(env module.Env, id string) engine.Task {
-	all := initPhases(env)
-	return all[slices.IndexFunc(all, func(p phase) bool { return p.id == id })].task(env)
-}
+func only(env module.Env, id string) engine.Task { return initPhase(env, id).task(env) }
 
 // runs waits for a control plane's container in its version of this release.
 func runs(env module.Env, name string) op.Wait {
