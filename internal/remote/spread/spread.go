@@ -75,17 +75,30 @@ type host struct {
 	giving  int
 	proved  bool           // somebody got something from it
 	failed  int            // times in a row that it was of no use to others
+	doubts  int            // hosts that could not reach it, while none could
 	strikes int            // times in a row that others were of no use to it
 	blames  int            // times that it found content of others wrong
 	missed  map[*host]bool // hosts that it could not reach
 	zone    *zone
 }
 
+// room is to how many it may give at once: to one, while those who tried could
+// not reach it. That others reach it is still to be found out.
+func (h *host) room() int {
+	switch {
+	case h.failed >= giverStrikes:
+		return 0
+	case h.doubts >= giverStrikes && !h.proved:
+		return 1
+	}
+	return remote.LoansAtOnce
+}
+
 // blob is what is known of one.
 type blob struct {
 	holders []holder
 	next    int     // where the search for a giver goes on
-	waiting []*wish // the longest first
+	waiting []*wish // see queue
 	sends   []*wish // those that the manager sends to
 	took    time.Duration
 	gained  time.Time // when somebody got it last
@@ -152,11 +165,11 @@ func (c *Content) place(w *wish) bool {
 	for i := range b.holders {
 		at := (b.next + i) % len(b.holders)
 		g := b.holders[at]
-		if g.gone() || g.host.failed >= giverStrikes || g.host == w.by || w.tried[g.host] || !w.by.mayReach(g.host) {
+		if g.gone() || g.host.room() == 0 || g.host == w.by || w.tried[g.host] || !w.by.mayReach(g.host) {
 			continue
 		}
 		usable = true
-		if g.host.giving < remote.LoansAtOnce {
+		if g.host.giving < g.host.room() {
 			g.host.giving++
 			b.next = at + 1
 			w.turn <- g
@@ -189,7 +202,7 @@ func (c *Content) alone(h *host) bool {
 	}
 	givers := 0
 	for _, g := range c.hosts {
-		if g.failed >= giverStrikes {
+		if g.failed >= giverStrikes || g.doubts >= giverStrikes {
 			givers++
 		}
 	}
@@ -227,9 +240,7 @@ func (c *Content) serve(b *blob) {
 	b.holders = slices.DeleteFunc(b.holders, holder.gone)
 	free := 0
 	for _, g := range b.holders {
-		if g.host.failed < giverStrikes {
-			free += remote.LoansAtOnce - g.host.giving
-		}
+		free += max(0, g.host.room()-g.host.giving)
 	}
 	for i := 0; i < len(b.waiting); {
 		if c.place(b.waiting[i]) {

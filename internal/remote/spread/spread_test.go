@@ -57,10 +57,12 @@ func (p *player) Name() string          { return p.name }
 func (p *player) Done() <-chan struct{} { return p.done }
 
 func (p *player) Lend(ctx context.Context, l remote.Loan) (remote.Offer, error) {
-	select {
-	case <-time.After(p.late):
-	case <-ctx.Done():
-		return remote.Offer{}, context.Cause(ctx)
+	if p.late > 0 {
+		select {
+		case <-time.After(p.late):
+		case <-ctx.Done():
+			return remote.Offer{}, context.Cause(ctx)
+		}
 	}
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()

@@ -82,7 +82,7 @@ func (w *wish) await(ctx context.Context) (holder, error) {
 	c.mu.Lock()
 	w.since = time.Now()
 	if !c.place(w) {
-		w.blob.waiting = append(w.blob.waiting, w)
+		w.queue()
 	}
 	c.mu.Unlock()
 	tick := time.NewTicker(lookAgain)
@@ -109,6 +109,18 @@ func (w *wish) await(ctx context.Context) (holder, error) {
 			return holder{}, context.Cause(ctx)
 		}
 	}
+}
+
+// queue has w wait: behind those whom as many have failed. Who could not reach
+// the same hosts is likely to be reached by each other, so the content of the
+// first of them is for the others first. c.mu is held.
+func (w *wish) queue() {
+	b := w.blob
+	at := len(b.waiting)
+	for at > 0 && len(b.waiting[at-1].by.missed) < len(w.by.missed) {
+		at--
+	}
+	b.waiting = slices.Insert(b.waiting, at, w)
 }
 
 // waits says that it has no answer yet. c.mu is held, as for the next.
@@ -167,9 +179,7 @@ func (w *wish) failed(offset int64) {
 	} else {
 		w.by.misses(g)
 		w.c.stuck[w.by] = true
-		if !g.proved {
-			g.failed++
-		}
+		g.doubts++
 	}
 	w.release()
 }
