@@ -69,6 +69,20 @@ func (u *user) latest(t *testing.T, cluster string) *recorded {
 	return nil
 }
 
+// planOf is the plan of a cluster's latest operation, as it is recorded.
+func (u *user) planOf(t *testing.T, cluster string) planned {
+	t.Helper()
+	o := u.latest(t, cluster)
+	if o == nil {
+		t.Fatalf("%s has no operation", cluster)
+	}
+	data, err := os.ReadFile(filepath.Join(u.home, "slipway/operations", o.Metadata.Name, "plan.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode[planned](t, string(data))
+}
+
 // journals are the files in which operations are recorded.
 func (u *user) journals(t *testing.T) []string {
 	t.Helper()
@@ -171,7 +185,7 @@ func (u *user) killedAt(t *testing.T, ms *moments, cluster string, do ...string)
 	watch := look(oneKubeadm)
 	defer watch.end(t)
 	begin, before, was := time.Now(), u.journals(t), ""
-	if o := u.latest(t, cluster); o != nil {
+	if o := u.latest(t, cluster); o != nil && o.Status.Phase == "Succeeded" {
 		was = o.Metadata.Name
 	}
 	for args := do; args != nil; {

@@ -175,86 +175,6 @@ func imageLayers(t *testing.T, ref string) []string {
 	return nil
 }
 
-// A writer writes objects through a worker's endpoint, one after the other,
-// until it is stopped, and notes what was acknowledged.
-type writer struct {
-	b      *balanced
-	worker string
-	label  string
-}
-
-func (b *balanced) writing(t *testing.T, label string) *writer {
-	t.Helper()
-	w := &writer{b: b, worker: b.workers[0], label: label}
-	kubeconfig := filepath.Join(b.home, "by-name.conf")
-	content := b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/admin.conf")
-	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b.copyTo(t, w.worker, kubeconfig, "/root/by-name.conf")
-	script := filepath.Join(b.home, "write.sh")
-	if err := os.WriteFile(script, []byte(`n=0
-while [ ! -e /root/stop-writing ]; do
-  n=$((n+1))
-  if kubectl --kubeconfig=/root/by-name.conf --cache-dir=/run/writer --request-timeout=5s create configmap "$1-$n" --from-literal=n=$n >/dev/null 2>/root/write.err
-  then echo "$n $(date +%s.%N) ok"; else echo "$n $(date +%s.%N) failed"; fi >>/root/written
-done
-`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b.copyTo(t, w.worker, script, "/root/write.sh")
-	b.inside(t, w.worker, "rm", "-f", "/root/stop-writing", "/root/written")
-	b.inside(t, w.worker, "systemd-run", "--unit=writer-"+label, "sh", "/root/write.sh", label)
-	// What happens before the first write leaves no gap between two.
-	eventually(t, 30*time.Second, "the writer has written", func() error {
-		if r := b.run(t, "sandbox", "exec", w.worker, "--", "grep", "-q", " ok$", "/root/written"); r.code != 0 {
-			return errors.New(tail(b.run(t, "sandbox", "exec", w.worker, "--", "cat", "/root/write.err").stdout))
-		}
-		return nil
-	})
-	return w
-}
-
-// stop ends the writer, and wants everything that was acknowledged to be there.
-// It answers how many that are, and the longest time without one.
-func (w *writer) stop(t *testing.T) (acknowledged int, gap time.Duration) {
-	t.Helper()
-	w.b.inside(t, w.worker, "touch", "/root/stop-writing")
-	eventually(t, 30*time.Second, "the writer ends", func() error {
-		if r := w.b.run(t, "sandbox", "exec", w.worker, "--", "systemctl", "is-active", "--quiet", "writer-"+w.label); r.code == 0 {
-			return errors.New("it writes")
-		}
-		return nil
-	})
-	there := map[string]bool{}
-	for name := range strings.FieldsSeq(w.b.kubectl(t, w.b.name, "get", "configmaps", "-o", "name")) {
-		there[strings.TrimPrefix(name, "configmap/")] = true
-	}
-	var last float64
-	for line := range strings.Lines(w.b.inside(t, w.worker, "cat", "/root/written")) {
-		f := strings.Fields(line)
-		if len(f) != 3 || f[2] != "ok" {
-			continue
-		}
-		at, err := strconv.ParseFloat(f[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if last > 0 {
-			gap = max(gap, time.Duration((at-last)*float64(time.Second)))
-		}
-		last = at
-		acknowledged++
-		if !there[w.label+"-"+f[0]] {
-			t.Errorf("%s-%s was acknowledged and is lost", w.label, f[0])
-		}
-	}
-	if acknowledged == 0 {
-		t.Errorf("nothing was written: %s", w.b.inside(t, w.worker, "cat", "/root/write.err"))
-	}
-	return acknowledged, gap
-}
-
 // reached wants the API to answer through every worker's endpoint.
 func (b *balanced) reached(t *testing.T) {
 	t.Helper()
@@ -401,7 +321,7 @@ func (b *balanced) givesUp(t *testing.T) {
 // gone deletes the cluster, after which the hosts are as before.
 func (b *balanced) gone(t *testing.T) {
 	for _, w := range b.workers[:1] {
-		b.inside(t, w, "sh", "-c", "rm -f /root/by-name.conf /root/write.sh /root/write.err /root/written /root/stop-writing")
+		b.inside(t, w, "rm", "-f", clientBinary, clientConfig, clientSeen)
 	}
 	b.exits(t, 0, "delete", "cluster", b.name, "--yes", "--allow-removal")
 	for _, m := range b.nodesOf() {

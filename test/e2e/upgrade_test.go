@@ -96,12 +96,11 @@ func (a *asker) end(t *testing.T) int {
 	return a.asked
 }
 
-// upgradable has a cluster of three control planes and two workers run with a
-// version, and a workload on it.
-func upgradable(t *testing.T, name, version string) *balanced {
+// upgradable has a cluster run with a version, and a workload on it.
+func upgradable(t *testing.T, name string, controlPlanes, workers int, version string) *balanced {
 	t.Helper()
 	t.Setenv("KUBERNETES", version)
-	b := newBalanced(t, name, 3, 2)
+	b := newBalanced(t, name, controlPlanes, workers)
 	b.by(t, "haproxy")
 	b.bundled(t, "v1.35.6", "v1.36.4")
 	b.create(t, b.file)
@@ -155,7 +154,7 @@ func (b *balanced) atVersion(t *testing.T, version string) {
 // TestLongUpgrade takes a cluster over two minors with one command, with a
 // client that writes through the endpoint and one that asks a workload.
 func TestLongUpgrade(t *testing.T) {
-	b := upgradable(t, "e2e-upgrade", "v1.35.6")
+	b := upgradable(t, "e2e-upgrade", 3, 2, "v1.35.6")
 	w := b.writing(t, "upgrading")
 	a := asking("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
 	r := b.within(t, 18*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
@@ -174,6 +173,34 @@ func TestLongUpgrade(t *testing.T) {
 	b.gone(t)
 }
 
+// TestLongCrashUpgrade kills the manager at the end of every step of an upgrade.
+func TestLongCrashUpgrade(t *testing.T) {
+	b := upgradable(t, "e2e-reupgrade", 1, 2, "v1.36.4")
+	upgrade := []string{"upgrade", b.name, "--to", "v1.37.1", "--yes"}
+	o := b.start(t, upgrade...)
+	began := &moment{name: "the first step has ended", at: func(h happening) bool { return h.boundary() != "" }}
+	if o.until(newMoments(began)) == nil || !o.kill() {
+		t.Fatalf("the upgrade ended before its first step:\n%s", tail(o.stderr.String()))
+	}
+	ms := newMoments()
+	for _, s := range b.planOf(t, b.name).Steps {
+		ms.left = append(ms.left, after(s.Task+"@"+s.Host))
+	}
+	all := len(ms.left)
+	begin := time.Now()
+	kills := b.killedAt(t, ms, b.name, upgrade...)
+	t.Logf("figure: %d moments, %d kills, %.0f s", all, kills, time.Since(begin).Seconds())
+	for _, name := range ms.missing() {
+		t.Logf("never came: %s", name)
+	}
+	if kills < all*9/10 {
+		t.Errorf("%d kills for %d moments: too many came while the manager died of another", kills, all)
+	}
+	b.atVersion(t, "v1.37.1")
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.gone(t)
+}
+
 // badImage is a hook that puts a wrong image under a scheduler's name, once.
 const badImage = `#!/bin/sh
 [ "$SLIPWAY_HOST" = "$(cat canary)" ] || exit 0
@@ -186,7 +213,7 @@ ctr -n k8s.io images tag --force "$pause" registry.k8s.io/kube-scheduler:v1.37.1
 // be drained. Each time the cluster goes on as it is, and so does the upgrade
 // when the cause has gone.
 func TestLongUpgradeBroken(t *testing.T) {
-	b := upgradable(t, "e2e-broken", "v1.36.4")
+	b := upgradable(t, "e2e-broken", 3, 2, "v1.36.4")
 	first, second := b.controlPlanes[0], b.controlPlanes[1]
 	for name, content := range map[string]string{"bad-image.sh": badImage, "canary": first} {
 		if err := os.WriteFile(filepath.Join(b.home, name), []byte(content), 0o600); err != nil {
