@@ -176,8 +176,7 @@ func TestLongUpgrade(t *testing.T) {
 // TestLongCrashUpgrade kills the manager at the end of every step of an upgrade.
 func TestLongCrashUpgrade(t *testing.T) {
 	b := upgradable(t, "e2e-reupgrade", 1, 2, "v1.36.4")
-	upgrade := []string{"upgrade", b.name, "--to", "v1.37.1", "--yes"}
-	o := b.start(t, upgrade...)
+	o := b.start(t, "upgrade", b.name, "--to", "v1.37.1", "--yes")
 	began := &moment{name: "the first step has ended", at: func(h happening) bool { return h.boundary() != "" }}
 	if o.until(newMoments(began)) == nil || !o.kill() {
 		t.Fatalf("the upgrade ended before its first step:\n%s", tail(o.stderr.String()))
@@ -188,7 +187,7 @@ func TestLongCrashUpgrade(t *testing.T) {
 	}
 	all := len(ms.left)
 	begin := time.Now()
-	kills := b.killedAt(t, ms, b.name, upgrade...)
+	kills := b.killedAt(t, ms, b.name, "resume", b.name, "--yes")
 	t.Logf("figure: %d moments, %d kills, %.0f s", all, kills, time.Since(begin).Seconds())
 	for _, name := range ms.missing() {
 		t.Logf("never came: %s", name)
