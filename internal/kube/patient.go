@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"context"
+	"io"
 	"net/http"
 	"time"
 )
@@ -8,6 +10,10 @@ import (
 // patient sends requests again to which there was no answer, while an API server
 // is away for a moment: the operation itself restarts it. A request that makes
 // something new is sent once, for nobody knows what became of it.
+//
+// An API server that has just been started answers before it knows who may do
+// what, and refuses what it will allow. What is refused is asked again of one
+// that says that it is ready.
 type patient struct {
 	next  http.RoundTripper
 	limit time.Duration
@@ -15,18 +21,32 @@ type patient struct {
 }
 
 func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
+	ctx, ready := req.Context(), false
 	for end := time.Now().Add(p.limit); ; {
 		res, err := p.next.RoundTrip(req)
-		if err == nil || ctx.Err() != nil || req.Method == http.MethodPost || req.Body != nil && req.GetBody == nil || !time.Now().Before(end) {
+		refused := err == nil && res.StatusCode == http.StatusForbidden
+		switch {
+		case ctx.Err() != nil, req.Body != nil && req.GetBody == nil, !time.Now().Before(end):
+			return res, err
+		case refused && ready, err == nil && !refused:
+			return res, err
+		case err != nil && req.Method == http.MethodPost:
 			return res, err
 		}
-		timer := time.NewTimer(p.every)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return res, err
-		case <-timer.C:
+		if refused {
+			ready = p.ready(ctx, req)
+		}
+		if !ready {
+			timer := time.NewTimer(p.every)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return res, err
+			case <-timer.C:
+			}
+		}
+		if refused {
+			drop(res)
 		}
 		again := req.Clone(ctx)
 		if req.GetBody != nil {
@@ -36,4 +56,26 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		req = again
 	}
+}
+
+// ready asks the API server of a request whether it is.
+func (p patient) ready(ctx context.Context, of *http.Request) bool {
+	u := *of.URL
+	u.Path, u.RawQuery = "/readyz", ""
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return false
+	}
+	res, err := p.next.RoundTrip(req)
+	if err != nil {
+		return false
+	}
+	drop(res)
+	return res.StatusCode == http.StatusOK
+}
+
+// drop leaves a connection to the next request.
+func drop(res *http.Response) {
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10))
+	_ = res.Body.Close() // nothing was written
 }

@@ -59,3 +59,56 @@ func TestPatient(t *testing.T) {
 		})
 	}
 }
+
+// waking is a server that refuses everything until it is ready.
+type waking struct {
+	ready time.Time
+	asked int
+	never bool // who asks may not
+}
+
+func (w *waking) RoundTrip(req *http.Request) (*http.Response, error) {
+	ready := !time.Now().Before(w.ready)
+	code := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[ready && !w.never]
+	switch {
+	case req.URL.Path == "/readyz":
+		code = map[bool]int{true: http.StatusOK, false: http.StatusInternalServerError}[ready]
+	default:
+		w.asked++
+	}
+	return &http.Response{StatusCode: code, Body: http.NoBody}, nil
+}
+
+func TestPatientWithOneThatWakes(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason, method string
+		server               waking
+		in                   time.Duration // it is ready
+		asked, code          int
+	}{
+		{"ready", "it is believed", http.MethodGet, waking{}, 0, 1, http.StatusOK},
+		{"not ready yet", "it does not know yet who may do what", http.MethodGet, waking{}, 2 * time.Second, 3, http.StatusOK},
+		{"something new", "what is refused was not made", http.MethodPost, waking{}, 2 * time.Second, 3, http.StatusOK},
+		{"ready and refused", "it is believed the second time", http.MethodGet, waking{never: true}, 0, 2, http.StatusForbidden},
+		{"never ready", "there is an end", http.MethodGet, waking{}, time.Hour, 11, http.StatusForbidden},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := tc.server
+				server.ready = time.Now().Add(tc.in)
+				req, err := http.NewRequestWithContext(t.Context(), tc.method, "http://api.invalid/api", bytes.NewReader([]byte("all")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				res, err := patient{next: &server, limit: 10 * time.Second, every: time.Second}.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer res.Body.Close()
+				if res.StatusCode != tc.code || server.asked != tc.asked {
+					t.Errorf("%d after %d requests, want %d after %d: %s", res.StatusCode, server.asked, tc.code, tc.asked, tc.reason)
+				}
+			})
+		})
+	}
+}
