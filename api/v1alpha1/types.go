@@ -178,6 +178,17 @@ type Kubernetes struct {
 	Scheduler         ComponentSettings `json:"scheduler,omitempty"`
 	FeatureGates      map[string]bool   `json:"featureGates,omitempty"`
 	Certificates      Certificates      `json:"certificates,omitempty"`
+	// Audit has API servers record requests; without it they record none.
+	Audit *Audit `json:"audit,omitempty"`
+}
+
+// Audit is what API servers record of requests, each in files on its own host.
+type Audit struct {
+	// PolicyFile says what is recorded; default: Slipway's policy.
+	PolicyFile string `json:"policyFile,omitempty"`
+	MaxAge     int    `json:"maxAge,omitempty"`     // in days; default: 30
+	MaxBackups int    `json:"maxBackups,omitempty"` // files besides the present one; default: 10
+	MaxSize    int    `json:"maxSize,omitempty"`    // of a file, in megabytes; default: 100
 }
 
 // KubeletSettings go to every kubelet.

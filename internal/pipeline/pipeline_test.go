@@ -68,6 +68,9 @@ var variants = []struct {
 		k.Certificates.CAValidity = &metav1.Duration{Duration: 20 * 365 * 24 * time.Hour}
 		c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "8589934592"}
 	}},
+	{name: "audit", reason: "API servers record requests, by a policy that is there before them", change: func(c *v1alpha1.Cluster) {
+		c.Spec.Kubernetes.Audit = &v1alpha1.Audit{MaxAge: 7}
+	}},
 	{name: "endpoint", reason: "another address and port of the API", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Domain: "k8s.example.com", Address: "203.0.113.9", Port: 8443}
 	}},

@@ -20,7 +20,12 @@ const (
 	DefaultHookTimeout = 10 * time.Minute
 	DefaultValidity    = 365 * 24 * time.Hour
 	DefaultCAValidity  = 10 * DefaultValidity
-	localhost          = "localhost"
+
+	DefaultAuditDays      = 30
+	DefaultAuditFiles     = 10
+	DefaultAuditMegabytes = 100
+
+	localhost = "localhost"
 )
 
 // DefaultOptions are the defaults that are not constant.
@@ -57,6 +62,11 @@ func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 	setDefault(&s.Kubernetes.ProxyMode, proxyNFTables)
 	setDuration(&s.Kubernetes.Certificates.Validity, DefaultValidity)
 	setDuration(&s.Kubernetes.Certificates.CAValidity, DefaultCAValidity)
+	if a := s.Kubernetes.Audit; a != nil {
+		setDefault(&a.MaxAge, DefaultAuditDays)
+		setDefault(&a.MaxBackups, DefaultAuditFiles)
+		setDefault(&a.MaxSize, DefaultAuditMegabytes)
+	}
 	setDefault(&s.Etcd.Type, EtcdStacked)
 	setDefault(&s.Network.Plugin, pluginFlannel)
 	if len(s.Network.PodCIDR) == 0 {

@@ -154,10 +154,10 @@ func (v *validator) externalFiles(p Paths) {
 	if now.IsZero() {
 		now = time.Now()
 	}
-	v.certificates(pathCAFile, v.pemFile(pathCAFile, e.CAFile, p, false), p.Resolve(e.CAFile), now)
-	cert := v.pemFile(pathCertFile, e.CertFile, p, false)
+	v.certificates(pathCAFile, v.content(pathCAFile, e.CAFile, p, false), p.Resolve(e.CAFile), now)
+	cert := v.content(pathCertFile, e.CertFile, p, false)
 	v.certificates(pathCertFile, cert, p.Resolve(e.CertFile), now)
-	key := v.pemFile(pathKeyFile, e.KeyFile, p, true)
+	key := v.content(pathKeyFile, e.KeyFile, p, true)
 	if cert == nil || key == nil {
 		return
 	}
@@ -167,8 +167,8 @@ func (v *validator) externalFiles(p Paths) {
 	}
 }
 
-// pemFile reads a file with certificates or a key; nil if it has none to read.
-func (v *validator) pemFile(path, name string, p Paths, private bool) []byte {
+// content reads a file of settings, certificates or a key; nil if it has none to read.
+func (v *validator) content(path, name string, p Paths, private bool) []byte {
 	if name == "" {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (v *validator) pemFile(path, name string, p Paths, private bool) []byte {
 		return nil
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxPEMBytes))
+	data, err := io.ReadAll(io.LimitReader(f, maxContentBytes))
 	if err != nil {
 		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "")
 		return nil
@@ -190,8 +190,8 @@ func (v *validator) pemFile(path, name string, p Paths, private bool) []byte {
 	return data
 }
 
-// maxPEMBytes bounds a file with certificates.
-const maxPEMBytes = 1 << 20
+// maxContentBytes bounds such a file.
+const maxContentBytes = 1 << 20
 
 // certificates refuses a file that holds none, or one that is not valid now.
 func (v *validator) certificates(path string, data []byte, name string, now time.Time) {

@@ -107,6 +107,9 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 		add(pathCertFile, &e.CertFile)
 		add(pathKeyFile, &e.KeyFile)
 	}
+	if a := c.Spec.Kubernetes.Audit; a != nil {
+		add(pathAuditPolicy, &a.PolicyFile)
+	}
 	for i := range c.Spec.Hooks {
 		h, path := &c.Spec.Hooks[i], indexed("spec.hooks", i)
 		add(path+".script", &h.Script)
@@ -146,6 +149,7 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 		}
 	}
 	v.externalFiles(p)
+	v.auditPolicy(p)
 	if b := c.Spec.Bundle; IsBundlePath(b) {
 		if _, err := os.Stat(p.Resolve(b)); err != nil {
 			v.refuse(idFileMissing, "spec.bundle", "the bundle cannot be used: "+reason(err, p.Resolve(b)), "'slipway bundle build' makes one; without this field the right one is found or built")

@@ -45,6 +45,7 @@ func (v *validator) kubernetes() {
 			v.refuse(idInvalidValue, keyed(path+".featureGates", gate), strconv.Quote(gate)+" cannot name a feature gate", "gates are written like InPlacePodVerticalScaling")
 		}
 	}
+	v.audit(k.Audit)
 	c := k.Certificates
 	ok := v.positive(path+".certificates.validity", c.Validity)
 	ok = v.positive(path+".certificates.caValidity", c.CAValidity) && ok

@@ -3,8 +3,11 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -83,21 +86,61 @@ func TestLongReplaceFirst(t *testing.T) {
 	t.Run("settings", func(t *testing.T) { // of a cluster on none of whose hosts it began
 		editSpec(t, b.file, func(spec map[string]any) {
 			child(child(spec, "kubernetes"), "apiServer")["extraArgs"] = map[string]any{"profiling": "false"}
+			child(spec, "kubernetes")["audit"] = map[string]any{}
 		})
 		b.exits(t, 0, "apply", "-f", b.file, "--yes")
 		for _, m := range append([]string{b.spare}, b.controlPlanes[1:]...) {
 			b.inside(t, m, "grep", "-q", "--", "--profiling=false", "/etc/kubernetes/manifests/kube-apiserver.yaml")
+			eventually(t, time.Minute, m+" records requests", func() error {
+				if r := b.run(t, "sandbox", "exec", m, "--", "grep", "-q", `"kind":"Event"`, "/var/log/kubernetes/audit/audit.log"); r.code != 0 {
+					return errors.New(tail(r.stderr))
+				}
+				return nil
+			})
 		}
 		if got := b.kubectl(t, b.name, "get", "configmap", "kubeadm-config", "-n", "kube-system", "-o", "yaml"); !strings.Contains(got, "profiling") {
 			t.Errorf("the cluster's record of its settings does not have them:\n%s", got)
 		}
 		b.unchanged(t, b.file)
+		b.reaudited(t)
 	})
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
 	b.exits(t, 0, "delete", "cluster", b.name, "--yes", "--allow-removal")
 	for m, was := range b.before {
 		same(t, m+" before and after", "touched", was, b.snapshot(t, m))
 	}
+}
+
+// reaudited records by another policy, which refuses to say who, and then nothing
+// any more; what was recorded stays.
+func (b *balanced) reaudited(t *testing.T) {
+	t.Helper()
+	const policy, log = "/etc/kubernetes/slipway/audit-policy.yaml", "/var/log/kubernetes/audit/audit.log"
+	if err := os.WriteFile(filepath.Join(b.home, "audit.yaml"), []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: None}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	editSpec(t, b.file, func(spec map[string]any) {
+		child(spec, "kubernetes")["audit"] = map[string]any{"policyFile": "audit.yaml"}
+	})
+	b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	b.unchanged(t, b.file)
+	var sizes []string
+	cps := append([]string{b.spare}, b.controlPlanes[1:]...)
+	for _, m := range cps {
+		sizes = append(sizes, b.inside(t, m, "stat", "-c", "%s", log))
+	}
+	b.kubectl(t, b.name, "create", "configmap", "unrecorded")
+	for i, m := range cps {
+		if now := b.inside(t, m, "stat", "-c", "%s", log); now != sizes[i] {
+			t.Errorf("%s still records: %s bytes, and %s before", m, now, sizes[i])
+		}
+	}
+	editSpec(t, b.file, func(spec map[string]any) { delete(child(spec, "kubernetes"), "audit") })
+	b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	for _, m := range cps {
+		b.inside(t, m, "sh", "-c", `! test -e "$1" && test -s "$2" && ! grep -q audit /etc/kubernetes/manifests/kube-apiserver.yaml`, "sh", policy, log)
+	}
+	b.unchanged(t, b.file)
 }
 
 // TestLongCrashShape kills the manager at the end of every step of adding two

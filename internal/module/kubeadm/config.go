@@ -177,7 +177,7 @@ func clusterConfiguration(env module.Env) object {
 			"podSubnet":     strings.Join(env.Cluster.Spec.Network.PodCIDR, ","),
 			"serviceSubnet": strings.Join(env.Cluster.Spec.Network.ServiceCIDR, ","),
 		},
-		"apiServer":         object{"certSANs": sans, "extraArgs": args(apiServerArgs(gates), k.APIServer.ExtraArgs)},
+		"apiServer":         apiServer(env, sans, gates),
 		"controllerManager": object{"extraArgs": args(gates, k.ControllerManager.ExtraArgs)},
 		"scheduler":         object{"extraArgs": args(gates, k.Scheduler.ExtraArgs)},
 		"etcd":              etcdConfiguration(env),
@@ -237,6 +237,17 @@ func featureGates(gates map[string]bool) map[string]string {
 func apiServerArgs(gates map[string]string) map[string]string {
 	out := map[string]string{"shutdown-send-retry-after": "true"}
 	maps.Copy(out, gates)
+	return out
+}
+
+func apiServer(env module.Env, sans []string, gates map[string]string) object {
+	ours, k := apiServerArgs(gates), env.Cluster.Spec.Kubernetes
+	out := object{"certSANs": sans}
+	if k.Audit != nil {
+		maps.Copy(ours, auditArgs(k.Audit))
+		out["extraVolumes"] = auditVolumes()
+	}
+	out["extraArgs"] = args(ours, k.APIServer.ExtraArgs)
 	return out
 }
 

@@ -29,12 +29,12 @@ var (
 
 // controlPlane are the manifests of all but etcd: written by kubeadm when the
 // settings are others, and put back when somebody has changed them.
-func controlPlane() op.List {
+func controlPlane(env module.Env) op.List {
 	list := op.List{components().exec()}
 	for _, m := range componentManifests() {
 		list = append(list, op.Kept{Path: m})
 	}
-	return list
+	return append(list, auditFollows(env)...)
 }
 
 // memberTask puts the manifest of etcd back. One member after the other, and of

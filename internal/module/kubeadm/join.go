@@ -46,28 +46,31 @@ func adminTask(env module.Env) engine.Task {
 			if err != nil {
 				return err
 			}
-			planning := s.Operation() == ""
-			options := kube.Options{Address: localAPI(env)}
-			if !planning { // the operation may restart the API server
-				options.Patience = apiPatience
+			client := func(patience time.Duration) (*kube.Client, error) {
+				return kube.New(results[0].Output, s.Host().Conn.DialContext, kube.Options{Address: localAPI(env), Patience: patience})
 			}
-			client, err := kube.New(results[0].Output, s.Host().Conn.DialContext, options)
+			now, err := client(0)
 			if err != nil {
 				return err
 			}
 			engine.Provide(s, KeyAdminConf, results[0].Output)
 			engine.Provide(s, keyCAHash, hash)
-			if planning && !answers(ctx, client) {
+			if s.Operation() == "" && !answers(ctx, now) {
 				return nil
 			}
-			engine.Provide(s, module.KeyKube, client)
+			patient, err := client(apiPatience)
+			if err != nil {
+				return err
+			}
+			engine.Provide(s, module.KeyKube, patient)
 			return nil
 		},
 	}
 }
 
-// apiPatience is how long an API server may be away in the midst of an operation:
-// that is what it takes to start.
+// apiPatience is how long an API server may be away that has answered, or that
+// the operation restarts: that is what it takes to start. One that answers while
+// it is planned may be about to be restarted by what was begun before.
 const apiPatience = time.Minute
 
 // answers says that the API can be asked. A control plane that was cut off

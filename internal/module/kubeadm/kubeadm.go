@@ -75,7 +75,7 @@ func installPrograms(s *engine.Scope) (op.List, error) {
 // that one has left, the one that speaks for the cluster then goes on with what
 // is done for all: it records the settings, and keeps what runs by them.
 func Init(env module.Env) engine.Module {
-	tasks := []engine.Task{configTask(env)}
+	tasks := []engine.Task{configTask(env), auditTask(env)}
 	for _, p := range initPhases(env) {
 		tasks = append(tasks, p.task(env))
 		switch p.id {
@@ -224,7 +224,7 @@ func (p phase) task(env module.Env) engine.Task {
 	t.Ops = func(s *engine.Scope) (op.List, error) {
 		switch {
 		case p.id == components().id:
-			return controlPlane(), nil
+			return controlPlane(env), nil
 		case !p.wait:
 			return op.List{p.exec()}, nil
 		case env.Stacked() && env.Begins(s.Host()): // its member has what it serves

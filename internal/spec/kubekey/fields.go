@@ -120,7 +120,7 @@ var fields = map[string]field{
 	"spec.kubernetes.containerRuntimeEndpoint":     {dropped, "Slipway knows its runtime's socket"},
 	"spec.kubernetes.nodeFeatureDiscovery.enabled": {later, "there are no add-ons yet; install it with kubectl or helm"},
 	"spec.kubernetes.kata.enabled":                 {lost, "Slipway sets up no Kata containers"},
-	"spec.kubernetes.audit.enabled":                {later, "there is no policy for audit logs yet"},
+	"spec.kubernetes.audit.enabled":                {mapped, "spec.kubernetes.audit"},
 	"spec.kubernetes.apiserverArgs[]":              {mapped, "spec.kubernetes.apiServer.extraArgs"},
 	"spec.kubernetes.controllerManagerArgs[]":      {mapped, "spec.kubernetes.controllerManager.extraArgs"},
 	"spec.kubernetes.schedulerArgs[]":              {mapped, "spec.kubernetes.scheduler.extraArgs"},

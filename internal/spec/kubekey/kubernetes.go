@@ -135,6 +135,10 @@ func (c *conversion) kubernetes() {
 	out.ControllerManager.ExtraArgs = c.arguments(k.ControllerManagerArgs, "controllerManagerArgs", "controllerManager.extraArgs")
 	out.Scheduler.ExtraArgs = c.arguments(k.SchedulerArgs, "schedulerArgs", "scheduler.extraArgs")
 	out.Kubelet.ExtraArgs = c.arguments(k.KubeletArgs, "kubeletArgs", "kubelet.extraArgs")
+	if e := k.Audit.Enabled; e != nil && *e {
+		out.Audit = &v1alpha1.Audit{MaxAge: spec.DefaultAuditDays}
+		c.came(kubernetesPath+".audit", kubernetesPath+".audit.enabled")
+	}
 	c.nodeMask(k)
 	c.runtime(k)
 	if k.Nodelocaldns == nil {

@@ -202,6 +202,8 @@ var mappedCases = []struct {
 		says: "spec.kubernetes.apiserverArgs[2] not-converted warning",
 	},
 	{field: "spec.kubernetes.apiserverArgs[]", reason: "no argument", in: "kubernetes: {apiserverArgs: [v=2, 'a b=c']}", says: "spec.kubernetes.apiserverArgs[1] invalid-argument error"},
+	{field: "spec.kubernetes.audit.enabled", reason: "by our policy", in: "kubernetes: {audit: {enabled: true}}", want: "spec: {kubernetes: {audit: {maxAge: 30}}}"},
+	{field: "spec.kubernetes.audit.enabled", reason: "as it is without", in: "kubernetes: {audit: {enabled: false}}", want: "spec: {}"},
 	{field: "spec.kubernetes.containerManager", reason: "as written", in: "kubernetes: {containerManager: containerd}", want: "spec: {containerRuntime: {type: containerd}}"},
 	{field: "spec.kubernetes.containerManager", reason: "one that we do not have", in: "kubernetes: {containerManager: isula}", says: "spec.kubernetes.containerManager lost-in-conversion error"},
 	{field: "spec.kubernetes.containerManager", reason: "which can be allowed", in: "kubernetes: {containerManager: isula}", allow: true, want: "spec: {containerRuntime: {type: containerd}}", says: "spec.kubernetes.containerManager lost-in-conversion warning"},
