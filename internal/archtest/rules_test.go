@@ -106,6 +106,7 @@ var rules = []rule{
 	{layer: 6, pkg: "test/bench", exactly: true, why: "runs the programs as a user does"},
 	{layer: 6, pkg: "test/bench/hosts", exactly: true, why: "runs the programs as a user does"},
 	{layer: 6, pkg: "test/e2e", exactly: true, why: "runs the programs as a user does"},
+	{layer: 6, pkg: "test/e2e/client", exactly: true, why: "asks the API as others do, from client-go alone"},
 }
 
 // moduleBase is what the modules' common ground stands on.
@@ -138,7 +139,7 @@ var fences = []fence{
 		"internal/archtest", "test/...",  // the programs under test
 	}, "programs are run by argv in few places, or they are shell strings everywhere"},
 	{"github.com/spf13/cobra/...", []string{"internal/cli/..."}, "commands are a front"},
-	{"k8s.io/client-go/...", []string{"internal/kube", "internal/kubeconfig", "images/updater"}, "one way to speak to the Kubernetes API"},
+	{"k8s.io/client-go/...", []string{"internal/kube", "internal/kubeconfig", "images/updater", "test/e2e/client"}, "one way to speak to the Kubernetes API"},
 	{"github.com/google/go-containerregistry/...", []string{"internal/bundle/..."}, "images are the bundle's matter"},
 	{"go.etcd.io/bbolt/...", []string{"internal/backup"}, "etcd's own file is read to verify a snapshot, and for nothing else"},
 	{"sigs.k8s.io/controller-runtime/...", nil, "controllers are not in this program"},
