@@ -11,6 +11,7 @@ import (
 func (a *app) upgradeCmd() *cobra.Command {
 	var (
 		file, to, bundle, pause string
+		check                   bool
 		removal                 lifecycle.Removal
 		rollout                 lifecycle.Rollout
 	)
@@ -22,6 +23,11 @@ each is planned, confirmed and carried out by itself, and is a point at which it
 can be left. With FILE, to the version that stands there; other differences of
 the file are applied first, with: slipway apply -f FILE
 
+Before anything is touched the cluster is looked at: APIs in use that go away,
+disruption budgets and webhooks that would stop it, nodes, certificates, disks,
+etcd, bundles. What an upgrade would stop at, or harm, refuses it, all at once
+(exit code 2; --ignore-check passes one over). --check reports that and no more.
+
 The first control plane goes first, by itself, then each further one, then the
 workers. A node is drained (disruption budgets are respected), upgraded, and put
 back in service when it is ready; one that does not come to that end keeps those
@@ -32,6 +38,7 @@ etcd, CoreDNS, kube-proxy and the way to the API follow when all nodes are
 through. The pods of a node are moved if there is another one for them; those of
 an only node run on.`,
 		Example: `  slipway upgrade prod --to v1.37.1
+  slipway upgrade prod --to v1.37.1 --check
   slipway upgrade prod --to v1.37.1 --pause-after canary   # look at it, then: slipway resume prod
   slipway upgrade -f prod.yaml --max-unavailable 20%`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
@@ -44,6 +51,13 @@ an only node run on.`,
 				return err
 			}
 			r.Version, r.Bundle, r.Removal, r.Rollout = to, bundle, removal, rollout
+			if check {
+				list, err := a.precheck(cmd.Context(), r)
+				if err != nil {
+					return err
+				}
+				return a.findings(list)
+			}
 			for {
 				res, err := a.operated(cmd.Context(), operation{prepare: a.prepare(r), file: file})
 				if err != nil || res == nil || res.Onward == "" {
@@ -56,6 +70,7 @@ an only node run on.`,
 	fileFlag(cmd, &file, "the cluster file, with the version to go to; - is standard input")
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "", "the `version` to go to, such as v1.37.1")
+	f.BoolVar(&check, "check", false, "only report what the upgrade would meet, and touch nothing")
 	f.StringVar(&bundle, "bundle", "", "take the next version's content from this `bundle`")
 	f.StringVar(&rollout.MaxUnavailable, "max-unavailable", "", "how many workers may be out of service at once: a number, or a share such as 20% (default 1)")
 	pauseFlag(cmd, &pause)

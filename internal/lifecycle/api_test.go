@@ -53,6 +53,8 @@ type api struct {
 	guarded string
 	// settings are those that the cluster has on record of itself.
 	settings string
+	// metrics are those of the API server.
+	metrics string
 
 	managedEtcd *members
 
@@ -73,6 +75,7 @@ var kinds = map[string]map[string]string{
 	"/apis/apps/v1": {"daemonsets": "DaemonSet", "deployments": "Deployment"},
 	"/apis/admissionregistration.k8s.io/v1": {
 		"validatingadmissionpolicies": "!ValidatingAdmissionPolicy", "validatingadmissionpolicybindings": "!ValidatingAdmissionPolicyBinding",
+		"validatingwebhookconfigurations": "!ValidatingWebhookConfiguration", "mutatingwebhookconfigurations": "!MutatingWebhookConfiguration",
 	},
 	"/apis/coordination.k8s.io/v1":       {"leases": "Lease"},
 	"/apis/discovery.k8s.io/v1":          {"endpointslices": "EndpointSlice"},
@@ -404,6 +407,10 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if err := json.Unmarshal(raw, &body); err != nil {
 			a.t.Errorf("%s %s: %v", r.Method, r.URL, err)
 		}
+	}
+	if r.URL.Path == "/metrics" {
+		_, _ = io.WriteString(w, a.metrics)
+		return
 	}
 	answer, code := a.serve(r, body)
 	w.Header().Set("Content-Type", "application/json")

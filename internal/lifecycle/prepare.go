@@ -163,7 +163,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	p.bundle = newSource(s, p.env, hosts)
 	blobs.of = p.bundle
 	options := precheck.Options{
-		Operation: string(p.request.Kind), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil,
+		Operation: string(p.request.Kind), Ignore: p.request.IgnoreChecks, Recorded: p.recorded != nil, Upgrades: p.begins(),
 	}
 	var unfit diag.List // what is wrong with the bundle is told with all else
 	if p.installs() {
@@ -175,7 +175,11 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if created(p.recorded) && (changesHosts(p.request.Kind) || maintains(p.request.Kind)) {
 		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
 	}
-	p.findings = slices.Concat(p.backup.warnings(), p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]))
+	ready, err := p.readiness(ctx, options)
+	if err != nil {
+		return err
+	}
+	p.findings = slices.Concat(p.backup.warnings(), p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready)
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err
@@ -420,10 +424,13 @@ func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request,
 	return p, nil
 }
 
-// Precheck reports all findings of all hosts.
+// Precheck reports all findings of all hosts; of a cluster that is to be
+// upgraded, what that would meet as well.
 func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) (diag.List, error) {
-	r.Kind = Apply
-	wanted, _, err := s.subject(&r)
+	if r.Kind != Upgrade {
+		r.Kind = Apply
+	}
+	wanted, recorded, err := s.subject(&r)
 	if err != nil {
 		return nil, err
 	}
@@ -431,7 +438,11 @@ func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 	if p.env, err = s.environment(wanted); err != nil {
 		return nil, err
 	}
-	p.request.Kind = Create
+	if r.Kind == Upgrade {
+		p.recorded = recorded
+	} else {
+		p.request.Kind = Create
+	}
 	err = s.connect(ctx, p, progress)
 	var list diag.List
 	if errors.As(err, &list) {

@@ -2,7 +2,9 @@ package lifecycle
 
 import (
 	"errors"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,7 +24,28 @@ func aged(t *testing.T, names ...string) *world {
 	built.older.Do(func() { build(t, older) })
 	w.version = older
 	w.create(event.Succeeded)
+	w.backable(t)
 	return w
+}
+
+// backable has a snapshot of etcd be there to be taken, and all that a backup has
+// beside it.
+func (w *world) backable(t testing.TB) {
+	e := &ensemble{}
+	for i, name := range slices.Sorted(maps.Keys(w.machines)) {
+		m := w.machines[name]
+		if !strings.HasPrefix(name, "cp") {
+			continue
+		}
+		e.members = append(e.members, &voter{id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 30 << 20, used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.6.8"})
+		m.snapshot = aSnapshot(t, 20)
+		for _, key := range append(controlPlaneKeys(), etcdKeys()...) {
+			if !m.has(key) {
+				m.files[key] = "shared " + key
+			}
+		}
+	}
+	e.on(w)
 }
 
 var toNewest = Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1"}

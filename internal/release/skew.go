@@ -49,3 +49,10 @@ func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 	}
 	return append(path, target.Kubernetes), nil
 }
+
+// Reached says that a version is of a minor ("1.37"), or of a later one.
+func Reached(minor, version string) bool {
+	m, errM := parse(minor + ".0")
+	v, errV := parse(version)
+	return errM == nil && errV == nil && !v.LessThan(m)
+}

@@ -50,6 +50,18 @@ const (
 	idFilesystemPrograms  = "filesystem-noexec"
 	idFilesystemReadOnly  = "filesystem-read-only"
 	idFilesystemTemporary = "filesystem-temporary"
+
+	// What an upgrade would meet.
+	idReleaseUnknown = "release-unknown"
+	idAPIUnasked     = "api-not-asked"
+	idAPIRemoved     = "api-removed"
+	idAPIDeprecated  = "api-deprecated"
+	idBudget         = "disruption-budget"
+	idWebhook        = "webhook-unanswered"
+	idBundleMissing  = "bundle-missing"
+	idNodeUnready    = "upgrade-node-unready"
+	idEtcdUnready    = "etcd-unready"
+	idCertificate    = "certificate-expires"
 )
 
 // never are errors that no one can pass over: without what they ask for there
@@ -58,7 +70,7 @@ func never() []string {
 	return []string{
 		idUnknownCheck, idHostFacts, idSystemd, idArchMismatch, idArchNotInBundle, idMachineIDMissing,
 		idSameMachine, idInternalAddress, idDualStack, idOtherCluster, idFilesystemReadOnly,
-		idEtcdDataLost,
+		idEtcdDataLost, idAPIUnasked, idNodeUnready,
 	}
 }
 
@@ -72,6 +84,7 @@ func IDs() []string {
 		idOtherNetwork, idPort,
 		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,
 		idFilesystemTemporary,
+		idReleaseUnknown, idAPIRemoved, idAPIDeprecated, idBudget, idWebhook, idBundleMissing, idEtcdUnready, idCertificate,
 	}
 }
 

@@ -31,6 +31,8 @@ type Options struct {
 	// Recorded says that the manager knows the cluster. Otherwise what
 	// hosts hold of one by that name is another's.
 	Recorded bool
+	// Upgrades says that hosts get all that runs on them in another version.
+	Upgrades bool
 	// Ignore are ids of findings to pass over: their errors are still
 	// reported, as warnings.
 	Ignore []string
@@ -74,11 +76,7 @@ func (r *report) find(severity diag.Severity, id, remedy, format string, args ..
 	if r.host != nil {
 		d.Host = r.host.Spec.Name
 	}
-	if severity == diag.Error && slices.Contains(r.options.Ignore, id) && slices.Contains(IDs(), id) {
-		d.Severity = diag.Warning
-		d.Message += " (passed over with --ignore-check)"
-	}
-	r.list = append(r.list, d)
+	r.list = append(r.list, r.passed(d))
 }
 
 func (r *report) fail(id, remedy, format string, args ...any) {

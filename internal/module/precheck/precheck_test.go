@@ -420,6 +420,15 @@ var optionRows = []row{
 		h[0].Facts.CPUs, h[0].Facts.Listeners, h[0].Facts.Systemd, o.Operation = 1, []op.Listener{{Port: 6443}}, "", "init-os"
 		h[1].Spec.InternalAddress = "192.0.2.11"
 	}, []string{"error systemd-missing cp1"}, ""},
+	{"an upgrade", "another version lies beside the one that runs", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[1].Facts.Ledger, h[1].Facts.Cluster, o.Upgrades = true, "prod", true
+		for i := range h[1].Facts.Disks {
+			h[1].Facts.Disks[i].FreeBytes = gib
+		}
+	}, []string{"error disk-too-small w1"}, "to hold another version beside this one it needs"},
+	{"an upgrade, with room", "there is enough", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[1].Facts.Ledger, h[1].Facts.Cluster, o.Upgrades = true, "prod", true
+	}, nil, ""},
 	{"another cluster's clone", "its identity is its own matter", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Ledger, h[1].Facts.Cluster, h[1].Facts.MachineID = true, "other", "id-cp1"
 	}, []string{"error other-cluster w1"}, ""},
@@ -458,6 +467,11 @@ func TestFindings(t *testing.T) {
 func TestEveryFindingIsTried(t *testing.T) {
 	tried := map[string]bool{}
 	for _, tt := range allRows() {
+		for _, w := range tt.want {
+			tried[strings.Fields(w)[1]] = true
+		}
+	}
+	for _, tt := range readyRows() {
 		for _, w := range tt.want {
 			tried[strings.Fields(w)[1]] = true
 		}

@@ -82,6 +82,13 @@ func (r *report) room() map[string]uint64 {
 	if facts.RunsEtcd(r.cluster, r.host.Spec.Roles) {
 		need[facts.DirEtcd] = gib
 	}
+	if r.options.Upgrades { // its own data it has
+		for _, dir := range []string{facts.DirKubelet, facts.DirEtcd} {
+			if need[dir] > 0 {
+				need[dir] = 0
+			}
+		}
+	}
 	return need
 }
 
@@ -117,7 +124,7 @@ func (r *report) disks() {
 	for _, v := range volumes {
 		slices.Sort(v.dirs)
 		if r.ours() {
-			r.remaining(v.disk, list(v.dirs))
+			r.remaining(v.disk, list(v.dirs), v.need)
 			continue
 		}
 		r.free(v.disk, list(v.dirs), v.need)
@@ -171,9 +178,12 @@ func (r *report) free(d op.Disk, dirs string, need uint64) {
 	}
 }
 
-// remaining judges the room on a node that runs already.
-func (r *report) remaining(d op.Disk, dirs string) {
+// remaining judges the room on a node that runs already, and gets no more than
+// is needed for another version.
+func (r *report) remaining(d op.Disk, dirs string, need uint64) {
 	switch {
+	case r.options.Upgrades && d.FreeBytes < need+leastFree:
+		r.fail(idDisk, "make room, or mount a larger file system there", "has %s free for %s; to hold another version beside this one it needs %s", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(need+leastFree))
 	case d.FreeBytes < leastFree:
 		r.fail(idDisk, "make room: a node without it stops working", "has %s free for %s; it needs %s to go on", iec.Bytes(d.FreeBytes), dirs, iec.Bytes(leastFree))
 	case d.FreeBytes < d.TotalBytes/10 && !r.keepsImages() && r.node():

@@ -1,0 +1,193 @@
+package kube
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A DeprecatedAPI is one that somebody has asked an API server for since that one
+// started, and that goes away.
+type DeprecatedAPI struct {
+	Resource, Group, Version string
+	// Removed is the minor that serves it no more: "1.38".
+	Removed string
+}
+
+// Name is it as people write it: "resourceclaims.v1beta1.resource.k8s.io".
+func (d DeprecatedAPI) Name() string {
+	name := d.Resource + "." + d.Version
+	if d.Group != "" {
+		name += "." + d.Group
+	}
+	return name
+}
+
+// deprecatedMetric counts those that were asked for.
+const deprecatedMetric = "apiserver_requested_deprecated_apis{"
+
+// DeprecatedAPIs are those that this API server was asked for and that it is
+// known of when they go away.
+func (c *Client) DeprecatedAPIs(ctx context.Context) ([]DeprecatedAPI, error) {
+	text, err := c.rest.Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the API server's metrics: %w", c.words(err))
+	}
+	return deprecated(text), nil
+}
+
+// deprecated reads them from the metrics. Subresources are told as what they are
+// of.
+func deprecated(metrics []byte) (out []DeprecatedAPI) {
+	lines := bufio.NewScanner(bytes.NewReader(metrics))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		labels, value, ok := strings.Cut(strings.TrimPrefix(lines.Text(), deprecatedMetric), "} ")
+		if !ok || !strings.HasPrefix(lines.Text(), deprecatedMetric) || value == "0" {
+			continue
+		}
+		of := map[string]string{}
+		for pair := range strings.SplitSeq(labels, ",") {
+			name, text, _ := strings.Cut(pair, "=")
+			of[name] = strings.Trim(text, `"`)
+		}
+		d := DeprecatedAPI{Resource: of["resource"], Group: of["group"], Version: of["version"], Removed: of["removed_release"]}
+		if d.Removed != "" && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	slices.SortFunc(out, func(a, b DeprecatedAPI) int { return cmp.Compare(a.Name(), b.Name()) })
+	return out
+}
+
+// HeldBudgets are the disruption budgets that let no pod go now, as
+// "namespace/name: why".
+func (c *Client) HeldBudgets(ctx context.Context) (out []string, err error) {
+	all, err := c.budgets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		b := &all[i]
+		if b.Status.DisruptionsAllowed > 0 || b.Status.ExpectedPods == 0 {
+			continue
+		}
+		why := fmt.Sprintf("%d of its %d pods are healthy, and it wants %d", b.Status.CurrentHealthy, b.Status.ExpectedPods, b.Status.DesiredHealthy)
+		if never(b) {
+			why = budgetText(b)
+		}
+		out = append(out, b.Namespace+"/"+b.Name+": "+why)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+var (
+	validating = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations"}
+	mutating   = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}
+	slicesOf   = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+)
+
+// A webhook is what counts of one here: what is refused when it does not answer,
+// and who answers.
+type webhook struct {
+	Name          string                          `json:"name"`
+	FailurePolicy *admissionv1.FailurePolicyType  `json:"failurePolicy"`
+	ClientConfig  admissionv1.WebhookClientConfig `json:"clientConfig"`
+}
+
+// DeadWebhooks are the admission webhooks without which requests fail, and behind
+// whose Service nobody is ready: "configuration/webhook: why". Of those that are
+// reached by a URL nothing is known.
+func (c *Client) DeadWebhooks(ctx context.Context) (out []string, err error) {
+	for _, kind := range []schema.GroupVersionResource{validating, mutating} {
+		list, err := c.dynamic.Resource(kind).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("listing %s: %w", kind.Resource, c.words(err))
+		}
+		for i := range list.Items {
+			dead, err := c.deadIn(ctx, &list.Items[i])
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, dead...)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+func (c *Client) deadIn(ctx context.Context, config *unstructured.Unstructured) (out []string, err error) {
+	var has struct {
+		Webhooks []webhook `json:"webhooks"`
+	}
+	if err := fromUnstructured(config, &has); err != nil {
+		return nil, fmt.Errorf("reading webhooks %s: %w", config.GetName(), err)
+	}
+	for _, w := range has.Webhooks {
+		service := w.ClientConfig.Service
+		if service == nil || w.FailurePolicy != nil && *w.FailurePolicy == admissionv1.Ignore {
+			continue
+		}
+		ready, err := c.anyReady(ctx, service.Namespace, service.Name)
+		if err != nil {
+			return nil, err
+		}
+		if !ready {
+			out = append(out, config.GetName()+"/"+w.Name+": Service "+service.Namespace+"/"+service.Name+" has no ready endpoint")
+		}
+	}
+	return out, nil
+}
+
+// anyReady says that a Service has an endpoint that is ready.
+func (c *Client) anyReady(ctx context.Context, namespace, service string) (bool, error) {
+	list, err := c.dynamic.Resource(slicesOf).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+	if err != nil {
+		return false, fmt.Errorf("listing the endpoints of Service %s/%s: %w", namespace, service, c.words(err))
+	}
+	for i := range list.Items {
+		s := &discoveryv1.EndpointSlice{}
+		if err := fromUnstructured(&list.Items[i], s); err != nil {
+			return false, fmt.Errorf("reading endpoints %s/%s: %w", namespace, list.Items[i].GetName(), err)
+		}
+		if slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// OfKind are the names of objects of a resource, "group/version/resource", as
+// "namespace/name"; none of one that the API server does not serve.
+func (c *Client) OfKind(ctx context.Context, resource string) (out []string, err error) {
+	parts := strings.Split(resource, "/")
+	if len(parts) != 3 {
+		return nil, fmt.Errorf("%q is not of the form group/version/resource", resource)
+	}
+	list, err := c.dynamic.Resource(schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}).List(ctx, metav1.ListOptions{})
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing %s: %w", resource, c.words(err))
+	}
+	for _, item := range list.Items {
+		name := item.GetName()
+		if item.GetNamespace() != "" {
+			name = item.GetNamespace() + "/" + name
+		}
+		out = append(out, name)
+	}
+	return out, nil
+}

@@ -1,0 +1,90 @@
+package kube
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const someMetrics = `# HELP apiserver_requested_deprecated_apis [STABLE] Gauge of deprecated APIs that have been requested
+# TYPE apiserver_requested_deprecated_apis gauge
+apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.38",resource="resourceclaims",subresource="",version="v1beta1"} 1
+apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.38",resource="resourceclaims",subresource="status",version="v1beta1"} 1
+apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1
+apiserver_requested_deprecated_apis{group="x",removed_release="1.38",resource="ys",subresource="",version="v1"} 0
+apiserver_request_total{code="200"} 12
+`
+
+func TestDeprecatedAPIs(t *testing.T) {
+	f := newFakeAPI(t, call{request: "GET /metrics", answer: someMetrics})
+	got, err := f.client().DeprecatedAPIs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []DeprecatedAPI{{Resource: "resourceclaims", Group: "resource.k8s.io", Version: "v1beta1", Removed: "1.38"}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("those that go away (-want +got):\n%s", d)
+	}
+	if n := got[0].Name(); n != "resourceclaims.v1beta1.resource.k8s.io" {
+		t.Errorf("it is called %s", n)
+	}
+}
+
+func TestHeldBudgets(t *testing.T) {
+	f := newFakeAPI(t, call{request: listBudgets, answer: items(
+		aBudget("free", "a", `"minAvailable":1`, `"expectedPods":2,"desiredHealthy":1,"currentHealthy":2,"disruptionsAllowed":1`),
+		aBudget("empty", "b", `"minAvailable":1`, `"expectedPods":0`),
+		aBudget("ill", "c", `"minAvailable":1`, `"expectedPods":2,"desiredHealthy":1,"currentHealthy":1`),
+		aBudget("never", "d", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
+	)})
+	got, err := f.client().HeldBudgets(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"ns/ill: 1 of its 2 pods are healthy, and it wants 1", "ns/never: maxUnavailable is 0"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestDeadWebhooks(t *testing.T) {
+	hook := func(name, policy, service string) string {
+		return `{"name":"` + name + `"` + policy + `,"clientConfig":{"service":{"namespace":"ns","name":"` + service + `"}}}`
+	}
+	slice := func(ready string) string {
+		return `{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{"name":"s","namespace":"ns"},"endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":` + ready + `}}]}`
+	}
+	const admission = "GET /apis/admissionregistration.k8s.io/v1/"
+	f := newFakeAPI(t,
+		call{request: admission + "validatingwebhookconfigurations", answer: items(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"v"},"webhooks":[` +
+			hook("well", "", "well") + "," + hook("ill", "", "ill") + "," + hook("never-mind", `,"failurePolicy":"Ignore"`, "ill") + `,{"name":"url","clientConfig":{"url":"https://example.com"}}]}`)},
+		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dwell", answer: items(slice("true"))},
+		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dill", answer: items(slice("false"))},
+		call{request: admission + "mutatingwebhookconfigurations", answer: nothing},
+	)
+	got, err := f.client().DeadWebhooks(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"v/ill: Service ns/ill has no ready endpoint"}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestOfKind(t *testing.T) {
+	const path = "GET /apis/storagemigration.k8s.io/v1/storageversionmigrations"
+	f := newFakeAPI(t,
+		call{request: path, answer: items(`{"apiVersion":"storagemigration.k8s.io/v1","kind":"StorageVersionMigration","metadata":{"name":"m"}}`)},
+		call{request: path, status: 404},
+	)
+	c := f.client()
+	got, err := c.OfKind(t.Context(), "storagemigration.k8s.io/v1/storageversionmigrations")
+	if d := cmp.Diff([]string{"m"}, got); d != "" || err != nil {
+		t.Errorf("(-want +got):\n%s %v", d, err)
+	}
+	if got, err = c.OfKind(t.Context(), "storagemigration.k8s.io/v1/storageversionmigrations"); got != nil || err != nil {
+		t.Errorf("of a kind that is not served: %v, %v", got, err)
+	}
+	if _, err = c.OfKind(t.Context(), "pods"); err == nil {
+		t.Error("want an error")
+	}
+}

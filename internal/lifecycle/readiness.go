@@ -1,0 +1,250 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/module/precheck"
+	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// tooLate is how long a certificate must be valid yet when an upgrade begins: one
+// that ends in its midst ends it.
+const tooLate = 24 * time.Hour
+
+// begins says that this is an upgrade, or a hop of one, that is yet to begin.
+func (p *prepared) begins() bool {
+	return p.request.Kind == Upgrade && p.continues == nil && p.recorded.Spec.Kubernetes.Version != p.env.Release.Kubernetes
+}
+
+// readiness is what an upgrade would meet, found before anything is touched: in
+// the cluster, in etcd, on hosts, and on the way to the version that it goes to
+// in the end.
+func (p *prepared) readiness(ctx context.Context, o precheck.Options) (diag.List, error) {
+	if !p.begins() {
+		return nil, nil
+	}
+	r := precheck.Readiness{To: p.request.Version}
+	var err error
+	if r.Missing, r.Unknown, err = p.wayThere(); err != nil {
+		return nil, err
+	}
+	l := newLooker(p.svc, p.env)
+	l.hosts = nil
+	for _, h := range p.hosts {
+		if h.Facts != nil {
+			l.hosts = append(l.hosts, &hostLook{spec: h.Host, conn: h.Conn})
+		}
+	}
+	var etcd EtcdInfo
+	var warnings diag.List
+	var asked sync.WaitGroup
+	asked.Go(func() { etcd = l.etcdThrough(ctx) })
+	asked.Go(func() { r.Certificates, warnings = p.ending(ctx) })
+	l.inCluster(ctx, &r)
+	asked.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	r.Etcd = etcdTroubles(&etcd)
+	return append(precheck.Ready(r, o), warnings...), nil
+}
+
+// wayThere is which versions on the way, but the next, have no bundle at hand, and
+// whether one of them is not in the release table.
+func (p *prepared) wayThere() (missing []string, unknown bool, err error) {
+	path, err := p.svc.Catalogue.UpgradePath(p.recorded.Spec.Kubernetes.Version, p.request.Version)
+	for i, v := range path {
+		is, rerr := p.svc.Catalogue.Resolve(v)
+		if err = errors.Join(err, rerr); err != nil {
+			return nil, false, err
+		}
+		unknown = unknown || !is.Known
+		if _, there := bundle.Cached(p.svc.Cache, v, p.bundle.arches); i > 0 && !there {
+			missing = append(missing, v)
+		}
+	}
+	return missing, unknown, err
+}
+
+// inCluster asks the API what an upgrade would meet. What API servers were asked
+// for each knows for itself.
+func (l *looker) inCluster(ctx context.Context, r *precheck.Readiness) {
+	r.Silent = "no control plane was reached"
+	var mu sync.Mutex
+	var control []*hostLook
+	for _, h := range l.hosts {
+		if slices.Contains(h.spec.Roles, v1alpha1.RoleControlPlane) {
+			control = append(control, h)
+		}
+	}
+	each(control, func(h *hostLook) {
+		ctx, cancel := context.WithTimeoutCause(ctx, l.svc.looks.over, silent(h.spec.Name, l.svc.looks.over))
+		defer cancel()
+		err := l.ofServer(ctx, h, r, &mu)
+		mu.Lock()
+		defer mu.Unlock()
+		if err = because(ctx, err); err != nil && r.Silent != "" {
+			r.Silent = "on " + h.spec.Name + ": " + shortly(err)
+		}
+	})
+	slices.Sort(r.Removed)
+	slices.Sort(r.Deprecated)
+	r.Removed, r.Deprecated = slices.Compact(r.Removed), slices.Compact(r.Deprecated)
+}
+
+// ofServer asks one API server. What all of them would say is asked of the first
+// that answers.
+func (l *looker) ofServer(ctx context.Context, h *hostLook, r *precheck.Readiness, mu *sync.Mutex) error {
+	client, err := l.own(h)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	used, err := client.DeprecatedAPIs(ctx)
+	if err != nil {
+		return err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, u := range used {
+		name := u.Name() + " (until " + u.Removed + ")"
+		if release.Reached(u.Removed, r.To) {
+			r.Removed = append(r.Removed, name)
+		} else {
+			r.Deprecated = append(r.Deprecated, name)
+		}
+	}
+	if r.Silent == "" {
+		return nil
+	}
+	if err := l.ofAll(ctx, client, r); err != nil {
+		return err
+	}
+	r.Silent = ""
+	return nil
+}
+
+func (l *looker) ofAll(ctx context.Context, client *kube.Client, r *precheck.Readiness) (err error) {
+	if r.Budgets, err = client.HeldBudgets(ctx); err != nil {
+		return err
+	}
+	if r.Webhooks, err = client.DeadWebhooks(ctx); err != nil {
+		return err
+	}
+	nodes, err := client.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	r.Unready = nil
+	for i := range nodes {
+		if st := kube.State(&nodes[i]); !st.Ready {
+			r.Unready = append(r.Unready, precheck.Trouble{
+				Host: nodes[i].Name, Blocks: true, Message: "node " + nodes[i].Name + " is not ready: " + st.Message,
+				Hint: "mend it first; or, if it is gone for good, take it off: slipway delete node " + nodes[i].Name + " --forget",
+			})
+		}
+	}
+	return nil
+}
+
+// etcdThrough is etcd as the first host says on which it can be asked.
+func (l *looker) etcdThrough(ctx context.Context) EtcdInfo {
+	in := EtcdInfo{Type: l.env.Cluster.Spec.Etcd.Type, Message: "no host on which it can be asked was reached"}
+	for _, h := range l.hosts {
+		worker, ok := h.conn.(remote.Worker)
+		if !ok || !l.asksEtcd(h.spec) {
+			continue
+		}
+		limited, cancel := context.WithTimeoutCause(ctx, l.svc.looks.over, silent(h.spec.Name, l.svc.looks.over))
+		err := because(limited, l.membersThrough(limited, worker, l.etcdClient(), &in))
+		cancel()
+		if err == nil {
+			in.Message = ""
+			return in
+		}
+		in.Message = h.spec.Name + ": " + why(err).Message
+	}
+	return in
+}
+
+// etcdTroubles are what is wrong with etcd: a member that is not well is nothing
+// to begin with, for another one will be away for a while.
+func etcdTroubles(in *EtcdInfo) (out []precheck.Trouble) {
+	const see = "see it: slipway etcd health"
+	if in.Message != "" {
+		return []precheck.Trouble{{Message: "etcd cannot be asked: " + in.Message, Hint: see, Blocks: true}}
+	}
+	well := map[string]bool{"": true}
+	for _, m := range in.Members {
+		well[m.called()] = m.Healthy
+	}
+	judgeEtcd(in, func(_, host, hint, format string, args ...any) {
+		if hint == "" {
+			hint = see
+		}
+		out = append(out, precheck.Trouble{Host: host, Message: fmt.Sprintf(format, args...), Hint: hint, Blocks: !well[host]})
+	})
+	return out
+}
+
+// ending are the certificates that end before an upgrade is through, and what
+// else is to be said of certificates.
+func (p *prepared) ending(ctx context.Context) (soonest []precheck.Trouble, warnings diag.List) {
+	type found struct {
+		*engine.Host
+		certificates []Certificate
+		err          error
+	}
+	var hosts []*found
+	for _, h := range p.hosts {
+		if h.Facts != nil {
+			hosts = append(hosts, &found{Host: h})
+		}
+	}
+	each(hosts, func(f *found) {
+		known := certs.Of(p.env, f.Host.Host)
+		states, err := certs.Ask(ctx, f.Conn, known)
+		f.err = err
+		for i, st := range states {
+			if !st.Missing || !known[i].Optional {
+				c := asFound(known[i], st)
+				c.Host = f.Name
+				f.certificates = append(f.certificates, c)
+			}
+		}
+	})
+	now := p.svc.Now()
+	var rest []Certificate
+	for _, f := range hosts {
+		if f.err != nil {
+			soonest = append(soonest, precheck.Trouble{Host: f.Name, Message: "its certificates cannot be looked at: " + f.err.Error(), Hint: "see them: slipway certs check " + p.env.Cluster.Name})
+		}
+		for _, c := range f.certificates {
+			if c.Expires.IsZero() || c.Expires.Sub(now) >= tooLate || c.Rotates && c.Expires.After(now) {
+				rest = append(rest, c)
+				continue
+			}
+			soonest = append(soonest, precheck.Trouble{
+				Host: f.Name, Message: fmt.Sprintf("%s ends on %s", c.Path, c.Expires.UTC().Format(time.DateTime)),
+				Hint: "renew it first: slipway certs renew " + p.env.Cluster.Name, Blocks: true,
+			})
+		}
+	}
+	judge := certificateJudge{cluster: p.env.Cluster.Name, now: now, validity: p.env.Validity()}
+	judge.all(rest, func(id, host, hint, format string, args ...any) {
+		warnings = append(warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
+	})
+	return soonest, warnings
+}

@@ -1,0 +1,103 @@
+package lifecycle
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+// unfit has a world in which much speaks against an upgrade.
+func unfit(t *testing.T) *world {
+	t.Helper()
+	w := aged(t, "cp1", "w1")
+	w.api.metrics = `apiserver_requested_deprecated_apis{group="flowcontrol.apiserver.k8s.io",removed_release="1.37",resource="flowschemas",subresource="",version="v1beta3"} 1
+apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.39",resource="deviceclasses",subresource="",version="v1beta1"} 1
+apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1
+`
+	w.api.put("/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web", object{
+		"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": object{"name": "web", "namespace": "shop"},
+		"status": object{"disruptionsAllowed": 0, "expectedPods": 2, "currentHealthy": 1, "desiredHealthy": 1},
+	})
+	w.api.put("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/guard", object{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": "guard"},
+		"webhooks": []any{
+			object{"name": "pods.guard.io", "failurePolicy": "Fail", "clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}}},
+			object{"name": "may.guard.io", "failurePolicy": "Ignore", "clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}}},
+		},
+	})
+	w.api.lose("w1")
+	w.machines["cp1"].etcdctl = nil // one of two members does not answer
+	return w
+}
+
+// All that speaks against an upgrade is told at once, and nothing is touched.
+func TestReadiness(t *testing.T) {
+	w := unfit(t)
+	_, err := w.service().Prepare(t.Context(), toNewest, nil)
+	var list diag.List
+	if !errors.As(err, &list) {
+		t.Fatalf("%v, want a refusal", err)
+	}
+	want := []string{"api-removed", "disruption-budget", "webhook-unanswered", "upgrade-node-unready", "etcd-unready"}
+	if d := cmp.Diff(want, idsOf(list.Errors())); d != "" {
+		t.Errorf("it is refused for (-want +got):\n%s\n%v", d, err)
+	}
+	found, err := w.service().Precheck(t.Context(), toNewest, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, idsOf(found.Errors())); d != "" {
+		t.Errorf("the report alone (-want +got):\n%s", d)
+	}
+	for _, words := range []string{"deviceclasses.v1beta1.resource.k8s.io (until 1.39)", "guard/pods.guard.io", "flowschemas.v1beta3", "shop/web: 1 of its 2 pods"} {
+		if !strings.Contains(found.Error(), words) {
+			t.Errorf("the report does not say %q:\n%v", words, found)
+		}
+	}
+	if strings.Contains(found.Error(), "endpoints") || strings.Contains(found.Error(), "may.guard.io") {
+		t.Errorf("the report says what is no trouble:\n%v", found)
+	}
+	r := toNewest
+	r.IgnoreChecks = []string{"api-removed", "disruption-budget", "webhook-unanswered", "etcd-unready"}
+	_, err = w.service().Prepare(t.Context(), r, nil)
+	if !errors.As(err, &list) || cmp.Diff([]string{"upgrade-node-unready"}, idsOf(list.Errors())) != "" {
+		t.Errorf("passed over, it is refused for %v", err)
+	}
+	w.wantVersions(map[string]string{"cp1": older, "w1": older})
+	if _, ops := w.status(); len(ops) != 1 {
+		t.Errorf("operations %v", ops)
+	}
+}
+
+func idsOf(list diag.List) (out []string) {
+	for _, d := range list {
+		if len(out) == 0 || out[len(out)-1] != d.ID {
+			out = append(out, d.ID)
+		}
+	}
+	return out
+}
+
+// The bundles of all hops are wanted before the first one begins.
+func TestReadinessOfBundles(t *testing.T) {
+	w := aged(t, "cp1")
+	s := w.service()
+	c, err := s.Cluster(t.Context(), "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Spec.Kubernetes.Version = "v1.35.6"
+	p := &prepared{svc: s, request: Request{Kind: Upgrade, Version: "v1.37.1"}, recorded: c, bundle: &source{arches: []string{"arm64"}}}
+	missing, unknown, err := p.wayThere()
+	if d := cmp.Diff([]string{"v1.37.1"}, missing); d != "" || unknown || err != nil {
+		t.Errorf("missing (-want +got):\n%s unknown %t, %v", d, unknown, err)
+	}
+	p.bundle.arches = []string{"amd64"}
+	if missing, _, err = p.wayThere(); len(missing) > 0 || err != nil {
+		t.Errorf("missing %v, %v", missing, err)
+	}
+}

@@ -1,0 +1,93 @@
+package precheck
+
+import (
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+// Readiness is what was seen of a cluster that is about to be upgraded, besides
+// its hosts.
+type Readiness struct {
+	// To is the version it goes to in the end.
+	To string
+	// Unknown says that the release table does not list this very version.
+	Unknown bool
+	// Silent is why the API could not be asked; then nothing is known of what is
+	// in the cluster.
+	Silent string
+	// Removed are APIs in use that a version on the way serves no more, and
+	// Deprecated those that go away later: each with the minor.
+	Removed, Deprecated []string
+	// Budgets are disruption budgets that let no pod go now, Webhooks those
+	// without which requests fail and behind which nobody is ready.
+	Budgets, Webhooks []string
+	// Unready are nodes that are not ready.
+	Unready []Trouble
+	// Etcd is what is wrong with etcd, Certificates those that end soon.
+	Etcd, Certificates []Trouble
+	// Missing are the versions on the way, but the next, whose bundles are not at
+	// hand.
+	Missing []string
+}
+
+// A Trouble is something that is wrong with one host.
+type Trouble struct {
+	Host, Message, Hint string
+	// Blocks says that nothing is begun before it is mended.
+	Blocks bool
+}
+
+// Ready judges it: what an upgrade would stop at, or harm, forbids it; the rest is
+// told.
+func Ready(s Readiness, o Options) diag.List {
+	r := &report{options: o}
+	if s.Unknown {
+		r.warn(idReleaseUnknown, "see which are known: slipway version --supported", "the release table does not list %s: it is taken for a patch like the others of its minor", s.To)
+	}
+	if s.Silent != "" {
+		r.fail(idAPIUnasked, "see how the cluster is: slipway cluster-info", "the API does not answer, and what an upgrade would meet in the cluster is not known: %s", s.Silent)
+	}
+	if len(s.Removed) > 0 {
+		r.fail(idAPIRemoved, "find out who asks for them (the audit log has the field k8s.io/removed-release), and have them use the next version of the API; what an API server was asked for it forgets when it is started anew",
+			"APIs are in use that Kubernetes %s does not serve: %s", s.To, list(s.Removed))
+	}
+	if len(s.Deprecated) > 0 {
+		r.warn(idAPIDeprecated, "have those who ask for them use the next version of the API, before a later upgrade", "APIs are in use that go away later: %s", list(s.Deprecated))
+	}
+	if len(s.Budgets) > 0 {
+		r.fail(idBudget, "have the pods be healthy, more of them run, or the budgets allow one to be away", "disruption budgets let no pod go, and nodes with such pods cannot be drained: %s", strings.Join(s.Budgets, "; "))
+	}
+	if len(s.Webhooks) > 0 {
+		r.fail(idWebhook, "have what answers them run, or delete their configurations", "admission webhooks refuse requests because nobody answers them: %s", strings.Join(s.Webhooks, "; "))
+	}
+	if len(s.Missing) > 0 {
+		r.fail(idBundleMissing, "build or import them before: slipway bundle build --kubernetes "+s.Missing[0]+"; or have each be built when it is its turn: --ignore-check "+idBundleMissing,
+			"the way leads over versions whose bundles are not at hand: %s", list(s.Missing))
+	}
+	r.troubles(idNodeUnready, s.Unready)
+	r.troubles(idEtcdUnready, s.Etcd)
+	r.troubles(idCertificate, s.Certificates)
+	return r.list
+}
+
+// troubles are those of hosts, each told by itself.
+func (r *report) troubles(id string, all []Trouble) {
+	for _, t := range all {
+		d := diag.Diagnostic{ID: id, Severity: diag.Warning, Host: t.Host, Message: t.Message, Hint: t.Hint}
+		if t.Blocks {
+			d.Severity = diag.Error
+		}
+		r.list = append(r.list, r.passed(d))
+	}
+}
+
+// passed is a finding, which is a warning if the user passes it over.
+func (r *report) passed(d diag.Diagnostic) diag.Diagnostic {
+	if d.Severity == diag.Error && slices.Contains(r.options.Ignore, d.ID) && slices.Contains(IDs(), d.ID) {
+		d.Severity = diag.Warning
+		d.Message += " (passed over with --ignore-check)"
+	}
+	return d
+}

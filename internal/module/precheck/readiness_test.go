@@ -1,0 +1,56 @@
+package precheck
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A readyRow is what was seen of a cluster, and what is found.
+type readyRow struct {
+	name, reason string
+	seen         Readiness
+	ignore       []string
+	want         []string
+	says         string
+}
+
+func readyRows() []readyRow {
+	ill := []Trouble{{Host: "cp1", Message: "it is ill", Hint: "mend it", Blocks: true}}
+	told := []Trouble{{Host: "cp1", Message: "it will be ill", Hint: "mend it"}}
+	return []readyRow{
+		{"well", "nothing speaks against it", Readiness{}, nil, nil, ""},
+		{"unknown", "a newer patch needs no newer Slipway", Readiness{Unknown: true}, nil, []string{"warning release-unknown "}, "v1.37.1"},
+		{"silent", "nobody knows what it meets", Readiness{Silent: "nobody answers"}, []string{"api-not-asked"}, []string{"error api-not-asked "}, "nobody answers"},
+		{"removed", "who asks for it would stop to work", Readiness{Removed: []string{"a", "b"}}, nil, []string{"error api-removed "}, "a, b"},
+		{"removed, and it does not matter", "nobody asks any more", Readiness{Removed: []string{"a"}}, []string{"api-removed"}, []string{"warning api-removed "}, "passed over"},
+		{"deprecated", "there is time", Readiness{Deprecated: []string{"c"}}, nil, []string{"warning api-deprecated "}, "c"},
+		{"budget", "a drain would wait", Readiness{Budgets: []string{"ns/web"}}, nil, []string{"error disruption-budget "}, "ns/web"},
+		{"webhook", "requests fail", Readiness{Webhooks: []string{"guard"}}, nil, []string{"error webhook-unanswered "}, "guard"},
+		{"bundles", "it would stop on the way", Readiness{Missing: []string{"v1.37.1"}}, nil, []string{"error bundle-missing "}, "slipway bundle build --kubernetes v1.37.1"},
+		{"node", "whether it was harmed could not be told", Readiness{Unready: ill}, []string{"upgrade-node-unready"}, []string{"error upgrade-node-unready cp1"}, "it is ill"},
+		{"etcd", "another member will be away", Readiness{Etcd: ill}, nil, []string{"error etcd-unready cp1"}, ""},
+		{"etcd, nearly full", "it goes on", Readiness{Etcd: told}, nil, []string{"warning etcd-unready cp1"}, ""},
+		{"certificates", "they end in its midst", Readiness{Certificates: ill}, []string{"certificate-expires"}, []string{"warning certificate-expires cp1"}, "passed over"},
+	}
+}
+
+func TestReady(t *testing.T) {
+	for _, tt := range readyRows() {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.seen.To = "v1.37.1"
+			found := Ready(tt.seen, Options{Ignore: tt.ignore})
+			var got []string
+			for _, d := range found {
+				got = append(got, string(d.Severity)+" "+d.ID+" "+d.Host)
+				if d.Message == "" || d.Hint == "" {
+					t.Errorf("%s has no message or no remedy: %+v", d.ID, d)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" || !strings.Contains(found.Error(), tt.says) {
+				t.Errorf("%s: -want +got\n%s\n%v, want it to say %q", tt.reason, diff, found, tt.says)
+			}
+		})
+	}
+}
