@@ -364,10 +364,10 @@ func (p *prepared) ready(res *Result) []string {
 	case p.request.Kind == Remove || len(p.env.Leaving) > 0:
 		return p.left(res) // none, if all had left before this was resumed
 	}
-	return []string{
+	return append([]string{
 		fmt.Sprintf("Kubernetes %s on %s: %s", p.env.Release.Kubernetes, count(len(nodes), "node"), strings.Join(nodes, ", ")),
 		"API at https://" + outside(p.env.Cluster) + " (" + p.env.Cluster.Spec.ControlPlaneEndpoint.Domain + ")",
-	}
+	}, p.committed(res)...)
 }
 
 // count is a number of things, for people.

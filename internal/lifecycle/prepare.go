@@ -263,6 +263,8 @@ func (p *prepared) choose() error {
 	case Upgrade:
 		p.env.Upgrade = p.request.Rollout
 		p.env.Upgrade.Resumed = p.continues != nil
+		p.env.Upgrade.Backup = p.begins() || p.continues != nil
+		parts.Backup = p.backUp
 		var err error
 		p.pipeline, err = pipeline.Upgrade(p.env, parts)
 		return err

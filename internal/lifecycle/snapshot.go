@@ -31,6 +31,9 @@ type SnapshotOptions struct {
 	// Recipients are keys of age's ("age1…") that the set is encrypted to; none
 	// leaves it as it is.
 	Recipients []string
+
+	// version is what the cluster still runs with, "" as it is on record.
+	version string
 }
 
 // SnapshotInfo is a backup set. Of one that is encrypted no more is known than
@@ -75,6 +78,9 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	}
 	if c.Spec.Etcd.External != nil {
 		return nil, external(name, "a snapshot")
+	}
+	if o.version != "" {
+		c.Spec.Kubernetes.Version, c.Status.Version = o.version, o.version
 	}
 	m := &snapshotting{svc: s, taken: s.Now(), progress: progress}
 	if m.keys, err = backup.Recipients(o.Recipients); err != nil {

@@ -16,6 +16,10 @@ import (
 // Snapshots are the sets that are kept at their usual place, newest first. Those
 // of clusters that are off the records are among them.
 func (s *service) Snapshots(_ context.Context, name string) ([]SnapshotInfo, error) {
+	return s.setsOf(name)
+}
+
+func (s *service) setsOf(name string) ([]SnapshotInfo, error) {
 	clusters := []string{name}
 	if name == "" {
 		var err error

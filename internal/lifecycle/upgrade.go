@@ -2,10 +2,14 @@ package lifecycle
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -65,4 +69,73 @@ func (s *service) upgraded(recorded *v1alpha1.Cluster) error {
 	}
 	return refused(idUpgradeUnfinished, "the upgrade of cluster "+recorded.Name+" to "+recorded.Spec.Kubernetes.Version+" has not come to its end",
 		"finish it first: slipway resume "+recorded.Name)
+}
+
+// backUp keeps the data and the keys of a cluster that is still of the version
+// before.
+func (p *prepared) backUp(ctx context.Context, tell func(event.Event)) error {
+	name := p.env.Cluster.Name
+	from, err := p.svc.origin(name, p.env.Release.Kubernetes)
+	if err != nil {
+		return err
+	}
+	set, err := p.svc.Snapshot(ctx, name, SnapshotOptions{version: from.Spec.Kubernetes.Version}, event.SinkFunc(tell))
+	if err != nil {
+		return fmt.Errorf("backing up what there is: %w", err)
+	}
+	tell(event.Event{Type: event.Note, Message: "kept as it is: " + set.File})
+	return nil
+}
+
+// origin is the cluster as the latest operation left it that knew it in another
+// version than this one: where an upgrade to it began.
+func (s *service) origin(name, version string) (*v1alpha1.Cluster, error) {
+	ops, err := s.Store.Operations(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range ops {
+		if o.Spec.Type != string(Create) && (!changesHosts(Kind(o.Spec.Type)) || o.Status.Phase != v1alpha1.OperationSucceeded) {
+			continue
+		}
+		c, err := s.planned(o.Name)
+		if err != nil || c.Spec.Kubernetes.Version != version {
+			return c, err
+		}
+	}
+	return nil, refused(idNoWayBack, "the records of cluster "+name+" do not say of which version it was before "+version, "finish the upgrade: slipway resume "+name)
+}
+
+// kept is the backup set that an operation has taken, "" if it has taken none.
+func (s *service) kept(o *v1alpha1.Operation) string {
+	if o.Status.StartTime == nil {
+		return ""
+	}
+	sets, err := s.setsOf(o.Spec.Cluster)
+	if err != nil {
+		return ""
+	}
+	slices.Reverse(sets) // it was the first
+	for _, set := range sets {
+		if !set.Taken.Before(o.Status.StartTime.Truncate(time.Second)) && (o.Status.EndTime == nil || !set.Taken.After(o.Status.EndTime.Time)) {
+			return set.File
+		}
+	}
+	return ""
+}
+
+// committed says, of a cluster that has come to another version, what leads back.
+func (p *prepared) committed(res *Result) []string {
+	if p.request.Kind != Upgrade || res.Outcome != event.Succeeded {
+		return nil
+	}
+	o, err := p.svc.Store.Operation(res.Operation)
+	if err != nil {
+		return nil // nothing was done
+	}
+	out := []string{"this is a point of no return: slipway rollback goes back from it no more"}
+	if file := p.svc.kept(o); file != "" {
+		out = append(out, "as it was before: "+file)
+	}
+	return out
 }

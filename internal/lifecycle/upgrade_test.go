@@ -88,6 +88,7 @@ func TestUpgrade(t *testing.T) {
 	if res.Onward != "" {
 		t.Errorf("it is to go on to %s", res.Onward)
 	}
+	w.keptAs(older, res)
 	w.wantVersions(all(threeAndTwo, "v1.37.1"))
 	var order []string
 	for _, e := range w.events {
@@ -110,6 +111,42 @@ func TestUpgrade(t *testing.T) {
 	}
 	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
+}
+
+// keptAs wants one backup set, of a cluster with a version, and its file named.
+func (w *world) keptAs(version string, res *Result) {
+	w.t.Helper()
+	sets, err := w.service().Snapshots(w.t.Context(), "prod")
+	if err != nil || len(sets) != 1 || sets[0].Kubernetes != version {
+		w.t.Fatalf("backup sets %+v, %v: want one of %s", sets, err, version)
+	}
+	if !slices.ContainsFunc(res.Ready, func(line string) bool { return strings.HasSuffix(line, sets[0].File) }) {
+		w.t.Errorf("%q does not name %s", res.Ready, sets[0].File)
+	}
+	w.noneLeft()
+}
+
+// Without a backup nothing is changed.
+func TestUpgradeWithoutBackup(t *testing.T) {
+	w := aged(t, "cp1", "w1")
+	refuse := func(_ string, o op.Op) *op.Error {
+		if o.Kind() != op.KindEtcdSnapshot {
+			return nil
+		}
+		return &op.Error{Reason: "DiskFull", Message: "there is no room"}
+	}
+	before := w.machines["cp1"].look()
+	w.machines["cp1"].refuse = refuse
+	res := w.do(toNewest, event.Failed)
+	if len(res.Failures) != 1 || !strings.Contains(res.Failures[0].Message, "there is no room") {
+		t.Errorf("%+v", res.Failures)
+	}
+	if d := cmp.Diff(before, w.machines["cp1"].look()); d != "" {
+		t.Errorf("it has changed (-was +is):\n%s", d)
+	}
+	w.machines["cp1"].refuse = nil
+	w.keptAs(older, w.resume(event.Succeeded))
+	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
 }
 
 // A way of several minors is one operation for each.

@@ -71,6 +71,8 @@ type Upgrade struct {
 	PauseAfter Pause
 	// Resumed says that it goes on: a node may be unready by what was begun.
 	Resumed bool
+	// Backup says that data and keys are kept before anything is changed.
+	Backup bool
 }
 
 // A Pause is where an upgrade stops, to be looked at and gone on with.

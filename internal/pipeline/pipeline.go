@@ -30,6 +30,8 @@ type Parts struct {
 	Records record.Records
 	// Owner is who looks after the cluster: this manager.
 	Owner string
+	// Backup takes a backup set; upgrades alone need it.
+	Backup upgrade.Take
 }
 
 // Create makes a cluster.
@@ -59,15 +61,16 @@ func Apply(env module.Env, p Parts) engine.Pipeline {
 }
 
 // Upgrade takes a cluster to another version of Kubernetes: nodes first, and
-// then, in the cluster, what all of them go by. Images are on hosts before their
-// nodes are taken out of service.
+// then, in the cluster, what all of them go by. A backup is taken before any host
+// is changed; images are on hosts before their nodes are taken out of service.
 func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	nodesFirst, err := upgrade.InWaves(env,
 		runtime.New(env), kubeadm.Install(env), kubeadm.Upgrade(env), kubeadm.Kubelet(env), kubeadm.Steady(env), nodes.Ready(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), runtime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst}
+	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), upgrade.Backup(env, p.Backup)}
+	m = append(m, upgrade.Behind(runtime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
 	m = append(m, upgrade.After(
 		etcd.New(env),
 		kubeadm.UpgradeEtcd(env),
