@@ -194,13 +194,18 @@ told of without: use it with apply.`,
 }
 
 func (a *app) rollbackCmd() *cobra.Command {
-	var allowRemoval bool
+	var (
+		allowRemoval bool
+		removal      lifecycle.Removal
+	)
 	cmd := &cobra.Command{
 		Use:   "rollback [NAME]",
 		Short: "Take a cluster's unfinished operation back",
 		Long: `Takes the latest operation that failed or was interrupted back. The way back is
 a plan, shown and confirmed like any other; of a cluster that was being
-created, nothing is left.`,
+created, nothing is left. An upgrade goes back to the version before: workers
+first, then control planes, one after the other, then what runs in the cluster;
+nothing that was written is lost. One that has come to its end does not go back.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := a.which(cmd.Context(), args)
@@ -208,12 +213,13 @@ created, nothing is left.`,
 				return err
 			}
 			do := func(ctx context.Context, svc lifecycle.Service, progress event.Sink) (lifecycle.Prepared, error) {
-				return svc.PrepareRollback(ctx, name, a.asked(lifecycle.Request{Name: name}), progress)
+				return svc.PrepareRollback(ctx, name, a.asked(lifecycle.Request{Name: name, Removal: removal}), progress)
 			}
 			return a.operate(cmd.Context(), operation{prepare: do, named: len(args) > 0, allowRemoval: allowRemoval, brief: true})
 		},
 	}
 	removalFlag(cmd, &allowRemoval)
+	drainFlags(cmd, &removal, 0)
 	a.changeFlags(cmd)
 	return cmd
 }

@@ -88,3 +88,22 @@ func TestOfKind(t *testing.T) {
 		t.Error("want an error")
 	}
 }
+
+func TestImage(t *testing.T) {
+	const path = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
+	f := newFakeAPI(t,
+		call{request: "GET " + path, answer: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"coredns"},"spec":{"template":{"spec":{"containers":[{"name":"coredns","image":"c:2"}]}}}}`},
+		call{request: "GET " + path, status: 404},
+		call{request: "PATCH " + path, body: `"containers":[{"image":"c:1","name":"coredns"}]`, answer: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"coredns"}}`},
+	)
+	c := f.client()
+	if is, err := c.Image(t.Context(), "kube-system", "coredns", "coredns"); is != "c:2" || err != nil {
+		t.Errorf("it is %q, %v", is, err)
+	}
+	if is, err := c.Image(t.Context(), "kube-system", "coredns", "coredns"); is != "" || err != nil {
+		t.Errorf("of none it is %q, %v", is, err)
+	}
+	if err := c.SetImage(t.Context(), "kube-system", "coredns", "coredns", "c:1"); err != nil {
+		t.Error(err)
+	}
+}

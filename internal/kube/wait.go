@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // WaitNodeReady waits until the node is there and its kubelet, which was
@@ -180,4 +182,37 @@ func holdUp(p *corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// Image is that of a Deployment's container; "" if there is none.
+func (c *Client) Image(ctx context.Context, namespace, name, container string) (string, error) {
+	d := &appsv1.Deployment{}
+	err := c.get(ctx, "deployments", namespace, name, d)
+	if isNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading Deployment %s/%s: %w", namespace, name, c.words(err))
+	}
+	for _, has := range d.Spec.Template.Spec.Containers {
+		if has.Name == container {
+			return has.Image, nil
+		}
+	}
+	return "", nil
+}
+
+// SetImage gives a Deployment's container another image.
+func (c *Client) SetImage(ctx context.Context, namespace, name, container, image string) error {
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
+		"containers": []any{map[string]any{"name": container, "image": image}},
+	}}}})
+	if err != nil {
+		return err
+	}
+	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	if _, err := c.dynamic.Resource(deployments).Namespace(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("giving Deployment %s/%s image %s: %w", namespace, name, image, c.words(err))
+	}
+	return nil
 }

@@ -39,6 +39,8 @@ const (
 	// Upgrade takes a recorded cluster to another version of Kubernetes, one
 	// minor at a time: each is an operation of its own.
 	Upgrade Kind = "upgrade"
+	// Revert takes an upgrade back that has not come to its end.
+	Revert Kind = "rollback-upgrade"
 	// Renew renews certificates of a recorded cluster, and nothing else.
 	Renew Kind = "renew-certs"
 )

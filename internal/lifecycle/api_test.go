@@ -77,6 +77,7 @@ var kinds = map[string]map[string]string{
 		"validatingadmissionpolicies": "!ValidatingAdmissionPolicy", "validatingadmissionpolicybindings": "!ValidatingAdmissionPolicyBinding",
 		"validatingwebhookconfigurations": "!ValidatingWebhookConfiguration", "mutatingwebhookconfigurations": "!MutatingWebhookConfiguration",
 	},
+	"/apis/certificates.k8s.io/v1":       {"clustertrustbundles": "!ClusterTrustBundle"},
 	"/apis/coordination.k8s.io/v1":       {"leases": "Lease"},
 	"/apis/discovery.k8s.io/v1":          {"endpointslices": "EndpointSlice"},
 	"/apis/policy/v1":                    {"poddisruptionbudgets": "PodDisruptionBudget"},

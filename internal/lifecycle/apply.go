@@ -161,7 +161,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 // operation's start. Cut off in between, the operation is resumed if the
 // cluster's status names it, and never was otherwise.
 func (p *prepared) begin(o *v1alpha1.Operation) error {
-	if !p.removes() && p.continues == nil && !aside(p.request.Kind) {
+	if !p.removes() && (p.continues == nil || changesVersion(p.request.Kind)) && !aside(p.request.Kind) {
 		// Hosts that leave stay on record until they have left.
 		if err := p.svc.Store.SaveCluster(p.env.WithLeaving(), p.request.source()); err != nil {
 			return err

@@ -348,15 +348,20 @@ func login(h v1alpha1.Host) string {
 }
 
 // PrepareRollback takes the latest unfinished operation back: a create by
-// putting the hosts back as they were, an apply by applying what was before.
+// putting the hosts back as they were, an apply by applying what was before, an
+// upgrade by the way it came.
 func (s *service) PrepareRollback(ctx context.Context, name string, r Request, progress event.Sink) (Prepared, error) {
 	o, err := s.unfinished(name)
 	if err != nil {
-		return nil, err
+		return nil, s.past(name, err)
 	}
 	switch Kind(o.Spec.Type) {
 	case Create, rollback:
 		r.Kind, r.Name, r.Cluster = rollback, name, nil
+	case Upgrade, Revert:
+		if err := s.reverts(&r, o); err != nil {
+			return nil, err
+		}
 	case Apply, Add, Remove:
 		before, err := s.before(name)
 		if err != nil {
@@ -375,10 +380,7 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 		} else {
 			r.goesOn = before
 		}
-		if r.Source, err = s.Store.KeptSource(name); errors.Is(err, store.ErrNotFound) {
-			r.Source, err = []byte{}, nil // what is there belongs to what is taken back
-		}
-		if err != nil {
+		if r.Source, err = s.sourceBefore(name); err != nil {
 			return nil, err
 		}
 	default:
@@ -389,6 +391,16 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 		return nil, err
 	}
 	return p, nil
+}
+
+// sourceBefore is the file of what was before; none, if it is not known: what is
+// there belongs to what is taken back.
+func (s *service) sourceBefore(name string) ([]byte, error) {
+	text, err := s.Store.KeptSource(name)
+	if errors.Is(err, store.ErrNotFound) {
+		return []byte{}, nil
+	}
+	return text, err
 }
 
 // before is the description that the latest successful operation went by; of a

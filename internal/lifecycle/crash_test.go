@@ -29,6 +29,11 @@ type moment struct {
 // detector, which is after something else, one in so many.
 func (w *world) killed(t *testing.T, r Request) []moment {
 	t.Helper()
+	return w.killedAt(t, func(s *service) (Prepared, error) { return s.Prepare(t.Context(), r, nil) })
+}
+
+func (w *world) killedAt(t *testing.T, prepare func(*service) (Prepared, error)) []moment {
+	t.Helper()
 	var moments []moment
 	n := 0
 	cut := func(name string) {
@@ -43,7 +48,7 @@ func (w *world) killed(t *testing.T, r Request) []moment {
 			}
 		}
 	}
-	p := w.prepared(w.service().Prepare(t.Context(), r, nil))
+	p := w.prepared(prepare(w.service()))
 	res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
 		switch {
 		case e.Type == event.OperationStarted, e.Type == event.OperationFinished:

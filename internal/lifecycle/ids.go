@@ -34,6 +34,8 @@ const (
 	idEndpointMode      = "endpoint-mode" // as package spec has it
 	idUpgradeHow        = "upgrade-invalid"
 	idUpgradeUnfinished = "upgrade-unfinished"
+	idUpgradeCommitted  = "upgrade-committed"
+	idKindsInUse        = "new-kinds-in-use"
 )
 
 // Of looking at clusters and working on their hosts.

@@ -61,6 +61,7 @@ type machine struct {
 	leads   bool
 	cutOff  bool // the API's name leads nowhere from here
 	silent  bool // its own API server does not answer
+	refused bool // nothing takes a connection where it would
 	hangs   bool // it is connected, and answers nothing
 	lingers bool // nothing ends its API server
 	alarm   string
@@ -582,7 +583,7 @@ func (c *conn) Close() error {
 
 func (c *conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	c.mu.Lock()
-	silent := c.silent || c.lapsed()
+	silent := c.silent || c.refused || c.lapsed()
 	c.mu.Unlock()
 	if silent || !slices.Contains([]string{"127.0.0.1:6443", "example.com:6443"}, address) || !c.api.runs() || strings.HasPrefix(address, "example.") && c.cutOff {
 		return nil, fmt.Errorf("nothing listens on %s of %s", address, c.name)

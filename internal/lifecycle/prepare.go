@@ -179,7 +179,11 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if err != nil {
 		return err
 	}
-	p.findings = slices.Concat(p.backup.warnings(), p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready)
+	back, err := p.wayBack(ctx)
+	if err != nil {
+		return err
+	}
+	p.findings = slices.Concat(p.backup.warnings(), p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready, back)
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err
@@ -267,6 +271,16 @@ func (p *prepared) choose() error {
 		parts.Backup = p.backUp
 		var err error
 		p.pipeline, err = pipeline.Upgrade(p.env, parts)
+		return err
+	case Revert:
+		p.env.Upgrade = p.request.Rollout
+		p.env.Upgrade.Resumed, p.env.Upgrade.Back = true, true
+		_, begun, err := p.there()
+		if err != nil {
+			return err
+		}
+		p.env.Upgrade.Begun = begun
+		p.pipeline, err = pipeline.Revert(p.env, parts)
 		return err
 	case Delete, rollback:
 		p.pipeline = pipeline.Delete(p.env)

@@ -25,7 +25,7 @@ const tooLate = 24 * time.Hour
 
 // begins says that this is an upgrade, or a hop of one, that is yet to begin.
 func (p *prepared) begins() bool {
-	return p.request.Kind == Upgrade && p.continues == nil && p.recorded.Spec.Kubernetes.Version != p.env.Release.Kubernetes
+	return p.request.Kind == Upgrade && p.continues == nil && runsWith(p.recorded) != p.env.Release.Kubernetes
 }
 
 // readiness is what an upgrade would meet, found before anything is touched: in
@@ -64,7 +64,7 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options) (diag.List
 // wayThere is which versions on the way, but the next, have no bundle at hand, and
 // whether one of them is not in the release table.
 func (p *prepared) wayThere() (missing []string, unknown bool, err error) {
-	path, err := p.svc.Catalogue.UpgradePath(p.recorded.Spec.Kubernetes.Version, p.request.Version)
+	path, err := p.svc.Catalogue.UpgradePath(runsWith(p.recorded), p.request.Version)
 	for i, v := range path {
 		is, rerr := p.svc.Catalogue.Resolve(v)
 		if err = errors.Join(err, rerr); err != nil {

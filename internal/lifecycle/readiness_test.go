@@ -90,7 +90,7 @@ func TestReadinessOfBundles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Spec.Kubernetes.Version = "v1.35.6"
+	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
 	p := &prepared{svc: s, request: Request{Kind: Upgrade, Version: "v1.37.1"}, recorded: c, bundle: &source{arches: []string{"arm64"}}}
 	missing, unknown, err := p.wayThere()
 	if d := cmp.Diff([]string{"v1.37.1"}, missing); d != "" || unknown || err != nil {

@@ -151,7 +151,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 		}
 		return nil, nil, refused(idClusterExists, "cluster "+name+" is recorded already", hint)
 	}
-	if changesHosts(r.Kind) && r.Kind != Upgrade && created(recorded) {
+	if changesHosts(r.Kind) && !changesVersion(r.Kind) && created(recorded) {
 		if err := s.changeable(recorded, wanted); err != nil {
 			return nil, nil, err
 		}

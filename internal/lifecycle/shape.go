@@ -172,7 +172,11 @@ func sameButOrder(a, b *v1alpha1.Cluster) bool {
 }
 
 // changesHosts says that an operation of this kind changes a cluster that exists.
-func changesHosts(k Kind) bool { return k == Apply || k == Add || k == Remove || k == Upgrade }
+func changesHosts(k Kind) bool { return k == Apply || k == Add || k == Remove || changesVersion(k) }
+
+// changesVersion says that an operation of this kind takes nodes to another version
+// of Kubernetes.
+func changesVersion(k Kind) bool { return k == Upgrade || k == Revert }
 
 // leaving are the hosts that are on record and not wanted any more.
 func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.Leaving) {
@@ -189,6 +193,7 @@ func leaving(recorded, wanted *v1alpha1.Cluster) (out []module.Leaving) {
 // the hosts that leave as well until they have left.
 func goesOn(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 	c := spec.Copy(recorded)
+	c.Spec.Kubernetes.Version, c.Spec.Bundle = planned.Spec.Kubernetes.Version, planned.Spec.Bundle
 	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return find(planned.Spec.Hosts, h.Name) < 0 })
 	return c
 }

@@ -26,7 +26,7 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 	if _, err := engine.Bound(r.Rollout.MaxUnavailable, 1); err != nil {
 		return nil, refused(idUpgradeHow, "how many workers may be out of service at once: "+err.Error(), "write a number, or a share of them such as 20%")
 	}
-	was := recorded.Spec.Kubernetes.Version
+	was := runsWith(recorded)
 	file := r.Cluster
 	if file != nil {
 		r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version)
@@ -45,6 +45,7 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 		return nil, err
 	}
 	wanted := spec.Copy(recorded)
+	wanted.Spec.Kubernetes.Version = was
 	if len(path) == 0 {
 		return wanted, nil
 	}
@@ -53,6 +54,12 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 		r.Source = nil // the file says where it goes in the end
 	}
 	return wanted, nil
+}
+
+// runsWith is the version that a cluster was last known to have: the record may
+// have been written for one that was not begun.
+func runsWith(c *v1alpha1.Cluster) string {
+	return cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version)
 }
 
 // upgraded refuses to change a cluster in whose midst an upgrade has stopped:
@@ -64,11 +71,15 @@ func (s *service) upgraded(recorded *v1alpha1.Cluster) error {
 		return err
 	}
 	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return !beside(Kind(o.Spec.Type)) && o.Status.StartTime != nil })
-	if at < 0 || Kind(ops[at].Spec.Type) != Upgrade || ops[at].Status.Phase == v1alpha1.OperationSucceeded {
+	if at < 0 || !changesVersion(Kind(ops[at].Spec.Type)) || ops[at].Status.Phase == v1alpha1.OperationSucceeded {
 		return nil
 	}
-	return refused(idUpgradeUnfinished, "the upgrade of cluster "+recorded.Name+" to "+recorded.Spec.Kubernetes.Version+" has not come to its end",
-		"finish it first: slipway resume "+recorded.Name)
+	what := "the upgrade of cluster " + recorded.Name + " to "
+	if Kind(ops[at].Spec.Type) == Revert {
+		what = "the way of cluster " + recorded.Name + " back to "
+	}
+	return refused(idUpgradeUnfinished, what+recorded.Spec.Kubernetes.Version+" has not come to its end",
+		"finish it first: slipway resume "+recorded.Name+"; or go back: slipway rollback "+recorded.Name)
 }
 
 // backUp keeps the data and the keys of a cluster that is still of the version

@@ -73,6 +73,16 @@ type Upgrade struct {
 	Resumed bool
 	// Backup says that data and keys are kept before anything is changed.
 	Backup bool
+	// Back says that it goes back to the version before: in the order turned.
+	// Begun are the steps that the way there has begun, as "task@host".
+	Back  bool
+	Begun map[string]bool
+}
+
+// Takes says that a step is to be taken on a host: on the way back those alone
+// that were on the way there.
+func (u Upgrade) Takes(task string, h *engine.Host) bool {
+	return !u.Back || u.Begun[task+"@"+h.Name]
 }
 
 // A Pause is where an upgrade stops, to be looked at and gone on with.

@@ -71,9 +71,31 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	}
 	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), upgrade.Backup(env, p.Backup)}
 	m = append(m, upgrade.Behind(runtime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
-	m = append(m, upgrade.After(
-		etcd.New(env),
-		kubeadm.UpgradeEtcd(env),
+	m = append(m, upgrade.After(append(settledIn(env, p), hooks.New(env, v1alpha1.HookPostUpgrade))...)...)
+	return engine.Pipeline{Kind: "upgrade", Modules: m}, nil
+}
+
+// Revert takes a cluster whose upgrade has not come to its end back to the version
+// before, by the same steps in the order turned: workers first, then control
+// planes, of which each has its kubelet go before what serves the cluster; then
+// what all of them go by.
+func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
+	nodesBack, err := upgrade.InWaves(env,
+		runtime.New(env), kubeadm.Install(env), kubeadm.KubeletSettings(env), kubeadm.Kubelet(env), kubeadm.Serve(env), kubeadm.Steady(env), nodes.Ready(env))
+	if err != nil {
+		return engine.Pipeline{}, err
+	}
+	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), runtime.Images(env), nodesBack}
+	m = append(m, upgrade.After(kubeadm.Settings(env))...)
+	m = append(m, upgrade.After(settledIn(env, p, upgrade.DNS(env))...)...)
+	return engine.Pipeline{Kind: "rollback-upgrade", Modules: m}, nil
+}
+
+// settledIn has what is in the cluster for all be that of a version; before comes
+// in front of kubeadm's add-ons.
+func settledIn(env module.Env, p Parts, before ...engine.Module) []engine.Module {
+	m := append([]engine.Module{etcd.New(env), kubeadm.UpgradeEtcd(env)}, before...)
+	return append(m,
 		kubeadm.UpgradeAddons(env),
 		record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
 		endpoint.New(env),
@@ -81,9 +103,7 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 		network.New(env),
 		nodes.Settled(env),
 		upgrade.Settled(env),
-		hooks.New(env, v1alpha1.HookPostUpgrade),
-	)...)
-	return engine.Pipeline{Kind: "upgrade", Modules: m}, nil
+	)
 }
 
 // only keeps the tasks of modules to the hosts that are chosen.

@@ -282,11 +282,15 @@ func difference(a, b string) string {
 
 // all are the pipelines of a cluster.
 func all(env module.Env) []engine.Pipeline {
+	back, err := Revert(env, parts())
+	if err != nil {
+		panic(err)
+	}
 	up, err := Upgrade(env, parts())
 	if err != nil {
 		panic(err) // what a test asks for is a number
 	}
-	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env), Apply(without(env, "w9"), parts()), Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{})}
+	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env), Apply(without(env, "w9"), parts()), Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), back}
 }
 
 // wish is to renew what is due, on hosts of which some have nothing valid any

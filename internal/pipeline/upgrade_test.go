@@ -59,6 +59,7 @@ func TestUpgradeWaves(t *testing.T) {
 		{"one at a time", "cp1", module.Upgrade{}, map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 4, "w8": 5, "w9": 6}, nil},
 		{"two at a time", "cp2", module.Upgrade{MaxUnavailable: "2", PauseAfter: module.PauseCanary}, map[string]int{"cp2": 0, "cp1": 1, "cp3": 2, "w1": 3, "w2": 3, "w8": 4, "w9": 4}, []int{0}},
 		{"a share", "cp1", module.Upgrade{MaxUnavailable: "75%", PauseAfter: module.PauseControlPlane}, map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 3, "w8": 3, "w9": 4}, []int{2}},
+		{"back", "cp2", module.Upgrade{MaxUnavailable: "2", Back: true}, map[string]int{"cp2": 4, "cp1": 3, "cp3": 2, "w1": 1, "w2": 1, "w8": 0, "w9": 0}, nil},
 		{"a small share", "cp1", module.Upgrade{MaxUnavailable: "1%", PauseAfter: module.PauseWave}, map[string]int{"cp1": 0, "cp2": 1, "cp3": 2, "w1": 3, "w2": 4, "w8": 5, "w9": 6}, []int{0, 1, 2, 3, 4, 5, 6}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -105,6 +106,29 @@ func TestUpgradeAsksComponents(t *testing.T) {
 	}
 	want := []string{"https://127.0.0.1:6443/readyz", "https://127.0.0.1:10257/healthz", "https://192.0.2.11:20259/healthz"}
 	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// On the way back no host has more done to it than on the way there.
+func TestRevertTouchesWhatWasTouched(t *testing.T) {
+	c := base()
+	threeControlPlanes(c)
+	env := environment(t, c)
+	env.Leader = "cp1"
+	env.Upgrade = module.Upgrade{Back: true, Begun: map[string]bool{"upgrade.kubelet-config@cp2": true, "upgrade.etcd@cp1": true}}
+	p, err := Revert(env, parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for at := range lists(t, p, hosts(env)) {
+		if strings.HasPrefix(at, "upgrade.kubelet-config ") || strings.HasPrefix(at, "upgrade.etcd ") {
+			got = append(got, at)
+		}
+	}
+	slices.Sort(got)
+	if d := cmp.Diff([]string{"upgrade.etcd on cp1", "upgrade.kubelet-config on cp2"}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }

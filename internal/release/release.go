@@ -47,6 +47,9 @@ type Release struct {
 	// Upstream says, by short name, which published image stands for one that
 	// clusters know under a name of Slipway's own.
 	Upstream map[string]string `json:"upstream,omitempty"`
+	// Adds are the kinds that this minor serves and the one before does not, as
+	// "group/version/resource".
+	Adds []string `json:"-"`
 	Components
 }
 
@@ -120,6 +123,8 @@ type minor struct {
 	Components Components `yaml:"components"`
 	// Modules are Release.Modules by version.
 	Modules map[string]map[string]string `yaml:"modules"`
+	// Adds is Release.Adds.
+	Adds []string `yaml:"adds"`
 }
 
 // Load reads the embedded catalogue and merges the file at overridePath over
@@ -191,6 +196,7 @@ func (c *Catalogue) merge(data []byte) error {
 		slices.SortFunc(old.Versions, compare)
 		old.Versions = slices.Compact(old.Versions)
 		old.Components = m.Components.or(old.Components)
+		old.Adds = append(slices.Clone(old.Adds), m.Adds...)
 		modules := map[string]map[string]string{}
 		maps.Copy(modules, old.Modules)
 		maps.Copy(modules, m.Modules)
@@ -239,6 +245,7 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 		Known:      slices.Contains(m.Versions, name),
 		Modules:    m.Modules[name],
 		Upstream:   c.file.Upstream,
+		Adds:       m.Adds,
 		Components: m.Components.or(c.file.Components),
 	}
 	if missing := r.Components.missing(); len(missing) > 0 {

@@ -56,3 +56,10 @@ func Reached(minor, version string) bool {
 	v, errV := parse(version)
 	return errM == nil && errV == nil && !v.LessThan(m)
 }
+
+// SameMinor says that two versions are of one minor.
+func SameMinor(a, b string) bool {
+	x, errX := parse(a)
+	y, errY := parse(b)
+	return errX == nil && errY == nil && minorOf(x) == minorOf(y)
+}

@@ -97,6 +97,8 @@ var work = map[string]v1alpha1.Phase{
 	"rollback": v1alpha1.PhaseDeleting,
 	"upgrade":  v1alpha1.PhaseUpgrading,
 
+	"rollback-upgrade": v1alpha1.PhaseUpgrading,
+
 	"etcd-restore": v1alpha1.PhaseReconfiguring,
 
 	"add-nodes":    v1alpha1.PhaseScaling,

@@ -102,7 +102,7 @@ func upgradable(t *testing.T, name string, controlPlanes, workers int, version s
 	t.Setenv("KUBERNETES", version)
 	b := newBalanced(t, name, controlPlanes, workers)
 	b.by(t, "haproxy")
-	b.bundled(t, "v1.35.6", "v1.36.4")
+	b.bundled(t, "v1.35.6", "v1.36.4", "v1.37.1")
 	b.create(t, b.file)
 	b.back(t)
 	manifest := filepath.Join(b.home, "web.yaml")
@@ -207,15 +207,15 @@ pause=$(ctr -n k8s.io images list -q | grep /pause: | tail -n 1)
 ctr -n k8s.io images tag --force "$pause" registry.k8s.io/kube-scheduler:v1.37.1
 `
 
-// TestLongUpgradeBroken breaks an upgrade on the first control plane, by a bad
-// image, on another one, whose machine is killed, and on a worker, which cannot
-// be drained. Each time the cluster goes on as it is, and so does the upgrade
-// when the cause has gone.
-func TestLongUpgradeBroken(t *testing.T) {
-	b := upgradable(t, "e2e-broken", 3, 2, "v1.36.4")
-	first, second := b.controlPlanes[0], b.controlPlanes[1]
-	for name, content := range map[string]string{"bad-image.sh": badImage, "canary": first} {
-		if err := os.WriteFile(filepath.Join(b.home, name), []byte(content), 0o600); err != nil {
+// broken is a cluster whose next upgrade a hook breaks on its first control plane,
+// once; heal takes that back, and stops wants a command to end with a code and
+// words while the cluster serves.
+func broken(t *testing.T, name string) (b *balanced, heal func(), stops func(code int, o result, why ...string)) {
+	t.Helper()
+	b = upgradable(t, name, 3, 2, "v1.36.4")
+	canary := filepath.Join(b.home, "canary")
+	for file, content := range map[string]string{filepath.Join(b.home, "bad-image.sh"): badImage, canary: b.controlPlanes[0]} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,8 +225,13 @@ func TestLongUpgradeBroken(t *testing.T) {
 		}}
 	})
 	b.exits(t, 0, "apply", "-f", b.file, "--yes")
-	w := b.writing(t, "broken")
-	stops := func(code int, o result, why ...string) {
+	heal = func() {
+		t.Helper()
+		if err := os.WriteFile(canary, []byte("none"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b, heal, func(code int, o result, why ...string) {
 		t.Helper()
 		for _, word := range why {
 			if o.code != code || !strings.Contains(o.stderr, word) {
@@ -235,38 +240,115 @@ func TestLongUpgradeBroken(t *testing.T) {
 		}
 		b.reached(t)
 	}
-	stops(1, b.within(t, 10*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes"), "FAILED", first, "kube-scheduler")
-	stops(2, b.run(t, "apply", "-f", b.file, "--yes"), "upgrade-unfinished")
+}
 
-	o := b.start(t, "resume", b.name)
+// killing runs a command, kills a machine when its control plane is exchanged,
+// wants the command to fail, and starts the machine again.
+func (b *balanced) killing(t *testing.T, machine string, args ...string) {
+	t.Helper()
+	o := b.start(t, args...)
 	killed := false
 	for h := range o.events {
-		if h.begins("upgrade.control-plane") && h.Host == second && !killed {
+		if h.begins("upgrade.control-plane") && h.Host == machine && !killed {
 			killed = true
-			b.ok(t, "sandbox", "kill", second)
+			b.ok(t, "sandbox", "kill", machine)
 		}
 	}
 	if code := o.wait(); code != 1 || !killed {
-		t.Fatalf("with %s killed (%t) it ends with %d, want 1:\n%s", second, killed, code, tail(o.stderr.String()))
+		t.Fatalf("with %s killed (%t) it ends with %d, want 1:\n%s", machine, killed, code, tail(o.stderr.String()))
 	}
 	b.reached(t)
-	b.ok(t, "sandbox", "start", second)
-	eventually(t, 2*time.Minute, second+" is ready", func() error {
-		if is := b.kubectl(t, b.name, "get", "node", second, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); is != "True" {
+	b.ok(t, "sandbox", "start", machine)
+	eventually(t, 2*time.Minute, machine+" is ready", func() error {
+		if is := b.kubectl(t, b.name, "get", "node", machine, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); is != "True" {
 			return errors.New(is)
 		}
 		return nil
 	})
+}
 
-	b.kubectl(t, b.name, "patch", "poddisruptionbudget", "web", "--type=merge", "-p", `{"spec":{"minAvailable":2}}`)
+// budget says how many pods of the workload must run.
+func (b *balanced) budget(t *testing.T, least string) {
+	t.Helper()
+	b.kubectl(t, b.name, "patch", "poddisruptionbudget", "web", "--type=merge", "-p", `{"spec":{"minAvailable":`+least+`}}`)
+}
+
+// takesBack rolls an upgrade back, and wants what was before.
+func (b *balanced) takesBack(t *testing.T, from string) {
+	t.Helper()
+	r := b.within(t, 15*time.Minute, nil, "rollback", b.name, "--yes")
+	if r.code != 0 {
+		t.Fatalf("the way back from %s ends with %d:\n%s", from, r.code, tail(r.stderr))
+	}
+	t.Logf("figure: back from %s in %.0f s", from, r.took.Seconds())
+	b.atVersion(t, "v1.36.4")
+}
+
+// TestLongUpgradeBroken breaks an upgrade on the first control plane, by a bad
+// image, on another one, whose machine is killed, and on a worker, which cannot
+// be drained. Each time the cluster goes on as it is, and so does the upgrade
+// when the cause has gone; from the second it goes back once.
+func TestLongUpgradeBroken(t *testing.T) {
+	b, heal, stops := broken(t, "e2e-broken")
+	first, second := b.controlPlanes[0], b.controlPlanes[1]
+	w := b.writing(t, "broken")
+	stops(1, b.within(t, 12*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes"), "FAILED", first, "kube-scheduler")
+	stops(2, b.run(t, "apply", "-f", b.file, "--yes"), "upgrade-unfinished")
+	heal()
+	b.killing(t, second, "resume", b.name)
+	b.takesBack(t, "the second control plane")
+
+	b.killing(t, second, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	b.budget(t, "2")
 	stops(2, b.run(t, "resume", b.name), "drain-blocked", "web")
-	b.kubectl(t, b.name, "patch", "poddisruptionbudget", "web", "--type=merge", "-p", `{"spec":{"minAvailable":1}}`)
+	b.budget(t, "1")
 	r := b.within(t, 15*time.Minute, nil, "resume", b.name)
 	if r.code != 0 {
 		t.Fatalf("resume ends with %d:\n%s", r.code, tail(r.stderr))
 	}
+	stops(2, b.run(t, "rollback", b.name, "--yes"), "upgrade-committed", "backups/"+b.name)
 	n, gap := w.stop(t)
 	t.Logf("figure: three times broken: %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
 	b.atVersion(t, "v1.37.1")
+	b.gone(t)
+}
+
+// TestLongUpgradeBack takes an upgrade back that a bad image has stopped on the
+// first control plane, and one that has come as far as a worker, which cannot be
+// drained; a client writes all the time. Before that it is refused for what it
+// would meet.
+func TestLongUpgradeBack(t *testing.T) {
+	b, heal, stops := broken(t, "e2e-back")
+	b.budget(t, "2")
+	if r := b.run(t, "upgrade", b.name, "--to", "v1.37.1", "--check"); r.code != 2 || !strings.Contains(r.stdout, "disruption-budget") {
+		t.Errorf("the report ends with %d:\n%s\n%s", r.code, r.stdout, tail(r.stderr))
+	}
+	b.budget(t, "1")
+	b.exits(t, 0, "upgrade", b.name, "--to", "v1.37.1", "--check")
+
+	w := b.writing(t, "back")
+	stops(1, b.within(t, 12*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes"), "FAILED", b.controlPlanes[0], "kube-scheduler")
+	b.takesBack(t, "the first control plane")
+
+	heal()
+	o := b.start(t, "upgrade", b.name, "--to", "v1.37.1", "--drain-timeout", "30s", "--yes")
+	held := false
+	for h := range o.events {
+		if h.begins("upgrade.steady") && h.Host == b.controlPlanes[2] && !held {
+			held = true
+			b.budget(t, "2")
+		}
+	}
+	if code := o.wait(); code != 1 || !held {
+		t.Fatalf("with a budget that lets nothing go (%t) it ends with %d, want 1:\n%s", held, code, tail(o.stderr.String()))
+	}
+	b.reached(t)
+	b.budget(t, "1")
+	a := asking("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
+	b.takesBack(t, "a worker")
+	asked := a.end(t)
+	n, gap := w.stop(t)
+	t.Logf("figure: taken back twice: %d writes acknowledged and none lost, %.1f s without one; %d requests to a workload on the way back, none failed", n, gap.Seconds(), asked)
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
 	b.gone(t)
 }

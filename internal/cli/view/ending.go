@@ -145,8 +145,8 @@ func (e Ending) on() (then, back string) {
 		// Of a cluster on the records it is no operation that a resume or
 		// a rollback would mean.
 		return "slipway init os -f " + cmp.Or(e.File, "FILE"), "there is none for it alone; deleting the cluster puts its hosts back"
-	case e.Kind == lifecycle.Upgrade:
-		return resume, "there is none; an upgrade only goes on, and the cluster runs as it is meanwhile"
+	case e.Kind == lifecycle.Revert:
+		return resume, "there is none; a way back only goes on, and the cluster runs as it is meanwhile"
 	case e.Kind == lifecycle.Renew:
 		return resume, "there is none; what has been renewed is as good as what was there before"
 	case e.Kind == lifecycle.Defrag:

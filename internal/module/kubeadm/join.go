@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"slices"
 	"time"
 
@@ -31,7 +32,7 @@ var (
 
 // adminTask reads the credentials that kubeadm made, for everything that
 // speaks to the API from here on.
-func adminTask(env module.Env) engine.Task {
+func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc) engine.Task {
 	return engine.Task{
 		ID: "kubeadm.admin", Title: "reach the API", On: env.IsFirst,
 		Provides: []engine.KeyRef{module.KeyKube.Ref(), KeyAdminConf.Ref(), keyCAHash.Ref()},
@@ -47,7 +48,7 @@ func adminTask(env module.Env) engine.Task {
 				return err
 			}
 			client := func(patience time.Duration) (*kube.Client, error) {
-				return kube.New(results[0].Output, s.Host().Conn.DialContext, kube.Options{Address: localAPI(env), Patience: patience})
+				return kube.New(results[0].Output, dial(s), kube.Options{Address: localAPI(env), Patience: patience})
 			}
 			now, err := client(0)
 			if err != nil {
@@ -65,6 +66,32 @@ func adminTask(env module.Env) engine.Task {
 			engine.Provide(s, module.KeyKube, patient)
 			return nil
 		},
+	}
+}
+
+// ownServer reaches the API server of the host itself.
+func ownServer(s *engine.Scope) kube.DialFunc { return s.Host().Conn.DialContext }
+
+// anyServer reaches that one, or, while nothing takes a connection there, that of
+// another control plane: they show certificates of one authority.
+func anyServer(s *engine.Scope) kube.DialFunc {
+	from := []*engine.Host{s.Host()}
+	for _, h := range s.Hosts() {
+		if h.Name != s.Host().Name && h.HasRole(v1alpha1.RoleControlPlane) {
+			from = append(from, h)
+		}
+	}
+	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		for _, h := range from {
+			var failed error
+			if conn, failed = h.Conn.DialContext(ctx, network, address); failed == nil {
+				return conn, nil
+			}
+			if err = errors.Join(err, failed); ctx.Err() != nil {
+				break
+			}
+		}
+		return nil, err
 	}
 }
 
@@ -149,7 +176,7 @@ func tokenAction(env module.Env) *engine.Action {
 // EndJoin is the module that deletes join tokens and nothing else.
 func EndJoin(env module.Env) engine.Module {
 	waiting := func(s *engine.Scope) bool { return waiting(env, s.Hosts()) }
-	return engine.Module{Name: "join", Tasks: []engine.Task{adminTask(env), endTokens(env, waiting)}}
+	return engine.Module{Name: "join", Tasks: []engine.Task{adminTask(env, ownServer), endTokens(env, waiting)}}
 }
 
 // endTokens deletes tokens: those that there are, and, where some are made, those

@@ -85,7 +85,7 @@ func Init(env module.Env) engine.Module {
 			tasks = append(tasks, memberTask(env))
 		}
 	}
-	return engine.Module{Name: "control-plane", Tasks: append(tasks, adminTask(env))}
+	return engine.Module{Name: "control-plane", Tasks: append(tasks, adminTask(env, ownServer))}
 }
 
 func configTask(env module.Env) engine.Task {
@@ -95,9 +95,10 @@ func configTask(env module.Env) engine.Task {
 	}
 }
 
-// Reach is the module that speaks to the API of a cluster that exists.
+// Reach is the module that speaks to the API of a cluster that exists: over
+// whichever control plane has it answer, for one of them may be what is amiss.
 func Reach(env module.Env) engine.Module {
-	return engine.Module{Name: "control-plane", Tasks: []engine.Task{adminTask(env)}}
+	return engine.Module{Name: "control-plane", Tasks: []engine.Task{adminTask(env, anyServer)}}
 }
 
 // A phase is a phase of `kubeadm init`.

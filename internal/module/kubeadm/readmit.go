@@ -17,7 +17,7 @@ func Readmit(env module.Env, hosts []string) engine.Module {
 	on := func(h *engine.Host) bool { return slices.Contains(hosts, h.Name) }
 	made := func(*engine.Scope) bool { return true }
 	return engine.Module{Name: "join", Tasks: []engine.Task{
-		adminTask(env),
+		adminTask(env, ownServer),
 		{
 			ID: "readmit.token", Title: "make a join token", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},

@@ -19,28 +19,47 @@ import (
 // that are on record; on all nodes the kubelet's. The kubelet comes after it:
 // it is never newer than the API server that it asks.
 func Upgrade(env module.Env) engine.Module {
+	m := Serve(env)
+	m.Tasks = append(append(m.Tasks, Settings(env).Tasks...), KubeletSettings(env).Tasks...)
+	return m
+}
+
+// Serve is the module that has what serves the cluster be that of a control
+// plane's programs.
+func Serve(env module.Env) engine.Module {
 	return engine.Module{Name: "upgrade", Tasks: []engine.Task{
 		configTask(env),
 		servingTask(env, "kubeadm.init.serving", env.Begins),
 		servingTask(env, "join.serving", env.JoinsAsControlPlane),
 		{
-			ID: "upgrade.control-plane", Title: "upgrade the control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 12 * time.Minute,
+			ID: "upgrade.control-plane", Title: "exchange the control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 12 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
 				return append(op.List{components().exec()}, componentsServe(env)...), nil
 			},
 		},
-		only(env, "upload-config"),
-		{
-			ID: "upgrade.kubelet-config", Title: "update the kubelet's settings", On: module.IsNode,
-			Ops: func(*engine.Scope) (op.List, error) {
-				return op.List{op.Exec{
-					Name: "kubeadm-upgrade-kubelet-config", Argv: []string{program, "upgrade", "node", "phase", "kubelet-config"},
-					Inputs: []string{programs + "/kube"}, Declares: append(keptOfKubelet(), "/etc/kubernetes/tmp"),
-					Keeps: keptOfKubelet(), Whole: true, TimeoutSeconds: 120,
-				}}, nil
-			},
-		},
 	}}
+}
+
+// Settings is the module that puts the settings of all on record.
+func Settings(env module.Env) engine.Module {
+	return engine.Module{Name: "upgrade", Tasks: []engine.Task{only(env, "upload-config")}}
+}
+
+// KubeletSettings is the module that has kubelets go by what is on record, as
+// their host's kubeadm reads it.
+func KubeletSettings(env module.Env) engine.Module {
+	const id = "upgrade.kubelet-config"
+	return engine.Module{Name: "upgrade", Tasks: []engine.Task{{
+		ID: id, Title: "update the kubelet's settings", On: module.IsNode,
+		When: func(s *engine.Scope) bool { return env.Upgrade.Takes(id, s.Host()) },
+		Ops: func(*engine.Scope) (op.List, error) {
+			return op.List{op.Exec{
+				Name: "kubeadm-upgrade-kubelet-config", Argv: []string{program, "upgrade", "node", "phase", "kubelet-config"},
+				Inputs: []string{programs + "/kube"}, Declares: append(keptOfKubelet(), "/etc/kubernetes/tmp"),
+				Keeps: keptOfKubelet(), Whole: true, TimeoutSeconds: 120,
+			}}, nil
+		},
+	}}}
 }
 
 // settleTime is how long after its start a kubelet may end pods of its host that
@@ -63,9 +82,11 @@ func Steady(env module.Env) engine.Module {
 // UpgradeEtcd is the module that upgrades members of etcd in pods: one at a time,
 // each when the one before it has caught up.
 func UpgradeEtcd(env module.Env) engine.Module {
+	const id = "upgrade.etcd"
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
-		ID: "upgrade.etcd", Title: "upgrade etcd", Timeout: 8 * time.Minute,
+		ID: id, Title: "exchange etcd", Timeout: 8 * time.Minute,
 		On:      func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
+		When:    func(s *engine.Scope) bool { return env.Upgrade.Takes(id, s.Host()) },
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			e := localEtcd().exec()

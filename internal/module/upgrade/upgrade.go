@@ -28,8 +28,9 @@ const through = "upgrade.uncordon"
 
 // InWaves is the module that takes nodes through the tasks of others: the
 // control plane that speaks for the cluster by itself, then each further one,
-// then workers, several at a time. A node that does not come to its end keeps
-// those after it from beginning.
+// then workers, several at a time; and the other way round when it goes back, for
+// no kubelet may be newer than an API server that it asks. A node that does not
+// come to its end keeps those after it from beginning.
 func InWaves(env module.Env, parts ...engine.Module) (engine.Module, error) {
 	waves, err := order(env)
 	if err != nil {
@@ -82,8 +83,15 @@ func order(env module.Env) (ordered, error) {
 	if err != nil {
 		return o, err
 	}
+	last := o.controlPlanes - 1
 	for i, name := range workers {
 		o.of[name] = o.controlPlanes + i/max(1, atOnce)
+		last = max(last, o.of[name])
+	}
+	if env.Upgrade.Back {
+		for name := range o.of {
+			o.of[name] = last - o.of[name]
+		}
 	}
 	return o, nil
 }
@@ -200,6 +208,33 @@ func uncordonTask(env module.Env) engine.Task {
 			},
 		},
 	}
+}
+
+// DNS is the module that has CoreDNS be of an older version before kubeadm sets it
+// up: that refuses to find out by itself how its settings went back.
+func DNS(env module.Env) engine.Module {
+	const namespace, name = "kube-system", "coredns"
+	image := env.Release.ImageRefs()["coredns"]
+	return engine.Module{Name: "dns", Tasks: []engine.Task{{
+		ID: "upgrade.dns", Title: "take CoreDNS back", Manager: true, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Run: &engine.Action{
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				back := []plan.OpChange{{Kind: module.KindObject, Target: "Deployment " + namespace + "/" + name, Summary: "to " + image}}
+				client := engine.Get(s, module.KeyKube)
+				if client == nil {
+					return back, nil
+				}
+				is, err := client.Image(ctx, namespace, name, name)
+				if is == "" || is == image || err != nil {
+					return nil, err
+				}
+				return back, nil
+			},
+			Apply: func(ctx context.Context, s *engine.Scope) error {
+				return engine.Get(s, module.KeyKube).SetImage(ctx, namespace, name, name, image)
+			},
+		},
+	}}}
 }
 
 // Settled is the module that waits until what runs on all nodes does so in its

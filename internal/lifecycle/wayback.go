@@ -1,0 +1,181 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// reverts makes a request take an upgrade back, or go on with that. Hosts that have
+// left since stay away.
+func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
+	recorded, err := s.Store.Cluster(o.Spec.Cluster)
+	if err != nil {
+		return err
+	}
+	to, err := s.planned(o.Name)
+	if err != nil {
+		return err
+	}
+	if Kind(o.Spec.Type) == Upgrade {
+		was, err := s.origin(o.Spec.Cluster, to.Spec.Kubernetes.Version)
+		if err != nil {
+			return err
+		}
+		if err := s.passed(o, was, to); err != nil {
+			return err
+		}
+		to = was
+	}
+	back := spec.Copy(recorded)
+	back.Spec.Kubernetes.Version, back.Spec.Bundle = to.Spec.Kubernetes.Version, to.Spec.Bundle
+	r.Kind, r.Name, r.Cluster, r.goesOn = Revert, o.Spec.Cluster, nil, back
+	r.Removal.Force = r.Removal.Force || o.Spec.Force
+	if r.Removal.DrainTimeout == 0 {
+		r.Removal.DrainTimeout = o.Spec.DrainTimeout.Duration
+	}
+	if r.Rollout.MaxUnavailable == "" {
+		r.Rollout.MaxUnavailable = o.Spec.MaxUnavailable
+	}
+	r.Source, err = s.sourceBefore(o.Spec.Cluster)
+	return err
+}
+
+// passed refuses to take an upgrade back that has begun to exchange what does not
+// go back: members of etcd, between its minors.
+func (s *service) passed(o *v1alpha1.Operation, was, is *v1alpha1.Cluster) error {
+	from, err1 := s.Catalogue.Resolve(was.Spec.Kubernetes.Version)
+	to, err2 := s.Catalogue.Resolve(is.Spec.Kubernetes.Version)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if is.Spec.Etcd.External != nil || release.SameMinor(from.Etcd, to.Etcd) {
+		return nil
+	}
+	_, begun, err := s.steps(o.Name)
+	if err != nil {
+		return err
+	}
+	for step := range begun {
+		if task, _, _ := strings.Cut(step, "@"); slices.Contains([]string{"upgrade.etcd", "etcd.service", "etcd.start", "etcd.running"}, task) {
+			return refused(idUpgradeCommitted,
+				fmt.Sprintf("the upgrade to %s has begun to exchange etcd: %s refuses a cluster that was one of %s%s", to.Kubernetes, from.Etcd, to.Etcd, s.lost(o)),
+				"finish it: slipway resume "+o.Spec.Cluster)
+		}
+	}
+	return nil
+}
+
+// lost says which data there are of before an upgrade, and what they lack.
+func (s *service) lost(o *v1alpha1.Operation) string {
+	file := s.kept(o)
+	if file == "" {
+		return "; no backup set of before it is on this machine"
+	}
+	return fmt.Sprintf("; the data of before it (%s) are in %s, and all that was written since would be lost with them", o.Status.StartTime.UTC().Format(time.DateTime), file)
+}
+
+// past refuses to take back an upgrade that has come to its end, for that is why
+// there is nothing unfinished.
+func (s *service) past(name string, unfinished error) error {
+	var list diag.List
+	if !errors.As(unfinished, &list) || list[0].ID != idNothingUnfinished {
+		return unfinished
+	}
+	ops, err := s.Store.Operations(name)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return !beside(Kind(o.Spec.Type)) && o.Status.StartTime != nil })
+	if at < 0 || Kind(ops[at].Spec.Type) != Upgrade {
+		return unfinished
+	}
+	is, err := s.planned(ops[at].Name)
+	if err != nil {
+		return err
+	}
+	return refused(idUpgradeCommitted, "the upgrade to "+is.Spec.Kubernetes.Version+" has come to its end, and Kubernetes does not go back from there"+s.lost(&ops[at]),
+		"to have these data, with Kubernetes as it is now: slipway etcd restore "+name+" --from FILE")
+}
+
+// wayBack refuses to go back to a version that does not know kinds of which there
+// are objects by now: nobody could see them, or take them away. What the API
+// servers make for themselves does not count.
+func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
+	if p.request.Kind != Revert {
+		return nil, nil
+	}
+	newer, _, err := p.there()
+	if err != nil || release.SameMinor(newer.Kubernetes, p.env.Release.Kubernetes) {
+		return nil, err
+	}
+	l := newLooker(p.svc, p.env)
+	var servers []*hostLook
+	for _, h := range p.hosts {
+		if h.Facts != nil && h.HasRole(v1alpha1.RoleControlPlane) && module.Holds(h) {
+			servers = append(servers, &hostLook{spec: h.Host, conn: h.Conn})
+		}
+	}
+	var mu sync.Mutex
+	var used []string
+	each(servers, func(h *hostLook) {
+		ctx, cancel := context.WithTimeout(ctx, p.svc.looks.over)
+		defer cancel()
+		client, err := l.own(h)
+		if err != nil {
+			return // it is told that it does not serve
+		}
+		defer client.Close()
+		for _, kind := range newer.Adds {
+			objects, err := client.OfKind(ctx, kind)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			for _, o := range objects {
+				if name := kind + " " + o; !strings.HasPrefix(o, "kubernetes.io:") && !slices.Contains(used, name) {
+					used = append(used, name)
+				}
+			}
+			mu.Unlock()
+		}
+	})
+	if len(used) == 0 {
+		return nil, nil
+	}
+	slices.Sort(used)
+	return refused(idKindsInUse, fmt.Sprintf("Kubernetes %s does not know kinds of which there are objects: %s", p.env.Release.Kubernetes, strings.Join(used, ", ")),
+		"delete them, if they can be done without; or finish the upgrade: slipway resume "+p.env.Cluster.Name), nil
+}
+
+// there is the release that a cluster goes back from, and the steps that were begun
+// on the way there.
+func (p *prepared) there() (is release.Release, begun map[string]bool, err error) {
+	ops, err := p.svc.Store.Operations(p.env.Cluster.Name)
+	if err != nil {
+		return is, nil, err
+	}
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return Kind(o.Spec.Type) == Upgrade && o.Status.StartTime != nil })
+	if at < 0 {
+		return p.env.Release, nil, nil
+	}
+	c, err := p.svc.planned(ops[at].Name)
+	if err != nil {
+		return is, nil, err
+	}
+	if is, err = p.svc.Catalogue.Resolve(c.Spec.Kubernetes.Version); err != nil {
+		return is, nil, err
+	}
+	_, begun, err = p.svc.steps(ops[at].Name)
+	return is, begun, err
+}

@@ -1,0 +1,179 @@
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// refusing has a step fail on a host.
+func (w *world) refusing(host, at string) {
+	w.machines[host].refuse = func(step string, _ op.Op) *op.Error {
+		if step != at {
+			return nil
+		}
+		return &op.Error{Reason: op.ReasonNotServing, Message: "it does not serve"}
+	}
+}
+
+// restarted are the hosts whose kubelets were, in order.
+func (w *world) restarted() (order []string) {
+	for _, e := range w.events {
+		if e.Type == event.StepFinished && e.Task == "kubelet.running" && e.Outcome == event.Changed {
+			order = append(order, e.Host)
+		}
+	}
+	return order
+}
+
+// Wherever an upgrade has stopped, the cluster goes back from there to what it was,
+// those first that went last.
+func TestUpgradeTakenBack(t *testing.T) {
+	for _, tc := range []struct {
+		name, host, step string
+		order            []string
+	}{
+		{"before a host", "cp1", "runtime.images", nil},
+		{"canary", "cp1", "upgrade.control-plane", []string{}},
+		{"control plane", "cp2", "upgrade.control-plane", []string{"cp1"}},
+		{"kubelet", "cp3", "kubelet.running", []string{"cp2", "cp1"}},
+		{"worker", "w2", "kubelet.running", []string{"w1", "cp3", "cp2", "cp1"}},
+		{"what comes with it", "cp1", "upgrade.rights", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := aged(t, threeAndTwo...)
+			was := map[string]map[string]string{}
+			for name, m := range w.machines {
+				was[name] = m.look()
+			}
+			w.refusing(tc.host, tc.step)
+			w.do(toNewest, event.Failed)
+			w.machines[tc.host].refuse = nil
+			w.events = nil
+			if tc.step == "upgrade.rights" { // etcd was exchanged before
+				_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+				wantRefused(t, err, idUpgradeCommitted)
+				if !strings.Contains(err.Error(), "backups/prod") {
+					t.Errorf("it does not name the backup set: %v", err)
+				}
+				w.resume(event.Succeeded)
+				return
+			}
+			w.rollback(event.Succeeded)
+			w.wantVersions(all(threeAndTwo, older))
+			if order := w.restarted(); tc.order != nil && !slices.Equal(order, tc.order) {
+				t.Errorf("kubelets went back in the order %v, want %v", order, tc.order)
+			}
+			w.wantStatus(v1alpha1.PhaseRunning, "rollback-upgrade Succeeded", "upgrade Failed", "create Succeeded")
+			w.whole()
+			for name, m := range w.machines {
+				now := m.look()
+				for path := range was[name] {
+					if strings.HasPrefix(path, "/etc/kubernetes/") && now[path] != was[name][path] {
+						t.Errorf("%s: %s is not what it was:\n%s", name, path, cmp.Diff(was[name][path], now[path]))
+					}
+				}
+			}
+			c, err := w.service().Cluster(t.Context(), "prod")
+			if err != nil || c.Spec.Kubernetes.Version != older || c.Status.Version != older {
+				t.Errorf("on record is %s, %s, %v", c.Spec.Kubernetes.Version, c.Status.Version, err)
+			}
+			w.do(toNewest, event.Succeeded)
+			w.wantVersions(all(threeAndTwo, "v1.37.1"))
+			w.version = "v1.37.1"
+			w.whole()
+		})
+	}
+}
+
+// A pause is as good a place to turn back as a failure.
+func TestPausedUpgradeTakenBack(t *testing.T) {
+	w := aged(t, threeAndTwo...)
+	r := toNewest
+	r.Rollout.PauseAfter = PauseControlPlane
+	w.do(r, event.Cancelled)
+	w.rollback(event.Succeeded)
+	w.wantVersions(all(threeAndTwo, older))
+	w.whole()
+}
+
+// Killed wherever on its way back, it is gone on with, and nothing else is done
+// before.
+func TestKilledUpgradeTakenBack(t *testing.T) {
+	w := aged(t, "cp1", "cp2", "cp3", "w1")
+	w.refusing("w1", "upgrade.kubelet-config")
+	w.do(toNewest, event.Failed)
+	w.machines["w1"].refuse = nil
+	for _, m := range w.killedAt(t, func(s *service) (Prepared, error) { return s.PrepareRollback(t.Context(), "prod", Request{}, nil) }) {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			k := m.world
+			k.t = t
+			if _, ops := k.status(); strings.HasPrefix(ops[0], "rollback-upgrade") && !strings.HasSuffix(ops[0], "Succeeded") && !strings.HasSuffix(ops[0], "Pending") {
+				_, err := k.service().Prepare(t.Context(), toNewest, nil)
+				wantRefused(t, err, idUpgradeUnfinished)
+			}
+			p, err := k.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+			if !unbegun(err) {
+				k.apply(k.prepared(p, err), event.Succeeded)
+			}
+			k.wantVersions(all([]string{"cp1", "cp2", "cp3", "w1"}, older))
+			k.whole()
+			k.same(w)
+		})
+	}
+}
+
+// One that has come to its end does not go back, and says what there is instead.
+func TestUpgradeThatSucceededStays(t *testing.T) {
+	w := aged(t, "cp1", "w1")
+	res := w.do(toNewest, event.Succeeded)
+	_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+	wantRefused(t, err, idUpgradeCommitted)
+	if file := res.Ready[len(res.Ready)-1]; !strings.Contains(err.Error(), file[strings.Index(file, "/"):]) {
+		t.Errorf("%v, want it to name what %q does", err, file)
+	}
+}
+
+// A version that does not know what is in the cluster is none to go back to.
+func TestUpgradeWithNewKinds(t *testing.T) {
+	w := aged(t, "cp1", "w1")
+	w.refusing("w1", "kubernetes.programs")
+	w.do(toNewest, event.Failed)
+	w.machines["w1"].refuse = nil
+	const of = "/apis/certificates.k8s.io/v1/clustertrustbundles/"
+	bundle := func(name string) object {
+		return object{"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle", "metadata": object{"name": name}}
+	}
+	w.api.put(of+"kubernetes.io:kube-apiserver-serving:x", bundle("kubernetes.io:kube-apiserver-serving:x"))
+	w.api.put(of+"mine", bundle("mine"))
+	_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+	wantRefused(t, err, idKindsInUse)
+	if err != nil && (!strings.Contains(err.Error(), "clustertrustbundles mine") || strings.Contains(err.Error(), "serving:x")) {
+		t.Errorf("it names others: %v", err)
+	}
+	w.api.remove(of + "mine")
+	w.rollback(event.Succeeded)
+	w.wantVersions(all([]string{"cp1", "w1"}, older))
+}
+
+// Where the control plane that speaks for the cluster is what is broken, the
+// others are asked.
+func TestUpgradeTakenBackWithoutTheFirst(t *testing.T) {
+	w := aged(t, threeAndTwo...)
+	w.refusing("cp1", "upgrade.control-plane")
+	w.do(toNewest, event.Failed)
+	w.machines["cp1"].refuse = nil
+	w.machines["cp1"].refused = true
+	p := w.prepared(w.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
+	w.machines["cp1"].refused = false // its old programs serve again
+	w.apply(p, event.Succeeded)
+	w.wantVersions(all(threeAndTwo, older))
+	w.whole()
+}
