@@ -147,8 +147,8 @@ func (v *validator) hooks() {
 	for i, h := range v.c.Spec.Hooks {
 		path := indexed("spec.hooks", i)
 		v.hookName(h, path, i, names)
-		if !v.missing(path+".phase", string(h.Phase), "use "+orList(hookPhases()[:4])) {
-			v.oneOf(path+".phase", string(h.Phase), hookPhases()[:4], hookPhases()[4:])
+		if !v.missing(path+".phase", string(h.Phase), "use "+orList(hookPhases())) {
+			v.oneOf(path+".phase", string(h.Phase), hookPhases(), nil)
 		}
 		for r, role := range h.Roles {
 			v.hookRole(indexed(path+".roles", r), role)
@@ -195,7 +195,7 @@ func (v *validator) hookRole(path string, role v1alpha1.Role) {
 	}
 }
 
-// hookPhases are the phases; those from the fifth on belong to upgrades.
+// hookPhases are the phases.
 func hookPhases() []string {
 	return []string{
 		string(v1alpha1.HookPreInstall), string(v1alpha1.HookPostControlPlane), string(v1alpha1.HookPostInstall),
