@@ -348,7 +348,7 @@ type Operation struct {
 // OperationSpec is what was asked for.
 type OperationSpec struct {
 	Cluster    string `json:"cluster"`
-	Type       string `json:"type"` // create, apply, add-nodes, delete-nodes, upgrade, rollback-upgrade, delete, rollback, init-os, renew-certs, etcd-defrag, etcd-restore
+	Type       string `json:"type"` // create, apply, add-nodes, delete-nodes, forget-nodes, upgrade, rollback-upgrade, delete, rollback, init-os, renew-certs, etcd-defrag, etcd-restore
 	PlanDigest string `json:"planDigest,omitempty"`
 	// IgnoredChecks are precheck findings the user chose to pass over.
 	IgnoredChecks []string `json:"ignoredChecks,omitempty"`

@@ -36,6 +36,9 @@ const (
 	// Add and Remove change a recorded cluster's hosts, and nothing else.
 	Add    Kind = "add-nodes"
 	Remove Kind = "delete-nodes"
+	// Lose is a Remove of hosts that are gone for good, in the midst of an upgrade,
+	// which goes on from there: nothing else of the cluster is changed.
+	Lose Kind = "forget-nodes"
 	// Upgrade takes a recorded cluster to another version of Kubernetes, one
 	// minor at a time: each is an operation of its own.
 	Upgrade Kind = "upgrade"

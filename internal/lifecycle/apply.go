@@ -361,7 +361,7 @@ func (p *prepared) ready(res *Result) []string {
 			return nil
 		}
 		return []string{count(len(added), "node") + " ready: " + strings.Join(added, ", ")}
-	case p.request.Kind == Remove || len(p.env.Leaving) > 0:
+	case takesOff(p.request.Kind) || len(p.env.Leaving) > 0:
 		return p.left(res) // none, if all had left before this was resumed
 	}
 	return append([]string{

@@ -32,8 +32,13 @@ func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) 
 	certificateJudge{cluster: in.Name, now: l.svc.Now(), validity: module.Env{Cluster: c}.Validity()}.all(in.Certificates, warn)
 	judgeAddOns(in, warn)
 	running := false
-	if len(ops) > 0 && !alone(Kind(ops[0].Spec.Type)) {
-		switch o := ops[0]; o.Status.Phase {
+	// What was done beside it leaves it as unfinished as it was.
+	latest := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+		k := Kind(o.Spec.Type)
+		return !alone(k) && (!beside(k) || o.Status.Phase != v1alpha1.OperationSucceeded)
+	})
+	if latest >= 0 {
+		switch o := ops[latest]; o.Status.Phase {
 		case v1alpha1.OperationRunning:
 			running = true
 		case v1alpha1.OperationFailed, v1alpha1.OperationCancelled:

@@ -10,9 +10,9 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// maintains says that operations of a kind leave a cluster's description as it is,
+// maintains says that operations of a kind leave a cluster's settings as they are,
 // and need nothing of a bundle.
-func maintains(k Kind) bool { return k == Renew || aboutEtcd(k) }
+func maintains(k Kind) bool { return k == Renew || k == Lose || aboutEtcd(k) }
 
 // aboutEtcd says that operations of a kind are about etcd alone.
 func aboutEtcd(k Kind) bool { return k == Defrag || k == RestoreEtcd }
@@ -23,7 +23,7 @@ func beside(k Kind) bool { return aside(k) || k == RestoreEtcd }
 
 // aside says that an operation of a kind is none of those that make a cluster
 // what it is described as: it leaves alone what of these is not finished.
-func aside(k Kind) bool { return k == Renew || alone(k) }
+func aside(k Kind) bool { return k == Renew || k == Lose || alone(k) }
 
 // alone says that nothing goes on from an operation of a kind that was cut off:
 // it is done anew.

@@ -183,7 +183,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if err != nil {
 		return err
 	}
-	p.findings = slices.Concat(p.backup.warnings(), p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready, back)
+	p.findings = slices.Concat(p.backup.warnings(), p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready, back, p.stillThere())
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err
@@ -272,6 +272,8 @@ func (p *prepared) choose() error {
 		var err error
 		p.pipeline, err = pipeline.Upgrade(p.env, parts)
 		return err
+	case Lose:
+		p.pipeline = pipeline.Lose(p.env, parts)
 	case Revert:
 		p.env.Upgrade = p.request.Rollout
 		p.env.Upgrade.Resumed, p.env.Upgrade.Back = true, true

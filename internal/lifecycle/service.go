@@ -108,7 +108,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
 	}
 	if r.goesOn == nil && recorded != nil && changesHosts(r.Kind) {
-		if err := s.upgraded(recorded); err != nil {
+		if err := s.upgraded(recorded); err != nil && !r.loses(err) {
 			return nil, nil, err
 		}
 	}
@@ -124,7 +124,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 			return nil, nil, err
 		}
 		return spec.Copy(recorded), recorded, nil
-	case r.Kind == Add || r.Kind == Remove:
+	case r.Kind == Add || takesOff(r.Kind):
 		if wanted, err = s.reshaped(r, recorded); err != nil {
 			return nil, nil, err
 		}

@@ -26,7 +26,7 @@ func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1al
 	}
 	wanted = spec.Copy(recorded)
 	switch {
-	case r.Kind == Remove:
+	case takesOff(r.Kind):
 		if r.returned, err = offRecord(recorded, r.Hosts); err == nil {
 			r.Nodes, err = removed(wanted, r.Nodes)
 		}
@@ -127,7 +127,7 @@ func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error
 func (s *service) fileDiffers(r Request, wanted *v1alpha1.Cluster) diag.List {
 	d := diag.Diagnostic{ID: idFileDiffers, Severity: diag.Warning}
 	switch {
-	case r.Kind != Add && r.Kind != Remove || r.goesOn != nil:
+	case r.Kind != Add && !takesOff(r.Kind) || r.goesOn != nil:
 		return nil
 	case r.Cluster != nil:
 		if sameButOrder(s.complete(r.Cluster, wanted), wanted) {
@@ -172,7 +172,11 @@ func sameButOrder(a, b *v1alpha1.Cluster) bool {
 }
 
 // changesHosts says that an operation of this kind changes a cluster that exists.
-func changesHosts(k Kind) bool { return k == Apply || k == Add || k == Remove || changesVersion(k) }
+func changesHosts(k Kind) bool { return k == Apply || k == Add || takesOff(k) || changesVersion(k) }
+
+// takesOff says that an operation of this kind takes hosts off a cluster, and
+// nothing else.
+func takesOff(k Kind) bool { return k == Remove || k == Lose }
 
 // changesVersion says that an operation of this kind takes nodes to another version
 // of Kubernetes.
@@ -206,7 +210,7 @@ func (p *prepared) takesPart(h v1alpha1.Host) bool {
 	if aboutEtcd(p.request.Kind) {
 		return p.concernsMaintenance(h)
 	}
-	if p.request.Kind != Add && p.request.Kind != Remove {
+	if p.request.Kind != Add && !takesOff(p.request.Kind) {
 		return true
 	}
 	concerned := func(is v1alpha1.Host) bool { return slices.Contains(p.request.Nodes, is.Name) }

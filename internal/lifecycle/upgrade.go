@@ -79,7 +79,7 @@ func (s *service) upgraded(recorded *v1alpha1.Cluster) error {
 		what = "the way of cluster " + recorded.Name + " back to "
 	}
 	return refused(idUpgradeUnfinished, what+recorded.Spec.Kubernetes.Version+" has not come to its end",
-		"finish it first: slipway resume "+recorded.Name+"; or go back: slipway rollback "+recorded.Name)
+		"finish it first: slipway resume "+recorded.Name+"; or go back: slipway rollback "+recorded.Name+"; a host that is gone for good can be taken off before: slipway delete node NAME --forget")
 }
 
 // backUp keeps the data and the keys of a cluster that is still of the version

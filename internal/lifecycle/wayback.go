@@ -51,6 +51,35 @@ func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 	return err
 }
 
+// loses makes a request for hosts to be given up one that leaves alone what an
+// upgrade has begun, if that is why it is refused.
+func (r *Request) loses(refusal error) bool {
+	var list diag.List
+	if !errors.As(refusal, &list) || list[0].ID != idUpgradeUnfinished || r.Kind != Remove || !r.Forget || len(r.Hosts) > 0 {
+		return false
+	}
+	r.Kind = Lose
+	return true
+}
+
+// stillThere refuses to take hosts off in the midst of an upgrade that are not
+// gone: with them more would be done than to forget them.
+func (p *prepared) stillThere() (list diag.List) {
+	if p.request.Kind != Lose {
+		return nil
+	}
+	for _, l := range p.env.Leaving {
+		if !l.Gone {
+			list = append(list, diag.Diagnostic{
+				ID: idUpgradeUnfinished, Severity: diag.Error, Host: l.Name,
+				Message: "answers, and in the midst of an upgrade only hosts that are gone for good are taken off",
+				Hint:    "finish the upgrade first: slipway resume " + p.env.Cluster.Name,
+			})
+		}
+	}
+	return list
+}
+
 // passed refuses to take an upgrade back that has begun to exchange what does not
 // go back: members of etcd, between its minors.
 func (s *service) passed(o *v1alpha1.Operation, was, is *v1alpha1.Cluster) error {

@@ -177,3 +177,53 @@ func TestUpgradeTakenBackWithoutTheFirst(t *testing.T) {
 	w.wantVersions(all(threeAndTwo, older))
 	w.whole()
 }
+
+// A host that is gone for good is taken off in the midst of an upgrade, which then
+// is finished, or taken back, without it.
+func TestUpgradeLosesAHost(t *testing.T) {
+	for _, tc := range []struct {
+		name, host, step string
+		back             bool
+	}{
+		{"a worker, and on", "w1", "kubernetes.programs", false},
+		{"a worker, and back", "w1", "kubernetes.programs", true},
+		{"a control plane, and on", "cp2", "upgrade.control-plane", false},
+		{"a control plane, and back", "cp2", "upgrade.control-plane", true},
+		{"the first, and on", "cp1", "upgrade.control-plane", false},
+		{"the first, and back", "cp1", "upgrade.control-plane", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := aged(t, threeAndTwo...)
+			w.refusing(tc.host, tc.step)
+			w.do(toNewest, event.Failed)
+			gone := Request{Kind: Remove, Name: "prod", Nodes: []string{tc.host}, Forget: true}
+			_, err := w.service().Prepare(t.Context(), gone, nil)
+			wantRefused(t, err, idUpgradeUnfinished) // it answers
+			w.machines[tc.host].down = errDown
+			w.api.lost(tc.host)
+			w.api.lose(tc.host)
+			_, err = w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{tc.host}}, nil)
+			wantRefused(t, err, idUpgradeUnfinished)
+			before := w.versions()
+			w.do(gone, event.Succeeded)
+			delete(before, tc.host)
+			left := slices.DeleteFunc(slices.Clone(threeAndTwo), func(n string) bool { return n == tc.host })
+			delete(w.machines, tc.host)
+			w.wantVersions(before)
+			w.wantPhase(v1alpha1.PhaseFailed)
+			if w.api.has("/api/v1/nodes/"+tc.host) || w.api.etcd(tc.host) != "" {
+				t.Errorf("%s is still a node, or a member of etcd", tc.host)
+			}
+			want := "v1.37.1"
+			if tc.back {
+				want = older
+				w.rollback(event.Succeeded)
+			} else {
+				w.resume(event.Succeeded)
+			}
+			w.wantVersions(all(left, want))
+			w.version = want
+			w.whole()
+		})
+	}
+}

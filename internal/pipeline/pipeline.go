@@ -3,6 +3,8 @@
 package pipeline
 
 import (
+	"slices"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
@@ -89,6 +91,30 @@ func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	m = append(m, upgrade.After(kubeadm.Settings(env))...)
 	m = append(m, upgrade.After(settledIn(env, p, upgrade.DNS(env))...)...)
 	return engine.Pipeline{Kind: "rollback-upgrade", Modules: m}, nil
+}
+
+// Lose takes hosts off a cluster that are gone for good, and does nothing else.
+func Lose(env module.Env, p Parts) engine.Pipeline {
+	return engine.Pipeline{Kind: "forget-nodes", Modules: among(
+		kubeadm.Reach(env), leave.Drain(env), leave.Server(env), leave.Member(env), leave.Node(env), record.Left(env, p.Records, p.Owner),
+	)}
+}
+
+// among has tasks of modules need nothing but one another.
+func among(modules ...engine.Module) []engine.Module {
+	there := map[string]bool{}
+	for _, m := range modules {
+		for _, t := range m.Tasks {
+			there[t.ID] = true
+		}
+	}
+	for _, m := range modules {
+		for i := range m.Tasks {
+			t := &m.Tasks[i]
+			t.Needs = slices.DeleteFunc(slices.Clone(t.Needs), func(id string) bool { return !there[id] })
+		}
+	}
+	return modules
 }
 
 // settledIn has what is in the cluster for all be that of a version; before comes

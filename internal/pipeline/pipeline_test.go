@@ -290,7 +290,7 @@ func all(env module.Env) []engine.Pipeline {
 	if err != nil {
 		panic(err) // what a test asks for is a number
 	}
-	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env), Apply(without(env, "w9"), parts()), Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), back}
+	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env), Apply(without(env, "w9"), parts()), Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), back, Lose(without(env, "w9"), parts())}
 }
 
 // wish is to renew what is due, on hosts of which some have nothing valid any

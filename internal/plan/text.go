@@ -107,6 +107,8 @@ func Verb(operation string) string {
 		return "add nodes to"
 	case "delete-nodes":
 		return "delete nodes of"
+	case "forget-nodes":
+		return "take lost nodes off"
 	case "rollback-upgrade":
 		return "take back the upgrade of"
 	case "renew-certs":

@@ -69,6 +69,8 @@ func (e Ending) next() (next, undo string) {
 		return "slipway kubectl " + name + " -- get nodes", "put the earlier settings back into the file, then: slipway apply -f " + file
 	case lifecycle.Add:
 		return "slipway kubectl " + name + " -- get nodes", "slipway delete nodes " + strings.Join(e.Result.Nodes, " ") + " --cluster " + name
+	case lifecycle.Lose:
+		return "slipway resume " + name, ""
 	case lifecycle.Remove:
 		return "slipway kubectl " + name + " -- get nodes", "slipway add nodes " + name + " --host USER@ADDRESS=ROLE,name=NAME"
 	case lifecycle.Upgrade:
@@ -145,6 +147,8 @@ func (e Ending) on() (then, back string) {
 		// Of a cluster on the records it is no operation that a resume or
 		// a rollback would mean.
 		return "slipway init os -f " + cmp.Or(e.File, "FILE"), "there is none for it alone; deleting the cluster puts its hosts back"
+	case e.Kind == lifecycle.Lose:
+		return resume, "there is none; what is gone only goes"
 	case e.Kind == lifecycle.Revert:
 		return resume, "there is none; a way back only goes on, and the cluster runs as it is meanwhile"
 	case e.Kind == lifecycle.Renew:

@@ -85,8 +85,9 @@ func UpgradeEtcd(env module.Env) engine.Module {
 	const id = "upgrade.etcd"
 	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
 		ID: id, Title: "exchange etcd", Timeout: 8 * time.Minute,
-		On:      func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
-		When:    func(s *engine.Scope) bool { return env.Upgrade.Takes(id, s.Host()) },
+		On: func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
+		// Where the cluster began it is as with any change of the settings.
+		When:    func(s *engine.Scope) bool { return env.Upgrade.Takes(id, s.Host()) || env.Begins(s.Host()) },
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			e := localEtcd().exec()
