@@ -29,11 +29,7 @@ with --ignore-check.`,
 			if err != nil {
 				return err
 			}
-			list, err := a.precheck(ctx, r)
-			if err != nil {
-				return err
-			}
-			return a.findings(list)
+			return a.prechecked(ctx, r)
 		},
 	}
 	fileFlag(cmd, &file, "the cluster file; - is standard input")
@@ -54,6 +50,15 @@ func (a *app) toCheck(ctx context.Context, file string, args []string) (lifecycl
 		return a.described(lifecycle.Create, d), nil
 	}
 	return r, err
+}
+
+// prechecked shows what a precheck finds.
+func (a *app) prechecked(ctx context.Context, r lifecycle.Request) error {
+	list, err := a.precheck(ctx, r)
+	if err != nil {
+		return err
+	}
+	return a.findings(list)
 }
 
 func (a *app) precheck(ctx context.Context, r lifecycle.Request) (diag.List, error) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -32,7 +33,7 @@ The first control plane goes first, by itself, then each further one, then the
 workers. A node is drained (disruption budgets are respected), upgraded, and put
 back in service when it is ready; one that does not come to that end keeps those
 after it from beginning, and the cluster goes on as it is: mend the cause, and go
-on with: slipway resume
+on with: slipway resume; or go back: slipway rollback
 
 etcd, CoreDNS, kube-proxy and the way to the API follow when all nodes are
 through. The pods of a node are moved if there is another one for them; those of
@@ -52,19 +53,9 @@ an only node run on.`,
 			}
 			r.Version, r.Bundle, r.Removal, r.Rollout = to, bundle, removal, rollout
 			if check {
-				list, err := a.precheck(cmd.Context(), r)
-				if err != nil {
-					return err
-				}
-				return a.findings(list)
+				return a.prechecked(cmd.Context(), r)
 			}
-			for {
-				res, err := a.operated(cmd.Context(), operation{prepare: a.prepare(r), file: file})
-				if err != nil || res == nil || res.Onward == "" {
-					return err
-				}
-				r.Version, r.Bundle = res.Onward, "" // the one that is named was for the version before
-			}
+			return a.upgrade(cmd.Context(), r, file)
 		},
 	}
 	fileFlag(cmd, &file, "the cluster file, with the version to go to; - is standard input")
@@ -78,6 +69,17 @@ an only node run on.`,
 	a.changeFlags(cmd)
 	cmd.MarkFlagsOneRequired("file", "to")
 	return cmd
+}
+
+// upgrade goes from one minor to the next until there is no further one.
+func (a *app) upgrade(ctx context.Context, r lifecycle.Request, file string) error {
+	for {
+		res, err := a.operated(ctx, operation{prepare: a.prepare(r), file: file})
+		if err != nil || res == nil || res.Onward == "" {
+			return err
+		}
+		r.Version, r.Bundle = res.Onward, "" // the one that is named was for the version before
+	}
 }
 
 func pauseFlag(cmd *cobra.Command, to *string) {

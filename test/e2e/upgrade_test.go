@@ -135,10 +135,15 @@ func (b *balanced) atVersion(t *testing.T, version string) {
 	editSpec(t, b.file, func(spec map[string]any) { child(spec, "kubernetes")["version"] = version })
 	b.unchanged(t, b.file)
 	for _, of := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
-		images := b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component="+of, "-o", "jsonpath={.items[*].spec.containers[0].image}")
-		if want := slices.Repeat([]string{"registry.k8s.io/" + of + ":" + version}, len(b.controlPlanes)); !slices.Equal(strings.Fields(images), want) {
-			t.Errorf("control planes run %s, want %s", images, version)
-		}
+		// What the API knows of them comes after them: a kubelet takes back what it
+		// has said of one that it has just exchanged, and says it anew.
+		eventually(t, 2*time.Minute, "control planes with "+of+" "+version, func() error {
+			images := b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component="+of, "-o", "jsonpath={.items[*].spec.containers[0].image}")
+			if want := slices.Repeat([]string{"registry.k8s.io/" + of + ":" + version}, len(b.controlPlanes)); !slices.Equal(strings.Fields(images), want) {
+				return errors.New("they run " + images)
+			}
+			return nil
+		})
 	}
 	if image := b.kubectl(t, b.name, "get", "daemonset", "kube-proxy", "-n", "kube-system", "-o", "jsonpath={.spec.template.spec.containers[0].image}"); !strings.HasSuffix(image, ":"+version) {
 		t.Errorf("kube-proxy is of %s, want %s", image, version)
