@@ -166,16 +166,26 @@ func TestUpgradeWithNewKinds(t *testing.T) {
 // Where the control plane that speaks for the cluster is what is broken, the
 // others are asked.
 func TestUpgradeTakenBackWithoutTheFirst(t *testing.T) {
-	w := aged(t, threeAndTwo...)
-	w.refusing("cp1", "upgrade.control-plane")
-	w.do(toNewest, event.Failed)
-	w.machines["cp1"].refuse = nil
-	w.machines["cp1"].refused = true
-	p := w.prepared(w.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
-	w.machines["cp1"].refused = false // its old programs serve again
-	w.apply(p, event.Succeeded)
-	w.wantVersions(all(threeAndTwo, older))
-	w.whole()
+	for name, tc := range map[string]struct {
+		version string
+		do      func(*world)
+	}{
+		"back": {older, func(w *world) { w.rollback(event.Succeeded) }},
+		"on":   {"v1.37.1", func(w *world) { w.resume(event.Succeeded) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := aged(t, threeAndTwo...)
+			w.refusing("cp1", "upgrade.control-plane")
+			w.do(toNewest, event.Failed)
+			m := w.machines["cp1"]
+			m.refuse, m.refused = nil, true
+			tc.do(w)
+			m.refused = false
+			w.wantVersions(all(threeAndTwo, tc.version))
+			w.version = tc.version
+			w.whole()
+		})
+	}
 }
 
 // A host that is gone for good is taken off in the midst of an upgrade, which then

@@ -175,6 +175,33 @@ func TestUpgradePath(t *testing.T) {
 	}
 }
 
+func TestMinors(t *testing.T) {
+	for _, tc := range []struct {
+		minor, version string
+		reached, same  bool
+	}{
+		{"1.37", "v1.37.1", true, true},
+		{"1.36", "v1.37.1", true, false},
+		{"1.38", "v1.37.1", false, false},
+		{"", "v1.37.1", false, false},
+	} {
+		if got := release.Reached(tc.minor, tc.version); got != tc.reached {
+			t.Errorf("%s has come to %q: %t", tc.version, tc.minor, got)
+		}
+		if got := release.SameMinor("v"+tc.minor+".0", tc.version); got != tc.same {
+			t.Errorf("%s is of %q: %t", tc.version, tc.minor, got)
+		}
+	}
+	c, err := load(t, `minors: {"1.37": {adds: [example.com/v1/things]}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Resolve("1.37")
+	if err != nil || len(r.Adds) < 2 || r.Adds[len(r.Adds)-1] != "example.com/v1/things" {
+		t.Errorf("it adds %v, %v", r.Adds, err)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("default: v1.37.1\nminors: {\"1.37\": {versions: [v1.37.1]}}"), "v1.37.1")
 	f.Add([]byte("components: {etcd: x}"), "1.37")
