@@ -47,13 +47,19 @@ func policyOf(a *v1alpha1.Audit) ([]byte, error) {
 }
 
 // auditFollows has an API server that runs go by another policy: it reads it when
-// it starts. When it records nothing any more the policy goes, after it.
-func auditFollows(env module.Env) op.List {
-	list := op.List{op.PodRestart{Manifest: module.APIServerManifest, Files: []string{auditPolicy}, TimeoutSeconds: 300}}
-	if env.Cluster.Spec.Kubernetes.Audit == nil {
-		list = append(list, op.PutBack{Step: stepAudit})
+// it starts.
+func auditFollows() op.PodRestart {
+	return op.PodRestart{Manifest: module.APIServerManifest, Files: []string{auditPolicy}, TimeoutSeconds: 300}
+}
+
+// unauditTask takes the policy away when nothing is recorded any more, after the
+// API server that went by it.
+func unauditTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: "kubeadm.unaudited", Title: "take the policy for audit logs away", On: engine.Role(v1alpha1.RoleControlPlane),
+		When: func(*engine.Scope) bool { return env.Cluster.Spec.Kubernetes.Audit == nil },
+		Ops:  func(*engine.Scope) (op.List, error) { return op.List{op.PutBack{Step: stepAudit}}, nil },
 	}
-	return list
 }
 
 func auditArgs(a *v1alpha1.Audit) map[string]string {

@@ -164,7 +164,7 @@ func serveTasks(env module.Env) []engine.Task {
 			On:    func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !env.IsFirst(h) },
 			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
 			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1"}, Timeout: 6 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) { return append(controlPlane(env), ownAPI(env)), nil },
+			Ops: func(*engine.Scope) (op.List, error) { return append(controlPlane(), ownAPI(env)), nil },
 		},
 		{
 			ID: "join.mark-control-plane", Title: "mark the control plane", On: env.JoinsAsControlPlane,

@@ -29,12 +29,12 @@ var (
 
 // controlPlane are the manifests of all but etcd: written by kubeadm when the
 // settings are others, and put back when somebody has changed them.
-func controlPlane(env module.Env) op.List {
+func controlPlane() op.List {
 	list := op.List{components().exec()}
 	for _, m := range componentManifests() {
 		list = append(list, op.Kept{Path: m})
 	}
-	return append(list, auditFollows(env)...)
+	return append(list, auditFollows())
 }
 
 // memberTask puts the manifest of etcd back. One member after the other, and of
@@ -126,6 +126,7 @@ func Addons(env module.Env) engine.Module {
 				}}}, nil
 			},
 		},
+		unauditTask(env),
 		addonsTask(env),
 		{
 			ID: "kubeadm.objects", Title: "keep CoreDNS and kube-proxy", On: env.IsFirst,

@@ -129,7 +129,7 @@ func TestKeeps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range slices.Concat(files, controlPlane(env), member) {
+	for _, o := range slices.Concat(files, controlPlane(), member) {
 		if k, ok := o.(op.Kept); ok {
 			back = append(back, k.Path)
 		}

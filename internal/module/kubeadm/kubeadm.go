@@ -225,7 +225,7 @@ func (p phase) task(env module.Env) engine.Task {
 	t.Ops = func(s *engine.Scope) (op.List, error) {
 		switch {
 		case p.id == components().id:
-			return controlPlane(env), nil
+			return controlPlane(), nil
 		case !p.wait:
 			return op.List{p.exec()}, nil
 		case env.Stacked() && env.Begins(s.Host()): // its member has what it serves
