@@ -204,10 +204,12 @@ type ComponentSettings struct {
 	CertSANs []string `json:"certSANs,omitempty"`
 }
 
-// Certificates says how long certificates are valid.
+// Certificates says how long certificates are valid, and who renews them.
 type Certificates struct {
 	Validity   *metav1.Duration `json:"validity,omitempty"`   // default: 8760h (one year)
 	CAValidity *metav1.Duration `json:"caValidity,omitempty"` // default: 87600h (ten years)
+	// AutoRenew has every host renew its own when they are due (default: true).
+	AutoRenew *bool `json:"autoRenew,omitempty"`
 }
 
 // Etcd is the cluster's store.

@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -145,6 +146,10 @@ func (s service) Certificates(ctx context.Context, r lifecycle.Request, within t
 		}
 	}
 	c := &lifecycle.Certificates{Name: name, Verdict: cmp.Or(lifecycle.CertificateVerdict(s.Certs), lifecycle.CertificatesFine), Warnings: diag.List{}, Unasked: []string{}, Next: "slipway certs check prod --within 2160h"}
+	c.Automatic = []lifecycle.AutoRenewal{
+		{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: epoch.Add(-time.Hour), Result: op.AutoNothing, Renewed: []string{"/etc/kubernetes/admin.conf"}, RenewedAt: epoch.AddDate(0, 0, -3)}},
+		{Host: "w1"},
+	}
 	add := func(host, what, path, by string, days int) *lifecycle.Certificate {
 		at := epoch.AddDate(0, 0, days)
 		c.Certificates = append(c.Certificates, lifecycle.Certificate{

@@ -52,6 +52,9 @@ type Certificates struct {
 	Warnings diag.List `json:"warnings"`
 	// Certificates come soonest first.
 	Certificates []Certificate `json:"certificates"`
+	// Automatic is what hosts do about them by themselves; none if that is
+	// switched off.
+	Automatic []AutoRenewal `json:"automatic"`
 	// Unasked are the hosts that could not be asked.
 	Unasked []string `json:"unasked"`
 	// Next is what to type now.
@@ -81,13 +84,20 @@ func (s *service) Certificates(ctx context.Context, r Request, within time.Durat
 		return nil, err
 	}
 	defer done()
-	l.lookAt(ctx, s.looks.host, progress, func(ctx context.Context, h *hostLook) { h.certs, h.err = l.certificates(ctx, h) })
-	out := &Certificates{Name: c.Name, Warnings: diag.List{}, Certificates: []Certificate{}, Unasked: []string{}}
+	l.lookAt(ctx, s.looks.host, progress, func(ctx context.Context, h *hostLook) {
+		if h.certs, h.err = l.certificates(ctx, h); h.err == nil {
+			h.auto, h.err = l.autoRenewal(ctx, h)
+		}
+	})
+	out := &Certificates{Name: c.Name, Warnings: diag.List{}, Certificates: []Certificate{}, Automatic: []AutoRenewal{}, Unasked: []string{}}
 	warn := func(id, host, hint, format string, args ...any) {
 		out.Warnings = append(out.Warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	for _, h := range l.hosts {
 		out.Certificates = append(out.Certificates, h.certs...)
+		if h.auto != nil {
+			out.Automatic = append(out.Automatic, *h.auto)
+		}
 		if h.err != nil {
 			d := why(h.err)
 			warn(cmp.Or(d.ID, idNodeNotReady), h.spec.Name, d.Hint, "%s", d.Message)
@@ -96,7 +106,7 @@ func (s *service) Certificates(ctx context.Context, r Request, within time.Durat
 	}
 	sortCertificates(out.Certificates)
 	certificateJudge{cluster: c.Name, now: s.Now(), validity: l.env.Validity(), within: within}.all(out.Certificates, warn)
-	out.conclude(within)
+	out.conclude(within, out.judgeAutoRenewals(warn))
 	return out, nil
 }
 
@@ -250,8 +260,9 @@ func (j certificateJudge) advice(c Certificate) (also, hint string) {
 	return also, hint
 }
 
-// conclude says it in one word, one line, and one command.
-func (c *Certificates) conclude(within time.Duration) {
+// conclude says it in one word, one line, and one command. unattended are hosts
+// that do not look after their own.
+func (c *Certificates) conclude(within time.Duration, unattended int) {
 	expired, due, renewable := 0, 0, 0
 	for _, cert := range c.Certificates {
 		if !cert.Due {
@@ -275,6 +286,9 @@ func (c *Certificates) conclude(within time.Duration) {
 		}
 	case due > 0:
 		c.Verdict, c.Summary = CertificatesExpire, fmt.Sprintf("%d of %s end soon, or are of no use", due, all)
+	case unattended > 0:
+		c.Verdict, c.Summary = CertificatesExpire, "all "+all+" are valid, and on "+count(unattended, "host")+" nobody renews them"
+		c.Next = "slipway apply " + c.Name
 	case len(c.Unasked) > 0:
 		c.Verdict, c.Summary = CertificatesUnknown, "hosts could not be asked: "+strings.Join(c.Unasked, ", ")
 		c.Next = "slipway precheck " + c.Name

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -89,11 +90,11 @@ func (s *service) Kubeconfig(ctx context.Context, name string, live bool) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	kept := s.admin
+	kept := s.current
 	if live {
-		kept = func(string) ([]byte, error) { return s.live(ctx, env) }
+		kept = s.live
 	}
-	conf, err := kept(name)
+	conf, err := kept(ctx, env)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +111,24 @@ func (s *service) admin(name string) ([]byte, error) {
 		return nil, refused(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane has not come up yet", "go on with: slipway resume "+name)
 	}
 	return conf, err
+}
+
+// current is the recorded admin kubeconfig. When its time is over, hosts may have
+// renewed theirs by themselves: then that of theirs is recorded.
+func (s *service) current(ctx context.Context, env module.Env) ([]byte, error) {
+	kept, err := s.admin(env.Cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	st := pki.State(func(string) ([]byte, error) { return kept, nil }, op.CertificateFile{Path: "kubeconfig"})
+	if st.Ends.IsZero() || s.Now().Before(st.Ends) {
+		return kept, nil
+	}
+	theirs, err := s.live(ctx, env)
+	if err != nil {
+		return kept, nil //nolint:nilerr // whoever uses it is told that it has expired
+	}
+	return theirs, s.Store.SaveKubeconfig(env.Cluster.Name, theirs)
 }
 
 // live is the admin kubeconfig of the first control plane that has one to give.
@@ -144,7 +163,7 @@ func (s *service) liveOn(ctx context.Context, env module.Env, h v1alpha1.Host) (
 // now: the one on record, or one that done removes.
 func (s *service) kubeconfigFile(ctx context.Context, env module.Env) (path string, done func(), err error) {
 	name := env.Cluster.Name
-	kept, err := s.admin(name)
+	kept, err := s.current(ctx, env)
 	if err != nil {
 		return "", nil, err
 	}

@@ -53,6 +53,8 @@ const (
 	idAuthorityNoKey      = op.IDAuthorityNoKey
 	idUnknownCertificate  = "unknown-certificate"
 	idBeyondAuthority     = "validity-beyond-authority"
+	idRenewalTimer        = "renewal-timer"
+	idRenewalFailed       = "renewal-failed"
 	idAddOnNotReady       = "add-on-not-ready"
 	idOperationUnfinished = "operation-unfinished"
 )

@@ -150,6 +150,7 @@ type hostLook struct {
 	asked    bool
 	endpoint error
 	certs    []Certificate
+	auto     *AutoRenewal
 }
 
 // Info looks at a cluster. It answers with what can be known within a bounded
@@ -302,6 +303,9 @@ func (s *service) look(ctx context.Context, c *v1alpha1.Cluster) (_ context.Cont
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
 	l = newLooker(s, env)
+	if admin, err := s.current(ctx, env); err == nil {
+		l.admin = admin
+	}
 	return ctx, l, func() { l.close(); cancel() }, nil
 }
 

@@ -129,6 +129,7 @@ func settledIn(env module.Env, p Parts, before ...engine.Module) []engine.Module
 		network.New(env),
 		nodes.Settled(env),
 		upgrade.Settled(env),
+		certs.Timer(env),
 	)
 }
 
@@ -172,6 +173,7 @@ func settled(env module.Env) []engine.Module {
 		dns.New(env),
 		network.New(env),
 		nodes.New(env),
+		certs.Timer(env),
 	}
 }
 

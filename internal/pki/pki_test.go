@@ -170,6 +170,8 @@ func TestDue(t *testing.T) {
 		}, 0, "", ""},
 		{"only expired", "who uses it renews it", func(_ disk, o *op.Renewal) { o.Due = op.DueExpired }, 9 * day, "", ""},
 		{"only expired, and it is", "it cannot do so any more", func(_ disk, o *op.Renewal) { o.Due = op.DueExpired }, expired, nearly, ""},
+		{"late", "36 days before the end of a year", func(_ disk, o *op.Renewal) { o.Due = op.DueLate }, -25 * day, nearly, ""},
+		{"not late", "it is worth waiting yet", func(_ disk, o *op.Renewal) { o.Due = op.DueLate }, -27 * day, "", ""},
 		{"within", "as long as that is asked for", func(_ disk, o *op.Renewal) { o.WithinSeconds = 100 * 24 * 3600 }, -89 * day, nearly, ""},
 		{"not within", "it ends later", func(_ disk, o *op.Renewal) { o.WithinSeconds = 3600 }, 0, "", ""},
 		{"always", "whatever is left", func(_ disk, o *op.Renewal) { o.Due = op.DueAlways }, -300 * day, "renew", ""},

@@ -14,16 +14,19 @@ const (
 	// backdate is how far the clocks of hosts may differ for a certificate
 	// that was made just now.
 	backdate = 5 * time.Minute
-	// lastPart of its time is when a certificate is renewed: the last fifth.
-	lastPart = 5
+	// lastPart of its time is when a certificate is renewed: the last fifth; and
+	// latePart when that is late.
+	lastPart, latePart = 5, 10
 	// fresh is when one that was made is not made again, whatever is asked for,
 	// or that part of its time.
 	fresh, freshPart = time.Hour, 20
 )
 
 // LastPart says that the last fifth of a certificate's time has begun.
-func LastPart(begins, ends, now time.Time) bool {
-	return now.After(ends.Add(-ends.Sub(begins) / lastPart))
+func LastPart(begins, ends, now time.Time) bool { return inLast(lastPart, begins, ends, now) }
+
+func inLast(part time.Duration, begins, ends, now time.Time) bool {
+	return now.After(ends.Add(-ends.Sub(begins) / part))
 }
 
 // A File is to be written.
@@ -102,6 +105,8 @@ func (w Wish) Unmet(cert *x509.Certificate, authority, now time.Time) string {
 	wanted := over
 	switch {
 	case w.Due == op.DueExpired:
+	case w.Due == op.DueLate:
+		wanted = inLast(latePart, begins, cert.NotAfter, now)
 	case w.Due == op.DueAlways:
 		wanted = over || next.Sub(cert.NotAfter) > min(fresh, w.Validity/freshPart)
 	case w.Within > 0:

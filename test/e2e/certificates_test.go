@@ -11,12 +11,13 @@ import (
 )
 
 // valid writes into the file for how long certificates are made: those of the
-// nodes' kubelets as well, which the cluster signs.
-func (b *balanced) valid(t *testing.T, d time.Duration) {
+// nodes' kubelets as well, which the cluster signs; and whether hosts renew them.
+func (b *balanced) valid(t *testing.T, d time.Duration, byThemselves bool) {
 	t.Helper()
 	editSpec(t, b.file, func(spec map[string]any) {
 		kubernetes := child(spec, "kubernetes")
 		child(kubernetes, "certificates")["validity"] = d.String()
+		child(kubernetes, "certificates")["autoRenew"] = byThemselves
 		child(kubernetes, "controllerManager")["extraArgs"] = map[string]any{"cluster-signing-duration": d.String()}
 	})
 }
@@ -30,7 +31,25 @@ type checked struct {
 		Expires time.Time `json:"expires"`
 		CA      bool      `json:"ca"`
 		Rotates bool      `json:"rotates"`
+		Due     bool      `json:"due"`
 	} `json:"certificates"`
+	Automatic []struct {
+		Host    string   `json:"host"`
+		Active  bool     `json:"active"`
+		Result  string   `json:"result"`
+		Message string   `json:"message"`
+		Renewed []string `json:"renewed"`
+	} `json:"automatic"`
+}
+
+// others are those that are neither authorities nor a kubelet's own matter.
+func (c checked) others() (out []int) {
+	for i, cert := range c.Certificates {
+		if !cert.CA && !cert.Rotates && cert.Name != "kubelet-serving" {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // checks wants a look at the certificates to end with a code.
@@ -46,7 +65,7 @@ func TestLongCertificates(t *testing.T) {
 	const validity = 7 * time.Minute
 	b := newBalanced(t, "e2e-certs", 3, 1)
 	b.by(t, "haproxy")
-	b.valid(t, validity)
+	b.valid(t, validity, false)
 	b.create(t, b.file)
 	b.back(t)
 	made := b.checks(t, 0)
@@ -55,9 +74,12 @@ func TestLongCertificates(t *testing.T) {
 	}
 
 	w := b.writing(t, "renewing")
-	eventually(t, validity, "certificates are about to end", func() error {
-		if r := b.run(t, "certs", "check", b.name); r.code != 4 {
-			return fmt.Errorf("the check ends with %d", r.code)
+	eventually(t, validity, "all certificates are about to end", func() error {
+		now := decode[checked](t, b.run(t, "certs", "check", b.name, "-o", "json").stdout)
+		for _, i := range now.others() {
+			if c := now.Certificates[i]; !c.Due {
+				return fmt.Errorf("%s of %s is not", c.Name, c.Host)
+			}
 		}
 		return nil
 	})
@@ -116,6 +138,70 @@ func TestLongCertificates(t *testing.T) {
 	}
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
 	b.unchanged(t, b.file)
+	b.gone(t)
+}
+
+// TestLongAutoRenew has hosts renew by themselves what was really made for
+// minutes, under a client that writes; nobody looks after them meanwhile.
+func TestLongAutoRenew(t *testing.T) {
+	const validity = 7 * time.Minute
+	b := newBalanced(t, "e2e-auto", 3, 1)
+	b.by(t, "haproxy")
+	b.valid(t, validity, true)
+	b.create(t, b.file)
+	b.back(t)
+	made := b.checks(t, 0)
+	if len(made.Automatic) != 4 {
+		t.Errorf("there are timers on %d hosts", len(made.Automatic))
+	}
+	for _, a := range made.Automatic {
+		if !a.Active || len(a.Renewed) > 0 {
+			t.Errorf("%+v", a)
+		}
+	}
+	b.unchanged(t, b.file)
+
+	w := b.writing(t, "by-itself")
+	var now checked
+	eventually(t, validity, "the hosts have renewed their certificates", func() error {
+		now = decode[checked](t, b.run(t, "certs", "check", b.name, "-o", "json").stdout)
+		before := map[string]time.Time{}
+		for _, i := range made.others() {
+			before[made.Certificates[i].Host+" "+made.Certificates[i].Name] = made.Certificates[i].Expires
+		}
+		for _, i := range now.others() {
+			if c := now.Certificates[i]; !c.Expires.After(before[c.Host+" "+c.Name]) {
+				return fmt.Errorf("%s of %s ends %s", c.Name, c.Host, c.Expires)
+			}
+		}
+		return nil
+	})
+	if failed := strings.Count(b.inside(t, w.worker, "cat", "/root/written"), " failed"); failed > 0 {
+		t.Errorf("%d writes failed: %s", failed, b.inside(t, w.worker, "cat", "/root/write.err"))
+	}
+	n, gap := w.stop(t)
+	t.Logf("figure: the timers have renewed; %d writes acknowledged and none lost, %.1f s without one", n, gap.Seconds())
+	for _, a := range now.Automatic {
+		if strings.Contains(a.Host, "-w") || a.Host == w.worker {
+			continue
+		}
+		if len(a.Renewed) < 10 || a.Result == "failed" {
+			t.Errorf("%+v", a)
+		}
+	}
+
+	b.ok(t, "apply", "-f", b.file, "--yes") // it takes over the administrator's new kubeconfig
+	b.unchanged(t, b.file)
+	editSpec(t, b.file, func(spec map[string]any) {
+		child(child(spec, "kubernetes"), "certificates")["autoRenew"] = false
+	})
+	b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	b.unchanged(t, b.file)
+	for _, m := range b.nodesOf() {
+		if r := b.run(t, "sandbox", "exec", m, "--", "test", "-e", "/etc/systemd/system/slipway-certs.timer"); r.code == 0 {
+			t.Errorf("%s has its timer yet", m)
+		}
+	}
 	b.gone(t)
 }
 

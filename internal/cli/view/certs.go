@@ -31,8 +31,34 @@ func Certificates(w io.Writer, c *lifecycle.Certificates, now time.Time, s Style
 			return err
 		}
 	}
+	if err := autoRenewals(w, c.Automatic, now); err != nil {
+		return err
+	}
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", c.Next)
 	return err
+}
+
+// autoRenewals are what hosts do by themselves.
+func autoRenewals(w io.Writer, list []lifecycle.AutoRenewal, now time.Time) error {
+	if len(list) == 0 {
+		return nil
+	}
+	var rows [][]string
+	for _, a := range list {
+		row := []string{a.Host, "off", "-", "-", "-"}
+		if a.Active {
+			row[1] = "on"
+		}
+		if a.AutoOutcome != nil {
+			row[2], row[3] = Age(max(now.Sub(a.At), 0))+" ago", string(a.Result)
+			if !a.RenewedAt.IsZero() {
+				row[4] = ends(a.RenewedAt)
+			}
+		}
+		rows = append(rows, row)
+	}
+	fmt.Fprintln(w)
+	return Table(w, []string{"BY ITSELF", "TIMER", "LOOKED", "OUTCOME", "LAST RENEWED"}, rows)
 }
 
 func expires(at, now time.Time) string {

@@ -1,7 +1,8 @@
 //go:build linux
 
 // Package helper is the node helper's program: it says its own digest, and
-// serves one manager over standard input and output.
+// serves one manager over standard input and output. Started by a timer, it
+// renews its host's certificates.
 package helper
 
 import (
@@ -27,6 +28,7 @@ const self = "/proc/self/exe"
 //	serve [DIR]    serve the manager at stdin and stdout; DIR is a directory
 //	               made for the program's file alone and removed at once
 //	digest         print the program's SHA-256, in hex
+//	renew FILE     renew what is due of this host's certificates, as FILE says
 //
 // Whoever starts it compares the digest with what it should be, before it
 // serves; its file is called by it (embedded.Helper.Name).
@@ -38,8 +40,10 @@ func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
 		return serve(ctx, "", stdin, stdout)
 	case len(args) == 2 && args[0] == "serve":
 		return serve(ctx, args[1], stdin, stdout)
+	case len(args) == 2 && args[0] == "renew":
+		return renew(ctx, args[1], stdout)
 	}
-	return errors.New("this is a part of slipway and of no use alone; usage: slipway-node serve [DIR] | digest")
+	return errors.New("this is a part of slipway and of no use alone; usage: slipway-node serve [DIR] | digest | renew FILE")
 }
 
 func digest(to io.Writer) error {
@@ -66,11 +70,8 @@ func serve(ctx context.Context, dir string, stdin, stdout *os.File) error {
 			return err
 		}
 	}
-	// What a login shell may have changed must not reach the programs that
-	// operations run.
-	unix.Umask(0o022)
-	if err := os.Chdir("/"); err != nil {
-		return fmt.Errorf("leaving the working directory: %w", err)
+	if err := settle(); err != nil {
+		return err
 	}
 	conn, err := newStdio(stdin, stdout)
 	if err != nil {
@@ -80,6 +81,16 @@ func serve(ctx context.Context, dir string, stdin, stdout *os.File) error {
 		return newHandler(run.Runner{}, filepath.Base(path), f)
 	}}
 	return server.Serve(ctx, conn)
+}
+
+// settle keeps what a login shell may have changed from the programs that
+// operations run.
+func settle() error {
+	unix.Umask(0o022)
+	if err := os.Chdir("/"); err != nil {
+		return fmt.Errorf("leaving the working directory: %w", err)
+	}
+	return nil
 }
 
 // discard removes the program's file and the directory made for it; the

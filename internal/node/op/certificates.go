@@ -60,6 +60,9 @@ type Renewal struct {
 	// Unit is what reads the certificate when it starts, and not again: it is
 	// stopped before and started after, and runs.
 	Unit string `json:"unit,omitempty"`
+	// LeaveStopped has the unit stay stopped if it does not run, as somebody may
+	// want it.
+	LeaveStopped bool `json:"leaveStopped,omitempty"`
 	// Remade says that the unit makes another one, when there is none.
 	Remade bool `json:"remade,omitempty"`
 }
@@ -75,6 +78,8 @@ const (
 	// it in the last hour, or the last twentieth of it if that is shorter: what
 	// was begun and is gone on with is not done twice.
 	DueAlways Due = "always"
+	// DueLate: in the last tenth of its time, when nothing is worth waiting for.
+	DueLate Due = "late"
 )
 
 // Reasons why a certificate is not renewed.

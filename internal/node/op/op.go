@@ -407,6 +407,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindKept:          decode[Kept],
 	KindPrivate:       decode[Private],
 	KindAsk:           decode[Ask],
+	KindSelf:          decode[Self],
 }
 
 func decode[T Op](raw json.RawMessage) (Op, error) {

@@ -143,6 +143,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkPrivate(o)
 	case op.Ask:
 		return s.ask(ctx, o)
+	case op.Self:
+		return s.checkSelf(o)
 	case op.ReadFile:
 		return s.readFile(o)
 	case op.Facts:
@@ -228,6 +230,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyKept(ctx, o)
 	case op.Private:
 		return s.applyPrivate(o)
+	case op.Self:
+		return s.applySelf(o)
 	case op.Reset:
 		return s.applyReset(ctx, o, res)
 	case op.PutBack:
@@ -242,7 +246,7 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 func clean(o op.Op) error {
 	var paths []string
 	switch o := o.(type) {
-	case op.File, op.Dir, op.Link, op.Absent, op.Sysctl, op.KernelModules, op.ReadFile, op.Kept:
+	case op.File, op.Dir, op.Link, op.Absent, op.Sysctl, op.KernelModules, op.ReadFile, op.Kept, op.Self:
 		paths = []string{o.Target()}
 	case op.Block:
 		paths = []string{o.Path}

@@ -23,7 +23,7 @@ type subject struct {
 // back as nobody's.
 func subjects(o op.Op) ([]subject, error) {
 	switch o := o.(type) {
-	case op.File, op.Dir, op.Link, op.Absent, op.KernelModules:
+	case op.File, op.Dir, op.Link, op.Absent, op.KernelModules, op.Self:
 		return []subject{{ledger.KindPath, o.Target()}}, nil
 	case op.Block:
 		return []subject{{ledger.KindBlock, o.Target()}, {ledger.KindPath, o.Path}}, nil

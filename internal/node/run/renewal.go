@@ -41,7 +41,7 @@ func (s *session) checkRenewal(ctx context.Context, o op.Renewal) (verdict, erro
 		return v, nil
 	}
 	// Whoever was cut off after it was renewed has left the unit stopped.
-	if o.Unit == "" || !exists(s.path(o.Path)) && !o.Remade {
+	if o.Unit == "" || o.LeaveStopped || !exists(s.path(o.Path)) && !o.Remade {
 		return v, nil
 	}
 	u, err := s.unit(ctx, o.Unit)
@@ -73,6 +73,15 @@ func (s *session) applyRenewal(ctx context.Context, o op.Renewal) error {
 	due, err := pki.Due(s.read, o, now)
 	if err != nil {
 		return err
+	}
+	if o.LeaveStopped && o.Unit != "" {
+		u, err := s.unit(ctx, o.Unit)
+		if err != nil {
+			return err
+		}
+		if !u.running() {
+			o.Unit = ""
+		}
 	}
 	if due != "" && o.Unit != "" {
 		if err := s.systemctl(ctx, "stop", "--", o.Unit); err != nil {

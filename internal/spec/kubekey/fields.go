@@ -114,7 +114,7 @@ var fields = map[string]field{
 	"spec.kubernetes.nodeCidrMaskSizeIPv6":         {mapped, "spec.kubernetes.controllerManager.extraArgs[node-cidr-mask-size-ipv6]"},
 	"spec.kubernetes.apiserverCertExtraSans[]":     {mapped, "spec.kubernetes.apiServer.certSANs"},
 	"spec.kubernetes.proxyMode":                    {mapped, "spec.kubernetes.proxyMode"},
-	"spec.kubernetes.autoRenewCerts":               {later, "certificates are not renewed by themselves yet"},
+	"spec.kubernetes.autoRenewCerts":               {mapped, "spec.kubernetes.certificates.autoRenew"},
 	"spec.kubernetes.nodelocaldns":                 {later, "there is no cache for DNS on the nodes yet"},
 	"spec.kubernetes.containerManager":             {mapped, "spec.containerRuntime.type"},
 	"spec.kubernetes.containerRuntimeEndpoint":     {dropped, "Slipway knows its runtime's socket"},

@@ -125,6 +125,7 @@ func (c *conversion) kubernetes() {
 	out.DNSDomain = k.DNSDomain
 	c.came(kubernetesPath+".dnsDomain", kubernetesPath+".dnsDomain")
 	c.proxy(k)
+	c.renewal(k)
 	out.APIServer.CertSANs = k.ApiserverCertExtraSans
 	for i := range k.ApiserverCertExtraSans {
 		c.came(fmt.Sprintf("%s.apiServer.certSANs[%d]", kubernetesPath, i), fmt.Sprintf("%s.apiserverCertExtraSans[%d]", kubernetesPath, i))
@@ -174,6 +175,14 @@ func (c *conversion) version(k kubernetes) {
 		*out = c.o.Default
 	}
 	c.came(kubernetesPath+".version", from)
+}
+
+// renewal is off in KubeKey unless it is asked for.
+func (c *conversion) renewal(k kubernetes) {
+	if k.AutoRenewCerts != nil {
+		c.out.Spec.Kubernetes.Certificates.AutoRenew = k.AutoRenewCerts
+		c.came(kubernetesPath+".certificates.autoRenew", kubernetesPath+".autoRenewCerts")
+	}
 }
 
 func (c *conversion) proxy(k kubernetes) {

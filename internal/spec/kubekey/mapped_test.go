@@ -176,6 +176,7 @@ var mappedCases = []struct {
 	{field: "spec.kubernetes.version", reason: "without its v", in: "kubernetes: {version: 1.37.1}", want: "spec: {kubernetes: {version: v1.37.1}}"},
 	{field: "spec.kubernetes.version", reason: "one that cannot be installed is a loss", in: "kubernetes: {version: v1.23.17}", says: "spec.kubernetes.version lost-in-conversion error"},
 	{field: "spec.kubernetes.version", reason: "which can be allowed", in: "kubernetes: {version: v1.23.17}", allow: true, want: "spec: {kubernetes: {version: v1.37.1}}", says: "spec.kubernetes.version lost-in-conversion warning"},
+	{field: "spec.kubernetes.autoRenewCerts", reason: "as written", in: "kubernetes: {autoRenewCerts: false}", want: "spec: {kubernetes: {certificates: {autoRenew: false}}}"},
 	{field: "spec.kubernetes.dnsDomain", reason: "as written", in: "kubernetes: {dnsDomain: k8s.example.com}", want: "spec: {kubernetes: {dnsDomain: k8s.example.com}}"},
 	{field: "spec.kubernetes.disableKubeProxy", reason: "whatever the mode", in: "kubernetes: {disableKubeProxy: true, proxyMode: ipvs}", want: "spec: {kubernetes: {proxyMode: none}}"},
 	{field: "spec.kubernetes.proxyMode", reason: "as written", in: "kubernetes: {proxyMode: iptables}", want: "spec: {kubernetes: {proxyMode: iptables}}"},

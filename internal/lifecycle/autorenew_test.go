@@ -1,0 +1,135 @@
+package lifecycle
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki/pkitest"
+)
+
+const (
+	timerTask   = "certs.timer"
+	timerUnit   = "slipway-certs.timer"
+	keptHelper  = "/usr/local/lib/slipway/slipway-node"
+	renewalFile = "/etc/kubernetes/slipway/renewal.json"
+)
+
+// TestAutoRenewals: what hosts do about their certificates by themselves is told,
+// and that one of them does not.
+func TestAutoRenewals(t *testing.T) {
+	at := certTime.Add(-time.Hour)
+	for _, tc := range []struct {
+		name, reason string
+		change       func(*machine)
+		want         AutoRenewal
+		verdict      CertificateVerdict
+		warning      string
+	}{
+		{"no look yet", "the timer runs", func(*machine) {}, AutoRenewal{Host: "cp1", Active: true}, CertificatesFine, ""},
+		{"nothing due", "it has looked", func(m *machine) { m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"nothing-due"}` },
+			AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoNothing}}, CertificatesFine, ""},
+		{"failed", "somebody has to look after it", func(m *machine) {
+			m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"failed","message":"no key"}`
+		}, AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoFailed, Message: "no key"}}, CertificatesExpire, "renewal-failed cp1"},
+		{"timer changed", "it may never come to run", func(m *machine) { m.files["/etc/systemd/system/"+timerUnit] = "[Timer]\n" },
+			AutoRenewal{Host: "cp1"}, CertificatesExpire, "renewal-timer cp1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "cp1", "w1")
+			w.create(event.Succeeded)
+			w.certified(200 * certDay)
+			tc.change(w.machines["cp1"])
+			c := w.checked(0)
+			if d := cmp.Diff([]AutoRenewal{tc.want, {Host: "w1", Active: true}}, c.Automatic); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+			if got := strings.Join(certIDs(c), " "); got != tc.warning || c.Verdict != tc.verdict {
+				t.Errorf("%s: %s, %s, want %s, %s", tc.reason, c.Verdict, got, tc.verdict, tc.warning)
+			}
+			if unattended := tc.warning != ""; unattended != (c.Next == "slipway apply prod") {
+				t.Errorf("next: %s", c.Next)
+			}
+		})
+	}
+}
+
+// TestAutoRenewSwitched: it is switched off and on again in the file, and the
+// helper that hosts keep for it is that of the manager that last applied.
+func TestAutoRenewSwitched(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	off := w.cluster()
+	off.Spec.Kubernetes.Certificates.AutoRenew = op.Bool(false)
+	for _, step := range []struct {
+		name string
+		req  Request
+		on   bool
+	}{{"off", Request{Kind: Apply, Cluster: off}, false}, {"on again", Request{Kind: Apply, Cluster: w.cluster()}, true}} {
+		p := w.prepared(w.service().Prepare(t.Context(), step.req, nil))
+		for _, s := range p.Plan().Steps {
+			if s.Task != timerTask && s.Task != "record.cluster" {
+				t.Errorf("%s: the plan has %s on %s", step.name, s.Task, s.Host)
+			}
+		}
+		w.apply(p, event.Succeeded)
+		for name, m := range w.machines {
+			if m.has(renewalFile) != step.on {
+				t.Errorf("%s: %s on %s: %t", step.name, renewalFile, name, !step.on)
+			}
+		}
+		if c := w.checked(0); len(c.Automatic) > 0 != step.on || c.Verdict != CertificatesFine {
+			t.Errorf("%s: %+v, %s", step.name, c.Automatic, c.Summary)
+		}
+		if p := w.prepared(w.service().Prepare(t.Context(), step.req, nil)); !p.Plan().Empty() {
+			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
+		}
+	}
+	w.machines["w1"].state["helper "+keptHelper] = "that of another version"
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
+	if len(p.Plan().Steps) != 1 || p.Plan().Steps[0].Host != "w1" || p.Plan().Steps[0].Task != timerTask {
+		t.Errorf("with another helper: %+v", p.Plan().Steps)
+	}
+	w.apply(p, event.Succeeded)
+	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.bare()
+}
+
+// TestKubeconfigRenewedByHosts: when the recorded kubeconfig has expired, that of
+// the hosts is taken, and recorded; one that they have not renewed is no better.
+func TestKubeconfigRenewedByHosts(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		kept, theirs time.Duration
+		taken        bool
+	}{{"valid", certDay, 100 * certDay, false}, {"expired", -certDay, 100 * certDay, true}, {"both expired", -certDay, -certDay, false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1")
+			w.create(event.Succeeded)
+			ca := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(certYear))
+			conf := func(left time.Duration) string {
+				cert, key := ca.Issue(t, "kubernetes-admin", certTime.Add(left))
+				return pkitest.Kubeconfig("https://api.prod.internal:6443", ca.Cert, "", cert, key)
+			}
+			kept := []byte(conf(tc.kept))
+			if err := w.service().Store.SaveKubeconfig("prod", kept); err != nil {
+				t.Fatal(err)
+			}
+			w.machines["cp1"].files["/etc/kubernetes/admin.conf"] = conf(tc.theirs)
+			got, err := w.service().Kubeconfig(t.Context(), "prod", false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if taken := !bytes.Equal(got, kept); taken != (tc.taken || tc.kept < 0) || !slices.Equal(got, w.stored()) {
+				t.Errorf("it is that of the hosts: %t; kept: %t", taken, slices.Equal(got, w.stored()))
+			}
+		})
+	}
+}

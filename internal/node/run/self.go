@@ -1,0 +1,46 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"fmt"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// program is the running helper, also when its file is gone.
+const program = "/proc/self/exe"
+
+// checkSelf compares contents, not names: the helper of another version is
+// another program.
+func (s *session) checkSelf(o op.Self) (verdict, error) {
+	have, err := s.read(o.Path)
+	if err != nil {
+		return verdict{}, err
+	}
+	want, err := durable.ReadFile(program)
+	switch {
+	case err != nil:
+		return verdict{}, fmt.Errorf("reading the helper's program: %w", err)
+	case len(have) == 0:
+		return verdict{change: "create"}, nil
+	case !bytes.Equal(have, want):
+		return verdict{change: "another version"}, nil
+	}
+	now, err := durable.ReadMeta(s.path(o.Path))
+	if err == nil && now.Mode.Perm()&0o111 == 0 {
+		return verdict{change: "make it run"}, nil
+	}
+	return verdict{}, err
+}
+
+// applySelf puts the program there at once: one that runs keeps its own.
+func (s *session) applySelf(o op.Self) error {
+	raw, err := durable.ReadFile(program)
+	if err != nil {
+		return fmt.Errorf("reading the helper's program: %w", err)
+	}
+	return s.write(o.Path, raw, durable.Meta{Mode: 0o755})
+}
