@@ -18,7 +18,7 @@ const (
 	timerTask   = "certs.timer"
 	timerUnit   = "slipway-certs.timer"
 	keptHelper  = "/usr/local/lib/slipway/slipway-node"
-	renewalFile = "/etc/kubernetes/slipway/renewal.json"
+	renewalFile = "/etc/slipway/renewal.json"
 )
 
 // TestAutoRenewals: what hosts do about their certificates by themselves is told,

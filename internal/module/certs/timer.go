@@ -27,7 +27,7 @@ const (
 	timerFile   = "/etc/systemd/system/" + TimerUnit
 	serviceName = "slipway-certs.service"
 	serviceFile = "/etc/systemd/system/" + serviceName
-	jobFile     = dir + "slipway/renewal.json"
+	jobFile     = "/etc/slipway/renewal.json"
 	// helperProgram is the node helper as units run it. Its name says no
 	// version: managers come and go, and each brings its own.
 	helperProgram = "/usr/local/lib/slipway/slipway-node"
