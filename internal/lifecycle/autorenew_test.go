@@ -33,13 +33,19 @@ func TestAutoRenewals(t *testing.T) {
 		warning      string
 	}{
 		{"no look yet", "the timer runs", func(*machine) {}, AutoRenewal{Host: "cp1", Active: true}, CertificatesFine, ""},
-		{"nothing due", "it has looked", func(m *machine) { m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"nothing-due"}` },
-			AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoNothing}}, CertificatesFine, ""},
+		{
+			"nothing due", "it has looked", func(m *machine) { m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"nothing-due"}` },
+			AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoNothing}},
+			CertificatesFine, "",
+		},
 		{"failed", "somebody has to look after it", func(m *machine) {
 			m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"failed","message":"no key"}`
 		}, AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoFailed, Message: "no key"}}, CertificatesExpire, "renewal-failed cp1"},
-		{"timer changed", "it may never come to run", func(m *machine) { m.files["/etc/systemd/system/"+timerUnit] = "[Timer]\n" },
-			AutoRenewal{Host: "cp1"}, CertificatesExpire, "renewal-timer cp1"},
+		{
+			"timer changed", "it may never come to run", func(m *machine) { m.files["/etc/systemd/system/"+timerUnit] = "[Timer]\n" },
+			AutoRenewal{Host: "cp1"},
+			CertificatesExpire, "renewal-timer cp1",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -120,7 +120,7 @@ func TestAutoRenew(t *testing.T) {
 			}
 			after := h.snapshot()
 			for _, path := range both {
-				if changed := before[path].Content != after[path].Content; changed != (strings.Contains(strings.Join(tc.want.Renewed, " "), path)) {
+				if changed := before[path].Content != after[path].Content; changed != strings.Contains(strings.Join(tc.want.Renewed, " "), path) {
 					t.Errorf("%s changed: %t", path, changed)
 				}
 			}
