@@ -174,6 +174,11 @@ func TestLongAutoRenew(t *testing.T) {
 				return fmt.Errorf("%s of %s ends %s", c.Name, c.Host, c.Expires)
 			}
 		}
+		for _, a := range now.Automatic {
+			if a.Result == "begun" { // it waits for what it serves
+				return fmt.Errorf("%s is at it", a.Host)
+			}
+		}
 		return nil
 	})
 	if failed := strings.Count(b.inside(t, w.worker, "cat", "/root/written"), " failed"); failed > 0 {
