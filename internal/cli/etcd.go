@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) etcdCmd() *cobra.Command {
-	cmd := program.Parent("etcd", "Look after a cluster's etcd: members, health, snapshots, defragmentation, restore")
+	cmd := program.Parent("etcd", "Look after a cluster's etcd: members, health, snapshots, drills, defragmentation, restore")
 	cmd.AddCommand(
 		a.etcdLookCmd("members", "List the members of a cluster's etcd",
 			`Lists the members of a cluster's etcd: who leads, who learns, their versions and
@@ -24,7 +24,7 @@ member and its host answer, how big its database is, how much of that is in use,
 how much it may have, how far it is behind, and which alarms it has raised.
 
 Exit codes: 0 healthy; 3 it works, and something is wrong; 1 it does not work.`, view.EtcdHealth),
-		a.etcdSnapshotCmd(), a.etcdSnapshotsCmd(), a.etcdDefragCmd(), a.etcdRestoreCmd(),
+		a.etcdSnapshotCmd(), a.etcdSnapshotsCmd(), a.etcdDrillCmd(), a.etcdDefragCmd(), a.etcdRestoreCmd(),
 	)
 	return cmd
 }
@@ -160,6 +160,56 @@ than its name tells.`,
 	return cmd
 }
 
+func (a *app) etcdDrillCmd() *cobra.Command {
+	var o lifecycle.DrillOptions
+	cmd := &cobra.Command{
+		Use: "drill [NAME]", Short: "Try a backup set: restore it into an etcd of its own, and look at what comes of it",
+		Long: `Restores a backup set (the newest one that is kept here, or that of --from) into
+an etcd of its own on a host with a member: in a directory that is root's alone,
+on no address, with little weight beside what runs there, and gone afterwards. The
+cluster's etcd is not touched. What comes of it must be what the set says: its
+integrity, its revision, how many keys it has; and a Secret must be read in it,
+decrypted by the set's encryption configuration if the cluster encrypts them.
+
+Exit codes: 0 the set is good; 1 something is not what the set says; 2 the set
+cannot be used, or there is no room or memory for it on the host: what is wrong
+is said.`,
+		Example: `  slipway etcd drill prod
+  slipway etcd drill prod --from /mnt/safe/prod.tar.age --identity key.txt`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			svc, name, err := a.chosen(ctx, args)
+			if err != nil {
+				return err
+			}
+			r, err := watched(ctx, a, func(progress event.Sink) (*lifecycle.DrillReport, error) {
+				return svc.Drill(ctx, name, o, progress)
+			})
+			if err != nil {
+				return err
+			}
+			if err := a.data(r, func(w io.Writer) error { return view.Drill(w, r, a.outStyle()) }); err != nil {
+				return err
+			}
+			if !r.Good {
+				return &exitError{code: exitFailed}
+			}
+			return nil
+		},
+	}
+	setFlags(cmd, &o.From, &o.Identity)
+	return cmd
+}
+
+// setFlags are those that name a backup set, and the key that opens it.
+func setFlags(cmd *cobra.Command, from, identity *string) {
+	f := cmd.Flags()
+	f.StringVar(from, "from", "", "the `file` of the backup set")
+	f.StringVar(identity, "identity", "", "the `file` of the key that opens it, as age-keygen wrote it")
+	_, _ = cmd.MarkFlagFilename("from", "tar", "age"), cmd.MarkFlagFilename("identity") // the flags are there
+}
+
 func (a *app) etcdDefragCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "defrag [NAME]", Short: "Give back what the databases of a cluster's etcd have not in use",
@@ -215,10 +265,8 @@ name is given, or by --allow-removal.`,
 			return a.operate(cmd.Context(), operation{prepare: a.prepare(r), named: len(args) > 0, allowRemoval: allowRemoval})
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&from, "from", "", "the `file` of the backup set")
-	f.StringVar(&identity, "identity", "", "the `file` of the key that opens it, as age-keygen wrote it")
-	_, _, _ = cmd.MarkFlagRequired("from"), cmd.MarkFlagFilename("from", "tar", "age"), cmd.MarkFlagFilename("identity") // the flags are there
+	setFlags(cmd, &from, &identity)
+	_ = cmd.MarkFlagRequired("from") // the flag is there
 	removalFlag(cmd, &allowRemoval)
 	a.changeFlags(cmd)
 	return cmd

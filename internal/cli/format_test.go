@@ -55,6 +55,7 @@ func formattedCommands(t *testing.T, dir string) map[string][]formatted {
 		"etcd health":           {{[]string{"prod"}, exitDone}},
 		"etcd snapshot":         {{[]string{"prod"}, exitDone}},
 		"etcd snapshots":        {{nil, exitDone}},
+		"etcd drill":            {{[]string{"prod"}, exitDone}},
 		"etcd defrag":           {{[]string{"prod", "-y"}, exitDone}},
 		"etcd restore":          {{[]string{"prod", "-y", "--from", "x.tar"}, exitDone}},
 		"dump":                  {{[]string{"prod", "--out", out("dump")}, exitDone}, {[]string{"prod", "--out", file}, exitRefused}},

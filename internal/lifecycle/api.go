@@ -248,6 +248,9 @@ type Service interface {
 	// clusters.
 	Snapshot(ctx context.Context, name string, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error)
 	Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error)
+	// Drill restores a backup set into an etcd of its own on a host, and looks
+	// whether it is what the set says.
+	Drill(ctx context.Context, name string, o DrillOptions, progress event.Sink) (*DrillReport, error)
 	// Dump writes a support bundle (tar, zstd) of a cluster, without secrets.
 	Dump(ctx context.Context, name string, w io.Writer, progress event.Sink) error
 	// Targets are the hosts that a selector names. Terms without CLUSTER@

@@ -64,6 +64,7 @@ const (
 	idEtcdExternal  = "etcd-external"
 	idEtcdUnhealthy = op.IDEtcdUnhealthy
 	idBackupFailed  = "backup-failed"
+	idDrillFailed   = "drill-failed"
 	idBackupRoom    = "backup-no-room"
 	idBackupKeys    = "backup-without-keys"
 	idBackupOther   = "backup-other-cluster"

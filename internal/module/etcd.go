@@ -25,6 +25,11 @@ const (
 	EtcdClientKey  = "/etc/kubernetes/pki/apiserver-etcd-client.key"
 )
 
+// EtcdPrograms are those of etcd; control planes and members have them.
+func EtcdPrograms() op.EtcdPrograms {
+	return op.EtcdPrograms{Server: "/usr/local/bin/etcd", Program: Etcdctl, Utility: Etcdutl}
+}
+
 // OwnEtcd is where a host asks its own member of etcd.
 func OwnEtcd() string { return etcdURL("127.0.0.1", facts.EtcdClientPort) }
 

@@ -57,3 +57,23 @@ func Snapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHead
 	}
 	return Table(w, head, rows)
 }
+
+// Drill writes what came of trying a backup set.
+func Drill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
+	p := paint(s.Colour)
+	verdict, next := p.in(green, "good"), "slipway etcd health "+r.Cluster
+	if !r.Good {
+		verdict, next = p.in(red, "NOT GOOD"), "take another backup, and try that: slipway etcd snapshot "+r.Cluster
+	}
+	fmt.Fprintf(w, "%s is %s\n\n", p.in(bold, r.File), verdict)
+	var rows [][]string
+	for _, c := range r.Checks {
+		rows = append(rows, []string{c.Name, c.Want, c.Got, yes(c.Good)})
+	}
+	if err := Table(w, []string{"CHECK", "THE SET SAYS", "WHAT CAME OF IT", "GOOD"}, rows); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nTaken %s; restored on %s by etcd %s, and removed again, in %.0f s\n", r.Taken.UTC().Format("2006-01-02 15:04:05 MST"), r.Host, r.Etcd, r.Seconds)
+	_, err := fmt.Fprintf(w, "\nNext: %s\n", next)
+	return err
+}

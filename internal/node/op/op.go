@@ -399,6 +399,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindEtcdSnapshot:  decode[EtcdSnapshot],
 	KindEtcdDefrag:    decode[EtcdDefrag],
 	KindEtcdRestore:   decode[EtcdRestore],
+	KindEtcdDrill:     decode[EtcdDrill],
 	KindCertificate:   decode[Certificate],
 	KindPodHosts:      decode[PodHosts],
 	KindCertificates:  decode[Certificates],

@@ -125,6 +125,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkEtcdDefrag(ctx, o)
 	case op.EtcdRestore:
 		return s.checkEtcdRestore(ctx, o)
+	case op.EtcdDrill:
+		return s.checkEtcdDrill(o)
 	case op.Wait:
 		return s.checkWait(ctx, o)
 	case op.Certificate:
@@ -218,6 +220,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyEtcdDefrag(ctx, o, res)
 	case op.EtcdRestore:
 		return s.applyEtcdRestore(ctx, o)
+	case op.EtcdDrill:
+		return s.applyEtcdDrill(ctx, o, res)
 	case op.Certificate:
 		return s.applyCertificate(o)
 	case op.PodHosts:

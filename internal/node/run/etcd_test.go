@@ -29,6 +29,9 @@ func fakeEtcdctl(w *world, args []string) (string, error) {
 		}
 		return strings.HasPrefix(a, "--")
 	})
+	if socket, ok := strings.CutPrefix(endpoint, "unix://"); ok {
+		return askScratch(filepath.Dir(socket), args)
+	}
 	if out, known, err := fakeMaintenance(w, endpoint, args); known {
 		return out, err
 	}

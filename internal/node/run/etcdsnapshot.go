@@ -108,12 +108,20 @@ func (s *session) etcdSize(ctx context.Context, o op.EtcdSnapshot) (int64, error
 
 // snapshotInfo reads a snapshot through.
 func (s *session) snapshotInfo(ctx context.Context, o op.EtcdSnapshot) ([]byte, error) {
-	path := s.snapshotPath(o.Name)
-	said, err := s.output(ctx, o.Utility, "snapshot", "status", path, "-w", "json")
+	info, err := s.snapshotAt(ctx, o.Utility, s.snapshotPath(o.Name))
 	if err != nil {
-		return nil, &op.Error{Reason: op.ReasonEtcdSnapshot, Message: "the snapshot cannot be read: " + failure(err).Message}
+		return nil, err
 	}
-	info := op.EtcdSnapshotInfo{Path: op.EtcdSnapshots + "/" + o.Name}
+	info.Path = op.EtcdSnapshots + "/" + o.Name
+	return json.Marshal(info)
+}
+
+// snapshotAt reads the snapshot in a file through.
+func (s *session) snapshotAt(ctx context.Context, utility, path string) (info op.EtcdSnapshotInfo, err error) {
+	said, err := s.output(ctx, utility, "snapshot", "status", path, "-w", "json")
+	if err != nil {
+		return info, &op.Error{Reason: op.ReasonEtcdSnapshot, Message: "the snapshot cannot be read: " + failure(err).Message}
+	}
 	var status struct {
 		Hash     uint32 `json:"hash"`
 		Revision int64  `json:"revision"`
@@ -121,16 +129,14 @@ func (s *session) snapshotInfo(ctx context.Context, o op.EtcdSnapshot) ([]byte, 
 		Version  string `json:"version"`
 	}
 	if err := json.Unmarshal([]byte(said), &status); err != nil {
-		return nil, fmt.Errorf("reading what etcdutl says of the snapshot: %w", err)
+		return info, fmt.Errorf("reading what etcdutl says of the snapshot: %w", err)
 	}
 	info.Hash, info.Revision, info.Keys, info.Version = status.Hash, status.Revision, status.Keys, status.Version
 	file, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return info, err
 	}
 	info.Bytes = file.Size()
-	if info.SHA256, err = durable.SHA256(path); err != nil {
-		return nil, err
-	}
-	return json.Marshal(info)
+	info.SHA256, err = durable.SHA256(path)
+	return info, err
 }

@@ -313,6 +313,7 @@ var fakes = map[string]func(w *world, args []string) (string, error){
 	"systemctl":   fakeSystemctl,
 	"systemd-run": fakeSystemdRun,
 	"ctr":         fakeCtr,
+	"etcd":        fakeEtcd,
 	"etcdctl":     fakeEtcdctl,
 	"etcdutl":     fakeEtcdutl,
 	"modprobe":    fakeModprobe,

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func fakeSystemctl(w *world, args []string) (string, error) {
@@ -101,6 +103,13 @@ func (w *world) transient(verb, name string) (string, error) {
 
 // fakeSystemdRun runs the program at once and keeps how it ended.
 func fakeSystemdRun(w *world, args []string) (string, error) {
+	if i := slices.Index(args, "--"); args[0] == "--scope" && i > 0 {
+		path, err := exec.LookPath(args[i+1])
+		if err != nil {
+			return "", err
+		}
+		return "", unix.Exec(path, append([]string{path}, args[i+2:]...), os.Environ()) // as the real one: it becomes the program
+	}
 	var unit string
 	files := map[string]string{}
 	cmd := exec.Command("false")

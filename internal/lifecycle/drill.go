@@ -1,0 +1,215 @@
+package lifecycle
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// DrillOptions are for trying a backup set.
+type DrillOptions struct {
+	// From is the file of the set, "" the newest one at its usual place, and
+	// Identity that of the key that opens it.
+	From, Identity string
+}
+
+// DrillReport is what came of trying a backup set.
+type DrillReport struct {
+	Cluster string    `json:"cluster"`
+	File    string    `json:"file"`
+	Taken   time.Time `json:"taken"`
+	// Host is on which it was restored, by etcd of version Etcd.
+	Host string `json:"host"`
+	Etcd string `json:"etcd"`
+	// Good says that every check is.
+	Good    bool         `json:"good"`
+	Checks  []DrillCheck `json:"checks"`
+	Seconds float64      `json:"seconds"`
+}
+
+// DrillCheck compares what a set says with what came of it.
+type DrillCheck struct {
+	Name string `json:"name"`
+	Want string `json:"want"`
+	Got  string `json:"got"`
+	Good bool   `json:"good"`
+}
+
+// drillTime bounds what is done on a host for a drill.
+const drillTime = 20 * time.Minute
+
+// secretsPrefix is what the keys of Secrets begin with.
+const secretsPrefix = "/registry/secrets/"
+
+// Drill restores a backup set into an etcd of its own, on a host with a member,
+// and looks whether it is what the set says. The cluster's etcd is not touched,
+// and nothing stays on the host. progress may be nil.
+func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progress event.Sink) (_ *DrillReport, err error) {
+	c, err := s.Cluster(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if c.Spec.Etcd.External != nil {
+		return nil, external(name, "a drill")
+	}
+	begun := s.Now()
+	if o.From == "" {
+		if o.From, err = s.newest(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	env, err := s.environment(c)
+	if err != nil {
+		return nil, err
+	}
+	note(progress, "", "verifying the backup set")
+	r := &Request{Kind: RestoreEtcd, Name: name, Backup: o.From, Identity: o.Identity}
+	set, err := s.unpack(r, env)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, set.close()) }()
+	l := newLooker(s, env)
+	defer l.close()
+	l.only(l.asksEtcd)
+	looks, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
+	defer cancel()
+	report := l.etcdReport(looks, progress)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	host := drillHost(l, report)
+	if host == nil {
+		return nil, refused(idDrillFailed, "no host of "+name+" with a member of etcd answers, and there it is tried", "see it: slipway etcd health "+name)
+	}
+	is, err := s.drillOn(ctx, l, host, set, progress)
+	if err != nil {
+		return nil, err
+	}
+	out := &DrillReport{Cluster: name, File: r.Backup, Taken: set.set.Taken, Host: host.spec.Name, Etcd: is.Version, Checks: set.checks(is)}
+	out.Good = !slices.ContainsFunc(out.Checks, func(c DrillCheck) bool { return !c.Good })
+	out.Seconds = s.Now().Sub(begun).Seconds()
+	return out, nil
+}
+
+// newest is the file of the newest set that is kept of a cluster.
+func (s *service) newest(ctx context.Context, name string) (string, error) {
+	list, err := s.Snapshots(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	if len(list) == 0 {
+		return "", refused(string(backup.Unknown), "there is no backup of cluster "+name+" at its usual place", "take one: slipway etcd snapshot "+name+"; or name its file with --from")
+	}
+	return list[0].File, nil
+}
+
+// drillHost is where a set is tried: where etcd follows, and of these where there
+// is most room. nil is nowhere.
+func drillHost(l *looker, r *EtcdReport) *hostLook {
+	all := slices.DeleteFunc(slices.Clone(l.hosts), func(h *hostLook) bool { return h.conn == nil || h.err != nil })
+	leads := func(h *hostLook) int {
+		if slices.ContainsFunc(r.Etcd.Members, func(m EtcdMember) bool { return m.Leader && isMemberOf(m, h.spec) }) {
+			return 1
+		}
+		return 0
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return slices.MinFunc(all, func(a, b *hostLook) int {
+		return cmp.Or(leads(a)-leads(b), cmp.Compare(etcdHost(b).FreeBytes, etcdHost(a).FreeBytes))
+	})
+}
+
+// drillOn has a host try a set.
+func (s *service) drillOn(ctx context.Context, l *looker, h *hostLook, set *openedSet, progress event.Sink) (is op.EtcdDrilled, err error) {
+	note(progress, h.spec.Name, "restoring the snapshot into an etcd of its own")
+	ctx, cancel := context.WithTimeoutCause(ctx, drillTime, silent(h.spec.Name, drillTime))
+	defer cancel()
+	opts := s.looking()
+	opts.Blobs = &lateBlobs{backup: set}
+	conn, err := s.Connect(ctx, merged(l.env.Cluster, h.spec), opts)
+	if err != nil {
+		return is, because(ctx, err)
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	at := "etcd-drill-" + s.Now().UTC().Format("20060102-150405")
+	results, err := conn.Apply(ctx, remote.Batch{Operation: at, Step: "etcd.drill", Cluster: l.env.Cluster.Name, Ops: op.List{op.EtcdDrill{
+		Name: at + "-" + set.key(), Snapshot: set.source.Snapshot, EtcdPrograms: module.EtcdPrograms(), Prefix: secretsPrefix,
+	}}}, nil)
+	if err != nil {
+		return is, because(ctx, err)
+	}
+	if e := results[0].Error; e != nil {
+		hint := "take another backup, and try that: slipway etcd snapshot " + l.env.Cluster.Name
+		if e.Reason == "DiskFull" || e.Reason == op.ReasonScratchMemory {
+			hint = "make room on " + h.spec.Name + ", or try it when there is less to do there"
+		}
+		return is, refused(idDrillFailed, h.spec.Name+": "+e.Message, hint)
+	}
+	if err := json.Unmarshal(results[0].Output, &is); err != nil {
+		return is, fmt.Errorf("reading what %s says of the drill: %w", h.spec.Name, err)
+	}
+	return is, nil
+}
+
+// checks compare a set with what came of it.
+func (u *openedSet) checks(is op.EtcdDrilled) []DrillCheck {
+	want := u.set.Snapshot
+	check := func(name, want, got string) DrillCheck { return DrillCheck{name, want, got, want == got} }
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	return []DrillCheck{
+		check("integrity", fmt.Sprintf("hash %08x, %d bytes", want.Hash, want.Bytes), fmt.Sprintf("hash %08x, %d bytes", is.Snapshot.Hash, is.Snapshot.Bytes)),
+		check("revision", number(want.Revision), number(is.Revision)),
+		check("keys", strconv.Itoa(want.Keys), strconv.Itoa(is.Keys)),
+		u.secret(is),
+	}
+}
+
+// secret says whether a Secret can be read, decrypted by what the set holds.
+func (u *openedSet) secret(is op.EtcdDrilled) DrillCheck {
+	c := DrillCheck{Name: "a Secret", Want: "can be read", Good: true}
+	if is.Key == "" {
+		c.Got = "there is none"
+		return c
+	}
+	var conf *backup.Encryption
+	for _, path := range u.source.Marks() {
+		if e, err := backup.ReadEncryption(u.source.Files[path]); err == nil && e != nil {
+			conf = e
+		}
+	}
+	plain, how, err := conf.Open(is.Key, is.Value)
+	if how != "" {
+		c.Want = "can be decrypted"
+	}
+	name := filepath.Base(filepath.Dir(is.Key)) + "/" + filepath.Base(is.Key)
+	switch {
+	case errors.Is(err, backup.ErrOutside):
+		c.Got = name + ": not tried, " + err.Error()
+	case err != nil:
+		c.Good, c.Got = false, name+": "+err.Error()
+	case !bytes.Contains(plain, []byte("Secret")): // its kind, however it is encoded
+		c.Good, c.Got = false, name+": what comes of it is no Secret"
+	default:
+		c.Got = name + ": read"
+		if how != "" {
+			c.Got = name + ": decrypted (" + how + ")"
+		}
+	}
+	return c
+}

@@ -1,0 +1,199 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// A driller is a host that drills: it fetches the snapshot, and answers what the
+// test says.
+type driller struct {
+	remote.Host
+	name  string
+	opts  remote.Options
+	state *drills
+}
+
+type drills struct {
+	on     string
+	is     op.EtcdDrilled
+	failed *op.Error
+	seen   []byte
+}
+
+func (d *driller) Apply(ctx context.Context, b remote.Batch, heard func(remote.Progress)) ([]op.Result, error) {
+	o, ok := b.Ops[0].(op.EtcdDrill)
+	if !ok {
+		return d.Host.Apply(ctx, b, heard)
+	}
+	r, err := d.opts.Blobs.OpenBlob(o.Snapshot.Digest, 0)
+	if err != nil {
+		return nil, err
+	}
+	if d.state.seen, err = io.ReadAll(r); err != nil {
+		return nil, err
+	}
+	d.state.on = d.name
+	raw, err := json.Marshal(d.state.is)
+	return []op.Result{{Status: op.Changed, Output: raw, Error: d.state.failed}}, err
+}
+
+// drilled is a service whose hosts can drill, with a backup of its cluster.
+func drilled(t *testing.T) (*world, Service, *drills, *SnapshotInfo) {
+	t.Helper()
+	w, _ := backedUp(t)
+	i := w.snapshot(SnapshotOptions{})
+	s := w.impatient()
+	st := &drills{is: op.EtcdDrilled{
+		Snapshot: op.EtcdSnapshotInfo{Bytes: i.Snapshot.Bytes, Hash: i.Snapshot.Hash}, Revision: 4711, Keys: 600, Version: "3.7.0",
+		Key: "/registry/secrets/default/token", Value: []byte("k8s\x00\x0a\x0c\x0a\x02v1\x12\x06Secret"),
+	}}
+	connect := s.Connect
+	s.Connect = func(ctx context.Context, h v1alpha1.Host, o remote.Options) (remote.Host, error) {
+		c, err := connect(ctx, h, o)
+		if err != nil {
+			return nil, err
+		}
+		if o.Blobs == nil {
+			return c, nil
+		}
+		return &driller{c, h.Name, o, st}, nil
+	}
+	return w, s, st, i
+}
+
+func TestDrill(t *testing.T) {
+	w, s, st, i := drilled(t)
+	r, err := s.Drill(t.Context(), "prod", DrillOptions{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Good || r.File != i.File || r.Host == "cp1" || r.Host != st.on || r.Etcd != "3.7.0" || len(r.Checks) != 4 {
+		t.Errorf("%+v, want one that does not lead", r)
+	}
+	if string(st.seen) != w.machines["cp1"].snapshot {
+		t.Error("the host was sent another snapshot")
+	}
+	if left, err := filepath.Glob(filepath.Join(w.home, ".restore-*")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if _, ops := w.status(); len(ops) != 1 {
+		t.Errorf("a drill is no operation: %v", ops)
+	}
+}
+
+// What is not what the set says is told, check by check.
+func TestDrillChecks(t *testing.T) {
+	sealed := []byte("k8s:enc:aescbc:v1:one:xxx")
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*op.EtcdDrilled)
+		want         map[string]bool
+		got          string
+	}{
+		{"no Secret", "there need not be any", func(is *op.EtcdDrilled) { is.Key, is.Value = "", nil }, map[string]bool{}, "there is none"},
+		{"another hash", "it is not the snapshot", func(is *op.EtcdDrilled) { is.Snapshot.Hash++ }, map[string]bool{"integrity": true}, ""},
+		{"fewer keys", "some are lost", func(is *op.EtcdDrilled) { is.Keys = 599 }, map[string]bool{"keys": true}, "599"},
+		{"an older revision", "it is not all", func(is *op.EtcdDrilled) { is.Revision = 4000 }, map[string]bool{"revision": true}, "4000"},
+		{"encrypted, and no key", "nobody can read it", func(is *op.EtcdDrilled) { is.Value = sealed }, map[string]bool{"a Secret": true}, "does not have"},
+		{"by a service", "only that can open it", func(is *op.EtcdDrilled) { is.Value = []byte("k8s:enc:kms:v2:v:x") }, map[string]bool{}, "not tried"},
+		{"something else", "it is none", func(is *op.EtcdDrilled) { is.Value = []byte("k8s\x00") }, map[string]bool{"a Secret": true}, "no Secret"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, s, st, _ := drilled(t)
+			tc.do(&st.is)
+			r, err := s.Drill(t.Context(), "prod", DrillOptions{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad, said := map[string]bool{}, ""
+			for _, c := range r.Checks {
+				said += c.Got + "\n"
+				if !c.Good {
+					bad[c.Name] = true
+				}
+			}
+			if d := cmp.Diff(tc.want, bad); d != "" || r.Good != (len(bad) == 0) || !strings.Contains(said, tc.got) {
+				t.Errorf("%s (-want +got):\n%s%s", tc.reason, d, said)
+			}
+		})
+	}
+}
+
+func TestDrillRefused(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*world, *drills, *SnapshotInfo, *DrillOptions)
+		want         string
+	}{
+		{"cut off", "it is read through first", func(w *world, _ *drills, i *SnapshotInfo, _ *DrillOptions) { w.cut(i.File) }, string(backup.Damaged)},
+		{"no backup", "there is nothing to try", func(w *world, _ *drills, i *SnapshotInfo, _ *DrillOptions) { w.remove(i.File) }, string(backup.Unknown)},
+		{"no such file", "it is named", func(_ *world, _ *drills, _ *SnapshotInfo, o *DrillOptions) { o.From = "/nowhere.tar" }, string(backup.Unknown)},
+		{"another cluster's", "its authority is another", func(w *world, _ *drills, _ *SnapshotInfo, _ *DrillOptions) { w.otherAuthority() }, idBackupOther},
+		{"the host has no room", "that is said", func(_ *world, d *drills, _ *SnapshotInfo, _ *DrillOptions) {
+			d.failed = &op.Error{Reason: "DiskFull", Message: "full"}
+		}, idDrillFailed},
+		{"all are down", "there is nowhere", func(w *world, _ *drills, _ *SnapshotInfo, _ *DrillOptions) {
+			for _, m := range w.machines {
+				m.down = errDown
+			}
+		}, idDrillFailed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, s, st, i := drilled(t)
+			var o DrillOptions
+			tc.do(w, st, i, &o)
+			_, err := s.Drill(t.Context(), "prod", o, nil)
+			refusal(t, err, tc.want)
+			if t.Failed() {
+				t.Log(tc.reason)
+			}
+		})
+	}
+}
+
+func (w *world) cut(file string) {
+	w.t.Helper()
+	info, err := os.Stat(file)
+	if err == nil {
+		err = os.Truncate(file, info.Size()/2)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) remove(file string) {
+	w.t.Helper()
+	if err := os.Remove(file); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) otherAuthority() {
+	w.t.Helper()
+	if err := os.WriteFile(w.service().Store.KubeconfigPath("prod"), []byte("clusters: [{cluster: {certificate-authority-data: eA==}}]"), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// Programs are where those of the bundle are put.
+func TestEtcdPrograms(t *testing.T) {
+	want := op.EtcdPrograms{Server: "/usr/local/bin/etcd", Program: module.Etcdctl, Utility: module.Etcdutl}
+	if d := cmp.Diff(want, module.EtcdPrograms()); d != "" {
+		t.Error(d)
+	}
+}

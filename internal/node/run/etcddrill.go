@@ -1,0 +1,111 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+func (s *session) checkEtcdDrill(o op.EtcdDrill) (verdict, error) {
+	if !wordy(o.Name) {
+		return verdict{}, invalid("%q is no name of a drill", o.Name)
+	}
+	return verdict{change: "restore the snapshot into an etcd of its own"}, checkBlobName(o.Snapshot)
+}
+
+// applyEtcdDrill leaves nothing behind, however it ends; what is left of one that
+// was killed goes with the next.
+func (s *session) applyEtcdDrill(ctx context.Context, o op.EtcdDrill, res *op.Result) (err error) {
+	all := s.state("drills")
+	if err := s.disk.MkdirAll(all, durable.Meta{Mode: 0o700}); err != nil {
+		return err
+	}
+	if err := clearDrills(all); err != nil {
+		return err
+	}
+	// The snapshot as it comes, and the data that are made from it.
+	if err := s.roomFor(all, 2*o.Snapshot.Size+walRoom); err != nil {
+		return err
+	}
+	c := s.scratch(o.EtcdPrograms, filepath.Join(all, o.Name))
+	if err := os.Mkdir(c.dir, 0o700); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(c.dir), s.letGo(o.Snapshot)) }()
+	from, err := s.blob(ctx, o.Snapshot, 0, o.Snapshot.Size)
+	if err != nil {
+		return err
+	}
+	var is op.EtcdDrilled
+	if is.Snapshot, err = s.snapshotAt(ctx, o.Utility, from); err != nil {
+		return err
+	}
+	if _, err := s.output(ctx, o.Utility, "snapshot", "restore", from, "--name", "scratch", "--data-dir", c.data(),
+		"--initial-cluster", "scratch="+nowhere, "--initial-advertise-peer-urls", nowhere); err != nil {
+		return fmt.Errorf("restoring the snapshot: %w", err)
+	}
+	if err := c.serve(ctx, o.Snapshot.Size, func(ctx context.Context) error { return c.look(ctx, o.Prefix, &is) }); err != nil {
+		return err
+	}
+	res.Output, err = json.Marshal(is)
+	return err
+}
+
+// clearDrills removes what helpers have left that were killed. A drill does not
+// last that long.
+func clearDrills(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if info, ierr := e.Info(); ierr == nil && time.Since(info.ModTime()) > time.Hour {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
+// look asks what is served.
+func (c scratch) look(ctx context.Context, prefix string, is *op.EtcdDrilled) error {
+	st, err := c.status(ctx)
+	if err != nil {
+		return err
+	}
+	is.Revision, is.Version = st.Header.Revision, st.Version
+	var found struct {
+		Count int `json:"count"`
+		KVs   []struct{ Key, Value []byte }
+	}
+	get := func(args ...string) error {
+		out, err := c.ask(ctx, append(append([]string{"get"}, args...), "--limit=1", "-w", "json")...)
+		if err == nil {
+			err = json.Unmarshal([]byte(out), &found)
+		}
+		return err
+	}
+	// The count is of all keys, whatever the limit.
+	if err := get("", "--from-key", "--keys-only"); err != nil {
+		return err
+	}
+	if is.Keys = found.Count; prefix == "" {
+		return nil
+	}
+	found.KVs = nil
+	if err := get(prefix, "--prefix"); err != nil {
+		return err
+	}
+	if len(found.KVs) > 0 {
+		is.Key, is.Value = string(found.KVs[0].Key), found.KVs[0].Value
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	// scratchStart is how long an etcd of its own has until it serves; a big
+	// database is read through first.
+	scratchStart = 3 * time.Minute
+	// scratchMemory is what it may have beside its database, in bytes.
+	scratchMemory = 512 << 20
+	// nowhere is where it says that it is: nobody is to find it.
+	nowhere = "http://127.0.0.1:1"
+)
+
+// A scratch is an etcd of its own: it listens on sockets in its directory, which
+// is root's alone, and on no address.
+type scratch struct {
+	s *session
+	op.EtcdPrograms
+	dir string
+}
+
+func (s *session) scratch(p op.EtcdPrograms, dir string) scratch { return scratch{s, p, dir} }
+
+func (c scratch) data() string   { return filepath.Join(c.dir, "data") }
+func (c scratch) socket() string { return "unix://" + filepath.Join(c.dir, "client.sock") }
+
+// memory is what the etcd may have for a database of some size, in bytes. The
+// host must have that to spare.
+func (c scratch) memory(size int64) (int64, error) {
+	need := scratchMemory + 2*size
+	free, err := available()
+	if err == nil && free < need {
+		return 0, &op.Error{Reason: op.ReasonScratchMemory, Message: fmt.Sprintf("the host has %d MiB of memory to spare, and it takes %d", free>>20, need>>20)}
+	}
+	return need, err
+}
+
+// available is the memory that can be had without taking any from others.
+func available() (int64, error) {
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("the kernel does not say how much memory is available")
+}
+
+// serve has the etcd run for as long as use takes. It ends with us, whatever
+// ends us, and gives way to all others on the host.
+func (c scratch) serve(ctx context.Context, size int64, use func(context.Context) error, more ...string) error {
+	memory, err := c.memory(size)
+	if err != nil {
+		return err
+	}
+	argv := append([]string{
+		"systemd-run", "--scope", "--quiet", "--no-ask-password", "--description=Slipway: an etcd to look into data",
+		"--property=MemoryMax=" + strconv.FormatInt(memory, 10), "--property=CPUWeight=10", "--property=IOWeight=10", "--",
+		c.Server, "--name=scratch", "--data-dir=" + c.data(),
+		"--listen-client-urls=" + c.socket(), "--advertise-client-urls=" + nowhere,
+		"--listen-peer-urls=unix://" + filepath.Join(c.dir, "peer.sock"), "--initial-advertise-peer-urls=" + nowhere, "--initial-cluster=scratch=" + nowhere,
+		"--enable-grpc-gateway=false", "--log-level=warn", "--quota-backend-bytes=" + strconv.FormatInt(2*size+walRoom, 10),
+	}, more...)
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.s.run(running, command{argv: argv, env: []string{"GOMEMLIMIT=" + strconv.FormatInt(memory*3/4, 10)}})
+	}()
+	over, err := c.ready(ctx, ended)
+	if err == nil {
+		err = use(ctx)
+	}
+	stop()
+	if !over {
+		<-ended // that it was ended is what was wanted
+	}
+	return err
+}
+
+// ready waits until the etcd serves; over says that it has ended instead.
+func (c scratch) ready(ctx context.Context, ended <-chan error) (over bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, scratchStart)
+	defer cancel()
+	for {
+		if _, err = c.status(ctx); err == nil {
+			return false, nil
+		}
+		select {
+		case is := <-ended:
+			if is == nil {
+				is = errors.New("it ended by itself")
+			}
+			return true, &op.Error{Reason: op.ReasonScratchFailed, Message: "etcd does not serve these data: " + is.Error(), Detail: failure(is).Detail}
+		case <-ctx.Done():
+			return false, &op.Error{Reason: op.ReasonScratchFailed, Message: fmt.Sprintf("etcd has not come to serve these data within %s: %v", scratchStart, err)}
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// ask has etcdctl ask it.
+func (c scratch) ask(ctx context.Context, args ...string) (string, error) {
+	return c.s.output(ctx, append([]string{c.Program, "--endpoints=" + c.socket(), "--dial-timeout=3s", "--command-timeout=60s"}, args...)...)
+}
+
+// status is what it says of itself.
+func (c scratch) status(ctx context.Context) (is struct {
+	Header struct {
+		Revision int64 `json:"revision"`
+	} `json:"header"`
+	Version string `json:"version"`
+	Leader  uint64 `json:"leader"`
+}, err error) {
+	out, err := c.ask(ctx, "endpoint", "status", "-w", "json")
+	if err != nil {
+		return is, err
+	}
+	var all []struct{ Status json.RawMessage }
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 {
+		return is, fmt.Errorf("etcdctl answers %.100q", out)
+	}
+	if err := json.Unmarshal(all[0].Status, &is); err != nil {
+		return is, fmt.Errorf("etcdctl answers %.100q", out)
+	}
+	if is.Leader == 0 {
+		return is, errors.New("it has no leader yet")
+	}
+	return is, nil
+}
