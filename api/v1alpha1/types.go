@@ -350,11 +350,12 @@ type Operation struct {
 // OperationSpec is what was asked for.
 type OperationSpec struct {
 	Cluster    string `json:"cluster"`
-	Type       string `json:"type"` // create, apply, add-nodes, delete-nodes, forget-nodes, upgrade, rollback-upgrade, delete, rollback, init-os, renew-certs, etcd-defrag, etcd-restore
+	Type       string `json:"type"` // create, apply, add-nodes, delete-nodes, forget-nodes, upgrade, rollback-upgrade, delete, rollback, init-os, renew-certs, etcd-defrag, etcd-restore, etcd-rescue
 	PlanDigest string `json:"planDigest,omitempty"`
 	// IgnoredChecks are precheck findings the user chose to pass over.
 	IgnoredChecks []string `json:"ignoredChecks,omitempty"`
-	// Nodes are the hosts that add-nodes and delete-nodes are about.
+	// Nodes are the hosts that add-nodes and delete-nodes are about, and those that
+	// etcd-rescue has as lost.
 	Nodes []string `json:"nodes,omitempty"`
 	// Force and Forget are how hosts were to leave: pods deleted that cannot
 	// be evicted, hosts given up that do not answer.
@@ -373,8 +374,8 @@ type OperationSpec struct {
 	AllCertificates bool            `json:"allCertificates,omitempty"`
 	Within          metav1.Duration `json:"within,omitzero"`
 	// Backup is the file that etcd-restore was given, Identity that of the key
-	// that opens it, and Restores what is in it, so that another is not gone on
-	// with.
+	// that opens it, and Restores what is in it, or whose data etcd-rescue goes by,
+	// so that another is not gone on with.
 	Backup   string `json:"backup,omitempty"`
 	Identity string `json:"identity,omitempty"`
 	Restores string `json:"restores,omitempty"`

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +14,7 @@ import (
 )
 
 func (a *app) etcdCmd() *cobra.Command {
-	cmd := program.Parent("etcd", "Look after a cluster's etcd: members, health, snapshots, drills, defragmentation, restore")
+	cmd := program.Parent("etcd", "Look after a cluster's etcd: members, health, snapshots, drills, defragmentation, restore, rescue")
 	cmd.AddCommand(
 		a.etcdLookCmd("members", "List the members of a cluster's etcd",
 			`Lists the members of a cluster's etcd: who leads, who learns, their versions and
@@ -24,7 +25,7 @@ member and its host answer, how big its database is, how much of that is in use,
 how much it may have, how far it is behind, and which alarms it has raised.
 
 Exit codes: 0 healthy; 3 it works, and something is wrong; 1 it does not work.`, view.EtcdHealth),
-		a.etcdSnapshotCmd(), a.etcdSnapshotsCmd(), a.etcdDrillCmd(), a.etcdDefragCmd(), a.etcdRestoreCmd(),
+		a.etcdSnapshotCmd(), a.etcdSnapshotsCmd(), a.etcdDrillCmd(), a.etcdDefragCmd(), a.etcdRestoreCmd(), a.etcdRescueCmd(),
 	)
 	return cmd
 }
@@ -267,6 +268,47 @@ name is given, or by --allow-removal.`,
 	}
 	setFlags(cmd, &from, &identity)
 	_ = cmd.MarkFlagRequired("from") // the flag is there
+	removalFlag(cmd, &allowRemoval)
+	a.changeFlags(cmd)
+	return cmd
+}
+
+func (a *app) etcdRescueCmd() *cobra.Command {
+	var (
+		lost         []string
+		allowRemoval bool
+	)
+	cmd := &cobra.Command{
+		Use: "rescue [NAME] --lost HOST,...", Short: "Make a cluster work again whose etcd has lost too many members",
+		Long: `Makes an etcd of one member of what is left of one that has lost more members than
+it can do without, and with it a control plane that works. The hosts that are gone
+are named, and must not answer; all others with a member or a control plane must.
+
+The logs of the members that are left are read, and the one goes on whose log is
+the furthest: by the term of its last entry, then by its index. Etcd and control
+planes are stopped; a snapshot is made of a copy of its data, and the data that
+it goes on with of that. What there was is moved aside, and stays on the hosts.
+All that has kept what the API told is restarted. What the lost members have
+acknowledged and the chosen one has not heard of is lost. Cut off anywhere, it
+is gone on with by: slipway resume. Afterwards the lost hosts are taken off, and
+others added; the end says how.
+
+As long as more than half of the members can be brought back, do that instead:
+nothing is lost then. This is confirmed by typing the cluster's name, by --yes if
+the name is given, or by --allow-removal.`,
+		Example: `  slipway etcd rescue prod --lost cp2,cp3`,
+		Args:    cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := a.request(cmd.Context(), lifecycle.RescueEtcd, "", args)
+			if err != nil {
+				return err
+			}
+			r.Nodes = slices.Compact(slices.Sorted(slices.Values(lost)))
+			return a.operate(cmd.Context(), operation{prepare: a.prepare(r), named: len(args) > 0, allowRemoval: allowRemoval})
+		},
+	}
+	cmd.Flags().StringSliceVar(&lost, "lost", nil, "the `hosts` that are gone for good")
+	_ = cmd.MarkFlagRequired("lost") // the flag is there
 	removalFlag(cmd, &allowRemoval)
 	a.changeFlags(cmd)
 	return cmd

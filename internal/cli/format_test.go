@@ -57,6 +57,7 @@ func formattedCommands(t *testing.T, dir string) map[string][]formatted {
 		"etcd snapshots":        {{nil, exitDone}},
 		"etcd drill":            {{[]string{"prod"}, exitDone}},
 		"etcd defrag":           {{[]string{"prod", "-y"}, exitDone}},
+		"etcd rescue":           {{[]string{"prod", "-y", "--lost", "w1"}, exitDone}},
 		"etcd restore":          {{[]string{"prod", "-y", "--from", "x.tar"}, exitDone}},
 		"dump":                  {{[]string{"prod", "--out", out("dump")}, exitDone}, {[]string{"prod", "--out", file}, exitRefused}},
 		"exec":                  {{[]string{"prod@all", "--", "true"}, exitDone}, {[]string{"prod@all"}, exitRefused}},

@@ -30,9 +30,11 @@ const (
 	Delete Kind = "delete"
 	InitOS Kind = "init-os"
 	// Defrag gives back what etcd's databases have not in use, RestoreEtcd gives
-	// them the data of a backup set.
+	// them the data of a backup set, and RescueEtcd makes an etcd of one member of
+	// one that has lost too many.
 	Defrag      Kind = "etcd-defrag"
 	RestoreEtcd Kind = "etcd-restore"
+	RescueEtcd  Kind = "etcd-rescue"
 	// Add and Remove change a recorded cluster's hosts, and nothing else.
 	Add    Kind = "add-nodes"
 	Remove Kind = "delete-nodes"
@@ -85,7 +87,8 @@ type Request struct {
 	// not on record are. To Remove, they are hosts off the record that hold
 	// what they had as nodes.
 	Hosts []spec.HostFlag
-	// Nodes select the hosts to Remove.
+	// Nodes select the hosts to Remove. To RescueEtcd, they are the hosts that are
+	// declared lost.
 	Nodes []string
 	// Removal says how hosts leave a cluster that goes on, and how nodes are
 	// drained that are upgraded.

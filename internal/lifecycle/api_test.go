@@ -63,6 +63,9 @@ type api struct {
 	revision string
 	unwell   string // why nothing is begun on etcd
 	done     map[string]bool
+	// rescuing says that it is a rescue, of those members that are left.
+	rescuing bool
+	left     []string
 }
 
 // kinds are the resources by group and version: plural → kind, "!" before
@@ -123,6 +126,7 @@ func (a *api) clone() *api {
 	}
 	c.members, c.down = maps.Clone(a.members), maps.Clone(a.down)
 	c.revision, c.done = a.revision, maps.Clone(a.done)
+	c.rescuing, c.left = a.rescuing, a.left
 	c.running, c.bound, c.managedEtcd = a.running, a.bound, a.managedEtcd.clone()
 	return c
 }

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -153,7 +154,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 		DrainTimeout:   metav1.Duration{Duration: p.request.Removal.DrainTimeout},
 		MaxUnavailable: p.request.Rollout.MaxUnavailable,
 		Certificates:   p.request.Renew.Names, AllCertificates: p.request.Renew.All, Within: metav1.Duration{Duration: p.request.Renew.Within},
-		Backup: p.request.Backup, Identity: p.request.Identity, Restores: p.backup.key(),
+		Backup: p.request.Backup, Identity: p.request.Identity, Restores: cmp.Or(p.backup.key(), p.rescue.mark()),
 	}, p.plan)
 }
 

@@ -156,7 +156,7 @@ func (l *looker) concludeEtcd(r *EtcdReport) {
 	case up < voters/2+1:
 		r.Verdict = Down
 		r.Summary = fmt.Sprintf("%d of %d members answer, and it takes %d: nothing can be written, and the API does not work", up, voters, voters/2+1)
-		r.Next = "bring the others back; or, if their data are lost: slipway etcd restore " + r.Name + " --from FILE"
+		r.Next = "bring the others back; or, if they are gone for good: slipway etcd rescue " + r.Name + " --lost NAME,…; or, if all data are lost: slipway etcd restore " + r.Name + " --from FILE"
 	case leader == "":
 		r.Verdict, r.Summary = Down, "its members follow no leader: nothing can be written"
 		r.Next = "slipway etcd health " + r.Name

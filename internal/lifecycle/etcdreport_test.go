@@ -36,9 +36,12 @@ type ensemble struct {
 }
 
 // threeVoters are those of cp1, cp2 and cp3, all well; cp1 leads.
-func threeVoters(w *world) *ensemble {
+func threeVoters(w *world) *ensemble { return votersOf(w, "cp1", "cp2", "cp3") }
+
+// votersOf are those of some machines, all well; the first one leads.
+func votersOf(w *world, names ...string) *ensemble {
 	e := &ensemble{}
-	for i, name := range []string{"cp1", "cp2", "cp3"} {
+	for i, name := range names {
 		m := &voter{id: uint64(10 + i), leader: 10, name: name, at: w.machines[name].address, db: 30 << 20, used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.7.0"}
 		e.members = append(e.members, m)
 	}
@@ -166,7 +169,7 @@ func TestEtcdReport(t *testing.T) {
 			"no majority", "nothing works, and it says so", func(_ *world, e *ensemble) { e.members[0].down, e.members[1].down = true, true; e.elect(0) },
 			Down, "1 of 3 members answer, and it takes 2: nothing can be written, and the API does not work",
 			[]string{"cp1 the etcd member does not answer", "cp2 the etcd member does not answer", "cp3 the etcd member has no leader"},
-			"bring the others back; or, if their data are lost: slipway etcd restore prod --from FILE",
+			"bring the others back; or, if they are gone for good: slipway etcd rescue prod --lost NAME,…; or, if all data are lost: slipway etcd restore prod --from FILE",
 		},
 		{
 			"all members are down", "they are known from the records", func(_ *world, e *ensemble) {

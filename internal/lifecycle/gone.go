@@ -22,7 +22,7 @@ func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
 // offerRest adds to the hints about hosts that cannot be reached how a cluster
 // that exists is changed without them.
 func (p *prepared) offerRest(staying []facts.Host) {
-	if !created(p.recorded) || !changesHosts(p.request.Kind) && p.request.Kind != RestoreEtcd && p.request.Kind != Renew {
+	if !created(p.recorded) || !changesHosts(p.request.Kind) && !renewsData(p.request.Kind) && p.request.Kind != Renew {
 		return
 	}
 	for i, h := range p.hosts[:len(staying)] {

@@ -136,6 +136,9 @@ func (p *prepared) lockers() (answer []holder, all int) {
 		if i >= 0 && p.env.Resets(p.hosts[i]) && p.hosts[i].Facts != nil && !p.hosts[i].Facts.Ledger {
 			continue
 		}
+		if p.isLost(cp.Name) { // nobody holds anything there
+			continue
+		}
 		all++
 		if i < 0 {
 			continue

@@ -65,10 +65,16 @@ const (
 	idEtcdUnhealthy = op.IDEtcdUnhealthy
 	idBackupFailed  = "backup-failed"
 	idDrillFailed   = "drill-failed"
-	idBackupRoom    = "backup-no-room"
-	idBackupKeys    = "backup-without-keys"
-	idBackupOther   = "backup-other-cluster"
-	idBackupVersion = "backup-version"
-	idBackupChanged = "backup-changed"
-	idBadRecipient  = "invalid-recipient"
+
+	idRescueUnknown   = "rescue-unknown-host"
+	idRescueAnswers   = "rescue-host-answers"
+	idRescueSilent    = "rescue-host-silent"
+	idRescueNotNeeded = "rescue-not-needed"
+	idRescueNoData    = "rescue-no-data"
+	idBackupRoom      = "backup-no-room"
+	idBackupKeys      = "backup-without-keys"
+	idBackupOther     = "backup-other-cluster"
+	idBackupVersion   = "backup-version"
+	idBackupChanged   = "backup-changed"
+	idBadRecipient    = "invalid-recipient"
 )

@@ -205,6 +205,10 @@ func (m *machine) check(o op.Op) op.Result {
 		}
 	case op.EtcdRestore:
 		changed = !m.api.restoring(m.name, o)
+	case op.EtcdSalvage:
+		var made bool
+		r.Output, made = m.salvaged(o)
+		changed = !made
 	case op.EtcdSnapshot:
 		changed = m.has(op.EtcdSnapshots+"/"+o.Name) == o.Gone
 	case op.Reset:
@@ -363,6 +367,8 @@ func (m *machine) apply(o op.Op) *op.Error {
 		m.waste = 0
 	case op.EtcdRestore:
 		return m.restore(o)
+	case op.EtcdSalvage:
+		return m.salvage(o)
 	case op.EtcdSnapshot:
 		delete(m.files, op.EtcdSnapshots+"/"+o.Name)
 		if !o.Gone {

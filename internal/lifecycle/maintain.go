@@ -15,11 +15,14 @@ import (
 func maintains(k Kind) bool { return k == Renew || k == Lose || aboutEtcd(k) }
 
 // aboutEtcd says that operations of a kind are about etcd alone.
-func aboutEtcd(k Kind) bool { return k == Defrag || k == RestoreEtcd }
+func aboutEtcd(k Kind) bool { return k == Defrag || renewsData(k) }
+
+// renewsData says that operations of a kind give etcd other data.
+func renewsData(k Kind) bool { return k == RestoreEtcd || k == RescueEtcd }
 
 // beside says that what operations of a kind come to says nothing of what was
 // unfinished before them.
-func beside(k Kind) bool { return aside(k) || k == RestoreEtcd }
+func beside(k Kind) bool { return aside(k) || renewsData(k) }
 
 // aside says that an operation of a kind is none of those that make a cluster
 // what it is described as: it leaves alone what of these is not finished.
@@ -37,8 +40,11 @@ func (p *prepared) installs() bool {
 // maintained refuses a cluster that cannot be maintained.
 func (s *service) maintained(r *Request, recorded *v1alpha1.Cluster) error {
 	what := "a defragmentation"
-	if r.Kind == RestoreEtcd {
+	switch r.Kind {
+	case RestoreEtcd:
 		what = "a restore"
+	case RescueEtcd:
+		what = "a rescue"
 	}
 	switch {
 	case recorded.Spec.Etcd.External != nil:
@@ -50,21 +56,25 @@ func (s *service) maintained(r *Request, recorded *v1alpha1.Cluster) error {
 }
 
 // concernsMaintenance says whether a host has to be asked: to defragment etcd,
-// those with a member, and control planes, which keep the lock.
+// those with a member, and control planes, which keep the lock. Those that are
+// declared lost are not.
 func (p *prepared) concernsMaintenance(h v1alpha1.Host) bool {
-	return p.request.Kind == RestoreEtcd || spec.HasRole(h, v1alpha1.RoleControlPlane) || facts.RunsEtcd(p.env.Cluster, h.Roles)
+	if p.isLost(h.Name) {
+		return false
+	}
+	return renewsData(p.request.Kind) || spec.HasRole(h, v1alpha1.RoleControlPlane) || facts.RunsEtcd(p.env.Cluster, h.Roles)
 }
 
 // restoresOn says that a restore cannot go on without a host.
 func (p *prepared) restoresOn(h v1alpha1.Host) bool {
-	return p.request.Kind == RestoreEtcd && (spec.HasRole(h, v1alpha1.RoleControlPlane) || facts.RunsEtcd(p.env.Cluster, h.Roles))
+	return renewsData(p.request.Kind) && hasPart(p.env.Cluster, h)
 }
 
 // ignores says that the other hosts go on when one fails. In a restore none does:
 // some would have the new data, and some the old ones. There it means that it is
 // begun without workers that do not answer.
 func (p *prepared) ignores() bool {
-	return p.request.IgnoreErrors && p.request.Kind != RestoreEtcd
+	return p.request.IgnoreErrors && !renewsData(p.request.Kind)
 }
 
 // won takes note of what a host's member gave back.
@@ -77,8 +87,11 @@ func (p *prepared) won(host string, before, after int64) {
 
 // keptUp says what maintenance has done.
 func (p *prepared) keptUp(res *Result) []string {
-	if p.request.Kind == RestoreEtcd {
+	switch p.request.Kind {
+	case RestoreEtcd:
 		return p.restored(res)
+	case RescueEtcd:
+		return p.rescued(res)
 	}
 	p.wins.Lock()
 	defer p.wins.Unlock()

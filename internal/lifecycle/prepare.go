@@ -58,6 +58,7 @@ type prepared struct {
 	// wish is which certificates are renewed, and of which hosts.
 	wish   certs.Wish
 	backup *openedSet // what is restored, nil for nothing
+	rescue *rescuing  // whose data etcd goes on with, nil for its own
 	wins   struct {   // what was given back
 		sync.Mutex
 		lines []string
@@ -129,6 +130,11 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	if len(differs) > 0 {
 		p.request.Source = nil // what is on record is another
 	}
+	if p.request.Kind == RescueEtcd {
+		if err := s.mayRescue(ctx, p, progress); err != nil {
+			return nil, err
+		}
+	}
 	if p.request.Kind == RestoreEtcd {
 		note(progress, "", "verifying the backup set")
 		if p.backup, err = s.unpack(&p.request, p.env); err != nil {
@@ -139,6 +145,11 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, errors.Join(err, p.Close())
 	}
 	p.findings = append(p.findings, differs...)
+	if p.request.Kind == RescueEtcd {
+		if err := p.survey(ctx); err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+	}
 	if err := s.makePlan(ctx, p); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -294,6 +305,8 @@ func (p *prepared) choose() error {
 		p.pipeline = pipeline.Defrag(p.env, p.won)
 	case RestoreEtcd:
 		p.pipeline = pipeline.RestoreEtcd(p.env, p.backup.source)
+	case RescueEtcd:
+		p.pipeline = pipeline.RescueEtcd(p.env, p.rescue.source)
 	default:
 		return fmt.Errorf("there is no operation %q", p.request.Kind)
 	}
@@ -323,7 +336,7 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 	pl := p.plan
 	pl.Cluster, pl.Operation = c.Name, string(p.request.Kind)
 	pl.SpecDigest, pl.Steps, pl.Spec = spec.Digest(c), res.Steps, specText
-	pl.Removes = append(p.losses(), p.backup.losses(c.Name)...)
+	pl.Removes = slices.Concat(p.losses(), p.backup.losses(c.Name), p.rescue.losses(p.env, p.request.Nodes))
 	if p.removes() {
 		pl.Removes = p.removals()
 	} else if p.installs() {
@@ -382,7 +395,7 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
-		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDAuthorityNoKey, op.IDAuthorityExpired, op.IDCertificateForeign, module.IDDrainBlocked, upgrade.IDUnready, leave.IDOtherName, leave.IDNodeRuns, leave.IDHostRuns}, f.Reason) {
+		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDEtcdMoved, op.IDAuthorityNoKey, op.IDAuthorityExpired, op.IDCertificateForeign, module.IDDrainBlocked, upgrade.IDUnready, leave.IDOtherName, leave.IDNodeRuns, leave.IDHostRuns}, f.Reason) {
 			d.ID = f.Reason
 		}
 		d.Hint = cmp.Or(f.Remedy, "mend the cause, or go on with the other hosts: --ignore-errors")

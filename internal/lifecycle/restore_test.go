@@ -53,6 +53,9 @@ func (a *api) all(step op.RestoreStep) bool {
 // voters is how many members etcd has; three, if it is a service. The caller
 // holds mu.
 func (a *api) voters() int {
+	if a.rescuing {
+		return 1
+	}
 	if len(a.members) == 0 {
 		return 3
 	}
@@ -65,6 +68,9 @@ func (a *api) voters() int {
 func (m *machine) restore(o op.EtcdRestore) *op.Error {
 	m.api.mu.Lock()
 	defer m.api.mu.Unlock()
+	if m.api.rescuing {
+		return m.rescue(o)
+	}
 	before := map[op.RestoreStep]op.RestoreStep{
 		op.RestoreStop: op.RestorePrepare, op.RestoreSwap: op.RestoreStop, op.RestoreStart: op.RestoreSwap, op.RestoreRefresh: op.RestoreStart,
 	}[o.Do]

@@ -56,6 +56,10 @@ func (m *machine) said(o op.Op) []byte {
 	if d, ok := o.(op.EtcdDefrag); ok && (d.Do == op.DefragAny || d.Do == op.DefragFollower) {
 		return []byte(`{"before":104857600,"after":41943040}`)
 	}
+	if s, ok := o.(op.EtcdSalvage); ok {
+		raw, _ := m.salvaged(s)
+		return raw
+	}
 	s, ok := o.(op.EtcdSnapshot)
 	if !ok || s.Gone {
 		return nil

@@ -208,6 +208,11 @@ func RestoreEtcd(env module.Env, from backup.Source) engine.Pipeline {
 	return engine.Pipeline{Kind: "etcd-restore", Modules: []engine.Module{backup.Restore(env, from)}}
 }
 
+// RescueEtcd makes an etcd of one member of what is left of one.
+func RescueEtcd(env module.Env, from backup.Source) engine.Pipeline {
+	return engine.Pipeline{Kind: "etcd-rescue", Modules: []engine.Module{backup.Salvage(env, from)}}
+}
+
 // Delete takes a cluster off its hosts and puts them back as they were.
 func Delete(env module.Env) engine.Pipeline {
 	return engine.Pipeline{Kind: "delete", Modules: []engine.Module{

@@ -222,6 +222,8 @@ func TestBackups(t *testing.T) {
 		env := environment(t, c)
 		golden.Check(t, "testdata/etcd-defrag-"+name+".golden", spell(t, Defrag(env, nil), hosts(env)))
 		golden.Check(t, "testdata/etcd-restore-"+name+".golden", spell(t, RestoreEtcd(env, src), hosts(env)))
+		left := backup.Source{Key: src.Key, Kubeconfig: src.Kubeconfig, Rescue: &backup.Rescue{Member: env.Members(c)[1].Name, Term: 4, Index: 900}}
+		golden.Check(t, "testdata/etcd-rescue-"+name+".golden", spell(t, RescueEtcd(env, left), hosts(env)))
 	}
 }
 
@@ -290,7 +292,7 @@ func all(env module.Env) []engine.Pipeline {
 	if err != nil {
 		panic(err) // what a test asks for is a number
 	}
-	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env), Apply(without(env, "w9"), parts()), Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), back, Lose(without(env, "w9"), parts())}
+	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env), Apply(without(env, "w9"), parts()), Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), RescueEtcd(env, backup.Source{Rescue: &backup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts())}
 }
 
 // wish is to renew what is due, on hosts of which some have nothing valid any

@@ -103,6 +103,8 @@ func Verb(operation string) string {
 		return "defragment the etcd of"
 	case "etcd-restore":
 		return "restore the etcd of"
+	case "etcd-rescue":
+		return "rescue the etcd of"
 	case "add-nodes":
 		return "add nodes to"
 	case "delete-nodes":

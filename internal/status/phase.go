@@ -100,6 +100,7 @@ var work = map[string]v1alpha1.Phase{
 	"rollback-upgrade": v1alpha1.PhaseUpgrading,
 
 	"etcd-restore": v1alpha1.PhaseReconfiguring,
+	"etcd-rescue":  v1alpha1.PhaseReconfiguring,
 
 	"add-nodes":    v1alpha1.PhaseScaling,
 	"delete-nodes": v1alpha1.PhaseScaling,

@@ -63,6 +63,7 @@ func TestOperationsMoveLegally(t *testing.T) {
 
 		"etcd-defrag":  phases,
 		"etcd-restore": {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"etcd-rescue":  {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 	}
 	for kind, from := range begins {
 		for _, now := range from {

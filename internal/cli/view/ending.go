@@ -84,6 +84,8 @@ func (e Ending) next() (next, undo string) {
 		return "slipway etcd health " + name, ""
 	case lifecycle.RestoreEtcd:
 		return "slipway apply " + name + " (what the cluster was changed in since is not in the data)", ""
+	case lifecycle.RescueEtcd:
+		return "slipway etcd health " + name, ""
 	case lifecycle.InitOS:
 		return "slipway create cluster -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
 	case lifecycle.Delete:
@@ -157,6 +159,8 @@ func (e Ending) on() (then, back string) {
 		return "slipway etcd health " + name + ", then: slipway etcd defrag " + name, "nothing is to be taken back"
 	case e.Kind == lifecycle.RestoreEtcd:
 		return resume, "as long as no data were moved: slipway apply " + name + "; after that it only goes on"
+	case e.Kind == lifecycle.RescueEtcd:
+		return resume, "as long as no data were moved, start the hosts again (reboot them); after that it only goes on"
 	case e.Kind == lifecycle.Delete || e.Kind == rollback:
 		return resume, fmt.Sprintf("there is none; a %s only goes on", e.Kind)
 	}

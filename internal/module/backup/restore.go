@@ -28,6 +28,24 @@ type Source struct {
 	Files map[string][]byte
 	// Kubeconfig is the administrator's.
 	Kubeconfig []byte
+	// Rescue is instead of a set: what a member has that is left over.
+	Rescue *Rescue
+}
+
+// members are the hosts that have a member afterwards.
+func (s Source) members(env module.Env) []v1alpha1.Host {
+	all := env.Members(env.Cluster)
+	if s.Rescue == nil {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(h v1alpha1.Host) bool { return h.Name != s.Rescue.Member })
+}
+
+// keeps selects them.
+func (s Source) keeps(env module.Env) func(*engine.Host) bool {
+	return func(h *engine.Host) bool {
+		return slices.ContainsFunc(s.members(env), func(m v1alpha1.Host) bool { return m.Name == h.Name })
+	}
 }
 
 // bump is how far the revision goes beyond the snapshot's: further than any
@@ -70,12 +88,6 @@ func (s Source) Marks() (out []string) {
 func Restore(env module.Env, src Source) engine.Module {
 	nodes := func(h *engine.Host) bool { return module.IsNode(h) }
 	stops := func(h *engine.Host) bool { return isMember(env)(h) || h.HasRole(v1alpha1.RoleControlPlane) }
-	step := func(id, title string, on func(*engine.Host) bool, ops func(*engine.Host) op.List, needs ...string) engine.Task {
-		return engine.Task{
-			ID: "restore." + id, Title: title, On: on, Needs: needs, Timeout: 20 * time.Minute,
-			Ops: func(s *engine.Scope) (op.List, error) { return ops(s.Host()), nil },
-		}
-	}
 	return engine.Module{Name: "backup", Tasks: []engine.Task{
 		step("prepare", "make the data from the snapshot", isMember(env), func(h *engine.Host) op.List { return op.List{prepared(env, src, h)} }),
 		step("stop", "stop etcd and control planes", stops, func(h *engine.Host) op.List {
@@ -88,14 +100,26 @@ func Restore(env module.Env, src Source) engine.Module {
 		}, "restore.stop"),
 		step("keys", "put lost keys back", stops, func(h *engine.Host) op.List { return lostKeys(env, src, h) }, "restore.swap"),
 		step("start", "start etcd", isMember(env), func(h *engine.Host) op.List {
-			return op.List{op.EtcdRestore{Do: op.RestoreStart, Key: src.Key, Units: []string{memberUnit(env)}}, module.EtcdMark()}
+			return starting(env, src)
 		}, "restore.keys"),
 		step("etcd", "wait for etcd", isMember(env), func(*engine.Host) op.List { return op.List{etcdServes()} }, "restore.start"),
 		kubelets(src, nodes),
-		serving(env),
+		serving(env, nodes),
 		reached(env, src),
 		ready(env, nodes),
 	}}
+}
+
+// step is a part on some hosts.
+func step(id, title string, on func(*engine.Host) bool, ops func(*engine.Host) op.List, needs ...string) engine.Task {
+	return engine.Task{
+		ID: "restore." + id, Title: title, On: on, Needs: needs, Timeout: 20 * time.Minute,
+		Ops: func(s *engine.Scope) (op.List, error) { return ops(s.Host()), nil },
+	}
+}
+
+func starting(env module.Env, src Source) op.List {
+	return op.List{op.EtcdRestore{Do: op.RestoreStart, Key: src.Key, Units: []string{memberUnit(env)}}, module.EtcdMark()}
 }
 
 // memberUnit is what starts a member of etcd.
@@ -109,7 +133,7 @@ func memberUnit(env module.Env) string {
 // prepared are the data of a host's member.
 func prepared(env module.Env, src Source, h *engine.Host) op.EtcdRestore {
 	var all []string
-	for _, m := range env.Members(env.Cluster) {
+	for _, m := range src.members(env) {
 		all = append(all, m.Name+"="+module.EtcdURL(m, facts.EtcdPeerPort))
 	}
 	slices.Sort(all)
@@ -188,10 +212,10 @@ func kubelets(src Source, on func(*engine.Host) bool) engine.Task {
 }
 
 // serving waits for every API server.
-func serving(env module.Env) engine.Task {
+func serving(env module.Env, on func(*engine.Host) bool) engine.Task {
 	return engine.Task{
 		ID: "restore.serving", Title: "wait for the API server", Needs: []string{"restore.kubelets"}, Timeout: readyTime,
-		On: func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) },
+		On: func(h *engine.Host) bool { return on(h) && h.HasRole(v1alpha1.RoleControlPlane) },
 		Ops: func(*engine.Scope) (op.List, error) {
 			return op.List{op.Wait{HTTP: fmt.Sprintf("https://127.0.0.1:%d/readyz", env.Cluster.Spec.ControlPlaneEndpoint.Port), TimeoutSeconds: 480}}, nil
 		},

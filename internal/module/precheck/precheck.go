@@ -98,7 +98,7 @@ func (r *report) renewal() bool { return r.options.Operation == "renew-certs" }
 // maintenance says that the operation is about etcd alone, on hosts that were
 // looked at when they joined.
 func (r *report) maintenance() bool {
-	return r.options.Operation == "etcd-defrag" || r.options.Operation == "etcd-restore"
+	return slices.Contains([]string{"etcd-defrag", "etcd-restore", "etcd-rescue"}, r.options.Operation)
 }
 
 // unknown reports what is to be passed over and cannot be.

@@ -7,8 +7,11 @@ type EtcdRestore struct {
 	Do RestoreStep `json:"do"`
 	// Key names the restore: the snapshot and the members that it is for.
 	Key string `json:"key"`
-	// Snapshot, Utility (etcdutl) and what follows are for RestorePrepare.
+	// Snapshot, Utility (etcdutl) and what follows are for RestorePrepare. The
+	// snapshot is in the file From of the host instead, if there is one; what it
+	// is in goes when the data have been made of it.
 	Snapshot Blob   `json:"snapshot,omitzero"`
+	From     string `json:"from,omitempty"`
 	Utility  string `json:"utility,omitempty"`
 	// Name and PeerURL are the member's, Cluster all of them: "name=url,…".
 	Name    string `json:"name,omitempty"`
@@ -17,7 +20,8 @@ type EtcdRestore struct {
 	// Bump is how far the revision goes beyond the snapshot's, so that nobody
 	// who has seen a later one takes what is older for newer.
 	Bump uint64 `json:"bump,omitempty"`
-	// Data is the member's data directory, for RestorePrepare and RestoreSwap.
+	// Data is the member's data directory, for RestorePrepare, RestoreSwap and
+	// RestoreAside.
 	Data string `json:"data,omitempty"`
 	// Units are stopped or started, in order; those that the host has not are
 	// passed over.
@@ -39,6 +43,8 @@ const (
 	RestoreStop RestoreStep = "stop"
 	// RestoreSwap moves the old data aside and the new ones into their place.
 	RestoreSwap RestoreStep = "swap"
+	// RestoreAside moves the data aside, and nothing takes their place.
+	RestoreAside RestoreStep = "aside"
 	// RestoreStart starts units. RestoreRefresh stops units, ends programs, and
 	// starts the units again, so that nobody goes by what was.
 	RestoreStart   RestoreStep = "start"

@@ -400,6 +400,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindEtcdDefrag:    decode[EtcdDefrag],
 	KindEtcdRestore:   decode[EtcdRestore],
 	KindEtcdDrill:     decode[EtcdDrill],
+	KindEtcdSalvage:   decode[EtcdSalvage],
 	KindCertificate:   decode[Certificate],
 	KindPodHosts:      decode[PodHosts],
 	KindCertificates:  decode[Certificates],

@@ -127,6 +127,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkEtcdRestore(ctx, o)
 	case op.EtcdDrill:
 		return s.checkEtcdDrill(o)
+	case op.EtcdSalvage:
+		return s.checkEtcdSalvage(o)
 	case op.Wait:
 		return s.checkWait(ctx, o)
 	case op.Certificate:
@@ -222,6 +224,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyEtcdRestore(ctx, o)
 	case op.EtcdDrill:
 		return s.applyEtcdDrill(ctx, o, res)
+	case op.EtcdSalvage:
+		return s.applyEtcdSalvage(ctx, o, res)
 	case op.Certificate:
 		return s.applyCertificate(o)
 	case op.PodHosts:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -72,11 +73,14 @@ func checkRestoreStep(o op.EtcdRestore) error {
 	if !wordy(o.Key) {
 		return invalid("%q is no name of a restore", o.Key)
 	}
-	swaps := o.Do == op.RestorePrepare || o.Do == op.RestoreSwap
-	if swaps {
+	swaps := o.Do == op.RestorePrepare || o.Do == op.RestoreSwap || o.Do == op.RestoreAside
+	if swaps && o.Do != op.RestoreAside && o.From == "" {
 		if err := checkBlobName(o.Snapshot); err != nil {
 			return err
 		}
+	}
+	if o.From != "" && filepath.Clean(o.From) != op.SalvagedSnapshot(o.Data, o.Key) {
+		return invalid("%q is no snapshot that was salvaged here", o.From)
 	}
 	if swaps && (!filepath.IsAbs(o.Data) || filepath.Clean(o.Data) != o.Data || o.Data == "/") {
 		return invalid("%q is no directory for data", o.Data)
@@ -109,6 +113,11 @@ func (s *session) checkEtcdRestore(ctx context.Context, o op.EtcdRestore) (verdi
 			return verdict{}, nil
 		}
 		return verdict{change: "move the data aside, and the restored ones into their place"}, nil
+	case op.RestoreAside:
+		if rec.Swapped {
+			return verdict{}, nil
+		}
+		return verdict{change: "move the data aside"}, nil
 	case op.RestoreStop:
 		return s.checkStop(ctx, o, rec)
 	case op.RestoreStart:
@@ -129,7 +138,11 @@ func (s *session) roomToRestore(o op.EtcdRestore) error {
 	if !exists(dir) {
 		dir = filepath.Dir(dir)
 	}
-	return s.roomFor(dir, 2*o.Snapshot.Size+walRoom)
+	size := o.Snapshot.Size
+	if info, err := os.Stat(s.path(o.From)); o.From != "" && err == nil {
+		size = info.Size()
+	}
+	return s.roomFor(dir, 2*size+walRoom)
 }
 
 // checkStop finds something to do as long as anything runs that is to end. What
@@ -193,6 +206,8 @@ func (s *session) applyEtcdRestore(ctx context.Context, o op.EtcdRestore) error 
 		return s.prepareRestore(ctx, o, rec)
 	case op.RestoreSwap:
 		return s.swapRestored(ctx, o, rec)
+	case op.RestoreAside:
+		return s.setAside(ctx, o, rec)
 	case op.RestoreStop:
 		return s.stopForRestore(ctx, o)
 	case op.RestoreStart:
@@ -212,9 +227,12 @@ func (s *session) applyEtcdRestore(ctx context.Context, o op.EtcdRestore) error 
 
 // prepareRestore makes the new data beside the old ones.
 func (s *session) prepareRestore(ctx context.Context, o op.EtcdRestore, rec restoreRecord) error {
-	from, err := s.blob(ctx, o.Snapshot, 0, o.Snapshot.Size)
-	if err != nil {
-		return err
+	from := s.path(o.From)
+	if o.From == "" {
+		var err error
+		if from, err = s.blob(ctx, o.Snapshot, 0, o.Snapshot.Size); err != nil {
+			return err
+		}
 	}
 	if err := s.roomToRestore(o); err != nil {
 		return err
@@ -239,6 +257,14 @@ func (s *session) prepareRestore(ctx context.Context, o op.EtcdRestore, rec rest
 	if err := s.keep(s.restoreFile(), rec); err != nil {
 		return err
 	}
+	return s.letGoOf(o)
+}
+
+// letGoOf removes the snapshot, of which the data have been made.
+func (s *session) letGoOf(o op.EtcdRestore) error {
+	if o.From != "" {
+		return s.disk.RemoveAll(s.path(op.SalvageDir(o.Data, o.Key)))
+	}
 	return s.letGo(o.Snapshot)
 }
 
@@ -251,11 +277,33 @@ func (s *session) clearRestored(o op.EtcdRestore) error {
 	return err
 }
 
+// setAside moves the data aside: the host's member is none any more.
+func (s *session) setAside(ctx context.Context, o op.EtcdRestore, rec restoreRecord) error {
+	if err := s.stopped(ctx, o); err != nil {
+		return err
+	}
+	if place := s.path(filepath.Join(o.Data, "member")); exists(place) {
+		if err := s.moveAside(o, place); err != nil {
+			return err
+		}
+	}
+	rec.Swapped = true
+	return s.keep(s.restoreFile(), rec)
+}
+
+// stopped refuses to move data that are in use.
+func (s *session) stopped(ctx context.Context, o op.EtcdRestore) error {
+	if v, err := s.checkStop(ctx, o, restoreRecord{}); err != nil || v.change != "" {
+		return errors.Join(err, &op.Error{Reason: "StillRunning", Message: "the data of etcd cannot be moved, for they are in use: " + v.change})
+	}
+	return nil
+}
+
 // swapRestored moves the old data aside and the new ones into their place. Cut
 // off anywhere, it is gone on with.
 func (s *session) swapRestored(ctx context.Context, o op.EtcdRestore, rec restoreRecord) error {
-	if v, err := s.checkStop(ctx, o, restoreRecord{}); err != nil || v.change != "" {
-		return errors.Join(err, &op.Error{Reason: "StillRunning", Message: "the data of etcd cannot be moved, for they are in use: " + v.change})
+	if err := s.stopped(ctx, o); err != nil {
+		return err
 	}
 	fresh, place := filepath.Join(s.restoredDir(o), "member"), s.path(filepath.Join(o.Data, "member"))
 	if !rec.Swapping {
@@ -282,7 +330,7 @@ func (s *session) swapRestored(ctx context.Context, o op.EtcdRestore, rec restor
 	if err := s.disk.RemoveAll(s.restoredDir(o)); err != nil {
 		return err
 	}
-	if err := s.letGo(o.Snapshot); err != nil { // a run that was cut may have left it
+	if err := s.letGoOf(o); err != nil { // a run that was cut may have left it
 		return err
 	}
 	rec.Swapped = true

@@ -91,7 +91,7 @@ func (c scratch) serve(ctx context.Context, size int64, use func(context.Context
 	}
 	stop()
 	if !over {
-		<-ended // that it was ended is what was wanted
+		_ = <-ended // that it was ended is what was wanted
 	}
 	return err
 }
@@ -122,26 +122,26 @@ func (c scratch) ask(ctx context.Context, args ...string) (string, error) {
 	return c.s.output(ctx, append([]string{c.Program, "--endpoints=" + c.socket(), "--dial-timeout=3s", "--command-timeout=60s"}, args...)...)
 }
 
-// status is what it says of itself.
-func (c scratch) status(ctx context.Context) (is struct {
+// A scratchState is what it says of itself.
+type scratchState struct {
 	Header struct {
 		Revision int64 `json:"revision"`
 	} `json:"header"`
 	Version string `json:"version"`
 	Leader  uint64 `json:"leader"`
-}, err error) {
+}
+
+// status asks how it is.
+func (c scratch) status(ctx context.Context) (is scratchState, err error) {
 	out, err := c.ask(ctx, "endpoint", "status", "-w", "json")
 	if err != nil {
 		return is, err
 	}
-	var all []struct{ Status json.RawMessage }
+	var all []struct{ Status scratchState }
 	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 1 {
 		return is, fmt.Errorf("etcdctl answers %.100q", out)
 	}
-	if err := json.Unmarshal(all[0].Status, &is); err != nil {
-		return is, fmt.Errorf("etcdctl answers %.100q", out)
-	}
-	if is.Leader == 0 {
+	if is = all[0].Status; is.Leader == 0 {
 		return is, errors.New("it has no leader yet")
 	}
 	return is, nil

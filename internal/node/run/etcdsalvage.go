@@ -1,0 +1,172 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// A salvageRecord is what was made for a rescue: its snapshot goes when the data
+// have been made from it.
+type salvageRecord struct {
+	Key string          `json:"key"`
+	Is  op.EtcdSalvaged `json:"is"`
+}
+
+func (s *session) salvageFile() string { return s.state("salvage.json") }
+
+// salvaged is what was made for a rescue, if it was.
+func (s *session) salvaged(o op.EtcdSalvage) (is op.EtcdSalvaged, made bool, err error) {
+	raw, err := durable.ReadFile(s.salvageFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return is, false, nil
+	}
+	var rec salvageRecord
+	if err == nil {
+		err = json.Unmarshal(raw, &rec)
+	}
+	if err != nil {
+		return is, false, fmt.Errorf("reading what was salvaged: %w", err)
+	}
+	return rec.Is, rec.Key == o.Key, nil
+}
+
+func (s *session) checkEtcdSalvage(o op.EtcdSalvage) (verdict, error) {
+	if !filepath.IsAbs(o.Data) || filepath.Clean(o.Data) != o.Data || o.Data == "/" || o.Key != "" && !wordy(o.Key) {
+		return verdict{}, invalid("%q is no directory for data, or %q no name of a rescue", o.Data, o.Key)
+	}
+	if o.Key == "" {
+		is, err := etcdLog(s.path(o.Data))
+		if err != nil {
+			return verdict{}, err
+		}
+		raw, err := json.Marshal(is)
+		return verdict{output: raw}, err
+	}
+	if is, made, err := s.salvaged(o); made || err != nil {
+		raw, merr := json.Marshal(is)
+		return verdict{output: raw}, errors.Join(err, merr)
+	}
+	is, err := s.unmoved(o)
+	if err != nil {
+		return verdict{}, err
+	}
+	return verdict{change: "make a snapshot of a copy of the data"}, s.roomToSalvage(o, is)
+}
+
+// unmoved refuses data that are not what was planned with.
+func (s *session) unmoved(o op.EtcdSalvage) (is op.EtcdSalvaged, err error) {
+	if is, err = etcdLog(s.path(o.Data)); err != nil {
+		return is, err
+	}
+	if is.Term != o.Term || is.Index != o.Index {
+		return is, &op.Error{Reason: op.IDEtcdMoved, Message: fmt.Sprintf("the member's log ends at term %d, index %d, and ended at term %d, index %d when this was planned", is.Term, is.Index, o.Term, o.Index)}
+	}
+	return is, nil
+}
+
+// roomToSalvage refuses what would fill the disk: a copy of the data, the
+// snapshot, and the data that are made of it.
+func (s *session) roomToSalvage(o op.EtcdSalvage, is op.EtcdSalvaged) error {
+	return s.roomFor(s.path(o.Data), 3*is.Bytes+walRoom)
+}
+
+func (s *session) applyEtcdSalvage(ctx context.Context, o op.EtcdSalvage, res *op.Result) error {
+	is, made, err := s.salvaged(o)
+	if err == nil && !made {
+		is, err = s.salvage(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	res.Output, err = json.Marshal(is)
+	return err
+}
+
+// salvage makes the snapshot. Cut off anywhere, it begins anew; the data
+// themselves are only read.
+func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalvaged, err error) {
+	if is, err = s.unmoved(o); err != nil {
+		return is, err
+	}
+	left, err := filepath.Glob(s.path(filepath.Join(o.Data, ".rescue-*")))
+	for _, dir := range left {
+		err = errors.Join(err, s.disk.RemoveAll(dir))
+	}
+	if err != nil {
+		return is, err
+	}
+	if err := s.roomToSalvage(o, is); err != nil {
+		return is, err
+	}
+	c := s.scratch(o.EtcdPrograms, s.path(op.SalvageDir(o.Data, o.Key)))
+	if err := s.disk.MkdirAll(c.dir, durable.Meta{Mode: 0o700}); err != nil {
+		return is, err
+	}
+	if err := copyTree(ctx, s.path(filepath.Join(o.Data, "member")), filepath.Join(c.data(), "member")); err != nil {
+		return is, fmt.Errorf("copying the data of etcd: %w", err)
+	}
+	s.disk.Did("copied")
+	file := s.path(op.SalvagedSnapshot(o.Data, o.Key))
+	err = c.serve(ctx, is.Bytes, func(ctx context.Context) error {
+		_, err := c.ask(ctx, "--command-timeout=15m", "snapshot", "save", file)
+		return err
+	}, "--force-new-cluster")
+	if err != nil {
+		return is, err
+	}
+	info, err := s.snapshotAt(ctx, o.Utility, file)
+	if err != nil {
+		return is, err
+	}
+	info.Path, is.Snapshot = op.SalvagedSnapshot(o.Data, o.Key), &info
+	if err := errors.Join(s.disk.RemoveAll(c.data()), durable.SyncTree(c.dir)); err != nil {
+		return is, err
+	}
+	s.disk.Did("salvaged")
+	return is, s.keep(s.salvageFile(), salvageRecord{o.Key, is})
+}
+
+// copyTree copies directories and regular files.
+func copyTree(ctx context.Context, from, to string) error {
+	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		switch at := filepath.Join(to, rel); {
+		case e.IsDir():
+			return os.MkdirAll(at, 0o700)
+		case e.Type().IsRegular():
+			return copyFile(path, at)
+		}
+		return nil
+	})
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

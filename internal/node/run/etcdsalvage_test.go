@@ -1,0 +1,265 @@
+//go:build linux
+
+package run
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// A walWriter writes records as etcd does.
+type walWriter struct {
+	out []byte
+	crc uint32
+}
+
+func number(field int, v uint64) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(nil, uint64(field)<<3), v)
+}
+
+func message(parts ...[]byte) (out []byte) {
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+func (w *walWriter) put(kind uint64, data []byte) *walWriter {
+	if kind != walCRC {
+		w.crc = crc32.Update(w.crc, castagnoli, data)
+	}
+	rec := message(number(1, kind), number(2, uint64(w.crc)))
+	if data != nil {
+		rec = message(rec, binary.AppendUvarint([]byte{3<<3 | 2}, uint64(len(data))), data)
+	}
+	pad := (8 - len(rec)%8) % 8
+	size := uint64(len(rec))
+	if pad > 0 {
+		size |= uint64(0x80|pad) << 56
+	}
+	w.out = append(append(binary.LittleEndian.AppendUint64(w.out, size), rec...), make([]byte, pad)...)
+	return w
+}
+
+func (w *walWriter) entry(term, index uint64) *walWriter {
+	return w.put(walEntry, message(number(1, 0), number(2, term), number(3, index), []byte{4<<3 | 2, 1, 'x'}))
+}
+
+func (w *walWriter) state(commit uint64) *walWriter {
+	return w.put(walState, message(number(1, 7), number(2, 9), number(3, commit)))
+}
+
+func (w *walWriter) snapshot(index, term uint64) *walWriter {
+	return w.put(walSnapshot, message(number(1, index), number(2, term)))
+}
+
+// file ends what is one file, and begins the next.
+func (w *walWriter) file() []byte {
+	out := append(w.out, make([]byte, 64)...) // set aside
+	w.out = nil
+	w.put(walCRC, nil)
+	return out
+}
+
+const aWAL = "var/lib/etcd/member/wal/0000000000000000-0000000000000000.wal"
+
+func TestEtcdLog(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		write        func(*walWriter) [][]byte
+		want         op.EtcdSalvaged
+		damaged      bool
+	}{
+		{"nothing", "there are no data", func(*walWriter) [][]byte { return nil }, op.EtcdSalvaged{}, false},
+		{"entries", "the last one counts, and what is agreed upon", func(w *walWriter) [][]byte {
+			return [][]byte{w.put(walCRC, nil).entry(1, 1).state(1).entry(2, 2).entry(2, 3).state(2).file()}
+		}, op.EtcdSalvaged{Term: 2, Index: 3, Commit: 2}, false},
+		{"entries that others took the place of", "another leader had others", func(w *walWriter) [][]byte {
+			return [][]byte{w.entry(2, 5).entry(2, 6).entry(2, 7).entry(3, 6).file()}
+		}, op.EtcdSalvaged{Term: 3, Index: 6}, false},
+		{"two files", "the second one goes on", func(w *walWriter) [][]byte {
+			return [][]byte{w.put(walCRC, nil).entry(1, 1).file(), w.entry(1, 2).state(2).file()}
+		}, op.EtcdSalvaged{Term: 1, Index: 2, Commit: 2}, false},
+		{"a snapshot of another's", "there are no entries after it yet", func(w *walWriter) [][]byte {
+			return [][]byte{w.entry(1, 1).snapshot(900, 4).file()}
+		}, op.EtcdSalvaged{Term: 4, Index: 900}, false},
+		{"a snapshot of its own", "it has all that is in it", func(w *walWriter) [][]byte {
+			return [][]byte{w.entry(4, 900).snapshot(800, 3).file()}
+		}, op.EtcdSalvaged{Term: 4, Index: 900}, false},
+		{"cut off in the middle", "it is being written", func(w *walWriter) [][]byte {
+			raw := w.entry(1, 1).entry(1, 2).out
+			return [][]byte{raw[:len(raw)-3]}
+		}, op.EtcdSalvaged{Term: 1, Index: 1}, false},
+		{"damaged", "what comes after it is not gone by", func(w *walWriter) [][]byte {
+			raw := w.entry(1, 1).out
+			at := len(raw) + 22
+			raw = w.entry(1, 2).entry(1, 3).file()
+			raw[at] ^= 1
+			return [][]byte{raw, w.entry(9, 9).file()}
+		}, op.EtcdSalvaged{Term: 1, Index: 1}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			files := tc.write(&walWriter{})
+			size := 0
+			for i, raw := range files {
+				h.write(strings.Replace(aWAL, "0000-", "000"+string(rune('0'+i))+"-", 1), string(raw))
+				size += len(raw)
+			}
+			r := h.check(op.EtcdSalvage{Data: "/var/lib/etcd"})[0]
+			var is op.EtcdSalvaged
+			if err := json.Unmarshal(r.Output, &is); err != nil || r.Status != op.Unchanged {
+				t.Fatal(r.Status, err)
+			}
+			if (is.Damaged != "") != tc.damaged || is.Bytes != int64(size) {
+				t.Errorf("%s: %+v", tc.reason, is)
+			}
+			is.Damaged, is.Bytes = "", 0
+			if d := cmp.Diff(tc.want, is); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
+	}
+}
+
+// FuzzEtcdLog reads whatever there is, and ends.
+func FuzzEtcdLog(f *testing.F) {
+	f.Add((&walWriter{}).put(walCRC, nil).entry(1, 1).state(1).snapshot(1, 1).file())
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		name := filepath.Join(t.TempDir(), "x.wal")
+		if err := os.WriteFile(name, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := walReader{is: &op.EtcdSalvaged{}}
+		if err := r.file(name); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+const rescueKey = "5e1f"
+
+// rescueSteps are those on a host whose member is left over, after it was stopped.
+func rescueSteps() []op.Op {
+	const data = "/var/lib/etcd"
+	return []op.Op{
+		op.EtcdSalvage{Key: rescueKey, Data: data, EtcdPrograms: programs(), Term: 4, Index: 900},
+		op.EtcdRestore{
+			Do: op.RestorePrepare, Key: rescueKey, From: op.SalvagedSnapshot(data, rescueKey), Utility: "etcdutl", Data: data, Bump: 1_000_000_000,
+			Name: "cp1", PeerURL: "https://a:2380", Cluster: "cp1=https://a:2380",
+		},
+		op.EtcdRestore{Do: op.RestoreSwap, Key: rescueKey, From: op.SalvagedSnapshot(data, rescueKey), Data: data},
+	}
+}
+
+// leftOver is a host with data of a member of three.
+func (h *host) leftOver() {
+	h.write(aWAL, string((&walWriter{}).entry(4, 900).state(899).file()))
+	h.write(dbFile, "whole 4711 members")
+}
+
+func TestEtcdSalvage(t *testing.T) {
+	h := newHost(t)
+	h.leftOver()
+	h.write("var/lib/etcd/.rescue-old/snapshot.db", "of a rescue that was not gone on with")
+	for _, again := range []bool{false, true} {
+		for i, o := range rescueSteps() {
+			if r := h.check(o)[0]; r.Error != nil || !again && r.Status != op.Changed {
+				t.Errorf("%s, again %t: the check says %+v", o.Kind(), again, r)
+			}
+			r := h.apply(o)[0]
+			if (r.Status == op.Changed) == again {
+				t.Errorf("%s, again %t: %s", o.Kind(), again, r.Status)
+			}
+			if i > 0 {
+				continue
+			}
+			var is op.EtcdSalvaged
+			if err := json.Unmarshal(r.Output, &is); err != nil {
+				t.Fatal(err)
+			}
+			if is.Term != 4 || is.Index != 900 || is.Commit != 899 || is.Snapshot == nil || is.Snapshot.Revision != 4711 {
+				t.Errorf("%+v %+v", is, is.Snapshot)
+			}
+			if got := h.read(dbFile); !again && got != "whole 4711 members" {
+				t.Errorf("the data were changed: %q", got)
+			}
+		}
+	}
+	if got, want := h.read(dbFile), "whole 4711 members for cp1 at https://a:2380 in cp1=https://a:2380, token 5e1f, bump 1000000000"; got != want {
+		t.Errorf("the data are %q, want %q", got, want)
+	}
+	h.read("var/lib/etcd/before-create-1/member/wal/" + filepath.Base(aWAL))
+	if left, _ := filepath.Glob(h.path("var/lib/etcd/.re*")); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
+
+func TestEtcdSalvageRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*host, *op.EtcdSalvage)
+		want         string
+	}{
+		{"moved on", "another member may be the better one", func(_ *host, o *op.EtcdSalvage) { o.Index-- }, op.IDEtcdMoved},
+		{"no data", "there is nothing to make it from", func(h *host, _ *op.EtcdSalvage) { h.removeTree("var/lib/etcd/member") }, op.IDEtcdMoved},
+		{"data that etcd does not take", "it is said", func(h *host, _ *op.EtcdSalvage) { h.write(dbFile, "whole 1 panics") }, op.ReasonScratchFailed},
+		{"a snapshot that is none", "it is read before anything is made of it", func(h *host, _ *op.EtcdSalvage) { h.write(dbFile, "half") }, op.ReasonEtcdSnapshot},
+		{"a name that leads elsewhere", "it is one of a directory", func(_ *host, o *op.EtcdSalvage) { o.Key = "../x" }, "Invalid"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.leftOver()
+			o, ok := rescueSteps()[0].(op.EtcdSalvage)
+			if !ok {
+				t.Fatal("another step")
+			}
+			tc.do(h, &o)
+			r := h.r.Apply(t.Context(), h.batch(o), nil)[0]
+			if r.Error == nil || r.Error.Reason != tc.want {
+				t.Errorf("%s: %+v, want %s", tc.reason, r.Error, tc.want)
+			}
+			if exists(h.path("var/lib/slipway/salvage.json")) {
+				t.Error("it says that something was made")
+			}
+		})
+	}
+}
+
+func (h *host) removeTree(name string) {
+	h.t.Helper()
+	if err := os.RemoveAll(h.path(name)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// A member whose data another goes by keeps them, aside.
+func TestEtcdRestoreAside(t *testing.T) {
+	h := newHost(t)
+	h.holdsData()
+	units := []string{"kubelet.service"}
+	aside := op.EtcdRestore{Do: op.RestoreAside, Key: rescueKey, Data: "/var/lib/etcd", Units: units}
+	var e *op.Error
+	if r := h.r.Apply(t.Context(), h.batch(aside), nil)[0]; r.Error == nil || !errors.As(r.Error, &e) || e.Reason != "StillRunning" {
+		t.Errorf("data in use are moved: %+v", r)
+	}
+	h.apply(op.EtcdRestore{Do: op.RestoreStop, Key: rescueKey, Units: units})
+	for _, again := range []bool{false, true} {
+		if r := h.apply(aside)[0]; (r.Status == op.Changed) == again {
+			t.Errorf("again %t: %s", again, r.Status)
+		}
+	}
+	if got := h.read("var/lib/etcd/before-create-1/member/snap/db"); got != "old" || exists(h.path("var/lib/etcd/member")) {
+		t.Errorf("aside is %q", got)
+	}
+}

@@ -1,0 +1,138 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestLongRescue tries backups of a cluster of three control planes, loses two of
+// them with their machines, makes the third one work again, and has two other
+// machines in the places of the lost ones.
+func TestLongRescue(t *testing.T) {
+	b := newBalanced(t, "e2e-rescue", 3, 2)
+	spares := []string{b.spare, b.workers[1]}
+	b.of(t, b.controlPlanes, b.workers[:1])
+	b.by(t, "haproxy")
+	r := b.create(t, b.file)
+	t.Logf("figure: created in %.0f s", r.took.Seconds())
+	b.back(t)
+	b.kubectl(t, b.name, "create", "secret", "generic", "kept", "--from-literal=is=kept")
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	for _, step := range []struct {
+		name string
+		do   func(t *testing.T)
+	}{
+		{"drills", b.drills},
+		{"two of three are destroyed", b.isRescued},
+		{"back to three", func(t *testing.T) { b.growsBack(t, spares) }},
+	} {
+		t.Run(step.name, step.do)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// drills tries a backup that is good, one that was cut off, one that has changed,
+// and another cluster's.
+func (b *balanced) drills(t *testing.T) {
+	type set struct{ File string }
+	type report struct {
+		Host   string
+		Good   bool
+		Checks []struct{ Name, Want, Got string }
+	}
+	file := decode[set](t, b.exits(t, 0, "etcd", "snapshot", b.name, "-o", "json").stdout).File
+	r := b.exits(t, 0, "etcd", "drill", b.name, "-o", "json")
+	is := decode[report](t, r.stdout)
+	if !is.Good || len(is.Checks) != 4 || !strings.HasSuffix(is.Checks[3].Got, ": read") {
+		t.Errorf("the drill says %+v", is)
+	}
+	t.Logf("figure: a drill in %.1f s", r.took.Seconds())
+	if text := b.exits(t, 0, "etcd", "drill", b.name, "--from", file).stdout; !strings.Contains(text, "is good") {
+		t.Errorf("the drill says:\n%s", text)
+	}
+	for _, m := range b.controlPlanes {
+		if left := b.inside(t, m, "sh", "-c", "ls -A /var/lib/slipway/drills 2>/dev/null; pgrep -ax etcd | grep name=scratch; true"); left != "" {
+			t.Errorf("on %s there is left: %s", m, left)
+		}
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := append([]byte{}, raw...)
+	changed[len(raw)/2] ^= 1
+	for name, content := range map[string][]byte{"cut.tar": raw[:len(raw)/2], "changed.tar": changed} {
+		bad := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(bad, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		refusedBy(t, b.exits(t, 2, "etcd", "drill", b.name, "--from", bad), "[backup-damaged]")
+	}
+	if r := b.exits(t, 0, "etcd", "health", b.name); !strings.Contains(r.stdout, "is healthy") {
+		t.Errorf("after drills:\n%s", r.stdout)
+	}
+}
+
+// isRescued destroys two of three control planes, and makes the cluster work on
+// the third.
+func (b *balanced) isRescued(t *testing.T) {
+	left, lost := b.controlPlanes[1], []string{b.controlPlanes[0], b.controlPlanes[2]}
+	refusedBy(t, b.exits(t, 2, "etcd", "rescue", b.name, "--lost", strings.Join(lost, ","), "--yes"), "[rescue-host-answers]")
+	b.kubectl(t, b.name, "create", "configmap", "last")
+	for _, m := range lost {
+		b.ok(t, "sandbox", "kill", m)
+	}
+	refusedBy(t, b.exits(t, 2, "etcd", "rescue", b.name, "--lost", lost[0], "--yes"), "[rescue-host-silent]")
+	r := b.exits(t, 0, "etcd", "rescue", b.name, "--lost", strings.Join(lost, ","), "--yes")
+	t.Logf("figure: rescued in %.0f s", r.took.Seconds())
+	t.Logf("it says:\n%s", r.stdout)
+	b.inside(t, left, "sh", "-c", "ls -d /var/lib/etcd/before-*/member")
+	if has := b.kubectl(t, b.name, "get", "secret/kept", "configmap/last", "-o", "name"); !strings.Contains(has, "secret/kept") || !strings.Contains(has, "configmap/last") {
+		t.Errorf("there is %s", has)
+	}
+	r = b.exits(t, 0, "delete", "nodes", lost[0], lost[1], "--cluster", b.name, "--forget", "--break-lock", "--yes")
+	t.Logf("figure: lost hosts taken off in %.0f s", r.took.Seconds())
+	b.of(t, []string{left}, b.workers)
+	b.back(t)
+	b.runsNew(t)
+}
+
+// growsBack adds machines in the places of the lost ones.
+func (b *balanced) growsBack(t *testing.T, spares []string) {
+	for _, m := range spares {
+		b.hosts[m].(map[string]any)["roles"] = []any{"control-plane"}
+	}
+	b.of(t, append([]string{b.controlPlanes[0]}, spares...), b.workers)
+	r := b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
+	t.Logf("figure: back to three in %.0f s", r.took.Seconds())
+	b.back(t)
+	eventually(t, time.Minute, "etcd is well", func() error {
+		if r := b.run(t, "etcd", "health", b.name); r.code != 0 {
+			return fmt.Errorf("exit code %d:\n%s", r.code, tail(r.stdout))
+		}
+		return nil
+	})
+	b.runsNew(t)
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.settles(t, b.file)
+	b.exits(t, 0, "etcd", "snapshot", b.name)
+	b.exits(t, 0, "etcd", "drill", b.name)
+}
+
+// runsNew wants a Deployment that is made now to run.
+func (b *balanced) runsNew(t *testing.T) {
+	t.Helper()
+	name := fmt.Sprintf("new-%d", time.Now().Unix())
+	image := b.kubectl(t, b.name, "get", "daemonset", "echo", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+	b.kubectl(t, b.name, "create", "deployment", name, "--image="+image, "--replicas=2")
+	b.kubectl(t, b.name, "rollout", "status", "deployment/"+name, "--timeout=180s")
+	b.kubectl(t, b.name, "delete", "deployment", name)
+}
