@@ -237,7 +237,7 @@ func (p *prepared) rescued(res *Result) []string {
 		}
 	}
 	name := p.env.Cluster.Name
-	out = append(out, "1. take the lost hosts off: slipway delete nodes "+strings.Join(gone, " ")+" --cluster "+name+" --forget --break-lock")
+	out = append(out, "1. when their nodes are not ready any more, in about a minute, take the lost hosts off: slipway delete nodes "+strings.Join(gone, " ")+" --cluster "+name+" --forget --break-lock")
 	var others []string
 	for _, h := range p.env.Members(p.env.Cluster) {
 		if h.Name != by.Member && !p.isLost(h.Name) {

@@ -98,6 +98,9 @@ func (b *balanced) isRescued(t *testing.T) {
 	if has := b.kubectl(t, b.name, "get", "secret/kept", "configmap/last", "-o", "name"); !strings.Contains(has, "secret/kept") || !strings.Contains(has, "configmap/last") {
 		t.Errorf("there is %s", has)
 	}
+	for _, m := range lost {
+		b.noticed(t, b.name, m)
+	}
 	r = b.exits(t, 0, "delete", "nodes", lost[0], lost[1], "--cluster", b.name, "--forget", "--break-lock", "--yes")
 	t.Logf("figure: lost hosts taken off in %.0f s", r.took.Seconds())
 	b.of(t, []string{left}, b.workers)

@@ -81,37 +81,36 @@ func (c scratch) serve(ctx context.Context, size int64, use func(context.Context
 		"--enable-grpc-gateway=false", "--log-level=warn", "--quota-backend-bytes=" + strconv.FormatInt(2*size+walRoom, 10),
 	}, more...)
 	running, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
+	ended, gone := make(chan error, 1), make(chan struct{})
 	go func() {
+		defer close(gone)
 		ended <- c.s.run(running, command{argv: argv, env: []string{"GOMEMLIMIT=" + strconv.FormatInt(memory*3/4, 10)}})
 	}()
-	over, err := c.ready(ctx, ended)
-	if err == nil {
+	if err = c.ready(ctx, ended); err == nil {
 		err = use(ctx)
 	}
 	stop()
-	if !over {
-		_ = <-ended // that it was ended is what was wanted
-	}
+	<-gone // that it was ended is what was wanted
 	return err
 }
 
-// ready waits until the etcd serves; over says that it has ended instead.
-func (c scratch) ready(ctx context.Context, ended <-chan error) (over bool, err error) {
+// ready waits until the etcd serves. It may end instead.
+func (c scratch) ready(ctx context.Context, ended <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, scratchStart)
 	defer cancel()
 	for {
-		if _, err = c.status(ctx); err == nil {
-			return false, nil
+		_, err := c.status(ctx)
+		if err == nil {
+			return nil
 		}
 		select {
 		case is := <-ended:
 			if is == nil {
 				is = errors.New("it ended by itself")
 			}
-			return true, &op.Error{Reason: op.ReasonScratchFailed, Message: "etcd does not serve these data: " + is.Error(), Detail: failure(is).Detail}
+			return &op.Error{Reason: op.ReasonScratchFailed, Message: "etcd does not serve these data: " + is.Error(), Detail: failure(is).Detail}
 		case <-ctx.Done():
-			return false, &op.Error{Reason: op.ReasonScratchFailed, Message: fmt.Sprintf("etcd has not come to serve these data within %s: %v", scratchStart, err)}
+			return &op.Error{Reason: op.ReasonScratchFailed, Message: fmt.Sprintf("etcd has not come to serve these data within %s: %v", scratchStart, err)}
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
