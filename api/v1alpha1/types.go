@@ -37,6 +37,9 @@ type ClusterSpec struct {
 	DNS                  DNS                  `json:"dns,omitempty"`
 	System               System               `json:"system,omitempty"`
 	Hooks                []Hook               `json:"hooks,omitempty"`
+	// Addons go into the cluster in this order, and out of it when they are taken
+	// out of the list.
+	Addons []Addon `json:"addons,omitempty"`
 	// Bundle is a file or directory (if it begins with "/", "./", "../" or
 	// "~"), else a registry reference; "" takes the
 	// cached bundle of the version, else builds one.
@@ -296,6 +299,35 @@ type Hook struct {
 	Timeout   *metav1.Duration `json:"timeout,omitempty"`   // default: 10m
 	// IgnoreErrors lets the operation go on.
 	IgnoreErrors bool `json:"ignoreErrors,omitempty"`
+}
+
+// Addon is what goes into the cluster when it runs: manifests, a chart, or what
+// the bundle has under the add-on's name.
+type Addon struct {
+	Name string `json:"name"` // unique
+	// Manifests are files, directories of them, or URLs; "URL@sha256:…" pins
+	// what is there.
+	Manifests []string `json:"manifests,omitempty"`
+	Chart     *Chart   `json:"chart,omitempty"`
+	// Values are a chart's, over those of ValuesFiles, of which the later come
+	// before the earlier.
+	Values      map[string]any `json:"values,omitempty"`
+	ValuesFiles []string       `json:"valuesFiles,omitempty"`
+	Namespace   string         `json:"namespace,omitempty"`  // of objects that name none; default: default
+	Kubernetes  []string       `json:"kubernetes,omitempty"` // minors it works with, "1.37"; default: all
+	// Wait: false does not wait until what it runs is there.
+	Wait    *bool            `json:"wait,omitempty"`
+	Timeout *metav1.Duration `json:"timeout,omitempty"` // of that wait; default: 5m
+	Retries int              `json:"retries,omitempty"` // how often more it is tried; default: 0
+}
+
+// Chart is where a Helm chart is: Path, or Repository, Name and Version.
+type Chart struct {
+	Path       string `json:"path,omitempty"`       // a directory, or an archive
+	Repository string `json:"repository,omitempty"` // https://…, with an index.yaml, or oci://…
+	Name       string `json:"name,omitempty"`
+	Version    string `json:"version,omitempty"`
+	Digest     string `json:"digest,omitempty"` // "sha256:…", of the archive
 }
 
 // Phase is the state of a cluster in one word.

@@ -89,6 +89,12 @@ func (c *Client) Delete(ctx context.Context, objs []*unstructured.Unstructured) 
 }
 
 func (c *Client) deleteOne(ctx context.Context, obj *unstructured.Unstructured) error {
+	return c.deleteIf(ctx, obj, nil)
+}
+
+// deleteIf deletes an object if it is still the one that is meant; nil means
+// whichever is there.
+func (c *Client) deleteIf(ctx context.Context, obj *unstructured.Unstructured, still *metav1.Preconditions) error {
 	r, obj, err := c.resource(ctx, obj)
 	if meta.IsNoMatchError(err) {
 		return nil
@@ -97,7 +103,7 @@ func (c *Client) deleteOne(ctx context.Context, obj *unstructured.Unstructured) 
 		return err
 	}
 	policy := metav1.DeletePropagationBackground
-	err = r.Delete(ctx, obj.GetName(), metav1.DeleteOptions{PropagationPolicy: &policy})
+	err = r.Delete(ctx, obj.GetName(), metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: still})
 	if isNotFound(err) {
 		return nil
 	}

@@ -41,7 +41,7 @@ func (c *Client) WaitNodeReady(ctx context.Context, name string, started time.Ti
 	return nil
 }
 
-// WaitRollout waits until all pods of a Deployment or DaemonSet are of its
+// WaitRollout waits until all pods of a Deployment, DaemonSet or StatefulSet are of its
 // present template and available. progress, which may be nil, hears what is
 // still missing, once for each change. Time is bounded by ctx alone:
 // a Deployment past its own deadline may still get ready, when what held it
@@ -57,8 +57,8 @@ func (c *Client) WaitRollout(ctx context.Context, kind, namespace, name string, 
 	return nil
 }
 
-// RolloutPending says what a Deployment or DaemonSet still misses, "" if it is
-// rolled out.
+// RolloutPending says what a Deployment, DaemonSet or StatefulSet still misses, "" if
+// it is rolled out.
 func (c *Client) RolloutPending(ctx context.Context, kind, namespace, name string) (string, error) {
 	look, err := c.rollout(kind, namespace, name)
 	if err != nil {
@@ -77,8 +77,10 @@ func (c *Client) rollout(kind, namespace, name string) (func(context.Context) (s
 		return func(ctx context.Context) (string, error) { return c.deployment(ctx, namespace, name) }, nil
 	case "DaemonSet":
 		return func(ctx context.Context) (string, error) { return c.daemonSet(ctx, namespace, name) }, nil
+	case "StatefulSet":
+		return func(ctx context.Context) (string, error) { return c.statefulSet(ctx, namespace, name) }, nil
 	}
-	return nil, fmt.Errorf("%s %s/%s: only a Deployment or a DaemonSet rolls out", kind, namespace, name)
+	return nil, fmt.Errorf("%s %s/%s: only a Deployment, a DaemonSet or a StatefulSet rolls out", kind, namespace, name)
 }
 
 // told passes on to progress what is missing, whenever that changes.
@@ -127,6 +129,30 @@ func (c *Client) daemonSet(ctx context.Context, namespace, name string) (string,
 		return "the cluster has not seen it yet", nil
 	case s.UpdatedNumberScheduled < want || s.NumberAvailable < want:
 		return fmt.Sprintf("%d of %d pods are available%s", min(s.UpdatedNumberScheduled, s.NumberAvailable), want,
+			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
+	}
+	return "", nil
+}
+
+func (c *Client) statefulSet(ctx context.Context, namespace, name string) (string, error) {
+	d := &appsv1.StatefulSet{}
+	if err := c.get(ctx, "statefulsets", namespace, name, d); err != nil {
+		return "", err
+	}
+	want := int32(1)
+	if d.Spec.Replicas != nil {
+		want = *d.Spec.Replicas
+	}
+	updated := d.Status.UpdatedReplicas
+	if d.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+		updated = want // its pods are replaced when somebody deletes them
+	}
+	s := d.Status
+	switch {
+	case s.ObservedGeneration < d.Generation:
+		return "the cluster has not seen it yet", nil
+	case updated < want || s.AvailableReplicas < want:
+		return fmt.Sprintf("%d of %d pods are available%s", min(updated, s.AvailableReplicas), want,
 			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
 	}
 	return "", nil

@@ -108,7 +108,7 @@ func TestWaitRollout(t *testing.T) {
 			"",
 		},
 		"missing":    {"it will not come by itself", "DaemonSet", []call{{request: daemonSet, status: 404, answer: statusAnswer(404, "daemonsets d not found")}}, nil, "not found"},
-		"other kind": {"only these two roll out", "Job", nil, nil, "only a Deployment or a DaemonSet"},
+		"other kind": {"only these roll out", "Job", nil, nil, "only a Deployment, a DaemonSet or a StatefulSet"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -112,10 +112,11 @@ func Marshal(c *v1alpha1.Cluster) ([]byte, error) {
 }
 
 // pruneEmpty drops the empty mappings and nulls that Go structs leave behind.
-// In a component's own configuration they mean something.
+// In a component's own configuration, and in values of a chart, they mean
+// something.
 func pruneEmpty(object map[string]any) {
 	for key, value := range object {
-		if key == "config" {
+		if key == "config" || key == "values" {
 			continue
 		}
 		switch value := value.(type) {

@@ -117,6 +117,20 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 			add(indexed(path+".materials", m), &h.Materials[m])
 		}
 	}
+	for i := range c.Spec.Addons {
+		a, path := &c.Spec.Addons[i], indexed("spec.addons", i)
+		for m := range a.Manifests {
+			if !IsURL(a.Manifests[m]) {
+				add(indexed(path+".manifests", m), &a.Manifests[m])
+			}
+		}
+		if a.Chart != nil {
+			add(path+".chart.path", &a.Chart.Path)
+		}
+		for m := range a.ValuesFiles {
+			add(indexed(path+".valuesFiles", m), &a.ValuesFiles[m])
+		}
+	}
 	return out
 }
 
@@ -128,7 +142,7 @@ func eachSSH(c *v1alpha1.Cluster, do func(path string, s *v1alpha1.SSH)) {
 }
 
 // CheckFiles looks at what a cluster names on this machine: keys,
-// secrets, scripts, materials and a bundle's path. It opens files and reads
+// secrets, scripts, materials, add-ons and a bundle's path. It opens files and reads
 // the environment; it prints nothing of what it finds there.
 func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 	v := &validator{c: c}
@@ -144,8 +158,11 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 		}
 	})
 	for _, f := range fileFields(c) {
-		if strings.HasPrefix(f.path, "spec.hooks") {
+		switch {
+		case strings.HasPrefix(f.path, "spec.hooks"), strings.Contains(f.path, ".valuesFiles["):
 			v.ordinaryFile(f.path, *f.value, p)
+		case strings.HasPrefix(f.path, "spec.addons"):
+			v.present(f.path, *f.value, p)
 		}
 	}
 	v.externalFiles(p)
@@ -260,6 +277,17 @@ func openRegular(name string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
 	}
 	return os.Open(name)
+}
+
+// present wants a file or a directory.
+func (v *validator) present(path, name string, p Paths) {
+	if name == "" {
+		return
+	}
+	name = p.Resolve(name)
+	if _, err := os.Stat(name); err != nil {
+		v.refuse(idFileMissing, path, "this cannot be read: "+reason(err, name), "names are relative to the cluster file")
+	}
 }
 
 func (v *validator) ordinaryFile(path, name string, p Paths) {

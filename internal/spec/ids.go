@@ -23,6 +23,7 @@ const (
 	idInvalidPort       = "invalid-port"
 	idInvalidDuration   = "invalid-duration"
 	idInvalidAddress    = "invalid-address"
+	idInsecureSource    = "insecure-source"
 
 	// Hosts.
 	idNoHosts          = "no-hosts"

@@ -41,6 +41,7 @@ func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 	v.dns()
 	v.system()
 	v.hooks()
+	v.addons()
 	return v.found
 }
 

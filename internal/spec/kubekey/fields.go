@@ -118,7 +118,7 @@ var fields = map[string]field{
 	"spec.kubernetes.nodelocaldns":                 {later, "there is no cache for DNS on the nodes yet"},
 	"spec.kubernetes.containerManager":             {mapped, "spec.containerRuntime.type"},
 	"spec.kubernetes.containerRuntimeEndpoint":     {dropped, "Slipway knows its runtime's socket"},
-	"spec.kubernetes.nodeFeatureDiscovery.enabled": {later, "there are no add-ons yet; install it with kubectl or helm"},
+	"spec.kubernetes.nodeFeatureDiscovery.enabled": {later, "no add-on of that name; install its chart under spec.addons"},
 	"spec.kubernetes.kata.enabled":                 {lost, "Slipway sets up no Kata containers"},
 	"spec.kubernetes.audit.enabled":                {mapped, "spec.kubernetes.audit"},
 	"spec.kubernetes.apiserverArgs[]":              {mapped, "spec.kubernetes.apiServer.extraArgs"},
@@ -164,6 +164,6 @@ var fields = map[string]field{
 	"spec.registry.dataRoot":              {mapped, "nothing: without docker it is dropped, with it lost"},
 	"spec.registry.registryDataDir":       {later, "Slipway sets up no registry yet"},
 	"spec.registry.bridgeIP":              {mapped, "nothing: without docker it is dropped, with it lost"},
-	"spec.addons[]":                       {later, "there are no add-ons yet; install it with kubectl or helm"},
+	"spec.addons[]":                       {later, "add-ons are not converted yet; write them under spec.addons"},
 	"spec.kubesphere":                     {later, "KubeSphere is not installed yet; install it with helm"},
 }

@@ -1,0 +1,157 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Live answers an object as the cluster has it; nil if there is none, or if the
+// cluster does not know its kind.
+func (c *Client) Live(ctx context.Context, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	r, obj, err := c.resource(ctx, obj)
+	if meta.IsNoMatchError(err) {
+		return nil, nil
+	}
+	if err == nil {
+		obj, err = r.Get(ctx, obj.GetName(), metav1.GetOptions{})
+	}
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for %s: %w", target(obj), c.words(err))
+	}
+	return obj, nil
+}
+
+// DeleteLive removes the very object that Live answered, and waits until it is
+// gone. Another of its name that has taken its place stays.
+func (c *Client) DeleteLive(ctx context.Context, live *unstructured.Unstructured) error {
+	var still *metav1.Preconditions
+	if uid := live.GetUID(); uid != "" {
+		still = &metav1.Preconditions{UID: &uid}
+	}
+	if err := c.deleteIf(ctx, live, still); err != nil {
+		return fmt.Errorf("deleting %s: %w", target(live), c.words(err))
+	}
+	return nil
+}
+
+// Unlabel takes a label off an object, and leaves the rest of it as it is.
+func (c *Client) Unlabel(ctx context.Context, obj *unstructured.Unstructured, label string) error {
+	r, obj, err := c.resource(ctx, obj)
+	if err == nil {
+		var patch []byte
+		if patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{label: nil}}}); err == nil {
+			_, err = r.Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+		}
+	}
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("taking label %s off %s: %w", label, target(obj), c.words(err))
+	}
+	return nil
+}
+
+// ConfigMaps answers those of a namespace that have a label.
+func (c *Client) ConfigMaps(ctx context.Context, namespace, label string) ([]corev1.ConfigMap, error) {
+	list, err := c.dynamic.Resource(configMaps).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: label})
+	if err != nil {
+		return nil, fmt.Errorf("listing config maps of %s: %w", namespace, c.words(err))
+	}
+	var out []corev1.ConfigMap
+	for i := range list.Items {
+		cm := corev1.ConfigMap{}
+		if err := fromUnstructured(&list.Items[i], &cm); err != nil {
+			return nil, fmt.Errorf("reading config map %s/%s: %w", namespace, list.Items[i].GetName(), err)
+		}
+		if _, ok := cm.Labels[label]; ok {
+			out = append(out, cm)
+		}
+	}
+	return out, nil
+}
+
+// WaitSettled waits until an object does what it is for: pods are rolled out, a
+// Job has finished, a kind or an API is served. Of other kinds nothing is waited
+// for. progress, which may be nil, hears what is still missing. Time is bounded by
+// ctx alone.
+func (c *Client) WaitSettled(ctx context.Context, obj *unstructured.Unstructured, progress func(string)) error {
+	look := c.settling(obj)
+	if look == nil {
+		return nil
+	}
+	if err := c.until(ctx, told(progress, look)); err != nil {
+		return fmt.Errorf("waiting for %s: %w", target(obj), err)
+	}
+	return nil
+}
+
+// Settles says that there is something to wait for in an object of this kind.
+func (c *Client) Settles(obj *unstructured.Unstructured) bool { return c.settling(obj) != nil }
+
+func (c *Client) settling(obj *unstructured.Unstructured) func(context.Context) (string, error) {
+	kind, group := obj.GetKind(), obj.GroupVersionKind().Group
+	live := func(judge func(*unstructured.Unstructured) (string, error)) func(context.Context) (string, error) {
+		return func(ctx context.Context) (string, error) {
+			u, err := c.Live(ctx, obj)
+			if err != nil {
+				return "", err
+			}
+			if u == nil {
+				return "it is not there", nil
+			}
+			return judge(u)
+		}
+	}
+	switch {
+	case group == "apps" && (kind == "Deployment" || kind == "DaemonSet" || kind == "StatefulSet"):
+		namespace := obj.GetNamespace()
+		if namespace == "" {
+			namespace = metav1.NamespaceDefault
+		}
+		look, _ := c.rollout(kind, namespace, obj.GetName()) // these kinds roll out
+		return look
+	case group == "batch" && kind == "Job":
+		return live(finished)
+	case group == "" && kind == "Pod":
+		return live(ended)
+	case group == "apiregistration.k8s.io" && kind == "APIService":
+		return live(func(u *unstructured.Unstructured) (string, error) {
+			if condition(u, "Available") != "True" {
+				return "its API is not served yet", nil
+			}
+			return "", nil
+		})
+	}
+	return nil
+}
+
+// finished says what a Job still misses; one that has failed never comes.
+func finished(u *unstructured.Unstructured) (string, error) {
+	switch {
+	case condition(u, "Complete") == "True":
+		return "", nil
+	case condition(u, "Failed") == "True":
+		return "", &Error{Reason: ReasonFailed, Message: "the job has failed; 'kubectl logs -n " + u.GetNamespace() + " job/" + u.GetName() + "' may say why"}
+	}
+	return "the job has not finished", nil
+}
+
+// ended says what a Pod that belongs to nobody still misses: one that runs to its
+// end has succeeded, any other is ready.
+func ended(u *unstructured.Unstructured) (string, error) {
+	switch phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); {
+	case phase == "Succeeded" || phase == "Running" && condition(u, "Ready") == "True":
+		return "", nil
+	case phase == "Failed":
+		return "", &Error{Reason: ReasonFailed, Message: "the pod has failed; 'kubectl logs -n " + u.GetNamespace() + " " + u.GetName() + "' may say why"}
+	}
+	return "the pod is not ready", nil
+}

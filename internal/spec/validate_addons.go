@@ -1,0 +1,153 @@
+package spec
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// BundledAddons are the add-ons that need neither manifests nor a chart: their
+// names say what they are.
+func BundledAddons() []string { return nil }
+
+// IsURL says that a manifest or a repository is downloaded.
+func IsURL(name string) bool {
+	return strings.HasPrefix(name, "https://") || strings.HasPrefix(name, "http://")
+}
+
+// IsOCI says that a chart's repository is a place in a registry.
+func IsOCI(repository string) bool { return strings.HasPrefix(repository, "oci://") }
+
+// Pinned takes a manifest's URL apart: "URL@sha256:…" has the digest of what must
+// be there.
+func Pinned(manifest string) (address, digest string) {
+	at := strings.LastIndex(manifest, "@sha256:")
+	if at < 0 || !IsURL(manifest) {
+		return manifest, ""
+	}
+	return manifest[:at], manifest[at+1:]
+}
+
+var (
+	minorSyntax  = regexp.MustCompile(`^\d+\.\d+$`)
+	digestSyntax = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+)
+
+// maxAddonName leaves room in the names that are made of it.
+const maxAddonName = 40
+
+func (v *validator) addons() {
+	names := map[string]int{}
+	for i, a := range v.c.Spec.Addons {
+		path := indexed("spec.addons", i)
+		v.addonName(a, path+".name", i, names)
+		v.addonSource(a, path)
+		for m, file := range a.Manifests {
+			v.manifest(indexed(path+".manifests", m), file)
+		}
+		if a.Chart != nil {
+			v.chart(path+".chart", *a.Chart)
+		}
+		for m, minor := range a.Kubernetes {
+			if !minorSyntax.MatchString(minor) {
+				v.refuse(idInvalidVersion, indexed(path+".kubernetes", m), strconv.Quote(minor)+" is no minor version of Kubernetes", `write it as "1.37", in quotes`)
+			}
+		}
+		if a.Namespace != "" && len(validation.IsDNS1123Label(a.Namespace)) > 0 {
+			v.refuse(idInvalidName, path+".namespace", strconv.Quote(a.Namespace)+" cannot name a namespace: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last", didYouMeanName(a.Namespace))
+		}
+		v.positive(path+".timeout", a.Timeout)
+		if a.Retries < 0 || a.Retries > 10 {
+			v.refuse(idInvalidValue, path+".retries", fmt.Sprintf("%d is no number of retries", a.Retries), "0 to 10 are allowed")
+		}
+	}
+}
+
+func (v *validator) addonName(a v1alpha1.Addon, path string, i int, names map[string]int) {
+	if v.missing(path, a.Name, "name the add-on: it is known in the cluster by that name") {
+		return
+	}
+	if len(validation.IsDNS1123Label(a.Name)) > 0 || len(a.Name) > maxAddonName {
+		v.refuse(idInvalidName, path, fmt.Sprintf("%q cannot name an add-on: only a-z, 0-9 and '-' are allowed, with a letter or digit first and last, at most %d", a.Name, maxAddonName), didYouMeanName(a.Name))
+	}
+	if first, ok := names[a.Name]; ok {
+		v.refuse(idDuplicateName, path, "the name "+a.Name+" is also that of addons["+strconv.Itoa(first)+"]", "every add-on needs its own")
+		return
+	}
+	names[a.Name] = i
+}
+
+// addonSource wants one place that an add-on comes from.
+func (v *validator) addonSource(a v1alpha1.Addon, path string) {
+	bundled := slices.Contains(BundledAddons(), a.Name)
+	switch {
+	case len(a.Manifests) > 0 && a.Chart != nil:
+		v.refuse(idConflictingFields, path+".chart", "an add-on has either manifests or a chart", "make two of it: they go into the cluster in the order of the list")
+	case len(a.Manifests) == 0 && a.Chart == nil && !bundled && a.Name != "":
+		hint := "name files, directories or URLs under manifests, or a chart"
+		if known := BundledAddons(); len(known) > 0 {
+			hint += "; " + orList(known) + " need neither"
+		}
+		v.refuse(idMissingField, path, "nothing says what this add-on is", hint)
+	}
+	if len(a.Manifests) > 0 && (len(a.Values) > 0 || len(a.ValuesFiles) > 0) {
+		v.refuse(idConflictingFields, path+".values", "manifests have no values", "values are a chart's; a manifest goes into the cluster as it is")
+	}
+}
+
+func (v *validator) manifest(path, name string) {
+	if v.missing(path, name, "name a file, a directory or a URL") {
+		return
+	}
+	if address, digest := Pinned(name); IsURL(name) {
+		v.address(path, address, digest)
+	}
+}
+
+// address checks a URL that something is downloaded from.
+func (v *validator) address(path, address, digest string) {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "":
+		v.refuse(idInvalidAddress, path, strconv.Quote(address)+" is no URL", "write it as https://HOST/PATH")
+	case u.User != nil:
+		v.refuse(idInvalidAddress, path, "a name or password in a URL would be in records and plans", "take it out; what needs a login is downloaded before, to a file")
+	case digest != "" && !digestSyntax.MatchString(digest):
+		v.refuse(idInvalidValue, path, strconv.Quote(digest)+" is no checksum", "it is sha256: and 64 hexadecimal digits")
+	case digest == "" && u.Scheme == "http":
+		v.warn(idInsecureSource, path, "what comes over plain HTTP may be anybody's", "write https://, or pin what it is: "+address+"@sha256:…")
+	}
+}
+
+func (v *validator) chart(path string, c v1alpha1.Chart) {
+	if c.Digest != "" && !digestSyntax.MatchString(c.Digest) {
+		v.refuse(idInvalidValue, path+".digest", strconv.Quote(c.Digest)+" is no checksum", "it is sha256: and 64 hexadecimal digits")
+	}
+	switch {
+	case c.Path != "" && (c.Repository != "" || c.Name != "" || c.Version != ""):
+		v.refuse(idConflictingFields, path+".path", "a chart is either in a path or in a repository", "take out path, or repository, name and version")
+	case c.Path != "" && (IsURL(c.Path) || IsOCI(c.Path)):
+		v.refuse(idInvalidValue, path+".path", "a path is a directory or an archive on this machine", "write what it is in as repository, and name and version")
+	case c.Path != "":
+	case v.missing(path+".repository", c.Repository, "name the repository, or the path of a directory or an archive"):
+	case IsOCI(c.Repository):
+		if u, err := url.Parse(c.Repository); err != nil || u.Host == "" || u.User != nil {
+			v.refuse(idInvalidAddress, path+".repository", strconv.Quote(c.Repository)+" is no place in a registry", "write it as oci://HOST/PATH, without the chart's name")
+		}
+	case !IsURL(c.Repository):
+		v.refuse(idInvalidAddress, path+".repository", strconv.Quote(c.Repository)+" is no repository", "write it as https://HOST/PATH or oci://HOST/PATH; what is on this machine is a path")
+	default:
+		v.address(path+".repository", c.Repository, c.Digest)
+	}
+	if c.Path == "" {
+		v.missing(path+".name", c.Name, "name the chart")
+		v.missing(path+".version", c.Version, "name one version, as it stands in the repository: what is planned is what is applied")
+	}
+}
