@@ -66,6 +66,8 @@ type api struct {
 	// rescuing says that it is a rescue, of those members that are left.
 	rescuing bool
 	left     []string
+	// wrote, if not nil, hears of each request that has changed something.
+	wrote func(what string)
 }
 
 // kinds are the resources by group and version: plural → kind, "!" before
@@ -418,6 +420,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer, code := a.serve(r, body)
+	if a.wrote != nil && r.Method != http.MethodGet && r.URL.Query().Get("dryRun") == "" {
+		a.wrote(r.Method + " " + r.URL.Path)
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(answer)
@@ -452,7 +457,7 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 		return body, http.StatusCreated
 	case r.Method == http.MethodPatch && r.Header.Get("Content-Type") == "application/apply-patch+yaml":
 		then := merge(copied(have), body)
-		if have == nil && p == dnsPath { // its pods are there at once
+		if have == nil && path.Base(path.Dir(p)) == "deployments" { // its pods are there at once
 			then["status"] = ready()
 		}
 		if r.URL.Query().Get("dryRun") == "" {

@@ -10,12 +10,14 @@ import (
 	"sync"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/addon"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
+	addons "slipway.dev/slipway/internal/module/addon"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/leave"
 	"slipway.dev/slipway/internal/module/precheck"
@@ -38,6 +40,8 @@ type prepared struct {
 	env      module.Env
 	hosts    []*engine.Host  // those that take part
 	content  *spread.Content // what is sent to them
+	addons   []addon.Addon   // what goes into the cluster
+	told     diag.List       // what there is to say of them
 	lost     []HostFailure   // those that do not, with IgnoreErrors
 	unknown  []HostFailure   // steps that could not be checked, with IgnoreErrors
 	findings diag.List
@@ -141,6 +145,9 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 			return nil, err
 		}
 	}
+	if err := p.loadAddons(ctx); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
 	if err := s.connect(ctx, p, progress); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -194,7 +201,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if err != nil {
 		return err
 	}
-	p.findings = slices.Concat(p.backup.warnings(), p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready, back, p.stillThere())
+	p.findings = slices.Concat(p.backup.warnings(), p.told, p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready, back, p.stillThere())
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err
@@ -269,7 +276,7 @@ func (p *prepared) absent() []v1alpha1.Host {
 // choose picks the pipeline.
 func (p *prepared) choose() error {
 	p.env.Absent = p.absent()
-	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway"}
+	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway", Addons: p.addons}
 	switch p.request.Kind {
 	case Create:
 		p.pipeline = pipeline.Create(p.env, parts)
@@ -336,7 +343,7 @@ func (s *service) makePlan(ctx context.Context, p *prepared) error {
 	pl := p.plan
 	pl.Cluster, pl.Operation = c.Name, string(p.request.Kind)
 	pl.SpecDigest, pl.Steps, pl.Spec = spec.Digest(c), res.Steps, specText
-	pl.Removes = slices.Concat(p.losses(), p.backup.losses(c.Name), p.rescue.losses(p.env, p.request.Nodes))
+	pl.Removes = slices.Concat(p.losses(), p.backup.losses(c.Name), p.rescue.losses(p.env, p.request.Nodes), addons.Losses(res.Steps))
 	if p.removes() {
 		pl.Removes = p.removals()
 	} else if p.installs() {
@@ -473,6 +480,9 @@ func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 		p.recorded = recorded
 	} else {
 		p.request.Kind = Create
+	}
+	if err := p.loadAddons(ctx); err != nil {
+		return nil, err
 	}
 	err = s.connect(ctx, p, progress)
 	var list diag.List

@@ -6,8 +6,10 @@ import (
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	loaded "slipway.dev/slipway/internal/addon"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/addon"
 	"slipway.dev/slipway/internal/module/backup"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/content"
@@ -34,6 +36,8 @@ type Parts struct {
 	Owner string
 	// Backup takes a backup set; upgrades alone need it.
 	Backup upgrade.Take
+	// Addons go into the cluster, in this order.
+	Addons []loaded.Addon
 }
 
 // Create makes a cluster.
@@ -43,7 +47,7 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 	m = append(m, hooks.New(env, v1alpha1.HookPostControlPlane), kubeadm.MakeRoom(env))
 	m = append(m, joined(env, p)...)
 	m = append(m, settled(env)...)
-	m = append(m, hooks.New(env, v1alpha1.HookPostInstall))
+	m = append(m, addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostInstall))
 	return engine.Pipeline{Kind: "create", Modules: m}
 }
 
@@ -59,7 +63,7 @@ func Apply(env module.Env, p Parts) engine.Pipeline {
 		m = append(m, only(env.Resets, []engine.Module{reset.New(env, "leave.member")})...)
 		m = append(m, leave.Node(env), record.Left(env, p.Records, p.Owner))
 	}
-	return engine.Pipeline{Kind: "apply", Modules: m}
+	return engine.Pipeline{Kind: "apply", Modules: append(m, addon.New(p.Addons))}
 }
 
 // Upgrade takes a cluster to another version of Kubernetes: nodes first, and
@@ -73,7 +77,7 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	}
 	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), upgrade.Backup(env, p.Backup)}
 	m = append(m, upgrade.Behind(runtime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
-	m = append(m, upgrade.After(append(settledIn(env, p), hooks.New(env, v1alpha1.HookPostUpgrade))...)...)
+	m = append(m, upgrade.After(append(settledIn(env, p), addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostUpgrade))...)...)
 	return engine.Pipeline{Kind: "upgrade", Modules: m}, nil
 }
 

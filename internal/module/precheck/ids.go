@@ -62,6 +62,10 @@ const (
 	idNodeUnready    = "upgrade-node-unready"
 	idEtcdUnready    = "etcd-unready"
 	idCertificate    = "certificate-expires"
+
+	// idAddons is found where add-ons are read: one does not work with the
+	// cluster's version.
+	idAddons = "addons"
 )
 
 // never are errors that no one can pass over: without what they ask for there
@@ -84,7 +88,7 @@ func IDs() []string {
 		idOtherNetwork, idPort,
 		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,
 		idFilesystemTemporary,
-		idReleaseUnknown, idAPIRemoved, idAPIDeprecated, idBudget, idWebhook, idBundleMissing, idEtcdUnready, idCertificate,
+		idReleaseUnknown, idAPIRemoved, idAPIDeprecated, idBudget, idWebhook, idBundleMissing, idEtcdUnready, idCertificate, idAddons,
 	}
 }
 

@@ -1,0 +1,209 @@
+package addon
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	chartutil "helm.sh/helm/v4/pkg/chart/common/util"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/chart/v2/util"
+	"helm.sh/helm/v4/pkg/engine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/kube"
+)
+
+// chart renders an add-on's chart: definitions of kinds first, then what its
+// templates make, in the order in which objects need each other.
+func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
+	file, source, err := w.fetch(ctx, *a.Chart)
+	if err != nil {
+		return err
+	}
+	if source != "" {
+		out.Sources = append(out.Sources, source)
+	}
+	c, err := loader.Load(file)
+	if err != nil {
+		return w.refuse(IDUnusable, ".chart", "the chart "+called(*a.Chart)+" cannot be read: "+err.Error(), "a chart is a directory with a Chart.yaml, or an archive of one; those of API version v3 are not read yet")
+	}
+	if err := w.chartFits(a, c); err != nil {
+		return err
+	}
+	values, err := w.values(a)
+	if err != nil {
+		return err
+	}
+	rendered, err := w.render(a, c, values)
+	if err != nil {
+		return err
+	}
+	// What is made of random numbers, or of the time, would be another thing with
+	// each plan, and never what was looked at.
+	again, err := w.render(a, c, values)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(rendered)) {
+		if rendered[name] != again[name] {
+			return w.refuse(IDRandom, ".chart", name+" renders differently each time: it makes passwords, keys or names by chance, or has the time in it",
+				"set the values that it makes up where there are none: a password, or the name of a Secret that is there")
+		}
+	}
+	return w.objects(a, c, rendered, out)
+}
+
+// chartFits refuses a chart that cannot be rendered for this cluster.
+func (w *work) chartFits(a v1alpha1.Addon, c *chart.Chart) error {
+	switch want := c.Metadata.KubeVersion; {
+	case c.Metadata.Type == "library":
+		return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" is a library for other charts", "name a chart that uses it")
+	case want != "" && !util.IsCompatibleRange(want, w.Kubernetes):
+		return w.refuse(IDRender, ".chart", fmt.Sprintf("the chart %s %s works with Kubernetes %s, and not with %s", c.Name(), c.Metadata.Version, want, w.Kubernetes), "take a version of it that does")
+	}
+	have := map[string]bool{}
+	for _, d := range c.Dependencies() {
+		have[d.Name()] = true
+	}
+	for _, d := range c.Metadata.Dependencies {
+		if !have[d.Name] {
+			return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" needs the chart "+d.Name+", which is not in it", "fetch what it needs into it: helm dependency build DIRECTORY")
+		}
+	}
+	return nil
+}
+
+// values are those of the files, a later one before an earlier one, and of the
+// cluster's file before all.
+func (w *work) values(a v1alpha1.Addon) (map[string]any, error) {
+	out := map[string]any{}
+	for i, file := range a.ValuesFiles {
+		at := fmt.Sprintf(".valuesFiles[%d]", i)
+		text, err := w.read(at, file)
+		if err != nil {
+			return nil, err
+		}
+		var more map[string]any
+		if err := yaml.UnmarshalStrict(text, &more); err != nil {
+			return nil, w.refuse(IDUnusable, at, file+": "+err.Error(), "a file of values is YAML: a mapping of names to values")
+		}
+		out = loader.MergeMaps(out, more)
+	}
+	return loader.MergeMaps(out, a.Values), nil
+}
+
+// render makes texts of a chart's templates, by their names.
+func (w *work) render(a v1alpha1.Addon, c *chart.Chart, values map[string]any) (map[string]string, error) {
+	failed := func(err error) error {
+		return w.refuse(IDRender, ".chart", "the chart "+c.Name()+" does not render: "+strings.TrimSpace(err.Error()), "look at its values; 'helm template' of it, with the same, says the same")
+	}
+	version, err := common.ParseKubeVersion(w.Kubernetes)
+	if err != nil {
+		return nil, failed(err)
+	}
+	caps := common.DefaultCapabilities.Copy()
+	caps.KubeVersion = *version
+	caps.APIVersions = append(slices.Clone(caps.APIVersions), slices.Sorted(maps.Keys(w.apis))...)
+	// Dependencies that values switch off are taken out of the chart itself.
+	if err := util.ProcessDependencies(c, values); err != nil {
+		return nil, failed(err)
+	}
+	o := common.ReleaseOptions{Name: a.Name, Namespace: namespaceOf(a), Revision: 1, IsInstall: true}
+	all, err := chartutil.ToRenderValues(c, values, o, caps)
+	if err != nil {
+		return nil, failed(err)
+	}
+	var e engine.Engine
+	texts, err := e.Render(c, all)
+	if err != nil {
+		return nil, failed(err)
+	}
+	return texts, nil
+}
+
+// objects reads what a chart has rendered to.
+func (w *work) objects(a v1alpha1.Addon, c *chart.Chart, texts map[string]string, out *Addon) error {
+	for _, crd := range c.CRDObjects() {
+		if err := w.decode(".chart", crd.Filename, crd.File.Data, out); err != nil {
+			return err
+		}
+	}
+	w.learn(out.Objects)
+	var made []*unstructured.Unstructured
+	var not []string
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		if path.Base(name) == "NOTES.txt" {
+			continue
+		}
+		objects, err := kube.Objects([]byte(texts[name]))
+		if err != nil {
+			return w.refuse(IDRender, ".chart", name+" does not render to objects: "+err.Error(), "look at the chart's values")
+		}
+		for _, o := range objects {
+			settle(o)
+			h, isHook, skipped := hookOf(o)
+			switch {
+			case !isHook:
+				made = append(made, o)
+			case len(h.Phases) > 0:
+				out.Hooks = append(out.Hooks, h)
+			}
+			for _, p := range skipped {
+				not = append(not, p+" ("+RefOf(o).String()+")")
+			}
+		}
+	}
+	slices.SortStableFunc(made, func(a, b *unstructured.Unstructured) int { return order(a) - order(b) })
+	slices.SortStableFunc(out.Hooks, func(a, b Hook) int {
+		if a.Weight != b.Weight {
+			return a.Weight - b.Weight
+		}
+		return order(a.Object) - order(b.Object)
+	})
+	out.Objects = append(out.Objects, made...)
+	if len(not) > 0 {
+		w.warn(IDChartHook, ".chart", "the chart "+c.Name()+" has hooks that are not run: "+strings.Join(not, ", "), "do by hand what they do, when the add-on is taken out of the cluster or back to an older version")
+	}
+	return nil
+}
+
+// kindOrder is the order in which objects of a chart need each other.
+var kindOrder = []string{
+	"PriorityClass", "Namespace", "NetworkPolicy", "ResourceQuota", "LimitRange", "PodDisruptionBudget", "ServiceAccount", "Secret",
+	"ConfigMap", "StorageClass", "PersistentVolume", "PersistentVolumeClaim", "CustomResourceDefinition", "ClusterRole",
+	"ClusterRoleBinding", "Role", "RoleBinding", "Service", "DaemonSet", "Pod", "ReplicaSet", "Deployment", "HorizontalPodAutoscaler",
+	"StatefulSet", "Job", "CronJob", "IngressClass", "Ingress", "APIService", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+}
+
+// order is an object's place; what is not known, objects of kinds that the chart
+// defines among them, comes last.
+func order(o *unstructured.Unstructured) int {
+	if i := slices.Index(kindOrder, o.GetKind()); i >= 0 {
+		return i
+	}
+	return len(kindOrder)
+}
+
+func namespaceOf(a v1alpha1.Addon) string {
+	if a.Namespace == "" {
+		return "default"
+	}
+	return a.Namespace
+}
+
+// called is a chart for people.
+func called(c v1alpha1.Chart) string {
+	if c.Path != "" {
+		return c.Path
+	}
+	return c.Name + " " + c.Version
+}
+

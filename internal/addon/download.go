@@ -1,0 +1,127 @@
+package addon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// A freshness says whether a copy in the cache is as good as what is there now.
+type freshness bool
+
+const (
+	fresh   freshness = true  // it may have changed: the copy is for when nobody answers
+	forever freshness = false // what has this name never changes
+)
+
+// patience bounds one download.
+const patience = 2 * time.Minute
+
+// download answers what is at an address. Pinned content, and content that never
+// changes, is taken from the cache if it is there.
+func (w *work) download(ctx context.Context, at, address, pin string, f freshness) ([]byte, error) {
+	file := w.cached(address)
+	have, err := os.ReadFile(file)
+	if err != nil {
+		have = nil
+	}
+	if have != nil && (pin != "" && sum(have) == pin || pin == "" && f == forever) {
+		return have, nil
+	}
+	text, err := w.get(ctx, address)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if have == nil || pin != "" || !silent(err) {
+			return nil, w.refuse(IDDownload, at, "downloading "+address+": "+cause(err), "without a network, save it to a file and name that; the manager downloads it, hosts need no network for it")
+		}
+		w.warn(IDOffline, at, address+" does not answer ("+cause(err)+"): what was downloaded before is taken, "+sum(have), "")
+		return have, nil
+	}
+	if pin != "" && sum(text) != pin {
+		return nil, w.refuse(IDChecksum, at, fmt.Sprintf("what is at %s has the checksum %s, wanted is %s", address, sum(text), pin), "somebody has changed it: look at what it is before you write another checksum")
+	}
+	if err := keep(file, text); err != nil {
+		return nil, fmt.Errorf("keeping what was downloaded: %w", err)
+	}
+	return text, nil
+}
+
+// cached is where the copy of an address is.
+func (w *work) cached(address string) string {
+	name := sha256.Sum256([]byte(address))
+	return filepath.Join(w.Cache, "addons", hex.EncodeToString(name[:]))
+}
+
+// keep writes a file whole or not at all.
+func keep(file string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".download-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name()) // it has another name by then
+	_, err = tmp.Write(text)
+	if err := errors.Join(err, tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), file)
+}
+
+// An answerError is a server that answers, and does not give what it was asked
+// for.
+type answerError struct{ status string }
+
+func (e *answerError) Error() string { return "the server answers " + e.status }
+
+// silent says that nobody answered: the copy in the cache will do.
+func silent(err error) bool {
+	var answered *answerError
+	return !errors.As(err, &answered)
+}
+
+func (w *work) get(ctx context.Context, address string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	client := w.HTTP
+	if client == nil {
+		client = http.DefaultClient
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, &answerError{res.Status}
+	}
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxManifest+1))
+	if err == nil && len(text) > maxManifest {
+		err = &answerError{fmt.Sprintf("with more than %d MiB", maxManifest>>20)}
+	}
+	return text, err
+}
+
+// cause is an error without the address, which is said already.
+func cause(err error) string {
+	var at *url.Error
+	if errors.As(err, &at) {
+		return at.Err.Error()
+	}
+	return err.Error()
+}

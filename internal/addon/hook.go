@@ -1,0 +1,62 @@
+package addon
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// A HookPhase is when a chart has an object applied: around an installation, or
+// around each change after it.
+type HookPhase string
+
+// The phases that are run.
+const (
+	PreInstall  HookPhase = "pre-install"
+	PostInstall HookPhase = "post-install"
+	PreUpgrade  HookPhase = "pre-upgrade"
+	PostUpgrade HookPhase = "post-upgrade"
+)
+
+// A Hook is an object that a chart wants applied anew each time, and waited for
+// if it is a Job or a Pod.
+type Hook struct {
+	Object *unstructured.Unstructured
+	Phases []HookPhase
+	Weight int
+	// Goes says that it is deleted when it has succeeded.
+	Goes bool
+}
+
+// In says that it belongs to a phase.
+func (h Hook) In(p HookPhase) bool { return slices.Contains(h.Phases, p) }
+
+const (
+	hookAnnotation   = "helm.sh/hook"
+	weightAnnotation = "helm.sh/hook-weight"
+	deleteAnnotation = "helm.sh/hook-delete-policy"
+)
+
+// hookOf reads an object's annotations. Phases that are not run are answered
+// apart; tests, which nobody has asked for, are passed over.
+func hookOf(o *unstructured.Unstructured) (h Hook, isHook bool, not []string) {
+	text, isHook := o.GetAnnotations()[hookAnnotation]
+	if !isHook {
+		return h, false, nil
+	}
+	h.Object = o
+	for name := range strings.SplitSeq(text, ",") {
+		switch p := HookPhase(strings.TrimSpace(name)); p {
+		case PreInstall, PostInstall, PreUpgrade, PostUpgrade:
+			h.Phases = append(h.Phases, p)
+		case "test", "test-success", "test-failure", "":
+		default:
+			not = append(not, string(p))
+		}
+	}
+	h.Weight, _ = strconv.Atoi(o.GetAnnotations()[weightAnnotation]) // as Helm: what is no number is 0
+	h.Goes = strings.Contains(o.GetAnnotations()[deleteAnnotation], "hook-succeeded")
+	return h, true, not
+}

@@ -1,0 +1,179 @@
+package addon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// chartLayer is what an archive of a chart is in a registry.
+const chartLayer = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+
+// fetch answers where on this machine a chart is, and, if it was downloaded, from
+// where and what.
+func (w *work) fetch(ctx context.Context, c v1alpha1.Chart) (file, source string, err error) {
+	if c.Path != "" {
+		return c.Path, "", w.fits(c)
+	}
+	var text []byte
+	address := strings.TrimSuffix(c.Repository, "/") + "/" + c.Name + ":" + c.Version
+	file = w.cached(address)
+	// A version of a chart is one archive: what is here is not asked for again.
+	if have, readErr := os.ReadFile(file); readErr == nil && (c.Digest == "" || sum(have) == c.Digest) {
+		return file, address + " " + sum(have), nil
+	}
+	if spec.IsOCI(c.Repository) {
+		text, err = w.pull(ctx, c, address)
+	} else {
+		text, err = w.fromIndex(ctx, c)
+	}
+	if err != nil {
+		return "", "", err
+	}
+	if c.Digest != "" && sum(text) != c.Digest {
+		return "", "", w.differs(address, sum(text), c.Digest)
+	}
+	if err := keep(file, text); err != nil {
+		return "", "", fmt.Errorf("keeping a chart: %w", err)
+	}
+	return file, address + " " + sum(text), nil
+}
+
+// fits wants the checksum of an archive to be the one that is pinned.
+func (w *work) fits(c v1alpha1.Chart) error {
+	if c.Digest == "" {
+		return nil
+	}
+	text, err := w.read(".chart.path", c.Path)
+	if err == nil && sum(text) != c.Digest {
+		return w.differs(c.Path, sum(text), c.Digest)
+	}
+	return err
+}
+
+func (w *work) differs(what, is, want string) error {
+	return w.refuse(IDChecksum, ".chart", fmt.Sprintf("%s has the checksum %s, wanted is %s", what, is, want), "somebody has changed it: look at what it is before you write another checksum")
+}
+
+// An index is what a chart repository says it has.
+type index struct {
+	Entries map[string][]struct {
+		Version string   `json:"version"`
+		URLs    []string `json:"urls"`
+		Digest  string   `json:"digest"`
+	} `json:"entries"`
+}
+
+// fromIndex downloads an archive that a repository lists.
+func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) {
+	base, err := url.Parse(strings.TrimSuffix(c.Repository, "/") + "/")
+	if err != nil {
+		return nil, err
+	}
+	at := base.JoinPath("index.yaml").String()
+	text, err := w.get(ctx, at)
+	if err != nil {
+		return nil, w.unreachable(ctx, at, err)
+	}
+	var ix index
+	if err := yaml.Unmarshal(text, &ix); err != nil {
+		return nil, w.refuse(IDDownload, ".chart.repository", at+" is no list of charts: "+err.Error(), "")
+	}
+	var versions []string
+	for _, v := range ix.Entries[c.Name] {
+		versions = append(versions, v.Version)
+		if strings.TrimPrefix(v.Version, "v") != strings.TrimPrefix(c.Version, "v") || len(v.URLs) == 0 {
+			continue
+		}
+		where, err := base.Parse(v.URLs[0])
+		if err != nil {
+			return nil, w.refuse(IDDownload, ".chart", at+" has a URL that is none: "+err.Error(), "")
+		}
+		archive, err := w.get(ctx, where.String())
+		if err != nil {
+			return nil, w.unreachable(ctx, where.String(), err)
+		}
+		if want := strings.TrimPrefix(v.Digest, "sha256:"); want != "" && sum(archive) != "sha256:"+want {
+			return nil, w.differs(where.String(), sum(archive), "sha256:"+want)
+		}
+		return archive, nil
+	}
+	if len(versions) == 0 {
+		return nil, w.refuse(IDDownload, ".chart.name", c.Repository+" has no chart "+c.Name, "")
+	}
+	return nil, w.refuse(IDDownload, ".chart.version", fmt.Sprintf("%s has no version %s of chart %s", c.Repository, c.Version, c.Name), "it has "+strings.Join(versions[:min(len(versions), 8)], ", "))
+}
+
+func (w *work) unreachable(ctx context.Context, address string, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return w.refuse(IDDownload, ".chart", "downloading "+address+": "+cause(err), "without a network, name the archive as path; the manager downloads it, hosts need no network for it")
+}
+
+// pull takes an archive out of a registry, with the credentials that docker login
+// keeps.
+func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]byte, error) {
+	text := strings.TrimPrefix(address, "oci://")
+	// A tag has no plus in it: it stands there as an underscore.
+	repository := text[:len(text)-len(":"+c.Version)]
+	host, _, _ := strings.Cut(text, "/")
+	var options []name.Option
+	if slices.Contains(w.Insecure, host) {
+		options = append(options, name.Insecure)
+	}
+	ref, err := name.ParseReference(repository+":"+strings.ReplaceAll(c.Version, "+", "_"), options...)
+	if err != nil {
+		return nil, w.refuse(IDDownload, ".chart", address+" is no reference: "+err.Error(), "")
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	archive, err := pulled(ctx, ref)
+	var refused *transport.Error
+	switch {
+	case err == nil:
+		return archive, nil
+	case errors.As(err, &refused) && refused.StatusCode == 404:
+		return nil, w.refuse(IDDownload, ".chart.version", address+" is not there", "")
+	}
+	return nil, w.unreachable(ctx, address, err)
+}
+
+func pulled(ctx context.Context, ref name.Reference) ([]byte, error) {
+	img, err := remote.Image(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	if err != nil {
+		return nil, err
+	}
+	layers, err := img.Layers()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range layers {
+		if media, err := l.MediaType(); err != nil || media != chartLayer {
+			continue
+		}
+		r, err := l.Compressed()
+		if err != nil {
+			return nil, err
+		}
+		var b bytes.Buffer
+		_, err = io.Copy(&b, io.LimitReader(r, maxManifest))
+		return b.Bytes(), errors.Join(err, r.Close())
+	}
+	return nil, errors.New("it is no chart")
+}

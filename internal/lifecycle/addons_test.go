@@ -1,0 +1,270 @@
+package lifecycle
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/plan"
+)
+
+const (
+	shopMap       = "/api/v1/namespaces/shop/configmaps/prices"
+	shopDeploy    = "/apis/apps/v1/namespaces/shop/deployments/shop"
+	shopRole      = "/apis/rbac.authorization.k8s.io/v1/clusterroles/shop"
+	shopNamespace = "/api/v1/namespaces/shop"
+	newsMap       = "/api/v1/namespaces/default/configmaps/news"
+	shopInventory = "/api/v1/namespaces/kube-system/configmaps/slipway-addon-shop"
+)
+
+const shopText = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: shop}
+spec: {replicas: 2, selector: {}, image: shop}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: prices}
+data: {apple: "1"}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: shop}
+`
+
+const newsText = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "news"}, "data": {"today": "none"}}`
+
+// manifest writes a file below dir.
+func manifest(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	file := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// with is the cluster with add-ons.
+func (w *world) with(list ...v1alpha1.Addon) *v1alpha1.Cluster {
+	c := w.cluster()
+	c.Spec.Addons = list
+	return c
+}
+
+// has are which of these objects the cluster has.
+func (w *world) has(paths ...string) (out []string) {
+	for _, p := range paths {
+		if w.api.has(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// settled wants nothing to be left to do.
+func (w *world) settled(c *v1alpha1.Cluster) {
+	w.t.Helper()
+	if p := w.plan(c); !p.Empty() {
+		w.t.Errorf("there is something left to do: %+v", p.Steps)
+	}
+}
+
+func (w *world) plan(c *v1alpha1.Cluster) *plan.Plan {
+	w.t.Helper()
+	p := w.prepared(w.service().Prepare(w.t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	if err := p.Close(); err != nil {
+		w.t.Error(err)
+	}
+	return p.Plan()
+}
+
+// told are a plan's changes by add-ons.
+func told(p *plan.Plan) (out []string) {
+	for _, s := range p.Steps {
+		if !strings.HasPrefix(s.Task, "addon.") {
+			continue
+		}
+		for _, c := range s.Changes {
+			summary, _, _ := strings.Cut(c.Summary, "sha256:")
+			out = append(out, s.Task+": "+string(c.Kind)+" "+c.Target+": "+strings.TrimRight(summary, ", "))
+		}
+	}
+	return out
+}
+
+// TestAddons is the life of two add-ons: made with the cluster, changed, changed
+// by hand, dropped.
+func TestAddons(t *testing.T) {
+	dir := t.TempDir()
+	shop := v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{filepath.Dir(manifest(t, dir, "shop/shop.yaml", shopText))}}
+	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}}
+	w := newWorld(t, "cp1", "w1")
+	w.api.put(newsMap, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "news", "namespace": "default"}, "data": object{"old": "kept"}})
+	both := w.with(shop, news)
+	w.do(Request{Kind: Create, Cluster: both}, event.Succeeded)
+	all := []string{shopMap, shopDeploy, shopRole, shopNamespace, newsMap, shopInventory}
+	if d := cmp.Diff(all, w.has(all...)); d != "" {
+		t.Fatalf("after create (-want +got):\n%s", d)
+	}
+	w.settled(both)
+
+	t.Run("changed by hand", func(t *testing.T) {
+		w := w.fork(t)
+		w.api.put(shopMap, merge(copied(w.api.objects[shopMap]), object{"data": object{"apple": "9"}}))
+		w.api.remove(shopDeploy)
+		p := w.plan(both)
+		want := []string{"addon.shop: object Deployment shop/shop: create", "addon.shop: object ConfigMap shop/prices: update"}
+		if d := cmp.Diff(want, told(p)); d != "" || len(p.Steps) != 1 {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		w.do(Request{Kind: Apply, Cluster: both}, event.Succeeded)
+		w.settled(both)
+		if got := w.api.objects[shopMap]["data"]; cmp.Diff(object{"apple": "1"}, got) != "" || !w.api.has(shopDeploy) {
+			t.Errorf("the prices are %v", got)
+		}
+	})
+
+	t.Run("changed in the file", func(t *testing.T) {
+		w := w.fork(t)
+		less := shop
+		less.Manifests = []string{manifest(t, t.TempDir(), "shop.yaml", strings.Replace(strings.SplitAfter(shopText, "---\n")[0]+strings.SplitAfter(shopText, "---\n")[1], `"1"`, `"2"`, 1))}
+		c := w.with(less, news)
+		want := []string{"addon.shop: add-on shop: change to", "addon.shop: object ConfigMap shop/prices: update", "addon.shop: object ClusterRole shop: delete"}
+		if d := cmp.Diff(want, told(w.plan(c))); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		w.settled(c)
+		if d := cmp.Diff([]string{shopMap, shopDeploy, shopNamespace, newsMap, shopInventory}, w.has(all...)); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+	})
+
+	t.Run("dropped", func(t *testing.T) {
+		w := w.fork(t)
+		w.api.put(shopRole, object{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": object{"name": "shop"}}) // another's by now
+		none := w.with()
+		want := []string{
+			"addon.removed: add-on shop: remove",
+			"addon.removed: object ConfigMap shop/prices: delete",
+			"addon.removed: object Deployment shop/shop: delete",
+			"addon.removed: add-on news: remove",
+			"addon.removed: object ConfigMap default/news: leave: it was there before the add-on",
+		}
+		p := w.plan(none)
+		if d := cmp.Diff(want, told(p)); d != "" || len(p.Removes) > 0 {
+			t.Errorf("(-want +got):\n%s\nlost: %v", d, p.Removes)
+		}
+		w.do(Request{Kind: Apply, Cluster: none}, event.Succeeded)
+		w.settled(none)
+		if d := cmp.Diff([]string{shopRole, shopNamespace, newsMap}, w.has(all...)); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		if l := w.api.objects[newsMap]["metadata"].(object)["labels"].(object); len(l) > 0 {
+			t.Errorf("what was there before is still labelled: %v", l)
+		}
+	})
+
+	t.Run("renamed", func(t *testing.T) {
+		w := w.fork(t)
+		other := shop
+		other.Name = "market"
+		c := w.with(other, news)
+		w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		w.settled(c)
+		if d := cmp.Diff([]string{shopMap, shopDeploy, shopRole, shopNamespace, newsMap}, w.has(all...)); d != "" {
+			t.Errorf("what has moved to another add-on stays (-want +got):\n%s", d)
+		}
+	})
+}
+
+// What holds more than itself goes with leave alone.
+func TestAddonLosses(t *testing.T) {
+	dir := t.TempDir()
+	a := v1alpha1.Addon{Name: "shop", Manifests: []string{manifest(t, dir, "shop.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n"+strings.Split(shopText, "---\n")[1])}, Namespace: "shop"}
+	w := newWorld(t, "cp1")
+	w.do(Request{Kind: Create, Cluster: w.with(a)}, event.Succeeded)
+	if d := cmp.Diff([]string{"Namespace shop and all that is in it"}, w.plan(w.with()).Removes); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// An add-on that does not work with the cluster's version is refused, before a
+// host is asked for anything, unless that is passed over.
+func TestAddonMinors(t *testing.T) {
+	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.json", newsText)}, Kubernetes: []string{"1.35", "1.36"}}
+	w := newWorld(t, "cp1")
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.with(a)}, nil)
+	var list diag.List
+	if !errors.As(err, &list) || len(list) != 1 || list[0].ID != addon.IDKubernetes {
+		t.Fatalf("it says %v", err)
+	}
+	w.do(Request{Kind: Create, Cluster: w.with(a), IgnoreChecks: []string{addon.IDKubernetes}}, event.Succeeded)
+	if !w.api.has(newsMap) {
+		t.Error("passed over, it is not there")
+	}
+}
+
+// A file that is wrong is named before a host is asked for anything.
+func TestAddonUnusable(t *testing.T) {
+	w := newWorld(t, "cp1")
+	w.dials = map[string]bool{}
+	a := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, t.TempDir(), "news.yaml", "kind: ConfigMap\n")}}
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.with(a)}, nil)
+	var list diag.List
+	if !errors.As(err, &list) || list[0].ID != addon.IDUnusable || !strings.Contains(list[0].Message, "news.yaml") {
+		t.Errorf("it says %v", err)
+	}
+	if len(w.dials) > 0 {
+		t.Errorf("connected to %v", w.dials)
+	}
+}
+
+// Killed at any moment, what was begun comes to the same end.
+func TestKilledAddons(t *testing.T) {
+	dir := t.TempDir()
+	shop := v1alpha1.Addon{Name: "shop", Namespace: "shop", Manifests: []string{manifest(t, dir, "shop.yaml", shopText)}}
+	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}}
+	w := newWorld(t, "cp1", "w1")
+	w.do(Request{Kind: Create, Cluster: w.with(shop)}, event.Succeeded)
+	c := w.with(news)
+	all := []string{shopMap, shopDeploy, shopRole, newsMap, shopInventory}
+	// Each request that changes something is a moment, too.
+	var cuts []moment
+	w.api.wrote = func(what string) {
+		if strings.Contains(what, "/nodes/") {
+			return
+		}
+		cuts = append(cuts, moment{what, w.fork(t)})
+	}
+	moments := w.killed(t, Request{Kind: Apply, Cluster: c})
+	w.api.wrote = nil
+	if len(cuts) < 5 {
+		t.Errorf("only %d requests changed something", len(cuts))
+	}
+	for _, m := range slices.Concat(moments, cuts) {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			k := m.world
+			k.t = t
+			k.goOn(Request{Kind: Apply, Cluster: c})
+			k.settled(c)
+			if d := cmp.Diff([]string{newsMap}, k.has(all...)); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			k.same(w)
+		})
+	}
+}

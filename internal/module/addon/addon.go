@@ -1,0 +1,310 @@
+// Package addon puts add-ons into the cluster, keeps them as described, and takes
+// them out again.
+package addon
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// Kinds of changes in plans.
+const (
+	// KindAddon is an add-on as a whole.
+	KindAddon op.Kind = "add-on"
+	// KindHook is an object that a chart wants applied around others.
+	KindHook op.Kind = "chart hook"
+)
+
+// Removed is the task that takes out add-ons.
+const Removed = "addon.removed"
+
+// settle is how long what comes before and after a wait may take.
+const settle = 3 * time.Minute
+
+// New is the module: one task for each add-on, one after the other, when DNS
+// answers, and one for those that are not described any more.
+func New(list []addon.Addon) engine.Module {
+	m := engine.Module{Name: "add-ons"}
+	needs := []string{"nodes.dns"}
+	for _, a := range list {
+		t := engine.Task{
+			ID: "addon." + a.Name, Title: "install add-on " + a.Name, Manager: true,
+			Needs: needs, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			Timeout: a.Timeout + settle, Retry: engine.Retry{Attempts: a.Retries + 1, Delay: 10 * time.Second, Backoff: 1.5},
+			Run: &engine.Action{
+				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return check(ctx, s, a) },
+				Apply: func(ctx context.Context, s *engine.Scope) error { return apply(ctx, s, a) },
+			},
+		}
+		m.Tasks = append(m.Tasks, t)
+		needs = []string{t.ID}
+	}
+	m.Tasks = append(m.Tasks, removed(list, needs))
+	return m
+}
+
+// entries are the objects of an add-on as they are to be on record.
+func entries(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory) ([]entry, error) {
+	var out []entry
+	add := func(o *unstructured.Unstructured, mayBeFound bool) error {
+		e := entry{Ref: addon.RefOf(o), Version: o.GroupVersionKind().Version}
+		if known, ok := have.entry(e.Ref); ok {
+			e.Found = known.Found
+		} else if mayBeFound && c != nil {
+			live, err := c.Live(ctx, o)
+			if err != nil {
+				return err
+			}
+			if live != nil {
+				_, labelled := live.GetLabels()[addon.Label] // of this add-on, or of one that has handed it over
+				e.Found = !labelled
+			}
+		}
+		out = append(out, e)
+		return nil
+	}
+	for _, o := range a.Objects {
+		if err := add(o, true); err != nil {
+			return nil, err
+		}
+	}
+	for _, h := range a.Hooks {
+		if err := add(h.Object, false); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// wanted is the inventory of an add-on that has come to its end.
+func wanted(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory) (*inventory, error) {
+	objects, err := entries(ctx, c, a, have)
+	return &inventory{Name: a.Name, State: applied, Digest: a.Digest, Installed: true, Objects: objects, Sources: a.Sources}, err
+}
+
+func check(ctx context.Context, s *engine.Scope, a addon.Addon) ([]plan.OpChange, error) {
+	c := engine.Get(s, module.KeyKube)
+	if s.Pending() {
+		return fromNothing(a), nil
+	}
+	have, err := inventoryOf(ctx, c, a.Name)
+	if err != nil {
+		return nil, err
+	}
+	want, err := wanted(ctx, c, a, have)
+	if err != nil {
+		return nil, err
+	}
+	var out []plan.OpChange
+	if have == nil || !have.same(want) {
+		out = append(out, plan.OpChange{Kind: KindAddon, Target: a.Name, Summary: summary(a, have), Diff: sourcesDiff(have, want)})
+		for _, h := range hooks(a, have) {
+			out = append(out, plan.OpChange{Kind: KindHook, Target: addon.RefOf(h.Object).String(), Summary: fmt.Sprint(h.Phases)})
+		}
+	}
+	changes, err := c.Diff(ctx, objects(a))
+	if err != nil {
+		return nil, err
+	}
+	for _, ch := range changes {
+		out = append(out, plan.OpChange{Kind: module.KindObject, Target: ch.Target(), Summary: string(ch.Action), Diff: ch.Diff})
+	}
+	gone, err := leaving(ctx, c, a.Name, have.without(want.Objects))
+	return append(out, gone...), err
+}
+
+// fromNothing is what installing an add-on does in a cluster that is yet to be
+// made.
+func fromNothing(a addon.Addon) []plan.OpChange {
+	out := []plan.OpChange{{Kind: KindAddon, Target: a.Name, Summary: summary(a, nil), Diff: sourcesDiff(nil, &inventory{Sources: a.Sources})}}
+	for _, h := range hooks(a, nil) {
+		out = append(out, plan.OpChange{Kind: KindHook, Target: addon.RefOf(h.Object).String(), Summary: fmt.Sprint(h.Phases)})
+	}
+	for _, o := range objects(a) {
+		out = append(out, plan.OpChange{Kind: module.KindObject, Target: addon.RefOf(o).String(), Summary: string(kube.Create)})
+	}
+	return out
+}
+
+// objects are those of an add-on and its namespace.
+func objects(a addon.Addon) []*unstructured.Unstructured {
+	if a.Namespace == nil {
+		return a.Objects
+	}
+	return append([]*unstructured.Unstructured{a.Namespace}, a.Objects...)
+}
+
+func summary(a addon.Addon, have *inventory) string {
+	switch {
+	case have == nil || !have.Installed:
+		return "install, " + a.Digest
+	case have.Digest != a.Digest:
+		return "change to " + a.Digest
+	case have.State != applied:
+		return "finish, " + a.Digest
+	}
+	return "record"
+}
+
+func sourcesDiff(have, want *inventory) (text string) {
+	if have != nil {
+		for _, s := range have.Sources {
+			if !slices.Contains(want.Sources, s) {
+				text += "-" + s + "\n"
+			}
+		}
+	}
+	for _, s := range want.Sources {
+		if have == nil || !slices.Contains(have.Sources, s) {
+			text += "+" + s + "\n"
+		}
+	}
+	return text
+}
+
+// apply says first on record what it may put into the cluster, so that nothing is
+// there of which nobody knows, whenever it is cut off.
+func apply(ctx context.Context, s *engine.Scope, a addon.Addon) error {
+	c := engine.Get(s, module.KeyKube)
+	have, err := inventoryOf(ctx, c, a.Name)
+	if err != nil {
+		return err
+	}
+	want, err := wanted(ctx, c, a, have)
+	if err != nil {
+		return err
+	}
+	began := *want
+	began.State, began.Installed = applying, have != nil && have.Installed
+	began.Objects = append(slices.Clone(want.Objects), have.without(want.Objects)...)
+	run := hooks(a, have)
+	if have != nil && have.same(want) {
+		run = nil // what was changed by hand is put right
+	} else if err := began.write(ctx, c); err != nil {
+		return err
+	}
+	if err := put(ctx, s, a, run, have); err != nil {
+		return err
+	}
+	if err := remove(ctx, c, s, a.Name, have.without(want.Objects)); err != nil {
+		return err
+	}
+	if err := wait(ctx, s, a); err != nil {
+		return err
+	}
+	if err := runHooks(ctx, s, a, run, after(have)); err != nil {
+		return err
+	}
+	return want.write(ctx, c)
+}
+
+// put applies an add-on's objects: what others need first, then the chart's hooks
+// that come before the rest.
+func put(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, have *inventory) error {
+	c := engine.Get(s, module.KeyKube)
+	if len(run) > 0 {
+		var first []*unstructured.Unstructured
+		for _, o := range objects(a) {
+			if k := o.GetKind(); k == "Namespace" || k == "CustomResourceDefinition" {
+				first = append(first, o)
+			}
+		}
+		if err := c.Apply(ctx, first); err != nil {
+			return err
+		}
+		if err := runHooks(ctx, s, a, run, before(have)); err != nil {
+			return err
+		}
+	}
+	return c.Apply(ctx, objects(a))
+}
+
+func wait(ctx context.Context, s *engine.Scope, a addon.Addon) error {
+	if !a.Wait {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+	for _, o := range a.Objects {
+		if err := engine.Get(s, module.KeyKube).WaitSettled(ctx, o, func(m string) { s.Tell("%s: %s", addon.RefOf(o), m) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func before(have *inventory) addon.HookPhase {
+	if have == nil || !have.Installed {
+		return addon.PreInstall
+	}
+	return addon.PreUpgrade
+}
+
+func after(have *inventory) addon.HookPhase {
+	if have == nil || !have.Installed {
+		return addon.PostInstall
+	}
+	return addon.PostUpgrade
+}
+
+// hooks are those that run when an add-on is installed or changed.
+func hooks(a addon.Addon, have *inventory) (out []addon.Hook) {
+	for _, h := range a.Hooks {
+		if h.In(before(have)) || h.In(after(have)) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// runHooks has each hook of a phase made anew, and waits for it.
+func runHooks(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, phase addon.HookPhase) error {
+	c := engine.Get(s, module.KeyKube)
+	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+	var done []*unstructured.Unstructured
+	for _, h := range run {
+		if !h.In(phase) {
+			continue
+		}
+		s.Tell("%s: %s", phase, addon.RefOf(h.Object))
+		if err := ours(ctx, c, a.Name, h.Object); err != nil {
+			return err
+		}
+		if err := c.Apply(ctx, []*unstructured.Unstructured{h.Object}); err != nil {
+			return fmt.Errorf("running hook %s: %w", phase, err)
+		}
+		if err := c.WaitSettled(ctx, h.Object, func(m string) { s.Tell("%s: %s", addon.RefOf(h.Object), m) }); err != nil {
+			return fmt.Errorf("running hook %s: %w", phase, err)
+		}
+		if h.Goes {
+			done = append(done, h.Object)
+		}
+	}
+	for _, o := range done { // what ran may have needed them all
+		if err := ours(ctx, c, a.Name, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ours removes an object of the add-on, if it is there.
+func ours(ctx context.Context, c *kube.Client, name string, o *unstructured.Unstructured) error {
+	live, err := c.Live(ctx, o)
+	if err != nil || live == nil || live.GetLabels()[addon.Label] != name {
+		return err
+	}
+	return c.DeleteLive(ctx, live)
+}
