@@ -79,6 +79,11 @@ type Loader struct {
 	Insecure []string
 	// Kubernetes is the cluster's version: "v1.37.1".
 	Kubernetes string
+	// Images are the release's, by short names.
+	Images map[string]string
+	// VerifiedKubelets says that kubelets show certificates of the cluster's
+	// authority.
+	VerifiedKubelets bool
 }
 
 // Load makes add-ons, in their order, with warnings. All that is wrong with them
@@ -133,9 +138,12 @@ func (w *work) load(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
 		out.Timeout = a.Timeout.Duration
 	}
 	var err error
-	if a.Chart != nil {
+	switch {
+	case a.Chart != nil:
 		err = w.chart(ctx, a, &out)
-	} else {
+	case IsBundled(a):
+		err = w.fromBundle(a, &out)
+	default:
 		err = w.manifests(ctx, a, &out)
 	}
 	if err != nil {

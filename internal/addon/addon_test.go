@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,9 +22,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/static"
+	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/golden"
+	"slipway.dev/slipway/internal/spec"
 )
 
 const configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\n"
@@ -403,5 +407,56 @@ func TestRegistry(t *testing.T) {
 	}
 	if _, _, err := l.Load(t.Context(), chart("2.0.0", "")); err == nil || !strings.Contains(err.Error(), IDDownload) {
 		t.Errorf("an unknown version: %v", err)
+	}
+}
+
+// The bundle's add-ons, as they are without settings and with all of them.
+func TestBundled(t *testing.T) {
+	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1", Images: map[string]string{"metrics-server": "example.com/metrics-server:v1", "local-path": "example.com/local-path:v1", "flannel": "example.com/flannel:v1"}}
+	show := func(list ...v1alpha1.Addon) string {
+		t.Helper()
+		got, warnings, err := l.Load(t.Context(), list)
+		if err != nil || len(warnings) > 0 {
+			t.Fatal(err, warnings)
+		}
+		var b strings.Builder
+		for _, a := range got {
+			for _, s := range a.Sources {
+				fmt.Fprintf(&b, "# %s\n", s)
+			}
+			for _, o := range a.Objects {
+				text, err := yaml.Marshal(o.Object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(&b, "---\n%s", text)
+			}
+		}
+		return b.String()
+	}
+	metrics, local := v1alpha1.Addon{Name: "metrics-server"}, v1alpha1.Addon{Name: "local-path"}
+	golden.Check(t, "testdata/bundled.golden", show(metrics, local))
+	l.VerifiedKubelets = true
+	local.Values = map[string]any{"path": "/srv/volumes/", "default": false}
+	text := show(metrics, local)
+	for _, want := range []string{"--kubelet-certificate-authority=", `"/srv/volumes"`, `is-default-class: "false"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in it", want)
+		}
+	}
+	if strings.Contains(text, "--kubelet-insecure-tls") || strings.Contains(text, "# ") {
+		t.Error("kubelets are verified, and it says otherwise")
+	}
+	for name, values := range map[string]map[string]any{"unknown": {"paths": "/a"}, "relative": {"path": "a"}, "the root": {"path": "/"}, "another type": {"default": "yes"}} {
+		_, _, err := l.Load(t.Context(), []v1alpha1.Addon{{Name: "local-path", Values: values}})
+		if err == nil || !strings.Contains(err.Error(), IDUnusable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if d := cmp.Diff([]string{"metrics-server"}, Images([]v1alpha1.Addon{metrics, {Name: "local-path", Manifests: []string{"a"}}})); d != "" {
+		t.Errorf("an add-on with manifests of its own is no bundled one (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(spec.BundledAddons(), slices.Sorted(maps.Keys(bundled()))); d != "" {
+		t.Errorf("those that the file may name (-want +got):\n%s", d)
 	}
 }

@@ -206,4 +206,3 @@ func called(c v1alpha1.Chart) string {
 	}
 	return c.Name + " " + c.Version
 }
-

@@ -59,7 +59,7 @@ func TestBuildHoldsEverything(t *testing.T) {
 				t.Errorf("component %s %s: %+v, %v", name, arch, c, err)
 			}
 		}
-		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd", "coredns", "pause", "flannel", "echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip"} {
+		for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "etcd", "coredns", "pause", "flannel", "echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip", "metrics-server", "local-path"} {
 			i, err := b.Image(name, arch)
 			if err != nil || i.Ref == "" || len(i.Blobs) < 2 {
 				t.Fatalf("image %s %s: %+v, %v", name, arch, i, err)
@@ -118,7 +118,7 @@ func TestRemedyOfAMissingImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(notes) != 4 {
+	if len(notes) != 5 {
 		t.Errorf("notes: %q", notes)
 	}
 	if _, err := b.Image("flannel", "amd64"); err != nil {

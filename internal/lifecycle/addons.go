@@ -24,7 +24,10 @@ func (p *prepared) loadAddons(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	loader := addon.Loader{Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Kubernetes: p.env.Release.Kubernetes}
+	loader := addon.Loader{
+		Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Kubernetes: p.env.Release.Kubernetes, Images: p.env.Release.ImageRefs(),
+		VerifiedKubelets: c.Spec.Kubernetes.Kubelet.Config["serverTLSBootstrap"] == true,
+	}
 	var warnings diag.List
 	p.addons, warnings, err = loader.Load(ctx, c.Spec.Addons)
 	p.told = append(unfit, warnings...)

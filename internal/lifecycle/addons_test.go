@@ -268,3 +268,52 @@ func TestKilledAddons(t *testing.T) {
 		})
 	}
 }
+
+// webChart is a chart with a hook around each change.
+func webChart(t *testing.T, price string) string {
+	dir := t.TempDir()
+	manifest(t, dir, "Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n")
+	manifest(t, dir, "values.yaml", "price: \""+price+"\"\n")
+	manifest(t, dir, "templates/all.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prices}\ndata: {apple: {{ .Values.price | quote }}}\n---\n"+
+		"apiVersion: batch/v1\nkind: Job\nmetadata: {name: before, annotations: {helm.sh/hook: \"pre-install,pre-upgrade\", helm.sh/hook-delete-policy: hook-succeeded}}\n---\n"+
+		"apiVersion: batch/v1\nkind: Job\nmetadata: {name: after, annotations: {helm.sh/hook: post-install}}\n")
+	return dir
+}
+
+// A chart's hooks run when it is new or has changed, and not when something is
+// put right; they go with it.
+func TestChartHooks(t *testing.T) {
+	const job = "/apis/batch/v1/namespaces/shop/jobs/"
+	w := newWorld(t, "cp1")
+	var wrote []string
+	w.api.wrote = func(what string) {
+		if strings.Contains(what, "/namespaces/shop/") {
+			wrote = append(wrote, strings.Replace(what, "/namespaces/shop", "", 1))
+		}
+	}
+	did := func(c *v1alpha1.Cluster, want ...string) {
+		t.Helper()
+		wrote = nil
+		kind := Apply
+		if w.api.objects[shopInventory] == nil {
+			kind = Create
+		}
+		w.do(Request{Kind: kind, Cluster: c}, event.Succeeded)
+		if d := cmp.Diff(want, wrote); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		w.settled(c)
+	}
+	with := func(price string) *v1alpha1.Cluster {
+		return w.with(v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: webChart(t, price)}})
+	}
+	first := with("1")
+	did(first, "PATCH /apis/batch/v1/jobs/before", "DELETE /apis/batch/v1/jobs/before", "PATCH /api/v1/configmaps/prices", "PATCH /apis/batch/v1/jobs/after")
+	w.api.remove(shopMap)
+	did(first, "PATCH /api/v1/configmaps/prices")
+	did(with("2"), "PATCH /apis/batch/v1/jobs/before", "DELETE /apis/batch/v1/jobs/before", "PATCH /api/v1/configmaps/prices")
+	if !w.api.has(job + "after") {
+		t.Error("a hook that nobody deletes is gone")
+	}
+	did(w.with(), "DELETE /apis/batch/v1/jobs/after", "DELETE /api/v1/configmaps/prices")
+}

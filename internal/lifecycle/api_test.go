@@ -77,7 +77,8 @@ var kinds = map[string]map[string]string{
 		"namespaces": "!Namespace", "nodes": "!Node", "configmaps": "ConfigMap", "secrets": "Secret",
 		"serviceaccounts": "ServiceAccount", "pods": "Pod", "services": "Service",
 	},
-	"/apis/apps/v1": {"daemonsets": "DaemonSet", "deployments": "Deployment"},
+	"/apis/batch/v1": {"jobs": "Job"},
+	"/apis/apps/v1":  {"daemonsets": "DaemonSet", "deployments": "Deployment"},
 	"/apis/admissionregistration.k8s.io/v1": {
 		"validatingadmissionpolicies": "!ValidatingAdmissionPolicy", "validatingadmissionpolicybindings": "!ValidatingAdmissionPolicyBinding",
 		"validatingwebhookconfigurations": "!ValidatingWebhookConfiguration", "mutatingwebhookconfigurations": "!MutatingWebhookConfiguration",
@@ -459,6 +460,9 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 		then := merge(copied(have), body)
 		if have == nil && path.Base(path.Dir(p)) == "deployments" { // its pods are there at once
 			then["status"] = ready()
+		}
+		if path.Base(path.Dir(p)) == "jobs" { // which are done at once
+			then["status"] = object{"conditions": []any{object{"type": "Complete", "status": "True"}}}
 		}
 		if r.URL.Query().Get("dryRun") == "" {
 			a.objects[p] = then

@@ -24,6 +24,8 @@ func (c *Components) fields() []struct {
 		{"keepalived", &c.Keepalived},
 		{"updater", &c.Updater},
 		{"kubeVIP", &c.KubeVIP},
+		{"metricsServer", &c.MetricsServer},
+		{"localPath", &c.LocalPath},
 	}
 }
 

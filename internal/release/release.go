@@ -78,6 +78,9 @@ type Components struct {
 	// Updater is the version of Slipway's own apiserver-updater.
 	Updater string `json:"updater" yaml:"updater"`
 	KubeVIP string `json:"kubeVIP" yaml:"kubeVIP"`
+	// MetricsServer and LocalPath (local-path-provisioner) are add-ons.
+	MetricsServer string `json:"metricsServer" yaml:"metricsServer"`
+	LocalPath     string `json:"localPath" yaml:"localPath"`
 }
 
 // ImageRefs are the images of a release by short name, under the names that
@@ -101,6 +104,8 @@ func (r Release) ImageRefs() map[string]string {
 		"keepalived":              own + "keepalived:" + r.Keepalived,
 		"apiserver-updater":       own + "apiserver-updater:" + r.Updater,
 		"kube-vip":                "ghcr.io/kube-vip/kube-vip:v" + r.KubeVIP,
+		"metrics-server":          k8s + "metrics-server/metrics-server:v" + r.MetricsServer,
+		"local-path":              "docker.io/rancher/local-path-provisioner:v" + r.LocalPath,
 	}
 }
 

@@ -118,6 +118,8 @@ func TestSupportedAndRefs(t *testing.T) {
 		"keepalived":              "slipway.dev/keepalived:1",
 		"apiserver-updater":       "slipway.dev/apiserver-updater:2",
 		"kube-vip":                "ghcr.io/kube-vip/kube-vip:v1.0.4",
+		"metrics-server":          "registry.k8s.io/metrics-server/metrics-server:v0.9.0",
+		"local-path":              "docker.io/rancher/local-path-provisioner:v0.0.30",
 	}
 	if diff := cmp.Diff(want, r.ImageRefs()); diff != "" {
 		t.Errorf("references (-want +got):\n%s", diff)

@@ -15,7 +15,7 @@ import (
 
 // BundledAddons are the add-ons that need neither manifests nor a chart: their
 // names say what they are.
-func BundledAddons() []string { return nil }
+func BundledAddons() []string { return []string{"local-path", "metrics-server"} }
 
 // IsURL says that a manifest or a repository is downloaded.
 func IsURL(name string) bool {

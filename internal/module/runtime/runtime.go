@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/addon"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -143,6 +144,7 @@ func images(env module.Env, s *engine.Scope) (op.List, error) {
 			names = append(names, "etcd")
 		}
 	}
+	names = append(names, addon.Images(env.Cluster.Spec.Addons)...)
 	names = append(names, module.EndpointImages(env.Cluster.Spec.ControlPlaneEndpoint.Mode, s.Host())...)
 	var list []op.Image
 	for _, n := range names {

@@ -111,6 +111,8 @@ func withQuestions(r release.Release, all map[string]unit) map[string]unit {
 	add("pause", "pause", r.Pause, "pause", "-v")
 	add("echo", "echo", r.Echo, "echo", "version")
 	add("probe", "usr/bin/probe", "probe 1", "probe", "version")
+	add("metrics-server", "metrics-server", "v"+r.MetricsServer, "metrics-server", "--version")
+	add("local-path", "usr/bin/local-path-provisioner", "v"+r.LocalPath, "local-path-provisioner", "--version")
 	add("apiserver-updater", "apiserver-updater", "apiserver-updater "+r.Updater, "apiserver-updater", "version")
 	return all
 }

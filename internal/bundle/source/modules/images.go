@@ -35,6 +35,8 @@ func imageList() []image {
 		// To hold an address and to send VRRP it must be root.
 		{name: "keepalived", layers: []string{"base", "probe", "keepalived"}, entrypoint: []string{"/usr/sbin/keepalived"}},
 		{name: "apiserver-updater", layers: []string{"base", "apiserver-updater"}, entrypoint: []string{"/apiserver-updater"}, user: "65532:65532"},
+		{name: "metrics-server", layers: []string{"base", "metrics-server"}, entrypoint: []string{"/metrics-server"}, user: "65532:65532"},
+		{name: "local-path", layers: []string{"base", "local-path"}, entrypoint: []string{"/usr/bin/local-path-provisioner"}, user: "65532:65532"},
 		{name: "kube-proxy", layers: []string{"base", "nettools", "kubernetes"}, entrypoint: []string{"/usr/local/bin/kube-proxy"}},
 	}
 	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler"} {

@@ -44,7 +44,7 @@ func New(o Options) *Source { return &Source{opts: o, recipes: units, images: im
 
 // buildOrder has the longest builds first; components are those for hosts.
 var (
-	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "base", "probe", "pause", "echo"}
+	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path", "base", "probe", "pause", "echo"}
 	components = []string{"kubernetes", "containerd", "etcd", "crictl", "cni-plugins", "nettools"}
 )
 

@@ -60,6 +60,7 @@ func units(r release.Release) map[string]unit {
 				Programs: map[string]string{"sigs.k8s.io/cri-tools/cmd/crictl": bin + "crictl"},
 			}},
 		},
+		metricsServer(r.MetricsServer), localPath(r.LocalPath),
 		own("pause", "pause", r.Pause, images.Pause), own("echo", "echo", r.Echo, images.Echo),
 		own("probe", "usr/bin/probe", "1", images.Probe),
 	} {
@@ -164,6 +165,30 @@ func etcd(version string) unit {
 				"go.etcd.io/etcd/etcdctl/v3": bin + "etcdctl",
 				"go.etcd.io/etcd/etcdutl/v3": bin + "etcdutl",
 			},
+		}},
+	}
+}
+
+func metricsServer(version string) unit {
+	const pkg = "sigs.k8s.io/metrics-server"
+	return unit{
+		Name: "metrics-server", Version: version, Licence: apache,
+		Modules: []module{{
+			Primary:  pkg + "@v" + version,
+			LDFlags:  strip + " -X k8s.io/client-go/pkg/version.gitVersion=v" + version,
+			Programs: map[string]string{pkg + "/cmd/metrics-server": "metrics-server"},
+		}},
+	}
+}
+
+func localPath(version string) unit {
+	const pkg = "github.com/rancher/local-path-provisioner"
+	return unit{
+		Name: "local-path", Version: version, Licence: apache,
+		Modules: []module{{
+			Primary:  pkg + "@v" + version,
+			LDFlags:  strip + " -X main.VERSION=v" + version,
+			Programs: map[string]string{pkg: "usr/bin/local-path-provisioner"},
 		}},
 	}
 }

@@ -122,7 +122,7 @@ func (s *Source) Ready(_ context.Context, r source.Request) bool {
 // needed says whether a cluster may need the image without having asked for
 // anything. A bundle without one of the others serves those that do not.
 func needed(image string) bool {
-	return !slices.Contains([]string{"echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip"}, image)
+	return !slices.Contains([]string{"echo", "haproxy", "keepalived", "apiserver-updater", "kube-vip", "metrics-server", "local-path"}, image)
 }
 
 // Parts downloads everything that is not in the cache.

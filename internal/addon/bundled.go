@@ -1,0 +1,97 @@
+package addon
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+	"text/template"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+//go:embed templates
+var templates embed.FS
+
+// A bundledAddon is one whose images are in the bundle.
+type bundledAddon struct {
+	// images are their short names in the bundle.
+	images []string
+	// values are what it can be told, as they are without.
+	values func() any
+}
+
+// settings of local-path.
+type localPath struct {
+	// Path is the directory on each node.
+	Path string `json:"path"`
+	// Default makes it the class of claims that name none.
+	Default bool `json:"default"`
+}
+
+// bundled are they by name.
+func bundled() map[string]bundledAddon {
+	return map[string]bundledAddon{
+		"metrics-server": {images: []string{"metrics-server"}, values: func() any { return &struct{}{} }},
+		"local-path":     {images: []string{"local-path"}, values: func() any { return &localPath{Path: "/opt/local-path-provisioner", Default: true} }},
+	}
+}
+
+// IsBundled says that an add-on is one of the bundle's: it names nothing else that
+// it is.
+func IsBundled(a v1alpha1.Addon) bool {
+	_, ok := bundled()[a.Name]
+	return ok && a.Chart == nil && len(a.Manifests) == 0
+}
+
+// Images are those of the bundle that add-ons run, by their short names.
+func Images(list []v1alpha1.Addon) (out []string) {
+	for _, a := range list {
+		if IsBundled(a) {
+			out = append(out, bundled()[a.Name].images...)
+		}
+	}
+	return out
+}
+
+// fromBundle renders one of ours.
+func (w *work) fromBundle(a v1alpha1.Addon, out *Addon) error {
+	values, err := w.values(a)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(values)
+	if err != nil {
+		return err
+	}
+	set := bundled()[a.Name].values()
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(set); err != nil {
+		return w.refuse(IDUnusable, ".values", "add-on "+a.Name+" has no such value: "+strings.TrimPrefix(err.Error(), "json: "), "docs/guide/addons.md has those that there are")
+	}
+	data := map[string]any{
+		"Images":           map[string]string{"metricsServer": w.Images["metrics-server"], "localPath": w.Images["local-path"], "shell": w.Images["flannel"]},
+		"VerifiedKubelets": w.VerifiedKubelets,
+	}
+	if l, ok := set.(*localPath); ok {
+		if !path.IsAbs(l.Path) || path.Clean(l.Path) == "/" {
+			return w.refuse(IDUnusable, ".values.path", fmt.Sprintf("%q is no directory for volumes", l.Path), "name a directory of its own on every node, by its whole path")
+		}
+		data["Path"], data["Default"] = path.Clean(l.Path), l.Default
+	}
+	if a.Name == "metrics-server" && !w.VerifiedKubelets {
+		out.Sources = append(out.Sources, "kubelets are not verified: their certificates are of their own making (kubernetes.kubelet.config.serverTLSBootstrap)")
+	}
+	t, err := template.ParseFS(templates, "templates/"+a.Name+".yaml")
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if err := t.Execute(&text, data); err != nil {
+		return err
+	}
+	return w.decode("", a.Name, text.Bytes(), out)
+}

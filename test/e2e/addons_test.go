@@ -1,0 +1,186 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shell is an image that is on every node, and has a shell.
+const shell = "ghcr.io/flannel-io/flannel:v0.28.4"
+
+// chartFiles are a chart with a kind, an object of it, a hook, and what a value
+// says.
+func chartFiles() map[string]string {
+	return map[string]string{
+		"web/Chart.yaml":  "apiVersion: v2\nname: web\nversion: 1.0.0\n",
+		"web/values.yaml": "replicas: 1\n",
+		"web/crds/thing.yaml": `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Thing, plural: things, singular: thing}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
+`,
+		"web/templates/web.yaml": `apiVersion: example.com/v1
+kind: Thing
+metadata: {name: one}
+spec: {replicas: {{ .Values.replicas }}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: {{ .Release.Name }}, namespace: {{ .Release.Namespace }}}
+spec:
+  replicas: {{ required "say how many" .Values.replicas }}
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "slipway.dev/echo:1", imagePullPolicy: Never}]}
+`,
+		"web/templates/migrate.yaml": `apiVersion: batch/v1
+kind: Job
+metadata: {name: migrate, annotations: {helm.sh/hook: "pre-install,pre-upgrade"}}
+spec:
+  template: {spec: {restartPolicy: Never, containers: [{name: m, image: "` + shell + `", imagePullPolicy: Never, command: [sh, -c, "exit 0"]}]}}
+`,
+		"shop/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prices}\ndata: {apple: \"1\"}\n",
+		"shop/b.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: shop}\nspec: {clusterIP: None, ports: [{port: 80}]}\n",
+		"claim.yaml": `apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: kept}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: writer}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: w, image: "` + shell + `", imagePullPolicy: Never, command: [sh, -c, "echo written > /data/word"], volumeMounts: [{name: d, mountPath: /data}]}
+  volumes: [{name: d, persistentVolumeClaim: {claimName: kept}}]
+`,
+	}
+}
+
+// TestLongAddons makes a cluster with add-ons of all sources: a claim is bound and
+// written to, nodes' use is measured, what is changed by hand is put right, and
+// what is dropped goes.
+func TestLongAddons(t *testing.T) {
+	u := newUser(t)
+	const name = "e2e-addons"
+	file := u.machines(t, name, 2)
+	for path, text := range chartFiles() {
+		path = filepath.Join(u.home, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	type addon = map[string]any
+	metrics, local := addon{"name": "metrics-server"}, addon{"name": "local-path"}
+	web := func(replicas any) addon {
+		return addon{"name": "web", "namespace": "web", "chart": addon{"path": "web"}, "values": addon{"replicas": replicas}, "kubernetes": []string{"1.35", "1.36", "1.37"}}
+	}
+	shop := addon{"name": "shop", "namespace": "shop", "manifests": []string{"shop"}}
+	with := func(list ...any) { editSpec(t, file, func(spec map[string]any) { spec["addons"] = list }) }
+
+	with(metrics, local, web(nil), shop)
+	if r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "web/templates/web.yaml") || !strings.Contains(r.stderr, "addon-render") {
+		t.Fatalf("a chart that does not render: %s", tail(r.stderr))
+	}
+	with(metrics, local, web(2), shop)
+	r := u.create(t, file)
+	t.Logf("figure: created with four add-ons in %.0f s", r.took.Seconds())
+	u.settles(t, file)
+	u.measured(t, name)
+	volumes := u.claimed(t, name)
+
+	u.kubectl(t, name, "-n", "web", "scale", "deployment/web", "--replicas=0")
+	u.kubectl(t, name, "-n", "shop", "delete", "configmap/prices")
+	plan := u.exits(t, 4, "plan", "-f", file, "--exit-code").stdout
+	for _, says := range []string{"Deployment web/web", "-  replicas: 0", "ConfigMap shop/prices"} {
+		if !strings.Contains(plan, says) {
+			t.Errorf("the plan does not name %q:\n%s", says, tail(plan))
+		}
+	}
+	u.exits(t, 0, "apply", "-f", file, "--yes")
+	u.unchanged(t, file)
+	if got := u.kubectl(t, name, "-n", "web", "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}"); got != "2" {
+		t.Errorf("the web has %q replicas, want 2", got)
+	}
+
+	with(metrics, local, web(1))
+	u.exits(t, 0, "apply", "-f", file, "--yes")
+	u.unchanged(t, file)
+	if got := u.kubectl(t, name, "get", "configmaps,services", "-n", "shop", "-l", "slipway.dev/addon", "-o", "name"); strings.TrimSpace(got) != "" {
+		t.Errorf("of the shop there is still %s", got)
+	}
+	if got := u.kubectl(t, name, "-n", "default", "get", "things.example.com/one", "--ignore-not-found", "-o", "name") + u.kubectl(t, name, "-n", "web", "get", "things.example.com/one", "-o", "jsonpath={.spec.replicas}"); got != "1" {
+		t.Errorf("the thing is %q", got)
+	}
+	with(metrics, local)
+	if r := u.exits(t, 2, "apply", "-f", file, "--yes"); !strings.Contains(r.stderr+r.stdout, "CustomResourceDefinition things.example.com") {
+		t.Errorf("a kind goes with leave alone: %s", tail(r.stdout+r.stderr))
+	}
+	u.exits(t, 0, "apply", "-f", file, "--yes", "--allow-removal")
+	u.unchanged(t, file)
+	if got := u.kubectl(t, name, "get", "crd", "-o", "name"); strings.Contains(got, "things") {
+		t.Errorf("kinds: %s", got)
+	}
+	u.released(t, name, volumes)
+}
+
+// measured waits until the use of both nodes is known.
+func (u *user) measured(t *testing.T, cluster string) {
+	t.Helper()
+	begin := time.Now()
+	eventually(t, 4*time.Minute, "nodes' use", func() error {
+		r := u.run(t, "kubectl", cluster, "--", "top", "nodes", "--no-headers")
+		if r.code != 0 || strings.Count(r.stdout, "\n") != 2 || strings.Contains(r.stdout, "unknown") {
+			return errors.New(tail(r.stdout + r.stderr))
+		}
+		return nil
+	})
+	t.Logf("figure: kubectl top answers %.0f s after creation", time.Since(begin).Seconds())
+}
+
+const volumesDir = "/opt/local-path-provisioner"
+
+// claimed makes a claim, and a pod that writes to it, and answers on which machine
+// the volume is.
+func (u *user) claimed(t *testing.T, cluster string) string {
+	t.Helper()
+	u.kubectl(t, cluster, "apply", "-f", filepath.Join(u.home, "claim.yaml"))
+	eventually(t, 3*time.Minute, "the pod to have written", func() error {
+		if got := u.kubectl(t, cluster, "get", "pod/writer", "-o", "jsonpath={.status.phase}"); got != "Succeeded" {
+			return errors.New(got + " " + tail(u.kubectl(t, cluster, "get", "events", "-A", "--sort-by=.lastTimestamp")))
+		}
+		return nil
+	})
+	node := u.kubectl(t, cluster, "get", "pod/writer", "-o", "jsonpath={.spec.nodeName}")
+	if got := u.inside(t, node, "sh", "-c", "cat "+volumesDir+"/*/word"); got != "written\n" {
+		t.Errorf("the volume on %s has %q", node, got)
+	}
+	return node
+}
+
+// released deletes the claim: its directory goes.
+func (u *user) released(t *testing.T, cluster, machine string) {
+	t.Helper()
+	u.kubectl(t, cluster, "delete", "-f", filepath.Join(u.home, "claim.yaml"))
+	eventually(t, 2*time.Minute, "the volume's directory to be gone", func() error {
+		if got := u.inside(t, machine, "sh", "-c", "ls "+volumesDir); strings.TrimSpace(got) != "" {
+			return errors.New(got)
+		}
+		return nil
+	})
+}
