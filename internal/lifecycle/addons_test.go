@@ -317,3 +317,61 @@ func TestChartHooks(t *testing.T) {
 	}
 	did(w.with(), "DELETE /apis/batch/v1/jobs/after", "DELETE /api/v1/configmaps/prices")
 }
+
+// An upgrade is refused where an add-on does not work with a version on its way;
+// the file may have another, which takes its place then.
+func TestAddonsUpgrade(t *testing.T) {
+	dir := t.TempDir()
+	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}, Kubernetes: []string{"1.36"}}
+	w := newWorld(t, "cp1")
+	built.older.Do(func() { build(t, older) })
+	w.version = older
+	w.do(Request{Kind: Create, Cluster: w.with(news)}, event.Succeeded)
+	_, err := w.service().Prepare(t.Context(), toNewest, nil)
+	var list diag.List
+	if !errors.As(err, &list) || list[0].ID != addon.IDKubernetes || !strings.Contains(list[0].Message, "v1.37.1") {
+		t.Fatalf("it says %v", err)
+	}
+	today := func(w *world) any { return w.api.objects[newsMap]["data"].(object)["today"] }
+	t.Run("passed over", func(t *testing.T) {
+		w := w.fork(t)
+		r := toNewest
+		r.IgnoreChecks = []string{addon.IDKubernetes}
+		w.do(r, event.Succeeded)
+		w.wantVersions(map[string]string{"cp1": "v1.37.1"})
+	})
+	t.Run("another in the file", func(t *testing.T) {
+		w := w.fork(t)
+		w.version = ""
+		other := news
+		other.Manifests = []string{manifest(t, t.TempDir(), "news.json", strings.Replace(newsText, "none", "all", 1))}
+		other.Kubernetes = []string{"1.37"}
+		file := w.with(other)
+		file.Spec.Kubernetes.Version = "v1.37.1"
+		w.do(Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1", Cluster: file}, event.Succeeded)
+		if today(w) != "all" {
+			t.Errorf("today there is %v", today(w))
+		}
+		w.settled(file)
+	})
+}
+
+func TestNextAddons(t *testing.T) {
+	of := func(name, image string, minors ...string) v1alpha1.Addon {
+		return v1alpha1.Addon{Name: name, Namespace: image, Kubernetes: minors}
+	}
+	was := []v1alpha1.Addon{of("both", "old", "1.35", "1.36"), of("dropped", "old", "1.35", "1.36"), of("unfit", "old", "1.35"), of("same", "old")}
+	file := []v1alpha1.Addon{of("same", "old"), of("both", "new", "1.37"), of("later", "new", "1.37"), of("soon", "new", "1.36", "1.37")}
+	say := func(list []v1alpha1.Addon) (out []string) {
+		for _, a := range list {
+			out = append(out, a.Name+" "+a.Namespace)
+		}
+		return out
+	}
+	if d := cmp.Diff([]string{"dropped old", "same old", "both old", "soon new"}, say(nextAddons(was, file, "v1.36.4", false))); d != "" {
+		t.Errorf("on the way (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff(say(file), say(nextAddons(was, file, "v1.37.1", true))); d != "" {
+		t.Errorf("at the end (-want +got):\n%s", d)
+	}
+}

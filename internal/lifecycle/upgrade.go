@@ -34,7 +34,7 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 			return nil, refused(idUpgradeHow, "the file says Kubernetes "+file.Spec.Kubernetes.Version+", and --to "+r.Version, "let them say the same, or leave --to out")
 		}
 		file = spec.Copy(file)
-		file.Spec.Kubernetes.Version = was
+		file.Spec.Kubernetes.Version, file.Spec.Addons = was, recorded.Spec.Addons // these go along
 		if c := s.complete(file, recorded); !sameButOrder(c, recorded) {
 			return nil, refused(idUpgradeHow, "the file differs from what is recorded of the cluster in more than the version of Kubernetes",
 				"apply the rest first, with version: "+was+": slipway apply -f "+cmp.Or(r.File, "FILE"))
@@ -46,6 +46,9 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 	}
 	wanted := spec.Copy(recorded)
 	wanted.Spec.Kubernetes.Version = was
+	if wanted.Spec.Addons, err = addonsOnTheWay(*r, recorded, path); err != nil {
+		return nil, err
+	}
 	if len(path) == 0 {
 		return wanted, nil
 	}
