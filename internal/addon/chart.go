@@ -35,20 +35,20 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	if err != nil {
 		return w.refuse(IDUnusable, ".chart", "the chart "+called(*a.Chart)+" cannot be read: "+err.Error(), "a chart is a directory with a Chart.yaml, or an archive of one; those of API version v3 are not read yet")
 	}
-	if err := w.chartFits(a, c); err != nil {
+	if err := w.chartFits(c); err != nil {
 		return err
 	}
 	values, err := w.values(a)
 	if err != nil {
 		return err
 	}
-	rendered, err := w.render(a, c, values)
+	rendered, err := w.render(ctx, a, c, values)
 	if err != nil {
 		return err
 	}
 	// What is made of random numbers, or of the time, would be another thing with
 	// each plan, and never what was looked at.
-	again, err := w.render(a, c, values)
+	again, err := w.render(ctx, a, c, values)
 	if err != nil {
 		return err
 	}
@@ -58,11 +58,11 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 				"set the values that it makes up where there are none: a password, or the name of a Secret that is there")
 		}
 	}
-	return w.objects(a, c, rendered, out)
+	return w.objects(c, rendered, out)
 }
 
 // chartFits refuses a chart that cannot be rendered for this cluster.
-func (w *work) chartFits(a v1alpha1.Addon, c *chart.Chart) error {
+func (w *work) chartFits(c *chart.Chart) error {
 	switch want := c.Metadata.KubeVersion; {
 	case c.Metadata.Type == "library":
 		return w.refuse(IDUnusable, ".chart", "the chart "+c.Name()+" is a library for other charts", "name a chart that uses it")
@@ -101,7 +101,7 @@ func (w *work) values(a v1alpha1.Addon) (map[string]any, error) {
 }
 
 // render makes texts of a chart's templates, by their names.
-func (w *work) render(a v1alpha1.Addon, c *chart.Chart, values map[string]any) (map[string]string, error) {
+func (w *work) render(ctx context.Context, a v1alpha1.Addon, c *chart.Chart, values map[string]any) (map[string]string, error) {
 	failed := func(err error) error {
 		return w.refuse(IDRender, ".chart", "the chart "+c.Name()+" does not render: "+strings.TrimSpace(err.Error()), "look at its values; 'helm template' of it, with the same, says the same")
 	}
@@ -122,7 +122,7 @@ func (w *work) render(a v1alpha1.Addon, c *chart.Chart, values map[string]any) (
 		return nil, failed(err)
 	}
 	var e engine.Engine
-	texts, err := e.Render(c, all)
+	texts, err := e.RenderWithContext(ctx, c, all)
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -130,7 +130,7 @@ func (w *work) render(a v1alpha1.Addon, c *chart.Chart, values map[string]any) (
 }
 
 // objects reads what a chart has rendered to.
-func (w *work) objects(a v1alpha1.Addon, c *chart.Chart, texts map[string]string, out *Addon) error {
+func (w *work) objects(c *chart.Chart, texts map[string]string, out *Addon) error {
 	for _, crd := range c.CRDObjects() {
 		if err := w.decode(".chart", crd.Filename, crd.File.Data, out); err != nil {
 			return err
