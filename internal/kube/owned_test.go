@@ -1,0 +1,98 @@
+package kube
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const (
+	mapKinds = `{"resources": [{"name": "configmaps", "kind": "ConfigMap", "namespaced": true}, {"name": "pods", "kind": "Pod", "namespaced": true}]}`
+	aMap      = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "n", "uid": "u-1", "labels": {"x": "y"}}}`
+)
+
+func one(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	objs, err := Objects([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objs[0]
+}
+
+// What is deleted is the very object that was looked at.
+func TestDeleteLive(t *testing.T) {
+	const at = "/api/v1/namespaces/n/configmaps/a"
+	c := newFakeAPI(t,
+		call{request: "GET /api/v1", answer: mapKinds}, call{request: "GET " + at, answer: aMap},
+		call{request: "DELETE " + at, body: `"uid":"u-1"`, answer: `{}`}, call{request: "GET " + at, status: 404},
+		call{request: "GET " + at, status: 404},
+		call{request: "GET /apis/example.com/v1", status: 404},
+		call{request: "PATCH " + at + "?fieldManager=slipway", body: `{"metadata":{"labels":{"x":null}}}`, answer: aMap},
+	).client()
+	live, err := c.Live(t.Context(), one(t, aMap))
+	if err != nil || live.GetUID() != "u-1" {
+		t.Fatal(live, err)
+	}
+	if err := c.DeleteLive(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	if live, err := c.Live(t.Context(), one(t, aMap)); live != nil || err != nil {
+		t.Errorf("one that is not there: %v, %v", live, err)
+	}
+	if live, err := c.Live(t.Context(), one(t, "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\n")); live != nil || err != nil {
+		t.Errorf("of a kind that is not known: %v, %v", live, err)
+	}
+	if err := c.Unlabel(t.Context(), one(t, aMap), "x"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Jobs are waited for until they are done, pods until they are ready or done; of
+// what fails nothing more is to come.
+func TestWaitSettled(t *testing.T) {
+	kinds := map[string]string{
+		"/apis/batch/v1":                  `{"resources": [{"name": "jobs", "kind": "Job", "namespaced": true}]}`,
+		"/api/v1":                         mapKinds,
+		"/apis/apiregistration.k8s.io/v1": `{"resources": [{"name": "apiservices", "kind": "APIService", "namespaced": false}]}`,
+	}
+	condition := func(name string) string {
+		return `{"metadata": {"name": "a", "namespace": "n"}, "kind": "X", "apiVersion": "v1", "status": {"conditions": [{"type": "` + name + `", "status": "True"}]}}`
+	}
+	phase := func(p string) string {
+		return `{"metadata": {"name": "a", "namespace": "n"}, "kind": "Pod", "apiVersion": "v1", "status": {"phase": "` + p + `"}}`
+	}
+	for _, tc := range []struct {
+		name, object, kinds, path string
+		answers                   []string
+		says                      string
+	}{
+		{"a job", "apiVersion: batch/v1\nkind: Job", "/apis/batch/v1", "/apis/batch/v1/namespaces/n/jobs/a", []string{condition("Suspended"), condition("Complete")}, ""},
+		{"a job that fails", "apiVersion: batch/v1\nkind: Job", "/apis/batch/v1", "/apis/batch/v1/namespaces/n/jobs/a", []string{condition("Failed")}, "the job has failed"},
+		{"a pod", "apiVersion: v1\nkind: Pod", "/api/v1", "/api/v1/namespaces/n/pods/a", []string{phase("Running"), phase("Succeeded")}, ""},
+		{"a pod that fails", "apiVersion: v1\nkind: Pod", "/api/v1", "/api/v1/namespaces/n/pods/a", []string{phase("Failed")}, "the pod has failed"},
+		{"an API", "apiVersion: apiregistration.k8s.io/v1\nkind: APIService", "/apis/apiregistration.k8s.io/v1", "/apis/apiregistration.k8s.io/v1/apiservices/a", []string{condition("Other"), condition("Available")}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			calls := []call{{request: "GET " + tc.kinds, answer: kinds[tc.kinds]}}
+			for _, a := range tc.answers {
+				calls = append(calls, call{request: "GET " + tc.path, answer: a})
+			}
+			c := newFakeAPI(t, calls...).client()
+			err := c.WaitSettled(t.Context(), one(t, tc.object+"\nmetadata: {name: a, namespace: \"n\"}\n"), nil)
+			var known *Error
+			switch {
+			case tc.says == "" && err != nil:
+				t.Error(err)
+			case tc.says != "" && (!errors.As(err, &known) || known.Reason != ReasonFailed || !strings.Contains(err.Error(), tc.says)):
+				t.Errorf("it says %v", err)
+			}
+		})
+	}
+	c := newFakeAPI(t).client()
+	if err := c.WaitSettled(t.Context(), one(t, aMap), nil); err != nil || c.Settles(one(t, aMap)) {
+		t.Errorf("of a config map nothing is waited for: %v", err)
+	}
+}
