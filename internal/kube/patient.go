@@ -58,7 +58,8 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// ready asks the API server of a request whether it is.
+// ready asks the API server of a request whether it is. One that has another way
+// to say it is not waited for.
 func (p patient) ready(ctx context.Context, of *http.Request) bool {
 	u := *of.URL
 	u.Path, u.RawQuery = "/readyz", ""
@@ -71,7 +72,7 @@ func (p patient) ready(ctx context.Context, of *http.Request) bool {
 		return false
 	}
 	drop(res)
-	return res.StatusCode == http.StatusOK
+	return res.StatusCode < http.StatusInternalServerError
 }
 
 // drop leaves a connection to the next request.
