@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 
-	"slipway.dev/slipway/internal/bundle/layout"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/bundle/source/modules"
 	"slipway.dev/slipway/internal/bundle/source/upstream"
@@ -104,8 +102,8 @@ func newBuilder(o BuildOptions) (*builder, error) {
 			return nil, problem(IDUnknownArch, "name one of "+strings.Join(Arches, ", "), "%q is no architecture a bundle can be for", a)
 		}
 	}
-	if info, err := os.Stat(o.Out); err == nil && !info.Mode().IsRegular() && !strings.HasSuffix(o.Out, "/") {
-		return nil, problem(IDOut, "name a file, or a directory with a / at its end", "%s is there and is no file", o.Out)
+	if err := CheckOut(o.Out); err != nil {
+		return nil, err
 	}
 	b := &builder{BuildOptions: o, request: source.Request{Release: r, Arches: o.Arches, Report: o.Progress}}
 	b.sources = map[string]Source{
@@ -179,7 +177,8 @@ func (b *builder) build(ctx context.Context) (*Bundle, error) {
 	if b.Out == "" {
 		return have, nil
 	}
-	return have, explain(b.Out, b.export(ctx, have))
+	b.request.Tell(Progress{Component: "bundle", Phase: source.Packing, Message: b.Out, Total: have.Size(), Unit: "bytes"})
+	return have, Export(ctx, have, b.Out)
 }
 
 // obtain takes the bundle from where it is to come from. Without a source
@@ -239,119 +238,5 @@ func (b *builder) fromSource(ctx context.Context, name string) (*Bundle, error) 
 	if err != nil {
 		return nil, err
 	}
-	path, err := b.keep(ctx, tmp, made.Digest())
-	if err != nil {
-		return nil, fmt.Errorf("keeping the bundle: %w", err)
-	}
-	return openDir(path)
-}
-
-// keep moves a finished layout to its place, named by digest, and points the
-// version's name at it.
-func (b *builder) keep(ctx context.Context, tmp, digest string) (string, error) {
-	dir := filepath.Join(b.Cache, "bundles")
-	name := strings.ReplaceAll(digest, ":", "-")
-	path := filepath.Join(dir, name)
-	if err := b.place(ctx, tmp, path); err != nil {
-		return "", err
-	}
-	link := filepath.Join(dir, linkName(b.request.Release.Kubernetes, b.request.Arches))
-	fresh := link + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", err
-	}
-	if err := os.Symlink(name, fresh); err != nil {
-		return "", err
-	}
-	return path, os.Rename(fresh, link)
-}
-
-// place moves a finished layout to path, unless the same is there already and
-// whole: others may be reading it.
-func (b *builder) place(ctx context.Context, tmp, path string) error {
-	if have, err := openDir(path); err == nil {
-		if err := have.Verify(ctx); err == nil || ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-	if err := os.RemoveAll(path); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
-}
-
-func linkName(version string, arches []string) string {
-	return strings.Join(append([]string{version}, arches...), "_")
-}
-
-// Cached finds a bundle of a version ("v1.37.1") for all of the given
-// architectures in the cache.
-func Cached(cache, version string, arches []string) (path string, ok bool) {
-	dir := filepath.Join(cache, "bundles")
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return "", false
-	}
-	for _, e := range entries {
-		have := strings.Split(e.Name(), "_")
-		if have[0] != version || slices.ContainsFunc(arches, func(a string) bool { return !slices.Contains(have[1:], a) }) {
-			continue
-		}
-		target, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name()))
-		if err == nil && layout.Is(target) {
-			return target, true
-		}
-	}
-	return "", false
-}
-
-// export puts a copy of the bundle to Out.
-func (b *builder) export(ctx context.Context, have *Bundle) error {
-	b.request.Tell(Progress{Component: "bundle", Phase: source.Packing, Message: b.Out, Total: have.Size(), Unit: "bytes"})
-	if strings.HasSuffix(b.Out, "/") {
-		return copyLayout(ctx, have, strings.TrimRight(b.Out, "/"))
-	}
-	if err := os.MkdirAll(filepath.Dir(b.Out), 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(b.Out), ".bundle-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	defer tmp.Close()
-	if err := have.dir.Pack(ctx, tmp); err != nil {
-		return err
-	}
-	if err := errors.Join(tmp.Chmod(0o644), tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), b.Out)
-}
-
-// copyLayout copies, without links to the cache, so that the copy is the
-// user's own.
-func copyLayout(ctx context.Context, have *Bundle, dir string) error {
-	d, err := layout.Create(dir)
-	if err != nil {
-		return err
-	}
-	for digest := range have.sizes() {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := copyBlob(d, have, digest); err != nil {
-			return err
-		}
-	}
-	return d.SetRoot(have.root)
-}
-
-func copyBlob(d layout.Dir, have *Bundle, digest string) error {
-	r, err := have.dir.Open(digest, 0)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return d.Add(digest, io.Reader(r))
+	return keep(ctx, b.Cache, made)
 }

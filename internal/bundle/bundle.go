@@ -35,6 +35,9 @@ func openDir(dir string) (*Bundle, error) {
 	if err := b.load(); err != nil {
 		return nil, explain(dir, err)
 	}
+	if base, ok := b.root.Annotations[annotationBase]; ok {
+		return nil, problem(IDBase, "`slipway bundle import` makes a whole bundle of it, where that one is in the cache", "%s is only the difference from another bundle, %s", dir, base)
+	}
 	var faults diag.List
 	for digest, size := range b.sizes() {
 		if f := b.checkSize(digest, size); f != "" {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -190,7 +191,7 @@ func TestOpenEveryForm(t *testing.T) {
 	if _, err := bundle.Build(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	srv := httptest.NewServer(registry.New())
+	srv := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo))))
 	t.Cleanup(srv.Close)
 	ref := strings.TrimPrefix(srv.URL, "http://") + "/slipway/bundle:v1"
 	push(t, want, ref)
@@ -200,7 +201,7 @@ func TestOpenEveryForm(t *testing.T) {
 		"registry": ref, "registry with scheme": "oci://" + ref, "the archive again": filepath.Join(dir, "b.tar.zst"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, err := bundle.Open(t.Context(), path, cache)
+			b, err := bundle.Open(t.Context(), path, cache, bundle.Registry{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -289,14 +290,14 @@ func TestCorruption(t *testing.T) {
 			if _, err := bundle.Build(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
-			b, err := bundle.Open(t.Context(), o.Out, t.TempDir())
+			b, err := bundle.Open(t.Context(), o.Out, t.TempDir(), bundle.Registry{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := tt.damage(b); err != nil {
 				t.Fatal(err)
 			}
-			b, err = bundle.Open(t.Context(), o.Out, t.TempDir())
+			b, err = bundle.Open(t.Context(), o.Out, t.TempDir(), bundle.Registry{})
 			if tt.open != "" {
 				if got := ids(t, err); !slices.Equal(got, []string{tt.open}) {
 					t.Fatalf("%s: opening says %v", tt.reason, got)
@@ -365,7 +366,7 @@ func TestOpenWhatIsNoBundle(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			cache := t.TempDir()
-			_, err := bundle.Open(t.Context(), tt.path, cache)
+			_, err := bundle.Open(t.Context(), tt.path, cache, bundle.Registry{})
 			if got := ids(t, err); !slices.Equal(got, []string{tt.id}) {
 				t.Errorf("got %v (%v), want %s", got, err, tt.id)
 			}

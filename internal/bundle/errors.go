@@ -24,6 +24,15 @@ const (
 	IDUnknownArch = "unknown-architecture"
 	IDUnknownName = "unknown-bundle-source"
 	IDOut         = "bundle-out-unusable"
+	IDPush        = "bundle-push-failed"
+	IDReference   = "bundle-reference-invalid"
+	IDCredentials = "registry-credentials-unusable"
+	IDRegistryCA  = "registry-ca-unusable"
+	IDKey         = "bundle-key-invalid"
+	IDKeyThere    = "bundle-key-exists"
+	IDUnsigned    = "bundle-unsigned"
+	IDSignature   = "bundle-signature-wrong"
+	IDBase        = "bundle-base-missing"
 )
 
 func problem(id, hint, format string, args ...any) diag.List {

@@ -5,17 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"slipway.dev/slipway/internal/bundle/layout"
 )
@@ -25,7 +21,7 @@ import (
 // "oci://"). A file or reference is unpacked once below the cache directory,
 // verified, and found there by its digest the next time. What the user can
 // mend is a diag.List.
-func Open(ctx context.Context, path, cache string) (*Bundle, error) {
+func Open(ctx context.Context, path, cache string, at Registry) (*Bundle, error) {
 	fi, err := os.Stat(path)
 	switch {
 	case err == nil && fi.IsDir():
@@ -36,7 +32,7 @@ func Open(ctx context.Context, path, cache string) (*Bundle, error) {
 		return nil, explain(path, err)
 	}
 	if ref, ok := reference(path); ok {
-		return openRegistry(ctx, ref, cache)
+		return openRegistry(ctx, ref, cache, at)
 	}
 	return nil, explain(path, fs.ErrNotExist)
 }
@@ -75,55 +71,6 @@ func openArchive(ctx context.Context, path, cache string) (*Bundle, error) {
 		return nil, explain(path, err)
 	}
 	return openDir(dir)
-}
-
-func openRegistry(ctx context.Context, ref name.Reference, cache string) (*Bundle, error) {
-	failed := func(err error) error {
-		return problem(IDPull, "check the reference, the network and the registry's credentials (as `docker login` keeps them)", "pulling bundle %s: %v", ref, err)
-	}
-	opts := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
-	ix, err := remote.Index(ref, opts...)
-	if err != nil {
-		return nil, failed(err)
-	}
-	digest, err := ix.Digest()
-	if err != nil {
-		return nil, failed(err)
-	}
-	dir := filepath.Join(cache, "unpacked", digest.Hex)
-	if err := once(dir, func(tmp string) error { return pull(ix, tmp) }); err != nil {
-		if e := explain(dir, err); isDiag(e) {
-			return nil, e
-		}
-		return nil, failed(err)
-	}
-	return openDir(dir)
-}
-
-// pull writes an index and all it names into a layout at dir.
-func pull(ix v1.ImageIndex, dir string) error {
-	d, err := layout.Create(dir)
-	if err != nil {
-		return err
-	}
-	im, err := ix.IndexManifest()
-	if err != nil {
-		return err
-	}
-	for _, desc := range im.Manifests {
-		img, err := ix.Image(desc.Digest)
-		if err != nil {
-			return err
-		}
-		if _, _, err := d.AddImage(img); err != nil {
-			return fmt.Errorf("manifest %s: %w", desc.Digest, err)
-		}
-	}
-	raw, err := ix.RawManifest()
-	if err != nil {
-		return err
-	}
-	return addRoot(d, raw)
 }
 
 // once makes dir with fill unless it is there: under a temporary name first,

@@ -12,6 +12,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
@@ -46,7 +48,9 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "bundles": func(ts *testscript.TestScript, _ bool, _ []string) {
+			bundles(t, ts)
+		}},
 	})
 }
 
@@ -68,5 +72,25 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// bundles builds bundles of two versions into the cache, and serves a registry
+// whose authority and credentials are in the files ca.crt and login.json.
+func bundles(t *testing.T, ts *testscript.TestScript) {
+	site := bundletest.NewSite(t, "v1.36.4")
+	for _, version := range []string{"v1.36.4", "v1.37.1"} {
+		_, err := bundle.Build(t.Context(), bundle.BuildOptions{
+			Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: ts.Getenv("SLIPWAY_CACHE"),
+			Releases: bundletest.Catalogue(t), Upstream: site.Options(),
+		})
+		ts.Check(err)
+	}
+	reg := bundletest.NewRegistry(t, true)
+	ts.Setenv("REGISTRY", reg.Host)
+	for name, from := range map[string]string{"ca.crt": reg.At.CA, "login.json": reg.At.Credentials} {
+		data, err := os.ReadFile(from)
+		ts.Check(err)
+		ts.Check(os.WriteFile(ts.MkAbs(name), data, 0o600))
 	}
 }

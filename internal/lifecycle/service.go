@@ -308,7 +308,7 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 	if path == "" {
 		return nil, nil
 	}
-	opened, err := bundle.Open(ctx, path, b.svc.Cache)
+	opened, err := bundle.Open(ctx, path, b.svc.Cache, bundle.Registry{})
 	if err != nil {
 		return nil, err
 	}

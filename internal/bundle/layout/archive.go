@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -19,9 +20,23 @@ var ErrArchive = errors.New("not a whole .tar.zst archive of an OCI image layout
 // maxIndex bounds index.json and the marker in an archive, in bytes.
 const maxIndex = 1 << 20
 
-// Pack writes the layout to w as a zstd-compressed tar whose bytes depend on
-// the content alone.
+// Pack writes the layout as a zstd-compressed tar whose bytes depend on the
+// content alone.
 func (d Dir) Pack(ctx context.Context, w io.Writer) error {
+	root, err := d.Root()
+	if err != nil {
+		return err
+	}
+	return d.PackAs(ctx, w, root, nil)
+}
+
+// PackAs writes the layout as Pack does, with what root says of its root, and
+// without the blobs of some digests.
+func (d Dir) PackAs(ctx context.Context, w io.Writer, root v1.Descriptor, without map[string]bool) error {
+	index, err := indexOf(root)
+	if err != nil {
+		return err
+	}
 	// The blobs are compressed already: the fastest level loses nothing. One
 	// worker, so that the bytes do not depend on the number of processors.
 	zw, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
@@ -29,31 +44,39 @@ func (d Dir) Pack(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	tw := tar.NewWriter(zw)
-	if err := d.packAll(ctx, tw); err != nil {
+	if err := d.packAll(ctx, tw, index, without); err != nil {
 		_ = zw.Close() // fails for the same reason, if at all
 		return err
 	}
 	return zw.Close()
 }
 
-func (d Dir) packAll(ctx context.Context, tw *tar.Writer) error {
-	names := []string{marker, indexName}
+func (d Dir) packAll(ctx context.Context, tw *tar.Writer, index []byte, without map[string]bool) error {
 	entries, err := os.ReadDir(filepath.Join(string(d), blobDir))
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		names = append(names, blobDir+"/"+e.Name())
+	if err := errors.Join(packBytes(tw, marker, []byte(markerText)), packBytes(tw, indexName, index)); err != nil {
+		return err
 	}
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return err
+	for _, e := range entries {
+		if without["sha256:"+e.Name()] {
+			continue
 		}
-		if err := d.packOne(tw, name); err != nil {
+		if err := errors.Join(ctx.Err(), d.packOne(tw, blobDir+"/"+e.Name())); err != nil {
 			return err
 		}
 	}
 	return tw.Close()
+}
+
+func packBytes(tw *tar.Writer, name string, data []byte) error {
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(data)), Format: tar.FormatPAX}
+	if err := tw.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err := tw.Write(data)
+	return err
 }
 
 func (d Dir) packOne(tw *tar.Writer, name string) error {

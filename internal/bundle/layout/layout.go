@@ -197,17 +197,34 @@ func (d Dir) Add(digest string, r io.Reader) error {
 	return os.Rename(tmp.Name(), dst)
 }
 
-// SetRoot writes index.json with one entry, the root of everything.
+// SetRoot writes index.json with one entry, the root of everything: whole, or
+// not at all.
 func (d Dir) SetRoot(root v1.Descriptor) error {
-	data, err := json.Marshal(v1.IndexManifest{
+	data, err := indexOf(root)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(string(d), ".index-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	if _, err := tmp.Write(data); err != nil {
+		return err
+	}
+	if err := errors.Join(tmp.Chmod(0o644), tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), filepath.Join(string(d), indexName))
+}
+
+func indexOf(root v1.Descriptor) ([]byte, error) {
+	return json.Marshal(v1.IndexManifest{
 		SchemaVersion: 2,
 		MediaType:     types.OCIImageIndex,
 		Manifests:     []v1.Descriptor{root},
 	})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(string(d), indexName), data, 0o644)
 }
 
 // Root reads the one entry of index.json.
@@ -224,4 +241,14 @@ func (d Dir) Root() (v1.Descriptor, error) {
 		return v1.Descriptor{}, fmt.Errorf("%s has %d entries; a bundle has one", indexName, len(ix.Manifests))
 	}
 	return ix.Manifests[0], nil
+}
+
+// Lend gives a blob to another layout, by a hard link where the file system
+// allows it.
+func (d Dir) Lend(digest string, to Dir) error {
+	path, err := d.path(digest)
+	if err != nil {
+		return err
+	}
+	return to.AddFile(digest, path)
 }

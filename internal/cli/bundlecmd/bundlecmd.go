@@ -1,4 +1,5 @@
-// Package bundlecmd is the command `slipway bundle`: build, inspect, verify.
+// Package bundlecmd is the command `slipway bundle`: bundles are built, looked
+// at, carried, signed and compared.
 package bundlecmd
 
 import (
@@ -23,8 +24,9 @@ import (
 
 // New makes the command.
 func New(p program.Program) *cobra.Command {
-	cmd := program.Parent("bundle", "Build, inspect and verify bundles: everything a cluster needs, in one file", "artifact")
-	cmd.AddCommand(newBuild(p), newInspect(p), newVerify(p))
+	cmd := program.Parent("bundle", "Build, carry, sign and verify bundles: everything a cluster needs, in one file", "artifact")
+	cmd.AddCommand(newBuild(p), newInspect(p), newVerify(p), newExport(p), newImport(p), newPush(p), newPull(p),
+		newDelta(p), newKeygen(p), newSign(p))
 	return cmd
 }
 
@@ -117,19 +119,24 @@ func answerBuilt(p program.Program, b *bundle.Bundle, out string) error {
 
 // aboutBundle is a command that answers about the bundle its argument names.
 func aboutBundle(p program.Program, use, short string, answer func(ctx context.Context, b *bundle.Bundle, name string) error) *cobra.Command {
-	return &cobra.Command{
+	var at bundle.Registry
+	cmd := &cobra.Command{
 		Use: use + " BUNDLE", Short: short,
-		Long: short + ".\n\nBUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache.",
+		Long: short + ".\n\n" + whatIsABundle,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: completeBundle(p),
 		RunE: func(c *cobra.Command, args []string) error {
-			b, err := open(c.Context(), p, args[0])
+			b, err := open(c.Context(), p, args[0], at)
 			if err != nil {
 				return err
 			}
 			return answer(c.Context(), b, args[0])
 		},
 	}
+	registryFlags(cmd, &at)
+	return cmd
 }
+
+const whatIsABundle = "BUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache."
 
 // completeBundle completes a bundle: a file, or a version in the cache.
 func completeBundle(p program.Program) cobra.CompletionFunc {
@@ -152,10 +159,19 @@ func completeBundle(p program.Program) cobra.CompletionFunc {
 
 // open opens the bundle that an argument names: a path, a reference, or a
 // version that the cache has.
-func open(ctx context.Context, p program.Program, arg string) (*bundle.Bundle, error) {
-	dirs, err := p.Directories()
+func open(ctx context.Context, p program.Program, arg string, at bundle.Registry) (*bundle.Bundle, error) {
+	path, cache, err := find(p, arg)
 	if err != nil {
 		return nil, err
+	}
+	return bundle.Open(ctx, path, cache, at)
+}
+
+// find answers where the bundle is that an argument names, and the cache.
+func find(p program.Program, arg string) (path, cache string, err error) {
+	dirs, err := p.Directories()
+	if err != nil {
+		return "", "", err
 	}
 	if _, err := os.Stat(arg); err != nil {
 		if releases, err := p.Releases(); err == nil {
@@ -166,12 +182,17 @@ func open(ctx context.Context, p program.Program, arg string) (*bundle.Bundle, e
 			}
 		}
 	}
-	return bundle.Open(ctx, arg, dirs.Cache)
+	return arg, dirs.Cache, nil
 }
 
 func newVerify(p program.Program) *cobra.Command {
-	return aboutBundle(p, "verify", "Compare every byte of a bundle with its checksums", func(ctx context.Context, b *bundle.Bundle, name string) error {
-		if err := b.Verify(ctx); err != nil {
+	var signers []string
+	cmd := aboutBundle(p, "verify", "Compare every byte of a bundle with its checksums", func(ctx context.Context, b *bundle.Bundle, name string) error {
+		keys, err := readKeys(signers)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(b.CheckSigned(keys), b.Verify(ctx)); err != nil {
 			return err
 		}
 		m := b.Manifest()
@@ -182,6 +203,8 @@ func newVerify(p program.Program) *cobra.Command {
 			return err
 		})
 	})
+	keyFlag(cmd, &signers)
+	return cmd
 }
 
 // verified is a bundle that is whole.
@@ -196,20 +219,26 @@ type verified struct {
 
 func newInspect(p program.Program) *cobra.Command {
 	return aboutBundle(p, "inspect", "Show what a bundle holds", func(_ context.Context, b *bundle.Bundle, _ string) error {
-		return p.Data(inspected{b.Digest(), b.Size(), b.Manifest()}, func(w io.Writer) error { return printTable(w, b) })
+		return p.Data(inspected{b.Digest(), b.Size(), b.SignedBy(), b.Manifest()}, func(w io.Writer) error { return printTable(w, b) })
 	})
 }
 
 type inspected struct {
 	Digest    string `json:"digest"`
 	SizeBytes int64  `json:"sizeBytes"`
+	// SignedBy names the keys whose signatures it carries, good or not.
+	SignedBy []string `json:"signedBy,omitempty"`
 	bundle.Manifest
 }
 
 func printTable(w io.Writer, b *bundle.Bundle) error {
 	m := b.Manifest()
-	fmt.Fprintf(w, "Kubernetes  %s\nArch        %s\nSource      %s\nSize        %s\nDigest      %s\n\n",
+	fmt.Fprintf(w, "Kubernetes  %s\nArch        %s\nSource      %s\nSize        %s\nDigest      %s\n",
 		m.Kubernetes, strings.Join(m.Arches, ", "), m.Source, iec.Bytes(b.Size()), b.Digest())
+	if names := b.SignedBy(); len(names) > 0 {
+		fmt.Fprintf(w, "Signatures  %s (not checked: slipway bundle verify --key)\n", strings.Join(names, ", "))
+	}
+	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "COMPONENT\tVERSION\tARCH\tSIZE\tLICENCE")
 	for _, c := range m.Components {

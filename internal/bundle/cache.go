@@ -1,0 +1,161 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+)
+
+// inCache makes a bundle in the cache with fill, which writes a layout into an
+// empty directory. Nothing is kept of one that is not whole, or that none of
+// keys has signed, if there are any.
+func inCache(ctx context.Context, cache string, keys []Key, fill func(d layout.Dir) error) (*Bundle, error) {
+	dir := filepath.Join(cache, "bundles")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	tmp, err := os.MkdirTemp(dir, ".import-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(tmp)
+	d, err := layout.Create(tmp)
+	if err := errors.Join(err, os.Chmod(tmp, 0o755)); err != nil {
+		return nil, err
+	}
+	if err := fill(d); err != nil {
+		return nil, err
+	}
+	if err := complete(d, cache); err != nil {
+		return nil, err
+	}
+	made, err := openDir(tmp)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(made.CheckSigned(keys), made.Verify(ctx)); err != nil {
+		return nil, err
+	}
+	return keep(ctx, cache, made)
+}
+
+// keep moves a finished bundle to its place in the cache, named by digest, and
+// points its version's name at it.
+func keep(ctx context.Context, cache string, made *Bundle) (*Bundle, error) {
+	dir := filepath.Join(cache, "bundles")
+	name := strings.ReplaceAll(made.Digest(), ":", "-")
+	path := filepath.Join(dir, name)
+	kept, err := place(ctx, made, path)
+	if err != nil {
+		return nil, fmt.Errorf("keeping the bundle: %w", err)
+	}
+	link := filepath.Join(dir, linkName(made.manifest.Kubernetes, made.manifest.Arches))
+	fresh := link + ".new"
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if err := os.Symlink(name, fresh); err != nil {
+		return nil, err
+	}
+	return kept, os.Rename(fresh, link)
+}
+
+// place moves a finished bundle to path, unless the same is there already and
+// whole: others may be reading it. That one gets the signatures that it lacks.
+func place(ctx context.Context, made *Bundle, path string) (*Bundle, error) {
+	if have, err := openDir(path); err == nil {
+		if err := have.Verify(ctx); err == nil || ctx.Err() != nil {
+			return have, errors.Join(ctx.Err(), have.annotate(made.root.Annotations))
+		}
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(made.Path(), path); err != nil {
+		return nil, err
+	}
+	return openDir(path)
+}
+
+// annotate adds notes to what index.json says of the bundle: they are no part
+// of its digest.
+func (b *Bundle) annotate(notes map[string]string) error {
+	root := b.root
+	root.Annotations = maps.Clone(b.root.Annotations)
+	if root.Annotations == nil {
+		root.Annotations = map[string]string{}
+	}
+	maps.Copy(root.Annotations, notes)
+	if maps.Equal(root.Annotations, b.root.Annotations) {
+		return nil
+	}
+	b.root = root
+	return b.dir.SetRoot(root)
+}
+
+func linkName(version string, arches []string) string {
+	return strings.Join(append([]string{version}, arches...), "_")
+}
+
+// Cached finds a bundle of a version ("v1.37.1") for all of the given
+// architectures in the cache; if there are keys, one that they have signed.
+func Cached(cache, version string, arches []string, keys ...Key) (path string, ok bool) {
+	dir := filepath.Join(cache, "bundles")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", false
+	}
+	for _, e := range entries {
+		have := strings.Split(e.Name(), "_")
+		if have[0] != version || slices.ContainsFunc(arches, func(a string) bool { return !slices.Contains(have[1:], a) }) {
+			continue
+		}
+		target, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name()))
+		if err != nil || !layout.Is(target) {
+			continue
+		}
+		if len(keys) == 0 {
+			return target, true
+		}
+		if b, err := openDir(target); err == nil && b.CheckSigned(keys) == nil {
+			return target, true
+		}
+	}
+	return "", false
+}
+
+// borrow takes blobs that a layout lacks from the bundles in the cache, if
+// they are there and whole.
+func borrow(d layout.Dir, cache string, digests ...string) error {
+	var from []string
+	for _, below := range []string{"bundles/sha256-*", "unpacked/*"} {
+		found, err := filepath.Glob(filepath.Join(cache, below))
+		if err != nil {
+			return err
+		}
+		from = append(from, found...)
+	}
+	for _, digest := range digests {
+		if _, err := d.Size(digest); err == nil {
+			continue
+		}
+		for _, path := range from {
+			have := layout.Dir(path)
+			if _, err := have.Size(digest); err != nil || have.Verify(digest) != nil {
+				continue
+			}
+			if err := have.Lend(digest, d); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
+}

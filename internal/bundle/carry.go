@@ -1,0 +1,115 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+)
+
+// CheckOut says whether Export can write to out: a file, new or not, or a
+// directory if it ends in a slash.
+func CheckOut(out string) error {
+	if info, err := os.Stat(out); err == nil && !info.Mode().IsRegular() && !strings.HasSuffix(out, "/") {
+		return problem(IDOut, "name a file, or a directory with a / at its end", "%s is there and is no file", out)
+	}
+	return nil
+}
+
+// Export puts a copy of a bundle to out: one .tar.zst file, which is there
+// whole or not at all, or a directory if it ends in a slash. Every byte is
+// compared with its digest first.
+func Export(ctx context.Context, b *Bundle, out string) error {
+	if err := CheckOut(out); err != nil {
+		return err
+	}
+	if strings.HasSuffix(out, "/") {
+		return explain(out, copyLayout(ctx, b, strings.TrimRight(out, "/")))
+	}
+	if err := b.Verify(ctx); err != nil {
+		return err
+	}
+	return explain(out, writeWhole(out, func(w io.Writer) error { return b.dir.Pack(ctx, w) }))
+}
+
+// writeWhole makes a file with write: under another name first, so that it is
+// whole or not there at all.
+func writeWhole(path string, write func(io.Writer) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".bundle-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	if err := write(tmp); err != nil {
+		return err
+	}
+	if err := errors.Join(tmp.Chmod(0o644), tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// copyLayout copies, without links to the cache, so that the copy is the
+// user's own.
+func copyLayout(ctx context.Context, have *Bundle, dir string) error {
+	d, err := layout.Create(dir)
+	if err != nil {
+		return err
+	}
+	for digest := range have.sizes() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := copyBlob(d, have, digest); err != nil {
+			return err
+		}
+	}
+	return d.SetRoot(have.root)
+}
+
+func copyBlob(d layout.Dir, have *Bundle, digest string) error {
+	r, err := have.dir.Open(digest, 0)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return d.Add(digest, r)
+}
+
+// Import brings a bundle into the cache, where clusters find it by its
+// version: a .tar.zst file, or a directory. Every byte is compared with its
+// digest before the bundle is anywhere to be found; if keys are given, one of
+// them must have signed it. A file with the difference from another bundle
+// takes the rest from the cache. The error is a diag.List where the user can
+// mend it.
+func Import(ctx context.Context, path, cache string, keys ...Key) (*Bundle, error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	b, err := inCache(ctx, cache, keys, func(d layout.Dir) error {
+		if fi.IsDir() {
+			have, err := openDir(path)
+			if err != nil {
+				return err
+			}
+			return copyLayout(ctx, have, string(d))
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = layout.Unpack(ctx, f, string(d))
+		return err
+	})
+	return b, explain(path, err)
+}

@@ -1,0 +1,245 @@
+package bundle_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+)
+
+// left are the bundles in a cache, and whatever else is beside them.
+func left(t *testing.T, cache string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(cache, "bundles"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// same wants a whole bundle, found in the cache by its version.
+func same(t *testing.T, want, got *bundle.Bundle, cache string) {
+	t.Helper()
+	if err := got.Verify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	path, ok := bundle.Cached(cache, want.Manifest().Kubernetes, want.Manifest().Arches)
+	if !ok || path != got.Path() || got.Digest() != want.Digest() {
+		t.Errorf("%s is in the cache at %q (%v), want %s at %s", got.Digest(), path, ok, want.Digest(), got.Path())
+	}
+}
+
+func TestExportImport(t *testing.T) {
+	want := bundletest.Build(t, "amd64", "arm64")
+	dir := t.TempDir()
+	for name, out := range map[string]string{"file": filepath.Join(dir, "sub", "b.tar.zst"), "directory": filepath.Join(dir, "d") + "/"} {
+		t.Run(name, func(t *testing.T) {
+			if err := bundle.Export(t.Context(), want, out); err != nil {
+				t.Fatal(err)
+			}
+			cache := t.TempDir()
+			for range 2 { // the second finds the first
+				got, err := bundle.Import(t.Context(), out, cache)
+				if err != nil {
+					t.Fatal(err)
+				}
+				same(t, want, got, cache)
+			}
+			if got := left(t, cache); len(got) != 2 {
+				t.Errorf("the cache has %q, want the bundle and its name", got)
+			}
+		})
+	}
+	if got := ids(t, bundle.Export(t.Context(), want, dir)); !slices.Equal(got, []string{bundle.IDOut}) {
+		t.Errorf("to a directory without a slash: %v", got)
+	}
+}
+
+// TestImportRefuses: what is not whole leaves nothing behind, wherever its
+// fault is.
+func TestImportRefuses(t *testing.T) {
+	b := bundletest.Build(t, "amd64")
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "b.tar.zst")
+	if err := bundle.Export(t.Context(), b, whole); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	lacking := filepath.Join(dir, "lacking")
+	if err := bundle.Export(t.Context(), b, lacking+"/"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := b.Component("crictl", "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(lacking, "blobs/sha256", strings.TrimPrefix(c.Digest, "sha256:")), make([]byte, c.Size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct{ path, id string }{
+		"half":          {file("half.tar.zst", data[:len(data)/2]), bundle.IDTruncated},
+		"last byte":     {file("last.tar.zst", data[:len(data)-1]), bundle.IDTruncated},
+		"other content": {lacking, bundle.IDCorrupt},
+		"not there":     {filepath.Join(dir, "none"), bundle.IDNotFound},
+		"empty":         {file("empty", nil), bundle.IDTruncated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := t.TempDir()
+			_, err := bundle.Import(t.Context(), tt.path, cache)
+			if got := ids(t, err); !slices.Equal(got, []string{tt.id}) {
+				t.Errorf("got %v (%v), want %s", got, err, tt.id)
+			}
+			if got := left(t, cache); len(got) > 0 {
+				t.Errorf("left behind: %q", got)
+			}
+		})
+	}
+}
+
+func TestPushPull(t *testing.T) {
+	want := bundletest.Build(t, "amd64", "arm64")
+	for name, referrers := range map[string]bool{"referrers": true, "by tag": false} {
+		t.Run(name, func(t *testing.T) {
+			reg := bundletest.NewRegistry(t, referrers)
+			ref := reg.Host + "/slipway/bundle:v1"
+			at, err := bundle.Push(t.Context(), want, ref, reg.At)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(reg.Host+"/slipway/bundle@"+want.Digest(), at); diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+			sent := reg.Uploads.Load()
+			if _, err := bundle.Push(t.Context(), want, ref, reg.At); err != nil {
+				t.Fatal(err)
+			}
+			if again := reg.Uploads.Load() - sent; again != 0 || sent == 0 {
+				t.Errorf("%d blobs were sent, and %d of them again", sent, again)
+			}
+			cache := t.TempDir()
+			for _, from := range []string{ref, at, "oci://" + ref} {
+				before := reg.Fetches.Load()
+				got, err := bundle.Pull(t.Context(), from, cache, reg.At)
+				if err != nil {
+					t.Fatal(err)
+				}
+				same(t, want, got, cache)
+				// Configs of images are small, and fetched with the manifests.
+				if fetched := int(reg.Fetches.Load() - before); from != ref && fetched > len(want.Manifest().Images)+1 {
+					t.Errorf("%d blobs were fetched that the cache has", fetched)
+				}
+			}
+			if _, err := bundle.Open(t.Context(), ref, t.TempDir(), reg.At); err != nil {
+				t.Errorf("opening it where it is: %v", err)
+			}
+		})
+	}
+}
+
+func TestPushPullRefuse(t *testing.T) {
+	b := bundletest.Build(t, "amd64")
+	reg := bundletest.NewRegistry(t, true)
+	ref := reg.Host + "/slipway/bundle:v1"
+	file := func(content string) string {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	encode := func(password string) string {
+		data, err := json.Marshal(map[string]any{"auths": map[string]any{reg.Host: map[string]string{"username": "carrier", "password": password}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file(string(data))
+	}
+	const wrong = "not-the-pass-word"
+	for name, tt := range map[string]struct {
+		reason     string
+		ref        string
+		at         bundle.Registry
+		push, pull string
+	}{
+		"no authority":    {"a certificate of nobody's is not trusted", ref, bundle.Registry{Credentials: reg.At.Credentials}, bundle.IDPush, bundle.IDPull},
+		"wrong password":  {"the registry refuses", ref, bundle.Registry{CA: reg.At.CA, Credentials: encode(wrong)}, bundle.IDPush, bundle.IDPull},
+		"no credentials":  {"others than the registry's are not sent", ref, bundle.Registry{CA: reg.At.CA, Credentials: file(`{"auths":{"other.example.com":{"auth":"YTpi"}}}`)}, bundle.IDPush, bundle.IDPull},
+		"no such file":    {"a credentials file that was named must be there", ref, bundle.Registry{Credentials: "/nonexistent"}, bundle.IDCredentials, bundle.IDCredentials},
+		"not JSON":        {"what is in it is not printed", ref, bundle.Registry{Credentials: file(`password: ` + wrong)}, bundle.IDCredentials, bundle.IDCredentials},
+		"no certificate":  {"a file without any would trust less than is meant", ref, bundle.Registry{CA: file("hello")}, bundle.IDRegistryCA, bundle.IDRegistryCA},
+		"no tag":          {"a tag left out is most often forgotten", reg.Host + "/slipway/bundle", reg.At, bundle.IDReference, bundle.IDReference},
+		"not there":       {"nothing is pulled in its place", reg.Host + "/slipway/none:v1", reg.At, "", bundle.IDPull},
+		"no reference":    {"a file's name is none", "./b.tar.zst", reg.At, bundle.IDReference, bundle.IDReference},
+		"any certificate": {"insecure is said by the user", reg.Host + "/slipway/insecure:v1", bundle.Registry{Credentials: reg.At.Credentials, Insecure: true}, "", ""},
+		"silent":          {"it is said who does not answer", "127.0.0.1:1/a/b:v1", reg.At, bundle.IDPush, bundle.IDPull},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := t.TempDir()
+			want := func(what, id string, err error) {
+				t.Helper()
+				if id == "" {
+					if err != nil {
+						t.Errorf("%s: %s: %v", tt.reason, what, err)
+					}
+					return
+				}
+				if got := ids(t, err); !slices.Equal(got, []string{id}) || strings.Contains(err.Error(), wrong) {
+					t.Errorf("%s: %s says %v, want %s", tt.reason, what, err, id)
+				}
+			}
+			_, err := bundle.Pull(t.Context(), tt.ref, cache, tt.at)
+			if tt.push != "" || tt.pull != "" {
+				want("pull", tt.pull, err)
+			}
+			_, err = bundle.Push(t.Context(), b, tt.ref, tt.at)
+			want("push", tt.push, err)
+			if tt.pull == "" {
+				_, err = bundle.Pull(t.Context(), tt.ref, cache, tt.at)
+				want("pull", tt.pull, err)
+			} else if got := left(t, cache); len(got) > 0 {
+				t.Errorf("left behind: %q", got)
+			}
+		})
+	}
+}
+
+func TestPushRefusesWhatIsDamaged(t *testing.T) {
+	b := bundletest.Build(t, "amd64")
+	c, err := b.Component("etcd", "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.Path(), "blobs/sha256", strings.TrimPrefix(c.Digest, "sha256:")), make([]byte, c.Size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reg := bundletest.NewRegistry(t, true)
+	_, err = bundle.Push(t.Context(), b, reg.Host+"/slipway/bundle:v1", reg.At)
+	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDCorrupt}) || reg.Uploads.Load() != 0 {
+		t.Errorf("got %v, and %d blobs sent", got, reg.Uploads.Load())
+	}
+	if got := ids(t, bundle.Export(t.Context(), b, filepath.Join(t.TempDir(), "b"))); !slices.Equal(got, []string{bundle.IDCorrupt}) {
+		t.Errorf("export: %v", got)
+	}
+}

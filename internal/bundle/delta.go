@@ -1,0 +1,91 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+)
+
+// annotationBase, in what index.json says of a delta's index, is the digest of
+// the bundle that the delta needs.
+const annotationBase = "dev.slipway.base"
+
+// A Difference is what one bundle has and another lacks.
+type Difference struct {
+	Blobs     int
+	SizeBytes int64
+}
+
+// Delta writes to the file out what next has and old lacks. Import makes next
+// of it where the cache has old, or the same blobs from elsewhere. Every byte
+// of next is compared with its digest first.
+func Delta(ctx context.Context, old, next *Bundle, out string) (Difference, error) {
+	if err := CheckOut(out); err != nil {
+		return Difference{}, err
+	}
+	if strings.HasSuffix(out, "/") {
+		return Difference{}, problem(IDOut, "name a file", "a difference is one file, and %s a directory", out)
+	}
+	if err := next.Verify(ctx); err != nil {
+		return Difference{}, err
+	}
+	without := map[string]bool{}
+	for digest := range old.sizes() {
+		without[digest] = true
+	}
+	for _, digest := range next.own() {
+		delete(without, digest)
+	}
+	var d Difference
+	for digest, size := range next.sizes() {
+		if !without[digest] {
+			d.Blobs++
+			d.SizeBytes += size
+		}
+	}
+	root := next.root
+	root.Annotations = map[string]string{annotationBase: old.Digest()}
+	maps.Copy(root.Annotations, next.root.Annotations)
+	return d, explain(out, writeWhole(out, func(w io.Writer) error { return next.dir.PackAs(ctx, w, root, without) }))
+}
+
+// own are the blobs that say what the bundle is.
+func (b *Bundle) own() []string {
+	return []string{b.root.Digest.String(), b.index.Manifests[0].Digest.String(), b.artifact.Config.Digest.String()}
+}
+
+// complete makes a whole bundle of a difference that was unpacked to d, with
+// what it lacks from the cache. Anything else it leaves as it is.
+func complete(d layout.Dir, cache string) error {
+	b := &Bundle{dir: d}
+	if err := b.load(); err != nil {
+		return err
+	}
+	base, ok := b.root.Annotations[annotationBase]
+	if !ok {
+		return nil
+	}
+	sizes := b.sizes()
+	if err := borrow(d, cache, slices.Sorted(maps.Keys(sizes))...); err != nil {
+		return err
+	}
+	lacking := 0
+	for digest := range sizes {
+		if _, err := d.Size(digest); errors.Is(err, fs.ErrNotExist) {
+			lacking++
+		}
+	}
+	if lacking > 0 {
+		return problem(IDBase, "import the bundle that it is the difference from first, or a whole one", "this is the difference from another bundle, %s, of which the cache lacks %d blobs", base, lacking)
+	}
+	root := b.root
+	root.Annotations = maps.Clone(root.Annotations)
+	delete(root.Annotations, annotationBase)
+	return d.SetRoot(root)
+}

@@ -1,0 +1,113 @@
+package bundle_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+)
+
+// twoVersions are bundles of two versions, which share some content.
+func twoVersions(t *testing.T) (old, next *bundle.Bundle) {
+	t.Helper()
+	site := bundletest.NewSite(t, "v1.36.4")
+	build := func(version string) *bundle.Bundle {
+		o := options(t, site)
+		o.Kubernetes = version
+		b, err := bundle.Build(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	return build("v1.36.4"), build("v1.37.1")
+}
+
+func TestDelta(t *testing.T) {
+	old, next := twoVersions(t)
+	private, public := keys(t)
+	if _, err := bundle.Sign(t.Context(), next.Path(), t.TempDir(), private, bundle.Registry{}); err != nil {
+		t.Fatal(err)
+	}
+	next, err := bundle.Open(t.Context(), next.Path(), t.TempDir(), bundle.Registry{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "delta.tar.zst")
+	d, err := bundle.Delta(t.Context(), old, next, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Blobs == 0 || d.SizeBytes >= next.Size() {
+		t.Errorf("%d blobs, %d of %d bytes: nothing was spared", d.Blobs, d.SizeBytes, next.Size())
+	}
+
+	cache := t.TempDir()
+	_, err = bundle.Import(t.Context(), out, cache)
+	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDBase}) || !strings.Contains(err.Error(), old.Digest()) || len(left(t, cache)) > 0 {
+		t.Errorf("where the old one is not: %v", err)
+	}
+	_, err = bundle.Open(t.Context(), out, cache, bundle.Registry{})
+	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDBase}) {
+		t.Errorf("taken for a whole one: %v", err)
+	}
+	if _, err := bundle.Import(t.Context(), old.Path(), cache); err != nil {
+		t.Fatal(err)
+	}
+	got, err := bundle.Import(t.Context(), out, cache, public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, next, got, cache)
+	again := filepath.Join(t.TempDir(), "whole.tar.zst")
+	if err := bundle.Export(t.Context(), got, again); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bundle.Import(t.Context(), again, t.TempDir(), public); err != nil {
+		t.Errorf("what was made of a difference is no whole bundle: %v", err)
+	}
+}
+
+// TestDeltaOnDamagedGround: a blob of the cache that is not what it was is not
+// built upon.
+func TestDeltaOnDamagedGround(t *testing.T) {
+	old, next := twoVersions(t)
+	out := filepath.Join(t.TempDir(), "delta.tar.zst")
+	if _, err := bundle.Delta(t.Context(), old, next, out); err != nil {
+		t.Fatal(err)
+	}
+	cache := t.TempDir()
+	have, err := bundle.Import(t.Context(), old.Path(), cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := next.Component("cni-plugins", "amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(have.Path(), "blobs/sha256", strings.TrimPrefix(c.Digest, "sha256:"))
+	if err := os.WriteFile(path, make([]byte, c.Size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = bundle.Import(t.Context(), out, cache)
+	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDBase}) {
+		t.Errorf("got %v (%v)", got, err)
+	}
+	if _, ok := bundle.Cached(cache, "v1.37.1", nil); ok {
+		t.Error("it was imported in part")
+	}
+}
+
+func TestDeltaRefuses(t *testing.T) {
+	b := bundletest.Build(t, "amd64")
+	for _, out := range []string{t.TempDir(), t.TempDir() + "/"} {
+		_, err := bundle.Delta(t.Context(), b, b, out)
+		if got := ids(t, err); !slices.Equal(got, []string{bundle.IDOut}) {
+			t.Errorf("%s: %v", out, got)
+		}
+	}
+}

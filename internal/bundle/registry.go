@@ -1,0 +1,234 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	gglayout "github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+)
+
+// IsReference says whether a path that does not exist names a bundle in a
+// registry.
+func IsReference(path string) bool {
+	_, ok := reference(path)
+	return ok
+}
+
+// named is the reference that a user wrote.
+func named(text string, at Registry) (name.Reference, error) {
+	text = strings.TrimPrefix(text, "oci://")
+	ref, err := name.ParseReference(text, append(at.names(), name.StrictValidation)...)
+	if err != nil {
+		return nil, problem(IDReference, "name the registry, the repository and a tag: registry.example.com/slipway/bundle:v1.37.1", "%q is no reference to a bundle in a registry: %v", text, err)
+	}
+	return ref, nil
+}
+
+// Push puts a bundle into a registry under a reference, with its signatures,
+// and then asks the registry for each part. What the registry has already is
+// not sent again. It answers with the reference by digest, which always means
+// this bundle. The error is a diag.List.
+func Push(ctx context.Context, b *Bundle, to string, at Registry) (string, error) {
+	ref, err := named(to, at)
+	if err != nil {
+		return "", err
+	}
+	if err := b.Verify(ctx); err != nil {
+		return "", err
+	}
+	failed := func(err error) error {
+		return problem(IDPush, registryHint, "pushing to %s: %v", ref, err)
+	}
+	opts, err := at.options(ctx)
+	if err != nil {
+		return "", err
+	}
+	root, err := gglayout.ImageIndexFromPath(b.Path())
+	if err != nil {
+		return "", failed(err)
+	}
+	ix, err := root.ImageIndex(b.root.Digest)
+	if err != nil {
+		return "", failed(err)
+	}
+	if err := remote.WriteIndex(ref, ix, opts...); err != nil {
+		return "", failed(err)
+	}
+	if err := b.compare(ref, opts); err != nil {
+		return "", failed(err)
+	}
+	if err := b.pushSignatures(ref, opts); err != nil {
+		return "", failed(err)
+	}
+	return ref.Context().Digest(b.Digest()).String(), nil
+}
+
+// compare asks a registry for all that it was given: the index by the name
+// that was asked for, the manifests, and every blob by its size.
+func (b *Bundle) compare(ref name.Reference, opts []remote.Option) error {
+	got, err := remote.Index(ref, opts...)
+	if err != nil {
+		return err
+	}
+	digest, err := got.Digest()
+	if err != nil {
+		return err
+	}
+	if digest != b.root.Digest {
+		return fmt.Errorf("the registry now has %s there, not %s: somebody else pushes to it", digest, b.root.Digest)
+	}
+	manifests := map[string]bool{b.Digest(): true}
+	for _, m := range b.index.Manifests {
+		manifests[m.Digest.String()] = true
+		if _, err := remote.Get(ref.Context().Digest(m.Digest.String()), opts...); err != nil {
+			return err
+		}
+	}
+	sizes := b.sizes()
+	for _, blob := range slices.Sorted(maps.Keys(sizes)) {
+		if manifests[blob] {
+			continue
+		}
+		l, err := remote.Layer(ref.Context().Digest(blob), opts...)
+		if err != nil {
+			return err
+		}
+		if n, err := l.Size(); err != nil || n != sizes[blob] {
+			return errors.Join(err, fmt.Errorf("the registry has %d bytes of blob %s, not %d", n, blob, sizes[blob]))
+		}
+	}
+	return nil
+}
+
+// Pull brings a bundle from a registry into the cache, where clusters find it
+// by its version. What is in the cache already, in whichever bundle, is not
+// fetched. If keys are given, one of them must have signed it. The error is a
+// diag.List where the user can mend it.
+func Pull(ctx context.Context, from, cache string, at Registry, keys ...Key) (*Bundle, error) {
+	ref, err := named(from, at)
+	if err != nil {
+		return nil, err
+	}
+	f, err := find(ctx, ref, at)
+	if err != nil {
+		return nil, err
+	}
+	// Before anything large is fetched.
+	if err := checkSigned(keys, f.root(), ref.String()); err != nil {
+		return nil, err
+	}
+	b, err := inCache(ctx, cache, keys, func(d layout.Dir) error { return f.write(d, cache) })
+	return b, f.explain(err)
+}
+
+// found is a bundle in a registry.
+type found struct {
+	ref        name.Reference
+	index      v1.ImageIndex
+	digest     v1.Hash
+	raw        []byte
+	signatures map[string]string
+}
+
+func find(ctx context.Context, ref name.Reference, at Registry) (*found, error) {
+	f := &found{ref: ref}
+	opts, err := at.options(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if f.index, err = remote.Index(ref, opts...); err != nil {
+		return nil, f.explain(err)
+	}
+	if f.digest, err = f.index.Digest(); err != nil {
+		return nil, f.explain(err)
+	}
+	if f.raw, err = f.index.RawManifest(); err != nil {
+		return nil, f.explain(err)
+	}
+	if f.signatures, err = signatures(ref, f.digest, opts); err != nil {
+		return nil, f.explain(err)
+	}
+	return f, nil
+}
+
+func (f *found) root() v1.Descriptor {
+	return v1.Descriptor{MediaType: "application/vnd.oci.image.index.v1+json", Digest: f.digest, Size: int64(len(f.raw)), Annotations: f.signatures}
+}
+
+func (f *found) explain(err error) error {
+	if e := explain(f.ref.String(), err); err == nil || isDiag(e) {
+		return e
+	}
+	return problem(IDPull, registryHint, "pulling bundle %s: %v", f.ref, err)
+}
+
+const registryHint = "check the reference, the network, the registry's certificate (--ca, --insecure) and its credentials (as `docker login` keeps them, or --credentials)"
+
+// write puts the bundle into a layout, with what the cache has from there.
+func (f *found) write(d layout.Dir, cache string) error {
+	im, err := f.index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	for _, desc := range im.Manifests {
+		img, err := f.index.Image(desc.Digest)
+		if err != nil {
+			return err
+		}
+		m, err := img.Manifest()
+		if err != nil {
+			return err
+		}
+		var layers []string
+		for _, l := range m.Layers {
+			layers = append(layers, l.Digest.String())
+		}
+		if err := borrow(d, cache, layers...); err != nil {
+			return err
+		}
+		if _, _, err := d.AddImage(img); err != nil {
+			return fmt.Errorf("manifest %s: %w", desc.Digest, err)
+		}
+	}
+	if _, err := d.AddBytes(f.raw); err != nil {
+		return err
+	}
+	return d.SetRoot(f.root())
+}
+
+func openRegistry(ctx context.Context, ref name.Reference, cache string, at Registry) (*Bundle, error) {
+	ref, err := named(ref.String(), at)
+	if err != nil {
+		return nil, err
+	}
+	f, err := find(ctx, ref, at)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(cache, "unpacked", f.digest.Hex)
+	err = once(dir, func(tmp string) error {
+		d, err := layout.Create(tmp)
+		if err != nil {
+			return err
+		}
+		return f.write(d, cache)
+	})
+	if err != nil {
+		return nil, f.explain(err)
+	}
+	b, err := openDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return b, b.annotate(f.signatures) // it may have been signed since
+}

@@ -1,0 +1,237 @@
+package bundle_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+)
+
+func keys(t *testing.T) (bundle.SigningKey, bundle.Key) {
+	t.Helper()
+	prefix := filepath.Join(t.TempDir(), "release")
+	made, err := bundle.Keygen(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := bundle.ReadSigningKey(prefix + ".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := bundle.ReadKey(prefix + ".pub")
+	if err != nil || public != made || private.Public() != made {
+		t.Fatalf("the pair does not fit: %v", err)
+	}
+	if again, err := bundle.ReadKey(made.String()); err != nil || again != made {
+		t.Errorf("as it stands: %v", err)
+	}
+	return private, public
+}
+
+func TestKeygen(t *testing.T) {
+	prefix := filepath.Join(t.TempDir(), "k")
+	if _, err := bundle.Keygen(prefix); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(prefix + ".key")
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the private key has mode %v, %v", info.Mode(), err)
+	}
+	for _, gone := range []string{".key", ".pub"} {
+		before, err := os.ReadFile(prefix + map[string]string{".key": ".pub", ".pub": ".key"}[gone])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(prefix+gone, prefix+gone+".away"); err != nil {
+			t.Fatal(err)
+		}
+		_, err = bundle.Keygen(prefix)
+		if got := ids(t, err); !slices.Equal(got, []string{bundle.IDKeyThere}) {
+			t.Errorf("with one of the files there: %v", got)
+		}
+		after, err := os.ReadFile(prefix + map[string]string{".key": ".pub", ".pub": ".key"}[gone])
+		if err != nil || string(before) != string(after) {
+			t.Errorf("a key was overwritten: %v", err)
+		}
+		if err := os.Rename(prefix+gone+".away", prefix+gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSignEveryForm: a signature goes wherever the bundle goes, and changes
+// nothing of it.
+func TestSignEveryForm(t *testing.T) {
+	b := bundletest.Build(t, "amd64")
+	private, public := keys(t)
+	_, stranger := keys(t)
+	reg := bundletest.NewRegistry(t, true)
+	old := bundletest.NewRegistry(t, false)
+	dir := t.TempDir()
+	for name, to := range map[string]struct {
+		path string
+		at   bundle.Registry
+	}{
+		"directory":             {filepath.Join(dir, "d") + "/", bundle.Registry{}},
+		"file":                  {filepath.Join(dir, "b.tar.zst"), bundle.Registry{}},
+		"registry":              {reg.Host + "/a/b:v1", reg.At},
+		"registry without them": {old.Host + "/a/b:v1", old.At},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache := t.TempDir()
+			var err error
+			registry := bundle.IsReference(to.path) && to.at != bundle.Registry{}
+			if registry {
+				_, err = bundle.Push(t.Context(), b, to.path, to.at)
+			} else {
+				err = bundle.Export(t.Context(), b, to.path)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			get := func(keys ...bundle.Key) (*bundle.Bundle, error) {
+				if registry {
+					return bundle.Pull(t.Context(), to.path, cache, to.at, keys...)
+				}
+				return bundle.Import(t.Context(), to.path, cache, keys...)
+			}
+			if _, err := get(public); !slices.Equal(ids(t, err), []string{bundle.IDUnsigned}) || len(left(t, cache)) > 0 {
+				t.Errorf("unsigned: %v", err)
+			}
+			// It is opened, and cached so, before it is signed.
+			if _, err := bundle.Open(t.Context(), to.path, cache, to.at); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := bundle.Sign(t.Context(), to.path, cache, private, to.at); err != nil {
+				t.Fatal(err)
+			}
+			if opened, err := bundle.Open(t.Context(), to.path, cache, to.at); err != nil || opened.CheckSigned([]bundle.Key{public}) != nil {
+				t.Errorf("opened where it is, it is not signed: %v", err)
+			}
+			if _, err := get(stranger); !slices.Equal(ids(t, err), []string{bundle.IDUnsigned}) || len(left(t, cache)) > 0 {
+				t.Errorf("signed by another: %v", err)
+			}
+			got, err := get(stranger, public)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, b, got, cache)
+			if !slices.Equal(got.SignedBy(), []string{public.Name()}) || !slices.Equal(b.SignedBy(), nil) {
+				t.Errorf("signed by %v", got.SignedBy())
+			}
+			// And on, from there.
+			on := filepath.Join(t.TempDir(), "on.tar.zst")
+			if err := bundle.Export(t.Context(), got, on); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := bundle.Import(t.Context(), on, t.TempDir(), public); err != nil {
+				t.Errorf("exported again: %v", err)
+			}
+		})
+	}
+}
+
+// TestSignatureOfAnother: a signature is of one content, whoever moves it.
+func TestSignatureOfAnother(t *testing.T) {
+	one, two := bundletest.Build(t, "amd64"), bundletest.Build(t, "arm64")
+	private, public := keys(t)
+	if _, err := bundle.Sign(t.Context(), one.Path(), t.TempDir(), private, bundle.Registry{}); err != nil {
+		t.Fatal(err)
+	}
+	index, err := os.ReadFile(filepath.Join(one.Path(), "index.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := os.ReadFile(filepath.Join(two.Path(), "index.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, notes, _ := strings.Cut(string(index), `"annotations":`)
+	forged := strings.TrimSuffix(string(there), "}]}") + `,"annotations":` + notes
+	if err := os.WriteFile(filepath.Join(two.Path(), "index.json"), []byte(forged), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cache := t.TempDir()
+	_, err = bundle.Import(t.Context(), two.Path(), cache, public)
+	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDSignature}) || len(left(t, cache)) > 0 {
+		t.Errorf("got %v (%v)", got, err)
+	}
+	if _, err := bundle.Import(t.Context(), two.Path(), cache); err != nil {
+		t.Errorf("without a key that must have signed: %v", err)
+	}
+	if _, ok := bundle.Cached(cache, two.Manifest().Kubernetes, nil, public); ok {
+		t.Error("the cache gives it out as signed")
+	}
+	if _, err := bundle.Import(t.Context(), one.Path(), cache, public); err != nil {
+		t.Fatal(err)
+	}
+	if path, ok := bundle.Cached(cache, one.Manifest().Kubernetes, nil, public); !ok || !strings.Contains(path, strings.TrimPrefix(one.Digest(), "sha256:")) {
+		t.Errorf("the signed one is not found: %q", path)
+	}
+}
+
+// TestSignatureReachesTheCache: the same content, imported before it was
+// signed, is signed afterwards.
+func TestSignatureReachesTheCache(t *testing.T) {
+	b := bundletest.Build(t, "amd64")
+	private, public := keys(t)
+	cache := t.TempDir()
+	if _, err := bundle.Import(t.Context(), b.Path(), cache); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bundle.Sign(t.Context(), b.Path(), cache, private, bundle.Registry{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bundle.Import(t.Context(), b.Path(), cache, public); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := bundle.Cached(cache, b.Manifest().Kubernetes, nil, public); !ok {
+		t.Error("the cache did not take the signature")
+	}
+}
+
+func TestKeysThatAreNone(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(other.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(kind string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	for name, arg := range map[string]string{
+		"none there": filepath.Join(dir, "none"), "short": "ed25519:AAAA", "no base64": "ed25519:?", "text": file("text", "hello"),
+		"another kind": file("ec.pub", block("PUBLIC KEY", public)), "private": file("ec.key", block("PRIVATE KEY", private)),
+	} {
+		if _, err := bundle.ReadKey(arg); !slices.Equal(ids(t, err), []string{bundle.IDKey}) {
+			t.Errorf("public, %s: %v", name, err)
+		}
+		if _, err := bundle.ReadSigningKey(arg); !slices.Equal(ids(t, err), []string{bundle.IDKey}) {
+			t.Errorf("private, %s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package bundlecmd
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/cli/program"
+	"slipway.dev/slipway/internal/owner"
+)
+
+// keyFlag names public keys, one of which must have signed a bundle.
+func keyFlag(cmd *cobra.Command, keys *[]string) {
+	cmd.Flags().StringArrayVar(keys, "key", nil, "refuse what is not signed by this public `key`: a file, or ed25519:…; given more than once: by none of them")
+}
+
+func readKeys(args []string) ([]bundle.Key, error) {
+	var out []bundle.Key
+	for _, arg := range args {
+		k, err := bundle.ReadKey(arg)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+func newKeygen(p program.Program) *cobra.Command {
+	return &cobra.Command{
+		Use: "keygen NAME", Short: "Make a pair of keys to sign bundles with",
+		Long: `Make a pair of Ed25519 keys: NAME.key, which signs, is not encrypted and belongs
+where nobody else reads it; and NAME.pub, which says who signed and goes into
+cluster files, as spec.bundleKeys. Nothing that is there is overwritten.`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(_ *cobra.Command, args []string) error {
+			dirs, err := p.Directories()
+			if err != nil {
+				return err
+			}
+			k, err := bundle.Keygen(args[0])
+			if err != nil {
+				return err
+			}
+			private, public := args[0]+".key", args[0]+".pub"
+			if dirs.Owner != nil {
+				if err := dirs.Owner.Give(private, public); err != nil {
+					return err
+				}
+			}
+			value := pair{private, public, k.String(), k.Name()}
+			return p.Data(value, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "Private: %s (keep it safe: it is not encrypted)\nPublic: %s\nKey: %s\nNext: slipway bundle sign BUNDLE --key %s\n", private, public, value.Key, private)
+				return err
+			})
+		},
+	}
+}
+
+// pair is what keygen answers with.
+type pair struct {
+	Private string `json:"private"`
+	Public  string `json:"public"`
+	Key     string `json:"key"`
+	Name    string `json:"name"`
+}
+
+func newSign(p program.Program) *cobra.Command {
+	var file string
+	var at bundle.Registry
+	cmd := &cobra.Command{
+		Use: "sign BUNDLE --key FILE", Short: "Sign a bundle with a private key",
+		Long:    "Sign a bundle, where it is, after comparing every byte with its checksum. The\nsignature goes wherever the bundle is carried; its digest stays the same.\n\n" + whatIsABundle,
+		Example: "  slipway bundle sign v1.37.1 --key release.key",
+		Args:    cobra.ExactArgs(1), ValidArgsFunction: completeBundle(p),
+		RunE: func(c *cobra.Command, args []string) error {
+			key, err := bundle.ReadSigningKey(file)
+			if err != nil {
+				return err
+			}
+			path, cache, err := find(p, args[0])
+			if err != nil {
+				return err
+			}
+			roots := owner.IsRoots(path)
+			b, err := bundle.Sign(c.Context(), path, cache, key, at)
+			if err != nil {
+				return err
+			}
+			if err := keepOwner(p, path, roots); err != nil {
+				return err
+			}
+			value := signed{args[0], b.Digest(), key.Public().Name(), b.SignedBy()}
+			return p.Data(value, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%s: signed by %s: %s\nNext: slipway bundle verify %s --key %s\n", args[0], value.Key, value.Digest, args[0], key.Public())
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&file, "key", "", "the private key's `file`")
+	_ = cmd.MarkFlagRequired("key")
+	registryFlags(cmd, &at)
+	return cmd
+}
+
+// keepOwner gives what was written at path, as root, to the person who called,
+// unless it was root's before.
+func keepOwner(p program.Program, path string, roots bool) error {
+	dirs, err := p.Directories()
+	info, there := os.Stat(path)
+	if err != nil || dirs.Owner == nil || roots || there != nil {
+		return err // a registry's is nobody's here
+	}
+	if info.IsDir() {
+		path = filepath.Join(path, "index.json")
+	}
+	return dirs.Owner.Give(path)
+}
+
+// signed is what sign answers with.
+type signed struct {
+	Bundle   string   `json:"bundle"`
+	Digest   string   `json:"digest"`
+	Key      string   `json:"key"`
+	SignedBy []string `json:"signedBy"`
+}
