@@ -44,6 +44,9 @@ type ClusterSpec struct {
 	// "~"), else a registry reference; "" takes the
 	// cached bundle of the version, else builds one.
 	Bundle string `json:"bundle,omitempty"`
+	// BundleKeys are public keys ("ed25519:…"), one of which must have signed
+	// the bundle; none: any bundle is taken.
+	BundleKeys []string `json:"bundleKeys,omitempty"`
 }
 
 // Role is what a host does in the cluster.

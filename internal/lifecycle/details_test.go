@@ -193,6 +193,56 @@ func TestBundleVersion(t *testing.T) {
 	}
 }
 
+// Where the file says who must have signed the bundle, no other is taken and
+// none is made, and nothing is touched.
+func TestBundleKeys(t *testing.T) {
+	w := newWorld(t, "cp1")
+	prefix := filepath.Join(t.TempDir(), "release")
+	key, err := bundle.Keygen(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := bundle.ReadSigningKey(prefix + ".key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, ok := bundle.Cached(w.cache, "v1.37.1", []string{"amd64"})
+	if !ok {
+		t.Fatal("there is no bundle")
+	}
+	// Others use what the world has, too.
+	w.cache = t.TempDir()
+	own, err := bundle.Import(t.Context(), path, w.cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, named := range []string{"", own.Path()} {
+		c := w.cluster()
+		c.Spec.BundleKeys, c.Spec.Bundle = []string{key.String()}, named
+		for _, kind := range []Kind{Create, Apply} {
+			_, err := w.service().Prepare(t.Context(), Request{Kind: kind, Cluster: c}, nil)
+			refusal(t, err, bundle.IDUnsigned)
+		}
+	}
+	if m := w.machines["cp1"]; len(m.files) != 0 {
+		t.Errorf("refused, and touched: %v", m.files)
+	}
+	if _, err := bundle.Sign(t.Context(), own.Path(), w.cache, private, bundle.Registry{}); err != nil {
+		t.Fatal(err)
+	}
+	c := w.cluster()
+	c.Spec.BundleKeys = []string{key.String()}
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	other, err := bundle.Keygen(prefix + "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Spec.BundleKeys = []string{other.String()}
+	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+	refusal(t, err, bundle.IDUnsigned)
+	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+}
+
 // A bundle named at create alone is the cluster's from then on.
 func TestBundleIsKept(t *testing.T) {
 	w := newWorld(t, "cp1")

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -295,8 +296,22 @@ func (b *source) path() string {
 	if named := b.env.Cluster.Spec.Bundle; named != "" {
 		return named
 	}
-	path, _ := bundle.Cached(b.svc.Cache, b.env.Release.Kubernetes, b.arches)
+	keys, _ := b.keys() // Have tells of those that are none
+	path, _ := bundle.Cached(b.svc.Cache, b.env.Release.Kubernetes, b.arches, keys...)
 	return path
+}
+
+// keys are those of which one must have signed the bundle, if there are any.
+func (b *source) keys() ([]bundle.Key, error) {
+	var keys []bundle.Key
+	for _, text := range b.env.Cluster.Spec.BundleKeys {
+		k, err := bundle.ReadKey(text)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, k)
+	}
+	return keys, nil
 }
 
 // Have opens the bundle, if it is there.
@@ -304,9 +319,13 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 	if opened := b.opened.Load(); opened != nil {
 		return opened, nil
 	}
+	keys, err := b.keys()
+	if err != nil {
+		return nil, err
+	}
 	path := b.path()
 	if path == "" {
-		return nil, nil
+		return nil, b.mayMake(keys)
 	}
 	opened, err := bundle.Open(ctx, path, b.svc.Cache, bundle.Registry{})
 	if err != nil {
@@ -316,8 +335,21 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 		return nil, refused(idBundleVersion, fmt.Sprintf("the bundle holds Kubernetes %s, the cluster wants %s", v, b.env.Release.Kubernetes),
 			"name another bundle, or set spec.kubernetes.version to "+v)
 	}
+	if err := opened.CheckSigned(keys); err != nil {
+		return nil, err
+	}
 	b.opened.Store(opened)
 	return opened, nil
+}
+
+// mayMake says whether a bundle can be built on the spot: nobody has signed
+// that one.
+func (b *source) mayMake(keys []bundle.Key) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	return refused(bundle.IDUnsigned, "the cache has no bundle of "+b.env.Release.Kubernetes+" for "+strings.Join(b.arches, ", ")+" that a key of spec.bundleKeys has signed",
+		"bring one with `slipway bundle import` or `pull`; or build one, and have it signed with `slipway bundle sign`")
 }
 
 // Make builds the bundle.

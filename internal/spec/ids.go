@@ -57,6 +57,7 @@ const (
 	idFilePermissions  = "file-permissions"
 	idFileMissing      = "file-missing"
 	idCertificate      = "certificate-unfit"
+	idBundleKey        = "bundle-key-invalid" // as package bundle has it
 
 	// Arguments about a cluster.
 	idUnknownHost     = "unknown-host"

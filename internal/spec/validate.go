@@ -38,6 +38,7 @@ func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 	v.oneOf("spec.containerRuntime.type", c.Spec.ContainerRuntime.Type, []string{runtimeContainerd}, []string{"docker"})
 	v.network()
 	v.registry()
+	v.bundleKeys()
 	v.dns()
 	v.system()
 	v.hooks()

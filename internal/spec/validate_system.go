@@ -1,6 +1,8 @@
 package spec
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -35,6 +37,18 @@ func (v *validator) registry() {
 	for i, name := range r.Insecure {
 		if !registryName(name) {
 			v.refuse(idInvalidAddress, indexed(path+".insecure", i), strconv.Quote(name)+" is not the name of a registry", "write host or host:port")
+		}
+	}
+}
+
+// bundleKeys are of the form that package bundle reads. What is not is not
+// repeated: it may be a private key.
+func (v *validator) bundleKeys() {
+	for i, key := range v.c.Spec.BundleKeys {
+		raw, ok := strings.CutPrefix(key, "ed25519:")
+		data, err := base64.StdEncoding.Strict().DecodeString(raw)
+		if !ok || err != nil || len(data) != ed25519.PublicKeySize {
+			v.refuse(idBundleKey, indexed("spec.bundleKeys", i), "this is no public key of bundles", "write the line that is in NAME.pub, from 'slipway bundle keygen NAME': ed25519:…")
 		}
 	}
 }
