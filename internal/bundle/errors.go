@@ -33,6 +33,7 @@ const (
 	IDUnsigned    = "bundle-unsigned"
 	IDSignature   = "bundle-signature-wrong"
 	IDBase        = "bundle-base-missing"
+	IDMerge       = "bundles-do-not-fit"
 )
 
 func problem(id, hint, format string, args ...any) diag.List {

@@ -26,7 +26,7 @@ import (
 func New(p program.Program) *cobra.Command {
 	cmd := program.Parent("bundle", "Build, carry, sign and verify bundles: everything a cluster needs, in one file", "artifact")
 	cmd.AddCommand(newBuild(p), newInspect(p), newVerify(p), newExport(p), newImport(p), newPush(p), newPull(p),
-		newDelta(p), newKeygen(p), newSign(p))
+		newMerge(p), newDelta(p), newKeygen(p), newSign(p))
 	return cmd
 }
 

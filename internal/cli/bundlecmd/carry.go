@@ -172,6 +172,41 @@ of a file; never on the command line.
 	return cmd
 }
 
+func newMerge(p program.Program) *cobra.Command {
+	var at bundle.Registry
+	cmd := &cobra.Command{
+		Use: "merge BUNDLE BUNDLE...", Short: "Make one bundle of several for different architectures",
+		Long: `Make one bundle, in the cache, of several of the same version and source for
+different architectures: the same as if they had been built together. It carries
+none of their signatures.
+
+` + whatIsABundle,
+		Example: "  slipway bundle merge amd64.tar.zst arm64.tar.zst",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			dirs, err := p.Directories()
+			if err != nil {
+				return err
+			}
+			var parts []*bundle.Bundle
+			for _, arg := range args {
+				part, err := open(c.Context(), p, arg, at)
+				if err != nil {
+					return err
+				}
+				parts = append(parts, part)
+			}
+			b, err := bundle.Merge(c.Context(), dirs.Cache, parts...)
+			if err != nil {
+				return err
+			}
+			return answerCarried(p, b, b.Path(), "slipway bundle export "+b.Path()+" --out FILE")
+		},
+	}
+	registryFlags(cmd, &at)
+	return cmd
+}
+
 func newDelta(p program.Program) *cobra.Command {
 	var out string
 	var at bundle.Registry

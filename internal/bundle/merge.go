@@ -1,0 +1,83 @@
+package bundle
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+)
+
+// Merge makes one bundle, in the cache, of several for different
+// architectures, as if they had been built together: the same content gives
+// the same digest. It carries none of their signatures. Every byte is compared
+// with its digest. The error is a diag.List where the user can mend it.
+func Merge(ctx context.Context, cache string, parts ...*Bundle) (*Bundle, error) {
+	m, images, err := union(parts)
+	if err != nil {
+		return nil, err
+	}
+	b, err := inCache(ctx, cache, nil, func(d layout.Dir) error {
+		for _, p := range parts {
+			for digest := range p.manifest.blobs() {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := copyBlob(d, p, digest); err != nil {
+					return err
+				}
+			}
+		}
+		return addManifest(d, m, images)
+	})
+	return b, explain(cache, err)
+}
+
+// union is what the manifest says of all parts, which must fit.
+func union(parts []*Bundle) (Manifest, []v1.Descriptor, error) {
+	first := parts[0].manifest
+	m := Manifest{SchemaVersion: schemaVersion, Kubernetes: first.Kubernetes, Source: first.Source}
+	var images []v1.Descriptor
+	for _, p := range parts {
+		refuse := func(format string, args ...any) error {
+			return problem(IDMerge, "name bundles of one version, from one source, each for other architectures", format, args...)
+		}
+		switch {
+		case p.manifest.Kubernetes != m.Kubernetes:
+			return Manifest{}, nil, refuse("one bundle holds Kubernetes %s, another %s", m.Kubernetes, p.manifest.Kubernetes)
+		case p.manifest.Source != m.Source:
+			return Manifest{}, nil, refuse("one bundle is from %s, another from %s", m.Source, p.manifest.Source)
+		}
+		for _, arch := range p.manifest.Arches {
+			if slices.Contains(m.Arches, arch) {
+				return Manifest{}, nil, refuse("two of the bundles are for %s", arch)
+			}
+			m.Arches = append(m.Arches, arch)
+		}
+		for _, c := range p.manifest.Components {
+			if other := versionIn(m, c); other != c.Version {
+				return Manifest{}, nil, refuse("one bundle has %s %s, another %s: build both with the same Slipway", c.Name, other, c.Version)
+			}
+		}
+		m.Components = append(m.Components, p.manifest.Components...)
+		m.Images = append(m.Images, p.manifest.Images...)
+		m.Origins = append(m.Origins, p.manifest.Origins...)
+		images = append(images, p.index.Manifests[1:]...)
+	}
+	slices.SortFunc(m.Arches, strings.Compare)
+	order(&m, images)
+	return m, images, nil
+}
+
+// versionIn is the version of a component that the manifest has already, for
+// another architecture; without one, the component's own.
+func versionIn(m Manifest, c Component) string {
+	for _, have := range m.Components {
+		if have.Name == c.Name {
+			return have.Version
+		}
+	}
+	return c.Version
+}
