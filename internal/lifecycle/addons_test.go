@@ -323,25 +323,28 @@ func TestChartHooks(t *testing.T) {
 func TestAddonsUpgrade(t *testing.T) {
 	dir := t.TempDir()
 	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}, Kubernetes: []string{"1.36"}}
-	w := newWorld(t, "cp1")
 	built.older.Do(func() { build(t, older) })
-	w.version = older
-	w.do(Request{Kind: Create, Cluster: w.with(news)}, event.Succeeded)
-	_, err := w.service().Prepare(t.Context(), toNewest, nil)
+	begun := func(t *testing.T) *world {
+		w := newWorld(t, threeAndTwo...)
+		w.version = older
+		w.do(Request{Kind: Create, Cluster: w.with(news)}, event.Succeeded)
+		w.backable(t)
+		return w
+	}
+	_, err := begun(t).service().Prepare(t.Context(), toNewest, nil)
 	var list diag.List
 	if !errors.As(err, &list) || list[0].ID != addon.IDKubernetes || !strings.Contains(list[0].Message, "v1.37.1") {
 		t.Fatalf("it says %v", err)
 	}
-	today := func(w *world) any { return w.api.objects[newsMap]["data"].(object)["today"] }
 	t.Run("passed over", func(t *testing.T) {
-		w := w.fork(t)
+		w := begun(t)
 		r := toNewest
 		r.IgnoreChecks = []string{addon.IDKubernetes}
 		w.do(r, event.Succeeded)
-		w.wantVersions(map[string]string{"cp1": "v1.37.1"})
+		w.wantVersions(all(threeAndTwo, "v1.37.1"))
 	})
 	t.Run("another in the file", func(t *testing.T) {
-		w := w.fork(t)
+		w := begun(t)
 		w.version = ""
 		other := news
 		other.Manifests = []string{manifest(t, t.TempDir(), "news.json", strings.Replace(newsText, "none", "all", 1))}
@@ -349,8 +352,8 @@ func TestAddonsUpgrade(t *testing.T) {
 		file := w.with(other)
 		file.Spec.Kubernetes.Version = "v1.37.1"
 		w.do(Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1", Cluster: file}, event.Succeeded)
-		if today(w) != "all" {
-			t.Errorf("today there is %v", today(w))
+		if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
+			t.Errorf("today there is %v", today)
 		}
 		w.settled(file)
 	})
