@@ -67,6 +67,10 @@ func (p patient) ready(ctx context.Context, of *http.Request) bool {
 	if err != nil {
 		return false
 	}
+	// By the same right: it need not answer whom it does not know.
+	if right := of.Header.Get("Authorization"); right != "" {
+		req.Header.Set("Authorization", right)
+	}
 	res, err := p.next.RoundTrip(req)
 	if err != nil {
 		return false

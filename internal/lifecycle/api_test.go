@@ -420,6 +420,10 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, a.metrics)
 		return
 	}
+	if r.URL.Path == "/readyz" {
+		_, _ = io.WriteString(w, "ok")
+		return
+	}
 	answer, code := a.serve(r, body)
 	if a.wrote != nil && r.Method != http.MethodGet && r.URL.Query().Get("dryRun") == "" {
 		a.wrote(r.Method + " " + r.URL.Path)
