@@ -70,10 +70,9 @@ type waking struct {
 func (w *waking) RoundTrip(req *http.Request) (*http.Response, error) {
 	ready := !time.Now().Before(w.ready)
 	code := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[ready && !w.never]
-	switch {
-	case req.URL.Path == "/readyz":
+	if req.URL.Path == "/readyz" {
 		code = map[bool]int{true: http.StatusOK, false: http.StatusInternalServerError}[ready]
-	default:
+	} else {
 		w.asked++
 	}
 	return &http.Response{StatusCode: code, Body: http.NoBody}, nil

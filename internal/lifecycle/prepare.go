@@ -134,16 +134,8 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	if len(differs) > 0 {
 		p.request.Source = nil // what is on record is another
 	}
-	if p.request.Kind == RescueEtcd {
-		if err := s.mayRescue(ctx, p, progress); err != nil {
-			return nil, err
-		}
-	}
-	if p.request.Kind == RestoreEtcd {
-		note(progress, "", "verifying the backup set")
-		if p.backup, err = s.unpack(&p.request, p.env); err != nil {
-			return nil, err
-		}
+	if err := s.dataFor(ctx, p, progress); err != nil {
+		return nil, err
 	}
 	if err := p.loadAddons(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -161,6 +153,18 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
+}
+
+// dataFor has at hand what etcd is to go on with, when that is others' data.
+func (s *service) dataFor(ctx context.Context, p *prepared, progress event.Sink) (err error) {
+	switch p.request.Kind {
+	case RescueEtcd:
+		return s.mayRescue(ctx, p, progress)
+	case RestoreEtcd:
+		note(progress, "", "verifying the backup set")
+		p.backup, err = s.unpack(&p.request, p.env)
+	}
+	return err
 }
 
 // connect reaches the hosts and judges them.
