@@ -77,7 +77,7 @@ bundle: ## the bundle that the cluster tests install, in the cache
 
 .PHONY: unit
 unit: node ## unit tests; as root, on Linux
-	@$(compiling) go test -vet=off ./... # lint vets
+	@$(compiling) go test -vet=off -timeout 20m ./... # lint vets
 
 .PHONY: race
 race: node ## unit tests with the race detector
