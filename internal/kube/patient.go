@@ -12,38 +12,42 @@ import (
 // something new is sent once, for nobody knows what became of it.
 //
 // An API server that has just been started answers before it knows who may do
-// what, and refuses what it will allow. What is refused is asked again of one
-// that says that it is ready.
+// what, and refuses what it will allow; some say by then that they are ready
+// (github.com/kubernetes/kubernetes/issues/121635). A refusal is believed when it
+// is still one some seconds after that.
 type patient struct {
 	next  http.RoundTripper
 	limit time.Duration
 	every time.Duration
 }
 
+// believed is for how many times every a refusal is asked about again.
+const believed = 5
+
 func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx, ready := req.Context(), false
+	ctx, ready := req.Context(), 0 // how often it said so, and refused
 	for end := time.Now().Add(p.limit); ; {
 		res, err := p.next.RoundTrip(req)
 		refused := err == nil && res.StatusCode == http.StatusForbidden
 		switch {
 		case ctx.Err() != nil, req.Body != nil && req.GetBody == nil, !time.Now().Before(end):
 			return res, err
-		case refused && ready, err == nil && !refused:
+		case refused && ready > believed, err == nil && !refused:
 			return res, err
 		case err != nil && req.Method == http.MethodPost:
 			return res, err
 		}
-		if refused {
-			ready = p.ready(ctx, req)
+		if refused && p.ready(ctx, req) {
+			ready++
+		} else {
+			ready = 0
 		}
-		if !ready {
-			timer := time.NewTimer(p.every)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return res, err
-			case <-timer.C:
-			}
+		timer := time.NewTimer(p.every)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return res, err
+		case <-timer.C:
 		}
 		if refused {
 			drop(res)

@@ -65,11 +65,13 @@ type waking struct {
 	ready time.Time
 	asked int
 	never bool // who asks may not
+	// late is how long it refuses after it has said that it is ready.
+	late time.Duration
 }
 
 func (w *waking) RoundTrip(req *http.Request) (*http.Response, error) {
 	ready := !time.Now().Before(w.ready)
-	code := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[ready && !w.never]
+	code := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[!w.never && !time.Now().Before(w.ready.Add(w.late))]
 	if req.URL.Path == "/readyz" {
 		code = map[bool]int{true: http.StatusOK, false: http.StatusInternalServerError}[ready]
 	} else {
@@ -88,7 +90,8 @@ func TestPatientWithOneThatWakes(t *testing.T) {
 		{"ready", "it is believed", http.MethodGet, waking{}, 0, 1, http.StatusOK},
 		{"not ready yet", "it does not know yet who may do what", http.MethodGet, waking{}, 2 * time.Second, 3, http.StatusOK},
 		{"something new", "what is refused was not made", http.MethodPost, waking{}, 2 * time.Second, 3, http.StatusOK},
-		{"ready and refused", "it is believed the second time", http.MethodGet, waking{never: true}, 0, 2, http.StatusForbidden},
+		{"ready too early", "it knows a little later", http.MethodGet, waking{late: 3 * time.Second}, time.Second, 5, http.StatusOK},
+		{"ready and refused", "it is believed after some seconds", http.MethodGet, waking{never: true}, 0, 7, http.StatusForbidden},
 		{"never ready", "there is an end", http.MethodGet, waking{}, time.Hour, 11, http.StatusForbidden},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
