@@ -165,17 +165,21 @@ func (s *service) describes(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.
 // steps are those of an operation that succeeded and shall not be repeated (the
 // engine asks only for those that are declared so), and those that have begun
 // and may have changed something: one that failed or was killed may have done
-// a part.
+// a part, or all of it: that an attempt finds nothing left to do there is not
+// to say that nothing was done.
 func (s *service) steps(id string) (done, begun map[string]bool, err error) {
 	done, begun = map[string]bool{}, map[string]bool{}
+	before := map[string]bool{} // begun in earlier attempts
 	err = s.Store.Read(id, func(e event.Event) error {
 		step := e.Task + "@" + e.Host
 		switch {
+		case e.Type == event.OperationStarted:
+			before = maps.Clone(begun)
 		case e.Type == event.StepStarted:
 			begun[step] = true
 		case e.Type == event.StepFinished && e.Outcome == event.Changed:
 			done[step], begun[step] = true, true
-		case e.Type == event.StepFinished && (e.Outcome == event.Unchanged || refusesPlace(e)) && !done[step]:
+		case e.Type == event.StepFinished && (e.Outcome == event.Unchanged && !before[step] || refusesPlace(e)) && !done[step]:
 			delete(begun, step)
 		}
 		return nil

@@ -109,7 +109,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
 	}
 	if r.goesOn == nil && recorded != nil && changesHosts(r.Kind) {
-		if err := s.upgraded(recorded); err != nil && !r.loses(err) {
+		if err := errors.Join(s.upgraded(recorded), notBegun(r.Kind, recorded)); err != nil && !r.loses(err) {
 			return nil, nil, err
 		}
 	}

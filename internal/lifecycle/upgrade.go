@@ -65,6 +65,17 @@ func runsWith(c *v1alpha1.Cluster) string {
 	return cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version)
 }
 
+// notBegun refuses to change a cluster whose record is of a version that an upgrade
+// was about to bring when it was cut off: its nodes would get it in no order.
+func notBegun(kind Kind, recorded *v1alpha1.Cluster) error {
+	wanted := recorded.Spec.Kubernetes.Version
+	if kind != Apply && kind != Add && kind != Remove || recorded.Status.Phase != v1alpha1.PhaseRunning || runsWith(recorded) == wanted {
+		return nil
+	}
+	return refused(idUpgradeUnfinished, "the upgrade of cluster "+recorded.Name+" to "+wanted+" was cut off before it began",
+		"begin it again: slipway upgrade "+recorded.Name+" --to "+wanted)
+}
+
 // upgraded refuses to change a cluster in whose midst an upgrade has stopped:
 // its nodes are of two versions, and only the upgrade knows in which order they
 // go on.

@@ -38,7 +38,7 @@ func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 		to = was
 	}
 	back := spec.Copy(recorded)
-	back.Spec.Kubernetes.Version, back.Spec.Bundle = to.Spec.Kubernetes.Version, to.Spec.Bundle
+	back.Spec.Kubernetes.Version, back.Spec.Bundle, back.Spec.Addons = to.Spec.Kubernetes.Version, to.Spec.Bundle, to.Spec.Addons
 	r.Kind, r.Name, r.Cluster, r.goesOn = Revert, o.Spec.Cluster, nil, back
 	r.Removal.Force = r.Removal.Force || o.Spec.Force
 	if r.Removal.DrainTimeout == 0 {
@@ -69,11 +69,15 @@ func (p *prepared) stillThere() (list diag.List) {
 		return nil
 	}
 	for _, l := range p.env.Leaving {
+		hint := "finish the upgrade first: slipway resume " + p.env.Cluster.Name
+		if p.continues != nil {
+			hint = "it was given up, and may be off already: power it off for good, and go on with: slipway resume " + p.env.Cluster.Name
+		}
 		if !l.Gone {
 			list = append(list, diag.Diagnostic{
 				ID: idUpgradeUnfinished, Severity: diag.Error, Host: l.Name,
 				Message: "answers, and in the midst of an upgrade only hosts that are gone for good are taken off",
-				Hint:    "finish the upgrade first: slipway resume " + p.env.Cluster.Name,
+				Hint:    hint,
 			})
 		}
 	}
@@ -96,13 +100,22 @@ func (s *service) passed(o *v1alpha1.Operation, was, is *v1alpha1.Cluster) error
 		return err
 	}
 	for step := range begun {
-		if task, _, _ := strings.Cut(step, "@"); slices.Contains([]string{"upgrade.etcd", "etcd.service", "etcd.start", "etcd.running"}, task) {
+		if task, _, _ := strings.Cut(step, "@"); slices.Contains(exchangesEtcd(is), task) {
 			return refused(idUpgradeCommitted,
 				fmt.Sprintf("the upgrade to %s has begun to exchange etcd: %s refuses a cluster that was one of %s%s", to.Kubernetes, from.Etcd, to.Etcd, s.lost(o)),
 				"finish it: slipway resume "+o.Spec.Cluster)
 		}
 	}
 	return nil
+}
+
+// exchangesEtcd are the tasks from which on members of etcd may be of another
+// version: of a service from its program on, for with that it starts anew.
+func exchangesEtcd(c *v1alpha1.Cluster) []string {
+	if c.Spec.Etcd.Type == spec.EtcdStacked {
+		return []string{"upgrade.etcd"}
+	}
+	return []string{"etcd.programs", "etcd.service", "etcd.start", "etcd.running"}
 }
 
 // lost says which data there are of before an upgrade, and what they lack.
@@ -157,6 +170,7 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 	}
 	var mu sync.Mutex
 	var used []string
+	asked := 0
 	each(servers, func(h *hostLook) {
 		ctx, cancel := context.WithTimeout(ctx, p.svc.looks.over)
 		defer cancel()
@@ -178,9 +192,20 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 			}
 			mu.Unlock()
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		asked++
 	})
-	if len(used) == 0 {
+	if len(used) == 0 && asked == len(servers) {
 		return nil, nil
+	}
+	if len(used) == 0 {
+		return diag.List{{
+			ID: idKindsInUse, Severity: diag.Warning,
+			Message: fmt.Sprintf("%d of %d API servers could not be asked for objects of kinds that Kubernetes %s does not know: if there are any, nobody sees them after this",
+				len(servers)-asked, len(servers), p.env.Release.Kubernetes),
+			Hint: "look, if an API server of " + newer.Kubernetes + " can be made to answer: kubectl get " + strings.Join(newer.Adds, ", "),
+		}}, nil
 	}
 	slices.Sort(used)
 	return refused(idKindsInUse, fmt.Sprintf("Kubernetes %s does not know kinds of which there are objects: %s", p.env.Release.Kubernetes, strings.Join(used, ", ")),

@@ -93,7 +93,7 @@ func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	}
 	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), runtime.Images(env), nodesBack}
 	m = append(m, upgrade.After(kubeadm.Settings(env))...)
-	m = append(m, upgrade.After(settledIn(env, p, upgrade.DNS(env))...)...)
+	m = append(m, upgrade.After(upgrade.BehindDNS(settledIn(env, p, upgrade.DNS(env))...)...)...)
 	return engine.Pipeline{Kind: "rollback-upgrade", Modules: m}, nil
 }
 

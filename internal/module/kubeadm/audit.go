@@ -31,10 +31,19 @@ func auditTask(env module.Env) engine.Task {
 			if err != nil {
 				return nil, fmt.Errorf("reading the policy for audit logs: %w", err)
 			}
-			return op.List{
-				op.Dir{Path: auditDir, Mode: 0o700, Exclusive: true},
-				op.File{Path: auditPolicy, Mode: 0o600, Content: policy},
-			}, nil
+			return op.List{op.File{Path: auditPolicy, Mode: 0o600, Content: policy}}, nil
+		},
+	}
+}
+
+// auditLogTask makes the place for what is recorded. That stays when nothing is
+// recorded any more, for as long as the host is the cluster's.
+func auditLogTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: "kubeadm.audit-log", Title: "make room for audit logs", On: engine.Role(v1alpha1.RoleControlPlane),
+		When: func(*engine.Scope) bool { return env.Cluster.Spec.Kubernetes.Audit != nil },
+		Ops: func(*engine.Scope) (op.List, error) {
+			return op.List{op.Dir{Path: auditDir, Mode: 0o700, Exclusive: true}}, nil
 		},
 	}
 }

@@ -77,7 +77,7 @@ func ownServer(s *engine.Scope) kube.DialFunc { return s.Host().Conn.DialContext
 func anyServer(s *engine.Scope) kube.DialFunc {
 	from := []*engine.Host{s.Host()}
 	for _, h := range s.Hosts() {
-		if h.Name != s.Host().Name && h.HasRole(v1alpha1.RoleControlPlane) {
+		if h.Name != s.Host().Name && h.HasRole(v1alpha1.RoleControlPlane) && h.Conn != nil {
 			from = append(from, h)
 		}
 	}

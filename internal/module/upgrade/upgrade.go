@@ -210,13 +210,27 @@ func uncordonTask(env module.Env) engine.Task {
 	}
 }
 
+const stepDNS = "upgrade.dns"
+
+// BehindDNS has kubeadm set CoreDNS up when its version is the older one.
+func BehindDNS(modules ...engine.Module) []engine.Module {
+	for _, m := range modules {
+		for i := range m.Tasks {
+			if t := &m.Tasks[i]; t.ID == "kubeadm.init.addon-dns" {
+				t.Needs = append(slices.Clone(t.Needs), stepDNS)
+			}
+		}
+	}
+	return modules
+}
+
 // DNS is the module that has CoreDNS be of an older version before kubeadm sets it
 // up: that refuses to find out by itself how its settings went back.
 func DNS(env module.Env) engine.Module {
 	const namespace, name = "kube-system", "coredns"
 	image := env.Release.ImageRefs()["coredns"]
 	return engine.Module{Name: "dns", Tasks: []engine.Task{{
-		ID: "upgrade.dns", Title: "take CoreDNS back", Manager: true, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		ID: stepDNS, Title: "take CoreDNS back", Manager: true, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				back := []plan.OpChange{{Kind: module.KindObject, Target: "Deployment " + namespace + "/" + name, Summary: "to " + image}}
