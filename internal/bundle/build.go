@@ -102,8 +102,10 @@ func newBuilder(o BuildOptions) (*builder, error) {
 			return nil, problem(IDUnknownArch, "name one of "+strings.Join(Arches, ", "), "%q is no architecture a bundle can be for", a)
 		}
 	}
-	if err := CheckOut(o.Out); err != nil {
-		return nil, err
+	if o.Out != "" {
+		if err := CheckOut(o.Out); err != nil {
+			return nil, err
+		}
 	}
 	b := &builder{BuildOptions: o, request: source.Request{Release: r, Arches: o.Arches, Report: o.Progress}}
 	b.sources = map[string]Source{

@@ -11,13 +11,40 @@ import (
 	"slipway.dev/slipway/internal/bundle/layout"
 )
 
-// CheckOut says whether Export can write to out: a file, new or not, or a
-// directory if it ends in a slash.
+// CheckOut says whether Export can write to out: a directory if it ends in a
+// slash, else a file. One that is there is written over if it is a bundle.
 func CheckOut(out string) error {
-	if info, err := os.Stat(out); err == nil && !info.Mode().IsRegular() && !strings.HasSuffix(out, "/") {
+	if out == "" {
+		return problem(IDOut, "name a file, or a directory with a / at its end", "the name of the file is empty")
+	}
+	info, err := os.Stat(out)
+	switch {
+	case err != nil, strings.HasSuffix(out, "/"): // it is made, or added to
+		return nil
+	case !info.Mode().IsRegular():
 		return problem(IDOut, "name a file, or a directory with a / at its end", "%s is there and is no file", out)
+	case info.Size() > 0 && !packed(out):
+		return problem(IDOut, "name another file, or delete that one first", "%s is there and is no bundle: it would be written over", out)
 	}
 	return nil
+}
+
+// Unnamed refuses a bundle without a name, such as a script's that is not set:
+// that is not to mean the one that happens to be there.
+func Unnamed() error {
+	return problem(IDNotFound, "name a file, a directory or a version", "the name of the bundle is empty")
+}
+
+// packed says that a file begins as a compressed bundle does (RFC 8878).
+func packed(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	magic := make([]byte, 4)
+	_, err = io.ReadFull(f, magic)
+	return err == nil && string(magic) == "\x28\xb5\x2f\xfd"
 }
 
 // Export puts a copy of a bundle to out: one .tar.zst file, which is there
@@ -27,11 +54,11 @@ func Export(ctx context.Context, b *Bundle, out string) error {
 	if err := CheckOut(out); err != nil {
 		return err
 	}
-	if strings.HasSuffix(out, "/") {
-		return explain(out, copyLayout(ctx, b, strings.TrimRight(out, "/")))
-	}
 	if err := b.Verify(ctx); err != nil {
 		return err
+	}
+	if strings.HasSuffix(out, "/") {
+		return explain(out, copyLayout(ctx, b, strings.TrimRight(out, "/")))
 	}
 	return explain(out, writeWhole(out, func(w io.Writer) error { return b.dir.Pack(ctx, w) }))
 }

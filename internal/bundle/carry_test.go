@@ -62,6 +62,18 @@ func TestExportImport(t *testing.T) {
 			}
 		})
 	}
+	precious := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(precious, []byte("somebody's own"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []string{"", precious} {
+		if got := ids(t, bundle.Export(t.Context(), want, out)); !slices.Equal(got, []string{bundle.IDOut}) {
+			t.Errorf("to %q: %v", out, got)
+		}
+	}
+	if data, err := os.ReadFile(precious); err != nil || string(data) != "somebody's own" {
+		t.Errorf("%q, %v", data, err)
+	}
 	if got := ids(t, bundle.Export(t.Context(), want, dir)); !slices.Equal(got, []string{bundle.IDOut}) {
 		t.Errorf("to a directory without a slash: %v", got)
 	}

@@ -49,7 +49,8 @@ func decode(doc []byte) ([]*unstructured.Unstructured, error) {
 	}
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(raw); err != nil {
-		return nil, err
+		// Its error has the whole document in it, and that may be a Secret.
+		return nil, errors.New("this is no object of Kubernetes: it has no kind, or what it has is none")
 	}
 	if !u.IsList() {
 		return []*unstructured.Unstructured{u}, whole(u)

@@ -112,3 +112,13 @@ func TestOrdered(t *testing.T) {
 		t.Error("the caller's list was reordered")
 	}
 }
+
+// TestObjectsQuotesNothing: what is no object may be a Secret all the same.
+func TestObjectsQuotesNothing(t *testing.T) {
+	for _, text := range []string{"apiVersion: v1\nstringData: {password: hunter2}\n", "hunter2: hunter2\n", "kind: {hunter2: hunter2}\napiVersion: v1\n"} {
+		_, err := Objects([]byte(text))
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -47,27 +47,69 @@ func (v *validator) auditPolicy(p Paths) {
 	}
 }
 
+// policyFile is the form of audit.k8s.io/v1, Policy.
+type policyFile struct {
+	APIVersion        string         `json:"apiVersion"`
+	Kind              string         `json:"kind"`
+	Metadata          map[string]any `json:"metadata"`
+	OmitStages        []string       `json:"omitStages"`
+	OmitManagedFields bool           `json:"omitManagedFields"`
+	Rules             []policyRule   `json:"rules"`
+}
+
+type policyRule struct {
+	Level      string   `json:"level"`
+	Users      []string `json:"users"`
+	UserGroups []string `json:"userGroups"`
+	Verbs      []string `json:"verbs"`
+	Namespaces []string `json:"namespaces"`
+	Resources  []struct {
+		Group         string   `json:"group"`
+		Resources     []string `json:"resources"`
+		ResourceNames []string `json:"resourceNames"`
+	} `json:"resources"`
+	NonResourceURLs   []string `json:"nonResourceURLs"`
+	OmitStages        []string `json:"omitStages"`
+	OmitManagedFields *bool    `json:"omitManagedFields"`
+}
+
 func policyProblem(data []byte) string {
-	var policy struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-		Rules      []struct {
-			Level string `json:"level"`
-		} `json:"rules"`
-	}
-	if err := yaml.Unmarshal(data, &policy); err != nil {
+	var policy policyFile
+	if err := yaml.UnmarshalStrict(data, &policy); err != nil {
 		return strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
 	}
 	switch {
+	case len(strings.TrimSpace(string(data))) == 0:
+		return "the file is empty"
 	case policy.APIVersion != auditAPI || policy.Kind != "Policy":
 		return "this is a " + strconv.Quote(policy.Kind) + " of " + strconv.Quote(policy.APIVersion)
 	case len(policy.Rules) == 0:
 		return "it has no rules"
 	}
+	if problem := stageProblem("omitStages", policy.OmitStages); problem != "" {
+		return problem
+	}
 	levels := []string{"None", "Metadata", "Request", "RequestResponse"}
 	for i, r := range policy.Rules {
+		at := indexed("rules", i)
 		if !slices.Contains(levels, r.Level) {
-			return indexed("rules", i) + ".level is " + strconv.Quote(r.Level) + ": use " + orList(levels)
+			return at + ".level is " + strconv.Quote(r.Level) + ": use " + orList(levels)
+		}
+		if len(r.NonResourceURLs) > 0 && len(r.Resources)+len(r.Namespaces) > 0 {
+			return at + " is about resources and about other addresses: make it two rules"
+		}
+		if problem := stageProblem(at+".omitStages", r.OmitStages); problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
+func stageProblem(at string, stages []string) string {
+	known := []string{"RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"}
+	for i, s := range stages {
+		if !slices.Contains(known, s) {
+			return indexed(at, i) + " is " + strconv.Quote(s) + ": use " + orList(known)
 		}
 	}
 	return ""

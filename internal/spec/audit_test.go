@@ -19,6 +19,10 @@ func TestAuditPolicy(t *testing.T) {
 		{"not YAML", "rules: [", "yaml: line 1: did not find expected node content"},
 		{"something else", "apiVersion: v1\nkind: Pod\n", `this is a "Pod" of "v1"`},
 		{"no rules", head, "it has no rules"},
+		{"empty", "", "the file is empty"},
+		{"an unknown field", head + "rules: [{level: None, urls: [/]}]", `error unmarshaling JSON: while decoding JSON: json: unknown field "urls"`},
+		{"an unknown stage", head + "omitStages: [Nope]\nrules: [{level: None}]", `omitStages[0] is "Nope": use RequestReceived, ResponseStarted, ResponseComplete or Panic`},
+		{"two things", head + "rules: [{level: None, nonResourceURLs: [/x], resources: [{group: ''}]}]", "rules[0] is about resources and about other addresses: make it two rules"},
 		{"an unknown level", head + "rules: [{level: None}, {level: All}]", `rules[1].level is "All": use None, Metadata, Request or RequestResponse`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

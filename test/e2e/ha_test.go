@@ -81,7 +81,7 @@ func (u *user) voters(t *testing.T, machine string, want ...string) {
 			}
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, want) || len(list.Members) != len(want) {
+		if !slices.Equal(got, slices.Sorted(slices.Values(want))) || len(list.Members) != len(want) {
 			return fmt.Errorf("members %+v, want %v to vote", list.Members, want)
 		}
 		return nil

@@ -20,6 +20,8 @@ type writer struct {
 	b      *balanced
 	worker string
 	label  string
+	// failures is how many of its requests failed, once it is stopped.
+	failures int
 }
 
 // Where a writer has its files on its worker.
@@ -80,12 +82,14 @@ func (w *writer) stop(t *testing.T) (acknowledged int, gap time.Duration) {
 		Written, Unread, Unwatched []string
 		Read                       int
 		Writing, Reading, Watching float64
+		Failures                   int
 		Failed                     string
 	}
 	report := w.b.inside(t, w.worker, "cat", clientSeen)
 	if err := json.Unmarshal([]byte(report), &seen); err != nil {
 		t.Fatalf("the writer says %q: %v", report, err)
 	}
+	w.failures = seen.Failures
 	there := map[string]bool{}
 	for name := range strings.FieldsSeq(w.b.kubectl(t, w.b.name, "get", "configmaps", "-o", "name")) {
 		there[strings.TrimPrefix(name, "configmap/")] = true
@@ -104,7 +108,7 @@ func (w *writer) stop(t *testing.T) (acknowledged int, gap time.Duration) {
 	if len(seen.Written) == 0 || seen.Read == 0 {
 		t.Errorf("%d were written and %d read: %s", len(seen.Written), seen.Read, seen.Failed)
 	}
-	t.Logf("%s: %d read back, %.1f s without; a watch that told of all, %.1f s without; the last error: %s",
-		w.label, seen.Read, seen.Reading, seen.Watching, seen.Failed)
+	t.Logf("%s: %d read back, %.1f s without; a watch that told of all, %.1f s without; %d requests failed; the last: %s",
+		w.label, seen.Read, seen.Reading, seen.Watching, seen.Failures, seen.Failed)
 	return len(seen.Written), time.Duration(seen.Writing * float64(time.Second))
 }

@@ -173,6 +173,9 @@ func find(p program.Program, arg string) (path, cache string, err error) {
 	if err != nil {
 		return "", "", err
 	}
+	if arg == "" {
+		return "", "", bundle.Unnamed()
+	}
 	if _, err := os.Stat(arg); err != nil {
 		if releases, err := p.Releases(); err == nil {
 			if r, err := releases.Resolve(arg); err == nil {

@@ -51,8 +51,9 @@ type Seen struct {
 	// Writing, Reading and Watching are the longest times without a success, in
 	// seconds.
 	Writing, Reading, Watching float64
-	// Failed is the last error of a request.
-	Failed string
+	// Failures is how many requests failed, and Failed the last error.
+	Failures int
+	Failed   string
 }
 
 // A pulse is the longest time between two successes.
@@ -134,7 +135,7 @@ func watchAndWrite(ctx context.Context, config *rest.Config, label string, ready
 		err := write(writing, label, name)
 		hangUp()
 		if err != nil {
-			seen.Failed = stamp(err)
+			seen.fails(err)
 		} else {
 			writes.beat()
 			w.written(name)
@@ -143,7 +144,7 @@ func watchAndWrite(ctx context.Context, config *rest.Config, label string, ready
 			}
 			switch there, err := read(reading, name); {
 			case err != nil:
-				seen.Failed = stamp(err)
+				seen.fails(err)
 			case !there:
 				seen.Unread = append(seen.Unread, name)
 			default:
@@ -176,7 +177,10 @@ func client(config *rest.Config) (api kubernetes.Interface, hangUp func(), err e
 	return api, func() { utilnet.CloseIdleConnectionsFor(c.Transport) }, err
 }
 
-func stamp(err error) string { return time.Now().UTC().Format(time.TimeOnly) + " " + err.Error() }
+func (s *Seen) fails(err error) {
+	s.Failures++
+	s.Failed = time.Now().UTC().Format(time.TimeOnly) + " " + err.Error()
+}
 
 func write(api kubernetes.Interface, label, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), atMost)
