@@ -213,7 +213,7 @@ func (r *rescuing) losses(env module.Env, lost []string) []string {
 			if s.Damaged != "" {
 				text += ", and is damaged there (" + s.Damaged + ")"
 			} else if s.Commit < s.Index {
-				text += fmt.Sprintf(", of which it knows up to %d to be agreed upon", s.Commit)
+				text += fmt.Sprintf(", of which it knows up to %d to be agreed upon and leaves out the rest", s.Commit)
 			}
 			continue
 		}
@@ -227,7 +227,7 @@ func (p *prepared) rescued(res *Result) []string {
 	by := p.rescue.source.Rescue
 	line := "etcd runs with one member, on " + by.Member
 	if is := p.rescue.is; is.Revision > 0 {
-		line += fmt.Sprintf(", with all that it had: revision %d, %d keys", is.Revision, is.Keys)
+		line += fmt.Sprintf(", with all that it knew to be agreed upon: revision %d, %d keys", is.Revision, is.Keys)
 	}
 	out := []string{line, "the data of before are kept, in " + facts.DirEtcd + "/before-" + res.Operation + ": remove them when you are sure"}
 	var gone []string

@@ -67,8 +67,9 @@ func entries(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory
 				return err
 			}
 			if live != nil {
-				_, labelled := live.GetLabels()[addon.Label] // of this add-on, or of one that has handed it over
-				e.Found = !labelled
+				// Of an add-on that has handed it over, nobody here knows
+				// whether it was there before that one.
+				e.Found = live.GetLabels()[addon.Label] != a.Name
 			}
 		}
 		out = append(out, e)

@@ -63,9 +63,14 @@ func removed(list []addon.Addon, needs []string) engine.Task {
 					if err != nil {
 						return err
 					}
-					if live, err := c.Live(ctx, record); live == nil || err != nil {
+					live, err := c.Live(ctx, record)
+					if err != nil {
 						return err
-					} else if err := c.DeleteLive(ctx, live); err != nil {
+					}
+					if live == nil {
+						continue
+					}
+					if err := c.DeleteLive(ctx, live); err != nil {
 						return err
 					}
 				}

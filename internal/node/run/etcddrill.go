@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
@@ -60,17 +59,15 @@ func (s *session) applyEtcdDrill(ctx context.Context, o op.EtcdDrill, res *op.Re
 	return err
 }
 
-// clearDrills removes what helpers have left that were killed. A drill does not
-// last that long.
+// clearDrills removes what helpers have left that were killed: one changes
+// something on a host at a time.
 func clearDrills(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if info, ierr := e.Info(); ierr == nil && time.Since(info.ModTime()) > time.Hour {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
-		}
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
 	return err
 }

@@ -113,6 +113,11 @@ func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalv
 	if err := s.disk.MkdirAll(c.dir, durable.Meta{Mode: 0o700}); err != nil {
 		return is, err
 	}
+	defer func() {
+		if err != nil { // it is as large as the data, on their disk
+			err = errors.Join(err, os.RemoveAll(c.dir))
+		}
+	}()
 	if err := copyTree(ctx, s.path(filepath.Join(o.Data, "member")), filepath.Join(c.data(), "member")); err != nil {
 		return is, fmt.Errorf("copying the data of etcd: %w", err)
 	}

@@ -88,16 +88,21 @@ func (s *session) applyRenewal(ctx context.Context, o op.Renewal) error {
 			return err
 		}
 	}
+
 	if due != "" {
-		if err := s.renew(o, now); err != nil {
-			return err
-		}
+		err = s.renew(o, now)
 	}
 	if o.Unit == "" {
-		return nil
+		return err
 	}
-	return s.systemctl(ctx, "start", "--", o.Unit)
+	// It was stopped for this, and runs again whatever came of it.
+	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartTime)
+	defer cancel()
+	return errors.Join(err, s.systemctl(again, "start", "--", o.Unit))
 }
+
+// restartTime bounds the start of a unit that was stopped.
+const restartTime = 2 * time.Minute
 
 // renew writes what is new, or removes what the unit makes anew.
 func (s *session) renew(o op.Renewal, now time.Time) error {

@@ -55,6 +55,9 @@ func (u upkeep) outcomeFile() string { return u.state(filepath.Base(op.AutoOutco
 // keepOutcome writes down what came of it, with what was renewed last.
 func (u upkeep) keepOutcome(out op.AutoOutcome) (op.AutoOutcome, error) {
 	out.At = time.Now().UTC().Truncate(time.Second)
+	if u.before.Result == op.AutoBegun && out.Result == op.AutoPostponed {
+		out.Result = op.AutoBegun // what was stopped is still to be started
+	}
 	if len(out.Renewed) > 0 {
 		out.RenewedAt = out.At
 	} else {
