@@ -119,7 +119,10 @@ func (w *world) fork(t testing.TB) *world {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 	}
-	f := &world{t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed, version: w.version, endpoint: w.endpoint, clock: w.clock.Add(time.Minute)}
+	w.mu.Lock()
+	clock := w.clock
+	w.mu.Unlock()
+	f := &world{t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed, version: w.version, endpoint: w.endpoint, clock: clock.Add(time.Minute)}
 	for n, m := range w.machines {
 		f.machines[n] = m.clone(f.api)
 	}
