@@ -204,7 +204,7 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 			ID: idKindsInUse, Severity: diag.Warning,
 			Message: fmt.Sprintf("%d of %d API servers could not be asked for objects of kinds that Kubernetes %s does not know: if there are any, nobody sees them after this",
 				len(servers)-asked, len(servers), p.env.Release.Kubernetes),
-			Hint: "look, if an API server of " + newer.Kubernetes + " can be made to answer: kubectl get " + strings.Join(newer.Adds, ", "),
+			Hint: "if an API server of " + newer.Kubernetes + " can be made to answer, look for " + strings.Join(newer.Adds, ", "),
 		}}, nil
 	}
 	slices.Sort(used)
