@@ -55,8 +55,8 @@ type Set struct {
 	Files []File `json:"files"`
 }
 
-// A Snapshot is what a snapshot of etcd is. Hash, Revision, Keys and Version are
-// what etcdutl reads in it.
+// A Snapshot is what a snapshot of etcd is. Hash, Revision and Version are what
+// etcdutl reads in it, Keys how many there are at its revision.
 type Snapshot struct {
 	Bytes    int64  `json:"bytes"`
 	SHA256   string `json:"sha256"`

@@ -7,17 +7,36 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"filippo.io/age"
 	"github.com/google/go-cmp/cmp"
 	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // snapshot makes one as etcd sends it: a database with some revisions, and its
 // checksum at the end.
 func snapshot(t *testing.T, revisions int) string {
+	t.Helper()
+	return snapshotOf(t, func(b *bolt.Bucket) (err error) {
+		for i := range revisions {
+			err = errors.Join(err, b.Put(binary.BigEndian.AppendUint64(nil, uint64(i+1)), revision(strconv.Itoa(i))))
+		}
+		return err
+	})
+}
+
+// revision is what is kept of a key that was written.
+func revision(key string) []byte {
+	raw := protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 7) // when it was created
+	return protowire.AppendString(protowire.AppendTag(raw, keyField, protowire.BytesType), key)
+}
+
+// snapshotOf is a snapshot with the revisions that fill puts there.
+func snapshotOf(t *testing.T, fill func(*bolt.Bucket) error) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "snapshot.db")
 	db, err := bolt.Open(file, 0o600, nil)
@@ -33,12 +52,7 @@ func snapshot(t *testing.T, revisions int) string {
 		if err != nil {
 			return err
 		}
-		for i := range revisions {
-			if err := b.Put(binary.BigEndian.AppendUint64(nil, uint64(i+1)), []byte("value")); err != nil {
-				return err
-			}
-		}
-		return meta.Put([]byte("term"), []byte{1})
+		return errors.Join(fill(b), meta.Put([]byte("term"), []byte{1}))
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
@@ -91,6 +105,23 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+func TestInspectCountsKeys(t *testing.T) {
+	at := func(main uint64, mark ...byte) []byte {
+		return append(binary.BigEndian.AppendUint64(append(binary.BigEndian.AppendUint64(nil, main), '_'), 0), mark...)
+	}
+	got, err := Inspect(snapshotOf(t, func(b *bolt.Bucket) error {
+		return errors.Join(
+			b.Put(at(2), revision("kept")), b.Put(at(3), revision("gone")), b.Put(at(4), revision("kept")), b.Put(at(5, 't'), revision("gone")), b.Put(at(6), revision("other")),
+			b.Put(at(1_000_000_006), nil), // a restore has raised the revision
+		)
+	}))
+	if err != nil || got.Keys != 2 || got.Revision != 1_000_000_006 {
+		t.Errorf("%+v, %v; want 2 keys at revision 1000000006", got, err)
+	}
+	_, err = Inspect(snapshotOf(t, func(b *bolt.Bucket) error { return b.Put(at(2), []byte("value")) }))
+	wantReason(t, err, Damaged)
+}
+
 func flipped(raw []byte, at int) []byte {
 	out := bytes.Clone(raw)
 	out[at] ^= 1
@@ -118,7 +149,7 @@ func written(t *testing.T, recipients ...age.Recipient) (file string, set *Set, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	is.Keys, is.Version = 5, "3.7.0"
+	is.Version = "3.7.0"
 	set = &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1", Etcd: "3.7.0", EtcdType: "stacked", Member: "cp1", Authority: "a", Snapshot: is}
 	small = []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
 	file = filepath.Join(t.TempDir(), Place("prod", set.Taken, len(recipients) > 0))

@@ -13,18 +13,27 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // sector is what the size of etcd's database is a multiple of; a snapshot ends
 // with the checksum of that.
 const sector = 512
 
+// revisionBytes is how long the name of a revision is; one at which a key was
+// deleted has a mark behind it.
+const revisionBytes = 17
+
 // keyBucket holds all revisions of all keys, by revision.
 var keyBucket = []byte("key")
 
+// keyField is the number of the key in what is kept of a revision
+// (mvccpb.KeyValue).
+const keyField = 1
+
 // Inspect reads a snapshot of etcd through, as etcdutl does, and answers what it
-// is, but for keys and version, which are for etcdutl to tell. One that was cut
-// off, or has changed, is an *Error.
+// is, but for its version, which is for etcdutl to tell. One that was cut off, or
+// has changed, is an *Error.
 func Inspect(file string) (s Snapshot, err error) {
 	if s.Bytes, s.SHA256, err = whole(file); err != nil {
 		return s, err
@@ -76,9 +85,12 @@ func whole(file string) (size int64, digest string, err error) {
 	return size, hex.EncodeToString(all.Sum(nil)), nil
 }
 
-// read sums up the database, and finds the last revision.
+// read sums up the database, finds the last revision, and counts the keys that
+// there are at that. etcdutl counts one more where a restore has raised the
+// revision: it does that by a revision of no key.
 func (s *Snapshot) read(tx *bolt.Tx) error {
 	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	there := map[string]struct{}{}
 	err := tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 		_, _ = h.Write(name) // never fails
 		return b.ForEach(func(k, v []byte) error {
@@ -91,9 +103,41 @@ func (s *Snapshot) read(tx *bolt.Tx) error {
 				return fmt.Errorf("a revision has %d bytes", len(k))
 			}
 			s.Revision = int64(binary.BigEndian.Uint64(k))
+			key, err := keyOf(v)
+			switch {
+			case err != nil:
+				return err
+			case len(k) > revisionBytes: // it was deleted
+				delete(there, key)
+			case key != "":
+				there[key] = struct{}{}
+			}
 			return nil
 		})
 	})
-	s.Hash = h.Sum32()
+	s.Hash, s.Keys = h.Sum32(), len(there)
 	return err
+}
+
+// keyOf is the key that a revision is of.
+func keyOf(revision []byte) (string, error) {
+	for len(revision) > 0 {
+		number, kind, n := protowire.ConsumeTag(revision)
+		if n < 0 {
+			return "", fmt.Errorf("a revision cannot be read: %w", protowire.ParseError(n))
+		}
+		revision = revision[n:]
+		if number == keyField && kind == protowire.BytesType {
+			key, n := protowire.ConsumeBytes(revision)
+			if n < 0 {
+				return "", fmt.Errorf("the key of a revision cannot be read: %w", protowire.ParseError(n))
+			}
+			return string(key), nil
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, revision); n < 0 {
+			return "", fmt.Errorf("a revision cannot be read: %w", protowire.ParseError(n))
+		}
+		revision = revision[n:]
+	}
+	return "", nil
 }

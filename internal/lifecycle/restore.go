@@ -82,6 +82,7 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 		return unusable(err)
 	}
 	u.set = set
+	set.Snapshot.Keys = is.Keys // older sets have the count of etcdutl
 	if is.Hash != set.Snapshot.Hash || is.Revision != set.Snapshot.Revision {
 		return refused(string(backup.Damaged), "the snapshot in the set is not the one that it speaks of", "use another one: slipway etcd snapshots")
 	}

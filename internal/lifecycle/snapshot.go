@@ -278,7 +278,7 @@ func (m *snapshotting) fetch(ctx context.Context, host *hostLook, to string) (*b
 		return nil, refused(string(backup.Damaged), fmt.Sprintf("the snapshot that arrived is not the one that %s has taken: revision %d and hash %08x, not %d and %08x", host.spec.Name, here.Revision, here.Hash, there.Revision, there.Hash),
 			"take another one")
 	}
-	here.Keys, here.Version = there.Keys, there.Version
+	here.Version = there.Version
 	return &here, nil
 }
 

@@ -25,7 +25,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// aSnapshot is one of etcd, with so many revisions.
+// aSnapshot is one of etcd, with so many revisions, of 600 keys at most.
 func aSnapshot(t testing.TB, revisions int) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "db")
@@ -36,7 +36,7 @@ func aSnapshot(t testing.TB, revisions int) string {
 	err = db.Update(func(tx *bolt.Tx) error {
 		b, err := tx.CreateBucket([]byte("key"))
 		for i := range revisions {
-			err = errors.Join(err, b.Put(binary.BigEndian.AppendUint64(nil, uint64(i+1)), []byte("v")))
+			err = errors.Join(err, b.Put(binary.BigEndian.AppendUint64(nil, uint64(i+1)), []byte{0x0a, 2, byte(i % 600 >> 8), byte(i % 600)}))
 		}
 		return err
 	})
@@ -78,7 +78,7 @@ func (m *machine) said(o op.Op) []byte {
 		panic(err)
 	}
 	raw, err := json.Marshal(op.EtcdSnapshotInfo{
-		Path: op.EtcdSnapshots + "/" + s.Name, Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash, Revision: is.Revision, Keys: 600, Version: "3.7.0",
+		Path: op.EtcdSnapshots + "/" + s.Name, Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash, Revision: is.Revision, Keys: is.Keys + 1, Version: "3.7.0",
 	})
 	if err != nil {
 		panic(err)
