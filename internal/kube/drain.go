@@ -126,8 +126,7 @@ func blocks(p *corev1.Pod, all []policyv1.PodDisruptionBudget) string {
 	var over []string
 	for i := range all {
 		b := &all[i]
-		sel, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if b.Namespace != p.Namespace || err != nil || !sel.Matches(labels.Set(p.Labels)) {
+		if !holds(b, p) {
 			continue
 		}
 		if never(b) {
@@ -139,6 +138,12 @@ func blocks(p *corev1.Pod, all []policyv1.PodDisruptionBudget) string {
 		return "has several disruption budgets (" + strings.Join(over, ", ") + "), with which no pod is evicted"
 	}
 	return ""
+}
+
+// holds says that a budget is of a pod.
+func holds(b *policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
+	sel, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	return b.Namespace == p.Namespace && err == nil && sel.Matches(labels.Set(p.Labels))
 }
 
 // never says of a budget that it allows no eviction even when all its pods

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -70,16 +71,24 @@ func deprecated(metrics []byte) (out []DeprecatedAPI) {
 	return out
 }
 
-// HeldBudgets are the disruption budgets that let no pod go now, as
-// "namespace/name: why".
-func (c *Client) HeldBudgets(ctx context.Context) (out []string, err error) {
+// HeldBudgets are the disruption budgets that let no pod go now, of pods that have
+// to leave one of these nodes, as "namespace/name: why".
+func (c *Client) HeldBudgets(ctx context.Context, nodes []string) (out []string, err error) {
 	all, err := c.budgets(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var leave []corev1.Pod
+	for _, n := range nodes {
+		some, err := c.evictable(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		leave = append(leave, some...)
+	}
 	for i := range all {
 		b := &all[i]
-		if b.Status.DisruptionsAllowed > 0 || b.Status.ExpectedPods == 0 {
+		if b.Status.DisruptionsAllowed > 0 || b.Status.ExpectedPods == 0 || !slices.ContainsFunc(leave, func(p corev1.Pod) bool { return holds(b, &p) }) {
 			continue
 		}
 		why := fmt.Sprintf("%d of its %d pods are healthy, and it wants %d", b.Status.CurrentHealthy, b.Status.ExpectedPods, b.Status.DesiredHealthy)

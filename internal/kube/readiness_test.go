@@ -36,8 +36,10 @@ func TestHeldBudgets(t *testing.T) {
 		aBudget("empty", "b", `"minAvailable":1`, `"expectedPods":0`),
 		aBudget("ill", "c", `"minAvailable":1`, `"expectedPods":2,"desiredHealthy":1,"currentHealthy":1`),
 		aBudget("never", "d", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
-	)})
-	got, err := f.client().HeldBudgets(t.Context())
+		aBudget("elsewhere", "on-other-nodes", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
+		aBudget("every", "proxy", `"maxUnavailable":0`, `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`),
+	)}, call{request: listPods, answer: items(aPod("a", "ReplicaSet", ""), aPod("b", "ReplicaSet", ""), aPod("c", "ReplicaSet", ""), aPod("d", "ReplicaSet", ""), aPod("proxy", "DaemonSet", ""))})
+	got, err := f.client().HeldBudgets(t.Context(), []string{"w1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,13 +45,19 @@ func (l *looker) autoRenewal(ctx context.Context, h *hostLook) (*AutoRenewal, er
 	return out, nil
 }
 
-// judgeAutoRenewals warns of hosts that do not look after their certificates,
-// and says on how many that is so.
-func (c *Certificates) judgeAutoRenewals(warn warner) (wrong int) {
+// missedLooks is how many looks a host may have missed, being off for a while,
+// before it counts as one that does not look any more.
+const missedLooks = 4
+
+// judgeAutoRenewals warns of hosts that do not look after their certificates as
+// often as they are to, and says on how many that is so.
+func (c *Certificates) judgeAutoRenewals(now time.Time, every time.Duration, warn warner) (wrong int) {
 	for _, a := range c.Automatic {
 		switch {
 		case !a.Active:
 			warn(idRenewalTimer, a.Host, "have it be set up again: slipway apply "+c.Name, "%s does not run there, or not as it was set up: certificates are not renewed by themselves", certs.TimerUnit)
+		case a.AutoOutcome != nil && now.Sub(a.At) > missedLooks*every:
+			warn(idRenewalTimer, a.Host, "see why on the host: journalctl -u "+certs.TimerUnit+" -u slipway-certs", "the host has not looked at its certificates since %s, which it is to do every %s", a.At.Format(time.RFC3339), every)
 		case a.AutoOutcome != nil && a.Result == op.AutoFailed:
 			warn(idRenewalFailed, a.Host, "when the cause is gone, renew what is due: slipway certs renew "+c.Name, "on %s the host could not renew by itself: %s", a.At.Format(time.RFC3339), a.Message)
 		default:

@@ -42,6 +42,13 @@ func TestAutoRenewals(t *testing.T) {
 			m.files[op.AutoOutcomeFile] = `{"at":"2026-11-20T17:00:00Z","result":"failed","message":"no key"}`
 		}, AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at, Result: op.AutoFailed, Message: "no key"}}, CertificatesExpire, "renewal-failed cp1"},
 		{
+			"not for days", "it may be off", func(m *machine) {
+				m.files[op.AutoOutcomeFile] = `{"at":"2026-11-17T17:00:00Z","result":"nothing-due"}`
+			},
+			AutoRenewal{Host: "cp1", Active: true, AutoOutcome: &op.AutoOutcome{At: at.AddDate(0, 0, -3), Result: op.AutoNothing}},
+			CertificatesExpire, "renewal-timer cp1",
+		},
+		{
 			"timer changed", "it may never come to run", func(m *machine) { m.files["/etc/systemd/system/"+timerUnit] = "[Timer]\n" },
 			AutoRenewal{Host: "cp1"},
 			CertificatesExpire, "renewal-timer cp1",

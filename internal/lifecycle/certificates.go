@@ -106,7 +106,7 @@ func (s *service) Certificates(ctx context.Context, r Request, within time.Durat
 	}
 	sortCertificates(out.Certificates)
 	certificateJudge{cluster: c.Name, now: s.Now(), validity: l.env.Validity(), within: within}.all(out.Certificates, warn)
-	out.conclude(within, out.judgeAutoRenewals(warn))
+	out.conclude(within, out.judgeAutoRenewals(s.Now(), certs.LooksEvery(l.env), warn))
 	return out, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/precheck"
+	"slipway.dev/slipway/internal/module/upgrade"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
 )
@@ -137,14 +138,14 @@ func (l *looker) ofServer(ctx context.Context, h *hostLook, r *precheck.Readines
 }
 
 func (l *looker) ofAll(ctx context.Context, client *kube.Client, r *precheck.Readiness) (err error) {
-	if r.Budgets, err = client.HeldBudgets(ctx); err != nil {
-		return err
-	}
 	if r.Webhooks, err = client.DeadWebhooks(ctx); err != nil {
 		return err
 	}
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
+		return err
+	}
+	if r.Budgets, err = client.HeldBudgets(ctx, upgrade.Drained(nodes)); err != nil {
 		return err
 	}
 	r.Unready = nil

@@ -13,14 +13,19 @@ import (
 // unfit has a world in which much speaks against an upgrade.
 func unfit(t *testing.T) *world {
 	t.Helper()
-	w := aged(t, "cp1", "w1")
+	w := aged(t, "cp1", "w1", "w2")
 	w.api.metrics = `apiserver_requested_deprecated_apis{group="flowcontrol.apiserver.k8s.io",removed_release="1.37",resource="flowschemas",subresource="",version="v1beta3"} 1
 apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.39",resource="deviceclasses",subresource="",version="v1beta1"} 1
 apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1
 `
 	w.api.put("/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web", object{
 		"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": object{"name": "web", "namespace": "shop"},
+		"spec":   object{"selector": object{"matchLabels": object{"app": "web"}}},
 		"status": object{"disruptionsAllowed": 0, "expectedPods": 2, "currentHealthy": 1, "desiredHealthy": 1},
+	})
+	w.api.put("/api/v1/namespaces/shop/pods/web", object{
+		"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "web", "namespace": "shop", "labels": object{"app": "web"}},
+		"spec": object{"nodeName": "cp1"}, // its place is w2, when cp1 is drained
 	})
 	w.api.put("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/guard", object{
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": "guard"},
@@ -67,7 +72,7 @@ func TestReadiness(t *testing.T) {
 	if !errors.As(err, &list) || cmp.Diff([]string{"upgrade-node-unready"}, idsOf(list.Errors())) != "" {
 		t.Errorf("passed over, it is refused for %v", err)
 	}
-	w.wantVersions(map[string]string{"cp1": older, "w1": older})
+	w.wantVersions(map[string]string{"cp1": older, "w1": older, "w2": older})
 	if _, ops := w.status(); len(ops) != 1 {
 		t.Errorf("operations %v", ops)
 	}

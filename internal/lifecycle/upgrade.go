@@ -35,6 +35,9 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 		}
 		file = spec.Copy(file)
 		file.Spec.Kubernetes.Version, file.Spec.Addons = was, recorded.Spec.Addons // these go along
+		if err := spec.Absolute(file, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
+			return nil, err
+		}
 		if c := s.complete(file, recorded); !sameButOrder(c, recorded) {
 			return nil, refused(idUpgradeHow, "the file differs from what is recorded of the cluster in more than the version of Kubernetes",
 				"apply the rest first, with version: "+was+": slipway apply -f "+cmp.Or(r.File, "FILE"))

@@ -3,6 +3,8 @@ package lifecycle
 import (
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -329,5 +331,23 @@ func TestKilledUpgrade(t *testing.T) {
 			k.whole()
 			k.same(w)
 		})
+	}
+}
+
+// A file names other files from where it is: an upgrade by it is of the cluster
+// that it was applied to.
+func TestUpgradeFileNamesFiles(t *testing.T) {
+	w := aged(t, "cp1")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "hello.sh"), []byte("#!/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := w.cluster()
+	file.Spec.Hooks = []v1alpha1.Hook{{Name: "hello", Phase: v1alpha1.HookPostInstall, Script: "hello.sh"}}
+	w.do(Request{Kind: Apply, Cluster: file, Dir: dir}, event.Succeeded)
+	file.Spec.Kubernetes.Version = toNewest.Version
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Upgrade, Cluster: file, Dir: dir}, nil))
+	if p.Plan().Empty() {
+		t.Error("nothing is to be done")
 	}
 }

@@ -73,6 +73,11 @@ func HasTimer(env module.Env, h v1alpha1.Host) bool {
 	return AutoRenews(env) && len(byItself(env, h)) > 0
 }
 
+// LooksEvery is how often a host looks at its certificates.
+func LooksEvery(env module.Env) time.Duration {
+	return max(min(mostEvery, env.Validity()/lookPart), time.Second)
+}
+
 // TimerState asks a host whether its timer runs, and what came of its latest
 // look.
 func TimerState() op.List {
@@ -109,7 +114,7 @@ func timer(env module.Env, h v1alpha1.Host) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	every := max(min(mostEvery, env.Validity()/lookPart), time.Second)
+	every := LooksEvery(env)
 	seconds := func(d time.Duration) int64 { return max(int64(d/time.Second), 1) }
 	text, err := module.Render(files, TimerUnit, map[string]int64{
 		"First": seconds(min(every, mostFirst)), "Every": seconds(every), "Spread": seconds(min(every/2, mostSpread)),

@@ -167,6 +167,16 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	return drain, nil
 }
 
+// Drained are the nodes that an upgrade drains.
+func Drained(nodes []corev1.Node) (names []string) {
+	for i := range nodes {
+		if replaceable(nodes, i) {
+			names = append(names, nodes[i].Name)
+		}
+	}
+	return names
+}
+
 // replaceable says that there is another node for the pods of one: ready, open or
 // about to be opened again, and with no taint that the one has not, which its
 // pods may not tolerate.
