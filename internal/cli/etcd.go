@@ -289,7 +289,7 @@ the furthest: by the term of its last entry, then by its index. Etcd and control
 planes are stopped; a snapshot is made of a copy of its data, and the data that
 it goes on with of that. What there was is moved aside, and stays on the hosts.
 All that has kept what the API told is restarted. What the lost members have
-acknowledged and the chosen one has not heard of is lost. Cut off anywhere, it
+acknowledged and is not in the chosen one's log is lost. Cut off anywhere, it
 is gone on with by: slipway resume. Afterwards the lost hosts are taken off, and
 others added; the end says how.
 

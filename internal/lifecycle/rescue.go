@@ -211,15 +211,24 @@ func (r *rescuing) losses(env module.Env, lost []string) []string {
 	for _, s := range r.left {
 		if s.host == by.Member {
 			if s.Damaged != "" {
-				text += ", and is damaged there (" + s.Damaged + ")"
+				text += ", and is damaged there (" + s.Damaged + "): what comes after that is lost, too"
 			} else if s.Commit < s.Index {
-				text += fmt.Sprintf(", of which it knows up to %d to be agreed upon and leaves out the rest", s.Commit)
+				text += fmt.Sprintf(". Those after %d may never have been acknowledged; they are kept, for they may have been", s.Commit)
 			}
 			continue
 		}
-		out = append(out, fmt.Sprintf("the member of etcd on %s (its log ends at term %d, entry %d): its data are moved aside, and it does not start any more", s.host, s.Term, s.Index))
+		out = append(out, fmt.Sprintf("the member of etcd on %s (%s): its data are moved aside, and it does not start any more", s.host, s.passedOver()))
 	}
 	return append([]string{text + "; the data of now are moved aside on the hosts of cluster " + env.Cluster.Name + ", and stay there"}, out...)
+}
+
+// passedOver says why a member's data are not gone by.
+func (s survivor) passedOver() string {
+	text := fmt.Sprintf("its log ends at term %d, entry %d", s.Term, s.Index)
+	if s.Damaged != "" {
+		text = fmt.Sprintf("passed over, for its log is damaged: %s; it can be read up to term %d, entry %d", s.Damaged, s.Term, s.Index)
+	}
+	return text
 }
 
 // rescued says what has come back, and what stays to be done.
@@ -227,7 +236,7 @@ func (p *prepared) rescued(res *Result) []string {
 	by := p.rescue.source.Rescue
 	line := "etcd runs with one member, on " + by.Member
 	if is := p.rescue.is; is.Revision > 0 {
-		line += fmt.Sprintf(", with all that it knew to be agreed upon: revision %d, %d keys", is.Revision, is.Keys)
+		line += fmt.Sprintf(", with all that is in its log: revision %d, %d keys", is.Revision, is.Keys)
 	}
 	out := []string{line, "the data of before are kept, in " + facts.DirEtcd + "/before-" + res.Operation + ": remove them when you are sure"}
 	var gone []string

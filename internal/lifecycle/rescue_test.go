@@ -15,7 +15,7 @@ import (
 
 // log is how far the log of a machine's member goes: its data say so.
 func (m *machine) log() (is op.EtcdSalvaged) {
-	_, _ = fmt.Sscanf(m.files[facts.EtcdData], "log %d %d %d", &is.Term, &is.Index, &is.Commit)
+	_, _ = fmt.Sscanf(m.files[facts.EtcdData], "log %d %d %d %s", &is.Term, &is.Index, &is.Commit, &is.Damaged)
 	return is
 }
 
@@ -120,7 +120,7 @@ func TestRescue(t *testing.T) {
 	w, request := outnumbered(t)
 	p := w.prepared(w.impatient().Prepare(t.Context(), request, nil))
 	loses := strings.Join(p.Plan().Removes, "\n")
-	for _, want := range []string{"cp2 has not heard of", "term 4, entry 900, of which it knows up to 899", "on cp1, cp3", "must never be used again"} {
+	for _, want := range []string{"cp2 has not heard of", "term 4, entry 900. Those after 899 may never have been acknowledged; they are kept", "on cp1, cp3", "must never be used again"} {
 		if !strings.Contains(loses, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, loses)
 		}
@@ -173,6 +173,7 @@ func TestRescueRanks(t *testing.T) {
 		{"term", "a later leader's entries count for more", "log 5 10 10", "log 4 900 900", "cp2", "cp4"},
 		{"index", "it has more of the same", "log 4 899 899", "log 4 900 1", "cp4", "cp2"},
 		{"a tie", "it knows more to be agreed upon", "log 4 900 899", "log 4 900 900", "cp4", "cp2"},
+		{"damaged", "what cannot be read may be what counts", "log 5 900 900 damaged", "log 4 900 900", "cp4", "cp2"},
 		{"no data", "there is one with some", "", "log 1 1 1", "cp4", "cp2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -181,7 +182,11 @@ func TestRescueRanks(t *testing.T) {
 			w.machines["cp2"].files[facts.EtcdData], w.machines["cp4"].files[facts.EtcdData] = tc.cp2, tc.cp4
 			w.loses(e, "cp1", "cp3", "cp5")
 			request := Request{Kind: RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3", "cp5"}}
-			res := w.apply(w.prepared(w.impatient().Prepare(t.Context(), request, nil)), event.Succeeded)
+			p := w.prepared(w.impatient().Prepare(t.Context(), request, nil))
+			if over := "on " + tc.other + " (passed over, for its log is damaged"; strings.Contains(strings.Join(p.Plan().Removes, "\n"), over) != strings.HasSuffix(tc.cp2, "damaged") {
+				t.Errorf("%s: the plan says %q", tc.reason, p.Plan().Removes)
+			}
+			res := w.apply(p, event.Succeeded)
 			if !strings.HasPrefix(res.Ready[0], "etcd runs with one member, on "+tc.best) || !strings.Contains(strings.Join(res.Ready, "\n"), "delete nodes "+tc.other+" --cluster prod") {
 				t.Errorf("%s: %v", tc.reason, res.Ready)
 			}

@@ -121,6 +121,9 @@ func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalv
 	if err := copyTree(ctx, s.path(filepath.Join(o.Data, "member")), filepath.Join(c.data(), "member")); err != nil {
 		return is, fmt.Errorf("copying the data of etcd: %w", err)
 	}
+	if err := agreeUpon(c.data()); err != nil {
+		return is, fmt.Errorf("having the copy of the log be agreed upon: %w", err)
+	}
 	s.disk.Did("copied")
 	file := s.path(op.SalvagedSnapshot(o.Data, o.Key))
 	err = c.serve(ctx, is.Bytes, func(ctx context.Context) error {

@@ -19,34 +19,28 @@ import (
 
 // What records of etcd's write-ahead log hold, by their type.
 const (
+	walMetadata = 1
 	walEntry    = 2
 	walState    = 3
 	walCRC      = 4
 	walSnapshot = 5
 )
 
-// maxRecord bounds a record, in bytes: etcd takes requests of a few MiB.
-const maxRecord = 256 << 20
+const (
+	// walSector is what a disk writes whole or not at all, in bytes.
+	walSector = 512
+	// walFrame is what stands before a record: its size.
+	walFrame = 8
+)
 
-// etcdLog reads how far the log of a member goes. It is what a member votes by:
-// its database may be a while behind. A log that is being written ends in the
-// middle of a record, or in zeros; that is its end.
-func etcdLog(data string) (is op.EtcdSalvaged, err error) {
-	files, err := filepath.Glob(filepath.Join(data, "member", "wal", "*.wal"))
+// etcdLog reads how far the log of a member goes, and how much room its data
+// take. The log is what a member votes by: its database may be a while behind.
+func etcdLog(data string) (op.EtcdSalvaged, error) {
+	r, err := readWAL(data)
 	if err != nil {
-		return is, err
+		return r.is, err
 	}
-	slices.Sort(files) // by number
-	r := walReader{is: &is}
-	for _, name := range files {
-		if err := r.file(name); err != nil {
-			return is, err
-		}
-		if is.Damaged != "" {
-			break
-		}
-	}
-	return is, filepath.WalkDir(filepath.Join(data, "member"), func(_ string, e fs.DirEntry, err error) error {
+	return r.is, filepath.WalkDir(filepath.Join(data, "member"), func(_ string, e fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil // there are none, or etcd has just removed it
@@ -55,7 +49,7 @@ func etcdLog(data string) (is op.EtcdSalvaged, err error) {
 		}
 		info, err := e.Info()
 		if err == nil {
-			is.Bytes += info.Size()
+			r.is.Bytes += info.Size()
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
@@ -64,56 +58,158 @@ func etcdLog(data string) (is op.EtcdSalvaged, err error) {
 	})
 }
 
+// A walReader reads a log as etcd does.
 type walReader struct {
-	is  *op.EtcdSalvaged
+	is  op.EtcdSalvaged
 	crc uint32
+	// self is the member's own id; removed is the first entry, 0 if there is none,
+	// that takes it out of the cluster.
+	self, removed uint64
+	// terms are those of the entries, by the first one that has them.
+	terms []walTerm
+	// state is the latest that says whom the member has voted for, and up to where
+	// it knows the log to be agreed upon.
+	state walHardState
+	// names are the files; up to good, in bytes, the one at is whole.
+	names []string
+	at    int
+	good  int64
 }
 
-func (r *walReader) file(name string) error {
-	f, err := os.Open(name)
+type walTerm struct{ first, term uint64 }
+
+type walHardState struct{ term, vote, commit uint64 }
+
+// errTorn is a record that was not written to its end. In the last file it is the
+// end of the log: nothing was acknowledged by it.
+var errTorn = errors.New("a record was not written to its end")
+
+// readWAL reads the log in a data directory up to its end, or to where it is
+// damaged.
+func readWAL(data string) (r *walReader, err error) {
+	r = &walReader{}
+	if r.names, err = filepath.Glob(filepath.Join(data, "member", "wal", "*.wal")); err != nil {
+		return r, err
+	}
+	slices.Sort(r.names) // by number
+	for i := range r.names {
+		if err := r.file(i); err != nil {
+			return r, err
+		}
+		if r.is.Damaged != "" {
+			break
+		}
+	}
+	r.end()
+	return r, nil
+}
+
+// end leaves out what takes the member itself out of the cluster, if that is not
+// known to be agreed upon, and all that comes after it: an etcd that is forced to
+// go on alone would end by it.
+func (r *walReader) end() {
+	switch {
+	case r.removed == 0:
+	case r.removed <= r.is.Commit && r.is.Damaged == "":
+		r.is.Damaged = "the member was taken out of the cluster"
+	case r.removed > r.is.Commit:
+		r.is.Index = r.removed - 1
+		r.is.Term = r.termOf(r.is.Index)
+	}
+}
+
+// termOf is the term of an entry, 0 of one from before the log begins.
+func (r *walReader) termOf(index uint64) (term uint64) {
+	for _, t := range r.terms {
+		if t.first <= index {
+			term = t.term
+		}
+	}
+	return term
+}
+
+func (r *walReader) file(i int) error {
+	f, err := os.Open(r.names[i])
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
 	in := bufio.NewReaderSize(f, 1<<20)
-	for {
-		raw, err := walRecord(in)
-		if err != nil || raw == nil {
-			return err
-		}
-		if err := r.record(raw); err != nil {
-			r.is.Damaged = fmt.Sprintf("%s: %v", filepath.Base(name), err)
+	for r.at, r.good = i, 0; ; {
+		raw, size, err := walRecord(in, info.Size()-r.good)
+		if err == nil && raw == nil {
 			return nil
 		}
+		if err == nil {
+			err = r.record(raw[:size])
+			if err != nil && torn(raw, r.good+walFrame) {
+				err = errTorn
+			}
+		}
+		var disk *fs.PathError
+		switch {
+		case errors.As(err, &disk):
+			return err
+		case errors.Is(err, errTorn) && i == len(r.names)-1:
+			return nil
+		case err != nil:
+			r.is.Damaged = fmt.Sprintf("%s: %v", filepath.Base(r.names[i]), err)
+			return nil
+		}
+		r.good += walFrame + int64(len(raw))
 	}
 }
 
-// walRecord is the next record; nil is the end.
-func walRecord(in io.Reader) ([]byte, error) {
-	var head [8]byte
+// walRecord is the next record with what fills it up, and its own size; nil is the
+// end of what was written. So much is left of the file.
+func walRecord(in io.Reader, left int64) (raw []byte, size int, err error) {
+	var head [walFrame]byte
 	if _, err := io.ReadFull(in, head[:]); err != nil {
-		return nil, atEnd(err)
+		if errors.Is(err, io.EOF) {
+			return nil, 0, nil
+		}
+		return nil, 0, asTorn(err)
 	}
 	field := binary.LittleEndian.Uint64(head[:])
-	size, pad := field&^(uint64(0xff)<<56), uint64(0)
+	if field == 0 { // set aside for what is to come
+		return nil, 0, nil
+	}
+	own, pad := int64(field&^(uint64(0xff)<<56)), int64(0)
 	if field>>63 != 0 {
-		pad = field >> 56 & 7
+		pad = int64(field >> 56 & 7)
 	}
-	if size == 0 || size > maxRecord { // zeros, or half a number
-		return nil, nil
+	if own+pad > left-walFrame {
+		return nil, 0, errTorn
 	}
-	raw := make([]byte, size+pad)
+	raw = make([]byte, own+pad)
 	if _, err := io.ReadFull(in, raw); err != nil {
-		return nil, atEnd(err)
+		return nil, 0, asTorn(err)
 	}
-	return raw[:size], nil
+	return raw, int(own), nil
 }
 
-func atEnd(err error) error {
+func asTorn(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil
+		return errTorn
 	}
 	return err
+}
+
+// torn says that a record that begins at some offset of its file was cut off when
+// the power was: a sector of it is what the file was filled with before.
+func torn(raw []byte, offset int64) bool {
+	for len(raw) > 0 {
+		n := min(int(walSector-offset%walSector), len(raw))
+		if !slices.ContainsFunc(raw[:n], func(b byte) bool { return b != 0 }) {
+			return true
+		}
+		raw, offset = raw[n:], offset+int64(n)
+	}
+	return false
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -127,28 +223,122 @@ func (r *walReader) record(raw []byte) error {
 	}
 	sum := uint32(outer.number[2])
 	if outer.number[1] == walCRC {
+		if r.crc != 0 && r.crc != sum {
+			return errors.New("it does not go on from the file before")
+		}
 		r.crc = sum
 		return nil
 	}
 	data := outer.bytes[3]
-	if r.crc = crc32.Update(r.crc, castagnoli, data); r.crc != sum {
+	is := crc32.Update(r.crc, castagnoli, data)
+	if is != sum {
 		return errors.New("a record is not what was written")
 	}
 	inner, err := fields(data)
 	if err != nil {
 		return err
 	}
+	r.crc = is
 	switch n := inner.number; outer.number[1] {
-	case walEntry: // one that comes later takes the place of all after it
-		r.is.Term, r.is.Index = n[2], n[3]
+	case walMetadata:
+		r.self = n[1]
+	case walEntry:
+		return r.entry(inner)
 	case walState:
-		r.is.Commit = n[3]
+		r.state = walHardState{n[1], n[2], n[3]}
+		r.is.Commit = max(r.is.Commit, n[3])
 	case walSnapshot:
-		if n[1] > r.is.Index {
-			r.is.Index, r.is.Term = n[1], n[2]
-		}
+		r.snapshot(n[1], n[2])
 	}
 	return nil
+}
+
+// entry takes the place of all entries from its index on.
+func (r *walReader) entry(f fieldsOf) error {
+	const change, remove = 1, 1
+	term, index := f.number[2], f.number[3]
+	for len(r.terms) > 0 && r.terms[len(r.terms)-1].first >= index {
+		r.terms = r.terms[:len(r.terms)-1]
+	}
+	if len(r.terms) == 0 || r.terms[len(r.terms)-1].term != term {
+		r.terms = append(r.terms, walTerm{index, term})
+	}
+	r.is.Term, r.is.Index = term, index
+	if r.removed >= index {
+		r.removed = 0
+	}
+	if f.number[1] != change || r.removed != 0 {
+		return nil
+	}
+	c, err := fields(f.bytes[4])
+	if err == nil && c.number[2] == remove && c.number[3] == r.self {
+		r.removed = index
+	}
+	return err
+}
+
+// snapshot begins the log anew if it is another's: that has other entries, or
+// more. What there was before is not followed by what comes.
+func (r *walReader) snapshot(index, term uint64) {
+	if index == 0 { // of a member that begins
+		return
+	}
+	if index <= r.is.Index && (index < r.terms[0].first || r.termOf(index) == term) {
+		return // its own
+	}
+	r.is.Index, r.is.Term, r.is.Commit = index, term, max(r.is.Commit, index)
+	r.terms = []walTerm{{index, term}}
+	r.removed = 0
+}
+
+// agreeUpon has the log in a copy of a member's data say that all of it is agreed
+// upon. Etcd that is forced to go on alone leaves out what a member does not know
+// to be: but that is told to it later than to the client, and the others can not
+// be asked any more. What is torn or damaged at the end is cut off; that an entry
+// was acknowledged which is not, never.
+func agreeUpon(data string) error {
+	r, err := readWAL(data)
+	if err != nil || r.is.Index == 0 {
+		return err
+	}
+	to := walHardState{max(r.state.term, r.is.Term), 0, r.is.Index}
+	if to.term == r.state.term {
+		to.vote = r.state.vote
+	}
+	for _, name := range r.names[r.at+1:] { // after what is damaged
+		if err := os.Remove(name); err != nil {
+			return err
+		}
+	}
+	f, err := os.OpenFile(r.names[r.at], os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	err = f.Truncate(r.good)
+	if err == nil {
+		_, err = f.WriteAt(r.next(walState, numbered(to.term, to.vote, to.commit)), r.good)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// next is the record that comes after those that were read.
+func (r *walReader) next(kind uint64, data []byte) []byte {
+	rec := numbered(kind, uint64(crc32.Update(r.crc, castagnoli, data)))
+	rec = append(binary.AppendUvarint(append(rec, 3<<3|2), uint64(len(data))), data...)
+	size := uint64(len(rec))
+	pad := (walFrame - size%walFrame) % walFrame
+	if pad > 0 {
+		size |= (0x80 | pad) << 56
+	}
+	return append(append(binary.LittleEndian.AppendUint64(nil, size), rec...), make([]byte, pad)...)
+}
+
+// numbered is a message of numbers: fields 1, 2, ….
+func numbered(all ...uint64) (out []byte) {
+	for i, v := range all {
+		out = binary.AppendUvarint(binary.AppendUvarint(out, uint64(i+1)<<3), v)
+	}
+	return out
 }
 
 // fieldsOf are the fields of a message of protocol buffers, by number: those that

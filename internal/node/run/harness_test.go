@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -292,12 +293,14 @@ func (h *host) see() world {
 	return w
 }
 
+// saveWorld puts it in place at once: several programs may run.
 func saveWorld(path string, w world) error {
 	raw, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, raw, 0o644)
+	part := fmt.Sprintf("%s.%d", path, os.Getpid())
+	return errors.Join(os.WriteFile(part, raw, 0o644), os.Rename(part, path))
 }
 
 func loadWorld(path string) (world, error) {
