@@ -226,6 +226,15 @@ type Etcd struct {
 	ExtraArgs map[string]string `json:"extraArgs,omitempty"`
 	// External is for type external alone.
 	External *ExternalEtcd `json:"external,omitempty"`
+	// Backup has the members' hosts take snapshots by themselves; nil has not.
+	Backup *EtcdBackup `json:"backup,omitempty"`
+}
+
+// EtcdBackup is how often each member's host takes a snapshot of etcd, and how many
+// of its own it keeps.
+type EtcdBackup struct {
+	Every *metav1.Duration `json:"every,omitempty"` // default: 6h
+	Keep  int              `json:"keep,omitempty"`  // default: 8
 }
 
 // ExternalEtcd is an etcd cluster that others look after. The files are on the

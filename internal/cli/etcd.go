@@ -39,21 +39,9 @@ func (a *app) etcdLookCmd(use, short, long string, show func(io.Writer, *lifecyc
 It is asked on its hosts, over SSH, and needs no API: it answers within half a
 minute when the API is down, and names hosts that do not answer.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			svc, name, err := a.chosen(ctx, args)
-			if err != nil {
-				return err
-			}
-			r, err := watched(ctx, a, func(progress event.Sink) (*lifecycle.EtcdReport, error) { return svc.Etcd(ctx, name, progress) })
-			if err != nil {
-				return err
-			}
-			if err := a.data(r, func(w io.Writer) error { return show(w, r, a.outStyle()) }); err != nil {
-				return err
-			}
-			return verdictCode(use, r)
-		},
+		RunE: looks(a, func(ctx context.Context, svc lifecycle.Service, name string, progress event.Sink) (*lifecycle.EtcdReport, error) {
+			return svc.Etcd(ctx, name, progress)
+		}, show, func(r *lifecycle.EtcdReport) error { return verdictCode(use, r) }),
 	}
 }
 
@@ -67,6 +55,27 @@ func verdictCode(use string, r *lifecycle.EtcdReport) error {
 		return &exitError{code: exitPartial}
 	}
 	return nil
+}
+
+// looks is what a command does that looks at something of a cluster, shows it, and
+// ends with the exit code that it comes to; code may be nil.
+func looks[T any](a *app, look func(context.Context, lifecycle.Service, string, event.Sink) (*T, error), show func(io.Writer, *T, view.Style) error, code func(*T) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		svc, name, err := a.chosen(ctx, args)
+		if err != nil {
+			return err
+		}
+		seen, err := watched(ctx, a, func(progress event.Sink) (*T, error) { return look(ctx, svc, name, progress) })
+		if err != nil {
+			return err
+		}
+		err = a.data(seen, func(w io.Writer) error { return show(w, seen, a.outStyle()) })
+		if err != nil || code == nil {
+			return err
+		}
+		return code(seen)
+	}
 }
 
 // watched looks at something; on a terminal, it shows whom it waits for.
@@ -102,38 +111,46 @@ outlives the cluster; see them with: slipway etcd snapshots. What is there is
 never overwritten, and what the disks have no room for is not begun.`,
 		Example: `  slipway etcd snapshot prod
   slipway etcd snapshot prod --out /mnt/safe/prod.tar
+  slipway etcd snapshot prod --of cp1
   slipway etcd snapshot prod --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			svc, name, err := a.chosen(ctx, args)
-			if err != nil {
-				return err
-			}
-			info, err := watched(ctx, a, func(progress event.Sink) (*lifecycle.SnapshotInfo, error) {
-				return svc.Snapshot(ctx, name, o, progress)
-			})
-			if err != nil {
-				return err
-			}
-			return a.data(info, func(w io.Writer) error { return view.Snapshot(w, info, a.outStyle()) })
-		},
+		RunE: looks(a, func(ctx context.Context, svc lifecycle.Service, name string, progress event.Sink) (*lifecycle.SnapshotInfo, error) {
+			return svc.Snapshot(ctx, name, o, progress)
+		}, view.Snapshot, nil),
 	}
 	cmd.Flags().StringVar(&o.Out, "out", "", "write the set to this `file`")
 	_ = cmd.MarkFlagFilename("out", "tar", "age") // the flag is there
 	cmd.Flags().StringArrayVar(&o.Recipients, "recipient", nil, "encrypt the set to this `key` of age's: age1… (repeatable)")
+	cmd.Flags().StringVar(&o.Of, "of", "", "put a snapshot into the set that `HOST[/FILE]` has taken by itself (its newest, or that file)")
 	return cmd
 }
 
 func (a *app) etcdSnapshotsCmd() *cobra.Command {
-	var noHeaders bool
+	var noHeaders, hosts bool
+	onHosts := looks(a, func(ctx context.Context, svc lifecycle.Service, name string, progress event.Sink) (*lifecycle.Scheduled, error) {
+		return svc.Scheduled(ctx, name, progress)
+	}, func(w io.Writer, s *lifecycle.Scheduled, style view.Style) error {
+		return view.Scheduled(w, s, a.env.Now(), style)
+	}, func(s *lifecycle.Scheduled) error {
+		if !s.Good {
+			return &exitError{code: exitPartial}
+		}
+		return nil
+	})
 	cmd := &cobra.Command{
 		Use: "snapshots [NAME]", Short: "List the backup sets that are kept on this machine, newest first",
 		Long: `Lists the backup sets below $SLIPWAY_HOME, newest first: those of one cluster, or
 of all, also of clusters that are gone. Of one that is encrypted no more is known
-than its name tells.`,
+than its name tells.
+
+With --hosts it lists those that the cluster's hosts take by themselves
+(spec.etcd.backup) and keep, and says which host takes none. Exit codes then: 0 all
+is well; 3 a host does not answer, or its latest snapshot is old or was not taken.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if hosts {
+				return onHosts(cmd, args)
+			}
 			ctx, name := cmd.Context(), ""
 			if len(args) > 0 {
 				if name = args[0]; named(name) != nil {
@@ -158,6 +175,7 @@ than its name tells.`,
 		},
 	}
 	headersFlag(cmd, &noHeaders)
+	cmd.Flags().BoolVar(&hosts, "hosts", false, "list those that the cluster's hosts take by themselves")
 	return cmd
 }
 
@@ -178,26 +196,14 @@ is said.`,
 		Example: `  slipway etcd drill prod
   slipway etcd drill prod --from /mnt/safe/prod.tar.age --identity key.txt`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			svc, name, err := a.chosen(ctx, args)
-			if err != nil {
-				return err
-			}
-			r, err := watched(ctx, a, func(progress event.Sink) (*lifecycle.DrillReport, error) {
-				return svc.Drill(ctx, name, o, progress)
-			})
-			if err != nil {
-				return err
-			}
-			if err := a.data(r, func(w io.Writer) error { return view.Drill(w, r, a.outStyle()) }); err != nil {
-				return err
-			}
+		RunE: looks(a, func(ctx context.Context, svc lifecycle.Service, name string, progress event.Sink) (*lifecycle.DrillReport, error) {
+			return svc.Drill(ctx, name, o, progress)
+		}, view.Drill, func(r *lifecycle.DrillReport) error {
 			if !r.Good {
 				return &exitError{code: exitFailed}
 			}
 			return nil
-		},
+		}),
 	}
 	setFlags(cmd, &o.From, &o.Identity)
 	return cmd

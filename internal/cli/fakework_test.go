@@ -223,6 +223,20 @@ func (s service) Snapshot(ctx context.Context, name string, o lifecycle.Snapshot
 	return &i, s.record(call{Method: "Snapshot", Name: name, Args: append([]string{o.Out}, o.Recipients...)})
 }
 
+func (s service) Scheduled(ctx context.Context, name string, _ event.Sink) (*lifecycle.Scheduled, error) {
+	if _, err := s.Cluster(ctx, name); err != nil {
+		return nil, err
+	}
+	at := epoch.Add(-time.Hour)
+	return &lifecycle.Scheduled{
+		Name: name, On: true, Next: "slipway etcd snapshot " + name + " --of cp1",
+		Warnings: diag.List{{ID: "backup-by-itself", Severity: diag.Warning, Host: "cp1", Message: "it could not take a snapshot: there is no room", Hint: "on the host: journalctl -u slipway-backup"}},
+		Hosts: []lifecycle.ScheduledHost{{Host: "cp1", Active: true, AutoSnapshotOutcome: &op.AutoSnapshotOutcome{At: epoch, Failed: "there is no room", Kept: []op.KeptSnapshot{
+			{Taken: at, Etcd: "3.7.0", EtcdSnapshotInfo: op.EtcdSnapshotInfo{Path: op.AutoSnapshots + "/prod-1.db", Bytes: 4 << 20, Revision: 4711, Keys: 600}},
+		}}}},
+	}, nil
+}
+
 func (s service) Drill(ctx context.Context, name string, o lifecycle.DrillOptions, _ event.Sink) (*lifecycle.DrillReport, error) {
 	if _, err := s.Cluster(ctx, name); err != nil {
 		return nil, err

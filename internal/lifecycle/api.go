@@ -251,6 +251,9 @@ type Service interface {
 	// clusters.
 	Snapshot(ctx context.Context, name string, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error)
 	Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error)
+	// Scheduled are the snapshots that hosts take by themselves, as far as they
+	// answer.
+	Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error)
 	// Drill restores a backup set into an etcd of its own on a host, and looks
 	// whether it is what the set says.
 	Drill(ctx context.Context, name string, o DrillOptions, progress event.Sink) (*DrillReport, error)

@@ -55,6 +55,10 @@ const (
 	idBeyondAuthority     = "validity-beyond-authority"
 	idRenewalTimer        = "renewal-timer"
 	idRenewalFailed       = "renewal-failed"
+	idBackupTimer         = "backup-timer"
+	idBackupByItself      = "backup-by-itself"
+	idBackupOld           = "backup-old"
+	idBackupNotThere      = "backup-not-there"
 	idAddOnNotReady       = "add-on-not-ready"
 	idOperationUnfinished = "operation-unfinished"
 )

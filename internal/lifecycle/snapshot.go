@@ -31,6 +31,9 @@ type SnapshotOptions struct {
 	// Recipients are keys of age's ("age1…") that the set is encrypted to; none
 	// leaves it as it is.
 	Recipients []string
+	// Of makes the set of a snapshot that a host has taken by itself, instead of a
+	// new one: HOST is its newest, HOST/FILE that one.
+	Of string
 
 	// version is what the cluster still runs with, "" as it is on record.
 	version string
@@ -64,6 +67,7 @@ type snapshotting struct {
 	looker   *looker
 	report   *EtcdReport
 	taken    time.Time
+	options  SnapshotOptions
 	to       string
 	keys     []age.Recipient
 	progress event.Sink
@@ -82,12 +86,14 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	if o.version != "" {
 		c.Spec.Kubernetes.Version, c.Status.Version = o.version, o.version
 	}
-	m := &snapshotting{svc: s, taken: s.Now(), progress: progress}
+	m := &snapshotting{svc: s, taken: s.Now(), options: o, progress: progress}
 	if m.keys, err = backup.Recipients(o.Recipients); err != nil {
 		return nil, refused(idBadRecipient, err.Error(), "make a key with age-keygen, and name what it prints as the public key")
 	}
-	if m.to, err = m.place(name, o); err != nil {
-		return nil, err
+	if o.Of == "" {
+		if m.to, err = m.place(name, o); err != nil {
+			return nil, err
+		}
 	}
 	env, err := s.environment(c)
 	if err != nil {
@@ -135,7 +141,7 @@ func (m *snapshotting) place(name string, o SnapshotOptions) (to string, err err
 }
 
 func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) {
-	member, host, err := m.choose()
+	member, host, kept, err := m.source(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +163,7 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	file := filepath.Join(scratch, backup.SnapshotName)
-	is, err := m.fetch(ctx, host, file)
+	is, err := m.fetch(ctx, host, kept, file)
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +180,22 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 		return nil, err
 	}
 	return infoOf(m.to, set, len(m.keys) > 0)
+}
+
+// source is the member whose snapshot it is, its host, and the snapshot, if there
+// is one already.
+func (m *snapshotting) source(ctx context.Context) (EtcdMember, *hostLook, *op.EtcdSnapshotInfo, error) {
+	if m.options.Of == "" {
+		member, host, err := m.choose()
+		return member, host, nil, err
+	}
+	kept, host, err := m.fromHost(ctx, m.options.Of)
+	if err != nil {
+		return EtcdMember{}, nil, nil, err
+	}
+	m.taken = kept.Taken
+	m.to, err = m.place(m.report.Name, m.options) // by when that was
+	return EtcdMember{Name: host.spec.Name, Version: kept.Etcd, DBBytes: kept.Bytes}, host, &kept.EtcdSnapshotInfo, err
 }
 
 // sweepOld removes what processes have left that were killed a day ago, or before.
@@ -233,9 +255,12 @@ func usable(m EtcdMember) bool {
 	return m.Answers && !m.Learner && m.leader != 0 && len(m.Errors) == 0 && !slices.Contains(m.Alarms, "CORRUPT")
 }
 
-// fetch takes the snapshot on the member's host, has it here, and looks at it
-// again: what arrives is what was taken.
-func (m *snapshotting) fetch(ctx context.Context, host *hostLook, to string) (*backup.Snapshot, error) {
+// fetch takes the snapshot on the member's host, unless it was before, and has it
+// here.
+func (m *snapshotting) fetch(ctx context.Context, host *hostLook, kept *op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
+	if kept != nil {
+		return m.arrive(ctx, host, *kept, to)
+	}
 	client := module.EtcdClient()
 	client.Endpoints = []string{module.OwnEtcd()}
 	o := op.EtcdSnapshot{EtcdClient: client, Utility: module.Etcdutl, Name: m.report.Name + "-" + m.taken.UTC().Format("20060102-150405") + ".db"}
@@ -259,6 +284,12 @@ func (m *snapshotting) fetch(ctx context.Context, host *hostLook, to string) (*b
 	if err := json.Unmarshal(taken, &there); err != nil {
 		return nil, fmt.Errorf("reading what %s says of the snapshot: %w", host.spec.Name, err)
 	}
+	return m.arrive(ctx, host, there, to)
+}
+
+// arrive has a snapshot here, and looks at it again: what arrives is what was
+// taken.
+func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
 	note(m.progress, host.spec.Name, "fetching the snapshot")
 	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: merged(m.looker.env.Cluster, host.spec)}}, Root: true}
 	results, err := m.svc.Copy(ctx, work, Copy{Here: to, There: there.Path, Fetch: true, Progress: m.bytes(host.spec.Name)})

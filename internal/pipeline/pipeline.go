@@ -134,6 +134,7 @@ func settledIn(env module.Env, p Parts, before ...engine.Module) []engine.Module
 		nodes.Settled(env),
 		upgrade.Settled(env),
 		certs.Timer(env),
+		backup.Schedule(env),
 	)
 }
 
@@ -178,6 +179,7 @@ func settled(env module.Env) []engine.Module {
 		network.New(env),
 		nodes.New(env),
 		certs.Timer(env),
+		backup.Schedule(env),
 	}
 }
 

@@ -20,6 +20,8 @@ const (
 	DefaultHookTimeout = 10 * time.Minute
 	DefaultValidity    = 365 * 24 * time.Hour
 	DefaultCAValidity  = 10 * DefaultValidity
+	DefaultBackupEvery = 6 * time.Hour
+	DefaultBackupKeep  = 8
 
 	DefaultAuditDays      = 30
 	DefaultAuditFiles     = 10
@@ -68,6 +70,10 @@ func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 		setDefault(&a.MaxSize, DefaultAuditMegabytes)
 	}
 	setDefault(&s.Etcd.Type, EtcdStacked)
+	if b := s.Etcd.Backup; b != nil {
+		setDuration(&b.Every, DefaultBackupEvery)
+		setDefault(&b.Keep, DefaultBackupKeep)
+	}
 	setDefault(&s.Network.Plugin, pluginFlannel)
 	if len(s.Network.PodCIDR) == 0 {
 		s.Network.PodCIDR = []string{DefaultPodCIDR}

@@ -46,6 +46,7 @@ func (v *validator) etcd() {
 	if e.Type == EtcdManaged {
 		v.members(len(EtcdHosts(v.c)))
 	}
+	v.backup(e)
 	if e.Type != EtcdExternal {
 		if e.External != nil {
 			v.refuse(idConflictingFields, pathExternal, "this is for an etcd that others look after, and spec.etcd.type is "+e.Type,
@@ -57,6 +58,31 @@ func (v *validator) etcd() {
 		v.refuse(idConflictingFields, "spec.etcd.extraArgs", "nothing starts an external etcd here, with these arguments or others", "leave them out")
 	}
 	v.external(e.External)
+}
+
+const (
+	// minBackupEvery is how often snapshots may be taken at most.
+	minBackupEvery = time.Minute
+	// maxBackupKeep bounds how many are kept.
+	maxBackupKeep = 1000
+)
+
+// backup judges the snapshots that hosts take by themselves.
+func (v *validator) backup(e v1alpha1.Etcd) {
+	const path = "spec.etcd.backup"
+	b := e.Backup
+	if b == nil {
+		return
+	}
+	if e.Type == EtcdExternal {
+		v.refuse(idConflictingFields, path, "an external etcd has its members on no host of the cluster", "leave this out; its snapshots are a matter of those who look after it")
+	}
+	if b.Every != nil && b.Every.Duration < minBackupEvery {
+		v.refuse(idInvalidDuration, path+".every", b.Every.Duration.String()+" is too often for snapshots", "write a duration of "+minBackupEvery.String()+" or more, such as 6h")
+	}
+	if b.Keep < 0 || b.Keep > maxBackupKeep {
+		v.refuse(idInvalidValue, path+".keep", fmt.Sprintf("%d is not between 1 and %d", b.Keep, maxBackupKeep), "write how many snapshots each member's host keeps, such as 8")
+	}
 }
 
 // members judges the number of hosts that etcd runs on.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"path"
 	"strconv"
 	"time"
 
@@ -56,6 +57,36 @@ func Snapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHead
 		head = nil
 	}
 	return Table(w, head, rows)
+}
+
+// Scheduled writes what hosts have taken by themselves.
+func Scheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) error {
+	is := "off"
+	if s.On {
+		is = "on"
+	}
+	fmt.Fprintf(w, "Snapshots that the hosts of %s take by themselves: %s\n", s.Name, is)
+	if len(s.Warnings) > 0 {
+		fmt.Fprintln(w)
+		Diagnostics(w, s.Warnings, style)
+	}
+	var rows [][]string
+	for _, h := range s.Hosts {
+		if h.AutoSnapshotOutcome == nil {
+			continue
+		}
+		for _, k := range h.Kept {
+			rows = append(rows, []string{h.Host, Age(max(now.Sub(k.Taken), 0)), k.Etcd, strconv.FormatInt(k.Revision, 10), strconv.Itoa(k.Keys), iec.Bytes(k.Bytes), path.Base(k.Path)})
+		}
+	}
+	if len(rows) > 0 {
+		fmt.Fprintln(w)
+		if err := Table(w, []string{"HOST", "AGE", "ETCD", "REVISION", "KEYS", "SIZE", "FILE"}, rows); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "\nNext: %s\n", s.Next)
+	return err
 }
 
 // Drill writes what came of trying a backup set.

@@ -29,6 +29,7 @@ const self = "/proc/self/exe"
 //	               made for the program's file alone and removed at once
 //	digest         print the program's SHA-256, in hex
 //	renew FILE     renew what is due of this host's certificates, as FILE says
+//	snapshot FILE  take a snapshot of this host's member of etcd, as FILE says
 //
 // Whoever starts it compares the digest with what it should be, before it
 // serves; its file is called by it (embedded.Helper.Name).
@@ -42,8 +43,10 @@ func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
 		return serve(ctx, args[1], stdin, stdout)
 	case len(args) == 2 && args[0] == "renew":
 		return renew(ctx, args[1], stdout)
+	case len(args) == 2 && args[0] == "snapshot":
+		return snapshot(ctx, args[1], stdout)
 	}
-	return errors.New("this is a part of slipway and of no use alone; usage: slipway-node serve [DIR] | digest | renew FILE")
+	return errors.New("this is a part of slipway and of no use alone; usage: slipway-node serve [DIR] | digest | renew FILE | snapshot FILE")
 }
 
 func digest(to io.Writer) error {

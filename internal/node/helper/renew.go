@@ -19,17 +19,8 @@ import (
 // renew has the host renew what is due of its certificates, and tells the
 // journal what came of it.
 func renew(ctx context.Context, file string, to io.Writer) error {
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("reading what is to be renewed: %w", err)
-	}
 	var job op.AutoRenewal
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&job); err != nil {
-		return fmt.Errorf("reading %s, which another version may have written: %w", file, err)
-	}
-	if err := settle(); err != nil {
+	if err := toDo(file, &job); err != nil {
 		return err
 	}
 	out, err := (&run.Runner{}).AutoRenew(ctx, job)
@@ -45,4 +36,36 @@ func renew(ctx context.Context, file string, to io.Writer) error {
 	}
 	_, err = fmt.Fprintln(to, strings.TrimSuffix(line+": "+out.Message, ": "))
 	return err
+}
+
+// snapshot has the host take a snapshot of its own member of etcd, as a file says,
+// and tells the journal what came of it.
+func snapshot(ctx context.Context, file string, to io.Writer) error {
+	var job op.AutoSnapshot
+	if err := toDo(file, &job); err != nil {
+		return err
+	}
+	out, err := (&run.Runner{}).AutoSnapshot(ctx, job)
+	if err != nil {
+		return err
+	}
+	if out.Failed != "" {
+		return errors.New(out.Failed)
+	}
+	_, err = fmt.Fprintf(to, "taken: %s, revision %d; %d are kept\n", out.Kept[0].Path, out.Kept[0].Revision, len(out.Kept))
+	return err
+}
+
+// toDo reads what a host is to do by itself, and settles where it works.
+func toDo(file string, job any) error {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading what is to be done: %w", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(job); err != nil {
+		return fmt.Errorf("reading %s, which another version may have written: %w", file, err)
+	}
+	return settle()
 }

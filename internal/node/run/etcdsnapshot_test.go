@@ -49,7 +49,11 @@ func fakeMaintenance(w *world, endpoint string, args []string) (out string, know
 		if w.OnSnapshot == "fail" {
 			return "", true, errors.Join(errors.New("rpc error"), os.WriteFile(args[2]+".part", nil, 0o600))
 		}
-		return "", true, os.WriteFile(args[2], []byte(w.OnSnapshot), 0o600)
+		text, whole := strings.CutPrefix(w.OnSnapshot, "sealed ")
+		if whole {
+			text = sealed(text)
+		}
+		return "", true, os.WriteFile(args[2], []byte(text), 0o600)
 	case args[0] == "defrag":
 		m.DBSize = m.InUse
 		return "", true, nil

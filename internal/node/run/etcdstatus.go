@@ -17,6 +17,7 @@ type etcdState struct {
 		MemberID uint64 `json:"member_id"`
 		Revision int64  `json:"revision"`
 	} `json:"header"`
+	Version string   `json:"version"`
 	Leader  uint64   `json:"leader"`
 	DBSize  int64    `json:"dbSize"`
 	InUse   int64    `json:"dbSizeInUse"`

@@ -1,0 +1,162 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// Scheduled is what the hosts of a cluster do about snapshots by themselves.
+type Scheduled struct {
+	Name string `json:"name"`
+	// On says that the cluster is to have it.
+	On bool `json:"on"`
+	// Good says that there is nothing to warn of.
+	Good     bool            `json:"good"`
+	Warnings diag.List       `json:"warnings"`
+	Hosts    []ScheduledHost `json:"hosts"`
+	Next     string          `json:"next"`
+}
+
+// A ScheduledHost is one with a member of etcd that answers.
+type ScheduledHost struct {
+	Host string `json:"host"`
+	// Active says that its timer runs as it was set up.
+	Active bool `json:"active"`
+	// AutoSnapshotOutcome is what came of the latest time; nil if there was none.
+	*op.AutoSnapshotOutcome
+}
+
+// lateBy is how many times as old as snapshots are apart the newest may be.
+const lateBy = 2
+
+// Scheduled asks the hosts with members of etcd for the snapshots that they take by
+// themselves. It needs no API and no etcd.
+func (s *service) Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error) {
+	c, err := s.Cluster(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if c.Spec.Etcd.External != nil {
+		return nil, external(name, "a snapshot")
+	}
+	ctx, l, done, err := s.look(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l.only(l.asksEtcd)
+	found := map[string]*ScheduledHost{}
+	for _, h := range l.hosts {
+		found[h.spec.Name] = &ScheduledHost{Host: h.spec.Name}
+	}
+	l.lookAt(ctx, s.looks.host, progress, func(ctx context.Context, h *hostLook) {
+		h.err = found[h.spec.Name].ask(ctx, h)
+	})
+	out := &Scheduled{Name: name, On: c.Spec.Etcd.Backup != nil, Warnings: diag.List{}, Hosts: []ScheduledHost{}}
+	warn := func(id, host, hint, format string, args ...any) {
+		out.Warnings = append(out.Warnings, diag.Diagnostic{ID: id, Severity: diag.Warning, Host: host, Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	for _, h := range l.hosts {
+		if h.err != nil {
+			d := why(h.err)
+			warn(cmp.Or(d.ID, idNodeNotReady), h.spec.Name, d.Hint, "%s", d.Message)
+			continue
+		}
+		out.Hosts = append(out.Hosts, *found[h.spec.Name])
+	}
+	if out.On {
+		out.judge(l.env.Cluster, s.Now(), warn)
+	}
+	out.conclude()
+	return out, nil
+}
+
+// ask asks the host.
+func (a *ScheduledHost) ask(ctx context.Context, h *hostLook) error {
+	results, err := h.conn.Check(ctx, recovery.ScheduleState())
+	if err != nil {
+		return err
+	}
+	for _, res := range results {
+		switch {
+		case res.Kind == op.KindUnit: // one that is not there fails
+			a.Active = res.Status == op.Unchanged
+		case res.Error != nil:
+			return fmt.Errorf("asking for the snapshots that it takes by itself: %w", res.Error)
+		case !res.Missing:
+			a.AutoSnapshotOutcome = &op.AutoSnapshotOutcome{}
+			if err := json.Unmarshal(res.Output, a.AutoSnapshotOutcome); err != nil {
+				return fmt.Errorf("reading what came of the snapshots that it takes by itself: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// judge warns of hosts that take none, or none that are new.
+func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
+	for _, h := range s.Hosts {
+		switch {
+		case !h.Active:
+			warn(idBackupTimer, h.Host, "have it be set up again: slipway apply "+s.Name, "%s does not run there, or not as it was set up: no snapshots are taken by themselves", recovery.TimerUnit)
+		case h.AutoSnapshotOutcome == nil:
+			warn(idBackupOld, h.Host, "look again in a few minutes; then on the host: journalctl -u slipway-backup", "it has taken no snapshot by itself yet")
+		case h.Failed != "":
+			warn(idBackupByItself, h.Host, "on the host: journalctl -u slipway-backup", "on %s it could not take a snapshot: %s", h.At.Format(time.RFC3339), h.Failed)
+		case len(h.Kept) == 0 || now.Sub(h.Kept[0].Taken) > lateBy*c.Spec.Etcd.Backup.Every.Duration:
+			warn(idBackupOld, h.Host, "on the host: systemctl list-timers slipway-backup.timer", "the latest snapshot that is there is older than %s, and one is to be taken every %s", lateBy*c.Spec.Etcd.Backup.Every.Duration, c.Spec.Etcd.Backup.Every.Duration)
+		}
+	}
+}
+
+func (s *Scheduled) conclude() {
+	s.Good = len(s.Warnings) == 0
+	has := func(h ScheduledHost) bool { return h.AutoSnapshotOutcome != nil && len(h.Kept) > 0 }
+	switch i := slices.IndexFunc(s.Hosts, has); {
+	case i >= 0:
+		s.Next = "slipway etcd snapshot " + s.Name + " --of " + s.Hosts[i].Host
+	case s.On:
+		s.Next = "slipway etcd snapshot " + s.Name
+	default:
+		s.Next = "write spec.etcd.backup into the cluster's file, then: slipway apply -f FILE"
+	}
+}
+
+// fromHost is a snapshot that a host has taken by itself: HOST is its newest,
+// HOST/FILE another one.
+func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapshot, _ *hostLook, err error) {
+	host, file, _ := strings.Cut(of, "/")
+	see := "see them: slipway etcd snapshots " + m.report.Name + " --hosts"
+	i := slices.IndexFunc(m.looker.hosts, func(h *hostLook) bool { return h.spec.Name == host && m.looker.asksEtcd(h.spec) })
+	if i < 0 {
+		return k, nil, refused(idBackupNotThere, "the cluster has no host "+host+" with a member of etcd", see)
+	}
+	h := m.looker.hosts[i]
+	if h.conn == nil || h.err != nil {
+		return k, nil, refused(idBackupNotThere, host+" does not answer: "+why(h.err).Message, "bring it back, or take that of another host; "+see)
+	}
+	var is ScheduledHost
+	if err := is.ask(ctx, h); err != nil {
+		return k, nil, err
+	}
+	if is.AutoSnapshotOutcome != nil {
+		for _, k := range is.Kept {
+			if file == "" || path.Base(k.Path) == file {
+				return k, h, nil
+			}
+		}
+	}
+	return k, nil, refused(idBackupNotThere, host+" has taken no such snapshot by itself: "+cmp.Or(file, "it has none"), see)
+}

@@ -1,0 +1,146 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const backupJob = "/etc/slipway/backup.json"
+
+// everyHour is a cluster that takes snapshots by itself.
+func (w *world) everyHour(keep int) *v1alpha1.Cluster {
+	c := w.cluster()
+	c.Spec.Etcd.Backup = &v1alpha1.EtcdBackup{Every: &metav1.Duration{Duration: time.Hour}, Keep: keep}
+	return c
+}
+
+// Snapshots by themselves are switched on, changed and switched off in the file of a
+// cluster that runs: on hosts with a member of etcd, and nothing else changes.
+func TestScheduleSwitched(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	for _, step := range []struct {
+		name string
+		c    *v1alpha1.Cluster
+		want string
+	}{{"on", w.everyHour(8), `"keep": 8`}, {"changed", w.everyHour(3), `"keep": 3`}, {"off", w.cluster(), ""}, {"on again", w.everyHour(8), `"keep": 8`}} {
+		request := Request{Kind: Apply, Cluster: step.c}
+		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
+		for _, s := range p.Plan().Steps {
+			if s.Task != "backup.timer" && s.Task != "record.cluster" || s.Host == "w1" {
+				t.Errorf("%s: the plan has %s on %s", step.name, s.Task, s.Host)
+			}
+		}
+		w.apply(p, event.Succeeded)
+		if got := w.machines["cp1"].files[backupJob]; !strings.Contains(got, step.want) || (got == "") != (step.want == "") || w.machines["w1"].has(backupJob) {
+			t.Errorf("%s: the job is %q", step.name, got)
+		}
+		if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
+			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
+		}
+	}
+	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.bare()
+}
+
+// took has a machine have taken a snapshot by itself.
+func (m *machine) took(t *testing.T, taken time.Time, failed string) {
+	t.Helper()
+	name := "prod-" + taken.UTC().Format("20060102-150405") + ".db"
+	file := filepath.Join(t.TempDir(), "db")
+	if err := os.WriteFile(file, []byte(m.snapshot), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	is, err := backup.Inspect(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := op.KeptSnapshot{Taken: taken, Etcd: "3.6.8", EtcdSnapshotInfo: op.EtcdSnapshotInfo{
+		Path: op.AutoSnapshots + "/" + name, Bytes: is.Bytes, SHA256: is.SHA256, Hash: is.Hash, Revision: is.Revision, Keys: 600, Version: "3.6.0",
+	}}
+	raw, err := json.Marshal(op.AutoSnapshotOutcome{At: taken, Failed: failed, Kept: []op.KeptSnapshot{k}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.files[k.Path], m.files[op.AutoSnapshotFile] = m.snapshot, string(raw)
+}
+
+// What hosts have taken is told, and who has not.
+func TestScheduled(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*testing.T, *world, time.Time)
+		want, next   string
+	}{
+		{"good", "there is a new one", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-time.Hour), "") }, "", "slipway etcd snapshot prod --of cp1"},
+		{"old", "nobody looks after it", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-3*time.Hour), "") }, "backup-old cp1", "slipway etcd snapshot prod --of cp1"},
+		{"failed", "the disk may be full", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now, "no room") }, "backup-by-itself cp1", "slipway etcd snapshot prod --of cp1"},
+		{"none yet", "the timer may never come to run", func(*testing.T, *world, time.Time) {}, "backup-old cp1", "slipway etcd snapshot prod"},
+		{"timer changed", "somebody has", func(_ *testing.T, w *world, _ time.Time) {
+			w.machines["cp1"].files["/etc/systemd/system/slipway-backup.timer"] = "[Timer]\n"
+		}, "backup-timer cp1", "slipway etcd snapshot prod"},
+		{"down", "it cannot be asked", func(_ *testing.T, w *world, _ time.Time) { w.machines["cp1"].down = errDown }, "cp1", "slipway etcd snapshot prod"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "w1")
+			w.create(event.Succeeded)
+			w.do(Request{Kind: Apply, Cluster: w.everyHour(8)}, event.Succeeded)
+			w.machines["cp1"].snapshot = aSnapshot(t, 4711)
+			svc := w.impatient()
+			tc.do(t, w, svc.Now())
+			s, err := svc.Scheduled(t.Context(), "prod", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, d := range s.Warnings {
+				got = append(got, d.ID+" "+d.Host)
+			}
+			if !strings.HasSuffix(strings.Join(got, ","), tc.want) || len(got) > 1 || s.Good != (tc.want == "") || s.Next != tc.next {
+				t.Errorf("%s: %v, next %s", tc.reason, got, s.Next)
+			}
+		})
+	}
+}
+
+// A set is made of what a host has taken by itself, also when etcd is down; and of
+// nothing else.
+func TestSnapshotOfHost(t *testing.T) {
+	w, e := backedUp(t)
+	m := w.machines["cp2"]
+	taken := w.service().Now().Add(-2 * time.Hour).UTC().Truncate(time.Second)
+	m.took(t, taken, "")
+	for _, member := range e.members {
+		member.down = true
+	}
+	i := w.snapshot(SnapshotOptions{Of: "cp2"})
+	if i.Member != "cp2" || !i.Taken.Equal(taken) || i.Etcd != "3.6.8" || i.Snapshot.Revision != 4711 || i.Snapshot.Keys != 600 || len(i.Files) == 0 {
+		t.Errorf("%+v %+v", i, i.Snapshot)
+	}
+	if of, at, _, ok := backup.Placed(filepath.Base(i.File)); !ok || of != "prod" || !at.Equal(taken) {
+		t.Errorf("its file is %s", i.File)
+	}
+	for _, tc := range []struct{ of, want string }{
+		{"cp2", string(backup.Exists)},
+		{"cp2/prod-20200101-000000.db", idBackupNotThere},
+		{"cp1", idBackupNotThere},
+		{"w9", idBackupNotThere},
+	} {
+		_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Of: tc.of}, nil)
+		refusal(t, err, tc.want)
+	}
+	m.files[op.AutoSnapshots+"/prod-"+taken.Format("20060102-150405")+".db"] = aSnapshot(t, 4712)
+	_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Of: "cp2", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
+	refusal(t, err, string(backup.Damaged))
+}

@@ -1,0 +1,191 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	// snapshotSpare is what is left free on the disk beside a snapshot that a host
+	// takes by itself, in bytes: etcd itself may be on it.
+	snapshotSpare = 1 << 30
+	// takenFormat is when a snapshot was begun, in its name.
+	takenFormat = "20060102-150405"
+)
+
+// AutoSnapshot takes a snapshot of the host's own member of etcd, verifies it, and
+// removes the oldest of those that were taken that way beyond the number that is
+// kept. The error is why what came of it could not be written down.
+func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.AutoSnapshotOutcome, err error) {
+	s, err := r.session(Batch{}, nil)
+	if err != nil {
+		return out, err
+	}
+	a := autoSnapshot{session: s, job: job}
+	before, err := a.before()
+	if err != nil {
+		return out, err
+	}
+	at := time.Now().UTC().Truncate(time.Second)
+	kept, problem := a.take(ctx, at)
+	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept)}
+	if problem == nil {
+		out.Kept = append([]op.KeptSnapshot{kept}, out.Kept...)
+		out.Kept, problem = a.retain(out.Kept)
+	}
+	if problem != nil {
+		out.Failed = failure(problem).Message
+	}
+	raw, err := json.Marshal(out)
+	if err == nil {
+		err = s.disk.Replace(a.outcomeFile(), bytes.NewReader(raw), durable.Meta{Mode: 0o600})
+	}
+	if errors.Is(err, fs.ErrNotExist) { // the host has just been given back
+		err = nil
+	}
+	return out, err
+}
+
+type autoSnapshot struct {
+	*session
+	job op.AutoSnapshot
+}
+
+func (a autoSnapshot) outcomeFile() string { return a.state(filepath.Base(op.AutoSnapshotFile)) }
+func (a autoSnapshot) dir() string         { return a.state(filepath.Base(op.AutoSnapshots)) }
+
+// before is what came of the time before; a damaged record says nothing.
+func (a autoSnapshot) before() (out op.AutoSnapshotOutcome, err error) {
+	raw, err := os.ReadFile(a.outcomeFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, nil
+	}
+	if err == nil && json.Unmarshal(raw, &out) != nil {
+		out = op.AutoSnapshotOutcome{}
+	}
+	return out, err
+}
+
+// own says that a file is one that was taken that way, or a part of one.
+func (a autoSnapshot) own(name string) (whole, part bool) {
+	m := regexp.MustCompile(`^` + regexp.QuoteMeta(a.job.Cluster) + `-[0-9]{8}-[0-9]{6}\.db((\.new)?(\.part)?)$`).FindStringSubmatch(name)
+	return m != nil && m[1] == "", m != nil && m[1] != ""
+}
+
+// there are those of a list whose files are there.
+func (a autoSnapshot) there(list []op.KeptSnapshot) (out []op.KeptSnapshot) {
+	for _, k := range list {
+		name := filepath.Base(k.Path)
+		info, err := os.Lstat(filepath.Join(a.dir(), name))
+		if whole, _ := a.own(name); whole && err == nil && info.Mode().IsRegular() && info.Size() == k.Bytes {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// take has a new snapshot be there, whole. A member that follows nobody is not
+// asked: what it has is older by the hour, and would push out what is better.
+func (a autoSnapshot) take(ctx context.Context, at time.Time) (k op.KeptSnapshot, err error) {
+	if !wordy(a.job.Cluster) || len(a.job.Endpoints) != 1 || a.job.Keep < 1 {
+		return k, invalid("%q is no name of a cluster, or it is not said whose snapshots are taken, or how many are kept", a.job.Cluster)
+	}
+	is, err := a.etcdStatus(ctx, a.job.EtcdClient, a.job.Endpoints[0])
+	if err != nil {
+		return k, err
+	}
+	if is.Leader == 0 {
+		return k, &op.Error{Reason: op.IDEtcdUnhealthy, Message: "the member of etcd has no leader: what it has is not what others have"}
+	}
+	if err := a.disk.MkdirAll(a.dir(), durable.Meta{Mode: 0o700}); err != nil {
+		return k, err
+	}
+	if err := a.clearParts(); err != nil {
+		return k, err
+	}
+	if err := a.roomFor(a.dir(), is.DBSize+snapshotSpare); err != nil {
+		return k, err
+	}
+	name := a.job.Cluster + "-" + at.Format(takenFormat) + ".db"
+	path := filepath.Join(a.dir(), name)
+	if _, err := a.output(ctx, append(a.etcdctlArgs(a.job.EtcdClient, a.job.Endpoints[0]), "snapshot", "save", path+".new")...); err != nil {
+		return k, errors.Join(fmt.Errorf("taking a snapshot of etcd: %w", err), a.clearParts())
+	}
+	if k, err = a.verified(ctx, path+".new"); err != nil {
+		return k, errors.Join(err, a.clearParts())
+	}
+	k.Path, k.Taken, k.Etcd = op.AutoSnapshots+"/"+name, at, is.Version
+	a.disk.Did("taken")
+	return k, a.disk.Move(path+".new", path)
+}
+
+// clearParts removes what was cut off.
+func (a autoSnapshot) clearParts() error {
+	entries, err := os.ReadDir(a.dir())
+	for _, e := range entries {
+		if _, part := a.own(e.Name()); part && e.Type().IsRegular() {
+			err = errors.Join(err, a.disk.Remove(filepath.Join(a.dir(), e.Name())))
+		}
+	}
+	return err
+}
+
+// verified reads a snapshot through: by etcdutl, and by the checksum that etcd has
+// sent behind it.
+func (a autoSnapshot) verified(ctx context.Context, path string) (k op.KeptSnapshot, err error) {
+	if k.EtcdSnapshotInfo, err = a.snapshotAt(ctx, a.job.Utility, path); err != nil {
+		return k, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return k, err
+	}
+	defer f.Close()
+	db, trailer := sha256.New(), make([]byte, sha256.Size)
+	if _, err = io.CopyN(db, f, max(k.Bytes-sha256.Size, 0)); err == nil {
+		_, err = io.ReadFull(f, trailer)
+	}
+	if err == nil && k.Bytes%walSector == sha256.Size && bytes.Equal(trailer, db.Sum(nil)) {
+		return k, f.Sync()
+	}
+	return k, errors.Join(err, &op.Error{Reason: op.ReasonEtcdSnapshot, Message: "the snapshot is not what etcd sent: its checksum is another"})
+}
+
+// retain removes the oldest beyond the number that is kept: files that have the
+// names of snapshots that were taken that way, and no others.
+func (a autoSnapshot) retain(list []op.KeptSnapshot) ([]op.KeptSnapshot, error) {
+	entries, err := os.ReadDir(a.dir())
+	if err != nil {
+		return list, err
+	}
+	var all []string
+	for _, e := range entries {
+		if whole, _ := a.own(e.Name()); whole && e.Type().IsRegular() {
+			all = append(all, e.Name())
+		}
+	}
+	slices.Sort(all) // by their age
+	slices.Reverse(all)
+	for _, name := range all[min(len(all), a.job.Keep):] {
+		err = errors.Join(err, a.disk.Remove(filepath.Join(a.dir(), name)))
+		list = slices.DeleteFunc(list, func(k op.KeptSnapshot) bool { return strings.HasSuffix(k.Path, "/"+name) })
+	}
+	return list, err
+}

@@ -1,0 +1,126 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// scheduled is what `etcd snapshots --hosts` says, as far as is looked at.
+type scheduled struct {
+	On, Good bool
+	Warnings []struct{ ID string }
+	Hosts    []struct {
+		Host   string
+		Active bool
+		Failed string
+		Kept   []struct {
+			Path     string
+			Revision int64
+		}
+	}
+}
+
+func (u *user) scheduled(t *testing.T, name string) scheduled {
+	t.Helper()
+	return decode[scheduled](t, u.run(t, "etcd", "snapshots", name, "--hosts", "-o", "json").stdout)
+}
+
+// TestLongSchedules has a host of a cluster that runs take snapshots by itself: so
+// many are kept, a full disk is refused, a set made of one while etcd is down has
+// every object back, and switched off nothing is left.
+func TestLongSchedules(t *testing.T) {
+	u := newUser(t)
+	const name = "e2e-schedules"
+	m := name + "-1"
+	file := u.machines(t, name, 1)
+	u.create(t, file)
+	backup := func(value any) {
+		editSpec(t, file, func(spec map[string]any) {
+			delete(spec, "etcd")
+			if value != nil {
+				spec["etcd"] = map[string]any{"backup": value}
+			}
+		})
+		u.exits(t, 0, "apply", "-f", file, "--yes")
+		u.settles(t, file)
+	}
+	u.kubectl(t, name, "create", "configmap", "kept")
+	backup(map[string]any{"every": "1m", "keep": 2})
+
+	newest := func() string { // of those that a good run has kept; "" while there is none
+		s := u.scheduled(t, name)
+		if len(s.Hosts) != 1 || len(s.Hosts[0].Kept) == 0 || s.Hosts[0].Failed != "" {
+			return ""
+		}
+		if n := len(s.Hosts[0].Kept); n > 2 {
+			t.Errorf("%d are kept", n)
+		}
+		return s.Hosts[0].Kept[0].Path
+	}
+	begun, seen := time.Now(), map[string]bool{}
+	eventually(t, 6*time.Minute, "three snapshots to have been taken", func() error {
+		if at := newest(); at != "" {
+			seen[at] = true
+		}
+		if len(seen) < 3 {
+			return fmt.Errorf("%d have been", len(seen))
+		}
+		return nil
+	})
+	t.Logf("figure: three snapshots, a minute apart, in %.0f s", time.Since(begun).Seconds())
+	if got := strings.Fields(u.inside(t, m, "ls", "/var/lib/slipway/backups")); len(got) != 2 {
+		t.Errorf("there are %v, and two are kept", got)
+	}
+	if s := u.scheduled(t, name); !s.On || !s.Good || !s.Hosts[0].Active {
+		t.Errorf("it is %+v", s)
+	}
+
+	t.Run("a full disk", func(t *testing.T) {
+		u.inside(t, m, "mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", "/var/lib/slipway/backups")
+		eventually(t, 3*time.Minute, "a snapshot to be refused", func() error {
+			s := u.scheduled(t, name)
+			if s.Good || !strings.Contains(s.Hosts[0].Failed, "free") {
+				return fmt.Errorf("it is %+v", s)
+			}
+			return nil
+		})
+		u.exits(t, 3, "etcd", "snapshots", name, "--hosts")
+		u.inside(t, m, "umount", "/var/lib/slipway/backups")
+		u.inside(t, m, "systemctl", "start", "slipway-backup.service")
+		eventually(t, 2*time.Minute, "snapshots to be taken again", func() error {
+			if newest() == "" {
+				return fmt.Errorf("it is %+v", u.scheduled(t, name))
+			}
+			return nil
+		})
+	})
+	t.Run("restored from one", func(t *testing.T) {
+		backup(nil)
+		u.kubectl(t, name, "delete", "configmap", "kept")
+		u.inside(t, m, "sh", "-c", "systemctl stop kubelet; pkill -KILL -x etcd; true")
+		set := decode[struct{ File string }](t, u.exits(t, 0, "etcd", "snapshot", name, "--of", m, "-o", "json").stdout).File
+		u.inside(t, m, "systemctl", "start", "kubelet")
+		eventually(t, 3*time.Minute, "etcd to be well", func() error {
+			if r := u.run(t, "etcd", "health", name); r.code != 0 {
+				return fmt.Errorf("exit code %d:\n%s", r.code, tail(r.stdout))
+			}
+			return nil
+		})
+		if text := u.exits(t, 0, "etcd", "drill", name, "--from", set).stdout; !strings.Contains(text, "is good") {
+			t.Errorf("the drill says:\n%s", text)
+		}
+		u.exits(t, 0, "etcd", "restore", name, "--from", set, "--yes")
+		u.kubectl(t, name, "get", "configmap", "kept")
+	})
+	if left := u.inside(t, m, "sh", "-c", "ls /etc/systemd/system/slipway-backup* /usr/local/lib/slipway/slipway-backup /etc/slipway/backup.json 2>/dev/null; true"); left != "" {
+		t.Errorf("switched off, there is still %s", left)
+	}
+	u.exits(t, 0, "delete", "cluster", name, "--yes")
+	if left := u.inside(t, m, "sh", "-c", "ls -d /var/lib/slipway 2>/dev/null; true"); left != "" {
+		t.Errorf("deleted, there is still %s", left)
+	}
+}
