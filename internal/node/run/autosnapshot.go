@@ -169,7 +169,8 @@ func (a autoSnapshot) verified(ctx context.Context, path string) (k op.KeptSnaps
 }
 
 // retain removes the oldest beyond the number that is kept: files that have the
-// names of snapshots that were taken that way, and no others.
+// names of snapshots that were taken that way, and no others. The first of the list
+// stays, whatever the clock has said before.
 func (a autoSnapshot) retain(list []op.KeptSnapshot) ([]op.KeptSnapshot, error) {
 	entries, err := os.ReadDir(a.dir())
 	if err != nil {
@@ -177,13 +178,13 @@ func (a autoSnapshot) retain(list []op.KeptSnapshot) ([]op.KeptSnapshot, error) 
 	}
 	var all []string
 	for _, e := range entries {
-		if whole, _ := a.own(e.Name()); whole && e.Type().IsRegular() {
+		if whole, _ := a.own(e.Name()); whole && e.Type().IsRegular() && e.Name() != filepath.Base(list[0].Path) {
 			all = append(all, e.Name())
 		}
 	}
 	slices.Sort(all) // by their age
 	slices.Reverse(all)
-	for _, name := range all[min(len(all), a.job.Keep):] {
+	for _, name := range all[min(len(all), a.job.Keep-1):] {
 		err = errors.Join(err, a.disk.Remove(filepath.Join(a.dir(), name)))
 		list = slices.DeleteFunc(list, func(k op.KeptSnapshot) bool { return strings.HasSuffix(k.Path, "/"+name) })
 	}

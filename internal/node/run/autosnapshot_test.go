@@ -79,6 +79,18 @@ func TestAutoSnapshot(t *testing.T) {
 	}
 }
 
+// A clock that was ahead does not have the new one be taken for the oldest.
+func TestAutoSnapshotClock(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+	h.write(backups+"prod-29990101-000000.db", "x")
+	h.write(backups+"prod-29990102-000000.db", "x")
+	out := h.takes(autoJob())
+	if out.Failed != "" || len(out.Kept) != 1 || h.backups() != filepath.Base(out.Kept[0].Path)+" prod-29990102-000000.db" {
+		t.Errorf("there are %s: %+v", h.backups(), out)
+	}
+}
+
 // What fails leaves what there is, and says why.
 func TestAutoSnapshotFails(t *testing.T) {
 	for _, tc := range []struct {
