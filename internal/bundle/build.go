@@ -37,6 +37,8 @@ type BuildOptions struct {
 	Arches []string
 	// Source is Auto ("" too), Upstream or Modules.
 	Source string
+	// Docker adds what runtime docker needs.
+	Docker bool
 	// Out is where to put a copy: a .tar.zst file, or a directory if it
 	// ends in a slash. Whatever Out is, the bundle is in the cache too.
 	Out string
@@ -107,7 +109,7 @@ func newBuilder(o BuildOptions) (*builder, error) {
 			return nil, err
 		}
 	}
-	b := &builder{BuildOptions: o, request: source.Request{Release: r, Arches: o.Arches, Report: o.Progress}}
+	b := &builder{BuildOptions: o, request: source.Request{Release: r, Arches: o.Arches, Docker: o.Docker, Report: o.Progress}}
 	b.sources = map[string]Source{
 		Upstream: upstream.New(o.Upstream, o.Cache),
 		Modules:  modules.New(modules.Options{Cache: o.Cache, Environ: o.Environ}),
@@ -138,7 +140,7 @@ func EstimateBuild(ctx context.Context, o BuildOptions) (Estimate, error) {
 
 func (b *builder) estimate(ctx context.Context) (Estimate, error) {
 	e := Estimate{Kubernetes: b.request.Release.Kubernetes}
-	if path, ok := Cached(b.Cache, e.Kubernetes, b.request.Arches); ok {
+	if path, ok := b.cached(); ok {
 		have, err := openDir(path)
 		if err == nil {
 			e.Source, e.Path, e.SizeBytes = "cached", path, have.Size()
@@ -187,7 +189,7 @@ func (b *builder) build(ctx context.Context) (*Bundle, error) {
 // named, one in the cache is as good as any, and nobody is asked.
 func (b *builder) obtain(ctx context.Context) (*Bundle, error) {
 	if b.Source == Auto || b.Source == "" {
-		if path, ok := Cached(b.Cache, b.request.Release.Kubernetes, b.request.Arches); ok {
+		if path, ok := b.cached(); ok {
 			b.request.Tell(Progress{Phase: source.Note, Message: "taking the bundle in the cache, " + path})
 			return openDir(path)
 		}
@@ -203,10 +205,20 @@ func (b *builder) obtain(ctx context.Context) (*Bundle, error) {
 	return have, err
 }
 
+// cached finds a bundle in the cache that has what is asked for.
+func (b *builder) cached() (path string, ok bool) {
+	path, ok = Cached(b.Cache, b.request.Release.Kubernetes, b.request.Arches)
+	if !ok || !b.Docker {
+		return path, ok
+	}
+	have, err := openDir(path)
+	return path, err == nil && have.CheckDocker(b.request.Arches) == nil
+}
+
 // fromCache takes a bundle of the version from the cache, because the source
 // is silent.
 func (b *builder) fromCache(name string, cause error) (*Bundle, error) {
-	path, ok := Cached(b.Cache, b.request.Release.Kubernetes, b.request.Arches)
+	path, ok := b.cached()
 	if !ok {
 		return nil, cause
 	}

@@ -170,6 +170,26 @@ func (b *Bundle) Image(name, arch string) (op.Image, error) {
 	return op.Image{}, b.missing("image", name, arch)
 }
 
+// CheckDocker refuses a bundle that lacks what runtime docker needs on one of the
+// architectures.
+func (b *Bundle) CheckDocker(arches []string) error {
+	for _, arch := range arches {
+		for _, name := range []string{"docker", "cri-dockerd"} {
+			if !slices.ContainsFunc(b.manifest.Components, func(c Component) bool { return c.Name == name && c.Arch == arch }) {
+				return WithoutDocker(b.manifest.Kubernetes, arches, fmt.Sprintf("the bundle of %s has no %s for %s, which runtime docker needs", b.manifest.Kubernetes, name, arch))
+			}
+		}
+	}
+	return nil
+}
+
+// WithoutDocker refuses to go on without a bundle that has Docker.
+func WithoutDocker(version string, arches []string, why string) error {
+	return problem(IDNoDocker,
+		fmt.Sprintf("build one where the projects' releases can be downloaded, and bring it with `slipway bundle import`: slipway bundle build --kubernetes %s --arch %s --runtime docker --source upstream; or write type: containerd", version, strings.Join(arches, ",")),
+		"%s; cri-dockerd cannot be had as a Go module, so no bundle that is compiled has it", why)
+}
+
 func (b *Bundle) hasArch(arch string) error {
 	if slices.Contains(b.manifest.Arches, arch) {
 		return nil

@@ -21,7 +21,9 @@ import (
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/bundle/source/upstream"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/release"
 )
 
 // ids are the diagnostics in an error.
@@ -480,5 +482,63 @@ func TestBuildRefuses(t *testing.T) {
 				t.Errorf("got %v, want %s", got, tt.id)
 			}
 		})
+	}
+}
+
+func TestDockerIsInABundleThatIsAskedForIt(t *testing.T) {
+	site := bundletest.NewSite(t)
+	o := bundle.BuildOptions{
+		Arches: []string{"amd64", "arm64"}, Source: bundle.Upstream, Cache: t.TempDir(),
+		Releases: bundletest.Catalogue(t), Upstream: site.Options(),
+	}
+	plain, err := bundle.Build(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(t, plain.CheckDocker(o.Arches))[0]; got != bundle.IDNoDocker {
+		t.Errorf("a bundle that nobody asked for it: got %q", got)
+	}
+
+	o.Docker = true
+	_, err = bundle.Build(t.Context(), o)
+	if got := ids(t, err)[0]; got != upstream.IDNoChecksum || !strings.Contains(err.Error(), "docker-") {
+		t.Errorf("an engine that nobody knows the checksum of: got %v", err)
+	}
+
+	file := filepath.Join(t.TempDir(), "releases.yaml")
+	if err := os.WriteFile(file, []byte(site.Sums()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if o.Releases, err = release.Load(file); err != nil {
+		t.Fatal(err)
+	}
+	made, err := bundle.Build(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(made.CheckDocker(o.Arches), made.Verify(t.Context())); err != nil {
+		t.Error(err)
+	}
+	var got []string
+	for _, c := range made.Manifest().Components {
+		if c.Arch == "amd64" && strings.Contains(c.Name, "docker") {
+			got = append(got, c.Members...)
+		}
+	}
+	if diff := cmp.Diff([]string{"usr/local/bin/cri-dockerd", "usr/local/bin/dockerd"}, slices.Sorted(slices.Values(got))); diff != "" {
+		t.Errorf("what it has of Docker (-want +got):\n%s", diff)
+	}
+
+	o.Source = bundle.Auto
+	again, err := bundle.Build(t.Context(), o)
+	if err != nil || again.Digest() != made.Digest() {
+		t.Errorf("the one in the cache is not taken: %v", err)
+	}
+
+	// What was downloaded once is believed no more than a download is.
+	site.Set("/docker/"+"28.5.2/amd64/docker-28.5.2.tgz", []byte("another"))
+	o.Cache, o.Source = t.TempDir(), bundle.Upstream
+	if _, err := bundle.Build(t.Context(), o); ids(t, err)[0] != upstream.IDChecksum {
+		t.Errorf("another file under its name: got %v", err)
 	}
 }

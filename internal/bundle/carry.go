@@ -29,6 +29,11 @@ func CheckOut(out string) error {
 	return nil
 }
 
+// UnknownRuntime refuses the name of a container runtime that no bundle is for.
+func UnknownRuntime(name string) error {
+	return problem(IDUnknownName, "name containerd or docker", "%q is no container runtime that a bundle can serve", name)
+}
+
 // Unnamed refuses a bundle without a name, such as a script's that is not set:
 // that is not to mean the one that happens to be there.
 func Unnamed() error {

@@ -19,6 +19,7 @@ const (
 	IDTruncated   = "bundle-truncated"
 	IDArchMissing = "bundle-arch-missing"
 	IDPartMissing = "bundle-part-missing"
+	IDNoDocker    = "bundle-without-docker"
 	IDDiskFull    = "disk-full"
 	IDPull        = "bundle-pull-failed"
 	IDUnknownArch = "unknown-architecture"

@@ -4,6 +4,7 @@ package release
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -50,7 +51,26 @@ type Release struct {
 	// Adds are the kinds that this minor serves and the one before does not, as
 	// "group/version/resource".
 	Adds []string `json:"-"`
+	// Docker is what a bundle for runtime docker has besides.
+	Docker Docker `json:"docker"`
 	Components
+}
+
+// Docker is the versions of Docker's engine and of what has a kubelet use it.
+type Docker struct {
+	Engine     string `json:"engine" yaml:"engine"`
+	CRIDockerd string `json:"criDockerd" yaml:"criDockerd"`
+	// Sums are SHA-256 sums of released files beside which none is published,
+	// as "arch/file".
+	Sums map[string]string `json:"-" yaml:"sums"`
+}
+
+// over is d, and of other what d does not name.
+func (d Docker) over(other Docker) Docker {
+	sums := map[string]string{}
+	maps.Copy(sums, other.Sums)
+	maps.Copy(sums, d.Sums)
+	return Docker{Engine: cmp.Or(d.Engine, other.Engine), CRIDockerd: cmp.Or(d.CRIDockerd, other.CRIDockerd), Sums: sums}
 }
 
 // Components are the versions of everything that is not Kubernetes itself.
@@ -118,6 +138,7 @@ type file struct {
 	Default     string     `yaml:"default"`
 	KubeletSkew int        `yaml:"kubeletSkew"`
 	Components  Components `yaml:"components"`
+	Docker      Docker     `yaml:"docker"`
 	// Upstream is Release.Upstream.
 	Upstream map[string]string `yaml:"upstream"`
 	Minors   map[string]minor  `yaml:"minors"`
@@ -180,6 +201,7 @@ func (c *Catalogue) merge(data []byte) error {
 		f.KubeletSkew = over.KubeletSkew
 	}
 	f.Components = over.Components.or(f.Components)
+	f.Docker = over.Docker.over(f.Docker)
 	if f.Upstream == nil {
 		f.Upstream = map[string]string{}
 	}
@@ -251,6 +273,7 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 		Modules:    m.Modules[name],
 		Upstream:   c.file.Upstream,
 		Adds:       m.Adds,
+		Docker:     c.file.Docker,
 		Components: m.Components.or(c.file.Components),
 	}
 	if missing := r.Components.missing(); len(missing) > 0 {

@@ -125,7 +125,7 @@ func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
 // Options are where the source upstream finds the site.
 func (s *Site) Options() upstream.Options {
 	sites := map[string]string{}
-	for _, name := range []string{"kubernetes", "containerd", "runc", "crictl", "cni-plugins", "etcd"} {
+	for _, name := range []string{"kubernetes", "containerd", "runc", "crictl", "cni-plugins", "etcd", "docker", "cri-dockerd"} {
 		sites[name] = s.URL + "/" + name + "/{version}/{arch}/{file}"
 	}
 	for _, reg := range []string{"registry.k8s.io", "ghcr.io", "docker.io", "slipway.dev"} {
@@ -174,8 +174,26 @@ func (s *Site) releases(r release.Release, arch string) {
 		file = fmt.Sprintf("cni-plugins-linux-%s-v%s.tgz", arch, v)
 		archive("cni-plugins", v, file, file+".sha256", "./", "bridge", "loopback", "ptp", "host-local", "portmap", "bandwidth", "firewall", "flannel")
 	}
+	file = fmt.Sprintf("docker-%s.tgz", r.Docker.Engine)
+	archive("docker", r.Docker.Engine, file, "unpublished", "docker/", "docker", "dockerd", "containerd", "runc")
+	file = fmt.Sprintf("cri-dockerd-%s.%s.tgz", r.Docker.CRIDockerd, arch)
+	archive("cri-dockerd", r.Docker.CRIDockerd, file, "unpublished", "cri-dockerd/", "cri-dockerd")
 	top := fmt.Sprintf("etcd-v%s-linux-%s", r.Etcd, arch)
 	archive("etcd", r.Etcd, top+".tar.gz", "SHA256SUMS", top+"/", "etcd", "etcdctl", "etcdutl")
+}
+
+// Sums is a release catalogue's table of Docker's files as the site has them.
+func (s *Site) Sums() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := "docker:\n  sums:\n"
+	for path, content := range s.files {
+		part := strings.Split(path, "/") // "", site, version, arch, file
+		if (part[1] == "docker" || part[1] == "cri-dockerd") && part[4] != "unpublished" {
+			text += fmt.Sprintf("    %s/%s: %x\n", part[3], part[4], sha256.Sum256(content))
+		}
+	}
+	return text
 }
 
 // put serves a file and its checksum: alone, or in a list.

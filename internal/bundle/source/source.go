@@ -46,6 +46,8 @@ type Progress struct {
 type Request struct {
 	Release release.Release
 	Arches  []string
+	// Docker asks for what runtime docker needs besides.
+	Docker bool
 	// Report takes progress, one call at a time; nil is fine.
 	Report func(Progress)
 }

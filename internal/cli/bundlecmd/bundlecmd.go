@@ -32,6 +32,7 @@ func New(p program.Program) *cobra.Command {
 
 func newBuild(p program.Program) *cobra.Command {
 	var o bundle.BuildOptions
+	var runtime string
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build a bundle and keep it in the cache",
@@ -48,7 +49,10 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 			if err != nil {
 				return err
 			}
-			o.Cache = dirs.Cache
+			if runtime != "containerd" && runtime != "docker" {
+				return bundle.UnknownRuntime(runtime)
+			}
+			o.Cache, o.Docker = dirs.Cache, runtime == "docker"
 			if o.Releases, err = p.Releases(); err != nil {
 				return err
 			}
@@ -70,12 +74,14 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 	f.StringVar(&o.Kubernetes, "kubernetes", "", "Kubernetes `version` (default: see version --supported)")
 	f.StringSliceVar(&o.Arches, "arch", nil, "`architectures`: amd64, arm64 (default: this machine's)")
 	f.StringVar(&o.Source, "source", bundle.Auto, "where the content comes from: auto, upstream or modules")
+	f.StringVar(&runtime, "runtime", "containerd", "container runtime it must serve: containerd; docker adds that to it")
 	f.StringVar(&o.Upstream.Mirror, "mirror", "", "where upstream is, by `name`: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
 	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: `NAME=URL` (see docs/guide/bundle.md)")
 	f.StringVar(&o.Out, "out", "", "also write it to this `file`, a .tar.zst, or to a directory, if it ends in /")
 	program.CompleteVersion(cmd, p.Releases)
 	program.CompleteFlag(cmd, "arch", bundle.Arches...)
 	program.CompleteFlag(cmd, "source", bundle.Auto, bundle.Upstream, bundle.Modules)
+	program.CompleteFlag(cmd, "runtime", "containerd", "docker")
 	program.CompleteFlag(cmd, "mirror", upstream.Mirrors()...)
 	return cmd
 }

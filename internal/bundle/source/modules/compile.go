@@ -32,6 +32,11 @@ type goMod struct {
 		Old, New struct{ Path, Version string }
 	}
 	Exclude []struct{ Path, Version string }
+	// Require is taken over from a ModFile alone: what a go.mod requires, those
+	// know who require its module.
+	Require []struct {
+		Path, Version string
+	}
 }
 
 // downloaded is the go tool's answer about one module.
@@ -63,7 +68,11 @@ func (j *job) goMod(ctx context.Context, m module, dir string) error {
 			return err
 		}
 		var out bytes.Buffer
-		if err := run(ctx, command{argv: []string{"go", "mod", "edit", "-json", d.GoMod}, dir: j.scratch, env: j.tool.env, stdout: &out}); err != nil {
+		file := d.GoMod
+		if m.ModFile != "" {
+			file = filepath.Join(d.Dir, m.ModFile)
+		}
+		if err := run(ctx, command{argv: []string{"go", "mod", "edit", "-json", file}, dir: j.scratch, env: j.tool.env, stdout: &out}); err != nil {
 			return fmt.Errorf("reading the go.mod of %s: %w", m.Primary, err)
 		}
 		var theirs goMod
@@ -85,6 +94,11 @@ func directives(m module, theirs goMod) string {
 	}
 	for _, r := range append([]string{m.Primary}, m.Require...) {
 		fmt.Fprintf(&b, "require %s\n", strings.Replace(r, "@", " ", 1))
+	}
+	for _, r := range theirs.Require {
+		if m.ModFile != "" {
+			fmt.Fprintf(&b, "require %s %s\n", r.Path, r.Version)
+		}
 	}
 	for _, e := range theirs.Exclude {
 		fmt.Fprintf(&b, "exclude %s %s\n", e.Path, e.Version)

@@ -184,7 +184,7 @@ func TestPartsAtOnce(t *testing.T) {
 	if _, err := s.Parts(t.Context(), req); id(err) != IDWrongVersion || !strings.Contains(err.Error(), "hello 2.0.0") {
 		t.Errorf("got %v", err)
 	}
-	last = "hello 1.1.0"
+	last, req.Docker = "hello 1.1.0", true
 	parts, err := s.Parts(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
@@ -193,7 +193,7 @@ func TestPartsAtOnce(t *testing.T) {
 	for _, c := range parts.Components {
 		names = append(names, c.Name)
 	}
-	if diff := cmp.Diff([]string{"kubernetes", "containerd", "etcd", "crictl", "cni-plugins", "nettools"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"kubernetes", "containerd", "etcd", "docker", "crictl", "cni-plugins", "nettools"}, names); diff != "" {
 		t.Errorf("components (-want +got):\n%s", diff)
 	}
 	if done != len(components) {

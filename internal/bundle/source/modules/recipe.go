@@ -39,6 +39,9 @@ type module struct {
 	// settings, replacements and exclusions: "k8s.io/kubernetes@v1.37.1".
 	// Without one the module has the sources in Files and nothing else.
 	Primary string `json:",omitempty"`
+	// ModFile is where Primary, which has no go.mod, says what it is built
+	// with, in the form of one.
+	ModFile string `json:",omitempty"`
 	// Require are further modules: "path@version".
 	Require []string `json:",omitempty"`
 	// Replace maps a module to a directory among Files.

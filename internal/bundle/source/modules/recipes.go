@@ -60,7 +60,7 @@ func units(r release.Release) map[string]unit {
 				Programs: map[string]string{"sigs.k8s.io/cri-tools/cmd/crictl": bin + "crictl"},
 			}},
 		},
-		metricsServer(r.MetricsServer), localPath(r.LocalPath),
+		docker(r.Docker.Engine), metricsServer(r.MetricsServer), localPath(r.LocalPath),
 		own("pause", "pause", r.Pause, images.Pause), own("echo", "echo", r.Echo, images.Echo),
 		own("probe", "usr/bin/probe", "1", images.Probe),
 	} {
@@ -148,6 +148,21 @@ func containerd(r release.Release) unit {
 			CGO:      true,
 			Sysroot:  []string{"libseccomp-dev"},
 			Programs: map[string]string{"github.com/opencontainers/runc": bin + "runc"},
+		}},
+	}
+}
+
+// docker is Docker's engine alone: containers are run by the containerd and the
+// runc of all clusters. It has no go.mod yet; vendor.mod is to become that.
+func docker(version string) unit {
+	const pkg = "github.com/docker/docker"
+	return unit{
+		Name: "docker", Version: version, Licence: apache,
+		Modules: []module{{
+			Primary:  pkg + "@v" + version + "+incompatible",
+			ModFile:  "vendor.mod",
+			LDFlags:  strip + " -X " + pkg + "/dockerversion.Version=" + version + " -X " + pkg + "/dockerversion.GitCommit=unknown",
+			Programs: map[string]string{pkg + "/cmd/dockerd": bin + "dockerd"},
 		}},
 	}
 }

@@ -102,11 +102,16 @@ func (d *downloader) get(ctx context.Context, url, sumsURL string, tell func(sou
 	if got, ok := d.have(url); ok {
 		return got, nil
 	}
-	if err := os.MkdirAll(filepath.Join(d.dir, "urls"), 0o755); err != nil {
-		return download{}, err
-	}
 	sum, err := d.checksum(ctx, url, sumsURL)
 	if err != nil {
+		return download{}, err
+	}
+	return d.known(ctx, url, sum, tell)
+}
+
+// known answers with the file at url, whose checksum is known.
+func (d *downloader) known(ctx context.Context, url, sum string, tell func(source.Progress)) (download, error) {
+	if err := os.MkdirAll(filepath.Join(d.dir, "urls"), 0o755); err != nil {
 		return download{}, err
 	}
 	path := filepath.Join(d.dir, sum)

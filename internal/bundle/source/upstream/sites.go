@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/release"
 )
@@ -68,9 +69,12 @@ func newSites(o Options) (sites, error) {
 	return s, nil
 }
 
+// machines are the kernel's words for architectures.
+var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
+
 // url fills in a site's template.
 func (s sites) url(site, version, arch, file string) string {
-	return strings.NewReplacer("{version}", version, "{arch}", arch, "{file}", file).Replace(s[site])
+	return strings.NewReplacer("{version}", version, "{arch}", arch, "{machine}", machines[arch], "{file}", file).Replace(s[site])
 }
 
 // image is where to pull an image from: its reference with the registry
@@ -88,6 +92,8 @@ type item struct {
 	site, version, file string
 	// sums is the file with its checksum, beside it.
 	sums string
+	// sum is the file's SHA-256 itself, where no project publishes one.
+	sum string
 	// members maps names in the archive to names in the component; if
 	// empty, the file itself is the member program.
 	members map[string]string
@@ -137,6 +143,45 @@ func componentList(r release.Release, arch string) []component {
 			}},
 		}},
 	}
+}
+
+// dockerList is what hosts need besides for runtime docker.
+func dockerList(r release.Release, arch string) []component {
+	engine := fmt.Sprintf("docker-%s.tgz", r.Docker.Engine)
+	cri := fmt.Sprintf("cri-dockerd-%s.%s.tgz", r.Docker.CRIDockerd, arch)
+	return []component{
+		{name: "docker", version: r.Docker.Engine, licence: apache, items: []item{
+			{site: "docker", version: r.Docker.Engine, file: engine, sum: r.Docker.Sums[arch+"/"+engine], members: map[string]string{"docker/dockerd": bin + "dockerd"}},
+		}},
+		{name: "cri-dockerd", version: r.Docker.CRIDockerd, licence: apache, items: []item{
+			{site: "cri-dockerd", version: r.Docker.CRIDockerd, file: cri, sum: r.Docker.Sums[arch+"/"+cri], members: map[string]string{"cri-dockerd/cri-dockerd": bin + "cri-dockerd"}},
+		}},
+	}
+}
+
+// wanted is what a request asks for, for an architecture.
+func wanted(r source.Request, arch string) []component {
+	list := componentList(r.Release, arch)
+	if r.Docker {
+		list = append(list, dockerList(r.Release, arch)...)
+	}
+	return list
+}
+
+// unsummed refuses files that nobody has named a checksum of, before any is
+// downloaded.
+func unsummed(r source.Request) error {
+	for _, arch := range r.Arches {
+		for _, c := range wanted(r, arch) {
+			for _, i := range c.items {
+				if i.sums == "" && !sumForm.MatchString(i.sum) {
+					return problem(IDNoChecksum, fmt.Sprintf("find it out from whom you trust, and write under docker: in $SLIPWAY_HOME/releases.yaml: sums: {%q: SHA-256 of the file}", arch+"/"+i.file),
+						"%s %s is published without a checksum, and the release catalogue has none of %s for %s", c.name, i.version, i.file, arch)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func plugins(version, arch string, names ...string) item {

@@ -103,7 +103,7 @@ func (s *Source) Ready(_ context.Context, r source.Request) bool {
 		return false
 	}
 	for _, arch := range r.Arches {
-		for _, c := range componentList(r.Release, arch) {
+		for _, c := range wanted(r, arch) {
 			for _, i := range c.items {
 				if _, ok := s.files.have(sites.url(i.site, i.version, arch, i.file)); !ok {
 					return false
@@ -129,6 +129,9 @@ func needed(image string) bool {
 func (s *Source) Parts(ctx context.Context, r source.Request) (source.Parts, error) {
 	sites, err := newSites(s.opts)
 	if err != nil {
+		return source.Parts{}, err
+	}
+	if err := unsummed(r); err != nil {
 		return source.Parts{}, err
 	}
 	if err := os.MkdirAll(s.cache, 0o755); err != nil {
@@ -173,7 +176,7 @@ func (r *runner) teller(name string) func(source.Progress) {
 
 func (r *runner) parts(ctx context.Context) (source.Parts, error) {
 	var parts source.Parts
-	for _, c := range componentList(r.request.Release, r.arch) {
+	for _, c := range wanted(r.request, r.arch) {
 		got, err := r.component(ctx, c)
 		if err != nil {
 			return source.Parts{}, err
@@ -200,7 +203,7 @@ func (r *runner) component(ctx context.Context, c component) (source.Component, 
 	var files []download
 	for _, i := range c.items {
 		url := r.sites.url(i.site, i.version, r.arch, i.file)
-		got, err := r.files.get(ctx, url, r.sites.url(i.site, i.version, r.arch, i.sums), tell)
+		got, err := r.file(ctx, i, url, tell)
 		if err != nil {
 			return source.Component{}, err
 		}
@@ -222,6 +225,14 @@ func (r *runner) component(ctx context.Context, c component) (source.Component, 
 		}
 		return members, nil
 	})
+}
+
+// file downloads one, whose checksum is published or known.
+func (r *runner) file(ctx context.Context, i item, url string, tell func(source.Progress)) (download, error) {
+	if i.sums == "" {
+		return r.files.known(ctx, url, i.sum, tell)
+	}
+	return r.files.get(ctx, url, r.sites.url(i.site, i.version, r.arch, i.sums), tell)
 }
 
 // pack makes a component's file from members, unless the cache has the one
