@@ -262,7 +262,7 @@ type Flannel struct {
 
 // ContainerRuntime runs containers.
 type ContainerRuntime struct {
-	Type string `json:"type,omitempty"` // containerd (default); docker to come
+	Type string `json:"type,omitempty"` // containerd (default), docker
 }
 
 // Registry is where images come from besides the bundle.

@@ -229,11 +229,12 @@ var hostCommands = []struct {
 }{
 	{"kubelet.log", []string{"journalctl", "-u", "kubelet", "-n", "3000", "--no-pager", "-o", "short-iso"}},
 	{"containerd.log", []string{"journalctl", "-u", "containerd", "-n", "2000", "--no-pager", "-o", "short-iso"}},
+	{"docker.log", []string{"journalctl", "-u", "docker", "-u", "cri-docker", "-n", "2000", "--no-pager", "-o", "short-iso"}},
 	{"etcd.log", []string{"journalctl", "-u", "etcd", "-n", "2000", "--no-pager", "-o", "short-iso"}},
 	{"slipway-units.log", []string{"journalctl", "-u", "slipway-*", "-n", "1000", "--no-pager", "-o", "short-iso"}},
 	{"kernel.log", []string{"journalctl", "-k", "-n", "500", "--no-pager", "-o", "short-iso"}},
 	{"units-failed.txt", []string{"systemctl", "list-units", "--failed", "--no-pager", "--plain"}},
-	{"containers.txt", []string{"crictl", "--runtime-endpoint", "unix:///run/containerd/containerd.sock", "ps", "-a"}},
+	{"containers.txt", []string{"crictl", "ps", "-a"}}, // where its own settings say
 	{"disks.txt", []string{"df", "-h"}},
 	{"memory.txt", []string{"free", "-m"}},
 	{"processes.txt", []string{"ps", "-eo", "pid,ppid,user,stat,etime,rss,comm"}},

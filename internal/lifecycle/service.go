@@ -335,7 +335,7 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 		return nil, refused(idBundleVersion, fmt.Sprintf("the bundle holds Kubernetes %s, the cluster wants %s", v, b.env.Release.Kubernetes),
 			"name another bundle, or set spec.kubernetes.version to "+v)
 	}
-	if err := opened.CheckSigned(keys); err != nil {
+	if err := errors.Join(opened.CheckSigned(keys), b.checkDocker(opened)); err != nil {
 		return nil, err
 	}
 	b.opened.Store(opened)
@@ -345,11 +345,22 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 // mayMake says whether a bundle can be built on the spot: nobody has signed
 // that one.
 func (b *source) mayMake(keys []bundle.Key) error {
+	if b.env.Docker() { // it may come from modules, without what the kubelet needs
+		return bundle.WithoutDocker(b.env.Release.Kubernetes, b.arches, "the cache has no bundle of "+b.env.Release.Kubernetes+", and none for runtime docker is built on the spot")
+	}
 	if len(keys) == 0 {
 		return nil
 	}
 	return refused(bundle.IDUnsigned, "the cache has no bundle of "+b.env.Release.Kubernetes+" for "+strings.Join(b.arches, ", ")+" that a key of spec.bundleKeys has signed",
 		"bring one with `slipway bundle import` or `pull`; or build one, and have it signed with `slipway bundle sign`")
+}
+
+// checkDocker refuses a bundle without Docker for a cluster with it.
+func (b *source) checkDocker(opened *bundle.Bundle) error {
+	if !b.env.Docker() {
+		return nil
+	}
+	return opened.CheckDocker(b.arches)
 }
 
 // Make builds the bundle.

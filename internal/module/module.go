@@ -158,6 +158,18 @@ func (e Env) WithLeaving() *v1alpha1.Cluster {
 	return &c
 }
 
+// Docker says that containers are run by Docker.
+func (e Env) Docker() bool { return spec.Docker(e.Cluster) }
+
+// RuntimeSocket is where the kubelet, and all else that speaks its language,
+// finds the runtime.
+func (e Env) RuntimeSocket() string {
+	if e.Docker() {
+		return "unix:///run/cri-dockerd.sock"
+	}
+	return "unix:///run/containerd/containerd.sock"
+}
+
 // IsNode selects hosts that run a kubelet.
 func IsNode(h *engine.Host) bool {
 	return h.HasRole(v1alpha1.RoleControlPlane) || h.HasRole(v1alpha1.RoleWorker)

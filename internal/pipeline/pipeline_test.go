@@ -82,6 +82,11 @@ var variants = []struct {
 		threeControlPlanes(c)
 		c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointExternal, Address: "203.0.113.9"}
 	}},
+	{name: "docker", reason: "the kubelet asks what asks Docker, and containerd answers Docker alone", change: func(c *v1alpha1.Cluster) {
+		c.Spec.ContainerRuntime.Type = "docker"
+		c.Spec.Registry = v1alpha1.Registry{Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com"}}, Insecure: []string{"r.example.com:5000", "a.example.com"}}
+		c.Spec.Kubernetes.Kubelet.Config = map[string]any{"containerLogMaxSize": "5Mi", "containerLogMaxFiles": float64(3)}
+	}},
 	{name: "haproxy", reason: "one control plane that may become three", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
 	}},

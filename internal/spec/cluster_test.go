@@ -315,3 +315,34 @@ func TestChoices(t *testing.T) {
 		}
 	}
 }
+
+// TestDocker refuses what Docker would pass over in silence.
+func TestDocker(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mirrors map[string][]string
+		want    []string
+	}{
+		"none":             {nil, nil},
+		"of its own":       {map[string][]string{"docker.io": {"https://m.example.com", "https://n.example.com/"}}, nil},
+		"of another":       {map[string][]string{"quay.io": {"https://m.example.com"}}, []string{"spec.registry.mirrors[quay.io] docker-mirror"}},
+		"below a path":     {map[string][]string{"docker.io": {"https://m.example.com/proxy"}}, []string{"spec.registry.mirrors[docker.io][0] docker-mirror"}},
+		"containerd's own": {map[string][]string{"quay.io": {"https://m.example.com/proxy"}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := load(t, "everything")
+			c.Spec.ContainerRuntime.Type, c.Spec.Registry.Mirrors = "docker", tc.mirrors
+			if name == "containerd's own" {
+				c.Spec.ContainerRuntime.Type = "containerd"
+			}
+			var got []string
+			for _, d := range Validate(c, ValidateOptions{}) {
+				if d.Severity == diag.Error {
+					got = append(got, d.Path+" "+d.ID)
+				}
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("refused (-want +got):\n%s", d)
+			}
+		})
+	}
+}

@@ -24,6 +24,7 @@ const (
 	idInvalidDuration   = "invalid-duration"
 	idInvalidAddress    = "invalid-address"
 	idInsecureSource    = "insecure-source"
+	idDockerMirror      = "docker-mirror"
 
 	// Hosts.
 	idNoHosts          = "no-hosts"

@@ -35,7 +35,7 @@ func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 	v.endpoint()
 	v.kubernetes()
 	v.etcd()
-	v.oneOf("spec.containerRuntime.type", c.Spec.ContainerRuntime.Type, []string{runtimeContainerd}, []string{"docker"})
+	v.containerRuntime()
 	v.network()
 	v.registry()
 	v.bundleKeys()
@@ -138,6 +138,7 @@ func NameProblems(name string) []string {
 // Words of the file that are strings in the API types.
 const (
 	runtimeContainerd = "containerd"
+	runtimeDocker     = "docker"
 	pluginFlannel     = "flannel"
 	pluginNone        = "none"
 	backendVXLAN      = "vxlan"

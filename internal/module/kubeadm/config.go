@@ -108,7 +108,7 @@ func registration(env module.Env, h *engine.Host) object {
 	}
 	return object{
 		"name":                  h.Name,
-		"criSocket":             criSocket,
+		"criSocket":             env.RuntimeSocket(),
 		"imagePullPolicy":       "IfNotPresent",
 		"taints":                taints,
 		"ignorePreflightErrors": ignore,
@@ -159,7 +159,7 @@ func servingConfiguration(env module.Env, h *engine.Host) []object {
 	return []object{{
 		"apiVersion": kubeadmAPI, "kind": "InitConfiguration",
 		"localAPIEndpoint": localEndpoint(env, h),
-		"nodeRegistration": object{"name": h.Name, "criSocket": criSocket},
+		"nodeRegistration": object{"name": h.Name, "criSocket": env.RuntimeSocket()},
 	}, cluster}
 }
 

@@ -34,7 +34,6 @@ const (
 	kubeletOwn    = "/var/lib/kubelet/instance-config.yaml"
 	programs      = "/usr/local/bin"
 	program       = programs + "/kubeadm"
-	criSocket     = "unix:///run/containerd/containerd.sock"
 )
 
 // MarkPaths are those whose presence tells how far a host is; facts are

@@ -31,6 +31,10 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 		return nil, err
 	}
 	values := map[string]string{"ConfigDir": dropInDir, "Args": flags(env.Cluster.Spec.Kubernetes.Kubelet.ExtraArgs)}
+	values["Runtime"] = "containerd.service"
+	if env.Docker() {
+		values["Runtime"] = "cri-docker.service"
+	}
 	if hasMember(env, h) {
 		values["Data"], values["Joined"] = facts.EtcdData, facts.EtcdJoined
 	}
@@ -92,6 +96,11 @@ func hasMember(env module.Env, h *engine.Host) bool {
 // over kubeadm's.
 func kubeletDropIn(env module.Env) ([]byte, error) {
 	conf := object{}
+	if env.Docker() {
+		// It knows no image as one to keep, and those of the bundle could be
+		// had from nowhere again: none is ever removed.
+		conf["imageGCHighThresholdPercent"] = 100
+	}
 	maps.Copy(conf, env.Cluster.Spec.Kubernetes.Kubelet.Config)
 	if gates := env.Cluster.Spec.Kubernetes.FeatureGates; len(gates) > 0 {
 		all := object{}

@@ -58,7 +58,11 @@ func left(results []op.Result) []string {
 // runtimeState is what kubelet, kube-proxy, containerd, flannel and etcd make
 // by themselves while they run.
 func runtimeState(env module.Env, h *engine.Host) op.Op {
-	units := []string{"kubelet.service", "containerd.service"}
+	units, docker := []string{"kubelet.service", "containerd.service"}, []string(nil)
+	if env.Docker() { // its containers outlive it, and are ended before containerd is
+		units = []string{"kubelet.service", "cri-docker.service", "docker.service", "containerd.service"}
+		docker = []string{"/var/lib/docker", "/var/lib/cri-dockerd", "/run/docker", "/run/docker.sock", "/run/docker.pid", "/run/cri-dockerd.sock"}
+	}
 	if env.RunsEtcd(h) { // elsewhere it is another's
 		units = append(units, "etcd.service")
 	}
@@ -74,7 +78,7 @@ func runtimeState(env module.Env, h *engine.Host) op.Op {
 		Units:     units,
 		TellFirst: []string{"keepalived", "kube-vip"}, // of whatever mode there was: they hold addresses
 		Addresses: addresses,
-		Mounts:    []string{facts.DirKubelet, "/run/containerd", facts.DirContainerd},
+		Mounts:    append([]string{facts.DirKubelet, "/run/containerd", facts.DirContainerd}, docker...),
 		Links:     []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"},
 		NFTables:  []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"},
 		IPTables:  []string{"KUBE-", "FLANNEL-"},
@@ -84,11 +88,11 @@ func runtimeState(env module.Env, h *engine.Host) op.Op {
 		// The units' own stay behind in v1 hierarchies: containerd's is
 		// delegated to it, and systemd leaves what it has delegated.
 		Cgroups: []string{"kubepods.slice", "kubepods", "system.slice/containerd.service", "system.slice/kubelet.service"},
-		Paths: []string{
+		Paths: append([]string{
 			facts.DirKubelet, facts.DirEtcd, facts.DirContainerd, "/var/lib/cni/flannel",
 			"/run/containerd", "/run/nri", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",
 			"/var/log/pods", "/var/log/containers", "/opt/containerd",
-		},
+		}, docker...),
 		KeepUnmanaged: true,
 	}
 }

@@ -1,4 +1,4 @@
-// Package runtime installs containerd and imports the bundle's images.
+// Package runtime installs containerd, and Docker on top of it, and imports the bundle's images.
 package runtime
 
 import (
@@ -30,7 +30,7 @@ const (
 
 // New is the module that installs containerd.
 func New(env module.Env) engine.Module {
-	return engine.Module{Name: "runtime", Tasks: []engine.Task{
+	m := engine.Module{Name: "runtime", Tasks: []engine.Task{
 		{
 			ID: "runtime.containerd", Title: "install containerd", On: module.IsNode,
 			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
@@ -38,9 +38,13 @@ func New(env module.Env) engine.Module {
 		},
 		{
 			ID: "runtime.registries", Title: "set up registries", On: module.IsNode,
-			Ops: func(*engine.Scope) (op.List, error) { return registries(env.Cluster.Spec.Registry), nil },
+			Ops: func(*engine.Scope) (op.List, error) { return registries(env), nil },
 		},
 	}}
+	if env.Docker() {
+		m.Tasks = append(m.Tasks, dockerTask(env))
+	}
+	return m
 }
 
 // Images is the module that imports images. It comes after programs are
@@ -70,7 +74,8 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	}
 	ops = append(ops, tools...)
 	config, err := module.Render(files, "config.toml", map[string]any{
-		"Pause": env.Release.ImageRefs()["pause"],
+		"Docker": env.Docker(),
+		"Pause":  env.Release.ImageRefs()["pause"],
 		// Without the capability no process may lower its score, and every
 		// sandbox would fail.
 		"RestrictOOMScore": s.Host().Facts != nil && !s.Host().Facts.ResourceCapability,
@@ -88,7 +93,7 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 		op.Dir{Path: "/etc/cni/net.d"}, // else containerd makes it
 		op.Dir{Path: "/var/lib/cni"},   // likewise; others may use it, too
 		op.File{Path: configFile, Content: config},
-		op.File{Path: "/etc/crictl.yaml", Content: []byte("runtime-endpoint: unix:///run/containerd/containerd.sock\nimage-endpoint: unix:///run/containerd/containerd.sock\n")},
+		op.File{Path: "/etc/crictl.yaml", Content: []byte("runtime-endpoint: " + env.RuntimeSocket() + "\nimage-endpoint: " + env.RuntimeSocket() + "\n")},
 		op.File{Path: unitFile, Content: unit},
 	)
 	return append(ops, op.Unit{
@@ -101,7 +106,12 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 // registries are containerd's hosts.toml files; it reads them at each pull. It
 // tries what stands there in order, and then the registry itself; which server
 // that is it knows best (docker.io's is called otherwise).
-func registries(r v1alpha1.Registry) op.List {
+// Docker has them in its own settings.
+func registries(env module.Env) op.List {
+	r := env.Cluster.Spec.Registry
+	if env.Docker() {
+		r = v1alpha1.Registry{}
+	}
 	const dir = "/etc/containerd/certs.d"
 	servers := map[string][]string{}
 	maps.Copy(servers, r.Mirrors)
@@ -154,5 +164,5 @@ func images(env module.Env, s *engine.Scope) (op.List, error) {
 		}
 		list = append(list, img)
 	}
-	return op.List{op.ImportImages{Images: list}}, nil
+	return op.List{op.ImportImages{Images: list, Docker: env.Docker()}}, nil
 }

@@ -154,9 +154,10 @@ type Image struct {
 }
 
 // ImportImages has images in containerd's k8s.io namespace, pinned against
-// the kubelet's garbage collection.
+// the kubelet's garbage collection; or in Docker, which cannot pin any.
 type ImportImages struct {
 	Images []Image `json:"images"`
+	Docker bool    `json:"docker,omitempty"`
 }
 
 // ReadFile answers with a file's content in Result.Output; a missing file is

@@ -142,6 +142,9 @@ func importStep() op.Exec {
 }
 
 func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, error) {
+	if o.Docker {
+		return s.checkDockerImages(ctx, o)
+	}
 	if err := checkImageNames(o.Images); err != nil {
 		return verdict{}, err
 	}
@@ -165,6 +168,9 @@ func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, 
 }
 
 func (s *session) applyImages(ctx context.Context, o op.ImportImages) error {
+	if o.Docker {
+		return s.applyDockerImages(ctx, o)
+	}
 	if err := s.settleImports(ctx); err != nil {
 		return err
 	}
@@ -233,6 +239,22 @@ func (s *session) letImagesGo(images []op.Image) error {
 // importImages fetches what is missing and has containerd import an image
 // layout made of it.
 func (s *session) importImages(ctx context.Context, images []op.Image) error {
+	layout, err := s.layout(ctx, images)
+	if err != nil {
+		return err
+	}
+	return s.execute(ctx, importStep(), func(w io.Writer) error { return layout(w) }, &op.Result{})
+}
+
+// A layoutFile is one more file in a layout.
+type layoutFile struct {
+	name    string
+	content []byte
+}
+
+// layout fetches what is missing of images, and answers what writes a layout of
+// them.
+func (s *session) layout(ctx context.Context, images []op.Image) (func(io.Writer, ...layoutFile) error, error) {
 	blobs := imageBlobs(images)
 	paths := make([]string, len(blobs))
 	var done int64
@@ -240,21 +262,25 @@ func (s *session) importImages(ctx context.Context, images []op.Image) error {
 	for i, b := range blobs {
 		p, err := s.blob(ctx, b, done, total)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		paths[i] = p
 		done += b.Size
 	}
 	index, err := imageIndex(images)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.roomFor(s.state(), total); err != nil {
-		return err
+		return nil, err
 	}
-	layout := func(w io.Writer) error { return writeLayout(w, index, blobs, paths) }
-	return s.execute(ctx, importStep(), layout, &op.Result{})
+	return func(w io.Writer, more ...layoutFile) error {
+		return writeLayout(w, append([]layoutFile{{"index.json", index}}, more...), blobs, paths)
+	}, nil
 }
+
+// blobName is where a layout has a blob.
+func blobName(b op.Blob) string { return "blobs/" + strings.Replace(b.Digest, ":", "/", 1) }
 
 type imageDescriptor struct {
 	MediaType   string            `json:"mediaType"`
@@ -283,7 +309,7 @@ func imageIndex(images []op.Image) ([]byte, error) {
 	return raw, nil
 }
 
-func writeLayout(w io.Writer, index []byte, blobs []op.Blob, paths []string) error {
+func writeLayout(w io.Writer, files []layoutFile, blobs []op.Blob, paths []string) error {
 	t := tar.NewWriter(w)
 	add := func(name string, size int64, content io.Reader) error {
 		if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: size}); err != nil {
@@ -301,14 +327,16 @@ func writeLayout(w io.Writer, index []byte, blobs []op.Blob, paths []string) err
 		if err != nil {
 			return err
 		}
-		err = add("blobs/"+strings.Replace(b.Digest, ":", "/", 1), b.Size, f)
+		err = add(blobName(b), b.Size, f)
 		f.Close()
 		if err != nil {
 			return err
 		}
 	}
-	if err := add("index.json", int64(len(index)), bytes.NewReader(index)); err != nil {
-		return err
+	for _, f := range files {
+		if err := add(f.name, int64(len(f.content)), bytes.NewReader(f.content)); err != nil {
+			return err
+		}
 	}
 	return t.Close()
 }

@@ -251,7 +251,10 @@ func (c *conversion) runtime(k kubernetes) {
 	a := attempt{name: "runtime", from: from, near: "spec.containerRuntime", chosen: k.ContainerManager != "", instead: "containerd is used"}
 	manager := cmp.Or(k.ContainerManager, defaultRuntime)
 	c.out.Spec.ContainerRuntime.Type = runtimeContainerd
-	if c.try(a, "spec.containerRuntime.type") {
+	if manager == runtimeDocker && !a.chosen { // its default is what its nodes have by chance
+		c.warn(idOtherDefault, a.from, a.near, "KubeKey's default is docker; "+a.instead, "", sentence(a.instead)+" (KubeKey's default is docker).")
+		manager = runtimeContainerd
+	} else if c.try(a, "spec.containerRuntime.type") {
 		c.out.Spec.ContainerRuntime.Type = manager
 	}
 	r := c.in.Spec.Registry
@@ -266,7 +269,7 @@ func (c *conversion) runtime(k kubernetes) {
 		switch {
 		case f.value == "":
 		case manager == runtimeDocker && a.chosen:
-			c.lose(idLost, registryPath+"."+f.name, "spec.containerRuntime", "there is no field for a setting of docker's")
+			c.lose(idLost, registryPath+"."+f.name, "spec.containerRuntime", "there is no field for it: Docker keeps its data in /var/lib/docker, and has no bridge of its own")
 		default:
 			c.drop(registryPath+"."+f.name, "it is a setting of docker's")
 		}

@@ -84,6 +84,10 @@ func (c *conversion) registry() {
 	}
 	for _, name := range sortedKeys(r.RemoteMirrors) {
 		at := registryPath + ".remoteMirrors[" + name + "]"
+		if c.out.Spec.ContainerRuntime.Type == runtimeDocker && name != "docker.io" {
+			c.lose(idLost, at, registryPath, "Docker knows mirrors of docker.io alone")
+			continue
+		}
 		for i, url := range r.RemoteMirrors[name].Endpoint {
 			mirror(name, url, fmt.Sprintf("%s.endpoint[%d]", at, i))
 		}

@@ -1,0 +1,131 @@
+package runtime
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	dockerConfig = "/etc/docker/daemon.json"
+	dockerUnit   = "/etc/systemd/system/docker.service"
+	criUnit      = "/etc/systemd/system/cri-docker.service"
+	criSocket    = "/run/cri-dockerd.sock"
+)
+
+// dockerTask has Docker run on top of containerd, and what has the kubelet use
+// it.
+func dockerTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: "runtime.docker", Title: "install Docker", On: module.IsNode,
+		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+		Ops:      func(s *engine.Scope) (op.List, error) { return docker(env, s) },
+	}
+}
+
+func docker(env module.Env, s *engine.Scope) (op.List, error) {
+	ops, err := module.Programs(s, "docker", "usr/local/bin/", programs)
+	if err != nil {
+		return nil, err
+	}
+	cri, err := module.Programs(s, "cri-dockerd", "usr/local/bin/", programs)
+	if err != nil {
+		return nil, err
+	}
+	config, err := daemonJSON(env)
+	if err != nil {
+		return nil, err
+	}
+	unit, err := files.ReadFile("templates/docker.service")
+	if err != nil {
+		return nil, err
+	}
+	adapter, err := module.Render(files, "cri-docker.service", map[string]any{
+		"Socket": env.RuntimeSocket(), "Pause": env.Release.ImageRefs()["pause"],
+	})
+	if err != nil {
+		return nil, err
+	}
+	ops = append(append(ops, cri...),
+		op.Dir{Path: "/var/lib/docker", Mode: 0o710, Exclusive: true},
+		op.Dir{Path: "/var/lib/cri-dockerd", Exclusive: true},
+		op.Dir{Path: "/etc/docker"},
+		op.File{Path: dockerConfig, Content: config},
+		op.File{Path: dockerUnit, Content: unit},
+		op.File{Path: criUnit, Content: adapter},
+	)
+	return append(ops,
+		op.Unit{
+			Name: "docker.service", Enabled: op.Bool(true), Running: op.Bool(true),
+			RestartOn: []string{dockerConfig, dockerUnit, programs + "/dockerd"},
+			Declares:  []string{"/run/docker", "/run/docker.sock", "/run/docker.pid", "/etc/docker/key.json"},
+		},
+		op.Unit{
+			Name: "cri-docker.service", Enabled: op.Bool(true), Running: op.Bool(true),
+			RestartOn: []string{criUnit, programs + "/cri-dockerd"},
+			Declares:  []string{criSocket},
+		},
+	), nil
+}
+
+// daemonJSON is Docker's settings. It has no network of its own: pods have that
+// of the cluster, and its filter rules would keep them from each other. Its
+// containers run on while it is started anew. Logs are cut as the kubelet's
+// settings say, which has no say in that with Docker.
+func daemonJSON(env module.Env) ([]byte, error) {
+	r := env.Cluster.Spec.Registry
+	size, count := logBounds(env.Cluster.Spec.Kubernetes.Kubelet.Config)
+	conf := map[string]any{
+		"containerd":     "/run/containerd/containerd.sock",
+		"data-root":      "/var/lib/docker",
+		"hosts":          []string{"unix:///run/docker.sock"},
+		"storage-driver": "overlay2",
+		"exec-opts":      []string{"native.cgroupdriver=systemd"},
+		"live-restore":   true,
+		"bridge":         "none",
+		"iptables":       false,
+		"ip6tables":      false,
+		"ip-forward":     false,
+		"userland-proxy": false,
+		"log-driver":     "json-file",
+		"log-opts":       map[string]string{"max-size": size, "max-file": count},
+	}
+	if mirrors := r.Mirrors["docker.io"]; len(mirrors) > 0 {
+		conf["registry-mirrors"] = mirrors
+	}
+	if len(r.Insecure) > 0 {
+		conf["insecure-registries"] = slices.Sorted(slices.Values(r.Insecure))
+	}
+	text, err := json.MarshalIndent(conf, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("writing Docker's settings: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+// logBounds are how large a container's log grows, in bytes, and how many of
+// them there are: as the kubelet's settings say, or else its defaults.
+func logBounds(kubelet map[string]any) (size, count string) {
+	size, count = strconv.Itoa(10<<20), "5"
+	if text, ok := kubelet["containerLogMaxSize"].(string); ok {
+		if q, err := resource.ParseQuantity(text); err == nil && q.Value() > 0 {
+			size = strconv.FormatInt(q.Value(), 10)
+		}
+	}
+	switch n := kubelet["containerLogMaxFiles"].(type) {
+	case int64:
+		count = strconv.FormatInt(n, 10)
+	case float64:
+		count = strconv.Itoa(int(n))
+	case int:
+		count = strconv.Itoa(n)
+	}
+	return size, count
+}

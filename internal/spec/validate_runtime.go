@@ -1,0 +1,36 @@
+package spec
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// Docker says that a cluster's containers are run by Docker.
+func Docker(c *v1alpha1.Cluster) bool { return c.Spec.ContainerRuntime.Type == runtimeDocker }
+
+// containerRuntime refuses what the runtime would pass over in silence: Docker
+// has mirrors of its own registry alone, each a host.
+func (v *validator) containerRuntime() {
+	v.oneOf("spec.containerRuntime.type", v.c.Spec.ContainerRuntime.Type, []string{runtimeContainerd, runtimeDocker}, nil)
+	if !Docker(v.c) {
+		return
+	}
+	mirrors := v.c.Spec.Registry.Mirrors
+	for _, name := range sortedKeys(mirrors) {
+		at := keyed("spec.registry.mirrors", name)
+		if name != "docker.io" {
+			v.refuse(idDockerMirror, at, "Docker knows mirrors of docker.io alone: those of "+name+" would never be asked",
+				"leave them out, and name the mirror in the images; or write type: containerd at spec.containerRuntime")
+			continue
+		}
+		for i, mirror := range mirrors[name] {
+			if u, err := url.Parse(mirror); err == nil && strings.Trim(u.Path, "/") != "" {
+				v.refuse(idDockerMirror, indexed(at, i), "Docker takes no mirror with a path: "+strconv.Quote(mirror),
+					"write scheme and host alone; or write type: containerd at spec.containerRuntime")
+			}
+		}
+	}
+}
