@@ -26,6 +26,10 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 	if _, err := engine.Bound(r.Rollout.MaxUnavailable, 1); err != nil {
 		return nil, refused(idUpgradeHow, "how many workers may be out of service at once: "+err.Error(), "write a number, or a share of them such as 20%")
 	}
+	if spec.Docker(recorded) { // what cri-dockerd says of a container's image was never seen, and the gates ask for it
+		return nil, refused(idUpgradeHow, "cluster "+recorded.Name+" runs its containers with Docker, and no such cluster is upgraded yet",
+			"make a cluster with type: containerd, and move over to it")
+	}
 	was := runsWith(recorded)
 	file := r.Cluster
 	if file != nil {

@@ -1,10 +1,14 @@
 package reset
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -21,5 +25,25 @@ func TestLeft(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestDockerGoesBeforeContainerd: what starts containers is stopped before what
+// keeps them, and its data goes only where it is the cluster's.
+func TestDockerGoesBeforeContainerd(t *testing.T) {
+	env := module.Env{Cluster: &v1alpha1.Cluster{}}
+	at := func() op.Reset { return runtimeState(env, &engine.Host{}).(op.Reset) }
+	if r := at(); slices.Contains(r.Paths, "/var/lib/docker") || slices.Contains(r.Units, "docker.service") {
+		t.Errorf("another's Docker is touched: %v %v", r.Units, r.Paths)
+	}
+	env.Cluster.Spec.ContainerRuntime.Type = "docker"
+	r := at()
+	if d := cmp.Diff([]string{"kubelet.service", "cri-docker.service", "docker.service", "containerd.service"}, r.Units); d != "" {
+		t.Errorf("units (-want +got):\n%s", d)
+	}
+	for _, path := range []string{"/var/lib/docker", "/var/lib/cri-dockerd", "/run/docker", "/run/cri-dockerd.sock"} {
+		if !slices.Contains(r.Paths, path) {
+			t.Errorf("%s stays", path)
+		}
 	}
 }

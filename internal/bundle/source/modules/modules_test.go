@@ -378,6 +378,19 @@ replace example.com/c => ./stub
 	if diff := cmp.Diff(want, directives(m, theirs)); diff != "" {
 		t.Errorf("with staging (-want +got):\n%s", diff)
 	}
+
+	// What a go.mod requires is known to the go tool; what another file does is not.
+	theirs = goMod{Go: "1.24.0"}
+	theirs.Require = append(theirs.Require, struct{ Path, Version string }{"example.com/d", "v1.4.0"})
+	m = module{Primary: "example.com/e@v28.5.2+incompatible"}
+	want = "\ngo 1.24.0\n\nrequire example.com/e v28.5.2+incompatible\n"
+	if diff := cmp.Diff(want, directives(m, theirs)); diff != "" {
+		t.Errorf("with a go.mod (-want +got):\n%s", diff)
+	}
+	m.ModFile = "vendor.mod"
+	if diff := cmp.Diff(want+"require example.com/d v1.4.0\n", directives(m, theirs)); diff != "" {
+		t.Errorf("without (-want +got):\n%s", diff)
+	}
 }
 
 func TestSameComponents(t *testing.T) {
