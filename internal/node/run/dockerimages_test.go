@@ -101,7 +101,7 @@ func (h *host) docker(d *fakeDocker) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	srv := &http.Server{Handler: d} //nolint:gosec // of a test
+	srv := &http.Server{Handler: d}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
 	h.t.Cleanup(func() { srv.Close(); <-done })
