@@ -270,6 +270,19 @@ type Registry struct {
 	// Mirrors are tried in order, for a registry's name ("docker.io").
 	Mirrors  map[string][]string `json:"mirrors,omitempty"`
 	Insecure []string            `json:"insecure,omitempty"`
+	// Auths are how hosts log in to registries and mirrors, and whom they trust.
+	Auths []RegistryAuth `json:"auths,omitempty"`
+}
+
+// RegistryAuth is how one registry, or mirror, is logged in to and trusted: its
+// credentials go to that host and to no other.
+type RegistryAuth struct {
+	Registry     string        `json:"registry"` // host or host:port, unique
+	Username     string        `json:"username,omitempty"`
+	PasswordFrom *SecretSource `json:"passwordFrom,omitempty"`
+	// CAFile has the certificates of its authority, in PEM form, which are trusted
+	// beside the host's.
+	CAFile string `json:"caFile,omitempty"`
 }
 
 // DNS is settings of CoreDNS and of the hosts files.

@@ -114,7 +114,7 @@ var rules = []rule{
 // moduleBase is what the modules' common ground stands on.
 var moduleBase = []string{
 	"api/v1alpha1", "internal/bundle", "internal/diag", "internal/engine", "internal/facts", "internal/kube",
-	"internal/node/op", "internal/plan", "internal/release", "internal/spec",
+	"internal/node/op", "internal/plan", "internal/release", "internal/secret", "internal/spec",
 }
 
 const noOtherModule = "a module imports no other module: what they share goes through typed keys"

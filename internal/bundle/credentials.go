@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,10 +11,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"slipway.dev/slipway/internal/secret"
 )
 
 // A Registry says how registries are spoken to. The zero value trusts the
@@ -25,6 +29,61 @@ type Registry struct {
 	CA string
 	// Insecure trusts any certificate, and plain HTTP.
 	Insecure bool
+	// Logins are credentials and authorities of single registries, and Plain those
+	// for which Insecure is meant. They come before what is said above of all.
+	Logins []Login
+	Plain  []string
+}
+
+// A Login is how one registry is logged in to, and whom it is trusted by.
+type Login struct {
+	Registry string // host or host:port
+	Username string // "" is none
+	Password secret.String
+	CA       string // as that of Registry
+}
+
+// of is what is said of one registry.
+func (r Registry) of(host string) Registry {
+	if host == name.DefaultRegistry {
+		host = "docker.io"
+	}
+	r.Insecure = r.Insecure || slices.Contains(r.Plain, host)
+	r.Logins = slices.DeleteFunc(slices.Clone(r.Logins), func(l Login) bool { return l.Registry != host })
+	for _, l := range r.Logins {
+		r.CA = cmp.Or(l.CA, r.CA)
+	}
+	return r
+}
+
+// keychain are the credentials for the registries that are spoken to.
+func (r Registry) keychain() (authn.Keychain, error) {
+	for _, l := range r.Logins {
+		if l.Username != "" {
+			return login(l), nil
+		}
+	}
+	if r.Credentials == "" {
+		return authn.DefaultKeychain, nil
+	}
+	return readCredentials(r.Credentials)
+}
+
+// A login is the keychain of one registry.
+type login Login
+
+var _ authn.Keychain = login{}
+
+// Resolve answers its credentials, and nobody else's.
+func (l login) Resolve(of authn.Resource) (authn.Authenticator, error) {
+	host := of.RegistryStr()
+	if host == name.DefaultRegistry {
+		host = "docker.io"
+	}
+	if host != l.Registry {
+		return authn.Anonymous, nil
+	}
+	return &authn.Basic{Username: l.Username, Password: l.Password.Reveal()}, nil
 }
 
 func (r Registry) names() []name.Option {
@@ -35,13 +94,9 @@ func (r Registry) names() []name.Option {
 }
 
 func (r Registry) options(ctx context.Context) ([]remote.Option, error) {
-	var keys authn.Keychain = authn.DefaultKeychain
-	if r.Credentials != "" {
-		own, err := readCredentials(r.Credentials)
-		if err != nil {
-			return nil, problem(IDCredentials, "name a file as `docker login` writes it: {\"auths\": {\"registry.example.com\": {\"username\": …, \"password\": …}}}", "credentials for registries cannot be used: %v", err)
-		}
-		keys = own
+	keys, err := r.keychain()
+	if err != nil {
+		return nil, problem(IDCredentials, "name a file as `docker login` writes it: {\"auths\": {\"registry.example.com\": {\"username\": …, \"password\": …}}}", "credentials for registries cannot be used: %v", err)
 	}
 	transport, err := r.transport()
 	if err != nil {

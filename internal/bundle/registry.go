@@ -172,7 +172,7 @@ func (f *found) explain(err error) error {
 	return problem(IDPull, registryHint, "pulling bundle %s: %v", f.ref, err)
 }
 
-const registryHint = "check the reference, the network, the registry's certificate (--ca, --insecure) and its credentials (as `docker login` keeps them, or --credentials)"
+const registryHint = "check the reference, the network, the registry's certificate (--ca, --insecure) and its credentials (as `docker login` keeps them, --credentials, or spec.registry.auths of a cluster)"
 
 // write puts the bundle into a layout, with what the cache has from there.
 func (f *found) write(d layout.Dir, cache string) error {
@@ -207,6 +207,7 @@ func (f *found) write(d layout.Dir, cache string) error {
 }
 
 func openRegistry(ctx context.Context, ref name.Reference, cache string, at Registry) (*Bundle, error) {
+	at = at.of(ref.Context().RegistryStr())
 	ref, err := named(ref.String(), at)
 	if err != nil {
 		return nil, err

@@ -89,7 +89,7 @@ func TestSignEveryForm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cache := t.TempDir()
 			var err error
-			registry := bundle.IsReference(to.path) && to.at != bundle.Registry{}
+			registry := bundle.IsReference(to.path) && to.at.CA != ""
 			if registry {
 				_, err = bundle.Push(t.Context(), b, to.path, to.at)
 			} else {

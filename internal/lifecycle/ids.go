@@ -7,6 +7,7 @@ import "slipway.dev/slipway/internal/node/op"
 const (
 	idClusterExists     = "cluster-exists"
 	idBundleVersion     = "bundle-version"
+	idSecretUnreadable  = "secret-unreadable" // as package spec has it
 	idCheckFailed       = "check-failed"
 	idPlanNoPassword    = "plan-without-password"
 	idNothingUnfinished = "nothing-unfinished"

@@ -137,7 +137,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 	if err := s.dataFor(ctx, p, progress); err != nil {
 		return nil, err
 	}
-	if err := p.loadAddons(ctx); err != nil {
+	if err := p.load(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	if err := s.connect(ctx, p, progress); err != nil {
@@ -488,7 +488,7 @@ func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 	} else {
 		p.request.Kind = Create
 	}
-	if err := p.loadAddons(ctx); err != nil {
+	if err := p.load(ctx); err != nil {
 		return nil, err
 	}
 	err = s.connect(ctx, p, progress)

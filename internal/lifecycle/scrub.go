@@ -43,6 +43,15 @@ func newScrubber(c *v1alpha1.Cluster, admin []byte) *scrubber {
 			}
 		}
 	}
+	for _, a := range c.Spec.Registry.Auths {
+		if a.PasswordFrom == nil {
+			continue
+		}
+		if value, err := secret.Resolve(*a.PasswordFrom); err == nil {
+			s.know(value.Reveal())
+			s.know(base64.StdEncoding.EncodeToString([]byte(a.Username + ":" + value.Reveal())))
+		}
+	}
 	var conf struct {
 		Users []struct {
 			User struct {

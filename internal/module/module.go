@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -37,6 +38,8 @@ type Env struct {
 	// Leader is the control plane that speaks for a cluster that exists: one
 	// that is alive and has it. "" is the first, on which it is to begin.
 	Leader string
+	// Passwords are those of registries, by name.
+	Passwords map[string]secret.String
 }
 
 // A Leaving is a host that is taken off a cluster.

@@ -118,6 +118,15 @@ var variants = []struct {
 		}
 		c.Spec.Registry.Insecure = []string{"reg.example.com:5", "10.0.0.5:5000", "10.0.0.6"}
 	}},
+	{name: "registries-private", reason: "credentials are in no plan, and go to one host; authorities are files", change: func(c *v1alpha1.Cluster) {
+		c.Spec.Registry = v1alpha1.Registry{
+			Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com/hub"}},
+			Auths: []v1alpha1.RegistryAuth{
+				{Registry: "mirror.example.com", Username: "puller", PasswordFrom: &v1alpha1.SecretSource{Env: "MIRROR"}},
+				{Registry: "reg.example.com:5", CAFile: "testdata/etcd/ca.crt"},
+			},
+		}
+	}},
 	{name: "hooks", reason: "scripts and what they need, where their roles are", change: hooked},
 	{name: "settings", reason: "labels and taints are the API's, but for those a node registers with", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Hosts[1].Labels = map[string]string{"disk": "ssd"}

@@ -176,10 +176,7 @@ func (v *validator) externalFiles(p Paths) {
 	if e == nil {
 		return
 	}
-	now := p.Now
-	if now.IsZero() {
-		now = time.Now()
-	}
+	now := p.now()
 	v.certificates(pathCAFile, v.content(pathCAFile, e.CAFile, p, false), p.Resolve(e.CAFile), now)
 	cert := v.content(pathCertFile, e.CertFile, p, false)
 	v.certificates(pathCertFile, cert, p.Resolve(e.CertFile), now)

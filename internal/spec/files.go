@@ -30,6 +30,13 @@ type Paths struct {
 	Now time.Time
 }
 
+func (p Paths) now() time.Time {
+	if p.Now.IsZero() {
+		return time.Now()
+	}
+	return p.Now
+}
+
 // Resolve is name as a path that can be opened: "~/" is the user's home, and
 // a relative name begins in Dir. "" stays "".
 func (p Paths) Resolve(name string) string {
@@ -107,6 +114,11 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 		add(pathCertFile, &e.CertFile)
 		add(pathKeyFile, &e.KeyFile)
 	}
+	for i := range c.Spec.Registry.Auths {
+		a, path := &c.Spec.Registry.Auths[i], indexed("spec.registry.auths", i)
+		source(path+".passwordFrom", a.PasswordFrom)
+		add(path+".caFile", &a.CAFile)
+	}
 	if a := c.Spec.Kubernetes.Audit; a != nil {
 		add(pathAuditPolicy, &a.PolicyFile)
 	}
@@ -166,6 +178,7 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 		}
 	}
 	v.externalFiles(p)
+	v.registryFiles(p)
 	v.auditPolicy(p)
 	if b := c.Spec.Bundle; IsBundlePath(b) {
 		if _, err := os.Stat(p.Resolve(b)); err != nil {
@@ -173,6 +186,15 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 		}
 	}
 	return v.found
+}
+
+// registryFiles looks at credentials and authorities of registries.
+func (v *validator) registryFiles(p Paths) {
+	for i, a := range v.c.Spec.Registry.Auths {
+		path := indexed("spec.registry.auths", i)
+		v.secretFrom(path+".passwordFrom", a.PasswordFrom, p)
+		v.certificates(path+".caFile", v.content(path+".caFile", a.CAFile, p, false), p.Resolve(a.CAFile), p.now())
+	}
 }
 
 // reason is an error without the name that is said before it.

@@ -40,6 +40,10 @@ spec:
     - {name: h, address: 192.0.2.8, roles: [worker], ssh: {privateKeyFile: .}}
   hooks:
     - {name: a, phase: preInstall, script: hook.sh, materials: [none, .]}
+  registry:
+    auths:
+      - {registry: a.example.com, username: me, passwordFrom: {file: empty}, caFile: word}
+      - {registry: b.example.com, username: me, passwordFrom: {file: word}, caFile: none}
 `
 
 func TestCheckFiles(t *testing.T) {
@@ -129,8 +133,8 @@ func TestAbsolute(t *testing.T) {
 	if err := Absolute(c, Paths{Dir: "/clusters"}); err != nil {
 		t.Fatal(err)
 	}
-	got := []string{c.Spec.Bundle, c.Spec.SSH.PrivateKeyFile, c.Spec.Hosts[2].SSH.PassphraseFrom.File, c.Spec.Hosts[5].SSH.Bastion.PrivateKeyFile, c.Spec.Hooks[0].Script, c.Spec.Hooks[0].Materials[0]}
-	want := []string{"/clusters/none.tar", "/clusters/plain", "/clusters/word", "/clusters/damaged", "/clusters/hook.sh", "/clusters/none"}
+	got := []string{c.Spec.Bundle, c.Spec.SSH.PrivateKeyFile, c.Spec.Hosts[2].SSH.PassphraseFrom.File, c.Spec.Hosts[5].SSH.Bastion.PrivateKeyFile, c.Spec.Hooks[0].Script, c.Spec.Hooks[0].Materials[0], c.Spec.Registry.Auths[0].PasswordFrom.File, c.Spec.Registry.Auths[0].CAFile}
+	want := []string{"/clusters/none.tar", "/clusters/plain", "/clusters/word", "/clusters/damaged", "/clusters/hook.sh", "/clusters/none", "/clusters/empty", "/clusters/word"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}

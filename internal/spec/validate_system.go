@@ -39,6 +39,51 @@ func (v *validator) registry() {
 			v.refuse(idInvalidAddress, indexed(path+".insecure", i), strconv.Quote(name)+" is not the name of a registry", "write host or host:port")
 		}
 	}
+	v.auths(r, path+".auths")
+}
+
+// auths are credentials and authorities of registries.
+func (v *validator) auths(r v1alpha1.Registry, path string) {
+	names := map[string]int{}
+	for i, a := range r.Auths {
+		at := indexed(path, i)
+		if !v.missing(at+".registry", a.Registry, "write host or host:port, such as registry.example.com:5000") && !registryName(a.Registry) {
+			v.refuse(idInvalidAddress, at+".registry", quoteAddress(a.Registry)+" is not the name of a registry", "write host or host:port, such as docker.io")
+		}
+		if first, ok := names[a.Registry]; ok {
+			v.refuse(idDuplicateName, at+".registry", "registry "+a.Registry+" is also that of auths["+strconv.Itoa(first)+"]", "keep one of them")
+		}
+		names[a.Registry] = i
+		insecure := slices.Contains(r.Insecure, a.Registry)
+		switch {
+		case a.Username == "" && a.PasswordFrom == nil && a.CAFile == "":
+			v.refuse(idMissingField, at, "nothing is said of this registry", "write username and passwordFrom, or caFile, or leave it out")
+		case a.Username == "" && a.PasswordFrom != nil:
+			v.missing(at+".username", "", "write the user whose password it is")
+		case a.Username != "" && a.PasswordFrom == nil:
+			v.refuse(idMissingField, at+".passwordFrom", "this field is required", "name a file or an environment variable: {file: registry.password}")
+		case strings.ContainsFunc(a.Username, func(c rune) bool { return c == ':' || c < ' ' }):
+			v.refuse(idInvalidValue, at+".username", strconv.Quote(a.Username)+" can be no user: registries read it up to a colon", "")
+		}
+		if a.CAFile != "" && insecure {
+			v.refuse(idConflictingFields, at+".caFile", "registry "+a.Registry+" is among the insecure ones, of which no certificate is looked at", "take it out of spec.registry.insecure, or leave this out")
+		}
+		if a.Username != "" && (insecure || hasPlainMirror(r, a.Registry)) {
+			v.warn(idInsecureSource, at+".username", "whoever poses as "+a.Registry+" is given this password: its certificate is not verified", "name its authority with caFile, and reach it by https")
+		}
+	}
+}
+
+// hasPlainMirror says that a mirror is reached by plain HTTP.
+func hasPlainMirror(r v1alpha1.Registry, name string) bool {
+	for _, mirrors := range r.Mirrors {
+		for _, m := range mirrors {
+			if u, err := url.Parse(m); err == nil && u.Scheme == "http" && u.Host == name {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // bundleKeys are of the form that package bundle reads. What is not is not

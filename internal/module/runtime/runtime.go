@@ -3,11 +3,6 @@ package runtime
 
 import (
 	"embed"
-	"fmt"
-	"maps"
-	"path"
-	"slices"
-	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/addon"
@@ -38,7 +33,7 @@ func New(env module.Env) engine.Module {
 		},
 		{
 			ID: "runtime.registries", Title: "set up registries", On: module.IsNode,
-			Ops: func(*engine.Scope) (op.List, error) { return registries(env), nil },
+			Ops: func(*engine.Scope) (op.List, error) { return registries(env) },
 		},
 	}}
 	if env.Docker() {
@@ -101,48 +96,6 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 		RestartOn: []string{configFile, unitFile, programs + "/containerd"},
 		Declares:  []string{"/run/containerd", "/run/nri", "/opt/containerd", "/run/netns"},
 	}), nil
-}
-
-// registries are containerd's hosts.toml files; it reads them at each pull. It
-// tries what stands there in order, and then the registry itself; which server
-// that is it knows best (docker.io's is called otherwise).
-// Docker has them in its own settings.
-func registries(env module.Env) op.List {
-	r := env.Cluster.Spec.Registry
-	if env.Docker() {
-		r = v1alpha1.Registry{}
-	}
-	const dir = "/etc/containerd/certs.d"
-	servers := map[string][]string{}
-	maps.Copy(servers, r.Mirrors)
-	for _, name := range r.Insecure {
-		if _, ok := servers[name]; !ok {
-			servers[name] = nil
-		}
-	}
-	var ops op.List
-	for _, name := range slices.Sorted(maps.Keys(servers)) {
-		var b strings.Builder
-		hosts := servers[name]
-		if slices.Contains(r.Insecure, name) {
-			// With this scheme and skip_verify containerd tries HTTPS
-			// first, without looking at certificates, then plain HTTP.
-			self := "http://" + name
-			hosts = append(slices.Clone(hosts), self)
-			fmt.Fprintf(&b, "server = %q\n\n", self)
-		}
-		for i, h := range hosts {
-			if i > 0 {
-				b.WriteString("\n")
-			}
-			fmt.Fprintf(&b, "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", h)
-			if _, at, _ := strings.Cut(h, "://"); slices.Contains(r.Insecure, strings.SplitN(at, "/", 2)[0]) {
-				b.WriteString("  skip_verify = true\n")
-			}
-		}
-		ops = append(ops, op.File{Path: path.Join(dir, name, "hosts.toml"), Content: []byte(b.String())})
-	}
-	return append(ops, op.PutBack{Step: "runtime.registries"})
 }
 
 // images are those that a host's roles need.

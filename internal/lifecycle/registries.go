@@ -1,0 +1,51 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/secret"
+)
+
+// load reads what is on this machine and goes to hosts or into the cluster.
+func (p *prepared) load(ctx context.Context) error {
+	if err := p.loadPasswords(); err != nil {
+		return err
+	}
+	return p.loadAddons(ctx)
+}
+
+// loadPasswords reads those of registries, for operations that set these up. They
+// are in no plan and in no record: each reads them again.
+func (p *prepared) loadPasswords() error {
+	if !p.installs() {
+		return nil
+	}
+	auths := p.env.Cluster.Spec.Registry.Auths
+	var list diag.List
+	p.env.Passwords = make(map[string]secret.String, len(auths))
+	for i, a := range auths {
+		if a.PasswordFrom == nil {
+			continue
+		}
+		password, err := secret.Resolve(*a.PasswordFrom)
+		if err != nil {
+			list = append(list, refused(idSecretUnreadable, fmt.Sprintf("there is no password of registry %s: %v", a.Registry, err), "put it back where passwordFrom says")...)
+			list[len(list)-1].Path = fmt.Sprintf("spec.registry.auths[%d].passwordFrom", i)
+		}
+		p.env.Passwords[a.Registry] = password
+	}
+	return list.Err()
+}
+
+// at says how the registry of the cluster's bundle is spoken to: as hosts speak to
+// theirs.
+func (b *source) at() bundle.Registry {
+	out := bundle.Registry{Plain: b.env.Cluster.Spec.Registry.Insecure}
+	for _, a := range b.env.Cluster.Spec.Registry.Auths {
+		out.Logins = append(out.Logins, bundle.Login{Registry: a.Registry, Username: a.Username, Password: b.env.Passwords[a.Registry], CA: a.CAFile})
+	}
+	return out
+}

@@ -1,0 +1,127 @@
+package lifecycle
+
+import (
+	"encoding/base64"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+)
+
+const hubFile = "/etc/containerd/certs.d/docker.io/hosts.toml"
+
+// TestRegistryPasswords has hosts log in with a password that is on this machine
+// and in no plan, event or record; another one is another file on each host, and
+// nothing else.
+func TestRegistryPasswords(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	dir := t.TempDir()
+	password := filepath.Join(dir, "password")
+	write := func(text string) {
+		if err := os.WriteFile(password, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("parrot-one")
+	c := w.cluster()
+	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub", PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	login := func(word string) string { return base64.StdEncoding.EncodeToString([]byte("hub:" + word)) }
+	for name, m := range w.machines {
+		if !strings.Contains(m.files[hubFile], login("parrot-one")) {
+			t.Errorf("%s has %q", name, m.files[hubFile])
+		}
+	}
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	if len(p.Plan().Steps) != 0 {
+		t.Errorf("unchanged, it plans %v", p.Plan().Steps)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+
+	write("parrot-two")
+	p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	var steps []string
+	for _, s := range p.Plan().Steps {
+		steps = append(steps, s.Task+"@"+s.Host)
+	}
+	if want := []string{"runtime.registries@cp1", "runtime.registries@w1"}; !slices.Equal(steps, want) {
+		t.Errorf("another password is %q, want %q", steps, want)
+	}
+	w.apply(p, event.Succeeded)
+	for name, m := range w.machines {
+		if !strings.Contains(m.files[hubFile], login("parrot-two")) {
+			t.Errorf("%s has %q", name, m.files[hubFile])
+		}
+	}
+	for _, e := range w.events {
+		if strings.Contains(e.Message, "parrot") {
+			t.Errorf("an event tells it: %q", e.Message)
+		}
+	}
+	err := filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, secret := range []string{"parrot", login("parrot-one"), login("parrot-two")} {
+			if strings.Contains(string(text), secret) {
+				t.Errorf("%s has %q", path, secret)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	write("")
+	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+	refusal(t, err, idSecretUnreadable)
+}
+
+// TestRegistryPasswordLater resumes what was begun with a password: it is read
+// again, and when it is gone that is said before any host is asked.
+func TestRegistryPasswordLater(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("parrot"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := w.cluster()
+	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub", PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
+	w.machines["w1"].refuse = breaking("runtime.registries")
+	w.do(Request{Kind: Create, Cluster: c}, event.Failed)
+	w.machines["w1"].refuse = nil
+	if err := os.Remove(password); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+	refusal(t, err, idSecretUnreadable)
+	if err := os.WriteFile(password, []byte("parrot"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.resume(event.Succeeded)
+	if text := w.machines["w1"].files[hubFile]; !strings.Contains(text, base64.StdEncoding.EncodeToString([]byte("hub:parrot"))) {
+		t.Errorf("w1 has %q", text)
+	}
+}
+
+// TestRegistryPasswordsScrubbed has support bundles without them.
+func TestRegistryPasswordsScrubbed(t *testing.T) {
+	t.Setenv("REGISTRY_WORD", "parrot-word")
+	c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{Registry: v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{
+		{Registry: "docker.io", Username: "hub", PasswordFrom: &v1alpha1.SecretSource{Env: "REGISTRY_WORD"}}, {Registry: "quay.io", CAFile: "ca.crt"},
+	}}}}
+	login := base64.StdEncoding.EncodeToString([]byte("hub:parrot-word"))
+	got := string(newScrubber(c, nil).text([]byte("pulling as hub with parrot-word, or " + login + ", at night")))
+	if strings.Contains(got, "parrot") || strings.Contains(got, login) || !strings.Contains(got, "at night") {
+		t.Errorf("left is %q", got)
+	}
+}

@@ -1,0 +1,109 @@
+package runtime
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/secret"
+)
+
+const registryDir = "/etc/containerd/certs.d"
+
+// A registrySet is what hosts know of registries.
+type registrySet struct {
+	v1alpha1.Registry
+	passwords map[string]secret.String
+}
+
+// registries are containerd's hosts.toml files; it reads them at each pull, so
+// that nothing has to be restarted. It tries what stands there in order, and then
+// the registry itself; which server that is it knows best (docker.io's is called
+// otherwise).
+//
+// Credentials are a header there, of one host: a registry that takes them as they
+// are is served, and one that wants a token bought with them, because containerd
+// asks for that with the same header. The other places for them are worse. What
+// the kubelet reads (config.json) goes by the name of the image, and containerd
+// would send it to every mirror of that name, while those of a mirror have no
+// place; containerd's own settings of them are deprecated, and read at its start
+// alone.
+func registries(env module.Env) (op.List, error) {
+	r := registrySet{env.Cluster.Spec.Registry, env.Passwords}
+	if env.Docker() { // it has them in its own settings
+		r = registrySet{}
+	}
+	names := slices.Concat(slices.Collect(maps.Keys(r.Mirrors)), r.Insecure)
+	for _, a := range r.Auths {
+		names = append(names, a.Registry)
+	}
+	var ops op.List
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		if ca := r.auth(name).CAFile; ca != "" {
+			content, err := os.ReadFile(ca)
+			if err != nil {
+				return nil, fmt.Errorf("reading the authority of registry %s: %w", name, err)
+			}
+			ops = append(ops, op.File{Path: authorityFile(name), Content: content})
+		}
+	}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		ops = append(ops, r.hosts(name))
+	}
+	return append(ops, op.PutBack{Step: "runtime.registries"}), nil
+}
+
+// hosts is the file of one registry.
+func (r registrySet) hosts(name string) op.File {
+	f := op.File{Path: path.Join(registryDir, name, "hosts.toml")}
+	var b strings.Builder
+	write := func(indent, host string) {
+		if slices.Contains(r.Insecure, host) {
+			fmt.Fprintf(&b, "%sskip_verify = true\n", indent)
+		}
+		a := r.auth(host)
+		if a.CAFile != "" {
+			fmt.Fprintf(&b, "%sca = %q\n", indent, authorityFile(host))
+		}
+		if a.Username != "" {
+			login := base64.StdEncoding.EncodeToString([]byte(a.Username + ":" + r.passwords[host].Reveal()))
+			fmt.Fprintf(&b, "%sheader = {Authorization = %q}\n", indent, "Basic "+login)
+			f.Secret, f.Mode = true, 0o600
+		}
+	}
+	if slices.Contains(r.Insecure, name) {
+		// With this scheme and skip_verify containerd tries HTTPS first,
+		// without looking at certificates, then plain HTTP.
+		fmt.Fprintf(&b, "server = %q\n", "http://"+name)
+	}
+	write("", name)
+	for _, mirror := range r.Mirrors[name] {
+		if b.Len() > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", mirror)
+		_, at, _ := strings.Cut(mirror, "://")
+		write("  ", strings.SplitN(at, "/", 2)[0])
+	}
+	f.Content = []byte(b.String())
+	return f
+}
+
+func (r registrySet) auth(host string) v1alpha1.RegistryAuth {
+	for _, a := range r.Auths {
+		if a.Registry == host {
+			return a
+		}
+	}
+	return v1alpha1.RegistryAuth{}
+}
+
+// authorityFile has the certificates of a registry's authority.
+func authorityFile(host string) string { return path.Join(registryDir, host, "slipway-ca.pem") }

@@ -1,0 +1,73 @@
+package runtime
+
+import (
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/secret"
+)
+
+func TestRegistries(t *testing.T) {
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(ca, []byte("the authority"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	from := &v1alpha1.SecretSource{Env: "NOT_READ_HERE"}
+	env := module.Env{
+		Cluster: &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{Registry: v1alpha1.Registry{
+			Mirrors: map[string][]string{
+				"docker.io": {"https://mirror.example.com:5/hub", "https://free.example.com"},
+				"quay.io":   {"https://mirror.example.com:5"},
+			},
+			Insecure: []string{"open.example.com"},
+			Auths: []v1alpha1.RegistryAuth{
+				{Registry: "mirror.example.com:5", Username: "puller", PasswordFrom: from, CAFile: ca},
+				{Registry: "docker.io", Username: "hub", PasswordFrom: from},
+				{Registry: "open.example.com", Username: "clear", PasswordFrom: from},
+			},
+		}}},
+		Passwords: map[string]secret.String{
+			"mirror.example.com:5": secret.New("mirror's"), "docker.io": secret.New("hub's: \"x\""), "open.example.com": secret.New("open's"),
+		},
+	}
+	basic := func(user, password string) string {
+		return `header = {Authorization = "Basic ` + base64.StdEncoding.EncodeToString([]byte(user+":"+password)) + "\"}\n"
+	}
+	const dir = "/etc/containerd/certs.d/"
+	trust := "ca = \"" + dir + "mirror.example.com:5/slipway-ca.pem\"\n"
+	mirror := "  capabilities = [\"pull\", \"resolve\"]\n  " + trust + "  " + basic("puller", "mirror's")
+	private := func(name, content string) op.File {
+		return op.File{Path: dir + name + "/hosts.toml", Content: []byte(content), Mode: 0o600, Secret: true}
+	}
+	want := op.List{
+		op.File{Path: dir + "mirror.example.com:5/slipway-ca.pem", Content: []byte("the authority")},
+		private("docker.io", basic("hub", `hub's: "x"`)+"\n[host.\"https://mirror.example.com:5/hub\"]\n"+mirror+
+			"\n[host.\"https://free.example.com\"]\n  capabilities = [\"pull\", \"resolve\"]\n"),
+		private("mirror.example.com:5", trust+basic("puller", "mirror's")),
+		private("open.example.com", "server = \"http://open.example.com\"\nskip_verify = true\n"+basic("clear", "open's")),
+		private("quay.io", "[host.\"https://mirror.example.com:5\"]\n"+mirror),
+		op.PutBack{Step: "runtime.registries"},
+	}
+	got, err := registries(env)
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	for _, o := range got {
+		f, ok := o.(op.File)
+		if ok && strings.Contains(f.Path, "hosts.toml") && strings.Contains(string(f.Content), "Basic ") != f.Secret {
+			t.Errorf("%s holds credentials, and is open", f.Path)
+		}
+	}
+	env.Cluster.Spec.Registry.Auths[0].CAFile = ca + ".gone"
+	if _, err := registries(env); err == nil || !strings.Contains(err.Error(), "mirror.example.com:5") {
+		t.Errorf("an authority that is gone: %v", err)
+	}
+}
