@@ -262,6 +262,15 @@ func TestCorruption(t *testing.T) {
 	root := func(b *bundle.Bundle) string {
 		return filepath.Join(b.Path(), "blobs/sha256", strings.TrimPrefix(b.Digest(), "sha256:"))
 	}
+	index := func(b *bundle.Bundle) string { return filepath.Join(b.Path(), "index.json") }
+	rewrite := func(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) }
+	read := func(b *bundle.Bundle) string {
+		data, err := os.ReadFile(index(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
 	flip := func(path string) error {
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -282,8 +291,21 @@ func TestCorruption(t *testing.T) {
 		"stranger":      {"content that nothing names", func(b *bundle.Bundle) error { return os.WriteFile(blob(b)+".orig", nil, 0o644) }, "", bundle.IDCorrupt},
 		"damaged index": {"manifests are verified when opening", func(b *bundle.Bundle) error { return flip(root(b)) }, bundle.IDCorrupt, ""},
 		"no index": {"a directory that was copied in part", func(b *bundle.Bundle) error {
-			return os.Remove(filepath.Join(b.Path(), "index.json"))
-		}, bundle.IDNotFound, ""},
+			return os.Remove(index(b))
+		}, bundle.IDCorrupt, ""},
+		"no root":     {"likewise", func(b *bundle.Bundle) error { return os.Remove(root(b)) }, bundle.IDCorrupt, ""},
+		"cut index":   {"what is no JSON is damage", func(b *bundle.Bundle) error { return os.Truncate(index(b), 20) }, bundle.IDCorrupt, ""},
+		"empty index": {"a disk that was full", func(b *bundle.Bundle) error { return os.Truncate(index(b), 0) }, bundle.IDCorrupt, ""},
+		"two roots":   {"a layout of several things", func(b *bundle.Bundle) error { return rewrite(index(b), `{"manifests":[]}`) }, bundle.IDCorrupt, ""},
+		"other digest": {"of a kind that none has", func(b *bundle.Bundle) error {
+			return rewrite(index(b), strings.ReplaceAll(read(b), "sha256:", "sha512:"))
+		}, bundle.IDCorrupt, ""},
+		"grown root": {"more than any has", func(b *bundle.Bundle) error {
+			return os.Truncate(root(b), 9<<20)
+		}, bundle.IDCorrupt, ""},
+		"directory for a file": {"what cannot be read is said, and not that it is damaged", func(b *bundle.Bundle) error {
+			return errors.Join(os.Remove(root(b)), os.Mkdir(root(b), 0o755))
+		}, bundle.IDUnreadable, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

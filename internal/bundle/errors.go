@@ -16,6 +16,7 @@ const (
 	IDNotFound    = "bundle-not-found"
 	IDInvalid     = "bundle-invalid"
 	IDCorrupt     = "bundle-corrupt"
+	IDUnreadable  = "bundle-unreadable"
 	IDTruncated   = "bundle-truncated"
 	IDArchMissing = "bundle-arch-missing"
 	IDPartMissing = "bundle-part-missing"
@@ -52,10 +53,13 @@ func explain(path string, err error) error {
 		return problem(IDDiskFull, "free some space, or put the cache elsewhere with SLIPWAY_CACHE", "no space left for %s: %v", path, err)
 	case errors.Is(err, layout.ErrArchive):
 		return problem(IDTruncated, "copy the file again and compare its size and checksum with the original", "%s: %v", path, err)
-	case errors.Is(err, layout.ErrCorrupt):
+	case errors.Is(err, layout.ErrCorrupt), errors.Is(err, layout.ErrForm), errors.Is(err, fs.ErrNotExist) && layout.Is(path):
 		return problem(IDCorrupt, "copy or build the bundle again", "%s: %v", path, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return problem(IDNotFound, "name a bundle's directory, its .tar.zst file or a registry reference; `slipway bundle build` makes one", "%s: no such bundle: %v", path, err)
+	}
+	if errors.As(err, new(*fs.PathError)) {
+		return problem(IDUnreadable, "look at who may read and write there, and at the disk", "%s: %v", path, err)
 	}
 	return fmt.Errorf("reading bundle %s: %w", path, err)
 }

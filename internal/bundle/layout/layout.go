@@ -32,6 +32,9 @@ var hexForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // ErrCorrupt is content that is not what its digest says.
 var ErrCorrupt = errors.New("content does not match its digest")
 
+// ErrForm is a layout whose own files are not of the form that they have in any.
+var ErrForm = errors.New("this is not the form of a layout")
+
 // Dir is the directory of an OCI image layout.
 type Dir string
 
@@ -52,7 +55,7 @@ func Create(dir string) (Dir, error) {
 func (d Dir) path(digest string) (string, error) {
 	sum, ok := strings.CutPrefix(digest, "sha256:")
 	if !ok || !hexForm.MatchString(sum) {
-		return "", fmt.Errorf("%q is no sha256 digest", digest)
+		return "", fmt.Errorf("%q is no sha256 digest: %w", digest, ErrForm)
 	}
 	return filepath.Join(string(d), blobDir, sum), nil
 }
@@ -86,7 +89,7 @@ func (d Dir) Read(digest string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("blob %s is larger than %d bytes", digest, limit)
+		return nil, fmt.Errorf("blob %s is larger than %d bytes: %w", digest, limit, ErrForm)
 	}
 	if Digest(data) != digest {
 		return nil, fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
@@ -235,10 +238,10 @@ func (d Dir) Root() (v1.Descriptor, error) {
 	}
 	ix, err := v1.ParseIndexManifest(bytes.NewReader(data))
 	if err != nil {
-		return v1.Descriptor{}, fmt.Errorf("parsing %s: %w", indexName, err)
+		return v1.Descriptor{}, fmt.Errorf("parsing %s: %w: %w", indexName, ErrForm, err)
 	}
 	if len(ix.Manifests) != 1 {
-		return v1.Descriptor{}, fmt.Errorf("%s has %d entries; a bundle has one", indexName, len(ix.Manifests))
+		return v1.Descriptor{}, fmt.Errorf("%s has %d entries; a bundle has one: %w", indexName, len(ix.Manifests), ErrForm)
 	}
 	return ix.Manifests[0], nil
 }
