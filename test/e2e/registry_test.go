@@ -1,0 +1,239 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+)
+
+// The login of a site's registry, and a word that it does not know.
+const (
+	pullUser, pullWord, wrongWord = "puller", "word-of-the-registry-5d1c", "word-of-nobody-77ab"
+)
+
+// serveRegistry is a registry on this host, in the network of a machine, over TLS
+// and with a login; it serves until the test ends. Its authority is in ca.crt in
+// dir.
+func serveRegistry(t *testing.T, machine, dir string) (host string) {
+	t.Helper()
+	address := netip.MustParseAddr(machine).As4()
+	address[3] = 1
+	gateway := netip.AddrFrom4(address).String()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the site's registry"}, IPAddresses: []net.IP{net.ParseIP(gateway)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, cert, cert, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	store := registry.New(registry.Logger(quiet))
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if u, p, _ := r.BasicAuth(); u != pullUser || p != pullWord {
+			w.Header().Set("WWW-Authenticate", `Basic realm="the site"`)
+			http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"who are you?"}]}`, http.StatusUnauthorized)
+			return
+		}
+		store.ServeHTTP(w, r)
+	}))
+	srv.Listener.Close()
+	if srv.Listener, err = net.Listen("tcp", net.JoinHostPort(gateway, "0")); err != nil {
+		t.Fatal(err)
+	}
+	srv.Config.ErrorLog = quiet
+	srv.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{raw}, PrivateKey: key}}}
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv.Listener.Addr().String()
+}
+
+// TestLongRegistryLogin has a site's registry, which lets nobody in without a
+// login, hold the bundle that a cluster is made of and an image that no bundle has.
+// Nodes pull it with the password of the cluster file; with a wrong one they are
+// told so; and changing it restarts nothing.
+func TestLongRegistryLogin(t *testing.T) {
+	u := newUser(t)
+	const name = "e2e-registry"
+	file := u.machines(t, name, 2)
+	machines := []string{name + "-1", name + "-2"}
+	word := func(text string) {
+		if err := os.WriteFile(filepath.Join(u.home, "word"), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var host string
+	editSpec(t, file, func(spec map[string]any) {
+		host = serveRegistry(t, spec["hosts"].([]any)[0].(map[string]any)["address"].(string), u.home)
+		spec["bundle"] = host + "/slipway/bundle:v1"
+		spec["registry"] = map[string]any{"auths": []any{map[string]any{
+			"registry": host, "username": pullUser, "passwordFrom": map[string]any{"file": "word"}, "caFile": "ca.crt",
+		}}}
+	})
+	login := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`, host, pullUser, pullWord)
+	if err := os.WriteFile(filepath.Join(u.home, "login.json"), []byte(login), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.ok(t, "bundle", "push", kubernetes(), host+"/slipway/bundle:v1", "--credentials", "login.json", "--ca", "ca.crt")
+
+	word(wrongWord)
+	before := u.snapshot(t, machines[0])
+	if r := u.exits(t, 2, "create", "cluster", "-f", file, "--yes"); !strings.Contains(r.stderr, "[bundle-pull-failed]") || strings.Contains(r.stderr, wrongWord) {
+		t.Errorf("a wrong password for the bundle: %s", tail(r.stderr))
+	}
+	before.untouched(t, machines[0])
+	word(pullWord)
+	r := u.create(t, file)
+	t.Logf("figure: created from a bundle in a registry in %.0f s", r.took.Seconds())
+	u.settles(t, file)
+
+	image := host + "/slipway/bundle@" + u.echoDigest(t)
+	u.pulls(t, name, "right", image, machines[1])
+	pulse := containers(u.pulse(t, name, machines))
+
+	word(wrongWord)
+	u.ok(t, "apply", "-f", file, "--yes")
+	u.unchanged(t, file)
+	u.runsPod(t, name, "wrong", image, machines[1])
+	eventually(t, 2*time.Minute, "the kubelet to say that it is not let in", func() error {
+		if got := u.kubectl(t, name, "describe", "pod", "wrong"); !strings.Contains(got, "401 Unauthorized") {
+			return errors.New(tail(got))
+		}
+		return nil
+	})
+	word(pullWord)
+	start := time.Now()
+	u.ok(t, "apply", "-f", file, "--yes")
+	u.kubectl(t, name, "delete", "pod", "wrong", "--now")
+	u.pulls(t, name, "again", image, machines[0])
+	t.Logf("figure: another password on two nodes, and pulled with it, in %.0f s", time.Since(start).Seconds())
+	stillBeats(t, "changing a password", pulse, containers(withoutPod(u.pulse(t, name, machines), "again")))
+
+	editSpec(t, file, func(spec map[string]any) { delete(spec, "registry"); delete(spec, "bundle") })
+	u.ok(t, "apply", "-f", file, "--yes")
+	u.unchanged(t, file)
+	if got := u.inside(t, machines[1], "sh", "-c", "ls /etc/containerd/certs.d 2>/dev/null; true"); strings.Contains(got, host) {
+		t.Errorf("what was taken out of the file is still on a node: %s", got)
+	}
+	u.noWords(t)
+}
+
+// echoDigest is that of an image in the bundle, which is in a registry that has the
+// bundle under the bundle's name.
+func (u *user) echoDigest(t *testing.T) string {
+	t.Helper()
+	type held struct {
+		Images []struct {
+			Name, Arch string
+			Manifest   struct{ Digest string }
+		}
+	}
+	images := decode[held](t, u.ok(t, "bundle", "inspect", kubernetes(), "-o", "json")).Images
+	for _, i := range images {
+		if i.Name == "echo" {
+			return i.Manifest.Digest
+		}
+	}
+	t.Fatal("the bundle has no image echo")
+	return ""
+}
+
+// runsPod has a node be asked to run an image that it has to pull.
+func (u *user) runsPod(t *testing.T, cluster, pod, image, node string) {
+	t.Helper()
+	manifest := fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":%q,"tolerations":[{"operator":"Exists"}],"containers":[{"name":"a","image":%q,"imagePullPolicy":"Always"}]}}`, pod, node, image)
+	path := filepath.Join(u.home, pod+".json")
+	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.kubectl(t, cluster, "apply", "-f", path)
+}
+
+// pulls is runsPod, and the pod runs.
+func (u *user) pulls(t *testing.T, cluster, pod, image, node string) {
+	t.Helper()
+	u.runsPod(t, cluster, pod, image, node)
+	if r := u.run(t, "kubectl", cluster, "--", "wait", "pod/"+pod, "--for=condition=Ready", "--timeout=2m"); r.code != 0 {
+		t.Fatalf("pod %s does not run: %s", pod, tail(u.kubectl(t, cluster, "describe", "pod", pod)))
+	}
+}
+
+// containers are the containers and the units of a pulse: files may change.
+func containers(pulse map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range pulse {
+		if !strings.Contains(key, " file ") {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// withoutPod leaves a pod out of a pulse.
+func withoutPod(pulse map[string]string, pod string) map[string]string {
+	for key := range pulse {
+		if strings.Contains(key, "/"+pod+"/") {
+			delete(pulse, key)
+		}
+	}
+	return pulse
+}
+
+// noWords wants the registry's passwords in no file of the user's but those that
+// hold them.
+func (u *user) noWords(t *testing.T) {
+	t.Helper()
+	words := []string{pullWord, wrongWord}
+	for _, w := range words[:2] {
+		words = append(words, base64.StdEncoding.EncodeToString([]byte(pullUser+":"+w)))
+	}
+	err := filepath.WalkDir(u.home, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case !d.Type().IsRegular(), slices.Contains([]string{"word", "login.json", "disk.ext4"}, d.Name()):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, w := range words {
+			if strings.Contains(string(text), w) {
+				t.Errorf("a password is in %s", path)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
