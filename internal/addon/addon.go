@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -77,6 +78,9 @@ type Loader struct {
 	HTTP *http.Client
 	// Insecure are registries that are asked over plain HTTP.
 	Insecure []string
+	// Speak says how a registry is spoken to, by its host; nil is with what docker
+	// login keeps.
+	Speak func(ctx context.Context, host string) ([]remote.Option, error)
 	// Kubernetes is the cluster's version: "v1.37.1".
 	Kubernetes string
 	// Images are the release's, by short names.

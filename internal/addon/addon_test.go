@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -407,6 +409,45 @@ func TestRegistry(t *testing.T) {
 	}
 	if _, _, err := l.Load(t.Context(), chart("2.0.0", "")); err == nil || !strings.Contains(err.Error(), IDDownload) {
 		t.Errorf("an unknown version: %v", err)
+	}
+}
+
+// TestRegistryLogin asks a registry in the way that it is to be spoken to.
+func TestRegistryLogin(t *testing.T) {
+	store := registry.New(registry.Logger(discard(t)))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if u, p, _ := r.BasicAuth(); u+":"+p != "me:word" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		store.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	host := strings.TrimPrefix(server.URL, "http://")
+	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(archive(t, "web", web(nil)), chartLayer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(host+"/charts/web:1.2.3", name.Insecure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, img, remote.WithAuth(&authn.Basic{Username: "me", Password: "word"})); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DOCKER_CONFIG", t.TempDir()) // nobody's
+	list := []v1alpha1.Addon{{Name: "web", Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: "1.2.3"}}}
+	asked := ""
+	for word, ok := range map[string]bool{"word": true, "other": false} {
+		l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1", Insecure: []string{host}, Speak: func(ctx context.Context, host string) ([]remote.Option, error) {
+			asked = host
+			return []remote.Option{remote.WithContext(ctx), remote.WithAuth(&authn.Basic{Username: "me", Password: word})}, nil
+		}}
+		_, _, err := l.Load(t.Context(), list)
+		if (err == nil) != ok || asked != host || err != nil && !strings.Contains(err.Error(), IDDownload) {
+			t.Errorf("with %q, asked of %q: %v", word, asked, err)
+		}
 	}
 }
 

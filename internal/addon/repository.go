@@ -126,8 +126,7 @@ func (w *work) unreachable(ctx context.Context, address string, err error) error
 	return w.refuse(IDDownload, ".chart", "downloading "+address+": "+cause(err), "without a network, name the archive as path; the manager downloads it, hosts need no network for it")
 }
 
-// pull takes an archive out of a registry, with the credentials that docker login
-// keeps.
+// pull takes an archive out of a registry.
 func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]byte, error) {
 	text := strings.TrimPrefix(address, "oci://")
 	// A tag has no plus in it: it stands there as an underscore.
@@ -143,7 +142,13 @@ func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]by
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	archive, err := pulled(ctx, ref)
+	with := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+	if w.Speak != nil {
+		if with, err = w.Speak(ctx, ref.Context().RegistryStr()); err != nil {
+			return nil, err
+		}
+	}
+	archive, err := pulled(ref, with)
 	var refused *transport.Error
 	switch {
 	case err == nil:
@@ -154,8 +159,8 @@ func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]by
 	return nil, w.unreachable(ctx, address, err)
 }
 
-func pulled(ctx context.Context, ref name.Reference) ([]byte, error) {
-	img, err := remote.Image(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
+func pulled(ref name.Reference, with []remote.Option) ([]byte, error) {
+	img, err := remote.Image(ref, with...)
 	if err != nil {
 		return nil, err
 	}

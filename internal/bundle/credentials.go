@@ -56,6 +56,12 @@ func (r Registry) of(host string) Registry {
 	return r
 }
 
+// Speak is how one registry is spoken to, for others than this package. The error
+// is a diag.List.
+func (r Registry) Speak(ctx context.Context, host string) ([]remote.Option, error) {
+	return r.of(host).options(ctx)
+}
+
 // keychain are the credentials for the registries that are spoken to.
 func (r Registry) keychain() (authn.Keychain, error) {
 	for _, l := range r.Logins {

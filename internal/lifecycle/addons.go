@@ -26,7 +26,7 @@ func (p *prepared) loadAddons(ctx context.Context) error {
 		return err
 	}
 	loader := addon.Loader{
-		Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Kubernetes: p.env.Release.Kubernetes, Images: p.env.Release.ImageRefs(),
+		Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Speak: speaking(p.env).Speak, Kubernetes: p.env.Release.Kubernetes, Images: p.env.Release.ImageRefs(),
 		VerifiedKubelets: c.Spec.Kubernetes.Kubelet.Config["serverTLSBootstrap"] == true,
 	}
 	loaded, warnings, err := loader.Load(ctx, c.Spec.Addons)

@@ -6,6 +6,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/secret"
 )
 
@@ -40,12 +41,12 @@ func (p *prepared) loadPasswords() error {
 	return list.Err()
 }
 
-// at says how the registry of the cluster's bundle is spoken to: as hosts speak to
-// theirs.
-func (b *source) at() bundle.Registry {
-	out := bundle.Registry{Plain: b.env.Cluster.Spec.Registry.Insecure}
-	for _, a := range b.env.Cluster.Spec.Registry.Auths {
-		out.Logins = append(out.Logins, bundle.Login{Registry: a.Registry, Username: a.Username, Password: b.env.Passwords[a.Registry], CA: a.CAFile})
+// speaking says how this machine speaks to registries, of bundles and of charts: as
+// hosts do.
+func speaking(env module.Env) bundle.Registry {
+	out := bundle.Registry{Plain: env.Cluster.Spec.Registry.Insecure}
+	for _, a := range env.Cluster.Spec.Registry.Auths {
+		out.Logins = append(out.Logins, bundle.Login{Registry: a.Registry, Username: a.Username, Password: env.Passwords[a.Registry], CA: a.CAFile})
 	}
 	return out
 }

@@ -327,7 +327,7 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 	if path == "" {
 		return nil, b.mayMake(keys)
 	}
-	opened, err := bundle.Open(ctx, path, b.svc.Cache, b.at())
+	opened, err := bundle.Open(ctx, path, b.svc.Cache, speaking(b.env))
 	if err != nil {
 		return nil, err
 	}
