@@ -113,6 +113,42 @@ func TestRegistryPasswordLater(t *testing.T) {
 	}
 }
 
+// TestKilledRegistryPassword has the manager killed wherever it is while it brings
+// another password to hosts. When it goes on there is yet another one, and that is
+// what all of them have in the end.
+func TestKilledRegistryPassword(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	password := filepath.Join(t.TempDir(), "password")
+	write := func(text string) {
+		if err := os.WriteFile(password, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one")
+	c := w.cluster()
+	c.Spec.Registry = v1alpha1.Registry{Auths: []v1alpha1.RegistryAuth{{Registry: "docker.io", Username: "hub", PasswordFrom: &v1alpha1.SecretSource{File: password}}}}
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	write("two")
+	request := Request{Kind: Apply, Cluster: c}
+	moments := w.killed(t, request)
+	if len(moments) < 2 && oneIn == 1 {
+		t.Fatalf("killed at %d moments alone", len(moments))
+	}
+	write("three")
+	for _, m := range moments {
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			k.goOn(request)
+			for name, on := range k.machines {
+				if !strings.Contains(on.files[hubFile], base64.StdEncoding.EncodeToString([]byte("hub:three"))) {
+					t.Errorf("%s has %q", name, on.files[hubFile])
+				}
+			}
+		})
+	}
+}
+
 // TestRegistryPasswordsScrubbed has support bundles without them.
 func TestRegistryPasswordsScrubbed(t *testing.T) {
 	t.Setenv("REGISTRY_WORD", "parrot-word")
