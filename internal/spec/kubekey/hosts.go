@@ -376,9 +376,11 @@ func variable(name string) string {
 	return notVariable.ReplaceAllString(strings.ToUpper(name), "_")
 }
 
+const passwordComment = "TODO: the password was not copied. Set this variable, or name a file of mode 0600: {file: PATH}."
+
 // passwordComments say what is to be done about passwords that were inline.
 func (c *conversion) passwordComments() {
-	const text = "TODO: the password was not copied. Set this variable, or name a file of mode 0600: {file: PATH}."
+	const text = passwordComment
 	if c.out.Spec.SSH.PasswordFrom != nil {
 		c.comments.Add("spec.ssh.passwordFrom", text)
 	}

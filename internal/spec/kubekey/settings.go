@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
 )
 
 func (c *conversion) network() {
@@ -108,6 +110,7 @@ func (c *conversion) registry() {
 		case a.PlainHTTP:
 			insecure(name, at+".plainHTTP")
 		}
+		c.registryLogin(name, at, r.Auths[name])
 	}
 	switch {
 	case r.Type == "":
@@ -116,6 +119,36 @@ func (c *conversion) registry() {
 	default:
 		c.lose(idNotSupportedYet, registryPath+".type", registryPath, "Slipway sets up no registry yet")
 	}
+}
+
+// registryLogin is how a registry is logged in to and trusted.
+func (c *conversion) registryLogin(name, from string, a auth) {
+	to := fmt.Sprintf("%s.auths[%d]", registryPath, len(c.out.Spec.Registry.Auths))
+	made := v1alpha1.RegistryAuth{Registry: name, Username: a.Username}
+	if a.Username != "" && a.Password != "" {
+		made.PasswordFrom = &v1alpha1.SecretSource{Env: "REGISTRY_PASSWORD_" + variable(name)}
+		c.came(to+".passwordFrom", from+".password")
+		c.comments.Add(to+".passwordFrom", passwordComment)
+		c.warn(idInlinePassword, from+".password", "", "the password of "+name+" is not copied: others may read a file",
+			"put it in the variable "+made.PasswordFrom.Env+", or in a file of mode 0600: passwordFrom: {file: PATH}", "")
+	} else if a.Password != "" {
+		c.drop(from+".password", "there is no user whose password it is")
+	}
+	switch {
+	case a.CAFile == "":
+	case a.SkipTLSVerify || a.PlainHTTP:
+		c.drop(from+".caFile", "no certificate of this registry is looked at")
+	default:
+		made.CAFile = c.resolve(a.CAFile)
+		c.came(to+".caFile", from+".caFile")
+	}
+	if made.Username == "" && made.CAFile == "" {
+		return
+	}
+	c.came(to+".registry", from)
+	c.came(to+".username", from+".username")
+	c.came(to, from)
+	c.out.Spec.Registry.Auths = append(c.out.Spec.Registry.Auths, made)
 }
 
 func (c *conversion) dns() {
