@@ -326,11 +326,15 @@ func TestDocker(t *testing.T) {
 		"of its own":       {map[string][]string{"docker.io": {"https://m.example.com", "https://n.example.com/"}}, nil},
 		"of another":       {map[string][]string{"quay.io": {"https://m.example.com"}}, []string{"spec.registry.mirrors[quay.io] docker-mirror"}},
 		"below a path":     {map[string][]string{"docker.io": {"https://m.example.com/proxy"}}, []string{"spec.registry.mirrors[docker.io][0] docker-mirror"}},
+		"credentials":      {nil, []string{"spec.registry.auths[0] docker-credentials"}},
 		"containerd's own": {map[string][]string{"quay.io": {"https://m.example.com/proxy"}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := load(t, "everything")
-			c.Spec.ContainerRuntime.Type, c.Spec.Registry.Mirrors = "docker", tc.mirrors
+			c.Spec.ContainerRuntime.Type, c.Spec.Registry.Mirrors, c.Spec.Registry.Auths = "docker", tc.mirrors, nil
+			if name == "credentials" {
+				c.Spec.Registry.Auths = []v1alpha1.RegistryAuth{{Registry: "r.example.com", Username: "u", PasswordFrom: &v1alpha1.SecretSource{Env: "P"}}}
+			}
 			if name == "containerd's own" {
 				c.Spec.ContainerRuntime.Type = "containerd"
 			}

@@ -25,6 +25,7 @@ const (
 	idInvalidAddress    = "invalid-address"
 	idInsecureSource    = "insecure-source"
 	idDockerMirror      = "docker-mirror"
+	idDockerAuth        = "docker-credentials"
 
 	// Hosts.
 	idNoHosts          = "no-hosts"

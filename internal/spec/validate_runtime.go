@@ -12,11 +12,15 @@ import (
 func Docker(c *v1alpha1.Cluster) bool { return c.Spec.ContainerRuntime.Type == runtimeDocker }
 
 // containerRuntime refuses what the runtime would pass over in silence: Docker
-// has mirrors of its own registry alone, each a host.
+// has mirrors of its own registry alone, each a host, and no credentials.
 func (v *validator) containerRuntime() {
 	v.oneOf("spec.containerRuntime.type", v.c.Spec.ContainerRuntime.Type, []string{runtimeContainerd, runtimeDocker}, nil)
 	if !Docker(v.c) {
 		return
+	}
+	for i, a := range v.c.Spec.Registry.Auths {
+		v.refuse(idDockerAuth, indexed("spec.registry.auths", i), "Docker takes no credentials and authorities of registries from its settings: those of "+a.Registry+" would never be used",
+			"give the pods pull secrets; or write type: containerd at spec.containerRuntime")
 	}
 	mirrors := v.c.Spec.Registry.Mirrors
 	for _, name := range sortedKeys(mirrors) {

@@ -6,6 +6,9 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/spec"
@@ -371,10 +374,31 @@ func (c *conversion) etcdAround(e etcd) {
 	if e.DataDir != nil && *e.DataDir != "" && *e.DataDir != defaultEtcdDir {
 		c.lose(idLost, "spec.etcd.dataDir", "spec.etcd", "etcd keeps its data in "+defaultEtcdDir+"; mount the disk there")
 	}
-	if !c.at.Written("spec.etcd.backupPeriod") && !c.at.Written("spec.etcd.backupDir") && e.Type != "kubeadm" {
-		c.warn(idOtherDefault, "spec.etcd", "spec.etcd", "KubeKey backs etcd up every day; Slipway does not yet", "run 'slipway etcd snapshot' on a schedule of your own",
-			"TODO: KubeKey backs etcd up every day; Slipway does not yet.")
+	c.etcdBackup(e)
+}
+
+// etcdBackup is how often hosts take a snapshot of their member: with an etcd of
+// KubeKey's every day, if the file does not say.
+func (c *conversion) etcdBackup(e etcd) {
+	const path = "spec.etcd.backup"
+	if e.BackupDir != "" {
+		c.lose(idLost, "spec.etcd.backupDir", "spec.etcd", "hosts keep snapshots in a directory of Slipway's")
 	}
+	every := time.Duration(e.BackupPeriod) * time.Minute
+	if every <= 0 && e.Type != "kubeadm" {
+		every = 24 * time.Hour
+		c.comments.Add(path, "every: KubeKey's default.")
+	}
+	if every <= 0 {
+		if e.KeepBackupNumber > 0 {
+			c.drop("spec.etcd.keepBackupNumber", "without a period nothing is backed up")
+		}
+		return
+	}
+	c.came(path, "spec.etcd.backupPeriod")
+	c.came(path+".every", "spec.etcd.backupPeriod")
+	c.came(path+".keep", "spec.etcd.keepBackupNumber")
+	c.out.Spec.Etcd.Backup = &v1alpha1.EtcdBackup{Every: &metav1.Duration{Duration: every}, Keep: e.KeepBackupNumber}
 }
 
 // externalEtcd is how an etcd that others look after is reached, if that is

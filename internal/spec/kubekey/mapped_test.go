@@ -150,6 +150,12 @@ var mappedCases = []struct {
 		in:   "etcd: {type: external, heartbeatInterval: 250, dataDir: /data, external: {endpoints: ['https://10.0.0.31:2379'], caFile: a, certFile: b, keyFile: c}}",
 		want: "spec: {etcd: {type: external, extraArgs: null}}", says: "spec.etcd.heartbeatInterval not-converted warning",
 	},
+	{
+		field: "spec.etcd.backupPeriod spec.etcd.keepBackupNumber", reason: "snapshots by a timer",
+		in: "etcd: {type: kubeadm, backupPeriod: 90, keepBackupNumber: 12}", want: "spec: {etcd: {backup: {every: 1h30m0s, keep: 12}}}",
+	},
+	{field: "spec.etcd.backupDir", reason: "the place is ours", in: "etcd: {type: kubeadm, backupDir: /srv, backupPeriod: 90}", says: "spec.etcd.backupDir lost-in-conversion error"},
+	{field: "spec.etcd.keepBackupNumber", reason: "of none", in: "etcd: {type: kubeadm, keepBackupNumber: 12}", want: "spec: {etcd: null}", says: "spec.etcd.keepBackupNumber not-converted warning"},
 	{field: "spec.etcd.port spec.etcd.peerPort", reason: "others than the usual are lost", in: "etcd: {type: kubeadm, port: 2379, peerPort: 12380}", says: "spec.etcd.peerPort lost-in-conversion error"},
 	{field: "spec.etcd.dataDir", reason: "another is lost", in: "etcd: {type: kubeadm, dataDir: /data}", says: "spec.etcd.dataDir lost-in-conversion error"},
 	{field: "spec.etcd.dataDir", reason: "the usual one is ours", in: "etcd: {type: kubeadm, port: 2379, dataDir: /var/lib/etcd}", want: "spec: {etcd: null}"},

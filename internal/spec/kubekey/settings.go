@@ -110,6 +110,10 @@ func (c *conversion) registry() {
 		case a.PlainHTTP:
 			insecure(name, at+".plainHTTP")
 		}
+		if a := r.Auths[name]; c.out.Spec.ContainerRuntime.Type == runtimeDocker && (a.Username != "" || a.CAFile != "") {
+			c.lose(idLost, at, registryPath, "Docker takes no credentials and authorities of registries from its settings; give the pods pull secrets")
+			continue
+		}
 		c.registryLogin(name, at, r.Auths[name])
 	}
 	switch {
