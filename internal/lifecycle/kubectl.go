@@ -32,6 +32,9 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	if _, err := s.admin(name); err != nil {
 		return 0, err // kubectl would turn to localhost
 	}
+	if env.Passwords, err = passwords(c); err != nil { // its bundle may be in one of its registries
+		return 0, err
+	}
 	src := &source{svc: s, env: env, arches: []string{runtime.GOARCH}}
 	if _, err := src.Have(ctx); err != nil {
 		return 0, err

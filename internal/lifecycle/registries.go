@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/module"
@@ -24,10 +25,16 @@ func (p *prepared) loadPasswords() error {
 	if !p.installs() {
 		return nil
 	}
-	auths := p.env.Cluster.Spec.Registry.Auths
+	var err error
+	p.env.Passwords, err = passwords(p.env.Cluster)
+	return err
+}
+
+// passwords are those of a cluster's registries, by name.
+func passwords(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 	var list diag.List
-	p.env.Passwords = make(map[string]secret.String, len(auths))
-	for i, a := range auths {
+	out := make(map[string]secret.String, len(c.Spec.Registry.Auths))
+	for i, a := range c.Spec.Registry.Auths {
 		if a.PasswordFrom == nil {
 			continue
 		}
@@ -36,9 +43,9 @@ func (p *prepared) loadPasswords() error {
 			list = append(list, refused(idSecretUnreadable, fmt.Sprintf("there is no password of registry %s: %v", a.Registry, err), "put it back where passwordFrom says")...)
 			list[len(list)-1].Path = fmt.Sprintf("spec.registry.auths[%d].passwordFrom", i)
 		}
-		p.env.Passwords[a.Registry] = password
+		out[a.Registry] = password
 	}
-	return list.Err()
+	return out, list.Err()
 }
 
 // speaking says how this machine speaks to registries, of bundles and of charts: as
