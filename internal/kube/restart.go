@@ -1,0 +1,173 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// restartedAt is where kubectl notes that a workload was restarted; another value
+// makes other pods.
+const restartedAt = "kubectl.kubernetes.io/restartedAt"
+
+// A Workload is what pods belong to: a Deployment, StatefulSet or DaemonSet; of
+// others, or of none, it is the pod itself or its controller.
+type Workload struct {
+	Kind, Namespace, Name string
+}
+
+// String is for people: "Deployment default/web".
+func (w Workload) String() string { return w.Kind + " " + w.Namespace + "/" + w.Name }
+
+// Restarts says that it can be restarted, which makes other pods.
+func (w Workload) Restarts() bool {
+	return slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet"}, w.Kind)
+}
+
+// HoldTokens are the workloads with pods that run, hold a token of a service
+// account, and were made before a moment, by the API's clock; each once, sorted.
+func (c *Client) HoldTokens(ctx context.Context, before time.Time) ([]Workload, error) {
+	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing pods: %w", c.words(err))
+	}
+	var out []Workload
+	for i := range list.Items {
+		p := &corev1.Pod{}
+		if err := fromUnstructured(&list.Items[i], p); err != nil {
+			return nil, err
+		}
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		if ended || !p.CreationTimestamp.Time.Before(before) || !holdsToken(p) {
+			continue
+		}
+		w, err := c.workload(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(out, w) {
+			out = append(out, w)
+		}
+	}
+	slices.SortFunc(out, func(a, b Workload) int { return strings.Compare(a.String(), b.String()) })
+	return out, nil
+}
+
+// holdsToken says that a pod has a token of its service account's, or one of its
+// own for somebody else.
+func holdsToken(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
+	})
+}
+
+// workload is what a pod belongs to.
+func (c *Client) workload(ctx context.Context, p *corev1.Pod) (Workload, error) {
+	of := metav1.GetControllerOf(p)
+	if of == nil {
+		return Workload{"Pod", p.Namespace, p.Name}, nil
+	}
+	if of.Kind == "ReplicaSet" {
+		gvr := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
+		rs, err := c.dynamic.Resource(gvr).Namespace(p.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+		if err != nil {
+			return Workload{}, fmt.Errorf("looking whose ReplicaSet %s/%s is: %w", p.Namespace, of.Name, c.words(err))
+		}
+		if up := metav1.GetControllerOf(rs); up != nil {
+			of = up
+		}
+	}
+	return Workload{of.Kind, p.Namespace, of.Name}, nil
+}
+
+// Rolls says that a workload makes other pods by itself when it is told to: a
+// Deployment, StatefulSet or DaemonSet that is not paused, and does not wait for
+// somebody to delete its pods.
+func (c *Client) Rolls(ctx context.Context, w Workload) (bool, error) {
+	if !w.Restarts() {
+		return false, nil
+	}
+	u, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+	if err != nil {
+		return false, fmt.Errorf("looking at %s: %w", w, c.words(err))
+	}
+	paused, _, err := unstructured.NestedBool(u.Object, "spec", "paused")
+	if err != nil {
+		return false, err
+	}
+	strategy, _, err := unstructured.NestedString(u.Object, "spec", "updateStrategy", "type")
+	return !paused && strategy != "OnDelete", err
+}
+
+func (w Workload) resource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: strings.ToLower(w.Kind) + "s"}
+}
+
+// Restart has a workload make other pods, in the way that it rolls out, unless it
+// was told so for this moment before.
+func (c *Client) Restart(ctx context.Context, w Workload, at time.Time) error {
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
+		"annotations": map[string]string{restartedAt: at.UTC().Format(time.RFC3339)},
+	}}}})
+	if err != nil {
+		return err
+	}
+	if _, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Patch(ctx, w.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}); err != nil {
+		return fmt.Errorf("restarting %s: %w", w, c.words(err))
+	}
+	return nil
+}
+
+// WaitOlderGone waits until no pod of a workload is left that holds a token and was
+// made before a moment: those that are ending go on with theirs. Time is bounded by
+// ctx alone.
+func (c *Client) WaitOlderGone(ctx context.Context, w Workload, before time.Time, progress func(string)) error {
+	err := c.until(ctx, told(progress, func(ctx context.Context) (string, error) {
+		older, err := c.HoldTokens(ctx, before)
+		if err == nil && slices.Contains(older, w) {
+			return "older pods have not ended", nil
+		}
+		return "", err
+	}))
+	if err != nil {
+		return fmt.Errorf("waiting for the older pods of %s to end: %w", w, err)
+	}
+	return nil
+}
+
+// A TokenSecret is a token of a service account that does not end, as it is kept
+// in a Secret.
+type TokenSecret struct {
+	Namespace, Name string
+	Token           string
+}
+
+// TokenSecrets are all such, sorted.
+func (c *Client) TokenSecrets(ctx context.Context) ([]TokenSecret, error) {
+	list, err := c.dynamic.Resource(secrets).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken)})
+	if err != nil {
+		return nil, fmt.Errorf("listing tokens of service accounts: %w", c.words(err))
+	}
+	var out []TokenSecret
+	for i := range list.Items {
+		s := &corev1.Secret{}
+		if err := fromUnstructured(&list.Items[i], s); err != nil {
+			return nil, err
+		}
+		out = append(out, TokenSecret{s.Namespace, s.Name, string(s.Data[corev1.ServiceAccountTokenKey])})
+	}
+	slices.SortFunc(out, func(a, b TokenSecret) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return out, nil
+}

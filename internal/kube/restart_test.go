@@ -1,0 +1,129 @@
+package kube
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var switched = time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC)
+
+// tokenPod is a pod that holds a token, or not, and was made so long before or
+// after the switch.
+func tokenPod(name, ownerKind, ownerName, phase string, made time.Duration, token bool) string {
+	owner, volume := "", `{"name":"v","emptyDir":{}}`
+	if ownerKind != "" {
+		owner = fmt.Sprintf(`,"ownerReferences":[{"apiVersion":"v1","kind":%q,"name":%q,"uid":"u","controller":true}]`, ownerKind, ownerName)
+	}
+	if token {
+		volume = `{"name":"v","projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}}`
+	}
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"n","creationTimestamp":%q%s},"spec":{"volumes":[%s]},"status":{"phase":%q}}`,
+		name, switched.Add(made).Format(time.RFC3339), owner, volume, phase)
+}
+
+func podsOf(pods ...string) string {
+	return `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join(pods, ",") + `]}`
+}
+
+// TestHoldTokens: what runs, is older, and holds a token is named by what makes it
+// anew, each once.
+func TestHoldTokens(t *testing.T) {
+	const replicaSet = "GET /apis/apps/v1/namespaces/n/replicasets/web-1"
+	web := `{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"name":"web-1","namespace":"n","ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"w","controller":true}]}}`
+	f := newFakeAPI(t,
+		call{request: "GET /api/v1/pods", answer: podsOf(
+			tokenPod("web-1-a", "ReplicaSet", "web-1", "Running", -time.Minute, true),
+			tokenPod("web-1-b", "ReplicaSet", "web-1", "Running", -time.Minute, true),
+			tokenPod("agent-a", "DaemonSet", "agent", "Pending", -time.Minute, true),
+			tokenPod("lone", "", "", "Running", -time.Second, true),
+			tokenPod("as-the-switch", "", "", "Running", 0, true),
+			tokenPod("younger", "", "", "Running", time.Minute, true),
+			tokenPod("ended", "Job", "batch", "Succeeded", -time.Minute, true),
+			tokenPod("without", "", "", "Running", -time.Minute, false),
+		)},
+		call{request: replicaSet, answer: web},
+		call{request: replicaSet, answer: web},
+	)
+	got, err := f.client().HoldTokens(t.Context(), switched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Workload{{"DaemonSet", "n", "agent"}, {"Deployment", "n", "web"}, {"Pod", "n", "lone"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// TestRolls: what is paused, or waits for somebody, makes no other pods.
+func TestRolls(t *testing.T) {
+	for name, tc := range map[string]struct {
+		workload Workload
+		spec     string
+		want     bool
+	}{
+		"a deployment":        {Workload{"Deployment", "n", "x"}, `{}`, true},
+		"a paused one":        {Workload{"Deployment", "n", "x"}, `{"paused":true}`, false},
+		"a daemon set":        {Workload{"DaemonSet", "n", "x"}, `{"updateStrategy":{"type":"RollingUpdate"}}`, true},
+		"one that waits":      {Workload{"StatefulSet", "n", "x"}, `{"updateStrategy":{"type":"OnDelete"}}`, false},
+		"a job makes none":    {Workload{"Job", "n", "x"}, "", false},
+		"a bare pod is alone": {Workload{"Pod", "n", "x"}, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var calls []call
+			if tc.spec != "" {
+				calls = []call{{
+					request: "GET /apis/apps/v1/namespaces/n/" + strings.ToLower(tc.workload.Kind) + "s/x",
+					answer:  fmt.Sprintf(`{"apiVersion":"apps/v1","kind":%q,"metadata":{"name":"x","namespace":"n"},"spec":%s}`, tc.workload.Kind, tc.spec),
+				}}
+			}
+			if got, err := newFakeAPI(t, calls...).client().Rolls(t.Context(), tc.workload); err != nil || got != tc.want {
+				t.Errorf("%t: %v", got, err)
+			}
+		})
+	}
+}
+
+// TestRestart: it is told for which moment, and older pods that end are waited for.
+func TestRestart(t *testing.T) {
+	w := Workload{"DaemonSet", "n", "agent"}
+	f := newFakeAPI(t,
+		call{request: "PATCH /apis/apps/v1/namespaces/n/daemonsets/agent?fieldManager=slipway", body: `"kubectl.kubernetes.io/restartedAt":"2026-11-20T18:00:00Z"`, answer: `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"agent"}}`},
+		call{request: "GET /api/v1/pods", answer: podsOf(tokenPod("agent-a", "DaemonSet", "agent", "Running", -time.Minute, true))},
+		call{request: "GET /api/v1/pods", answer: podsOf(tokenPod("agent-b", "DaemonSet", "agent", "Running", time.Minute, true))},
+	)
+	c := f.client()
+	if err := c.Restart(t.Context(), w, switched); err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	if err := c.WaitOlderGone(t.Context(), w, switched, func(s string) { said = append(said, s) }); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"older pods have not ended"}, said); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// TestTokenSecrets: tokens that do not end are all told of, sorted.
+func TestTokenSecrets(t *testing.T) {
+	secret := func(namespace, name string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":%q,"name":%q},"data":{"token":%q}}`, namespace, name, base64.StdEncoding.EncodeToString([]byte("t-"+name)))
+	}
+	f := newFakeAPI(t, call{
+		request: "GET /api/v1/secrets?fieldSelector=type%3Dkubernetes.io%2Fservice-account-token",
+		answer:  `{"kind":"SecretList","apiVersion":"v1","items":[` + secret("z", "a") + "," + secret("b", "c") + "," + secret("b", "a") + `]}`,
+	})
+	got, err := f.client().TokenSecrets(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []TokenSecret{{"b", "a", "t-a"}, {"b", "c", "t-c"}, {"z", "a", "t-a"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
