@@ -407,7 +407,7 @@ type Operation struct {
 // OperationSpec is what was asked for.
 type OperationSpec struct {
 	Cluster    string `json:"cluster"`
-	Type       string `json:"type"` // create, apply, add-nodes, delete-nodes, forget-nodes, upgrade, rollback-upgrade, delete, rollback, init-os, renew-certs, etcd-defrag, etcd-restore, etcd-rescue
+	Type       string `json:"type"` // create, apply, add-nodes, delete-nodes, forget-nodes, upgrade, rollback-upgrade, delete, rollback, init-os, renew-certs, rotate-ca, etcd-defrag, etcd-restore, etcd-rescue
 	PlanDigest string `json:"planDigest,omitempty"`
 	// IgnoredChecks are precheck findings the user chose to pass over.
 	IgnoredChecks []string `json:"ignoredChecks,omitempty"`
@@ -436,6 +436,9 @@ type OperationSpec struct {
 	Backup   string `json:"backup,omitempty"`
 	Identity string `json:"identity,omitempty"`
 	Restores string `json:"restores,omitempty"`
+	// Rotates is what rotate-ca exchanges, by name, with the id of what goes: what
+	// has come in its place is not exchanged again.
+	Rotates map[string]string `json:"rotates,omitempty"`
 }
 
 // OperationPhase is the state of an operation.

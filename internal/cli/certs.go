@@ -16,7 +16,7 @@ import (
 
 func (a *app) certsCmd() *cobra.Command {
 	cmd := program.Parent("certs", "Look at a cluster's certificates, and renew them")
-	cmd.AddCommand(a.certsCheckCmd(), a.certsRenewCmd())
+	cmd.AddCommand(a.certsCheckCmd(), a.certsRenewCmd(), a.rotateCACmd())
 	return cmd
 }
 

@@ -105,6 +105,9 @@ func (f *fake) asked(method string, r lifecycle.Request) error {
 	} else if r.Renew.Within > 0 {
 		c.Args = []string{"--within", r.Renew.Within.String()}
 	}
+	if len(r.Rotate) > 0 {
+		c.Args = r.Rotate
+	}
 	if r.Backup != "" {
 		c.Args = []string{r.Backup, r.Identity}
 	}

@@ -413,6 +413,8 @@ func (d *dirty) add(host string, o op.Op) {
 		m[o.Path] = true
 	case op.Renewal:
 		m[o.Path] = true
+	case op.KeyPair:
+		m[o.Private], m[o.Public] = true, true
 	case op.Exec:
 		for _, p := range append(slices.Clone(o.Creates), o.Declares...) {
 			m[p] = true

@@ -48,6 +48,8 @@ const (
 	Revert Kind = "rollback-upgrade"
 	// Renew renews certificates of a recorded cluster, and nothing else.
 	Renew Kind = "renew-certs"
+	// RotateCA exchanges what everything in a recorded cluster trusts.
+	RotateCA Kind = "rotate-ca"
 )
 
 // Removal says how hosts leave a cluster that goes on.
@@ -100,6 +102,8 @@ type Request struct {
 	Rollout Rollout
 	// Renew says which certificates to Renew.
 	Renew Renewal
+	// Rotate is what RotateCA exchanges, by name.
+	Rotate []string
 	// Backup is the file of the set to restore, Identity that of the key which
 	// opens it, "" if it is not encrypted.
 	Backup   string
@@ -119,6 +123,8 @@ type Request struct {
 
 	// restores is what of a backup an operation that was cut off has begun with.
 	restores string
+	// rotates is what is exchanged, with what goes of it.
+	rotates map[string]string
 	// goesOn is what an operation that was cut off is to lead to.
 	goesOn *v1alpha1.Cluster
 	// returned are hosts off the record that are put back.

@@ -78,7 +78,7 @@ var kinds = map[string]map[string]string{
 		"serviceaccounts": "ServiceAccount", "pods": "Pod", "services": "Service",
 	},
 	"/apis/batch/v1": {"jobs": "Job"},
-	"/apis/apps/v1":  {"daemonsets": "DaemonSet", "deployments": "Deployment"},
+	"/apis/apps/v1":  {"daemonsets": "DaemonSet", "deployments": "Deployment", "statefulsets": "StatefulSet", "replicasets": "ReplicaSet"},
 	"/apis/admissionregistration.k8s.io/v1": {
 		"validatingadmissionpolicies": "!ValidatingAdmissionPolicy", "validatingadmissionpolicybindings": "!ValidatingAdmissionPolicyBinding",
 		"validatingwebhookconfigurations": "!ValidatingWebhookConfiguration", "mutatingwebhookconfigurations": "!MutatingWebhookConfiguration",
@@ -447,6 +447,8 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 	case !a.bound, r.Method == http.MethodPatch && p == "/api/v1/nodes/"+a.guarded:
 		missing["reason"], missing["code"] = "Forbidden", 403
 		return missing, http.StatusForbidden
+	case r.Method == http.MethodGet && collection && strings.Contains(r.URL.RawQuery, "service-account-token"):
+		return a.tokenSecrets(), http.StatusOK
 	case r.Method == http.MethodGet && collection:
 		_, node, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "spec.nodeName=")
 		return a.list(p, node), http.StatusOK
@@ -468,6 +470,9 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 		if path.Base(path.Dir(p)) == "jobs" { // which are done at once
 			then["status"] = object{"conditions": []any{object{"type": "Complete", "status": "True"}}}
 		}
+		if have == nil && strings.Contains(p, "/slipway-rotates-") {
+			then["metadata"].(object)["creationTimestamp"] = rotatedAt
+		}
 		if r.URL.Query().Get("dryRun") == "" {
 			a.objects[p] = then
 		}
@@ -481,6 +486,7 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 		return have, http.StatusOK
 	case r.Method == http.MethodPatch:
 		a.objects[p] = merge(copied(have), body)
+		a.rolled(p)
 		return a.objects[p], http.StatusOK
 	case r.Method == http.MethodDelete:
 		if strings.HasPrefix(p, "/api/v1/nodes/") {

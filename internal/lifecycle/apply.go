@@ -155,6 +155,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 		MaxUnavailable: p.request.Rollout.MaxUnavailable,
 		Certificates:   p.request.Renew.Names, AllCertificates: p.request.Renew.All, Within: metav1.Duration{Duration: p.request.Renew.Within},
 		Backup: p.request.Backup, Identity: p.request.Identity, Restores: cmp.Or(p.backup.key(), p.rescue.mark()),
+		Rotates: p.request.rotates,
 	}, p.plan)
 }
 
@@ -346,6 +347,8 @@ func (p *prepared) ready(res *Result) []string {
 		return []string{count(len(p.hosts), "host") + " prepared"}
 	case Renew:
 		return p.renewed(res)
+	case RotateCA:
+		return p.rotated()
 	}
 	if aboutEtcd(p.request.Kind) {
 		return p.keptUp(res)

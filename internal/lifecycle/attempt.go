@@ -95,6 +95,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	}
 	r.Nodes, r.Forget = o.Spec.Nodes, r.Forget || o.Spec.Forget
 	r.Renew = Renewal{All: o.Spec.AllCertificates, Within: o.Spec.Within.Duration, Names: o.Spec.Certificates}
+	r.rotates = o.Spec.Rotates
 	r.Backup, r.Identity, r.restores = o.Spec.Backup, cmp.Or(r.Identity, o.Spec.Identity), o.Spec.Restores
 	r.Removal.Force = r.Removal.Force || o.Spec.Force
 	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.Spec.DrainTimeout.Duration)
@@ -113,7 +114,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 // record was made from, if it is still there, of which it is told. What takes
 // a cluster away asks no file.
 func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r Request) (diag.List, error) {
-	if kind := Kind(o.Spec.Type); kind == Delete || kind == rollback || kind == Renew {
+	if kind := Kind(o.Spec.Type); kind == Delete || kind == rollback || aboutCertificates(kind) {
 		return nil, nil
 	}
 	d := diag.Diagnostic{ID: idSpecChanged, Severity: diag.Error}

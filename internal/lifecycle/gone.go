@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/remote"
@@ -22,7 +23,7 @@ func (p *prepared) needs(h *engine.Host, staying []facts.Host) bool {
 // offerRest adds to the hints about hosts that cannot be reached how a cluster
 // that exists is changed without them.
 func (p *prepared) offerRest(staying []facts.Host) {
-	if !created(p.recorded) || !changesHosts(p.request.Kind) && !renewsData(p.request.Kind) && p.request.Kind != Renew {
+	if !created(p.recorded) || !changesHosts(p.request.Kind) && !renewsData(p.request.Kind) && !aboutCertificates(p.request.Kind) {
 		return
 	}
 	for i, h := range p.hosts[:len(staying)] {
@@ -55,4 +56,31 @@ func isHere(h v1alpha1.Host, reason string) bool {
 		return h.Address == "localhost"
 	}
 	return false
+}
+
+// dropLost goes on without the hosts that cannot be reached; they stay failed
+// in the result.
+func (p *prepared) dropLost(found []facts.Host) error {
+	var lost []*engine.Host
+	kept := slices.Clone(p.hosts[len(found):]) // those that leave are judged by themselves
+	for i, h := range p.hosts[:len(found)] {
+		f := p.unfit(h.Name, found[i].Err)
+		forgotten := p.request.Forget && p.removes() // else it takes part later
+		if f == nil || p.needs(h, found) || forgotten && isHere(h.Host, f.Reason) {
+			if f != nil && forgotten {
+				p.hint(h.Name, f.Reason, notForgotten)
+			}
+			kept = append(kept, h)
+			continue
+		}
+		lost = append(lost, h)
+		p.lost = append(p.lost, HostFailure{Host: h.Name, Task: "connect", Title: "connect to host", Failure: *f})
+		for i, d := range p.findings {
+			if d.Host == h.Name { // told, but nothing is refused for it
+				p.findings[i].Severity = diag.Warning
+			}
+		}
+	}
+	p.hosts = kept
+	return closeAll(lost)
 }

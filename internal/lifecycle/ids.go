@@ -54,6 +54,9 @@ const (
 	idAuthorityNoKey      = op.IDAuthorityNoKey
 	idUnknownCertificate  = "unknown-certificate"
 	idBeyondAuthority     = "validity-beyond-authority"
+	idUnknownRotation     = "unknown-authority"
+	idRotationKey         = "account-key-missing"
+	idRotationElsewhere   = "account-key-elsewhere"
 	idRenewalTimer        = "renewal-timer"
 	idRenewalFailed       = "renewal-failed"
 	idBackupTimer         = "backup-timer"

@@ -169,6 +169,8 @@ func (m *machine) check(o op.Op) op.Result {
 		}
 	case op.PodRestart:
 		changed = m.outdated(o)
+	case op.KeyPair:
+		changed = !m.has(o.Private) || !m.has(o.Public)
 	case op.File:
 		content, ok := m.files[o.Path]
 		if changed = !ok || content != string(o.Content); changed && !o.Secret {
@@ -388,6 +390,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 		m.told = []string{o.Address + " " + o.Name}
 	case op.Renewal:
 		return m.renew(o)
+	case op.KeyPair:
+		private, public := newAccountKey()
+		m.files[o.Private], m.files[o.Public] = private, public
 	case op.PodRestart:
 		m.state["read by "+o.Manifest] = m.content(o)
 	case op.Wait:

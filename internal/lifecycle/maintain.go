@@ -12,7 +12,11 @@ import (
 
 // maintains says that operations of a kind leave a cluster's settings as they are,
 // and need nothing of a bundle.
-func maintains(k Kind) bool { return k == Renew || k == Lose || aboutEtcd(k) }
+func maintains(k Kind) bool { return aboutCertificates(k) || k == Lose || aboutEtcd(k) }
+
+// aboutCertificates says that operations of a kind are about certificates and
+// keys alone.
+func aboutCertificates(k Kind) bool { return k == Renew || k == RotateCA }
 
 // aboutEtcd says that operations of a kind are about etcd alone.
 func aboutEtcd(k Kind) bool { return k == Defrag || renewsData(k) }
@@ -26,7 +30,7 @@ func beside(k Kind) bool { return aside(k) || renewsData(k) }
 
 // aside says that an operation of a kind is none of those that make a cluster
 // what it is described as: it leaves alone what of these is not finished.
-func aside(k Kind) bool { return k == Renew || k == Lose || alone(k) }
+func aside(k Kind) bool { return aboutCertificates(k) || k == Lose || alone(k) }
 
 // alone says that nothing goes on from an operation of a kind that was cut off:
 // it is done anew.
@@ -65,16 +69,21 @@ func (p *prepared) concernsMaintenance(h v1alpha1.Host) bool {
 	return renewsData(p.request.Kind) || spec.HasRole(h, v1alpha1.RoleControlPlane) || facts.RunsEtcd(p.env.Cluster, h.Roles)
 }
 
-// restoresOn says that a restore cannot go on without a host.
+// restoresOn says that a restore, or an exchange of authorities, cannot go on
+// without a host.
 func (p *prepared) restoresOn(h v1alpha1.Host) bool {
+	if p.request.Kind == RotateCA {
+		return spec.HasRole(h, v1alpha1.RoleControlPlane)
+	}
 	return renewsData(p.request.Kind) && hasPart(p.env.Cluster, h)
 }
 
 // ignores says that the other hosts go on when one fails. In a restore none does:
-// some would have the new data, and some the old ones. There it means that it is
+// some would have the new data, and some the old ones; nor when authorities are
+// exchanged: one host would trust what another has dropped. There it means that it is
 // begun without workers that do not answer.
 func (p *prepared) ignores() bool {
-	return p.request.IgnoreErrors && !renewsData(p.request.Kind)
+	return p.request.IgnoreErrors && !renewsData(p.request.Kind) && p.request.Kind != RotateCA
 }
 
 // won takes note of what a host's member gave back.

@@ -60,10 +60,12 @@ type prepared struct {
 	recorded *v1alpha1.Cluster
 	halfway  bool // hosts may have different ways to the API
 	// wish is which certificates are renewed, and of which hosts.
-	wish   certs.Wish
-	backup *openedSet // what is restored, nil for nothing
-	rescue *rescuing  // whose data etcd goes on with, nil for its own
-	wins   struct {   // what was given back
+	wish certs.Wish
+	// accounts is how the key of service accounts is exchanged.
+	accounts certs.AccountRotation
+	backup   *openedSet // what is restored, nil for nothing
+	rescue   *rescuing  // whose data etcd goes on with, nil for its own
+	wins     struct {   // what was given back
 		sync.Mutex
 		lines []string
 		bytes int64
@@ -219,38 +221,11 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if err := p.findings.Err(); err != nil {
 		return err
 	}
-	if err := p.lookAtCertificates(ctx); err != nil {
+	if err := errors.Join(p.lookAtCertificates(ctx), p.lookAtRotation(ctx)); err != nil {
 		return err
 	}
 	p.plan = &plan.Plan{FactsDigest: facts.Digest(found)}
 	return nil
-}
-
-// dropLost goes on without the hosts that cannot be reached; they stay failed
-// in the result.
-func (p *prepared) dropLost(found []facts.Host) error {
-	var lost []*engine.Host
-	kept := slices.Clone(p.hosts[len(found):]) // those that leave are judged by themselves
-	for i, h := range p.hosts[:len(found)] {
-		f := p.unfit(h.Name, found[i].Err)
-		forgotten := p.request.Forget && p.removes() // else it takes part later
-		if f == nil || p.needs(h, found) || forgotten && isHere(h.Host, f.Reason) {
-			if f != nil && forgotten {
-				p.hint(h.Name, f.Reason, notForgotten)
-			}
-			kept = append(kept, h)
-			continue
-		}
-		lost = append(lost, h)
-		p.lost = append(p.lost, HostFailure{Host: h.Name, Task: "connect", Title: "connect to host", Failure: *f})
-		for i, d := range p.findings {
-			if d.Host == h.Name { // told, but nothing is refused for it
-				p.findings[i].Severity = diag.Warning
-			}
-		}
-	}
-	p.hosts = kept
-	return closeAll(lost)
 }
 
 // unfit is why a host does not take part: it could not be asked, or has begun to
@@ -315,6 +290,8 @@ func (p *prepared) choose() error {
 		p.pipeline = pipeline.InitOS(p.env)
 	case Renew:
 		p.pipeline = pipeline.Renew(p.env, parts, p.wish)
+	case RotateCA:
+		p.pipeline = pipeline.RotateCA(p.env, p.accounts)
 	case Defrag:
 		p.pipeline = pipeline.Defrag(p.env, p.won)
 	case RestoreEtcd:

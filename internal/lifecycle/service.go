@@ -120,8 +120,8 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 		if wanted, err = s.newer(r, recorded); err != nil {
 			return nil, nil, err
 		}
-	case r.Kind == Renew:
-		if err := errors.Join(unrecorded(recorded), unknownNames(r.Renew.Names)); err != nil {
+	case aboutCertificates(r.Kind):
+		if err := errors.Join(unrecorded(recorded), unknownNames(r.Renew.Names), unknownRotations(r.Rotate)); err != nil {
 			return nil, nil, err
 		}
 		return spec.Copy(recorded), recorded, nil

@@ -199,6 +199,11 @@ func Renew(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
 	return engine.Pipeline{Kind: "renew-certs", Modules: m}
 }
 
+// RotateCA exchanges what everything in a cluster trusts.
+func RotateCA(env module.Env, accounts certs.AccountRotation) engine.Pipeline {
+	return engine.Pipeline{Kind: "rotate-ca", Modules: []engine.Module{kubeadm.Reach(env), certs.RotateAccounts(env, accounts)}}
+}
+
 // InitOS prepares hosts and installs nothing.
 func InitOS(env module.Env) engine.Pipeline {
 	return engine.Pipeline{Kind: "init-os", Modules: []engine.Module{os.New(env)}}

@@ -115,6 +115,8 @@ func Verb(operation string) string {
 		return "take back the upgrade of"
 	case "renew-certs":
 		return "renew certificates of"
+	case "rotate-ca":
+		return "exchange authorities of"
 	}
 	return operation
 }

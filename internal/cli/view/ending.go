@@ -78,7 +78,7 @@ func (e Ending) next() (next, undo string) {
 			return "slipway upgrade " + name + " --to " + v, ""
 		}
 		return "slipway kubectl " + name + " -- get nodes", ""
-	case lifecycle.Renew:
+	case lifecycle.Renew, lifecycle.RotateCA:
 		return "slipway certs check " + name, ""
 	case lifecycle.Defrag:
 		return "slipway etcd health " + name, ""
@@ -155,6 +155,8 @@ func (e Ending) on() (then, back string) {
 		return resume, "there is none; a way back only goes on, and the cluster runs as it is meanwhile"
 	case e.Kind == lifecycle.Renew:
 		return resume, "there is none; what has been renewed is as good as what was there before"
+	case e.Kind == lifecycle.RotateCA:
+		return resume, "there is none; the cluster serves with the old and the new meanwhile, and an exchange only goes on"
 	case e.Kind == lifecycle.Defrag:
 		return "slipway etcd health " + name + ", then: slipway etcd defrag " + name, "nothing is to be taken back"
 	case e.Kind == lifecycle.RestoreEtcd:

@@ -93,7 +93,9 @@ func (r *report) removal() bool {
 }
 
 // renewal says that the operation renews certificates, and adds nothing.
-func (r *report) renewal() bool { return r.options.Operation == "renew-certs" }
+func (r *report) renewal() bool {
+	return r.options.Operation == "renew-certs" || r.options.Operation == "rotate-ca"
+}
 
 // maintenance says that the operation is about etcd alone, on hosts that were
 // looked at when they joined.

@@ -411,6 +411,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindPrivate:       decode[Private],
 	KindAsk:           decode[Ask],
 	KindSelf:          decode[Self],
+	KindKeyPair:       decode[KeyPair],
 }
 
 func decode[T Op](raw json.RawMessage) (Op, error) {

@@ -149,6 +149,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.ask(ctx, o)
 	case op.Self:
 		return s.checkSelf(o)
+	case op.KeyPair:
+		return s.checkKeyPair(o)
 	case op.ReadFile:
 		return s.readFile(o)
 	case op.Facts:
@@ -240,6 +242,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyPrivate(o)
 	case op.Self:
 		return s.applySelf(o)
+	case op.KeyPair:
+		return s.applyKeyPair(o)
 	case op.Reset:
 		return s.applyReset(ctx, o, res)
 	case op.PutBack:
@@ -274,6 +278,8 @@ func clean(o op.Op) error {
 		paths = []string{o.Service.Initial}
 	case op.Certificate:
 		paths = []string{o.Cert, o.Key}
+	case op.KeyPair:
+		paths = []string{o.Private, o.Public}
 	case op.Certificates:
 		for _, f := range o.Files {
 			paths = append(paths, named(f.Path, f.Key, f.CA)...)

@@ -1,0 +1,162 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+)
+
+// RotationNames are what RotateCA can exchange, by name.
+func RotationNames() []string { return []string{certs.ServiceAccount} }
+
+// unknownRotations refuses names of what there is none of to exchange.
+func unknownRotations(names []string) error {
+	var list diag.List
+	for _, name := range names {
+		if slices.Contains(RotationNames(), name) {
+			continue
+		}
+		hint := diag.DidYouMean(name, RotationNames())
+		if hint == "" {
+			hint = "there are: " + strings.Join(RotationNames(), ", ")
+		}
+		list = append(list, diag.Diagnostic{ID: idUnknownRotation, Severity: diag.Error, Message: fmt.Sprintf("there is no %q to exchange", name), Hint: hint})
+	}
+	return list.Err()
+}
+
+// lookAtRotation finds out what goes, and how far an exchange has come that was
+// cut off: what the pipeline is made of.
+func (p *prepared) lookAtRotation(ctx context.Context) error {
+	if p.request.Kind != RotateCA {
+		return nil
+	}
+	if p.request.rotates == nil {
+		p.request.rotates = map[string]string{}
+	}
+	if len(p.request.rotates) == 0 && p.continues == nil {
+		for _, name := range p.request.Rotate {
+			p.request.rotates[name] = "" // that of now
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.request.rotates)) {
+		from, err := p.lookAtAccounts(ctx, p.request.rotates[name])
+		if err != nil {
+			return err
+		}
+		p.request.rotates[name] = from
+	}
+	return nil
+}
+
+// finished is what goes when nothing verifies with it any more: no key has this id.
+const finished = "finished"
+
+// elsewhere are arguments by which API servers and controller managers sign and
+// verify with something else than the files that are exchanged.
+func elsewhere(c *v1alpha1.Cluster) error {
+	k := c.Spec.Kubernetes
+	for _, args := range []map[string]string{k.APIServer.ExtraArgs, k.ControllerManager.ExtraArgs} {
+		for _, name := range []string{"service-account-key-file", "service-account-signing-key-file", "service-account-signing-endpoint", "service-account-private-key-file"} {
+			if args[name] != "" {
+				return refused(idRotationElsewhere, "the cluster's file has "+name+" be "+args[name]+": the key of service accounts is not in "+certs.AccountPublic,
+					"exchange it where it is kept, or take the argument out of extraArgs and apply that first")
+			}
+		}
+	}
+	return nil
+}
+
+// lookAtAccounts asks every control plane which keys it verifies tokens of
+// service accounts with. from is the key that goes, "" if that is to be found out.
+func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, error) {
+	if err := elsewhere(p.env.Cluster); err != nil {
+		return "", err
+	}
+	r := certs.AccountRotation{From: from, Gone: true}
+	var all [][]pki.PublicKey
+	for _, h := range p.hosts {
+		if !h.HasRole(v1alpha1.RoleControlPlane) {
+			continue
+		}
+		keys, err := accountKeys(ctx, h, certs.AccountPublic)
+		if err != nil {
+			return "", err
+		}
+		if len(keys) == 0 {
+			return "", refused(idRotationKey, h.Name+" has no "+certs.AccountPublic+": it is not known what its API server goes by", "see: slipway cluster-info")
+		}
+		if p.env.IsFirst(h) {
+			next, err := accountKeys(ctx, h, certs.NextPublic)
+			if err != nil {
+				return "", err
+			}
+			if len(next) > 0 {
+				r.Next = next[0].ID
+			}
+		}
+		all = append(all, keys)
+		for _, k := range keys {
+			if !hasKey(r.Known, k.ID) {
+				r.Known = append(r.Known, k)
+			}
+		}
+	}
+	if r.From == "" {
+		r.From = goes(r.Known, r.Next)
+	}
+	for _, keys := range all {
+		has := hasKey(keys, r.From)
+		r.Gone, r.Going = r.Gone && !has, r.Going || !has
+	}
+	p.accounts = r
+	return r.From, nil
+}
+
+func hasKey(keys []pki.PublicKey, id string) bool {
+	return slices.ContainsFunc(keys, func(k pki.PublicKey) bool { return k.ID == id })
+}
+
+// goes is the key that goes. An exchange that was begun is gone on with: what has
+// come by it is not exchanged for another, nor is what is left of it.
+func goes(known []pki.PublicKey, next string) string {
+	for _, k := range slices.Backward(known) {
+		if k.ID != next {
+			return k.ID
+		}
+	}
+	return finished
+}
+
+// accountKeys are those in a file of a control plane; none if it is not there.
+func accountKeys(ctx context.Context, h *engine.Host, file string) ([]pki.PublicKey, error) {
+	results, err := h.Conn.Check(ctx, op.List{op.ReadFile{Path: file}})
+	if err != nil {
+		return nil, fmt.Errorf("looking at the keys of %s: %w", h.Name, err)
+	}
+	if len(results) != 1 || results[0].Error != nil || results[0].Missing {
+		return nil, nil
+	}
+	keys, err := pki.PublicKeys(results[0].Output)
+	if err != nil {
+		return nil, refused(idRotationKey, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err), "put it back from a backup")
+	}
+	return keys, nil
+}
+
+// rotated says what was exchanged.
+func (p *prepared) rotated() []string {
+	return []string{
+		"service accounts have another key, and nothing goes by the old one any more",
+		"Tokens that were made by hand before (kubectl create token) are worth nothing now",
+	}
+}

@@ -1,0 +1,303 @@
+package lifecycle
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+)
+
+const (
+	saPub = "/etc/kubernetes/pki/sa.pub"
+	saKey = "/etc/kubernetes/pki/sa.key"
+	// What the API notes of when things were made.
+	madeBefore, rotatedAt, madeAfter = "2026-11-20T17:00:00Z", "2026-11-20T18:00:00Z", "2026-11-20T18:00:01Z"
+)
+
+// newAccountKey is a private key and its public half, in PEM form.
+func newAccountKey() (private, public string) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	raw, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		panic(err)
+	}
+	text, err := pki.EncodePublic(key.Public())
+	if err != nil {
+		panic(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})), string(text)
+}
+
+// rolled plays the controllers: what is restarted has other pods.
+func (a *api) rolled(p string) {
+	workload, ok := a.objects[p]
+	if !ok || !strings.HasPrefix(p, "/apis/apps/") || !strings.Contains(fmt.Sprint(workload["spec"]), "restartedAt") {
+		return
+	}
+	name := workload["metadata"].(object)["name"].(string)
+	for at, o := range a.objects {
+		if strings.HasPrefix(at, "/api/v1/namespaces/default/pods/"+name+"-") {
+			o = copied(o)
+			o["metadata"].(object)["creationTimestamp"] = madeAfter
+			a.objects[at] = o
+		}
+	}
+}
+
+// tokenSecrets are those with tokens of service accounts.
+func (a *api) tokenSecrets() object {
+	items := []any{}
+	for _, o := range a.objects {
+		if o["type"] == "kubernetes.io/service-account-token" {
+			items = append(items, o)
+		}
+	}
+	return object{"apiVersion": "v1", "kind": "List", "items": items}
+}
+
+// workload puts something with a pod that holds a token.
+func (a *api) workload(kind, name string) {
+	plural := map[string]string{"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets", "ReplicaSet": "replicasets"}[kind]
+	owner := object{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name, "controller": true}
+	if plural != "" {
+		a.put("/apis/apps/v1/namespaces/default/"+plural+"/"+name, merge(object{
+			"apiVersion": "apps/v1", "kind": kind, "metadata": object{"name": name, "namespace": "default"}, "spec": object{"replicas": 1},
+		}, object{"status": object{"updatedReplicas": 1, "availableReplicas": 1, "replicas": 1, "desiredNumberScheduled": 1, "updatedNumberScheduled": 1, "numberAvailable": 1}}))
+	}
+	if kind == "Deployment" {
+		a.put("/apis/apps/v1/namespaces/default/replicasets/"+name+"-1", object{
+			"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": object{"name": name + "-1", "namespace": "default", "ownerReferences": []any{owner}},
+		})
+		owner = object{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name + "-1", "uid": name + "-1", "controller": true}
+	}
+	meta := object{"name": name + "-a", "namespace": "default", "creationTimestamp": madeBefore, "ownerReferences": []any{owner}}
+	if kind == "Pod" {
+		delete(meta, "ownerReferences")
+	}
+	a.put("/api/v1/namespaces/default/pods/"+name+"-a", object{
+		"apiVersion": "v1", "kind": "Pod", "metadata": meta,
+		"spec": object{"volumes": []any{object{"name": "token", "projected": object{"sources": []any{object{"serviceAccountToken": object{"path": "token"}}}}}}},
+	})
+}
+
+// rotatable has a cluster run whose control planes go by a key, with workloads.
+func rotatable(t *testing.T) (w *world, from string) {
+	t.Helper()
+	w = newWorld(t, "cp1", "cp2", "cp3", "w1")
+	w.create(event.Succeeded)
+	private, public := newAccountKey()
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		m := w.machines[name]
+		m.files[saKey], m.files[saPub] = private, public
+		for _, pod := range []string{"kube-apiserver", "kube-controller-manager"} {
+			files := []string{saKey, saPub}
+			if pod != "kube-apiserver" {
+				files = files[:1]
+			}
+			o := op.PodRestart{Manifest: "/etc/kubernetes/manifests/" + pod + ".yaml", Files: files}
+			m.state["read by "+o.Manifest] = m.content(o)
+		}
+	}
+	for _, kind := range []string{"Deployment", "StatefulSet", "DaemonSet"} {
+		w.api.workload(kind, strings.ToLower(kind))
+	}
+	keys, err := pki.PublicKeys([]byte(public))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, keys[0].ID
+}
+
+// exchanged wants all control planes to sign and verify with one key, which is
+// another than before, and nothing to be left of the exchange.
+func (w *world) exchanged(from string) {
+	w.t.Helper()
+	private := w.machines["cp1"].files[saKey]
+	key, err := pki.Key([]byte(private))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	id, err := pki.KeyID(key.Public())
+	if err != nil || id == from {
+		w.t.Errorf("it is the old one: %v", err)
+	}
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		m := w.machines[name]
+		keys, err := pki.PublicKeys([]byte(m.files[saPub]))
+		if err != nil || len(keys) != 1 || keys[0].ID != id || m.files[saKey] != private {
+			w.t.Errorf("%s verifies with %d keys, and signs with that of cp1: %t: %v", name, len(keys), m.files[saKey] == private, err)
+		}
+		for path := range m.files {
+			if strings.Contains(path, "/rotate/") {
+				w.t.Errorf("%s has %s yet", name, path)
+			}
+		}
+	}
+	for p, o := range w.api.objects {
+		if strings.Contains(p, "/slipway-rotates-") || strings.Contains(p, "/pods/") && o["metadata"].(object)["creationTimestamp"] == madeBefore {
+			w.t.Errorf("there is %s yet", p)
+		}
+	}
+}
+
+func rotateAccounts() Request {
+	return Request{Kind: RotateCA, Name: "prod", Rotate: []string{"service-account"}}
+}
+
+// TestRotateAccounts: all verify with both keys before any signs with the next,
+// all sign with it before pods are made anew, and then the old one goes.
+func TestRotateAccounts(t *testing.T) {
+	w, from := rotatable(t)
+	res := w.do(rotateAccounts(), event.Succeeded)
+	w.exchanged(from)
+	var order []string
+	for _, e := range w.events {
+		if e.Type == event.StepFinished && e.Outcome == event.Changed && strings.HasPrefix(e.Task, "rotate.") && !slices.Contains(order, e.Task) {
+			order = append(order, e.Task)
+		}
+	}
+	if got := strings.Join(order, " "); got != "rotate.accounts.make rotate.accounts.trust rotate.accounts.sign rotate.accounts.pods rotate.accounts.drop rotate.accounts.end rotate.accounts.mark" {
+		t.Errorf("the order is %s", got)
+	}
+	if len(res.Ready) == 0 {
+		t.Error("it says nothing")
+	}
+	w.wantStatus(v1alpha1.PhaseRunning, "rotate-ca Succeeded", "create Succeeded")
+}
+
+// TestRotateAccountsHeld: as long as something holds a token of the old key, that
+// stays, and what holds it is named; then it goes on.
+func TestRotateAccountsHeld(t *testing.T) {
+	for _, tc := range []struct {
+		name, kind, says string
+	}{{"a bare pod", "Pod", "Pod default/lone-a"}, {"a job's", "Job", "Job default/lone"}, {"a Secret", "", "Secret default/long"}} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, from := rotatable(t)
+			if tc.kind != "" {
+				w.api.workload(tc.kind, "lone")
+			} else {
+				head := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"` + from + `"}`))
+				w.api.put("/api/v1/namespaces/default/secrets/long", object{
+					"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": object{"name": "long", "namespace": "default"},
+					"data": object{"token": base64.StdEncoding.EncodeToString([]byte(head + ".e30.sig"))},
+				})
+			}
+			res := w.do(rotateAccounts(), event.Failed)
+			if f := res.Failures[0]; f.Reason != op.IDTokensHeld || !strings.Contains(f.Message, tc.says) {
+				t.Errorf("%+v", f)
+			}
+			for _, name := range []string{"cp1", "cp2", "cp3"} {
+				if keys, err := pki.PublicKeys([]byte(w.machines[name].files[saPub])); err != nil || len(keys) != 2 {
+					t.Errorf("%s verifies with %d keys: %v", name, len(keys), err)
+				}
+			}
+			w.api.remove("/api/v1/namespaces/default/pods/lone-a")
+			w.api.remove("/api/v1/namespaces/default/secrets/long")
+			w.resume(event.Succeeded)
+			w.exchanged(from)
+		})
+	}
+}
+
+// TestKilledRotateAccounts: the manager is killed at the end of every step, and
+// gone on with: one key comes in the place of the old one, and no second.
+func TestKilledRotateAccounts(t *testing.T) {
+	w, from := rotatable(t)
+	moments := w.killed(t, rotateAccounts())
+	if len(moments) < 12/oneIn {
+		t.Errorf("%d moments", len(moments))
+	}
+	for _, m := range moments {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			k := m.world
+			k.t = t
+			made := k.machines["cp1"].files["/etc/slipway/rotate/sa.key"]
+			signs := k.machines["cp1"].files[saKey]
+			k.goOn(rotateAccounts())
+			k.exchanged(from)
+			if is := k.machines["cp1"].files[saKey]; made != "" && is != made || made == "" && strings.Contains(m.name, "rotate.") && is != signs {
+				t.Error("it was exchanged twice")
+			}
+			k.wantPhase(v1alpha1.PhaseRunning)
+		})
+	}
+}
+
+// TestRotateAccountsAnew: an exchange that was cut off at its end and given up for
+// another is finished by that, and what has come is not exchanged.
+func TestRotateAccountsAnew(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		only []string // control planes that have dropped the old key
+	}{{"on one", []string{"cp1"}}, {"on the others", []string{"cp2", "cp3"}}, {"on all", []string{"cp1", "cp2", "cp3"}}} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, from := rotatable(t)
+			private, public := newAccountKey()
+			w.machines["cp1"].files["/etc/slipway/rotate/sa.key"], w.machines["cp1"].files["/etc/slipway/rotate/sa.pub"] = private, public
+			for _, name := range []string{"cp1", "cp2", "cp3"} {
+				m := w.machines[name]
+				m.files[saKey] = private
+				if slices.Contains(tc.only, name) {
+					m.files[saPub] = public
+				} else {
+					m.files[saPub] = public + m.files[saPub]
+				}
+			}
+			w.api.remove("/api/v1/namespaces/default/pods/deployment-a")
+			w.api.remove("/api/v1/namespaces/default/pods/statefulset-a")
+			w.api.remove("/api/v1/namespaces/default/pods/daemonset-a")
+			w.do(rotateAccounts(), event.Succeeded)
+			w.exchanged(from)
+			if w.machines["cp1"].files[saKey] != private {
+				t.Error("it was exchanged twice")
+			}
+		})
+	}
+}
+
+// TestRotateRefused: what cannot be exchanged is said before anything is touched.
+func TestRotateRefused(t *testing.T) {
+	w, _ := rotatable(t)
+	r := rotateAccounts()
+	r.Rotate = []string{"service-acount"}
+	var list diag.List
+	if _, err := w.service().Prepare(t.Context(), r, nil); !errors.As(err, &list) || list[0].ID != idUnknownRotation {
+		t.Errorf("a name that there is not: %v", err)
+	}
+	c := &v1alpha1.Cluster{}
+	if err := elsewhere(c); err != nil {
+		t.Errorf("a key that is where it is looked for: %v", err)
+	}
+	c.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"service-account-private-key-file": "/else"}
+	if err := elsewhere(c); !errors.As(err, &list) || list[0].ID != idRotationElsewhere {
+		t.Errorf("a key that is elsewhere: %v", err)
+	}
+	w.machines["cp2"].down = errDown
+	r = rotateAccounts()
+	r.IgnoreErrors = true
+	if _, err := w.service().Prepare(t.Context(), r, nil); err == nil {
+		t.Error("a control plane is down, and it goes on without it")
+	}
+	w.machines["cp2"].down = nil
+	delete(w.machines["cp2"].files, saPub)
+	if _, err := w.service().Prepare(t.Context(), rotateAccounts(), nil); !errors.As(err, &list) || list[0].ID != idRotationKey {
+		t.Errorf("a control plane without its key: %v", err)
+	}
+}
