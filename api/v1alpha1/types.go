@@ -186,6 +186,20 @@ type Kubernetes struct {
 	Certificates      Certificates      `json:"certificates,omitempty"`
 	// Audit has API servers record requests; without it they record none.
 	Audit *Audit `json:"audit,omitempty"`
+	// Encryption has API servers encrypt what they keep in etcd; without it they
+	// do not.
+	Encryption *Encryption `json:"encryption,omitempty"`
+}
+
+// Encryption is how API servers encrypt what they keep in etcd. Keys are in no
+// file of the user's: they are made for the cluster, and are on its control
+// planes alone.
+type Encryption struct {
+	Provider  string   `json:"provider,omitempty"`  // secretbox (default) or aescbc
+	Resources []string `json:"resources,omitempty"` // default: secrets
+	// Generation is that of the key: with another number another key is made, and
+	// everything is encrypted by it.
+	Generation int `json:"generation,omitempty"` // default: 1
 }
 
 // Audit is what API servers record of requests, each in files on its own host.

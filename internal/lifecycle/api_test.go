@@ -66,6 +66,9 @@ type api struct {
 	// rescuing says that it is a rescue, of those members that are left.
 	rescuing bool
 	left     []string
+	// servers are what API servers have read of keys, by machine, and sealed how
+	// each secret's value begins in etcd.
+	servers, sealed map[string]string
 	// wrote, if not nil, hears of each request that has changed something.
 	wrote func(what string)
 }
@@ -91,7 +94,7 @@ var kinds = map[string]map[string]string{
 }
 
 func newAPI(t testing.TB) *api {
-	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, at: map[string]string{}, managedEtcd: &members{run: map[string]string{}}}
+	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, at: map[string]string{}, servers: map[string]string{}, sealed: map[string]string{}, managedEtcd: &members{run: map[string]string{}}}
 	a.server = httptest.NewUnstartedServer(a)
 	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	a.server.TLS = &tls.Config{Certificates: []tls.Certificate{served()}}
@@ -128,6 +131,7 @@ func (a *api) clone() *api {
 		c.objects[p] = copied(o)
 	}
 	c.members, c.down = maps.Clone(a.members), maps.Clone(a.down)
+	c.servers, c.sealed = maps.Clone(a.servers), maps.Clone(a.sealed)
 	c.revision, c.done = a.revision, maps.Clone(a.done)
 	c.rescuing, c.left = a.rescuing, a.left
 	c.running, c.bound, c.managedEtcd = a.running, a.bound, a.managedEtcd.clone()
@@ -441,6 +445,9 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 		return discovery(resources), http.StatusOK
 	}
 	_, collection := plurals()[path.Base(p)]
+	if r.Method != http.MethodGet && r.Method != http.MethodDelete && r.URL.Query().Get("dryRun") == "" {
+		defer a.seal(p, body)
+	}
 	have := a.objects[p]
 	missing := object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": p + " is not there"}
 	switch {
@@ -482,7 +489,7 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 	case r.Method == http.MethodGet && a.away > 0 && p == dnsPath:
 		a.away--
 		return merge(copied(have), object{"status": object{"availableReplicas": 1}}), http.StatusOK
-	case r.Method == http.MethodGet:
+	case r.Method == http.MethodGet, r.Method == http.MethodPut && strings.Contains(p, "/secrets/"):
 		return have, http.StatusOK
 	case r.Method == http.MethodPatch:
 		a.objects[p] = merge(copied(have), body)

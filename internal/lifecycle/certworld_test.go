@@ -204,6 +204,9 @@ func (m *machine) outOfDate(o op.Certificate) bool {
 
 // outdated says that the program of a pod has read something else.
 func (m *machine) outdated(o op.PodRestart) bool {
+	if slices.Contains(o.Files, module.EncryptionFile) {
+		return m.keysOutdated()
+	}
 	read, ok := m.state["read by "+o.Manifest]
 	return ok && read != m.content(o)
 }

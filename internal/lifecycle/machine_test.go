@@ -211,6 +211,8 @@ func (m *machine) check(o op.Op) op.Result {
 		var made bool
 		r.Output, made = m.salvaged(o)
 		changed = !made
+	case op.EtcdValues:
+		r.Output = m.api.values(o)
 	case op.EtcdSnapshot:
 		changed = m.has(op.EtcdSnapshots+"/"+o.Name) == o.Gone
 	case op.Reset:
@@ -394,6 +396,10 @@ func (m *machine) apply(o op.Op) *op.Error {
 		private, public := newAccountKey()
 		m.files[o.Private], m.files[o.Public] = private, public
 	case op.PodRestart:
+		if slices.Contains(o.Files, module.EncryptionFile) {
+			m.readsKeys()
+			return nil
+		}
 		m.state["read by "+o.Manifest] = m.content(o)
 	case op.Wait:
 		if o.Name == "etcd" && m.api.managedEtcd.serves() {
@@ -510,6 +516,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.api.start()
 	case "kubeadm-init-control-plane":
 		m.files[module.APIServerManifest] = m.files[settingsFile]
+		m.readsKeys()
 	case "kubeadm-init-upload-config":
 		m.api.settings = m.files[settingsFile]
 		m.api.record()

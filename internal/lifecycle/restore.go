@@ -101,6 +101,10 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 			u.source.Files[at] = c.Data
 		}
 	}
+	if _, ok := u.source.Files[module.EncryptionFile]; ok && env.Cluster.Spec.Kubernetes.Encryption == nil {
+		return refused(idBackupEncryption, "Secrets in the set are encrypted, and the cluster's API servers encrypt nothing: they could not read them",
+			"switch encryption on first: write kubernetes.encryption into the cluster's file, and: slipway apply -f FILE; after the restore it can be switched off again")
+	}
 	if r.restores != "" && r.restores != u.source.Key {
 		return refused(idBackupChanged, r.Backup+" is not the backup any more that this restore has begun with",
 			"put the first one back in its place, for some hosts may have its data; or begin anew: slipway etcd restore "+env.Cluster.Name+" --from FILE")

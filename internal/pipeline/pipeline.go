@@ -46,6 +46,7 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 	m = append(m, upToControlPlane(env, p)...)
 	m = append(m, hooks.New(env, v1alpha1.HookPostControlPlane), kubeadm.MakeRoom(env))
 	m = append(m, joined(env, p)...)
+	m = append(m, kubeadm.Encrypted(env))
 	m = append(m, settled(env)...)
 	m = append(m, addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostInstall))
 	return engine.Pipeline{Kind: "create", Modules: m}
@@ -56,7 +57,7 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 // that are new in it can take their pods.
 func Apply(env module.Env, p Parts) engine.Pipeline {
 	m := append(upToControlPlane(env, p), kubeadm.Records(env), kubeadm.MakeRoom(env), leave.Replaced(env))
-	m = append(append(m, joined(env, p, kubeadm.StepRecord)...), kubeadm.Addons(env))
+	m = append(append(m, joined(env, p, kubeadm.StepRecord)...), kubeadm.Encrypted(env), kubeadm.Addons(env))
 	m = only(env.Stays, append(append(m, settled(env)...), endpoint.Retire(env)))
 	if len(env.Leaving) > 0 {
 		m = append(m, endpoint.Release(env), leave.Drain(env), leave.Server(env), leave.Member(env))
@@ -158,6 +159,7 @@ func upToControlPlane(env module.Env, p Parts) []engine.Module {
 		etcd.New(env),
 		runtime.Images(env),
 		etcd.Reach(env),
+		kubeadm.Encryption(env),
 		kubeadm.Init(env),
 	}
 }

@@ -69,6 +69,13 @@ func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 		setDefault(&a.MaxBackups, DefaultAuditFiles)
 		setDefault(&a.MaxSize, DefaultAuditMegabytes)
 	}
+	if e := s.Kubernetes.Encryption; e != nil {
+		setDefault(&e.Provider, EncryptionSecretbox)
+		setDefault(&e.Generation, 1)
+		if len(e.Resources) == 0 {
+			e.Resources = []string{"secrets"}
+		}
+	}
 	setDefault(&s.Etcd.Type, EtcdStacked)
 	if b := s.Etcd.Backup; b != nil {
 		setDuration(&b.Every, DefaultBackupEvery)

@@ -46,6 +46,8 @@ const (
 	idUnsupportedVersion = "unsupported-version"
 	idEndpointMode       = "endpoint-mode"
 	idUnknownKubelet     = "unknown-kubelet-field"
+	idEncryptionCipher   = "encryption-provider"
+	idEncryptionResource = "encryption-resource"
 	idInvalidArgument    = "invalid-argument"
 	idInvalidCIDR        = "invalid-cidr"
 	idCIDRSize           = "cidr-size"

@@ -46,6 +46,7 @@ func (v *validator) kubernetes() {
 		}
 	}
 	v.audit(k.Audit)
+	v.encryption(k.Encryption)
 	c := k.Certificates
 	ok := v.positive(path+".certificates.validity", c.Validity)
 	ok = v.positive(path+".certificates.caValidity", c.CAValidity) && ok

@@ -88,7 +88,9 @@ func (s Source) Marks() (out []string) {
 func Restore(env module.Env, src Source) engine.Module {
 	nodes := func(h *engine.Host) bool { return module.IsNode(h) }
 	stops := func(h *engine.Host) bool { return isMember(env)(h) || h.HasRole(v1alpha1.RoleControlPlane) }
+	keys := encryption(src)
 	return engine.Module{Name: "backup", Tasks: []engine.Task{
+		keys[0],
 		step("prepare", "make the data from the snapshot", isMember(env), func(h *engine.Host) op.List { return op.List{prepared(env, src, h)} }),
 		step("stop", "stop etcd and control planes", stops, func(h *engine.Host) op.List {
 			return op.List{stopping(env, src, h, op.RestoreStop)}
@@ -99,9 +101,10 @@ func Restore(env module.Env, src Source) engine.Module {
 			return op.List{o}
 		}, "restore.stop"),
 		step("keys", "put lost keys back", stops, func(h *engine.Host) op.List { return lostKeys(env, src, h) }, "restore.swap"),
+		keys[1],
 		step("start", "start etcd", isMember(env), func(h *engine.Host) op.List {
 			return starting(env, src)
-		}, "restore.keys"),
+		}, "restore.keys", "restore.encryption"),
 		step("etcd", "wait for etcd", isMember(env), func(*engine.Host) op.List { return op.List{etcdServes()} }, "restore.start"),
 		kubelets(src, nodes),
 		serving(env, nodes),

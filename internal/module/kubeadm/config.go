@@ -243,9 +243,17 @@ func apiServerArgs(gates map[string]string) map[string]string {
 func apiServer(env module.Env, sans []string, gates map[string]string) object {
 	ours, k := apiServerArgs(gates), env.Cluster.Spec.Kubernetes
 	out := object{"certSANs": sans}
+	var volumes []any
 	if k.Audit != nil {
 		maps.Copy(ours, auditArgs(k.Audit))
-		out["extraVolumes"] = auditVolumes()
+		volumes = auditVolumes()
+	}
+	if k.Encryption != nil {
+		ours["encryption-provider-config"] = module.EncryptionFile
+		volumes = append(volumes, object{"name": "encryption", "hostPath": module.EncryptionFile, "mountPath": module.EncryptionFile, "pathType": "File", "readOnly": true})
+	}
+	if len(volumes) > 0 {
+		out["extraVolumes"] = volumes
 	}
 	out["extraArgs"] = args(ours, k.APIServer.ExtraArgs)
 	return out

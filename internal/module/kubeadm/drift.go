@@ -121,7 +121,7 @@ func Addons(env module.Env) engine.Module {
 			Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.Private{Name: "keys and credentials", Paths: []string{
 					"/etc/kubernetes/pki/*.key", "/etc/kubernetes/pki/etcd/*.key",
-					adminConf, module.InitMark, "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf",
+					adminConf, module.InitMark, module.EncryptionFile, "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf",
 					kubeletConf, bootstrapConf, "/var/lib/kubelet/pki/*.pem", "/var/lib/kubelet/pki/*.key",
 				}}}, nil
 			},

@@ -402,6 +402,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindEtcdRestore:   decode[EtcdRestore],
 	KindEtcdDrill:     decode[EtcdDrill],
 	KindEtcdSalvage:   decode[EtcdSalvage],
+	KindEtcdValues:    decode[EtcdValues],
 	KindCertificate:   decode[Certificate],
 	KindPodHosts:      decode[PodHosts],
 	KindCertificates:  decode[Certificates],

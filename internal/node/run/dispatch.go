@@ -129,6 +129,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkEtcdDrill(o)
 	case op.EtcdSalvage:
 		return s.checkEtcdSalvage(o)
+	case op.EtcdValues:
+		return s.etcdValues(ctx, o)
 	case op.Wait:
 		return s.checkWait(ctx, o)
 	case op.Certificate:

@@ -49,6 +49,8 @@ func fakeEtcdctl(w *world, args []string) (string, error) {
 		return endpoint, nil
 	case endpoint != "https://votes:2379":
 		return "", errors.New("context deadline exceeded")
+	case args[0] == "get":
+		return getValues(w, args)
 	case verb == "member list":
 		raw, err := json.Marshal(map[string]any{"header": map[string]any{"revision": 1}, "members": w.Etcd})
 		return string(raw), err

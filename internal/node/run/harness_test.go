@@ -245,6 +245,8 @@ type world struct {
 	// OnSnapshot is what one of them sends as a snapshot, or "fail".
 	States     map[string]*etcdState
 	OnSnapshot string
+	// Values are what etcd keeps, by key.
+	Values map[string]string
 	// Unwell is how often etcd takes no other member, and Behind how often it
 	// refuses a learner its vote.
 	Unwell, Behind int

@@ -1,0 +1,59 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// rewrittenAtOnce is how many objects are listed in one go.
+const rewrittenAtOnce = 200
+
+// Rewrite writes all objects of a resource of the core group as they are, so that
+// the API server keeps them in the way in which it writes now. One that it keeps so
+// already it does not write. An object that somebody else changes meanwhile was
+// written by that, and one that is deleted need not be. done hears how many there
+// were so far.
+func (c *Client) Rewrite(ctx context.Context, resource string, done func(n int)) error {
+	all := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource})
+	n := 0
+	for more := ""; ; {
+		list, err := all.List(ctx, metav1.ListOptions{Limit: rewrittenAtOnce, Continue: more})
+		if apierrors.IsResourceExpired(err) { // the list is older than what etcd keeps: begin it anew
+			more, n = "", 0
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", resource, c.words(err))
+		}
+		for i := range list.Items {
+			if err := c.rewrite(ctx, resource, &list.Items[i]); err != nil {
+				return err
+			}
+			n++
+		}
+		done(n)
+		if more = list.GetContinue(); more == "" {
+			return nil
+		}
+	}
+}
+
+func (c *Client) rewrite(ctx context.Context, resource string, o *unstructured.Unstructured) error {
+	of := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource})
+	var err error
+	if ns := o.GetNamespace(); ns != "" {
+		_, err = of.Namespace(ns).Update(ctx, o, metav1.UpdateOptions{FieldManager: FieldManager})
+	} else {
+		_, err = of.Update(ctx, o, metav1.UpdateOptions{FieldManager: FieldManager})
+	}
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	// What the server says of an object may quote it.
+	return fmt.Errorf("writing %s %s/%s anew: the API server refuses it (%s)", resource, o.GetNamespace(), o.GetName(), apierrors.ReasonForError(err))
+}

@@ -1,0 +1,326 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/kubeadm"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// readsKeys is what an API server does that is started.
+func (m *machine) readsKeys() {
+	m.api.mu.Lock()
+	defer m.api.mu.Unlock()
+	if strings.Contains(m.files[module.APIServerManifest], "encryption-provider-config") {
+		if m.api.servers[m.name] = m.files[module.EncryptionFile]; !m.has(module.EncryptionFile) {
+			m.api.t.Errorf("%s: an API server is started without its keys", m.name)
+		}
+		return
+	}
+	m.api.servers[m.name] = ""
+}
+
+func (m *machine) keysOutdated() bool {
+	m.api.mu.Lock()
+	defer m.api.mu.Unlock()
+	return strings.Contains(m.files[module.APIServerManifest], "encryption-provider-config") && m.api.servers[m.name] != m.files[module.EncryptionFile]
+}
+
+// keysOf are what the API server of a machine reads secrets by.
+func (a *api) keysOf(name string) []module.EncryptionKey {
+	if a.servers[name] == "" {
+		return module.Encryption(nil).Of("secrets")
+	}
+	e, err := module.ParseEncryption([]byte(a.servers[name]))
+	if err != nil {
+		a.t.Errorf("%s: %v", name, err)
+	}
+	return e.Of("secrets")
+}
+
+// seal is what an API server does that writes: the first of them here.
+func (a *api) seal(p string, body object) {
+	if path.Base(p) == "secrets" {
+		p += "/" + body["metadata"].(object)["name"].(string)
+	}
+	if names := slices.Sorted(maps.Keys(a.servers)); strings.Contains(p, "/secrets/") && len(names) > 0 {
+		a.sealed[p] = a.keysOf(names[0])[0].Begins()
+	}
+}
+
+// values are what etcd says of secrets.
+func (a *api) values(o op.EtcdValues) []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var found op.EtcdValued
+	for p := range a.objects {
+		if strings.Contains(p, "/secrets/") {
+			if found.Keys++; a.sealed[p] != o.Begins {
+				found.Others++
+				found.First = p
+			}
+		}
+	}
+	out, _ := json.Marshal(found)
+	return out
+}
+
+// served wants that a client may write through any API server, and that all of
+// them read everything.
+func (w *world) served(when string) {
+	w.t.Helper()
+	a := w.api
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name := range a.servers {
+		p := "/api/v1/namespaces/default/secrets/by-" + name
+		a.objects[p] = object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "by-" + name, "namespace": "default"}}
+		a.sealed[p] = a.keysOf(name)[0].Begins()
+	}
+	for p := range a.objects {
+		for name := range a.servers {
+			reads := slices.ContainsFunc(a.keysOf(name), func(k module.EncryptionKey) bool { return k.Begins() == a.sealed[p] })
+			if strings.Contains(p, "/secrets/") && !reads {
+				w.t.Errorf("%s: %s cannot read %s, which begins with %q", when, name, p, a.sealed[p])
+			}
+		}
+	}
+}
+
+// encrypted wants every secret, and the keys of every control plane, to be as a
+// generation of a provider says; "" is not encrypted.
+func (w *world) encrypted(provider string, generation int, controlPlanes ...string) {
+	w.t.Helper()
+	w.served("in the end")
+	begins := ""
+	if provider != "" {
+		begins = fmt.Sprintf("k8s:enc:%s:v1:%d-", provider, generation)
+	}
+	for p := range w.api.objects {
+		if strings.Contains(p, "/secrets/") && (!strings.HasPrefix(w.api.sealed[p], begins) || begins == "" && w.api.sealed[p] != "") {
+			w.t.Errorf("%s begins with %q, want %q", p, w.api.sealed[p], begins)
+		}
+	}
+	for _, name := range controlPlanes {
+		m := w.machines[name]
+		if provider == "" {
+			if m.has(module.EncryptionFile) || w.api.servers[name] != "" {
+				w.t.Errorf("%s still has keys", name)
+			}
+			continue
+		}
+		if keys := w.api.keysOf(name); len(keys) != 1 || m.files[module.EncryptionFile] != w.api.servers[name] || m.files[module.EncryptionFile] != w.machines["cp1"].files[module.EncryptionFile] {
+			w.t.Errorf("%s goes by %d keys; its file is read, or that of cp1: %t, %t", name, len(keys), m.files[module.EncryptionFile] == w.api.servers[name],
+				m.files[module.EncryptionFile] == w.machines["cp1"].files[module.EncryptionFile])
+		}
+	}
+}
+
+// silentOn wants no key that a machine has had in any record of ours.
+func (w *world) silentOn(keys map[string]bool) {
+	w.t.Helper()
+	err := filepath.WalkDir(w.home, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(p)
+		for k := range keys {
+			if strings.Contains(string(text), k) {
+				w.t.Errorf("%s has a key in it", p)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range w.events {
+		text, _ := json.Marshal(e)
+		for k := range keys {
+			if strings.Contains(string(text), k) {
+				w.t.Errorf("an event has a key in it: %s", e.Type)
+			}
+		}
+	}
+}
+
+// secretsOn are the keys that machines have.
+func (w *world) secretsOn(into map[string]bool) map[string]bool {
+	for _, m := range w.machines {
+		if e, err := module.ParseEncryption([]byte(m.files[module.EncryptionFile])); err == nil {
+			for _, k := range e.Of("secrets") {
+				if k.Provider != module.Plain {
+					into[k.Secret.Reveal()] = true
+				}
+			}
+		}
+	}
+	return into
+}
+
+// secretive is the cluster's description with secrets encrypted; generation 0 is not.
+func (w *world) secretive(provider string, generation int) *v1alpha1.Cluster {
+	c := w.cluster()
+	c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
+	if generation > 0 {
+		c.Spec.Kubernetes.Encryption = &v1alpha1.Encryption{Provider: provider, Generation: generation}
+	}
+	return c
+}
+
+func encrypting(t *testing.T, names ...string) *world {
+	w := newWorld(t, names...)
+	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointHAProxy}
+	return w
+}
+
+// A client writes through every API server after every step; none ever writes what
+// another does not read, and the keys are on control planes alone.
+func TestEncryption(t *testing.T) {
+	control := []string{"cp1", "cp2", "cp3"}
+	w := encrypting(t, "cp1", "cp2", "cp3", "w1")
+	w.create(event.Succeeded)
+	w.served("before")
+	keys := map[string]bool{}
+	for _, tc := range []struct {
+		name, provider string
+		generation     int
+	}{{"on", "secretbox", 1}, {"rotated", "secretbox", 2}, {"by another provider", "aescbc", 2}, {"off", "", 0}, {"on again", "secretbox", 1}} {
+		request := Request{Kind: Apply, Cluster: w.secretive(tc.provider, tc.generation)}
+		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
+		res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
+			w.events = append(w.events, e)
+			if e.Type == event.StepFinished {
+				w.served(tc.name + ", after " + e.Task + " on " + e.Host)
+			}
+			w.secretsOn(keys)
+		}))
+		if err != nil || res.Outcome != event.Succeeded {
+			t.Fatalf("%s: %+v, %v", tc.name, res, err)
+		}
+		_ = p.Close()
+		w.encrypted(tc.provider, tc.generation, control...)
+		if again := w.prepared(w.service().Prepare(t.Context(), request, nil)); !again.Plan().Empty() {
+			t.Errorf("%s: applied again it would do %v", tc.name, stepsOf(again.Plan().Steps))
+		}
+		if w.machines["w1"].has(module.EncryptionFile) {
+			t.Errorf("%s: a worker has keys", tc.name)
+		}
+	}
+	if len(keys) != 4 {
+		t.Errorf("%d keys were made, want 4", len(keys))
+	}
+	w.silentOn(keys)
+}
+
+// The manager may be killed at every step of every change; what is done then ends
+// it, and so does another wish.
+func TestKilledEncryption(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		from, to int
+	}{{"on", 0, 1}, {"rotated", 1, 2}, {"off", 1, 0}} {
+		w := encrypting(t, "cp1", "cp2", "w1")
+		w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", tc.from)}, event.Succeeded)
+		w.served("before")
+		request := Request{Kind: Apply, Cluster: w.secretive("secretbox", tc.to)}
+		for i, m := range w.killed(t, request) {
+			t.Run(tc.name+" "+m.name, func(t *testing.T) {
+				k := m.world
+				k.t, k.api.t = t, t
+				k.served("killed")
+				to := tc.to
+				if i%2 == 1 { // the file says otherwise by now
+					to = 3 * tc.from
+					k.do(Request{Kind: Apply, Cluster: k.secretive("secretbox", to)}, event.Succeeded)
+				} else {
+					k.goOn(request)
+				}
+				provider := "secretbox"
+				if to == 0 {
+					provider = ""
+				}
+				k.encrypted(provider, to, "cp1", "cp2")
+				k.silentOn(k.secretsOn(map[string]bool{}))
+				p := k.prepared(k.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: k.secretive("secretbox", to)}, nil))
+				if !p.Plan().Empty() {
+					t.Errorf("applied again it would do %v", stepsOf(p.Plan().Steps))
+				}
+			})
+		}
+	}
+}
+
+// A control plane that is added, or made anew in another's place, has the keys
+// before its API server starts; one that has lost them gets them back.
+func TestEncryptionJoins(t *testing.T) {
+	w := encrypting(t, "cp1", "cp2", "w1")
+	w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	w.encrypted("secretbox", 1, "cp1", "cp2")
+	w.machines["cp3"] = newMachine("cp3", "192.0.2.21", w.api)
+	w.do(Request{Kind: Apply, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	w.encrypted("secretbox", 1, "cp1", "cp2", "cp3")
+	w.machines["cp4"] = newMachine("cp4", "192.0.2.22", w.api)
+	w.do(Request{Kind: Apply, Cluster: w.secretive("secretbox", 2)}, event.Succeeded)
+	w.encrypted("secretbox", 2, "cp1", "cp2", "cp3", "cp4")
+
+	delete(w.machines["cp2"].files, module.EncryptionFile)
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 2)}, nil))
+	for _, s := range p.Plan().Steps {
+		if s.Host != "cp2" {
+			t.Errorf("the keys of cp2 are lost, and %s is to be done on %s", s.Task, s.Host)
+		}
+	}
+	w.apply(p, event.Succeeded)
+	w.encrypted("secretbox", 2, "cp1", "cp2", "cp3", "cp4")
+}
+
+// Keys are changed on all control planes or on none.
+func TestEncryptionRefused(t *testing.T) {
+	w := encrypting(t, "cp1", "cp2", "cp3", "w1")
+	w.create(event.Succeeded)
+	w.machines["cp3"].down = errDown
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 1)}, nil)
+	wantRefused(t, err, "host-unreachable")
+	p, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 1), IgnoreErrors: true}, nil)
+	if err == nil {
+		if !strings.Contains(fmt.Sprint(p.Findings()), kubeadm.IDEncryptionAlone) {
+			t.Errorf("told: %v", p.Findings())
+		}
+		for _, s := range p.Plan().Steps {
+			if s.Host == "cp1" && strings.HasPrefix(s.Task, "kubeadm.init") {
+				t.Errorf("without cp3 %s would be done", s.Task)
+			}
+		}
+		_ = p.Close()
+	} else {
+		wantRefused(t, err, kubeadm.IDEncryptionAlone)
+	}
+	w.machines["cp3"].down = nil
+
+	w.machines["cp2"].files[module.APIServerManifest] += "\n    - --encryption-provider-config=/etc/kubernetes/pki/mine.yaml\n"
+	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 1)}, nil)
+	wantRefused(t, err, spec.IDEncryptionForeign)
+}
+
+// stepsOf are steps, for people.
+func stepsOf(all []plan.Step) (out []string) {
+	for _, s := range all {
+		out = append(out, s.Task+" "+s.Host)
+	}
+	return out
+}

@@ -1,0 +1,171 @@
+package module
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+
+	"slipway.dev/slipway/internal/secret"
+)
+
+// EncryptionFile has the keys by which a control plane's API server encrypts what
+// it keeps in etcd.
+const EncryptionFile = "/etc/kubernetes/slipway/encryption.yaml"
+
+// Plain is the provider that encrypts nothing.
+const Plain = "identity"
+
+// An EncryptionKey is one way to encrypt: a provider, and a key by its name.
+type EncryptionKey struct {
+	Provider, Name string
+	Secret         secret.String // in base64, as API servers read it
+}
+
+// Is says that it is the same way to encrypt, whatever the key is made of.
+func (k EncryptionKey) Is(other EncryptionKey) bool {
+	return k.Provider == other.Provider && k.Name == other.Name
+}
+
+// Begins is how values in etcd begin that were encrypted this way, and "" for
+// those that were not encrypted.
+func (k EncryptionKey) Begins() string {
+	if k.Provider == Plain {
+		return ""
+	}
+	return "k8s:enc:" + k.Provider + ":v1:" + k.Name + ":"
+}
+
+// An Encryption is what an API server reads each resource by. By the first it
+// writes. What is not in it is not encrypted.
+type Encryption map[string][]EncryptionKey
+
+// Of is how a resource is read.
+func (e Encryption) Of(resource string) []EncryptionKey {
+	if keys := e[resource]; len(keys) > 0 {
+		return keys
+	}
+	return []EncryptionKey{{Provider: Plain}}
+}
+
+type encryptionDocument struct {
+	APIVersion string               `json:"apiVersion"`
+	Kind       string               `json:"kind"`
+	Resources  []encryptionResource `json:"resources"`
+}
+
+type encryptionResource struct {
+	Resources []string             `json:"resources"`
+	Providers []encryptionProvider `json:"providers"`
+}
+
+type encryptionProvider struct {
+	Secretbox *encryptionKeys `json:"secretbox,omitempty"`
+	AESCBC    *encryptionKeys `json:"aescbc,omitempty"`
+	AESGCM    *encryptionKeys `json:"aesgcm,omitempty"`
+	Identity  *struct{}       `json:"identity,omitempty"`
+}
+
+type encryptionKeys struct {
+	Keys []encryptionNamed `json:"keys"`
+}
+
+type encryptionNamed struct {
+	Name   string `json:"name"`
+	Secret string `json:"secret"`
+}
+
+// keys are those of a provider, in their order.
+func (p encryptionProvider) keys() (out []EncryptionKey) {
+	if p.Identity != nil {
+		return []EncryptionKey{{Provider: Plain}}
+	}
+	for _, of := range []struct {
+		provider string
+		keys     *encryptionKeys
+	}{{"secretbox", p.Secretbox}, {"aescbc", p.AESCBC}, {"aesgcm", p.AESGCM}} {
+		if of.keys == nil {
+			continue
+		}
+		for _, k := range of.keys.Keys {
+			out = append(out, EncryptionKey{of.provider, k.Name, secret.New(k.Secret)})
+		}
+	}
+	return out
+}
+
+// ParseEncryption reads what Bytes has written. Its errors quote nothing of it.
+func ParseEncryption(text []byte) (Encryption, error) {
+	var doc encryptionDocument
+	if err := yaml.UnmarshalStrict(text, &doc); err != nil || doc.Kind != "EncryptionConfiguration" {
+		return nil, fmt.Errorf("%s is not as Slipway writes it", EncryptionFile)
+	}
+	out := Encryption{}
+	for _, r := range doc.Resources {
+		var keys []EncryptionKey
+		for _, p := range r.Providers {
+			keys = append(keys, p.keys()...)
+		}
+		for _, k := range keys {
+			if _, err := base64.StdEncoding.DecodeString(k.Secret.Reveal()); err != nil || k.Provider != Plain && (k.Name == "" || k.Secret.IsZero()) {
+				return nil, fmt.Errorf("a key in %s cannot be read", EncryptionFile)
+			}
+		}
+		for _, name := range r.Resources {
+			if len(keys) == 0 || out[name] != nil {
+				return nil, fmt.Errorf("what %s says of %s cannot be read", EncryptionFile, name)
+			}
+			out[name] = keys
+		}
+	}
+	return out, nil
+}
+
+// Bytes is the file that an API server reads.
+func (e Encryption) Bytes() ([]byte, error) {
+	doc := encryptionDocument{APIVersion: "apiserver.config.k8s.io/v1", Kind: "EncryptionConfiguration"}
+	for _, name := range slices.Sorted(maps.Keys(e)) {
+		r := encryptionResource{Resources: []string{name}}
+		for _, k := range e[name] {
+			keys := &encryptionKeys{Keys: []encryptionNamed{{k.Name, k.Secret.Reveal()}}}
+			switch k.Provider {
+			case "secretbox":
+				r.Providers = append(r.Providers, encryptionProvider{Secretbox: keys})
+			case "aescbc":
+				r.Providers = append(r.Providers, encryptionProvider{AESCBC: keys})
+			case "aesgcm":
+				r.Providers = append(r.Providers, encryptionProvider{AESGCM: keys})
+			default:
+				r.Providers = append(r.Providers, encryptionProvider{Identity: &struct{}{}})
+			}
+		}
+		doc.Resources = append(doc.Resources, r)
+	}
+	return yaml.Marshal(doc)
+}
+
+// With is the same with what another one reads behind it: it writes as before,
+// and reads all that either of them reads.
+func (e Encryption) With(other Encryption) Encryption {
+	out := Encryption{}
+	for _, name := range slices.Sorted(maps.Keys(e)) {
+		out[name] = Readable(e.Of(name), other.Of(name)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(other)) {
+		out[name] = Readable(e.Of(name), other.Of(name)...)
+	}
+	return out
+}
+
+// Readable has keys read what others have written as well.
+func Readable(keys []EncryptionKey, more ...EncryptionKey) []EncryptionKey {
+	out := slices.Clone(keys)
+	for _, k := range more {
+		if !slices.ContainsFunc(out, k.Is) {
+			out = append(out, k)
+		}
+	}
+	return out
+}

@@ -1,0 +1,82 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// valuesAtOnce is how many values are asked for in one go: none has more than a
+// megabyte or two.
+const valuesAtOnce = 100
+
+// A valued is a key with its value, as etcdctl prints them.
+type valued struct {
+	Key   []byte `json:"key"`
+	Value []byte `json:"value"`
+}
+
+// etcdValues asks the first member that answers.
+func (s *session) etcdValues(ctx context.Context, o op.EtcdValues) (v verdict, err error) {
+	if o.Prefix == "" {
+		return v, invalid("values of all keys are not asked for")
+	}
+	err = errors.New("there is no member to ask")
+	for _, endpoint := range o.Endpoints {
+		var found op.EtcdValued
+		if found, err = s.valuesAt(ctx, o, endpoint); err == nil {
+			v.output, err = json.Marshal(found)
+			return v, err
+		}
+	}
+	return v, fmt.Errorf("asking etcd for what begins with %s: %w", o.Prefix, err)
+}
+
+func (s *session) valuesAt(ctx context.Context, o op.EtcdValues, endpoint string) (found op.EtcdValued, err error) {
+	from, end := o.Prefix, after(o.Prefix)
+	for {
+		out, err := s.etcdctl(ctx, o.EtcdClient, endpoint, "get", from, end, fmt.Sprintf("--limit=%d", valuesAtOnce), "-w", "json")
+		if err != nil {
+			return found, err
+		}
+		var page struct {
+			KVs []valued `json:"kvs"`
+		}
+		if err := json.Unmarshal([]byte(out), &page); err != nil {
+			return found, errors.New("etcdctl answers what is no list of values")
+		}
+		for _, kv := range page.KVs {
+			if string(kv.Key) == from { // the last one of the page before
+				continue
+			}
+			if found.Keys++; begins(kv.Value, o.Begins) {
+				continue
+			}
+			if found.Others++; found.First == "" {
+				found.First = string(kv.Key)
+			}
+		}
+		if len(page.KVs) < valuesAtOnce {
+			return found, nil
+		}
+		from = string(page.KVs[len(page.KVs)-1].Key)
+	}
+}
+
+func begins(value []byte, with string) bool {
+	if with == "" {
+		return !bytes.HasPrefix(value, []byte(op.Encrypted))
+	}
+	return bytes.HasPrefix(value, []byte(with))
+}
+
+// after is the first key behind all that begin with a prefix.
+func after(prefix string) string {
+	return prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
+}

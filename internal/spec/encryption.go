@@ -1,0 +1,57 @@
+package spec
+
+import (
+	"slices"
+	"strconv"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// The ways in which API servers encrypt what they keep.
+const (
+	EncryptionSecretbox = "secretbox"
+	EncryptionAESCBC    = "aescbc"
+)
+
+const pathEncryption = "spec.kubernetes.encryption"
+
+// IDEncryptionForeign is an API server that encrypts by a configuration of the
+// user's.
+const IDEncryptionForeign = "encryption-foreign"
+
+// encryptable are the resources that can be encrypted: those in which people keep
+// what others are not to read.
+func encryptable() []string {
+	return []string{"secrets", "configmaps", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims"}
+}
+
+// encryption refuses what API servers would not encrypt by, or not well.
+func (v *validator) encryption(e *v1alpha1.Encryption) {
+	if e == nil {
+		return
+	}
+	providers := []string{EncryptionSecretbox, EncryptionAESCBC}
+	switch {
+	case e.Provider == "aesgcm":
+		v.refuse(idEncryptionCipher, pathEncryption+".provider", "aesgcm needs another key every 200,000 writes, and nobody counts them", "use secretbox, which has no such limit")
+	case e.Provider != "" && !slices.Contains(providers, e.Provider):
+		v.refuse(idEncryptionCipher, pathEncryption+".provider", strconv.Quote(e.Provider)+" is no way to encrypt that keeps its keys on control planes", "use "+orList(providers))
+	}
+	if e.Generation < 0 {
+		v.refuse(idInvalidValue, pathEncryption+".generation", strconv.Itoa(e.Generation)+" is less than nothing", "count from 1, or leave it out")
+	}
+	for i, r := range e.Resources {
+		at := indexed(pathEncryption+".resources", i)
+		if !slices.Contains(encryptable(), r) {
+			v.refuse(idEncryptionResource, at, strconv.Quote(r)+" is no resource that can be encrypted here", "use "+orList(encryptable()))
+		} else if slices.Contains(e.Resources[:i], r) {
+			v.refuse(idEncryptionResource, at, r+" stands twice", "keep one of them")
+		}
+	}
+	for _, flag := range []string{"encryption-provider-config", "encryption-provider-config-automatic-reload"} {
+		if _, own := v.c.Spec.Kubernetes.APIServer.ExtraArgs[flag]; own {
+			v.refuse(IDEncryptionForeign, keyed("spec.kubernetes.apiServer.extraArgs", flag), "API servers cannot encrypt by a configuration of yours and by one of Slipway's",
+				"take the argument or "+pathEncryption+" out; what is encrypted by yours has to be decrypted by it first")
+		}
+	}
+}

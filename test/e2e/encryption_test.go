@@ -1,0 +1,159 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const keysFile = "/etc/kubernetes/slipway/encryption.yaml"
+
+// TestLongEncryption switches encryption on, changes the key while a control plane
+// is added, and switches it off again, under a client whose objects are encrypted,
+// too; etcd itself is asked each time.
+func TestLongEncryption(t *testing.T) {
+	b := newBalanced(t, "e2e-encrypt", 3, 1)
+	b.by(t, "haproxy")
+	b.create(t, b.file)
+	b.back(t)
+	b.kubectl(t, b.name, "create", "secret", "generic", "before", "--from-literal=is=canary-before")
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	w := b.writing(t, "encrypting")
+
+	seen := map[string]bool{}
+	b.encrypts(t, "switched on", map[string]any{"resources": []any{"secrets", "configmaps"}}, "k8s:enc:secretbox:v1:1-", seen)
+	b.kubectl(t, b.name, "create", "secret", "generic", "between", "--from-literal=is=canary-between")
+	b.drillsSecret(t)
+
+	b.hosts[b.spare].(map[string]any)["roles"] = []any{"control-plane"}
+	b.of(t, append(slices.Clone(b.controlPlanes), b.spare), b.workers)
+	r := b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
+	t.Logf("figure: a control plane added in %.0f s", r.took.Seconds())
+	for _, m := range b.controlPlanes { // each by its own API server
+		got := b.inside(t, m, "/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "--server=https://127.0.0.1:6443", "get", "secrets", "before", "between", "-o", "jsonpath={.items[*].data.is}")
+		for _, want := range []string{"canary-before", "canary-between"} {
+			if !strings.Contains(got, base64.StdEncoding.EncodeToString([]byte(want))) {
+				t.Errorf("%s does not read %s: %s", m, want, got)
+			}
+		}
+	}
+	b.encrypts(t, "another key", map[string]any{"resources": []any{"secrets", "configmaps"}, "generation": 2}, "k8s:enc:secretbox:v1:2-", seen)
+	b.encrypts(t, "switched off", nil, "", seen)
+
+	n, gap := w.stop(t)
+	t.Logf("figure: %d writes acknowledged and none lost, %d requests failed, %.1f s without a write", n, w.failures, gap.Seconds())
+	if got := b.kubectl(t, b.name, "get", "secret", "before", "-o", "jsonpath={.data.is}"); got != base64.StdEncoding.EncodeToString([]byte("canary-before")) {
+		t.Errorf("the Secret of before is %q", got)
+	}
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.keepsNone(t, seen)
+	if !t.Failed() {
+		b.gone(t)
+	}
+}
+
+// encrypts writes a setting into the file and applies it. Everything in etcd then
+// begins so, and control planes have one key, or none.
+func (b *balanced) encrypts(t *testing.T, what string, setting map[string]any, begins string, seen map[string]bool) {
+	t.Helper()
+	editSpec(t, b.file, func(spec map[string]any) {
+		k := child(spec, "kubernetes")
+		if delete(k, "encryption"); setting != nil {
+			k["encryption"] = setting
+		}
+	})
+	r := b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	t.Logf("figure: %s in %.0f s", what, r.took.Seconds())
+	for _, resource := range []string{"secrets", "configmaps"} {
+		n := 0
+		for key, value := range b.stored(t, resource) {
+			if n++; begins == "" && strings.HasPrefix(value, "k8s:enc:") || !strings.HasPrefix(value, begins) {
+				t.Errorf("%s: %s begins with %q", what, key, value[:min(len(value), 30)])
+			}
+		}
+		t.Logf("figure: %s: %d %s in etcd, all of them so", what, n, resource)
+	}
+	for _, m := range b.controlPlanes {
+		text := b.inside(t, m, "sh", "-c", `stat -c %a "$1" 2>/dev/null && cat "$1"; true`, "sh", keysFile)
+		if setting == nil {
+			if text != "" {
+				t.Errorf("%s still has keys", m)
+			}
+			continue
+		}
+		if !strings.HasPrefix(text, "600\n") || strings.Contains(text, "identity") || strings.Count(text, "name: "+begins[len("k8s:enc:secretbox:v1:"):]) != 2 || strings.Count(text, "secret: ") != 2 {
+			t.Errorf("%s: %s has others than the one key, or can be read by others", what, m)
+		}
+		for line := range strings.Lines(text) {
+			if _, key, ok := strings.Cut(line, "secret: "); ok {
+				seen[strings.TrimSpace(key)] = true
+			}
+		}
+	}
+	b.inside(t, b.workers[0], "sh", "-c", "! test -e "+keysFile)
+	b.unchanged(t, b.file)
+}
+
+// stored are the values of a resource as etcd has them.
+func (b *balanced) stored(t *testing.T, resource string) map[string]string {
+	t.Helper()
+	const pki = "/etc/kubernetes/pki/etcd/"
+	text := b.inside(t, b.controlPlanes[0], "/usr/local/bin/etcdctl", "--endpoints=https://127.0.0.1:2379", "--cacert="+pki+"ca.crt",
+		"--cert="+pki+"healthcheck-client.crt", "--key="+pki+"healthcheck-client.key", "get", "--prefix", "/registry/"+resource+"/", "-w", "json")
+	var all struct {
+		KVs []struct{ Key, Value []byte }
+	}
+	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all.KVs) == 0 {
+		t.Fatalf("etcd has %d %s: %v", len(all.KVs), resource, err)
+	}
+	out := map[string]string{}
+	for _, kv := range all.KVs {
+		out[string(kv.Key)] = string(kv.Value)
+	}
+	return out
+}
+
+// drillsSecret has a drill decrypt a Secret by what is in the backup alone.
+func (b *balanced) drillsSecret(t *testing.T) {
+	t.Helper()
+	b.exits(t, 0, "etcd", "snapshot", b.name)
+	text := b.exits(t, 0, "etcd", "drill", b.name).stdout
+	if !strings.Contains(text, "is good") || !strings.Contains(text, "secretbox, key 1-") {
+		t.Errorf("the drill says:\n%s", text)
+	}
+}
+
+// keepsNone wants no key in what the manager keeps, but for its backups.
+func (b *balanced) keepsNone(t *testing.T, keys map[string]bool) {
+	t.Helper()
+	if len(keys) != 2 {
+		t.Errorf("there were %d keys, want 2", len(keys))
+	}
+	err := filepath.WalkDir(filepath.Join(b.home, "slipway"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || strings.Contains(path, ".tar") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for key := range keys {
+			if strings.Contains(string(text), key) {
+				t.Errorf("%s has a key in it", path)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range keys {
+		if got := b.kubectl(t, b.name, "get", "configmaps", "-A", "-o", "json"); strings.Contains(got, key) {
+			t.Error("the cluster's records have a key in them")
+		}
+	}
+}
