@@ -189,6 +189,9 @@ type Kubernetes struct {
 	// Encryption has API servers encrypt what they keep in etcd; without it they
 	// do not.
 	Encryption *Encryption `json:"encryption,omitempty"`
+	// Hardening has all components go by stricter settings; what the user sets
+	// wins over them.
+	Hardening bool `json:"hardening,omitempty"`
 }
 
 // Encryption is how API servers encrypt what they keep in etcd. Keys are in no

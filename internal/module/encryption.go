@@ -9,11 +9,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/internal/secret"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // EncryptionFile has the keys by which a control plane's API server encrypts what
 // it keeps in etcd.
-const EncryptionFile = "/etc/kubernetes/slipway/encryption.yaml"
+const EncryptionFile = spec.EncryptionFile
 
 // Plain is the provider that encrypts nothing.
 const Plain = "identity"

@@ -71,6 +71,10 @@ var variants = []struct {
 	{name: "encryption", reason: "API servers have their keys before they start, by which nothing is left to be done in the end", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Kubernetes.Encryption = &v1alpha1.Encryption{}
 	}},
+	{name: "hardening", reason: "all components go by stricter settings, but for what is set otherwise", change: func(c *v1alpha1.Cluster) {
+		c.Spec.Kubernetes.Hardening = true
+		c.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"profiling": "true"}
+	}},
 	{name: "audit", reason: "API servers record requests, by a policy that is there before them", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Kubernetes.Audit = &v1alpha1.Audit{MaxAge: 7}
 	}},

@@ -13,7 +13,15 @@ const (
 	EncryptionAESCBC    = "aescbc"
 )
 
-const pathEncryption = "spec.kubernetes.encryption"
+const (
+	pathEncryption = "spec.kubernetes.encryption"
+	pathArguments  = "spec.kubernetes.apiServer.extraArgs"
+	encryptionFlag = "encryption-provider-config"
+)
+
+// EncryptionFile has the keys by which a control plane's API server encrypts what
+// it keeps in etcd.
+const EncryptionFile = "/etc/kubernetes/slipway/encryption.yaml"
 
 // IDEncryptionForeign is an API server that encrypts by a configuration of the
 // user's.
@@ -27,7 +35,11 @@ func encryptable() []string {
 
 // encryption refuses what API servers would not encrypt by, or not well.
 func (v *validator) encryption(e *v1alpha1.Encryption) {
+	args := v.c.Spec.Kubernetes.APIServer.ExtraArgs
 	if e == nil {
+		if args[encryptionFlag] == EncryptionFile {
+			v.refuse(IDEncryptionForeign, keyed(pathArguments, encryptionFlag), EncryptionFile+" is Slipway's, which would take it away", "write "+pathEncryption+" instead")
+		}
 		return
 	}
 	providers := []string{EncryptionSecretbox, EncryptionAESCBC}
@@ -48,9 +60,9 @@ func (v *validator) encryption(e *v1alpha1.Encryption) {
 			v.refuse(idEncryptionResource, at, r+" stands twice", "keep one of them")
 		}
 	}
-	for _, flag := range []string{"encryption-provider-config", "encryption-provider-config-automatic-reload"} {
-		if _, own := v.c.Spec.Kubernetes.APIServer.ExtraArgs[flag]; own {
-			v.refuse(IDEncryptionForeign, keyed("spec.kubernetes.apiServer.extraArgs", flag), "API servers cannot encrypt by a configuration of yours and by one of Slipway's",
+	for _, flag := range []string{encryptionFlag, encryptionFlag + "-automatic-reload"} {
+		if _, own := args[flag]; own {
+			v.refuse(IDEncryptionForeign, keyed(pathArguments, flag), "API servers cannot encrypt by a configuration of yours and by one of Slipway's",
 				"take the argument or "+pathEncryption+" out; what is encrypted by yours has to be decrypted by it first")
 		}
 	}

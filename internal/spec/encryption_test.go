@@ -22,6 +22,7 @@ func TestEncryption(t *testing.T) {
 		{"twice", "API servers would not start", v1alpha1.Encryption{Resources: []string{"secrets", "secrets"}}, nil, idEncryptionResource},
 		{"less than nothing", "it counts", v1alpha1.Encryption{Generation: -1}, nil, idInvalidValue},
 		{"a configuration of the user's", "one would win, and not say so", v1alpha1.Encryption{}, map[string]string{"encryption-provider-config": "/etc/kubernetes/pki/mine.yaml"}, IDEncryptionForeign},
+		{"automatic reload", "it would go by what is half written", v1alpha1.Encryption{}, map[string]string{"encryption-provider-config-automatic-reload": "true"}, IDEncryptionForeign},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &v1alpha1.Cluster{}

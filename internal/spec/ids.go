@@ -46,6 +46,7 @@ const (
 	idUnsupportedVersion = "unsupported-version"
 	idEndpointMode       = "endpoint-mode"
 	idUnknownKubelet     = "unknown-kubelet-field"
+	idHardeningOverruled = "hardening-overruled"
 	idEncryptionCipher   = "encryption-provider"
 	idEncryptionResource = "encryption-resource"
 	idInvalidArgument    = "invalid-argument"

@@ -47,6 +47,7 @@ func (v *validator) kubernetes() {
 	}
 	v.audit(k.Audit)
 	v.encryption(k.Encryption)
+	v.hardening()
 	c := k.Certificates
 	ok := v.positive(path+".certificates.validity", c.Validity)
 	ok = v.positive(path+".certificates.caValidity", c.CAValidity) && ok

@@ -44,8 +44,13 @@ func TestLongEncryption(t *testing.T) {
 			}
 		}
 	}
-	b.encrypts(t, "another key", map[string]any{"resources": []any{"secrets", "configmaps"}, "generation": 2}, "k8s:enc:secretbox:v1:2-", seen)
+	b.hardens(t, true) // with the same apply
+	b.encrypts(t, "another key, and hardening", map[string]any{"resources": []any{"secrets", "configmaps"}, "generation": 2}, "k8s:enc:secretbox:v1:2-", seen)
+	b.isHardened(t, true)
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.hardens(t, false)
 	b.encrypts(t, "switched off", nil, "", seen)
+	b.isHardened(t, false)
 
 	n, gap := w.stop(t)
 	t.Logf("figure: %d writes acknowledged and none lost, %d requests failed, %.1f s without a write", n, w.failures, gap.Seconds())
@@ -99,6 +104,35 @@ func (b *balanced) encrypts(t *testing.T, what string, setting map[string]any, b
 	}
 	b.inside(t, b.workers[0], "sh", "-c", "! test -e "+keysFile)
 	b.unchanged(t, b.file)
+}
+
+func (b *balanced) hardens(t *testing.T, on bool) {
+	t.Helper()
+	editSpec(t, b.file, func(spec map[string]any) { child(spec, "kubernetes")["hardening"] = on })
+}
+
+// isHardened asks every control plane as a stranger, who is told that it is alive
+// and else only what the profile lets him know, and looks at what kubelets go by.
+func (b *balanced) isHardened(t *testing.T, on bool) {
+	t.Helper()
+	for _, m := range b.controlPlanes {
+		for path, want := range map[string]bool{"/readyz": true, "/livez": true, "/version": !on} {
+			r := b.run(t, "sandbox", "exec", m, "--", "/usr/local/bin/kubectl", "--kubeconfig=/dev/null", "--server=https://127.0.0.1:6443", "--insecure-skip-tls-verify", "get", "--raw="+path)
+			if (r.code == 0) != want {
+				t.Errorf("%s: a stranger who asks %s is to be told: %t; exit code %d: %s", m, path, want, r.code, tail(r.stderr))
+			}
+		}
+		got := b.inside(t, m, "sh", "-c", "cat /etc/kubernetes/manifests/kube-*.yaml; ls /etc/kubernetes/slipway")
+		if strings.Count(got, "--profiling=false") != map[bool]int{true: 3}[on] || strings.Contains(got, "authentication.yaml") != on {
+			t.Errorf("%s: what runs there is not as hardening: %t wants it", m, on)
+		}
+	}
+	for _, m := range b.nodesOf() {
+		config := b.kubectl(t, b.name, "get", "--raw", "/api/v1/nodes/"+m+"/proxy/configz")
+		if strings.Contains(config, `"tlsMinVersion":"VersionTLS12"`) != on || strings.Contains(config, `"readOnlyPort":10255`) {
+			t.Errorf("the kubelet of %s goes by %s", m, config)
+		}
+	}
 }
 
 // stored are the values of a resource as etcd has them.

@@ -166,7 +166,7 @@ func servingConfiguration(env module.Env, h *engine.Host) []object {
 func clusterConfiguration(env module.Env) object {
 	k := env.Cluster.Spec.Kubernetes
 	sans := names(env, spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)...)
-	gates := featureGates(k.FeatureGates)
+	gates, hard := featureGates(k.FeatureGates), spec.Harden(env.Cluster)
 	conf := object{
 		"apiVersion": kubeadmAPI, "kind": "ClusterConfiguration",
 		"clusterName":          env.Cluster.Name,
@@ -178,8 +178,8 @@ func clusterConfiguration(env module.Env) object {
 			"serviceSubnet": strings.Join(env.Cluster.Spec.Network.ServiceCIDR, ","),
 		},
 		"apiServer":         apiServer(env, sans, gates),
-		"controllerManager": object{"extraArgs": args(gates, k.ControllerManager.ExtraArgs)},
-		"scheduler":         object{"extraArgs": args(gates, k.Scheduler.ExtraArgs)},
+		"controllerManager": object{"extraArgs": args(gates, hard.ControllerManager, k.ControllerManager.ExtraArgs)},
+		"scheduler":         object{"extraArgs": args(gates, hard.Scheduler, k.Scheduler.ExtraArgs)},
 		"etcd":              etcdConfiguration(env),
 	}
 	if v := k.Certificates.Validity; v != nil {
@@ -250,7 +250,12 @@ func apiServer(env module.Env, sans []string, gates map[string]string) object {
 	}
 	if k.Encryption != nil {
 		ours["encryption-provider-config"] = module.EncryptionFile
-		volumes = append(volumes, object{"name": "encryption", "hostPath": module.EncryptionFile, "mountPath": module.EncryptionFile, "pathType": "File", "readOnly": true})
+		volumes = append(volumes, mounted("encryption", module.EncryptionFile))
+	}
+	hard := spec.Harden(env.Cluster)
+	maps.Copy(ours, hard.APIServer)
+	if hard.Anonymous() {
+		volumes = append(volumes, mounted("authentication", spec.AuthenticationFile))
 	}
 	if len(volumes) > 0 {
 		out["extraVolumes"] = volumes
@@ -259,11 +264,13 @@ func apiServer(env module.Env, sans []string, gates map[string]string) object {
 	return out
 }
 
-// args are a component's arguments, sorted; theirs override ours by key.
-func args(ours, theirs map[string]string) []any {
+// args are a component's arguments, sorted; the later ones override those before
+// them by key.
+func args(each ...map[string]string) []any {
 	all := map[string]string{}
-	maps.Copy(all, ours)
-	maps.Copy(all, theirs)
+	for _, some := range each {
+		maps.Copy(all, some)
+	}
 	out := []any{}
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		out = append(out, object{"name": k, "value": all[k]})

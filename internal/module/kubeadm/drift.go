@@ -127,6 +127,7 @@ func Addons(env module.Env) engine.Module {
 			},
 		},
 		unauditTask(env),
+		unhardenTask(env),
 		addonsTask(env),
 		{
 			ID: "kubeadm.objects", Title: "keep CoreDNS and kube-proxy", On: env.IsFirst,

@@ -74,7 +74,7 @@ func installPrograms(s *engine.Scope) (op.List, error) {
 // that one has left, the one that speaks for the cluster then goes on with what
 // is done for all: it records the settings, and keeps what runs by them.
 func Init(env module.Env) engine.Module {
-	tasks := []engine.Task{configTask(env), auditTask(env), auditLogTask(env)}
+	tasks := []engine.Task{configTask(env), auditTask(env), auditLogTask(env), hardeningTask(env)}
 	for _, p := range initPhases(env) {
 		tasks = append(tasks, p.task(env))
 		switch p.id {

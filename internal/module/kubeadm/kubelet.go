@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
 )
 
 //go:embed templates
@@ -101,6 +102,7 @@ func kubeletDropIn(env module.Env) ([]byte, error) {
 		// had from nowhere again: none is ever removed.
 		conf["imageGCHighThresholdPercent"] = 100
 	}
+	maps.Copy(conf, spec.Harden(env.Cluster).Kubelet)
 	maps.Copy(conf, env.Cluster.Spec.Kubernetes.Kubelet.Config)
 	if gates := env.Cluster.Spec.Kubernetes.FeatureGates; len(gates) > 0 {
 		all := object{}

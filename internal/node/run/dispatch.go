@@ -40,7 +40,9 @@ func (s *session) check(ctx context.Context, o op.Op, res *op.Result) {
 	res.Output, res.Missing, res.Secret = v.output, v.missing, v.secret
 	if s.planning {
 		for p, state := range v.wrote {
-			s.predicted[p] = state
+			if _, will := s.predicted[p]; will || v.change != "" { // else it stays as it is
+				s.predicted[p] = state
+			}
 		}
 	}
 }

@@ -303,6 +303,12 @@ func TestPodRestartPlanned(t *testing.T) {
 	if r := h.check(underCA("/etc/kubernetes/admin.conf", ""), o); r[1].Summary != "restart: /etc/kubernetes/admin.conf changed" {
 		t.Errorf("%+v", r)
 	}
+	h.write("etc/kubernetes/scheduler.conf", "as it is")
+	for content, want := range map[string]string{"as it is": "", "another": "restart: /etc/kubernetes/scheduler.conf changed"} {
+		if r := h.check(op.File{Path: "/etc/kubernetes/scheduler.conf", Content: []byte(content)}, scheduler(h)); r[1].Summary != want {
+			t.Errorf("with %q in the file it says %q, want %q", content, r[1].Summary, want)
+		}
+	}
 }
 
 // process starts one that does nothing, and answers what the kernel says of it.

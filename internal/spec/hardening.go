@@ -1,0 +1,119 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// AuthenticationFile says of a hardened API server what may be asked of it by
+// somebody it does not know.
+const AuthenticationFile = "/etc/kubernetes/slipway/authentication.yaml"
+
+const authenticationFlag = "authentication-config"
+
+// A Hardened is what the hardening profile sets, without what the user has set.
+type Hardened struct {
+	APIServer, ControllerManager, Scheduler map[string]string
+	Kubelet                                 map[string]any
+}
+
+// Anonymous says that API servers answer strangers as Slipway has it.
+func (h Hardened) Anonymous() bool { return h.APIServer[authenticationFlag] != "" }
+
+// Harden is what the profile sets for a cluster; nothing, if it is not wanted.
+func Harden(c *v1alpha1.Cluster) Hardened {
+	k := c.Spec.Kubernetes
+	if !k.Hardening {
+		return Hardened{}
+	}
+	h := profile()
+	if overrulesAuthentication(k.APIServer.ExtraArgs) != "" {
+		delete(h.APIServer, authenticationFlag)
+	}
+	for _, part := range []struct{ ours, theirs map[string]string }{
+		{h.APIServer, k.APIServer.ExtraArgs}, {h.ControllerManager, k.ControllerManager.ExtraArgs}, {h.Scheduler, k.Scheduler.ExtraArgs},
+	} {
+		for name := range part.theirs {
+			delete(part.ours, name)
+		}
+	}
+	for name := range k.Kubelet.Config {
+		delete(h.Kubelet, name)
+	}
+	return h
+}
+
+// profile is all of it. Suites are those that keep what was recorded secret when a
+// key is lost, and that are not known to be weak.
+func profile() Hardened {
+	suites := []string{
+		"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+		"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+		"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+	}
+	common := map[string]string{"profiling": "false", "tls-min-version": "VersionTLS12", "tls-cipher-suites": strings.Join(suites, ",")}
+	h := Hardened{APIServer: maps.Clone(common), ControllerManager: maps.Clone(common), Scheduler: maps.Clone(common)}
+	h.APIServer[authenticationFlag] = AuthenticationFile
+	h.APIServer["service-account-lookup"] = "true"
+	h.ControllerManager["bind-address"], h.Scheduler["bind-address"] = "127.0.0.1", "127.0.0.1"
+	list := make([]any, len(suites))
+	for i, s := range suites {
+		list[i] = s
+	}
+	h.Kubelet = map[string]any{
+		"authentication":         map[string]any{"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true}},
+		"authorization":          map[string]any{"mode": "Webhook"},
+		"makeIPTablesUtilChains": true, "readOnlyPort": 0, "rotateCertificates": true,
+		"tlsCipherSuites": list, "tlsMinVersion": "VersionTLS12",
+	}
+	return h
+}
+
+// overrulesAuthentication is an argument of the user's beside which an API server
+// takes no file of Slipway's; "" is none.
+func overrulesAuthentication(args map[string]string) string {
+	for _, name := range sortedKeys(args) {
+		if name == authenticationFlag || name == "anonymous-auth" || strings.HasPrefix(name, "oidc-") {
+			return name
+		}
+	}
+	return ""
+}
+
+// hardening tells which of the user's settings win over the profile.
+func (v *validator) hardening() {
+	k := v.c.Spec.Kubernetes
+	if !k.Hardening {
+		return
+	}
+	const path = "spec.kubernetes"
+	all := profile()
+	told := func(at string, value any) {
+		v.warn(idHardeningOverruled, at, fmt.Sprintf("what you set (%v) wins over the hardening profile", value), "take it out, if you do not need it")
+	}
+	for _, part := range []struct {
+		path         string
+		ours, theirs map[string]string
+	}{
+		{path + ".apiServer.extraArgs", all.APIServer, k.APIServer.ExtraArgs},
+		{path + ".controllerManager.extraArgs", all.ControllerManager, k.ControllerManager.ExtraArgs},
+		{path + ".scheduler.extraArgs", all.Scheduler, k.Scheduler.ExtraArgs},
+	} {
+		for _, name := range sortedKeys(part.theirs) {
+			if ours, ok := part.ours[name]; ok && ours != part.theirs[name] {
+				told(keyed(part.path, name), part.theirs[name])
+			}
+		}
+	}
+	if name := overrulesAuthentication(k.APIServer.ExtraArgs); name != "" && name != authenticationFlag {
+		told(keyed(pathArguments, name), k.APIServer.ExtraArgs[name])
+	}
+	for _, name := range sortedKeys(k.Kubelet.Config) {
+		if _, ok := all.Kubelet[name]; ok {
+			told(path+".kubelet.config."+name, "yours")
+		}
+	}
+}
