@@ -4,14 +4,19 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// rewrittenAtOnce is how many objects are listed in one go.
-const rewrittenAtOnce = 200
+// rewrittenAtOnce is how many objects are listed in one go, and rewriters how many
+// are written at a time.
+const (
+	rewrittenAtOnce = 200
+	rewriters       = 8
+)
 
 // Rewrite writes all objects of a resource of the core group as they are, so that
 // the API server keeps them in the way in which it writes now. One that it keeps so
@@ -30,12 +35,15 @@ func (c *Client) Rewrite(ctx context.Context, resource string, done func(n int))
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", resource, c.words(err))
 		}
+		g, each := errgroup.WithContext(ctx)
+		g.SetLimit(rewriters)
 		for i := range list.Items {
-			if err := c.rewrite(ctx, resource, &list.Items[i]); err != nil {
-				return err
-			}
-			n++
+			g.Go(func() error { return c.rewrite(each, resource, &list.Items[i]) })
 		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		n += len(list.Items)
 		done(n)
 		if more = list.GetContinue(); more == "" {
 			return nil

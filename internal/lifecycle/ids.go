@@ -1,6 +1,9 @@
 package lifecycle
 
-import "slipway.dev/slipway/internal/node/op"
+import (
+	"slipway.dev/slipway/internal/module/kubeadm"
+	"slipway.dev/slipway/internal/node/op"
+)
 
 // Identifiers of what is refused here, each with an entry in
 // docs/guide/errors.md; they never change.
@@ -65,6 +68,7 @@ const (
 	idBackupNotThere      = "backup-not-there"
 	idAddOnNotReady       = "add-on-not-ready"
 	idOperationUnfinished = "operation-unfinished"
+	idEncryptionAlone     = kubeadm.IDEncryptionAlone
 )
 
 // Of etcd and its backups. Those of package backup are used as they are.

@@ -21,6 +21,9 @@ const keysFile = "/etc/kubernetes/slipway/encryption.yaml"
 func TestLongEncryption(t *testing.T) {
 	b := newBalanced(t, "e2e-encrypt", 3, 1)
 	b.by(t, "haproxy")
+	editSpec(t, b.file, func(spec map[string]any) { // API servers are restarted a dozen times within minutes here
+		child(child(spec, "kubernetes"), "kubelet")["config"] = map[string]any{"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "5s"}}
+	})
 	b.create(t, b.file)
 	b.back(t)
 	b.kubectl(t, b.name, "create", "secret", "generic", "before", "--from-literal=is=canary-before")

@@ -71,6 +71,10 @@ func Encrypted(env module.Env) engine.Module {
 	}}
 }
 
+// restartTime bounds the restart of an API server, in seconds. A kubelet waits
+// longer with each restart that follows another within minutes, five at most.
+const restartTime = 600
+
 func keepsKeys(env module.Env) func(*engine.Host) bool {
 	return func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) && env.Stays(h) }
 }
@@ -214,7 +218,7 @@ func (e *encrypting) alone(env module.Env) error {
 // none before the one before it serves.
 func keyFileTask(env module.Env, id, title string, stage func(*encrypting) map[string]module.Encryption, needs ...string) engine.Task {
 	return engine.Task{
-		ID: id, Title: title, On: keepsKeys(env), Needs: needs, NeedsAll: len(needs) > 0, Timeout: 12 * time.Minute,
+		ID: id, Title: title, On: keepsKeys(env), Needs: needs, NeedsAll: len(needs) > 0, Timeout: 16 * time.Minute,
 		When:     func(s *engine.Scope) bool { return encrypts(env, s) && runsAlready(s) },
 		Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Consumes: []engine.KeyRef{keyEncrypting.Ref()},
@@ -241,7 +245,7 @@ func (e *encrypting) file(env module.Env, h *engine.Host, keys module.Encryption
 	}
 	list := op.List{op.File{Path: module.EncryptionFile, Mode: 0o600, Content: text, Secret: true}}
 	if follows || module.Holds(h) && e.have[h.Name] != nil {
-		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EncryptionFile}, TimeoutSeconds: 300}, ownAPI(env))
+		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EncryptionFile}, TimeoutSeconds: restartTime}, ownAPI(env))
 	}
 	return list, nil
 }

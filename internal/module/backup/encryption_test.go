@@ -1,0 +1,64 @@
+package backup
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/internal/module"
+)
+
+// Restored data are read and written by the keys of then; those of now stay.
+func TestKeysOfThen(t *testing.T) {
+	file := func(resource string, keys ...string) string {
+		out := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" + resource + "]\n  providers:\n"
+		for _, k := range keys {
+			if k == module.Plain {
+				out += "  - identity: {}\n"
+				continue
+			}
+			out += fmt.Sprintf("  - secretbox: {keys: [{name: %s, secret: YQ==}]}\n", k)
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		name, reason, then, now string
+		want                    string // of secrets, then of config maps
+		fails                   bool
+	}{
+		{"the same key", "there is nothing to change", file("secrets", "1-a"), file("secrets", "1-a"), "1-a; identity", false},
+		{"rotated since", "what is restored is written by the old key", file("secrets", "1-a"), file("secrets", "2-b"), "1-a 2-b; identity", false},
+		{"in the midst of it", "all that either has", file("secrets", "2-b", "1-a"), file("secrets", "3-c"), "2-b 1-a 3-c; identity", false},
+		{"not encrypted then", "what is restored can be read as it is", "", file("secrets", "1-a"), "identity 1-a; identity", false},
+		{"other resources", "each by itself", file("configmaps", "1-a"), file("secrets", "1-a"), "identity 1-a; 1-a identity", false},
+		{"broken", "it is told, and quotes nothing", file("secrets", "1-a"), "resources: [canary", "", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			text, err := keysOfThen([]byte(tc.then), []byte(tc.now))
+			if (err != nil) != tc.fails || err != nil && strings.Contains(err.Error(), "canary") {
+				t.Fatalf("%v: %s", err, tc.reason)
+			}
+			if tc.fails {
+				return
+			}
+			e, err := module.ParseEncryption(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []string
+			for _, resource := range []string{"secrets", "configmaps"} {
+				var names []string
+				for _, k := range e.Of(resource) {
+					if k.Provider == module.Plain {
+						k.Name = module.Plain
+					}
+					names = append(names, k.Name)
+				}
+				all = append(all, strings.Join(names, " "))
+			}
+			if got := strings.Join(all, "; "); got != tc.want {
+				t.Errorf("got %s, want %s: %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
