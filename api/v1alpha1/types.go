@@ -280,6 +280,9 @@ type Flannel struct {
 // ContainerRuntime runs containers.
 type ContainerRuntime struct {
 	Type string `json:"type,omitempty"` // containerd (default), docker
+	// Config is further settings of containerd, in TOML and without a version;
+	// a plugin's section that stands here stands for ours.
+	Config string `json:"config,omitempty"`
 }
 
 // Registry is where images come from besides the bundle.

@@ -88,6 +88,8 @@ func (a *app) applyCmd() *cobra.Command {
 		file                 string
 		allowRemoval, forget bool
 		removal              lifecycle.Removal
+		rollout              lifecycle.Rollout
+		noRevert             bool
 	)
 	cmd := &cobra.Command{
 		Use:   "apply [-f FILE|PLAN] [NAME]",
@@ -99,10 +101,14 @@ same.
 
 Hosts that are new in FILE join; those that are gone from it are drained, put
 back as they were, and taken off. That is confirmed by typing the host's name
-(the cluster's, for several), or by --allow-removal.`,
+(the cluster's, for several), or by --allow-removal.
+
+Settings for which something is restarted go to control planes one by one, then to
+workers; the next begins when the one before serves as it did. One that does not
+has all go back to the settings before, by itself.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := a.applied(cmd.Context(), file, args, lifecycle.Request{Forget: forget, Removal: removal})
+			o, err := a.applied(cmd.Context(), file, args, lifecycle.Request{Forget: forget, Removal: removal, Rollout: rollout, KeepFailed: noRevert})
 			if err != nil {
 				return err
 			}
@@ -112,6 +118,8 @@ back as they were, and taken off. That is confirmed by typing the host's name
 	}
 	fileFlag(cmd, &file, "a cluster file or a saved plan; - is standard input")
 	leavingFlags(cmd, &allowRemoval, &forget, &removal)
+	atOnceFlag(cmd, &rollout)
+	cmd.Flags().BoolVar(&noRevert, "no-revert", false, "leave settings with which a node does not serve, to be looked at")
 	a.changeFlags(cmd)
 	return cmd
 }
@@ -121,7 +129,7 @@ back as they were, and taken off. That is confirmed by typing the host's name
 func (a *app) applied(ctx context.Context, file string, args []string, how lifecycle.Request) (o operation, err error) {
 	if file == "" {
 		r, err := a.request(ctx, lifecycle.Apply, "", args)
-		r.Forget, r.Removal = how.Forget, how.Removal
+		r.Forget, r.Removal, r.Rollout, r.KeepFailed = how.Forget, how.Removal, how.Rollout, how.KeepFailed
 		o.prepare = a.prepare(r)
 		return o, err
 	}
@@ -150,7 +158,7 @@ func (a *app) applied(ctx context.Context, file string, args []string, how lifec
 		return o, problem(idNameMismatch, "", "%s describes cluster %s, not %s", called(file), d.Cluster.Name, args[0])
 	}
 	r := a.described(lifecycle.Apply, d)
-	r.Forget, r.Removal = how.Forget, how.Removal
+	r.Forget, r.Removal, r.Rollout, r.KeepFailed = how.Forget, how.Removal, how.Rollout, how.KeepFailed
 	o.prepare, o.file = a.prepare(r), file
 	return o, nil
 }

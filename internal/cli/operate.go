@@ -254,6 +254,7 @@ type resultReport struct {
 	Seconds    float64         `json:"seconds"`
 	Changed    int             `json:"changed"`             // steps
 	Forgotten  bool            `json:"forgotten,omitempty"` // off the records, failures or not
+	Reverted   bool            `json:"reverted,omitempty"`  // back to the settings before
 	Ready      []string        `json:"ready,omitempty"`
 	Kubeconfig string          `json:"kubeconfig,omitempty"`
 }
@@ -271,7 +272,7 @@ func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
 	if a.format != view.Text {
 		rep := resultReport{
 			Type: "result", ExitCode: code, Operation: res.Operation, Cluster: res.Cluster, Kind: p.Operation, Outcome: res.Outcome,
-			Seconds: res.Duration.Seconds(), Changed: res.Changed, Forgotten: res.Forgotten, Ready: res.Ready, Kubeconfig: res.Kubeconfig,
+			Seconds: res.Duration.Seconds(), Changed: res.Changed, Forgotten: res.Forgotten, Reverted: res.Reverted, Ready: res.Ready, Kubeconfig: res.Kubeconfig,
 		}
 		for _, f := range res.Failures {
 			rep.Failures = append(rep.Failures, failureOfHost{f.Host, f.Task, f.Title, f.Failure})

@@ -63,7 +63,7 @@ an only node run on.`,
 	f.StringVar(&to, "to", "", "the `version` to go to, such as v1.37.1")
 	f.BoolVar(&check, "check", false, "only report what the upgrade would meet, and touch nothing")
 	f.StringVar(&bundle, "bundle", "", "take the next version's content from this `bundle`")
-	f.StringVar(&rollout.MaxUnavailable, "max-unavailable", "", "how many workers may be out of service at once: a number, or a share such as 20% (default 1)")
+	atOnceFlag(cmd, &rollout)
 	pauseFlag(cmd, &pause)
 	drainFlags(cmd, &removal, lifecycle.DefaultDrainTimeout)
 	a.changeFlags(cmd)
@@ -80,6 +80,10 @@ func (a *app) upgrade(ctx context.Context, r lifecycle.Request, file string) err
 		}
 		r.Version, r.Bundle = res.Onward, "" // the one that is named was for the version before
 	}
+}
+
+func atOnceFlag(cmd *cobra.Command, rollout *lifecycle.Rollout) {
+	cmd.Flags().StringVar(&rollout.MaxUnavailable, "max-unavailable", "", "how many workers may be out of service at once: a number, or a share such as 20% (default 1)")
 }
 
 func pauseFlag(cmd *cobra.Command, to *string) {

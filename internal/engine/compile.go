@@ -50,7 +50,7 @@ const (
 	applying phase = true
 )
 
-func compile(p Pipeline, hosts []*Host, ph phase) (*program, error) {
+func compile(p Pipeline, hosts []*Host, ph phase, planned map[string]*declaration) (*program, error) {
 	providers, err := verify(p)
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", p.Kind, err)
@@ -63,7 +63,7 @@ func compile(p Pipeline, hosts []*Host, ph phase) (*program, error) {
 			b.add(m.Name, &m.Tasks[ti], ph)
 		}
 		if m.Waves != nil && ph == applying {
-			b.waves(m, b.order[from:])
+			b.waves(m, b.order[from:], planned)
 		}
 	}
 	b.connect(ph)
@@ -133,10 +133,19 @@ func (b *builder) add(module string, t *Task, ph phase) {
 }
 
 // waves has the hosts of a module wait for those of the waves before theirs.
-func (b *builder) waves(m *Module, steps []int) {
+func (b *builder) waves(m *Module, steps []int, planned map[string]*declaration) {
+	changing := map[string]bool{}
+	for _, n := range steps {
+		if planned[key(b.steps[n])] != nil {
+			changing[b.steps[n].hostName()] = true
+		}
+	}
 	of := map[int][]int{}
 	for _, n := range steps {
 		wave := m.Waves(b.steps[n].host)
+		if wave < 0 || m.Changing && !changing[b.steps[n].hostName()] {
+			continue
+		}
 		of[wave] = append(of[wave], n)
 	}
 	through := -1

@@ -445,7 +445,7 @@ func TestChangeOfAFileReachesWhatDependsOnIt(t *testing.T) {
 			return op.List{op.Unit{Name: "x.service", RestartOn: []string{"/conf"}}}, nil
 		}})
 	steps := w.plan(t, p)
-	if len(steps) != 2 || steps[1].Changes[0].Summary != "/conf changes" {
+	if len(steps) != 2 || steps[1].Changes[0].Summary != "restart: /conf changes" {
 		t.Errorf("the restart that a change brings about is in the plan: %+v", steps)
 	}
 }

@@ -57,7 +57,7 @@ type Result struct {
 // Check finds out what a pipeline would do. It changes nothing. The error is
 // a pipeline that makes no sense; hosts that cannot be checked are Failures.
 func (r *Run) Check(ctx context.Context, p Pipeline) (*Result, error) {
-	prog, err := compile(p, r.Hosts, checking)
+	prog, err := compile(p, r.Hosts, checking, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +96,14 @@ func (r *Run) Check(ctx context.Context, p Pipeline) (*Result, error) {
 // Apply carries a pipeline out. Each step is checked again just before, and
 // may do only what the plan's steps declare for it.
 func (r *Run) Apply(ctx context.Context, p Pipeline, planned []plan.Step) (*Result, error) {
-	prog, err := compile(p, r.Hosts, applying)
+	declared := declare(planned)
+	prog, err := compile(p, r.Hosts, applying, declared)
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	w := newWalk(r, prog)
-	declared := declare(planned)
 	gates, err := newGates(prog)
 	if err != nil {
 		return nil, err

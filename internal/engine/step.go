@@ -83,6 +83,9 @@ func (r *Run) checkOps(ctx context.Context, c *checked, dirty *dirty) error {
 		}
 		if by := dirty.touches(sc.step.hostName(), list[i]); by != "" && res.Status == op.Unchanged {
 			res.Status, res.Summary = op.Changed, by+" changes"
+			if res.Kind == op.KindUnit {
+				res.Summary = "restart: " + res.Summary
+			}
 		}
 		if res.Status != op.Changed {
 			continue
@@ -284,7 +287,7 @@ func (e *timeoutError) Error() string { return fmt.Sprintf("not done after %s", 
 func final(err error) bool {
 	var stale *staleError
 	var oe *op.Error
-	return errors.As(err, &stale) || errors.As(err, &oe) && oe.Reason == "Fenced"
+	return errors.As(err, &stale) || errors.As(err, &oe) && slices.Contains([]string{"Fenced", op.ReasonNotServing, op.ReasonUnhealthy}, oe.Reason)
 }
 
 // explain puts an error into words for people.
@@ -336,6 +339,8 @@ func remedy(reason string) string {
 		return "mount the disk that they are on; if they are lost, delete the node and add it again"
 	case op.ReasonNotServing:
 		return "see why with 'journalctl -u kubelet' there, then resume; if the file is the cause, correct and apply it; one that cannot be mended is taken off while others serve: slipway delete node NAME (--forget if its host does not answer)"
+	case op.ReasonUnhealthy:
+		return "see more with 'journalctl' there; correct the file, and apply it"
 	case op.ReasonEtcdRemoved:
 		return "put the host back as it was first: slipway delete node NAME; then add it again"
 	case op.ReasonEtcdBusy:

@@ -29,8 +29,12 @@ type Module struct {
 	// Waves, if not nil, sends hosts through the module in waves, by number:
 	// none begins before all hosts of the waves before it are through all tasks
 	// of the module. A host that has failed keeps further waves from beginning,
-	// whatever is ignored.
+	// whatever is ignored. One with a number below 0 is in no wave: it goes when
+	// it can.
 	Waves func(*Host) int
+	// Changing leaves hosts out of the waves for which nothing of the module is
+	// planned: who has nothing to do in it waits for nobody there.
+	Changing bool
 	// Pause, if not nil, says behind which waves the run stops as if it was
 	// cancelled, if it has changed something in them.
 	Pause func(wave int) bool

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 )
 
@@ -123,7 +124,42 @@ func TestPauseIsPassedWhenNothingWasDone(t *testing.T) {
 func TestNoManagerInWaves(t *testing.T) {
 	p := waved(nil)
 	p.Modules[0].Tasks = append(p.Modules[0].Tasks, Task{ID: "t.m", Manager: true, Run: &Action{}})
-	if _, err := compile(p, nil, applying); err == nil {
+	if _, err := compile(p, nil, applying, nil); err == nil {
 		t.Error("want an error")
+	}
+}
+
+// Hosts out of the waves, or with nothing planned, hold nobody up and are not held
+// up.
+func TestOutOfWaves(t *testing.T) {
+	p := waved(nil)
+	waves := p.Modules[0].Waves
+	p.Modules[0].Waves = func(h *Host) int {
+		if h.Name == "n1" {
+			return -1
+		}
+		return waves(h)
+	}
+	p.Modules[0].Changing = true
+	var hosts []*Host
+	for _, name := range []string{"a1", "b1", "c1", "n1"} {
+		hosts = append(hosts, &Host{Host: v1alpha1.Host{Name: name}})
+	}
+	prog, err := compile(p, hosts, applying,
+		map[string]*declaration{"t.x@a1": {}, "t.y@c1": {}, "t.x@n1": {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := map[string][]string{}
+	for _, n := range prog.order {
+		s := prog.steps[n]
+		for _, before := range prog.Prev(n) {
+			if s.task.ID == "t.x" && prog.steps[before] == nil {
+				waits[s.hostName()] = append(waits[s.hostName()], "a wave")
+			}
+		}
+	}
+	if d := cmp.Diff(map[string][]string{"c1": {"a wave"}}, waits); d != "" {
+		t.Errorf("who waits for another to begin (-want +got):\n%s", d)
 	}
 }

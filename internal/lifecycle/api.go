@@ -98,7 +98,8 @@ type Request struct {
 	// Version is what to Upgrade to; "" is that of Cluster. Bundle is what the
 	// next version on the way comes from; "" finds or builds it.
 	Version, Bundle string
-	// Rollout says how nodes are taken there.
+	// Rollout says how nodes are taken there; of an Apply, how many workers at once
+	// get settings for which something on them is restarted.
 	Rollout Rollout
 	// Renew says which certificates to Renew.
 	Renew Renewal
@@ -118,6 +119,9 @@ type Request struct {
 	// a cluster which goes on are given up if they do not answer, or belong to
 	// another.
 	Forget bool
+	// KeepFailed leaves settings with which a node does not serve where they are;
+	// else a cluster that runs goes back to those before by itself.
+	KeepFailed bool
 	// BreakLock takes a lock over whose holder cannot be asked.
 	BreakLock bool
 
@@ -127,6 +131,9 @@ type Request struct {
 	rotates map[string]string
 	// goesOn is what an operation that was cut off is to lead to.
 	goesOn *v1alpha1.Cluster
+	// back says that settings go back to those before: the nodes that got them last
+	// go first.
+	back bool
 	// returned are hosts off the record that are put back.
 	returned []module.Leaving
 }
@@ -166,6 +173,8 @@ type Result struct {
 	// Forgotten says that the cluster is off the records, and that hosts in
 	// Failures still hold what it put there.
 	Forgotten bool
+	// Reverted says that the cluster has the settings again that it had before.
+	Reverted bool
 	// Onward is the version that the cluster is still to be upgraded to, "" if it
 	// has come there.
 	Onward string

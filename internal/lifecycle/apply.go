@@ -60,8 +60,19 @@ func (p *prepared) settled() bool {
 		(aside(p.request.Kind) || p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.removes())
 }
 
-// Apply carries the plan out under the cluster's locks.
-func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
+// Apply carries the plan out, and takes it back if a node does not serve with the
+// settings that it has got.
+func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (*Result, error) {
+	res, err := p.carryOut(ctx, sinks...)
+	if err != nil || !p.goesBack(ctx, res) {
+		return res, err
+	}
+	p.revert(ctx, res, sinks)
+	return res, nil
+}
+
+// carryOut carries the plan out under the cluster's locks.
+func (p *prepared) carryOut(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
 	name := p.env.Cluster.Name
 	settled := p.settled()
 	if settled && !p.differs() {

@@ -47,7 +47,7 @@ func (m *machine) edit(path, content string) {
 func TestDrift(t *testing.T) {
 	const kubelet, proxyMap = "/var/lib/kubelet/config.yaml", "/api/v1/namespaces/kube-system/configmaps/kube-proxy"
 	restarted := func(host string) []string {
-		return []string{"kubernetes.kubelet " + host + ": kept " + kubelet, "kubelet.running " + host + ": unit kubelet.service", "nodes.ready " + host + ": wait node " + host}
+		return []string{"kubernetes.kubelet " + host + ": kept " + kubelet, "kubelet.settings " + host + ": unit kubelet.service"}
 	}
 	of := func(file, host string) func(*world) string {
 		return func(w *world) string { return w.machines[host].look()[file] }

@@ -40,6 +40,8 @@ const (
 	idUpgradeUnfinished = "upgrade-unfinished"
 	idUpgradeCommitted  = "upgrade-committed"
 	idKindsInUse        = "new-kinds-in-use"
+	idReverted          = "settings-reverted"
+	idRevertFailed      = "revert-failed"
 )
 
 // Of looking at clusters and working on their hosts.

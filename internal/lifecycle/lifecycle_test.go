@@ -78,7 +78,7 @@ func TestApplyChangesWhatDiffers(t *testing.T) {
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))
 	for _, s := range p.Plan().Steps {
 		switch s.Task {
-		case "kubernetes.kubelet", "kubelet.running", "nodes.ready", "record.cluster":
+		case "kubernetes.kubelet", "kubelet.settings", "record.cluster":
 		default:
 			t.Errorf("the plan has step %s on %s: only kubelets change", s.Task, s.Host)
 		}

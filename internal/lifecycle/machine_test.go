@@ -68,6 +68,10 @@ type machine struct {
 	blind   op.Kind
 	reaches func(*machine, string) bool // whether a URL of others answers; nil is always
 	refuse  func(step string, o op.Op) *op.Error
+	// spoils is why an operation fails that has done what it should, and sick
+	// says that its API server does not answer, by what is on the machine.
+	spoils  func(m *machine, step string, o op.Op) *op.Error
+	sick    func(*machine) bool
 	admit   func(*machine) // what the cluster gives a kubelet that asks for credentials
 	touched func(what string)
 }
@@ -86,6 +90,7 @@ func (m *machine) clone(a *api) *machine {
 	c.kept, c.opened = maps.Clone(m.kept), maps.Clone(m.opened)
 	c.reaches, c.told, c.version, c.admit = m.reaches, m.told, m.version, m.admit
 	c.machineID, c.second = m.machineID, m.second
+	c.spoils, c.sick = m.spoils, m.sick
 	c.snapshot, c.waste, c.leads, c.etcdctl = m.snapshot, m.waste, m.leads, m.etcdctl
 	c.ledger, c.cluster, c.lock = m.ledger, m.cluster, m.lock
 	return c
@@ -192,7 +197,7 @@ func (m *machine) check(o op.Op) op.Result {
 			changed = !m.api.managedEtcd.is(m)
 			break
 		}
-		changed = m.api.etcd(m.name) != etcdVotes || m.state[id(o.Join)] != m.print(o.Join) || !m.api.anyVoter(o.Endpoints)
+		changed = m.api.etcd(m.name) != etcdVotes || len(o.Join.Inputs) > 0 && m.state[id(o.Join)] != m.print(o.Join) || !m.api.anyVoter(o.Endpoints)
 	case op.EtcdRemove:
 		gone, err := m.api.etcdGoes(o)
 		if changed = len(gone) > 0; err != nil {
@@ -319,7 +324,7 @@ func (m *machine) awaited(w op.Wait) bool {
 	if w.Ended != "" { // a program runs as long as it has its configuration
 		return !m.has(w.Ended)
 	}
-	if own := strings.HasPrefix(w.HTTP, "https://127.0.0.1:6443/"); own && m.silent {
+	if own := strings.HasPrefix(w.HTTP, "https://127.0.0.1:6443/"); own && (m.silent || m.sick != nil && m.sick(m)) {
 		return false
 	}
 	if w.HTTP != "" {
@@ -574,6 +579,7 @@ func (m *machine) joinEtcd(o op.EtcdMember) *op.Error {
 	for _, c := range o.Join.Creates {
 		m.files[c] = "made by " + o.Join.Name
 	}
+	m.files[etcdManifest] = m.files[settingsFile] // what is on record is the same
 	m.api.setEtcd(m.name, etcdVotes)
 	m.files[facts.EtcdData] = "data of " + m.name
 	m.files["/var/lib/kubelet/pki/kubelet-client-current.pem"] = "made by the kubelet"
@@ -690,7 +696,10 @@ func (c *conn) one(b remote.Batch, o op.Op) op.Result {
 		if f, ok := o.(op.File); ok {
 			c.by[f.Path] = b.Step
 		}
-		if r.Error = c.apply(o); r.Error == nil {
+		if r.Error = c.apply(o); r.Error == nil && c.spoils != nil {
+			r.Error = c.spoils(c.machine, b.Step, o)
+		}
+		if r.Error == nil {
 			r.Output = c.said(o)
 		}
 	}

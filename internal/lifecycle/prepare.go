@@ -263,7 +263,7 @@ func (p *prepared) choose() error {
 	case Create:
 		p.pipeline = pipeline.Create(p.env, parts)
 	case Apply, Add, Remove:
-		p.pipeline = pipeline.Apply(p.env, parts)
+		return p.reconfigures(parts)
 	case Upgrade:
 		p.env.Upgrade = p.request.Rollout
 		p.env.Upgrade.Resumed = p.continues != nil

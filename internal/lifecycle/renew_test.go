@@ -332,7 +332,7 @@ func TestRenewAside(t *testing.T) {
 	}
 	c := w.cluster()
 	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
-	w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+	w.do(Request{Kind: Apply, Cluster: c, KeepFailed: true}, event.Failed)
 	w.renew(Renewal{}, event.Succeeded)
 	w.wantStatus(v1alpha1.PhaseFailed, "renew-certs Succeeded", "apply Failed", "create Succeeded")
 	w.machines["w1"].refuse = nil

@@ -102,7 +102,8 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 	if r.Cluster != nil {
 		name = r.Cluster.Name
 	}
-	if recorded, err = s.record(name); err != nil {
+	recorded, err = s.record(name)
+	if err = errors.Join(err, unbounded(*r)); err != nil {
 		return nil, nil, err
 	}
 	if r.Cluster == nil && recorded == nil || recorded == nil && (r.Kind == Add || r.Kind == Remove || r.Kind == Upgrade || maintains(r.Kind)) {

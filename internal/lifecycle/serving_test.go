@@ -69,7 +69,7 @@ func TestNotServingMended(t *testing.T) {
 		}
 		return nil
 	}
-	w.do(Request{Kind: Apply, Cluster: bad}, event.Failed)
+	w.do(Request{Kind: Apply, Cluster: bad, KeepFailed: true}, event.Failed)
 	w.resume(event.Failed)
 	for _, name := range []string{"cp2", "cp3"} {
 		if strings.Contains(w.machines[name].files[module.APIServerManifest], "no-such-flag") {

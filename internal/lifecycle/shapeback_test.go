@@ -236,7 +236,7 @@ func TestPlaceKept(t *testing.T) {
 // one before.
 func TestReplaceWhatWasTouched(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
-	w.machines["w2"].refuse = breaking("kubelet.running")
+	w.machines["w2"].refuse = breaking("kubelet.settings")
 	w.do(Request{Kind: Apply, Cluster: w.changed()}, event.Failed)
 	m := newMachine("w2", "192.0.2.31", w.api)
 	m.machineID = "id-new"

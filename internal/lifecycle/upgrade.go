@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -22,9 +21,6 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 	}
 	if recorded.Status.Phase != v1alpha1.PhaseRunning {
 		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" has not come to its end", "finish it first: slipway resume "+recorded.Name)
-	}
-	if _, err := engine.Bound(r.Rollout.MaxUnavailable, 1); err != nil {
-		return nil, refused(idUpgradeHow, "how many workers may be out of service at once: "+err.Error(), "write a number, or a share of them such as 20%")
 	}
 	if spec.Docker(recorded) { // what cri-dockerd says of a container's image was never seen, and the gates ask for it
 		return nil, refused(idUpgradeHow, "cluster "+recorded.Name+" runs its containers with Docker, and no such cluster is upgraded yet",

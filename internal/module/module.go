@@ -40,6 +40,12 @@ type Env struct {
 	Leader string
 	// Passwords are those of registries, by name.
 	Passwords map[string]secret.String
+	// Gated says that the cluster runs: what served before must serve after each
+	// restart of something on its nodes.
+	Gated bool
+	// Reconfigures says that it gets other settings, which may be none to start
+	// with, and OtherEtcd that its members of etcd do.
+	Reconfigures, OtherEtcd bool
 }
 
 // A Leaving is a host that is taken off a cluster.

@@ -54,9 +54,19 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 
 // Apply makes a cluster that exists as its description says.
 // Hosts that its description has not any more are taken off it, when those
-// that are new in it can take their pods.
-func Apply(env module.Env, p Parts) engine.Pipeline {
-	m := append(upToControlPlane(env, p), kubeadm.Records(env), kubeadm.MakeRoom(env), leave.Replaced(env))
+// that are new in it can take their pods. What restarts something on a node is
+// done to one after the other; what serves the cluster as a whole follows.
+func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
+	env.Gated = true
+	onNodes, err := upgrade.Settings(env, runtime.New(env), kubeadm.Install(env), kubeadm.Restart(env))
+	if err != nil {
+		return engine.Pipeline{}, err
+	}
+	m := []engine.Module{content.New(p.Bundle), os.New(env), onNodes}
+	m = append(m, upgrade.Then(kubeadm.StepKubelet, etcd.New(env))...)
+	m = append(m, runtime.Images(env), etcd.Reach(env))
+	m = append(m, upgrade.Then(kubeadm.StepKubelet, kubeadm.Encryption(env), kubeadm.Init(env))...)
+	m = append(m, kubeadm.Records(env), kubeadm.MakeRoom(env), leave.Replaced(env))
 	m = append(append(m, joined(env, p, kubeadm.StepRecord)...), kubeadm.Encrypted(env), kubeadm.Addons(env))
 	m = only(env.Stays, append(append(m, settled(env)...), endpoint.Retire(env)))
 	if len(env.Leaving) > 0 {
@@ -64,7 +74,7 @@ func Apply(env module.Env, p Parts) engine.Pipeline {
 		m = append(m, only(env.Resets, []engine.Module{reset.New(env, "leave.member")})...)
 		m = append(m, leave.Node(env), record.Left(env, p.Records, p.Owner))
 	}
-	return engine.Pipeline{Kind: "apply", Modules: append(m, addon.New(p.Addons))}
+	return engine.Pipeline{Kind: "apply", Modules: append(m, addon.New(p.Addons))}, nil
 }
 
 // Upgrade takes a cluster to another version of Kubernetes: nodes first, and

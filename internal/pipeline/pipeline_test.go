@@ -141,6 +141,7 @@ var variants = []struct {
 		c.Spec.Hosts[2].InternalAddress = "10.0.0.13"
 		c.Spec.DNS = v1alpha1.DNS{Hosts: map[string][]string{"192.0.2.99": {"git.example.com", "git"}}}
 		c.Spec.System = v1alpha1.System{Timezone: "Europe/Berlin", NTPServers: []string{"192.0.2.1"}, Sysctls: map[string]string{"kernel.panic": "20", "vm.swappiness": "1"}}
+		c.Spec.ContainerRuntime.Config = "[debug]\nlevel = \"warn\"\n"
 	}},
 	{name: "not-configured", reason: "the user's own hands prepare the hosts", change: func(c *v1alpha1.Cluster) { c.Spec.System.SkipConfigure = true }},
 	{name: "iptables", reason: "what kube-proxy sets in this mode alone is set, and so put back", change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" }},
@@ -230,6 +231,36 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// TestGates holds what nodes of a cluster that runs do before and behind the
+// restart of something on them.
+func TestGates(t *testing.T) {
+	c := base()
+	c.Spec.Hosts = append(c.Spec.Hosts, host("cp2", "192.0.2.17", v1alpha1.RoleControlPlane))
+	env := environment(t, c)
+	env.Leader, env.Reconfigures, env.OtherEtcd = "cp1", true, true
+	on := hosts(env)
+	for _, h := range on {
+		h.Facts.Present = append(h.Facts.Present, module.ClientCert)
+		if h.Name == "cp1" {
+			h.Facts.Present = append(h.Facts.Present, module.InitMark)
+		}
+	}
+	got := lists(t, applied(t, env), on)
+	var b strings.Builder
+	for _, at := range []string{
+		"runtime.containerd on cp1", "runtime.containerd on w1", "kubelet.settings on cp1", "kubelet.settings on w1", "kubelet.running on w1",
+		"kubeadm.init.etcd on cp1", "kubeadm.init.wait on cp1", "join.etcd on cp2", "join.settings on cp2",
+	} {
+		for _, o := range got[at] {
+			switch o.Kind() {
+			case op.KindUnit, op.KindExec, op.KindWait, op.KindEtcdMember:
+				fmt.Fprintf(&b, "%s: %s\n", at, operations(t, op.List{o}))
+			}
+		}
+	}
+	golden.Check(t, "testdata/gates.golden", b.String())
+}
+
 // TestBackups holds what a defragmentation and a restore want of hosts, for etcd
 // in pods and as a service.
 func TestBackups(t *testing.T) {
@@ -252,7 +283,7 @@ func TestBackups(t *testing.T) {
 // is not asked for any more is one that its task puts back by name.
 func TestWhatIsDropped(t *testing.T) {
 	env := environment(t, base())
-	plain := lists(t, Apply(env, parts()), hosts(env))
+	plain := lists(t, applied(t, env), hosts(env))
 	for _, v := range variants {
 		c := base()
 		v.change(c)
@@ -268,7 +299,7 @@ func TestWhatIsDropped(t *testing.T) {
 			continue // another host, or no change that a cluster can undergo
 		}
 		t.Run(v.name, func(t *testing.T) {
-			for at, list := range lists(t, Apply(with, parts()), hosts(with)) {
+			for at, list := range lists(t, applied(t, with), hosts(with)) {
 				for _, o := range list {
 					still := slices.ContainsFunc(plain[at], func(p op.Op) bool {
 						return p.Kind() == o.Kind() && p.Target() == o.Target()
@@ -305,6 +336,16 @@ func difference(a, b string) string {
 	return regexp.MustCompile(`(?m)^@@ .*$`).ReplaceAllString(d, "@@")
 }
 
+// applied is the pipeline of a cluster that runs.
+func applied(t *testing.T, env module.Env) engine.Pipeline {
+	t.Helper()
+	p, err := Apply(env, parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // all are the pipelines of a cluster.
 func all(env module.Env) []engine.Pipeline {
 	back, err := Revert(env, parts())
@@ -315,7 +356,15 @@ func all(env module.Env) []engine.Pipeline {
 	if err != nil {
 		panic(err) // what a test asks for is a number
 	}
-	return []engine.Pipeline{Create(env, parts()), Apply(env, parts()), InitOS(env), Delete(env), EndJoin(env), Apply(without(env, "w9"), parts()), Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), RescueEtcd(env, backup.Source{Rescue: &backup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts())}
+	change, err := Apply(env, parts())
+	if err != nil {
+		panic(err)
+	}
+	fewer, err := Apply(without(env, "w9"), parts())
+	if err != nil {
+		panic(err)
+	}
+	return []engine.Pipeline{Create(env, parts()), change, InitOS(env), Delete(env), EndJoin(env), fewer, Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), RescueEtcd(env, backup.Source{Rescue: &backup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts())}
 }
 
 // wish is to renew what is due, on hosts of which some have nothing valid any
@@ -386,14 +435,14 @@ func TestTaskIDs(t *testing.T) {
 // nothing else; what is done on the others is what is done anyway.
 func TestLeaving(t *testing.T) {
 	env := environment(t, base())
-	plain := lists(t, Apply(env, parts()), hosts(env))
+	plain := lists(t, applied(t, env), hosts(env))
 	env = without(env, "w9", "w10")
 	env.Leaving[1].Gone = true
 	on := hosts(env)
 	for _, l := range env.Leaving {
 		on = append(on, &engine.Host{Host: l.Host, Conn: &blank{name: l.Name}})
 	}
-	got := lists(t, Apply(env, parts()), on)
+	got := lists(t, applied(t, env), on)
 	var more []string
 	for at, list := range got {
 		was, ok := plain[at]
@@ -413,7 +462,7 @@ func TestLeaving(t *testing.T) {
 		t.Errorf("on hosts: %v, want %v", more, want)
 	}
 	var steps []string
-	for _, s := range check(t, Apply(env, parts()), on) {
+	for _, s := range check(t, applied(t, env), on) {
 		if s.Module == "leave" && s.Task != "leave.replaced" || s.Task == "record.left" {
 			steps = append(steps, s.Task+" "+s.Host)
 		}
@@ -434,7 +483,7 @@ func TestAddressServed(t *testing.T) {
 	on := hosts(env)
 	on[1].Facts.Present = []string{module.ClientCert}
 	want := op.Wait{HTTP: "https://[2001:db8::100]:6443/readyz", Manifest: "/etc/kubernetes/manifests/slipway-keepalived.yaml", TimeoutSeconds: 180}
-	got := lists(t, Apply(env, parts()), on)
+	got := lists(t, applied(t, env), on)
 	for name, waits := range map[string]bool{"cp1": false, "cp2": true, "cp3": false} {
 		list := got["endpoint.keepalived on "+name]
 		if last := list[len(list)-1]; cmp.Equal(last, op.Op(want)) != waits {
@@ -472,7 +521,7 @@ func TestControlPlaneLeaves(t *testing.T) {
 			if !tc.want {
 				want = nil
 			}
-			if d := cmp.Diff(want, lists(t, Apply(env, parts()), on)["endpoint.release on cp9"]); d != "" {
+			if d := cmp.Diff(want, lists(t, applied(t, env), on)["endpoint.release on cp9"]); d != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
 		})

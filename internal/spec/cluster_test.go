@@ -282,7 +282,7 @@ func TestImmutable(t *testing.T) {
 
 	old.Spec.Hosts[1].Roles = old.Spec.Hosts[0].Roles
 	new = Copy(old)
-	new.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "1", "election-timeout": "5000"}
+	new.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "1", "data-dir": "/elsewhere", "initial-cluster-token": "t"}
 	new.Spec.ControlPlaneEndpoint.Address = "203.0.113.77"
 	golden.Check(t, "testdata/immutable-ha.golden", Immutable(old, new).Error()+"\n")
 }

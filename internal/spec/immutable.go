@@ -3,6 +3,7 @@ package spec
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -44,12 +45,26 @@ func Immutable(old, new *v1alpha1.Cluster, ways ...v1alpha1.ControlPlaneEndpoint
 	v.later("spec.kubernetes.proxyMode", o.Kubernetes.ProxyMode, n.Kubernetes.ProxyMode)
 	v.later("spec.kubernetes.certificates.validity", durationText(o.Kubernetes.Certificates.Validity), durationText(n.Kubernetes.Certificates.Validity))
 	v.later("spec.kubernetes.certificates.caValidity", durationText(o.Kubernetes.Certificates.CAValidity), durationText(n.Kubernetes.Certificates.CAValidity))
-	if len(HostsWithRole(old, v1alpha1.RoleControlPlane)) > 1 && o.Etcd.Type == EtcdStacked {
-		// One mistake would reach all members, and their quorum.
-		v.later("spec.etcd.extraArgs", argsText(o.Etcd.ExtraArgs), argsText(n.Etcd.ExtraArgs))
-	}
+	v.sameMembers(o.Etcd.ExtraArgs, n.Etcd.ExtraArgs)
 	v.sameHosts(o.Hosts, n.Hosts)
 	return v.found
+}
+
+// sameMembers refuses arguments that say who a member of etcd is, where it is
+// reached, and where its data are: with others it would begin anew, or be lost to
+// the rest.
+func (v *validator) sameMembers(o, n map[string]string) {
+	both := maps.Clone(o)
+	if both == nil {
+		both = map[string]string{}
+	}
+	maps.Copy(both, n)
+	for _, key := range sortedKeys(both) {
+		who := slices.ContainsFunc([]string{"initial-", "listen-peer", "listen-client", "advertise-", "discovery"}, func(p string) bool { return strings.HasPrefix(key, p) })
+		if who || slices.Contains([]string{"name", "data-dir", "wal-dir", "force-new-cluster", "strict-reconfig-check"}, key) {
+			v.fixed("spec.etcd.extraArgs["+key+"]", o[key], n[key])
+		}
+	}
 }
 
 // endpointChanges refuses what cannot follow one of the ways that hosts may have.
@@ -137,15 +152,6 @@ func (v *validator) balancerLeaves(old *v1alpha1.Cluster) {
 				"write mode: haproxy without an address, or the address of a load balancer, and apply it: together with this, or before")
 		}
 	}
-}
-
-// argsText writes arguments in one order.
-func argsText(args map[string]string) string {
-	var out []string
-	for _, key := range sortedKeys(args) {
-		out = append(out, key+"="+args[key])
-	}
-	return strings.Join(out, " ")
 }
 
 // later refuses a change that would be recorded and not carried out: what

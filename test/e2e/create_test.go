@@ -180,10 +180,9 @@ func (u *user) plansExactly(t *testing.T, text string, machines []string) {
 		want[1]: {"update", "+labels:", "+example.com/zone: east", "+maxPods: 77"},
 	}
 	for _, m := range machines {
-		file, unit := planStep{"kubernetes.kubelet", m, "file", dropIn}, planStep{"kubelet.running", m, "unit", "kubelet.service"}
-		ready := planStep{"nodes.ready", m, "wait", "node " + m}
-		want = append(want, file, unit, ready)
-		lines[file], lines[unit], lines[ready] = []string{"content", "+maxPods: 77"}, []string{dropIn + " changes"}, []string{"ready"}
+		file, unit := planStep{"kubernetes.kubelet", m, "file", dropIn}, planStep{"kubelet.settings", m, "unit", "kubelet.service"}
+		want = append(want, file, unit)
+		lines[file], lines[unit] = []string{"content", "+maxPods: 77"}, []string{"restart: " + dropIn + " changes"}
 	}
 	var got []planStep
 	said := map[planStep][]string{}

@@ -93,7 +93,7 @@ func handEdits(name, first, w1, w2 string) []handEdit {
 			"ctr -n k8s.io images label $(ctr -n k8s.io images ls -q | grep ^registry.k8s.io/coredns/ | head -n 1) io.cri-containerd.pinned="),
 		on(w2, "kernel parameters", planStep{Task: "os.kernel", Kind: "sysctl", Target: "/etc/sysctl.d/90-slipway.conf"}, "90-slipway.conf: content", "echo '# by hand' >> /etc/sysctl.d/90-slipway.conf"),
 		on(w2, "the hosts file", planStep{Task: "os.hosts", Kind: "block", Target: "/etc/hosts#" + name}, "-192.0.2.1 wrong", "sed -i '/^# BEGIN slipway "+name+"$/a 192.0.2.1 wrong' /etc/hosts"),
-		on(w2, "a kubelet that is stopped", planStep{Task: "kubelet.running", Kind: "unit", Target: "kubelet.service"}, "start", "systemctl stop kubelet"),
+		on(w2, "a kubelet that is stopped", planStep{Task: "kubelet.settings", Kind: "unit", Target: "kubelet.service"}, "start", "systemctl stop kubelet"),
 
 		on(first, "the administrator's credentials, for all to read", planStep{Task: "kubernetes.private", Kind: "private", Target: "keys and credentials"}, "/etc/kubernetes/admin.conf: mode 0644 → 0600", "chmod 644 /etc/kubernetes/admin.conf"),
 		on(first, "no scheduler", planStep{Task: "kubeadm.init.control-plane", Kind: "kept", Target: manifests + "kube-scheduler.yaml"}, "it is gone", "rm "+manifests+"kube-scheduler.yaml"),

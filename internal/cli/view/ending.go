@@ -141,6 +141,8 @@ func (e Ending) on() (then, back string) {
 	name := e.Result.Cluster
 	resume := "slipway resume " + name
 	switch {
+	case e.Result.Reverted:
+		return "correct the file, then: slipway apply -f " + cmp.Or(e.File, "FILE"), "it is back: the cluster is as it was before"
 	case e.Result.Forgotten:
 		return "nothing, if they are gone for good; should one come back: " + resume, "there is none"
 	case e.Kind == lifecycle.Delete && e.Result.Outcome == event.Partial:

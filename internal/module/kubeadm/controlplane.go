@@ -163,8 +163,8 @@ func serveTasks(env module.Env) []engine.Task {
 			ID: "join.settings", Title: "update the control plane",
 			On:    func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !env.IsFirst(h) },
 			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
-			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1"}, Timeout: 6 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) { return append(controlPlane(), ownAPI(env)), nil },
+			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}, Timeout: 6 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) { return append(controlPlane(), newAPI(env)), nil },
 		},
 		{
 			ID: "join.mark-control-plane", Title: "mark the control plane", On: env.JoinsAsControlPlane,
@@ -208,13 +208,21 @@ func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []stri
 // takes one learner, and each new vote raises the number that must be up. A
 // host that finds another one half added lets that one go first.
 func etcdTask(env module.Env) engine.Task {
+	one := engine.Rollout{MaxParallel: "1"}
+	if env.OtherEtcd {
+		one.MaxUnavailable = "1"
+	}
 	return engine.Task{
 		ID: "join.etcd", Title: "join etcd", Timeout: 8 * time.Minute,
-		On:      func(h *engine.Host) bool { return env.Stacked() && env.JoinsAsControlPlane(h) },
-		Rollout: engine.Rollout{MaxParallel: "1"}, Retry: engine.Retry{Attempts: 3, Delay: time.Second},
+		On: func(h *engine.Host) bool { return env.Stacked() && env.JoinsAsControlPlane(h) },
+		// The first member has its settings by then, and serves.
+		Needs: []string{"kubeadm.init.etcd"}, Rollout: one, Retry: engine.Retry{Attempts: 3, Delay: time.Second},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			if onlyMember(env, s) {
 				return ownEtcd(env), nil
+			}
+			if env.Gated && module.Holds(s.Host()) {
+				return append(votingMember(env, s.Host()), module.EtcdMark()), nil
 			}
 			return op.List{etcdMember(env, s.Host()), module.EtcdMark()}, nil
 		},
@@ -238,6 +246,16 @@ func ownEtcd(env module.Env) op.List {
 	e.Name, e.Inputs = stepEtcd, []string{etcdInput}
 	serves.Manifest = manifest("etcd")
 	return op.List{e, serves, module.EtcdMark()}
+}
+
+// votingMember is one that has joined: it is to vote, and gets other settings by
+// its own file. The phase of `kubeadm join` would ask the API server of the host
+// for them, which does not answer when they were bad.
+func votingMember(env module.Env, h *engine.Host) op.List {
+	m, e := etcdMember(env, h), localEtcd().exec()
+	m.Join.Name, m.Join.Inputs = "kubeadm-again-etcd", nil
+	e.Name, e.Inputs = stepEtcd, []string{etcdInput}
+	return op.List{m, memberSettings(env, h, e)}
 }
 
 func etcdMember(env module.Env, h *engine.Host) op.EtcdMember {

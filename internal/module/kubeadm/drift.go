@@ -41,13 +41,6 @@ func controlPlane() op.List {
 // one that serves not before all do: a change that was made on all of them
 // must not have them all away at a time.
 func memberTask(env module.Env) engine.Task {
-	etcd := func(name string, args ...string) *op.Wait {
-		return &op.Wait{Name: name, TimeoutSeconds: 180, Program: append([]string{
-			module.Etcdctl, "--endpoints=" + module.OwnEtcd(), "--cacert=" + module.EtcdCA,
-			"--cert=" + module.EtcdHealthCert, "--key=" + module.EtcdHealthKey,
-			"--dial-timeout=3s", "--command-timeout=8s", "endpoint",
-		}, args...)}
-	}
 	return engine.Task{
 		ID: "kubeadm.member", Title: "keep the manifest of etcd", Timeout: 8 * time.Minute,
 		On:      func(h *engine.Host) bool { return hasMember(env, h) },
@@ -55,14 +48,23 @@ func memberTask(env module.Env) engine.Task {
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(*engine.Scope) (op.List, error) {
 			back := op.Kept{
-				Path: manifest("etcd"), Serves: etcd("etcd", "health"), Gate: etcd("every member of etcd", "health", "--cluster"),
+				Path: manifest("etcd"), Serves: askEtcd("etcd", "health"), Gate: askEtcd("every member of etcd", "health", "--cluster"),
 				// It answers for itself, whether the others are there or not.
-				Then: etcd("etcd", "status"),
+				Then: askEtcd("etcd", "status"),
 			}
 			back.Then.Manifest = back.Path
 			return op.List{back}, nil
 		},
 	}
+}
+
+// askEtcd asks the host's own member something about endpoints.
+func askEtcd(name string, args ...string) *op.Wait {
+	return &op.Wait{Name: name, TimeoutSeconds: 180, Program: append([]string{
+		module.Etcdctl, "--endpoints=" + module.OwnEtcd(), "--cacert=" + module.EtcdCA,
+		"--cert=" + module.EtcdHealthCert, "--key=" + module.EtcdHealthKey,
+		"--dial-timeout=3s", "--command-timeout=8s", "endpoint",
+	}, args...)}
 }
 
 // again runs a phase of `kubeadm init` on a control plane that has joined, by its

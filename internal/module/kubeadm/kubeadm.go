@@ -212,6 +212,38 @@ func ownAPI(env module.Env) op.Wait {
 	return op.Wait{HTTP: "https://" + localAPI(env) + "/readyz", Manifest: module.APIServerManifest, TimeoutSeconds: 300}
 }
 
+// mostCrashes is after how many ends something with other settings is taken to
+// refuse them.
+const mostCrashes = 2
+
+// newAPI is ownAPI, with settings that may be none to start with.
+func newAPI(env module.Env) op.Wait {
+	w := ownAPI(env)
+	if env.Reconfigures {
+		w.Crashes = mostCrashes
+	}
+	return w
+}
+
+// memberSettings has the step that gives a member of etcd which votes its settings
+// end when it serves with them, and begin, if they are others, when all of them
+// serve: no two are away at a time.
+func memberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
+	if !env.Gated || !module.Holds(h) {
+		return e
+	}
+	serves := askEtcd("etcd", "health")
+	serves.Manifest = manifest("etcd")
+	e.Then = serves
+	if env.Reconfigures {
+		e.Then.Crashes = mostCrashes
+	}
+	if env.OtherEtcd {
+		e.Gate = askEtcd("every member of etcd", "health", "--cluster")
+	}
+	return e
+}
+
 // task makes a phase a task.
 func (p phase) task(env module.Env) engine.Task {
 	t := engine.Task{
@@ -225,12 +257,14 @@ func (p phase) task(env module.Env) engine.Task {
 		switch {
 		case p.id == components().id:
 			return controlPlane(), nil
+		case p.id == localEtcd().id:
+			return op.List{memberSettings(env, s.Host(), p.exec())}, nil
 		case !p.wait:
 			return op.List{p.exec()}, nil
 		case env.Stacked() && env.Begins(s.Host()): // its member has what it serves
-			return op.List{ownAPI(env), module.EtcdMark()}, nil
+			return op.List{newAPI(env), module.EtcdMark()}, nil
 		}
-		return op.List{ownAPI(env)}, nil
+		return op.List{newAPI(env)}, nil
 	}
 	return t
 }

@@ -131,18 +131,46 @@ func flags(m map[string]string) string {
 	return b.String()
 }
 
+// Restart is the module that restarts the kubelet of a node that the cluster has
+// when its settings are others, and waits until the node does what it did before.
+func Restart(env module.Env) engine.Module {
+	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
+		ID: StepKubelet, Title: "give the kubelet its settings", Timeout: 8 * time.Minute,
+		On: func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) },
+		Ops: func(s *engine.Scope) (op.List, error) {
+			u := kubeletUnit()
+			u.Again = env.Again(s.Host(), u.Name)
+			return op.List{u}, nil
+		},
+	}}}
+}
+
+// StepKubelet is the step after which the kubelets of a cluster that runs have
+// their settings.
+const StepKubelet = "kubelet.settings"
+
+// kubeletStays is the kubelet's unit when it may have its settings already: then
+// it is only to be there.
+func kubeletStays(env module.Env, h *engine.Host) op.Unit {
+	u := kubeletUnit()
+	if env.Gated && module.Holds(h) {
+		u.KeepRunning, u.RestartOn = true, nil
+	}
+	return u
+}
+
 // kubeletFollows are the files with which a kubelet is started.
 func kubeletFollows() []string { return []string{unitFile, dropInFile, programs + "/kube"} }
 
 // Kubelet is the module that keeps a joined node's kubelet running with its
 // settings.
-func Kubelet(module.Env) engine.Module {
+func Kubelet(env module.Env) engine.Module {
 	return engine.Module{Name: "kubelet", Tasks: []engine.Task{{
 		ID: "kubelet.running", Title: "keep the kubelet running", On: module.IsNode,
 		Provides: []engine.KeyRef{module.KeyKubeletStarted.Ref()},
-		Ops: func(*engine.Scope) (op.List, error) {
+		Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{
-				kubeletUnit(),
+				kubeletStays(env, s.Host()),
 				op.UnitStarted{Name: "kubelet.service"},
 			}, nil
 		},

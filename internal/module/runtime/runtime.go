@@ -3,6 +3,8 @@ package runtime
 
 import (
 	"embed"
+	"path"
+	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/addon"
@@ -16,16 +18,22 @@ var files embed.FS
 
 const (
 	configFile = "/etc/containerd/config.toml"
+	dropInFile = "/etc/containerd/slipway.toml"
 	unitFile   = "/etc/systemd/system/containerd.service"
 	programs   = "/usr/local/bin"
 	// nettools has packet filter programs for hosts without; containerd's
 	// unit looks there last.
-	nettools = "/usr/local/lib/slipway/nettools"
+	nettools     = "/usr/local/lib/slipway/nettools"
+	stepSettings = "runtime.settings"
 )
 
 // New is the module that installs containerd.
 func New(env module.Env) engine.Module {
 	m := engine.Module{Name: "runtime", Tasks: []engine.Task{
+		{
+			ID: stepSettings, Title: "write containerd's settings", On: module.IsNode,
+			Ops: func(*engine.Scope) (op.List, error) { return dropIn(env.Cluster.Spec.ContainerRuntime.Config), nil },
+		},
 		{
 			ID: "runtime.containerd", Title: "install containerd", On: module.IsNode,
 			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
@@ -68,11 +76,13 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 		return nil, err
 	}
 	ops = append(ops, tools...)
+	theirs := env.Cluster.Spec.ContainerRuntime.Config
 	config, err := module.Render(files, "config.toml", map[string]any{
 		"Docker": env.Docker(),
 		"Pause":  env.Release.ImageRefs()["pause"],
 		// Without the capability no process may lower its score, and every
 		// sandbox would fail.
+		"DropIn":           theirs != "",
 		"RestrictOOMScore": s.Host().Facts != nil && !s.Host().Facts.ResourceCapability,
 	})
 	if err != nil {
@@ -93,9 +103,29 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	)
 	return append(ops, op.Unit{
 		Name: "containerd.service", Enabled: op.Bool(true), Running: op.Bool(true),
-		RestartOn: []string{configFile, unitFile, programs + "/containerd"},
+		RestartOn: []string{configFile, dropInFile, unitFile, programs + "/containerd"},
 		Declares:  []string{"/run/containerd", "/run/nri", "/opt/containerd", "/run/netns"},
+		Again:     again(env, s.Host()),
 	}), nil
+}
+
+// again is what must answer again after a restart: containerd, and what the node
+// does with it.
+func again(env module.Env, h *engine.Host) []op.Wait {
+	if !env.Gated || !module.Holds(h) {
+		return nil
+	}
+	return append([]op.Wait{{Name: "containerd", Program: []string{programs + "/crictl", "--timeout=5s", "info"}, TimeoutSeconds: 60}},
+		env.Again(h, "containerd.service")...)
+}
+
+// dropIn is what the user adds to containerd's settings.
+func dropIn(text string) op.List {
+	var list op.List
+	if text != "" {
+		list = op.List{op.Dir{Path: path.Dir(dropInFile)}, op.File{Path: dropInFile, Content: []byte("version = 3\n" + strings.TrimRight(text, "\n") + "\n")}}
+	}
+	return append(list, op.PutBack{Step: stepSettings})
 }
 
 // images are those that a host's roles need.

@@ -48,6 +48,38 @@ func InWaves(env module.Env, parts ...engine.Module) (engine.Module, error) {
 	return m, nil
 }
 
+// Settings is the module that takes nodes which the cluster has through the tasks
+// of others, in the order in which they would be upgraded, and in service: a node
+// that does not serve afterwards as before keeps those after it from beginning.
+// Hosts that are yet to join wait for nobody.
+func Settings(env module.Env, parts ...engine.Module) (engine.Module, error) {
+	waves, err := order(env)
+	if err != nil {
+		return engine.Module{}, err
+	}
+	m := engine.Module{Name: "node", Changing: true, Waves: func(h *engine.Host) int {
+		if wave, ok := waves.of[h.Name]; ok && module.Holds(h) {
+			return wave
+		}
+		return -1
+	}}
+	for _, p := range parts {
+		m.Tasks = append(m.Tasks, p.Tasks...)
+	}
+	return m, nil
+}
+
+// Then has tasks of modules wait for a step on all its hosts.
+func Then(step string, modules ...engine.Module) []engine.Module {
+	for _, m := range modules {
+		for i := range m.Tasks {
+			t := &m.Tasks[i]
+			t.Needs = append(slices.Clone(t.Needs), step)
+		}
+	}
+	return modules
+}
+
 // After has all tasks of modules wait until every node is through.
 func After(modules ...engine.Module) []engine.Module {
 	for _, m := range modules {

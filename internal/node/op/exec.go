@@ -51,6 +51,10 @@ type Exec struct {
 	// Resumes says that the program goes on from what a run that was cut has
 	// left: all of it stays.
 	Resumes bool `json:"resumes,omitempty"`
+	// Gate is what the program waits for before it runs, and Then what is waited
+	// for when it has: before that the run has not succeeded.
+	Gate *Wait `json:"gate,omitempty"`
+	Then *Wait `json:"then,omitempty"`
 	// Hosts are what names stand for while the program runs, and for it
 	// alone: addresses by name. It wants Whole.
 	Hosts map[string]string `json:"hosts,omitempty"`

@@ -20,6 +20,10 @@ type Unit struct {
 	// Gate is what a restart, not a start, waits for. It must have come
 	// within its time.
 	Gate *Wait `json:"gate,omitempty"`
+	// Again is what must answer again after a restart, each within its time, if
+	// it answered before: a unit that is up may do nothing of what it is for.
+	// What did not answer before is nobody's to wait for.
+	Again []Wait `json:"again,omitempty"`
 	// Declares are globs of what the unit makes by itself once it runs;
 	// they enter the ledger, as absent if they were.
 	Declares []string `json:"declares,omitempty"`
@@ -35,6 +39,10 @@ type UnitStarted struct {
 // ReasonNotServing is that of a static pod which was waited for and did not serve
 // in time.
 const ReasonNotServing = "NotServing"
+
+// ReasonUnhealthy is that of a unit which was restarted, and after which something
+// did not answer any more that had answered before.
+const ReasonUnhealthy = "Unhealthy"
 
 // Wait waits until something answers, or has ended. Check answers unchanged
 // when it does already.
@@ -56,8 +64,12 @@ type Wait struct {
 	// with the command that it has there: one that runs from before a change does
 	// not count.
 	Manifest string `json:"manifest,omitempty"`
-	// Since is a unit that must have run for SinceSeconds for an answer to HTTP to
-	// count: a kubelet that has just been started may have its pods start anew.
+	// Crashes is after how many ends of the container of Manifest it is waited for
+	// no longer; 0 is however many there are.
+	Crashes int `json:"crashes,omitempty"`
+	// Since is a unit that must have run for SinceSeconds for an answer to HTTP or
+	// Program to count: a kubelet that has just been started may have its pods
+	// start anew.
 	Since        string `json:"since,omitempty"`
 	SinceSeconds int    `json:"sinceSeconds,omitempty"`
 	// Name is for people what Program waits for, and the operation's target.

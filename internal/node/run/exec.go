@@ -214,6 +214,9 @@ func (s *session) execute(ctx context.Context, o op.Exec, stdin func(io.Writer) 
 	if err != nil {
 		return err
 	}
+	if err := s.pass(ctx, o.Gate); err != nil {
+		return err
+	}
 	record := s.state("exec", o.Name+".json")
 	var out []byte
 	if o.Whole {
@@ -247,13 +250,27 @@ func (s *session) execute(ctx context.Context, o op.Exec, stdin func(io.Writer) 
 			in = rec.Inputs
 		}
 	}
-	if err := s.keep(record, execRecord{Done: true, Inputs: in}); err != nil {
+	if err := s.keep(record, execRecord{Done: o.Then == nil, Inputs: in}); err != nil {
 		return err
 	}
 	if o.Whole {
-		return s.forgetWhole(ctx, s.unitName(o))
+		if err := s.forgetWhole(ctx, s.unitName(o)); err != nil {
+			return err
+		}
 	}
-	return nil
+	return s.succeed(ctx, o, record, in)
+}
+
+// succeed waits for what is to follow a program that has run, if anything: then the
+// run has succeeded.
+func (s *session) succeed(ctx context.Context, o op.Exec, record string, in map[string]string) error {
+	if o.Then == nil {
+		return nil
+	}
+	if err := s.pass(ctx, o.Then); err != nil {
+		return err
+	}
+	return s.keep(record, execRecord{Done: true, Inputs: in})
 }
 
 // flush makes durable what a program has written and left to the kernel: our

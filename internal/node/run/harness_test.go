@@ -235,7 +235,8 @@ type world struct {
 	Calls   []string
 	// Transient are the units made by systemd-run. OnRun "linger" has them
 	// seem to run on after their program has ended; "cut before" and "cut
-	// after" have the start of other units fail, before it is made or after.
+	// after" have the start of other units fail, before it is made or after;
+	// "write X" has one leave X in a file.
 	Transient map[string]*transient
 	OnRun     string
 	// Etcd are the members of a cluster whose other endpoints do not answer

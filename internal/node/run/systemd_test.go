@@ -54,6 +54,11 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 				return "", err
 			}
 		}
+		if answers, ok := strings.CutPrefix(w.OnRun, "write "); ok { // what serves from then on
+			if err := os.WriteFile(filepath.Join(w.Root, "etc/answers"), []byte(answers), 0o600); err != nil {
+				return "", err
+			}
+		}
 		if w.OnRun == "cut after" {
 			return "", errors.New("cut after it was started")
 		}

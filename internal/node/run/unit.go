@@ -106,6 +106,9 @@ type unitRecord struct {
 	Before time.Duration `json:"before,omitempty"`
 	// Started is when the process was that we had started, once that is known.
 	Started time.Duration `json:"started,omitempty"`
+	// Awaits is what answered before it was restarted and has not been seen to
+	// answer since.
+	Awaits []string `json:"awaits,omitempty"`
 }
 
 func (s *session) unitRecord(name string) (unitRecord, error) {
@@ -173,6 +176,7 @@ type unitPlan struct {
 	now                            unitState
 	unmask, mask, enable, disable  bool
 	start, stop, restart, reloaded bool
+	await                          bool // what has been restarted is yet to be seen to serve
 	why                            []string
 }
 
@@ -229,8 +233,9 @@ func (s *session) planUnit(ctx context.Context, o op.Unit) (unitPlan, error) {
 	changed, err := s.stale(o, now)
 	if len(changed) > 0 {
 		p.add(&p.restart, "restart: "+strings.Join(changed, ", ")+" changed")
+		return p, err
 	}
-	return p, err
+	return p, errors.Join(err, s.planAgain(o, &p))
 }
 
 func (s *session) checkUnit(ctx context.Context, o op.Unit) (verdict, error) {
@@ -277,6 +282,9 @@ func (s *session) applyUnit(ctx context.Context, o op.Unit) error {
 	if p.start || p.restart {
 		return s.startUnit(ctx, o, p)
 	}
+	if p.await {
+		return s.serveAgain(ctx, o)
+	}
 	return nil
 }
 
@@ -318,13 +326,17 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 			return err
 		}
 	}
+	awaits, err := s.answering(ctx, o, p)
+	if err != nil {
+		return err
+	}
 	// What it is started with is read before: a change in between then
 	// brings another restart, not a lost one.
 	rec, err := s.unitFiles(o)
 	if err != nil {
 		return err
 	}
-	rec.Before = p.now.started
+	rec.Before, rec.Awaits = p.now.started, awaits
 	if err := s.keep(s.state("units", o.Name+".json"), rec); err != nil {
 		return err
 	}
@@ -339,7 +351,10 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 		return s.withJournal(ctx, o.Name, &op.Error{Reason: "UnitFailed", Message: fmt.Sprintf("%s failed right after its start (%s)", o.Name, now.result)})
 	}
 	rec.Started = now.started
-	return s.keep(s.state("units", o.Name+".json"), rec)
+	if err := s.keep(s.state("units", o.Name+".json"), rec); err != nil {
+		return err
+	}
+	return s.serveAgain(ctx, o)
 }
 
 // pass waits for what a change needs, if anything.

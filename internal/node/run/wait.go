@@ -35,6 +35,11 @@ func (s *session) probe(ctx context.Context, o op.Wait) error {
 			return err
 		}
 	}
+	if o.Since != "" {
+		if err := s.hasRun(ctx, o.Since, time.Duration(o.SinceSeconds)*time.Second); err != nil {
+			return err
+		}
+	}
 	switch {
 	case o.TCP != "":
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", o.TCP)
@@ -43,11 +48,6 @@ func (s *session) probe(ctx context.Context, o op.Wait) error {
 		}
 		return conn.Close()
 	case o.HTTP != "":
-		if o.Since != "" {
-			if err := s.hasRun(ctx, o.Since, time.Duration(o.SinceSeconds)*time.Second); err != nil {
-				return err
-			}
-		}
 		return probeHTTP(ctx, o.HTTP)
 	case o.Ended != "":
 		return s.ended(o.Ended)
@@ -112,7 +112,10 @@ func checkOne(o op.Wait) error {
 	if o.Manifest != "" && o.HTTP == "" && len(o.Program) == 0 {
 		return invalid("the pod of %s has to answer to something", o.Manifest)
 	}
-	if (o.Since == "") != (o.SinceSeconds <= 0) || o.Since != "" && o.HTTP == "" {
+	if o.Crashes != 0 && (o.Manifest == "" || o.Crashes < 0) {
+		return invalid("whose container may end %d times?", o.Crashes)
+	}
+	if (o.Since == "") != (o.SinceSeconds <= 0) || o.Since != "" && o.HTTP == "" && len(o.Program) == 0 {
 		return invalid("who has to answer to something after %d seconds of %q?", o.SinceSeconds, o.Since)
 	}
 	if one != 1 || (o.Name == "") != (len(o.Program) == 0) || (o.Container == "") != (o.Image == "") {
@@ -141,6 +144,7 @@ func (s *session) applyWait(ctx context.Context, o op.Wait) error {
 	defer cancel()
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
+	before := s.latest(o.Manifest)
 	var why error
 	for {
 		err := s.probe(bounded, o)
@@ -150,17 +154,20 @@ func (s *session) applyWait(ctx context.Context, o op.Wait) error {
 		if bounded.Err() == nil || why == nil { // else it says no more than that time is up
 			why = err
 		}
+		if s.often(o, before) {
+			return s.crashed(o)
+		}
 		select {
 		case <-tick.C:
 		case <-bounded.Done():
 			if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return ctx.Err()
 			}
-			reason := "Timeout"
+			e := &op.Error{Reason: "Timeout", Message: fmt.Sprintf("%s did not answer within %s: %v", o.Target(), limit, why)}
 			if o.Manifest != "" {
-				reason = op.ReasonNotServing
+				e.Reason, e.Detail = op.ReasonNotServing, s.podWords(o.Manifest)
 			}
-			return &op.Error{Reason: reason, Message: fmt.Sprintf("%s did not answer within %s: %v", o.Target(), limit, why)}
+			return e
 		}
 	}
 }

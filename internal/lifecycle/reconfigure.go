@@ -1,0 +1,172 @@
+package lifecycle
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/pipeline"
+	"slipway.dev/slipway/internal/remote"
+)
+
+// reconfigures chooses the pipeline by which a cluster that runs becomes what its
+// description says. What it has been since the latest operation that came to its
+// end says whether it gets other settings, with which something may not start.
+func (p *prepared) reconfigures(parts pipeline.Parts) error {
+	if was, err := p.svc.before(p.env.Cluster.Name); err == nil { // else it is not known, and not gone by
+		now := &p.env.Cluster.Spec
+		p.env.Reconfigures = !equal(settings(&was.Spec), settings(now))
+		p.env.OtherEtcd = !equal(was.Spec.Etcd.ExtraArgs, now.Etcd.ExtraArgs)
+	}
+	p.env.Upgrade = p.request.Rollout
+	p.env.Upgrade.Back = p.request.back
+	var err error
+	p.pipeline, err = pipeline.Apply(p.env, parts)
+	return err
+}
+
+// settings are what may be changed of a cluster that runs, and goes back by
+// itself.
+func settings(s *v1alpha1.ClusterSpec) []any {
+	return []any{s.Kubernetes, s.Etcd, s.ContainerRuntime, s.Registry, s.DNS, s.System}
+}
+
+// places are the hosts of a description, without how they are logged in to.
+func places(s *v1alpha1.ClusterSpec) (out []any) {
+	for _, h := range s.Hosts {
+		out = append(out, []any{h.Name, h.Address, h.InternalAddress, h.Roles})
+	}
+	return out
+}
+
+// equal compares as records do: what was read from one is the same as before.
+func equal(a, b any) bool {
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && bytes.Equal(x, y)
+}
+
+// settle are the steps that give something its settings, or wait until it serves
+// with them: what fails there fails by the settings, as far as anybody can tell.
+var settle = []string{
+	"os.", "runtime.", "kubernetes.kubelet", "kubelet.", "etcd.service", "etcd.start", "etcd.running",
+	"kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd", "join.settings", "nodes.ready",
+}
+
+// goesBack says that a cluster which has got other settings goes back to those it
+// had, because a node does not serve with them: not what was only to be mended,
+// not hosts that come or go, nor what nobody could reach.
+func (p *prepared) goesBack(ctx context.Context, res *Result) bool {
+	if p.request.Kind != Apply || res.Outcome != event.Failed || p.request.KeepFailed || p.request.back || p.ignores() ||
+		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures {
+		return false
+	}
+	was, err := p.svc.before(p.env.Cluster.Name)
+	if err != nil || !equal(places(&was.Spec), places(&p.env.Cluster.Spec)) {
+		return false
+	}
+	return slices.ContainsFunc(res.Failures, bySettings)
+}
+
+// bySettings says that a step has failed that gives settings, and not because its
+// host could not be reached, or another works on it.
+func bySettings(f HostFailure) bool {
+	if slices.Contains([]string{string(remote.Unreachable), string(remote.ConnectionLost), "Fenced", "PlanStale", "DiskFull"}, f.Reason) {
+		return false
+	}
+	return slices.ContainsFunc(settle, func(step string) bool {
+		return f.Task == step || strings.HasSuffix(step, ".") && strings.HasPrefix(f.Task, step)
+	})
+}
+
+// revert takes a cluster back to the settings that it had, and says so in the
+// result of what has failed. It is an operation of its own, the one that `slipway rollback` would
+// begin: cut off, it is resumed as any other.
+func (p *prepared) revert(ctx context.Context, failed *Result, sinks []event.Sink) {
+	name := p.env.Cluster.Name
+	tell := func(host, message string) {
+		for _, s := range sinks {
+			note(s, host, message)
+		}
+	}
+	root := &failed.Failures[slices.IndexFunc(failed.Failures, bySettings)]
+	tell(root.Host, "does not serve with its new settings: all goes back to those before")
+	back, err := p.svc.back(ctx, name, p.request, sinks)
+	if back != nil && back.Outcome == event.Cancelled {
+		failed.Outcome = event.Cancelled // it goes on where it was stopped
+		return
+	}
+	if err != nil || back.Outcome != event.Succeeded {
+		failed.Failures = append(failed.Failures, notBack(root, back, err)...)
+		return
+	}
+	failed.Reverted = true
+	root.Detail = strings.TrimSpace(root.Reason + "\n" + root.Detail)
+	root.Reason = idReverted
+	root.Message += fmt.Sprintf("; its settings, and those of nodes changed before it, are as they were (%s)", back.Operation)
+	root.Remedy = "the file still says what did not work: correct it, and apply it"
+}
+
+// back is the operation that takes the latest one of a cluster back.
+func (s *service) back(ctx context.Context, name string, asked Request, sinks []event.Sink) (_ *Result, err error) {
+	quiet := make([]event.Sink, len(sinks))
+	for i, sink := range sinks {
+		quiet[i] = &backwards{sink}
+	}
+	q, err := s.PrepareRollback(ctx, name, Request{
+		Name: name, IgnoreChecks: asked.IgnoreChecks, BreakLock: asked.BreakLock, Rollout: asked.Rollout, back: true,
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, q.Close()) }()
+	if lost := q.Plan().Removes; len(lost) > 0 { // nobody has said yes to that
+		return nil, fmt.Errorf("going back would remove %s", strings.Join(lost, ", "))
+	}
+	return q.Apply(ctx, quiet...)
+}
+
+// notBack are the failures of a cluster that has not come back to the settings it
+// had.
+func notBack(root *HostFailure, back *Result, err error) []HostFailure {
+	why := event.Failure{Reason: idRevertFailed, Remedy: "see why, then go on with: slipway rollback"}
+	host := root.Host
+	switch {
+	case err != nil:
+		why.Message = err.Error()
+	case len(back.Failures) > 0:
+		f := back.Failures[0]
+		host, why.Message, why.Detail = f.Host, f.Title+": "+f.Message, f.Detail
+	default:
+		why.Message = "it ended " + string(back.Outcome)
+	}
+	return []HostFailure{{Host: host, Task: "revert", Title: "going back to the settings before", Failure: why}}
+}
+
+// backwards shows of an operation that nobody has asked for what it has done, as
+// notes: the plan that is shown is another's.
+type backwards struct{ to event.Sink }
+
+var _ event.Sink = (*backwards)(nil)
+
+// Emit implements event.Sink.
+func (b *backwards) Emit(e event.Event) {
+	if e.Type == event.StepFinished && (e.Outcome == event.Changed || e.Outcome == event.Failed) {
+		note(b.to, e.Host, "back: "+e.Title)
+	}
+}
+
+// unbounded refuses a number of nodes that is none.
+func unbounded(r Request) error {
+	if _, err := engine.Bound(r.Rollout.MaxUnavailable, 1); err != nil {
+		return refused(idUpgradeHow, "how many workers may be out of service at once: "+err.Error(), "write a number, or a share of them such as 20%")
+	}
+	return nil
+}

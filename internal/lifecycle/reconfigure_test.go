@@ -1,0 +1,348 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// turns are the hosts on which a step has changed something, as they came.
+func (w *world) turns(task string) (hosts []string) {
+	for _, e := range w.events {
+		if e.Type == event.StepFinished && e.Task == task && e.Outcome == event.Changed {
+			hosts = append(hosts, e.Host)
+		}
+	}
+	return hosts
+}
+
+func TestReconfigureInWaves(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.create(event.Succeeded)
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))
+	var told []string
+	for _, s := range p.Plan().Steps {
+		for _, c := range s.Changes {
+			if c.Kind == op.KindUnit {
+				told = append(told, s.Host+" "+c.Target+" "+c.Summary)
+			}
+		}
+	}
+	var want []string
+	for _, name := range threeAndTwo {
+		want = append(want, name+" kubelet.service restart: /etc/kubernetes/kubelet.conf.d/50-slipway.conf changes")
+	}
+	if d := cmp.Diff(want, told); d != "" {
+		t.Errorf("what the plan says of restarts (-want +got):\n%s", d)
+	}
+	w.events = nil
+	w.apply(p, event.Succeeded)
+	for _, step := range []string{"kubernetes.kubelet", "kubelet.settings"} {
+		if d := cmp.Diff(threeAndTwo, w.turns(step)); d != "" {
+			t.Errorf("%s: one after the other, control planes first (-want +got):\n%s", step, d)
+		}
+	}
+}
+
+// Who has nothing to do waits for nobody, and the API server of the first control
+// plane for all nodes.
+func TestReconfigureNodesBeforeServers(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.create(event.Succeeded)
+	c := w.changed()
+	c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"profiling": "false"}
+	w.events = nil
+	w.do(Request{Kind: Apply, Cluster: c, Rollout: Rollout{MaxUnavailable: "2"}}, event.Succeeded)
+	var got []string
+	for _, e := range w.events {
+		if e.Type == event.StepFinished && e.Outcome == event.Changed && slices.Contains([]string{"kubelet.settings", "kubeadm.init.control-plane", "join.settings"}, e.Task) {
+			got = append(got, e.Task+" "+e.Host)
+		}
+	}
+	slices.Sort(got[3:5]) // side by side
+	want := []string{
+		"kubelet.settings cp1", "kubelet.settings cp2", "kubelet.settings cp3", "kubelet.settings w1", "kubelet.settings w2",
+		"kubeadm.init.control-plane cp1", "join.settings cp2", "join.settings cp3",
+	}
+	slices.Sort(got[6:])
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// A bad setting is one with which something does not serve on one machine.
+type bad struct {
+	name, reason string
+	host, says   string // where it fails, and what the failure is to say
+	managed      bool
+	change       func(*v1alpha1.Cluster)
+	spoil        func(*machine)
+}
+
+// restarted fails a unit that was restarted while a file holds a text.
+func restarted(unit, file, text string) func(*machine) {
+	return func(m *machine) {
+		m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+			u, ok := o.(op.Unit)
+			if !ok || u.Name != unit || !strings.Contains(m.files[file], text) {
+				return nil
+			}
+			delete(m.state, unit+" started") // it is not up with these
+			return &op.Error{Reason: op.ReasonUnhealthy, Message: unit + " says: " + text + " is bad"}
+		}
+	}
+}
+
+// memberFails fails what gives a member of etcd in a pod its settings.
+func memberFails(m *machine) {
+	m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+		e, ok := o.(op.Exec)
+		if !ok || e.Then == nil || !strings.Contains(m.files[settingsFile], "quota-backend-bytes") {
+			return nil
+		}
+		m.state[id(o)] = "it has not succeeded"
+		return &op.Error{Reason: op.ReasonNotServing, Message: "etcd says: quota-backend-bytes is bad"}
+	}
+}
+
+func badSettings() []bad {
+	const dropIn, unit = "/etc/kubernetes/kubelet.conf.d/50-slipway.conf", "kubelet.service"
+	kubelet := func(c *v1alpha1.Cluster) {
+		c.Spec.Kubernetes.Kubelet.Config = map[string]any{"evictionHard": map[string]any{"memory.available": "plenty"}}
+	}
+	api := func(c *v1alpha1.Cluster) {
+		c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"no-such-flag": "1"}
+	}
+	quota := func(c *v1alpha1.Cluster) { c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "many"} }
+	sick := func(m *machine) {
+		m.sick = func(m *machine) bool { return strings.Contains(m.files[module.APIServerManifest], "no-such-flag") }
+	}
+	return []bad{
+		{name: "kubelet cp1", reason: "nobody after it has begun", host: "cp1", says: "evictionHard is bad", change: kubelet, spoil: restarted(unit, dropIn, "evictionHard")},
+		{name: "kubelet cp3", reason: "two before it go back, too", host: "cp3", says: "evictionHard is bad", change: kubelet, spoil: restarted(unit, dropIn, "evictionHard")},
+		{name: "kubelet w2", reason: "all others go back", host: "w2", says: "evictionHard is bad", change: kubelet, spoil: restarted(unit, dropIn, "evictionHard")},
+		{
+			name: "containerd w1", reason: "its settings are a file that there was not", host: "w1", says: "level is bad",
+			change: func(c *v1alpha1.Cluster) { c.Spec.ContainerRuntime.Config = "[debug]\nlevel = 7" },
+			spoil:  restarted("containerd.service", "/etc/containerd/slipway.toml", "level"),
+		},
+		{name: "API server cp1", reason: "it speaks for the cluster, and does not serve", host: "cp1", says: "nothing answers", change: api, spoil: sick},
+		{name: "API server cp2", reason: "the first has it already", host: "cp2", says: "nothing answers", change: api, spoil: sick},
+		{name: "etcd cp1", reason: "a member alone is away", host: "cp1", says: "quota-backend-bytes is bad", change: quota, spoil: memberFails},
+		{name: "etcd cp2", reason: "the third has not begun", host: "cp2", says: "quota-backend-bytes is bad", change: quota, spoil: memberFails},
+		{
+			name: "managed etcd", reason: "a service is restarted, not a pod", host: "cp2", says: "quota-backend-bytes is bad", managed: true, change: quota,
+			spoil: restarted("etcd.service", "/etc/systemd/system/etcd.service", "quota-backend-bytes"),
+		},
+		{
+			name: "sysctl", reason: "nothing is restarted for it", host: "w1", says: "no such key",
+			change: func(c *v1alpha1.Cluster) { c.Spec.System.Sysctls = map[string]string{"net.no.such": "1"} },
+			spoil: func(m *machine) {
+				m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+					if s, ok := o.(op.Sysctl); ok && s.Values["net.no.such"] != "" {
+						m.state[id(o)] = "half of it"
+						return &op.Error{Reason: "Error", Message: "no such key"}
+					}
+					return nil
+				}
+			},
+		},
+	}
+}
+
+// broken is a world in which a cluster runs and a setting is about to be bad, and
+// what that is.
+func (b bad) broken(t *testing.T) (*world, *v1alpha1.Cluster, map[string]map[string]string) {
+	t.Helper()
+	w := newWorld(t, threeAndTwo...)
+	w.managed = b.managed
+	w.create(event.Succeeded)
+	b.spoil(w.machines[b.host])
+	c := w.cluster()
+	b.change(c)
+	return w, c, w.looks()
+}
+
+// looks is all that is on machines.
+func (w *world) looks() map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for name, m := range w.machines {
+		out[name] = m.look()
+	}
+	return out
+}
+
+// asBefore wants machines as they were, and nothing left to do.
+func (w *world) asBefore(before map[string]map[string]string) {
+	w.t.Helper()
+	if d := cmp.Diff(before, w.looks()); d != "" {
+		w.t.Errorf("machines are not as before (-want +got):\n%s", d)
+	}
+	w.whole()
+}
+
+func TestBadSettingsGoBack(t *testing.T) {
+	for _, b := range badSettings() {
+		t.Run(b.name, func(t *testing.T) {
+			w, c, before := b.broken(t)
+			res := w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+			if !res.Reverted {
+				t.Fatalf("it has not gone back: %+v; %s", res.Failures, b.reason)
+			}
+			f := res.Failures[0]
+			if len(res.Failures) != 1 || f.Host != b.host || f.Reason != idReverted || !strings.Contains(f.Message, b.says) {
+				t.Errorf("failures %+v: want one of %s that says %q", res.Failures, b.host, b.says)
+			}
+			w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "apply Failed", "create Succeeded")
+			w.asBefore(before)
+		})
+	}
+}
+
+// Those who got their settings last go back first.
+func TestBadSettingsGoBackInTurn(t *testing.T) {
+	b := badSettings()[2]
+	w, c, _ := b.broken(t)
+	w.events = nil
+	w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+	var back []string
+	for _, e := range w.events {
+		if e.Type == event.Note && strings.HasPrefix(e.Message, "back: give the kubelet") {
+			back = append(back, e.Host)
+		}
+	}
+	if d := cmp.Diff([]string{"w2", "w1", "cp3", "cp2", "cp1"}, back); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestBadSettingsKept(t *testing.T) {
+	b := badSettings()[0]
+	w, c, _ := b.broken(t)
+	res := w.do(Request{Kind: Apply, Cluster: c, KeepFailed: true}, event.Failed)
+	if res.Reverted || res.Failures[0].Reason != op.ReasonUnhealthy {
+		t.Errorf("%+v: want it left as it is", res)
+	}
+	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
+}
+
+// What fails by itself, with settings that are as before, is nothing to go back
+// from.
+func TestDriftDoesNotGoBack(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	delete(w.machines["w1"].state, "kubelet.service started")
+	w.machines["w1"].refuse = func(_ string, o op.Op) *op.Error {
+		if o.Target() != "kubelet.service" {
+			return nil
+		}
+		return &op.Error{Reason: "UnitFailed", Message: "it does not start"}
+	}
+	res := w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Failed)
+	if res.Reverted {
+		t.Errorf("%+v: there is nothing to go back to", res)
+	}
+	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
+}
+
+// A way back that fails is told, and gone on with.
+func TestRevertFails(t *testing.T) {
+	b := badSettings()[0]
+	w, c, before := b.broken(t)
+	m := w.machines["cp1"]
+	m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+		if u, ok := o.(op.Unit); ok && u.Name == "kubelet.service" && u.RestartOn != nil {
+			delete(m.state, "kubelet.service started")
+			return &op.Error{Reason: op.ReasonUnhealthy, Message: "it never comes up again"}
+		}
+		return nil
+	}
+	res := w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+	if res.Reverted || len(res.Failures) != 2 || res.Failures[1].Reason != idRevertFailed {
+		t.Fatalf("%+v: want the failure, and that of the way back", res.Failures)
+	}
+	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "apply Failed", "create Succeeded")
+	m.spoils = nil
+	w.rollback(event.Succeeded)
+	w.asBefore(before)
+}
+
+// Killed anywhere between the first change and the last one of the way back, it
+// is gone on with by resume, and taken back by rollback.
+func TestKilledRevert(t *testing.T) {
+	for _, b := range badSettings() {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			w, c, before := b.broken(t)
+			for _, at := range w.killedWhile(t, func() { w.do(Request{Kind: Apply, Cluster: c}, event.Failed) }) {
+				for _, how := range []string{"resume", "rollback"} {
+					t.Run(at.name+" "+how, func(t *testing.T) {
+						k := at.world.fork(t)
+						k.t = t
+						k.goBack(t, how)
+						k.asBefore(before)
+					})
+				}
+			}
+		})
+	}
+}
+
+// goBack ends what a process has left that was killed.
+func (w *world) goBack(t *testing.T, how string) {
+	t.Helper()
+	s := w.service()
+	prepare := s.PrepareResume
+	if how == "rollback" {
+		prepare = s.PrepareRollback
+	}
+	p, err := prepare(t.Context(), "prod", Request{}, nil)
+	if unbegun(err) {
+		return
+	}
+	res, err := w.prepared(p, err).Apply(t.Context())
+	if err != nil || res.Outcome != event.Succeeded && !res.Reverted {
+		t.Fatalf("%+v, %v: want it whole, or back again", res, err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// killedWhile is what would be left if the process were killed, before one in so
+// many changes of a machine.
+func (w *world) killedWhile(t *testing.T, do func()) (moments []moment) {
+	t.Helper()
+	n := 0
+	const every = 4
+	for _, m := range w.machines {
+		m.touched = func(what string) {
+			w.mu.Lock()
+			n++
+			at := n
+			w.mu.Unlock()
+			if at%(every*oneIn) == 0 {
+				f := w.fork(t)
+				w.mu.Lock()
+				moments = append(moments, moment{fmt.Sprintf("%03d %s", at, what), f})
+				w.mu.Unlock()
+			}
+		}
+	}
+	do()
+	for _, m := range w.machines {
+		m.touched = nil
+	}
+	if len(moments) == 0 {
+		t.Fatal("it was killed nowhere")
+	}
+	return moments
+}

@@ -1,0 +1,68 @@
+package module
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	// steadySeconds is how long a unit must have run with other settings for what
+	// its node does to count: what refuses them ends within that time.
+	steadySeconds = 10
+	// wellSeconds bounds how long a kubelet may take to say that it is well, and
+	// againSeconds how long it is waited for each of the others.
+	wellSeconds, againSeconds = 60, 120
+)
+
+// Again is what a node does, and must do again after a restart of one of its
+// units: its kubelet says that it is well, the cluster that the node is ready, and
+// a control plane serves. It is asked on the node itself, which needs nobody else
+// for it.
+func (e Env) Again(h *engine.Host, unit string) []op.Wait {
+	if !e.Gated || !Holds(h) {
+		return nil
+	}
+	since := func(w op.Wait) op.Wait {
+		w.Since, w.SinceSeconds, w.TimeoutSeconds = unit, steadySeconds, againSeconds
+		return w
+	}
+	var out []op.Wait
+	if at := e.kubeletHealth(); at != "" {
+		well := since(op.Wait{HTTP: at})
+		well.TimeoutSeconds = wellSeconds
+		out = append(out, well)
+	}
+	out = append(out, since(op.Wait{Name: "readiness of node " + h.Name, Program: []string{
+		"/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--request-timeout=5s",
+		"wait", "node/" + h.Name, "--for=condition=Ready", "--timeout=5s",
+	}}))
+	if h.HasRole(v1alpha1.RoleControlPlane) {
+		port := strconv.Itoa(e.Cluster.Spec.ControlPlaneEndpoint.Port)
+		out = append(out, since(op.Wait{HTTP: "https://" + net.JoinHostPort("127.0.0.1", port) + "/readyz"}))
+	}
+	return out
+}
+
+// kubeletHealth is where a kubelet says that it is well, "" if it is told to say
+// it nowhere.
+func (e Env) kubeletHealth() string {
+	conf := e.Cluster.Spec.Kubernetes.Kubelet.Config
+	host, port := "127.0.0.1", "10248"
+	if v, ok := conf["healthzPort"]; ok {
+		port = fmt.Sprint(v)
+	}
+	if v, ok := conf["healthzBindAddress"].(string); ok {
+		if ip := net.ParseIP(v); ip != nil && !ip.IsUnspecified() {
+			host = v
+		}
+	}
+	if port == "0" {
+		return ""
+	}
+	return "http://" + net.JoinHostPort(host, port) + "/healthz"
+}
