@@ -416,7 +416,11 @@ func TestTaskIDs(t *testing.T) {
 	env := environment(t, c)
 	c = spec.Copy(c)
 	c.Spec.Kubernetes.Encryption = &v1alpha1.Encryption{}
-	for _, p := range append(all(env), Apply(environment(t, c), parts())) {
+	apply, err := Apply(environment(t, c), parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range append(all(env), apply) {
 		for _, m := range p.Modules {
 			for _, task := range m.Tasks {
 				if line := p.Kind + "\t" + task.ID + "\n"; !strings.Contains(b.String(), line) {

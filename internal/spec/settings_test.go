@@ -76,7 +76,12 @@ func TestSettingsChange(t *testing.T) {
 		at := reflect.ValueOf(&wanted.Spec)
 		for _, name := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(path, "spec."), "[]"), ".") {
 			at = reflect.Indirect(at)
+			name, listed := strings.CutSuffix(name, "[]")
 			at = at.FieldByIndex(fieldsOf(at.Type())[name])
+			if listed { // another one, with this field
+				at.Set(reflect.MakeSlice(at.Type(), 1, 1))
+				at = at.Index(0)
+			}
 			if at.Kind() == reflect.Pointer && at.IsNil() {
 				at.Set(reflect.New(at.Type().Elem()))
 			}
@@ -98,6 +103,9 @@ func other(t *testing.T, path string, v reflect.Value) {
 		return
 	case *bool:
 		*to = true
+		return
+	case *v1alpha1.SecretSource:
+		to.Env = "OTHER"
 		return
 	case []string:
 		v.Set(reflect.ValueOf(append(to, "https://192.0.2.99:2379")))
