@@ -3,8 +3,11 @@
 package run
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -88,6 +91,10 @@ func TestWaitCrashes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
 			h.write(in("before", "7.log"), "2026 stderr F Error: of the pod before\n")
+			earlier := time.Now().Add(-time.Hour) // files written at once may be of one time
+			if err := os.Chtimes(filepath.Dir(h.path(in("before", "7.log"))), earlier, earlier); err != nil {
+				t.Fatal(err)
+			}
 			h.write(apiManifest, apiServer("--no-such"))
 			// They are written while it is waited for.
 			for _, l := range tc.logs {
