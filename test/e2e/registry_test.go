@@ -122,6 +122,9 @@ func TestLongRegistryLogin(t *testing.T) {
 	u.pulls(t, name, "right", image, machines[1])
 	pulse := containers(u.pulse(t, name, machines))
 
+	// From here on the bundle is at hand, so that it is the nodes who log in.
+	u.ok(t, "bundle", "export", kubernetes(), "--out", "bundle.tar.zst")
+	editSpec(t, file, func(spec map[string]any) { spec["bundle"] = "./bundle.tar.zst" })
 	word(wrongWord)
 	u.ok(t, "apply", "-f", file, "--yes")
 	u.unchanged(t, file)
@@ -140,7 +143,7 @@ func TestLongRegistryLogin(t *testing.T) {
 	t.Logf("figure: another password on two nodes, and pulled with it, in %.0f s", time.Since(start).Seconds())
 	stillBeats(t, "changing a password", pulse, containers(withoutPod(u.pulse(t, name, machines), "again")))
 
-	editSpec(t, file, func(spec map[string]any) { delete(spec, "registry"); delete(spec, "bundle") })
+	editSpec(t, file, func(spec map[string]any) { delete(spec, "registry") })
 	u.ok(t, "apply", "-f", file, "--yes")
 	u.unchanged(t, file)
 	if got := u.inside(t, machines[1], "sh", "-c", "ls /etc/containerd/certs.d 2>/dev/null; true"); strings.Contains(got, host) {
