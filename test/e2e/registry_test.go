@@ -130,7 +130,7 @@ func TestLongRegistryLogin(t *testing.T) {
 	u.unchanged(t, file)
 	u.runsPod(t, name, "wrong", image, machines[1])
 	eventually(t, 2*time.Minute, "the kubelet to say that it is not let in", func() error {
-		if got := u.kubectl(t, name, "describe", "pod", "wrong"); !strings.Contains(got, "401 Unauthorized") {
+		if got := u.kubectl(t, name, "describe", "pod", "wrong"); !strings.Contains(got, "authorization failed") {
 			return errors.New(tail(got))
 		}
 		return nil
