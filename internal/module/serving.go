@@ -38,7 +38,8 @@ func (e Env) Again(h *engine.Host, unit string) []op.Wait {
 		out = append(out, well)
 	}
 	out = append(out, since(op.Wait{Name: "readiness of node " + h.Name, Program: []string{
-		"/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--request-timeout=5s",
+		// It is to leave nothing on the host: what it keeps has no place there.
+		"/usr/local/bin/kubectl", "--kubeconfig=/etc/kubernetes/kubelet.conf", "--request-timeout=5s", "--cache-dir=/dev/null/none",
 		"wait", "node/" + h.Name, "--for=condition=Ready", "--timeout=5s",
 	}}))
 	if h.HasRole(v1alpha1.RoleControlPlane) {

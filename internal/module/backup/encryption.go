@@ -50,7 +50,9 @@ func encryption(src Source) []engine.Task {
 	}
 }
 
-// keysOfThen are those of a set, with those of now behind them.
+// keysOfThen are those of a set, with those of now behind them, and what is not
+// encrypted can be read, too: a snapshot may be older than the keys that are in its
+// set. The next apply finds out by which of them something is written.
 func keysOfThen(then, now []byte) ([]byte, error) {
 	has, err := module.ParseEncryption(now)
 	if err != nil {
@@ -62,5 +64,9 @@ func keysOfThen(then, now []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return set.With(has).Bytes()
+	out := set.With(has)
+	for r := range out {
+		out[r] = module.Readable(out[r], module.EncryptionKey{Provider: module.Plain})
+	}
+	return out.Bytes()
 }

@@ -26,9 +26,9 @@ func TestKeysOfThen(t *testing.T) {
 		want                    string // of secrets, then of config maps
 		fails                   bool
 	}{
-		{"the same key", "there is nothing to change", file("secrets", "1-a"), file("secrets", "1-a"), "1-a; identity", false},
-		{"rotated since", "what is restored is written by the old key", file("secrets", "1-a"), file("secrets", "2-b"), "1-a 2-b; identity", false},
-		{"in the midst of it", "all that either has", file("secrets", "2-b", "1-a"), file("secrets", "3-c"), "2-b 1-a 3-c; identity", false},
+		{"the same key", "there is nothing to change", file("secrets", "1-a"), file("secrets", "1-a"), "1-a identity; identity", false},
+		{"rotated since", "what is restored is written by the old key", file("secrets", "1-a"), file("secrets", "2-b"), "1-a 2-b identity; identity", false},
+		{"in the midst of it", "all that either has", file("secrets", "2-b", "1-a"), file("secrets", "3-c"), "2-b 1-a 3-c identity; identity", false},
 		{"not encrypted then", "what is restored can be read as it is", "", file("secrets", "1-a"), "identity 1-a; identity", false},
 		{"other resources", "each by itself", file("configmaps", "1-a"), file("secrets", "1-a"), "identity 1-a; 1-a identity", false},
 		{"broken", "it is told, and quotes nothing", file("secrets", "1-a"), "resources: [canary", "", true},

@@ -1,6 +1,7 @@
 package kubeadm
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -115,7 +116,7 @@ func keysTask(env module.Env) engine.Task {
 				if err := e.layOut(); err != nil {
 					return nil, err
 				}
-				if err := e.alone(env); err != nil {
+				if err := e.alone(env, s); err != nil {
 					return nil, err
 				}
 				engine.Provide(s, keyEncrypting, e)
@@ -191,8 +192,9 @@ func (e *encrypting) choose(wanted *v1alpha1.Encryption, makes bool) (err error)
 }
 
 // alone refuses a change of keys in which not every control plane takes part: one
-// would not read what the others write, or write what they do not read.
-func (e *encrypting) alone(env module.Env) error {
+// would not read what the others write, or write what they do not read. One that
+// is given up, or has never joined, does neither.
+func (e *encrypting) alone(env module.Env, s *engine.Scope) error {
 	var missing []string
 	for _, h := range env.Absent {
 		if slices.Contains(h.Roles, v1alpha1.RoleControlPlane) {
@@ -200,7 +202,8 @@ func (e *encrypting) alone(env module.Env) error {
 		}
 	}
 	for _, l := range env.Leaving {
-		if slices.Contains(l.Roles, v1alpha1.RoleControlPlane) {
+		out := l.Gone || slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return h.Name == l.Name && !module.Holds(h) })
+		if slices.Contains(l.Roles, v1alpha1.RoleControlPlane) && !out {
 			missing = append(missing, l.Name)
 		}
 	}
@@ -245,9 +248,21 @@ func (e *encrypting) file(env module.Env, h *engine.Host, keys module.Encryption
 	}
 	list := op.List{op.File{Path: module.EncryptionFile, Mode: 0o600, Content: text, Secret: true}}
 	if follows || module.Holds(h) && e.have[h.Name] != nil {
-		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EncryptionFile}, TimeoutSeconds: restartTime}, ownAPI(env))
+		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EncryptionFile}, TimeoutSeconds: restartTime})
+		if !e.has(h.Name, text) { // else one that does not serve may wait for what comes after this
+			list = append(list, ownAPI(env))
+		}
 	}
 	return list, nil
+}
+
+// has says that a host's file was this already.
+func (e *encrypting) has(host string, text []byte) bool {
+	if e.have[host] == nil {
+		return false
+	}
+	is, err := e.have[host].Bytes()
+	return err == nil && bytes.Equal(is, text)
 }
 
 // readTask has all API servers read what any of them may come to write. One that is
@@ -286,10 +301,13 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				e, client := engine.Get(s, keyEncrypting), engine.Get(s, api)
-				if client == nil {
-					return errors.New("the API does not answer")
-				}
 				for _, r := range slices.Sorted(maps.Keys(e.rewrite)) {
+					if verified(ctx, env, s, r, e.rewrite[r]) == nil {
+						continue // nothing was written otherwise, or nothing is left of it
+					}
+					if client == nil {
+						return errors.New("the API does not answer")
+					}
 					if err := client.Rewrite(ctx, r, func(n int) { s.Tell("%d %s written", n, r) }); err != nil {
 						return err
 					}

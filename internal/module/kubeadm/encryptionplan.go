@@ -133,7 +133,8 @@ func (e *encrypting) done(is map[string][]module.EncryptionKey, to module.Encryp
 		if !is[h][0].Is(to) {
 			return false
 		}
-		forgot = forgot || len(is[h]) == 1
+		// A host without a file has forgotten nothing.
+		forgot = forgot || len(is[h]) == 1 && (e.have[h] != nil || e.fresh)
 	}
 	return forgot
 }

@@ -89,7 +89,9 @@ func (s *session) podLogs(manifest string) []string {
 	var newest string
 	var at int64
 	for _, dir := range dirs {
-		info, err := os.Stat(dir)
+		// The pod's directory: the container's changes, too, when logs of one that
+		// has ended go.
+		info, err := os.Stat(path.Dir(dir))
 		if err == nil && !info.ModTime().Before(written.ModTime()) && info.ModTime().UnixNano() > at {
 			newest, at = dir, info.ModTime().UnixNano()
 		}

@@ -91,8 +91,8 @@ func TestWaitCrashes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
 			h.write(in("before", "7.log"), "2026 stderr F Error: of the pod before\n")
-			earlier := time.Now().Add(-time.Hour) // files written at once may be of one time
-			if err := os.Chtimes(filepath.Dir(h.path(in("before", "7.log"))), earlier, earlier); err != nil {
+			earlier := time.Now().Add(-time.Hour) // the container's directory may be newer
+			if err := os.Chtimes(filepath.Dir(filepath.Dir(h.path(in("before", "7.log")))), earlier, earlier); err != nil {
 				t.Fatal(err)
 			}
 			h.write(apiManifest, apiServer("--no-such"))
