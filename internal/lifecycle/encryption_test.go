@@ -324,3 +324,50 @@ func stepsOf(all []plan.Step) (out []string) {
 	}
 	return out
 }
+
+// A control plane that comes while everything is decrypted has no keys, and says
+// nothing of what was done: none is forgotten before all is written anew.
+func TestEncryptionOffWithNew(t *testing.T) {
+	w := encrypting(t, "cp1", "cp2", "w1")
+	w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	w.served("before")
+	for _, m := range w.killed(t, Request{Kind: Apply, Cluster: w.secretive("secretbox", 0)}) {
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t, k.api.t = t, t
+			k.machines["cp3"] = newMachine("cp3", "192.0.2.21", k.api)
+			k.do(Request{Kind: Apply, Cluster: k.secretive("secretbox", 0)}, event.Succeeded)
+			k.encrypted("", 0, "cp1", "cp2", "cp3")
+		})
+	}
+}
+
+// An API server that does not serve with other settings goes back where things are
+// encrypted, too, and where they were to be by the same apply.
+func TestBadSettingsGoBackEncrypted(t *testing.T) {
+	for _, was := range []int{0, 1} {
+		for _, b := range badSettings() {
+			if !strings.HasPrefix(b.name, "API server") {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, generation %d before", b.name, was), func(t *testing.T) {
+				w := encrypting(t, threeAndTwo...)
+				w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", was)}, event.Succeeded)
+				w.served("before")
+				b.spoil(w.machines[b.host])
+				c := w.secretive("secretbox", 1)
+				b.change(c)
+				res := w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+				if !res.Reverted {
+					t.Fatalf("it has not gone back: %+v", res.Failures)
+				}
+				provider := "secretbox"
+				if was == 0 {
+					provider = ""
+				}
+				w.encrypted(provider, was, "cp1", "cp2", "cp3")
+				w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "apply Failed", "create Succeeded")
+			})
+		}
+	}
+}
