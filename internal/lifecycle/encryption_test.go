@@ -101,6 +101,15 @@ func (w *world) served(when string) {
 	}
 }
 
+// keeps writes a secret that no client writes again.
+func (w *world) keeps() {
+	const p = "/api/v1/namespaces/default/secrets/kept"
+	w.api.put(p, object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "kept", "namespace": "default"}})
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	w.api.sealed[p] = w.api.keysOf("cp1")[0].Begins()
+}
+
 // encrypted wants every secret, and the keys of every control plane, to be as a
 // generation of a provider says; "" is not encrypted.
 func (w *world) encrypted(provider string, generation int, controlPlanes ...string) {
@@ -237,6 +246,7 @@ func TestKilledEncryption(t *testing.T) {
 		w := encrypting(t, "cp1", "cp2", "w1")
 		w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", tc.from)}, event.Succeeded)
 		w.served("before")
+		w.keeps()
 		request := Request{Kind: Apply, Cluster: w.secretive("secretbox", tc.to)}
 		for i, m := range w.killed(t, request) {
 			t.Run(tc.name+" "+m.name, func(t *testing.T) {
@@ -330,7 +340,7 @@ func stepsOf(all []plan.Step) (out []string) {
 func TestEncryptionOffWithNew(t *testing.T) {
 	w := encrypting(t, "cp1", "cp2", "w1")
 	w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
-	w.served("before")
+	w.keeps()
 	for _, m := range w.killed(t, Request{Kind: Apply, Cluster: w.secretive("secretbox", 0)}) {
 		t.Run(m.name, func(t *testing.T) {
 			k := m.world
