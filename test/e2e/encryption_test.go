@@ -22,7 +22,8 @@ func TestLongEncryption(t *testing.T) {
 	b := newBalanced(t, "e2e-encrypt", 3, 1)
 	b.by(t, "haproxy")
 	editSpec(t, b.file, func(spec map[string]any) { // API servers are restarted a dozen times within minutes here
-		child(child(spec, "kubernetes"), "kubelet")["config"] = map[string]any{"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "5s"}}
+		config := child(child(child(spec, "kubernetes"), "kubelet"), "config")
+		config["crashLoopBackOff"] = map[string]any{"maxContainerRestartPeriod": "5s"}
 	})
 	b.create(t, b.file)
 	b.back(t)
