@@ -170,7 +170,10 @@ func (w *world) silentOn(keys map[string]bool) {
 // secretsOn are the keys that machines have.
 func (w *world) secretsOn(into map[string]bool) map[string]bool {
 	for _, m := range w.machines {
-		if e, err := module.ParseEncryption([]byte(m.files[module.EncryptionFile])); err == nil {
+		m.mu.Lock()
+		text := m.files[module.EncryptionFile]
+		m.mu.Unlock()
+		if e, err := module.ParseEncryption([]byte(text)); err == nil {
 			for _, k := range e.Of("secrets") {
 				if k.Provider != module.Plain {
 					into[k.Secret.Reveal()] = true

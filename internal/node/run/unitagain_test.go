@@ -139,7 +139,8 @@ func TestLastWords(t *testing.T) {
 }
 
 // TestExecGateAndThen: a program runs when its gate is open, and has succeeded when
-// what is waited for answers; until then it is run again.
+// what is waited for answers; until then it is run again. While that does not answer
+// the gate is nobody's.
 func TestExecGateAndThen(t *testing.T) {
 	h := newHost(t)
 	is := func(name string) *op.Wait {
@@ -149,16 +150,20 @@ func TestExecGateAndThen(t *testing.T) {
 	e := op.Exec{Name: "change", Argv: []string{"/bin/sh", "-c", "echo x >> " + h.path("etc/ran")}, Inputs: []string{"/etc/in"}, Gate: is("healthy"), Then: is("serves")}
 	ran := func() int { return strings.Count(h.read("etc/ran"), "x") }
 	h.write("etc/ran", "")
+	h.write("etc/serves", "")
 	if r := h.r.Apply(t.Context(), h.batch(e), nil)[0]; r.Error == nil || ran() != 0 {
 		t.Errorf("it ran past its gate: %+v, %d", r, ran())
 	}
-	h.write("etc/healthy", "")
+	if err := os.Remove(h.path("etc/serves")); err != nil {
+		t.Fatal(err)
+	}
 	if r := h.r.Apply(t.Context(), h.batch(e), nil)[0]; r.Error == nil || ran() != 1 {
 		t.Errorf("nothing serves: %+v, %d", r, ran())
 	}
 	if r := h.check(e)[0]; r.Status != op.Changed {
 		t.Errorf("it is taken to have succeeded: %+v", r)
 	}
+	h.write("etc/healthy", "")
 	h.write("etc/serves", "")
 	h.apply(e)
 	if r := h.check(e)[0]; r.Status != op.Unchanged || ran() != 2 {
