@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // Kubectl runs the bundle's kubectl against the cluster.
@@ -32,8 +33,10 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	if _, err := s.admin(name); err != nil {
 		return 0, err // kubectl would turn to localhost
 	}
-	if env.Passwords, err = passwords(c); err != nil { // its bundle may be in one of its registries
-		return 0, err
+	if c.Spec.Bundle != "" && !spec.IsBundlePath(c.Spec.Bundle) { // it may be in one of the cluster's registries
+		if env.Passwords, err = passwords(c); err != nil {
+			return 0, err
+		}
 	}
 	src := &source{svc: s, env: env, arches: []string{runtime.GOARCH}}
 	if _, err := src.Have(ctx); err != nil {

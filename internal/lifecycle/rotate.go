@@ -114,9 +114,12 @@ func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, err
 	if r.From == "" {
 		r.From = goes(r.Known, r.Next)
 	}
+	// The old key goes last, when all verify with a next one that is known. Where
+	// they do not, a control plane without it is none that has dropped it.
+	last := r.Next != "" && !slices.ContainsFunc(all, func(keys []pki.PublicKey) bool { return !hasKey(keys, r.Next) })
 	for _, keys := range all {
 		has := hasKey(keys, r.From)
-		r.Gone, r.Going = r.Gone && !has, r.Going || !has
+		r.Gone, r.Going = r.Gone && !has, r.Going || !has && last
 	}
 	p.accounts = r
 	return r.From, nil
@@ -143,7 +146,13 @@ func accountKeys(ctx context.Context, h *engine.Host, file string) ([]pki.Public
 	if err != nil {
 		return nil, fmt.Errorf("looking at the keys of %s: %w", h.Name, err)
 	}
-	if len(results) != 1 || results[0].Error != nil || results[0].Missing {
+	if len(results) != 1 {
+		return nil, fmt.Errorf("looking at the keys of %s: %d answers", h.Name, len(results))
+	}
+	if results[0].Error != nil {
+		return nil, fmt.Errorf("looking at the keys of %s: %w", h.Name, results[0].Error)
+	}
+	if results[0].Missing {
 		return nil, nil
 	}
 	keys, err := pki.PublicKeys(results[0].Output)

@@ -272,6 +272,36 @@ func TestRotateAccountsAnew(t *testing.T) {
 	}
 }
 
+// Where nobody knows the next key, a control plane that lacks one of the keys has
+// dropped none: all that is known is trusted, and all sign with the next key before
+// anything is dropped.
+func TestRotateAccountsWithoutNext(t *testing.T) {
+	w, _ := rotatable(t)
+	private, public := newAccountKey()
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		m := w.machines[name]
+		old := m.files[saPub]
+		m.files[saKey] = private
+		if m.files[saPub] = public; name == "cp3" {
+			m.files[saPub] += old
+		}
+	}
+	w.api.remove("/api/v1/namespaces/default/pods/deployment-a")
+	w.api.remove("/api/v1/namespaces/default/pods/statefulset-a")
+	w.api.remove("/api/v1/namespaces/default/pods/daemonset-a")
+	w.do(rotateAccounts(), event.Succeeded)
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		m := w.machines[name]
+		key, err := pki.PublicKeys([]byte(m.files[saPub]))
+		if err != nil || len(key) != 1 {
+			t.Fatalf("%s verifies with %d keys: %v", name, len(key), err)
+		}
+		if m.files[saKey] == private {
+			t.Errorf("%s signs with a key that nobody verifies with any more", name)
+		}
+	}
+}
+
 // TestRotateRefused: what cannot be exchanged is said before anything is touched.
 func TestRotateRefused(t *testing.T) {
 	w, _ := rotatable(t)

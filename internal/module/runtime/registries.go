@@ -62,7 +62,9 @@ func registries(env module.Env) (op.List, error) {
 
 // hosts is the file of one registry.
 func (r registrySet) hosts(name string) op.File {
-	f := op.File{Path: path.Join(registryDir, name, "hosts.toml")}
+	// Secret without a login, too: the file before may have one, and a plan shows
+	// what goes.
+	f := op.File{Path: path.Join(registryDir, name, "hosts.toml"), Secret: true}
 	var b strings.Builder
 	write := func(indent, host string) {
 		if slices.Contains(r.Insecure, host) {
@@ -75,7 +77,7 @@ func (r registrySet) hosts(name string) op.File {
 		if a.Username != "" {
 			login := base64.StdEncoding.EncodeToString([]byte(a.Username + ":" + r.passwords[host].Reveal()))
 			fmt.Fprintf(&b, "%sheader = {Authorization = %q}\n", indent, "Basic "+login)
-			f.Secret, f.Mode = true, 0o600
+			f.Mode = 0o600
 		}
 	}
 	if slices.Contains(r.Insecure, name) {
