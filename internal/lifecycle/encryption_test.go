@@ -325,7 +325,7 @@ func TestEncryptionRefused(t *testing.T) {
 	}
 	w.machines["cp3"].down = nil
 
-	w.machines["cp2"].files[module.APIServerManifest] += "\n    - --encryption-provider-config=/etc/kubernetes/pki/mine.yaml\n"
+	w.machines["cp2"].files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, --encryption-provider-config=/etc/kubernetes/pki/mine.yaml]\n"
 	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 1)}, nil)
 	wantRefused(t, err, spec.IDEncryptionForeign)
 }

@@ -85,6 +85,7 @@ const (
 	idRescueSilent     = "rescue-host-silent"
 	idRescueNotNeeded  = "rescue-not-needed"
 	idRescueNoData     = "rescue-no-data"
+	idRescueClusters   = "rescue-several-clusters"
 	idBackupRoom       = "backup-no-room"
 	idBackupKeys       = "backup-without-keys"
 	idBackupOther      = "backup-other-cluster"

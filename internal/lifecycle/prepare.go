@@ -58,7 +58,8 @@ type prepared struct {
 	// of theirs out of the cluster.
 	placed   []v1alpha1.Host
 	recorded *v1alpha1.Cluster
-	halfway  bool // hosts may have different ways to the API
+	was      *v1alpha1.Cluster // before other settings; nil if that is not known
+	halfway  bool              // hosts may have different ways to the API
 	// wish is which certificates are renewed, and of which hosts.
 	wish certs.Wish
 	// accounts is how the key of service accounts is exchanged.

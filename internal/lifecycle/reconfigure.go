@@ -21,6 +21,7 @@ import (
 // end says whether it gets other settings, with which something may not start.
 func (p *prepared) reconfigures(parts pipeline.Parts) error {
 	if was, err := p.svc.before(p.env.Cluster.Name); err == nil { // else it is not known, and not gone by
+		p.was = was
 		now := &p.env.Cluster.Spec
 		p.env.Reconfigures = !equal(settings(&was.Spec), settings(now))
 		p.env.OtherEtcd = !equal(was.Spec.Etcd.ExtraArgs, now.Etcd.ExtraArgs)
@@ -65,11 +66,7 @@ var settle = []string{
 // not hosts that come or go, nor what nobody could reach.
 func (p *prepared) goesBack(ctx context.Context, res *Result) bool {
 	if p.request.Kind != Apply || res.Outcome != event.Failed || p.request.KeepFailed || p.request.back || p.ignores() ||
-		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures {
-		return false
-	}
-	was, err := p.svc.before(p.env.Cluster.Name)
-	if err != nil || !equal(places(&was.Spec), places(&p.env.Cluster.Spec)) {
+		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures || !equal(places(&p.was.Spec), places(&p.env.Cluster.Spec)) {
 		return false
 	}
 	return slices.ContainsFunc(res.Failures, bySettings)
@@ -87,8 +84,8 @@ func bySettings(f HostFailure) bool {
 }
 
 // revert takes a cluster back to the settings that it had, and says so in the
-// result of what has failed. It is an operation of its own, the one that `slipway rollback` would
-// begin: cut off, it is resumed as any other.
+// result of what has failed. It is an operation of its own, the one that `slipway
+// rollback` would begin: cut off, it is resumed as any other.
 func (p *prepared) revert(ctx context.Context, failed *Result, sinks []event.Sink) {
 	name := p.env.Cluster.Name
 	tell := func(host, message string) {

@@ -159,6 +159,9 @@ func (p *prepared) survey(ctx context.Context) error {
 	case len(r.left) == 0:
 		return refused(idRescueNoData, "no member of etcd that is left has data", "go back to a backup: slipway etcd restore "+p.env.Cluster.Name+" --from FILE")
 	default:
+		if err := oneCluster(r.left); err != nil {
+			return err
+		}
 		best := r.left[0]
 		by.Term, by.Index, by.Member = best.Term, best.Index, best.host
 	}
@@ -174,6 +177,22 @@ func (p *prepared) survey(ctx context.Context) error {
 		p.env.Leader = by.Member
 	}
 	return nil
+}
+
+// oneCluster refuses members of which some have the data of before a restore or an
+// earlier rescue: their terms and indices are of another count.
+func oneCluster(left []survivor) error {
+	var found []string
+	several := false
+	for _, s := range left {
+		several = several || s.Cluster != left[0].Cluster
+		found = append(found, fmt.Sprintf("%s of %x", s.host, s.Cluster))
+	}
+	if !several {
+		return nil
+	}
+	return refused(idRescueClusters, "the members that are left have data of several clusters of etcd: "+strings.Join(found, ", "),
+		"those of before a restore or a rescue count for nothing any more: move them away on their hosts ("+facts.DirEtcd+"/member), and begin again")
 }
 
 // logOf is how far the log of a host's member goes.

@@ -16,6 +16,9 @@ import (
 // log is how far the log of a machine's member goes: its data say so.
 func (m *machine) log() (is op.EtcdSalvaged) {
 	_, _ = fmt.Sscanf(m.files[facts.EtcdData], "log %d %d %d %s", &is.Term, &is.Index, &is.Commit, &is.Damaged)
+	if n, ok := strings.CutPrefix(is.Damaged, "cluster-"); ok {
+		is.Damaged, is.Cluster = "", uint64(len(n))
+	}
 	return is
 }
 
@@ -225,6 +228,23 @@ func TestRescueRefuses(t *testing.T) {
 				t.Log(tc.reason)
 			}
 		})
+	}
+}
+
+// One with data of before a restore is not compared with those of after: its term
+// is higher, and what it has is older.
+func TestRescueOfSeveralClusters(t *testing.T) {
+	five := []string{"cp1", "cp2", "cp3", "cp4", "cp5"}
+	w := running(t, five, five)
+	e := votersOf(w, five...)
+	w.machines["cp2"].files[facts.EtcdData], w.machines["cp4"].files[facts.EtcdData] = "log 50 900 900 cluster-before", "log 2 30 30"
+	w.loses(e, "cp1", "cp3", "cp5")
+	request := Request{Kind: RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3", "cp5"}}
+	_, err := w.impatient().Prepare(t.Context(), request, nil)
+	refusal(t, err, idRescueClusters)
+	delete(w.machines["cp2"].files, facts.EtcdData)
+	if res := w.do(request, event.Succeeded); !strings.HasPrefix(res.Ready[0], "etcd runs with one member, on cp4") {
+		t.Errorf("%v", res.Ready)
 	}
 }
 

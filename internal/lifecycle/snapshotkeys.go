@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -33,9 +32,6 @@ func controlPlaneKeys() []string {
 }
 
 func etcdKeys() []string { return []string{module.EtcdCA, module.EtcdPKI + "/ca.key"} }
-
-// encryptionFlag names the API server's encryption configuration.
-const encryptionFlag = "--encryption-provider-config="
 
 // keep reads what goes into a set beside the snapshot, and the cluster's
 // authority, by which the set is known to be its own.
@@ -92,7 +88,7 @@ func (m *snapshotting) filesOf(ctx context.Context, chosen func(v1alpha1.Host) b
 		if len(found[paths[0]]) == 0 {
 			continue
 		}
-		at, err := encryption(found[module.APIServerManifest])
+		at, err := module.EncryptionOf(found[module.APIServerManifest])
 		if err == nil && at != "" {
 			var more map[string][]byte
 			more, err = readFiles(ctx, h, []string{at})
@@ -135,28 +131,4 @@ func readFiles(ctx context.Context, h *hostLook, paths []string) (map[string][]b
 		out[r.Target] = r.Output
 	}
 	return out, nil
-}
-
-// encryption is the path of the encryption configuration in the manifest of an
-// API server; "" is none.
-func encryption(manifest []byte) (string, error) {
-	var pod struct {
-		Spec struct {
-			Containers []struct {
-				Command []string `json:"command"`
-				Args    []string `json:"args"`
-			} `json:"containers"`
-		} `json:"spec"`
-	}
-	if err := yaml.Unmarshal(manifest, &pod); err != nil {
-		return "", fmt.Errorf("reading the API server's manifest: %w", err)
-	}
-	for _, c := range pod.Spec.Containers {
-		for _, arg := range slices.Concat(c.Command, c.Args) {
-			if at, ok := strings.CutPrefix(arg, encryptionFlag); ok {
-				return at, nil
-			}
-		}
-	}
-	return "", nil
 }

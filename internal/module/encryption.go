@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -169,4 +170,28 @@ func Readable(keys []EncryptionKey, more ...EncryptionKey) []EncryptionKey {
 		}
 	}
 	return out
+}
+
+// EncryptionOf is the path of the encryption configuration in the manifest of an
+// API server; "" is none.
+func EncryptionOf(manifest []byte) (string, error) {
+	var pod struct {
+		Spec struct {
+			Containers []struct {
+				Command []string `json:"command"`
+				Args    []string `json:"args"`
+			} `json:"containers"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal(manifest, &pod); err != nil {
+		return "", fmt.Errorf("reading the API server's manifest: %w", err)
+	}
+	for _, c := range pod.Spec.Containers {
+		for _, arg := range slices.Concat(c.Command, c.Args) {
+			if at, ok := strings.CutPrefix(arg, "--"+spec.EncryptionFlag+"="); ok {
+				return at, nil
+			}
+		}
+	}
+	return "", nil
 }

@@ -16,8 +16,10 @@ const (
 const (
 	pathEncryption = "spec.kubernetes.encryption"
 	pathArguments  = "spec.kubernetes.apiServer.extraArgs"
-	encryptionFlag = "encryption-provider-config"
 )
+
+// EncryptionFlag is the argument by which an API server encrypts.
+const EncryptionFlag = "encryption-provider-config"
 
 // EncryptionFile has the keys by which a control plane's API server encrypts what
 // it keeps in etcd.
@@ -37,8 +39,8 @@ func encryptable() []string {
 func (v *validator) encryption(e *v1alpha1.Encryption) {
 	args := v.c.Spec.Kubernetes.APIServer.ExtraArgs
 	if e == nil {
-		if args[encryptionFlag] == EncryptionFile {
-			v.refuse(IDEncryptionForeign, keyed(pathArguments, encryptionFlag), EncryptionFile+" is Slipway's, which would take it away", "write "+pathEncryption+" instead")
+		if args[EncryptionFlag] == EncryptionFile {
+			v.refuse(IDEncryptionForeign, keyed(pathArguments, EncryptionFlag), EncryptionFile+" is Slipway's, which would take it away", "write "+pathEncryption+" instead")
 		}
 		return
 	}
@@ -60,7 +62,7 @@ func (v *validator) encryption(e *v1alpha1.Encryption) {
 			v.refuse(idEncryptionResource, at, r+" stands twice", "keep one of them")
 		}
 	}
-	for _, flag := range []string{encryptionFlag, encryptionFlag + "-automatic-reload"} {
+	for _, flag := range []string{EncryptionFlag, EncryptionFlag + "-automatic-reload"} {
 		if _, own := args[flag]; own {
 			v.refuse(IDEncryptionForeign, keyed(pathArguments, flag), "API servers cannot encrypt by a configuration of yours and by one of Slipway's",
 				"take the argument or "+pathEncryption+" out; what is encrypted by yours has to be decrypted by it first")

@@ -19,15 +19,14 @@ var files embed.FS
 const (
 	stepTimer = "backup.timer"
 	// TimerUnit is the timer of a host that takes snapshots by itself.
-	TimerUnit   = "slipway-backup.timer"
-	timerFile   = "/etc/systemd/system/" + TimerUnit
-	serviceName = "slipway-backup.service"
-	serviceFile = "/etc/systemd/system/" + serviceName
-	jobFile     = "/etc/slipway/backup.json"
-	// helperProgram is the node helper as the unit runs it. It is not that of the
-	// renewal of certificates: each comes and goes with its own setting.
-	helperProgram = "/usr/local/lib/slipway/slipway-backup"
+	TimerUnit = timerName + ".timer"
+	timerName = "slipway-backup"
 )
+
+var timed = module.Timed{
+	Name: timerName, Title: "Have a snapshot of etcd be taken",
+	Program: "/usr/local/lib/slipway/slipway-backup", JobFile: "/etc/slipway/backup.json",
+}
 
 // How long after a host's start, and how far apart, snapshots are taken at most:
 // members need not agree on who takes one, and shall not all do it at once.
@@ -64,7 +63,7 @@ func HasSchedule(env module.Env, h v1alpha1.Host) bool {
 // ScheduleState asks a host whether its timer runs, and what came of the latest
 // time.
 func ScheduleState() op.List {
-	return op.List{timerUnit(), op.ReadFile{Path: op.AutoSnapshotFile}}
+	return op.List{timed.Unit(), op.ReadFile{Path: op.AutoSnapshotFile}}
 }
 
 // scheduled is the program, what it is to do, and the units that have it run.
@@ -75,27 +74,6 @@ func scheduled(cluster string, b *v1alpha1.EtcdBackup) (op.List, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing down how snapshots are taken: %w", err)
 	}
-	service, err := module.Render(files, serviceName, map[string]string{"Program": helperProgram, "Job": jobFile})
-	if err != nil {
-		return nil, err
-	}
 	every := b.Every.Duration
-	seconds := func(d time.Duration) int64 { return max(int64(d/time.Second), 1) }
-	text, err := module.Render(files, TimerUnit, map[string]int64{
-		"First": seconds(min(every/spreadPart, mostFirst)), "Every": seconds(every), "Spread": seconds(min(every/spreadPart, mostSpread)),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return op.List{
-		op.Self{Path: helperProgram},
-		op.File{Path: jobFile, Content: append(job, '\n'), Mode: 0o600},
-		op.File{Path: serviceFile, Content: service},
-		op.File{Path: timerFile, Content: text},
-		timerUnit(),
-	}, nil
-}
-
-func timerUnit() op.Unit {
-	return op.Unit{Name: TimerUnit, Enabled: op.Bool(true), Running: op.Bool(true), RestartOn: []string{timerFile}}
+	return timed.Ops(files, job, module.TimedAt{First: min(every/spreadPart, mostFirst), Every: every, Spread: min(every/spreadPart, mostSpread)})
 }

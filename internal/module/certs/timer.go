@@ -23,15 +23,16 @@ var files embed.FS
 const (
 	stepTimer = "certs.timer"
 	// TimerUnit is the timer of a host that renews its certificates by itself.
-	TimerUnit   = "slipway-certs.timer"
-	timerFile   = "/etc/systemd/system/" + TimerUnit
-	serviceName = "slipway-certs.service"
-	serviceFile = "/etc/systemd/system/" + serviceName
-	jobFile     = "/etc/slipway/renewal.json"
-	// helperProgram is the node helper as units run it. Its name says no
-	// version: managers come and go, and each brings its own.
-	helperProgram = "/usr/local/lib/slipway/slipway-node"
+	TimerUnit = timerName + ".timer"
+	timerName = "slipway-certs"
 )
+
+// timed is how. The name of its program says no version: managers come and go, and
+// each brings its own.
+var timed = module.Timed{
+	Name: timerName, Title: "Look at this host's certificates",
+	Program: "/usr/local/lib/slipway/slipway-node", JobFile: "/etc/slipway/renewal.json",
+}
 
 // How often a host looks at its certificates: often enough for the last fifth
 // of their time, and no more than that.
@@ -82,7 +83,7 @@ func LooksEvery(env module.Env) time.Duration {
 // look.
 func TimerState() op.List {
 	return op.List{
-		timerUnit(),
+		timed.Unit(),
 		op.ReadFile{Path: op.AutoOutcomeFile},
 	}
 }
@@ -110,29 +111,8 @@ func timer(env module.Env, h v1alpha1.Host) (op.List, error) {
 	}
 	// A line for each operation, for whoever reads a difference.
 	job = bytes.ReplaceAll(job, []byte(`{"kind":`), []byte("\n"+`{"kind":`))
-	service, err := module.Render(files, serviceName, map[string]string{"Program": helperProgram, "Job": jobFile})
-	if err != nil {
-		return nil, err
-	}
 	every := LooksEvery(env)
-	seconds := func(d time.Duration) int64 { return max(int64(d/time.Second), 1) }
-	text, err := module.Render(files, TimerUnit, map[string]int64{
-		"First": seconds(min(every, mostFirst)), "Every": seconds(every), "Spread": seconds(min(every/2, mostSpread)),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return op.List{
-		op.Self{Path: helperProgram},
-		op.File{Path: jobFile, Content: append(job, '\n'), Mode: 0o600},
-		op.File{Path: serviceFile, Content: service},
-		op.File{Path: timerFile, Content: text},
-		timerUnit(),
-	}, nil
-}
-
-func timerUnit() op.Unit {
-	return op.Unit{Name: TimerUnit, Enabled: op.Bool(true), Running: op.Bool(true), RestartOn: []string{timerFile}}
+	return timed.Ops(files, job, module.TimedAt{First: min(every, mostFirst), Every: every, Spread: min(every/2, mostSpread)})
 }
 
 // autoRenewal is what a host renews by itself, what it serves, and whose answers

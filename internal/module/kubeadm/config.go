@@ -249,7 +249,7 @@ func apiServer(env module.Env, sans []string, gates map[string]string) object {
 		volumes = auditVolumes()
 	}
 	if k.Encryption != nil {
-		ours["encryption-provider-config"] = module.EncryptionFile
+		ours[spec.EncryptionFlag] = module.EncryptionFile
 		volumes = append(volumes, mounted("encryption", module.EncryptionFile))
 	}
 	hard := spec.Harden(env.Cluster)

@@ -145,7 +145,11 @@ func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) 
 				return fmt.Errorf("reading keys on %s: %w", h.Name, r.Error)
 			}
 		}
-		if own := ownConfiguration(string(results[1].Output)); own != "" && env.Cluster.Spec.Kubernetes.Encryption != nil {
+		own, err := module.EncryptionOf(results[1].Output)
+		if err != nil {
+			return fmt.Errorf("%s: %w", h.Name, err)
+		}
+		if own != "" && own != module.EncryptionFile && env.Cluster.Spec.Kubernetes.Encryption != nil {
 			return diag.List{{
 				ID: spec.IDEncryptionForeign, Severity: diag.Error, Host: h.Name, Message: "its API server encrypts by a configuration that is not Slipway's: " + own,
 				Hint: "have it decrypt everything first, and take the argument out; then switch encryption on",
@@ -159,17 +163,6 @@ func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) 
 		}
 	}
 	return nil
-}
-
-// ownConfiguration is one of the user's in the manifest of an API server.
-func ownConfiguration(manifest string) string {
-	for line := range strings.Lines(manifest) {
-		_, at, ok := strings.Cut(line, "--encryption-provider-config=")
-		if at = strings.Trim(at, " \"'\n"); ok && at != module.EncryptionFile {
-			return at
-		}
-	}
-	return ""
 }
 
 // choose says by which key what is wanted is encrypted. In a plan a key that is yet

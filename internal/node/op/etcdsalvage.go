@@ -24,6 +24,9 @@ type EtcdSalvaged struct {
 	Term   uint64 `json:"term"`
 	Index  uint64 `json:"index"`
 	Commit uint64 `json:"commit"`
+	// Cluster is the id of the cluster whose log it is: another one after a restore
+	// or a rescue.
+	Cluster uint64 `json:"cluster,omitempty"`
 	// Damaged is why the log could not be read to its end.
 	Damaged string `json:"damaged,omitempty"`
 	Bytes   int64  `json:"bytes"` // of the data on disk

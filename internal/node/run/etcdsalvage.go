@@ -145,7 +145,8 @@ func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalv
 	return is, s.keep(s.salvageFile(), salvageRecord{o.Key, is})
 }
 
-// copyTree copies directories and regular files.
+// copyTree copies directories and regular files. What lies elsewhere, behind a
+// link, is no part of it, and is not passed over: without it the copy is another.
 func copyTree(ctx context.Context, from, to string) error {
 	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 		if err = errors.Join(err, ctx.Err()); err != nil {
@@ -161,7 +162,7 @@ func copyTree(ctx context.Context, from, to string) error {
 		case e.Type().IsRegular():
 			return copyFile(path, at)
 		}
-		return nil
+		return fmt.Errorf("%s is neither a file nor a directory", path)
 	})
 }
 

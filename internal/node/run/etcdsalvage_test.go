@@ -205,7 +205,7 @@ func TestAgreeUpon(t *testing.T) {
 				h.write(aWAL, string(raw)+string(tc.tail))
 				data := h.path("var/lib/etcd")
 				was, err := readWAL(data)
-				if err != nil || was.is.Damaged != "" || was.is.Term != 2 || was.is.Index != 14 || was.state.commit != 13 {
+				if err != nil || was.is.Damaged != "" || was.is.Term != 2 || was.is.Index != 14 || was.is.Cluster == 0 || was.state.commit != 13 {
 					t.Fatalf("it is %+v, %v", was, err)
 				}
 				if err := agreeUpon(data); err != nil {
@@ -249,6 +249,17 @@ func TestAgreeUponDamaged(t *testing.T) {
 	}
 	if d := cmp.Diff(walHardState{9, 0, 1}, is.state, cmp.AllowUnexported(walHardState{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// A copy that lacks what is behind a link would be that of another member.
+func TestCopyTreeLinks(t *testing.T) {
+	from := filepath.Join(t.TempDir(), "member")
+	if err := os.Symlink(t.TempDir(), from); err != nil {
+		t.Fatal(err)
+	}
+	if err := copyTree(t.Context(), from, filepath.Join(t.TempDir(), "member")); err == nil || !strings.Contains(err.Error(), "neither a file nor a directory") {
+		t.Errorf("%v, want it refused", err)
 	}
 }
 

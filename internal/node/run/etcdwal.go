@@ -241,7 +241,7 @@ func (r *walReader) record(raw []byte) error {
 	r.crc = is
 	switch n := inner.number; outer.number[1] {
 	case walMetadata:
-		r.self = n[1]
+		r.self, r.is.Cluster = n[1], n[2]
 	case walEntry:
 		return r.entry(inner)
 	case walState:

@@ -380,13 +380,12 @@ const passwordComment = "TODO: the password was not copied. Set this variable, o
 
 // passwordComments say what is to be done about passwords that were inline.
 func (c *conversion) passwordComments() {
-	const text = passwordComment
 	if c.out.Spec.SSH.PasswordFrom != nil {
-		c.comments.Add("spec.ssh.passwordFrom", text)
+		c.comments.Add("spec.ssh.passwordFrom", passwordComment)
 	}
 	for i, h := range c.out.Spec.Hosts {
 		if h.SSH.PasswordFrom != nil {
-			c.comments.Add(fmt.Sprintf("spec.hosts[%d].ssh.passwordFrom", i), text)
+			c.comments.Add(fmt.Sprintf("spec.hosts[%d].ssh.passwordFrom", i), passwordComment)
 		}
 	}
 }
