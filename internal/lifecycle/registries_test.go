@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"encoding/base64"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -84,6 +85,10 @@ func TestRegistryPasswords(t *testing.T) {
 	write("")
 	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
 	refusal(t, err, idSecretUnreadable)
+	_, err = w.service().Kubectl(t.Context(), "prod", nil, nil, io.Discard, io.Discard)
+	if err != nil && strings.Contains(err.Error(), "password") {
+		t.Errorf("kubectl of a bundle at hand: %v", err)
+	}
 }
 
 // TestRegistryPasswordLater resumes what was begun with a password: it is read
