@@ -62,11 +62,11 @@ type prepared struct {
 	halfway  bool              // hosts may have different ways to the API
 	// wish is which certificates are renewed, and of which hosts.
 	wish certs.Wish
-	// accounts is how the key of service accounts is exchanged.
-	accounts certs.AccountRotation
-	backup   *openedSet // what is restored, nil for nothing
-	rescue   *rescuing  // whose data etcd goes on with, nil for its own
-	wins     struct {   // what was given back
+	// rotations are what is exchanged, with how far it has come.
+	rotations certs.Rotations
+	backup    *openedSet // what is restored, nil for nothing
+	rescue    *rescuing  // whose data etcd goes on with, nil for its own
+	wins      struct {   // what was given back
 		sync.Mutex
 		lines []string
 		bytes int64
@@ -292,7 +292,7 @@ func (p *prepared) choose() error {
 	case Renew:
 		p.pipeline = pipeline.Renew(p.env, parts, p.wish)
 	case RotateCA:
-		p.pipeline = pipeline.RotateCA(p.env, p.accounts)
+		p.pipeline = pipeline.RotateCA(p.env, p.rotations)
 	case Defrag:
 		p.pipeline = pipeline.Defrag(p.env, p.won)
 	case RestoreEtcd:

@@ -15,8 +15,17 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
+// lookers find out of each that RotateCA can exchange, by its name, how far that
+// has come. from is what goes, by its id, "" if that is to be found out; so is
+// what is returned.
+func lookers() map[string]func(p *prepared, ctx context.Context, from string) (string, error) {
+	return map[string]func(p *prepared, ctx context.Context, from string) (string, error){
+		certs.ServiceAccount: (*prepared).lookAtAccounts,
+	}
+}
+
 // RotationNames are what RotateCA can exchange, by name.
-func RotationNames() []string { return []string{certs.ServiceAccount} }
+func RotationNames() []string { return slices.Sorted(maps.Keys(lookers())) }
 
 // unknownRotations refuses names of what there is none of to exchange.
 func unknownRotations(names []string) error {
@@ -48,8 +57,12 @@ func (p *prepared) lookAtRotation(ctx context.Context) error {
 			p.request.rotates[name] = "" // that of now
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.request.rotates)) {
-		from, err := p.lookAtAccounts(ctx, p.request.rotates[name])
+	names := slices.Sorted(maps.Keys(p.request.rotates))
+	if err := unknownRotations(names); err != nil {
+		return err // begun by a later version
+	}
+	for _, name := range names {
+		from, err := lookers()[name](p, ctx, p.request.rotates[name])
 		if err != nil {
 			return err
 		}
@@ -121,7 +134,7 @@ func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, err
 		has := hasKey(keys, r.From)
 		r.Gone, r.Going = r.Gone && !has, r.Going || !has && last
 	}
-	p.accounts = r
+	p.rotations.Accounts = r
 	return r.From, nil
 }
 

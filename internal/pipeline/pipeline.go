@@ -212,8 +212,8 @@ func Renew(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
 }
 
 // RotateCA exchanges what everything in a cluster trusts.
-func RotateCA(env module.Env, accounts certs.AccountRotation) engine.Pipeline {
-	return engine.Pipeline{Kind: "rotate-ca", Modules: []engine.Module{kubeadm.Reach(env), certs.RotateAccounts(env, accounts)}}
+func RotateCA(env module.Env, r certs.Rotations) engine.Pipeline {
+	return engine.Pipeline{Kind: "rotate-ca", Modules: []engine.Module{kubeadm.Reach(env), certs.RotateAccounts(env, r.Accounts)}}
 }
 
 // InitOS prepares hosts and installs nothing.

@@ -38,6 +38,11 @@ const (
 	restartsAtOnce = 4
 )
 
+// Rotations are what is exchanged, each with how far it has come.
+type Rotations struct {
+	Accounts AccountRotation
+}
+
 // An AccountRotation exchanges the key that signs tokens of service accounts.
 type AccountRotation struct {
 	// From is the key that goes, by its id; "" exchanges none.
