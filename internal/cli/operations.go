@@ -251,8 +251,8 @@ func writeFailed(w io.Writer, o *v1alpha1.Operation, runs []stepRun) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "FAILED %s: %s\n", view.Where(r.Title, r.Host), reason(r))
 		f := cmp.Or(r.Failure, &event.Failure{})
+		fmt.Fprintf(w, "FAILED %s: %s%s\n", view.Where(r.Title, r.Host), reason(r), view.InGuide(f.Reason))
 		fmt.Fprintf(w, "  task %s, after %s, at %s\n", r.Task, seconds(r.Seconds), r.Time.Format(time.RFC3339))
 		if f.Remedy != "" {
 			fmt.Fprintf(w, "  remedy: %s\n", f.Remedy)

@@ -115,7 +115,7 @@ func (e Ending) Failed(w io.Writer) {
 		if g.more > 0 {
 			where += fmt.Sprintf(" (and on %d more)", g.more)
 		}
-		fmt.Fprintf(w, "%s %s: %s\n", p.in(red, "FAILED"), where, oneLine(g.Message))
+		fmt.Fprintf(w, "%s %s: %s%s\n", p.in(red, "FAILED"), where, oneLine(g.Message), InGuide(g.Reason))
 		if g.Remedy != "" {
 			fmt.Fprintf(w, "       remedy: %s\n", oneLine(g.Remedy))
 		}
@@ -128,6 +128,15 @@ func (e Ending) Failed(w io.Writer) {
 	}
 	fmt.Fprintf(w, "Why: slipway operations show %s --failed\n", r.Operation)
 	e.Onward(w)
+}
+
+// InGuide is the id under which the guide has a failure, in brackets; "" for those
+// that it does not have, whose reasons begin with a capital.
+func InGuide(reason string) string {
+	if reason == "" || reason != strings.ToLower(reason) {
+		return ""
+	}
+	return " [" + reason + "]"
 }
 
 // Onward writes the two lines that lead on and back.

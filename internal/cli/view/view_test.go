@@ -280,6 +280,8 @@ func TestEndings(t *testing.T) {
 	forgotten.Forgotten = true
 	full := failure("w2", "join node", "no space left on /var/lib/kubelet")
 	full.Remedy = "free 2 GiB on /var/lib/kubelet"
+	listed := failure("", "make pods anew", "the old key is still needed")
+	listed.Reason = "tokens-held"
 	var b strings.Builder
 	for _, tc := range []struct {
 		name string
@@ -294,6 +296,7 @@ func TestEndings(t *testing.T) {
 		{"init-os failed", Ending{Result: with(event.Failed), Kind: lifecycle.InitOS, File: "prod.yaml"}},
 		{"create failed", Ending{Result: with(event.Failed, full), Kind: lifecycle.Create}},
 		{"create failed on the manager", Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: lifecycle.Create}},
+		{"failed in a way that the guide lists", Ending{Result: with(event.Failed, listed), Kind: lifecycle.RotateCA}},
 		{"finished with failed hosts", Ending{Result: many, Kind: lifecycle.Create}},
 		{"stopped", Ending{Result: with(event.Cancelled), Kind: lifecycle.Apply}},
 		{"rollback succeeded", Ending{Result: with(event.Succeeded), Kind: rollback}},
