@@ -283,6 +283,14 @@ func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error
 	var restarts errgroup.Group
 	restarts.SetLimit(restartsAtOnce)
 	for _, w := range older {
+		// DaemonSets are first in order of names, and go one after the other: what
+		// pods are reached by is whole, and knows of them, before any moves.
+		if w.Kind == "DaemonSet" {
+			if err := restart(ctx, s, client, w, at); err != nil {
+				return err
+			}
+			continue
+		}
 		restarts.Go(func() error { return restart(ctx, s, client, w, at) })
 	}
 	if err := restarts.Wait(); err != nil {
