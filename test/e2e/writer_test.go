@@ -83,7 +83,7 @@ func (w *writer) stop(t *testing.T) (acknowledged int, gap time.Duration) {
 		Read                       int
 		Writing, Reading, Watching float64
 		Failures                   int
-		Failed                     string
+		Failed                     []string
 	}
 	report := w.b.inside(t, w.worker, "cat", clientSeen)
 	if err := json.Unmarshal([]byte(report), &seen); err != nil {
@@ -108,7 +108,7 @@ func (w *writer) stop(t *testing.T) (acknowledged int, gap time.Duration) {
 	if len(seen.Written) == 0 || seen.Read == 0 {
 		t.Errorf("%d were written and %d read: %s", len(seen.Written), seen.Read, seen.Failed)
 	}
-	t.Logf("%s: %d read back, %.1f s without; a watch that told of all, %.1f s without; %d requests failed; the last: %s",
-		w.label, seen.Read, seen.Reading, seen.Watching, seen.Failures, seen.Failed)
+	t.Logf("%s: %d read back, %.1f s without; a watch that told of all, %.1f s without; %d requests failed; the last:\n%s",
+		w.label, seen.Read, seen.Reading, seen.Watching, seen.Failures, strings.Join(seen.Failed, "\n"))
 	return len(seen.Written), time.Duration(seen.Writing * float64(time.Second))
 }

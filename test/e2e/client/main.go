@@ -35,6 +35,7 @@ const (
 	pace      = 50 * time.Millisecond // between two writes
 	atMost    = 5 * time.Second       // for a request
 	lateEvent = time.Minute           // for what was written to be seen by the watch
+	told      = 20                    // failures that are told of
 	namespace = metav1.NamespaceDefault
 )
 
@@ -51,9 +52,9 @@ type Seen struct {
 	// Writing, Reading and Watching are the longest times without a success, in
 	// seconds.
 	Writing, Reading, Watching float64
-	// Failures is how many requests failed, and Failed the last error.
+	// Failures is how many requests failed, and Failed how the last ones did.
 	Failures int
-	Failed   string
+	Failed   []string
 }
 
 // A pulse is the longest time between two successes.
@@ -179,7 +180,8 @@ func client(config *rest.Config) (api kubernetes.Interface, hangUp func(), err e
 
 func (s *Seen) fails(err error) {
 	s.Failures++
-	s.Failed = time.Now().UTC().Format(time.TimeOnly) + " " + err.Error()
+	s.Failed = append(s.Failed, time.Now().UTC().Format(time.TimeOnly)+" "+err.Error())
+	s.Failed = s.Failed[max(0, len(s.Failed)-told):]
 }
 
 func write(api kubernetes.Interface, label, name string) error {
