@@ -374,7 +374,7 @@ func declare(steps []plan.Step) map[string]*declaration {
 // step was declared to do.
 func (d *declaration) permit(s plan.Step) error {
 	for _, c := range s.Changes {
-		if c.Kind == op.KindWait {
+		if c.Kind == op.KindWait || c.Kind == op.KindServing {
 			continue
 		}
 		name := string(c.Kind) + " " + c.Target

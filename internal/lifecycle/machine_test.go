@@ -229,6 +229,10 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = m.ledger || o.EndLock && m.lock.Held
 	case op.PutBack:
 		changed = len(m.dropped(o)) > 0
+	case op.Sysctl:
+		changed = m.files[o.File] != parameters(o)
+	case op.Serving:
+		changed = m.state["noted by "+o.Name] != ""
 	case op.PodHosts:
 		changed = len(m.told) > 0 && m.told[0] != o.Address+" "+o.Name
 	default:
@@ -349,6 +353,13 @@ func (m *machine) apply(o op.Op) *op.Error {
 		m.files[o.Path] = string(o.Content)
 	case op.Absent:
 		delete(m.files, o.Path)
+	case op.Sysctl:
+		m.files[o.File] = parameters(o)
+	case op.Serving:
+		if m.sick != nil && m.sick(m) {
+			return &op.Error{Reason: op.ReasonUnhealthy, Message: "its kubelet did not answer"}
+		}
+		delete(m.state, "noted by "+o.Name)
 	case op.Exec:
 		m.state[id(o)] = m.print(o)
 		return m.left(o, m.run(o))
@@ -468,6 +479,21 @@ func (m *machine) apply(o op.Op) *op.Error {
 func (m *machine) has(path string) bool {
 	_, ok := m.files[path]
 	return ok
+}
+
+// parameters are those of the kernel as text.
+func parameters(o op.Sysctl) string { return fmt.Sprint(o.Values) }
+
+// notes has a change be waited for by what is to serve as before.
+func (m *machine) notes(ops op.List, changes op.Op) {
+	if _, waits := changes.(op.Serving); waits {
+		return
+	}
+	for _, o := range ops {
+		if s, ok := o.(op.Serving); ok {
+			m.state["noted by "+s.Name] = "yes"
+		}
+	}
 }
 
 // pairOf is a certificate as it is wanted.
@@ -696,6 +722,7 @@ func (c *conn) one(b remote.Batch, o op.Op) op.Result {
 		if f, ok := o.(op.File); ok {
 			c.by[f.Path] = b.Step
 		}
+		c.notes(b.Ops, o)
 		if r.Error = c.apply(o); r.Error == nil && c.spoils != nil {
 			r.Error = c.spoils(c.machine, b.Step, o)
 		}

@@ -52,6 +52,36 @@ func TestReconfigureInWaves(t *testing.T) {
 	}
 }
 
+// What restarts nothing goes from host to host as well, those that have etcd alone
+// between control planes and workers.
+func TestHostSettingsInWaves(t *testing.T) {
+	for _, tc := range []struct {
+		name, step string
+		change     func(*v1alpha1.Cluster)
+		want       []string
+	}{
+		{"sysctl", "os.kernel", func(c *v1alpha1.Cluster) { c.Spec.System.Sysctls = map[string]string{"vm.swappiness": "1"} }, []string{"cp1", "cp2", "w1", "w2"}},
+		{"time", "os.time", func(c *v1alpha1.Cluster) { c.Spec.System.NTPServers = []string{"ntp.example"} }, []string{"cp1", "cp2", "e1", "w1", "w2"}},
+		{"hosts entries", "os.hosts", func(c *v1alpha1.Cluster) { c.Spec.DNS.Hosts = map[string][]string{"192.0.2.99": {"x.example"}} }, []string{"cp1", "cp2", "e1", "w1", "w2"}},
+		{"mirror", "runtime.registries", func(c *v1alpha1.Cluster) {
+			c.Spec.Registry.Mirrors = map[string][]string{"docker.io": {"https://mirror.example"}}
+		}, []string{"cp1", "cp2", "w1", "w2"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "cp2", "e1", "w1", "w2")
+			w.managed = true
+			w.create(event.Succeeded)
+			c := w.cluster()
+			tc.change(c)
+			w.events = nil
+			w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+			if d := cmp.Diff(tc.want, w.turns(tc.step)); d != "" {
+				t.Errorf("one after the other (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 // Who has nothing to do waits for nobody, and the API server of the first control
 // plane for all nodes.
 func TestReconfigureNodesBeforeServers(t *testing.T) {
@@ -122,6 +152,11 @@ func badSettings() []bad {
 		c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"no-such-flag": "1"}
 	}
 	quota := func(c *v1alpha1.Cluster) { c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "many"} }
+	without := func(file, text string) func(*machine) {
+		return func(m *machine) {
+			m.sick = func(m *machine) bool { return strings.Contains(m.files[file], text) }
+		}
+	}
 	sick := func(m *machine) {
 		m.sick = func(m *machine) bool { return strings.Contains(m.files[module.APIServerManifest], "no-such-flag") }
 	}
@@ -148,12 +183,26 @@ func badSettings() []bad {
 			spoil: func(m *machine) {
 				m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
 					if s, ok := o.(op.Sysctl); ok && s.Values["net.no.such"] != "" {
-						m.state[id(o)] = "half of it"
+						m.files[s.File] = "half of it"
 						return &op.Error{Reason: "Error", Message: "no such key"}
 					}
 					return nil
 				}
 			},
+		},
+		{
+			name: "sysctl cp2", reason: "the kernel takes it, and the node does not serve with it", host: "cp2", says: "its kubelet did not answer",
+			change: func(c *v1alpha1.Cluster) {
+				c.Spec.System.Sysctls = map[string]string{"net.ipv4.ip_local_port_range": "1 1"}
+			},
+			spoil: without("/etc/sysctl.d/90-slipway.conf", "port_range"),
+		},
+		{
+			name: "mirror w2", reason: "the last of all", host: "w2", says: "its kubelet did not answer",
+			change: func(c *v1alpha1.Cluster) {
+				c.Spec.Registry.Mirrors = map[string][]string{"docker.io": {"https://mirror.example"}}
+			},
+			spoil: without("/etc/containerd/certs.d/docker.io/hosts.toml", "mirror.example"),
 		},
 	}
 }

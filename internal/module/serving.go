@@ -3,10 +3,12 @@ package module
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -19,16 +21,43 @@ const (
 	wellSeconds, againSeconds = 60, 120
 )
 
+// Serving is what a host of the cluster does, and must do as before after a step
+// has given it other settings that restart nothing. settle says that they may take
+// a while to show.
+func (e Env) Serving(h *engine.Host, step string, settle bool) op.List {
+	if !e.Gated || !e.Part(h) {
+		return nil
+	}
+	o := op.Serving{Name: step, Waits: e.Again(h, "")}
+	if e.RunsEtcd(h) {
+		o.Waits = append(o.Waits, op.Wait{Name: "its member of etcd", TimeoutSeconds: againSeconds, Program: []string{
+			Etcdctl, "--endpoints=" + OwnEtcd(), "--cacert=" + EtcdCA, "--cert=" + EtcdHealthCert, "--key=" + EtcdHealthKey,
+			"--dial-timeout=3s", "--command-timeout=8s", "endpoint", "health",
+		}})
+	}
+	if settle {
+		o.SettleSeconds = steadySeconds
+	}
+	return op.List{o}
+}
+
+// Part says that a host is part of the cluster: a node, or a member of etcd.
+func (e Env) Part(h *engine.Host) bool {
+	return Holds(h) || e.RunsEtcd(h) && h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdJoined)
+}
+
 // Again is what a node does, and must do again after a restart of one of its
-// units: its kubelet says that it is well, the cluster that the node is ready, and
-// a control plane serves. It is asked on the node itself, which needs nobody else
-// for it.
+// units ("" is none of them): its kubelet says that it is well, the cluster that
+// the node is ready, and a control plane serves. It is asked on the node itself,
+// which needs nobody else for it.
 func (e Env) Again(h *engine.Host, unit string) []op.Wait {
 	if !e.Gated || !Holds(h) {
 		return nil
 	}
 	since := func(w op.Wait) op.Wait {
-		w.Since, w.SinceSeconds, w.TimeoutSeconds = unit, steadySeconds, againSeconds
+		if w.TimeoutSeconds = againSeconds; unit != "" {
+			w.Since, w.SinceSeconds = unit, steadySeconds
+		}
 		return w
 	}
 	var out []op.Wait

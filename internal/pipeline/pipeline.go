@@ -54,15 +54,15 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 
 // Apply makes a cluster that exists as its description says.
 // Hosts that its description has not any more are taken off it, when those
-// that are new in it can take their pods. What restarts something on a node is
-// done to one after the other; what serves the cluster as a whole follows.
+// that are new in it can take their pods. What is of a host alone is
+// changed on one after the other; what serves the cluster as a whole follows.
 func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.Gated = true
-	onNodes, err := upgrade.Settings(env, runtime.New(env), kubeadm.Install(env), kubeadm.Restart(env))
+	onNodes, err := upgrade.Settings(env, os.New(env), runtime.New(env), kubeadm.Install(env), kubeadm.Restart(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	m := []engine.Module{content.New(p.Bundle), os.New(env), onNodes}
+	m := []engine.Module{content.New(p.Bundle), onNodes}
 	m = append(m, upgrade.Then(kubeadm.StepKubelet, etcd.New(env))...)
 	m = append(m, runtime.Images(env), etcd.Reach(env))
 	m = append(m, upgrade.Then(kubeadm.StepKubelet, kubeadm.Encryption(env), kubeadm.Init(env))...)

@@ -43,6 +43,12 @@ func TestLongReconfigure(t *testing.T) {
 			})
 		}},
 		{"etcd's", b.setsEtcd},
+		{"kernel parameters and a mirror", b.setsHosts},
+		{"a bad kernel parameter", func(t *testing.T) {
+			b.refuses(t, "this host has got other settings", func(spec map[string]any) {
+				child(child(spec, "system"), "sysctls")["net.ipv4.ip_local_reserved_ports"] = "1-65535"
+			})
+		}},
 	} {
 		t.Run(step.name, step.do)
 		if t.Failed() {
@@ -108,6 +114,28 @@ func (b *balanced) setsContainerd(t *testing.T) {
 	for _, m := range b.nodesOf() {
 		if text := b.inside(t, m, "containerd", "config", "dump"); !strings.Contains(text, "level = 'warn'") {
 			t.Errorf("containerd of %s does not go by the file:\n%s", m, tail(text))
+		}
+	}
+	b.unchanged(t, b.file)
+}
+
+// setsHosts sets what restarts nothing. The parameter is one of a machine's network
+// alone.
+func (b *balanced) setsHosts(t *testing.T) {
+	happenings, r := b.changes(t, 0, func(spec map[string]any) {
+		child(child(spec, "system"), "sysctls")["net.ipv4.ip_local_reserved_ports"] = "40001"
+		child(child(spec, "registry"), "mirrors")["registry.example"] = []string{"https://192.0.2.1"}
+	})
+	t.Logf("figure: a kernel parameter and a mirror of five hosts in %.0f s", r.took.Seconds())
+	for _, task := range []string{"os.kernel", "runtime.registries"} {
+		inTurn(t, happenings, task, b.nodesOf())
+	}
+	for _, m := range b.nodesOf() {
+		if got := b.inside(t, m, "sysctl", "-n", "net.ipv4.ip_local_reserved_ports"); strings.TrimSpace(got) != "40001" {
+			t.Errorf("%s has the parameter %q", m, got)
+		}
+		if got := b.inside(t, m, "cat", "/etc/containerd/certs.d/registry.example/hosts.toml"); !strings.Contains(got, "192.0.2.1") {
+			t.Errorf("containerd of %s does not know the mirror:\n%s", m, got)
 		}
 	}
 	b.unchanged(t, b.file)

@@ -14,26 +14,32 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// New is the module.
+const stepHosts, stepKernel, stepTime = "os.hosts", "os.kernel", "os.time"
+
+// New is the module. What it changes of a cluster's hosts restarts nothing, and is
+// to leave all that they serve.
 func New(env module.Env) engine.Module {
+	serving := func(h *engine.Host, step string, list ...op.Op) (op.List, error) {
+		return append(list, env.Serving(h, step, step == stepKernel)...), nil
+	}
 	tasks := []engine.Task{
 		{ID: "os.hostname", Title: "set the host name", Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{op.Hostname{Name: s.Host().Name}}, nil
 		}},
-		{ID: "os.hosts", Title: "write the hosts file", Ops: func(s *engine.Scope) (op.List, error) {
-			return op.List{op.Block{Path: "/etc/hosts", Name: env.Cluster.Name, Lines: hostsLines(env, s.Host())}}, nil
+		{ID: stepHosts, Title: "write the hosts file", Ops: func(s *engine.Scope) (op.List, error) {
+			return serving(s.Host(), stepHosts, op.Block{Path: "/etc/hosts", Name: env.Cluster.Name, Lines: hostsLines(env, s.Host())})
 		}},
 	}
 	if !env.Cluster.Spec.System.SkipConfigure {
 		tasks = append(tasks,
-			engine.Task{ID: "os.kernel", Title: "set up the kernel", On: module.IsNode, Ops: func(s *engine.Scope) (op.List, error) {
-				return kernel(env, s.Host()), nil
+			engine.Task{ID: stepKernel, Title: "set up the kernel", On: module.IsNode, Ops: func(s *engine.Scope) (op.List, error) {
+				return serving(s.Host(), stepKernel, kernel(env, s.Host())...)
 			}},
 			engine.Task{ID: "os.swap", Title: "turn swap off", On: module.IsNode, Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.SwapOff{}}, nil
 			}},
-			engine.Task{ID: "os.time", Title: "set up time", Ops: func(*engine.Scope) (op.List, error) {
-				return clock(env), nil
+			engine.Task{ID: stepTime, Title: "set up time", Ops: func(s *engine.Scope) (op.List, error) {
+				return serving(s.Host(), stepTime, clock(env)...)
 			}},
 		)
 	}
@@ -95,7 +101,7 @@ func kernel(env module.Env, h *engine.Host) op.List {
 	return op.List{
 		op.KernelModules{File: "/etc/modules-load.d/slipway.conf", Modules: []string{"overlay", "br_netfilter"}},
 		op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf", Values: values},
-		op.PutBack{Step: "os.kernel"},
+		op.PutBack{Step: stepKernel},
 	}
 }
 
@@ -109,5 +115,5 @@ func clock(env module.Env) op.List {
 	if ntp := env.Cluster.Spec.System.NTPServers; len(ntp) > 0 {
 		ops = append(ops, op.TimeSync{Servers: ntp})
 	}
-	return append(ops, op.PutBack{Step: "os.time"})
+	return append(ops, op.PutBack{Step: stepTime})
 }

@@ -57,7 +57,7 @@ func registries(env module.Env) (op.List, error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		ops = append(ops, r.hosts(name))
 	}
-	return append(ops, op.PutBack{Step: "runtime.registries"}), nil
+	return append(ops, op.PutBack{Step: stepRegistries}), nil
 }
 
 // hosts is the file of one registry.

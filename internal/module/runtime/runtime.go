@@ -23,8 +23,9 @@ const (
 	programs   = "/usr/local/bin"
 	// nettools has packet filter programs for hosts without; containerd's
 	// unit looks there last.
-	nettools     = "/usr/local/lib/slipway/nettools"
-	stepSettings = "runtime.settings"
+	nettools       = "/usr/local/lib/slipway/nettools"
+	stepSettings   = "runtime.settings"
+	stepRegistries = "runtime.registries"
 )
 
 // New is the module that installs containerd.
@@ -40,8 +41,11 @@ func New(env module.Env) engine.Module {
 			Ops:      func(s *engine.Scope) (op.List, error) { return containerd(env, s) },
 		},
 		{
-			ID: "runtime.registries", Title: "set up registries", On: module.IsNode,
-			Ops: func(*engine.Scope) (op.List, error) { return registries(env) },
+			ID: stepRegistries, Title: "set up registries", On: module.IsNode,
+			Ops: func(s *engine.Scope) (op.List, error) {
+				list, err := registries(env)
+				return append(list, env.Serving(s.Host(), stepRegistries, false)...), err
+			},
 		},
 	}}
 	if env.Docker() {

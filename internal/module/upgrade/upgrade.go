@@ -48,8 +48,8 @@ func InWaves(env module.Env, parts ...engine.Module) (engine.Module, error) {
 	return m, nil
 }
 
-// Settings is the module that takes nodes which the cluster has through the tasks
-// of others, in the order in which they would be upgraded, and in service: a node
+// Settings is the module that takes hosts which the cluster has through the tasks
+// of others, in the order in which they would be upgraded, and in service: one
 // that does not serve afterwards as before keeps those after it from beginning.
 // Hosts that are yet to join wait for nobody.
 func Settings(env module.Env, parts ...engine.Module) (engine.Module, error) {
@@ -58,7 +58,7 @@ func Settings(env module.Env, parts ...engine.Module) (engine.Module, error) {
 		return engine.Module{}, err
 	}
 	m := engine.Module{Name: "node", Changing: true, Waves: func(h *engine.Host) int {
-		if wave, ok := waves.of[h.Name]; ok && module.Holds(h) {
+		if wave, ok := waves.of[h.Name]; ok && env.Part(h) {
 			return wave
 		}
 		return -1
@@ -91,7 +91,8 @@ func After(modules ...engine.Module) []engine.Module {
 	return modules
 }
 
-// ordered are nodes by the wave they go in.
+// ordered are hosts by the wave they go in: control planes, hosts that are no
+// nodes, such as those with etcd alone, and workers.
 type ordered struct {
 	of            map[string]int
 	controlPlanes int // waves of these, which come first
@@ -100,7 +101,7 @@ type ordered struct {
 func order(env module.Env) (ordered, error) {
 	first := env.FirstControlPlane().Name
 	o := ordered{of: map[string]int{first: 0}, controlPlanes: 1}
-	var workers []string
+	var others, workers []string
 	for _, h := range env.Cluster.Spec.Hosts {
 		switch {
 		case h.Name == first:
@@ -109,15 +110,21 @@ func order(env module.Env) (ordered, error) {
 			o.controlPlanes++
 		case spec.HasRole(h, v1alpha1.RoleWorker):
 			workers = append(workers, h.Name)
+		default:
+			others = append(others, h.Name)
 		}
+	}
+	for i, name := range others {
+		o.of[name] = o.controlPlanes + i
 	}
 	atOnce, err := engine.Bound(env.Upgrade.MaxUnavailable, len(workers))
 	if err != nil {
 		return o, err
 	}
-	last := o.controlPlanes - 1
+	begin := o.controlPlanes + len(others)
+	last := begin - 1
 	for i, name := range workers {
-		o.of[name] = o.controlPlanes + i/max(1, atOnce)
+		o.of[name] = begin + i/max(1, atOnce)
 		last = max(last, o.of[name])
 	}
 	if env.Upgrade.Back {

@@ -413,6 +413,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindAsk:           decode[Ask],
 	KindSelf:          decode[Self],
 	KindKeyPair:       decode[KeyPair],
+	KindServing:       decode[Serving],
 }
 
 func decode[T Op](raw json.RawMessage) (Op, error) {

@@ -165,6 +165,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkPutBack(o)
 	case op.Restore:
 		return s.checkRestore(o)
+	case op.Serving:
+		return s.checkServing(o)
 	}
 	return verdict{}, invalid("this helper does not know operations of kind %q", o.Kind())
 }
@@ -254,6 +256,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyPutBack(ctx, o)
 	case op.Restore:
 		return s.applyRestore(ctx, o, res)
+	case op.Serving:
+		return s.applyServing(ctx, o)
 	}
 	return invalid("operations of kind %q change nothing", o.Kind())
 }

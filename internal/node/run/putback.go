@@ -44,7 +44,7 @@ func subjects(o op.Op) ([]subject, error) {
 				subject{ledger.KindBlock, t.block(nil).Target()})
 		}
 		return out, nil
-	case op.PutBack, op.Wait:
+	case op.PutBack, op.Wait, op.Serving:
 		return nil, nil
 	}
 	return nil, invalid("what %s %s has made cannot be told from what is not wanted any more", o.Kind(), o.Target())

@@ -138,6 +138,8 @@ type session struct {
 	lock    *lock.Store
 	// planning says that nothing will be applied in this call.
 	planning bool
+	// noted says that what serves was noted before the first change.
+	noted bool
 	// ledger is opened when first needed under the apply lock.
 	ledger *ledger.Ledger
 	// predicted are the states that operations before would give paths; ""
@@ -198,6 +200,9 @@ func (s *session) applyOne(ctx context.Context, o op.Op, res *op.Result) error {
 		if s.check(ctx, o, res); res.Status != op.Changed {
 			return nil
 		}
+	}
+	if err := s.noteServing(ctx); err != nil {
+		return err
 	}
 	return s.apply(ctx, o, res)
 }

@@ -326,14 +326,17 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 			return err
 		}
 	}
-	awaits, err := s.answering(ctx, o, p)
+	rec, err := s.unitRecord(o.Name)
+	if err != nil {
+		return err
+	}
+	awaits, err := s.answering(ctx, o.Again, rec.Awaits, p.restart)
 	if err != nil {
 		return err
 	}
 	// What it is started with is read before: a change in between then
 	// brings another restart, not a lost one.
-	rec, err := s.unitFiles(o)
-	if err != nil {
+	if rec, err = s.unitFiles(o); err != nil {
 		return err
 	}
 	rec.Before, rec.Awaits = p.now.started, awaits

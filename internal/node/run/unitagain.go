@@ -18,15 +18,15 @@ func (s *session) planAgain(o op.Unit, p *unitPlan) error {
 		return nil
 	}
 	rec, err := s.unitRecord(o.Name)
-	if len(awaited(o, rec.Awaits)) > 0 {
+	if len(awaited(o.Again, rec.Awaits)) > 0 {
 		p.add(&p.await, "wait until it serves again")
 	}
 	return err
 }
 
-// awaited are those of a unit's waits that are named.
-func awaited(o op.Unit, names []string) (out []op.Wait) {
-	for _, w := range o.Again {
+// awaited are those of waits that are named.
+func awaited(waits []op.Wait, names []string) (out []op.Wait) {
+	for _, w := range waits {
 		if slices.Contains(names, w.Target()) {
 			out = append(out, w)
 		}
@@ -34,22 +34,17 @@ func awaited(o op.Unit, names []string) (out []op.Wait) {
 	return out
 }
 
-// answering is what must answer again when a unit has been started: what does now,
-// if it is restarted, and what did before an earlier restart and was not seen to
-// since.
-func (s *session) answering(ctx context.Context, o op.Unit, p unitPlan) ([]string, error) {
-	rec, err := s.unitRecord(o.Name)
-	if err != nil {
-		return nil, err
-	}
+// answering is what must answer again after a change: what did before an earlier
+// one and was not seen to since, and what does now, if that is asked.
+func (s *session) answering(ctx context.Context, waits []op.Wait, before []string, asked bool) ([]string, error) {
 	var names []string
-	for _, w := range o.Again {
+	for _, w := range waits {
 		if err := checkOne(w); err != nil {
 			return nil, err
 		}
 		now := w
 		now.Since, now.SinceSeconds = "", 0 // it has answered, however long the unit has run
-		if slices.Contains(rec.Awaits, w.Target()) || p.restart && s.probe(ctx, now) == nil {
+		if slices.Contains(before, w.Target()) || asked && s.probe(ctx, now) == nil {
 			names = append(names, w.Target())
 		}
 	}
@@ -65,7 +60,7 @@ func (s *session) serveAgain(ctx context.Context, o op.Unit) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range awaited(o, rec.Awaits) {
+	for _, w := range awaited(o.Again, rec.Awaits) {
 		if err := s.applyWait(ctx, w); err != nil {
 			var late *op.Error
 			if ctx.Err() != nil || !errors.As(err, &late) {

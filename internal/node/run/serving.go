@@ -1,0 +1,100 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// servedBefore is what answered before a step changed something, and has not been
+// seen to since.
+type servedBefore struct {
+	Awaits []string `json:"awaits"`
+}
+
+func (s *session) servingFile(o op.Serving) string { return s.state("serving", o.Name+".json") }
+
+func (s *session) served(o op.Serving) (rec servedBefore, err error) {
+	raw, err := durable.ReadFile(s.servingFile(o))
+	if errors.Is(err, fs.ErrNotExist) {
+		return rec, nil
+	}
+	if err != nil {
+		return rec, fmt.Errorf("reading what this host did before: %w", err)
+	}
+	if err := json.Unmarshal(raw, &rec); err != nil {
+		return rec, fmt.Errorf("reading what this host did before: %w", err)
+	}
+	return rec, nil
+}
+
+// noteServing notes what answers, before the first operation of a list changes
+// something that is to leave that as it is.
+func (s *session) noteServing(ctx context.Context) error {
+	if s.noted {
+		return nil
+	}
+	for _, o := range s.batch.Ops[s.index+1:] {
+		o, ok := o.(op.Serving)
+		if !ok {
+			continue
+		}
+		rec, err := s.served(o)
+		if err != nil {
+			return err
+		}
+		if rec.Awaits, err = s.answering(ctx, o.Waits, rec.Awaits, true); err != nil {
+			return err
+		}
+		if err := s.keep(s.servingFile(o), rec); err != nil {
+			return err
+		}
+	}
+	s.noted = true
+	return nil
+}
+
+func (s *session) checkServing(o op.Serving) (verdict, error) {
+	if o.Name == "" || filepath.Base(o.Name) != o.Name || o.SettleSeconds < 0 {
+		return verdict{}, invalid("a host goes on doing what with %q after %d seconds?", o.Name, o.SettleSeconds)
+	}
+	rec, err := s.served(o)
+	if err != nil || len(awaited(o.Waits, rec.Awaits)) == 0 {
+		return verdict{}, err
+	}
+	return verdict{change: "wait until it serves as before"}, nil
+}
+
+// applyServing waits for what answered before something was changed.
+func (s *session) applyServing(ctx context.Context, o op.Serving) error {
+	rec, err := s.served(o)
+	if err != nil {
+		return err
+	}
+	settled := time.NewTimer(time.Duration(o.SettleSeconds) * time.Second)
+	defer settled.Stop()
+	select {
+	case <-settled.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for _, w := range awaited(o.Waits, rec.Awaits) {
+		if err := s.applyWait(ctx, w); err != nil {
+			var late *op.Error
+			if ctx.Err() != nil || !errors.As(err, &late) {
+				return err
+			}
+			return &op.Error{Reason: op.ReasonUnhealthy, Message: "this host has got other settings, and " + late.Message, Detail: late.Detail}
+		}
+	}
+	return s.keep(s.servingFile(o), servedBefore{})
+}
