@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,57 +10,96 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/addon"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // loadAddons reads what goes into the cluster, for operations that look after
-// that: what is wrong with it is known before a host is asked for anything.
+// that: what is wrong with it is known before a host is asked for anything. Of an
+// upgrade it is told with all else that speaks against that, and so is what would
+// be wrong behind later hops.
 func (p *prepared) loadAddons(ctx context.Context) error {
 	if !slices.Contains([]Kind{Create, Apply, Add, Remove, Upgrade}, p.request.Kind) {
 		return nil
 	}
-	c := p.env.Cluster
-	if len(c.Spec.Addons) == 0 {
-		return nil
-	}
-	unfit := unfitAddons(c.Spec.Addons, p.env.Release.Kubernetes, p.request.IgnoreChecks)
-	if err := unfit.Err(); err != nil {
+	var err error
+	if p.addons, p.told, err = p.addonsWith(ctx, p.env.Cluster.Spec.Addons, p.env.Release); err != nil {
 		return err
 	}
-	loader := addon.Loader{
-		Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Speak: speaking(p.env).Speak, Kubernetes: p.env.Release.Kubernetes, Images: p.env.Release.ImageRefs(),
-		VerifiedKubelets: c.Spec.Kubernetes.Kubelet.Config["serverTLSBootstrap"] == true,
+	if !p.begins() {
+		return p.told.Err()
 	}
-	loaded, warnings, err := loader.Load(ctx, c.Spec.Addons)
-	p.addons, p.told = loaded, append(unfit, warnings...)
-	return err
-}
-
-// addonsOnTheWay are a cluster's add-ons behind the first hop of an upgrade. What
-// does not work with a version on the way is refused before the first hop.
-func addonsOnTheWay(r Request, recorded *v1alpha1.Cluster, path []string) ([]v1alpha1.Addon, error) {
-	was := recorded.Spec.Addons
-	if r.Cluster != nil && len(path) == 0 {
-		return r.Cluster.Spec.Addons, nil
-	}
-	if r.Cluster == nil {
-		for _, v := range path {
-			if err := unfitAddons(was, v, r.IgnoreChecks).Err(); err != nil {
-				return nil, err
+	for i, hop := range p.request.way {
+		if i == 0 {
+			continue
+		}
+		is, err := p.svc.Catalogue.Resolve(hop.version)
+		if err != nil {
+			return err
+		}
+		_, told, err := p.addonsWith(ctx, hop.addons, is)
+		if err != nil {
+			return err
+		}
+		for _, d := range told {
+			if !slices.Contains(p.told, d) {
+				p.told = append(p.told, d)
 			}
 		}
-		return was, nil
 	}
-	var first []v1alpha1.Addon
+	return nil
+}
+
+// addonsWith are add-ons as they are with a release of Kubernetes, and what there
+// is to say of them: with an error among that, there are none.
+func (p *prepared) addonsWith(ctx context.Context, list []v1alpha1.Addon, is release.Release) ([]addon.Addon, diag.List, error) {
+	if len(list) == 0 {
+		return nil, nil, nil
+	}
+	c := p.env.Cluster
+	told := unfitAddons(list, is.Kubernetes, p.request.IgnoreChecks)
+	loader := addon.Loader{
+		Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Speak: speaking(p.env).Speak, Kubernetes: is.Kubernetes, Images: is.ImageRefs(),
+		VerifiedKubelets: c.Spec.Kubernetes.Kubelet.Config["serverTLSBootstrap"] == true,
+	}
+	loaded, warnings, err := loader.Load(ctx, list)
+	told = append(told, warnings...)
+	var wrong diag.List
+	if errors.As(err, &wrong) {
+		return nil, p.inFile(append(told, wrong...)), nil
+	}
+	return loaded, p.inFile(told), err
+}
+
+// inFile has what is to say of add-ons name their place in the cluster's file, if
+// that is at hand.
+func (p *prepared) inFile(list diag.List) diag.List {
+	if len(list) == 0 || len(p.request.Source) == 0 || p.request.File == "" {
+		return list
+	}
+	loaded, err := spec.Load(p.request.File, p.request.Source)
+	if err != nil { // it was read before: this is another's
+		return list
+	}
+	return loaded.Place(list)
+}
+
+// A hop is one version on the way of an upgrade, and the add-ons behind it.
+type hop struct {
+	version string
+	addons  []v1alpha1.Addon
+}
+
+// addonsOnTheWay are a cluster's add-ons behind each hop of an upgrade.
+func addonsOnTheWay(r Request, recorded *v1alpha1.Cluster, path []string) (way []hop) {
+	now := recorded.Spec.Addons
 	for i, v := range path {
-		was = nextAddons(was, r.Cluster.Spec.Addons, v, i == len(path)-1)
-		if err := unfitAddons(was, v, r.IgnoreChecks).Err(); err != nil {
-			return nil, err
+		if r.Cluster != nil {
+			now = nextAddons(now, r.Cluster.Spec.Addons, v, i == len(path)-1)
 		}
-		if i == 0 {
-			first = was
-		}
+		way = append(way, hop{v, now})
 	}
-	return first, nil
+	return way
 }
 
 // nextAddons are the add-ons behind a hop to a version: those of the file as soon

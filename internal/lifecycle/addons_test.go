@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
 )
 
 const (
@@ -357,6 +358,77 @@ func TestAddonsUpgrade(t *testing.T) {
 		}
 		w.settled(file)
 	})
+}
+
+// What does not work with a version on the way is told with all else that speaks
+// against an upgrade, behind whichever hop it would be.
+func TestReadinessOfAddons(t *testing.T) {
+	dir := t.TempDir()
+	news := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}, Kubernetes: []string{"1.35", "1.36"}}
+	manifest(t, dir, "web/Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\nkubeVersion: '<1.37'\n")
+	manifest(t, dir, "web/templates/all.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n")
+	web := v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: filepath.Join(dir, "web")}}
+	w := newWorld(t, "cp1", "w1")
+	built.older.Do(func() { build(t, older) })
+	w.version = older
+	w.do(Request{Kind: Create, Cluster: w.with(news, web)}, event.Succeeded)
+	w.backable(t)
+	w.api.lose("w1")
+	want := []string{addon.IDKubernetes, addon.IDRender, "upgrade-node-unready"}
+	report, err := w.service().Precheck(t.Context(), toNewest, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.service().Prepare(t.Context(), toNewest, nil)
+	var list diag.List
+	if !errors.As(err, &list) {
+		t.Fatalf("%v, want a refusal", err)
+	}
+	for name, got := range map[string]diag.List{"report": report.Errors(), "refusal": list} {
+		if d := cmp.Diff(want, idsOf(got)); d != "" || !strings.Contains(got.Error(), "add-on news works with Kubernetes 1.35, 1.36, and not with v1.37.1") || !strings.Contains(got.Error(), "the chart web 1.0.0 works with Kubernetes <1.37") {
+			t.Errorf("the %s (-want +got):\n%s\n%v", name, d, got)
+		}
+	}
+	w.wantVersions(map[string]string{"cp1": older, "w1": older})
+
+	s := w.service()
+	c, err := s.Cluster(t.Context(), "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
+	r := Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1"}
+	next, err := s.newer(&r, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &prepared{svc: s, request: r, recorded: c}
+	if p.env, err = s.environment(next); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.loadAddons(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want[:2], idsOf(p.told.Errors())); d != "" || p.env.Release.Kubernetes != older {
+		t.Errorf("before the hop to %s (-want +got):\n%s", p.env.Release.Kubernetes, d)
+	}
+}
+
+// What is wrong with an add-on has its place in the cluster's file.
+func TestAddonPlaces(t *testing.T) {
+	w := newWorld(t, "cp1")
+	bad := manifest(t, t.TempDir(), "bad.yaml", "kind: ConfigMap\n")
+	file := "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n  hosts: [{name: cp1, address: 192.0.2.11, roles: [control-plane]}]\n" +
+		"  addons:\n    - name: good\n      manifests: [" + manifest(t, t.TempDir(), "good.json", newsText) + "]\n    - name: bad\n      manifests:\n        - " + bad + "\n"
+	loaded, err := spec.Load("prod.yaml", []byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: loaded.Cluster, Source: []byte(file), File: "prod.yaml"}, nil)
+	var list diag.List
+	if !errors.As(err, &list) || len(list) != 1 || list[0].File != "prod.yaml" || list[0].Line != 11 || list[0].Column != 11 {
+		t.Errorf("it says %+v, %v", list, err)
+	}
 }
 
 func TestNextAddons(t *testing.T) {

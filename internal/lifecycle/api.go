@@ -134,6 +134,8 @@ type Request struct {
 	// back says that settings go back to those before: the nodes that got them last
 	// go first.
 	back bool
+	// way are the versions that an upgrade leads over, with the add-ons behind each.
+	way []hop
 	// returned are hosts off the record that are put back.
 	returned []module.Leaving
 }

@@ -49,12 +49,13 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 	}
 	wanted := spec.Copy(recorded)
 	wanted.Spec.Kubernetes.Version = was
-	if wanted.Spec.Addons, err = addonsOnTheWay(*r, recorded, path); err != nil {
-		return nil, err
-	}
-	if len(path) == 0 {
+	if r.way = addonsOnTheWay(*r, recorded, path); len(path) == 0 {
+		if r.Cluster != nil {
+			wanted.Spec.Addons = r.Cluster.Spec.Addons
+		}
 		return wanted, nil
 	}
+	wanted.Spec.Addons = r.way[0].addons
 	wanted.Spec.Kubernetes.Version, wanted.Spec.Bundle = path[0], r.Bundle
 	if r.Version = path[len(path)-1]; r.Version != path[0] {
 		r.Source = nil // the file says where it goes in the end
