@@ -279,12 +279,6 @@ func TestImmutable(t *testing.T) {
 	new.Spec.Hosts[0].Roles = []v1alpha1.Role{"worker"}
 	new.Spec.Hosts[3].Name = "renamed"
 	golden.Check(t, "testdata/immutable.golden", Immutable(old, new).Error()+"\n")
-
-	old.Spec.Hosts[1].Roles = old.Spec.Hosts[0].Roles
-	new = Copy(old)
-	new.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "1", "data-dir": "/elsewhere", "initial-cluster-token": "t"}
-	new.Spec.ControlPlaneEndpoint.Address = "203.0.113.77"
-	golden.Check(t, "testdata/immutable-ha.golden", Immutable(old, new).Error()+"\n")
 }
 
 // TestDiagnosticsAreFinished wants an id and a message of all that Validate

@@ -25,6 +25,7 @@ const (
 )
 
 const (
+	pathEtcdArgs = "spec.etcd.extraArgs"
 	pathExternal = "spec.etcd.external"
 	pathCAFile   = pathExternal + ".caFile"
 	pathCertFile = pathExternal + ".certFile"
@@ -42,7 +43,8 @@ func EtcdHosts(c *v1alpha1.Cluster) []v1alpha1.Host {
 func (v *validator) etcd() {
 	e := v.c.Spec.Etcd
 	v.oneOf("spec.etcd.type", e.Type, []string{EtcdStacked, EtcdManaged, EtcdExternal}, nil)
-	v.extraArgs("spec.etcd.extraArgs", e.ExtraArgs)
+	v.extraArgs(pathEtcdArgs, e.ExtraArgs)
+	v.ownArgs(e.ExtraArgs)
 	if e.Type == EtcdManaged {
 		v.members(len(EtcdHosts(v.c)))
 	}
@@ -55,9 +57,26 @@ func (v *validator) etcd() {
 		return
 	}
 	if len(e.ExtraArgs) > 0 {
-		v.refuse(idConflictingFields, "spec.etcd.extraArgs", "nothing starts an external etcd here, with these arguments or others", "leave them out")
+		v.refuse(idConflictingFields, pathEtcdArgs, "nothing starts an external etcd here, with these arguments or others", "leave them out")
 	}
 	v.external(e.External)
+}
+
+// ownArgs refuses arguments that say who a member of etcd is, where it is reached,
+// by which keys, and where its data are: joining, restoring and rescuing go by those
+// that Slipway sets, and a member with others would begin anew, or be lost to the
+// rest.
+func (v *validator) ownArgs(args map[string]string) {
+	for _, key := range sortedKeys(args) {
+		own := slices.ContainsFunc([]string{"initial-cluster", "initial-advertise-", "listen-peer-", "listen-client-", "advertise-", "discovery"}, func(p string) bool { return strings.HasPrefix(key, p) })
+		if own || slices.Contains([]string{
+			"name", "data-dir", "wal-dir", "config-file", "force-new-cluster", "strict-reconfig-check",
+			"cert-file", "key-file", "trusted-ca-file", "client-cert-auth", "auto-tls",
+			"peer-cert-file", "peer-key-file", "peer-trusted-ca-file", "peer-client-cert-auth", "peer-auto-tls",
+		}, key) {
+			v.refuse(idConflictingFields, keyed(pathEtcdArgs, key), key+" is Slipway's to set: joining, restoring and rescuing go by it, and with another one a member would begin anew, or be lost to the others", "leave it out")
+		}
+	}
 }
 
 const (

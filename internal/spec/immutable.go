@@ -3,7 +3,6 @@ package spec
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -45,26 +44,8 @@ func Immutable(old, new *v1alpha1.Cluster, ways ...v1alpha1.ControlPlaneEndpoint
 	v.later("spec.kubernetes.proxyMode", o.Kubernetes.ProxyMode, n.Kubernetes.ProxyMode)
 	v.later("spec.kubernetes.certificates.validity", durationText(o.Kubernetes.Certificates.Validity), durationText(n.Kubernetes.Certificates.Validity))
 	v.later("spec.kubernetes.certificates.caValidity", durationText(o.Kubernetes.Certificates.CAValidity), durationText(n.Kubernetes.Certificates.CAValidity))
-	v.sameMembers(o.Etcd.ExtraArgs, n.Etcd.ExtraArgs)
 	v.sameHosts(o.Hosts, n.Hosts)
 	return v.found
-}
-
-// sameMembers refuses arguments that say who a member of etcd is, where it is
-// reached, and where its data are: with others it would begin anew, or be lost to
-// the rest.
-func (v *validator) sameMembers(o, n map[string]string) {
-	both := maps.Clone(o)
-	if both == nil {
-		both = map[string]string{}
-	}
-	maps.Copy(both, n)
-	for _, key := range sortedKeys(both) {
-		who := slices.ContainsFunc([]string{"initial-", "listen-peer", "listen-client", "advertise-", "discovery"}, func(p string) bool { return strings.HasPrefix(key, p) })
-		if who || slices.Contains([]string{"name", "data-dir", "wal-dir", "force-new-cluster", "strict-reconfig-check"}, key) {
-			v.fixed("spec.etcd.extraArgs["+key+"]", o[key], n[key])
-		}
-	}
 }
 
 // endpointChanges refuses what cannot follow one of the ways that hosts may have.
