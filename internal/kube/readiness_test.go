@@ -97,15 +97,19 @@ func TestImage(t *testing.T) {
 		call{request: "GET " + path, answer: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"coredns"},"spec":{"template":{"spec":{"containers":[{"name":"coredns","image":"c:2"}]}}}}`},
 		call{request: "GET " + path, status: 404},
 		call{request: "PATCH " + path, body: `"containers":[{"image":"c:1","name":"coredns"}]`, answer: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"coredns"}}`},
+		call{request: "GET /apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy", answer: `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"kube-proxy"},"spec":{"template":{"spec":{"containers":[{"name":"kube-proxy","image":"p:2"}]}}}}`},
 	)
 	c := f.client()
-	if is, err := c.Image(t.Context(), "kube-system", "coredns", "coredns"); is != "c:2" || err != nil {
+	if is, err := c.Image(t.Context(), "Deployment", "kube-system", "coredns", "coredns"); is != "c:2" || err != nil {
 		t.Errorf("it is %q, %v", is, err)
 	}
-	if is, err := c.Image(t.Context(), "kube-system", "coredns", "coredns"); is != "" || err != nil {
+	if is, err := c.Image(t.Context(), "Deployment", "kube-system", "coredns", "coredns"); is != "" || err != nil {
 		t.Errorf("of none it is %q, %v", is, err)
 	}
-	if err := c.SetImage(t.Context(), "kube-system", "coredns", "coredns", "c:1"); err != nil {
+	if err := c.SetImage(t.Context(), "Deployment", "kube-system", "coredns", "coredns", "c:1"); err != nil {
 		t.Error(err)
+	}
+	if is, err := c.Image(t.Context(), "DaemonSet", "kube-system", "kube-proxy", "kube-proxy"); is != "p:2" || err != nil {
+		t.Errorf("of a DaemonSet it is %q, %v", is, err)
 	}
 }

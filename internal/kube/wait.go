@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -210,15 +211,15 @@ func holdUp(p *corev1.Pod) string {
 	return ""
 }
 
-// Image is that of a Deployment's container; "" if there is none.
-func (c *Client) Image(ctx context.Context, namespace, name, container string) (string, error) {
-	d := &appsv1.Deployment{}
-	err := c.get(ctx, "deployments", namespace, name, d)
+// Image is that of a Deployment's container, or a DaemonSet's; "" if there is none.
+func (c *Client) Image(ctx context.Context, kind, namespace, name, container string) (string, error) {
+	d := &appsv1.Deployment{} // as far as this goes a DaemonSet looks the same
+	err := c.get(ctx, strings.ToLower(kind)+"s", namespace, name, d)
 	if isNotFound(err) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading Deployment %s/%s: %w", namespace, name, c.words(err))
+		return "", fmt.Errorf("reading %s %s/%s: %w", kind, namespace, name, c.words(err))
 	}
 	for _, has := range d.Spec.Template.Spec.Containers {
 		if has.Name == container {
@@ -228,17 +229,17 @@ func (c *Client) Image(ctx context.Context, namespace, name, container string) (
 	return "", nil
 }
 
-// SetImage gives a Deployment's container another image.
-func (c *Client) SetImage(ctx context.Context, namespace, name, container, image string) error {
+// SetImage gives a Deployment's container, or a DaemonSet's, another image.
+func (c *Client) SetImage(ctx context.Context, kind, namespace, name, container, image string) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
 		"containers": []any{map[string]any{"name": container, "image": image}},
 	}}}})
 	if err != nil {
 		return err
 	}
-	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	if _, err := c.dynamic.Resource(deployments).Namespace(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("giving Deployment %s/%s image %s: %w", namespace, name, image, c.words(err))
+	resource := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: strings.ToLower(kind) + "s"}
+	if _, err := c.dynamic.Resource(resource).Namespace(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("giving %s %s/%s image %s: %w", kind, namespace, name, image, c.words(err))
 	}
 	return nil
 }

@@ -19,12 +19,19 @@ import (
 // upgrade it is told with all else that speaks against that, and so is what would
 // be wrong behind later hops.
 func (p *prepared) loadAddons(ctx context.Context) error {
-	if !slices.Contains([]Kind{Create, Apply, Add, Remove, Upgrade}, p.request.Kind) {
+	if !slices.Contains([]Kind{Create, Apply, Add, Remove, Upgrade, Revert}, p.request.Kind) {
 		return nil
 	}
 	var err error
 	if p.addons, p.told, err = p.addonsWith(ctx, p.env.Cluster.Spec.Addons, p.env.Release); err != nil {
 		return err
+	}
+	if p.request.Kind == Revert { // nothing of theirs is to be in its way
+		p.keepAddons = p.told.Err() != nil
+		for i := range p.told {
+			p.told[i].Severity = diag.Warning
+		}
+		return nil
 	}
 	if !p.begins() {
 		return p.told.Err()

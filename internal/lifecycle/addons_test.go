@@ -319,6 +319,84 @@ func TestChartHooks(t *testing.T) {
 	did(w.with(), "DELETE /apis/batch/v1/jobs/after", "DELETE /api/v1/configmaps/prices")
 }
 
+// An object of a hook that was there before the chart is not taken for the chart's:
+// it is neither made anew nor deleted.
+func TestChartHookFound(t *testing.T) {
+	const job = "/apis/batch/v1/namespaces/shop/jobs/before"
+	w := newWorld(t, "cp1")
+	w.api.put(shopNamespace, object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "shop"}})
+	w.api.put(job, object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": "before", "namespace": "shop", "uid": "mine"}, "status": object{"conditions": []any{object{"type": "Complete", "status": "True"}}}})
+	var gone []string
+	w.api.wrote = func(what string) {
+		if strings.HasPrefix(what, "DELETE") && strings.HasSuffix(what, "jobs/before") {
+			gone = append(gone, what)
+		}
+	}
+	with := func(price string) *v1alpha1.Cluster {
+		return w.with(v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: webChart(t, price)}})
+	}
+	w.do(Request{Kind: Create, Cluster: with("1")}, event.Succeeded)
+	w.do(Request{Kind: Apply, Cluster: with("2")}, event.Succeeded)
+	w.do(Request{Kind: Apply, Cluster: w.with()}, event.Succeeded)
+	if len(gone) > 0 || !w.api.has(job) {
+		t.Errorf("a job of somebody else's was deleted: %v", gone)
+	}
+	if w.api.has(shopMap) {
+		t.Error("what is the chart's stays")
+	}
+}
+
+// What was changed behind a hop goes back with it, at the end; what cannot be made
+// any more is left as it is, and is in nobody's way.
+func TestAddonsTakenBack(t *testing.T) {
+	const oldest = "v1.35.6" // its etcd is of the same minor as the next one's
+	build(t, oldest)
+	built.older.Do(func() { build(t, older) })
+	for name, lost := range map[string]bool{"back": false, "left": true} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			w := newWorld(t, "cp1", "w1")
+			w.version = oldest
+			was := v1alpha1.Addon{Name: "news", Manifests: []string{manifest(t, dir, "news.json", newsText)}}
+			script := manifest(t, dir, "hook.sh", "#!/bin/sh\n")
+			with := func(a v1alpha1.Addon) *v1alpha1.Cluster {
+				c := w.with(a)
+				c.Spec.Hooks = []v1alpha1.Hook{{Name: "x", Phase: v1alpha1.HookPostUpgrade, Script: script}}
+				return c
+			}
+			w.do(Request{Kind: Create, Cluster: with(was)}, event.Succeeded)
+			w.backable(t)
+			w.version = ""
+			next := was
+			next.Manifests = []string{manifest(t, t.TempDir(), "news.json", strings.Replace(newsText, "none", "all", 1))}
+			file := with(next)
+			file.Spec.Kubernetes.Version = older
+			w.refusing("w1", "hooks.postUpgrade.x")
+			w.do(Request{Kind: Upgrade, Name: "prod", Version: older, Cluster: file}, event.Failed)
+			w.machines["w1"].refuse = nil
+			want := "none"
+			if today := w.api.objects[newsMap]["data"].(object)["today"]; today != "all" {
+				t.Fatalf("before, today there is %v", today)
+			}
+			if lost {
+				want = "all"
+				if err := os.Remove(was.Manifests[0]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p := w.prepared(w.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
+			if told := p.Findings().Warnings(); lost != (len(told) > 0 && told[0].ID == addon.IDUnusable) {
+				t.Errorf("it says %v", told)
+			}
+			w.apply(p, event.Succeeded)
+			w.wantVersions(all([]string{"cp1", "w1"}, oldest))
+			if today := w.api.objects[newsMap]["data"].(object)["today"]; today != want {
+				t.Errorf("today there is %v, want %s", today, want)
+			}
+		})
+	}
+}
+
 // An upgrade is refused where an add-on does not work with a version on its way;
 // the file may have another, which takes its place then.
 func TestAddonsUpgrade(t *testing.T) {

@@ -81,6 +81,60 @@ func TestHooksRunOnce(t *testing.T) {
 	})
 }
 
+// Scripts of a host run when it comes, and when it goes, and on no other; once,
+// wherever what brings it is cut off.
+func TestHooksOfHostsThatComeAndGo(t *testing.T) {
+	w := newWorld(t, "cp1")
+	phases := []v1alpha1.HookPhase{v1alpha1.HookPreInstall, v1alpha1.HookPostControlPlane, v1alpha1.HookPostInstall, v1alpha1.HookPreDelete}
+	script := filepath.Join(w.home, "hook.sh")
+	described := func(w *world) *v1alpha1.Cluster {
+		if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		c := w.cluster()
+		for _, phase := range phases {
+			c.Spec.Hooks = append(c.Spec.Hooks, v1alpha1.Hook{Name: "x", Phase: phase, Script: script})
+		}
+		c.Spec.Hooks = append(c.Spec.Hooks, v1alpha1.Hook{Name: "etcd", Phase: v1alpha1.HookPreInstall, Script: script, Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}})
+		for i := range c.Spec.Hooks[1:4] {
+			c.Spec.Hooks[i+1].Name += strings.ToLower(string(c.Spec.Hooks[i+1].Phase))
+		}
+		return c
+	}
+	ran := func(t *testing.T, w *world, host string, want map[string]int) {
+		t.Helper()
+		if d := cmp.Diff(want, w.machines[host].runs); d != "" {
+			t.Errorf("on %s (-want +got):\n%s", host, d)
+		}
+	}
+	before := map[string]int{"hook-preInstall-x": 1, "hook-preInstall-etcd": 1, "hook-postControlPlane-xpostcontrolplane": 1, "hook-postInstall-xpostinstall": 1}
+	came := map[string]int{"hook-preInstall-x": 1, "hook-postControlPlane-xpostcontrolplane": 1, "hook-postInstall-xpostinstall": 1}
+	w.do(Request{Kind: Create, Cluster: described(w)}, event.Succeeded)
+	ran(t, w, "cp1", before)
+	w.machines["w1"] = newMachine("w1", "192.0.2.31", w.api)
+	c := described(w)
+	for _, m := range w.killed(t, Request{Kind: Apply, Cluster: c}) {
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			k.goOn(Request{Kind: Apply, Cluster: c})
+			ran(t, k, "cp1", before)
+			ran(t, k, "w1", came)
+		})
+	}
+	ran(t, w, "cp1", before)
+	ran(t, w, "w1", came)
+	w.settled(c)
+	m := w.machines["w1"]
+	delete(w.machines, "w1")
+	c = described(w)
+	w.machines["w1"] = m
+	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	ran(t, w, "cp1", before)
+	came["hook-preDelete-xpredelete"] = 1
+	ran(t, w, "w1", came)
+}
+
 // TestRecordsHoldNoSecret looks for secrets in all that is kept of
 // operations, and for any file that others may read.
 func TestRecordsHoldNoSecret(t *testing.T) {

@@ -35,19 +35,21 @@ const rollback = "rollback"
 
 // prepared is a plan with open connections.
 type prepared struct {
-	svc      *service
-	request  Request
-	env      module.Env
-	hosts    []*engine.Host  // those that take part
-	content  *spread.Content // what is sent to them
-	addons   []addon.Addon   // what goes into the cluster
-	told     diag.List       // what there is to say of them
-	lost     []HostFailure   // those that do not, with IgnoreErrors
-	unknown  []HostFailure   // steps that could not be checked, with IgnoreErrors
-	findings diag.List
-	pipeline engine.Pipeline
-	plan     *plan.Plan
-	bundle   *source
+	svc     *service
+	request Request
+	env     module.Env
+	hosts   []*engine.Host  // those that take part
+	content *spread.Content // what is sent to them
+	addons  []addon.Addon   // what goes into the cluster
+	told    diag.List       // what there is to say of them
+	// keepAddons leaves what is in the cluster as it is.
+	keepAddons bool
+	lost       []HostFailure // those that do not, with IgnoreErrors
+	unknown    []HostFailure // steps that could not be checked, with IgnoreErrors
+	findings   diag.List
+	pipeline   engine.Pipeline
+	plan       *plan.Plan
+	bundle     *source
 	// continues is the operation that goes on, nil for a new one.
 	continues *v1alpha1.Operation
 	done      map[string]bool
@@ -283,6 +285,7 @@ func (p *prepared) choose() error {
 			return err
 		}
 		p.env.Upgrade.Begun = begun
+		parts.KeepAddons = p.keepAddons
 		p.pipeline, err = pipeline.Revert(p.env, parts)
 		return err
 	case Delete, rollback:

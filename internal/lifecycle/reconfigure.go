@@ -24,6 +24,11 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 		p.was = was
 		now := &p.env.Cluster.Spec
 		p.env.Reconfigures = !equal(settings(&was.Spec), settings(now))
+		for _, h := range now.Hosts {
+			if !slices.ContainsFunc(was.Spec.Hosts, func(b v1alpha1.Host) bool { return b.Name == h.Name && b.Address == h.Address }) {
+				p.env.Coming = append(p.env.Coming, h.Name)
+			}
+		}
 		p.env.OtherEtcd = !equal(was.Spec.Etcd.ExtraArgs, now.Etcd.ExtraArgs)
 	}
 	p.env.Upgrade = p.request.Rollout

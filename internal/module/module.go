@@ -43,6 +43,8 @@ type Env struct {
 	// Gated says that the cluster runs: what served before must serve after each
 	// restart of something on its nodes.
 	Gated bool
+	// Coming are the names of hosts that the cluster did not have before.
+	Coming []string
 	// Reconfigures says that it gets other settings, which may be none to start
 	// with, and OtherEtcd that its members of etcd do.
 	Reconfigures, OtherEtcd bool
@@ -155,6 +157,9 @@ func (e Env) Stays(h *engine.Host) bool { return !e.Leaves(h) }
 func (e Env) Resets(h *engine.Host) bool {
 	return slices.ContainsFunc(e.Leaving, func(l Leaving) bool { return l.Name == h.Name && !l.Gone })
 }
+
+// Comes selects hosts that the cluster did not have before.
+func (e Env) Comes(h *engine.Host) bool { return slices.Contains(e.Coming, h.Name) }
 
 // WithLeaving is the cluster's description with the hosts that leave: what is
 // on record until they have left.

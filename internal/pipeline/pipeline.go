@@ -38,6 +38,8 @@ type Parts struct {
 	Backup upgrade.Take
 	// Addons go into the cluster, in this order.
 	Addons []loaded.Addon
+	// KeepAddons leaves those of the cluster as they are on a way back.
+	KeepAddons bool
 }
 
 // Create makes a cluster.
@@ -62,19 +64,42 @@ func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	m := []engine.Module{content.New(p.Bundle), onNodes}
+	m := append(scripts(env, env.Comes, v1alpha1.HookPreInstall), content.New(p.Bundle), onNodes)
 	m = append(m, upgrade.Then(kubeadm.StepKubelet, etcd.New(env))...)
 	m = append(m, runtime.Images(env), etcd.Reach(env))
 	m = append(m, upgrade.Then(kubeadm.StepKubelet, kubeadm.Encryption(env), kubeadm.Init(env))...)
 	m = append(m, kubeadm.Records(env), kubeadm.MakeRoom(env), leave.Replaced(env))
+	m = append(m, scripts(env, env.Comes, v1alpha1.HookPostControlPlane)...)
 	m = append(append(m, joined(env, p, kubeadm.StepRecord)...), kubeadm.Encrypted(env), kubeadm.Addons(env))
 	m = only(env.Stays, append(append(m, settled(env)...), endpoint.Retire(env)))
 	if len(env.Leaving) > 0 {
+		m = append(m, before(scripts(env, env.Resets, v1alpha1.HookPreDelete))...)
 		m = append(m, endpoint.Release(env), leave.Drain(env), leave.Server(env), leave.Member(env))
 		m = append(m, only(env.Resets, []engine.Module{reset.New(env, "leave.member")})...)
 		m = append(m, leave.Node(env), record.Left(env, p.Records, p.Owner))
 	}
-	return engine.Pipeline{Kind: "apply", Modules: append(m, addon.New(p.Addons))}, nil
+	m = append(append(m, addon.New(p.Addons)), scripts(env, env.Comes, v1alpha1.HookPostInstall)...)
+	return engine.Pipeline{Kind: "apply", Modules: m}, nil
+}
+
+// scripts are the user's of a phase, for some hosts of a cluster that goes on: none
+// if there are no such hosts, for they wait for all others.
+func scripts(env module.Env, chosen func(*engine.Host) bool, phase v1alpha1.HookPhase) []engine.Module {
+	if len(env.Coming) == 0 && len(env.Leaving) == 0 {
+		return nil
+	}
+	return only(chosen, []engine.Module{hooks.New(env, phase)})
+}
+
+// before has scripts of hosts that leave run as soon as those that stay are ready,
+// as their drain does, and wait for nothing else: much waits for them.
+func before(modules []engine.Module) []engine.Module {
+	for _, m := range modules {
+		for i := range m.Tasks {
+			m.Tasks[i].Barrier, m.Tasks[i].Needs = false, []string{"nodes.ready"}
+		}
+	}
+	return modules
 }
 
 // Upgrade takes a cluster to another version of Kubernetes: nodes first, and
@@ -93,18 +118,22 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 }
 
 // Revert takes a cluster whose upgrade has not come to its end back to the version
-// before, by the same steps in the order turned: workers first, then control
-// planes, of which each has its kubelet go before what serves the cluster; then
-// what all of them go by.
+// before, by the same steps in the order turned: kube-proxy, then workers, then
+// control planes, of which each has its kubelet go before what serves the cluster;
+// then what all of them go by, and at the end add-ons.
 func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	nodesBack, err := upgrade.InWaves(env,
 		runtime.New(env), kubeadm.Install(env), kubeadm.KubeletSettings(env), kubeadm.Kubelet(env), kubeadm.Serve(env), kubeadm.Steady(env), nodes.Ready(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), runtime.Images(env), nodesBack}
+	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), runtime.Images(env), upgrade.Proxy(env)}
+	m = append(m, upgrade.Then(upgrade.StepProxy, nodesBack)...)
 	m = append(m, upgrade.After(kubeadm.Settings(env))...)
 	m = append(m, upgrade.After(upgrade.BehindDNS(settledIn(env, p, upgrade.DNS(env))...)...)...)
+	if !p.KeepAddons {
+		m = append(m, upgrade.After(addon.New(p.Addons))...)
+	}
 	return engine.Pipeline{Kind: "rollback-upgrade", Modules: m}, nil
 }
 

@@ -132,3 +132,28 @@ func TestRevertTouchesWhatWasTouched(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// On the way back nothing goes on a node before kube-proxy does: it is never newer
+// than an API server that it asks.
+func TestRevertProxyFirst(t *testing.T) {
+	env := environment(t, base())
+	env.Upgrade.Back = true
+	p, err := Revert(env, parts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, m := range p.Modules {
+		for _, task := range m.Tasks {
+			if m.Waves == nil {
+				continue
+			}
+			if n++; !slices.Contains(task.Needs, "upgrade.proxy") {
+				t.Errorf("%s does not wait for kube-proxy", task.ID)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("no node goes back")
+	}
+}

@@ -57,11 +57,11 @@ func New(list []addon.Addon) engine.Module {
 // entries are the objects of an add-on as they are to be on record.
 func entries(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory) ([]entry, error) {
 	var out []entry
-	add := func(o *unstructured.Unstructured, mayBeFound bool) error {
+	add := func(o *unstructured.Unstructured) error {
 		e := entry{Ref: addon.RefOf(o), Version: o.GroupVersionKind().Version}
 		if known, ok := have.entry(e.Ref); ok {
 			e.Found = known.Found
-		} else if mayBeFound && c != nil {
+		} else if c != nil {
 			live, err := c.Live(ctx, o)
 			if err != nil {
 				return err
@@ -76,12 +76,12 @@ func entries(ctx context.Context, c *kube.Client, a addon.Addon, have *inventory
 		return nil
 	}
 	for _, o := range a.Objects {
-		if err := add(o, true); err != nil {
+		if err := add(o); err != nil {
 			return nil, err
 		}
 	}
 	for _, h := range a.Hooks {
-		if err := add(h.Object, false); err != nil {
+		if err := add(h.Object); err != nil {
 			return nil, err
 		}
 	}
@@ -195,24 +195,32 @@ func apply(ctx context.Context, s *engine.Scope, a addon.Addon) error {
 	} else if err := began.write(ctx, c); err != nil {
 		return err
 	}
-	if err := put(ctx, s, a, run, have); err != nil {
-		return err
-	}
-	if err := remove(ctx, c, s, a.Name, have.without(want.Objects)); err != nil {
-		return err
-	}
-	if err := wait(ctx, s, a); err != nil {
-		return err
-	}
-	if err := runHooks(ctx, s, a, run, after(have)); err != nil {
+	if err := within(ctx, s, a, run, have, want); err != nil {
 		return err
 	}
 	return want.write(ctx, c)
 }
 
+// within does what the add-on's time is for: its objects, its hooks, and the wait
+// for both.
+func within(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, have, want *inventory) error {
+	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+	if err := put(ctx, s, a, run, have, want); err != nil {
+		return err
+	}
+	if err := remove(ctx, engine.Get(s, module.KeyKube), s, a.Name, have.without(want.Objects)); err != nil {
+		return err
+	}
+	if err := wait(ctx, s, a); err != nil {
+		return err
+	}
+	return runHooks(ctx, s, a, run, after(have), want)
+}
+
 // put applies an add-on's objects: what others need first, then the chart's hooks
 // that come before the rest.
-func put(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, have *inventory) error {
+func put(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, have, want *inventory) error {
 	c := engine.Get(s, module.KeyKube)
 	if len(run) > 0 {
 		var first []*unstructured.Unstructured
@@ -224,7 +232,7 @@ func put(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, 
 		if err := c.Apply(ctx, first); err != nil {
 			return err
 		}
-		if err := runHooks(ctx, s, a, run, before(have)); err != nil {
+		if err := runHooks(ctx, s, a, run, before(have), want); err != nil {
 			return err
 		}
 	}
@@ -235,8 +243,6 @@ func wait(ctx context.Context, s *engine.Scope, a addon.Addon) error {
 	if !a.Wait {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
-	defer cancel()
 	for _, o := range a.Objects {
 		if err := engine.Get(s, module.KeyKube).WaitSettled(ctx, o, func(m string) { s.Tell("%s: %s", addon.RefOf(o), m) }); err != nil {
 			return err
@@ -269,18 +275,17 @@ func hooks(a addon.Addon, have *inventory) (out []addon.Hook) {
 	return out
 }
 
-// runHooks has each hook of a phase made anew, and waits for it.
-func runHooks(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, phase addon.HookPhase) error {
+// runHooks has each hook of a phase made anew, and waits for it. What was there
+// before the add-on is not made anew, and stays.
+func runHooks(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, phase addon.HookPhase, want *inventory) error {
 	c := engine.Get(s, module.KeyKube)
-	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
-	defer cancel()
 	var done []*unstructured.Unstructured
 	for _, h := range run {
 		if !h.In(phase) {
 			continue
 		}
 		s.Tell("%s: %s", phase, addon.RefOf(h.Object))
-		if err := ours(ctx, c, a.Name, h.Object); err != nil {
+		if err := ours(ctx, c, want, h.Object); err != nil {
 			return err
 		}
 		if err := c.Apply(ctx, []*unstructured.Unstructured{h.Object}); err != nil {
@@ -294,17 +299,20 @@ func runHooks(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.H
 		}
 	}
 	for _, o := range done { // what ran may have needed them all
-		if err := ours(ctx, c, a.Name, o); err != nil {
+		if err := ours(ctx, c, want, o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ours removes an object of the add-on, if it is there.
-func ours(ctx context.Context, c *kube.Client, name string, o *unstructured.Unstructured) error {
+// ours removes an object that the add-on has made, if it is there.
+func ours(ctx context.Context, c *kube.Client, of *inventory, o *unstructured.Unstructured) error {
+	if e, ok := of.entry(addon.RefOf(o)); ok && e.Found {
+		return nil
+	}
 	live, err := c.Live(ctx, o)
-	if err != nil || live == nil || live.GetLabels()[addon.Label] != name {
+	if err != nil || live == nil || live.GetLabels()[addon.Label] != of.Name {
 		return err
 	}
 	return c.DeleteLive(ctx, live)

@@ -276,28 +276,64 @@ func BehindDNS(modules ...engine.Module) []engine.Module {
 // DNS is the module that has CoreDNS be of an older version before kubeadm sets it
 // up: that refuses to find out by itself how its settings went back.
 func DNS(env module.Env) engine.Module {
-	const namespace, name = "kube-system", "coredns"
-	image := env.Release.ImageRefs()["coredns"]
-	return engine.Module{Name: "dns", Tasks: []engine.Task{{
-		ID: stepDNS, Title: "take CoreDNS back", Manager: true, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+	return engine.Module{Name: "dns", Tasks: []engine.Task{
+		olderTask(stepDNS, "take CoreDNS back", "Deployment", "coredns", env.Release.ImageRefs()["coredns"], nil),
+	}}
+}
+
+// StepProxy is the step before which nothing goes back that kube-proxy asks.
+const StepProxy = "upgrade.proxy"
+
+// Proxy is the module that has kube-proxy be of an older version before API servers
+// are: it is never newer than one that it asks. A node on which it does not get
+// there, because that is why all goes back, does not hold that up.
+func Proxy(env module.Env) engine.Module {
+	const kind, name = "DaemonSet", "kube-proxy"
+	return engine.Module{Name: "proxy", Tasks: []engine.Task{
+		olderTask(StepProxy, "take kube-proxy back", kind, name, env.Release.ImageRefs()[name], func(ctx context.Context, s *engine.Scope) error {
+			bounded, cancel := context.WithTimeout(ctx, proxyTime)
+			defer cancel()
+			err := engine.Get(s, module.KeyKube).WaitRollout(bounded, kind, namespace, name, func(m string) { s.Tell("%s", m) })
+			if err != nil && ctx.Err() == nil {
+				s.Tell("going on without: %v", err)
+			}
+			return ctx.Err()
+		}),
+	}}
+}
+
+// proxyTime bounds for how long kube-proxy is waited for on its way back.
+const proxyTime = 3 * time.Minute
+
+// namespace is that of what kubeadm runs in the cluster.
+const namespace = "kube-system"
+
+// olderTask gives what kubeadm runs in the cluster the image of an older version.
+func olderTask(id, title, kind, name, image string, then func(context.Context, *engine.Scope) error) engine.Task {
+	return engine.Task{
+		ID: id, Title: title, Manager: true, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				back := []plan.OpChange{{Kind: module.KindObject, Target: "Deployment " + namespace + "/" + name, Summary: "to " + image}}
+				back := []plan.OpChange{{Kind: module.KindObject, Target: kind + " " + namespace + "/" + name, Summary: "to " + image}}
 				client := engine.Get(s, module.KeyKube)
 				if client == nil {
 					return back, nil
 				}
-				is, err := client.Image(ctx, namespace, name, name)
+				is, err := client.Image(ctx, kind, namespace, name, name)
 				if is == "" || is == image || err != nil {
 					return nil, err
 				}
 				return back, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				return engine.Get(s, module.KeyKube).SetImage(ctx, namespace, name, name, image)
+				err := engine.Get(s, module.KeyKube).SetImage(ctx, kind, namespace, name, name, image)
+				if err != nil || then == nil {
+					return err
+				}
+				return then(ctx, s)
 			},
 		},
-	}}}
+	}
 }
 
 // Settled is the module that waits until what runs on all nodes does so in its
