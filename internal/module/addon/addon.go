@@ -215,7 +215,7 @@ func within(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hoo
 	if err := wait(ctx, s, a); err != nil {
 		return err
 	}
-	return runHooks(ctx, s, a, run, after(have), want)
+	return runHooks(ctx, s, run, after(have), want)
 }
 
 // put applies an add-on's objects: what others need first, then the chart's hooks
@@ -232,7 +232,7 @@ func put(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, 
 		if err := c.Apply(ctx, first); err != nil {
 			return err
 		}
-		if err := runHooks(ctx, s, a, run, before(have), want); err != nil {
+		if err := runHooks(ctx, s, run, before(have), want); err != nil {
 			return err
 		}
 	}
@@ -277,7 +277,7 @@ func hooks(a addon.Addon, have *inventory) (out []addon.Hook) {
 
 // runHooks has each hook of a phase made anew, and waits for it. What was there
 // before the add-on is not made anew, and stays.
-func runHooks(ctx context.Context, s *engine.Scope, a addon.Addon, run []addon.Hook, phase addon.HookPhase, want *inventory) error {
+func runHooks(ctx context.Context, s *engine.Scope, run []addon.Hook, phase addon.HookPhase, want *inventory) error {
 	c := engine.Get(s, module.KeyKube)
 	var done []*unstructured.Unstructured
 	for _, h := range run {

@@ -19,27 +19,27 @@ const stepHosts, stepKernel, stepTime = "os.hosts", "os.kernel", "os.time"
 // New is the module. What it changes of a cluster's hosts restarts nothing, and is
 // to leave all that they serve.
 func New(env module.Env) engine.Module {
-	serving := func(h *engine.Host, step string, list ...op.Op) (op.List, error) {
-		return append(list, env.Serving(h, step, step == stepKernel)...), nil
+	serving := func(h *engine.Host, step string, list ...op.Op) op.List {
+		return append(list, env.Serving(h, step, step == stepKernel)...)
 	}
 	tasks := []engine.Task{
 		{ID: "os.hostname", Title: "set the host name", Ops: func(s *engine.Scope) (op.List, error) {
 			return op.List{op.Hostname{Name: s.Host().Name}}, nil
 		}},
 		{ID: stepHosts, Title: "write the hosts file", Ops: func(s *engine.Scope) (op.List, error) {
-			return serving(s.Host(), stepHosts, op.Block{Path: "/etc/hosts", Name: env.Cluster.Name, Lines: hostsLines(env, s.Host())})
+			return serving(s.Host(), stepHosts, op.Block{Path: "/etc/hosts", Name: env.Cluster.Name, Lines: hostsLines(env, s.Host())}), nil
 		}},
 	}
 	if !env.Cluster.Spec.System.SkipConfigure {
 		tasks = append(tasks,
 			engine.Task{ID: stepKernel, Title: "set up the kernel", On: module.IsNode, Ops: func(s *engine.Scope) (op.List, error) {
-				return serving(s.Host(), stepKernel, kernel(env, s.Host())...)
+				return serving(s.Host(), stepKernel, kernel(env, s.Host())...), nil
 			}},
 			engine.Task{ID: "os.swap", Title: "turn swap off", On: module.IsNode, Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.SwapOff{}}, nil
 			}},
 			engine.Task{ID: stepTime, Title: "set up time", Ops: func(s *engine.Scope) (op.List, error) {
-				return serving(s.Host(), stepTime, clock(env)...)
+				return serving(s.Host(), stepTime, clock(env)...), nil
 			}},
 		)
 	}

@@ -103,6 +103,8 @@ func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkTimeSync(ctx, o)
 	case op.User:
 		return s.checkUser(o)
+	case op.Serving:
+		return s.checkServing(o)
 	}
 	return s.lookOn(ctx, o)
 }
@@ -165,8 +167,6 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkPutBack(o)
 	case op.Restore:
 		return s.checkRestore(o)
-	case op.Serving:
-		return s.checkServing(o)
 	}
 	return verdict{}, invalid("this helper does not know operations of kind %q", o.Kind())
 }
