@@ -292,6 +292,31 @@ type Registry struct {
 	Insecure []string            `json:"insecure,omitempty"`
 	// Auths are how hosts log in to registries and mirrors, and whom they trust.
 	Auths []RegistryAuth `json:"auths,omitempty"`
+	// Private is the registry on the host with the role registry.
+	Private *PrivateRegistry `json:"private,omitempty"`
+}
+
+// PrivateRegistry is a registry that one of the hosts is. It has the images of the
+// bundle, and all that is pushed to it; nodes know it with its login and its
+// authority.
+type PrivateRegistry struct {
+	Port int `json:"port,omitempty"` // default: 5000
+	// Names are DNS names of its own, which all hosts are told; nodes pull by the
+	// first. Default: the host's internal address.
+	Names []string `json:"names,omitempty"`
+	// Directory is where it keeps images; default: /var/lib/slipway-registry.
+	Directory string `json:"directory,omitempty"`
+	Username  string `json:"username,omitempty"` // default: slipway
+	// PasswordFrom is its password; default: one is made, and kept with the records.
+	PasswordFrom *SecretSource `json:"passwordFrom,omitempty"`
+	// CertFile and KeyFile are the user's own certificate, which CAFile has signed;
+	// default: Slipway makes one, and an authority for it.
+	CertFile string `json:"certFile,omitempty"`
+	KeyFile  string `json:"keyFile,omitempty"`
+	CAFile   string `json:"caFile,omitempty"`
+	// MirrorOf are registries whose images nodes ask it for first; default:
+	// docker.io, ghcr.io, quay.io, registry.k8s.io and slipway.dev.
+	MirrorOf []string `json:"mirrorOf,omitempty"`
 }
 
 // RegistryAuth is how one registry, or mirror, is logged in to and trusted: its

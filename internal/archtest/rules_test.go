@@ -90,6 +90,7 @@ var rules = []rule{
 	{layer: 3, pkg: "internal/module/os", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/precheck", may: []string{"internal/module", "internal/remote"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/record", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/registry", may: []string{"internal/module", "internal/bundle"}, why: noOtherModule + "; a registry has the images of a bundle"},
 	{layer: 3, pkg: "internal/module/reset", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/runtime", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/pipeline", may: []string{"internal/module/..."}, why: "ordered lists of modules, no logic"},

@@ -41,7 +41,7 @@ func assemble(dir string, head Manifest, parts source.Parts) error {
 			return fmt.Errorf("adding image %s: %w", i.Name, err)
 		}
 		got.Ref = i.Ref
-		m.Images = append(m.Images, Image{Name: i.Name, Version: i.Version, Arch: i.Arch, Licence: i.Licence, Image: got})
+		m.Images = append(m.Images, Image{Name: i.Name, Version: i.Version, Arch: i.Arch, Licence: i.Licence, Extra: i.Extra, Index: i.Index, Image: got})
 		desc.Annotations = map[string]string{annotationName: i.Name, annotationRef: i.Ref}
 		desc.Platform = &v1.Platform{OS: "linux", Architecture: i.Arch}
 		images = append(images, desc)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/bundle/source/modules"
@@ -39,6 +38,12 @@ type BuildOptions struct {
 	Source string
 	// Docker adds what runtime docker needs.
 	Docker bool
+	// Components are versions in the place of the catalogue's.
+	Components release.Components
+	// Images are more of them, by reference, and Registry says how their registries
+	// are spoken to.
+	Images   []string
+	Registry Registry
 	// Out is where to put a copy: a .tar.zst file, or a directory if it
 	// ends in a slash. Whatever Out is, the bundle is in the cache too.
 	Out string
@@ -95,14 +100,15 @@ func newBuilder(o BuildOptions) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r, err = (Wanted{Components: o.Components}).components(r); err != nil {
+		return nil, err
+	}
 	if len(o.Arches) == 0 {
 		o.Arches = []string{runtime.GOARCH}
 	}
 	o.Arches = slices.Compact(slices.Sorted(slices.Values(o.Arches)))
-	for _, a := range o.Arches {
-		if !slices.Contains(Arches, a) {
-			return nil, problem(IDUnknownArch, "name one of "+strings.Join(Arches, ", "), "%q is no architecture a bundle can be for", a)
-		}
+	if err := CheckArches(o.Arches); err != nil {
+		return nil, err
 	}
 	if o.Out != "" {
 		if err := CheckOut(o.Out); err != nil {
@@ -208,11 +214,25 @@ func (b *builder) obtain(ctx context.Context) (*Bundle, error) {
 // cached finds a bundle in the cache that has what is asked for.
 func (b *builder) cached() (path string, ok bool) {
 	path, ok = Cached(b.Cache, b.request.Release.Kubernetes, b.request.Arches)
-	if !ok || !b.Docker {
+	if !ok || !b.Docker && len(b.Images) == 0 && b.Components == (release.Components{}) {
 		return path, ok
 	}
 	have, err := openDir(path)
-	return path, err == nil && have.CheckDocker(b.request.Arches) == nil
+	if err != nil || b.Docker && have.CheckDocker(b.request.Arches) != nil || !have.hasExtras(b.Images, b.request.Arches) {
+		return path, false
+	}
+	return path, b.Components == (release.Components{}) || have.hasVersions(b.request.Release)
+}
+
+// hasVersions says that programs for hosts have the versions that are asked for.
+func (b *Bundle) hasVersions(r release.Release) bool {
+	want := map[string]string{"containerd": r.Containerd, "crictl": r.CRITools, "cni-plugins": r.CNIPlugins, "registry": r.Registry}
+	for _, c := range b.manifest.Components {
+		if v, ok := want[c.Name]; ok && v != c.Version {
+			return false
+		}
+	}
+	return true
 }
 
 // fromCache takes a bundle of the version from the cache, because the source
@@ -231,10 +251,15 @@ func (b *builder) fromCache(name string, cause error) (*Bundle, error) {
 }
 
 func (b *builder) fromSource(ctx context.Context, name string) (*Bundle, error) {
+	var more source.Parts
+	if err := b.addExtras(ctx, &more); err != nil { // before anything is compiled
+		return nil, err
+	}
 	parts, err := b.sources[name].Parts(ctx, b.request)
 	if err != nil {
 		return nil, err
 	}
+	parts.Add(more)
 	dir := filepath.Join(b.Cache, "bundles")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

@@ -156,6 +156,9 @@ func (b *Bundle) Component(name, arch string) (Component, error) {
 	return Component{}, b.missing("component", name, arch)
 }
 
+// Images are all images of the bundle, for all architectures.
+func (b *Bundle) Images() []Image { return b.manifest.Images }
+
 // Image finds an image by its short name for an architecture. The error is a
 // diag.List.
 func (b *Bundle) Image(name, arch string) (op.Image, error) {

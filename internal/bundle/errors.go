@@ -36,6 +36,8 @@ const (
 	IDSignature   = "bundle-signature-wrong"
 	IDBase        = "bundle-base-missing"
 	IDMerge       = "bundles-do-not-fit"
+	IDWanted      = "bundle-manifest-invalid"
+	IDExtra       = "extra-image-missing"
 )
 
 func problem(id, hint, format string, args ...any) diag.List {

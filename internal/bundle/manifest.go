@@ -63,6 +63,11 @@ type Image struct {
 	Version string `json:"version"`
 	Arch    string `json:"arch"`
 	Licence string `json:"licence"`
+	// Extra says that it is in the bundle because a manifest names it. Index is
+	// then what its registry says of its architectures: its digest is the image's,
+	// whichever of them are here.
+	Extra bool   `json:"extra,omitempty"`
+	Index []byte `json:"index,omitempty"`
 	op.Image
 }
 

@@ -318,6 +318,36 @@ file: this machine.`,
 	}
 	fileFlag(prepareOS, &file, "the cluster file; - is standard input")
 	a.changeFlags(prepareOS)
-	cmd.AddCommand(prepareOS)
+	cmd.AddCommand(prepareOS, a.initRegistryCmd())
+	return cmd
+}
+
+func (a *app) initRegistryCmd() *cobra.Command {
+	var file, bundle string
+	cmd := &cobra.Command{
+		Use:   "registry -f FILE [NAME]",
+		Short: "Make a host a registry, and push the bundle's images to it",
+		Long: `Makes the host with the role registry a registry: over TLS, with a login, and
+with the images of the bundle in it. Other hosts are left alone; when the cluster
+is created, or the file applied, its nodes know the registry by themselves.
+
+Again it brings what has changed: of another bundle, the images that it lacks.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := a.wanted(cmd.Context(), file, "", args)
+			if err != nil {
+				return err
+			}
+			if bundle != "" {
+				if d.Cluster.Spec.Bundle, err = bundlePath(bundle); err != nil {
+					return err
+				}
+			}
+			return a.operate(cmd.Context(), operation{prepare: a.prepare(a.described(lifecycle.InitRegistry, d)), file: file})
+		},
+	}
+	fileFlag(cmd, &file, "the cluster file; - is standard input")
+	a.changeFlags(cmd)
+	cmd.Flags().StringVar(&bundle, "bundle", "", "push the images of this `bundle`: a file, a directory or a registry reference")
 	return cmd
 }

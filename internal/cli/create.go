@@ -20,7 +20,7 @@ import (
 
 func (a *app) createCmd() *cobra.Command {
 	cmd := program.Parent("create", "Create a cluster, or a file that describes one")
-	cmd.AddCommand(a.createClusterCmd(), a.createConfigCmd())
+	cmd.AddCommand(a.createClusterCmd(), a.createConfigCmd(), a.createManifestCmd())
 	return cmd
 }
 
@@ -195,13 +195,7 @@ func notKubeconfig(args []string, o config) error {
 
 // fromCluster is the file of a cluster that runs.
 func (a *app) fromCluster(ctx context.Context, o config) (text []byte, next string, err error) {
-	file := o.kubeconfig
-	if file == "" {
-		if file, _, err = a.ownKubeconfig(); err != nil {
-			return nil, "", err
-		}
-	}
-	conf, _, err := a.read(ctx, file)
+	conf, err := a.clusterConfig(ctx, o.kubeconfig)
 	if err != nil {
 		return nil, "", err
 	}
@@ -215,6 +209,17 @@ func (a *app) fromCluster(ctx context.Context, o config) (text []byte, next stri
 	}
 	a.warn(d.Warnings)
 	return d.Text, "slipway precheck -f", nil
+}
+
+// clusterConfig is a kubeconfig: the file's, or the user's own.
+func (a *app) clusterConfig(ctx context.Context, file string) (conf []byte, err error) {
+	if file == "" {
+		if file, _, err = a.ownKubeconfig(); err != nil {
+			return nil, err
+		}
+	}
+	conf, _, err = a.read(ctx, file)
+	return conf, err
 }
 
 // writeConfig answers a file that was made, or writes it.

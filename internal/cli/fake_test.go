@@ -358,6 +358,14 @@ func (s service) Describe(_ context.Context, conf []byte, o live.Options) (*live
 	return nil, unexpected("Describe")
 }
 
+func (s service) Manifest(_ context.Context, r lifecycle.ManifestRequest) ([]byte, diag.List, error) {
+	if s.fake.Describe == "" {
+		return nil, nil, unexpected("Manifest")
+	}
+	err := s.record(call{Method: "Manifest", Kubernetes: r.Kubernetes, Args: append(slices.Concat(r.Arches, r.Images), string(r.Kubeconfig))})
+	return []byte("kind: BundleManifest\n"), diag.List{{ID: "image-left-out", Severity: diag.Warning, Message: "image x is left out"}}, err
+}
+
 func (s service) Kubectl(ctx context.Context, name string, args []string, _ io.Reader, out, _ io.Writer) (int, error) {
 	if s.applying != nil {
 		s.applying <- struct{}{}

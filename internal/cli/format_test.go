@@ -44,6 +44,8 @@ func formattedCommands(t *testing.T, dir string) map[string][]formatted {
 		"cancel":                {{[]string{"prod"}, exitDone}},
 		"delete cluster":        {{[]string{"prod", "-y"}, exitDone}},
 		"init os":               {{[]string{"-f", file, "-y"}, exitDone}},
+		"init registry":         {{[]string{"-f", file, "-y"}, exitDone}},
+		"create manifest":       {{nil, exitRefused}},
 		"precheck":              {{[]string{"prod"}, exitRefused}},
 		"get clusters":          {{nil, exitDone}},
 		"get cluster":           {{[]string{"prod"}, exitDone}},

@@ -228,6 +228,8 @@ func nextOf(o *v1alpha1.Operation) string {
 		switch lifecycle.Kind(o.Spec.Type) {
 		case lifecycle.InitOS:
 			return "slipway init os -f FILE"
+		case lifecycle.InitRegistry:
+			return "slipway init registry -f FILE"
 		case lifecycle.Defrag:
 			return "slipway etcd defrag " + o.Spec.Cluster
 		}

@@ -54,8 +54,14 @@ func Ports(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
 			Port{2381, "tcp", "etcd", false},
 		)
 	}
+	if r := c.Spec.Registry.Private; r != nil && slices.Contains(roles, v1alpha1.RoleRegistry) {
+		out = append(out, Port{r.Port, "tcp", Registry, true})
+	}
 	return out
 }
+
+// Registry is who listens on the port of the host that is one.
+const Registry = "registry"
 
 // RunsKubelet says whether a host in these roles is a node.
 func RunsKubelet(roles []v1alpha1.Role) bool {
@@ -187,7 +193,7 @@ func Endpoint(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 // Wanted is what to ask of every host of a cluster, whatever its roles.
 func Wanted(c *v1alpha1.Cluster) op.Facts {
 	ports := map[int]bool{}
-	for _, p := range Ports(c, []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleEtcd}) {
+	for _, p := range Ports(c, []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry}) {
 		ports[p.Number] = true
 	}
 	paths := slices.Collect(maps.Keys(Leftovers()))
@@ -201,10 +207,14 @@ func Wanted(c *v1alpha1.Cluster) op.Facts {
 	for _, h := range c.Spec.Hosts {
 		names = append(names, h.Name)
 	}
+	dirs := []string{DirRoot, DirContainerd, DirKubelet, DirEtcd, DirBlobs, DirPrograms, DirPlugins}
+	if r := c.Spec.Registry.Private; r != nil {
+		dirs = append(dirs, r.Directory)
+	}
 	return op.Facts{
 		Names: names,
 		Ports: slices.Sorted(maps.Keys(ports)),
 		Paths: paths,
-		Dirs:  []string{DirRoot, DirContainerd, DirKubelet, DirEtcd, DirBlobs, DirPrograms, DirPlugins},
+		Dirs:  dirs,
 	}
 }

@@ -29,6 +29,9 @@ const (
 	Apply  Kind = "apply"
 	Delete Kind = "delete"
 	InitOS Kind = "init-os"
+	// InitRegistry has the host with that role be a registry, with the images of the
+	// bundle in it, and does nothing to others.
+	InitRegistry Kind = "init-registry"
 	// Defrag gives back what etcd's databases have not in use, RestoreEtcd gives
 	// them the data of a backup set, and RescueEtcd makes an etcd of one member of
 	// one that has lost too many.
@@ -289,6 +292,9 @@ type Service interface {
 	// Describe describes a cluster that runs, and that kubeadm made, as a
 	// cluster file. It asks the API that the kubeconfig leads to, alone.
 	Describe(ctx context.Context, kubeconfig []byte, o live.Options) (*live.Description, error)
+	// Manifest writes the manifest of a bundle: of a version, or of a cluster that
+	// runs.
+	Manifest(ctx context.Context, r ManifestRequest) (text []byte, warnings diag.List, err error)
 	// Kubectl runs the bundle's kubectl against the cluster and answers its
 	// exit code.
 	Kubectl(ctx context.Context, name string, args []string, in io.Reader, out, errw io.Writer) (int, error)

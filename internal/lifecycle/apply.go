@@ -348,7 +348,9 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 // more than another.
 func (p *prepared) firstFailed(failures []HostFailure) bool {
 	first := p.env.FirstControlPlane().Name
-	return slices.ContainsFunc(failures, func(f HostFailure) bool { return f.Host == "" || f.Host == first && !p.removes() })
+	return slices.ContainsFunc(failures, func(f HostFailure) bool {
+		return f.Host == "" || f.Host == first && !p.removes() || p.request.Kind == InitRegistry
+	})
 }
 
 // ready says what works now.
@@ -356,6 +358,8 @@ func (p *prepared) ready(res *Result) []string {
 	switch p.request.Kind {
 	case InitOS:
 		return []string{count(len(p.hosts), "host") + " prepared"}
+	case InitRegistry:
+		return p.registryReady()
 	case Renew:
 		return p.renewed(res)
 	case RotateCA:
@@ -394,7 +398,7 @@ func count(n int, what string) string {
 }
 
 func (p *prepared) kubeconfig() string {
-	if p.removes() || p.request.Kind == InitOS {
+	if p.removes() || prepares(p.request.Kind) {
 		return ""
 	}
 	return p.svc.Store.KubeconfigPath(p.env.Cluster.Name)
@@ -436,7 +440,7 @@ func (p *prepared) finish(ctx context.Context, o *v1alpha1.Operation, rec *recor
 	}
 	// The cluster first: cut off in between, the operation can be resumed,
 	// and finds nothing left to do.
-	if p.request.Kind == Create && res.Outcome == event.Partial || p.installs() && res.Outcome == event.Succeeded {
+	if p.request.Kind == Create && res.Outcome == event.Partial || p.installs() && !aside(p.request.Kind) && res.Outcome == event.Succeeded {
 		err = errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
 	}
 	err = errors.Join(err, p.note(o, func(st *v1alpha1.ClusterStatus) error { return p.noteEnd(ctx, st, res.Outcome) }))

@@ -34,8 +34,13 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 		return nil, err
 	}
 	hint := "change the cluster with: slipway apply -f FILE"
-	if len(ops) > 0 && ops[0].Spec.Type == string(InitOS) && ops[0].Status.Phase != v1alpha1.OperationSucceeded {
-		hint = "prepare the hosts with: slipway init os -f FILE"
+	if len(ops) > 0 && ops[0].Status.Phase != v1alpha1.OperationSucceeded {
+		switch Kind(ops[0].Spec.Type) {
+		case InitOS:
+			hint = "prepare the hosts with: slipway init os -f FILE"
+		case InitRegistry:
+			hint = "make the registry with: slipway init registry -f FILE"
+		}
 	}
 	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
 		if alone(Kind(o.Spec.Type)) && recorded != nil {

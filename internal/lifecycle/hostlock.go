@@ -50,7 +50,7 @@ type holder struct {
 // control plane that does not answer counts as one that has not got it.
 func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, error) {
 	hl := &hostLock{log: p.svc.Log}
-	if p.request.Kind == InitOS || len(p.hosts) == 0 { // nobody is touched
+	if prepares(p.request.Kind) || len(p.hosts) == 0 { // nobody is touched
 		return hl, nil
 	}
 	manager, err := p.svc.Store.ManagerID()

@@ -34,7 +34,11 @@ func aside(k Kind) bool { return aboutCertificates(k) || k == Lose || alone(k) }
 
 // alone says that nothing goes on from an operation of a kind that was cut off:
 // it is done anew.
-func alone(k Kind) bool { return k == InitOS || k == Defrag }
+func alone(k Kind) bool { return prepares(k) || k == Defrag }
+
+// prepares says that an operation of a kind is about hosts, whether there is a
+// cluster on them or not.
+func prepares(k Kind) bool { return k == InitOS || k == InitRegistry }
 
 // installs says that the operation needs a bundle.
 func (p *prepared) installs() bool {

@@ -292,6 +292,8 @@ func (p *prepared) choose() error {
 		p.pipeline = pipeline.Delete(p.env)
 	case InitOS:
 		p.pipeline = pipeline.InitOS(p.env)
+	case InitRegistry:
+		p.pipeline = pipeline.InitRegistry(p.env, parts)
 	case Renew:
 		p.pipeline = pipeline.Renew(p.env, parts, p.wish)
 	case RotateCA:

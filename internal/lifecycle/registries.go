@@ -9,6 +9,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/secret"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // load reads what is on this machine and goes to hosts or into the cluster.
@@ -26,7 +27,10 @@ func (p *prepared) loadPasswords() error {
 		return nil
 	}
 	var err error
-	p.env.Passwords, err = passwords(p.env.Cluster)
+	if p.env.Passwords, err = passwords(p.env.Cluster); err != nil {
+		return err
+	}
+	p.env.Registry, err = p.svc.ownRegistry(p.env)
 	return err
 }
 
@@ -54,6 +58,10 @@ func speaking(env module.Env) bundle.Registry {
 	out := bundle.Registry{Plain: env.Cluster.Spec.Registry.Insecure}
 	for _, a := range env.Cluster.Spec.Registry.Auths {
 		out.Logins = append(out.Logins, bundle.Login{Registry: a.Registry, Username: a.Username, Password: env.Passwords[a.Registry], CA: a.CAFile})
+	}
+	if env.Registry != nil {
+		own := env.Cluster.Spec.Registry.Private
+		out.Logins = append(out.Logins, bundle.Login{Registry: spec.RegistryName(env.Cluster), Username: own.Username, Password: env.Registry.Password, CA: env.Registry.CAFile})
 	}
 	return out
 }

@@ -146,6 +146,11 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 	if err := spec.CheckFiles(wanted, paths).Err(); err != nil {
 		return nil, nil, err
 	}
+	if r.Kind == InitRegistry {
+		if err := becomesRegistry(recorded, wanted); err != nil {
+			return nil, nil, err
+		}
+	}
 	if r.Kind == Create && recorded != nil {
 		hint := "change it with: slipway apply -f FILE"
 		if recorded.Status.Phase != v1alpha1.PhaseRunning && recorded.Status.Operation != "" {

@@ -210,6 +210,9 @@ func (p *prepared) takesPart(h v1alpha1.Host) bool {
 	if aboutEtcd(p.request.Kind) {
 		return p.concernsMaintenance(h)
 	}
+	if p.request.Kind == InitRegistry {
+		return spec.HasRole(h, v1alpha1.RoleRegistry)
+	}
 	if p.request.Kind != Add && !takesOff(p.request.Kind) {
 		return true
 	}

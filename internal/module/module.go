@@ -40,6 +40,9 @@ type Env struct {
 	Leader string
 	// Passwords are those of registries, by name.
 	Passwords map[string]secret.String
+	// Registry is what is secret, or made by chance, of the registry that one of
+	// the hosts is; nil if none is.
+	Registry *Registry
 	// Gated says that the cluster runs: what served before must serve after each
 	// restart of something on its nodes.
 	Gated bool
@@ -114,6 +117,8 @@ const DefaultDrainTimeout = 10 * time.Minute
 type Content interface {
 	Component(name, arch string) (bundle.Component, error)
 	Image(name, arch string) (op.Image, error)
+	// Images are all that it has, for all architectures.
+	Images() []bundle.Image
 }
 
 // Keys of values that go from one module to another.
@@ -294,6 +299,8 @@ const unknownDigest = "sha256:00000000000000000000000000000000000000000000000000
 func (unknownContent) Component(name, arch string) (bundle.Component, error) {
 	return bundle.Component{Name: name, Arch: arch, Blob: op.Blob{Digest: unknownDigest}}, nil
 }
+
+func (unknownContent) Images() []bundle.Image { return nil }
 
 func (unknownContent) Image(name, _ string) (op.Image, error) {
 	return op.Image{Ref: name, Manifest: op.Blob{Digest: unknownDigest}}, nil

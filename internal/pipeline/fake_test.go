@@ -27,6 +27,7 @@ import (
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -150,7 +151,11 @@ func environment(t *testing.T, c *v1alpha1.Cluster) module.Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return module.Env{Cluster: c, Release: r}
+	env := module.Env{Cluster: c, Release: r}
+	if _, ok := spec.RegistryHost(c); ok {
+		env.Registry = &module.Registry{Password: secret.New("parrot"), Made: true, CA: []byte("authority\n"), CAKey: []byte("key\n")}
+	}
+	return env
 }
 
 func hosts(env module.Env) []*engine.Host {

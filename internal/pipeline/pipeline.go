@@ -23,6 +23,7 @@ import (
 	"slipway.dev/slipway/internal/module/nodes"
 	"slipway.dev/slipway/internal/module/os"
 	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/module/registry"
 	"slipway.dev/slipway/internal/module/reset"
 	"slipway.dev/slipway/internal/module/runtime"
 	"slipway.dev/slipway/internal/module/upgrade"
@@ -64,7 +65,7 @@ func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	m := append(scripts(env, env.Comes, v1alpha1.HookPreInstall), content.New(p.Bundle), onNodes)
+	m := append(scripts(env, env.Comes, v1alpha1.HookPreInstall), content.New(p.Bundle), registry.New(env), onNodes)
 	m = append(m, upgrade.Then(kubeadm.StepKubelet, etcd.New(env))...)
 	m = append(m, runtime.Images(env), etcd.Reach(env))
 	m = append(m, upgrade.Then(kubeadm.StepKubelet, kubeadm.Encryption(env), kubeadm.Init(env))...)
@@ -113,7 +114,7 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	}
 	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), upgrade.Backup(env, p.Backup)}
 	m = append(m, upgrade.Behind(runtime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
-	m = append(m, upgrade.After(append(settledIn(env, p), addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostUpgrade))...)...)
+	m = append(m, upgrade.After(append(settledIn(env, p), registry.New(env), addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostUpgrade))...)...)
 	return engine.Pipeline{Kind: "upgrade", Modules: m}, nil
 }
 
@@ -193,6 +194,7 @@ func upToControlPlane(env module.Env, p Parts) []engine.Module {
 	return []engine.Module{
 		content.New(p.Bundle),
 		os.New(env),
+		registry.New(env),
 		runtime.New(env),
 		kubeadm.Install(env),
 		etcd.New(env),
@@ -248,6 +250,11 @@ func RotateCA(env module.Env, r certs.Rotations) engine.Pipeline {
 // InitOS prepares hosts and installs nothing.
 func InitOS(env module.Env) engine.Pipeline {
 	return engine.Pipeline{Kind: "init-os", Modules: []engine.Module{os.New(env)}}
+}
+
+// InitRegistry has a host be a registry.
+func InitRegistry(env module.Env, p Parts) engine.Pipeline {
+	return engine.Pipeline{Kind: "init-registry", Modules: []engine.Module{content.New(p.Bundle), registry.New(env)}}
 }
 
 // Defrag gives back what etcd's databases have not in use; won hears of it.

@@ -95,6 +95,8 @@ func Verb(operation string) string {
 	switch operation {
 	case "apply":
 		return "change"
+	case "init-registry":
+		return "make a registry for"
 	case "init-os":
 		return "prepare the hosts of"
 	case "rollback":

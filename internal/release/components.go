@@ -26,8 +26,12 @@ func (c *Components) fields() []struct {
 		{"kubeVIP", &c.KubeVIP},
 		{"metricsServer", &c.MetricsServer},
 		{"localPath", &c.LocalPath},
+		{"registry", &c.Registry},
 	}
 }
+
+// Over takes from other what c does not name, and changes neither.
+func (c Components) Over(other Components) Components { return c.or(other) }
 
 // or takes from other what c does not name.
 func (c Components) or(other Components) Components {

@@ -101,6 +101,8 @@ type Components struct {
 	// MetricsServer and LocalPath (local-path-provisioner) are add-ons.
 	MetricsServer string `json:"metricsServer" yaml:"metricsServer"`
 	LocalPath     string `json:"localPath" yaml:"localPath"`
+	// Registry is what a host runs that is a registry.
+	Registry string `json:"registry" yaml:"registry"`
 }
 
 // ImageRefs are the images of a release by short name, under the names that

@@ -57,6 +57,9 @@ func Reached(minor, version string) bool {
 	return errM == nil && errV == nil && !v.LessThan(m)
 }
 
+// Newer says that one version comes after another.
+func Newer(a, b string) bool { return compare(a, b) > 0 }
+
 // SameMinor says that two versions are of one minor.
 func SameMinor(a, b string) bool {
 	x, errX := parse(a)

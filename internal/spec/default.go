@@ -93,6 +93,7 @@ func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 		setDefault(&s.Network.Flannel.Backend, backendVXLAN)
 	}
 	setDefault(&s.ContainerRuntime.Type, runtimeContainerd)
+	setRegistryDefaults(c)
 	for i := range s.Hooks {
 		setDuration(&s.Hooks[i].Timeout, DefaultHookTimeout)
 	}

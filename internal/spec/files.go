@@ -119,6 +119,12 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 		source(path+".passwordFrom", a.PasswordFrom)
 		add(path+".caFile", &a.CAFile)
 	}
+	if r := c.Spec.Registry.Private; r != nil {
+		source(pathPrivate+".passwordFrom", r.PasswordFrom)
+		add(pathPrivate+".certFile", &r.CertFile)
+		add(pathPrivate+".keyFile", &r.KeyFile)
+		add(pathPrivate+".caFile", &r.CAFile)
+	}
 	if a := c.Spec.Kubernetes.Audit; a != nil {
 		add(pathAuditPolicy, &a.PolicyFile)
 	}
@@ -179,6 +185,7 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 	}
 	v.externalFiles(p)
 	v.registryFiles(p)
+	v.privateFiles(p)
 	v.auditPolicy(p)
 	if b := c.Spec.Bundle; IsBundlePath(b) {
 		if _, err := os.Stat(p.Resolve(b)); err != nil {

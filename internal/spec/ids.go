@@ -26,6 +26,8 @@ const (
 	idInsecureSource    = "insecure-source"
 	idDockerMirror      = "docker-mirror"
 	idDockerAuth        = "docker-credentials"
+	idNoRegistryHost    = IDNoRegistryHost
+	idOneRegistry       = "one-registry"
 
 	// Hosts.
 	idNoHosts          = "no-hosts"

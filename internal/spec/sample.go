@@ -110,6 +110,8 @@ func nameHosts(hosts []HostFlag) {
 			prefix = "cp-"
 		case slices.Contains(h.Roles, v1alpha1.RoleEtcd) && len(h.Roles) == 1:
 			prefix = "etcd-"
+		case slices.Contains(h.Roles, v1alpha1.RoleRegistry) && len(h.Roles) == 1:
+			prefix = "registry-"
 		}
 		for n := 1; h.Name == ""; n++ {
 			if name := prefix + strconv.Itoa(n); !taken[name] {
@@ -166,7 +168,7 @@ func ParseHostFlag(flag string) (HostFlag, error) {
 
 // setItem takes one of the words behind the "=".
 func (h *HostFlag) setItem(flag, item string) error {
-	roles := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker), string(v1alpha1.RoleEtcd)}
+	roles := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker), string(v1alpha1.RoleEtcd), string(v1alpha1.RoleRegistry)}
 	key, value, pair := strings.Cut(item, "=")
 	switch {
 	case pair && key == "name" && value != "" && h.Name == "":

@@ -72,6 +72,9 @@ func TestSettingsChange(t *testing.T) {
 		if strings.HasPrefix(path, "spec.etcd.external") {
 			old.Spec.Etcd.External = &v1alpha1.ExternalEtcd{Endpoints: []string{"https://192.0.2.1:2379"}}
 		}
+		if strings.HasPrefix(path, "spec.registry.private") {
+			old.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
+		}
 		wanted := Copy(old)
 		at := reflect.ValueOf(&wanted.Spec)
 		for _, name := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(path, "spec."), "[]"), ".") {

@@ -122,7 +122,7 @@ func looksLikeHostPort(address string) bool {
 
 func (v *validator) roles(h v1alpha1.Host, path string) {
 	path += ".roles"
-	known := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker), string(v1alpha1.RoleEtcd)}
+	known := []string{string(v1alpha1.RoleControlPlane), string(v1alpha1.RoleWorker), string(v1alpha1.RoleEtcd), string(v1alpha1.RoleRegistry)}
 	if len(h.Roles) == 0 {
 		v.refuse(idMissingRole, path, "the host has no role", "give it roles: ["+known[0]+"] or ["+known[1]+"]")
 	}
@@ -130,11 +130,9 @@ func (v *validator) roles(h v1alpha1.Host, path string) {
 	for i, role := range h.Roles {
 		at := indexed(path, i)
 		switch role {
-		case v1alpha1.RoleControlPlane, v1alpha1.RoleWorker:
+		case v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleRegistry: // see privateRegistry
 		case v1alpha1.RoleEtcd:
 			v.etcdRole(at)
-		case v1alpha1.RoleRegistry:
-			v.refuse(idNotSupportedYet, at, "the role registry is not supported yet", "leave it out: images come from the bundle")
 		case "master", "controlplane", "control_plane":
 			v.refuse(idUnknownRole, at, "there is no role "+strconv.Quote(string(role)), "did you mean control-plane?")
 		default:

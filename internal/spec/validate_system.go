@@ -40,6 +40,7 @@ func (v *validator) registry() {
 		}
 	}
 	v.auths(r, path+".auths")
+	v.privateRegistry()
 }
 
 // auths are credentials and authorities of registries.

@@ -54,12 +54,13 @@ func TestMoves(t *testing.T) {
 // are legal; and a cluster whose process was killed can be taken on.
 func TestOperationsMoveLegally(t *testing.T) {
 	begins := map[string][]v1alpha1.Phase{
-		"create":   {Gone, v1alpha1.PhasePending, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
-		"apply":    {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
-		"upgrade":  {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
-		"delete":   {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused, v1alpha1.PhasePending},
-		"rollback": {v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
-		"init-os":  phases,
+		"create":        {Gone, v1alpha1.PhasePending, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"apply":         {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"upgrade":       {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"delete":        {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused, v1alpha1.PhasePending},
+		"rollback":      {v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
+		"init-os":       phases,
+		"init-registry": phases,
 
 		"etcd-defrag":  phases,
 		"etcd-restore": {v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},

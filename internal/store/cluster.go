@@ -161,6 +161,38 @@ func (s *Store) AnotherKubeconfig(name string, content []byte) (string, error) {
 	return path, nil
 }
 
+// The files of a cluster's own registry: the password that was made for it, and its
+// authority.
+const (
+	RegistryPassword = "registry.password"
+	RegistryCA       = "registry-ca.crt"
+	RegistryCAKey    = "registry-ca.key"
+)
+
+// Made answers a file of a cluster, and has it be made first if it is not there. It
+// is made once: of several who come at the same time, all get the first one's.
+func (s *Store) Made(name, file string, content func() ([]byte, error)) ([]byte, error) {
+	for range 2 {
+		if text, err := s.read(name, file); !errors.Is(err, ErrNotFound) {
+			return text, err
+		}
+		text, err := content()
+		if err != nil {
+			return nil, err
+		}
+		if err := s.mkdir(s.clusterPath(name)); err != nil {
+			return nil, fmt.Errorf("keeping %s of cluster %s: %w", file, name, err)
+		}
+		if err := s.create(s.clusterPath(name, file), text); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("keeping %s of cluster %s: %w", file, name, err)
+		}
+	}
+	return s.read(name, file)
+}
+
+// FilePath is where a file of a cluster is, or would be.
+func (s *Store) FilePath(name, file string) string { return s.clusterPath(name, file) }
+
 // RemoveCluster forgets a cluster, and the choice of it as the default. Its
 // operations stay. The caller holds the cluster's lock, which stays good until
 // it is released.

@@ -10,6 +10,7 @@
 //	              kept.yaml         the one that a rollback puts back
 //	              status.json       the latest status
 //	              kubeconfig        the admin kubeconfig
+//	              registry.…        password and authority of its own registry
 //	              lock              flock and, within, who holds it
 //	backups/NAME/                   backup sets, which outlive the cluster
 //	operations/ID/operation.json    what was asked, how it went

@@ -125,7 +125,7 @@ func (s *Site) serve(w http.ResponseWriter, r *http.Request) {
 // Options are where the source upstream finds the site.
 func (s *Site) Options() upstream.Options {
 	sites := map[string]string{}
-	for _, name := range []string{"kubernetes", "containerd", "runc", "crictl", "cni-plugins", "etcd", "docker", "cri-dockerd"} {
+	for _, name := range []string{"kubernetes", "containerd", "runc", "crictl", "cni-plugins", "etcd", "registry", "docker", "cri-dockerd"} {
 		sites[name] = s.URL + "/" + name + "/{version}/{arch}/{file}"
 	}
 	for _, reg := range []string{"registry.k8s.io", "ghcr.io", "docker.io", "slipway.dev"} {
@@ -174,6 +174,8 @@ func (s *Site) releases(r release.Release, arch string) {
 		file = fmt.Sprintf("cni-plugins-linux-%s-v%s.tgz", arch, v)
 		archive("cni-plugins", v, file, file+".sha256", "./", "bridge", "loopback", "ptp", "host-local", "portmap", "bandwidth", "firewall", "flannel")
 	}
+	file = fmt.Sprintf("registry_%s_linux_%s.tar.gz", r.Registry, arch)
+	archive("registry", r.Registry, file, file+".sha256", "", "registry")
 	file = fmt.Sprintf("docker-%s.tgz", r.Docker.Engine)
 	archive("docker", r.Docker.Engine, file, "unpublished", "docker/", "docker", "dockerd", "containerd", "runc")
 	file = fmt.Sprintf("cri-dockerd-%s.%s.tgz", r.Docker.CRIDockerd, arch)

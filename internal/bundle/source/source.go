@@ -83,6 +83,10 @@ type Image struct {
 	Name, Version, Arch, Licence string
 	Ref                          string
 	Image                        v1.Image
+	// Extra says that a manifest names it; Index is then what its registry says of
+	// its architectures, if it has several.
+	Extra bool
+	Index []byte
 }
 
 // Parts are what a bundle is made of.

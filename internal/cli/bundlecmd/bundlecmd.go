@@ -32,7 +32,7 @@ func New(p program.Program) *cobra.Command {
 
 func newBuild(p program.Program) *cobra.Command {
 	var o bundle.BuildOptions
-	var runtime string
+	var runtime, manifest string
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build a bundle and keep it in the cache",
@@ -53,6 +53,11 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 				return bundle.UnknownRuntime(runtime)
 			}
 			o.Cache, o.Docker = dirs.Cache, runtime == "docker"
+			if manifest != "" {
+				if err := from(&o, manifest); err != nil {
+					return err
+				}
+			}
 			if o.Releases, err = p.Releases(); err != nil {
 				return err
 			}
@@ -78,12 +83,28 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 	f.StringVar(&o.Upstream.Mirror, "mirror", "", "where upstream is, by `name`: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
 	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: `NAME=URL` (see docs/guide/bundle.md)")
 	f.StringVar(&o.Out, "out", "", "also write it to this `file`, a .tar.zst, or to a directory, if it ends in /")
+	f.StringVar(&manifest, "manifest", "", "build what this `file` names: version, components, more images (see slipway create manifest)")
+	registryFlags(cmd, &o.Registry)
+	for _, named := range []string{"kubernetes", "arch", "runtime"} {
+		cmd.MarkFlagsMutuallyExclusive("manifest", named)
+	}
 	program.CompleteVersion(cmd, p.Releases)
 	program.CompleteFlag(cmd, "arch", bundle.Arches...)
 	program.CompleteFlag(cmd, "source", bundle.Auto, bundle.Upstream, bundle.Modules)
 	program.CompleteFlag(cmd, "runtime", "containerd", "docker")
 	program.CompleteFlag(cmd, "mirror", upstream.Mirrors()...)
 	return cmd
+}
+
+// from has what a manifest names be built.
+func from(o *bundle.BuildOptions, file string) error {
+	w, err := bundle.ReadWanted(file)
+	if err != nil {
+		return err
+	}
+	o.Kubernetes, o.Arches, o.Docker = w.Kubernetes, w.Arches, w.Runtime == "docker"
+	o.Components, o.Images = w.Components, w.Images
+	return nil
 }
 
 // give makes the owner's what a build has written to out, and what it made

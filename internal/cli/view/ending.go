@@ -88,6 +88,8 @@ func (e Ending) next() (next, undo string) {
 		return "slipway etcd health " + name, ""
 	case lifecycle.InitOS:
 		return "slipway create cluster -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
+	case lifecycle.InitRegistry:
+		return "slipway create cluster -f " + file + "; if it is there: slipway apply -f " + file, "slipway delete cluster -f " + file + ", if no cluster runs on these hosts"
 	case lifecycle.Delete:
 		return "", "slipway create cluster -f " + file
 	case rollback:
@@ -160,6 +162,8 @@ func (e Ending) on() (then, back string) {
 		// Of a cluster on the records it is no operation that a resume or
 		// a rollback would mean.
 		return "slipway init os -f " + cmp.Or(e.File, "FILE"), "there is none for it alone; deleting the cluster puts its hosts back"
+	case e.Kind == lifecycle.InitRegistry:
+		return "slipway init registry -f " + cmp.Or(e.File, "FILE"), "there is none for it alone; deleting the cluster puts its hosts back"
 	case e.Kind == lifecycle.Lose:
 		return resume, "there is none; what is gone only goes"
 	case e.Kind == lifecycle.Revert:

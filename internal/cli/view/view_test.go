@@ -293,6 +293,8 @@ func TestEndings(t *testing.T) {
 		{"nodes removed", Ending{Result: &lifecycle.Result{Cluster: "prod", Outcome: event.Succeeded, Nodes: []string{"w3"}}, Kind: lifecycle.Remove}},
 		{"delete succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.Delete}},
 		{"init-os succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.InitOS, File: "prod.yaml"}},
+		{"init-registry succeeded", Ending{Result: with(event.Succeeded), Kind: lifecycle.InitRegistry, File: "prod.yaml"}},
+		{"init-registry failed", Ending{Result: with(event.Failed), Kind: lifecycle.InitRegistry, File: "prod.yaml"}},
 		{"init-os failed", Ending{Result: with(event.Failed), Kind: lifecycle.InitOS, File: "prod.yaml"}},
 		{"create failed", Ending{Result: with(event.Failed, full), Kind: lifecycle.Create}},
 		{"create failed on the manager", Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: lifecycle.Create}},

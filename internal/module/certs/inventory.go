@@ -40,6 +40,7 @@ type Known struct {
 const (
 	nameKubelet        = "kubelet-client"
 	nameKubeletServing = "kubelet-serving"
+	nameRegistry       = "registry"
 )
 
 // pairOf is a certificate below pkiDir, with its key beside it, under an
@@ -79,7 +80,20 @@ func Of(env module.Env, h v1alpha1.Host) (out []Known) {
 	if member || control {
 		out = append(out, etcds(env, member, control)...)
 	}
+	if p := env.Cluster.Spec.Registry.Private; p != nil && spec.HasRole(h, v1alpha1.RoleRegistry) {
+		out = append(out, registrys(p.CertFile != "")...)
+	}
 	return out
+}
+
+// registrys are those of the cluster's own registry.
+func registrys(theirs bool) []Known {
+	k := Known{Name: nameRegistry, CertificateFile: op.CertificateFile{Path: module.RegistryCert, Key: module.RegistryKey}, Theirs: theirs}
+	if theirs { // there may be others between it and its authority
+		return []Known{k}
+	}
+	k.CA = module.RegistryCA
+	return []Known{k, {Name: "registry-ca", CertificateFile: op.CertificateFile{Path: module.RegistryCA, Key: module.RegistryCAKey}, Authority: true}}
 }
 
 // kubeletsOwn are those of a node.
@@ -120,7 +134,7 @@ func etcds(env module.Env, member, control bool) []Known {
 func Names() []string {
 	out := []string{
 		"admin.conf", "apiserver", "apiserver-etcd-client", "apiserver-kubelet-client", "controller-manager.conf",
-		"etcd-healthcheck-client", "etcd-peer", "etcd-server", "front-proxy-client", nameKubeletServing, "scheduler.conf", "super-admin.conf",
+		"etcd-healthcheck-client", "etcd-peer", "etcd-server", "front-proxy-client", nameKubeletServing, nameRegistry, "scheduler.conf", "super-admin.conf",
 	}
 	slices.Sort(out)
 	return out

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // KeyAdmin is the administrator's kubeconfig, with its new certificate.
@@ -63,6 +64,8 @@ func (w Wish) renewal(env module.Env, h v1alpha1.Host, k Known) (op.Renewal, boo
 		return r, true
 	case k.Name == "apiserver-etcd-client" && !env.Stacked():
 		return r, false // its authority has its key on other hosts; see module etcd
+	case k.Name == nameRegistry:
+		r.Unit = module.RegistryUnit // which reads it when it starts
 	case !control && !strings.Contains(k.CA, "/etcd/"):
 		return r, false // so has that of a worker's kubelet
 	case k.Rotates:
@@ -88,10 +91,11 @@ func Renew(env module.Env, w Wish) engine.Module {
 		}
 		return out
 	}
-	ofKubelet := func(r op.Renewal) bool { return r.Unit != "" }
+	ofKubelet := func(r op.Renewal) bool { return r.Unit == kubelet }
+	ofRegistry := func(r op.Renewal) bool { return r.Unit == module.RegistryUnit }
 	ofEtcd := func(r op.Renewal) bool { return strings.Contains(r.CA, "/etcd/") }
 	rolling := engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
-	return engine.Module{Name: "certs", Tasks: []engine.Task{
+	m := engine.Module{Name: "certs", Tasks: []engine.Task{
 		{
 			ID: "certs.kubelet", Title: "renew the kubelet's certificates", On: module.IsNode, Rollout: engine.Rollout{MaxParallel: "10%"},
 			Ops: func(s *engine.Scope) (op.List, error) { return chosen(s.Host(), ofKubelet), nil },
@@ -114,7 +118,7 @@ func Renew(env module.Env, w Wish) engine.Module {
 			Needs:    []string{"certs.etcd"},
 			Provides: []engine.KeyRef{KeyAdmin.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				list := chosen(s.Host(), func(r op.Renewal) bool { return !ofKubelet(r) && !ofEtcd(r) })
+				list := chosen(s.Host(), func(r op.Renewal) bool { return !ofKubelet(r) && !ofEtcd(r) && !ofRegistry(r) })
 				list = append(list, restarts()...)
 				if concerned(s.Host()) {
 					list = append(list, serves(env))
@@ -129,6 +133,13 @@ func Renew(env module.Env, w Wish) engine.Module {
 			},
 		},
 	}}
+	if _, ok := spec.RegistryHost(env.Cluster); ok {
+		m.Tasks = append(m.Tasks, engine.Task{
+			ID: "certs.registry", Title: "renew the registry's certificate", On: engine.Role(v1alpha1.RoleRegistry),
+			Ops: func(s *engine.Scope) (op.List, error) { return chosen(s.Host(), ofRegistry), nil },
+		})
+	}
+	return m
 }
 
 // Look is all that Renew would do on a host, in one list: what is refused is

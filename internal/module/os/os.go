@@ -63,6 +63,9 @@ func hostsLines(env module.Env, self *engine.Host) []string {
 	if self.HasRole(v1alpha1.RoleControlPlane) {
 		add(spec.EndpointAddress(env.Cluster, self.Host), env.Cluster.Spec.ControlPlaneEndpoint.Domain)
 	}
+	if h, ok := spec.RegistryHost(env.Cluster); ok && len(env.Cluster.Spec.Registry.Private.Names) > 0 {
+		add(module.InternalAddress(h), env.Cluster.Spec.Registry.Private.Names...)
+	}
 	for _, a := range slices.Sorted(maps.Keys(env.Cluster.Spec.DNS.Hosts)) {
 		add(a, env.Cluster.Spec.DNS.Hosts[a]...)
 	}

@@ -174,6 +174,10 @@ func (r *report) node() bool { return facts.RunsKubelet(r.host.Spec.Roles) }
 
 func (r *report) ours() bool { return r.options.Recorded && r.host.Ours(r.cluster.Name) }
 
+func (r *report) registry() bool {
+	return slices.Contains(r.host.Spec.Roles, v1alpha1.RoleRegistry)
+}
+
 func (r *report) controlPlane() bool {
 	return slices.Contains(r.host.Spec.Roles, v1alpha1.RoleControlPlane)
 }

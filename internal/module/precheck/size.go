@@ -24,6 +24,8 @@ const (
 	// etcd of a small cluster takes about 100 MiB; the rest is the system's
 	// and page cache, without which it reads its data from the disk.
 	etcdMemory = 400 * mib
+	// A registry takes some 50 MiB, and what it sends at a time.
+	registryMemory = 256 * mib
 )
 
 // size judges processors and memory.
@@ -32,6 +34,9 @@ func (r *report) size() {
 	role, memory := "worker", uint64(workerMemory)
 	if !r.node() {
 		role, memory = "host with etcd alone", etcdMemory
+		if !facts.RunsEtcd(r.cluster, r.host.Spec.Roles) {
+			role, memory = "registry", registryMemory
+		}
 	}
 	if r.controlPlane() {
 		role, memory = "control plane", controlPlaneMemory
@@ -81,6 +86,10 @@ func (r *report) room() map[string]uint64 {
 	}
 	if facts.RunsEtcd(r.cluster, r.host.Spec.Roles) {
 		need[facts.DirEtcd] = gib
+	}
+	if p := r.cluster.Spec.Registry.Private; p != nil && r.registry() {
+		need[facts.DirBlobs] += bundle // on its way
+		need[p.Directory] = bundle + gib
 	}
 	if r.options.Upgrades { // its own data it has
 		for _, dir := range []string{facts.DirKubelet, facts.DirEtcd} {

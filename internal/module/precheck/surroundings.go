@@ -80,6 +80,9 @@ func (r *report) ports() {
 			if l.Port != p.Number || protocol != p.Protocol {
 				continue
 			}
+			if p.Component == facts.Registry && r.host.Ours(r.cluster.Name) {
+				break // it was made before the cluster is
+			}
 			who := l.Process
 			if who == "" {
 				who = "a process that does not say its name"

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
@@ -65,6 +66,9 @@ func runtimeState(env module.Env, h *engine.Host) op.Op {
 	}
 	if env.RunsEtcd(h) { // elsewhere it is another's
 		units = append(units, "etcd.service")
+	}
+	if h.HasRole(v1alpha1.RoleRegistry) {
+		units = append(units, module.RegistryUnit)
 	}
 	var networks []string
 	if env.Cluster.Spec.Network.Plugin == "flannel" {

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/secret"
+	"slipway.dev/slipway/internal/spec"
 )
 
 const registryDir = "/etc/containerd/certs.d"
@@ -21,6 +22,31 @@ const registryDir = "/etc/containerd/certs.d"
 type registrySet struct {
 	v1alpha1.Registry
 	passwords map[string]secret.String
+	// own is the name of the cluster's own, "" without one; trusts are its
+	// authorities, and mirror is where it has the images of another.
+	own    string
+	trusts []byte
+	mirror func(registry string) string
+}
+
+// registriesOf are those of the file, and the cluster's own, which nodes know
+// without being told.
+func registriesOf(env module.Env) registrySet {
+	r := registrySet{Registry: env.Cluster.Spec.Registry, passwords: env.Passwords}
+	switch {
+	case env.Docker(): // it has them in its own settings
+		return registrySet{}
+	case env.Registry == nil:
+		return r
+	}
+	r.own, r.trusts, r.mirror = spec.RegistryName(env.Cluster), env.Registry.CA, env.RegistryMirror
+	r.Auths = append(slices.Clone(r.Auths), v1alpha1.RegistryAuth{Registry: r.own, Username: r.Private.Username})
+	r.passwords = maps.Clone(r.passwords)
+	if r.passwords == nil {
+		r.passwords = map[string]secret.String{}
+	}
+	r.passwords[r.own] = env.Registry.Password
+	return r
 }
 
 // registries are containerd's hosts.toml files; it reads them at each pull, so
@@ -36,15 +62,18 @@ type registrySet struct {
 // place; containerd's own settings of them are deprecated, and read at its start
 // alone.
 func registries(env module.Env) (op.List, error) {
-	r := registrySet{env.Cluster.Spec.Registry, env.Passwords}
-	if env.Docker() { // it has them in its own settings
-		r = registrySet{}
-	}
+	r := registriesOf(env)
 	names := slices.Concat(slices.Collect(maps.Keys(r.Mirrors)), r.Insecure)
+	var ops op.List
+	if r.own != "" {
+		names = append(names, r.Private.MirrorOf...)
+		if r.trusts != nil {
+			ops = append(ops, op.File{Path: authorityFile(r.own), Content: r.trusts})
+		}
+	}
 	for _, a := range r.Auths {
 		names = append(names, a.Registry)
 	}
-	var ops op.List
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
 		if ca := r.auth(name).CAFile; ca != "" {
 			content, err := os.ReadFile(ca)
@@ -71,7 +100,7 @@ func (r registrySet) hosts(name string) op.File {
 			fmt.Fprintf(&b, "%sskip_verify = true\n", indent)
 		}
 		a := r.auth(host)
-		if a.CAFile != "" {
+		if a.CAFile != "" || host == r.own && r.trusts != nil {
 			fmt.Fprintf(&b, "%sca = %q\n", indent, authorityFile(host))
 		}
 		if a.Username != "" {
@@ -86,13 +115,19 @@ func (r registrySet) hosts(name string) op.File {
 		fmt.Fprintf(&b, "server = %q\n", "http://"+name)
 	}
 	write("", name)
-	for _, mirror := range r.Mirrors[name] {
+	mirror := func(at, more string) {
 		if b.Len() > 0 {
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", mirror)
-		_, at, _ := strings.Cut(mirror, "://")
-		write("  ", strings.SplitN(at, "/", 2)[0])
+		fmt.Fprintf(&b, "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n%s", at, more)
+		_, host, _ := strings.Cut(at, "://")
+		write("  ", strings.SplitN(host, "/", 2)[0])
+	}
+	if r.own != "" && slices.Contains(r.Private.MirrorOf, name) { // the nearest first
+		mirror(r.mirror(name), "  override_path = true\n")
+	}
+	for _, at := range r.Mirrors[name] {
+		mirror(at, "")
 	}
 	f.Content = []byte(b.String())
 	return f

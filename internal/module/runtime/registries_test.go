@@ -15,6 +15,43 @@ import (
 	"slipway.dev/slipway/internal/secret"
 )
 
+// TestOwnRegistry: nodes log in to the cluster's own and trust it, and ask it first
+// for the images of others, of which each has a folder of its own.
+func TestOwnRegistry(t *testing.T) {
+	c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{
+		Hosts: []v1alpha1.Host{{Name: "reg", Address: "192.0.2.9", Roles: []v1alpha1.Role{v1alpha1.RoleRegistry}}},
+		Registry: v1alpha1.Registry{
+			Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com"}},
+			Private: &v1alpha1.PrivateRegistry{Port: 5000, Username: "slipway", MirrorOf: []string{"docker.io", "quay.example.com:5"}},
+		},
+	}}
+	env := module.Env{Cluster: c, Registry: &module.Registry{Password: secret.New("parrot"), CA: []byte("the authority")}}
+	const own = "/etc/containerd/certs.d/192.0.2.9:5000/"
+	login := "header = {Authorization = \"Basic " + base64.StdEncoding.EncodeToString([]byte("slipway:parrot")) + "\"}\n"
+	trust := "ca = \"" + own + "slipway-ca.pem\"\n"
+	mirror := func(folder string) string {
+		return "[host.\"https://192.0.2.9:5000/v2/" + folder + "\"]\n  capabilities = [\"pull\", \"resolve\"]\n  override_path = true\n  " + trust + "  " + login
+	}
+	file := func(name, content string) op.File {
+		return op.File{Path: "/etc/containerd/certs.d/" + name + "/hosts.toml", Content: []byte(content), Mode: 0o600, Secret: true}
+	}
+	want := op.List{
+		op.File{Path: own + "slipway-ca.pem", Content: []byte("the authority")},
+		file("192.0.2.9:5000", trust+login),
+		file("docker.io", mirror("docker.io")+"\n[host.\"https://mirror.example.com\"]\n  capabilities = [\"pull\", \"resolve\"]\n"),
+		file("quay.example.com:5", mirror("quay.example.com_5")),
+		op.PutBack{Step: "runtime.registries"},
+	}
+	got, err := registries(env)
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v (-want +got):\n%s", err, d)
+	}
+	env.Registry.CA = nil
+	if got, err = registries(env); err != nil || strings.Contains(string(got[0].(op.File).Content), "ca =") {
+		t.Errorf("with a certificate that nodes trust anyway: %v, %v", err, got[0])
+	}
+}
+
 func TestRegistries(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(ca, []byte("the authority"), 0o600); err != nil {

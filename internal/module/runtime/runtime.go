@@ -132,6 +132,38 @@ func dropIn(text string) op.List {
 	return append(list, op.PutBack{Step: stepSettings})
 }
 
+// extra are those that the bundle has besides. With a registry of the cluster's own
+// they are there, and come from there when they are needed.
+func extra(env module.Env, s *engine.Scope) (list []op.Image) {
+	if env.Registry != nil {
+		return nil
+	}
+	for _, i := range engine.Get(s, module.KeyContent).Images() {
+		if !i.Extra || i.Arch != module.Arch(s.Host()) {
+			continue
+		}
+		for _, name := range names(i.Ref) {
+			img := i.Image
+			img.Ref = name
+			list = append(list, img)
+		}
+	}
+	return list
+}
+
+// names are those by which pods may call an image: by its tag, and by its digest.
+func names(ref string) (out []string) {
+	tagged, digest, pinned := strings.Cut(ref, "@")
+	repository := tagged
+	if at := strings.LastIndex(tagged, ":"); at > strings.LastIndex(tagged, "/") {
+		repository, out = tagged[:at], []string{tagged}
+	}
+	if pinned {
+		out = append(out, repository+"@"+digest)
+	}
+	return out
+}
+
 // images are those that a host's roles need.
 func images(env module.Env, s *engine.Scope) (op.List, error) {
 	names := []string{"pause", "kube-proxy", "coredns", "flannel", "echo"}
@@ -151,5 +183,5 @@ func images(env module.Env, s *engine.Scope) (op.List, error) {
 		}
 		list = append(list, img)
 	}
-	return op.List{op.ImportImages{Images: list, Docker: env.Docker()}}, nil
+	return op.List{op.ImportImages{Images: append(list, extra(env, s)...), Docker: env.Docker()}}, nil
 }

@@ -157,6 +157,10 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkSelf(o)
 	case op.KeyPair:
 		return s.checkKeyPair(o)
+	case op.RegistryServes:
+		return s.checkRegistryServes(ctx, o)
+	case op.PushImages:
+		return s.checkPush(ctx, o)
 	case op.ReadFile:
 		return s.readFile(o)
 	case op.Facts:
@@ -250,6 +254,10 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applySelf(o)
 	case op.KeyPair:
 		return s.applyKeyPair(o)
+	case op.RegistryServes:
+		return s.applyRegistryServes(ctx, o)
+	case op.PushImages:
+		return s.applyPush(ctx, o)
 	case op.Reset:
 		return s.applyReset(ctx, o, res)
 	case op.PutBack:
@@ -288,6 +296,10 @@ func clean(o op.Op) error {
 		paths = []string{o.Cert, o.Key}
 	case op.KeyPair:
 		paths = []string{o.Private, o.Public}
+	case op.RegistryServes:
+		paths = named(o.CAFile)
+	case op.PushImages:
+		paths = named(o.CAFile)
 	case op.Certificates:
 		for _, f := range o.Files {
 			paths = append(paths, named(f.Path, f.Key, f.CA)...)

@@ -143,7 +143,7 @@ var fields = map[string]field{
 
 	"spec.storage.openebs.basePath": {dropped, "Slipway installs no OpenEBS"},
 
-	"spec.registry.type":                  {mapped, "nothing: a registry on hosts is to come; without hosts in the group registry it is dropped"},
+	"spec.registry.type":                  {mapped, "nothing: a registry on a host is distribution's, and Harbor is lost; without hosts in the group registry it is dropped"},
 	"spec.registry.registryMirrors[]":     {mapped, "spec.registry.mirrors[docker.io]"},
 	"spec.registry.insecureRegistries[]":  {mapped, "spec.registry.insecure"},
 	"spec.registry.privateRegistry":       {dropped, "the cluster's own images come from the bundle, not from a registry"},
@@ -162,7 +162,7 @@ var fields = map[string]field{
 	"spec.registry.containerdDataDir":     {mapped, "/var/lib/containerd is what Slipway uses; there is no field for another"},
 	"spec.registry.dockerDataDir":         {mapped, "nothing: without docker it is dropped, with it lost"},
 	"spec.registry.dataRoot":              {mapped, "nothing: without docker it is dropped, with it lost"},
-	"spec.registry.registryDataDir":       {later, "Slipway sets up no registry yet"},
+	"spec.registry.registryDataDir":       {lost, "it is of Harbor alone, which Slipway does not install; see spec.registry.private.directory"},
 	"spec.registry.bridgeIP":              {mapped, "nothing: without docker it is dropped, with it lost"},
 	"spec.addons[]":                       {later, "add-ons are not converted yet; write them under spec.addons"},
 	"spec.kubesphere":                     {later, "KubeSphere is not installed yet; install it with helm"},

@@ -248,7 +248,7 @@ var mappedCases = []struct {
 	{field: "spec.registry.auths[].password", reason: "nobody's", in: "registry: {auths: {a.example.com: {password: word}}}", want: "spec: {registry: null}", says: "spec.registry.auths[a.example.com].password not-converted warning"},
 	{field: "spec.registry.registryMirrors[]", reason: "no URL", in: "registry: {registryMirrors: ['ftp://x']}", says: "spec.registry.registryMirrors[0] invalid-value error"},
 	{field: "spec.registry.type", reason: "without a host for it", in: "registry: {type: harbor}", want: "spec: {registry: null}", says: "spec.registry.type not-converted warning"},
-	{field: "spec.registry.type", reason: "with one", in: "registry: {type: harbor}\nroleGroups: {master: [a], worker: [b], registry: [b]}", says: "spec.registry.type not-supported-yet error"},
+	{field: "spec.registry.type", reason: "with one", in: "registry: {type: harbor}\nroleGroups: {master: [a], worker: [b], registry: [b]}", says: "spec.registry.type lost-in-conversion error"},
 	{field: "spec.registry.containerdDataDir", reason: "another is lost", in: "registry: {containerdDataDir: /data}", says: "spec.registry.containerdDataDir lost-in-conversion error"},
 	{field: "spec.registry.containerdDataDir", reason: "the usual one is ours", in: "registry: {containerdDataDir: /var/lib/containerd}", want: "spec: {containerRuntime: {type: containerd}}"},
 	{

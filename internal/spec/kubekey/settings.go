@@ -120,8 +120,8 @@ func (c *conversion) registry() {
 	case r.Type == "":
 	case len(c.in.Spec.RoleGroups[groupRegistry]) == 0:
 		c.drop(registryPath+".type", "no host is in the group registry")
-	default:
-		c.lose(idNotSupportedYet, registryPath+".type", registryPath, "Slipway sets up no registry yet")
+	case r.Type == "harbor":
+		c.lose(idLost, registryPath+".type", registryPath, "Slipway installs no Harbor; the registry of a host is distribution's")
 	}
 }
 

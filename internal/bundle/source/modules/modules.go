@@ -44,8 +44,8 @@ func New(o Options) *Source { return &Source{opts: o, recipes: units, images: im
 
 // buildOrder has the longest builds first; components are those for hosts.
 var (
-	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path", "base", "probe", "pause", "echo"}
-	components = []string{"kubernetes", "containerd", "etcd", "docker", "crictl", "cni-plugins", "nettools"}
+	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "registry", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path", "base", "probe", "pause", "echo"}
+	components = []string{"kubernetes", "containerd", "etcd", "docker", "registry", "crictl", "cni-plugins", "nettools"}
 )
 
 // A runner is one request being worked on.

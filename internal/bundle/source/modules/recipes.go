@@ -18,6 +18,8 @@ var (
 	cloudErrors string
 	//go:embed templates/cloud-vpc.go.tmpl
 	cloudVPC string
+	//go:embed templates/registry.go.tmpl
+	registryMain string
 )
 
 const (
@@ -60,7 +62,7 @@ func units(r release.Release) map[string]unit {
 				Programs: map[string]string{"sigs.k8s.io/cri-tools/cmd/crictl": bin + "crictl"},
 			}},
 		},
-		docker(r.Docker.Engine), metricsServer(r.MetricsServer), localPath(r.LocalPath),
+		docker(r.Docker.Engine), metricsServer(r.MetricsServer), localPath(r.LocalPath), registry(r.Registry),
 		own("pause", "pause", r.Pause, images.Pause), own("echo", "echo", r.Echo, images.Echo),
 		own("probe", "usr/bin/probe", "1", images.Probe),
 	} {
@@ -204,6 +206,21 @@ func localPath(version string) unit {
 			Primary:  pkg + "@v" + version,
 			LDFlags:  strip + " -X main.VERSION=v" + version,
 			Programs: map[string]string{pkg: "usr/bin/local-path-provisioner"},
+		}},
+	}
+}
+
+// registry keeps images in files and lets in whom a file knows, and no more: what
+// else its project has is for others' clouds.
+func registry(version string) unit {
+	const pkg = "github.com/distribution/distribution/v3"
+	return unit{
+		Name: "registry", Version: version, Licence: apache,
+		Modules: []module{{
+			Primary:  pkg + "@v" + version,
+			Files:    map[string]string{"main.go": registryMain},
+			LDFlags:  strip + " -X " + pkg + "/version.version=v" + version,
+			Programs: map[string]string{".": bin + "registry"},
 		}},
 	}
 }

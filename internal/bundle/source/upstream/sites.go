@@ -121,6 +121,7 @@ func componentList(r release.Release, arch string) []component {
 	containerd := fmt.Sprintf("containerd-%s-linux-%s.tar.gz", r.Containerd, arch)
 	crictl := fmt.Sprintf("crictl-v%s-linux-%s.tar.gz", r.CRITools, arch)
 	etcd := fmt.Sprintf("etcd-v%s-linux-%s", r.Etcd, arch)
+	registry := fmt.Sprintf("registry_%s_linux_%s.tar.gz", r.Registry, arch)
 	return []component{
 		k8s,
 		{name: "containerd", version: r.Containerd, licence: "Apache-2.0 AND LGPL-2.1-or-later", items: []item{
@@ -141,6 +142,9 @@ func componentList(r release.Release, arch string) []component {
 			{site: "etcd", version: r.Etcd, file: etcd + ".tar.gz", sums: "SHA256SUMS", members: map[string]string{
 				etcd + "/etcdctl": bin + "etcdctl", etcd + "/etcdutl": bin + "etcdutl",
 			}},
+		}},
+		{name: "registry", version: r.Registry, licence: apache, items: []item{
+			{site: "registry", version: r.Registry, file: registry, sums: registry + ".sha256", members: map[string]string{"registry": bin + "registry"}},
 		}},
 	}
 }

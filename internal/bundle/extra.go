@@ -1,0 +1,260 @@
+package bundle
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// An extra is an image that a manifest names, as the cache keeps it.
+type extra struct {
+	// Index is what its registry says of its architectures, as it is: its digest is
+	// the image's. It is nil for an image of one.
+	Index []byte `json:"index,omitempty"`
+	// Manifests are those that were fetched, by architecture.
+	Manifests map[string]string `json:"manifests"`
+}
+
+// extras keeps images that manifests name in a layout in the cache.
+type extras struct {
+	dir string
+	at  Registry
+}
+
+func newExtras(cache string, at Registry) extras {
+	return extras{dir: filepath.Join(cache, "downloads", "extra"), at: at}
+}
+
+func (x extras) file(ref string) string {
+	sum := sha256.Sum256([]byte(ref))
+	return filepath.Join(x.dir, "refs", hex.EncodeToString(sum[:]))
+}
+
+// kept is what the cache has of an image, if that is whole and enough.
+func (x extras) kept(ref string, arches []string) (extra, bool) {
+	var e extra
+	raw, err := os.ReadFile(x.file(ref))
+	if err != nil || json.Unmarshal(raw, &e) != nil {
+		return e, false
+	}
+	d := layout.Dir(x.dir)
+	for _, arch := range arches {
+		img, err := d.Image(e.Manifests[arch])
+		if err != nil {
+			return e, false
+		}
+		m, err := img.Manifest()
+		if err != nil {
+			return e, false
+		}
+		for _, b := range append(slices.Clone(m.Layers), m.Config) {
+			if d.Verify(b.Digest.String()) != nil {
+				return e, false
+			}
+		}
+	}
+	return e, true
+}
+
+// get has an image in the cache. A registry is asked what a tag means now; if it
+// does not answer, what the tag meant before is as good as there is. What a digest
+// names does not change.
+func (x extras) get(ctx context.Context, ref string, arches []string, tell func(source.Progress)) (extra, error) {
+	kept, whole := x.kept(ref, arches)
+	if whole && strings.Contains(ref, "@") {
+		return kept, nil
+	}
+	tell(source.Progress{Component: "image " + ref, Phase: source.Fetching, Message: ref})
+	e, err := x.fetch(ctx, ref, arches)
+	switch {
+	case err == nil:
+		return e, nil
+	case whole && ctx.Err() == nil && !isDiag(err):
+		tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("%s: taking the image in the cache: %v", ref, err)})
+		return kept, nil
+	}
+	return e, err
+}
+
+func (x extras) fetch(ctx context.Context, ref string, arches []string) (e extra, err error) {
+	parsed, err := fullName(ref)
+	if err != nil {
+		return e, err
+	}
+	at := x.at.of(parsed.Context().RegistryStr())
+	if parsed, err = name.ParseReference(ref, at.names()...); err != nil {
+		return e, err
+	}
+	opts, err := at.options(ctx)
+	if err != nil {
+		return e, err
+	}
+	desc, err := remote.Get(parsed, opts...)
+	if err != nil {
+		return e, err
+	}
+	if desc.MediaType.IsIndex() {
+		e.Index = desc.Manifest
+	}
+	d, err := layout.Create(x.dir)
+	if err != nil {
+		return e, err
+	}
+	e.Manifests = map[string]string{}
+	for _, arch := range arches {
+		img, err := ofArch(desc, arch)
+		if err != nil {
+			return e, problem(IDExtra, "name an image that is for "+strings.Join(arches, " and ")+", or leave an architecture out", "image %s is not for %s: %v", ref, arch, err)
+		}
+		got, _, err := d.AddImage(img)
+		if err != nil {
+			return e, err
+		}
+		e.Manifests[arch] = got.Digest.String()
+	}
+	return e, x.remember(ref, e)
+}
+
+// ofArch is an image for an architecture.
+func ofArch(desc *remote.Descriptor, arch string) (v1.Image, error) {
+	if !desc.MediaType.IsIndex() {
+		img, err := desc.Image()
+		if err != nil {
+			return nil, err
+		}
+		conf, err := img.ConfigFile()
+		if err == nil && (conf.Architecture != arch || conf.OS != "linux" && conf.OS != "") {
+			err = fmt.Errorf("it is for %s/%s", conf.OS, conf.Architecture)
+		}
+		return img, err
+	}
+	index, err := desc.ImageIndex()
+	if err != nil {
+		return nil, err
+	}
+	list, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	var has []string
+	for _, m := range list.Manifests {
+		if m.Platform == nil || m.Platform.OS != "linux" {
+			continue
+		}
+		if m.Platform.Architecture == arch {
+			return index.Image(m.Digest)
+		}
+		has = append(has, m.Platform.Architecture)
+	}
+	return nil, fmt.Errorf("it is for %s", strings.Join(slices.Compact(slices.Sorted(slices.Values(has))), ", "))
+}
+
+func (x extras) remember(ref string, e extra) error {
+	raw, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	file := x.file(ref)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".ref-*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(raw)
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return nil
+}
+
+// addExtras adds the images that a manifest names to the parts of a bundle. All that
+// cannot be had are told at once.
+func (b *builder) addExtras(ctx context.Context, parts *source.Parts) error {
+	x := newExtras(b.Cache, b.Registry)
+	var faults diag.List
+	for _, ref := range b.Images {
+		e, err := x.get(ctx, ref, b.request.Arches, b.request.Tell)
+		var list diag.List
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &list):
+			faults = append(faults, list...)
+			continue
+		case err != nil:
+			if e := explain(b.Cache, err); isDiag(e) {
+				return e
+			}
+			faults = append(faults, problem(IDExtra, registryHint, "image %s cannot be had, and the cache has not got it: %v", ref, err)...)
+			continue
+		}
+		for _, arch := range b.request.Arches {
+			img, err := layout.Dir(x.dir).Image(e.Manifests[arch])
+			if err != nil {
+				return err
+			}
+			parts.Images = append(parts.Images, source.Image{
+				Name: extraName(ref), Version: versionOf(ref), Arch: arch, Ref: ref, Image: img, Extra: true, Index: e.Index,
+			})
+		}
+		sum := e.Manifests[b.request.Arches[0]]
+		if e.Index != nil {
+			h := sha256.Sum256(e.Index)
+			sum = "sha256:" + hex.EncodeToString(h[:])
+		}
+		parts.Origins = append(parts.Origins, source.Origin{For: extraName(ref), Kind: "image", Name: ref, Sum: sum})
+	}
+	return faults.Err()
+}
+
+// hasExtras says that a bundle has the images that are named.
+func (b *Bundle) hasExtras(refs, arches []string) bool {
+	for _, ref := range refs {
+		for _, arch := range arches {
+			if !slices.ContainsFunc(b.manifest.Images, func(i Image) bool { return i.Extra && i.Ref == ref && i.Arch == arch }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// extraName is a short name that no other image has.
+func extraName(ref string) string {
+	sum := sha256.Sum256([]byte(ref))
+	last, _, _ := strings.Cut(ref[strings.LastIndex(ref, "/")+1:], "@")
+	last, _, _ = strings.Cut(last, ":")
+	return "extra-" + strings.Trim(notInNames.ReplaceAllString(last, "-"), "-") + "-" + hex.EncodeToString(sum[:4])
+}
+
+// versionOf is the tag of an image, or its digest.
+func versionOf(ref string) string {
+	tagged, digest, _ := strings.Cut(ref, "@")
+	if _, tag, ok := strings.Cut(tagged[strings.LastIndex(tagged, "/"):], ":"); ok {
+		return tag
+	}
+	return digest
+}

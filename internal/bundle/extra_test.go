@@ -1,0 +1,228 @@
+package bundle_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/release"
+)
+
+// aSite is a registry with a login; at is its address.
+func aSite(t *testing.T) (at string, srv *httptest.Server) {
+	t.Helper()
+	keeps := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if u, p, _ := r.BasicAuth(); u != "puller" || p != "word" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		keeps.ServeHTTP(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return strings.TrimPrefix(srv.URL, "http://"), srv
+}
+
+func digestOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// pushes an image for these architectures, and answers the digest of it.
+func pushes(t *testing.T, ref string, arches ...string) string {
+	t.Helper()
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index := v1.ImageIndex(empty.Index)
+	for _, arch := range arches {
+		img, err := random.Image(256, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+	}
+	if err := remote.WriteIndex(tag, index, remote.WithAuth(&authn.Basic{Username: "puller", Password: "word"})); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest.String()
+}
+
+// loginFile is the file of credentials for a registry.
+func loginFile(t *testing.T, at string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "login.json")
+	if err := os.WriteFile(file, []byte(`{"auths":{"`+at+`":{"username":"puller","password":"word"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestExtraImages are in the bundle for each architecture, by the digest that their
+// registry knows them by, and need no registry the second time.
+func TestExtraImages(t *testing.T) {
+	at, srv := aSite(t)
+	app, tool := at+"/team/app:v1", at+"/team/tool:v2"
+	digest := pushes(t, app, "amd64", "arm64", "s390x")
+	pinned := at + "/team/tool:v2@" + pushes(t, tool, "amd64", "arm64")
+	o := bundle.BuildOptions{
+		Arches: []string{"amd64", "arm64"}, Source: bundle.Upstream, Cache: t.TempDir(), Releases: bundletest.Catalogue(t),
+		Upstream: bundletest.NewSite(t).Options(), Images: []string{app, pinned}, Registry: bundle.Registry{Credentials: loginFile(t, at), Insecure: true},
+	}
+	b, err := bundle.Build(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for _, i := range b.Images() {
+		if !i.Extra {
+			continue
+		}
+		have = append(have, i.Ref+" "+i.Arch)
+		if i.Ref == app && digestOf(i.Index) != digest {
+			t.Errorf("%s for %s is not what its registry has: %s", i.Ref, i.Arch, i.Index)
+		}
+	}
+	slices.Sort(have)
+	want := []string{app + " amd64", app + " arm64", pinned + " amd64", pinned + " arm64"}
+	if !slices.Equal(have, want) {
+		t.Errorf("it has %q, want %q", have, want)
+	}
+	if err := b.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+	srv.Close()
+	again, err := bundle.Build(t.Context(), o)
+	if err != nil || again.Digest() != b.Digest() {
+		t.Errorf("without the registry: %v", err)
+	}
+	o.Source = bundle.Auto
+	if again, err = bundle.Build(t.Context(), o); err != nil || again.Digest() != b.Digest() {
+		t.Errorf("from the cache: %v", err)
+	}
+	o.Images = append(o.Images, at+"/team/third:v1", at+"/team/fourth:v1")
+	_, err = bundle.Build(t.Context(), o)
+	var list diag.List
+	if !errors.As(err, &list) || len(list) != 2 || list[0].ID != bundle.IDExtra || list[1].ID != bundle.IDExtra {
+		t.Errorf("of two that nobody has it says %v", err)
+	}
+}
+
+// TestExtraRefused names what cannot be had, and keeps nothing.
+func TestExtraRefused(t *testing.T) {
+	at, _ := aSite(t)
+	only := at + "/team/app:v1"
+	pushes(t, only, "arm64")
+	for _, tc := range []struct {
+		name, ref, want string
+		registry        bundle.Registry
+	}{
+		{"another architecture", only, "is not for amd64", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
+		{"no login", only, "cannot be had", bundle.Registry{Insecure: true}},
+		{"not there", at + "/team/none:v1", "cannot be had", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
+		{"another digest", at + "/team/app@sha256:" + strings.Repeat("0", 64), "cannot be had", bundle.Registry{Credentials: loginFile(t, at), Insecure: true}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cache := t.TempDir()
+			_, err := bundle.Build(t.Context(), bundle.BuildOptions{
+				Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: cache, Releases: bundletest.Catalogue(t),
+				Upstream: bundletest.NewSite(t).Options(), Images: []string{tc.ref}, Registry: tc.registry,
+			})
+			var list diag.List
+			if !errors.As(err, &list) || list[0].ID != bundle.IDExtra || !strings.Contains(list[0].Message, tc.want) || strings.Contains(list[0].Message, "word") {
+				t.Errorf("it says %v", err)
+			}
+			if _, ok := bundle.Cached(cache, "v1.37.1", nil); ok {
+				t.Error("there is a bundle without it")
+			}
+		})
+	}
+}
+
+// TestWanted: what create manifest writes is read, and what is wrong with a file is
+// said, all of it.
+func TestWanted(t *testing.T) {
+	r, err := bundletest.Catalogue(t).Resolve("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := bundle.NewWanted(r, []string{"amd64"})
+	text, err := w.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := bundle.ParseWanted("m.yaml", text); err != nil || got.Components != r.Components || got.Kubernetes != r.Kubernetes {
+		t.Errorf("it is read as %+v: %v", got, err)
+	}
+	const head = "apiVersion: slipway.dev/v1alpha1\nkind: BundleManifest\n"
+	for _, tc := range []struct {
+		name, text string
+		problems   int
+	}{
+		{"nothing", "", 1},
+		{"a cluster", "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\n", 1},
+		{"a field that there is not", head + "kubernets: v1.37.1\n", 1},
+		{"a component that there is not", head + "kubernetes: v1.37.1\ncomponents: {harbor: 2.0}\n", 1},
+		{"no version, no runtime", head + "runtime: crio\n", 2},
+		{"images", head + "kubernetes: v1.37.1\nimages: [nginx, docker.io/nginx:1, docker.io/library/nginx, quay.io/a:1, quay.io/a:1, 'quay.io/A:1']\n", 5},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := bundle.ParseWanted("m.yaml", []byte(tc.text))
+			var list diag.List
+			if !errors.As(err, &list) || len(list) != tc.problems {
+				t.Fatalf("it says %v, want %d problems", err, tc.problems)
+			}
+			for _, d := range list {
+				if d.ID != bundle.IDWanted || d.Hint == "" {
+					t.Errorf("%+v", d)
+				}
+			}
+		})
+	}
+}
+
+// TestWantedComponents takes another version of a program, and none of what images
+// are called by.
+func TestWantedComponents(t *testing.T) {
+	o := bundle.BuildOptions{Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: t.TempDir(), Releases: bundletest.Catalogue(t), Upstream: bundletest.NewSite(t).Options()}
+	o.Components = release.Components{CoreDNS: "9.9.9"}
+	_, err := bundle.Build(t.Context(), o)
+	var list diag.List
+	if !errors.As(err, &list) || list[0].ID != bundle.IDWanted || !strings.Contains(list[0].Message, "coredns 9.9.9") {
+		t.Errorf("of another image it says %v", err)
+	}
+	o.Components = release.Components{Containerd: "9.9.9"}
+	if _, err = bundle.Build(t.Context(), o); err == nil {
+		t.Error("a version that nobody publishes is built")
+	}
+	if _, err = bundle.ReadWanted(filepath.Join(t.TempDir(), "none.yaml")); !errors.As(err, &list) || list[0].ID != bundle.IDWanted {
+		t.Errorf("of a file that is not there it says %v", err)
+	}
+}

@@ -1,0 +1,174 @@
+package bundle
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"go.yaml.in/yaml/v3"
+
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/release"
+)
+
+// What a manifest of a bundle says of itself.
+const (
+	WantedVersion = "slipway.dev/v1alpha1"
+	WantedKind    = "BundleManifest"
+)
+
+// A Wanted is what a bundle is to hold, as a file says it.
+type Wanted struct {
+	APIVersion string `yaml:"apiVersion" json:"apiVersion"`
+	Kind       string `yaml:"kind" json:"kind"`
+	// Kubernetes is the version: "v1.37.1".
+	Kubernetes string   `yaml:"kubernetes" json:"kubernetes"`
+	Arches     []string `yaml:"arches,omitempty" json:"arches,omitempty"`
+	// Runtime is containerd ("" too) or docker, which is added to it.
+	Runtime string `yaml:"runtime,omitempty" json:"runtime,omitempty"`
+	// Components are versions in the place of those of the release catalogue.
+	Components release.Components `yaml:"components,omitempty" json:"components,omitzero"`
+	// Images are more of them, by reference, with or without a digest.
+	Images []string `yaml:"images,omitempty" json:"images,omitempty"`
+}
+
+// NewWanted is what a bundle of a release has.
+func NewWanted(r release.Release, arches []string) Wanted {
+	return Wanted{APIVersion: WantedVersion, Kind: WantedKind, Kubernetes: r.Kubernetes, Arches: arches, Components: r.Components}
+}
+
+// Encode is the file.
+func (w Wanted) Encode() ([]byte, error) {
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	err := errors.Join(e.Encode(w), e.Close())
+	return b.Bytes(), err
+}
+
+// ReadWanted reads such a file. The error is a diag.List of all that is wrong with
+// it.
+func ReadWanted(file string) (Wanted, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Wanted{}, problem(IDWanted, "`slipway create manifest` writes one", "the manifest cannot be read: %v", err)
+	}
+	return ParseWanted(file, data)
+}
+
+// ParseWanted reads the text of such a file.
+func ParseWanted(file string, data []byte) (Wanted, error) {
+	var w Wanted
+	const form = "its form is shown in docs/guide/bundle.md; `slipway create manifest` writes one"
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(&w); err != nil && !errors.Is(err, io.EOF) {
+		return w, problem(IDWanted, form, "%s is no manifest of a bundle: %s", file, strings.ReplaceAll(err.Error(), "\n", ";"))
+	}
+	if w.APIVersion != WantedVersion || w.Kind != WantedKind {
+		return w, problem(IDWanted, form, "%s is no manifest of a bundle: it says kind %q of %q, and one says %q of %q", file, w.Kind, w.APIVersion, WantedKind, WantedVersion)
+	}
+	var list diag.List
+	if w.Kubernetes == "" {
+		list = append(list, problem(IDWanted, "write kubernetes: v1.37.1, or another version", "%s names no version of Kubernetes", file)...)
+	}
+	if w.Runtime != "" && w.Runtime != "containerd" && w.Runtime != "docker" {
+		list = append(list, problem(IDWanted, "write containerd or docker", "%s names a runtime %q", file, w.Runtime)...)
+	}
+	for _, ref := range w.Images {
+		if _, err := fullName(ref); err != nil {
+			list = append(list, problem(IDWanted, "write it with its registry, and with a tag or a digest: docker.io/library/nginx:1.29", "%s: %v", file, err)...)
+		}
+	}
+	for i, ref := range w.Images {
+		if slices.Contains(w.Images[:i], ref) {
+			list = append(list, problem(IDWanted, "keep one of them", "%s names the image %s twice", file, ref)...)
+		}
+	}
+	return w, list.Err()
+}
+
+// fullName reads an image's reference, as containerd has it: with everything in it.
+func fullName(ref string) (name.Reference, error) {
+	host, _, _ := strings.Cut(ref, "/")
+	if !strings.ContainsAny(host, ".:") || strings.HasPrefix(host, "index.docker.io") {
+		return nil, errors.New(ref + " does not say in which registry it is")
+	}
+	if strings.HasPrefix(ref, "docker.io/") && strings.Count(ref, "/") == 1 {
+		return nil, errors.New(ref + " is called docker.io/library/" + strings.TrimPrefix(ref, "docker.io/"))
+	}
+	tagged, _, digest := strings.Cut(ref, "@")
+	if rest := tagged[strings.LastIndex(tagged, "/"):]; !strings.Contains(rest, ":") && !digest {
+		return nil, errors.New(ref + " has neither a tag nor a digest")
+	}
+	return name.ParseReference(ref)
+}
+
+// ImageInUse is an image as a manifest names it, from what a pod and its node say of
+// it; plain is that without a digest which the pod does not name.
+func ImageInUse(image, id string) (ref, plain string, err error) {
+	parsed, err := name.ParseReference(image)
+	if err != nil {
+		return "", "", err
+	}
+	repository := strings.Replace(parsed.Context().Name(), name.DefaultRegistry+"/", "docker.io/", 1)
+	if d, ok := parsed.(name.Digest); ok {
+		ref = repository + "@" + d.DigestStr()
+		return ref, ref, nil
+	}
+	plain = repository + ":" + parsed.Identifier()
+	of, digest, pulled := strings.Cut(id, "@")
+	if of == repository && pulled && digestForm.MatchString(digest) {
+		return plain + "@" + digest, plain, nil
+	}
+	return plain, plain, nil
+}
+
+// CheckArches refuses architectures that no bundle can be for.
+func CheckArches(arches []string) error {
+	for _, a := range arches {
+		if !slices.Contains(Arches, a) {
+			return problem(IDUnknownArch, "name one of "+strings.Join(Arches, ", "), "%q is no architecture a bundle can be for", a)
+		}
+	}
+	return nil
+}
+
+// components are a release's, with others in the place of some. Those that other
+// programs expect under a name are a matter of the release catalogue.
+func (w Wanted) components(r release.Release) (release.Release, error) {
+	with := r
+	with.Components = w.Components.Over(r.Components)
+	free := r
+	free.Containerd, free.Runc, free.CRITools, free.CNIPlugins, free.FlannelCNI, free.Registry = with.Containerd, with.Runc, with.CRITools, with.CNIPlugins, with.FlannelCNI, with.Registry
+	if free.Components == with.Components {
+		return with, nil
+	}
+	is, wants := tell(free.Components), tell(with.Components)
+	var differ []string
+	for field := range wants {
+		if is[field] != wants[field] {
+			differ = append(differ, field+" "+wants[field]+" instead of "+is[field])
+		}
+	}
+	slices.Sort(differ)
+	return r, problem(IDWanted, "clusters expect what the release catalogue names: write it into $SLIPWAY_HOME/releases.yaml where the bundle is built, and where it is used",
+		"the manifest names %s, for which images are called", strings.Join(differ, ", "))
+}
+
+// tell are the versions by field.
+func tell(c release.Components) (out map[string]string) {
+	raw, err := json.Marshal(c)
+	if err == nil {
+		err = json.Unmarshal(raw, &out)
+	}
+	if err != nil { // texts always encode
+		return nil
+	}
+	return out
+}

@@ -1,0 +1,138 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/release"
+)
+
+// A ManifestRequest asks for the manifest of a bundle: of a version, or of a cluster
+// that runs.
+type ManifestRequest struct {
+	// Kubernetes is a version; "" is the default. Arches are those of the bundle;
+	// none is this machine's.
+	Kubernetes string
+	Arches     []string
+	Docker     bool
+	// Images are more of them, by reference.
+	Images []string
+	// Kubeconfig leads to the cluster, which then says all of this, but for more
+	// images.
+	Kubeconfig []byte
+}
+
+// idImageLeftOut is an image that no bundle can have.
+const idImageLeftOut = "image-left-out"
+
+// Manifest writes the manifest of a bundle. Warnings are what it leaves out.
+func (s *service) Manifest(ctx context.Context, r ManifestRequest) (text []byte, warnings diag.List, err error) {
+	var w bundle.Wanted
+	if r.Kubeconfig != nil {
+		w, warnings, err = s.manifestOf(ctx, r.Kubeconfig)
+	} else {
+		w, err = s.manifest(r.Kubernetes, r.Arches, r.Docker)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, image := range r.Images {
+		if !slices.Contains(w.Images, image) {
+			w.Images = append(w.Images, image)
+		}
+	}
+	if text, err = w.Encode(); err != nil {
+		return nil, nil, err
+	}
+	_, err = bundle.ParseWanted("the manifest", text)
+	return text, warnings, err
+}
+
+func (s *service) manifest(version string, arches []string, docker bool) (bundle.Wanted, error) {
+	r, err := s.Catalogue.Resolve(version)
+	if err != nil {
+		return bundle.Wanted{}, err
+	}
+	if len(arches) == 0 {
+		arches = []string{runtime.GOARCH}
+	}
+	if err := bundle.CheckArches(arches); err != nil {
+		return bundle.Wanted{}, err
+	}
+	w := bundle.NewWanted(r, slices.Compact(slices.Sorted(slices.Values(arches))))
+	if docker {
+		w.Runtime = "docker"
+	}
+	return w, nil
+}
+
+// manifestOf is the manifest of a cluster that runs: what its nodes are, and the
+// images of all pods that a bundle of its version does not have anyway.
+func (s *service) manifestOf(ctx context.Context, kubeconfig []byte) (w bundle.Wanted, warnings diag.List, err error) {
+	client, err := kube.New(kubeconfig, nil, kube.Options{})
+	if err != nil {
+		return w, nil, refused(idKubeconfigUnusable, err.Error(), "name another file with --kubeconfig")
+	}
+	defer client.Close()
+	nodes, err := client.Nodes(ctx)
+	var images []kube.PodImage
+	if err == nil {
+		images, err = client.PodImages(ctx)
+	}
+	var said *kube.Error
+	if errors.As(err, &said) && ctx.Err() == nil {
+		return w, nil, refused(idClusterUnreadable, err.Error(), "")
+	}
+	if err != nil {
+		return w, nil, err
+	}
+	version, arches, docker := ofNodes(nodes)
+	if version == "" {
+		return w, nil, refused(idClusterUnreadable, "the cluster has no node that says its version", "")
+	}
+	if w, err = s.manifest(version, arches, docker); err != nil {
+		return w, nil, err
+	}
+	r, err := s.Catalogue.Resolve(version)
+	if err != nil {
+		return w, nil, err
+	}
+	has := slices.Collect(maps.Values(r.ImageRefs()))
+	for _, img := range images {
+		ref, plain, err := bundle.ImageInUse(img.Name, img.ID)
+		switch {
+		case err != nil:
+			warnings = append(warnings, diag.Diagnostic{ID: idImageLeftOut, Severity: diag.Warning, Message: fmt.Sprintf("image %s is left out: %v", img.Name, err), Hint: "write it under images: with its registry and a tag or a digest"})
+		case !slices.Contains(has, plain) && !slices.Contains(w.Images, ref):
+			w.Images = append(w.Images, ref)
+		}
+	}
+	slices.Sort(w.Images)
+	return w, warnings, nil
+}
+
+// ofNodes is what nodes say of themselves: of several versions the newest, which the
+// others are on their way to.
+func ofNodes(nodes []corev1.Node) (version string, arches []string, docker bool) {
+	for _, n := range nodes {
+		info := n.Status.NodeInfo
+		if version == "" || release.Newer(info.KubeletVersion, version) {
+			version = info.KubeletVersion
+		}
+		if info.Architecture != "" && !slices.Contains(arches, info.Architecture) {
+			arches = append(arches, info.Architecture)
+		}
+		docker = docker || strings.HasPrefix(info.ContainerRuntimeVersion, "docker://")
+	}
+	return version, arches, docker
+}

@@ -1,0 +1,122 @@
+package lifecycle
+
+import (
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"os"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/secret"
+	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
+)
+
+// becomesRegistry refuses to make a registry that the description has none of, or
+// that one which is there cannot become.
+func becomesRegistry(recorded, wanted *v1alpha1.Cluster) error {
+	if _, ok := spec.RegistryHost(wanted); !ok {
+		return refused(spec.IDNoRegistryHost, "no host of cluster "+wanted.Name+" has the role registry", "give it to one of them: roles: [registry]")
+	}
+	if recorded == nil {
+		return nil
+	}
+	return spec.RegistryChange(recorded, wanted).Err()
+}
+
+// maxRegistryPassword is how much of a password registries look at, in bytes.
+const maxRegistryPassword = 72
+
+// ownRegistry is what is secret of the cluster's own registry: the user's, or made
+// once and kept with the records. It is nil for a cluster without one. Nothing of it
+// is in a plan.
+func (s *service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
+	if _, ok := spec.RegistryHost(env.Cluster); !ok {
+		return nil, nil
+	}
+	own, r := env.Cluster.Spec.Registry.Private, &module.Registry{}
+	if r.Password, err = s.registryPassword(env.Cluster.Name, own); err != nil {
+		return nil, err
+	}
+	r.Made = own.PasswordFrom == nil
+	if own.CertFile == "" {
+		return r, s.registryAuthority(env, r)
+	}
+	for _, f := range []struct {
+		name string
+		to   *[]byte
+	}{{own.CertFile, &r.Cert}, {own.KeyFile, &r.Key}, {own.CAFile, &r.CA}} {
+		if f.name == "" { // nodes trust its authority anyway
+			continue
+		}
+		if *f.to, err = os.ReadFile(f.name); err != nil {
+			return nil, fmt.Errorf("reading the registry's certificate: %w", err)
+		}
+	}
+	r.CAFile = own.CAFile
+	return r, nil
+}
+
+func (s *service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry) (secret.String, error) {
+	if own.PasswordFrom == nil {
+		text, err := s.Store.Made(cluster, store.RegistryPassword, func() ([]byte, error) { return []byte(rand.Text()), nil })
+		return secret.New(string(text)), err
+	}
+	password, err := secret.Resolve(*own.PasswordFrom)
+	var list = refused(idSecretUnreadable, "", "put it back where passwordFrom says")
+	list[0].Path = "spec.registry.private.passwordFrom"
+	switch {
+	case err != nil:
+		list[0].Message = fmt.Sprintf("there is no password of the cluster's registry: %v", err)
+		return password, list
+	case len(password.Reveal()) > maxRegistryPassword:
+		list[0].Message, list[0].Hint = fmt.Sprintf("the password of the cluster's registry has more than %d bytes, of which a registry looks at no more", maxRegistryPassword), "choose a shorter one"
+		return password, list
+	}
+	return password, nil
+}
+
+// registryAuthority has an authority at hand that signs the registry's certificate.
+func (s *service) registryAuthority(env module.Env, r *module.Registry) error {
+	name := env.Cluster.Name
+	var err error
+	r.CAKey, err = s.Store.Made(name, store.RegistryCAKey, func() ([]byte, error) {
+		_, text, err := pki.NewKey()
+		return text, err
+	})
+	if err != nil {
+		return err
+	}
+	r.CAFile = s.Store.FilePath(name, store.RegistryCA)
+	r.CA, err = s.Store.Made(name, store.RegistryCA, func() ([]byte, error) {
+		key, err := pki.Key(r.CAKey)
+		if err != nil {
+			return nil, err
+		}
+		now := s.Now()
+		c := &x509.Certificate{
+			Subject:   pkix.Name{CommonName: "registry of " + name},
+			NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(env.Cluster.Spec.Kubernetes.Certificates.CAValidity.Duration),
+			KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
+		}
+		return pki.Sign(c, c, key.Public(), key)
+	})
+	return err
+}
+
+// registryReady says how the registry is used.
+func (p *prepared) registryReady() []string {
+	own, name := p.env.Cluster.Spec.Registry.Private, spec.RegistryName(p.env.Cluster)
+	out := []string{"Registry at https://" + name + ", with the images of the bundle"}
+	if own.PasswordFrom == nil {
+		out = append(out, "Log in: docker login "+name+" -u "+own.Username+" --password-stdin < "+p.svc.Store.FilePath(p.env.Cluster.Name, store.RegistryPassword))
+	}
+	if f := p.env.Registry.CAFile; f != "" {
+		out = append(out, "Its authority, for machines outside the cluster: "+f)
+	}
+	return out
+}

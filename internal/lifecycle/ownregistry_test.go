@@ -1,0 +1,234 @@
+package lifecycle
+
+import (
+	"encoding/base64"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
+)
+
+const ownHosts = "/etc/containerd/certs.d/192.0.2.13:5000/hosts.toml"
+
+// withRegistry is a cluster with a registry on a host of its own: the third.
+func (w *world) withRegistry() *v1alpha1.Cluster {
+	c := w.cluster()
+	at := slices.IndexFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
+	c.Spec.Hosts[at].Roles = []v1alpha1.Role{v1alpha1.RoleRegistry}
+	return c
+}
+
+// login is what nodes log in to the registry with.
+func (w *world) login(password string) string {
+	w.t.Helper()
+	if password == "" {
+		text, err := os.ReadFile(filepath.Join(w.home, "clusters/prod", store.RegistryPassword))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		password = string(text)
+	}
+	return base64.StdEncoding.EncodeToString([]byte("slipway:" + password))
+}
+
+// TestInitRegistry makes a registry before there is a cluster, whose nodes know it
+// then without being told; that it is there changes nothing, and a delete takes it
+// away with all else.
+func TestInitRegistry(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "reg")
+	c := w.withRegistry()
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: c}, nil))
+	for _, s := range p.Plan().Steps {
+		if s.Host != "" && s.Host != "reg" {
+			t.Errorf("it changes %s: %s", s.Host, s.Task)
+		}
+	}
+	w.apply(p, event.Succeeded)
+	if phase, _ := w.status(); phase != "" {
+		t.Errorf("a cluster is on record, in phase %q", phase)
+	}
+	m := w.machines["reg"]
+	if m.state[module.RegistryUnit+" enabled"] == "" || m.files[module.RegistryDir+"/htpasswd"] == "" {
+		t.Errorf("there is no registry: %v", m.state)
+	}
+	w.do(Request{Kind: InitRegistry, Cluster: c}, event.Succeeded) // again it does nothing
+	before := m.look()
+
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	for _, name := range []string{"cp1", "w1"} {
+		if text := w.machines[name].files[ownHosts]; !strings.Contains(text, w.login("")) {
+			t.Errorf("%s has %q", name, text)
+		}
+	}
+	for path, was := range before {
+		if is := m.look()[path]; is != was {
+			t.Errorf("creating the cluster changed %s", path)
+		}
+	}
+	if text := m.files[ownHosts]; text != "" {
+		t.Errorf("the registry, which is no node, has %q", text)
+	}
+	p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	if len(p.Plan().Steps) != 0 {
+		t.Errorf("unchanged, it plans %v", p.Plan().Steps)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	w.secretIsKept()
+	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	if left := m.look(); len(left) != 0 {
+		t.Errorf("the registry is left: %v", left)
+	}
+	if _, err := os.Stat(filepath.Join(w.home, "clusters/prod")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its password is left: %v", err)
+	}
+}
+
+// secretIsKept wants the password in its own file and in no other.
+func (w *world) secretIsKept() {
+	w.t.Helper()
+	login := w.login("")
+	raw, err := base64.StdEncoding.DecodeString(login)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, password, _ := strings.Cut(string(raw), ":")
+	err = filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() || d.Name() == store.RegistryPassword {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), password) || strings.Contains(string(text), login) {
+			w.t.Errorf("%s has the password", path)
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, e := range w.events {
+		if strings.Contains(e.Message, password) {
+			w.t.Errorf("an event tells it: %q", e.Message)
+		}
+	}
+}
+
+// TestCreateWithRegistry needs no init registry before, and a registry that comes to
+// a cluster that runs is known to its nodes by the same apply.
+func TestCreateWithRegistry(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "reg")
+	c := w.withRegistry()
+	all := c.Spec.Hosts
+	c.Spec.Hosts = slices.DeleteFunc(slices.Clone(all), func(h v1alpha1.Host) bool { return h.Name == "reg" })
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	if w.machines["w1"].files[ownHosts] != "" {
+		t.Error("nodes know a registry that is not there")
+	}
+	c = spec.Copy(c)
+	c.Spec.Hosts = all
+	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	if text := w.machines["w1"].files[ownHosts]; !strings.Contains(text, w.login("")) {
+		t.Errorf("w1 has %q", text)
+	}
+	if w.machines["reg"].state[module.RegistryUnit+" enabled"] == "" {
+		t.Error("there is no registry")
+	}
+
+	moved := spec.Copy(c)
+	moved.Spec.Hosts[slices.IndexFunc(all, func(h v1alpha1.Host) bool { return h.Name == "reg" })].Roles = []v1alpha1.Role{v1alpha1.RoleWorker}
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: moved}, nil)
+	refusal(t, err, "roles-fixed")
+	other := spec.Copy(c)
+	other.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
+	for _, kind := range []Kind{Apply, InitRegistry} {
+		_, err = w.service().Prepare(t.Context(), Request{Kind: kind, Cluster: other}, nil)
+		refusal(t, err, "immutable-field")
+	}
+}
+
+// TestRegistryPasswordChosen is the user's, and nothing of it is kept.
+func TestRegistryPasswordChosen(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "reg")
+	file := filepath.Join(t.TempDir(), "password")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := w.withRegistry()
+	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{PasswordFrom: &v1alpha1.SecretSource{File: file}}
+	write(strings.Repeat("x", maxRegistryPassword+1))
+	_, err := w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: c}, nil)
+	refusal(t, err, idSecretUnreadable)
+	write("parrot-one")
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	write("parrot-two")
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	var steps []string
+	for _, s := range p.Plan().Steps {
+		steps = append(steps, s.Task+"@"+s.Host)
+	}
+	for _, want := range []string{"registry.service@reg", "runtime.registries@cp1", "runtime.registries@w1"} {
+		if !slices.Contains(steps, want) {
+			t.Errorf("another password is %q, without %s", steps, want)
+		}
+	}
+	w.apply(p, event.Succeeded)
+	if text := w.machines["w1"].files[ownHosts]; !strings.Contains(text, w.login("parrot-two")) {
+		t.Errorf("w1 has %q", text)
+	}
+	if _, err := os.Stat(filepath.Join(w.home, "clusters/prod", store.RegistryPassword)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a password was made: %v", err)
+	}
+	c = spec.Copy(c)
+	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
+	c.Spec.Registry.Private = nil
+	_, err = w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: c}, nil)
+	refusal(t, err, spec.IDNoRegistryHost)
+}
+
+// TestKilledInitRegistry is killed after every step, and done again.
+func TestKilledInitRegistry(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "reg")
+	request := Request{Kind: InitRegistry, Cluster: w.withRegistry()}
+	moments := w.killed(t, request)
+	if len(moments) < 5 {
+		t.Errorf("killed at %d moments", len(moments))
+	}
+	for _, m := range moments {
+		t.Run(m.name, func(t *testing.T) {
+			k := m.world
+			k.t = t
+			k.do(Request{Kind: InitRegistry, Cluster: k.withRegistry()}, event.Succeeded)
+			k.same(w)
+		})
+	}
+}
+
+// TestKilledCreateWithRegistry is killed after every step, and gone on with.
+func TestKilledCreateWithRegistry(t *testing.T) {
+	w := newWorld(t, "cp1", "reg")
+	request := Request{Kind: Create, Cluster: w.withRegistry()}
+	for _, m := range w.killed(t, request) {
+		if !strings.Contains(m.name, "registr") {
+			continue // of the others TestKilledCreate knows
+		}
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			k := m.world
+			k.t = t
+			k.goOn(request)
+			k.same(w)
+		})
+	}
+}

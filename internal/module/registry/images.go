@@ -1,0 +1,71 @@
+package registry
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// An index lists an image's architectures, in the form of OCI.
+type index struct {
+	SchemaVersion int          `json:"schemaVersion"`
+	MediaType     string       `json:"mediaType"`
+	Manifests     []descriptor `json:"manifests"`
+}
+
+type descriptor struct {
+	MediaType string   `json:"mediaType"`
+	Digest    string   `json:"digest"`
+	Size      int64    `json:"size"`
+	Platform  platform `json:"platform"`
+}
+
+type platform struct {
+	Architecture string `json:"architecture"`
+	OS           string `json:"os"`
+}
+
+// pushed are a bundle's images as a registry has them: each once, for all
+// architectures, in the folder of the registry that its name says.
+func pushed(images []bundle.Image) ([]op.PushedImage, error) {
+	var out []op.PushedImage
+	lists := map[string]*index{}
+	for _, i := range images {
+		repository, tag := place(i.Ref)
+		at := slices.IndexFunc(out, func(p op.PushedImage) bool { return p.Repository == repository && p.Tag == tag })
+		if at < 0 {
+			at = len(out)
+			out = append(out, op.PushedImage{Repository: repository, Tag: tag})
+			lists[i.Ref] = &index{SchemaVersion: 2, MediaType: "application/vnd.oci.image.index.v1+json"}
+		}
+		out[at].Platforms = append(out[at].Platforms, i.Image)
+		list := lists[i.Ref]
+		list.Manifests = append(list.Manifests, descriptor{
+			MediaType: i.MediaType, Digest: i.Manifest.Digest, Size: i.Manifest.Size, Platform: platform{i.Arch, "linux"},
+		})
+		if i.Index != nil { // by whose digest it may be called
+			out[at].Index = i.Index
+			continue
+		}
+		raw, err := json.Marshal(list)
+		if err != nil {
+			return nil, err
+		}
+		out[at].Index = raw
+	}
+	return out, nil
+}
+
+// place is where the registry has an image: its name, below that of its registry.
+func place(ref string) (repository, tag string) {
+	ref, _, _ = strings.Cut(ref, "@")
+	host, rest, _ := strings.Cut(ref, "/")
+	if at := strings.LastIndex(rest, ":"); at > strings.LastIndex(rest, "/") {
+		rest, tag = rest[:at], rest[at+1:]
+	}
+	return spec.RegistryFolder(host) + "/" + rest, tag
+}

@@ -1,0 +1,125 @@
+// Package registry has a host be a registry: its program, its certificate, its
+// login, and the images of the bundle in it.
+package registry
+
+import (
+	"embed"
+	"path"
+	"time"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+//go:embed templates
+var files embed.FS
+
+const (
+	// programs is a directory of its own: a host may have a registry of others'.
+	programs   = "/usr/local/lib/slipway/registry"
+	program    = programs + "/registry"
+	configFile = module.RegistryDir + "/config.yml"
+	usersFile  = module.RegistryDir + "/htpasswd"
+	unitFile   = "/etc/systemd/system/" + module.RegistryUnit
+
+	stepCertificate = "registry.certificate"
+	stepService     = "registry.service"
+)
+
+// New is the module; it is empty for a cluster without a registry of its own.
+func New(env module.Env) engine.Module {
+	m := engine.Module{Name: "registry"}
+	if env.Registry == nil {
+		return m
+	}
+	m.Tasks = []engine.Task{
+		{
+			ID: "registry.programs", Title: "install the registry", On: env.IsRegistry, Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+			Ops: func(s *engine.Scope) (op.List, error) {
+				return module.Programs(s, "registry", "usr/local/bin/", programs)
+			},
+		},
+		{
+			ID: stepCertificate, Title: "make the registry's certificate", On: env.IsRegistry,
+			Ops: func(s *engine.Scope) (op.List, error) { return certificate(env, s.Host()), nil },
+		},
+		{
+			ID: stepService, Title: "set up the registry", On: env.IsRegistry,
+			Ops: func(*engine.Scope) (op.List, error) { return service(env) },
+		},
+		{
+			// Here and not in the service's own step: a registry that lets nobody in
+			// must be repaired by what comes before.
+			ID: "registry.serves", Title: "log in to the registry", On: env.IsRegistry, Timeout: 3 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) {
+				return op.List{op.RegistryServes{RegistryClient: env.RegistryClient(), TimeoutSeconds: 120}}, nil
+			},
+		},
+		{
+			ID: "registry.images", Title: "push images to the registry", On: env.IsRegistry, Timeout: time.Hour,
+			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+			Ops: func(s *engine.Scope) (op.List, error) {
+				images, err := pushed(engine.Get(s, module.KeyContent).Images())
+				return op.List{op.PushImages{RegistryClient: env.RegistryClient(), Images: images}}, err
+			},
+		},
+	}
+	return m
+}
+
+// certificate is what the registry shows, and whom nodes trust for it. An authority
+// of Slipway's has its key on the host: it renews the certificate by itself.
+func certificate(env module.Env, h *engine.Host) op.List {
+	r := env.Registry
+	list := op.List{op.Dir{Path: path.Dir(module.RegistryDir), Mode: 0o755}, op.Dir{Path: module.RegistryDir, Mode: 0o700}}
+	if r.CA != nil {
+		list = append(list, op.File{Path: module.RegistryTrusted, Content: r.CA})
+	}
+	if r.Cert != nil {
+		list = append(list,
+			op.File{Path: module.RegistryKey, Content: r.Key, Mode: 0o600, Secret: true},
+			op.File{Path: module.RegistryCert, Content: r.Cert},
+		)
+		return append(list, op.PutBack{Step: stepCertificate})
+	}
+	return append(list,
+		op.File{Path: module.RegistryCA, Content: r.CA},
+		op.File{Path: module.RegistryCAKey, Content: r.CAKey, Mode: 0o600, Secret: true},
+		op.Certificate{
+			Cert: module.RegistryCert, Key: module.RegistryKey, CA: r.CA, CAKey: r.CAKey,
+			CommonName: h.Name, Names: spec.RegistryNames(env.Cluster), Server: true, ValiditySeconds: int64(env.Validity().Seconds()),
+		},
+	)
+}
+
+// service is the registry's unit, its settings and its users. It reads its users at
+// each login, and all else when it starts.
+func service(env module.Env) (op.List, error) {
+	p := env.Cluster.Spec.Registry.Private
+	config, err := module.Render(files, "config.yml", map[string]any{
+		"Directory": p.Directory, "Port": p.Port, "Cert": module.RegistryCert, "Key": module.RegistryKey, "Users": usersFile,
+	})
+	if err != nil {
+		return nil, err
+	}
+	unit, err := module.Render(files, module.RegistryUnit, map[string]string{"Program": program, "Config": configFile})
+	if err != nil {
+		return nil, err
+	}
+	users, err := htpasswd(env)
+	if err != nil {
+		return nil, err
+	}
+	return op.List{
+		op.Dir{Path: p.Directory, Mode: 0o700, Exclusive: true},
+		op.File{Path: configFile, Content: config},
+		op.File{Path: usersFile, Content: users, Mode: 0o600, Secret: true},
+		op.File{Path: unitFile, Content: unit},
+		op.Unit{
+			Name: module.RegistryUnit, Enabled: op.Bool(true), Running: op.Bool(true),
+			RestartOn: []string{unitFile, configFile, module.RegistryCert, module.RegistryKey, program},
+		},
+	}, nil
+}

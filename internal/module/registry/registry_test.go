@@ -1,0 +1,142 @@
+package registry
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	xbcrypt "golang.org/x/crypto/bcrypt"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/golden"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/secret"
+	"slipway.dev/slipway/internal/spec"
+)
+
+func environment(change func(*v1alpha1.Cluster)) module.Env {
+	c := &v1alpha1.Cluster{}
+	c.Name = "prod"
+	c.Spec.Hosts = []v1alpha1.Host{
+		{Name: "cp1", Address: "192.0.2.1", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}},
+		{Name: "reg", Address: "reg.example.com", InternalAddress: "192.0.2.9", Roles: []v1alpha1.Role{v1alpha1.RoleRegistry}},
+	}
+	if change != nil {
+		change(c)
+	}
+	spec.Default(c, spec.DefaultOptions{KubernetesVersion: "v1.37.1"})
+	return module.Env{Cluster: c, Registry: &module.Registry{Password: secret.New("parrot"), Made: true, CA: []byte("authority"), CAKey: []byte("key")}}
+}
+
+// TestFiles are the unit and the settings as the host has them.
+func TestFiles(t *testing.T) {
+	list, err := service(environment(func(c *v1alpha1.Cluster) {
+		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Port: 8443, Directory: "/srv/images"}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range list {
+		if f, ok := o.(op.File); ok && !f.Secret {
+			golden.Check(t, "testdata"+f.Path, string(f.Content))
+		}
+	}
+}
+
+// TestCertificate is valid by all names, and a private key is told to nobody.
+func TestCertificate(t *testing.T) {
+	env := environment(func(c *v1alpha1.Cluster) {
+		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Names: []string{"images.example.com"}}
+	})
+	host := &engine.Host{Host: env.Cluster.Spec.Hosts[1]}
+	list := certificate(env, host)
+	want := []string{"images.example.com", "reg", "192.0.2.9", "reg.example.com", "localhost", "127.0.0.1", "::1"}
+	made := list[len(list)-1].(op.Certificate)
+	if d := cmp.Diff(want, made.Names); d != "" {
+		t.Errorf("names (-want +got):\n%s", d)
+	}
+	env.Registry = &module.Registry{Password: secret.New("parrot"), Cert: []byte("theirs"), Key: []byte("their key")}
+	var paths []string
+	for _, o := range certificate(env, host) {
+		if f, ok := o.(op.File); ok {
+			paths = append(paths, f.Path)
+			if f.Path == module.RegistryKey && (!f.Secret || f.Mode != 0o600) {
+				t.Errorf("the key is for all: %+v", f)
+			}
+		}
+	}
+	if d := cmp.Diff([]string{module.RegistryKey, module.RegistryCert}, paths); d != "" {
+		t.Errorf("of the user's own (-want +got):\n%s", d)
+	}
+}
+
+// TestPassword is one that the registry's own code takes.
+func TestPassword(t *testing.T) {
+	for _, tc := range []struct {
+		name, password string
+		made           bool
+		cost           int
+	}{
+		{"made", "kq3vZy6dW1", true, costMade},
+		{"chosen", "correct horse: battery", false, costChosen},
+		{"as long as can be", "012345678901234567890123456789012345678901234567890123456789012345678901", true, costMade},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			env := environment(nil)
+			env.Registry.Password, env.Registry.Made = secret.New(tc.password), tc.made
+			file, err := htpasswd(env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hashed := file[len("slipway:") : len(file)-1]
+			if err := xbcrypt.CompareHashAndPassword(hashed, []byte(tc.password)); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+			if xbcrypt.CompareHashAndPassword(hashed, []byte(tc.password[1:])) == nil {
+				t.Error("another password is as good")
+			}
+			if cost, err := xbcrypt.Cost(hashed); err != nil || cost != tc.cost {
+				t.Errorf("it costs %d, want %d: %v", cost, tc.cost, err)
+			}
+			if again, err := htpasswd(env); err != nil || string(again) != string(file) {
+				t.Errorf("the same password is another file: %v", err)
+			}
+		})
+	}
+}
+
+// TestPushed has each image once, for all architectures, below its registry's name.
+func TestPushed(t *testing.T) {
+	image := func(name, ref, arch string) bundle.Image {
+		return bundle.Image{Name: name, Arch: arch, Image: op.Image{
+			Ref: ref, MediaType: "application/vnd.oci.image.manifest.v1+json", Manifest: op.Blob{Digest: "sha256:" + name + arch, Size: 7},
+		}}
+	}
+	got, err := pushed([]bundle.Image{
+		image("pause", "registry.k8s.io/pause:3.10.2", "amd64"), image("pause", "registry.k8s.io/pause:3.10.2", "arm64"),
+		image("own", "registry.example.com:5000/team/app@sha256:0123", "amd64"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type place struct{ Repository, Tag, Index string }
+	var places []place
+	for _, p := range got {
+		places = append(places, place{p.Repository, p.Tag, string(p.Index)})
+	}
+	one := func(name, arch string) string {
+		return `{"mediaType":"application/vnd.oci.image.manifest.v1+json","digest":"sha256:` + name + arch + `","size":7,"platform":{"architecture":"` + arch + `","os":"linux"}}`
+	}
+	list := func(of string) string {
+		return `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[` + of + `]}`
+	}
+	want := []place{
+		{"registry.k8s.io/pause", "3.10.2", list(one("pause", "amd64") + "," + one("pause", "arm64"))},
+		{"registry.example.com_5000/team/app", "", list(one("own", "amd64"))},
+	}
+	if d := cmp.Diff(want, places); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,196 @@
+package spec
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+)
+
+// Defaults of a registry that one of the hosts is.
+const (
+	DefaultRegistryPort      = 5000
+	DefaultRegistryDirectory = "/var/lib/slipway-registry"
+	DefaultRegistryUser      = "slipway"
+)
+
+// IDNoRegistryHost: no host is to be the registry.
+const IDNoRegistryHost = "no-registry-host"
+
+const pathPrivate = "spec.registry.private"
+
+// RegistryHost is the host that is a registry, if there is one.
+func RegistryHost(c *v1alpha1.Cluster) (v1alpha1.Host, bool) {
+	hosts := HostsWithRole(c, v1alpha1.RoleRegistry)
+	if len(hosts) == 0 || c.Spec.Registry.Private == nil {
+		return v1alpha1.Host{}, false
+	}
+	return hosts[0], true
+}
+
+// RegistryName is what images of the cluster's own registry are called by: host
+// and port. It is "" if there is none.
+func RegistryName(c *v1alpha1.Cluster) string {
+	h, ok := RegistryHost(c)
+	if !ok {
+		return ""
+	}
+	p := c.Spec.Registry.Private
+	name := InternalAddress(h)
+	if len(p.Names) > 0 {
+		name = p.Names[0]
+	}
+	return net.JoinHostPort(name, strconv.Itoa(p.Port))
+}
+
+// RegistryNames are all names and addresses by which its host is reached.
+func RegistryNames(c *v1alpha1.Cluster) []string {
+	h, _ := RegistryHost(c)
+	names := append(slices.Clone(c.Spec.Registry.Private.Names), h.Name, InternalAddress(h), h.Address, localhost, "127.0.0.1", "::1")
+	var out []string
+	for _, name := range names {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// RegistryFolder is where the cluster's own registry has the images of another one:
+// no image of one takes the place of another's.
+func RegistryFolder(registry string) string { return strings.ReplaceAll(registry, ":", "_") }
+
+// setRegistryDefaults fills in what is not said of the registry that a host is.
+func setRegistryDefaults(c *v1alpha1.Cluster) {
+	r := &c.Spec.Registry
+	if r.Private == nil && len(HostsWithRole(c, v1alpha1.RoleRegistry)) > 0 {
+		r.Private = &v1alpha1.PrivateRegistry{}
+	}
+	p := r.Private
+	if p == nil {
+		return
+	}
+	setDefault(&p.Port, DefaultRegistryPort)
+	setDefault(&p.Directory, DefaultRegistryDirectory)
+	setDefault(&p.Username, DefaultRegistryUser)
+	if len(p.MirrorOf) == 0 {
+		p.MirrorOf = []string{"docker.io", "ghcr.io", "quay.io", "registry.k8s.io", "slipway.dev"}
+	}
+}
+
+// privateRegistry is the registry that a host is.
+func (v *validator) privateRegistry() {
+	p, hosts := v.c.Spec.Registry.Private, HostsWithRole(v.c, v1alpha1.RoleRegistry)
+	switch {
+	case p == nil && len(hosts) == 0:
+		return
+	case len(hosts) == 0:
+		v.refuse(idNoRegistryHost, pathPrivate, "no host has the role registry", "give it to one of them: roles: [registry]; or leave this out")
+		return
+	case len(hosts) > 1:
+		v.refuse(idOneRegistry, v.registryRole(hosts[1]), fmt.Sprintf("%d hosts have the role registry, and a cluster has one: %s and %s", len(hosts), hosts[0].Name, hosts[1].Name), "take it from the others")
+	}
+	if Docker(v.c) {
+		v.refuse(idDockerAuth, v.registryRole(hosts[0]), "Docker takes no credentials and authorities of registries from its settings: nodes could not log in to the registry",
+			"write type: containerd at spec.containerRuntime; or leave the role registry out")
+	}
+	if p == nil {
+		return // Default fills it in
+	}
+	v.port(pathPrivate+".port", p.Port)
+	for i, name := range p.Names {
+		if at := indexed(pathPrivate+".names", i); len(validation.IsDNS1123Subdomain(name)) > 0 {
+			v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is no DNS name", "write a name such as registry.example.com; addresses are known")
+		}
+	}
+	if d := p.Directory; d != "" && (!path.IsAbs(d) || path.Clean(d) != d || strings.Count(d, "/") < 2 || strings.ContainsFunc(d, unfitForUnit)) {
+		v.refuse(idInvalidValue, pathPrivate+".directory", strconv.Quote(d)+" cannot be the registry's directory", "write an absolute path with letters, digits, '.', '_' and '-', below a directory of the host's: it is the registry's alone")
+	}
+	if strings.ContainsFunc(p.Username, func(c rune) bool { return c == ':' || c <= ' ' || c > '~' }) {
+		v.refuse(idInvalidValue, pathPrivate+".username", strconv.Quote(p.Username)+" can be no user of a registry", "write ASCII characters without spaces and colons")
+	}
+	for i, name := range p.MirrorOf {
+		if at := indexed(pathPrivate+".mirrorOf", i); !registryName(name) {
+			v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is not the name of a registry", "write host or host:port, such as docker.io")
+		}
+	}
+	if (p.CertFile == "") != (p.KeyFile == "") {
+		v.refuse(idMissingField, pathPrivate+".certFile", "a certificate and its key belong together", "write certFile and keyFile; or leave both out, and Slipway makes them")
+	}
+	if p.CAFile != "" && p.CertFile == "" {
+		v.refuse(idConflictingFields, pathPrivate+".caFile", "this is the authority of certFile, which is not there", "leave it out: Slipway makes an authority, and nodes know it")
+	}
+	if i := slices.IndexFunc(v.c.Spec.Registry.Auths, func(a v1alpha1.RegistryAuth) bool { return a.Registry == RegistryName(v.c) }); i >= 0 {
+		v.refuse(idConflictingFields, indexed("spec.registry.auths", i), "nodes know the login of the cluster's own registry without this", "leave it out; its user and password are those of "+pathPrivate)
+	}
+}
+
+// registryRole is where a host is said to be the registry.
+func (v *validator) registryRole(h v1alpha1.Host) string {
+	at := slices.IndexFunc(v.c.Spec.Hosts, func(other v1alpha1.Host) bool { return other.Name == h.Name })
+	return indexed(indexed("spec.hosts", at)+".roles", slices.Index(h.Roles, v1alpha1.RoleRegistry))
+}
+
+func unfitForUnit(c rune) bool {
+	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("/._-", c))
+}
+
+// privateFiles looks at the registry's password, certificate and key.
+func (v *validator) privateFiles(p Paths) {
+	r := v.c.Spec.Registry.Private
+	if r == nil {
+		return
+	}
+	v.secretFrom(pathPrivate+".passwordFrom", r.PasswordFrom, p)
+	v.certificates(pathPrivate+".caFile", v.content(pathPrivate+".caFile", r.CAFile, p, false), p.Resolve(r.CAFile), p.now())
+	cert := v.content(pathPrivate+".certFile", r.CertFile, p, false)
+	v.certificates(pathPrivate+".certFile", cert, p.Resolve(r.CertFile), p.now())
+	key := v.content(pathPrivate+".keyFile", r.KeyFile, p, true)
+	if cert == nil || key == nil {
+		return
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		v.refuse(idCertificate, pathPrivate+".keyFile", p.Resolve(r.KeyFile)+" cannot be used with "+p.Resolve(r.CertFile)+": "+strings.TrimPrefix(err.Error(), "tls: "),
+			"name the key that the certificate was made for, without a passphrase")
+		return
+	}
+	name, _, err := net.SplitHostPort(RegistryName(v.c))
+	if leaf, errLeaf := x509.ParseCertificate(pair.Certificate[0]); err == nil && errLeaf == nil {
+		if err := leaf.VerifyHostname(name); err != nil {
+			v.refuse(idCertificate, pathPrivate+".certFile", "nodes pull by "+name+", which is not in the certificate: "+strings.TrimPrefix(err.Error(), "x509: "),
+				"write a name that is in it at "+pathPrivate+".names, first; or have one made with this name")
+		}
+	}
+}
+
+// RegistryChange refuses what a cluster's own registry cannot become.
+func RegistryChange(old, new *v1alpha1.Cluster) diag.List {
+	v := &validator{c: new}
+	v.sameRegistry(old)
+	return v.found
+}
+
+// sameRegistry refuses what would leave images behind.
+func (v *validator) sameRegistry(old *v1alpha1.Cluster) {
+	o, n := old.Spec.Registry.Private, v.c.Spec.Registry.Private
+	if o != nil && n != nil {
+		v.fixed(pathPrivate+".directory", o.Directory, n.Directory)
+	}
+	for i, h := range v.c.Spec.Hosts {
+		at := slices.IndexFunc(old.Spec.Hosts, func(was v1alpha1.Host) bool { return was.Name == h.Name })
+		if at >= 0 && HasRole(old.Spec.Hosts[at], v1alpha1.RoleRegistry) && !HasRole(h, v1alpha1.RoleRegistry) {
+			v.refuse(idRolesFixed, indexed("spec.hosts", i)+".roles", h.Name+" is the registry, with all images that were pushed to it, and cannot cease to be while it is in the cluster",
+				"write the role registry; or take the host off, and add it again without: another host can be the registry in the same apply")
+		}
+	}
+}

@@ -1,0 +1,194 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// TestLongRegistry has a machine be a registry before there is a cluster; nodes of
+// the cluster log in to it and trust it without being told, and run images that are
+// nowhere else. A certificate is renewed while it serves, a changed password comes to
+// all, and a delete leaves nothing of it.
+func TestLongRegistry(t *testing.T) {
+	u := newUser(t)
+	const cluster = "e2e-own"
+	file := u.machines(t, cluster, 3)
+	nodes, machine := []string{cluster + "-1", cluster + "-2"}, cluster+"-3"
+	if r := u.within(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", kubernetes(), "--source", "modules"); r.code != 0 {
+		t.Fatalf("building the bundle ends with %d:\n%s", r.code, tail(r.stderr))
+	}
+	var address string
+	editSpec(t, file, func(spec map[string]any) {
+		h := spec["hosts"].([]any)[2].(map[string]any)
+		h["roles"], address = []any{"registry"}, h["address"].(string)
+	})
+	before := map[string]snapshot{}
+	for _, m := range append(nodes, machine) {
+		before[m] = u.snapshot(t, m)
+	}
+
+	r := u.exits(t, 0, "init", "registry", "-f", file, "--yes")
+	t.Logf("figure: a registry with the bundle's images in %.0f s", r.took.Seconds())
+	for _, m := range nodes {
+		same(t, m+" while another is made a registry", "touched", before[m], u.snapshot(t, m))
+	}
+	reg := u.ownRegistry(t, cluster, address+":5000")
+	if !strings.Contains(r.stdout+r.stderr, reg.host) || strings.Contains(r.stdout+r.stderr, reg.word) {
+		t.Errorf("it says %s", tail(r.stdout+r.stderr))
+	}
+	if code := reg.status(t, ""); code != http.StatusUnauthorized {
+		t.Errorf("without a login it answers %d", code)
+	}
+	if code := reg.status(t, wrongWord); code != http.StatusUnauthorized {
+		t.Errorf("with a wrong password it answers %d", code)
+	}
+	again := u.exits(t, 0, "init", "registry", "-f", file, "--yes")
+	t.Logf("figure: again, with nothing to do, in %.0f s", again.took.Seconds())
+
+	r = u.create(t, file)
+	t.Logf("figure: created beside it in %.0f s", r.took.Seconds())
+	u.settles(t, file)
+	// Images that are in this registry alone: one by its own name, one by another's.
+	reg.copies(t, u.echoTag(t), reg.host+"/team/app:v1")
+	reg.copies(t, u.echoTag(t), reg.host+"/docker.io/nobody/app:v1")
+	u.pulls(t, cluster, "own", reg.host+"/team/app:v1", nodes[1])
+	u.pulls(t, cluster, "mirrored", "docker.io/nobody/app:v1", nodes[1])
+
+	checked := u.ok(t, "certs", "check", cluster)
+	if !strings.Contains(checked, "registry") {
+		t.Errorf("certs check does not know its certificate: %s", tail(checked))
+	}
+	shown := reg.shows(t)
+	u.ok(t, "certs", "renew", cluster, "registry", "--yes")
+	if reg.shows(t) == shown {
+		t.Error("renewed, it shows the certificate that it had")
+	}
+	u.unchanged(t, file)
+
+	if err := os.WriteFile(filepath.Join(u.home, "word"), []byte(pullWord+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	editSpec(t, file, func(spec map[string]any) {
+		spec["registry"] = map[string]any{"private": map[string]any{"passwordFrom": map[string]any{"file": "word"}}}
+	})
+	u.ok(t, "apply", "-f", file, "--yes")
+	if code := reg.status(t, reg.word); code != http.StatusUnauthorized {
+		t.Errorf("with the password before it answers %d", code)
+	}
+	reg.word = pullWord
+	u.pulls(t, cluster, "again", reg.host+"/team/app:v1", nodes[0])
+	u.unchanged(t, file)
+
+	u.exits(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
+	for m, was := range before {
+		same(t, m+" before and after", "touched", was, u.snapshot(t, m))
+	}
+	u.noWords(t)
+}
+
+// An ownRegistry is the one that a machine is, as somebody outside the cluster sees it.
+type ownRegistry struct {
+	host, word string
+	transport  *http.Transport
+}
+
+// ownRegistry reads what Slipway keeps of it.
+func (u *user) ownRegistry(t *testing.T, cluster, host string) *ownRegistry {
+	t.Helper()
+	kept := func(file string) []byte {
+		text, err := os.ReadFile(filepath.Join(u.home, "slipway/clusters", cluster, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	trusted := x509.NewCertPool()
+	if !trusted.AppendCertsFromPEM(kept("registry-ca.crt")) {
+		t.Fatal("its authority has no certificate")
+	}
+	return &ownRegistry{host, string(kept("registry.password")), &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12},
+	}}
+}
+
+// status is what it answers to a password; "" is none.
+func (r *ownRegistry) status(t *testing.T, word string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+r.host+"/v2/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if word != "" {
+		req.SetBasicAuth("slipway", word)
+	}
+	res, err := r.transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return res.StatusCode
+}
+
+// shows is the number of its certificate.
+func (r *ownRegistry) shows(t *testing.T) string {
+	t.Helper()
+	conn, err := tls.Dial("tcp", r.host, r.transport.TLSClientConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return fmt.Sprint(conn.ConnectionState().PeerCertificates[0].SerialNumber)
+}
+
+// copies has one of its images be there under another name.
+func (r *ownRegistry) copies(t *testing.T, from, to string) {
+	t.Helper()
+	login := []remote.Option{remote.WithContext(t.Context()), remote.WithTransport(r.transport), remote.WithAuth(&authn.Basic{Username: "slipway", Password: r.word})}
+	source, err := name.ParseReference(r.host + "/" + from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := name.ParseReference(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := remote.Image(source, login...)
+	if err != nil {
+		t.Fatalf("pulling %s from where init registry has pushed it: %v", from, err)
+	}
+	if err := remote.Write(target, image, login...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// echoTag is the name of an image of the bundle.
+func (u *user) echoTag(t *testing.T) string {
+	t.Helper()
+	var held struct {
+		Images []struct{ Name, Ref string }
+	}
+	if err := json.Unmarshal([]byte(u.ok(t, "bundle", "inspect", kubernetes(), "-o", "json")), &held); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range held.Images {
+		if i.Name == "echo" {
+			return i.Ref
+		}
+	}
+	t.Fatal("the bundle has no image echo")
+	return ""
+}
