@@ -91,14 +91,14 @@ func (s *service) manifestOf(ctx context.Context, kubeconfig []byte) (w bundle.W
 	}
 	var said *kube.Error
 	if errors.As(err, &said) && ctx.Err() == nil {
-		return w, nil, refused(idClusterUnreadable, err.Error(), "")
+		return w, nil, refused(idClusterUnreadable, err.Error(), "name a kubeconfig of somebody who may list nodes and pods, with --kubeconfig")
 	}
 	if err != nil {
 		return w, nil, err
 	}
 	version, arches, docker := ofNodes(nodes)
 	if version == "" {
-		return w, nil, refused(idClusterUnreadable, "the cluster has no node that says its version", "")
+		return w, nil, refused(idClusterUnreadable, "the cluster has no node that says its version", "wait until its nodes are there")
 	}
 	if w, err = s.manifest(version, arches, docker); err != nil {
 		return w, nil, err

@@ -67,11 +67,11 @@ func TestBuildInspectVerify(t *testing.T) {
 		t.Errorf("build talks %q", talk)
 	}
 	images := 2 * len(site.Release.ImageRefs()) // for two architectures
-	if out, _, err = run(t, dirs, view.Text, "verify", file); err != nil || !strings.Contains(out, fmt.Sprintf("whole: Kubernetes v1.37.1, 12 components, %d images", images)) {
+	if out, _, err = run(t, dirs, view.Text, "verify", file); err != nil || !strings.Contains(out, fmt.Sprintf("whole: Kubernetes v1.37.1, 14 components, %d images", images)) {
 		t.Errorf("verify answers %q, %v", out, err)
 	}
 	var whole struct{ Components, Images int }
-	if out, _, err = run(t, dirs, view.JSON, "verify", file); err != nil || json.Unmarshal([]byte(out), &whole) != nil || whole.Components != 12 || whole.Images != images {
+	if out, _, err = run(t, dirs, view.JSON, "verify", file); err != nil || json.Unmarshal([]byte(out), &whole) != nil || whole.Components != 14 || whole.Images != images {
 		t.Errorf("verify -o json answers %q, %v", out, err)
 	}
 	if out, _, err = run(t, dirs, view.Text, "inspect", "v1.37.1"); err != nil || !strings.Contains(out, "COMPONENT") || !strings.Contains(out, "registry.k8s.io/pause:3.10.2") || !strings.Contains(out, "Apache-2.0") {
@@ -85,7 +85,7 @@ func TestBuildInspectVerify(t *testing.T) {
 		Digest string
 		bundle.Manifest
 	}
-	if err := json.Unmarshal([]byte(out), &m); err != nil || len(m.Components) != 12 || len(m.Digest) != 71 {
+	if err := json.Unmarshal([]byte(out), &m); err != nil || len(m.Components) != 14 || len(m.Digest) != 71 {
 		t.Errorf("inspect -o json: %v, %d components", err, len(m.Components))
 	}
 	if err := os.Truncate(file, 1000); err != nil {
