@@ -18,7 +18,10 @@ import (
 
 // becomesRegistry refuses to make a registry that the description has none of, or
 // that one which is there cannot become.
-func becomesRegistry(recorded, wanted *v1alpha1.Cluster) error {
+func becomesRegistry(k Kind, recorded, wanted *v1alpha1.Cluster) error {
+	if k != InitRegistry {
+		return nil
+	}
 	if _, ok := spec.RegistryHost(wanted); !ok {
 		return refused(spec.IDNoRegistryHost, "no host of cluster "+wanted.Name+" has the role registry", "give it to one of them: roles: [registry]")
 	}
@@ -67,7 +70,7 @@ func (s *service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry
 		return secret.New(string(text)), err
 	}
 	password, err := secret.Resolve(*own.PasswordFrom)
-	var list = refused(idSecretUnreadable, "", "put it back where passwordFrom says")
+	list := refused(idSecretUnreadable, "", "put it back where passwordFrom says")
 	list[0].Path = "spec.registry.private.passwordFrom"
 	switch {
 	case err != nil:

@@ -143,13 +143,8 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 	if err := spec.Absolute(wanted, paths); err != nil {
 		return nil, nil, err
 	}
-	if err := spec.CheckFiles(wanted, paths).Err(); err != nil {
+	if err := errors.Join(spec.CheckFiles(wanted, paths).Err(), becomesRegistry(r.Kind, recorded, wanted)); err != nil {
 		return nil, nil, err
-	}
-	if r.Kind == InitRegistry {
-		if err := becomesRegistry(recorded, wanted); err != nil {
-			return nil, nil, err
-		}
 	}
 	if r.Kind == Create && recorded != nil {
 		hint := "change it with: slipway apply -f FILE"

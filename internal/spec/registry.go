@@ -23,7 +23,7 @@ const (
 	DefaultRegistryUser      = "slipway"
 )
 
-// IDNoRegistryHost: no host is to be the registry.
+// IDNoRegistryHost is told when no host is to be the registry.
 const IDNoRegistryHost = "no-registry-host"
 
 const pathPrivate = "spec.registry.private"

@@ -53,10 +53,8 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 				return bundle.UnknownRuntime(runtime)
 			}
 			o.Cache, o.Docker = dirs.Cache, runtime == "docker"
-			if manifest != "" {
-				if err := from(&o, manifest); err != nil {
-					return err
-				}
+			if err := from(&o, manifest); err != nil {
+				return err
 			}
 			if o.Releases, err = p.Releases(); err != nil {
 				return err
@@ -83,11 +81,7 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 	f.StringVar(&o.Upstream.Mirror, "mirror", "", "where upstream is, by `name`: "+strings.Join(upstream.Mirrors(), ", ")+" (default: the official sites)")
 	f.StringToStringVar(&o.Upstream.Sites, "site", nil, "replace an upstream site: `NAME=URL` (see docs/guide/bundle.md)")
 	f.StringVar(&o.Out, "out", "", "also write it to this `file`, a .tar.zst, or to a directory, if it ends in /")
-	f.StringVar(&manifest, "manifest", "", "build what this `file` names: version, components, more images (see slipway create manifest)")
-	registryFlags(cmd, &o.Registry)
-	for _, named := range []string{"kubernetes", "arch", "runtime"} {
-		cmd.MarkFlagsMutuallyExclusive("manifest", named)
-	}
+	manifestFlags(cmd, &manifest, &o.Registry)
 	program.CompleteVersion(cmd, p.Releases)
 	program.CompleteFlag(cmd, "arch", bundle.Arches...)
 	program.CompleteFlag(cmd, "source", bundle.Auto, bundle.Upstream, bundle.Modules)
@@ -96,8 +90,20 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 	return cmd
 }
 
-// from has what a manifest names be built.
+// manifestFlags are those of a build from a manifest.
+func manifestFlags(cmd *cobra.Command, manifest *string, at *bundle.Registry) {
+	cmd.Flags().StringVar(manifest, "manifest", "", "build what this `file` names: version, components, more images (see slipway create manifest)")
+	registryFlags(cmd, at)
+	for _, named := range []string{"kubernetes", "arch", "runtime"} {
+		cmd.MarkFlagsMutuallyExclusive("manifest", named)
+	}
+}
+
+// from has what a manifest names be built, if there is one.
 func from(o *bundle.BuildOptions, file string) error {
+	if file == "" {
+		return nil
+	}
 	w, err := bundle.ReadWanted(file)
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 
-	"golang.org/x/crypto/blowfish"
+	"golang.org/x/crypto/blowfish" //nolint:staticcheck // of bcrypt, in which registries have passwords
 
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/spec"

@@ -106,6 +106,12 @@ func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
 	case op.Serving:
 		return s.checkServing(o)
 	}
+	switch o := o.(type) {
+	case op.RegistryServes:
+		return s.checkRegistryServes(ctx, o)
+	case op.PushImages:
+		return s.checkPush(ctx, o)
+	}
 	return s.lookOn(ctx, o)
 }
 
@@ -157,10 +163,6 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkSelf(o)
 	case op.KeyPair:
 		return s.checkKeyPair(o)
-	case op.RegistryServes:
-		return s.checkRegistryServes(ctx, o)
-	case op.PushImages:
-		return s.checkPush(ctx, o)
 	case op.ReadFile:
 		return s.readFile(o)
 	case op.Facts:

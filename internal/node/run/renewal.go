@@ -95,10 +95,24 @@ func (s *session) applyRenewal(ctx context.Context, o op.Renewal) error {
 	if o.Unit == "" {
 		return err
 	}
+	err = errors.Join(err, s.startsWith(o))
 	// It was stopped for this, and runs again whatever came of it.
 	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), restartTime)
 	defer cancel()
 	return errors.Join(err, s.systemctl(again, "start", "--", o.Unit))
+}
+
+// startsWith has what is known of a unit's start say that it is started with the
+// certificate that is there now.
+func (s *session) startsWith(o op.Renewal) error {
+	rec, err := s.unitRecord(o.Unit)
+	if _, known := rec.Files[o.Path]; err != nil || !known {
+		return err
+	}
+	if rec.Files[o.Path], err = s.stateOf(o.Path); err != nil {
+		return err
+	}
+	return s.keep(s.state("units", o.Unit+".json"), rec)
 }
 
 // restartTime bounds the start of a unit that was stopped.
