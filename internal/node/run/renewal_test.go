@@ -168,6 +168,34 @@ func TestRenewalOfKubelet(t *testing.T) {
 	}
 }
 
+// TestRenewalOfUnit: what a unit was last started with is then the new certificate,
+// so that it needs no other start for it; of a file that it was not started with
+// nothing is noted.
+func TestRenewalOfUnit(t *testing.T) {
+	o := underCA("/etc/kubernetes/pki/apiserver.crt", "/etc/kubernetes/pki/apiserver.key")
+	o.Unit = "old.service"
+	h := withCertificates(t, time.Hour)
+	s, err := h.r.session(Batch{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.keep(s.state("units", o.Unit+".json"), unitRecord{Files: map[string]string{o.Path: "before", "/etc/other": "before"}}); err != nil {
+		t.Fatal(err)
+	}
+	h.apply(o)
+	rec, err := s.unitRecord(o.Unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := s.stateOf(o.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]string{o.Path: state, "/etc/other": "before"}, rec.Files); d != "" {
+		t.Errorf("it was started with (-want +got):\n%s", d)
+	}
+}
+
 // TestRenewalRemade: what a kubelet makes for itself is removed with its key.
 func TestRenewalRemade(t *testing.T) {
 	h := withCertificates(t, time.Hour)
