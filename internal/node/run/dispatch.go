@@ -107,6 +107,8 @@ func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkServing(o)
 	}
 	switch o := o.(type) {
+	case op.KeyPair:
+		return s.checkKeyPair(o)
 	case op.RegistryServes:
 		return s.checkRegistryServes(ctx, o)
 	case op.PushImages:
@@ -161,8 +163,6 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.ask(ctx, o)
 	case op.Self:
 		return s.checkSelf(o)
-	case op.KeyPair:
-		return s.checkKeyPair(o)
 	case op.ReadFile:
 		return s.readFile(o)
 	case op.Facts:
