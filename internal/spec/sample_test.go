@@ -90,7 +90,7 @@ func TestParseHostFlag(t *testing.T) {
 		{"localhost=control-plane", "this machine", HostFlag{Address: "localhost", Roles: []v1alpha1.Role{cp}}, ""},
 		{"10.0.0.21=etcd", "etcd on a host of its own", HostFlag{Address: "10.0.0.21", Roles: []v1alpha1.Role{etcd}}, ""},
 		{"10.0.0.21=control-plane,etcd", "or beside another role", HostFlag{Address: "10.0.0.21", Roles: []v1alpha1.Role{cp, etcd}}, ""},
-		{"10.0.0.11=registry", "one that is not supported yet", HostFlag{}, idUnknownRole},
+		{"10.0.0.11=registry", "a registry on a host of its own", HostFlag{Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleRegistry}}, ""},
 		{"10.0.0.11", "a host without a role would be nothing", HostFlag{}, idMissingRole},
 		{"10.0.0.11=", "nor is an empty one", HostFlag{}, idMissingRole},
 		{"10.0.0.11=name=a", "nor a name alone", HostFlag{}, idMissingRole},
