@@ -202,7 +202,7 @@ func TestKilledInitRegistry(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	request := Request{Kind: InitRegistry, Cluster: w.withRegistry()}
 	moments := w.killed(t, request)
-	if len(moments) < 5 {
+	if len(moments) < 5/oneIn {
 		t.Errorf("killed at %d moments", len(moments))
 	}
 	for _, m := range moments {
