@@ -71,6 +71,12 @@ func (j *job) askOne(ctx context.Context, path string, q question) error {
 	return nil
 }
 
+// kubeadmImages are those of a release's images that kubeadm knows. There are
+// others in the same registry.
+func kubeadmImages() []string {
+	return []string{"coredns", "etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "pause"}
+}
+
 // withQuestions adds to each unit what its programs are asked.
 func withQuestions(r release.Release, all map[string]unit) map[string]unit {
 	add := func(name, member, want string, args ...string) {
@@ -88,10 +94,9 @@ func withQuestions(r release.Release, all map[string]unit) map[string]unit {
 			add("kubernetes", bin+multicall, "Kubernetes "+r.Kubernetes, name, "--version")
 		}
 	}
-	for _, ref := range r.ImageRefs() {
-		if strings.HasPrefix(ref, "registry.k8s.io/") {
-			add("kubernetes", bin+multicall, ref, "kubeadm", "config", "images", "list", "--kubernetes-version", r.Kubernetes)
-		}
+	refs := r.ImageRefs()
+	for _, name := range kubeadmImages() {
+		add("kubernetes", bin+multicall, refs[name], "kubeadm", "config", "images", "list", "--kubernetes-version", r.Kubernetes)
 	}
 	add("containerd", bin+"containerd", "v"+r.Containerd, "containerd", "--version")
 	add("containerd", bin+"ctr", "v"+r.Containerd, "ctr", "--version")

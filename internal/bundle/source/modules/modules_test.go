@@ -488,6 +488,35 @@ func TestEveryImageAndQuestionHasItsUnit(t *testing.T) {
 	}
 }
 
+// TestKubeadmIsAskedForItsOwnImages: it knows nothing of the others that are in the
+// same registry, and a program that lacks an answer is not kept.
+func TestKubeadmIsAskedForItsOwnImages(t *testing.T) {
+	c, err := release.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Resolve("v1.37.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, q := range units(r)["kubernetes"].Questions {
+		if q.args[0] == "kubeadm" && q.args[1] == "config" {
+			got = append(got, q.want...)
+		}
+	}
+	want := []string{
+		"coredns/coredns:v1.14.6", "etcd:3.7.0-0", "kube-apiserver:v1.37.1", "kube-controller-manager:v1.37.1",
+		"kube-proxy:v1.37.1", "kube-scheduler:v1.37.1", "pause:3.10.2",
+	}
+	for i := range want {
+		want[i] = "registry.k8s.io/" + want[i]
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("images that kubeadm is asked for (-want +got):\n%s", d)
+	}
+}
+
 // TestUpdaterIsBuiltAsTested: its package's tests ran with the client-go of our
 // own go.mod.
 func TestUpdaterIsBuiltAsTested(t *testing.T) {
