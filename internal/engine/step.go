@@ -412,7 +412,7 @@ func (d *dirty) add(host string, o op.Op) {
 		d.paths[host] = m
 	}
 	switch o := o.(type) {
-	case op.File, op.Link, op.Absent, op.Kept:
+	case op.File, op.Link, op.Absent, op.Kept, op.KubeconfigCA:
 		m[o.Target()] = true
 	case op.Block:
 		m[o.Path] = true

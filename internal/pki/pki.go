@@ -100,12 +100,20 @@ func Sign(template, ca *x509.Certificate, public crypto.PublicKey, caKey crypto.
 	return pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: raw}), nil
 }
 
-// What a kubeconfig holds of its user, each on a line of its own, as all of
+// What a kubeconfig holds of its user and its cluster, each on a line of its own, as all of
 // Kubernetes' programs write it.
 var (
 	userCertificate = regexp.MustCompile(`(?m)^([ \t]*client-certificate-data:[ \t]*)(\S+)[ \t]*$`)
 	userKey         = regexp.MustCompile(`(?m)^([ \t]*client-key-data:[ \t]*)(\S+)[ \t]*$`)
+	clusterCA       = regexp.MustCompile(`(?m)^([ \t]*certificate-authority-data:[ \t]*)(\S+)[ \t]*$`)
 )
+
+// KubeconfigCA are the authorities that a kubeconfig trusts, in PEM form; none if
+// they do not stand in it.
+func KubeconfigCA(text []byte) ([]byte, error) { return inKubeconfig(text, clusterCA) }
+
+// WithKubeconfigCA is a kubeconfig that trusts other authorities.
+func WithKubeconfigCA(text, ca []byte) []byte { return intoKubeconfig(text, clusterCA, ca) }
 
 // inKubeconfig is what a line of a kubeconfig holds; nil if there is none. Of
 // several users it is not known whose counts.
@@ -121,7 +129,7 @@ func inKubeconfig(text []byte, line *regexp.Regexp) ([]byte, error) {
 		}
 		return value, nil
 	}
-	return nil, errors.New("it is a kubeconfig with several users")
+	return nil, errors.New("it is a kubeconfig with several users, or clusters")
 }
 
 // intoKubeconfig puts another value on a line.

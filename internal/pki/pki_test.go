@@ -251,7 +251,7 @@ func TestState(t *testing.T) {
 			*s = op.CertificateState{Path: "pair.crt", Missing: true}
 		}},
 		{"a kubeconfig of several users", func(d disk) { d["pair.crt"] = d["admin.conf"] + d["admin.conf"] }, forms["a pair"].CertificateFile, func(s *op.CertificateState) {
-			*s = op.CertificateState{Path: "pair.crt", Problem: "it is a kubeconfig with several users"}
+			*s = op.CertificateState{Path: "pair.crt", Problem: "it is a kubeconfig with several users, or clusters"}
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -96,8 +96,11 @@ const (
 // not waited for.
 type PodRestart struct {
 	// Manifest is that of the pod.
-	Manifest string   `json:"manifest"`
-	Files    []string `json:"files"`
+	Manifest string `json:"manifest"`
+	// Command is what the pod runs, if its manifest does not say it in the form
+	// in which kubeadm does.
+	Command []string `json:"command,omitempty"`
+	Files   []string `json:"files"`
 	// TimeoutSeconds bounds how long it is waited for.
 	TimeoutSeconds int `json:"timeoutSeconds"`
 }

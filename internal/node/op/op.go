@@ -413,6 +413,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindAsk:            decode[Ask],
 	KindSelf:           decode[Self],
 	KindKeyPair:        decode[KeyPair],
+	KindKubeconfigCA:   decode[KubeconfigCA],
 	KindRegistryServes: decode[RegistryServes],
 	KindPushImages:     decode[PushImages],
 	KindServing:        decode[Serving],

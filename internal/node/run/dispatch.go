@@ -109,6 +109,8 @@ func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
 	switch o := o.(type) {
 	case op.KeyPair:
 		return s.checkKeyPair(o)
+	case op.KubeconfigCA:
+		return s.checkKubeconfigCA(o)
 	case op.RegistryServes:
 		return s.checkRegistryServes(ctx, o)
 	case op.PushImages:
@@ -256,6 +258,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applySelf(o)
 	case op.KeyPair:
 		return s.applyKeyPair(o)
+	case op.KubeconfigCA:
+		return s.applyKubeconfigCA(o)
 	case op.RegistryServes:
 		return s.applyRegistryServes(ctx, o)
 	case op.PushImages:
@@ -276,7 +280,7 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 func clean(o op.Op) error {
 	var paths []string
 	switch o := o.(type) {
-	case op.File, op.Dir, op.Link, op.Absent, op.Sysctl, op.KernelModules, op.ReadFile, op.Kept, op.Self:
+	case op.File, op.Dir, op.Link, op.Absent, op.Sysctl, op.KernelModules, op.ReadFile, op.Kept, op.Self, op.KubeconfigCA:
 		paths = []string{o.Target()}
 	case op.Block:
 		paths = []string{o.Path}

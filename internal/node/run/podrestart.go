@@ -33,7 +33,13 @@ func (s *session) outdated(o op.PodRestart) (old []process, file string, runs bo
 	if err != nil {
 		return nil, "", false, err
 	}
-	want := commandOf(string(raw))
+	var want []argument
+	for _, text := range o.Command {
+		want = append(want, argument{text: text})
+	}
+	if len(want) == 0 {
+		want = commandOf(string(raw))
+	}
 	if len(want) == 0 {
 		return nil, "", false, fmt.Errorf("%s names no command", o.Manifest)
 	}

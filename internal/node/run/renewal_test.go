@@ -322,6 +322,26 @@ func TestPodRestartNeeded(t *testing.T) {
 	}
 }
 
+// A pod whose manifest is in another form than kubeadm's says what it runs.
+func TestPodRestartOtherForm(t *testing.T) {
+	h := newHost(t)
+	o := scheduler(h)
+	h.write("etc/kubernetes/scheduler.conf", "one")
+	h.pod(77, started(1), "pid:[1]")
+	h.write(schedulerManifest, "spec: {containers: [{command: [kube-scheduler, --kubeconfig=/etc/kubernetes/scheduler.conf]}]}\n")
+	if r := h.check(o)[0]; r.Error == nil {
+		t.Errorf("nobody knows what it runs: %+v", r)
+	}
+	o.Command = []string{"kube-scheduler", "--kubeconfig=/etc/kubernetes/scheduler.conf"}
+	if r := h.check(o)[0]; r.Summary != "restart: /etc/kubernetes/scheduler.conf changed" || r.Error != nil {
+		t.Errorf("%+v", r)
+	}
+	o.Command[1] = "--kubeconfig=/etc/other.conf"
+	if r := h.check(o)[0]; r.Status != op.Unchanged {
+		t.Errorf("another program is not it: %+v", r)
+	}
+}
+
 // A plan knows that what is about to be renewed has to be read.
 func TestPodRestartPlanned(t *testing.T) {
 	h := withCertificates(t, time.Hour)
