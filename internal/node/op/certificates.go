@@ -44,8 +44,8 @@ type CertificateState struct {
 // Renewal has a certificate that is there be valid for longer. Its names, its
 // purpose and its key stay, so that one file changes, and at once: who reads it
 // anew never finds a key without its certificate. A key that is lost is made
-// anew. The authority that has signed it must be on the host with its key, and
-// have time left. A certificate that is missing is nothing to renew.
+// anew. The authority that has signed it (with DueForeign, that is to sign it) must
+// be on the host with its key, and have time left. A certificate that is missing is nothing to renew.
 type Renewal struct {
 	CertificateFile
 	// CAKey is the file of the authority's key.
@@ -80,6 +80,9 @@ const (
 	DueAlways Due = "always"
 	// DueLate: in the last tenth of its time, when nothing is worth waiting for.
 	DueLate Due = "late"
+	// DueForeign: when its authority has not signed it, and another has, which
+	// at any other time is refused.
+	DueForeign Due = "foreign"
 )
 
 // Reasons why a certificate is not renewed.

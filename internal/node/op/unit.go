@@ -67,6 +67,11 @@ type Wait struct {
 	// Crashes is after how many ends of the container of Manifest it is waited for
 	// no longer; 0 is however many there are.
 	Crashes int `json:"crashes,omitempty"`
+	// Trusts are the files with the authorities by which whoever answers at TCP
+	// shall know its clients, all of them and no others: it has read them as they
+	// are now. It tells their names as it greets, so that of authorities of one
+	// name it is known how many there are.
+	Trusts []string `json:"trusts,omitempty"`
 	// Since is a unit that must have run for SinceSeconds for an answer to HTTP or
 	// Program to count: a kubelet that has just been started may have its pods
 	// start anew.

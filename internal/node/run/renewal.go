@@ -33,6 +33,10 @@ func (s *session) checkRenewal(ctx context.Context, o op.Renewal) (verdict, erro
 	}
 	var v verdict
 	var err error
+	if _, will := s.predicted[o.CA]; will && o.Due == op.DueForeign {
+		v.change, v.wrote = "sign: its authority is about to be another", map[string]string{o.Path: ""}
+		return v, nil
+	}
 	if v.change, err = pki.Due(s.read, o, time.Now()); err != nil {
 		return v, err
 	}

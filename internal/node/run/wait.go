@@ -41,6 +41,8 @@ func (s *session) probe(ctx context.Context, o op.Wait) error {
 		}
 	}
 	switch {
+	case len(o.Trusts) > 0:
+		return s.trusts(ctx, o.TCP, o.Trusts)
 	case o.TCP != "":
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", o.TCP)
 		if err != nil {
@@ -108,6 +110,9 @@ func checkOne(o op.Wait) error {
 		if v != "" {
 			one++
 		}
+	}
+	if len(o.Trusts) > 0 && o.TCP == "" {
+		return invalid("who has to trust %q?", o.Trusts)
 	}
 	if o.Manifest != "" && o.HTTP == "" && len(o.Program) == 0 {
 		return invalid("the pod of %s has to answer to something", o.Manifest)

@@ -1,0 +1,70 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"slices"
+
+	"slipway.dev/slipway/internal/pki"
+)
+
+// trusts answers why a server does not know its clients by the authorities in
+// files, all of them and no others, or nil. What it trusts it tells by name before
+// it asks who is there; nothing is sent, and nothing is believed.
+func (s *session) trusts(ctx context.Context, address string, files []string) error {
+	var want [][]byte
+	seen := map[string]bool{}
+	for _, file := range files {
+		text, err := s.read(file)
+		if err != nil {
+			return err
+		}
+		list, err := pki.Authorities(text)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", file, err)
+		}
+		for _, a := range list {
+			if seen[a.ID] {
+				continue
+			}
+			seen[a.ID] = true
+			cert, err := pki.Certificate(a.Text)
+			if err != nil {
+				return err
+			}
+			want = append(want, cert.RawSubject)
+		}
+	}
+	have, err := asked(ctx, address)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(want, bytes.Compare)
+	slices.SortFunc(have, bytes.Compare)
+	if !slices.EqualFunc(want, have, bytes.Equal) {
+		return fmt.Errorf("%s knows its clients by %d authorities, and not yet by the %d that there are", address, len(have), len(want))
+	}
+	return nil
+}
+
+// asked are the names of the authorities by which a server knows its clients.
+func asked(ctx context.Context, address string) (names [][]byte, err error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	client := tls.Client(conn, &tls.Config{
+		InsecureSkipVerify: true, //nolint:gosec // a question to whoever is there: nothing is sent, nothing is believed
+		GetClientCertificate: func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			names = slices.Clone(info.AcceptableCAs)
+			return &tls.Certificate{}, nil
+		},
+	})
+	return names, client.HandshakeContext(ctx)
+}

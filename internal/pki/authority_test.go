@@ -1,0 +1,81 @@
+package pki_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/pki/pkitest"
+)
+
+func authority(t *testing.T) *pkitest.Authority {
+	t.Helper()
+	return pkitest.NewAuthority(t, "front-proxy-ca", now.Add(-year), now.Add(9*year))
+}
+
+func read(t *testing.T, text string) []pki.Authority {
+	t.Helper()
+	list, err := pki.Authorities([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestAuthorities: a bundle has each authority once, in order, and those of one
+// name are told from each other.
+func TestAuthorities(t *testing.T) {
+	one, two := authority(t), authority(t)
+	both := read(t, "what it is for\n"+one.Cert+one.Key+two.Cert+one.Cert)
+	if len(both) != 3 || both[0].ID != both[2].ID || both[0].ID == both[1].ID {
+		t.Fatalf("%d of them: %v", len(both), both)
+	}
+	if diff := cmp.Diff(one.Cert+two.Cert, string(pki.Bundle(both...))); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if !pki.Trusts(both, read(t, two.Cert)[0].ID) || pki.Trusts(both[:1], both[1].ID) || pki.Trusts(nil, "") {
+		t.Error("it is not known what is trusted")
+	}
+	for name, bad := range map[string]string{
+		"nothing": "", "a key": one.Key, "no certificate": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+		"half of them": one.Cert + "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+	} {
+		if list, err := pki.Authorities([]byte(bad)); err == nil {
+			t.Errorf("%s: %d authorities", name, len(list))
+		}
+	}
+}
+
+// TestRenewForeign: what another authority has signed is signed by the one that is
+// there, with its names and its key, and once.
+func TestRenewForeign(t *testing.T) {
+	for name, o := range forms {
+		t.Run(name, func(t *testing.T) {
+			d := host(t)
+			o.Due = op.DueForeign
+			if why, err := d.renew(t, o, now); why != "" || err != nil {
+				t.Fatalf("what its authority has signed is due: %q, %v", why, err)
+			}
+			was, old := certificate(t, d[o.Path]), d["ca.crt"]
+			next := pkitest.NewAuthority(t, "kubernetes", now, now.Add(10*year))
+			d["ca.crt"], d["ca.key"] = next.Cert+old, next.Key
+			if why, err := d.renew(t, o, now); err != nil || !strings.Contains(why, "authority") {
+				t.Fatalf("why %q: %v", why, err)
+			}
+			is := certificate(t, d[o.Path])
+			ca := certificate(t, next.Cert)
+			if err := is.CheckSignatureFrom(ca); err != nil {
+				t.Error(err)
+			}
+			if string(is.RawSubjectPublicKeyInfo) != string(was.RawSubjectPublicKeyInfo) || string(is.RawSubject) != string(was.RawSubject) {
+				t.Error("it is for somebody else")
+			}
+			if why, err := d.renew(t, o, now); why != "" || err != nil {
+				t.Errorf("it is due again: %q, %v", why, err)
+			}
+		})
+	}
+}
