@@ -189,8 +189,8 @@ func (b *Bundle) CheckDocker(arches []string) error {
 // WithoutDocker refuses to go on without a bundle that has Docker.
 func WithoutDocker(version string, arches []string, why string) error {
 	return problem(IDNoDocker,
-		fmt.Sprintf("build one where the projects' releases can be downloaded, and bring it with `slipway bundle import`: slipway bundle build --kubernetes %s --arch %s --runtime docker --source upstream; or write type: containerd", version, strings.Join(arches, ",")),
-		"%s; cri-dockerd cannot be had as a Go module, so no bundle that is compiled has it", why)
+		fmt.Sprintf("build one, and bring it with `slipway bundle import` if that is on another machine: slipway bundle build --kubernetes %s --arch %s --runtime docker --source modules; or write type: containerd", version, strings.Join(arches, ",")),
+		"%s", why)
 }
 
 func (b *Bundle) hasArch(arch string) error {

@@ -21,7 +21,7 @@ func TestDockerNeedsItsBundle(t *testing.T) {
 			}
 			_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: c}, nil)
 			refusal(t, err, bundle.IDNoDocker)
-			for _, want := range []string{"cri-dockerd cannot be had as a Go module", "slipway bundle build --kubernetes v1.3", "--runtime docker --source upstream", "type: containerd"} {
+			for _, want := range []string{"slipway bundle build --kubernetes v1.3", "--runtime docker --source modules", "type: containerd"} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("it does not say %q: %v", want, err)
 				}

@@ -346,7 +346,7 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 // mayMake says whether a bundle can be built on the spot: nobody has signed
 // that one.
 func (b *source) mayMake(keys []bundle.Key) error {
-	if b.env.Docker() { // it may come from modules, without what the kubelet needs
+	if b.env.Docker() { // releases of Docker cannot be had without a checksum that the user names
 		return bundle.WithoutDocker(b.env.Release.Kubernetes, b.arches, "the cache has no bundle of "+b.env.Release.Kubernetes+", and none for runtime docker is built on the spot")
 	}
 	if len(keys) == 0 {

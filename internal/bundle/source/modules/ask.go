@@ -104,6 +104,7 @@ func withQuestions(r release.Release, all map[string]unit) map[string]unit {
 	add("containerd", bin+"runc", "runc version "+r.Runc, "runc", "--version")
 	add("containerd", bin+"runc", "libseccomp", "runc", "--version")
 	add("docker", bin+"dockerd", "Docker version "+r.Docker.Engine, "dockerd", "--version")
+	add("cri-dockerd", bin+"cri-dockerd", "cri-dockerd "+r.Docker.CRIDockerd+" ", "cri-dockerd", "--version")
 	add("etcd", bin+"etcd", "etcd Version: "+r.Etcd, "etcd", "--version")
 	add("etcd", bin+"etcdctl", "etcdctl version: "+r.Etcd, "etcdctl", "version")
 	add("etcd", bin+"etcdutl", "etcdutl version: "+r.Etcd, "etcdutl", "version")

@@ -44,8 +44,8 @@ func New(o Options) *Source { return &Source{opts: o, recipes: units, images: im
 
 // buildOrder has the longest builds first; components are those for hosts.
 var (
-	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "registry", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path", "base", "probe", "pause", "echo"}
-	components = []string{"kubernetes", "containerd", "etcd", "docker", "registry", "crictl", "cni-plugins", "nettools"}
+	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path", "base", "probe", "pause", "echo"}
+	components = []string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools"}
 )
 
 // A runner is one request being worked on.
@@ -76,6 +76,7 @@ func (s *Source) runner(ctx context.Context, r source.Request) (*runner, error) 
 	all := s.recipes(r.Release)
 	if !r.Docker {
 		delete(all, "docker")
+		delete(all, "cri-dockerd")
 	}
 	return &runner{source: s, request: r, units: all, tool: tool, turn: semaphore.NewWeighted(1)}, nil
 }
@@ -158,9 +159,6 @@ func (s *Source) Parts(ctx context.Context, req source.Request) (source.Parts, e
 	}
 	if err := r.checkTools(); err != nil {
 		return source.Parts{}, err
-	}
-	if req.Docker {
-		req.Tell(source.Progress{Phase: source.Note, Message: "cri-dockerd cannot be had as a Go module: the bundle is built without it, and no cluster with runtime docker can be made of it"})
 	}
 	for _, path := range slices.Sorted(maps.Keys(req.Release.Modules)) {
 		req.Tell(source.Progress{Phase: source.Note, Message: fmt.Sprintf("Kubernetes %s is compiled with %s %s: its own version of that module cannot be had", req.Release.Kubernetes, path, req.Release.Modules[path])})

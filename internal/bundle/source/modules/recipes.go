@@ -62,7 +62,7 @@ func units(r release.Release) map[string]unit {
 				Programs: map[string]string{"sigs.k8s.io/cri-tools/cmd/crictl": bin + "crictl"},
 			}},
 		},
-		docker(r.Docker.Engine), metricsServer(r.MetricsServer), localPath(r.LocalPath), registry(r.Registry),
+		docker(r.Docker.Engine), criDockerd(r.Docker.CRIDockerd), metricsServer(r.MetricsServer), localPath(r.LocalPath), registry(r.Registry),
 		own("pause", "pause", r.Pause, images.Pause), own("echo", "echo", r.Echo, images.Echo),
 		own("probe", "usr/bin/probe", "1", images.Probe),
 	} {
@@ -165,6 +165,19 @@ func docker(version string) unit {
 			ModFile:  "vendor.mod",
 			LDFlags:  strip + " -X " + pkg + "/dockerversion.Version=" + version + " -X " + pkg + "/dockerversion.GitCommit=unknown",
 			Programs: map[string]string{pkg + "/cmd/dockerd": bin + "dockerd"},
+		}},
+	}
+}
+
+// criDockerd has the kubelet use Docker's engine.
+func criDockerd(version string) unit {
+	const pkg = "github.com/Mirantis/cri-dockerd"
+	return unit{
+		Name: "cri-dockerd", Version: version, Licence: apache,
+		Modules: []module{{
+			Primary:  pkg + "@v" + version,
+			LDFlags:  strip + " -X " + pkg + "/cmd/version.Version=" + version + " -X " + pkg + "/cmd/version.GitCommit=unknown",
+			Programs: map[string]string{pkg: bin + "cri-dockerd"},
 		}},
 	}
 }
