@@ -93,6 +93,8 @@ var variants = []struct {
 		c.Spec.ContainerRuntime.Type = "docker"
 		c.Spec.Registry = v1alpha1.Registry{Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com"}}, Insecure: []string{"r.example.com:5000", "a.example.com"}}
 		c.Spec.Kubernetes.Kubelet.Config = map[string]any{"containerLogMaxSize": "5Mi", "containerLogMaxFiles": float64(3)}
+	}, facts: func(h *engine.Host) { // no worker may lower the score of a process
+		h.Facts.ResourceCapability = h.HasRole(v1alpha1.RoleControlPlane)
 	}},
 	{name: "registry", reason: "a host is a registry, and nodes know it", change: func(c *v1alpha1.Cluster) {
 		c.Spec.Hosts = append(c.Spec.Hosts, host("reg", "192.0.2.21", v1alpha1.RoleRegistry))

@@ -231,7 +231,7 @@ func (u *user) pulse(t *testing.T, cluster string, machines []string) map[string
 func (u *user) beats(t *testing.T, machines []string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	const look = `for u in containerd kubelet; do echo "$u $(systemctl show -p InvocationID --value $u)"; done
+	const look = `for u in containerd docker cri-docker kubelet; do echo "$u $(systemctl show -p InvocationID --value $u)"; done
 find /etc /usr/local /opt /var/lib/slipway /var/lib/kubelet -xdev -type f ! -path '/var/lib/kubelet/pods/*' ! -path '*/blobs/*' ! -path '/var/lib/kubelet/*_state' \
   ! -path '*/lock*' ! -path '/var/lib/slipway/fence' -printf 'file %p %i %T@\n' 2>/dev/null; true`
 	for _, m := range machines {

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -96,23 +97,27 @@ func hasMember(env module.Env, h *engine.Host) bool {
 // kubeletDropIn is the user's KubeletConfiguration; the kubelet merges it
 // over kubeadm's.
 func kubeletDropIn(env module.Env) ([]byte, error) {
-	conf := object{}
+	conf, gates := object{}, object{}
 	if env.Docker() {
 		// It knows no image as one to keep, and those of the bundle could be
 		// had from nowhere again: none is ever removed.
 		conf["imageGCHighThresholdPercent"] = 100
+		if release.Reached("1.36", env.Release.Kubernetes) {
+			// It says where a program's streams are without how to speak there. A
+			// kubelet that hands WebSockets on by itself takes that for HTTPS.
+			gates["ExtendWebSocketsToKubelet"] = false
+		}
 	}
 	maps.Copy(conf, spec.Harden(env.Cluster).Kubelet)
 	maps.Copy(conf, env.Cluster.Spec.Kubernetes.Kubelet.Config)
-	if gates := env.Cluster.Spec.Kubernetes.FeatureGates; len(gates) > 0 {
-		all := object{}
-		for k, v := range gates {
-			all[k] = v
-		}
-		if theirs, ok := conf["featureGates"].(map[string]any); ok {
-			maps.Copy(all, theirs)
-		}
-		conf["featureGates"] = all
+	for k, v := range env.Cluster.Spec.Kubernetes.FeatureGates {
+		gates[k] = v
+	}
+	if theirs, ok := conf["featureGates"].(map[string]any); ok {
+		maps.Copy(gates, theirs)
+	}
+	if len(gates) > 0 {
+		conf["featureGates"] = gates
 	}
 	conf["apiVersion"], conf["kind"] = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
 	text, err := yaml.Marshal(conf)

@@ -60,8 +60,14 @@ func left(results []op.Result) []string {
 // by themselves while they run.
 func runtimeState(env module.Env, h *engine.Host) op.Op {
 	units, docker := []string{"kubelet.service", "containerd.service"}, []string(nil)
+	// The units' own stay behind in v1 hierarchies: they are delegated to them, and
+	// systemd leaves what it has delegated.
+	cgroups := []string{"kubepods.slice", "kubepods", "system.slice/containerd.service", "system.slice/kubelet.service"}
+	sandboxes := facts.DirContainerd + "/io.containerd.grpc.v1.cri/sandboxes"
 	if env.Docker() { // its containers outlive it, and are ended before containerd is
+		sandboxes = "/var/lib/cri-dockerd/sandbox"
 		units = []string{"kubelet.service", "cri-docker.service", "docker.service", "containerd.service"}
+		cgroups = append(cgroups, "system.slice/docker.service", "system.slice/cri-docker.service")
 		docker = []string{"/var/lib/docker", "/var/lib/cri-dockerd", "/run/docker", "/run/docker.sock", "/run/docker.pid", "/run/cri-dockerd.sock"}
 	}
 	if env.RunsEtcd(h) { // elsewhere it is another's
@@ -87,11 +93,9 @@ func runtimeState(env module.Env, h *engine.Host) op.Op {
 		NFTables:  []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"},
 		IPTables:  []string{"KUBE-", "FLANNEL-"},
 		CNI:       "/var/lib/cni",
-		Sandboxes: facts.DirContainerd + "/io.containerd.grpc.v1.cri/sandboxes",
+		Sandboxes: sandboxes,
 		Networks:  networks,
-		// The units' own stay behind in v1 hierarchies: containerd's is
-		// delegated to it, and systemd leaves what it has delegated.
-		Cgroups: []string{"kubepods.slice", "kubepods", "system.slice/containerd.service", "system.slice/kubelet.service"},
+		Cgroups:   cgroups,
 		Paths: append([]string{
 			facts.DirKubelet, facts.DirEtcd, facts.DirContainerd, "/var/lib/cni/flannel",
 			"/run/containerd", "/run/nri", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",

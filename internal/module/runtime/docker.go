@@ -18,6 +18,9 @@ const (
 	dockerUnit   = "/etc/systemd/system/docker.service"
 	criUnit      = "/etc/systemd/system/cri-docker.service"
 	criSocket    = "/run/cri-dockerd.sock"
+	// restricted is the helper's program as Docker's runc, where no process may
+	// lower its score.
+	restricted = "/usr/local/lib/slipway/runc"
 )
 
 // dockerTask has Docker run on top of containerd, and what has the kubelet use
@@ -39,7 +42,11 @@ func docker(env module.Env, s *engine.Scope) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := daemonJSON(env)
+	restricts := s.Host().Facts != nil && !s.Host().Facts.ResourceCapability
+	if restricts {
+		cri = append(cri, op.Self{Path: restricted})
+	}
+	config, err := daemonJSON(env, restricts)
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +56,7 @@ func docker(env module.Env, s *engine.Scope) (op.List, error) {
 	}
 	adapter, err := module.Render(files, "cri-docker.service", map[string]any{
 		"Socket": env.RuntimeSocket(), "Pause": env.Release.ImageRefs()["pause"],
+		"DualStack": len(env.Cluster.Spec.Network.PodCIDR) > 1,
 	})
 	if err != nil {
 		return nil, err
@@ -78,8 +86,9 @@ func docker(env module.Env, s *engine.Scope) (op.List, error) {
 // daemonJSON is Docker's settings. It has no network of its own: pods have that
 // of the cluster, and its filter rules would keep them from each other. Its
 // containers run on while it is started anew. Logs are cut as the kubelet's
-// settings say, which has no say in that with Docker.
-func daemonJSON(env module.Env) ([]byte, error) {
+// settings say, which has no say in that with Docker. With restricts it runs
+// containers by what keeps their scores within what the host permits.
+func daemonJSON(env module.Env, restricts bool) ([]byte, error) {
 	r := env.Cluster.Spec.Registry
 	size, count := logBounds(env.Cluster.Spec.Kubernetes.Kubelet.Config)
 	conf := map[string]any{
@@ -96,6 +105,10 @@ func daemonJSON(env module.Env) ([]byte, error) {
 		"userland-proxy": false,
 		"log-driver":     "json-file",
 		"log-opts":       map[string]string{"max-size": size, "max-file": count},
+	}
+	if restricts {
+		conf["default-runtime"] = "restricted"
+		conf["runtimes"] = map[string]any{"restricted": map[string]any{"path": restricted, "runtimeArgs": []string{"runc"}}}
 	}
 	if mirrors := r.Mirrors["docker.io"]; len(mirrors) > 0 {
 		conf["registry-mirrors"] = mirrors

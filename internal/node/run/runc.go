@@ -1,0 +1,135 @@
+//go:build linux
+
+package run
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// runcProgram is what runs containers.
+const runcProgram = "/usr/local/bin/runc"
+
+// Runc becomes runc, called with args as a runtime calls it, on a host where no
+// process may have the killer of processes spare it more than it is spared itself:
+// runc ends when it is told to, and with it every pod. containerd has a setting
+// for that, and Docker none. It returns only if that fails.
+func Runc(args []string) error {
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return fmt.Errorf("reading our own score: %w", err)
+	}
+	least, err := strconv.Atoi(strings.TrimSpace(string(own)))
+	if err != nil {
+		return fmt.Errorf("reading our own score: %w", err)
+	}
+	if err := raiseScores(args, least); err != nil {
+		return err
+	}
+	if err := unix.Exec(runcProgram, append([]string{runcProgram}, args...), os.Environ()); err != nil {
+		return fmt.Errorf("running %s: %w", runcProgram, err)
+	}
+	return nil
+}
+
+// raiseScores raises scores below the least in what runc is to go by: a container's
+// settings in a bundle, or those of a further process in one.
+func raiseScores(args []string, least int) error {
+	for _, f := range []struct {
+		long, short string
+		raise       func(file string) error
+	}{
+		{"--bundle", "-b", func(dir string) error {
+			return editJSON(filepath.Join(dir, "config.json"), func(o rawObject) error {
+				return o.nested("process", func(p rawObject) error { return p.raise(least) })
+			})
+		}},
+		{"--process", "-p", func(file string) error {
+			return editJSON(file, func(p rawObject) error { return p.raise(least) })
+		}},
+	} {
+		if file := flagValue(args, f.long, f.short); file != "" {
+			if err := f.raise(file); err != nil {
+				return fmt.Errorf("raising the score of a container: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// flagValue is what a flag is given, "" without it.
+func flagValue(args []string, names ...string) string {
+	for i, a := range args {
+		for _, name := range names {
+			if v, ok := strings.CutPrefix(a, name+"="); ok {
+				return v
+			}
+			if a == name && i+1 < len(args) {
+				return args[i+1]
+			}
+		}
+	}
+	return ""
+}
+
+// A rawObject is a JSON object of which little is of interest: the rest stays as it
+// is, to the letter.
+type rawObject map[string]json.RawMessage
+
+// raise gives a process at least this score.
+func (o rawObject) raise(least int) error {
+	const field = "oomScoreAdj"
+	var is int
+	if o[field] == nil {
+		return nil
+	}
+	if err := json.Unmarshal(o[field], &is); err != nil {
+		return err
+	}
+	if is < least {
+		o[field] = json.RawMessage(strconv.Itoa(least))
+	}
+	return nil
+}
+
+// nested changes an object in this one, if it is there.
+func (o rawObject) nested(field string, change func(rawObject) error) error {
+	var in rawObject
+	if o[field] == nil {
+		return nil
+	}
+	if err := json.Unmarshal(o[field], &in); err != nil || in == nil {
+		return err
+	}
+	if err := change(in); err != nil {
+		return err
+	}
+	raw, err := json.Marshal(in)
+	o[field] = raw
+	return err
+}
+
+// editJSON changes an object in a file.
+func editJSON(file string, change func(rawObject) error) error {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var o rawObject
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if err := change(o); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if raw, err = json.Marshal(o); err != nil {
+		return err
+	}
+	return os.WriteFile(file, raw, 0o600) // of another mode, it keeps that
+}
