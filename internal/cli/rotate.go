@@ -15,15 +15,17 @@ func (a *app) rotateCACmd() *cobra.Command {
 		Short: "Exchange what a cluster's programs trust, while it serves",
 		Long: `Exchanges keys that everything in a cluster goes by for others, on a cluster that
 serves all along. --which says which: service-account is the key that signs tokens
-of service accounts. Authorities of certificates are not exchanged yet.
+of service accounts, front-proxy the authority by which the APIs that API servers
+hand requests to (metrics-server) know API servers.
 
-All API servers come to trust the new key, one after the other; then all sign with
-it; then what holds older tokens is restarted, in the way that it rolls out; and
-when nothing needs the old key any more, it is dropped. What still needs it is
-named: then the exchange stops there, with both in force, until "slipway resume".
+All come to trust what is new, one control plane after the other; then all sign with
+it; then what holds something older is made anew, or asked whether it goes by what is
+new; and when nothing needs what is old any more, it is dropped. What still needs it
+is named: then the exchange stops there, with both in force, until "slipway resume".
 Cut off anywhere, it goes on by that as well.`,
-		Example: `  slipway certs rotate-ca prod --which service-account`,
-		Args:    cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		Example: `  slipway certs rotate-ca prod --which service-account
+  slipway certs rotate-ca prod --which front-proxy`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(which) == 0 {
 				return problem(idUsage, "there are: "+strings.Join(lifecycle.RotationNames(), ", "), "say with --which what is to be exchanged")

@@ -420,6 +420,8 @@ func (d *dirty) add(host string, o op.Op) {
 		m[o.Path] = true
 	case op.KeyPair:
 		m[o.Private], m[o.Public] = true, true
+	case op.Certificate:
+		m[o.Cert], m[o.Key] = true, true
 	case op.Exec:
 		for _, p := range append(slices.Clone(o.Creates), o.Declares...) {
 			m[p] = true

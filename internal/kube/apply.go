@@ -34,7 +34,7 @@ func (c *Client) applyOne(ctx context.Context, obj *unstructured.Unstructured) e
 	}
 	// Until a definition is established and published, its kinds answer
 	// "not found".
-	return c.until(ctx, func(ctx context.Context) (string, error) {
+	return c.Until(ctx, func(ctx context.Context) (string, error) {
 		live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
 		if err != nil {
 			return "", err
@@ -110,7 +110,7 @@ func (c *Client) deleteIf(ctx context.Context, obj *unstructured.Unstructured, s
 	if err != nil {
 		return err
 	}
-	return c.until(ctx, func(ctx context.Context) (string, error) {
+	return c.Until(ctx, func(ctx context.Context) (string, error) {
 		live, err := r.Get(ctx, obj.GetName(), metav1.GetOptions{})
 		if isNotFound(err) {
 			return "", nil
@@ -157,9 +157,9 @@ func condition(u *unstructured.Unstructured, name string) string {
 	return ""
 }
 
-// until looks again and again until look answers "" or an error that time
+// Until looks again and again until look answers "" or an error that time
 // does not mend. When ctx ends, the error says what was last missing.
-func (c *Client) until(ctx context.Context, look func(context.Context) (missing string, err error)) error {
+func (c *Client) Until(ctx context.Context, look func(context.Context) (missing string, err error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	last := "nothing was seen yet"

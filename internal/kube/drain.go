@@ -204,7 +204,7 @@ func (c *Client) Cordon(ctx context.Context, node string) error {
 // by ctx alone; the error then says which pods are left, and why.
 func (c *Client) Drain(ctx context.Context, node string, force bool, progress func(string)) error {
 	d := &drain{client: c, node: node, force: force, tried: map[types.UID]time.Time{}, held: map[types.UID]string{}}
-	if err := c.until(ctx, told(progress, d.look)); err != nil {
+	if err := c.Until(ctx, told(progress, d.look)); err != nil {
 		return fmt.Errorf("draining node %s: %w", node, err)
 	}
 	return nil

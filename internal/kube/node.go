@@ -125,7 +125,7 @@ type NodeWant struct {
 // joined is waited for.
 func (c *Client) PatchNode(ctx context.Context, name string, want NodeWant) ([]string, error) {
 	var changes []string
-	err := c.until(ctx, func(ctx context.Context) (string, error) {
+	err := c.Until(ctx, func(ctx context.Context) (string, error) {
 		n, err := c.Node(ctx, name)
 		if err != nil {
 			return "", err

@@ -87,7 +87,7 @@ func (c *Client) WaitSettled(ctx context.Context, obj *unstructured.Unstructured
 	if look == nil {
 		return nil
 	}
-	if err := c.until(ctx, told(progress, look)); err != nil {
+	if err := c.Until(ctx, told(progress, look)); err != nil {
 		return fmt.Errorf("waiting for %s: %w", target(obj), err)
 	}
 	return nil

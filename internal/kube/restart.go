@@ -132,7 +132,7 @@ func (c *Client) Restart(ctx context.Context, w Workload, at time.Time) error {
 // made before a moment: those that are ending go on with theirs. Time is bounded by
 // ctx alone.
 func (c *Client) WaitOlderGone(ctx context.Context, w Workload, before time.Time, progress func(string)) error {
-	err := c.until(ctx, told(progress, func(ctx context.Context) (string, error) {
+	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
 		older, err := c.HoldTokens(ctx, before)
 		if err == nil && slices.Contains(older, w) {
 			return "older pods have not ended", nil

@@ -77,7 +77,7 @@ func (c *Client) Spread(ctx context.Context, namespace, selector string) error {
 		}
 	}
 	for _, name := range more {
-		err := c.until(ctx, func(ctx context.Context) (string, error) {
+		err := c.Until(ctx, func(ctx context.Context) (string, error) {
 			_, err := r.Get(ctx, name, metav1.GetOptions{})
 			if isNotFound(err) {
 				return "", nil

@@ -48,7 +48,7 @@ func (c *Client) PutBootstrapToken(ctx context.Context, t BootstrapToken) error 
 // WaitSigned waits until the cluster has signed its public description for a
 // token: a node that asks before would wait much longer.
 func (c *Client) WaitSigned(ctx context.Context, id string) error {
-	return c.until(ctx, func(ctx context.Context) (string, error) {
+	return c.Until(ctx, func(ctx context.Context) (string, error) {
 		cm, err := c.ConfigMap(ctx, metav1.NamespacePublic, "cluster-info")
 		if err != nil {
 			return "", err

@@ -20,7 +20,7 @@ import (
 // what is still missing, once for each change. Time is bounded by ctx alone;
 // the error then says what the node lacks.
 func (c *Client) WaitNodeReady(ctx context.Context, name string, started time.Time, progress func(string)) error {
-	err := c.until(ctx, told(progress, func(ctx context.Context) (string, error) {
+	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
 		n, err := c.Node(ctx, name)
 		switch {
 		case err != nil:
@@ -52,7 +52,7 @@ func (c *Client) WaitRollout(ctx context.Context, kind, namespace, name string, 
 	if err != nil {
 		return err
 	}
-	if err := c.until(ctx, told(progress, look)); err != nil {
+	if err := c.Until(ctx, told(progress, look)); err != nil {
 		return fmt.Errorf("waiting for %s %s/%s: %w", kind, namespace, name, err)
 	}
 	return nil

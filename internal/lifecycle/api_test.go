@@ -86,6 +86,7 @@ var kinds = map[string]map[string]string{
 		"validatingadmissionpolicies": "!ValidatingAdmissionPolicy", "validatingadmissionpolicybindings": "!ValidatingAdmissionPolicyBinding",
 		"validatingwebhookconfigurations": "!ValidatingWebhookConfiguration", "mutatingwebhookconfigurations": "!MutatingWebhookConfiguration",
 	},
+	"/apis/apiregistration.k8s.io/v1":    {"apiservices": "!APIService"},
 	"/apis/certificates.k8s.io/v1":       {"clustertrustbundles": "!ClusterTrustBundle"},
 	"/apis/coordination.k8s.io/v1":       {"leases": "Lease"},
 	"/apis/discovery.k8s.io/v1":          {"endpointslices": "EndpointSlice"},

@@ -39,6 +39,9 @@ type Certificate struct {
 	// NoKey says that it is an authority that can sign nothing: its key is not
 	// on this host, and should be.
 	NoKey bool `json:"noKey,omitempty"`
+	// Beside is how many other authorities are trusted with one, while it is
+	// exchanged.
+	Beside int `json:"beside,omitempty"`
 	// Due says that something is to be done about it.
 	Due bool `json:"due"`
 }
@@ -165,6 +168,9 @@ func asFound(k certs.Known, st op.CertificateState) Certificate {
 		c.Problem = "the key beside it is that of another"
 	}
 	c.NoKey = k.Authority && !k.KeyElsewhere && st.NoKey
+	if !k.Theirs {
+		c.Beside = st.Beside
+	}
 	return c
 }
 
@@ -222,6 +228,11 @@ func (j certificateJudge) all(list []Certificate, warn warner) {
 			c.Due = true
 			warn(idAuthorityNoKey, c.Host, "put it back from a backup, or from another host that has it",
 				"the authority %s is without its key: nothing can be renewed under it", c.Path)
+		}
+		if c.Beside > 0 && !told[c.Path] {
+			c.Due, told[c.Path] = true, true
+			warn(idExchangeUnfinished, c.Host, "go on with it: slipway resume "+j.cluster,
+				"%s has %d authorities in it: one is being exchanged for another, and both count", c.Path, c.Beside+1)
 		}
 		left := c.Expires.Sub(j.now)
 		if c.Expires.IsZero() || left >= j.ahead(*c) && left >= 0 {

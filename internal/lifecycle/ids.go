@@ -61,7 +61,11 @@ const (
 	idBeyondAuthority     = "validity-beyond-authority"
 	idUnknownRotation     = "unknown-authority"
 	idRotationKey         = "account-key-missing"
-	idRotationElsewhere   = "account-key-elsewhere"
+	idRotationCert        = "authority-missing"
+	idKeyElsewhere        = "account-key-elsewhere"
+	idAuthorityElsewhere  = "authority-elsewhere"
+	idAuthorityHeld       = op.IDAuthorityHeld
+	idExchangeUnfinished  = "exchange-unfinished"
 	idRenewalTimer        = "renewal-timer"
 	idRenewalFailed       = "renewal-failed"
 	idBackupTimer         = "backup-timer"

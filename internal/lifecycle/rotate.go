@@ -21,6 +21,7 @@ import (
 func lookers() map[string]func(p *prepared, ctx context.Context, from string) (string, error) {
 	return map[string]func(p *prepared, ctx context.Context, from string) (string, error){
 		certs.ServiceAccount: (*prepared).lookAtAccounts,
+		certs.FrontProxy:     (*prepared).lookAtFrontProxy,
 	}
 }
 
@@ -74,14 +75,14 @@ func (p *prepared) lookAtRotation(ctx context.Context) error {
 // finished is what goes when nothing verifies with it any more: no key has this id.
 const finished = "finished"
 
-// elsewhere are arguments by which API servers and controller managers sign and
-// verify with something else than the files that are exchanged.
-func elsewhere(c *v1alpha1.Cluster) error {
+// elsewhere refuses a cluster whose programs are told to go by something else than
+// the file that is exchanged: by arguments of these names.
+func elsewhere(c *v1alpha1.Cluster, id, what, file string, names ...string) error {
 	k := c.Spec.Kubernetes
 	for _, args := range []map[string]string{k.APIServer.ExtraArgs, k.ControllerManager.ExtraArgs} {
-		for _, name := range []string{"service-account-key-file", "service-account-signing-key-file", "service-account-signing-endpoint", "service-account-private-key-file"} {
+		for _, name := range names {
 			if args[name] != "" {
-				return refused(idRotationElsewhere, "the cluster's file has "+name+" be "+args[name]+": the key of service accounts is not in "+certs.AccountPublic,
+				return refused(id, "the cluster's file has "+name+" be "+args[name]+": "+what+" is not in "+file,
 					"exchange it where it is kept, or take the argument out of extraArgs and apply that first")
 			}
 		}
@@ -92,11 +93,12 @@ func elsewhere(c *v1alpha1.Cluster) error {
 // lookAtAccounts asks every control plane which keys it verifies tokens of
 // service accounts with. from is the key that goes, "" if that is to be found out.
 func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, error) {
-	if err := elsewhere(p.env.Cluster); err != nil {
+	if err := elsewhere(p.env.Cluster, idKeyElsewhere, "the key of service accounts", certs.AccountPublic,
+		"service-account-key-file", "service-account-signing-key-file", "service-account-signing-endpoint", "service-account-private-key-file"); err != nil {
 		return "", err
 	}
-	r := certs.AccountRotation{From: from, Gone: true}
-	var all [][]pki.PublicKey
+	r := certs.AccountRotation{From: from}
+	var all [][]string
 	for _, h := range p.hosts {
 		if !h.HasRole(v1alpha1.RoleControlPlane) {
 			continue
@@ -117,37 +119,50 @@ func (p *prepared) lookAtAccounts(ctx context.Context, from string) (string, err
 				r.Next = next[0].ID
 			}
 		}
-		all = append(all, keys)
+		var ids []string
 		for _, k := range keys {
-			if !hasKey(r.Known, k.ID) {
+			ids = append(ids, k.ID)
+			if !slices.ContainsFunc(r.Known, func(have pki.PublicKey) bool { return have.ID == k.ID }) {
 				r.Known = append(r.Known, k)
 			}
 		}
+		all = append(all, ids)
 	}
-	if r.From == "" {
-		r.From = goes(r.Known, r.Next)
-	}
-	// The old key goes last, when all verify with a next one that is known. Where
-	// they do not, a control plane without it is none that has dropped it.
-	last := r.Next != "" && !slices.ContainsFunc(all, func(keys []pki.PublicKey) bool { return !hasKey(keys, r.Next) })
-	for _, keys := range all {
-		has := hasKey(keys, r.From)
-		r.Gone, r.Going = r.Gone && !has, r.Going || !has && last
-	}
+	r.From, r.Gone, r.Going = howFar(all, from, r.Next)
 	p.rotations.Accounts = r
 	return r.From, nil
 }
 
-func hasKey(keys []pki.PublicKey, id string) bool {
-	return slices.ContainsFunc(keys, func(k pki.PublicKey) bool { return k.ID == id })
+// howFar finds out of an exchange, by the ids that each host trusts and by that of
+// what comes, what goes, "" if that is to be found out, and whether it is gone from
+// all hosts, or from some.
+func howFar(all [][]string, from, next string) (goes string, gone, going bool) {
+	if goes = from; goes == "" {
+		goes = elder(all, next)
+	}
+	// What goes does so last, when all trust a next one that is known. Where
+	// they do not, a host without it is none that has dropped it.
+	last := next != "" && !slices.ContainsFunc(all, func(ids []string) bool { return !slices.Contains(ids, next) })
+	gone = true
+	for _, ids := range all {
+		has := slices.Contains(ids, goes)
+		gone, going = gone && !has, going || !has && last
+	}
+	return goes, gone, going
 }
 
-// goes is the key that goes. An exchange that was begun is gone on with: what has
-// come by it is not exchanged for another, nor is what is left of it.
-func goes(known []pki.PublicKey, next string) string {
-	for _, k := range slices.Backward(known) {
-		if k.ID != next {
-			return k.ID
+// elder is what goes. An exchange that was begun is gone on with: what has come by
+// it is not exchanged for another, nor is what is left of it.
+func elder(all [][]string, next string) string {
+	var known []string
+	for _, id := range slices.Concat(all...) {
+		if !slices.Contains(known, id) {
+			known = append(known, id)
+		}
+	}
+	for _, id := range slices.Backward(known) {
+		if id != next {
+			return id
 		}
 	}
 	return finished
@@ -155,30 +170,45 @@ func goes(known []pki.PublicKey, next string) string {
 
 // accountKeys are those in a file of a control plane; none if it is not there.
 func accountKeys(ctx context.Context, h *engine.Host, file string) ([]pki.PublicKey, error) {
-	results, err := h.Conn.Check(ctx, op.List{op.ReadFile{Path: file}})
-	if err != nil {
-		return nil, fmt.Errorf("looking at the keys of %s: %w", h.Name, err)
+	text, err := fileOf(ctx, h, file)
+	if text == nil || err != nil {
+		return nil, err
 	}
-	if len(results) != 1 {
-		return nil, fmt.Errorf("looking at the keys of %s: %d answers", h.Name, len(results))
-	}
-	if results[0].Error != nil {
-		return nil, fmt.Errorf("looking at the keys of %s: %w", h.Name, results[0].Error)
-	}
-	if results[0].Missing {
-		return nil, nil
-	}
-	keys, err := pki.PublicKeys(results[0].Output)
+	keys, err := pki.PublicKeys(text)
 	if err != nil {
 		return nil, refused(idRotationKey, fmt.Sprintf("reading %s of %s: %v", file, h.Name, err), "put it back from a backup")
 	}
 	return keys, nil
 }
 
-// rotated says what was exchanged.
-func (p *prepared) rotated() []string {
-	return []string{
-		"service accounts have another key, and nothing goes by the old one any more",
-		"Tokens that were made by hand before (kubectl create token) are worth nothing now",
+// fileOf is what is in a file of a host; nil if it is not there.
+func fileOf(ctx context.Context, h *engine.Host, file string) ([]byte, error) {
+	results, err := h.Conn.Check(ctx, op.List{op.ReadFile{Path: file}})
+	if err != nil {
+		return nil, fmt.Errorf("looking at %s of %s: %w", file, h.Name, err)
 	}
+	if len(results) != 1 {
+		return nil, fmt.Errorf("looking at %s of %s: %d answers", file, h.Name, len(results))
+	}
+	if results[0].Error != nil {
+		return nil, fmt.Errorf("looking at %s of %s: %w", file, h.Name, results[0].Error)
+	}
+	if results[0].Missing {
+		return nil, nil
+	}
+	return results[0].Output, nil
+}
+
+// rotated says what was exchanged.
+func (p *prepared) rotated() (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(p.request.rotates)) {
+		out = append(out, map[string][]string{
+			certs.ServiceAccount: {
+				"service accounts have another key, and nothing goes by the old one any more",
+				"Tokens that were made by hand before (kubectl create token) are worth nothing now",
+			},
+			certs.FrontProxy: {"the front proxy has another authority, and nothing trusts the old one any more"},
+		}[name]...)
+	}
+	return out
 }

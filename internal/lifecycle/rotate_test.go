@@ -312,11 +312,12 @@ func TestRotateRefused(t *testing.T) {
 		t.Errorf("a name that there is not: %v", err)
 	}
 	c := &v1alpha1.Cluster{}
-	if err := elsewhere(c); err != nil {
+	where := func() error { return elsewhere(c, idKeyElsewhere, "it", "/file", "service-account-private-key-file") }
+	if err := where(); err != nil {
 		t.Errorf("a key that is where it is looked for: %v", err)
 	}
 	c.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"service-account-private-key-file": "/else"}
-	if err := elsewhere(c); !errors.As(err, &list) || list[0].ID != idRotationElsewhere {
+	if err := where(); !errors.As(err, &list) || list[0].ID != idKeyElsewhere {
 		t.Errorf("a key that is elsewhere: %v", err)
 	}
 	w.machines["cp2"].down = errDown

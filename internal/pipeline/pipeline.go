@@ -244,7 +244,11 @@ func Renew(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
 
 // RotateCA exchanges what everything in a cluster trusts.
 func RotateCA(env module.Env, r certs.Rotations) engine.Pipeline {
-	return engine.Pipeline{Kind: "rotate-ca", Modules: []engine.Module{kubeadm.Reach(env), certs.RotateAccounts(env, r.Accounts)}}
+	m := []engine.Module{kubeadm.Reach(env), certs.RotateAccounts(env, r.Accounts)}
+	if r.FrontProxy.From != "" {
+		m = append(m, certs.RotateFrontProxy(env, r.FrontProxy))
+	}
+	return engine.Pipeline{Kind: "rotate-ca", Modules: m}
 }
 
 // InitOS prepares hosts and installs nothing.

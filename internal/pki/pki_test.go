@@ -239,6 +239,9 @@ func TestState(t *testing.T) {
 		{"an authority", func(disk) {}, op.CertificateFile{Path: "ca.crt", Key: "ca.key"}, func(s *op.CertificateState) {
 			s.Path, s.Subject, s.Authority, s.Ends = "ca.crt", "kubernetes", true, ca.NotAfter
 		}},
+		{"an authority beside the next one", func(d disk) { d["ca.crt"] += other.Cert }, op.CertificateFile{Path: "ca.crt", Key: "ca.key"}, func(s *op.CertificateState) {
+			s.Path, s.Subject, s.Authority, s.Ends, s.Beside = "ca.crt", "kubernetes", true, ca.NotAfter, 1
+		}},
 		{"missing", func(d disk) { delete(d, "pair.crt") }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { *s = op.CertificateState{Path: "pair.crt", Missing: true} }},
 		{"no key", func(d disk) { delete(d, "pair.key") }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { s.NoKey = true }},
 		{"another key", func(d disk) { d["pair.key"] = other.Key }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { s.OtherKey = true }},

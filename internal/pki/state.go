@@ -64,6 +64,11 @@ func State(read Read, f op.CertificateFile) op.CertificateState {
 	s.Subject = cmp.Or(p.cert.Subject.CommonName, p.cert.Subject.String())
 	s.Issuer = cmp.Or(p.cert.Issuer.CommonName, p.cert.Issuer.String())
 	s.Authority, s.Begins, s.Ends = p.cert.IsCA, p.cert.NotBefore.UTC(), p.cert.NotAfter.UTC()
+	if s.Authority {
+		if all, err := Authorities(p.text); err == nil {
+			s.Beside = len(all) - 1
+		}
+	}
 	s.NoKey = p.key == nil
 	s.OtherKey = p.key != nil && !Belong(p.cert, p.key)
 	if f.CA != "" {

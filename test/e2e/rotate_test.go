@@ -3,10 +3,12 @@
 package e2e
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestLongRotateCA exchanges the key of service accounts of a cluster that serves,
@@ -77,4 +79,78 @@ func (b *balanced) taken(t *testing.T, token string) bool {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(b.kubectl(t, b.name, "create", "-f", file, "-o", "jsonpath={.status.authenticated}")) == "true"
+}
+
+// TestLongRotateAuthorities exchanges the authority of the front proxy of a cluster
+// that serves, under a client that writes, with an API that API servers hand
+// requests to: none of them is restarted, and each is believed afterwards, that of a
+// control plane that joins then as well.
+func TestLongRotateAuthorities(t *testing.T) {
+	t.Setenv("KUBERNETES", "v1.37.1")
+	b := newBalanced(t, "e2e-authorities", 3, 1)
+	b.by(t, "haproxy")
+	editSpec(t, b.file, func(spec map[string]any) { spec["addons"] = []any{map[string]any{"name": "metrics-server"}} })
+	b.bundled(t, "v1.37.1")
+	b.create(t, b.file)
+	b.back(t)
+	for _, cp := range b.controlPlanes {
+		b.believed(t, cp)
+	}
+	runs := func() string {
+		return b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "component=kube-apiserver", "-o", "jsonpath={.items[*].status.containerStatuses[0].containerID}")
+	}
+	const ca = "/etc/kubernetes/pki/front-proxy-ca.crt"
+	before, running := b.inside(t, b.controlPlanes[0], "cat", ca), runs()
+
+	w := b.writing(t, "authorities")
+	r := b.exits(t, 0, "certs", "rotate-ca", b.name, "--which", "front-proxy", "--yes")
+	n, gap := w.stop(t)
+	t.Logf("figure: the authority of the front proxy in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d requests failed", r.took.Seconds(), n, gap.Seconds(), w.failures)
+	if now := runs(); now != running {
+		t.Errorf("API servers were restarted: %s, before %s", now, running)
+	}
+	b.trustsOne(t, ca, before)
+	b.back(t)
+	b.checks(t, 0)
+	b.unchanged(t, b.file)
+
+	b.hosts[b.spare].(map[string]any)["roles"] = []any{"control-plane"}
+	b.of(t, append(b.controlPlanes[:3:3], b.spare), b.workers)
+	b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
+	b.trustsOne(t, ca, before)
+	b.unchanged(t, b.file)
+	b.gone(t)
+}
+
+// trustsOne wants all control planes to trust one authority of the front proxy, which
+// is another than before, and its pods to believe each of their API servers.
+func (b *balanced) trustsOne(t *testing.T, file, before string) {
+	t.Helper()
+	want := b.inside(t, b.controlPlanes[0], "cat", file)
+	for _, cp := range b.controlPlanes {
+		if now := b.inside(t, cp, "cat", file); now == before || now != want || strings.Count(now, "BEGIN") != 1 {
+			t.Errorf("%s trusts\n%s", cp, now)
+		}
+		if left := b.inside(t, cp, "sh", "-c", "ls -A /etc/slipway/rotate 2>/dev/null; true"); left != "" {
+			t.Errorf("on %s there is left: %s", cp, left)
+		}
+		b.believed(t, cp)
+	}
+	published := b.kubectl(t, b.name, "get", "configmap", "extension-apiserver-authentication", "-n", "kube-system", "-o", `jsonpath={.data.requestheader-client-ca-file}`)
+	if strings.TrimSpace(published) != strings.TrimSpace(want) {
+		t.Errorf("what is published is\n%s\nand not\n%s", published, want)
+	}
+}
+
+// believed wants an API server to get an answer from an API that it hands requests
+// to.
+func (b *balanced) believed(t *testing.T, controlPlane string) {
+	t.Helper()
+	eventually(t, 4*time.Minute, "an answer of metrics-server to "+controlPlane, func() error {
+		r := b.run(t, "sandbox", "exec", controlPlane, "--", "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "--server=https://127.0.0.1:6443", "get", "--raw=/apis/metrics.k8s.io/v1beta1/nodes")
+		if r.code != 0 {
+			return errors.New(tail(r.stderr))
+		}
+		return nil
+	})
 }

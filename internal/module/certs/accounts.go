@@ -40,7 +40,8 @@ const (
 
 // Rotations are what is exchanged, each with how far it has come.
 type Rotations struct {
-	Accounts AccountRotation
+	Accounts   AccountRotation
+	FrontProxy AuthorityRotation
 }
 
 // An AccountRotation exchanges the key that signs tokens of service accounts.

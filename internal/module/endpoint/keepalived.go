@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -34,6 +35,9 @@ const (
 	passwordLength = 8
 )
 
+// passwordIn finds the password in a configuration.
+var passwordIn = regexp.MustCompile(`(?m)^\s*auth_pass (\S+)$`)
+
 // keyPassword is what control planes know each other by in VRRP.
 var keyPassword = engine.NewKey("endpoint.password", "")
 
@@ -50,10 +54,16 @@ func keepalivedTasks(env module.Env) []engine.Task {
 		{
 			ID: "endpoint.password", Title: "derive the password for VRRP", On: env.IsFirst, When: wanted,
 			Provides: []engine.KeyRef{keyPassword.Ref()},
-			Ops:      func(*engine.Scope) (op.List, error) { return op.List{op.ReadFile{Path: sharedKey, Secret: true}}, nil },
+			Ops: func(*engine.Scope) (op.List, error) {
+				return op.List{op.ReadFile{Path: keepalivedConfig, Secret: true}, op.ReadFile{Path: sharedKey, Secret: true}}, nil
+			},
 			After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
-				if !results[0].Missing { // else nothing is here yet; those who ask are told to wait
-					engine.Provide(s, keyPassword, password(results[0].Output))
+				// It stays when the key is exchanged for another: control planes
+				// that know each other by different ones would all hold the address.
+				if has := passwordIn.FindSubmatch(results[0].Output); has != nil {
+					engine.Provide(s, keyPassword, string(has[1]))
+				} else if !results[1].Missing { // else nothing is here yet; those who ask are told to wait
+					engine.Provide(s, keyPassword, password(results[1].Output))
 				}
 				return nil
 			},

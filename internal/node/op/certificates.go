@@ -37,6 +37,8 @@ type CertificateState struct {
 	// key of another.
 	NoKey    bool `json:"noKey,omitempty"`
 	OtherKey bool `json:"otherKey,omitempty"`
+	// Beside is how many other authorities are trusted with one, in its file.
+	Beside int `json:"beside,omitempty"`
 	// Foreign says that the authority of CertificateFile.CA has not signed it.
 	Foreign bool `json:"foreign,omitempty"`
 }
@@ -92,6 +94,10 @@ const (
 	// IDCertificateForeign: its authority is not the one on the host.
 	IDCertificateForeign = "certificate-foreign"
 )
+
+// IDAuthorityHeld is the reason why an authority that is exchanged stays: something
+// may go by it alone.
+const IDAuthorityHeld = "authority-held"
 
 // PodRestart has the program of a static pod have read files that it reads when
 // it starts, and not again: one that was started before any of them was made is

@@ -1,0 +1,137 @@
+package certs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+)
+
+// An Authority is one that certificates are exchanged under.
+type Authority struct {
+	// Name is what --which and operations know it by, and CommonName what it calls
+	// itself in its certificate.
+	Name, CommonName string
+	// Cert and Key are what it signs with.
+	Cert, Key string
+	// Trust is where those that trust it have it: its own file, where nobody minds
+	// that others stand behind the one that signs.
+	Trust string
+	// On are the hosts that have Trust, and Keeper the one of them on which the next
+	// is made.
+	On, Keeper func(*engine.Host) bool
+}
+
+// NextCert and NextKey are where the next of an authority is kept, on its keeper:
+// as long as it is there, an exchange is not over.
+func (a Authority) NextCert() string { return rotateDir + a.Name + "-ca.crt" }
+
+// NextKey is the key of NextCert.
+func (a Authority) NextKey() string { return rotateDir + a.Name + "-ca.key" }
+
+// An AuthorityRotation exchanges an authority.
+type AuthorityRotation struct {
+	Authority
+	// From is what goes, by its id; "" exchanges nothing.
+	From string
+	// Next is what comes, by its id; "" if it is not made yet.
+	Next string
+	// Known are all that some host trusts, and Trusted what each does, by its name.
+	Known   []pki.Authority
+	Trusted map[string][]pki.Authority
+	// Gone says that no host trusts it any more, Going that one does not.
+	Gone, Going bool
+}
+
+// Begun says that there is something to exchange, or to end.
+func (r AuthorityRotation) Begun(*engine.Scope) bool { return r.From != "" }
+
+// There says that what goes is trusted by some host, and Everywhere that it is by
+// all of them.
+func (r AuthorityRotation) There(*engine.Scope) bool { return r.From != "" && !r.Gone }
+
+// Everywhere says that nobody has begun to drop what goes.
+func (r AuthorityRotation) Everywhere(s *engine.Scope) bool { return r.There(s) && !r.Going }
+
+// nextPair is an authority that comes.
+type nextPair struct{ cert, key []byte }
+
+// make is the task that makes the next authority, once, and gives it to others
+// through the manager's memory.
+func (r AuthorityRotation) make(env module.Env, next engine.Key[nextPair]) engine.Task {
+	return engine.Task{
+		ID: "rotate." + r.Name + ".make", Title: "make the next authority", On: r.Keeper, When: r.There, Provides: []engine.KeyRef{next.Ref()},
+		Ops: func(*engine.Scope) (op.List, error) {
+			return op.List{
+				op.Dir{Path: strings.TrimSuffix(rotateDir, "/"), Mode: 0o700},
+				op.Certificate{
+					Cert: r.NextCert(), Key: r.NextKey(), Authority: true, CommonName: r.CommonName,
+					ValiditySeconds: int64(env.Cluster.Spec.Kubernetes.Certificates.CAValidity.Seconds()),
+				},
+				op.ReadFile{Path: r.NextCert()},
+				op.ReadFile{Path: r.NextKey(), Secret: true},
+			}, nil
+		},
+		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
+			if n := len(results); !results[n-2].Missing && !results[n-1].Missing {
+				engine.Provide(s, next, nextPair{cert: results[n-2].Output, key: results[n-1].Output})
+			}
+			return nil
+		},
+	}
+}
+
+// end is the task that forgets the exchange.
+func (r AuthorityRotation) end(needs string) engine.Task {
+	return engine.Task{
+		ID: "rotate." + r.Name + ".end", Title: "forget the exchange", On: r.On, When: r.Begun, Needs: []string{needs},
+		Ops: func(*engine.Scope) (op.List, error) {
+			return op.List{op.Absent{Path: r.NextKey()}, op.Absent{Path: r.NextCert()}}, nil
+		},
+	}
+}
+
+// both is what a host trusts while what goes and what comes count: what it has, in
+// its order, for it may sign with the first, and then all that there is.
+func (r AuthorityRotation) both(host string, next []byte) ([]byte, error) {
+	comes, err := r.parse(next)
+	if comes == nil || err != nil {
+		return nil, err
+	}
+	return pki.Bundle(slices.Concat(r.Trusted[host], comes, r.Known)...), nil
+}
+
+// first is what is trusted when the next signs, and the others are trusted yet.
+func (r AuthorityRotation) first(next []byte) ([]byte, error) {
+	comes, err := r.parse(next)
+	if comes == nil || err != nil {
+		return nil, err
+	}
+	return pki.Bundle(slices.Concat(comes, r.Known)...), nil
+}
+
+// parse reads the next authority; nil if it is not made yet.
+func (r AuthorityRotation) parse(next []byte) ([]pki.Authority, error) {
+	if len(next) == 0 {
+		return nil, nil
+	}
+	list, err := pki.Authorities(next)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", r.NextCert(), err)
+	}
+	return list[:1], nil
+}
+
+// signs has a certificate be signed by the authority that is on its host now.
+func (r AuthorityRotation) signs(env module.Env, path string) op.Renewal {
+	return op.Renewal{
+		CertificateFile: op.CertificateFile{Path: path + ".crt", Key: path + ".key", CA: r.Cert},
+		CAKey:           r.Key, Due: op.DueForeign, ValiditySeconds: int64(env.Validity() / time.Second),
+	}
+}
