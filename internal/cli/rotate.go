@@ -16,7 +16,8 @@ func (a *app) rotateCACmd() *cobra.Command {
 		Long: `Exchanges keys that everything in a cluster goes by for others, on a cluster that
 serves all along. --which says which: service-account is the key that signs tokens
 of service accounts, front-proxy the authority by which the APIs that API servers
-hand requests to (metrics-server) know API servers.
+hand requests to (metrics-server) know API servers, etcd the one by which members of
+etcd and API servers know each other.
 
 All come to trust what is new, one control plane after the other; then all sign with
 it; then what holds something older is made anew, or asked whether it goes by what is
@@ -24,7 +25,8 @@ new; and when nothing needs what is old any more, it is dropped. What still need
 is named: then the exchange stops there, with both in force, until "slipway resume".
 Cut off anywhere, it goes on by that as well.`,
 		Example: `  slipway certs rotate-ca prod --which service-account
-  slipway certs rotate-ca prod --which front-proxy`,
+  slipway certs rotate-ca prod --which front-proxy
+  slipway certs rotate-ca prod --which etcd`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(which) == 0 {

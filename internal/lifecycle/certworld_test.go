@@ -107,7 +107,7 @@ func (m *machine) certified(w op.Wait) (answer, known bool) {
 	switch {
 	case w.Certificate != "":
 		return !m.over(w.Certificate), true
-	case w.Name == "its member of etcd":
+	case w.Name == "its member of etcd", w.Name == "every member of etcd" && w.Manifest == "":
 		return !m.over(module.EtcdPKI+"/server.crt") && !m.over(module.EtcdHealthCert), true
 	case w.Name == "its API server":
 		return !m.silent && !m.lapsed() && !m.over("/etc/kubernetes/admin.conf"), true

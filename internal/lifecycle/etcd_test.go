@@ -152,7 +152,7 @@ func (e *members) start(m *machine) *op.Error {
 		}
 	}
 	for other, known := range e.run {
-		if known != ca {
+		if known != ca && !haveOne(known, ca) {
 			return fail("%s does not know the authority of %s", m.name, other)
 		}
 	}

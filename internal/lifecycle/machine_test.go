@@ -424,6 +424,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 			return nil
 		}
 		m.state["read by "+o.Manifest] = m.content(o)
+		if slices.Contains(o.Files, module.EtcdCA) {
+			m.state["etcd by "+o.Manifest] = m.files[module.EtcdCA]
+		}
 	case op.Wait:
 		if len(o.Trusts) > 0 {
 			m.believes(o.Trusts)
@@ -466,6 +469,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 		}
 		if o.Running != nil {
 			m.state[o.Name+" started"] = m.content(o)
+			if o.Name == "etcd.service" {
+				m.state["etcd by "+o.Name] = m.files[module.EtcdCA]
+			}
 			if o.Name == "kubelet.service" {
 				m.api.kubelet(m.name, m.version)
 			}

@@ -76,10 +76,7 @@ func (p *prepared) concernsMaintenance(h v1alpha1.Host) bool {
 // restoresOn says that a restore, or an exchange of authorities, cannot go on
 // without a host.
 func (p *prepared) restoresOn(h v1alpha1.Host) bool {
-	if p.request.Kind == RotateCA {
-		return spec.HasRole(h, v1alpha1.RoleControlPlane)
-	}
-	return renewsData(p.request.Kind) && hasPart(p.env.Cluster, h)
+	return (renewsData(p.request.Kind) || p.request.Kind == RotateCA) && hasPart(p.env.Cluster, h)
 }
 
 // ignores says that the other hosts go on when one fails. In a restore none does:

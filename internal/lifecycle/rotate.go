@@ -22,6 +22,7 @@ func lookers() map[string]func(p *prepared, ctx context.Context, from string) (s
 	return map[string]func(p *prepared, ctx context.Context, from string) (string, error){
 		certs.ServiceAccount: (*prepared).lookAtAccounts,
 		certs.FrontProxy:     (*prepared).lookAtFrontProxy,
+		certs.Etcd:           (*prepared).lookAtEtcd,
 	}
 }
 
@@ -207,6 +208,7 @@ func (p *prepared) rotated() (out []string) {
 				"service accounts have another key, and nothing goes by the old one any more",
 				"Tokens that were made by hand before (kubectl create token) are worth nothing now",
 			},
+			certs.Etcd:       {"etcd has another authority, and nothing trusts the old one any more"},
 			certs.FrontProxy: {"the front proxy has another authority, and nothing trusts the old one any more"},
 		}[name]...)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 )
 
@@ -19,6 +20,21 @@ func (p *prepared) lookAtFrontProxy(ctx context.Context, from string) (string, e
 	}
 	p.rotations.FrontProxy, err = p.lookAtAuthority(ctx, a, from)
 	return p.rotations.FrontProxy.From, err
+}
+
+// lookAtEtcd finds out how far the exchange of etcd's authority has come.
+func (p *prepared) lookAtEtcd(ctx context.Context, from string) (string, error) {
+	c := p.env.Cluster
+	if c.Spec.Etcd.External != nil {
+		return "", external(c.Name, "an exchange of its authority")
+	}
+	a := certs.EtcdAuthority(p.env)
+	err := elsewhere(c, idAuthorityElsewhere, "the authority of etcd", a.Trust, "etcd-cafile", "etcd-certfile", "etcd-keyfile")
+	if err != nil {
+		return "", err
+	}
+	p.rotations.Etcd, err = p.lookAtAuthority(ctx, a, from)
+	return p.rotations.Etcd.From, err
 }
 
 // lookAtAuthority asks every host that trusts an authority which ones it trusts.
@@ -45,6 +61,9 @@ func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from 
 			if len(next) > 0 {
 				r.Next = next[0].ID
 			}
+			if err := signs(ctx, h, a); err != nil {
+				return r, err
+			}
 		}
 		var ids []string
 		for _, t := range trusted {
@@ -57,6 +76,19 @@ func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from 
 	}
 	r.From, r.Gone, r.Going = howFar(all, from, r.Next)
 	return r, nil
+}
+
+// signs refuses an authority whose key is not on its keeper: it is not Slipway's to
+// exchange.
+func signs(ctx context.Context, h *engine.Host, a certs.Authority) error {
+	state, err := certs.Ask(ctx, h.Conn, []certs.Known{{Name: a.Name, CertificateFile: op.CertificateFile{Path: a.Cert, Key: a.Key}}})
+	if err != nil {
+		return fmt.Errorf("looking at the key of %s: %w", h.Name, err)
+	}
+	if state[0].NoKey {
+		return refused(idAuthorityNoKey, h.Name+" has no "+a.Key+": who has the key of this authority signs with it, and exchanges it", "put it back from a backup, or from another host that has it")
+	}
+	return nil
 }
 
 // authorities are those in a file of a host; none if it is not there.

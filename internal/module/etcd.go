@@ -30,6 +30,21 @@ func EtcdPrograms() op.EtcdPrograms {
 	return op.EtcdPrograms{Server: "/usr/local/bin/etcd", Program: Etcdctl, Utility: Etcdutl}
 }
 
+// What runs etcd as a service.
+const (
+	EtcdUnitName = "etcd.service"
+	EtcdUnitFile = "/etc/systemd/system/" + EtcdUnitName
+)
+
+// EtcdUnit is the service as it shall run. Certificates are read by etcd at each
+// connection, the authority once.
+func EtcdUnit() op.Unit {
+	return op.Unit{
+		Name: EtcdUnitName, Enabled: op.Bool(true), Running: op.Bool(true),
+		RestartOn: []string{EtcdUnitFile, EtcdCA, EtcdPrograms().Server},
+	}
+}
+
 // OwnEtcd is where a host asks its own member of etcd.
 func OwnEtcd() string { return etcdURL("127.0.0.1", facts.EtcdClientPort) }
 

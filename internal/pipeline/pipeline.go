@@ -248,6 +248,9 @@ func RotateCA(env module.Env, r certs.Rotations) engine.Pipeline {
 	if r.FrontProxy.From != "" {
 		m = append(m, certs.RotateFrontProxy(env, r.FrontProxy))
 	}
+	if r.Etcd.From != "" {
+		m = append(m, certs.RotateEtcd(env, r.Etcd))
+	}
 	return engine.Pipeline{Kind: "rotate-ca", Modules: m}
 }
 

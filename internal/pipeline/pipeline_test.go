@@ -370,7 +370,7 @@ func all(env module.Env) []engine.Pipeline {
 	if err != nil {
 		panic(err)
 	}
-	return []engine.Pipeline{Create(env, parts()), change, InitOS(env), Delete(env), EndJoin(env), fewer, Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), RescueEtcd(env, backup.Source{Rescue: &backup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts())}
+	return []engine.Pipeline{Create(env, parts()), change, InitOS(env), Delete(env), EndJoin(env), fewer, Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), RescueEtcd(env, backup.Source{Rescue: &backup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts()), RotateCA(env, rotations(env))}
 }
 
 // wish is to renew what is due, on hosts of which some have nothing valid any

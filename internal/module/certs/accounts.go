@@ -42,6 +42,7 @@ const (
 type Rotations struct {
 	Accounts   AccountRotation
 	FrontProxy AuthorityRotation
+	Etcd       AuthorityRotation
 }
 
 // An AccountRotation exchanges the key that signs tokens of service accounts.

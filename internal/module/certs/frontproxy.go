@@ -83,21 +83,19 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 			Run: &engine.Action{Check: unanswered, Apply: answers},
 		},
 		{
-			ID: "rotate.front-proxy.drop", Title: "trust the next alone", On: r.On, When: r.There, Rollout: rolling, Consumes: next,
+			// One that has not read it yet would publish the old one again.
+			ID: "rotate.front-proxy.drop", Title: "trust the next authority of the front proxy alone", On: r.On, When: r.Begun, Rollout: rolling, Consumes: next,
 			Needs: []string{"rotate.front-proxy.answer"},
 			Ops: func(s *engine.Scope) (op.List, error) {
-				return op.List{op.File{Path: r.Trust, Content: get(s).cert}}, nil
+				if r.Gone {
+					return op.List{knows(env)}, nil
+				}
+				return trusts(env, r.Trust, get(s).cert), nil
 			},
 		},
 		{
-			// One that has not read it yet would publish the old one again.
-			ID: "rotate.front-proxy.read", Title: "wait until API servers trust the next alone", On: r.On, When: r.Begun,
-			Needs: []string{"rotate.front-proxy.drop"},
-			Ops:   func(*engine.Scope) (op.List, error) { return op.List{knows(env)}, nil },
-		},
-		{
 			ID: "rotate.front-proxy.withdraw", Title: "publish that the next alone counts", Manager: true, When: r.Begun, Timeout: publishTime,
-			Needs: []string{"rotate.front-proxy.read"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			Needs: []string{"rotate.front-proxy.drop"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 			Run: &engine.Action{Check: f.outdated, Apply: f.withdraw},
 		},
 		r.end("rotate.front-proxy.withdraw"),

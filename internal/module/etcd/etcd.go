@@ -20,8 +20,6 @@ import (
 var files embed.FS
 
 const (
-	unitName = "etcd.service"
-	unitFile = "/etc/systemd/system/" + unitName
 	initial  = "/etc/kubernetes/slipway/etcd.env"
 	programs = "/usr/local/bin"
 	program  = programs + "/etcd"
@@ -60,7 +58,7 @@ func New(env module.Env) engine.Module {
 		{
 			ID: "etcd.start", Title: "start etcd", On: env.RunsEtcd,
 			Ops: func(*engine.Scope) (op.List, error) {
-				u := unit()
+				u := module.EtcdUnit()
 				u.KeepRunning = true
 				return op.List{u}, nil
 			},
@@ -88,15 +86,6 @@ func asks(env module.Env) func(*engine.Host) bool {
 	return func(h *engine.Host) bool { return !env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) }
 }
 
-// unit is the service as it shall run. Certificates are read by etcd at each
-// connection, the authority once.
-func unit() op.Unit {
-	return op.Unit{
-		Name: unitName, Enabled: op.Bool(true), Running: op.Bool(true),
-		RestartOn: []string{unitFile, module.EtcdCA, program},
-	}
-}
-
 // joined says that a host has been a member of etcd that was seen among others.
 func joined(h *engine.Host) bool {
 	return h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdJoined)
@@ -117,7 +106,7 @@ func member(env module.Env, h *engine.Host) op.EtcdMember {
 	m := op.EtcdMember{
 		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Data: facts.DirEtcd,
 		EtcdClient: module.EtcdClient(),
-		Service:    &op.EtcdService{Unit: unit(), Initial: initial, Token: env.Cluster.Name},
+		Service:    &op.EtcdService{Unit: module.EtcdUnit(), Initial: initial, Token: env.Cluster.Name},
 	}
 	for _, other := range spec.EtcdHosts(env.WithLeaving()) {
 		if other.Name != h.Name {
@@ -128,7 +117,7 @@ func member(env module.Env, h *engine.Host) op.EtcdMember {
 }
 
 func running() op.List {
-	u := unit()
+	u := module.EtcdUnit()
 	u.Gate = &op.Wait{Name: "every member of etcd", TimeoutSeconds: 120, Program: ask(module.OwnEtcd(), module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health", "--cluster")}
 	return op.List{
 		u,

@@ -16,7 +16,7 @@ import (
 // service is etcd's unit and its place on a disk.
 func service(env module.Env, s *engine.Scope) (op.List, error) {
 	h := s.Host()
-	text, err := module.Render(files, unitName, map[string]string{
+	text, err := module.Render(files, module.EtcdUnitName, map[string]string{
 		"Initial": initial, "Data": facts.EtcdData, "Joined": facts.EtcdJoined, "Program": program, "Args": arguments(env, h),
 	})
 	if err != nil {
@@ -25,7 +25,7 @@ func service(env module.Env, s *engine.Scope) (op.List, error) {
 	list := op.List{
 		op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true},
 		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
-		op.File{Path: unitFile, Content: text},
+		op.File{Path: module.EtcdUnitFile, Content: text},
 	}
 	if joins(env, s) || h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdData) {
 		return list, nil

@@ -1,0 +1,220 @@
+package lifecycle
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+)
+
+const etcdCAKey = module.EtcdPKI + "/ca.key"
+
+// haveOne says that two bundles have an authority in common. What is played is none.
+func haveOne(one, other string) bool {
+	list, _ := pki.Authorities([]byte(one))
+	others, _ := pki.Authorities([]byte(other))
+	return slices.ContainsFunc(list, func(a pki.Authority) bool { return pki.Trusts(others, a.ID) })
+}
+
+// etcdRuns are what reads etcd's authority when it starts, on a machine.
+func (m *machine) etcdRuns() (member, server string) {
+	if m.has(etcdCAKey) {
+		if member = etcdManifest; m.has(etcdUnit) {
+			member = "etcd.service"
+		}
+	}
+	if m.has(module.APIServerManifest) {
+		server = module.APIServerManifest
+	}
+	return member, server
+}
+
+const etcdUnit = "/etc/systemd/system/etcd.service"
+
+// withEtcd has a cluster run with real certificates, whose programs have read what
+// they trust of etcd.
+func withEtcd(t *testing.T, machines ...string) *world {
+	t.Helper()
+	w := newWorld(t, machines...)
+	w.managed = slices.Contains(machines, "e1")
+	w.create(event.Succeeded)
+	w.certified(300 * certDay)
+	for _, m := range w.machines {
+		member, server := m.etcdRuns()
+		for _, by := range []string{member, server} {
+			if by == "" {
+				continue
+			}
+			m.state["etcd by "+by] = m.files[module.EtcdCA]
+			if strings.HasPrefix(by, "/") {
+				m.state["read by "+by] = m.content(op.PodRestart{Files: []string{module.EtcdCA}})
+			} else {
+				m.state[by+" started"] = m.content(module.EtcdUnit())
+				w.api.managedEtcd.run[m.name] = m.files[module.EtcdCA]
+			}
+		}
+	}
+	return w
+}
+
+// coherent wants whoever speaks with etcd to be believed, by what each program has
+// read when it started and by what each file holds now.
+func (w *world) coherent(at string) {
+	believes := func(bundle, cert string) bool {
+		list, err := pki.Authorities([]byte(bundle))
+		leaf, err2 := pki.Certificate([]byte(cert))
+		return err == nil && err2 == nil && slices.ContainsFunc(list, func(a pki.Authority) bool {
+			ca, err := pki.Certificate(a.Text)
+			return err == nil && leaf.CheckSignatureFrom(ca) == nil
+		})
+	}
+	for _, m := range w.machines {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+	}
+	for _, a := range w.machines {
+		member, server := a.etcdRuns()
+		for _, b := range w.machines {
+			for _, name := range []string{module.EtcdPKI + "/server.crt", module.EtcdPKI + "/peer.crt", module.EtcdClientCert} {
+				cert := b.files[name]
+				if cert == "" {
+					continue
+				}
+				if member != "" && !believes(a.state["etcd by "+member], cert) {
+					w.t.Errorf("%s: the member of %s does not believe %s of %s", at, a.name, name, b.name)
+				}
+				if server != "" && name == module.EtcdPKI+"/server.crt" && !believes(a.state["etcd by "+server], cert) {
+					w.t.Errorf("%s: the API server of %s does not believe %s of %s", at, a.name, name, b.name)
+				}
+			}
+		}
+	}
+}
+
+// watched has the world be looked at before each change.
+func (w *world) watched() {
+	for _, m := range w.machines {
+		m.touched = func(what string) { w.coherent(what) }
+	}
+}
+
+// etcdExchanged wants all hosts to trust one authority of etcd alone, and to have
+// started with it, those with a member to sign with it, and nothing to be left.
+func (w *world) etcdExchanged(from string) {
+	w.t.Helper()
+	w.coherent("at the end")
+	var one string
+	for _, m := range w.machines {
+		member, server := m.etcdRuns()
+		if member == "" && server == "" {
+			continue
+		}
+		is := m.files[module.EtcdCA]
+		if one == "" {
+			one = is
+		}
+		if is == from || is != one || strings.Count(is, "BEGIN") != 1 {
+			w.t.Errorf("%s trusts\n%s", m.name, is)
+		}
+		for _, by := range []string{member, server} {
+			if by != "" && m.state["etcd by "+by] != is {
+				w.t.Errorf("%s of %s goes by\n%s", by, m.name, m.state["etcd by "+by])
+			}
+		}
+		if st := pki.State(m.read, op.CertificateFile{Path: module.EtcdCA, Key: etcdCAKey}); member != "" && (st.NoKey || st.OtherKey) || member == "" && m.has(etcdCAKey) {
+			w.t.Errorf("the key of %s: %+v", m.name, st)
+		}
+		for path := range m.files {
+			if strings.Contains(path, "/rotate/") {
+				w.t.Errorf("%s has %s yet", m.name, path)
+			}
+		}
+	}
+}
+
+func rotateEtcd() Request {
+	return Request{Kind: RotateCA, Name: "prod", Rotate: []string{certs.Etcd}}
+}
+
+// etcdShapes are clusters with etcd in pods, and as a service beside control planes
+// and on hosts of its own.
+var etcdShapes = map[string][]string{"stacked": {"cp1", "cp2", "cp3", "w1"}, "managed": {"cp1", "cp2", "e1"}}
+
+// TestRotateEtcd: at no moment is anybody not believed who speaks with etcd.
+func TestRotateEtcd(t *testing.T) {
+	for name, machines := range etcdShapes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := withEtcd(t, machines...)
+			from, key := w.machines["cp1"].files[module.EtcdCA], w.machines["cp1"].files[module.EtcdClientKey]
+			w.watched()
+			res := w.do(rotateEtcd(), event.Succeeded)
+			w.etcdExchanged(from)
+			if name == "stacked" && w.machines["cp1"].files[module.EtcdClientKey] != key {
+				t.Error("its key is another: between two files there is a moment in which they do not belong together")
+			}
+			if len(res.Ready) == 0 {
+				t.Error("it says nothing")
+			}
+			for _, d := range w.checked(0).Warnings {
+				t.Errorf("%+v", d)
+			}
+			w.wantPhase(v1alpha1.PhaseRunning)
+		})
+	}
+}
+
+// TestKilledRotateEtcd: the manager is killed at the end of every step, and gone on
+// with: one authority comes in the place of the old one, and no second.
+func TestKilledRotateEtcd(t *testing.T) {
+	for name, machines := range etcdShapes {
+		t.Run(name, func(t *testing.T) {
+			w := withEtcd(t, machines...)
+			from := w.machines["cp1"].files[module.EtcdCA]
+			moments := w.killed(t, rotateEtcd())
+			if len(moments) < 10/oneIn {
+				t.Errorf("%d moments", len(moments))
+			}
+			for _, m := range moments {
+				t.Run(m.name, func(t *testing.T) {
+					t.Parallel()
+					k := m.world
+					k.t = t
+					made := k.machines["cp1"].files["/etc/slipway/rotate/etcd-ca.crt"]
+					k.watched()
+					k.goOn(rotateEtcd())
+					k.etcdExchanged(from)
+					if made != "" && k.machines["cp1"].files[module.EtcdCA] != made {
+						t.Error("it was exchanged twice")
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestRotateEtcdRefused: what is not Slipway's to exchange is said before anything
+// is touched.
+func TestRotateEtcdRefused(t *testing.T) {
+	p := &prepared{}
+	p.env.Cluster = &v1alpha1.Cluster{}
+	p.env.Cluster.Spec.Etcd.External = &v1alpha1.ExternalEtcd{}
+	var list diag.List
+	if _, err := p.lookAtEtcd(t.Context(), ""); !errors.As(err, &list) || list[0].ID != idEtcdExternal {
+		t.Errorf("an etcd of others: %v", err)
+	}
+	p.env.Cluster.Spec.Etcd.External = nil
+	p.env.Cluster.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"etcd-cafile": "/else"}
+	p.env.Cluster.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
+	if _, err := p.lookAtEtcd(t.Context(), ""); !errors.As(err, &list) || list[0].ID != idAuthorityElsewhere {
+		t.Errorf("an authority that is elsewhere: %v", err)
+	}
+}

@@ -1,0 +1,138 @@
+package certs
+
+import (
+	"slices"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// Etcd names the authority of etcd.
+const Etcd = "etcd"
+
+const etcdPod = dir + "manifests/etcd.yaml"
+
+// EtcdAuthority is the one by which members of etcd know each other and their
+// clients, and these them. Its key is on hosts with a member.
+func EtcdAuthority(env module.Env) Authority {
+	first := env.Members(env.Cluster)[0].Name
+	return Authority{
+		Name: Etcd, CommonName: "etcd-ca", Cert: module.EtcdCA, Key: module.EtcdPKI + "/ca.key", Trust: module.EtcdCA,
+		On:     func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) || hasMember(env, h) },
+		Keeper: func(h *engine.Host) bool { return h.Name == first },
+	}
+}
+
+// hasMember selects the hosts that have a member of etcd.
+func hasMember(env module.Env, h *engine.Host) bool { return facts.RunsEtcd(env.Cluster, h.Roles) }
+
+var keyNextEtcd = engine.NewKey("certs.next-etcd", nextPair{})
+
+// RotateEtcd is the module. Members of etcd and API servers read what they trust
+// when they start, and what they show at each connection: so all are restarted, one
+// host after the other, before anything shows a certificate of the next authority,
+// and again when everything does, without the old one.
+func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
+	rolling := engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
+	next := []engine.KeyRef{keyNextEtcd.Ref()}
+	get := func(s *engine.Scope) nextPair { return engine.Get(s, keyNextEtcd) }
+	return engine.Module{Name: "rotate", Tasks: []engine.Task{
+		r.make(env, keyNextEtcd),
+		{
+			ID: "rotate.etcd.trust", Title: "trust both authorities of etcd", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime, Consumes: next,
+			Ops: func(s *engine.Scope) (op.List, error) {
+				text, err := r.both(s.Host().Name, get(s).cert)
+				return reread(env, s.Host(), op.File{Path: r.Trust, Content: text}), err
+			},
+		},
+		{
+			ID: "rotate.etcd.sign", Title: "sign etcd's certificates with the next", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime, Consumes: next,
+			Needs: []string{"rotate.etcd.trust"},
+			Ops: func(s *engine.Scope) (op.List, error) {
+				text, err := r.first(get(s).cert)
+				return r.ofEtcd(env, s.Host(), text, get(s)), err
+			},
+		},
+		{
+			// Who was cut off may have written the last file, and restarted nothing.
+			ID: "rotate.etcd.drop", Title: "trust the next authority of etcd alone", On: r.On, When: r.Begun, Rollout: rolling, Timeout: rereadTime, Consumes: next,
+			Needs: []string{"rotate.etcd.sign"},
+			Ops: func(s *engine.Scope) (op.List, error) {
+				if r.Gone {
+					return reread(env, s.Host()), nil
+				}
+				return reread(env, s.Host(), op.File{Path: r.Trust, Content: get(s).cert}), nil
+			},
+		},
+		r.end("rotate.etcd.drop"),
+	}}
+}
+
+// rereadTime bounds what is done on a host: two restarts, and all that is waited for.
+const rereadTime = 30 * time.Minute
+
+// reread has a host's member of etcd and API server read what they trust: the member
+// when all of them are well, the API server when its own is.
+func reread(env module.Env, h *engine.Host, files ...op.Op) op.List {
+	var list op.List
+	if hasMember(env, h) {
+		list = append(list, everyMember())
+	}
+	list = append(list, files...)
+	if hasMember(env, h) {
+		if env.Stacked() {
+			list = append(list, op.PodRestart{Manifest: etcdPod, Files: []string{module.EtcdCA}, TimeoutSeconds: 300})
+		} else {
+			list = append(list, module.EtcdUnit())
+		}
+		list = append(list, ownMember(), everyMember())
+	}
+	if h.HasRole(v1alpha1.RoleControlPlane) {
+		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EtcdCA}, TimeoutSeconds: 300}, serves(env))
+	}
+	return list
+}
+
+// everyMember waits for all members of etcd, as a host that has one asks them.
+func everyMember() op.Wait {
+	w := ownMember()
+	w.Name, w.Program = "every member of etcd", append(slices.Clone(w.Program), "--cluster")
+	return w
+}
+
+// ofEtcd has all that a host shows of etcd be signed by the next authority, with
+// which it signs from then on, if it has a member. A control plane that has none is
+// signed for, and does not get the key.
+func (r AuthorityRotation) ofEtcd(env module.Env, h *engine.Host, trusted []byte, next nextPair) op.List {
+	member, control := hasMember(env, h), h.HasRole(v1alpha1.RoleControlPlane)
+	var list op.List
+	if member {
+		list = append(list, everyMember(), op.File{Path: r.Key, Content: next.key, Mode: 0o600, Secret: true})
+	}
+	list = append(list, op.File{Path: r.Trust, Content: trusted})
+	if member {
+		for _, name := range []string{"server", "peer", "healthcheck-client"} {
+			list = append(list, r.signs(env, module.EtcdPKI+"/"+name))
+		}
+	}
+	switch {
+	case control && member:
+		list = append(list, r.signs(env, pkiDir+"apiserver-etcd-client"))
+	case control:
+		list = append(list, op.Certificate{
+			Cert: module.EtcdClientCert, Key: module.EtcdClientKey, CA: next.cert, CAKey: next.key, CommonName: "kube-apiserver-etcd-client", Client: true,
+			ValiditySeconds: int64(env.Cluster.Spec.Kubernetes.Certificates.Validity.Seconds()),
+		})
+	}
+	if member {
+		list = append(list, ownMember(), everyMember())
+	}
+	if control {
+		list = append(list, serves(env))
+	}
+	return list
+}

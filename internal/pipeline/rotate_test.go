@@ -1,0 +1,37 @@
+package pipeline
+
+import (
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/golden"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/certs"
+)
+
+// rotations are an exchange of all that can be exchanged, which is at its beginning.
+func rotations(env module.Env) certs.Rotations {
+	return certs.Rotations{
+		Accounts:   certs.AccountRotation{From: "old"},
+		FrontProxy: certs.AuthorityRotation{Authority: certs.FrontProxyAuthority(env), From: "old"},
+		Etcd:       certs.AuthorityRotation{Authority: certs.EtcdAuthority(env), From: "old"},
+	}
+}
+
+// TestRotate holds what exchanging wants of hosts.
+func TestRotate(t *testing.T) {
+	for _, v := range []struct {
+		name   string
+		change func(*v1alpha1.Cluster)
+	}{
+		{"rotate", threeControlPlanes},
+		{"rotate-managed", func(c *v1alpha1.Cluster) { threeControlPlanes(c); managedEtcd(c) }},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			c := base()
+			v.change(c)
+			env := environment(t, c)
+			golden.Check(t, "testdata/"+v.name+".golden", spell(t, RotateCA(env, rotations(env)), hosts(env)))
+		})
+	}
+}
