@@ -206,6 +206,21 @@ func TestLongManagedEtcd(t *testing.T) {
 		u.writes(t, name, "with-other-settings")
 		u.unchanged(t, file)
 	})
+	t.Run("another authority", func(t *testing.T) {
+		const ca = "/etc/kubernetes/pki/etcd/ca.crt"
+		old := u.inside(t, alone, "cat", ca)
+		r := u.exits(t, 0, "certs", "rotate-ca", name, "--which", "etcd", "--yes")
+		t.Logf("figure: another authority of etcd in %.0f s", r.took.Seconds())
+		for _, m := range machines {
+			if now := u.inside(t, m, "cat", ca); now == old || strings.Count(now, "BEGIN") != 1 {
+				t.Errorf("%s trusts\n%s", m, now)
+			}
+		}
+		u.wellMembers(t, alone, machines)
+		u.ownKeys(t, machines)
+		u.writes(t, name, "under-another-authority")
+		u.unchanged(t, file)
+	})
 	u.exits(t, 0, "delete", "cluster", name, "--yes", "--allow-removal")
 	for _, m := range machines {
 		same(t, m+" before and after", "touched", before[m], u.snapshot(t, m))
