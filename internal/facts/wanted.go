@@ -146,9 +146,13 @@ func Leftovers() map[string]Leftover {
 }
 
 // Programs are what a host itself must have: those the kubelet, kubeadm and
-// containerd call and the bundle cannot bring.
-func Programs() []string {
-	return []string{"systemctl", "mount", "umount", "losetup", "modprobe", "cp"}
+// the container runtime call and the bundle cannot bring.
+func Programs(c *v1alpha1.Cluster) []string {
+	list := []string{"systemctl", "mount", "umount", "losetup", "modprobe", "cp"}
+	if c.Spec.ContainerRuntime.Type == "docker" { // with them cri-dockerd asks for the address of a pod
+		list = append(list, "nsenter", "ip")
+	}
+	return list
 }
 
 // ProgramDirs are where programs are looked for.
@@ -198,7 +202,7 @@ func Wanted(c *v1alpha1.Cluster) op.Facts {
 	}
 	paths := slices.Collect(maps.Keys(Leftovers()))
 	for _, dir := range ProgramDirs() {
-		for _, program := range Programs() {
+		for _, program := range Programs(c) {
 			paths = append(paths, dir+"/"+program)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -122,7 +123,7 @@ func (m *machine) facts() *op.HostFacts {
 	if m.second != "" {
 		f.Addresses = append(f.Addresses, op.Address{Link: "eth1", Prefix: m.second + "/24"})
 	}
-	for _, p := range facts.Programs() {
+	for _, p := range facts.Programs(&v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{ContainerRuntime: v1alpha1.ContainerRuntime{Type: "docker"}}}) {
 		f.Present = append(f.Present, "/usr/bin/"+p)
 	}
 	f.Present = append(f.Present, slices.Collect(maps.Keys(m.files))...)

@@ -118,7 +118,16 @@ var machineRows = []row{
 			h[1].Facts.Present = []string{"/bin/mount", "/usr/bin/cp"}
 		},
 		[]string{"error program-missing w1"},
-		"lacks systemctl, umount, losetup, modprobe",
+		"lacks systemctl, umount, losetup, modprobe, which",
+	},
+	{
+		"programs for Docker missing", "no pod would have an address", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			c.Spec.ContainerRuntime.Type = "docker"
+			h[0].Facts.Present = append(h[0].Facts.Present, "/usr/bin/nsenter", "/sbin/ip")
+			h[1].Facts.Present = append(h[1].Facts.Present, "/usr/bin/nsenter")
+		},
+		[]string{"error program-missing w1"},
+		"lacks ip, which",
 	},
 
 	{"kernel 5.3", "older than kubeadm's list", kernel("5.3.18"), []string{"error kernel-too-old w1"}, "needs 5.4 or newer"},
