@@ -282,6 +282,7 @@ name is given, or by --allow-removal.`,
 func (a *app) etcdRescueCmd() *cobra.Command {
 	var (
 		lost         []string
+		from         string
 		allowRemoval bool
 	)
 	cmd := &cobra.Command{
@@ -290,9 +291,10 @@ func (a *app) etcdRescueCmd() *cobra.Command {
 it can do without, and with it a control plane that works. The hosts that are gone
 are named, and must not answer; all others with a member or a control plane must.
 
-The logs of the members that are left are read, and the one goes on whose log is
-the furthest: by the term of its last entry, then by its index. Etcd and control
-planes are stopped; a snapshot is made of a copy of its data, and the data that
+The data of the members that are left are read, and the one goes on whose go the
+furthest: by the term of the last entry, then by its index. A log that is damaged
+counts up to there, or as far as the database beside it goes; the plan says what
+is lost by that. --from chooses another one. Etcd and control planes are stopped; a snapshot is made of a copy of its data, and the data that
 it goes on with of that. What there was is moved aside, and stays on the hosts.
 All that has kept what the API told is restarted. What the lost members have
 acknowledged and is not in the chosen one's log is lost. Cut off anywhere, it
@@ -302,18 +304,20 @@ others added; the end says how.
 As long as more than half of the members can be brought back, do that instead:
 nothing is lost then. This is confirmed by typing the cluster's name, by --yes if
 the name is given, or by --allow-removal.`,
-		Example: `  slipway etcd rescue prod --lost cp2,cp3`,
-		Args:    cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
+		Example: `  slipway etcd rescue prod --lost cp2,cp3
+  slipway etcd rescue prod --lost cp1,cp2,cp3 --from cp5`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := a.request(cmd.Context(), lifecycle.RescueEtcd, "", args)
 			if err != nil {
 				return err
 			}
-			r.Nodes = slices.Compact(slices.Sorted(slices.Values(lost)))
+			r.Nodes, r.From = slices.Compact(slices.Sorted(slices.Values(lost))), from
 			return a.operate(cmd.Context(), operation{prepare: a.prepare(r), named: len(args) > 0, allowRemoval: allowRemoval})
 		},
 	}
 	cmd.Flags().StringSliceVar(&lost, "lost", nil, "the `hosts` that are gone for good")
+	cmd.Flags().StringVar(&from, "from", "", "the `host` whose data etcd goes on with, instead of the one whose go the furthest")
 	_ = cmd.MarkFlagRequired("lost") // the flag is there
 	removalFlag(cmd, &allowRemoval)
 	a.changeFlags(cmd)

@@ -93,8 +93,10 @@ type Request struct {
 	// what they had as nodes.
 	Hosts []spec.HostFlag
 	// Nodes select the hosts to Remove. To RescueEtcd, they are the hosts that are
-	// declared lost.
+	// declared lost; From is the one whose data etcd is to go on with, "" for the one
+	// whose go the furthest.
 	Nodes []string
+	From  string
 	// Removal says how hosts leave a cluster that goes on, and how nodes are
 	// drained that are upgraded.
 	Removal Removal

@@ -88,6 +88,7 @@ const (
 	idRescueAnswers    = "rescue-host-answers"
 	idRescueSilent     = "rescue-host-silent"
 	idRescueNotNeeded  = "rescue-not-needed"
+	idRescueFrom       = "rescue-from"
 	idRescueNoData     = "rescue-no-data"
 	idRescueClusters   = "rescue-several-clusters"
 	idBackupRoom       = "backup-no-room"

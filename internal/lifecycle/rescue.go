@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -26,15 +25,9 @@ import (
 // methods of nil are those of no rescue.
 type rescuing struct {
 	source recovery.Source
-	// left are the members that are left, the best one first.
+	// left are the members that are left and have data, the best one first.
 	left []survivor
 	is   op.EtcdSnapshotInfo // what its data came to, when that is known
-}
-
-// A survivor is a member that is left, with how far its log goes.
-type survivor struct {
-	host string
-	op.EtcdSalvaged
 }
 
 // hasPart says that a host has a part in what the API serves: a member of etcd, or
@@ -61,6 +54,9 @@ func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sin
 	if p.continues != nil {
 		return nil
 	}
+	if err := p.mayGoBy(p.request.From); err != nil {
+		return err
+	}
 	ctx, l, done, err := s.look(ctx, c)
 	if err != nil {
 		return err
@@ -77,6 +73,21 @@ func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sin
 		}
 	}
 	return p.needed(r)
+}
+
+// mayGoBy refuses a host to go by that has no member, or is declared lost.
+func (p *prepared) mayGoBy(from string) error {
+	c := p.recorded
+	i := find(c.Spec.Hosts, from)
+	switch {
+	case from == "":
+		return nil
+	case p.isLost(from):
+		return refused(idRescueFrom, from+" is declared lost, and its data are to be gone by", "name a host that is left: slipway etcd members "+c.Name)
+	case i < 0 || !facts.RunsEtcd(c, c.Spec.Hosts[i].Roles):
+		return refused(idRescueFrom, "cluster "+c.Name+" has no host "+from+" with a member of etcd", "name one that has, as the cluster calls it: slipway etcd members "+c.Name)
+	}
+	return nil
 }
 
 // judgeLost refuses a host that is declared lost and answers, or the other way
@@ -128,9 +139,9 @@ func (p *prepared) needed(r *EtcdReport) error {
 	return nil
 }
 
-// survey asks the members that are left how far their logs go, and ranks them: by
-// the term of the last entry, then by its index, which is how etcd itself would
-// choose. One that goes on keeps to the one that it has begun with.
+// survey asks the members that are left how far their data go, and chooses: the one
+// that is asked for, or the one that goes the furthest. One that goes on keeps to
+// the one that it has begun with.
 func (p *prepared) survey(ctx context.Context) error {
 	r := &rescuing{}
 	for _, h := range p.hosts {
@@ -141,29 +152,23 @@ func (p *prepared) survey(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if is.Index > 0 {
+		if is != (op.EtcdSalvaged{}) {
 			r.left = append(r.left, survivor{h.Name, is})
 		}
 	}
-	slices.SortStableFunc(r.left, func(a, b survivor) int {
-		whole := func(s survivor) int { return min(len(s.Damaged), 1) }
-		return cmp.Or(whole(a)-whole(b), cmp.Compare(b.Term, a.Term), cmp.Compare(b.Index, a.Index), cmp.Compare(b.Commit, a.Commit))
-	})
+	bestFirst(r.left)
 	by := &recovery.Rescue{Salvaged: func(is op.EtcdSnapshotInfo) { r.is = is }}
-	mark := p.request.restores
-	switch {
-	case mark != "":
+	if mark := p.request.restores; mark != "" {
 		if _, err := fmt.Sscanf(mark, "%d %d %s", &by.Term, &by.Index, &by.Member); err != nil {
 			return fmt.Errorf("reading whose data this rescue goes by: %w", err)
 		}
-	case len(r.left) == 0:
-		return refused(idRescueNoData, "no member of etcd that is left has data", "go back to a backup: slipway etcd restore "+p.env.Cluster.Name+" --from FILE")
-	default:
-		if err := oneCluster(r.left); err != nil {
+		by.Database = len(strings.Fields(mark)) > 3
+	} else {
+		best, err := p.chosen(r.left)
+		if err != nil {
 			return err
 		}
-		best := r.left[0]
-		by.Term, by.Index, by.Member = best.Term, best.Index, best.host
+		by.Member, by.EtcdReach, by.Database = best.host, best.Reach(), best.ByDatabase()
 	}
 	admin, err := p.svc.admin(p.env.Cluster.Name)
 	if err != nil {
@@ -179,20 +184,26 @@ func (p *prepared) survey(ctx context.Context) error {
 	return nil
 }
 
-// oneCluster refuses members of which some have the data of before a restore or an
-// earlier rescue: their terms and indices are of another count.
-func oneCluster(left []survivor) error {
-	var found []string
-	several := false
+// chosen is whose data are gone by, of those that are left, the best one first.
+func (p *prepared) chosen(left []survivor) (s survivor, err error) {
+	readable := slices.DeleteFunc(slices.Clone(left), func(s survivor) bool { return s.Reach().Index == 0 })
+	from := p.request.From
+	i := slices.IndexFunc(readable, func(s survivor) bool { return from == "" || s.host == from })
+	switch {
+	case i >= 0:
+		return readable[i], oneCluster(readable)
+	case len(readable) > 0:
+		why := "it has none"
+		if i := slices.IndexFunc(left, func(s survivor) bool { return s.host == from }); i >= 0 {
+			why = left[i].state()
+		}
+		return s, refused(idRescueFrom, from+" has no data of etcd that can be gone by: "+why, "name another one, or leave --from away: the one whose data go the furthest is "+readable[0].host)
+	}
+	what := "no member of etcd that is left has data"
 	for _, s := range left {
-		several = several || s.Cluster != left[0].Cluster
-		found = append(found, fmt.Sprintf("%s of %x", s.host, s.Cluster))
+		what += "; " + s.host + ": " + s.state()
 	}
-	if !several {
-		return nil
-	}
-	return refused(idRescueClusters, "the members that are left have data of several clusters of etcd: "+strings.Join(found, ", "),
-		"those of before a restore or a rescue count for nothing any more: move them away on their hosts ("+facts.DirEtcd+"/member), and begin again")
+	return s, refused(idRescueNoData, what, "go back to a backup: slipway etcd restore "+p.env.Cluster.Name+" --from FILE")
 }
 
 // logOf is how far the log of a host's member goes.
@@ -210,13 +221,18 @@ func logOf(ctx context.Context, h *engine.Host) (is op.EtcdSalvaged, err error) 
 	return is, nil
 }
 
-// mark says whose data a rescue goes by, for an operation that is gone on with.
+// mark says whose data a rescue goes by, and whether by the database alone, for an
+// operation that is gone on with.
 func (r *rescuing) mark() string {
 	if r == nil {
 		return ""
 	}
 	by := r.source.Rescue
-	return fmt.Sprintf("%d %d %s", by.Term, by.Index, by.Member)
+	mark := fmt.Sprintf("%d %d %s", by.Term, by.Index, by.Member)
+	if by.Database {
+		mark += " database"
+	}
+	return mark
 }
 
 // losses are what a rescue may take away, for people.
@@ -225,29 +241,19 @@ func (r *rescuing) losses(env module.Env, lost []string) []string {
 		return nil
 	}
 	by := r.source.Rescue
-	text := fmt.Sprintf("what the lost members have acknowledged and %s has not heard of: its log ends at term %d, entry %d", by.Member, by.Term, by.Index)
+	text := "what the lost members have acknowledged and " + by.Member + " has not heard of: "
+	known := "its data went up to " + reach(by.EtcdReach) + " when this was begun"
 	out := []string{"the members of etcd on " + strings.Join(lost, ", ") + ": their data must never be used again"}
 	for _, s := range r.left {
-		if s.host == by.Member {
-			if s.Damaged != "" {
-				text += ", and is damaged there (" + s.Damaged + "): what comes after that is lost, too"
-			} else if s.Commit < s.Index {
-				text += fmt.Sprintf(". Those after %d may never have been acknowledged; they are kept, for they may have been", s.Commit)
-			}
-			continue
+		switch {
+		case s.host != by.Member:
+			out = append(out, fmt.Sprintf("the member of etcd on %s (%s): its data are moved aside, and it does not start any more", s.host, s.state()))
+		case s.Reach() == by.EtcdReach:
+			known = s.state() + s.loses()
 		}
-		out = append(out, fmt.Sprintf("the member of etcd on %s (%s): its data are moved aside, and it does not start any more", s.host, s.passedOver()))
 	}
-	return append([]string{text + "; the data of now are moved aside on the hosts of cluster " + env.Cluster.Name + ", and stay there"}, out...)
-}
-
-// passedOver says why a member's data are not gone by.
-func (s survivor) passedOver() string {
-	text := fmt.Sprintf("its log ends at term %d, entry %d", s.Term, s.Index)
-	if s.Damaged != "" {
-		text = fmt.Sprintf("passed over, for its log is damaged: %s; it can be read up to term %d, entry %d", s.Damaged, s.Term, s.Index)
-	}
-	return text
+	text += known + "; the data of now are moved aside on the hosts of cluster " + env.Cluster.Name + ", and stay there"
+	return slices.Concat([]string{text}, r.compared(), out)
 }
 
 // rescued says what has come back, and what stays to be done.
@@ -255,7 +261,11 @@ func (p *prepared) rescued(res *Result) []string {
 	by := p.rescue.source.Rescue
 	line := "etcd runs with one member, on " + by.Member
 	if is := p.rescue.is; is.Revision > 0 {
-		line += fmt.Sprintf(", with all that is in its log: revision %d, %d keys", is.Revision, is.Keys)
+		from := "log"
+		if by.Database {
+			from = "database"
+		}
+		line += fmt.Sprintf(", with all that is in its %s: revision %d, %d keys", from, is.Revision, is.Keys)
 	}
 	out := []string{line, "the data of before are kept, in " + facts.DirEtcd + "/before-" + res.Operation + ": remove them when you are sure"}
 	var gone []string

@@ -13,11 +13,24 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// log is how far the log of a machine's member goes: its data say so.
+// log is how far the data of a machine's member go: they say so. "log 4 900 899" is
+// a log that ends at entry 900 of term 4, of which all up to 899 is agreed upon;
+// what follows is more of them.
 func (m *machine) log() (is op.EtcdSalvaged) {
-	_, _ = fmt.Sscanf(m.files[facts.EtcdData], "log %d %d %d %s", &is.Term, &is.Index, &is.Commit, &is.Damaged)
-	if n, ok := strings.CutPrefix(is.Damaged, "cluster-"); ok {
-		is.Damaged, is.Cluster = "", uint64(len(n))
+	words := strings.Fields(m.files[facts.EtcdData])
+	_, _ = fmt.Sscanf(m.files[facts.EtcdData], "log %d %d %d", &is.Log.Term, &is.Log.Index, &is.Commit)
+	for _, w := range words[min(4, len(words)):] {
+		key, value, _ := strings.Cut(w, "=")
+		switch key {
+		case "cluster":
+			is.Cluster = uint64(len(value))
+		case "damaged":
+			is.Damaged = "x.wal, from byte 7 of 9: it is not what was written"
+		case "db":
+			_, _ = fmt.Sscanf(value, "%d/%d", &is.Database.Term, &is.Database.Index)
+		case "nodb":
+			is.DatabaseDamaged = "there is no database"
+		}
 	}
 	return is
 }
@@ -41,7 +54,7 @@ func (m *machine) salvaged(o op.EtcdSalvage) ([]byte, bool) {
 func (m *machine) salvage(o op.EtcdSalvage) *op.Error {
 	m.api.mu.Lock()
 	defer m.api.mu.Unlock()
-	if is := m.log(); is.Term != o.Term || is.Index != o.Index {
+	if is := m.log(); is.Reach() != o.EtcdReach || is.ByDatabase() != o.Database {
 		return &op.Error{Reason: op.IDEtcdMoved, Message: "it has moved"}
 	}
 	if !m.api.done["stop "+o.Key+" "+m.name] {
@@ -144,30 +157,42 @@ func TestRescue(t *testing.T) {
 	}
 }
 
-// Killed anywhere, it is gone on with, and the end is the same.
+// Killed anywhere, it is gone on with, and the end is the same: also where it goes by
+// a database, and by the one that was chosen, whatever others have.
 func TestKilledRescue(t *testing.T) {
-	w, request := outnumbered(t)
-	for _, m := range w.killed(t, request) {
-		t.Run(m.name, func(t *testing.T) {
-			t.Parallel()
-			k := m.world
-			k.t = t
-			for _, gone := range request.Nodes {
-				k.machines[gone].down = errDown
-			}
-			k.goOn(request)
-			if phase, ops := k.status(); phase != v1alpha1.PhaseRunning || ops[0] != "etcd-rescue Succeeded" {
-				t.Errorf("phase %q, operations %v", phase, ops)
-			}
-			k.same(w)
-		})
+	for _, tc := range []struct {
+		name string
+		of   func(t *testing.T) (*world, Request)
+	}{
+		{"log", outnumbered},
+		{"database of the one that is chosen", func(t *testing.T) (*world, Request) {
+			w, request := twoOfFive(t, "log 4 100 100 damaged db=4/800", "log 4 900 900")
+			request.From = "cp2"
+			return w, request
+		}},
+	} {
+		w, request := tc.of(t)
+		for _, m := range w.killed(t, request) {
+			t.Run(tc.name+" "+m.name, func(t *testing.T) {
+				t.Parallel()
+				k := m.world
+				k.t = t
+				for _, gone := range request.Nodes {
+					k.machines[gone].down = errDown
+				}
+				k.goOn(request)
+				if phase, ops := k.status(); phase != v1alpha1.PhaseRunning || ops[0] != "etcd-rescue Succeeded" {
+					t.Errorf("phase %q, operations %v", phase, ops)
+				}
+				k.same(w)
+			})
+		}
 	}
 }
 
 // The best of several that are left goes on, and the others' data are moved aside:
 // by the term of their last entries first, whatever their indices.
 func TestRescueRanks(t *testing.T) {
-	five := []string{"cp1", "cp2", "cp3", "cp4", "cp5"}
 	for _, tc := range []struct {
 		name, reason string
 		cp2, cp4     string
@@ -176,20 +201,19 @@ func TestRescueRanks(t *testing.T) {
 		{"term", "a later leader's entries count for more", "log 5 10 10", "log 4 900 900", "cp2", "cp4"},
 		{"index", "it has more of the same", "log 4 899 899", "log 4 900 1", "cp4", "cp2"},
 		{"a tie", "it knows more to be agreed upon", "log 4 900 899", "log 4 900 900", "cp4", "cp2"},
-		{"damaged", "what cannot be read may be what counts", "log 5 900 900 damaged", "log 4 900 900", "cp4", "cp2"},
 		{"no data", "there is one with some", "", "log 1 1 1", "cp4", "cp2"},
+		{"damaged", "what can be read of it goes further all the same", "log 4 950 949 damaged", "log 4 900 900", "cp2", "cp4"},
+		{"damaged, of a later term", "what is whole was given up by then", "log 5 901 901 damaged", "log 4 990 990", "cp2", "cp4"},
+		{"damaged and stale", "what is whole goes further", "log 4 100 100 damaged", "log 4 900 900", "cp4", "cp2"},
+		{"damaged, and as far", "what is whole is better", "log 4 900 900 damaged", "log 4 900 1", "cp4", "cp2"},
+		{"damaged before the end of its database", "that goes further", "log 4 100 100 damaged db=4/950", "log 4 900 900", "cp2", "cp4"},
+		{"damaged before the end of its database, and stale", "the other goes further", "log 4 100 100 damaged db=4/890", "log 4 900 900", "cp4", "cp2"},
+		{"damaged at once", "its database counts", "log 0 0 0 damaged db=4/950", "log 4 900 900", "cp2", "cp4"},
+		{"no database", "a log is nothing without", "log 9 999 999 nodb", "log 4 900 900", "cp4", "cp2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := running(t, five, five)
-			e := votersOf(w, five...)
-			w.machines["cp2"].files[facts.EtcdData], w.machines["cp4"].files[facts.EtcdData] = tc.cp2, tc.cp4
-			w.loses(e, "cp1", "cp3", "cp5")
-			request := Request{Kind: RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3", "cp5"}}
-			p := w.prepared(w.impatient().Prepare(t.Context(), request, nil))
-			if over := "on " + tc.other + " (passed over, for its log is damaged"; strings.Contains(strings.Join(p.Plan().Removes, "\n"), over) != strings.HasSuffix(tc.cp2, "damaged") {
-				t.Errorf("%s: the plan says %q", tc.reason, p.Plan().Removes)
-			}
-			res := w.apply(p, event.Succeeded)
+			w, request := twoOfFive(t, tc.cp2, tc.cp4)
+			res := w.apply(w.prepared(w.impatient().Prepare(t.Context(), request, nil)), event.Succeeded)
 			if !strings.HasPrefix(res.Ready[0], "etcd runs with one member, on "+tc.best) || !strings.Contains(strings.Join(res.Ready, "\n"), "delete nodes "+tc.other+" --cluster prod") {
 				t.Errorf("%s: %v", tc.reason, res.Ready)
 			}
@@ -200,46 +224,120 @@ func TestRescueRanks(t *testing.T) {
 	}
 }
 
-func TestRescueRefuses(t *testing.T) {
+// twoOfFive is a cluster of five of which cp2 and cp4 are left.
+func twoOfFive(t *testing.T, cp2, cp4 string) (*world, Request) {
+	t.Helper()
+	five := []string{"cp1", "cp2", "cp3", "cp4", "cp5"}
+	w := running(t, five, five)
+	e := votersOf(w, five...)
+	w.machines["cp2"].files[facts.EtcdData], w.machines["cp4"].files[facts.EtcdData] = cp2, cp4
+	w.loses(e, "cp1", "cp3", "cp5")
+	return w, Request{Kind: RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3", "cp5"}}
+}
+
+// The plan says of each member how far its data go and where they are damaged, and
+// what is lost by the choice.
+func TestRescueSays(t *testing.T) {
+	const where = "x.wal, from byte 7 of 9: it is not what was written"
 	for _, tc := range []struct {
 		name, reason string
-		do           func(*world, *ensemble, *Request)
-		want         string
+		cp2, cp4     string
+		from         string
+		want, not    []string
 	}{
-		{"it answers", "what it has is not lost", func(w *world, _ *ensemble, _ *Request) { w.machines["cp1"].down = nil }, idRescueAnswers},
-		{"its member answers", "the host may be cut off from here alone", func(_ *world, e *ensemble, _ *Request) { e.members[0].down = false }, idRescueAnswers},
-		{"it is not declared lost", "it may have the better data", func(_ *world, _ *ensemble, r *Request) { r.Nodes = r.Nodes[:1] }, idRescueSilent},
-		{"a worker", "it has no part in this", func(_ *world, _ *ensemble, r *Request) { r.Nodes = append(r.Nodes, "w1") }, idRescueUnknown},
-		{"nobody", "there is none of that name", func(_ *world, _ *ensemble, r *Request) { r.Nodes = append(r.Nodes, "cp9") }, idRescueUnknown},
-		{"enough are left", "they need only be started", func(w *world, _ *ensemble, r *Request) {
-			w.machines["cp3"].down, r.Nodes = nil, []string{"cp1"}
-		}, idRescueNotNeeded},
-		{"no data", "there is nothing to go on with", func(w *world, _ *ensemble, _ *Request) { delete(w.machines["cp2"].files, facts.EtcdData) }, idRescueNoData},
+		{
+			"whole", "there is nothing to choose", "log 4 900 899", "log 4 800 800", "",
+			[]string{"cp2 has not heard of: its log ends at term 4, entry 900. Those after 899 may never", "cp4 (its log ends at term 4, entry 800): its data are moved aside"},
+			[]string{"--from", "damaged", "perhaps"},
+		},
+		{
+			"the other is damaged", "it is said where", "log 4 900 900", "log 4 800 800 damaged", "",
+			[]string{"cp4 (its log is damaged (" + where + "), and can be read up to term 4, entry 800): its data"},
+			[]string{"--from", "perhaps"},
+		},
+		{
+			"a damaged one goes further", "what to choose it means, and the other way", "log 4 950 949 damaged", "log 4 900 900", "",
+			[]string{
+				"cp2 has not heard of: its log is damaged (" + where + "), and can be read up to term 4, entry 950. What comes after entry 950 is lost, too",
+				"it is gone by though cp4 is whole, for what can be read of it goes further, and has entries 901 to 950 of term 4; --from cp4 goes by what is whole, and loses that",
+			},
+			[]string{"by the choice"},
+		},
+		{
+			"a damaged one of a later term", "its entries took the place of others", "log 5 901 900 damaged", "log 4 990 990", "",
+			[]string{"and has what was agreed upon after term 4, up to term 5, entry 901; --from cp4"}, nil,
+		},
+		{
+			"a database goes further", "the log is given up", "log 4 100 100 damaged db=4/901", "log 4 900 900", "",
+			[]string{
+				"can be read up to term 4, entry 100; its database goes further, up to term 4, entry 901. It goes on from the database: what comes after entry 901 is lost, too",
+				"has entry 901 of term 4; --from cp4",
+			}, nil,
+		},
+		{
+			"damaged at once", "there is nothing of it", "log 0 0 0 damaged db=4/901", "", "",
+			[]string{"its log is damaged (" + where + ") before anything that etcd could begin with; its database goes further, up to term 4, entry 901."}, []string{"--from"},
+		},
+		{
+			"chosen", "what is lost by it", "log 4 950 950", "log 4 900 900", "cp4",
+			[]string{
+				"cp4 has not heard of: its log ends at term 4, entry 900;",
+				"by the choice of cp4: entries 901 to 950 of term 4, which cp2 has; without --from, cp2 would be gone by (its log ends at term 4, entry 950)",
+			},
+			[]string{"perhaps"},
+		},
+		{
+			"chosen, of an earlier term", "the later one is lost", "log 4 950 950", "log 5 700 700", "cp2",
+			[]string{"by the choice of cp2: what was agreed upon after term 4, up to term 5, entry 700, which cp4 has"}, nil,
+		},
+		{
+			"chosen, though damaged", "the other goes as far", "log 4 900 900", "log 4 900 900 damaged", "cp4",
+			[]string{"perhaps, what is damaged on cp4 where nobody sees it: cp2 goes as far, and is whole"}, []string{"by the choice"},
+		},
+		{
+			"chosen as it would be", "nothing is lost by it", "log 4 950 950", "log 4 900 900", "cp2",
+			[]string{"cp2 has not heard of: its log ends at term 4, entry 950;"}, []string{"by the choice", "--from"},
+		},
+		{
+			"no database", "that is why it is passed over", "log 9 999 999 nodb", "log 4 900 900", "",
+			[]string{"cp2 (there is nothing to go on with: there is no database): its data are moved aside"}, []string{"--from"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w, e := etcdWorld(t)
-			w.machines["cp2"].files[facts.EtcdData] = "log 4 900 899"
-			w.loses(e, "cp1", "cp3")
-			request := Request{Kind: RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3"}}
-			tc.do(w, e, &request)
-			_, err := w.impatient().Prepare(t.Context(), request, nil)
-			refusal(t, err, tc.want)
-			if t.Failed() {
-				t.Log(tc.reason)
+			w, request := twoOfFive(t, tc.cp2, tc.cp4)
+			request.From = tc.from
+			loses := strings.Join(w.prepared(w.impatient().Prepare(t.Context(), request, nil)).Plan().Removes, "\n")
+			for _, want := range tc.want {
+				if !strings.Contains(loses, want) {
+					t.Errorf("%s: the plan does not say %q:\n%s", tc.reason, want, loses)
+				}
+			}
+			for _, not := range tc.not {
+				if strings.Contains(loses, not) {
+					t.Errorf("%s: the plan says %q:\n%s", tc.reason, not, loses)
+				}
 			}
 		})
+	}
+}
+
+// One that is chosen must have data that can be read.
+func TestRescueFromNothing(t *testing.T) {
+	for _, cp2 := range []string{"", "log 9 999 999 nodb", "log 0 0 0 damaged"} {
+		w, request := twoOfFive(t, cp2, "log 4 900 900")
+		request.From = "cp2"
+		_, err := w.impatient().Prepare(t.Context(), request, nil)
+		refusal(t, err, idRescueFrom)
+		if !strings.Contains(fmt.Sprint(err), "furthest is cp4") {
+			t.Errorf("%q: %v", cp2, err)
+		}
 	}
 }
 
 // One with data of before a restore is not compared with those of after: its term
 // is higher, and what it has is older.
 func TestRescueOfSeveralClusters(t *testing.T) {
-	five := []string{"cp1", "cp2", "cp3", "cp4", "cp5"}
-	w := running(t, five, five)
-	e := votersOf(w, five...)
-	w.machines["cp2"].files[facts.EtcdData], w.machines["cp4"].files[facts.EtcdData] = "log 50 900 900 cluster-before", "log 2 30 30"
-	w.loses(e, "cp1", "cp3", "cp5")
-	request := Request{Kind: RescueEtcd, Name: "prod", Nodes: []string{"cp1", "cp3", "cp5"}}
+	w, request := twoOfFive(t, "log 50 900 900 cluster=before", "log 2 30 30")
 	_, err := w.impatient().Prepare(t.Context(), request, nil)
 	refusal(t, err, idRescueClusters)
 	delete(w.machines["cp2"].files, facts.EtcdData)

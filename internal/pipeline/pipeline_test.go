@@ -280,7 +280,7 @@ func TestBackups(t *testing.T) {
 		env := environment(t, c)
 		golden.Check(t, "testdata/etcd-defrag-"+name+".golden", spell(t, Defrag(env, nil), hosts(env)))
 		golden.Check(t, "testdata/etcd-restore-"+name+".golden", spell(t, RestoreEtcd(env, src), hosts(env)))
-		left := backup.Source{Key: src.Key, Kubeconfig: src.Kubeconfig, Rescue: &backup.Rescue{Member: env.Members(c)[1].Name, Term: 4, Index: 900}}
+		left := backup.Source{Key: src.Key, Kubeconfig: src.Kubeconfig, Rescue: &backup.Rescue{Member: env.Members(c)[1].Name, EtcdReach: op.EtcdReach{Term: 4, Index: 900}}}
 		golden.Check(t, "testdata/etcd-rescue-"+name+".golden", spell(t, RescueEtcd(env, left), hosts(env)))
 	}
 }

@@ -16,10 +16,11 @@ import (
 // A Rescue is an etcd that has lost too many members to go on: what one of those
 // that are left has becomes that of all.
 type Rescue struct {
-	// Member is the host whose data are gone by; Term and Index are how far its
-	// log goes.
-	Member      string
-	Term, Index uint64
+	// Member is the host whose data are gone by; EtcdReach is how far they go, and
+	// Database says that they are those of its database alone.
+	Member string
+	op.EtcdReach
+	Database bool
 	// Salvaged hears what the data came to.
 	Salvaged func(op.EtcdSnapshotInfo)
 }
@@ -43,7 +44,7 @@ func Salvage(env module.Env, src Source) engine.Module {
 		{
 			ID: "rescue.salvage", Title: "make a snapshot of a copy of its data", On: best, Needs: []string{"restore.stop"}, Timeout: 30 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
-				return op.List{op.EtcdSalvage{Key: src.Key, Data: facts.DirEtcd, EtcdPrograms: module.EtcdPrograms(), Term: src.Rescue.Term, Index: src.Rescue.Index}}, nil
+				return op.List{op.EtcdSalvage{Key: src.Key, Data: facts.DirEtcd, EtcdPrograms: module.EtcdPrograms(), EtcdReach: src.Rescue.EtcdReach, Database: src.Rescue.Database}}, nil
 			},
 			After: heard(src.Rescue.Salvaged),
 		},

@@ -1,37 +1,71 @@
 package op
 
+import "cmp"
+
 // EtcdSalvage makes a snapshot of what a stopped member of etcd has in its data
 // directory, though too few members are left to serve it: a copy of the data is
 // made, and an etcd that has no other members any more serves that just long
-// enough. The data themselves stay as they are. It answers with an EtcdSalvaged in
-// Result.Output.
+// enough; or the database alone is what the snapshot is made of. The data themselves
+// stay as they are. It answers with an EtcdSalvaged in Result.Output.
 type EtcdSalvage struct {
 	// Key names the rescue; "" only looks at the data.
 	Key string `json:"key,omitempty"`
 	// Data is the member's data directory.
 	Data string `json:"data"`
 	EtcdPrograms
-	// Term and Index are how far the member's log goes; it is refused
-	// (IDEtcdMoved) if that is not so any more.
+	// EtcdReach is how far the member's data go, and Database whether these are those
+	// of its database alone; it is refused (IDEtcdMoved) if that is not so any more.
+	EtcdReach
+	Database bool `json:"database,omitempty"`
+}
+
+// An EtcdReach is the last entry of a log that something goes up to: the term of
+// the leader that made it, and its number. The zero one is nothing.
+type EtcdReach struct {
 	Term  uint64 `json:"term,omitempty"`
 	Index uint64 `json:"index,omitempty"`
 }
 
+// Compare is how etcd itself compares the logs of two members: the later term goes
+// further, and of one term the later entry.
+func (r EtcdReach) Compare(other EtcdReach) int {
+	return cmp.Or(cmp.Compare(r.Term, other.Term), cmp.Compare(r.Index, other.Index))
+}
+
 // EtcdSalvaged is what a member has.
 type EtcdSalvaged struct {
-	// Term and Index are those of the last entry in the member's log, Commit the
-	// last that it knows a majority to have. All are 0 if there are no data.
-	Term   uint64 `json:"term"`
-	Index  uint64 `json:"index"`
-	Commit uint64 `json:"commit"`
+	// Log is how far the member's log goes, zero if etcd could not begin with what can
+	// be read of it; Commit is the last entry that it knows a majority to have.
+	Log    EtcdReach `json:"log,omitzero"`
+	Commit uint64    `json:"commit,omitempty"`
+	// Database is how far the database goes: all entries up to there are in it, and
+	// all are agreed upon.
+	Database EtcdReach `json:"database,omitzero"`
 	// Cluster is the id of the cluster whose log it is: another one after a restore
 	// or a rescue.
 	Cluster uint64 `json:"cluster,omitempty"`
-	// Damaged is why the log could not be read to its end.
-	Damaged string `json:"damaged,omitempty"`
-	Bytes   int64  `json:"bytes"` // of the data on disk
+	// Damaged is where the log could not be read on, and why; DatabaseDamaged is why
+	// the database cannot be read: without it, the log is nothing to go on with.
+	Damaged         string `json:"damaged,omitempty"`
+	DatabaseDamaged string `json:"databaseDamaged,omitempty"`
+	Bytes           int64  `json:"bytes"` // of the data on disk
 	// Snapshot is the one that was made, nil before.
 	Snapshot *EtcdSnapshotInfo `json:"snapshot,omitempty"`
+}
+
+// ByDatabase says that the database goes further than what can be read of the log:
+// etcd does not start with the two, but with the database it can be made to.
+func (is EtcdSalvaged) ByDatabase() bool { return is.Database.Compare(is.Log) > 0 }
+
+// Reach is how far the data go that can be gone on with, zero if there are none.
+func (is EtcdSalvaged) Reach() EtcdReach {
+	switch {
+	case is.DatabaseDamaged != "":
+		return EtcdReach{}
+	case is.ByDatabase():
+		return is.Database
+	}
+	return is.Log
 }
 
 // IDEtcdMoved is data that are not what was planned with.

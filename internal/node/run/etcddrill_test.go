@@ -83,7 +83,7 @@ func askScratch(dir string, args []string) (string, error) {
 	}
 	var revision int64
 	var secret string
-	_, _ = fmt.Sscanf(string(raw), "whole %d %s", &revision, &secret)
+	_, _ = fmt.Sscanf(says(raw), "whole %d %s", &revision, &secret)
 	switch {
 	case strings.Join(args, " ") == "endpoint status -w json":
 		return fmt.Sprintf(`[{"Endpoint":"x","Status":{"header":{"revision":%d},"version":"3.7.0","leader":7}}]`, revision), nil

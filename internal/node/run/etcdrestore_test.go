@@ -39,7 +39,7 @@ func fakeRestore(args []string) (string, error) {
 	if strings.HasPrefix(string(from), "bad") {
 		return "", errors.New("Error: expected sha256 [1], got [2]")
 	}
-	text := fmt.Sprintf("%s for %s at %s in %s, token %s, bump %s", from, value["--name"], value["--initial-advertise-peer-urls"], value["--initial-cluster"], value["--initial-cluster-token"], value["--bump-revision"])
+	text := fmt.Sprintf("%s for %s at %s in %s, token %s, bump %s", says(from), value["--name"], value["--initial-advertise-peer-urls"], value["--initial-cluster"], value["--initial-cluster-token"], value["--bump-revision"])
 	return "", os.WriteFile(filepath.Join(dir, "snap", "db"), []byte(text), 0o600)
 }
 

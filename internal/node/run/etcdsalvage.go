@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (s *session) checkEtcdSalvage(o op.EtcdSalvage) (verdict, error) {
 		return verdict{}, invalid("%q is no directory for data, or %q no name of a rescue", o.Data, o.Key)
 	}
 	if o.Key == "" {
-		is, err := etcdLog(s.path(o.Data))
+		is, err := etcdReach(s.path(o.Data))
 		if err != nil {
 			return verdict{}, err
 		}
@@ -66,11 +67,11 @@ func (s *session) checkEtcdSalvage(o op.EtcdSalvage) (verdict, error) {
 
 // unmoved refuses data that are not what was planned with.
 func (s *session) unmoved(o op.EtcdSalvage) (is op.EtcdSalvaged, err error) {
-	if is, err = etcdLog(s.path(o.Data)); err != nil {
+	if is, err = etcdReach(s.path(o.Data)); err != nil {
 		return is, err
 	}
-	if is.Term != o.Term || is.Index != o.Index {
-		return is, &op.Error{Reason: op.IDEtcdMoved, Message: fmt.Sprintf("the member's log ends at term %d, index %d, and ended at term %d, index %d when this was planned", is.Term, is.Index, o.Term, o.Index)}
+	if now := is.Reach(); now != o.EtcdReach || is.ByDatabase() != o.Database {
+		return is, &op.Error{Reason: op.IDEtcdMoved, Message: fmt.Sprintf("the member's data go up to term %d, entry %d, and went up to term %d, entry %d when this was planned", now.Term, now.Index, o.Term, o.Index)}
 	}
 	return is, nil
 }
@@ -118,18 +119,12 @@ func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalv
 			err = errors.Join(err, os.RemoveAll(c.dir))
 		}
 	}()
-	if err := copyTree(ctx, s.path(filepath.Join(o.Data, "member")), filepath.Join(c.data(), "member")); err != nil {
-		return is, fmt.Errorf("copying the data of etcd: %w", err)
-	}
-	if err := agreeUpon(c.data()); err != nil {
-		return is, fmt.Errorf("having the copy of the log be agreed upon: %w", err)
-	}
-	s.disk.Did("copied")
 	file := s.path(op.SalvagedSnapshot(o.Data, o.Key))
-	err = c.serve(ctx, is.Bytes, func(ctx context.Context) error {
-		_, err := c.ask(ctx, "--command-timeout=15m", "snapshot", "save", file)
-		return err
-	}, "--force-new-cluster")
+	if o.Database {
+		err = s.sealDatabase(databaseOf(s.path(o.Data)), file)
+	} else {
+		err = c.snapshotOfLog(ctx, s.path(o.Data), is.Bytes, file)
+	}
 	if err != nil {
 		return is, err
 	}
@@ -143,6 +138,45 @@ func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalv
 	}
 	s.disk.Did("salvaged")
 	return is, s.keep(s.salvageFile(), salvageRecord{o.Key, is})
+}
+
+// snapshotOfLog makes a snapshot of all that is in a member's log, by an etcd that
+// serves a copy of its data.
+func (c scratch) snapshotOfLog(ctx context.Context, data string, size int64, file string) error {
+	if err := copyTree(ctx, filepath.Join(data, "member"), filepath.Join(c.data(), "member")); err != nil {
+		return fmt.Errorf("copying the data of etcd: %w", err)
+	}
+	if err := agreeUpon(c.data()); err != nil {
+		return fmt.Errorf("having the copy of the log be agreed upon: %w", err)
+	}
+	c.s.disk.Did("copied")
+	return c.serve(ctx, size, func(ctx context.Context) error {
+		_, err := c.ask(ctx, "--command-timeout=15m", "snapshot", "save", file)
+		return err
+	}, "--force-new-cluster")
+}
+
+// sealDatabase makes a snapshot of a database as it is: that is one, but for the
+// checksum at its end.
+func (s *session) sealDatabase(database, file string) error {
+	if err := copyFile(database, file); err != nil {
+		return fmt.Errorf("copying the database of etcd: %w", err)
+	}
+	s.disk.Did("copied")
+	sum, err := durable.SHA256(file)
+	if err != nil {
+		return err
+	}
+	raw, err := hex.DecodeString(sum)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	return errors.Join(err, f.Close())
 }
 
 // copyTree copies directories and regular files. What lies elsewhere, behind a

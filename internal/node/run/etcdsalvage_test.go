@@ -4,253 +4,20 @@ package run
 
 import (
 	"bytes"
-	"encoding/binary"
+	"compress/gzip"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
-
-// A walWriter writes records as etcd does.
-type walWriter struct {
-	out []byte
-	crc uint32
-}
-
-func number(field int, v uint64) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(nil, uint64(field)<<3), v)
-}
-
-func message(parts ...[]byte) (out []byte) {
-	for _, p := range parts {
-		out = append(out, p...)
-	}
-	return out
-}
-
-func (w *walWriter) put(kind uint64, data []byte) *walWriter {
-	if kind != walCRC {
-		w.crc = crc32.Update(w.crc, castagnoli, data)
-	}
-	rec := message(number(1, kind), number(2, uint64(w.crc)))
-	if data != nil {
-		rec = message(rec, binary.AppendUvarint([]byte{3<<3 | 2}, uint64(len(data))), data)
-	}
-	pad := (8 - len(rec)%8) % 8
-	size := uint64(len(rec))
-	if pad > 0 {
-		size |= uint64(0x80|pad) << 56
-	}
-	w.out = append(append(binary.LittleEndian.AppendUint64(w.out, size), rec...), make([]byte, pad)...)
-	return w
-}
-
-func (w *walWriter) entry(term, index uint64) *walWriter {
-	return w.put(walEntry, message(number(1, 0), number(2, term), number(3, index), []byte{4<<3 | 2, 1, 'x'}))
-}
-
-// blob is a field of so many bytes.
-func blob(field, size int) []byte {
-	return append(binary.AppendUvarint([]byte{byte(field<<3 | 2)}, uint64(size)), bytes.Repeat([]byte{'x'}, size)...)
-}
-
-// removal takes a member out of the cluster.
-func (w *walWriter) removal(term, index, id uint64) *walWriter {
-	change := message(number(2, 1), number(3, id))
-	return w.put(walEntry, message(number(1, 1), number(2, term), number(3, index), []byte{4<<3 | 2, byte(len(change))}, change))
-}
-
-func (w *walWriter) state(commit uint64) *walWriter {
-	return w.put(walState, message(number(1, 7), number(2, 9), number(3, commit)))
-}
-
-func (w *walWriter) snapshot(index, term uint64) *walWriter {
-	return w.put(walSnapshot, message(number(1, index), number(2, term)))
-}
-
-// file ends what is one file, and begins the next.
-func (w *walWriter) file() []byte {
-	out := append(w.out, make([]byte, 64)...) // set aside
-	w.out = nil
-	w.put(walCRC, nil)
-	return out
-}
-
-const aWAL = "var/lib/etcd/member/wal/0000000000000000-0000000000000000.wal"
-
-func TestEtcdLog(t *testing.T) {
-	for _, tc := range []struct {
-		name, reason string
-		write        func(*walWriter) [][]byte
-		want         op.EtcdSalvaged
-		damaged      bool
-	}{
-		{"nothing", "there are no data", func(*walWriter) [][]byte { return nil }, op.EtcdSalvaged{}, false},
-		{"entries", "the last one counts, and what is agreed upon", func(w *walWriter) [][]byte {
-			return [][]byte{w.put(walCRC, nil).entry(1, 1).state(1).entry(2, 2).entry(2, 3).state(2).file()}
-		}, op.EtcdSalvaged{Term: 2, Index: 3, Commit: 2}, false},
-		{"entries that others took the place of", "another leader had others", func(w *walWriter) [][]byte {
-			return [][]byte{w.entry(2, 5).entry(2, 6).entry(2, 7).entry(3, 6).file()}
-		}, op.EtcdSalvaged{Term: 3, Index: 6}, false},
-		{"two files", "the second one goes on", func(w *walWriter) [][]byte {
-			return [][]byte{w.put(walCRC, nil).entry(1, 1).file(), w.entry(1, 2).state(2).file()}
-		}, op.EtcdSalvaged{Term: 1, Index: 2, Commit: 2}, false},
-		{"a snapshot of another's", "there are no entries after it yet", func(w *walWriter) [][]byte {
-			return [][]byte{w.entry(1, 1).snapshot(900, 4).file()}
-		}, op.EtcdSalvaged{Term: 4, Index: 900, Commit: 900}, false},
-		{"a snapshot instead of what it has", "another leader had others, and what it has after it is nothing any more", func(w *walWriter) [][]byte {
-			return [][]byte{w.entry(2, 899).entry(2, 900).entry(2, 901).snapshot(900, 4).file()}
-		}, op.EtcdSalvaged{Term: 4, Index: 900, Commit: 900}, false},
-		{"an earlier snapshot of its own", "the log goes on after it", func(w *walWriter) [][]byte {
-			return [][]byte{w.entry(2, 899).entry(2, 900).entry(3, 901).snapshot(900, 2).file()}
-		}, op.EtcdSalvaged{Term: 3, Index: 901}, false},
-		{"a snapshot of its own", "it has all that is in it", func(w *walWriter) [][]byte {
-			return [][]byte{w.entry(4, 900).snapshot(800, 3).file()}
-		}, op.EtcdSalvaged{Term: 4, Index: 900}, false},
-		{"cut off in the middle", "it is being written", func(w *walWriter) [][]byte {
-			raw := w.entry(1, 1).entry(1, 2).out
-			return [][]byte{raw[:len(raw)-3]}
-		}, op.EtcdSalvaged{Term: 1, Index: 1}, false},
-		{"torn", "the power was cut while it was written: a part is as it was before", func(w *walWriter) [][]byte {
-			raw := w.entry(1, 1).out
-			at := (len(raw) + walSector) / walSector * walSector
-			raw = w.put(walEntry, message(number(1, 0), number(2, 1), number(3, 2), blob(4, 4*walSector))).entry(1, 3).file()
-			clear(raw[at : at+walSector])
-			return [][]byte{raw}
-		}, op.EtcdSalvaged{Term: 1, Index: 1}, false},
-		{"torn to the end", "nothing of a record is there but its size", func(w *walWriter) [][]byte {
-			raw := w.entry(1, 1).out
-			return [][]byte{append(raw, 0xff, 0xff, 0, 0, 0, 0, 0, 0)}
-		}, op.EtcdSalvaged{Term: 1, Index: 1}, false},
-		{"torn before the last file", "power that goes does not do that", func(w *walWriter) [][]byte {
-			raw := w.entry(1, 1).entry(1, 2).out
-			w.out = nil
-			return [][]byte{raw[:len(raw)-3], w.put(walCRC, nil).entry(1, 3).file()}
-		}, op.EtcdSalvaged{Term: 1, Index: 1}, true},
-		{"a file is missing", "what follows does not go on from there", func(w *walWriter) [][]byte {
-			first := w.put(walCRC, nil).entry(1, 1).file()
-			w.entry(1, 2).file()
-			return [][]byte{first, w.entry(1, 3).file()}
-		}, op.EtcdSalvaged{Term: 1, Index: 1}, true},
-		{"taken out itself, perhaps", "an etcd of it alone would end by that", func(w *walWriter) [][]byte {
-			return [][]byte{w.put(walMetadata, number(1, 77)).entry(1, 1).state(1).removal(1, 2, 77).entry(1, 3).file()}
-		}, op.EtcdSalvaged{Term: 1, Index: 1, Commit: 1}, false},
-		{"taken out itself", "it is no member", func(w *walWriter) [][]byte {
-			return [][]byte{w.put(walMetadata, number(1, 77)).entry(1, 1).removal(1, 2, 77).state(2).file()}
-		}, op.EtcdSalvaged{Term: 1, Index: 2, Commit: 2}, true},
-		{"not taken out after all", "another leader had others", func(w *walWriter) [][]byte {
-			return [][]byte{w.put(walMetadata, number(1, 77)).entry(1, 1).removal(1, 2, 77).entry(2, 2).entry(2, 3).file()}
-		}, op.EtcdSalvaged{Term: 2, Index: 3}, false},
-		{"another is taken out", "it is not there any more as it is", func(w *walWriter) [][]byte {
-			return [][]byte{w.put(walMetadata, number(1, 77)).entry(1, 1).removal(1, 2, 78).file()}
-		}, op.EtcdSalvaged{Term: 1, Index: 2}, false},
-		{"damaged", "what comes after it is not gone by", func(w *walWriter) [][]byte {
-			raw := w.entry(1, 1).out
-			at := len(raw) + 22
-			raw = w.entry(1, 2).entry(1, 3).file()
-			raw[at] ^= 1
-			return [][]byte{raw, w.entry(9, 9).file()}
-		}, op.EtcdSalvaged{Term: 1, Index: 1}, true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			h := newHost(t)
-			files := tc.write(&walWriter{})
-			size := 0
-			for i, raw := range files {
-				h.write(strings.Replace(aWAL, "0000-", "000"+string(rune('0'+i))+"-", 1), string(raw))
-				size += len(raw)
-			}
-			r := h.check(op.EtcdSalvage{Data: "/var/lib/etcd"})[0]
-			var is op.EtcdSalvaged
-			if err := json.Unmarshal(r.Output, &is); err != nil || r.Status != op.Unchanged {
-				t.Fatal(r.Status, err)
-			}
-			if (is.Damaged != "") != tc.damaged || is.Bytes != int64(size) {
-				t.Errorf("%s: %+v", tc.reason, is)
-			}
-			is.Damaged, is.Bytes = "", 0
-			if d := cmp.Diff(tc.want, is); d != "" {
-				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
-			}
-		})
-	}
-}
-
-// Real logs, of followers that were killed with their leader as soon as a client had
-// an answer: what it was answered is in the log, and the follower did not know yet
-// that it was agreed upon. An etcd that goes on alone must not leave it out.
-func TestAgreeUpon(t *testing.T) {
-	for _, version := range []string{"3.6.8", "3.7.0"} {
-		for _, tc := range []struct {
-			name string
-			tail []byte
-		}{
-			{"as it is", nil},
-			{"with what is set aside", make([]byte, 8192)},
-			{"torn", append([]byte{0xf0, 0xff, 0, 0, 0, 0, 0, 0, 1, 2, 3}, make([]byte, 8192)...)},
-		} {
-			t.Run(version+" "+tc.name, func(t *testing.T) {
-				h := newHost(t)
-				raw, err := os.ReadFile("testdata/etcd-" + version + ".wal")
-				if err != nil {
-					t.Fatal(err)
-				}
-				h.write(aWAL, string(raw)+string(tc.tail))
-				data := h.path("var/lib/etcd")
-				was, err := readWAL(data)
-				if err != nil || was.is.Damaged != "" || was.is.Term != 2 || was.is.Index != 14 || was.is.Cluster == 0 || was.state.commit != 13 {
-					t.Fatalf("it is %+v, %v", was, err)
-				}
-				if err := agreeUpon(data); err != nil {
-					t.Fatal(err)
-				}
-				is, err := readWAL(data)
-				if err != nil || is.is.Damaged != "" || is.is.Index != 14 {
-					t.Errorf("it has become %+v, %v", is, err)
-				}
-				if d := cmp.Diff(walHardState{2, was.state.vote, 14}, is.state, cmp.AllowUnexported(walHardState{})); d != "" {
-					t.Errorf("(-want +got):\n%s", d)
-				}
-				now := h.read(aWAL)
-				if !strings.HasPrefix(now, string(raw)) || !strings.Contains(now, "acknowledged") || int64(len(now)) != is.good {
-					t.Error("what was in the log has changed, or something comes after it")
-				}
-			})
-		}
-	}
-}
-
-// What a copy is given to go on with is a log without what was damaged, and a term
-// that no entry is ahead of.
-func TestAgreeUponDamaged(t *testing.T) {
-	h := newHost(t)
-	w := &walWriter{}
-	raw := w.entry(9, 1).out
-	at := len(raw) + 22
-	raw = w.entry(9, 2).file()
-	raw[at] ^= 1
-	other := strings.Replace(aWAL, "0000-", "0001-", 1)
-	h.write(aWAL, string(raw))
-	h.write(other, string(w.entry(9, 3).file()))
-	data := h.path("var/lib/etcd")
-	if err := agreeUpon(data); err != nil {
-		t.Fatal(err)
-	}
-	is, err := readWAL(data)
-	if err != nil || is.is.Damaged != "" || is.is.Index != 1 || exists(h.path(other)) {
-		t.Errorf("it is %+v, %v", is, err)
-	}
-	if d := cmp.Diff(walHardState{9, 0, 1}, is.state, cmp.AllowUnexported(walHardState{})); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-}
 
 // A copy that lacks what is behind a link would be that of another member.
 func TestCopyTreeLinks(t *testing.T) {
@@ -263,38 +30,13 @@ func TestCopyTreeLinks(t *testing.T) {
 	}
 }
 
-// FuzzEtcdLog reads whatever there is, and ends.
-func FuzzEtcdLog(f *testing.F) {
-	f.Add((&walWriter{}).put(walCRC, nil).entry(1, 1).state(1).snapshot(1, 1).file())
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		data := filepath.Join(t.TempDir(), "data")
-		name := filepath.Join(data, "member", "wal", "x.wal")
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, raw, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		was, err := readWAL(data)
-		if err == nil {
-			err = agreeUpon(data)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if is, err := readWAL(data); err != nil || is.is.Term != was.is.Term || is.is.Index != was.is.Index || is.state.commit != was.is.Index && was.is.Index > 0 {
-			t.Errorf("it was %+v, and is %+v: %v", was, is, err)
-		}
-	})
-}
-
 const rescueKey = "5e1f"
 
 // rescueSteps are those on a host whose member is left over, after it was stopped.
-func rescueSteps() []op.Op {
+func rescueSteps(to op.EtcdReach, database bool) []op.Op {
 	const data = "/var/lib/etcd"
 	return []op.Op{
-		op.EtcdSalvage{Key: rescueKey, Data: data, EtcdPrograms: programs(), Term: 4, Index: 900},
+		op.EtcdSalvage{Key: rescueKey, Data: data, EtcdPrograms: programs(), EtcdReach: to, Database: database},
 		op.EtcdRestore{
 			Do: op.RestorePrepare, Key: rescueKey, From: op.SalvagedSnapshot(data, rescueKey), Utility: "etcdutl", Data: data, Bump: 1_000_000_000,
 			Name: "cp1", PeerURL: "https://a:2380", Cluster: "cp1=https://a:2380",
@@ -303,46 +45,134 @@ func rescueSteps() []op.Op {
 	}
 }
 
-// leftOver is a host with data of a member of three.
-func (h *host) leftOver() {
-	h.write(aWAL, string((&walWriter{}).entry(4, 900).state(899).file()))
-	h.write(dbFile, "whole 4711 members")
+// How far the data go that real members have left: those of three that were killed,
+// whose database was two entries behind the log. It holds what fakes read.
+var (
+	wholeLog = op.EtcdReach{Term: 2, Index: 15}
+	database = op.EtcdReach{Term: 2, Index: 13}
+)
+
+// leftOver is a host with the data of a real member of three; bytes of its log are
+// changed.
+func (h *host) leftOver(version string, change ...int) {
+	h.t.Helper()
+	log, err := os.ReadFile("testdata/member-" + version + ".wal")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, at := range change {
+		log[at] ^= 1
+	}
+	h.write(aWAL, string(log)+string(make([]byte, 8192)))
+	h.write(dbFile, string(realDB(h.t, version)))
 }
 
+// beginning is a byte of a log in what it says of itself at first.
+const beginning = 40
+
+func realDB(t *testing.T, version string) []byte {
+	t.Helper()
+	f, err := os.Open("testdata/member-" + version + ".db.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// at is where an entry of a log is: its data.
+func at(t *testing.T, version, data string) int {
+	t.Helper()
+	raw, err := os.ReadFile("testdata/member-" + version + ".wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := bytes.Index(raw, []byte(data))
+	if i < 0 {
+		t.Fatalf("there is no %q", data)
+	}
+	return i
+}
+
+// Of a log and a database that is behind it, the log is gone by; of one that is
+// damaged and cannot be read as far as the database goes, the database.
 func TestEtcdSalvage(t *testing.T) {
-	h := newHost(t)
-	h.leftOver()
-	h.write("var/lib/etcd/.rescue-old/snapshot.db", "of a rescue that was not gone on with")
-	for _, again := range []bool{false, true} {
-		for i, o := range rescueSteps() {
-			if r := h.check(o)[0]; r.Error != nil || !again && r.Status != op.Changed {
-				t.Errorf("%s, again %t: the check says %+v", o.Kind(), again, r)
-			}
-			r := h.apply(o)[0]
-			if (r.Status == op.Changed) == again {
-				t.Errorf("%s, again %t: %s", o.Kind(), again, r.Status)
-			}
-			if i > 0 {
-				continue
-			}
-			var is op.EtcdSalvaged
-			if err := json.Unmarshal(r.Output, &is); err != nil {
-				t.Fatal(err)
-			}
-			if is.Term != 4 || is.Index != 900 || is.Commit != 899 || is.Snapshot == nil || is.Snapshot.Revision != 4711 {
-				t.Errorf("%+v %+v", is, is.Snapshot)
-			}
-			if got := h.read(dbFile); !again && got != "whole 4711 members" {
-				t.Errorf("the data were changed: %q", got)
-			}
+	for _, version := range []string{"3.6.8", "3.7.0"} {
+		for _, tc := range []struct {
+			name     string
+			change   []int
+			log, to  op.EtcdReach
+			commit   uint64
+			database bool
+		}{
+			{"whole", nil, wholeLog, wholeLog, 14, false},
+			{"damaged after the database", []int{at(t, version, "late2")}, op.EtcdReach{Term: 2, Index: 14}, op.EtcdReach{Term: 2, Index: 14}, 14, false},
+			{"damaged where the database ends", []int{at(t, version, "late1")}, database, database, 13, false},
+			{"damaged before", []int{at(t, version, "key2")}, op.EtcdReach{Term: 2, Index: 11}, database, 11, true},
+			{"damaged at its beginning", []int{beginning}, op.EtcdReach{}, database, 0, true},
+		} {
+			t.Run(version+" "+tc.name, func(t *testing.T) {
+				h := newHost(t)
+				h.leftOver(version, tc.change...)
+				h.write("var/lib/etcd/.rescue-old/snapshot.db", "of a rescue that was not gone on with")
+				was := h.read(dbFile)
+				for _, again := range []bool{false, true} {
+					for i, o := range rescueSteps(tc.to, tc.database) {
+						if r := h.check(o)[0]; r.Error != nil || !again && r.Status != op.Changed {
+							t.Errorf("%s, again %t: the check says %+v", o.Kind(), again, r)
+						}
+						r := h.apply(o)[0]
+						if (r.Status == op.Changed) == again {
+							t.Errorf("%s, again %t: %s", o.Kind(), again, r.Status)
+						}
+						if i > 0 {
+							continue
+						}
+						var is op.EtcdSalvaged
+						if err := json.Unmarshal(r.Output, &is); err != nil {
+							t.Fatal(err)
+						}
+						if is.Log != tc.log || is.Database != database || is.Commit != tc.commit || is.Snapshot == nil || is.Snapshot.Revision != 4711 {
+							t.Errorf("%+v %+v", is, is.Snapshot)
+						}
+						if where := "0000000000000000-0000000000000000.wal, from byte "; strings.HasPrefix(is.Damaged, where) != (tc.change != nil) {
+							t.Errorf("it is damaged %q", is.Damaged)
+						}
+						if again {
+							continue
+						}
+						if h.read(dbFile) != was {
+							t.Error("the data were changed")
+						}
+						if _, err := os.Stat(h.path(op.SalvagedSnapshot("/var/lib/etcd", rescueKey))); err != nil {
+							t.Error(err)
+						}
+						sum := sha256.Sum256([]byte(was))
+						if got := h.read(op.SalvagedSnapshot("/var/lib/etcd", rescueKey)); tc.database && got != was+string(sum[:]) {
+							t.Error("the snapshot is not the database with its checksum")
+						}
+					}
+				}
+				if served := slices.ContainsFunc(h.see().Calls, func(c string) bool { return strings.HasPrefix(c, "etcdctl ") }); served == tc.database {
+					t.Errorf("an etcd has served the data: %t", served)
+				}
+				if got, want := h.read(dbFile), "whole 4711 members for cp1 at https://a:2380 in cp1=https://a:2380, token 5e1f, bump 1000000000"; got != want {
+					t.Errorf("the data are %q, want %q", got, want)
+				}
+				h.read("var/lib/etcd/before-create-1/member/wal/" + filepath.Base(aWAL))
+				if left, _ := filepath.Glob(h.path("var/lib/etcd/.re*")); len(left) > 0 {
+					t.Errorf("left are %v", left)
+				}
+			})
 		}
-	}
-	if got, want := h.read(dbFile), "whole 4711 members for cp1 at https://a:2380 in cp1=https://a:2380, token 5e1f, bump 1000000000"; got != want {
-		t.Errorf("the data are %q, want %q", got, want)
-	}
-	h.read("var/lib/etcd/before-create-1/member/wal/" + filepath.Base(aWAL))
-	if left, _ := filepath.Glob(h.path("var/lib/etcd/.re*")); len(left) > 0 {
-		t.Errorf("left are %v", left)
 	}
 }
 
@@ -353,15 +183,22 @@ func TestEtcdSalvageRefuses(t *testing.T) {
 		want         string
 	}{
 		{"moved on", "another member may be the better one", func(_ *host, o *op.EtcdSalvage) { o.Index-- }, op.IDEtcdMoved},
+		{"another way", "the plan has said another", func(_ *host, o *op.EtcdSalvage) { o.Database = true }, op.IDEtcdMoved},
 		{"no data", "there is nothing to make it from", func(h *host, _ *op.EtcdSalvage) { h.removeTree("var/lib/etcd/member") }, op.IDEtcdMoved},
-		{"data that etcd does not take", "it is said", func(h *host, _ *op.EtcdSalvage) { h.write(dbFile, "whole 1 panics") }, op.ReasonScratchFailed},
-		{"a snapshot that is none", "it is read before anything is made of it", func(h *host, _ *op.EtcdSalvage) { h.write(dbFile, "half") }, op.ReasonEtcdSnapshot},
+		{"no database", "the log is none without it", func(h *host, _ *op.EtcdSalvage) { h.removeTree(dbFile) }, op.IDEtcdMoved},
+		{"data that etcd does not take", "it is said", func(h *host, _ *op.EtcdSalvage) { h.write(dbFile, h.read(dbFile)+"panics") }, op.ReasonScratchFailed},
+		{"a snapshot that is none", "it is read before anything is made of it", func(h *host, _ *op.EtcdSalvage) { h.write(dbFile, h.read(dbFile)+"whole half") }, op.ReasonEtcdSnapshot},
+		{"a database that is none", "it is read before anything is made of it", func(h *host, o *op.EtcdSalvage) {
+			h.leftOver("3.7.0", beginning)
+			h.write(dbFile, h.read(dbFile)+"whole half")
+			o.EtcdReach, o.Database = database, true
+		}, op.ReasonEtcdSnapshot},
 		{"a name that leads elsewhere", "it is one of a directory", func(_ *host, o *op.EtcdSalvage) { o.Key = "../x" }, "Invalid"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
-			h.leftOver()
-			o, ok := rescueSteps()[0].(op.EtcdSalvage)
+			h.leftOver("3.7.0")
+			o, ok := rescueSteps(wholeLog, false)[0].(op.EtcdSalvage)
 			if !ok {
 				t.Fatal("another step")
 			}
@@ -370,10 +207,55 @@ func TestEtcdSalvageRefuses(t *testing.T) {
 			if r.Error == nil || r.Error.Reason != tc.want {
 				t.Errorf("%s: %+v, want %s", tc.reason, r.Error, tc.want)
 			}
-			if exists(h.path("var/lib/slipway/salvage.json")) {
-				t.Error("it says that something was made")
+			if exists(h.path("var/lib/slipway/salvage.json")) || exists(h.path(op.SalvageDir("var/lib/etcd", rescueKey))) {
+				t.Error("it says that something was made, or leaves some of it")
 			}
 		})
+	}
+}
+
+// Cut off at any step, it is gone on with.
+func TestEtcdSalvageCut(t *testing.T) {
+	for _, damaged := range []bool{false, true} {
+		for n := 1; ; n++ {
+			h := newHost(t)
+			to := wholeLog
+			h.leftOver("3.7.0")
+			if damaged {
+				h.leftOver("3.7.0", beginning)
+				to = database
+			}
+			i := 0
+			h.r.disk = durable.Disk{After: func(step string) {
+				own := slices.Contains([]string{"copied", "salvaged", "restored", "swapping", "aside", "in place"}, step) || strings.Contains(step, "/var/lib/etcd") || strings.Contains(step, "salvage.json")
+				if i++; own && i >= n {
+					n = i
+					panic("cut off")
+				}
+			}}
+			cut := false
+			for _, o := range rescueSteps(to, damaged) {
+				if cut = h.cutOff(o); cut {
+					break
+				}
+			}
+			h.r.disk = durable.Disk{}
+			if !cut {
+				if n < 10 {
+					t.Errorf("it was cut off at most %d steps in", n)
+				}
+				break
+			}
+			for _, o := range rescueSteps(to, damaged) {
+				if r := h.r.Apply(t.Context(), h.batch(o), nil)[0]; r.Error != nil {
+					t.Errorf("cut off at step %d, then %s: %+v", n, o.Kind(), r.Error)
+				}
+			}
+			if got := h.read(dbFile); !strings.HasPrefix(got, "whole 4711 members for cp1") {
+				t.Errorf("cut off at step %d, the data are %q", n, got)
+			}
+			h.read("var/lib/etcd/before-create-1/member/wal/" + filepath.Base(aWAL))
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,14 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// says is what the data of a member say to fakes: all of them, or what begins with
+// "whole" in a real database.
+func says(raw []byte) string {
+	text := string(raw[max(0, bytes.LastIndex(raw, []byte("whole"))):])
+	text, _, _ = strings.Cut(text, "\x00")
+	return text
+}
+
 // fakeEtcdutl reads a snapshot whose content says what it is: "whole 4711".
 func fakeEtcdutl(_ *world, args []string) (string, error) {
 	if len(args) == 5 && args[0] == "snapshot" && args[1] == "status" && args[3] == "-w" && args[4] == "json" {
@@ -23,7 +32,7 @@ func fakeEtcdutl(_ *world, args []string) (string, error) {
 			return "", err
 		}
 		var revision int64
-		if n, _ := fmt.Sscanf(string(raw), "whole %d", &revision); n != 1 {
+		if n, _ := fmt.Sscanf(says(raw), "whole %d", &revision); n != 1 {
 			return "", errors.New("Error: snapshot file integrity check failed")
 		}
 		return fmt.Sprintf(`{"hash":12,"revision":%d,"totalKey":3,"totalSize":20480,"version":"3.6.0"}`, revision), nil

@@ -33,11 +33,22 @@ const (
 	walFrame = 8
 )
 
-// etcdLog reads how far the log of a member goes, and how much room its data
-// take. The log is what a member votes by: its database may be a while behind.
-func etcdLog(data string) (op.EtcdSalvaged, error) {
-	r, err := readWAL(data)
-	if err != nil {
+// etcdReach reads how far the data of a member go, and how much room they take. The
+// log is what a member votes by: its database may be a while behind, unless the
+// log is damaged.
+func etcdReach(data string) (op.EtcdSalvaged, error) {
+	to, damaged, err := appliedTo(data) // first: the log of one that runs is ahead of it
+	r, lerr := readWAL(data)
+	if lerr != nil {
+		return r.is, lerr
+	}
+	r.is.Database, r.is.DatabaseDamaged = to, damaged
+	switch missing := errors.Is(err, fs.ErrNotExist); {
+	case missing && len(r.names) > 0:
+		r.is.DatabaseDamaged = "there is no database"
+	case err == nil && len(r.names) == 0:
+		r.is.Damaged = "there is no log"
+	case err != nil && !missing:
 		return r.is, err
 	}
 	return r.is, filepath.WalkDir(filepath.Join(data, "member"), func(_ string, e fs.DirEntry, err error) error {
@@ -65,6 +76,9 @@ type walReader struct {
 	// self is the member's own id; removed is the first entry, 0 if there is none,
 	// that takes it out of the cluster.
 	self, removed uint64
+	// begins says that there is a snapshot with which etcd begins: the empty one of a
+	// member that is new is one, too.
+	begins bool
 	// terms are those of the entries, by the first one that has them.
 	terms []walTerm
 	// state is the latest that says whom the member has voted for, and up to where
@@ -100,21 +114,31 @@ func readWAL(data string) (r *walReader, err error) {
 			break
 		}
 	}
+	// Each file says whose it is, whatever is left of those before.
+	for i := r.at + 1; i < len(r.names) && r.is.Cluster == 0; i++ {
+		other := walReader{names: r.names}
+		if err := other.file(i); err != nil {
+			return r, err
+		}
+		r.is.Cluster = other.is.Cluster
+	}
 	r.end()
 	return r, nil
 }
 
-// end leaves out what takes the member itself out of the cluster, if that is not
-// known to be agreed upon, and all that comes after it: an etcd that is forced to
-// go on alone would end by it.
+// end leaves out what takes the member itself out of the cluster, and all that
+// comes after it: an etcd that is forced to go on alone would end by it. A damaged
+// log in which no snapshot was begun at is none for etcd.
 func (r *walReader) end() {
-	switch {
-	case r.removed == 0:
-	case r.removed <= r.is.Commit && r.is.Damaged == "":
-		r.is.Damaged = "the member was taken out of the cluster"
-	case r.removed > r.is.Commit:
-		r.is.Index = r.removed - 1
-		r.is.Term = r.termOf(r.is.Index)
+	if r.removed > 0 {
+		if r.removed <= r.is.Commit && r.is.Damaged == "" {
+			r.is.Damaged = fmt.Sprintf("by entry %d the member was taken out of the cluster", r.removed)
+		}
+		r.is.Log = op.EtcdReach{Term: r.termOf(r.removed - 1), Index: r.removed - 1}
+		r.is.Commit = min(r.is.Commit, r.removed-1)
+	}
+	if r.is.Damaged != "" && !r.begins {
+		r.is.Log, r.is.Commit = op.EtcdReach{}, 0
 	}
 }
 
@@ -157,7 +181,7 @@ func (r *walReader) file(i int) error {
 		case errors.Is(err, errTorn) && i == len(r.names)-1:
 			return nil
 		case err != nil:
-			r.is.Damaged = fmt.Sprintf("%s: %v", filepath.Base(r.names[i]), err)
+			r.is.Damaged = fmt.Sprintf("%s, from byte %d of %d: %v", filepath.Base(r.names[i]), r.good, info.Size(), err)
 			return nil
 		}
 		r.good += walFrame + int64(len(raw))
@@ -263,7 +287,7 @@ func (r *walReader) entry(f fieldsOf) error {
 	if len(r.terms) == 0 || r.terms[len(r.terms)-1].term != term {
 		r.terms = append(r.terms, walTerm{index, term})
 	}
-	r.is.Term, r.is.Index = term, index
+	r.is.Log = op.EtcdReach{Term: term, Index: index}
 	if r.removed >= index {
 		r.removed = 0
 	}
@@ -280,13 +304,14 @@ func (r *walReader) entry(f fieldsOf) error {
 // snapshot begins the log anew if it is another's: that has other entries, or
 // more. What there was before is not followed by what comes.
 func (r *walReader) snapshot(index, term uint64) {
-	if index == 0 { // of a member that begins
+	r.begins = true
+	if index == 0 { // of a member that is new
 		return
 	}
-	if index <= r.is.Index && (index < r.terms[0].first || r.termOf(index) == term) {
+	if index <= r.is.Log.Index && (index < r.terms[0].first || r.termOf(index) == term) {
 		return // its own
 	}
-	r.is.Index, r.is.Term, r.is.Commit = index, term, max(r.is.Commit, index)
+	r.is.Log, r.is.Commit = op.EtcdReach{Term: term, Index: index}, max(r.is.Commit, index)
 	r.terms = []walTerm{{index, term}}
 	r.removed = 0
 }
@@ -298,10 +323,10 @@ func (r *walReader) snapshot(index, term uint64) {
 // was acknowledged which is not, never.
 func agreeUpon(data string) error {
 	r, err := readWAL(data)
-	if err != nil || r.is.Index == 0 {
+	if err != nil || r.is.Log.Index == 0 {
 		return err
 	}
-	to := walHardState{max(r.state.term, r.is.Term), 0, r.is.Index}
+	to := walHardState{max(r.state.term, r.is.Log.Term), 0, r.is.Log.Index}
 	if to.term == r.state.term {
 		to.vote = r.state.vote
 	}

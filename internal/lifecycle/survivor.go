@@ -1,0 +1,129 @@
+package lifecycle
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// A survivor is a member that is left, with how far its data go.
+type survivor struct {
+	host string
+	op.EtcdSalvaged
+}
+
+// whole says that nothing of its data is damaged.
+func (s survivor) whole() bool { return s.Damaged == "" && s.DatabaseDamaged == "" && !s.ByDatabase() }
+
+// bestFirst puts the best one first: the one whose data go the furthest, as etcd itself
+// would choose. What is damaged is worth what can be read of it, and one that is
+// whole is better only if it goes as far.
+func bestFirst(left []survivor) {
+	damaged := func(s survivor) int {
+		if s.whole() {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(left, func(a, b survivor) int {
+		return cmp.Or(b.Reach().Compare(a.Reach()), damaged(a)-damaged(b), cmp.Compare(b.Commit, a.Commit))
+	})
+}
+
+// oneCluster refuses members of which some have the data of before a restore or an
+// earlier rescue: their terms and indices are of another count.
+func oneCluster(left []survivor) error {
+	var found []string
+	several := false
+	for _, s := range left {
+		several = several || s.Cluster != left[0].Cluster
+		of := fmt.Sprintf("%s of %x", s.host, s.Cluster)
+		if s.Cluster == 0 {
+			of = s.host + " of one that its log does not say any more"
+		}
+		found = append(found, of)
+	}
+	if !several {
+		return nil
+	}
+	return refused(idRescueClusters, "the members that are left have data of several clusters of etcd: "+strings.Join(found, ", "),
+		"those of before a restore or a rescue count for nothing any more: move them away on their hosts ("+facts.DirEtcd+"/member), and begin again")
+}
+
+// state says, for people, how far a member's data go, and where they are damaged.
+func (s survivor) state() string {
+	text := "its log ends at " + reach(s.Log)
+	switch {
+	case s.DatabaseDamaged != "":
+		return "there is nothing to go on with: " + s.DatabaseDamaged
+	case s.Damaged != "" && s.Log.Index == 0:
+		text = "its log is damaged (" + s.Damaged + ") before anything that etcd could begin with"
+	case s.Damaged != "":
+		text = "its log is damaged (" + s.Damaged + "), and can be read up to " + reach(s.Log)
+	}
+	if s.ByDatabase() {
+		text += "; its database goes further, up to " + reach(s.Database)
+	}
+	return text
+}
+
+// losses says what is lost by going on with a member's data, beside what it has not
+// heard of.
+func (s survivor) loses() string {
+	switch {
+	case s.ByDatabase():
+		return fmt.Sprintf(". It goes on from the database: what comes after entry %d is lost, too, though it may have been acknowledged", s.Database.Index)
+	case s.Damaged != "":
+		return fmt.Sprintf(". What comes after entry %d is lost, too, though it may have been acknowledged", s.Log.Index)
+	case s.Commit < s.Log.Index:
+		return fmt.Sprintf(". Those after %d may never have been acknowledged; they are kept, for they may have been", s.Commit)
+	}
+	return ""
+}
+
+// reach spells the last entry that something goes up to.
+func reach(r op.EtcdReach) string { return fmt.Sprintf("term %d, entry %d", r.Term, r.Index) }
+
+// beyond is what data that go up to far have, and those up to near do not.
+func beyond(near, far op.EtcdReach) string {
+	switch {
+	case near.Term != far.Term:
+		return fmt.Sprintf("what was agreed upon after term %d, up to %s", near.Term, reach(far))
+	case far.Index == near.Index+1:
+		return fmt.Sprintf("entry %d of term %d", far.Index, far.Term)
+	}
+	return fmt.Sprintf("entries %d to %d of term %d", near.Index+1, far.Index, far.Term)
+}
+
+// compared says how those that are left stand to the one that is gone by: that
+// another goes further, or that a whole one is passed over for one that is damaged.
+func (r *rescuing) compared() (out []string) {
+	by := r.source.Rescue
+	var chosen survivor
+	for _, s := range r.left {
+		if s.host == by.Member && s.Reach() == by.EtcdReach {
+			chosen = s
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(r.left), func(s survivor) bool { return s.host == by.Member })
+	if len(others) > 0 && others[0].Reach().Compare(by.EtcdReach) > 0 {
+		best := others[0]
+		out = append(out, fmt.Sprintf("by the choice of %s: %s, which %s has; without --from, %s would be gone by (%s)", by.Member, beyond(by.EtcdReach, best.Reach()), best.host, best.host, best.state()))
+	}
+	i := slices.IndexFunc(others, survivor.whole)
+	if i < 0 || chosen.host == "" || chosen.whole() {
+		return out
+	}
+	is := others[i]
+	switch by.Compare(is.Reach()) {
+	case 1:
+		out = append(out, fmt.Sprintf("perhaps, what is damaged on %s where nobody sees it, for the disk has lost something: it is gone by though %s is whole, for what can be read of it goes further, and has %s; --from %s goes by what is whole, and loses that", by.Member, is.host, beyond(is.Reach(), by.EtcdReach), is.host))
+	case 0:
+		out = append(out, fmt.Sprintf("perhaps, what is damaged on %s where nobody sees it: %s goes as far, and is whole", by.Member, is.host))
+	}
+	return out
+}
