@@ -8,6 +8,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/klauspost/compress v1.20.3
+	github.com/pkg/sftp v1.13.12
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/cobra v1.10.2
 	go.etcd.io/bbolt v1.5.0
@@ -22,6 +23,8 @@ require (
 	k8s.io/client-go v0.37.1
 	sigs.k8s.io/yaml v1.6.0
 )
+
+require github.com/kr/fs v0.1.0 // indirect
 
 require (
 	dario.cat/mergo v1.0.1 // indirect

@@ -252,6 +252,34 @@ type Etcd struct {
 type EtcdBackup struct {
 	Every *metav1.Duration `json:"every,omitempty"` // default: 6h
 	Keep  int              `json:"keep,omitempty"`  // default: 8
+	// Recipients are keys of age's (age1…) that copies are encrypted to: without any
+	// there are none.
+	Recipients []string `json:"recipients,omitempty"`
+	// Copies are where each snapshot is copied to, in a backup set.
+	Copies []EtcdCopy `json:"copies,omitempty"`
+}
+
+// EtcdCopy is where copies of backup sets are kept: exactly one of Directory and SSH.
+type EtcdCopy struct {
+	Name string `json:"name"`           // unique
+	Keep int    `json:"keep,omitempty"` // of each host; default: as many as it keeps itself
+	// Directory is one of every member's host, on another disk: a file system that
+	// is mounted there.
+	Directory string   `json:"directory,omitempty"`
+	SSH       *SSHCopy `json:"ssh,omitempty"`
+}
+
+// SSHCopy is a directory of another machine, by SFTP.
+type SSHCopy struct {
+	Address   string `json:"address"`
+	Port      int    `json:"port,omitempty"` // default: 22
+	User      string `json:"user"`
+	Directory string `json:"directory"`
+	// PrivateKeyFrom is a private key, without a passphrase: it goes to the members'
+	// hosts.
+	PrivateKeyFrom *SecretSource `json:"privateKeyFrom"`
+	// HostKey is the machine's: "ssh-ed25519 AAAA…" or "SHA256:…".
+	HostKey string `json:"hostKey"`
 }
 
 // ExternalEtcd is an etcd cluster that others look after. The files are on the

@@ -41,7 +41,7 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/node/lock", exactly: true, may: []string{"internal/node/durable"}, why: "links into the node helper: the part of the lock that one host keeps"},
 	{layer: 1, pkg: "internal/pki", exactly: true, may: []string{"internal/node/op"}, why: "links into the node helper: certificates and keys as text; touches no file"},
 	{layer: 1, pkg: "internal/pki/pkitest", may: []string{"internal/pki"}, why: "authorities and certificates for tests; links into no program"},
-	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/iec", "internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock", "internal/pki"}, why: "the helper's engine room: knows the host and nothing of clusters"},
+	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/backup", "internal/backup/copies", "internal/iec", "internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock", "internal/pki"}, why: "the helper's engine room: knows the host and nothing of clusters"},
 	{layer: 1, pkg: "internal/node/transfer", exactly: true, may: []string{"internal/iec"}, why: "a copy, the same at both ends: knows files and a connection"},
 	{layer: 1, pkg: "internal/node/peer", exactly: true, may: []string{"internal/remote"}, why: "content between two helpers: knows files, a connection, and the words of the contract"},
 	{layer: 1, pkg: "internal/node/wire", exactly: true, may: []string{"internal/node/op", "internal/remote"}, why: "the framing between the two ends, and the words of the contract"},
@@ -56,7 +56,10 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/remote/remotetest", may: []string{"internal/remote/...", "internal/node/..."}, why: "a real SSH server over the real helper, for tests"},
 	{layer: 1, pkg: "internal/remote/spread", exactly: true, may: []string{"internal/remote"}, why: "who gets content from whom; knows no transport"},
 	{layer: 1, pkg: "internal/facts", may: []string{"internal/remote"}, why: "asks hosts what they are"},
-	{layer: 1, pkg: "internal/backup", exactly: true, why: "backup sets are files: knows no cluster and no host"},
+	{layer: 1, pkg: "internal/backup", exactly: true, why: "backup sets are files: knows no cluster and no host; links into the node helper"},
+	{layer: 1, pkg: "internal/backup/copies", exactly: true, may: []string{"internal/node/op"}, why: "where copies are kept: knows names of files, and nothing of what is in them; links into the node helper"},
+	{layer: 1, pkg: "internal/backup/copies/copiestest", may: []string{"internal/node/op"}, why: "a machine that keeps copies, for tests; links into no program"},
+	{layer: 1, pkg: "internal/backup/inspect", exactly: true, may: []string{"internal/backup"}, why: "what is in a set, by libraries that the node helper has not"},
 	{layer: 1, pkg: "internal/kube", why: "the Kubernetes API: apply, wait, drain"},
 	{layer: 1, pkg: "internal/kubeconfig", why: "users' kubeconfig files, merged without touching other entries"},
 	{layer: 1, pkg: "internal/sandbox", why: "machines for trying and testing; knows no cluster that runs on them"},
@@ -95,7 +98,7 @@ var rules = []rule{
 	{layer: 3, pkg: "internal/module/runtime", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/pipeline", may: []string{"internal/module/..."}, why: "ordered lists of modules, no logic"},
 
-	{layer: 4, pkg: "internal/lifecycle", may: []string{"internal/backup", "internal/remote", "internal/remote/spread", "internal/node/transfer", "internal/module", "internal/bundle/source", "internal/pki"}, why: "the only door to all below"},
+	{layer: 4, pkg: "internal/lifecycle", may: []string{"internal/backup", "internal/backup/...", "internal/remote", "internal/remote/spread", "internal/node/transfer", "internal/module", "internal/bundle/source", "internal/pki"}, why: "the only door to all below"},
 
 	{layer: 5, pkg: "internal/cli", may: []string{"internal/remote", "internal/node/transfer"}, why: "a front: asks lifecycle; imports no other front"},
 	{layer: 5, pkg: "internal/cli/program", why: "what commands have of the program; knows none of them"},
@@ -129,7 +132,9 @@ type fence struct {
 }
 
 var fences = []fence{
-	{"golang.org/x/crypto/ssh/...", []string{"internal/remote/sshx", "internal/remote/remotetest"}, "one place for host keys, logins and reconnecting"},
+	{"golang.org/x/crypto/ssh/...", []string{"internal/remote/sshx", "internal/remote/remotetest", "internal/backup/copies", "internal/backup/copies/copiestest"}, "one place for host keys, logins and reconnecting; and one for files that hosts send by themselves"},
+	{"github.com/pkg/sftp/...", []string{"internal/backup/copies", "internal/backup/copies/copiestest"}, "what goes to hosts goes through their helpers"},
+	{"filippo.io/age/...", []string{"internal/backup", "internal/lifecycle", "internal/spec", "internal/node/run"}, "sets are encrypted, and nothing else is"},
 	{"os/exec", []string{
 		"internal/node/run",              // argv of operations, on the host
 		"internal/remote/local",          // starts the helper
@@ -145,7 +150,7 @@ var fences = []fence{
 	{"k8s.io/client-go/...", []string{"internal/kube", "internal/kubeconfig", "images/updater", "test/e2e/client"}, "one way to speak to the Kubernetes API"},
 	{"github.com/google/go-containerregistry/...", []string{"internal/bundle/...", "internal/addon"}, "images are the bundle's matter, and charts in registries look like them"},
 	{"helm.sh/helm/...", []string{"internal/addon"}, "charts are rendered, and nothing else of Helm is wanted"},
-	{"go.etcd.io/bbolt/...", []string{"internal/backup"}, "etcd's own file is read to verify a snapshot, and for nothing else"},
+	{"go.etcd.io/bbolt/...", []string{"internal/backup/inspect"}, "etcd's own file is read to verify a snapshot, and for nothing else"},
 	{"sigs.k8s.io/controller-runtime/...", nil, "controllers are not in this program"},
 	{"k8s.io/kubernetes/...", nil, "the command line links no API server"},
 	{"flag", []string{"internal/golden", "test/bench/..."}, "a program's flags are cobra's"},
@@ -162,7 +167,11 @@ type closure struct {
 }
 
 var closures = []closure{
-	{of: "cmd/slipway-node", may: []string{"golang.org/x/sys/...", "internal/iec", "internal/node/...", "internal/pki", "internal/remote"}, why: "the helper goes to every host: small, static, nothing of Kubernetes"},
+	{of: "cmd/slipway-node", may: []string{
+		"golang.org/x/sys/...", "internal/iec", "internal/node/...", "internal/pki", "internal/remote",
+		"internal/backup", "internal/backup/copies", // sets that hosts copy by themselves
+		"filippo.io/age/...", "filippo.io/hpke/...", "github.com/pkg/sftp/...", "github.com/kr/fs/...", "golang.org/x/crypto/...",
+	}, why: "the helper goes to every host: small, static, nothing of Kubernetes"},
 	{of: "images/updater", direct: true, may: []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/client-go/..."}, why: "a bundle's build compiles it from client-go and what that requires"},
 	{of: "api/v1alpha1", direct: true, may: []string{"k8s.io/apimachinery/..."}, why: "others use the types without the program"},
 }

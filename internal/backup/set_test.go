@@ -2,135 +2,34 @@ package backup
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
 	"filippo.io/age"
 	"github.com/google/go-cmp/cmp"
-	bolt "go.etcd.io/bbolt"
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// snapshot makes one as etcd sends it: a database with some revisions, and its
-// checksum at the end.
-func snapshot(t *testing.T, revisions int) string {
+// snapshot is a file of some size that stands in for one of etcd's.
+func snapshot(t *testing.T, bytes int) string {
 	t.Helper()
-	return snapshotOf(t, func(b *bolt.Bucket) (err error) {
-		for i := range revisions {
-			err = errors.Join(err, b.Put(binary.BigEndian.AppendUint64(nil, uint64(i+1)), revision(strconv.Itoa(i))))
-		}
-		return err
-	})
-}
-
-// revision is what is kept of a key that was written.
-func revision(key string) []byte {
-	raw := protowire.AppendVarint(protowire.AppendTag(nil, 2, protowire.VarintType), 7) // when it was created
-	return protowire.AppendString(protowire.AppendTag(raw, keyField, protowire.BytesType), key)
-}
-
-// snapshotOf is a snapshot with the revisions that fill puts there.
-func snapshotOf(t *testing.T, fill func(*bolt.Bucket) error) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "snapshot.db")
-	db, err := bolt.Open(file, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
+	file := filepath.Join(t.TempDir(), SnapshotName)
+	text := make([]byte, bytes)
+	for i := range text {
+		text[i] = byte(i%251 + 1)
 	}
-	err = db.Update(func(tx *bolt.Tx) error {
-		meta, err := tx.CreateBucket([]byte("meta"))
-		if err != nil {
-			return err
-		}
-		b, err := tx.CreateBucket(keyBucket)
-		if err != nil {
-			return err
-		}
-		return errors.Join(fill(b), meta.Put([]byte("term"), []byte{1}))
-	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := sha256.Sum256(raw)
-	if err := os.WriteFile(file, append(raw, end[:]...), 0o600); err != nil {
+	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
-}
-
-func TestInspect(t *testing.T) {
-	file := snapshot(t, 41)
-	got, err := Inspect(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Revision != 41 || got.Hash == 0 || len(got.SHA256) != 64 || got.Bytes%sector != sha256.Size {
-		t.Errorf("%+v", got)
-	}
-	again, err := Inspect(snapshot(t, 42))
-	if err != nil || again.Hash == got.Hash {
-		t.Errorf("another snapshot has the same hash: %+v, %v", again, err)
-	}
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, damage := range map[string][]byte{
-		"cut off":         raw[:len(raw)-100],
-		"cut at a page":   raw[:len(raw)-sha256.Size-4096],
-		"its end is gone": raw[:len(raw)-sha256.Size],
-		"one bit":         flipped(raw, len(raw)/2),
-		"its checksum":    flipped(raw, len(raw)-1),
-		"nothing":         {},
-		"no database":     signed(bytes.Repeat([]byte("x"), 4*sector)),
-	} {
-		t.Run(name, func(t *testing.T) {
-			bad := filepath.Join(t.TempDir(), "bad.db")
-			if err := os.WriteFile(bad, damage, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			_, err := Inspect(bad)
-			wantReason(t, err, Damaged)
-		})
-	}
-}
-
-func TestInspectCountsKeys(t *testing.T) {
-	at := func(main uint64, mark ...byte) []byte {
-		return append(binary.BigEndian.AppendUint64(append(binary.BigEndian.AppendUint64(nil, main), '_'), 0), mark...)
-	}
-	got, err := Inspect(snapshotOf(t, func(b *bolt.Bucket) error {
-		return errors.Join(
-			b.Put(at(2), revision("kept")), b.Put(at(3), revision("gone")), b.Put(at(4), revision("kept")), b.Put(at(5, 't'), revision("gone")), b.Put(at(6), revision("other")),
-			b.Put(at(1_000_000_006), nil), // a restore has raised the revision
-		)
-	}))
-	if err != nil || got.Keys != 2 || got.Revision != 1_000_000_006 {
-		t.Errorf("%+v, %v; want 2 keys at revision 1000000006", got, err)
-	}
-	_, err = Inspect(snapshotOf(t, func(b *bolt.Bucket) error { return b.Put(at(2), []byte("value")) }))
-	wantReason(t, err, Damaged)
 }
 
 func flipped(raw []byte, at int) []byte {
 	out := bytes.Clone(raw)
 	out[at] ^= 1
 	return out
-}
-
-func signed(raw []byte) []byte {
-	end := sha256.Sum256(raw)
-	return append(raw, end[:]...)
 }
 
 func wantReason(t *testing.T, err error, want Reason) {
@@ -144,12 +43,12 @@ func wantReason(t *testing.T, err error, want Reason) {
 // written is a set in a file.
 func written(t *testing.T, recipients ...age.Recipient) (file string, set *Set, small []Content) {
 	t.Helper()
-	db := snapshot(t, 7)
-	is, err := Inspect(db)
+	db := snapshot(t, 20_000)
+	raw, err := os.ReadFile(db)
 	if err != nil {
 		t.Fatal(err)
 	}
-	is.Version = "3.7.0"
+	is := Snapshot{Bytes: int64(len(raw)), SHA256: sum(raw), Hash: 7, Revision: 4711, Keys: 3, Version: "3.7.0"}
 	set = &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1", Etcd: "3.7.0", EtcdType: "stacked", Member: "cp1", Authority: "a", Snapshot: is}
 	small = []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
 	file = filepath.Join(t.TempDir(), Place("prod", set.Taken, len(recipients) > 0))
@@ -224,15 +123,18 @@ func TestWriteRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantReason(t, Write(file, set, small, snapshot(t, 3), nil), Exists)
+	wantReason(t, Write(file, set, small, snapshot(t, 300), nil), Exists)
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("what was there is another: %v", err)
 	}
 	short := *set
 	short.Snapshot.Bytes += 5
-	if err := Write(file+"2", &short, small, snapshot(t, 7), nil); err == nil {
+	if err := Write(file+"2", &short, small, snapshot(t, 20_000), nil); err == nil {
 		t.Error("a snapshot that is shorter than it says was written")
 	}
+	other := *set
+	other.Snapshot.SHA256 = sum(nil)
+	wantReason(t, Write(file+"2", &other, small, snapshot(t, 20_000), nil), Damaged)
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(file), ".slipway-*")); err != nil || len(left) > 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}
@@ -274,7 +176,8 @@ func TestReadDamaged(t *testing.T) {
 // inHeader says that a place is in what a tar says of a file beside its name and
 // size, such as its time: nothing goes by that, nor by the padding between files.
 func inHeader(raw []byte, at int) bool {
-	return bytes.Equal(raw[at/sector*sector+257:at/sector*sector+262], []byte("ustar"))
+	const block = 512
+	return bytes.Equal(raw[at/block*block+257:at/block*block+262], []byte("ustar"))
 }
 
 func TestPlaced(t *testing.T) {

@@ -31,8 +31,7 @@ func Recipients(keys []string) (out []age.Recipient, err error) {
 }
 
 // Write writes a set to a file that must not be there yet, whole or not at all;
-// it is on disk when Write returns. snapshot is the file of the set's snapshot.
-// The set's Format and Files are filled in.
+// it is on disk when Write returns. The rest is as Stream has it.
 func Write(to string, set *Set, small []Content, snapshot string, recipients []age.Recipient) (err error) {
 	if _, err := os.Lstat(to); err == nil {
 		return broken(Exists, "%s is there already", to)
@@ -42,20 +41,22 @@ func Write(to string, set *Set, small []Content, snapshot string, recipients []a
 		return err
 	}
 	defer func() { err = errors.Join(err, remove(f.Name())) }()
-	set.Format, set.Files = format, nil
-	for _, c := range small {
-		set.Files = append(set.Files, File{Name: c.Name, Bytes: int64(len(c.Data)), SHA256: sum(c.Data)})
-	}
-	set.Files = append(set.Files, File{Name: SnapshotName, Bytes: set.Snapshot.Bytes, SHA256: set.Snapshot.SHA256})
-	err = writeTo(f, set, small, snapshot, recipients)
+	err = Stream(f, set, small, snapshot, recipients)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
+	return Settle(f.Name(), to)
+}
+
+// Settle has a file that is on disk take its place beside it. What is there is never
+// overwritten.
+func Settle(part, to string) error {
 	// Unlike a rename, a link never takes the place of what is there. Not every
 	// file system has them.
-	if err = os.Link(f.Name(), to); err != nil && !errors.Is(err, fs.ErrExist) {
+	err := os.Link(part, to)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		if _, there := os.Lstat(to); errors.Is(there, fs.ErrNotExist) {
-			err = os.Rename(f.Name(), to)
+			err = os.Rename(part, to)
 		}
 	}
 	if errors.Is(err, fs.ErrExist) {
@@ -84,51 +85,60 @@ func sum(data []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-func writeTo(f io.Writer, set *Set, small []Content, snapshot string, recipients []age.Recipient) error {
-	w := io.WriteCloser(nopCloser{f})
-	if len(recipients) > 0 {
-		sealed, err := age.Encrypt(f, recipients...)
-		if err != nil {
-			return fmt.Errorf("encrypting the set: %w", err)
-		}
-		w = sealed
+// Stream writes a set as it is read, and fails at its end if the snapshot is not what
+// the set says of it. snapshot is its file. The set's Format and Files are filled in.
+func Stream(to io.Writer, set *Set, small []Content, snapshot string, recipients []age.Recipient) error {
+	set.Format, set.Files = format, nil
+	for _, c := range small {
+		set.Files = append(set.Files, File{Name: c.Name, Bytes: int64(len(c.Data)), SHA256: sum(c.Data)})
 	}
+	set.Files = append(set.Files, File{Name: SnapshotName, Bytes: set.Snapshot.Bytes, SHA256: set.Snapshot.SHA256})
 	manifest, err := json.MarshalIndent(set, "", "  ")
 	if err != nil {
 		return err
-	}
-	t := tar.NewWriter(w)
-	add := func(name string, size int64, r io.Reader) error {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: size, ModTime: set.Taken, Format: tar.FormatPAX}
-		if err := t.WriteHeader(h); err != nil {
-			return err
-		}
-		n, err := io.Copy(t, r)
-		if err == nil && n != size {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return fmt.Errorf("writing %s of the set: %w", name, err)
-		}
-		return nil
-	}
-	if err := add(manifestName, int64(len(manifest)), bytes.NewReader(manifest)); err != nil {
-		return err
-	}
-	for _, c := range small {
-		if err := add(c.Name, int64(len(c.Data)), bytes.NewReader(c.Data)); err != nil {
-			return err
-		}
 	}
 	db, err := os.Open(snapshot)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	if err := add(SnapshotName, set.Snapshot.Bytes, db); err != nil {
+	w := io.WriteCloser(nopCloser{to})
+	if len(recipients) > 0 {
+		if w, err = age.Encrypt(to, recipients...); err != nil {
+			return fmt.Errorf("encrypting the set: %w", err)
+		}
+	}
+	t, is := tar.NewWriter(w), sha256.New()
+	err = add(t, set, manifestName, int64(len(manifest)), bytes.NewReader(manifest))
+	for i := 0; err == nil && i < len(small); i++ {
+		err = add(t, set, small[i].Name, int64(len(small[i].Data)), bytes.NewReader(small[i].Data))
+	}
+	if err == nil {
+		err = add(t, set, SnapshotName, set.Snapshot.Bytes, io.TeeReader(db, is))
+	}
+	if err == nil && hex.EncodeToString(is.Sum(nil)) != set.Snapshot.SHA256 {
+		err = broken(Damaged, "the snapshot is not any more what it was")
+	}
+	if err != nil {
 		return err
 	}
 	return errors.Join(t.Close(), w.Close())
+}
+
+// add writes a member of a set, which must be as long as it is said to be.
+func add(t *tar.Writer, set *Set, name string, size int64, r io.Reader) error {
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: size, ModTime: set.Taken, Format: tar.FormatPAX}
+	if err := t.WriteHeader(h); err != nil {
+		return err
+	}
+	n, err := io.Copy(t, r)
+	if err == nil && n != size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s of the set: %w", name, err)
+	}
+	return nil
 }
 
 type nopCloser struct{ io.Writer }

@@ -108,10 +108,15 @@ The set is one file that only its owner can read. Who has it has the cluster:
 encrypt it with --recipient, to a key that age-keygen has made, and keep that
 key elsewhere. Without --out it goes to backups/NAME below $SLIPWAY_HOME, which
 outlives the cluster; see them with: slipway etcd snapshots. What is there is
-never overwritten, and what the disks have no room for is not begun.`,
+never overwritten, and what the disks have no room for is not begun.
+
+With --copy nothing is taken: a copy that is kept elsewhere (spec.etcd.backup.copies)
+is fetched as it is, encrypted. Of a directory of hosts it comes from these, else
+from where it is kept: for that, neither the cluster nor its hosts need be there.`,
 		Example: `  slipway etcd snapshot prod
   slipway etcd snapshot prod --out /mnt/safe/prod.tar
   slipway etcd snapshot prod --of cp1
+  slipway etcd snapshot prod --copy nas
   slipway etcd snapshot prod --recipient age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: looks(a, func(ctx context.Context, svc lifecycle.Service, name string, progress event.Sink) (*lifecycle.SnapshotInfo, error) {
@@ -122,21 +127,15 @@ never overwritten, and what the disks have no room for is not begun.`,
 	_ = cmd.MarkFlagFilename("out", "tar", "age") // the flag is there
 	cmd.Flags().StringArrayVar(&o.Recipients, "recipient", nil, "encrypt the set to this `key` of age's: age1… (repeatable)")
 	cmd.Flags().StringVar(&o.Of, "of", "", "put a snapshot into the set that `HOST[/FILE]` has taken by itself (its newest, or that file)")
+	cmd.Flags().StringVar(&o.Copy, "copy", "", "fetch a copy from where it is kept: `PLACE[/FILE]` (the newest there, or that file)")
+	cmd.MarkFlagsMutuallyExclusive("of", "copy")
+	cmd.MarkFlagsMutuallyExclusive("recipient", "copy")
 	return cmd
 }
 
 func (a *app) etcdSnapshotsCmd() *cobra.Command {
-	var noHeaders, hosts bool
-	onHosts := looks(a, func(ctx context.Context, svc lifecycle.Service, name string, progress event.Sink) (*lifecycle.Scheduled, error) {
-		return svc.Scheduled(ctx, name, progress)
-	}, func(w io.Writer, s *lifecycle.Scheduled, style view.Style) error {
-		return view.Scheduled(w, s, a.env.Now(), style)
-	}, func(s *lifecycle.Scheduled) error {
-		if !s.Good {
-			return &exitError{code: exitPartial}
-		}
-		return nil
-	})
+	var noHeaders, hosts, elsewhere bool
+	copies, onHosts := a.copiesCmd(), a.scheduledCmd()
 	cmd := &cobra.Command{
 		Use: "snapshots [NAME]", Short: "List the backup sets that are kept on this machine, newest first",
 		Long: `Lists the backup sets below $SLIPWAY_HOME, newest first: those of one cluster, or
@@ -145,11 +144,19 @@ than its name tells.
 
 With --hosts it lists those that the cluster's hosts take by themselves
 (spec.etcd.backup) and keep, and says which host takes none. Exit codes then: 0 all
-is well; 3 a host does not answer, or its latest snapshot is old or was not taken.`,
+is well; 3 a host does not answer, or its latest snapshot is old or was not taken, or
+was not copied.
+
+With --copies it lists what lies where copies of these are kept
+(spec.etcd.backup.copies). Exit codes then: 0 all could be looked at; 3 a place
+could not.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if hosts {
+			switch {
+			case hosts:
 				return onHosts(cmd, args)
+			case elsewhere:
+				return copies(cmd, args)
 			}
 			ctx, name := cmd.Context(), ""
 			if len(args) > 0 {
@@ -176,7 +183,37 @@ is well; 3 a host does not answer, or its latest snapshot is old or was not take
 	}
 	headersFlag(cmd, &noHeaders)
 	cmd.Flags().BoolVar(&hosts, "hosts", false, "list those that the cluster's hosts take by themselves")
+	cmd.Flags().BoolVar(&elsewhere, "copies", false, "list the copies of these that are kept elsewhere")
+	cmd.MarkFlagsMutuallyExclusive("hosts", "copies")
 	return cmd
+}
+
+// scheduledCmd lists what hosts take by themselves.
+func (a *app) scheduledCmd() func(*cobra.Command, []string) error {
+	return looks(a, func(ctx context.Context, svc lifecycle.Service, name string, progress event.Sink) (*lifecycle.Scheduled, error) {
+		return svc.Scheduled(ctx, name, progress)
+	}, func(w io.Writer, s *lifecycle.Scheduled, style view.Style) error {
+		return view.Scheduled(w, s, a.env.Now(), style)
+	}, func(s *lifecycle.Scheduled) error {
+		if !s.Good {
+			return &exitError{code: exitPartial}
+		}
+		return nil
+	})
+}
+
+// copiesCmd lists what lies where copies are kept.
+func (a *app) copiesCmd() func(*cobra.Command, []string) error {
+	return looks(a, func(ctx context.Context, svc lifecycle.Service, name string, progress event.Sink) (*lifecycle.CopyReport, error) {
+		return svc.Copies(ctx, name, progress)
+	}, func(w io.Writer, r *lifecycle.CopyReport, style view.Style) error {
+		return view.Copies(w, r, a.env.Now(), style)
+	}, func(r *lifecycle.CopyReport) error {
+		if !r.Good {
+			return &exitError{code: exitPartial}
+		}
+		return nil
+	})
 }
 
 func (a *app) etcdDrillCmd() *cobra.Command {

@@ -218,6 +218,10 @@ func (s service) Snapshot(ctx context.Context, name string, o lifecycle.Snapshot
 	if s.Lost != "" {
 		return nil, diag.List{{ID: "etcd-unhealthy", Severity: diag.Error, Message: "no member of etcd is well"}}
 	}
+	if o.Copy != "" {
+		i := lifecycle.SnapshotInfo{Cluster: name, File: "/b/" + name + ".tar.age", Bytes: 4 << 20, Taken: epoch, Encrypted: true, Member: "cp1"}
+		return &i, s.record(call{Method: "Snapshot", Name: name, Args: []string{o.Copy}})
+	}
 	i := s.sets(name)[1]
 	i.Encrypted = len(o.Recipients) > 0
 	return &i, s.record(call{Method: "Snapshot", Name: name, Args: append([]string{o.Out}, o.Recipients...)})
@@ -233,8 +237,21 @@ func (s service) Scheduled(ctx context.Context, name string, _ event.Sink) (*lif
 		Warnings: diag.List{{ID: "backup-by-itself", Severity: diag.Warning, Host: "cp1", Message: "it could not take a snapshot: there is no room", Hint: "on the host: journalctl -u slipway-backup"}},
 		Hosts: []lifecycle.ScheduledHost{{Host: "cp1", Active: true, AutoSnapshotOutcome: &op.AutoSnapshotOutcome{At: epoch, Failed: "there is no room", Kept: []op.KeptSnapshot{
 			{Taken: at, Etcd: "3.7.0", EtcdSnapshotInfo: op.EtcdSnapshotInfo{Path: op.AutoSnapshots + "/prod-1.db", Bytes: 4 << 20, Revision: 4711, Keys: 600}},
-		}}}},
+		}, Copies: []op.CopyOutcome{{Target: "nas", Copied: at, Kept: 8}, {Target: "vault", Failed: "connection refused", Since: at}}}}},
 	}, nil
+}
+
+func (s service) Copies(ctx context.Context, name string, _ event.Sink) (*lifecycle.CopyReport, error) {
+	if _, err := s.Cluster(ctx, name); err != nil {
+		return nil, err
+	}
+	r := &lifecycle.CopyReport{Name: name, Good: s.Lost == "", Next: "slipway etcd snapshot " + name + " --copy nas", Targets: []lifecycle.CopyTarget{{
+		Name: "nas", At: "/mnt/nas", Copies: []lifecycle.CopyInfo{{File: name + "_0123456789ab_cp1_20261120-170000_4711.tar.age", Bytes: 4 << 20, Host: "cp1", Taken: epoch.Add(-time.Hour), Revision: 4711}},
+	}}}
+	if !r.Good {
+		r.Targets[0].Problem = &diag.Diagnostic{ID: "backup-copy-unreachable", Severity: diag.Warning, Message: "nas (/mnt/nas) cannot be looked at: it hangs"}
+	}
+	return r, nil
 }
 
 func (s service) Drill(ctx context.Context, name string, o lifecycle.DrillOptions, _ event.Sink) (*lifecycle.DrillReport, error) {

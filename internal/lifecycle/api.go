@@ -276,6 +276,8 @@ type Service interface {
 	// Scheduled are the snapshots that hosts take by themselves, as far as they
 	// answer.
 	Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error)
+	// Copies are what lies where copies of backup sets are kept.
+	Copies(ctx context.Context, name string, progress event.Sink) (*CopyReport, error)
 	// Drill restores a backup set into an etcd of its own on a host, and looks
 	// whether it is what the set says.
 	Drill(ctx context.Context, name string, o DrillOptions, progress event.Sink) (*DrillReport, error)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/inspect"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -187,9 +188,9 @@ func (u *openedSet) secret(is op.EtcdDrilled) DrillCheck {
 		c.Got = "there is none"
 		return c
 	}
-	var conf *backup.Encryption
+	var conf *inspect.Encryption
 	for _, path := range u.source.Marks() {
-		if e, err := backup.ReadEncryption(u.source.Files[path]); err == nil && e != nil {
+		if e, err := inspect.ReadEncryption(u.source.Files[path]); err == nil && e != nil {
 			conf = e
 		}
 	}
@@ -199,7 +200,7 @@ func (u *openedSet) secret(is op.EtcdDrilled) DrillCheck {
 	}
 	name := filepath.Base(filepath.Dir(is.Key)) + "/" + filepath.Base(is.Key)
 	switch {
-	case errors.Is(err, backup.ErrOutside):
+	case errors.Is(err, inspect.ErrOutside):
 		c.Got = name + ": not tried, " + err.Error()
 	case err != nil:
 		c.Good, c.Got = false, name+": "+err.Error()

@@ -74,6 +74,7 @@ func (l *looker) etcdReport(ctx context.Context, progress event.Sink) *EtcdRepor
 	l.lookAt(ctx, l.svc.looks.host, progress, func(ctx context.Context, h *hostLook) {
 		f := facts.Ask(ctx, h.spec, h.conn, op.Facts{Dirs: []string{facts.DirEtcd}})
 		h.facts, h.err = f.Facts, f.Err
+		l.elsewhere(ctx, h)
 	})
 	asked.Wait()
 	for _, h := range l.hosts {
@@ -118,6 +119,7 @@ func (l *looker) judgeReport(r *EtcdReport) {
 		judgeEtcd(&r.Etcd, warn)
 		l.judgeRecord(r, warn)
 	}
+	l.judgeCopies(warn)
 	l.concludeEtcd(r)
 }
 
@@ -196,6 +198,9 @@ func (l *looker) nextForEtcd(r *EtcdReport) string {
 			}
 			return "slipway exec " + r.Name + "@" + h.spec.Name + " --sudo -- " + log
 		}
+	}
+	if slices.ContainsFunc(r.Warnings, func(d diag.Diagnostic) bool { return d.ID == idBackupCopy }) {
+		return "slipway etcd snapshots " + r.Name + " --hosts"
 	}
 	return "slipway cluster-info " + r.Name
 }

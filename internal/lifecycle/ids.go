@@ -72,6 +72,8 @@ const (
 	idBackupByItself      = "backup-by-itself"
 	idBackupOld           = "backup-old"
 	idBackupNotThere      = "backup-not-there"
+	idBackupCopy          = "backup-copy"
+	idCopyTarget          = "backup-copy-unreachable"
 	idAddOnNotReady       = "add-on-not-ready"
 	idOperationUnfinished = "operation-unfinished"
 	idEncryptionAlone     = kubeadm.IDEncryptionAlone

@@ -151,6 +151,8 @@ type hostLook struct {
 	endpoint error
 	certs    []Certificate
 	auto     *AutoRenewal
+	// schedule is what it does about snapshots by itself, if it was asked.
+	schedule *ScheduledHost
 }
 
 // Info looks at a cluster. It answers with what can be known within a bounded

@@ -219,6 +219,8 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = !made
 	case op.EtcdValues:
 		r.Output = m.api.values(o)
+	case op.Copies:
+		r.Output = m.copies(o.Directory)
 	case op.EtcdSnapshot:
 		changed = m.has(op.EtcdSnapshots+"/"+o.Name) == o.Gone
 	case op.Reset:

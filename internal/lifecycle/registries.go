@@ -20,7 +20,8 @@ func (p *prepared) load(ctx context.Context) error {
 	return p.loadAddons(ctx)
 }
 
-// loadPasswords reads those of registries, for operations that set these up. They
+// loadPasswords reads those of registries and what is logged in with where copies of
+// backups are kept, for operations that set these up. They
 // are in no plan and in no record: each reads them again.
 func (p *prepared) loadPasswords() error {
 	if !p.installs() {
@@ -28,6 +29,9 @@ func (p *prepared) loadPasswords() error {
 	}
 	var err error
 	if p.env.Passwords, err = passwords(p.env.Cluster); err != nil {
+		return err
+	}
+	if p.env.CopySecrets, err = copySecrets(p.env.Cluster); err != nil {
 		return err
 	}
 	p.env.Registry, err = p.svc.ownRegistry(p.env)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/inspect"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
@@ -76,7 +77,7 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	set, small, err := backup.Read(r.Backup, ids, u.snapshot)
 	is := backup.Snapshot{}
 	if err == nil {
-		is, err = backup.Inspect(u.snapshot.Name())
+		is, err = inspect.Snapshot(u.snapshot.Name())
 	}
 	if err := errors.Join(err, os.Remove(u.snapshot.Name())); err != nil {
 		return unusable(err)

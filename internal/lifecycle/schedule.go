@@ -107,7 +107,8 @@ func (a *ScheduledHost) ask(ctx context.Context, h *hostLook) error {
 
 // judge warns of hosts that take none, or none that are new.
 func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
-	for _, h := range s.Hosts {
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
 		switch {
 		case !h.Active:
 			warn(idBackupTimer, h.Host, "have it be set up again: slipway apply "+s.Name, "%s does not run there, or not as it was set up: no snapshots are taken by themselves", recovery.TimerUnit)
@@ -118,6 +119,46 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 		case len(h.Kept) == 0 || now.Sub(h.Kept[0].Taken) > lateBy*c.Spec.Etcd.Backup.Every.Duration:
 			warn(idBackupOld, h.Host, "on the host: systemctl list-timers slipway-backup.timer", "the latest snapshot that is there is older than %s, and one is to be taken every %s", lateBy*c.Spec.Etcd.Backup.Every.Duration, c.Spec.Etcd.Backup.Every.Duration)
 		}
+		h.judgeElsewhere(c, now, warn)
+	}
+}
+
+// judgeElsewhere warns of copies that fail, or are not made any more.
+func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn warner) {
+	if a == nil || a.AutoSnapshotOutcome == nil {
+		return
+	}
+	late := lateBy * c.Spec.Etcd.Backup.Every.Duration
+	for _, k := range a.Copies {
+		last := "there is none of this host's yet"
+		if !k.Copied.IsZero() {
+			last = "the latest of this host's there is of " + k.Copied.UTC().Format(time.RFC3339)
+		}
+		switch {
+		case k.Failed != "":
+			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "copying its snapshots to %s has failed since %s: %s; %s", k.Target, k.Since.UTC().Format(time.RFC3339), k.Failed, last)
+		case now.Sub(k.Copied) > late:
+			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "its snapshots are not copied to %s any more: %s, and one is to be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
+		}
+	}
+}
+
+// elsewhere has a host tell what came of its copies, if it is to make any. One that
+// does not say is told of by others.
+func (l *looker) elsewhere(ctx context.Context, h *hostLook) {
+	if len(targetsOf(l.env.Cluster)) == 0 || !recovery.HasSchedule(l.env, h.spec) {
+		return
+	}
+	is := &ScheduledHost{Host: h.spec.Name}
+	if is.ask(ctx, h) == nil {
+		h.schedule = is
+	}
+}
+
+// judgeCopies warns of copies, and of nothing else that hosts do by themselves.
+func (l *looker) judgeCopies(warn warner) {
+	for _, h := range l.hosts {
+		h.schedule.judgeElsewhere(l.env.Cluster, l.svc.Now(), warn)
 	}
 }
 

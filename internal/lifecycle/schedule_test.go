@@ -12,6 +12,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/inspect"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -62,7 +63,7 @@ func (m *machine) took(t *testing.T, taken time.Time, failed string) {
 	if err := os.WriteFile(file, []byte(m.snapshot), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	is, err := backup.Inspect(file)
+	is, err := inspect.Snapshot(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,6 +52,11 @@ func newScrubber(c *v1alpha1.Cluster, admin []byte) *scrubber {
 			s.know(base64.StdEncoding.EncodeToString([]byte(a.Username + ":" + value.Reveal())))
 		}
 	}
+	if keys, err := copySecrets(c); err == nil {
+		for _, key := range keys {
+			s.know(key.Reveal())
+		}
+	}
 	var conf struct {
 		Users []struct {
 			User struct {

@@ -15,6 +15,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/inspect"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
@@ -31,6 +32,9 @@ type SnapshotOptions struct {
 	// Recipients are keys of age's ("age1…") that the set is encrypted to; none
 	// leaves it as it is.
 	Recipients []string
+	// Copy fetches a copy that is kept elsewhere, as it is, instead of making a set:
+	// TARGET is the newest there, TARGET/FILE that one.
+	Copy string
 	// Of makes the set of a snapshot that a host has taken by itself, instead of a
 	// new one: HOST is its newest, HOST/FILE that one.
 	Of string
@@ -83,6 +87,9 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	if c.Spec.Etcd.External != nil {
 		return nil, external(name, "a snapshot")
 	}
+	if o.Copy != "" {
+		return s.fetchCopy(ctx, c, o, progress)
+	}
 	if o.version != "" {
 		c.Spec.Kubernetes.Version, c.Status.Version = o.version, o.version
 	}
@@ -91,7 +98,7 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 		return nil, refused(idBadRecipient, err.Error(), "make a key with age-keygen, and name what it prints as the public key")
 	}
 	if o.Of == "" {
-		if m.to, err = m.place(name, o); err != nil {
+		if m.to, err = m.place(name, o, len(m.keys) > 0); err != nil {
 			return nil, err
 		}
 	}
@@ -120,13 +127,13 @@ func external(name, what string) error {
 }
 
 // place is where the set goes.
-func (m *snapshotting) place(name string, o SnapshotOptions) (to string, err error) {
+func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to string, err error) {
 	if to = o.Out; to == "" {
 		dir, err := m.svc.Store.MakeBackups(name)
 		if err != nil {
 			return "", err
 		}
-		to = filepath.Join(dir, backup.Place(name, m.taken, len(m.keys) > 0))
+		to = filepath.Join(dir, backup.Place(name, m.taken, encrypted))
 	}
 	if to, err = filepath.Abs(to); err != nil {
 		return "", err
@@ -194,7 +201,7 @@ func (m *snapshotting) source(ctx context.Context) (EtcdMember, *hostLook, *op.E
 		return EtcdMember{}, nil, nil, err
 	}
 	m.taken = kept.Taken
-	m.to, err = m.place(m.report.Name, m.options) // by when that was
+	m.to, err = m.place(m.report.Name, m.options, len(m.keys) > 0) // by when that was
 	return EtcdMember{Name: host.spec.Name, Version: kept.Etcd, DBBytes: kept.Bytes}, host, &kept.EtcdSnapshotInfo, err
 }
 
@@ -291,17 +298,10 @@ func (m *snapshotting) fetch(ctx context.Context, host *hostLook, kept *op.EtcdS
 // taken.
 func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
 	note(m.progress, host.spec.Name, "fetching the snapshot")
-	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: merged(m.looker.env.Cluster, host.spec)}}, Root: true}
-	results, err := m.svc.Copy(ctx, work, Copy{Here: to, There: there.Path, Fetch: true, Progress: m.bytes(host.spec.Name)})
-	switch {
-	case err != nil:
+	if err := m.copyFrom(ctx, host, there.Path, to); err != nil {
 		return nil, err
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case results[0].Error != nil:
-		return nil, refused(cmp.Or(results[0].Error.ID, idBackupFailed), host.spec.Name+": fetching the snapshot: "+results[0].Error.Message, results[0].Error.Hint)
 	}
-	here, err := backup.Inspect(to)
+	here, err := inspect.Snapshot(to)
 	if err != nil {
 		return nil, unusable(err)
 	}
@@ -311,6 +311,21 @@ func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.Etcd
 	}
 	here.Version = there.Version
 	return &here, nil
+}
+
+// copyFrom has a file of a host's here.
+func (m *snapshotting) copyFrom(ctx context.Context, host *hostLook, from, to string) error {
+	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: merged(m.looker.env.Cluster, host.spec)}}, Root: true}
+	results, err := m.svc.Copy(ctx, work, Copy{Here: to, There: from, Fetch: true, Progress: m.bytes(host.spec.Name)})
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case results[0].Error != nil:
+		return refused(cmp.Or(results[0].Error.ID, idBackupFailed), host.spec.Name+": fetching the snapshot: "+results[0].Error.Message, results[0].Error.Hint)
+	}
+	return nil
 }
 
 // bytes tells how far the fetching is.

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
+	recovery "slipway.dev/slipway/internal/module/backup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/spec"
@@ -20,18 +21,6 @@ import (
 
 // pkiDir is where kubeadm keeps keys.
 const pkiDir = "/etc/kubernetes/pki/"
-
-// controlPlaneKeys are the files without which a control plane cannot be had
-// again: all others are made from them. Those of etcd are on hosts with a member.
-func controlPlaneKeys() []string {
-	var out []string
-	for _, name := range []string{"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key", "sa.pub"} {
-		out = append(out, pkiDir+name)
-	}
-	return out
-}
-
-func etcdKeys() []string { return []string{module.EtcdCA, module.EtcdPKI + "/ca.key"} }
 
 // keep reads what goes into a set beside the snapshot, and the cluster's
 // authority, by which the set is known to be its own.
@@ -44,11 +33,11 @@ func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, author
 	}
 	small = append(small, backup.Content{Name: backup.ClusterName, Data: text})
 	note(m.progress, "", "reading the keys of the cluster's authorities")
-	control, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return spec.HasRole(h, v1alpha1.RoleControlPlane) }, controlPlaneKeys())
+	control, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return spec.HasRole(h, v1alpha1.RoleControlPlane) }, recovery.AuthorityKeys())
 	if err != nil {
 		return nil, "", err
 	}
-	etcd, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return facts.RunsEtcd(c, h.Roles) }, etcdKeys())
+	etcd, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return facts.RunsEtcd(c, h.Roles) }, recovery.EtcdKeys())
 	if err != nil {
 		return nil, "", err
 	}

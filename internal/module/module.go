@@ -40,6 +40,9 @@ type Env struct {
 	Leader string
 	// Passwords are those of registries, by name.
 	Passwords map[string]secret.String
+	// CopySecrets are what hosts log in with where copies of backups are kept, by the
+	// target's name.
+	CopySecrets map[string]secret.String
 	// Registry is what is secret, or made by chance, of the registry that one of
 	// the hosts is; nil if none is.
 	Registry *Registry

@@ -21,6 +21,13 @@ func Canonical(c *v1alpha1.Cluster) {
 		canonicalBastion(&h.SSH)
 	}
 	s.ControlPlaneEndpoint.Address = canonicalIP(s.ControlPlaneEndpoint.Address)
+	if b := s.Etcd.Backup; b != nil {
+		for i := range b.Copies {
+			if m := b.Copies[i].SSH; m != nil {
+				m.Address = canonicalIP(m.Address)
+			}
+		}
+	}
 	if e := s.Etcd.External; e != nil {
 		for i := range e.Endpoints {
 			e.Endpoints[i] = canonicalURL(e.Endpoints[i])

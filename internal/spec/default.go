@@ -77,10 +77,7 @@ func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 		}
 	}
 	setDefault(&s.Etcd.Type, EtcdStacked)
-	if b := s.Etcd.Backup; b != nil {
-		setDuration(&b.Every, DefaultBackupEvery)
-		setDefault(&b.Keep, DefaultBackupKeep)
-	}
+	setBackupDefaults(s.Etcd.Backup)
 	setDefault(&s.Network.Plugin, pluginFlannel)
 	if len(s.Network.PodCIDR) == 0 {
 		s.Network.PodCIDR = []string{DefaultPodCIDR}

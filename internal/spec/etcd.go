@@ -79,31 +79,6 @@ func (v *validator) ownArgs(args map[string]string) {
 	}
 }
 
-const (
-	// minBackupEvery is how often snapshots may be taken at most.
-	minBackupEvery = time.Minute
-	// maxBackupKeep bounds how many are kept.
-	maxBackupKeep = 1000
-)
-
-// backup judges the snapshots that hosts take by themselves.
-func (v *validator) backup(e v1alpha1.Etcd) {
-	const path = "spec.etcd.backup"
-	b := e.Backup
-	if b == nil {
-		return
-	}
-	if e.Type == EtcdExternal {
-		v.refuse(idConflictingFields, path, "an external etcd has its members on no host of the cluster", "leave this out; its snapshots are a matter of those who look after it")
-	}
-	if b.Every != nil && b.Every.Duration < minBackupEvery {
-		v.refuse(idInvalidDuration, path+".every", b.Every.Duration.String()+" is too often for snapshots", "write a duration of "+minBackupEvery.String()+" or more, such as 6h")
-	}
-	if b.Keep < 0 || b.Keep > maxBackupKeep {
-		v.refuse(idInvalidValue, path+".keep", fmt.Sprintf("%d is not between 1 and %d", b.Keep, maxBackupKeep), "write how many snapshots each member's host keeps, such as 8")
-	}
-}
-
 // members judges the number of hosts that etcd runs on.
 func (v *validator) members(count int) {
 	switch {

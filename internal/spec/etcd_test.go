@@ -110,3 +110,31 @@ func TestSameEtcd(t *testing.T) {
 		})
 	}
 }
+
+// What hosts log in with where copies are kept is a private key that they can use.
+func TestCopyFiles(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"open": "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n", "locked": "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n", "public": "ssh-ed25519 AAAA\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, want := range map[string]string{"open": "", "locked": idKeyUnreadable, "public": idKeyUnreadable, "none": idSecretUnreadable} {
+		c := &v1alpha1.Cluster{}
+		c.Spec.Etcd.Backup = &v1alpha1.EtcdBackup{Copies: []v1alpha1.EtcdCopy{{Name: "nas", Directory: "/mnt/nas"}, {Name: "vault", SSH: &v1alpha1.SSHCopy{PrivateKeyFrom: &v1alpha1.SecretSource{File: file}}}}}
+		got := ""
+		for _, d := range CheckFiles(c, Paths{Dir: dir}) {
+			if got += d.ID; d.Path != "spec.etcd.backup.copies[1].ssh.privateKeyFrom" || strings.Contains(d.String(), "AAAA") {
+				t.Errorf("%s", d)
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", file, got, want)
+		}
+		if err := Absolute(c, Paths{Dir: dir}); err != nil || c.Spec.Etcd.Backup.Copies[1].SSH.PrivateKeyFrom.File != filepath.Join(dir, file) {
+			t.Errorf("%s is not made absolute: %v", file, err)
+		}
+	}
+}

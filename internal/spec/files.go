@@ -114,6 +114,11 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 		add(pathCertFile, &e.CertFile)
 		add(pathKeyFile, &e.KeyFile)
 	}
+	eachCopy(c, func(path string, to *v1alpha1.EtcdCopy) {
+		if to.SSH != nil {
+			source(path+".ssh.privateKeyFrom", to.SSH.PrivateKeyFrom)
+		}
+	})
 	for i := range c.Spec.Registry.Auths {
 		a, path := &c.Spec.Registry.Auths[i], indexed("spec.registry.auths", i)
 		source(path+".passwordFrom", a.PasswordFrom)
@@ -135,6 +140,11 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 			add(indexed(path+".materials", m), &h.Materials[m])
 		}
 	}
+	addonFiles(c, add)
+	return out
+}
+
+func addonFiles(c *v1alpha1.Cluster, add func(path string, value *string)) {
 	for i := range c.Spec.Addons {
 		a, path := &c.Spec.Addons[i], indexed("spec.addons", i)
 		for m := range a.Manifests {
@@ -149,7 +159,6 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 			add(indexed(path+".valuesFiles", m), &a.ValuesFiles[m])
 		}
 	}
-	return out
 }
 
 func eachSSH(c *v1alpha1.Cluster, do func(path string, s *v1alpha1.SSH)) {
@@ -184,6 +193,7 @@ func CheckFiles(c *v1alpha1.Cluster, p Paths) diag.List {
 		}
 	}
 	v.externalFiles(p)
+	v.copyFiles(p)
 	v.registryFiles(p)
 	v.privateFiles(p)
 	v.auditPolicy(p)

@@ -24,6 +24,7 @@ const (
 	idInvalidDuration   = "invalid-duration"
 	idInvalidAddress    = "invalid-address"
 	idInsecureSource    = "insecure-source"
+	idInvalidRecipient  = "invalid-recipient"
 	idDockerMirror      = "docker-mirror"
 	idDockerAuth        = "docker-credentials"
 	idNoRegistryHost    = IDNoRegistryHost

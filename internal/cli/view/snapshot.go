@@ -12,6 +12,9 @@ import (
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
+// stamp is how a moment is written.
+const stamp = "2006-01-02 15:04:05 MST"
+
 // Snapshot writes what a backup set is that was just made.
 func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 	p := paint(s.Colour)
@@ -24,13 +27,21 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 	if d := i.Snapshot; d != nil {
 		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, %d keys, hash %08x, %s\n", i.Member, d.Revision, d.Keys, d.Hash, iec.Bytes(d.Bytes))
 	}
-	fmt.Fprintf(w, "Versions:  Kubernetes %s, etcd %s\n", i.Kubernetes, i.Etcd)
-	fmt.Fprintf(w, "Files:     %d of hosts, with the keys of the authorities\n", len(i.Files))
+	if i.Kubernetes != "" { // of a copy, its encryption hides the rest
+		fmt.Fprintf(w, "Versions:  Kubernetes %s, etcd %s\n", i.Kubernetes, i.Etcd)
+		fmt.Fprintf(w, "Files:     %d of hosts, with the keys of the authorities\n", len(i.Files))
+	} else {
+		fmt.Fprintf(w, "Snapshot:  of %s, taken %s\n", i.Member, i.Taken.UTC().Format(stamp))
+	}
 	from := ""
 	if i.Encrypted {
 		from = " --identity KEYFILE"
 	}
-	_, err := fmt.Fprintf(w, "\nNext: copy it to another machine\nBack to it: slipway etcd restore %s --from %s%s\n", i.Cluster, i.File, from)
+	next := "copy it to another machine"
+	if i.Kubernetes == "" {
+		next = fmt.Sprintf("slipway etcd drill %s --from %s%s", i.Cluster, i.File, from)
+	}
+	_, err := fmt.Fprintf(w, "\nNext: %s\nBack to it: slipway etcd restore %s --from %s%s\n", next, i.Cluster, i.File, from)
 	return err
 }
 
@@ -85,6 +96,9 @@ func Scheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) 
 			return err
 		}
 	}
+	if err := copied(w, s.Hosts, now); err != nil {
+		return err
+	}
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", s.Next)
 	return err
 }
@@ -104,7 +118,7 @@ func Drill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
 	if err := Table(w, []string{"CHECK", "THE SET SAYS", "WHAT CAME OF IT", "GOOD"}, rows); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nTaken %s; restored on %s by etcd %s, and removed again, in %.0f s\n", r.Taken.UTC().Format("2006-01-02 15:04:05 MST"), r.Host, r.Etcd, r.Seconds)
+	fmt.Fprintf(w, "\nTaken %s; restored on %s by etcd %s, and removed again, in %.0f s\n", r.Taken.UTC().Format(stamp), r.Host, r.Etcd, r.Seconds)
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", next)
 	return err
 }

@@ -42,11 +42,11 @@ const (
 func Schedule(env module.Env) engine.Module {
 	return engine.Module{Name: "backup", Tasks: []engine.Task{{
 		ID: stepTimer, Title: "have snapshots of etcd be taken by themselves", On: isMember(env),
-		Ops: func(*engine.Scope) (op.List, error) {
+		Ops: func(s *engine.Scope) (op.List, error) {
 			var list op.List
-			if b := env.Cluster.Spec.Etcd.Backup; b != nil {
+			if env.Cluster.Spec.Etcd.Backup != nil {
 				var err error
-				if list, err = scheduled(env.Cluster.Name, b); err != nil {
+				if list, err = scheduled(env, s.Host()); err != nil {
 					return nil, err
 				}
 			}
@@ -67,13 +67,16 @@ func ScheduleState() op.List {
 }
 
 // scheduled is the program, what it is to do, and the units that have it run.
-func scheduled(cluster string, b *v1alpha1.EtcdBackup) (op.List, error) {
+func scheduled(env module.Env, h *engine.Host) (op.List, error) {
+	b := env.Cluster.Spec.Etcd.Backup
 	client := module.EtcdClient()
 	client.Endpoints = []string{module.OwnEtcd()}
-	job, err := json.MarshalIndent(op.AutoSnapshot{Cluster: cluster, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep}, "", "  ")
+	job := op.AutoSnapshot{Cluster: env.Cluster.Name, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep, Copies: copied(env, h)}
+	text, err := json.MarshalIndent(job, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("writing down how snapshots are taken: %w", err)
 	}
 	every := b.Every.Duration
-	return timed.Ops(files, job, module.TimedAt{First: min(every/spreadPart, mostFirst), Every: every, Spread: min(every/spreadPart, mostSpread)})
+	list, err := timed.Ops(files, text, module.TimedAt{First: min(every/spreadPart, mostFirst), Every: every, Spread: min(every/spreadPart, mostSpread)})
+	return append(secrets(env), list...), err
 }

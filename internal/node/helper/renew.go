@@ -49,11 +49,18 @@ func snapshot(ctx context.Context, file string, to io.Writer) error {
 	if err != nil {
 		return err
 	}
+	var failed []error
 	if out.Failed != "" {
-		return errors.New(out.Failed)
+		failed = append(failed, errors.New(out.Failed))
+	} else if _, err := fmt.Fprintf(to, "taken: %s, revision %d; %d are kept\n", out.Kept[0].Path, out.Kept[0].Revision, len(out.Kept)); err != nil {
+		return err
 	}
-	_, err = fmt.Fprintf(to, "taken: %s, revision %d; %d are kept\n", out.Kept[0].Path, out.Kept[0].Revision, len(out.Kept))
-	return err
+	for _, c := range out.Copies {
+		if c.Failed != "" {
+			failed = append(failed, fmt.Errorf("copying to %s: %s", c.Target, c.Failed))
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // toDo reads what a host is to do by itself, and settles where it works.

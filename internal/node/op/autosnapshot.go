@@ -11,6 +11,8 @@ type AutoSnapshot struct {
 	Utility string `json:"utility"`
 	// Keep is how many of its own snapshots the host keeps.
 	Keep int `json:"keep"`
+	// Copies says where each of them is copied to; nil for nowhere.
+	Copies *AutoCopies `json:"copies,omitempty"`
 }
 
 // An AutoSnapshotOutcome is what came of the latest time.
@@ -20,6 +22,8 @@ type AutoSnapshotOutcome struct {
 	Failed string `json:"failed,omitempty"`
 	// Kept are those that are there, newest first.
 	Kept []KeptSnapshot `json:"kept,omitempty"`
+	// Copies are what came of copying, target by target.
+	Copies []CopyOutcome `json:"copies,omitempty"`
 }
 
 // A KeptSnapshot is one of them, as it was verified after it was written.

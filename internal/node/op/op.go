@@ -417,6 +417,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindRegistryServes: decode[RegistryServes],
 	KindPushImages:     decode[PushImages],
 	KindServing:        decode[Serving],
+	KindCopies:         decode[Copies],
 }
 
 func decode[T Op](raw json.RawMessage) (Op, error) {

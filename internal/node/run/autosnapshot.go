@@ -32,7 +32,8 @@ const (
 
 // AutoSnapshot takes a snapshot of the host's own member of etcd, verifies it, and
 // removes the oldest of those that were taken that way beyond the number that is
-// kept. The error is why what came of it could not be written down.
+// kept; then it copies it to elsewhere. What comes of copying does nothing to what is
+// here. The error is why what came of it could not be written down.
 func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.AutoSnapshotOutcome, err error) {
 	s, err := r.session(Batch{}, nil)
 	if err != nil {
@@ -45,7 +46,7 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 	}
 	at := time.Now().UTC().Truncate(time.Second)
 	kept, problem := a.take(ctx, at)
-	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept)}
+	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept), Copies: a.stillCopied(before.Copies)}
 	if problem == nil {
 		out.Kept = append([]op.KeptSnapshot{kept}, out.Kept...)
 		out.Kept, problem = a.retain(out.Kept)
@@ -53,14 +54,26 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 	if problem != nil {
 		out.Failed = failure(problem).Message
 	}
+	if err := a.tell(out); err != nil || kept.Path == "" || job.Copies == nil {
+		return out, err
+	}
+	err = a.copyAll(ctx, kept, before.Copies, func(c op.CopyOutcome) error {
+		out.Copies = heard(out.Copies, c)
+		return a.tell(out)
+	})
+	return out, err
+}
+
+// tell writes down what came of it.
+func (a autoSnapshot) tell(out op.AutoSnapshotOutcome) error {
 	raw, err := json.Marshal(out)
 	if err == nil {
-		err = s.disk.Replace(a.outcomeFile(), bytes.NewReader(raw), durable.Meta{Mode: 0o600})
+		err = a.disk.Replace(a.outcomeFile(), bytes.NewReader(raw), durable.Meta{Mode: 0o600})
 	}
 	if errors.Is(err, fs.ErrNotExist) { // the host has just been given back
-		err = nil
+		return nil
 	}
-	return out, err
+	return err
 }
 
 type autoSnapshot struct {
@@ -131,9 +144,12 @@ func (a autoSnapshot) take(ctx context.Context, at time.Time) (k op.KeptSnapshot
 	if k, err = a.verified(ctx, path+".new"); err != nil {
 		return k, errors.Join(err, a.clearParts())
 	}
-	k.Path, k.Taken, k.Etcd = op.AutoSnapshots+"/"+name, at, is.Version
 	a.disk.Did("taken")
-	return k, a.disk.Move(path+".new", path)
+	if err := a.disk.Move(path+".new", path); err != nil {
+		return k, err
+	}
+	k.Path, k.Taken, k.Etcd = op.AutoSnapshots+"/"+name, at, is.Version
+	return k, nil
 }
 
 // clearParts removes what was cut off.

@@ -115,6 +115,8 @@ func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkRegistryServes(ctx, o)
 	case op.PushImages:
 		return s.checkPush(ctx, o)
+	case op.Copies:
+		return s.copies(ctx, o)
 	}
 	return s.lookOn(ctx, o)
 }
@@ -280,7 +282,7 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 func clean(o op.Op) error {
 	var paths []string
 	switch o := o.(type) {
-	case op.File, op.Dir, op.Link, op.Absent, op.Sysctl, op.KernelModules, op.ReadFile, op.Kept, op.Self, op.KubeconfigCA:
+	case op.File, op.Dir, op.Link, op.Absent, op.Sysctl, op.KernelModules, op.ReadFile, op.Kept, op.Self, op.KubeconfigCA, op.Copies:
 		paths = []string{o.Target()}
 	case op.Block:
 		paths = []string{o.Path}

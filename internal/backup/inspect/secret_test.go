@@ -1,4 +1,4 @@
-package backup_test
+package inspect_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/crypto/nacl/secretbox"
 
-	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/inspect"
 )
 
 const secretKey = "/registry/secrets/default/token"
@@ -44,9 +44,9 @@ func sealedBy(t *testing.T, provider string, secret []byte, plain string) []byte
 	return append(append(head, iv...), padded...)
 }
 
-func encryptionOf(t *testing.T, provider string, secret []byte) *backup.Encryption {
+func encryptionOf(t *testing.T, provider string, secret []byte) *inspect.Encryption {
 	t.Helper()
-	e, err := backup.ReadEncryption(fmt.Appendf(nil, "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - %s: {keys: [{name: one, secret: %s}]}\n  - identity: {}\n",
+	e, err := inspect.ReadEncryption(fmt.Appendf(nil, "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - %s: {keys: [{name: one, secret: %s}]}\n  - identity: {}\n",
 		provider, base64.StdEncoding.EncodeToString(secret)))
 	if err != nil || e == nil {
 		t.Fatal(e, err)
@@ -76,17 +76,17 @@ func TestEncryption(t *testing.T) {
 			}
 		}
 	}
-	var none *backup.Encryption
+	var none *inspect.Encryption
 	if got, how, err := none.Open(secretKey, []byte("k8s\x00plain")); err != nil || how != "" || string(got) != "k8s\x00plain" {
 		t.Errorf("what is not encrypted: %q, %q, %v", got, how, err)
 	}
 	if _, _, err := none.Open(secretKey, sealedBy(t, "aescbc", secret, "x")); err == nil || !strings.Contains(err.Error(), "does not have") {
 		t.Errorf("without a configuration: %v", err)
 	}
-	if _, how, err := none.Open(secretKey, []byte("k8s:enc:kms:v2:vault:x")); !errors.Is(err, backup.ErrOutside) || how != "kms, key vault" {
+	if _, how, err := none.Open(secretKey, []byte("k8s:enc:kms:v2:vault:x")); !errors.Is(err, inspect.ErrOutside) || how != "kms, key vault" {
 		t.Errorf("a service's: %q, %v", how, err)
 	}
-	if e, err := backup.ReadEncryption([]byte("-----BEGIN CERTIFICATE-----")); e != nil || err != nil {
+	if e, err := inspect.ReadEncryption([]byte("-----BEGIN CERTIFICATE-----")); e != nil || err != nil {
 		t.Errorf("another file: %v, %v", e, err)
 	}
 }

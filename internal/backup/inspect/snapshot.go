@@ -1,4 +1,7 @@
-package backup
+// Package inspect looks into backup sets: what a snapshot of etcd is, by its database,
+// and what its values were before they were encrypted. The node helper writes sets and
+// does without it.
+package inspect
 
 import (
 	"bytes"
@@ -14,6 +17,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"slipway.dev/slipway/internal/backup"
 )
 
 // sector is what the size of etcd's database is a multiple of; a snapshot ends
@@ -31,28 +36,32 @@ var keyBucket = []byte("key")
 // (mvccpb.KeyValue).
 const keyField = 1
 
-// Inspect reads a snapshot of etcd through, as etcdutl does, and answers what it
+// Snapshot reads a snapshot of etcd through, as etcdutl does, and answers what it
 // is, but for its version, which is for etcdutl to tell. One that was cut off, or
-// has changed, is an *Error.
-func Inspect(file string) (s Snapshot, err error) {
+// has changed, is a *backup.Error.
+func Snapshot(file string) (s backup.Snapshot, err error) {
 	if s.Bytes, s.SHA256, err = whole(file); err != nil {
 		return s, err
 	}
 	// The database is mapped into memory, where a damaged page leads anywhere.
 	defer func() {
 		if r := recover(); r != nil {
-			err = broken(Damaged, "the snapshot's database is damaged: %v", r)
+			err = damaged("the snapshot's database is damaged: %v", r)
 		}
 	}()
 	db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
-		return s, broken(Damaged, "the snapshot holds no database of etcd's: %v", err)
+		return s, damaged("the snapshot holds no database of etcd's: %v", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := db.View(func(tx *bolt.Tx) error { return s.read(tx) }); err != nil {
-		return s, broken(Damaged, "the snapshot's database is damaged: %v", err)
+	if err := db.View(func(tx *bolt.Tx) error { return read(tx, &s) }); err != nil {
+		return s, damaged("the snapshot's database is damaged: %v", err)
 	}
 	return s, nil
+}
+
+func damaged(msg string, args ...any) error {
+	return &backup.Error{Reason: backup.Damaged, Message: fmt.Sprintf(msg, args...)}
 }
 
 // whole checks the checksum at the end of a snapshot, and answers its size and the
@@ -68,7 +77,7 @@ func whole(file string) (size int64, digest string, err error) {
 		return 0, "", err
 	}
 	if size = info.Size(); size%sector != sha256.Size {
-		return size, "", broken(Damaged, "the snapshot has %d bytes: it was cut off, or is no snapshot", size)
+		return size, "", damaged("the snapshot has %d bytes: it was cut off, or is no snapshot", size)
 	}
 	all, db := sha256.New(), sha256.New()
 	if _, err := io.CopyN(io.MultiWriter(all, db), f, size-sha256.Size); err != nil {
@@ -79,7 +88,7 @@ func whole(file string) (size int64, digest string, err error) {
 		return size, "", err
 	}
 	if !bytes.Equal(trailer, db.Sum(nil)) {
-		return size, "", broken(Damaged, "the snapshot is not what etcd sent: its checksum is another")
+		return size, "", damaged("the snapshot is not what etcd sent: its checksum is another")
 	}
 	_, _ = all.Write(trailer) // never fails
 	return size, hex.EncodeToString(all.Sum(nil)), nil
@@ -88,7 +97,7 @@ func whole(file string) (size int64, digest string, err error) {
 // read sums up the database, finds the last revision, and counts the keys that
 // there are at that. etcdutl counts one more where a restore has raised the
 // revision: it does that by a revision of no key.
-func (s *Snapshot) read(tx *bolt.Tx) error {
+func read(tx *bolt.Tx, s *backup.Snapshot) error {
 	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	there := map[string]struct{}{}
 	err := tx.ForEach(func(name []byte, b *bolt.Bucket) error {

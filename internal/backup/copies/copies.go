@@ -1,0 +1,199 @@
+// Package copies keeps copies of backup sets elsewhere: in a directory, or on another
+// machine. A copy is there whole or not at all, under a name that says whose it is;
+// nothing but such names is ever removed.
+package copies
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// takenFormat is when a snapshot was begun, in its name.
+const takenFormat = "20060102-150405"
+
+// A Name is that of a copy. Names of clusters and hosts have no '_' in them, so that
+// one is not taken for another.
+type Name struct {
+	Cluster string
+	// ID tells clusters of one name apart: see IDOf.
+	ID string
+	// Host is whose snapshot it is, Taken when that was begun, and Revision etcd's.
+	Host     string
+	Taken    time.Time
+	Revision int64
+}
+
+// idDigits is how much of the digest of an authority is in names.
+const idDigits = 12
+
+// IDOf is how names tell of a cluster by the digest of its authority's certificate,
+// as sets have it.
+func IDOf(authority string) string { return authority[:min(len(authority), idDigits)] }
+
+// String is the name of the file.
+func (n Name) String() string {
+	return fmt.Sprintf("%s_%s_%s_%s_%d.tar.age", n.Cluster, n.ID, n.Host, n.Taken.UTC().Format(takenFormat), n.Revision)
+}
+
+var names = regexp.MustCompile(`^([a-z0-9-]+)_([0-9a-f]{12})_([a-z0-9.-]+)_([0-9]{8}-[0-9]{6})_([0-9]+)\.tar\.age$`)
+
+// Parse reads the name of a copy; false is another file's.
+func Parse(file string) (n Name, ok bool) {
+	m := names.FindStringSubmatch(file)
+	if m == nil {
+		return n, false
+	}
+	taken, err := time.Parse(takenFormat, m[4])
+	revision, errRevision := strconv.ParseInt(m[5], 10, 64)
+	return Name{Cluster: m[1], ID: m[2], Host: m[3], Taken: taken, Revision: revision}, err == nil && errRevision == nil
+}
+
+// same says that two are of one host of one cluster.
+func (n Name) same(other Name) bool {
+	return n.Cluster == other.Cluster && n.ID == other.ID && n.Host == other.Host
+}
+
+// A File is one that lies at a target.
+type File struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// A Source is a target to read from.
+type Source interface {
+	// List answers all files.
+	List(ctx context.Context) ([]File, error)
+	// Fetch writes a file's content.
+	Fetch(ctx context.Context, name string, to io.Writer) error
+	io.Closer
+}
+
+// A Target is where copies are kept.
+type Target interface {
+	Source
+	// Put has a file be there with what write writes, whole or not at all, and has
+	// read it back: it is what was written.
+	Put(ctx context.Context, name string, write func(io.Writer) error) error
+	// Remove removes a file; one that is not there is no error.
+	Remove(ctx context.Context, name string) error
+}
+
+// Open reaches a target that is not a directory of a host. The secret is what it is
+// logged in to with.
+func Open(ctx context.Context, to op.CopyTarget, secret []byte) (Target, error) {
+	if to.SSH != nil {
+		return dial(ctx, *to.SSH, secret)
+	}
+	return nil, fmt.Errorf("%s is no target that can be reached from here", to.Name)
+}
+
+// Send puts a copy there, and then removes the oldest of the same host beyond the
+// number that is kept. It answers how many are left.
+func Send(ctx context.Context, to Target, name Name, keep int, write func(io.Writer) error) (left int, err error) {
+	if err := tidy(ctx, to, name); err != nil {
+		return 0, err
+	}
+	if err := to.Put(ctx, name.String(), write); err != nil {
+		return 0, err
+	}
+	own, err := Own(ctx, to, func(n Name) bool { return n.same(name) })
+	if err != nil {
+		return 0, err
+	}
+	// A clock that was ahead does not have the new one be taken for the oldest.
+	own = slices.DeleteFunc(own, func(c Copy) bool { return c.File.Name == name.String() })
+	kept := min(len(own), max(keep-1, 0))
+	for _, c := range own[kept:] {
+		err = errors.Join(err, to.Remove(ctx, c.File.Name))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("removing the oldest: %w", err)
+	}
+	return kept + 1, nil
+}
+
+// tidy removes what the same host has left that was cut off.
+func tidy(ctx context.Context, to Target, name Name) error {
+	files, err := to.List(ctx)
+	if err != nil {
+		return fmt.Errorf("listing what is there: %w", err)
+	}
+	for _, f := range files {
+		whole, dot := strings.CutPrefix(f.Name, ".")
+		whole, part := strings.CutSuffix(whole, ".part")
+		if n, ok := Parse(whole); ok && dot && part && n.same(name) {
+			err = errors.Join(err, to.Remove(ctx, f.Name))
+		}
+	}
+	return err
+}
+
+// A Copy is a file with the name of one.
+type Copy struct {
+	Name
+	File
+}
+
+// Own are the copies at a target that are chosen, newest first.
+func Own(ctx context.Context, from Source, chosen func(Name) bool) ([]Copy, error) {
+	files, err := from.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing what is there: %w", err)
+	}
+	return Among(files, chosen), nil
+}
+
+// Among are those of some files, newest first.
+func Among(files []File, chosen func(Name) bool) (out []Copy) {
+	for _, f := range files {
+		if n, ok := Parse(f.Name); ok && chosen(n) {
+			out = append(out, Copy{n, f})
+		}
+	}
+	slices.SortFunc(out, func(a, b Copy) int {
+		return cmp.Or(b.Taken.Compare(a.Taken), cmp.Compare(a.File.Name, b.File.Name))
+	})
+	return out
+}
+
+// partOf is the name under which a file is written: not that of a copy.
+func partOf(name string) string { return "." + name + ".part" }
+
+// A counter sums up what goes through it.
+type counter struct {
+	to    io.Writer
+	bytes int64
+	sum   interface {
+		io.Writer
+		Sum([]byte) []byte
+	}
+}
+
+func counting(to io.Writer) *counter { return &counter{to: to, sum: sha256.New()} }
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	c.bytes += int64(n)
+	_, _ = c.sum.Write(p[:n]) // never fails
+	return n, err
+}
+
+// compare says that what was read back is not what was written.
+func (c *counter) compare(back *counter) error {
+	if c.bytes != back.bytes || hex.EncodeToString(c.sum.Sum(nil)) != hex.EncodeToString(back.sum.Sum(nil)) {
+		return fmt.Errorf("what is there is not what was written: %d bytes, or other ones, where %d were", back.bytes, c.bytes)
+	}
+	return nil
+}

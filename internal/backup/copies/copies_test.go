@@ -1,0 +1,243 @@
+package copies_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway.dev/slipway/internal/backup/copies"
+	"slipway.dev/slipway/internal/backup/copies/copiestest"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const id = "0123456789ab"
+
+func name(host string, day int) copies.Name {
+	return copies.Name{Cluster: "prod", ID: id, Host: host, Taken: time.Date(2026, 11, day, 18, 0, 7, 0, time.UTC), Revision: 4700 + int64(day)}
+}
+
+// targets are all kinds, each with the directory where its files are.
+func targets(t *testing.T) map[string]func(*testing.T) (copies.Target, string) {
+	t.Helper()
+	return map[string]func(*testing.T) (copies.Target, string){
+		"directory": func(t *testing.T) (copies.Target, string) {
+			dir := t.TempDir()
+			d, err := copies.Directory(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d, dir
+		},
+		"ssh": func(t *testing.T) (copies.Target, string) {
+			m := copiestest.Listen(t)
+			return opened(t.Context(), t, m), m.Dir
+		},
+	}
+}
+
+func opened(ctx context.Context, t *testing.T, m *copiestest.Machine) copies.Target {
+	t.Helper()
+	to, err := copies.Open(ctx, op.CopyTarget{Name: "nas", SSH: &m.To}, m.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := to.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return to
+}
+
+func writes(content []byte) func(io.Writer) error {
+	return func(w io.Writer) error { _, err := w.Write(content); return err }
+}
+
+func files(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return strings.Join(all, " ")
+}
+
+func TestName(t *testing.T) {
+	n := name("cp-1.example", 20)
+	if got, ok := copies.Parse(n.String()); !ok || got != n || n.String() != "prod_0123456789ab_cp-1.example_20261120-180007_4720.tar.age" {
+		t.Errorf("%s is read as %+v, %t", n, got, ok)
+	}
+	for _, other := range []string{"prod-20261120-180007.tar.age", "." + n.String() + ".part", n.String() + ".part", "../" + n.String(), strings.Replace(n.String(), "20261120", "20269920", 1), "prod_0123_cp1_20261120-180007_1.tar.age"} {
+		if _, ok := copies.Parse(other); ok {
+			t.Errorf("%s is taken for a copy", other)
+		}
+	}
+}
+
+// What is beyond the number goes, the oldest first: of the same host of the same
+// cluster, and nothing else. What was cut off goes with the next.
+func TestSend(t *testing.T) {
+	for kind, open := range targets(t) {
+		t.Run(kind, func(t *testing.T) {
+			to, dir := open(t)
+			other := name("cp1", 1)
+			other.ID = "ba9876543210"
+			foreign := []string{"notes.txt", other.String(), name("cp2", 1).String(), "." + name("cp2", 2).String() + ".part", "prod-20200101-000000.tar.age"}
+			for _, f := range append(foreign, "."+name("cp1", 2).String()+".part") {
+				if err := os.WriteFile(filepath.Join(dir, f), []byte("x"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Mkdir(filepath.Join(dir, name("cp1", 3).String()), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			foreign = append(foreign, name("cp1", 3).String())
+			big := bytes.Repeat([]byte("0123456789abcde\n"), 300_000)
+			for day := range 4 {
+				left, err := copies.Send(t.Context(), to, name("cp1", 10+day), 2, writes(big))
+				if err != nil || left != min(day+1, 2) {
+					t.Fatalf("%d are left, %v", left, err)
+				}
+			}
+			// Nor does one of a clock that was ahead stay for ever.
+			if _, err := copies.Send(t.Context(), to, name("cp1", 5), 2, writes(big[:7])); err != nil {
+				t.Fatal(err)
+			}
+			got := files(t, dir)
+			for _, want := range append(foreign, name("cp1", 13).String(), name("cp1", 5).String()) {
+				if !strings.Contains(got, want) {
+					t.Errorf("%s is gone: %s", want, got)
+				}
+			}
+			if n := len(strings.Fields(got)); n != len(foreign)+2 {
+				t.Errorf("there are %d: %s", n, got)
+			}
+			var back bytes.Buffer
+			if err := to.Fetch(t.Context(), name("cp1", 13).String(), &back); err != nil || !bytes.Equal(back.Bytes(), big) {
+				t.Errorf("%d bytes come back, %v", back.Len(), err)
+			}
+			own, err := copies.Own(t.Context(), to, func(n copies.Name) bool { return n.ID == id })
+			if err != nil || len(own) != 3 || own[0].Name != name("cp1", 13) || own[0].Bytes != int64(len(big)) {
+				t.Errorf("%+v, %v", own, err)
+			}
+		})
+	}
+}
+
+// A copy is there whole or not at all, and what there was stays.
+func TestSendFails(t *testing.T) {
+	for kind, open := range targets(t) {
+		t.Run(kind, func(t *testing.T) {
+			to, dir := open(t)
+			if _, err := copies.Send(t.Context(), to, name("cp1", 1), 1, writes([]byte("one"))); err != nil {
+				t.Fatal(err)
+			}
+			broken := errors.New("the snapshot is damaged")
+			_, err := copies.Send(t.Context(), to, name("cp1", 2), 1, func(w io.Writer) error {
+				_, err := w.Write(bytes.Repeat([]byte("x"), 2<<20))
+				return errors.Join(err, broken)
+			})
+			if !errors.Is(err, broken) || files(t, dir) != name("cp1", 1).String() {
+				t.Errorf("%v; there is %s", err, files(t, dir))
+			}
+			// Somebody else writes to it meanwhile: it is not what was written.
+			_, err = copies.Send(t.Context(), to, name("cp1", 2), 1, func(w io.Writer) error {
+				if _, err := w.Write(bytes.Repeat([]byte("x"), 2<<20)); err != nil {
+					return err
+				}
+				part, err := filepath.Glob(filepath.Join(dir, ".*.part"))
+				if err != nil || len(part) != 1 {
+					t.Fatalf("%v, %v", part, err)
+				}
+				f, err := os.OpenFile(part[0], os.O_WRONLY, 0)
+				if err != nil {
+					return err
+				}
+				_, err = f.WriteAt([]byte("y"), 100)
+				return errors.Join(err, f.Close())
+			})
+			if err == nil || !strings.Contains(err.Error(), "not what was written") || files(t, dir) != name("cp1", 1).String() {
+				t.Errorf("%v; there is %s", err, files(t, dir))
+			}
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := copies.Send(t.Context(), to, name("cp1", 2), 1, writes(nil)); err == nil {
+				t.Error("a copy went to where nothing is")
+			}
+		})
+	}
+}
+
+// A machine is the one that is meant, or nothing is told it.
+func TestOpen(t *testing.T) {
+	m, other := copiestest.Listen(t), copiestest.Listen(t)
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(m.To.HostKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*op.CopySSH, *[]byte)
+		want         string
+	}{
+		{"its key", "it is pinned", func(*op.CopySSH, *[]byte) {}, ""},
+		{"its fingerprint", "as ssh-keygen prints it", func(to *op.CopySSH, _ *[]byte) { to.HostKey = ssh.FingerprintSHA256(key) }, ""},
+		{"another's key", "somebody may be in between", func(to *op.CopySSH, _ *[]byte) { to.HostKey = other.To.HostKey }, "is not the machine that hostKey names: it shows ssh-ed25519 SHA256:"},
+		{"another's fingerprint", "the same", func(to *op.CopySSH, _ *[]byte) { to.HostKey = "SHA256:" + strings.Repeat("A", 43) }, "is not the machine that hostKey names"},
+		{"another's login", "it is not let in", func(_ *op.CopySSH, key *[]byte) { *key = other.Key }, "unable to authenticate"},
+		{"no key", "it opens nothing", func(_ *op.CopySSH, key *[]byte) { *key = []byte("canary") }, "the private key cannot be used"},
+		{"nobody there", "it is told", func(to *op.CopySSH, _ *[]byte) { to.Port = 1 }, "refused"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			to, login := m.To, m.Key
+			tc.do(&to, &login)
+			target, err := copies.Open(t.Context(), op.CopyTarget{Name: "nas", SSH: &to}, login)
+			if err == nil {
+				err = target.Close()
+			}
+			if (err != nil) != (tc.want != "") || err != nil && (!strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary")) {
+				t.Errorf("%s: %v, want %q", tc.reason, err, tc.want)
+			}
+		})
+	}
+}
+
+// A machine that hangs is given up when the time is over.
+func TestHangs(t *testing.T) {
+	m := copiestest.Listen(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	to := opened(ctx, t, m)
+	_, err := copies.Send(ctx, to, name("cp1", 1), 1, func(w io.Writer) error {
+		cancel()
+		_, err := w.Write(bytes.Repeat([]byte("x"), 4<<20))
+		return err
+	})
+	if err == nil || strings.Contains(files(t, m.Dir), " ") {
+		t.Errorf("%v; there is %s", err, files(t, m.Dir))
+	}
+}
+
+func TestDirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, file + "2"} {
+		if _, err := copies.Directory(path); err == nil {
+			t.Errorf("%s is taken for a directory", path)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+// Package copiestest is a machine that keeps copies, for tests: a real SSH server that
+// speaks SFTP, over a directory.
+package copiestest
+
+import (
+	"crypto/ed25519"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pkg/sftp"
+	"golang.org/x/crypto/ssh"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// A Machine lets in one user with one key.
+type Machine struct {
+	// To is how it is reached, and Key what is logged in with.
+	To  op.CopySSH
+	Key []byte
+	// Dir is its directory, as this machine sees it.
+	Dir string
+}
+
+// key makes one, as a private key's text.
+func key(t *testing.T) (ssh.Signer, []byte) {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer, pem.EncodeToMemory(block)
+}
+
+// Listen has a machine be there for as long as the test runs.
+func Listen(t *testing.T) *Machine {
+	t.Helper()
+	host, _ := key(t)
+	user, text := key(t)
+	config := &ssh.ServerConfig{PublicKeyCallback: func(c ssh.ConnMetadata, k ssh.PublicKey) (*ssh.Permissions, error) {
+		if c.User() != "keeper" || string(k.Marshal()) != string(user.PublicKey().Marshal()) {
+			return nil, errors.New("unknown")
+		}
+		return nil, nil
+	}}
+	config.AddHostKey(host)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, config: config}
+	s.all.Go(func() { s.accept(l) })
+	t.Cleanup(func() {
+		_ = l.Close() // that ends accept
+		s.end()
+	})
+	dir := t.TempDir()
+	return &Machine{Key: text, Dir: dir, To: op.CopySSH{
+		Address: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, User: "keeper", Directory: dir,
+		HostKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(host.PublicKey()))),
+	}}
+}
+
+type server struct {
+	t      *testing.T
+	config *ssh.ServerConfig
+	all    sync.WaitGroup
+	mu     sync.Mutex
+	open   []net.Conn
+}
+
+func (s *server) end() {
+	s.mu.Lock()
+	for _, c := range s.open {
+		_ = c.Close() // it may be closed
+	}
+	s.mu.Unlock()
+	s.all.Wait()
+}
+
+func (s *server) accept(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		s.open = append(s.open, c)
+		s.mu.Unlock()
+		s.all.Go(func() { s.serve(c) })
+	}
+}
+
+// serve answers one connection: with SFTP, and with nothing else.
+func (s *server) serve(c net.Conn) {
+	conn, channels, requests, err := ssh.NewServerConn(c, s.config)
+	if err != nil {
+		return // whoever is not let in sees it
+	}
+	defer func() { _ = conn.Close() }() // the other side may have
+	s.all.Go(func() { ssh.DiscardRequests(requests) })
+	for n := range channels {
+		ch, asked, err := n.Accept()
+		if err != nil {
+			return
+		}
+		s.all.Go(func() {
+			for r := range asked {
+				is := r.Type == "subsystem" && strings.HasSuffix(string(r.Payload), "sftp")
+				_ = r.Reply(is, nil) // else the connection is gone
+				if is {
+					s.all.Go(func() { s.sftp(ch) })
+				}
+			}
+		})
+	}
+}
+
+func (s *server) sftp(ch ssh.Channel) {
+	srv, err := sftp.NewServer(ch)
+	if err == nil {
+		err = errors.Join(srv.Serve(), srv.Close())
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.t.Logf("SFTP: %v", err)
+	}
+}

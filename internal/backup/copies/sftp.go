@@ -1,0 +1,216 @@
+package copies
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pkg/sftp"
+	"golang.org/x/crypto/ssh"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	// dialTime bounds reaching a machine and logging in.
+	dialTime = 30 * time.Second
+	// silence is how long a machine may say nothing while it is waited for.
+	silence = 2 * time.Minute
+	// chunk is how much is on its way to it at once.
+	chunk = 1 << 20
+)
+
+// A machine is a directory of another one, by SFTP.
+type machine struct {
+	ssh  *ssh.Client
+	sftp *sftp.Client
+	dir  string
+	stop func() bool
+}
+
+// keyKinds are the algorithms of host keys, by the kind of key.
+var keyKinds = [][]string{
+	{ssh.KeyAlgoED25519},
+	{ssh.KeyAlgoECDSA256},
+	{ssh.KeyAlgoECDSA384},
+	{ssh.KeyAlgoECDSA521},
+	{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256},
+}
+
+// errOtherKey is a machine that shows another host key than the pinned one.
+var errOtherKey = errors.New("another host key")
+
+// dial reaches a machine that shows the host key which is pinned. One has several,
+// and shows that of the kind which it is asked for.
+func dial(ctx context.Context, to op.CopySSH, key []byte) (Target, error) {
+	signer, err := ssh.ParsePrivateKey(append(bytes.TrimSpace(key), '\n'))
+	if err != nil {
+		return nil, errors.New("the private key cannot be used: " + strings.TrimPrefix(err.Error(), "ssh: "))
+	}
+	at := net.JoinHostPort(to.Address, strconv.Itoa(to.Port))
+	var shown []string
+	for _, kinds := range kindsOf(to.HostKey) {
+		config := &ssh.ClientConfig{
+			User: to.User, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyAlgorithms: kinds, Timeout: dialTime,
+			HostKeyCallback: func(_ string, _ net.Addr, shows ssh.PublicKey) error {
+				if pinned(to.HostKey, shows) {
+					return nil
+				}
+				shown = append(shown, shows.Type()+" "+ssh.FingerprintSHA256(shows))
+				return errOtherKey
+			},
+		}
+		m, err := login(ctx, at, config, to.Directory)
+		var none *ssh.AlgorithmNegotiationError
+		if err == nil || !errors.Is(err, errOtherKey) && !errors.As(err, &none) {
+			return m, err
+		}
+	}
+	return nil, fmt.Errorf("%s is not the machine that hostKey names: it shows %s", at, cmp.Or(strings.Join(shown, ", "), "no key of that kind"))
+}
+
+// kindsOf are the kinds that a pinned key may be of.
+func kindsOf(want string) [][]string {
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(want))
+	if err != nil {
+		return keyKinds
+	}
+	return slices.DeleteFunc(slices.Clone(keyKinds), func(kinds []string) bool {
+		return kinds[0] != key.Type() && (key.Type() != ssh.KeyAlgoRSA || kinds[0] != ssh.KeyAlgoRSASHA512)
+	})
+}
+
+// pinned says that a key is the one that is meant.
+func pinned(want string, is ssh.PublicKey) bool {
+	if strings.HasPrefix(want, "SHA256:") {
+		return ssh.FingerprintSHA256(is) == strings.TrimRight(want, "=")
+	}
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(want))
+	return err == nil && bytes.Equal(key.Marshal(), is.Marshal())
+}
+
+func login(ctx context.Context, at string, config *ssh.ClientConfig, dir string) (Target, error) {
+	dialer := net.Dialer{Timeout: dialTime}
+	raw, err := dialer.DialContext(ctx, "tcp", at)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() }) // whoever waits for it gets an error
+	fail := func(err error) (Target, error) {
+		stop()
+		return nil, errors.Join(err, ignoreClosed(raw.Close()))
+	}
+	conn, chans, reqs, err := ssh.NewClientConn(impatient{raw}, at, config)
+	if err != nil {
+		return fail(err)
+	}
+	m := &machine{ssh: ssh.NewClient(conn, chans, reqs), dir: dir, stop: stop}
+	if m.sftp, err = sftp.NewClient(m.ssh, sftp.UseConcurrentWrites(true)); err != nil {
+		return fail(fmt.Errorf("%s does not speak SFTP: %w", at, err))
+	}
+	return m, nil
+}
+
+// impatient is a connection that ends when the other side says nothing for long.
+type impatient struct{ net.Conn }
+
+func (c impatient) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(silence)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+func (c impatient) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(silence)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+func (m *machine) Close() error {
+	m.stop()
+	return errors.Join(ignoreClosed(m.sftp.Close()), ignoreClosed(m.ssh.Close()))
+}
+
+// ignoreClosed leaves out that the other side, or the end of our time, has closed
+// the connection first.
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func (m *machine) at(name string) string { return path.Join(m.dir, path.Base(name)) }
+
+func (m *machine) List(ctx context.Context) (out []File, err error) {
+	infos, err := m.sftp.ReadDirContext(ctx, m.dir)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.dir, err)
+	}
+	for _, info := range infos {
+		if info.Mode().IsRegular() {
+			out = append(out, File{Name: info.Name(), Bytes: info.Size()})
+		}
+	}
+	return out, nil
+}
+
+func (m *machine) Fetch(_ context.Context, name string, to io.Writer) (err error) {
+	f, err := m.sftp.Open(m.at(name))
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.at(name), err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, err = f.WriteTo(to)
+	return err
+}
+
+func (m *machine) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
+	part := partOf(name)
+	f, err := m.sftp.Create(m.at(part))
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", m.at(part), err)
+	}
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			err = errors.Join(err, m.Remove(ctx, part))
+		}
+	}()
+	wrote := counting(f)
+	many := bufio.NewWriterSize(wrote, chunk)
+	err = errors.Join(write(many), many.Flush())
+	if _, can := m.sftp.HasExtension("fsync@openssh.com"); can && err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	back := counting(io.Discard)
+	if err := errors.Join(m.Fetch(ctx, part, back), wrote.compare(back)); err != nil {
+		return err
+	}
+	if _, can := m.sftp.HasExtension("posix-rename@openssh.com"); can {
+		return m.sftp.PosixRename(m.at(part), m.at(name))
+	}
+	return m.sftp.Rename(m.at(part), m.at(name))
+}
+
+func (m *machine) Remove(_ context.Context, name string) error {
+	if err := m.sftp.Remove(m.at(name)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/copies"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/node/transfer"
+	"slipway.dev/slipway/internal/secret"
+)
+
+// CopyReport is what lies where copies of a cluster's backups are kept.
+type CopyReport struct {
+	Name string `json:"name"`
+	// Good says that every place could be looked at.
+	Good    bool         `json:"good"`
+	Targets []CopyTarget `json:"targets"`
+	Next    string       `json:"next"`
+}
+
+// A CopyTarget is one of these places.
+type CopyTarget struct {
+	Name string `json:"name"`
+	// At is where it is, for people.
+	At string `json:"at"`
+	// Copies are those of this cluster, newest first.
+	Copies []CopyInfo `json:"copies"`
+	// Problem is why it could not be looked at; nil for none.
+	Problem *diag.Diagnostic `json:"problem,omitempty"`
+}
+
+// CopyInfo is a copy: an encrypted backup set.
+type CopyInfo struct {
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+	// Host is whose snapshot it is, Taken when that was begun.
+	Host     string    `json:"host"`
+	Taken    time.Time `json:"taken"`
+	Revision int64     `json:"revision"`
+}
+
+// copySecrets are what is logged in with where copies are kept, by the target's name.
+func copySecrets(c *v1alpha1.Cluster) (map[string]secret.String, error) {
+	var list diag.List
+	out := map[string]secret.String{}
+	if c.Spec.Etcd.Backup == nil {
+		return nil, nil
+	}
+	for i, to := range c.Spec.Etcd.Backup.Copies {
+		if to.SSH == nil {
+			continue
+		}
+		text, err := secret.Resolve(*to.SSH.PrivateKeyFrom)
+		if err != nil {
+			list = append(list, refused(idSecretUnreadable, fmt.Sprintf("there is no key for copies to %s: %v", to.Name, err), "put it back where privateKeyFrom says")...)
+			list[len(list)-1].Path = fmt.Sprintf("spec.etcd.backup.copies[%d].ssh.privateKeyFrom", i)
+		}
+		out[to.Name] = text
+	}
+	return out, list.Err()
+}
+
+// targetsOf are where copies of a cluster's backups are kept.
+func targetsOf(c *v1alpha1.Cluster) []v1alpha1.EtcdCopy {
+	if c.Spec.Etcd.Backup == nil {
+		return nil
+	}
+	return c.Spec.Etcd.Backup.Copies
+}
+
+// Copies looks at what lies where copies of a cluster's backups are kept: from here,
+// and what is a directory of hosts on these. It needs no API and no etcd.
+func (s *service) Copies(ctx context.Context, name string, progress event.Sink) (*CopyReport, error) {
+	c, err := s.Cluster(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	r := &CopyReport{Name: name, Good: true, Targets: []CopyTarget{}, Next: "write spec.etcd.backup.copies into the cluster's file, then: slipway apply -f FILE"}
+	looked, done, err := s.lookForCopies(ctx, c, progress)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	for _, to := range targetsOf(c) {
+		t := CopyTarget{Name: to.Name, At: placeOf(to), Copies: []CopyInfo{}}
+		note(progress, "", "looking at "+t.At)
+		list, _, err := looked.list(ctx, to)
+		if err != nil {
+			r.Good = false
+			t.Problem = &diag.Diagnostic{ID: idCopyTarget, Severity: diag.Warning, Message: to.Name + " (" + t.At + ") cannot be looked at: " + why(err).Message, Hint: why(err).Hint}
+		}
+		for _, k := range list {
+			t.Copies = append(t.Copies, CopyInfo{File: k.File.Name, Bytes: k.Bytes, Host: k.Host, Taken: k.Taken, Revision: k.Revision})
+		}
+		r.Targets = append(r.Targets, t)
+		r.Next = "slipway etcd snapshots " + name + " --hosts"
+	}
+	for _, t := range r.Targets {
+		if len(t.Copies) > 0 {
+			r.Next = "slipway etcd snapshot " + name + " --copy " + t.Name
+			break
+		}
+	}
+	return r, nil
+}
+
+// placeOf is where copies are kept, for people.
+func placeOf(to v1alpha1.EtcdCopy) string {
+	if m := to.SSH; m != nil {
+		return fmt.Sprintf("%s@%s:%s", m.User, m.Address, m.Directory)
+	}
+	return to.Directory
+}
+
+// copyLook is a look at copies: at which hosts, and of which cluster.
+type copyLook struct {
+	svc  *service
+	l    *looker
+	name string
+	// id is the cluster's in names; "" is not known.
+	id string
+}
+
+// lookForCopies connects to hosts, if copies are in directories of theirs.
+func (s *service) lookForCopies(ctx context.Context, c *v1alpha1.Cluster, progress event.Sink) (*copyLook, func(), error) {
+	env, err := s.environment(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := newLooker(s, env)
+	l.only(l.asksEtcd)
+	look := &copyLook{svc: s, l: l, name: c.Name}
+	if authority := authorityOf(l.admin); authority != "" {
+		look.id = copies.IDOf(authority)
+	}
+	if slices.ContainsFunc(targetsOf(c), func(to v1alpha1.EtcdCopy) bool { return to.Directory != "" }) {
+		limited, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
+		defer cancel()
+		l.lookAt(limited, s.looks.host, progress, func(context.Context, *hostLook) {})
+	}
+	return look, l.close, nil
+}
+
+// own says that a copy is this cluster's.
+func (c *copyLook) own(n copies.Name) bool {
+	return n.Cluster == c.name && (c.id == "" || n.ID == c.id)
+}
+
+// list answers the copies at a target, and, of a directory, which of them is on which
+// host.
+func (c *copyLook) list(ctx context.Context, to v1alpha1.EtcdCopy) (list []copies.Copy, on map[string]*hostLook, err error) {
+	if to.Directory != "" {
+		return c.listOnHosts(ctx, to)
+	}
+	target, err := c.open(ctx, to)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err = copies.Own(ctx, target, c.own)
+	return list, nil, errors.Join(err, target.Close())
+}
+
+// open reaches a target from here.
+func (c *copyLook) open(ctx context.Context, to v1alpha1.EtcdCopy) (copies.Target, error) {
+	key, err := secret.Resolve(*to.SSH.PrivateKeyFrom)
+	if err != nil {
+		return nil, err
+	}
+	return copies.Open(ctx, recovery.CopyTarget(to), []byte(key.Reveal()))
+}
+
+// listOnHosts asks all hosts with a member: one directory may be the same on all of
+// them, or another on each.
+func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list []copies.Copy, on map[string]*hostLook, err error) {
+	on = map[string]*hostLook{}
+	for _, h := range c.l.hosts {
+		if h.conn == nil || h.err != nil {
+			err = errors.Join(err, fmt.Errorf("%s does not answer: %w", h.spec.Name, h.err))
+			continue
+		}
+		found, failed := filesOn(ctx, h, to.Directory)
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", h.spec.Name, failed))
+			continue
+		}
+		for _, k := range copies.Among(found, c.own) {
+			if on[k.File.Name] == nil {
+				list, on[k.File.Name] = append(list, k), h
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b copies.Copy) int { return b.Taken.Compare(a.Taken) })
+	return list, on, err
+}
+
+// filesOn are the files in a directory of a host's.
+func filesOn(ctx context.Context, h *hostLook, dir string) (out []copies.File, err error) {
+	results, err := h.conn.Check(ctx, op.List{op.Copies{Directory: dir}})
+	if err == nil && results[0].Error != nil {
+		err = results[0].Error
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, json.Unmarshal(results[0].Output, &out)
+}
+
+// fetchCopy has a copy here as it is: TARGET is the newest there, TARGET/FILE that one.
+func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o SnapshotOptions, progress event.Sink) (*SnapshotInfo, error) {
+	name, file, _ := strings.Cut(o.Copy, "/")
+	see := "see them: slipway etcd snapshots " + c.Name + " --copies"
+	i := slices.IndexFunc(targetsOf(c), func(to v1alpha1.EtcdCopy) bool { return to.Name == name })
+	if i < 0 {
+		return nil, refused(idBackupNotThere, "the cluster keeps no copies at a place called "+name, see)
+	}
+	to := targetsOf(c)[i]
+	look, done, err := s.lookForCopies(ctx, c, progress)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	list, on, err := look.list(ctx, to)
+	i = slices.IndexFunc(list, func(k copies.Copy) bool { return file == "" || k.File.Name == file })
+	switch {
+	case i < 0 && err != nil:
+		return nil, refused(idCopyTarget, name+" ("+placeOf(to)+") cannot be looked at: "+why(err).Message, why(err).Hint)
+	case i < 0:
+		return nil, refused(idBackupNotThere, name+" ("+placeOf(to)+") has no such copy of this cluster: "+orNone(file), see)
+	}
+	k := list[i]
+	m := &snapshotting{svc: s, taken: k.Taken, options: o, progress: progress, looker: look.l, report: &EtcdReport{Name: c.Name}}
+	if m.to, err = m.place(c.Name, o, true); err != nil {
+		return nil, err
+	}
+	if err := transfer.Room(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
+		return nil, refused(idBackupRoom, err.Error(), "make room, or name a file on another disk with --out")
+	}
+	note(progress, "", "fetching "+k.File.Name+" from "+placeOf(to))
+	if err := m.bring(ctx, look, to, k, on[k.File.Name]); err != nil {
+		return nil, err
+	}
+	return &SnapshotInfo{Cluster: c.Name, File: m.to, Bytes: k.Bytes, Taken: k.Taken, Encrypted: true, Member: k.Host}, s.Store.Own(m.to)
+}
+
+func orNone(file string) string {
+	if file == "" {
+		return "it has none"
+	}
+	return file
+}
+
+// bring has a copy in a file here, whole or not at all.
+func (m *snapshotting) bring(ctx context.Context, look *copyLook, to v1alpha1.EtcdCopy, k copies.Copy, on *hostLook) (err error) {
+	dir := filepath.Dir(m.to)
+	if err := sweepOld(dir, ".slipway-snapshot-*"); err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp(dir, ".slipway-snapshot-*") // 0700
+	if err != nil {
+		return refused(idBackupFailed, err.Error(), "name a file in a directory that can be written to with --out")
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	part := filepath.Join(scratch, "copy")
+	if on != nil {
+		err = m.copyFrom(ctx, on, to.Directory+"/"+k.File.Name, part)
+	} else {
+		err = look.fetch(ctx, to, k, part)
+	}
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(part)
+	if err == nil && info.Size() != k.Bytes {
+		return refused(string(backup.Damaged), fmt.Sprintf("%d bytes of %s have arrived, and there it has %d", info.Size(), k.File.Name, k.Bytes), "fetch it again")
+	}
+	return errors.Join(err, backup.Settle(part, m.to))
+}
+
+// fetch reads a copy from here.
+func (c *copyLook) fetch(ctx context.Context, to v1alpha1.EtcdCopy, k copies.Copy, part string) error {
+	target, err := c.open(ctx, to)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return errors.Join(err, target.Close())
+	}
+	if err := errors.Join(target.Fetch(ctx, k.File.Name, f), f.Sync(), f.Close(), target.Close()); err != nil {
+		return refused(idCopyTarget, to.Name+" ("+placeOf(to)+"): fetching "+k.File.Name+": "+why(err).Message, "fetch it again")
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/copies"
+	"slipway.dev/slipway/internal/backup/copies/copiestest"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const copyKey = "/etc/slipway/backup/vault.key"
+
+// copies are the files in a directory of the machine's.
+func (m *machine) copies(dir string) []byte {
+	out := []copies.File{}
+	for p, text := range m.files {
+		if path.Dir(p) == dir {
+			out = append(out, copies.File{Name: path.Base(p), Bytes: int64(len(text))})
+		}
+	}
+	raw, err := json.Marshal(out)
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// copiedTo has a cluster's hosts copy what they take to a directory and to a machine.
+func copiedTo(t *testing.T, c *v1alpha1.Cluster, m *copiestest.Machine) *v1alpha1.Cluster {
+	t.Helper()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, m.Key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Spec.Etcd.Backup.Recipients = []string{"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"}
+	c.Spec.Etcd.Backup.Copies = []v1alpha1.EtcdCopy{
+		{Name: "nas", Keep: 5, Directory: "/mnt/nas"},
+		{Name: "vault", Keep: 7, SSH: &v1alpha1.SSHCopy{
+			Address: m.To.Address, Port: m.To.Port, User: m.To.User, Directory: m.To.Directory, HostKey: m.To.HostKey, PrivateKeyFrom: &v1alpha1.SecretSource{File: key},
+		}},
+	}
+	return c
+}
+
+// Places are switched on, changed and taken out in the file of a cluster that runs.
+// What hosts log in with is on these alone, and nowhere on record.
+func TestCopiesSwitched(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	first, second := copiestest.Listen(t), copiestest.Listen(t)
+	off := copiedTo(t, w.everyHour(8), second)
+	off.Spec.Etcd.Backup.Copies = off.Spec.Etcd.Backup.Copies[:1]
+	for _, step := range []struct {
+		name string
+		c    *v1alpha1.Cluster
+		key  []byte
+		want string
+	}{
+		{"on", copiedTo(t, w.everyHour(8), first), first.Key, `"name": "vault"`},
+		{"another key", copiedTo(t, w.everyHour(8), second), second.Key, `"name": "vault"`},
+		{"one is taken out", off, nil, `"name": "nas"`},
+		{"on again", copiedTo(t, w.everyHour(8), first), first.Key, `"name": "vault"`},
+		{"all are", w.everyHour(8), nil, `"keep": 8`},
+	} {
+		request := Request{Kind: Apply, Cluster: step.c}
+		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
+		for _, s := range p.Plan().Steps {
+			if s.Task != "backup.timer" && s.Task != "record.cluster" || s.Host == "w1" {
+				t.Errorf("%s: the plan has %s on %s", step.name, s.Task, s.Host)
+			}
+		}
+		w.apply(p, event.Succeeded)
+		cp1 := w.machines["cp1"].files
+		if got := cp1[copyKey]; strings.TrimSpace(got) != strings.TrimSpace(string(step.key)) || w.machines["w1"].has(copyKey) {
+			t.Errorf("%s: the key is %.30q", step.name, got)
+		}
+		if !strings.Contains(cp1[backupJob], step.want) || strings.Contains(cp1[backupJob], "PRIVATE") {
+			t.Errorf("%s: the job is %s", step.name, cp1[backupJob])
+		}
+		if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
+			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
+		}
+	}
+	keys := map[string]bool{}
+	for _, m := range []*copiestest.Machine{first, second} {
+		for line := range strings.Lines(string(m.Key)) {
+			if len(line) > 60 {
+				keys[strings.TrimSpace(line)] = true
+			}
+		}
+	}
+	w.silentOn(keys)
+	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.bare()
+}
+
+// A key that is not there is told before anything is touched.
+func TestCopiesKeyless(t *testing.T) {
+	w := newWorld(t, "cp1")
+	w.create(event.Succeeded)
+	c := copiedTo(t, w.everyHour(8), copiestest.Listen(t))
+	c.Spec.Etcd.Backup.Copies[1].SSH.PrivateKeyFrom.File = "/none"
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+	refusal(t, err, idSecretUnreadable)
+}
+
+// copying is a cluster whose hosts copy, and how its copies are called.
+func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour int) string) {
+	t.Helper()
+	w, m := newWorld(t, "cp1", "w1"), copiestest.Listen(t)
+	w.create(event.Succeeded)
+	w.do(Request{Kind: Apply, Cluster: copiedTo(t, w.everyHour(8), m)}, event.Succeeded)
+	admin, err := w.service().Store.Kubeconfig("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, m, func(host string, hour int) string {
+		return copies.Name{Cluster: "prod", ID: copies.IDOf(authorityOf(admin)), Host: host, Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711}.String()
+	}
+}
+
+// What lies where copies are kept is listed, those of others are not; each is fetched
+// as it is, also when no host answers.
+func TestCopiesListedAndFetched(t *testing.T) {
+	w, m, name := copying(t)
+	put := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(m.Dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(name("cp1", 17), "seventeen")
+	put(name("cp2", 18), "eighteen, of a host that has left")
+	put(strings.Replace(name("cp1", 19), "prod_", "other_", 1), "")
+	put("prod_000000000000_cp1_20261120-190000_1.tar.age", "of another cluster of that name")
+	put("notes.txt", "")
+	w.machines["cp1"].files["/mnt/nas/"+name("cp1", 16)] = "sixteen"
+	list := func() (out []string) {
+		t.Helper()
+		r, err := w.impatient().Copies(t.Context(), "prod", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range r.Targets {
+			line := to.Name
+			for _, c := range to.Copies {
+				line += " " + c.Host + c.Taken.Format("/15")
+			}
+			if to.Problem != nil {
+				line += " " + to.Problem.ID
+			}
+			out = append(out, line)
+		}
+		return out
+	}
+	if d := cmp.Diff([]string{"nas cp1/16", "vault cp2/18 cp1/17"}, list()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	fetch := func(o SnapshotOptions, want string) {
+		t.Helper()
+		i, err := w.impatient().Snapshot(t.Context(), "prod", o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(i.File); err != nil || string(got) != want || i.Bytes != int64(len(want)) || !i.Encrypted {
+			t.Errorf("%s is %q, %v, want %q: %+v", o.Copy, got, err, want, i)
+		}
+		if left, err := filepath.Glob(filepath.Join(filepath.Dir(i.File), ".slipway-*")); err != nil || len(left) > 0 {
+			t.Errorf("left are %v, %v", left, err)
+		}
+	}
+	fetch(SnapshotOptions{Copy: "nas"}, "sixteen")
+	w.machines["cp1"].down = errDown
+	if d := cmp.Diff([]string{"nas backup-copy-unreachable", "vault cp2/18 cp1/17"}, list()); d != "" {
+		t.Errorf("no host answers (-want +got):\n%s", d)
+	}
+	fetch(SnapshotOptions{Copy: "vault"}, "eighteen, of a host that has left")
+	out := filepath.Join(t.TempDir(), "x.age")
+	fetch(SnapshotOptions{Copy: "vault/" + name("cp1", 17), Out: out}, "seventeen")
+	for of, want := range map[string]string{
+		"nas": idCopyTarget, "none": idBackupNotThere, "vault/" + name("cp1", 20): idBackupNotThere, "vault/../x": idBackupNotThere,
+		"vault": string(backup.Exists),
+	} {
+		_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Copy: of}, nil)
+		refusal(t, err, want)
+	}
+	sets, err := w.service().Snapshots(t.Context(), "prod")
+	if err != nil || len(sets) != 2 || sets[0].Problem != nil || !sets[0].Encrypted || sets[0].Taken.Hour() != 18 {
+		t.Errorf("%+v, %v", sets, err)
+	}
+}
+
+// Copies that fail are told of wherever somebody looks, with since when.
+func TestCopiesJudged(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		outcome      func(now time.Time) []op.CopyOutcome
+		want         string
+	}{
+		{"good", "there is one of now", func(now time.Time) []op.CopyOutcome {
+			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-time.Hour), Kept: 3}}
+		}, ""},
+		{"failed", "the machine is off", func(now time.Time) []op.CopyOutcome {
+			return []op.CopyOutcome{{Target: "nas", Copied: now}, {Target: "vault", Copied: now.Add(-time.Hour), Failed: "no route", Since: now.Add(-30 * time.Minute)}}
+		}, "copying its snapshots to vault has failed since"},
+		{"never", "it was wrong from the first", func(now time.Time) []op.CopyOutcome {
+			return []op.CopyOutcome{{Target: "vault", Failed: "no route", Since: now}}
+		}, "no route; there is none of this host's yet"},
+		{"old", "it may have been killed each time", func(now time.Time) []op.CopyOutcome {
+			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-3 * time.Hour)}}
+		}, "not copied to nas any more"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, _, _ := copying(t)
+			m := w.machines["cp1"]
+			m.snapshot = aSnapshot(t, 4711)
+			svc := w.impatient()
+			m.took(t, svc.Now(), "")
+			var out op.AutoSnapshotOutcome
+			if err := json.Unmarshal([]byte(m.files[op.AutoSnapshotFile]), &out); err != nil {
+				t.Fatal(err)
+			}
+			out.Copies = tc.outcome(svc.Now())
+			raw, err := json.Marshal(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.files[op.AutoSnapshotFile] = string(raw)
+			s, err := svc.Scheduled(t.Context(), "prod", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			health, err := svc.Etcd(t.Context(), "prod", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := svc.Info(t.Context(), "prod", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for where, list := range map[string]diag.List{"snapshots --hosts": s.Warnings, "etcd health": health.Warnings, "cluster-info": info.Warnings} {
+				text := list.Error()
+				if tc.want == "" && strings.Contains(text, idBackupCopy) || !strings.Contains(text, tc.want) {
+					t.Errorf("%s: %s says %s", tc.reason, where, text)
+				}
+			}
+		})
+	}
+}

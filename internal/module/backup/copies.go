@@ -1,0 +1,72 @@
+package backup
+
+import (
+	"slices"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// secretDir is where a host has what it logs in with where copies are kept.
+const secretDir = "/etc/slipway/backup"
+
+// copied is how a host copies its snapshots to elsewhere; nil if it does not.
+func copied(env module.Env, h *engine.Host) *op.AutoCopies {
+	b := env.Cluster.Spec.Etcd.Backup
+	if len(b.Copies) == 0 {
+		return nil
+	}
+	authority := AuthorityKeys()[0]
+	out := &op.AutoCopies{
+		Host: h.Name, Recipients: b.Recipients, EtcdType: env.Cluster.Spec.Etcd.Type, Authority: authority, Server: module.APIServerManifest,
+		Files: append(slices.Concat(AuthorityKeys(), EtcdKeys()), module.EncryptionFile),
+	}
+	if at := env.Cluster.Spec.Kubernetes.APIServer.ExtraArgs[spec.EncryptionFlag]; at != "" {
+		out.Files = append(out.Files, at)
+	}
+	for _, to := range b.Copies {
+		out.To = append(out.To, CopyTarget(to))
+	}
+	return out
+}
+
+// AuthorityKeys are the files without which a control plane cannot be had again: all
+// others are made from them. The first is the certificate of the cluster's authority.
+func AuthorityKeys() []string {
+	var out []string
+	for _, name := range []string{"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key", "sa.pub"} {
+		out = append(out, "/etc/kubernetes/pki/"+name)
+	}
+	return out
+}
+
+// EtcdKeys are those of etcd, on hosts with a member.
+func EtcdKeys() []string { return []string{module.EtcdCA, module.EtcdPKI + "/ca.key"} }
+
+// CopyTarget is where copies are kept, as hosts and the manager reach it.
+func CopyTarget(to v1alpha1.EtcdCopy) op.CopyTarget {
+	out := op.CopyTarget{Name: to.Name, Keep: to.Keep, Directory: to.Directory}
+	if m := to.SSH; m != nil {
+		out.SSH = &op.CopySSH{Address: m.Address, Port: m.Port, User: m.User, Directory: m.Directory, HostKey: m.HostKey}
+		out.SecretFile = secretDir + "/" + to.Name + ".key"
+	}
+	return out
+}
+
+// secrets are what a host logs in with.
+func secrets(env module.Env) (list op.List) {
+	for _, to := range env.Cluster.Spec.Etcd.Backup.Copies {
+		file := CopyTarget(to).SecretFile
+		if file == "" {
+			continue
+		}
+		if len(list) == 0 {
+			list = append(list, op.Dir{Path: secretDir, Mode: 0o700})
+		}
+		list = append(list, op.File{Path: file, Content: []byte(env.CopySecrets[to.Name].Reveal() + "\n"), Mode: 0o600, Secret: true})
+	}
+	return list
+}

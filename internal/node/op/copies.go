@@ -1,0 +1,70 @@
+package op
+
+import "time"
+
+// AutoCopies is how a host copies its snapshots to elsewhere: each in a backup set,
+// encrypted.
+type AutoCopies struct {
+	// Host is the host's name, by which its copies are told from those of others.
+	Host string `json:"host"`
+	// Recipients are the keys that the sets are encrypted to: age1….
+	Recipients []string `json:"recipients"`
+	EtcdType   string   `json:"etcdType"`
+	// Authority is the file of the certificate by which a set is known to be this
+	// cluster's, and Server the API server's manifest, which has the version.
+	Authority string `json:"authority"`
+	Server    string `json:"server"`
+	// Files go into the sets as far as they are there.
+	Files []string     `json:"files"`
+	To    []CopyTarget `json:"to"`
+}
+
+// A CopyTarget is where copies of backup sets are kept: one of Directory and SSH.
+type CopyTarget struct {
+	Name string `json:"name"`
+	// Keep is how many of its own copies a host keeps there.
+	Keep int `json:"keep"`
+	// Directory is one of the host's, on another disk than its own snapshots.
+	Directory string   `json:"directory,omitempty"`
+	SSH       *CopySSH `json:"ssh,omitempty"`
+	// SecretFile is where a host has what it logs in with.
+	SecretFile string `json:"secretFile,omitempty"`
+}
+
+// CopySSH is a directory of another machine, by SFTP.
+type CopySSH struct {
+	Address   string `json:"address"`
+	Port      int    `json:"port"`
+	User      string `json:"user"`
+	Directory string `json:"directory"`
+	// HostKey is the machine's: "ssh-ed25519 AAAA…" or "SHA256:…".
+	HostKey string `json:"hostKey"`
+}
+
+// A CopyOutcome is what came of copying to one target.
+type CopyOutcome struct {
+	Target string `json:"target"`
+	// Copied is when the latest snapshot was begun that is there; zero is none.
+	Copied time.Time `json:"copied,omitzero"`
+	// Failed is why the latest time failed, "" if it did not, and Since when it did
+	// first after it had not.
+	Failed string    `json:"failed,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	// Kept is how many of this host's are there.
+	Kept int `json:"kept"`
+}
+
+// Copies answers with the files in a directory where copies are kept, as JSON in
+// Result.Output. It never changes anything.
+type Copies struct {
+	Directory string `json:"directory"`
+}
+
+// KindCopies is the kind of Copies.
+const KindCopies Kind = "copies"
+
+// Kind is KindCopies.
+func (Copies) Kind() Kind { return KindCopies }
+
+// Target is the directory.
+func (o Copies) Target() string { return o.Directory }

@@ -1,0 +1,243 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"filippo.io/age"
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/copies"
+	"slipway.dev/slipway/internal/node/durable"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+)
+
+// maxSetFile bounds a file that goes into a set, in bytes.
+const maxSetFile = 4 << 20
+
+// copyAll copies a snapshot to all targets at once, so that one that hangs keeps no
+// other waiting. told hears of each when its end has come.
+func (a autoSnapshot) copyAll(ctx context.Context, k op.KeptSnapshot, before []op.CopyOutcome, told func(op.CopyOutcome) error) error {
+	set, err := a.set(k)
+	ended := make(chan op.CopyOutcome)
+	var all sync.WaitGroup
+	for _, to := range a.job.Copies.To {
+		all.Go(func() {
+			out := carried(before, to.Name)
+			problem := err
+			if problem == nil {
+				out.Kept, problem = set.send(ctx, a, to, out.Kept)
+			}
+			ended <- judged(out, problem, k.Taken)
+		})
+	}
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	var failed error
+	for out := range ended {
+		failed = errors.Join(failed, told(out))
+	}
+	return failed
+}
+
+// stillCopied is what came before of the targets that there still are.
+func (a autoSnapshot) stillCopied(before []op.CopyOutcome) (out []op.CopyOutcome) {
+	if a.job.Copies == nil {
+		return nil
+	}
+	for _, to := range a.job.Copies.To {
+		if slices.ContainsFunc(before, func(c op.CopyOutcome) bool { return c.Target == to.Name }) {
+			out = append(out, carried(before, to.Name))
+		}
+	}
+	return out
+}
+
+// carried is what came of a target before.
+func carried(before []op.CopyOutcome, target string) op.CopyOutcome {
+	for _, c := range before {
+		if c.Target == target {
+			return c
+		}
+	}
+	return op.CopyOutcome{Target: target}
+}
+
+// judged is what came of a target now.
+func judged(out op.CopyOutcome, problem error, taken time.Time) op.CopyOutcome {
+	if problem == nil {
+		out.Copied, out.Failed, out.Since = taken, "", time.Time{}
+		return out
+	}
+	if out.Failed == "" {
+		out.Since = time.Now().UTC().Truncate(time.Second)
+	}
+	out.Failed = failure(problem).Message
+	return out
+}
+
+// A copySet is the backup set of a snapshot, as it goes to each target.
+type copySet struct {
+	name       copies.Name
+	set        backup.Set
+	small      []backup.Content
+	snapshot   string
+	recipients []age.Recipient
+}
+
+// set is a set of what the host itself has. The cluster's description is not in it:
+// the record of it is in etcd.
+func (a autoSnapshot) set(k op.KeptSnapshot) (*copySet, error) {
+	c := a.job.Copies
+	to, err := backup.Recipients(c.Recipients)
+	if err != nil || len(to) == 0 {
+		return nil, errors.Join(err, invalid("copies leave a host encrypted, and to nobody they are not"))
+	}
+	ca, err := a.small(c.Authority)
+	if err != nil {
+		return nil, fmt.Errorf("the cluster's authority: %w", err)
+	}
+	cert, err := pki.Certificate(ca)
+	if err != nil {
+		return nil, fmt.Errorf("the cluster's authority in %s: %w", c.Authority, err)
+	}
+	sum := sha256.Sum256(cert.Raw)
+	version, err := a.serverVersion(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	s := &copySet{recipients: to, snapshot: filepath.Join(a.dir(), filepath.Base(k.Path)), set: backup.Set{
+		Cluster: a.job.Cluster, Taken: k.Taken, Kubernetes: version, Etcd: k.Etcd, EtcdType: c.EtcdType, Member: c.Host, Authority: hex.EncodeToString(sum[:]),
+		Snapshot: backup.Snapshot{Bytes: k.Bytes, SHA256: k.SHA256, Hash: k.Hash, Revision: k.Revision, Keys: k.Keys, Version: k.Version},
+	}}
+	s.name = copies.Name{Cluster: a.job.Cluster, ID: copies.IDOf(s.set.Authority), Host: c.Host, Taken: k.Taken, Revision: k.Revision}
+	for _, p := range c.Files {
+		data, err := a.small(p)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, err
+		default:
+			s.small = append(s.small, backup.Content{Name: backup.HostFile(p), Data: data})
+		}
+	}
+	return s, nil
+}
+
+// small reads a file that goes into a set.
+func (a autoSnapshot) small(path string) ([]byte, error) {
+	f, err := os.Open(a.path(path))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxSetFile+1))
+	if err == nil && len(data) > maxSetFile {
+		err = fmt.Errorf("%s has more than %d bytes", path, maxSetFile)
+	}
+	return data, err
+}
+
+var serverImage = regexp.MustCompile(`(?m)^[ -]*image:\s*\S+/kube-apiserver:(v[0-9][^\s@]*)`)
+
+// serverVersion is the version of the API server that the host runs.
+func (a autoSnapshot) serverVersion(manifest string) (string, error) {
+	text, err := a.small(manifest)
+	if err != nil {
+		return "", fmt.Errorf("looking for the API server's version: %w", err)
+	}
+	m := serverImage.FindSubmatch(text)
+	if m == nil {
+		return "", fmt.Errorf("%s says no version of the API server", manifest)
+	}
+	return string(m[1]), nil
+}
+
+// send copies the set to a target, and answers how many of the host's are there. had
+// is how many there were.
+func (s *copySet) send(ctx context.Context, a autoSnapshot, to op.CopyTarget, had int) (int, error) {
+	target, err := a.open(ctx, to)
+	if err != nil {
+		return had, err
+	}
+	// Each target has a set of its own: Stream fills it in.
+	set := s.set
+	left, err := copies.Send(ctx, target, s.name, to.Keep, func(w io.Writer) error {
+		return backup.Stream(w, &set, s.small, s.snapshot, s.recipients)
+	})
+	if err = errors.Join(err, target.Close()); err != nil {
+		return had, err
+	}
+	return left, nil
+}
+
+// open reaches a target.
+func (a autoSnapshot) open(ctx context.Context, to op.CopyTarget) (copies.Target, error) {
+	if to.Directory != "" {
+		return a.elsewhere(to.Directory)
+	}
+	secret, err := durable.ReadFile(a.path(to.SecretFile))
+	if err != nil {
+		return nil, fmt.Errorf("reading what is logged in with: %w", err)
+	}
+	return copies.Open(ctx, to, secret)
+}
+
+// elsewhere is a directory on another disk than the host's snapshots: where nothing
+// is mounted that ought to be, copies would fill the disk that they are to outlive.
+func (a autoSnapshot) elsewhere(dir string) (copies.Target, error) {
+	target, err := copies.Directory(a.path(dir))
+	if err != nil {
+		return nil, err
+	}
+	var here, there unix.Stat_t
+	if err := errors.Join(unix.Stat(a.dir(), &here), unix.Stat(a.path(dir), &there)); err != nil {
+		return nil, err
+	}
+	if here.Dev == there.Dev {
+		return nil, fmt.Errorf("%s is on the disk of the snapshots themselves: what is to be mounted there is not", dir)
+	}
+	return target, nil
+}
+
+// copies answers with what lies in a directory.
+func (s *session) copies(ctx context.Context, o op.Copies) (verdict, error) {
+	dir, err := copies.Directory(s.path(o.Directory))
+	if err != nil {
+		return verdict{}, err
+	}
+	files, err := dir.List(ctx)
+	if err != nil {
+		return verdict{}, err
+	}
+	text, err := json.Marshal(files)
+	return verdict{output: text}, err
+}
+
+// heard puts what came of a target in its place.
+func heard(all []op.CopyOutcome, c op.CopyOutcome) []op.CopyOutcome {
+	i := slices.IndexFunc(all, func(other op.CopyOutcome) bool { return other.Target == c.Target })
+	if i < 0 {
+		return append(all, c)
+	}
+	all[i] = c
+	return all
+}

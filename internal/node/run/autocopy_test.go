@@ -1,0 +1,168 @@
+//go:build linux
+
+package run
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"filippo.io/age"
+
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/copies/copiestest"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki/pkitest"
+)
+
+// copying is a host that copies to a directory and to a machine.
+func copying(t *testing.T) (h *host, m *copiestest.Machine, nas string, id age.Identity, job op.AutoSnapshot) {
+	t.Helper()
+	h, m, nas = newHost(t), copiestest.Listen(t), t.TempDir()
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4711"; w.States[own].Version = "3.7.0" })
+	now := time.Now()
+	h.write("etc/kubernetes/pki/ca.crt", pkitest.NewAuthority(t, "kubernetes", now.Add(-time.Hour), now.Add(time.Hour)).Cert)
+	h.write("etc/kubernetes/pki/ca.key", "canary-key")
+	h.write("etc/kubernetes/manifests/kube-apiserver.yaml", "spec:\n  containers:\n  - image: registry.k8s.io/kube-apiserver:v1.37.1\n    name: kube-apiserver\n")
+	h.write("etc/slipway/backup/vault.key", string(m.Key))
+	if err := os.MkdirAll(h.path("mnt"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(nas, h.path("mnt/nas")); err != nil {
+		t.Fatal(err)
+	}
+	job = autoJob()
+	job.Copies = &op.AutoCopies{
+		Host: "cp1", Recipients: []string{key.Recipient().String()}, EtcdType: "stacked", Authority: "/etc/kubernetes/pki/ca.crt", Server: "/etc/kubernetes/manifests/kube-apiserver.yaml",
+		Files: []string{"/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/pki/ca.key", "/etc/kubernetes/pki/none.key"},
+		To:    []op.CopyTarget{{Name: "nas", Keep: 3, Directory: "/mnt/nas"}, {Name: "vault", Keep: 2, SSH: &m.To, SecretFile: "/etc/slipway/backup/vault.key"}},
+	}
+	return h, m, nas, key, job
+}
+
+func only(t *testing.T, dir string) string {
+	t.Helper()
+	all, err := filepath.Glob(dir + "/*")
+	if err != nil || len(all) != 1 {
+		t.Fatalf("there are %v, %v", all, err)
+	}
+	return all[0]
+}
+
+// A copy is a backup set of what the host has, that its recipients alone can read.
+func TestAutoCopy(t *testing.T) {
+	h, m, nas, id, job := copying(t)
+	out := h.takes(job)
+	if out.Failed != "" || len(out.Copies) != 2 {
+		t.Fatalf("%+v", out)
+	}
+	for _, c := range out.Copies {
+		if c.Failed != "" || !c.Copied.Equal(out.At) || c.Kept != 1 || !c.Since.IsZero() {
+			t.Errorf("%+v", c)
+		}
+	}
+	for _, file := range []string{only(t, nas), only(t, m.Dir)} {
+		raw, err := os.ReadFile(file)
+		if err != nil || bytes.Contains(raw, []byte("canary")) || bytes.Contains(raw, []byte("4711")) {
+			t.Errorf("%s can be read: %v", file, err)
+		}
+		var db bytes.Buffer
+		set, small, err := backup.Read(file, []age.Identity{id}, &db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if db.String() != sealed("whole 4711") || set.Cluster != "prod" || set.Member != "cp1" || set.Kubernetes != "v1.37.1" || set.Etcd != "3.7.0" || set.EtcdType != "stacked" || set.Snapshot.Revision != 4711 || !set.Taken.Equal(out.At) || len(set.Authority) != 64 {
+			t.Errorf("%+v", set)
+		}
+		if len(small) != 2 || small[1].Name != "files/etc/kubernetes/pki/ca.key" || string(small[1].Data) != "canary-key" {
+			t.Errorf("the set has %v", small)
+		}
+		if want := "prod_" + set.Authority[:12] + "_cp1_" + out.At.Format(takenFormat) + "_4711.tar.age"; filepath.Base(file) != want {
+			t.Errorf("it is called %s, want %s", filepath.Base(file), want)
+		}
+	}
+}
+
+// A target that fails does nothing to the snapshot, nor to the other one; since when
+// it does is kept, and that it does not any more.
+func TestAutoCopyFails(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason, target string
+		do                   func(*host, *op.AutoSnapshot)
+		want                 string
+	}{
+		{"not there", "nothing is mounted there", "nas", func(h *host, o *op.AutoSnapshot) { o.Copies.To[0].Directory = "/mnt/other" }, "no such file"},
+		{"not mounted", "it would fill the host's own disk", "nas", func(h *host, o *op.AutoSnapshot) {
+			h.write("mnt/empty/x", "")
+			o.Copies.To[0].Directory = "/mnt/empty"
+		}, "on the disk of the snapshots"},
+		{"down", "it is tried again", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SSH.Port = 1 }, "refused"},
+		{"no login", "somebody has taken it away", "vault", func(h *host, o *op.AutoSnapshot) { o.Copies.To[1].SecretFile = "/etc/none" }, "logged in"},
+		{"no recipient", "it would be for all to read", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Recipients = nil }, "encrypted"},
+		{"no authority", "whose would it be", "both", func(h *host, o *op.AutoSnapshot) { o.Copies.Authority = "/etc/none" }, "authority"},
+		{"no version", "who could restore it", "both", func(h *host, o *op.AutoSnapshot) {
+			h.write("etc/kubernetes/manifests/kube-apiserver.yaml", "kind: Pod")
+		}, "version"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h, _, _, _, job := copying(t)
+			first := h.takes(job)
+			to := append([]op.CopyTarget{}, job.Copies.To...)
+			machine, copied := *to[1].SSH, *job.Copies
+			copied.To, to[1].SSH = to, &machine
+			bad := job
+			bad.Copies = &copied
+			tc.do(h, &bad)
+			out := h.takes(bad)
+			again := h.takes(bad)
+			if out.Failed != "" || len(out.Kept) == 0 || out.Kept[0].Taken != out.At {
+				t.Errorf("the snapshot: %+v", out)
+			}
+			for i, c := range again.Copies {
+				fails := tc.target == "both" || tc.target == c.Target
+				if !fails && (c.Failed != "" || !c.Copied.Equal(again.At)) {
+					t.Errorf("%s, which has nothing to do with it: %+v", c.Target, c)
+				}
+				if fails && (!strings.Contains(c.Failed, tc.want) || !c.Copied.Equal(first.At) || c.Kept != 1 || c.Since.IsZero() || !c.Since.Equal(out.Copies[i].Since)) {
+					t.Errorf("%s: %+v, want %q", tc.reason, c, tc.want)
+				}
+			}
+		})
+	}
+	h, _, _, _, job := copying(t)
+	machine := *job.Copies.To[1].SSH
+	job.Copies.To[1].SSH.Port = 1
+	h.takes(job)
+	*job.Copies.To[1].SSH = machine
+	if c := h.takes(job).Copies[1]; c.Failed != "" || !c.Since.IsZero() || c.Kept != 1 {
+		t.Errorf("it is as it should be again: %+v", c)
+	}
+	job.Copies.To = job.Copies.To[:1]
+	if out := h.takes(job); len(out.Copies) != 1 {
+		t.Errorf("a target that is not one any more is told of: %+v", out.Copies)
+	}
+	job.Copies = nil
+	if out := h.takes(job); len(out.Copies) != 0 || out.Failed != "" {
+		t.Errorf("%+v", out)
+	}
+}
+
+// What lies in a directory is told.
+func TestCopies(t *testing.T) {
+	h, _, nas, _, job := copying(t)
+	h.takes(job)
+	res := h.check(op.Copies{Directory: "/mnt/nas"})[0]
+	if want := `[{"name":"` + filepath.Base(only(t, nas)) + `","bytes":`; res.Error != nil || !strings.HasPrefix(string(res.Output), want) {
+		t.Errorf("%s %+v", res.Output, res.Error)
+	}
+	if res := h.check(op.Copies{Directory: "/mnt/none"})[0]; res.Error == nil {
+		t.Error("there is nothing, and it was listed")
+	}
+}
