@@ -15,16 +15,18 @@ func (a *app) rotateCACmd() *cobra.Command {
 		Short: "Exchange what a cluster's programs trust, while it serves",
 		Long: `Exchanges keys that everything in a cluster goes by for others, on a cluster that
 serves all along. --which says which: service-account is the key that signs tokens
-of service accounts, front-proxy the authority by which the APIs that API servers
+of service accounts, cluster the authority by which API servers, kubelets and who
+asks the API know one another, front-proxy the one by which the APIs that API servers
 hand requests to (metrics-server) know API servers, etcd the one by which members of
 etcd and API servers know each other.
 
-All come to trust what is new, one control plane after the other; then all sign with
-it; then what holds something older is made anew, or asked whether it goes by what is
-new; and when nothing needs what is old any more, it is dropped. What still needs it
-is named: then the exchange stops there, with both in force, until "slipway resume".
-Cut off anywhere, it goes on by that as well.`,
+All come to trust what is new, one after the other; then all sign with it; what holds
+something older is made anew, or asked whether it goes by what is new; and when
+nothing needs what is old any more, it is dropped. What still needs it is named: then
+the exchange stops there, with both in force, until "slipway resume". Cut off
+anywhere, it goes on by that as well.`,
 		Example: `  slipway certs rotate-ca prod --which service-account
+  slipway certs rotate-ca prod --which cluster
   slipway certs rotate-ca prod --which front-proxy
   slipway certs rotate-ca prod --which etcd`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,9 @@ type Options struct {
 	// Patience is how long requests that can be sent twice are sent again while
 	// nobody answers.
 	Patience time.Duration
+	// Trust are authorities, in PEM form, that servers are believed by besides those
+	// of the kubeconfig.
+	Trust []byte
 }
 
 // A Client speaks to one cluster. Its methods may be called concurrently.
@@ -62,6 +66,9 @@ func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 	}
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+	}
+	if len(o.Trust) > 0 {
+		cfg.CAData = slices.Concat(cfg.CAData, []byte("\n"), o.Trust)
 	}
 	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if o.Address != "" {

@@ -150,6 +150,7 @@ func (c *Client) WaitOlderGone(ctx context.Context, w Workload, before time.Time
 type TokenSecret struct {
 	Namespace, Name string
 	Token           string
+	CA              []byte // what it knows the API servers by
 }
 
 // TokenSecrets are all such, sorted.
@@ -164,7 +165,7 @@ func (c *Client) TokenSecrets(ctx context.Context) ([]TokenSecret, error) {
 		if err := fromUnstructured(&list.Items[i], s); err != nil {
 			return nil, err
 		}
-		out = append(out, TokenSecret{s.Namespace, s.Name, string(s.Data[corev1.ServiceAccountTokenKey])})
+		out = append(out, TokenSecret{s.Namespace, s.Name, string(s.Data[corev1.ServiceAccountTokenKey]), s.Data[corev1.ServiceAccountRootCAKey]})
 	}
 	slices.SortFunc(out, func(a, b TokenSecret) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))

@@ -112,7 +112,7 @@ func TestRestart(t *testing.T) {
 // TestTokenSecrets: tokens that do not end are all told of, sorted.
 func TestTokenSecrets(t *testing.T) {
 	secret := func(namespace, name string) string {
-		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":%q,"name":%q},"data":{"token":%q}}`, namespace, name, base64.StdEncoding.EncodeToString([]byte("t-"+name)))
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":%q,"name":%q},"data":{"token":%q,"ca.crt":"Y2E="}}`, namespace, name, base64.StdEncoding.EncodeToString([]byte("t-"+name)))
 	}
 	f := newFakeAPI(t, call{
 		request: "GET /api/v1/secrets?fieldSelector=type%3Dkubernetes.io%2Fservice-account-token",
@@ -122,7 +122,7 @@ func TestTokenSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []TokenSecret{{"b", "a", "t-a"}, {"b", "c", "t-c"}, {"z", "a", "t-a"}}
+	want := []TokenSecret{{"b", "a", "t-a", []byte("ca")}, {"b", "c", "t-c", []byte("ca")}, {"z", "a", "t-a", []byte("ca")}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}

@@ -69,6 +69,8 @@ type api struct {
 	// servers are what API servers have read of keys, by machine, and sealed how
 	// each secret's value begins in etcd.
 	servers, sealed map[string]string
+	// shows, if not nil, is what API servers show of themselves.
+	shows func() *tls.Certificate
 	// wrote, if not nil, hears of each request that has changed something.
 	wrote func(what string)
 }
@@ -98,7 +100,12 @@ func newAPI(t testing.TB) *api {
 	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, at: map[string]string{}, servers: map[string]string{}, sealed: map[string]string{}, managedEtcd: &members{run: map[string]string{}}}
 	a.server = httptest.NewUnstartedServer(a)
 	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	a.server.TLS = &tls.Config{Certificates: []tls.Certificate{served()}}
+	a.server.TLS = &tls.Config{Certificates: []tls.Certificate{served()}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if a.shows == nil {
+			return nil, nil //nolint:nilnil // the one that all servers show
+		}
+		return a.shows(), nil
+	}}
 	a.server.EnableHTTP2 = true
 	a.server.StartTLS()
 	t.Cleanup(a.server.Close)

@@ -106,7 +106,7 @@ func (m *machine) certify(t testing.TB, k certs.Known, by *pkitest.Authority, en
 func (m *machine) certified(w op.Wait) (answer, known bool) {
 	switch {
 	case w.Certificate != "":
-		return !m.over(w.Certificate), true
+		return m.has(w.Certificate) && !m.over(w.Certificate), true
 	case w.Name == "its member of etcd", w.Name == "every member of etcd" && w.Manifest == "":
 		return !m.over(module.EtcdPKI+"/server.crt") && !m.over(module.EtcdHealthCert), true
 	case w.Name == "its API server":

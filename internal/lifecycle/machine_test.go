@@ -19,7 +19,9 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/remote"
 )
 
@@ -177,6 +179,9 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = m.outdated(o)
 	case op.KeyPair:
 		changed = !m.has(o.Private) || !m.has(o.Public)
+	case op.KubeconfigCA:
+		has, err := pki.KubeconfigCA([]byte(m.files[o.Path]))
+		changed = err == nil && len(has) > 0 && string(has) != string(o.CA)
 	case op.File:
 		content, ok := m.files[o.Path]
 		if changed = !ok || content != string(o.Content); changed && !o.Secret {
@@ -401,6 +406,10 @@ func (m *machine) apply(o op.Op) *op.Error {
 			m.files[op.EtcdSnapshots+"/"+o.Name] = m.snapshot
 		}
 	case op.Certificate:
+		if o.Cert == module.NextCA { // what it signs is shown to clients
+			m.files[o.Cert], m.files[o.Key] = lastingAuthority(m.api.t)
+			return nil
+		}
 		if strings.Contains(o.Cert, "/rotate/") { // what it signs is looked at
 			m.files[o.Key], m.files[o.Cert] = newAuthority(m.api.t, o.CommonName)
 			return nil
@@ -421,7 +430,15 @@ func (m *machine) apply(o op.Op) *op.Error {
 	case op.KeyPair:
 		private, public := newAccountKey()
 		m.files[o.Private], m.files[o.Public] = private, public
+	case op.KubeconfigCA:
+		m.files[o.Path] = string(pki.WithKubeconfigCA([]byte(m.files[o.Path]), o.CA))
 	case op.PodRestart:
+		if strings.Contains(o.Manifest, "controller-manager") && slices.Contains(o.Files, certs.AuthorityCert) {
+			if m.rejects() {
+				return &op.Error{Reason: op.ReasonNotServing, Message: "it does not start: what it signs with is no pair"}
+			}
+			m.api.tell(m.files[certs.AuthorityCert])
+		}
 		if slices.Contains(o.Files, module.EncryptionFile) {
 			m.readsKeys()
 			return nil

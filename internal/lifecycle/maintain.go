@@ -7,6 +7,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/iec"
+	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -76,6 +77,9 @@ func (p *prepared) concernsMaintenance(h v1alpha1.Host) bool {
 // restoresOn says that a restore, or an exchange of authorities, cannot go on
 // without a host.
 func (p *prepared) restoresOn(h v1alpha1.Host) bool {
+	if p.request.Kind == RotateCA && (slices.Contains(p.request.Rotate, certs.Cluster) || p.request.rotates[certs.Cluster] != "") {
+		return facts.RunsKubelet(h.Roles) // a node that knows the old one alone would be let in by nobody
+	}
 	return (renewsData(p.request.Kind) || p.request.Kind == RotateCA) && hasPart(p.env.Cluster, h)
 }
 

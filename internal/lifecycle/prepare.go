@@ -205,6 +205,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if created(p.recorded) && (changesHosts(p.request.Kind) || maintains(p.request.Kind)) {
 		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
 	}
+	p.env.SignsApart = slices.ContainsFunc(p.hosts, module.SignsApart)
 	ready, err := p.readiness(ctx, options)
 	if err != nil {
 		return err
@@ -297,7 +298,7 @@ func (p *prepared) choose() error {
 	case Renew:
 		p.pipeline = pipeline.Renew(p.env, parts, p.wish)
 	case RotateCA:
-		p.pipeline = pipeline.RotateCA(p.env, p.rotations)
+		p.pipeline = pipeline.RotateCA(p.env, parts, p.rotations)
 	case Defrag:
 		p.pipeline = pipeline.Defrag(p.env, p.won)
 	case RestoreEtcd:

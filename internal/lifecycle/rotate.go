@@ -20,6 +20,7 @@ import (
 // what is returned.
 func lookers() map[string]func(p *prepared, ctx context.Context, from string) (string, error) {
 	return map[string]func(p *prepared, ctx context.Context, from string) (string, error){
+		certs.Cluster:        (*prepared).lookAtCluster,
 		certs.ServiceAccount: (*prepared).lookAtAccounts,
 		certs.FrontProxy:     (*prepared).lookAtFrontProxy,
 		certs.Etcd:           (*prepared).lookAtEtcd,
@@ -62,6 +63,9 @@ func (p *prepared) lookAtRotation(ctx context.Context) error {
 	names := slices.Sorted(maps.Keys(p.request.rotates))
 	if err := unknownRotations(names); err != nil {
 		return err // begun by a later version
+	}
+	if len(names) > 1 && slices.Contains(names, certs.Cluster) {
+		return refused(idUnknownRotation, "the cluster's authority is exchanged by itself: everything that is done for it goes by the other keys", "exchange one, and then the others")
 	}
 	for _, name := range names {
 		from, err := lookers()[name](p, ctx, p.request.rotates[name])
@@ -207,6 +211,10 @@ func (p *prepared) rotated() (out []string) {
 			certs.ServiceAccount: {
 				"service accounts have another key, and nothing goes by the old one any more",
 				"Tokens that were made by hand before (kubectl create token) are worth nothing now",
+			},
+			certs.Cluster: {
+				"the cluster has another authority, and nothing goes by the old one any more",
+				"Kubeconfigs that were given out are worth nothing now: hand the new one on (slipway kubeconfig)",
 			},
 			certs.Etcd:       {"etcd has another authority, and nothing trusts the old one any more"},
 			certs.FrontProxy: {"the front proxy has another authority, and nothing trusts the old one any more"},

@@ -48,9 +48,17 @@ func (m *machine) believes(files []string) {
 	if err != nil {
 		m.api.t.Errorf("%s is told to trust what is no authority: %v", m.name, err)
 	}
+	others := "others"
+	if theirs, _ := was["client-ca-file"].(string); strings.Contains(theirs, "BEGIN") {
+		known, err := pki.Authorities([]byte(theirs + m.files["/etc/kubernetes/pki/ca.crt"]))
+		if err != nil {
+			m.api.t.Errorf("%s is told to trust what is no authority: %v", m.name, err)
+		}
+		others = string(pki.Bundle(known...))
+	}
 	m.api.objects[publishedAt] = object{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"},
-		"data": object{"requestheader-client-ca-file": string(pki.Bundle(list...)), "client-ca-file": "others"},
+		"data": object{"requestheader-client-ca-file": string(pki.Bundle(list...)), "client-ca-file": others},
 	}
 }
 

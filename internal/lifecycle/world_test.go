@@ -126,6 +126,9 @@ func (w *world) fork(t testing.TB) *world {
 	for n, m := range w.machines {
 		f.machines[n] = m.clone(f.api)
 	}
+	if w.api.shows != nil {
+		f.api.shows = f.shown
+	}
 	for {
 		f.home = t.TempDir()
 		err := os.CopyFS(f.home, os.DirFS(w.home))

@@ -27,6 +27,7 @@ import (
 	"slipway.dev/slipway/internal/module/reset"
 	"slipway.dev/slipway/internal/module/runtime"
 	"slipway.dev/slipway/internal/module/upgrade"
+	"slipway.dev/slipway/internal/node/op"
 )
 
 // Parts are what pipelines need besides the cluster.
@@ -243,7 +244,10 @@ func Renew(env module.Env, p Parts, w certs.Wish) engine.Pipeline {
 }
 
 // RotateCA exchanges what everything in a cluster trusts.
-func RotateCA(env module.Env, r certs.Rotations) engine.Pipeline {
+func RotateCA(env module.Env, p Parts, r certs.Rotations) engine.Pipeline {
+	if r.Cluster.From != "" {
+		return engine.Pipeline{Kind: "rotate-ca", Modules: rotateCluster(env, p, r.Cluster)}
+	}
 	m := []engine.Module{kubeadm.Reach(env), certs.RotateAccounts(env, r.Accounts)}
 	if r.FrontProxy.From != "" {
 		m = append(m, certs.RotateFrontProxy(env, r.FrontProxy))
@@ -252,6 +256,35 @@ func RotateCA(env module.Env, r certs.Rotations) engine.Pipeline {
 		m = append(m, certs.RotateEtcd(env, r.Etcd))
 	}
 	return engine.Pipeline{Kind: "rotate-ca", Modules: m}
+}
+
+// rotateCluster exchanges the cluster's authority.
+func rotateCluster(env module.Env, p Parts, r certs.ClusterRotation) []engine.Module {
+	env.Gated = true
+	around := certs.Around{
+		Signing:   func(h *engine.Host, apart bool) (op.List, error) { return kubeadm.Signing(env, h, apart) },
+		Kubelet:   func(h *engine.Host, files ...string) op.Unit { return kubeadm.Rereads(env, h, files...) },
+		Balancers: func(h *engine.Host) op.List { return endpoint.Rereads(env, h) },
+	}
+	x := certs.RotateCluster(env, r, around)
+	return []engine.Module{
+		x.Make,
+		kubeadm.ReachBoth(env, certs.StepMade),
+		x.Sign,
+		keeps(certs.StepKeptBoth, r, record.Kubeconfig(env, certs.KeyAdminBoth, p.Records)),
+		keeps(certs.StepKept, r, record.Kubeconfig(env, certs.KeyAdmin, p.Records), certs.StepKeptBoth),
+		kubeadm.ReadmitAnew(env, certs.StepSigned, r.Readmit, r.Anew(env)),
+		x.Drop,
+		kubeadm.ReachAfter(env, certs.StepDropped),
+		x.End,
+	}
+}
+
+// keeps has the administrator's kubeconfig be kept by a step, after others, while both
+// authorities are trusted.
+func keeps(step string, r certs.ClusterRotation, m engine.Module, after ...string) engine.Module {
+	m.Tasks[0].ID, m.Tasks[0].When, m.Tasks[0].Needs = step, r.Everywhere, after
+	return m
 }
 
 // InitOS prepares hosts and installs nothing.

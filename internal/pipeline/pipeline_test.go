@@ -370,7 +370,14 @@ func all(env module.Env) []engine.Pipeline {
 	if err != nil {
 		panic(err)
 	}
-	return []engine.Pipeline{Create(env, parts()), change, InitOS(env), Delete(env), EndJoin(env), fewer, Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), RescueEtcd(env, backup.Source{Rescue: &backup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts()), RotateCA(env, rotations(env))}
+	return []engine.Pipeline{Create(env, parts()), change, InitOS(env), Delete(env), EndJoin(env), fewer, Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), RescueEtcd(env, backup.Source{Rescue: &backup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts()), RotateCA(env, parts(), rotations(env)), RotateCA(env, parts(), clusterRotation(env))}
+}
+
+// clusterRotation is that of the cluster's authority, which is exchanged by itself.
+func clusterRotation(env module.Env) certs.Rotations {
+	r := certs.ClusterRotation{Readmit: []string{"w1"}}
+	r.Authority, r.From = certs.ClusterAuthority(env), "old"
+	return certs.Rotations{Cluster: r}
 }
 
 // wish is to renew what is due, on hosts of which some have nothing valid any

@@ -47,7 +47,7 @@ func Due(read Read, o op.Renewal, now time.Time) (string, error) {
 	if p.cert == nil {
 		return "", nil
 	}
-	if o.Remade {
+	if o.Remade && o.Due != op.DueForeign {
 		return due(o, p, time.Time{}, now), nil
 	}
 	ca, err := authority(read, o.CA)
@@ -61,8 +61,8 @@ func Due(read Read, o op.Renewal, now time.Time) (string, error) {
 			why = "sign: its authority is another"
 		}
 	}
-	if why == "" {
-		return "", nil
+	if why == "" || o.Remade {
+		return why, nil
 	}
 	if foreign && o.Due != op.DueForeign {
 		return "", &op.Error{Reason: op.IDCertificateForeign, Message: fmt.Sprintf("%s is due (%s), and was not signed by the authority in %s", o.Path, why, o.CA)}

@@ -33,9 +33,14 @@ const (
 
 func (b *balanced) writing(t *testing.T, label string) *writer {
 	t.Helper()
+	return b.writingBy(t, label, b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/admin.conf"))
+}
+
+// writingBy writes by a kubeconfig, which may name files of the worker.
+func (b *balanced) writingBy(t *testing.T, label, content string) *writer {
+	t.Helper()
 	w := &writer{b: b, worker: b.workers[0], label: label}
 	kubeconfig := filepath.Join(b.home, "by-name.conf")
-	content := b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/admin.conf")
 	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ const (
 	// NextPublic is the key that comes, on the control plane that speaks for the
 	// cluster: as long as it is there, an exchange is not over.
 	NextPublic     = rotateDir + "sa.pub"
-	markName       = "slipway-rotates-service-account"
+	markAccounts   = "slipway-rotates-service-account"
 	managerPod     = dir + "manifests/kube-controller-manager.yaml"
 	restartTime    = 10 * time.Minute
 	restartsAtOnce = 4
@@ -41,6 +41,7 @@ const (
 // Rotations are what is exchanged, each with how far it has come.
 type Rotations struct {
 	Accounts   AccountRotation
+	Cluster    ClusterRotation
 	FrontProxy AuthorityRotation
 	Etcd       AuthorityRotation
 }
@@ -123,7 +124,7 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 		{
 			ID: "rotate.accounts.mark", Title: "forget when it began", Manager: true, Needs: []string{"rotate.accounts.end"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 			When: func(*engine.Scope) bool { return r.From != "" },
-			Run:  &engine.Action{Check: r.marked, Apply: unmark},
+			Run:  unmark(markAccounts, module.KeyKube, r.Gone),
 		},
 	}}
 }
@@ -169,21 +170,20 @@ func signs(env module.Env, key []byte) op.List {
 	}
 }
 
-// mark is an object in the cluster that is made when all sign with the next key:
-// what was made before it may hold an older token. So the API's clock counts, and
-// no other.
-func mark(next string) *unstructured.Unstructured {
+// mark is an object in the cluster that is made when all go by what comes: what was
+// made before it may hold something older. So the API's clock counts, and no other.
+func mark(name, next string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{"name": markName, "namespace": metav1.NamespaceSystem},
+		"metadata": map[string]any{"name": name, "namespace": metav1.NamespaceSystem},
 		"data":     map[string]any{"to": next},
 	}}
 }
 
-// markedAt is when all signed with a key; what another exchange has left says
+// markedAt is when all went by what comes; what another exchange has left says
 // nothing of it.
-func markedAt(ctx context.Context, client *kube.Client, next string) (at time.Time, err error) {
-	cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, markName)
+func markedAt(ctx context.Context, client *kube.Client, name, next string) (at time.Time, err error) {
+	cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, name)
 	if err != nil || cm == nil || cm.Data["to"] != next {
 		return at, err
 	}
@@ -191,18 +191,39 @@ func markedAt(ctx context.Context, client *kube.Client, next string) (at time.Ti
 }
 
 // marks makes the mark, unless it is there.
-func marks(ctx context.Context, client *kube.Client, next string) (time.Time, error) {
-	at, err := markedAt(ctx, client, next)
+func marks(ctx context.Context, client *kube.Client, name, next string) (time.Time, error) {
+	at, err := markedAt(ctx, client, name, next)
 	if err != nil || !at.IsZero() {
 		return at, err
 	}
-	if err := client.Delete(ctx, []*unstructured.Unstructured{mark(next)}); err != nil {
+	if err := client.Delete(ctx, []*unstructured.Unstructured{mark(name, next)}); err != nil {
 		return at, err
 	}
-	if err := client.Apply(ctx, []*unstructured.Unstructured{mark(next)}); err != nil {
+	if err := client.Apply(ctx, []*unstructured.Unstructured{mark(name, next)}); err != nil {
 		return at, err
 	}
-	return markedAt(ctx, client, next)
+	return markedAt(ctx, client, name, next)
+}
+
+// unmark takes the mark away, which may never have been there if what goes is gone.
+func unmark(name string, key engine.Key[*kube.Client], gone bool) *engine.Action {
+	return &engine.Action{
+		Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+			client := engine.Get(s, key)
+			change := []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap " + metav1.NamespaceSystem + "/" + name, Summary: "delete"}}
+			if client == nil || s.Pending() {
+				return change, nil
+			}
+			cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, name)
+			if err != nil || cm == nil && gone {
+				return nil, err
+			}
+			return change, nil
+		},
+		Apply: func(ctx context.Context, s *engine.Scope) error {
+			return engine.Get(s, key).Delete(ctx, []*unstructured.Unstructured{mark(name, "")})
+		},
+	}
 }
 
 // nextID is the id of the key that comes; "" if it is not made yet.
@@ -229,7 +250,7 @@ func (r AccountRotation) olderTokens(ctx context.Context, s *engine.Scope) ([]pl
 	if err != nil || next == "" {
 		return any, err
 	}
-	at, err := markedAt(ctx, client, next)
+	at, err := markedAt(ctx, client, markAccounts, next)
 	if err != nil || at.IsZero() {
 		return any, err
 	}
@@ -274,10 +295,23 @@ func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error
 	if err != nil {
 		return err
 	}
-	at, err := marks(ctx, client, next)
+	at, err := marks(ctx, client, markAccounts, next)
 	if err != nil {
 		return fmt.Errorf("noting since when tokens are signed with the next key: %w", err)
 	}
+	if err := restartOlder(ctx, s, client, at); err != nil {
+		return err
+	}
+	held, err := r.held(ctx, client, at)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	return &op.Error{Reason: op.IDTokensHeld, Message: "the old key of service accounts is still needed, and stays: it has signed tokens of " + strings.Join(held, ", ")}
+}
+
+// restartOlder restarts what pods belong to that were made before a moment, some at
+// once.
+func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, at time.Time) error {
 	older, err := client.HoldTokens(ctx, at)
 	if err != nil {
 		return err
@@ -295,14 +329,7 @@ func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error
 		}
 		restarts.Go(func() error { return restart(ctx, s, client, w, at) })
 	}
-	if err := restarts.Wait(); err != nil {
-		return err
-	}
-	held, err := r.held(ctx, client, at)
-	if err != nil || len(held) == 0 {
-		return err
-	}
-	return &op.Error{Reason: op.IDTokensHeld, Message: "the old key of service accounts is still needed, and stays: it has signed tokens of " + strings.Join(held, ", ")}
+	return restarts.Wait()
 }
 
 // restart has a workload's pods be made anew, if it does that by itself.
@@ -322,21 +349,4 @@ func restart(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.W
 		return err
 	}
 	return client.WaitOlderGone(ctx, w, at, tell)
-}
-
-func (r AccountRotation) marked(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-	client := engine.Get(s, module.KeyKube)
-	change := []plan.OpChange{{Kind: module.KindObject, Target: "ConfigMap " + metav1.NamespaceSystem + "/" + markName, Summary: "delete"}}
-	if client == nil || s.Pending() {
-		return change, nil
-	}
-	cm, err := client.ConfigMap(ctx, metav1.NamespaceSystem, markName)
-	if err != nil || cm == nil && r.Gone {
-		return nil, err
-	}
-	return change, nil
-}
-
-func unmark(ctx context.Context, s *engine.Scope) error {
-	return engine.Get(s, module.KeyKube).Delete(ctx, []*unstructured.Unstructured{mark("")})
 }

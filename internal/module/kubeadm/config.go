@@ -178,7 +178,7 @@ func clusterConfiguration(env module.Env) object {
 			"serviceSubnet": strings.Join(env.Cluster.Spec.Network.ServiceCIDR, ","),
 		},
 		"apiServer":         apiServer(env, sans, gates),
-		"controllerManager": object{"extraArgs": args(gates, hard.ControllerManager, k.ControllerManager.ExtraArgs)},
+		"controllerManager": object{"extraArgs": args(gates, hard.ControllerManager, signing(env), k.ControllerManager.ExtraArgs)},
 		"scheduler":         object{"extraArgs": args(gates, hard.Scheduler, k.Scheduler.ExtraArgs)},
 		"etcd":              etcdConfiguration(env),
 	}

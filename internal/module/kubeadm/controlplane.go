@@ -31,6 +31,9 @@ func sharedFiles(env module.Env) []string {
 	if env.Stacked() {
 		out = append(out, pki("etcd/ca")...)
 	}
+	if env.SignsApart {
+		out = append(out, module.SigningCert)
+	}
 	return out
 }
 

@@ -31,13 +31,14 @@ var (
 )
 
 // adminTask reads the credentials that kubeadm made, for everything that
-// speaks to the API from here on.
-func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc) engine.Task {
+// speaks to the API from here on. coming reads an authority by which API servers are
+// believed besides that of now.
+func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ...op.Op) engine.Task {
 	return engine.Task{
 		ID: "kubeadm.admin", Title: "reach the API", On: env.IsFirst,
 		Provides: []engine.KeyRef{module.KeyKube.Ref(), KeyAdminConf.Ref(), keyCAHash.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
-			return op.List{op.ReadFile{Path: adminConf, Secret: true}, op.ReadFile{Path: caCert}}, nil
+			return append(op.List{op.ReadFile{Path: adminConf, Secret: true}, op.ReadFile{Path: caCert}}, coming...), nil
 		},
 		After: func(ctx context.Context, s *engine.Scope, results []op.Result) error {
 			if results[0].Missing || results[1].Missing {
@@ -47,8 +48,12 @@ func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc) engine.Ta
 			if err != nil {
 				return err
 			}
+			var trust []byte
+			for _, r := range results[2:] {
+				trust = append(trust, r.Output...)
+			}
 			client := func(patience time.Duration) (*kube.Client, error) {
-				return kube.New(results[0].Output, dial(s), kube.Options{Address: localAPI(env), Patience: patience})
+				return kube.New(results[0].Output, dial(s), kube.Options{Address: localAPI(env), Patience: patience, Trust: trust})
 			}
 			now, err := client(0)
 			if err != nil {

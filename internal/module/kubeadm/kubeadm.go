@@ -39,7 +39,7 @@ const (
 // MarkPaths are those whose presence tells how far a host is; facts are
 // asked for them.
 func MarkPaths() []string {
-	return append(sharedFiles(module.Env{Cluster: &v1alpha1.Cluster{}}), module.ClientCert, kubeletConf, adminConf, module.InitMark, module.LeadMark, module.EncryptionFile)
+	return append(sharedFiles(module.Env{Cluster: &v1alpha1.Cluster{}}), module.ClientCert, kubeletConf, adminConf, module.InitMark, module.LeadMark, module.EncryptionFile, module.SigningCert)
 }
 
 // Install is the module that puts Kubernetes' programs and the kubelet's unit

@@ -109,7 +109,10 @@ type PodRestart struct {
 	// Command is what the pod runs, if its manifest does not say it in the form
 	// in which kubeadm does.
 	Command []string `json:"command,omitempty"`
-	Files   []string `json:"files"`
+	// AtOnce ends it without telling it: as the first process of its container it
+	// may take no notice of that, and who waits for it connects again.
+	AtOnce bool     `json:"atOnce,omitempty"`
+	Files  []string `json:"files"`
 	// TimeoutSeconds bounds how long it is waited for.
 	TimeoutSeconds int `json:"timeoutSeconds"`
 }

@@ -12,6 +12,10 @@ type KeyPair struct {
 // still held.
 const IDTokensHeld = "tokens-held"
 
+// IDCAStillNeeded is the reason why an authority stays that is trusted: some trust no
+// other.
+const IDCAStillNeeded = "ca-still-needed"
+
 // KindKeyPair is a private key and its public half.
 const KindKeyPair Kind = "key-pair"
 

@@ -442,8 +442,14 @@ func DependsOn(o Op) []string {
 		return o.RestartOn
 	case Absent:
 		return []string{o.Path}
+	case File: // what an operation before makes another is put right by it
+		return []string{o.Path}
 	case PodRestart:
 		return o.Files
+	case Renewal:
+		if o.Due == DueForeign { // else what its authority signs is as good as it was
+			return []string{o.CA}
+		}
 	}
 	return nil
 }

@@ -136,6 +136,10 @@ func (s *session) checkPodRestart(o op.PodRestart) (verdict, error) {
 func (s *session) applyPodRestart(ctx context.Context, o op.PodRestart) error {
 	bounded, cancel := context.WithTimeout(ctx, time.Duration(o.TimeoutSeconds)*time.Second)
 	defer cancel()
+	end := unix.SIGTERM
+	if o.AtOnce {
+		end = unix.SIGKILL
+	}
 	told := map[process]bool{}
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -152,7 +156,7 @@ func (s *session) applyPodRestart(ctx context.Context, o op.PodRestart) error {
 				continue
 			}
 			told[p] = true
-			if err := p.signal(unix.SIGTERM); err != nil {
+			if err := p.signal(end); err != nil {
 				return err
 			}
 		}

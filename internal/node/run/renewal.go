@@ -125,7 +125,7 @@ const restartTime = 2 * time.Minute
 // renew writes what is new, or removes what the unit makes anew.
 func (s *session) renew(o op.Renewal, now time.Time) error {
 	if o.Remade {
-		for _, p := range []string{o.Key, o.Path} {
+		for _, p := range named(o.Key, o.Path) {
 			if err := s.applyAbsent(op.Absent{Path: p}); err != nil {
 				return err
 			}

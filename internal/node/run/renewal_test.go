@@ -376,8 +376,17 @@ func startProcess(t *testing.T) (*exec.Cmd, string) {
 // TestPodRestart: the program is told to end, once, and the one that is started
 // then is waited for.
 func TestPodRestart(t *testing.T) {
+	restarted(t, false, "signal: terminated")
+}
+
+// One that takes no notice of being told is ended.
+func TestPodRestartAtOnce(t *testing.T) { restarted(t, true, "signal: killed") }
+
+func restarted(t *testing.T, atOnce bool, ends string) {
+	t.Helper()
 	h := newHost(t)
 	o := scheduler(h)
+	o.AtOnce = atOnce
 	first, stat := startProcess(t)
 	h.pod(first.Process.Pid, stat, "pid:[1]")
 	h.write("etc/kubernetes/scheduler.conf", "renewed")
@@ -393,7 +402,7 @@ func TestPodRestart(t *testing.T) {
 	if r := h.apply(o)[0]; r.Status != op.Changed {
 		t.Errorf("%+v", r)
 	}
-	if err := <-done; err == nil || err.Error() != "signal: terminated" {
+	if err := <-done; err == nil || err.Error() != ends {
 		t.Errorf("the program before ended with %v", err)
 	}
 	if r := h.check(o)[0]; r.Status != op.Unchanged {

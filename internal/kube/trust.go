@@ -1,0 +1,136 @@
+package kube
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// rootCA is the ConfigMap in which every namespace has what its pods know the API
+// servers by.
+const rootCA = "kube-root-ca.crt"
+
+// lookedAtOnce is how many objects are listed in one go.
+const lookedAtOnce = 200
+
+// maySay are the kinds of objects in which it may stand whom somebody trusts.
+var maySay = []schema.GroupVersionResource{
+	configMaps, secrets, validating, mutating,
+	{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"},
+	{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+}
+
+// Saying are the objects that hold a text of which says is true, as it stands there
+// or encoded: "ConfigMap default/trust", sorted. Of kinds that the API server does
+// not serve there is none.
+func (c *Client) Saying(ctx context.Context, says func(text []byte) bool) (out []string, err error) {
+	for _, kind := range maySay {
+		err := c.each(ctx, kind, func(u *unstructured.Unstructured) error {
+			of := target(u)
+			unstructured.RemoveNestedField(u.Object, "metadata")
+			if anyText(u.Object, says) {
+				out = append(out, of)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// anyText says that says is true of a text below value, or of what it encodes.
+func anyText(value any, says func([]byte) bool) bool {
+	switch v := value.(type) {
+	case string:
+		if says([]byte(v)) {
+			return true
+		}
+		raw, err := base64.StdEncoding.DecodeString(v)
+		return err == nil && says(raw)
+	case []any:
+		return slices.ContainsFunc(v, func(child any) bool { return anyText(child, says) })
+	case map[string]any:
+		for _, child := range v {
+			if anyText(child, says) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// each goes through all objects of a resource, some at a time; of one that the API
+// server does not serve there is none.
+func (c *Client) each(ctx context.Context, kind schema.GroupVersionResource, do func(*unstructured.Unstructured) error) error {
+	for more := ""; ; {
+		list, err := c.dynamic.Resource(kind).List(ctx, metav1.ListOptions{Limit: lookedAtOnce, Continue: more})
+		if isNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", kind.Resource, c.words(err))
+		}
+		for i := range list.Items {
+			if err := do(&list.Items[i]); err != nil {
+				return err
+			}
+		}
+		if more = list.GetContinue(); more == "" {
+			return nil
+		}
+	}
+}
+
+// WaitRootCAs waits until what every namespace, and every token of a service account
+// that is kept in a Secret, knows the API servers by is as is wanted: the controller
+// manager writes it. Time is bounded by ctx alone.
+func (c *Client) WaitRootCAs(ctx context.Context, wanted func(text []byte) bool, progress func(string)) error {
+	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
+		other, err := c.OtherRootCAs(ctx, wanted)
+		if err == nil && len(other) > 0 {
+			return fmt.Sprintf("the controller manager has yet to write %s, and %d others", other[0], len(other)-1), nil
+		}
+		return "", err
+	}))
+	if err != nil {
+		return fmt.Errorf("waiting for what pods know the API servers by: %w", err)
+	}
+	return nil
+}
+
+// OtherRootCAs are those that WaitRootCAs waits for, sorted.
+func (c *Client) OtherRootCAs(ctx context.Context, wanted func(text []byte) bool) (out []string, err error) {
+	list, err := c.dynamic.Resource(configMaps).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + rootCA})
+	if err != nil {
+		return nil, fmt.Errorf("listing config maps: %w", c.words(err))
+	}
+	for i := range list.Items {
+		cm := &corev1.ConfigMap{}
+		if err := fromUnstructured(&list.Items[i], cm); err != nil {
+			return nil, err
+		}
+		if cm.Name == rootCA && !wanted([]byte(cm.Data[corev1.ServiceAccountRootCAKey])) {
+			out = append(out, "ConfigMap "+cm.Namespace+"/"+cm.Name)
+		}
+	}
+	tokens, err := c.TokenSecrets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tokens {
+		if !wanted(t.CA) {
+			out = append(out, "Secret "+t.Namespace+"/"+t.Name)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}

@@ -1,0 +1,338 @@
+package lifecycle
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/pki/pkitest"
+)
+
+const (
+	caCrt, caKey    = "/etc/kubernetes/pki/ca.crt", "/etc/kubernetes/pki/ca.key"
+	rootCAPath      = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt"
+	clusterInfoPath = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+)
+
+// authoritiesMade are those of all tests, by their certificate: whoever has the key of
+// one may have been killed since.
+var authoritiesMade sync.Map
+
+// lastingAuthority is one that is valid whenever a test is run.
+func lastingAuthority(t testing.TB) (cert, key string) {
+	a := pkitest.NewAuthority(t, "kubernetes", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))
+	authoritiesMade.Store(a.Cert, a)
+	return a.Cert, a.Key
+}
+
+// shown is what the API servers show: something of the authority that has signed what
+// the first of them has.
+func (w *world) shown() *tls.Certificate {
+	m := w.machines["cp1"]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	leaf, err := pki.Certificate([]byte(m.files["/etc/kubernetes/pki/apiserver.crt"]))
+	if err != nil {
+		w.t.Error(err)
+		return nil
+	}
+	var out *tls.Certificate
+	authoritiesMade.Range(func(text, by any) bool {
+		ca, err := pki.Certificate([]byte(text.(string)))
+		if err != nil || leaf.CheckSignatureFrom(ca) != nil {
+			return true
+		}
+		cert, key := by.(*pkitest.Authority).Issue(w.t, "example.com", ca.NotAfter)
+		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+		if err != nil {
+			w.t.Error(err)
+		}
+		out = &pair
+		return false
+	})
+	return out
+}
+
+// tell plays a controller manager that tells namespaces whom to trust.
+func (a *api) tell(text string) {
+	if a.has(rootCAPath) {
+		a.put(rootCAPath, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "kube-root-ca.crt", "namespace": "default"}, "data": object{"ca.crt": text}})
+	}
+}
+
+// rejects says that a controller manager would not start: it wants the one certificate
+// that it signs with to be that of its key. Those of other tests have none.
+func (m *machine) rejects() bool {
+	file := caCrt
+	if strings.Contains(m.files[module.APIServerManifest], module.SigningCert) {
+		file = module.SigningCert
+	}
+	list, err := pki.Authorities([]byte(m.files[file]))
+	key, failed := pki.Key([]byte(m.files[caKey]))
+	if err != nil || failed != nil {
+		return file == module.SigningCert
+	}
+	cert, err := pki.Certificate(list[0].Text)
+	return err != nil || len(list) != 1 || !pki.Belong(cert, key)
+}
+
+// withAuthority has a cluster run, all of whose certificates one authority has signed.
+func withAuthority(t *testing.T) (w *world, old string) {
+	t.Helper()
+	w = newWorld(t, "cp1", "cp2", "cp3", "w1")
+	w.create(event.Succeeded)
+	w.certified(200 * certDay)
+	cert, key := lastingAuthority(t)
+	made, _ := authoritiesMade.Load(cert)
+	for _, h := range w.cluster().Spec.Hosts {
+		m := w.machines[h.Name]
+		m.files[caCrt] = cert
+		if strings.HasPrefix(h.Name, "cp") {
+			m.files[caKey] = key
+		}
+		for _, k := range certs.Of(module.Env{Cluster: w.cluster()}, h) {
+			if k.CA == caCrt && m.has(k.Path) && !strings.HasSuffix(k.Path, "kubelet.conf") {
+				m.certify(t, k, made.(*pkitest.Authority), certTime.Add(200*certDay))
+			}
+			if text := m.files[k.Path]; strings.Contains(text, "certificate-authority-data") {
+				m.files[k.Path] = string(pki.WithKubeconfigCA([]byte(text), []byte(cert)))
+			}
+		}
+		m.files["/etc/kubernetes/kubelet.conf"] = pkitest.Kubeconfig("https://example.com:6443", cert, "", "", "")
+		m.files["/etc/kubernetes/kubelet.conf"] = strings.ReplaceAll(m.files["/etc/kubernetes/kubelet.conf"], "client-certificate-data: \n    client-key-data: \n", "client-certificate: "+module.ClientCert+"\n")
+		m.admit = admits(w)
+		for _, o := range []op.PodRestart{{Manifest: "/etc/kubernetes/manifests/kube-controller-manager.yaml"}, {Manifest: "/etc/kubernetes/manifests/kube-scheduler.yaml"}} {
+			m.state["read by "+o.Manifest] = "what was there before"
+		}
+	}
+	w.api.shows = w.shown
+	w.api.put(clusterInfoPath, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "cluster-info", "namespace": "kube-public"}, "data": object{"kubeconfig": pkitest.Kubeconfig("https://example.com:6443", cert, "", "", "")}})
+	w.api.put(publishedAt, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"}, "data": object{"client-ca-file": cert}})
+	w.api.put(rootCAPath, object{})
+	w.api.tell(cert)
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		w.machines[name].believes([]string{caCrt, proxyCA + ".crt"})
+	}
+	for _, kind := range []string{"Deployment", "StatefulSet", "DaemonSet"} {
+		w.api.workload(kind, strings.ToLower(kind))
+	}
+	return w, cert
+}
+
+// admits plays the controller manager, which gives a kubelet credentials of what it
+// signs with: of the first control plane's.
+func admits(*world) func(*machine) {
+	return func(m *machine) {
+		text := m.files[caCrt] // the first is what signs, by then
+		list, err := pki.Authorities([]byte(text))
+		if err != nil {
+			m.api.t.Error(err)
+			return
+		}
+		by, _ := authoritiesMade.Load(string(list[0].Text))
+		cert, key := by.(*pkitest.Authority).Issue(m.api.t, "system:node:"+m.name, certTime.Add(certYear))
+		if !m.has(module.ClientCert) {
+			m.files[module.ClientCert] = cert + key
+		}
+	}
+}
+
+// reads is a text that something of the API holds.
+func (w *world) reads(p, key string) string {
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	return w.api.objects[p]["data"].(object)[key].(string)
+}
+
+// underAnother wants everything to be signed by one authority, and to trust it and no
+// other, which is another than before, and nothing to be left of the exchange.
+func (w *world) underAnother(old string) {
+	w.t.Helper()
+	next := w.machines["cp1"].files[caCrt]
+	if list, err := pki.Authorities([]byte(next)); err != nil || len(list) != 1 || next == old {
+		w.t.Fatalf("cp1 trusts %d authorities, or the old one: %v", len(list), err)
+	}
+	for _, h := range w.cluster().Spec.Hosts {
+		m := w.machines[h.Name]
+		control := strings.HasPrefix(h.Name, "cp")
+		if m.files[caCrt] != next {
+			w.t.Errorf("%s trusts something else than cp1", h.Name)
+		}
+		if control && m.rejects() {
+			w.t.Errorf("the controller manager of %s would not start", h.Name)
+		}
+		known := certs.Of(module.Env{Cluster: w.cluster()}, h)
+		states, err := certs.Ask(w.t.Context(), &conn{machine: m}, known)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for i, st := range states {
+			if st.Foreign || st.Missing && !known[i].Optional {
+				w.t.Errorf("%s of %s: foreign %t, missing %t", st.Path, h.Name, st.Foreign, st.Missing)
+			}
+		}
+		for p, text := range m.files {
+			if has, err := pki.KubeconfigCA([]byte(text)); err == nil && len(has) > 0 && string(has) != next {
+				w.t.Errorf("%s of %s trusts something else", p, h.Name)
+			}
+			if strings.Contains(p, "/rotate/") || p == module.SigningCert || p == facts.BootstrapConf || strings.Contains(text, module.SigningCert) {
+				w.t.Errorf("%s has %s yet", h.Name, p)
+			}
+		}
+	}
+	if is := w.reads(rootCAPath, "ca.crt"); is != next {
+		w.t.Error("pods are told of something else")
+	}
+	if is, err := pki.KubeconfigCA([]byte(w.reads(clusterInfoPath, "kubeconfig"))); err != nil || string(is) != next {
+		w.t.Errorf("who joins is told of something else: %v", err)
+	}
+	if is := w.reads(publishedAt, "client-ca-file"); is != next {
+		w.t.Error("API servers of others are told of something else")
+	}
+	kept, err := records{w.service().Store}.Kubeconfig("prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if is, err := pki.KubeconfigCA(kept); err != nil || string(is) != next {
+		w.t.Errorf("the kubeconfig that is kept trusts something else: %v", err)
+	}
+	for p, o := range w.api.objects {
+		if strings.Contains(p, "/slipway-rotates-") || strings.Contains(p, "/pods/") && o["metadata"].(object)["creationTimestamp"] == madeBefore {
+			w.t.Errorf("there is %s yet", p)
+		}
+	}
+	if tokens := w.api.tokens(); len(tokens) > 0 {
+		w.t.Errorf("%d join tokens are left", len(tokens))
+	}
+}
+
+func rotateCluster() Request {
+	return Request{Kind: RotateCA, Name: "prod", Rotate: []string{"cluster"}}
+}
+
+// TestRotateCluster: everybody trusts both before anybody is signed by the next, pods
+// are made anew between, and the old one goes when nobody is signed by it.
+func TestRotateCluster(t *testing.T) {
+	w, old := withAuthority(t)
+	res := w.do(rotateCluster(), event.Succeeded)
+	w.underAnother(old)
+	var order []string
+	for _, e := range w.events {
+		if e.Type == event.StepFinished && e.Outcome == event.Changed && (strings.HasPrefix(e.Task, "rotate.") || strings.HasPrefix(e.Task, "readmit.")) && !slices.Contains(order, e.Task) {
+			order = append(order, e.Task)
+		}
+	}
+	want := []string{
+		"rotate.cluster.make", "rotate.cluster.trust", "rotate.cluster.nodes", "rotate.cluster.publish", "rotate.cluster.pods", "rotate.cluster.sign",
+		"readmit.token", "readmit.kubelet", "rotate.cluster.needed", "rotate.cluster.drop", "rotate.cluster.drop-nodes", "rotate.cluster.settle", "rotate.cluster.end", "rotate.cluster.mark",
+	}
+	if !slices.Equal(order, want) {
+		t.Errorf("the order is %s", order)
+	}
+	if len(res.Ready) == 0 {
+		t.Error("it says nothing")
+	}
+	w.wantStatus(v1alpha1.PhaseRunning, "rotate-ca Succeeded", "create Succeeded")
+}
+
+// TestRotateClusterNeeded: what trusts the old authority alone holds the exchange up
+// before anybody is signed by the next; what trusts both does not.
+func TestRotateClusterNeeded(t *testing.T) {
+	config := func(text string) object {
+		return object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "trust", "namespace": "default"}, "data": object{"a": text}}
+	}
+	const at = "/api/v1/namespaces/default/configmaps/trust"
+	for _, tc := range []struct {
+		name, says string
+		put        func(w *world, old string)
+	}{
+		{"a bare pod", "Pod default/lone-a", func(w *world, _ string) { w.api.workload("Pod", "lone") }},
+		{"a bundle", "ConfigMap default/trust", func(w *world, old string) { w.api.put(at, config(old)) }},
+		{"a kubeconfig", "ConfigMap default/trust", func(w *world, old string) {
+			w.api.put(at, config(pkitest.Kubeconfig("https://example.com", old, "", "", "")))
+		}},
+		{"a webhook", "ValidatingWebhookConfiguration theirs", func(w *world, old string) {
+			w.api.put("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/theirs", object{
+				"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": "theirs"},
+				"webhooks": []any{object{"name": "a", "clientConfig": object{"caBundle": base64.StdEncoding.EncodeToString([]byte(old))}}},
+			})
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, old := withAuthority(t)
+			tc.put(w, old)
+			res := w.do(rotateCluster(), event.Failed)
+			if f := res.Failures[0]; f.Reason != op.IDCAStillNeeded || !strings.Contains(f.Message, tc.says) {
+				t.Errorf("%+v", f)
+			}
+			for _, name := range []string{"cp1", "cp2", "cp3", "w1"} {
+				if list, err := pki.Authorities([]byte(w.machines[name].files[caCrt])); err != nil || len(list) != 2 {
+					t.Errorf("%s trusts %d authorities: %v", name, len(list), err)
+				}
+			}
+			w.api.remove("/api/v1/namespaces/default/pods/lone-a")
+			w.api.remove("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/theirs")
+			if w.api.has(at) { // it trusts both
+				w.api.put(at, config(w.machines["cp1"].files[caCrt]))
+			}
+			w.resume(event.Succeeded)
+			w.underAnother(old)
+		})
+	}
+}
+
+// TestKilledRotateCluster: the manager is killed at the end of every step, and gone on
+// with: one authority comes in the place of the old one, and no second.
+func TestKilledRotateCluster(t *testing.T) {
+	w, old := withAuthority(t)
+	moments := w.killed(t, rotateCluster())
+	if len(moments) < 25/oneIn {
+		t.Errorf("%d moments", len(moments))
+	}
+	for _, m := range moments {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			k := m.world
+			k.t = t
+			made, first := k.machines["cp1"].files[module.NextCA], k.machines["cp1"].files[caCrt]
+			k.goOn(rotateCluster())
+			k.underAnother(old)
+			if is := k.machines["cp1"].files[caCrt]; made != "" && is != made || made == "" && first != old && is != first {
+				t.Error("it was exchanged twice")
+			}
+			k.wantPhase(v1alpha1.PhaseRunning)
+		})
+	}
+}
+
+// TestRotateClusterRefused: what cannot be exchanged is said before anything is touched.
+func TestRotateClusterRefused(t *testing.T) {
+	for name, change := range map[string]func(*world, *Request){
+		"a worker is down":         func(w *world, r *Request) { w.machines["w1"].down, r.IgnoreErrors = errDown, true },
+		"a control plane lacks it": func(w *world, _ *Request) { delete(w.machines["cp2"].files, caCrt) },
+		"what it trusts cannot be read": func(w *world, _ *Request) {
+			w.machines["cp2"].files[caCrt] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+		},
+		"another exchange is asked for too": func(_ *world, r *Request) { r.Rotate = append(r.Rotate, "service-account") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := withAuthority(t)
+			r := rotateCluster()
+			change(w, &r)
+			if p, err := w.service().Prepare(t.Context(), r, nil); err == nil {
+				t.Error("it is begun", p.Close())
+			}
+		})
+	}
+}

@@ -1,0 +1,336 @@
+package certs
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+)
+
+const (
+	// Cluster names the authority by which API servers, kubelets and all who ask
+	// the API know one another.
+	Cluster = "cluster"
+	// AuthorityCert are the authorities that a node trusts: one, or two while they
+	// are exchanged, of which the first signs.
+	AuthorityCert = pkiDir + "ca.crt"
+	authorityKey  = pkiDir + "ca.key"
+	markCluster   = "slipway-rotates-cluster"
+	// StepSigned is the step after which all that control planes have is signed by
+	// the authority that comes, and StepDropped that after which they trust no other.
+	StepSigned  = "rotate.cluster.sign"
+	StepMade    = "rotate.cluster.make"
+	StepTrusted = "rotate.cluster.trust"
+	StepDropped = "rotate.cluster.drop"
+	// StepKeptBoth and StepKept are those that keep the administrator's kubeconfig
+	// with the manager: as it is when both are trusted, and when the next signs.
+	StepKeptBoth = "record.kubeconfig-both"
+	StepKept     = "record.kubeconfig"
+)
+
+// KeyAdminBoth is the administrator's kubeconfig that trusts what goes and what
+// comes.
+var KeyAdminBoth = engine.NewKey[[]byte]("certs.admin-both", nil)
+
+// keyNextCA is the authority that comes, with its key.
+var keyNextCA = engine.NewKey("certs.next-authority", nextPair{})
+
+// A ClusterRotation exchanges the cluster's authority.
+type ClusterRotation struct {
+	AuthorityRotation
+	// Readmit are nodes without the authority's key whose kubelets are yet to get
+	// credentials of the one that comes.
+	Readmit []string
+}
+
+// ClusterAuthority is the one by which API servers, kubelets and all who ask the API
+// know one another. Workers trust it too, in the same file.
+func ClusterAuthority(env module.Env) Authority {
+	return Authority{
+		Name: Cluster, CommonName: "kubernetes", Cert: AuthorityCert, Key: authorityKey, Trust: AuthorityCert,
+		On: isControl, Keeper: env.IsFirst,
+	}
+}
+
+// Around is what other modules know of programs that go by the cluster's authority.
+type Around struct {
+	// Signing has a control plane's controller manager sign with
+	// module.SigningCert, or with what all trust.
+	Signing func(h *engine.Host, apart bool) (op.List, error)
+	// Kubelet has a node's kubelet have read files.
+	Kubelet func(h *engine.Host, files ...string) op.Unit
+	// Balancers has a node's load balancers have read what they trust.
+	Balancers func(h *engine.Host) op.List
+}
+
+// unfinished says that there is something to exchange, or to end: workers drop what
+// goes after all control planes have.
+func (r ClusterRotation) unfinished(s *engine.Scope) bool {
+	return r.There(s) || r.Begun(s) && r.Next != ""
+}
+
+// An Exchange is that of the cluster's authority, in modules. Everybody trusts what
+// comes before anybody is signed by it, and nobody is signed by what goes before it is
+// dropped. Pods are made anew between: many read whom they trust when they start, and
+// not again. Others come between: Make comes before the API is spoken to, Sign before
+// kubelets are let in anew, and Drop before the API is spoken to by what is new.
+type Exchange struct{ Make, Sign, Drop, End engine.Module }
+
+// RotateCluster is the exchange of the cluster's authority.
+func RotateCluster(env module.Env, r ClusterRotation, around Around) Exchange {
+	c := cluster{env, r, around}
+	return Exchange{
+		Make: engine.Module{Name: "rotate", Tasks: []engine.Task{c.makeTask()}},
+		Sign: engine.Module{Name: "rotate", Tasks: c.signTasks()},
+		Drop: engine.Module{Name: "rotate", Tasks: c.dropTasks()},
+		End:  engine.Module{Name: "rotate", Tasks: c.endTasks()},
+	}
+}
+
+var (
+	rolling  = engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
+	withNext = []engine.KeyRef{keyNextCA.Ref()}
+	withAPI  = []engine.KeyRef{keyNextCA.Ref(), module.KeyKube.Ref()}
+)
+
+func isControl(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) }
+
+// signTasks are those up to where all that control planes have is signed by what comes.
+func (c cluster) signTasks() []engine.Task {
+	return []engine.Task{
+		{
+			ID: StepTrusted, Title: "trust both authorities", On: isControl, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			Provides: []engine.KeyRef{KeyAdminBoth.Ref()}, Ops: c.trusts, After: c.admin(KeyAdminBoth, c.both),
+		},
+		{
+			ID: "rotate.cluster.nodes", Title: "trust both authorities on workers", On: module.JoinsAsWorker, When: c.r.Everywhere, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
+			Needs: []string{StepTrusted}, Ops: c.onWorker(c.both),
+		},
+		{
+			ID: "rotate.cluster.publish", Title: "have pods be told of both authorities", Manager: true, When: c.r.Everywhere, Timeout: 20 * time.Minute, Consumes: withAPI,
+			Needs: []string{"rotate.cluster.nodes"}, Run: c.tells(module.KeyKube, c.both, false),
+		},
+		{
+			ID: "rotate.cluster.pods", Title: "make pods anew that trust the old authority alone", Manager: true, When: c.r.Everywhere, Timeout: time.Hour, Consumes: withAPI,
+			Needs: []string{"rotate.cluster.publish"}, Run: &engine.Action{Check: c.olderPods, Apply: c.renewPods},
+		},
+		{
+			ID: StepSigned, Title: "sign with the next authority", On: isControl, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			Needs: []string{"rotate.cluster.pods", StepKeptBoth}, Provides: []engine.KeyRef{KeyAdmin.Ref()}, Ops: c.signs, After: c.admin(KeyAdmin, c.next),
+		},
+	}
+}
+
+// dropTasks are those by which nobody trusts what goes any more.
+func (c cluster) dropTasks() []engine.Task {
+	return []engine.Task{
+		{
+			ID: "rotate.cluster.needed", Title: "look who needs the old authority", Manager: true, When: c.r.Everywhere, Consumes: withAPI,
+			Needs: []string{StepSigned, "readmit.kubelet"}, Run: &engine.Action{Check: c.mayNeed, Apply: c.needed},
+		},
+		{
+			ID: StepDropped, Title: "trust the next authority alone", On: isControl, When: c.r.unfinished, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			Needs: []string{"rotate.cluster.needed", "join.token-end", StepKept}, Ops: c.drops,
+		},
+		{
+			ID: "rotate.cluster.drop-nodes", Title: "trust the next authority alone on workers", On: module.JoinsAsWorker, When: c.r.unfinished, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
+			Needs: []string{StepDropped}, Ops: c.onWorker(c.next),
+		},
+	}
+}
+
+// endTasks are those by which nothing is left of the exchange.
+func (c cluster) endTasks() []engine.Task {
+	after := module.KeyKubeAfter.Ref()
+	return []engine.Task{
+		{
+			ID: "rotate.cluster.settle", Title: "have pods be told of the next authority alone", Manager: true, When: c.r.unfinished, Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
+			Needs: []string{"rotate.cluster.drop-nodes"}, Run: c.tells(module.KeyKubeAfter, c.next, true),
+		},
+		{
+			ID: "rotate.cluster.end", Title: "forget the exchange", On: isControl, When: c.r.unfinished, Needs: []string{"rotate.cluster.settle"},
+			Ops: func(*engine.Scope) (op.List, error) {
+				return op.List{op.Absent{Path: c.r.NextKey()}, op.Absent{Path: c.r.NextCert()}}, nil
+			},
+		},
+		{
+			ID: "rotate.cluster.mark", Title: "forget when it began", Manager: true, Needs: []string{"rotate.cluster.end"}, Consumes: []engine.KeyRef{after},
+			When: func(*engine.Scope) bool { return c.r.From != "" }, Run: unmark(markCluster, module.KeyKubeAfter, c.r.Gone),
+		},
+	}
+}
+
+// A cluster is what its tasks are made of.
+type cluster struct {
+	env    module.Env
+	r      ClusterRotation
+	around Around
+}
+
+func (c cluster) makeTask() engine.Task {
+	return engine.Task{
+		ID: StepMade, Title: "make the next authority of the cluster", On: c.env.IsFirst, When: c.r.unfinished, Provides: withNext,
+		Ops: func(*engine.Scope) (op.List, error) {
+			return op.List{
+				op.Dir{Path: strings.TrimSuffix(rotateDir, "/"), Mode: 0o700},
+				op.Certificate{
+					Cert: c.r.NextCert(), Key: c.r.NextKey(), Authority: true, CommonName: c.r.CommonName, Names: []string{c.r.CommonName},
+					ValiditySeconds: int64(c.env.Cluster.Spec.Kubernetes.Certificates.CAValidity.Seconds()),
+				},
+				op.ReadFile{Path: c.r.NextCert()},
+				op.ReadFile{Path: c.r.NextKey(), Secret: true},
+			}, nil
+		},
+		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
+			if n := len(results); !results[n-2].Missing && !results[n-1].Missing {
+				engine.Provide(s, keyNextCA, nextPair{cert: results[n-2].Output, key: results[n-1].Output})
+			}
+			return nil
+		},
+	}
+}
+
+// next is the authority that comes, alone; nil if it is not made yet.
+func (c cluster) next(s *engine.Scope) ([]byte, error) { return engine.Get(s, keyNextCA).cert, nil }
+
+// both are what comes and what goes; nil if that is not made yet.
+func (c cluster) both(s *engine.Scope) ([]byte, error) {
+	return c.r.first(engine.Get(s, keyNextCA).cert)
+}
+
+// trusts has a control plane trust both, and sign as before.
+func (c cluster) trusts(s *engine.Scope) (op.List, error) {
+	h := s.Host()
+	text, err := c.r.both(h.Name, engine.Get(s, keyNextCA).cert)
+	if err != nil {
+		return nil, err
+	}
+	return c.control(h, text, c.r.Trusted[h.Name][0].Text, true)
+}
+
+// control has a control plane trust authorities, and its controller manager sign
+// apart from them, with what is in signer, or by them.
+func (c cluster) control(h *engine.Host, text, signer []byte, apart bool) (op.List, error) {
+	signing, err := c.around.Signing(h, apart)
+	if err != nil {
+		return nil, err
+	}
+	var list op.List
+	if apart {
+		list = append(list, op.File{Path: module.SigningCert, Content: signer})
+		list = append(list, signing...)
+		list = append(list, c.node(h, text)...)
+	} else {
+		list = append(list, c.node(h, text)...)
+		list = append(list, signing...)
+	}
+	list = append(list, c.restarts()...)
+	if !apart { // nothing reads it any more
+		list = append(list, op.Absent{Path: module.SigningCert})
+	}
+	return append(list, c.serving()...), nil
+}
+
+// serving waits for a control plane that trusts what its files say, and reads the
+// administrator's kubeconfig.
+func (c cluster) serving() op.List {
+	return op.List{knows(c.env), serves(c.env), op.ReadFile{Path: adminConf, Secret: true}}
+}
+
+// node has a node trust authorities, in what is its own.
+func (c cluster) node(h *engine.Host, text []byte) op.List {
+	list := op.List{op.File{Path: AuthorityCert, Content: text}}
+	for _, k := range Of(c.env, h.Host) {
+		if k.CA == AuthorityCert && path.Ext(k.Path) == ".conf" {
+			list = append(list, op.KubeconfigCA{Path: k.Path, CA: text})
+		}
+	}
+	list = append(list, c.around.Kubelet(h, AuthorityCert, dir+"kubelet.conf"))
+	return append(list, c.around.Balancers(h)...)
+}
+
+// onWorker has a worker trust authorities.
+func (c cluster) onWorker(what func(*engine.Scope) ([]byte, error)) func(*engine.Scope) (op.List, error) {
+	return func(s *engine.Scope) (op.List, error) {
+		text, err := what(s)
+		return c.node(s.Host(), text), err
+	}
+}
+
+// restarts have what runs on a control plane have read whom it trusts, and what it is
+// signed by.
+func (c cluster) restarts() op.List {
+	list := restarts()
+	for i, o := range list {
+		if r := o.(op.PodRestart); r.Manifest == managerPod {
+			r.Files = append(slices.Clone(r.Files), AuthorityCert, authorityKey, module.SigningCert)
+			list[i] = r
+		}
+	}
+	return list
+}
+
+// signs has a control plane sign with what comes, and be signed by it. The key goes
+// first: what its controller manager has read is whole in any case.
+func (c cluster) signs(s *engine.Scope) (op.List, error) {
+	pair := engine.Get(s, keyNextCA)
+	text, err := c.both(s)
+	if err != nil {
+		return nil, err
+	}
+	list := op.List{
+		op.File{Path: authorityKey, Content: pair.key, Mode: 0o600, Secret: true},
+		op.File{Path: module.SigningCert, Content: pair.cert},
+		op.File{Path: AuthorityCert, Content: text},
+	}
+	for _, k := range Of(c.env, s.Host().Host) {
+		if k.CA != AuthorityCert {
+			continue
+		}
+		r := op.Renewal{CertificateFile: k.CertificateFile, CAKey: authorityKey, ValiditySeconds: int64(c.env.Validity() / time.Second), Due: op.DueForeign}
+		if k.Rotates || k.Path == dir+"kubelet.conf" {
+			r.Unit = kubelet
+		}
+		list = append(list, r)
+	}
+	list = append(list, c.restarts()...)
+	return append(list, c.serving()...), nil
+}
+
+// Anew has a node without the authority's key give up what its kubelet has of another
+// authority than the next: it asks for others then.
+func (r ClusterRotation) Anew(env module.Env) func(*engine.Host) (op.List, error) {
+	return func(h *engine.Host) (op.List, error) {
+		var list op.List
+		for _, k := range Of(env, h.Host) {
+			if k.CA == AuthorityCert && k.Rotates {
+				list = append(list, op.Renewal{CertificateFile: k.CertificateFile, ValiditySeconds: 1, Due: op.DueForeign, Unit: kubelet, Remade: true})
+			}
+		}
+		return list, nil
+	}
+}
+
+// drops has a control plane trust what comes alone, and sign as it does else.
+func (c cluster) drops(s *engine.Scope) (op.List, error) {
+	return c.control(s.Host(), engine.Get(s, keyNextCA).cert, nil, false)
+}
+
+// admin provides the administrator's kubeconfig as it is after a step, with whom
+// everybody shows a certificate of then.
+func (c cluster) admin(key engine.Key[[]byte], trust func(*engine.Scope) ([]byte, error)) func(context.Context, *engine.Scope, []op.Result) error {
+	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
+		text, err := trust(s)
+		if last := results[len(results)-1]; err == nil && len(text) > 0 && c.env.IsFirst(s.Host()) && !last.Missing {
+			engine.Provide(s, key, pki.WithKubeconfigCA(last.Output, text))
+		}
+		return err
+	}
+}

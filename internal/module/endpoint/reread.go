@@ -1,0 +1,21 @@
+package endpoint
+
+import (
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// Rereads has the load balancer of a node, if it has one, have read by what authority
+// it knows the API servers: it does when it starts.
+func Rereads(env module.Env, h *engine.Host) op.List {
+	name := map[v1alpha1.EndpointMode]string{v1alpha1.EndpointHAProxy: "slipway-haproxy", v1alpha1.EndpointUpdater: "slipway-relay"}[env.Cluster.Spec.ControlPlaneEndpoint.Mode]
+	if name == "" || !module.JoinsAsWorker(h) {
+		return nil
+	}
+	return op.List{op.PodRestart{
+		Manifest: manifests + "/" + name + ".yaml", Command: []string{"haproxy", "-db", "-f", balancer{name: name}.path(".cfg")},
+		Files: []string{caCert}, AtOnce: true, TimeoutSeconds: 120,
+	}}
+}
