@@ -31,7 +31,13 @@ func TestRotate(t *testing.T) {
 			c := base()
 			v.change(c)
 			env := environment(t, c)
-			golden.Check(t, "testdata/"+v.name+".golden", spell(t, RotateCA(env, rotations(env)), hosts(env)))
+			golden.Check(t, "testdata/"+v.name+".golden", spell(t, RotateCA(env, parts(), rotations(env)), hosts(env)))
 		})
 	}
+	t.Run("the cluster's", func(t *testing.T) {
+		c := base()
+		threeControlPlanes(c)
+		env := environment(t, c)
+		golden.Check(t, "testdata/rotate-cluster.golden", spell(t, RotateCA(env, parts(), clusterRotation(env)), hosts(env)))
+	})
 }

@@ -23,11 +23,13 @@ const (
 	AuthorityCert = pkiDir + "ca.crt"
 	authorityKey  = pkiDir + "ca.key"
 	markCluster   = "slipway-rotates-cluster"
-	// StepSigned is the step after which all that control planes have is signed by
-	// the authority that comes, and StepDropped that after which they trust no other.
-	StepSigned  = "rotate.cluster.sign"
+	// StepMade is the step after which the authority that comes is there, StepTrusted
+	// that after which control planes trust both, StepSigned that after which all that
+	// they have is signed by the one that comes, and StepDropped that after which they
+	// trust no other.
 	StepMade    = "rotate.cluster.make"
 	StepTrusted = "rotate.cluster.trust"
+	StepSigned  = "rotate.cluster.sign"
 	StepDropped = "rotate.cluster.drop"
 	// StepKeptBoth and StepKept are those that keep the administrator's kubeconfig
 	// with the manager: as it is when both are trusted, and when the next signs.
@@ -212,7 +214,11 @@ func (c cluster) trusts(s *engine.Scope) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.control(h, text, c.r.Trusted[h.Name][0].Text, true)
+	var signer []byte
+	if trusted := c.r.Trusted[h.Name]; len(trusted) > 0 {
+		signer = trusted[0].Text
+	}
+	return c.control(h, text, signer, true)
 }
 
 // control has a control plane trust authorities, and its controller manager sign
