@@ -196,6 +196,27 @@ func TestKilledRotateFrontProxy(t *testing.T) {
 	}
 }
 
+// TestRotateFrontProxyUnread: what was cut off when all files had the next authority
+// alone waits for API servers that have not read them, and what these have published
+// is withdrawn.
+func TestRotateFrontProxyUnread(t *testing.T) {
+	w := trusted(t)
+	from := w.machines["cp1"].files[proxyCA+".crt"]
+	w.do(rotateFrontProxy(), event.Succeeded)
+	for _, e := range []string{".crt", ".key"} { // the end was not come to
+		w.machines["cp1"].files["/etc/slipway/rotate/front-proxy-ca"+e] = w.machines["cp1"].files[proxyCA+e]
+	}
+	is := w.machines["cp1"].files[proxyCA+".crt"]
+	w.machines["cp3"].state["trusts"] = "older"
+	data := w.api.objects[publishedAt]["data"].(object)
+	data["requestheader-client-ca-file"] = data["requestheader-client-ca-file"].(string) + from
+	w.do(rotateFrontProxy(), event.Succeeded)
+	w.proxies(from)
+	if m := w.machines["cp3"]; m.state["trusts"] == "older" || m.files[proxyCA+".crt"] != is {
+		t.Errorf("nobody has waited for its API server, or it was exchanged twice: %t", m.files[proxyCA+".crt"] != is)
+	}
+}
+
 // TestRotateFrontProxyRefused: what cannot be exchanged is said before anything is
 // touched.
 func TestRotateFrontProxyRefused(t *testing.T) {
@@ -214,5 +235,20 @@ func TestRotateFrontProxyRefused(t *testing.T) {
 	w.machines["cp2"].files[proxyCA+".crt"] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 	if _, err := w.service().Prepare(t.Context(), rotateFrontProxy(), nil); !errors.As(err, &list) || list[0].ID != idRotationCert {
 		t.Errorf("a control plane whose authority is damaged: %v", err)
+	}
+}
+
+// TestKeepalivedPasswordStays: what control planes know each other by in VRRP was made
+// of a key of the front proxy's authority, and is not made anew of another one: for as
+// long as some had the one and some the other, several would hold the address.
+func TestKeepalivedPasswordStays(t *testing.T) {
+	w := keepalivedWorld(t)
+	for _, m := range w.machines {
+		if m.has(proxyCA + ".key") {
+			m.files[proxyCA+".key"] = "another"
+		}
+	}
+	if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)); !p.Plan().Empty() {
+		t.Errorf("it would change %+v", p.Plan().Steps)
 	}
 }

@@ -201,6 +201,32 @@ func TestKilledRotateEtcd(t *testing.T) {
 	}
 }
 
+// TestRotateEtcdUnread: what was cut off when all files had the next authority alone,
+// and some program had not been started since, is started.
+func TestRotateEtcdUnread(t *testing.T) {
+	for name, machines := range etcdShapes {
+		t.Run(name, func(t *testing.T) {
+			w := withEtcd(t, machines...)
+			from := w.machines["cp1"].files[module.EtcdCA]
+			w.do(rotateEtcd(), event.Succeeded)
+			is := w.machines["cp1"].files[module.EtcdCA]
+			w.machines["cp1"].files["/etc/slipway/rotate/etcd-ca.crt"] = is // the end was not come to
+			w.machines["cp1"].files["/etc/slipway/rotate/etcd-ca.key"] = w.machines["cp1"].files[etcdCAKey]
+			m := w.machines["cp2"]
+			member, server := m.etcdRuns()
+			for _, by := range []string{member, server} {
+				m.state["etcd by "+by] += from
+				m.state["read by "+by], m.state[by+" started"] = "older", "older"
+			}
+			w.do(rotateEtcd(), event.Succeeded)
+			w.etcdExchanged(from)
+			if m.files[module.EtcdCA] != is {
+				t.Error("it was exchanged twice")
+			}
+		})
+	}
+}
+
 // TestRotateEtcdRefused: what is not Slipway's to exchange is said before anything
 // is touched.
 func TestRotateEtcdRefused(t *testing.T) {

@@ -3,7 +3,6 @@ package certs
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -95,7 +94,7 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 		},
 		{
 			ID: "rotate.front-proxy.withdraw", Title: "publish that the next alone counts", Manager: true, When: r.Begun, Timeout: publishTime,
-			Needs: []string{"rotate.front-proxy.drop"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			Needs: []string{"rotate.front-proxy.drop"}, Consumes: asks,
 			Run: &engine.Action{Check: f.outdated, Apply: f.withdraw},
 		},
 		r.end("rotate.front-proxy.withdraw"),
@@ -191,48 +190,53 @@ func answers(ctx context.Context, s *engine.Scope) error {
 	return &op.Error{Reason: op.IDAuthorityHeld, Message: "the old authority of the front proxy may still be needed, and stays: API servers show certificates of the next one, and do not get an answer from " + strings.Join(silent, ", ")}
 }
 
+// stays are those that hosts trust when what goes is dropped, and no others; none if
+// that is not known yet.
+func (f frontProxies) stays(s *engine.Scope) ([]pki.Authority, error) {
+	if f.Gone {
+		return f.Known, nil
+	}
+	return f.parse(engine.Get(s, keyNextFrontProxy).cert)
+}
+
+// agree says that two bundles have the same authorities.
+func agree(one, other []pki.Authority) bool {
+	in := func(a, b []pki.Authority) bool {
+		return !slices.ContainsFunc(a, func(x pki.Authority) bool { return !pki.Trusts(b, x.ID) })
+	}
+	return in(one, other) && in(other, one)
+}
+
 func (f frontProxies) outdated(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
-	if client == nil || s.Pending() {
-		return change("drop the old authority"), nil
+	stays, err := f.stays(s)
+	if client == nil || s.Pending() || err != nil {
+		return change("drop the old authority"), err
 	}
 	now, err := publishedNow(ctx, client)
-	if err != nil || !slices.ContainsFunc(now, f.goes) {
+	if err != nil || agree(now, stays) {
 		return nil, err
 	}
 	return change("drop the old authority"), nil
 }
 
-// goes says that one that is published is to be so no more: where what goes is gone
-// from all hosts, that none of them trusts it.
-func (f frontProxies) goes(a pki.Authority) bool {
-	if f.Gone {
-		return !pki.Trusts(f.Known, a.ID)
-	}
-	return a.ID != f.Next && pki.Trusts(f.Known, a.ID)
-}
-
-// withdraw publishes the next authority alone. An API server that has not done so
-// yet would put the old one back, so it is looked at again.
+// withdraw publishes what is trusted alone. An API server that has not done so yet
+// would put the old one back, so it is looked at again.
 func (f frontProxies) withdraw(ctx context.Context, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKube)
+	stays, err := f.stays(s)
+	if err != nil {
+		return err
+	}
 	return client.Until(ctx, func(ctx context.Context) (string, error) {
 		now, err := publishedNow(ctx, client)
-		if err != nil {
+		if err != nil || agree(now, stays) {
 			return "", err
 		}
-		keep := slices.DeleteFunc(slices.Clone(now), f.goes)
-		switch {
-		case len(keep) == len(now):
-			return "", nil
-		case len(keep) == 0:
-			return "the next authority is not published yet", nil
-		}
-		err = client.Apply(ctx, []*unstructured.Unstructured{{Object: map[string]any{
+		return "the old authority is published yet", client.Apply(ctx, []*unstructured.Unstructured{{Object: map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap",
 			"metadata": map[string]any{"name": published, "namespace": metav1.NamespaceSystem},
-			"data":     map[string]any{publishedKey: string(pki.Bundle(keep...))},
+			"data":     map[string]any{publishedKey: string(pki.Bundle(stays...))},
 		}}})
-		return fmt.Sprintf("the old authority is published yet, beside %d", len(keep)), err
 	})
 }
