@@ -265,18 +265,21 @@ func TestRescueSays(t *testing.T) {
 		},
 		{
 			"a damaged one of a later term", "its entries took the place of others", "log 5 901 900 damaged", "log 4 990 990", "",
-			[]string{"and has what was agreed upon after term 4, up to term 5, entry 901; --from cp4"}, nil,
+			[]string{"and has what was agreed upon after term 4, up to term 5, entry 901; --from cp4"},
+			nil,
 		},
 		{
 			"a database goes further", "the log is given up", "log 4 100 100 damaged db=4/901", "log 4 900 900", "",
 			[]string{
 				"can be read up to term 4, entry 100; its database goes further, up to term 4, entry 901. It goes on from the database: what comes after entry 901 is lost, too",
 				"has entry 901 of term 4; --from cp4",
-			}, nil,
+			},
+			nil,
 		},
 		{
 			"damaged at once", "there is nothing of it", "log 0 0 0 damaged db=4/901", "", "",
-			[]string{"its log is damaged (" + where + ") before anything that etcd could begin with; its database goes further, up to term 4, entry 901."}, []string{"--from"},
+			[]string{"its log is damaged (" + where + ") before anything that etcd could begin with; its database goes further, up to term 4, entry 901."},
+			[]string{"--from"},
 		},
 		{
 			"chosen", "what is lost by it", "log 4 950 950", "log 4 900 900", "cp4",
@@ -288,19 +291,23 @@ func TestRescueSays(t *testing.T) {
 		},
 		{
 			"chosen, of an earlier term", "the later one is lost", "log 4 950 950", "log 5 700 700", "cp2",
-			[]string{"by the choice of cp2: what was agreed upon after term 4, up to term 5, entry 700, which cp4 has"}, nil,
+			[]string{"by the choice of cp2: what was agreed upon after term 4, up to term 5, entry 700, which cp4 has"},
+			nil,
 		},
 		{
 			"chosen, though damaged", "the other goes as far", "log 4 900 900", "log 4 900 900 damaged", "cp4",
-			[]string{"perhaps, what is damaged on cp4 where nobody sees it: cp2 goes as far, and is whole"}, []string{"by the choice"},
+			[]string{"perhaps, what is damaged on cp4 where nobody sees it: cp2 goes as far, and is whole"},
+			[]string{"by the choice"},
 		},
 		{
 			"chosen as it would be", "nothing is lost by it", "log 4 950 950", "log 4 900 900", "cp2",
-			[]string{"cp2 has not heard of: its log ends at term 4, entry 950;"}, []string{"by the choice", "--from"},
+			[]string{"cp2 has not heard of: its log ends at term 4, entry 950;"},
+			[]string{"by the choice", "--from"},
 		},
 		{
 			"no database", "that is why it is passed over", "log 9 999 999 nodb", "log 4 900 900", "",
-			[]string{"cp2 (there is nothing to go on with: there is no database): its data are moved aside"}, []string{"--from"},
+			[]string{"cp2 (there is nothing to go on with: there is no database): its data are moved aside"},
+			[]string{"--from"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
