@@ -65,7 +65,7 @@ func TestLongCopies(t *testing.T) {
 				map[string]any{"name": "nas", "keep": 3, "directory": "/mnt/nas"},
 				map[string]any{"name": "vault", "ssh": map[string]any{
 					"address": u.list(t)[vault].Address, "user": "root", "directory": "/srv/copies",
-					"privateKeyFrom": map[string]any{"file": ssh["privateKeyFile"]}, "hostKey": ssh["hostKey"],
+					"privateKeyFrom": map[string]any{"file": u.list(t)[vault].PrivateKeyFile}, "hostKey": ssh["hostKey"],
 				}},
 			},
 		}}

@@ -18,14 +18,18 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
 
 const (
-	// snapshotSpare is what is left free on the disk beside a snapshot that a host
-	// takes by itself, in bytes: etcd itself may be on it.
+	// snapshotSpare is what is left free at least on the disk beside a snapshot that a
+	// host takes by itself, in bytes, and sparePercent which part of the disk: etcd
+	// itself may be on it, and kubelets begin to remove images below that.
 	snapshotSpare = 1 << 30
+	sparePercent  = 15
 	// takenFormat is when a snapshot was begun, in its name.
 	takenFormat = "20060102-150405"
 )
@@ -49,7 +53,11 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept), Copies: a.stillCopied(before.Copies)}
 	if problem == nil {
 		out.Kept = append([]op.KeptSnapshot{kept}, out.Kept...)
-		out.Kept, problem = a.retain(out.Kept)
+	}
+	if a.valid() == nil { // also when there is no new one: the number may be another now
+		var failed error
+		out.Kept, failed = a.retain(out.Kept)
+		problem = errors.Join(problem, failed)
 	}
 	if problem != nil {
 		out.Failed = failure(problem).Message
@@ -117,8 +125,8 @@ func (a autoSnapshot) there(list []op.KeptSnapshot) (out []op.KeptSnapshot) {
 // take has a new snapshot be there, whole. A member that follows nobody is not
 // asked: what it has is older by the hour, and would push out what is better.
 func (a autoSnapshot) take(ctx context.Context, at time.Time) (k op.KeptSnapshot, err error) {
-	if !wordy(a.job.Cluster) || len(a.job.Endpoints) != 1 || a.job.Keep < 1 {
-		return k, invalid("%q is no name of a cluster, or it is not said whose snapshots are taken, or how many are kept", a.job.Cluster)
+	if err := a.valid(); err != nil {
+		return k, err
 	}
 	is, err := a.etcdStatus(ctx, a.job.EtcdClient, a.job.Endpoints[0])
 	if err != nil {
@@ -133,7 +141,7 @@ func (a autoSnapshot) take(ctx context.Context, at time.Time) (k op.KeptSnapshot
 	if err := a.clearParts(); err != nil {
 		return k, err
 	}
-	if err := a.roomFor(a.dir(), is.DBSize+snapshotSpare); err != nil {
+	if err := a.makeRoom(is.DBSize); err != nil {
 		return k, err
 	}
 	name := a.job.Cluster + "-" + at.Format(takenFormat) + ".db"
@@ -150,6 +158,57 @@ func (a autoSnapshot) take(ctx context.Context, at time.Time) (k op.KeptSnapshot
 	}
 	k.Path, k.Taken, k.Etcd = op.AutoSnapshots+"/"+name, at, is.Version
 	return k, nil
+}
+
+func (a autoSnapshot) valid() error {
+	if !wordy(a.job.Cluster) || len(a.job.Endpoints) != 1 || a.job.Keep < 1 {
+		return invalid("%q is no name of a cluster, or it is not said whose snapshots are taken, or how many are kept", a.job.Cluster)
+	}
+	return nil
+}
+
+// makeRoom has room be there for a snapshot of some size, and what is to be spared
+// beside it. The oldest that were taken that way go for it, but never the newest, and
+// none if that would not help.
+func (a autoSnapshot) makeRoom(size int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(a.dir(), &st); err != nil {
+		return fmt.Errorf("asking for free space below %s: %w", a.dir(), err)
+	}
+	usable := int64(st.Blocks-st.Bfree+st.Bavail) * st.Bsize // the rest is reserved for others
+	need := size + max(snapshotSpare, usable/100*sparePercent)
+	err := a.roomFor(a.dir(), need)
+	if err == nil {
+		return nil
+	}
+	own, wins := a.oldest(), int64(0)
+	for i, f := range own {
+		if wins += f.Size(); roomFor(a.dir(), need-wins) != nil {
+			continue
+		}
+		for _, f := range own[:i+1] {
+			if err := a.disk.Remove(filepath.Join(a.dir(), f.Name())); err != nil {
+				return err
+			}
+		}
+		return a.roomFor(a.dir(), need)
+	}
+	return err
+}
+
+// oldest are the files that were taken that way but for the newest, the oldest first.
+func (a autoSnapshot) oldest() (out []fs.FileInfo) {
+	entries, err := os.ReadDir(a.dir()) // by their names, and so by their age
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if whole, _ := a.own(e.Name()); whole && err == nil && info.Mode().IsRegular() {
+			out = append(out, info)
+		}
+	}
+	return out[:max(len(out)-1, 0)]
 }
 
 // clearParts removes what was cut off.
@@ -189,18 +248,25 @@ func (a autoSnapshot) verified(ctx context.Context, path string) (k op.KeptSnaps
 // stays, whatever the clock has said before.
 func (a autoSnapshot) retain(list []op.KeptSnapshot) ([]op.KeptSnapshot, error) {
 	entries, err := os.ReadDir(a.dir())
+	if errors.Is(err, fs.ErrNotExist) { // none was ever begun
+		return list, nil
+	}
 	if err != nil {
 		return list, err
 	}
+	first, keep := "", a.job.Keep
+	if len(list) > 0 {
+		first, keep = filepath.Base(list[0].Path), keep-1
+	}
 	var all []string
 	for _, e := range entries {
-		if whole, _ := a.own(e.Name()); whole && e.Type().IsRegular() && e.Name() != filepath.Base(list[0].Path) {
+		if whole, _ := a.own(e.Name()); whole && e.Type().IsRegular() && e.Name() != first {
 			all = append(all, e.Name())
 		}
 	}
 	slices.Sort(all) // by their age
 	slices.Reverse(all)
-	for _, name := range all[min(len(all), a.job.Keep-1):] {
+	for _, name := range all[min(len(all), keep):] {
 		err = errors.Join(err, a.disk.Remove(filepath.Join(a.dir(), name)))
 		list = slices.DeleteFunc(list, func(k op.KeptSnapshot) bool { return strings.HasSuffix(k.Path, "/"+name) })
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -121,6 +123,71 @@ func TestAutoSnapshotFails(t *testing.T) {
 				t.Errorf("there are %s, want %s: %+v", h.backups(), want, out.Kept)
 			}
 			h.read("var/lib/slipway/backups.json")
+		})
+	}
+}
+
+// With no new one there are no more kept than is said, either.
+func TestAutoSnapshotRetainsAfterFailure(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) { w.States[own].Leader = 0 })
+	for _, day := range []string{"1", "2", "3", "4"} {
+		h.write(backups+"prod-2020010"+day+"-000000.db", "x")
+	}
+	h.write(backups+"other-20200101-000000.db", "x")
+	out := h.takes(autoJob())
+	if want := "other-20200101-000000.db prod-20200103-000000.db prod-20200104-000000.db"; !strings.Contains(out.Failed, "no leader") || h.backups() != want {
+		t.Errorf("%q; there are %s, want %s", out.Failed, h.backups(), want)
+	}
+}
+
+// A disk without room is made some by the oldest, as far as that helps; the newest
+// stays, and so do files of others.
+func TestAutoSnapshotMakesRoom(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		lacks        int64 // MiB
+		want         string
+		fails        bool
+	}{
+		{"there is room", "nothing goes", -100, "other 1 2 3", false},
+		{"a little is missing", "the oldest goes", 20, "other 2 3", false},
+		{"more is missing", "two go", 80, "other 3", false},
+		{"too much is missing", "what goes would be of no use", 900, "other 1 2 3", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			dir := h.path(backups)
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4g"); err != nil {
+				t.Fatalf("mounting a disk of its own: %v", err)
+			}
+			t.Cleanup(func() {
+				if err := unix.Unmount(dir, 0); err != nil {
+					t.Error(err)
+				}
+			})
+			big := strings.Repeat("x", 50<<20)
+			for _, n := range []string{"1", "2", "3"} {
+				h.write(backups+"prod-2020010"+n+"-000000.db", big)
+			}
+			h.write(backups+"other-20200101-000000.db", "x")
+			var st unix.Statfs_t
+			if err := unix.Statfs(dir, &st); err != nil {
+				t.Fatal(err)
+			}
+			s, err := h.r.session(Batch{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := int64(st.Bavail)*st.Bsize - snapshotSpare - spare + tc.lacks<<20
+			err = autoSnapshot{session: s, job: autoJob()}.makeRoom(size)
+			got := strings.NewReplacer("prod-2020010", "", "-20200101", "", "-000000.db", "").Replace(h.backups())
+			if (err != nil) != tc.fails || got != tc.want {
+				t.Errorf("%v; there are %s, want %s: %s", err, got, tc.want, tc.reason)
+			}
 		})
 	}
 }
