@@ -23,13 +23,13 @@ const (
 	AuthorityCert = pkiDir + "ca.crt"
 	authorityKey  = pkiDir + "ca.key"
 	markCluster   = "slipway-rotates-cluster"
-	// StepMade is the step after which the authority that comes is there, StepTrusted
-	// that after which control planes trust both, StepSigned that after which all that
-	// they have is signed by the one that comes, and StepDropped that after which they
-	// trust no other.
-	StepMade    = "rotate.cluster.make"
+	// StepMade is the step after which the authority that comes is there.
+	StepMade = "rotate.cluster.make"
+	// StepTrusted is the one after which control planes trust both.
 	StepTrusted = "rotate.cluster.trust"
-	StepSigned  = "rotate.cluster.sign"
+	// StepSigned is the one after which all that they have is signed by what comes.
+	StepSigned = "rotate.cluster.sign"
+	// StepDropped is the one after which they trust no other.
 	StepDropped = "rotate.cluster.drop"
 	// StepKeptBoth and StepKept are those that keep the administrator's kubeconfig
 	// with the manager: as it is when both are trusted, and when the next signs.
