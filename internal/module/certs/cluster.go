@@ -31,10 +31,11 @@ const (
 	StepSigned = "rotate.cluster.sign"
 	// StepDropped is the one after which they trust no other.
 	StepDropped = "rotate.cluster.drop"
-	// StepKeptBoth and StepKept are those that keep the administrator's kubeconfig
-	// with the manager: as it is when both are trusted, and when the next signs.
+	// StepKeptBoth keeps the administrator's kubeconfig with the manager as it is when
+	// both are trusted.
 	StepKeptBoth = "record.kubeconfig-both"
-	StepKept     = "record.kubeconfig"
+	// StepKept keeps it as it is when the next signs.
+	StepKept = "record.kubeconfig"
 )
 
 // KeyAdminBoth is the administrator's kubeconfig that trusts what goes and what
