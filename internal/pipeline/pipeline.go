@@ -263,6 +263,7 @@ func rotateCluster(env module.Env, p Parts, r certs.ClusterRotation) []engine.Mo
 	env.Gated = true
 	around := certs.Around{
 		Signing:   func(h *engine.Host, apart bool) (op.List, error) { return kubeadm.Signing(env, h, apart) },
+		Follows:   func(h *engine.Host) op.List { return kubeadm.Follows(env, h) },
 		Kubelet:   func(h *engine.Host, files ...string) op.Unit { return kubeadm.Rereads(env, h, files...) },
 		Balancers: func(h *engine.Host) op.List { return endpoint.Rereads(env, h) },
 	}

@@ -67,6 +67,8 @@ type Around struct {
 	// Signing has a control plane's controller manager sign with
 	// module.SigningCert, or with what all trust.
 	Signing func(h *engine.Host, apart bool) (op.List, error)
+	// Follows has a control plane do again what was done once by the authority.
+	Follows func(h *engine.Host) op.List
 	// Kubelet has a node's kubelet have read files.
 	Kubelet func(h *engine.Host, files ...string) op.Unit
 	// Balancers has a node's load balancers have read what they trust.
@@ -327,7 +329,8 @@ func (r ClusterRotation) Anew(env module.Env) func(*engine.Host) (op.List, error
 
 // drops has a control plane trust what comes alone, and sign as it does else.
 func (c cluster) drops(s *engine.Scope) (op.List, error) {
-	return c.control(s.Host(), engine.Get(s, keyNextCA).cert, nil, false)
+	list, err := c.control(s.Host(), engine.Get(s, keyNextCA).cert, nil, false)
+	return append(list, c.around.Follows(s.Host())...), err
 }
 
 // admin provides the administrator's kubeconfig as it is after a step, with whom

@@ -36,6 +36,20 @@ func Signing(env module.Env, h *engine.Host, apart bool) (op.List, error) {
 	return list, nil
 }
 
+// Follows has kubeadm do again what it did once by the cluster's authority, on the
+// host on which the cluster began, whose API server serves by another.
+func Follows(env module.Env, h *engine.Host) (list op.List) {
+	if !env.Begins(h) {
+		return nil
+	}
+	for _, p := range initPhases(env) {
+		if slices.Contains(p.inputs, caCert) {
+			list = append(list, p.exec())
+		}
+	}
+	return list
+}
+
 // Rereads has a node's kubelet have read files with which it is started, and the
 // node do what it did before.
 func Rereads(env module.Env, h *engine.Host, files ...string) op.Unit {
