@@ -187,14 +187,19 @@ func EndJoin(env module.Env) engine.Module {
 // endTokens deletes tokens: those that there are, and, where some are made, those
 // that there will be.
 func endTokens(env module.Env, made func(*engine.Scope) bool, after ...string) engine.Task {
+	return endTokensBy(env, module.KeyKube, made, after...)
+}
+
+// endTokensBy deletes them by a certain client.
+func endTokensBy(env module.Env, by engine.Key[*kube.Client], made func(*engine.Scope) bool, after ...string) engine.Task {
 	return engine.Task{
 		ID: "join.token-end", Title: "delete join tokens", Manager: true,
-		Needs: after, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Needs: after, Consumes: []engine.KeyRef{by.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-				return staleTokens(ctx, env, s, made(s))
+				return staleTokens(ctx, env, engine.Get(s, by), made(s))
 			},
-			Apply: func(ctx context.Context, s *engine.Scope) error { return deleteTokens(ctx, env, s) },
+			Apply: func(ctx context.Context, s *engine.Scope) error { return deleteTokens(ctx, env, engine.Get(s, by)) },
 		},
 	}
 }
@@ -310,8 +315,7 @@ func makeToken(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return nil
 }
 
-func staleTokens(ctx context.Context, env module.Env, s *engine.Scope, made bool) ([]plan.OpChange, error) {
-	client := engine.Get(s, module.KeyKube)
+func staleTokens(ctx context.Context, env module.Env, client *kube.Client, made bool) ([]plan.OpChange, error) {
 	change := []plan.OpChange{{Kind: "token", Target: "join", Summary: "delete"}}
 	if client == nil {
 		return change, nil
@@ -326,8 +330,7 @@ func staleTokens(ctx context.Context, env module.Env, s *engine.Scope, made bool
 	return change, nil
 }
 
-func deleteTokens(ctx context.Context, env module.Env, s *engine.Scope) error {
-	client := engine.Get(s, module.KeyKube)
+func deleteTokens(ctx context.Context, env module.Env, client *kube.Client) error {
 	ids, err := client.BootstrapTokens(ctx, tokenDescription(env))
 	for _, id := range ids {
 		err = errors.Join(err, client.DeleteBootstrapToken(ctx, id))

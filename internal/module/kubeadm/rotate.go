@@ -69,8 +69,11 @@ func ReachBoth(env module.Env, step string) engine.Module {
 }
 
 // ReachAfter is the module that speaks to the API by what the administrator has when
-// a step has been done.
+// a step has been done. It deletes the token that kubeadm made in that step.
 func ReachAfter(env module.Env, step string) engine.Module {
+	made := func(*engine.Scope) bool { return true }
+	end := endTokensBy(env, module.KeyKubeAfter, made, step)
+	end.ID = "readmit.token-end"
 	return engine.Module{Name: "control-plane", Tasks: []engine.Task{{
 		ID: "kubeadm.admin-after", Title: "reach the API with what is new", On: env.IsFirst, Needs: []string{step},
 		Provides: []engine.KeyRef{module.KeyKubeAfter.Ref()},
@@ -85,7 +88,7 @@ func ReachAfter(env module.Env, step string) engine.Module {
 			}
 			return err
 		},
-	}}}
+	}, end}}
 }
 
 // ReadmitAnew is the module that has kubelets without the authority's key beside them
