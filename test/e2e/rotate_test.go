@@ -15,35 +15,18 @@ import (
 // under a client that writes and one that asks a workload: it stops at a pod that
 // nobody makes anew, and goes on without it.
 func TestLongRotateCA(t *testing.T) {
-	b := upgradable(t, "e2e-rotate", 3, 2, "v1.37.1")
-	// There is no third node for a third pod of it.
-	b.kubectl(t, b.name, "patch", "deployment", "web", "--patch", `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}`)
-	b.kubectl(t, b.name, "run", "lone", "--image=slipway.dev/echo:1")
-	b.kubectl(t, b.name, "wait", "--for=condition=Ready", "pod/lone", "--timeout=60s")
+	b := rotatable(t, "e2e-rotate")
 	old := b.kubectl(t, b.name, "create", "token", "default")
 	if !b.taken(t, old) {
 		t.Fatal("a token that was made just now is not taken")
 	}
 	before := b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/sa.pub")
 
-	w := b.writing(t, "rotating")
-	a := asking("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
-	r := b.exits(t, 1, "certs", "rotate-ca", b.name, "--which", "service-account", "--yes")
-	if said := r.stdout + r.stderr; !strings.Contains(said, "[tokens-held]") || !strings.Contains(said, "Pod default/lone") {
-		t.Errorf("nobody says what holds an older token:\n%s", tail(said))
-	}
-	t.Logf("figure: as far as the pod that holds it up in %.0f s", r.took.Seconds())
-	if !b.taken(t, old) {
-		t.Error("what is held yet is not taken any more")
-	}
-	b.kubectl(t, b.name, "delete", "pod", "lone", "--wait")
-	r = b.exits(t, 0, "resume", b.name, "--yes")
-	asked := a.end(t)
-	n, gap := w.stop(t)
-	t.Logf("figure: the rest in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d failed; %d requests to a workload, none failed", r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
-	if gap > longestGap {
-		t.Errorf("nothing was written for %s", gap)
-	}
+	b.exchanged(t, b.writing(t, "rotating"), "service-account", "tokens-held", func() {
+		if !b.taken(t, old) {
+			t.Error("what is held yet is not taken any more")
+		}
+	})
 
 	if b.taken(t, old) {
 		t.Error("a token of the old key is taken")
@@ -59,6 +42,45 @@ func TestLongRotateCA(t *testing.T) {
 			t.Errorf("on %s there is left: %s", cp, left)
 		}
 	}
+	b.joined(t)
+}
+
+// rotatable is a cluster with a workload that is asked, and a pod that nobody makes
+// anew.
+func rotatable(t *testing.T, name string) *balanced {
+	t.Helper()
+	b := upgradable(t, name, 3, 2, "v1.37.1")
+	// There is no third node for a third pod of it.
+	b.kubectl(t, b.name, "patch", "deployment", "web", "--patch", `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}`)
+	b.kubectl(t, b.name, "run", "lone", "--image=slipway.dev/echo:1")
+	b.kubectl(t, b.name, "wait", "--for=condition=Ready", "pod/lone", "--timeout=60s")
+	return b
+}
+
+// exchanged exchanges what certs rotate-ca can, under a client that writes and one
+// that asks the workload: it stops at the pod, for this reason, and goes on without it.
+func (b *balanced) exchanged(t *testing.T, w *writer, which, reason string, held func()) {
+	t.Helper()
+	a := asking("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
+	r := b.exits(t, 1, "certs", "rotate-ca", b.name, "--which", which, "--yes")
+	if said := r.stdout + r.stderr; !strings.Contains(said, "["+reason+"]") || !strings.Contains(said, "Pod default/lone") {
+		t.Errorf("nobody says what holds it up:\n%s", tail(said))
+	}
+	t.Logf("figure: as far as the pod that holds it up in %.0f s", r.took.Seconds())
+	held()
+	b.kubectl(t, b.name, "delete", "pod", "lone", "--wait")
+	r = b.exits(t, 0, "resume", b.name, "--yes")
+	asked := a.end(t)
+	n, gap := w.stop(t)
+	t.Logf("figure: the rest in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d failed; %d requests to a workload, none failed", r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
+	if gap > longestGap {
+		t.Errorf("nothing was written for %s", gap)
+	}
+}
+
+// joined wants all to be well after an exchange, and a node to join.
+func (b *balanced) joined(t *testing.T) {
+	t.Helper()
 	b.back(t)
 	b.checks(t, 0)
 	b.unchanged(t, b.file)

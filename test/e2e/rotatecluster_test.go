@@ -12,28 +12,13 @@ import (
 // client that writes and one that asks a workload: it stops at a pod that nobody makes
 // anew, goes on without it, and a node joins afterwards.
 func TestLongRotateCluster(t *testing.T) {
-	b := upgradable(t, "e2e-rotateca", 3, 1, "v1.37.1")
-	b.kubectl(t, b.name, "patch", "deployment", "web", "--patch", `{"spec":{"replicas":1}}`)
-	b.kubectl(t, b.name, "rollout", "status", "deployment/web", "--timeout=120s")
-	b.kubectl(t, b.name, "run", "lone", "--image=slipway.dev/echo:1")
-	b.kubectl(t, b.name, "wait", "--for=condition=Ready", "pod/lone", "--timeout=60s")
+	b := rotatable(t, "e2e-rotateca")
 	before := b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/ca.crt")
 	given := b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/admin.conf")
 
-	w := b.writingBy(t, "rotating", b.byToken(t, given))
-	r := b.exits(t, 1, "certs", "rotate-ca", b.name, "--which", "cluster", "--yes")
-	if said := r.stdout + r.stderr; !strings.Contains(said, "[ca-still-needed]") || !strings.Contains(said, "Pod default/lone") {
-		t.Errorf("nobody says what trusts the old authority alone:\n%s", tail(said))
-	}
-	t.Logf("figure: as far as the pod that holds it up in %.0f s", r.took.Seconds())
-	b.kubectl(t, b.name, "get", "nodes") // with what is kept
-	b.kubectl(t, b.name, "delete", "pod", "lone", "--wait")
-	r = b.exits(t, 0, "resume", b.name, "--yes")
-	n, gap := w.stop(t)
-	t.Logf("figure: the rest in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d failed", r.took.Seconds(), n, gap.Seconds(), w.failures)
-	if gap > longestGap {
-		t.Errorf("nothing was written for %s", gap)
-	}
+	b.exchanged(t, b.writingBy(t, "rotating", b.byToken(t, given)), "cluster", "ca-still-needed", func() {
+		b.kubectl(t, b.name, "get", "nodes") // with what is kept
+	})
 
 	now := b.inside(t, b.controlPlanes[0], "cat", "/etc/kubernetes/pki/ca.crt")
 	for _, m := range b.nodesOf() {
@@ -45,15 +30,7 @@ func TestLongRotateCluster(t *testing.T) {
 		}
 	}
 	b.locked(t, given)
-	b.back(t)
-	b.checks(t, 0)
-	b.unchanged(t, b.file)
-	b.hosts[b.spare].(map[string]any)["roles"] = []any{"worker"}
-	b.of(t, b.controlPlanes, append(b.workers[:1:1], b.spare))
-	b.exits(t, 0, "add", "nodes", "-f", b.file, "--yes")
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.unchanged(t, b.file)
-	b.gone(t)
+	b.joined(t)
 }
 
 // byToken is a kubeconfig for a worker, by the token of a service account and by the
