@@ -25,7 +25,7 @@ func TestLongRotateCluster(t *testing.T) {
 		if is := b.inside(t, m, "cat", "/etc/kubernetes/pki/ca.crt"); is == before || is != now || strings.Count(is, "BEGIN") != 1 {
 			t.Errorf("%s trusts\n%s", m, is)
 		}
-		if left := b.inside(t, m, "sh", "-c", "ls -A /etc/slipway/rotate /etc/kubernetes/pki/ca-signing.crt /etc/kubernetes/bootstrap-kubelet.conf 2>/dev/null; true"); left != "" {
+		if left := b.inside(t, m, "sh", "-c", "find /etc/slipway/rotate /etc/kubernetes/pki/ca-signing.crt /etc/kubernetes/bootstrap-kubelet.conf -type f 2>/dev/null; true"); left != "" {
 			t.Errorf("on %s there is left: %s", m, left)
 		}
 	}
