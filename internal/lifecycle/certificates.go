@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -214,6 +215,17 @@ func (j certificateJudge) ahead(c Certificate) time.Duration {
 	return min(soon, life/soonPart)
 }
 
+// rotationOf is what exchanges the authority in a file.
+func rotationOf(file string) string {
+	switch file {
+	case certs.AuthorityCert:
+		return certs.Cluster
+	case module.EtcdCA:
+		return certs.Etcd
+	}
+	return certs.FrontProxy
+}
+
 // all warns of those that end, or are of no use, and marks them. An authority is
 // on many hosts, and told of once.
 func (j certificateJudge) all(list []Certificate, warn warner) {
@@ -229,9 +241,9 @@ func (j certificateJudge) all(list []Certificate, warn warner) {
 			warn(idAuthorityNoKey, c.Host, "put it back from a backup, or from another host that has it",
 				"the authority %s is without its key: nothing can be renewed under it", c.Path)
 		}
-		if c.Beside > 0 && !told[c.Path] {
+		if c.Beside > 0 && !c.External && !told[c.Path] {
 			c.Due, told[c.Path] = true, true
-			warn(idExchangeUnfinished, c.Host, "go on with it: slipway resume "+j.cluster,
+			warn(idExchangeUnfinished, c.Host, "go on with it: slipway certs rotate-ca "+j.cluster+" --which "+rotationOf(c.Path),
 				"%s has %d authorities in it: one is being exchanged for another, and both count", c.Path, c.Beside+1)
 		}
 		left := c.Expires.Sub(j.now)

@@ -177,3 +177,16 @@ func TestCertificatesByFile(t *testing.T) {
 		t.Errorf("%v: %+v", err, c)
 	}
 }
+
+// TestTheirsBeside: of an external etcd's authorities there may be as many as its
+// users like, and none of them is exchanged here.
+func TestTheirsBeside(t *testing.T) {
+	for _, theirs := range []bool{false, true} {
+		var told []string
+		list := []Certificate{{Path: "/etc/kubernetes/pki/etcd/ca.crt", CA: true, External: theirs, Beside: 1, Expires: time.Now().Add(9 * 365 * 24 * time.Hour)}}
+		certificateJudge{cluster: "prod", now: time.Now()}.all(list, func(id string, _, _, _ string, _ ...any) { told = append(told, id) })
+		if (len(told) == 0) != theirs || list[0].Due == theirs {
+			t.Errorf("theirs: %v: %q, %+v", theirs, told, list[0])
+		}
+	}
+}

@@ -130,8 +130,8 @@ type copyLook struct {
 	svc  *service
 	l    *looker
 	name string
-	// id is the cluster's in names; "" is not known.
-	id string
+	// ids are the cluster's in names; none are not known.
+	ids []string
 }
 
 // lookForCopies connects to hosts, if copies are in directories of theirs.
@@ -143,8 +143,8 @@ func (s *service) lookForCopies(ctx context.Context, c *v1alpha1.Cluster, progre
 	l := newLooker(s, env)
 	l.only(l.asksEtcd)
 	look := &copyLook{svc: s, l: l, name: c.Name}
-	if authority := authorityOf(l.admin); authority != "" {
-		look.id = copies.IDOf(authority)
+	for _, authority := range authoritiesOf(l.admin) {
+		look.ids = append(look.ids, copies.IDOf(authority))
 	}
 	if slices.ContainsFunc(targetsOf(c), func(to v1alpha1.EtcdCopy) bool { return to.Directory != "" }) {
 		limited, cancel := context.WithTimeoutCause(ctx, s.looks.whole, errNoTime)
@@ -156,7 +156,7 @@ func (s *service) lookForCopies(ctx context.Context, c *v1alpha1.Cluster, progre
 
 // own says that a copy is this cluster's.
 func (c *copyLook) own(n copies.Name) bool {
-	return n.Cluster == c.name && (c.id == "" || n.ID == c.id)
+	return n.Cluster == c.name && (len(c.ids) == 0 || slices.Contains(c.ids, n.ID))
 }
 
 // list answers the copies at a target, and, of a directory, which of them is on which

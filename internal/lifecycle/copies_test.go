@@ -127,7 +127,7 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 		t.Fatal(err)
 	}
 	return w, m, func(host string, hour int) string {
-		return copies.Name{Cluster: "prod", ID: copies.IDOf(authorityOf(admin)), Host: host, Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711}.String()
+		return copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host, Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711}.String()
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	recovery "slipway.dev/slipway/internal/module/backup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
+	"slipway.dev/slipway/internal/pki"
 )
 
 // openedSet is a backup set that was read through, and is to be restored. The
@@ -130,7 +132,7 @@ func (u *openedSet) fits(env module.Env, admin []byte) error {
 	if u.set.Cluster != name {
 		return refused(idBackupOther, fmt.Sprintf("the set is of cluster %s, not of %s", u.set.Cluster, name), "name one of its own: slipway etcd snapshots "+name)
 	}
-	if is := authorityOf(admin); is != u.set.Authority {
+	if !slices.Contains(authoritiesOf(admin), u.set.Authority) {
 		return refused(idBackupOther, "the set is of another cluster that is called "+name+", too: the certificate of its authority is another",
 			"name one of its own: slipway etcd snapshots "+name+"; one from before the cluster was made anew, or its authority exchanged, is none")
 	}
@@ -158,9 +160,9 @@ func newer(a, b string) bool {
 	return err1 == nil && err2 == nil && (x.Major() > y.Major() || x.Major() == y.Major() && x.Minor() > y.Minor())
 }
 
-// authorityOf is the cluster's authority in a kubeconfig, as sets name it; ""
-// if there is none.
-func authorityOf(admin []byte) string {
+// authoritiesOf are the cluster's authorities in a kubeconfig, as sets name them:
+// two while one is exchanged for the other, when the hosts have either first.
+func authoritiesOf(admin []byte) (ids []string) {
 	var conf struct {
 		Clusters []struct {
 			Cluster struct {
@@ -169,14 +171,21 @@ func authorityOf(admin []byte) string {
 		} `json:"clusters"`
 	}
 	if yaml.Unmarshal(admin, &conf) != nil || len(conf.Clusters) == 0 {
-		return ""
+		return nil
 	}
 	text, err := base64.StdEncoding.DecodeString(conf.Clusters[0].Cluster.Authority)
 	if err != nil {
-		return ""
+		return nil
 	}
-	sum := sha256.Sum256(certificateBytes(text))
-	return hex.EncodeToString(sum[:])
+	list, err := pki.Authorities(text)
+	if err != nil {
+		sum := sha256.Sum256(text)
+		return []string{hex.EncodeToString(sum[:])}
+	}
+	for _, a := range list {
+		ids = append(ids, a.ID)
+	}
+	return ids
 }
 
 func (u *openedSet) close() error {

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"slipway.dev/slipway/internal/facts"
 	recovery "slipway.dev/slipway/internal/module/backup"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
 // restoring says that a step of a restore was done on a machine.
@@ -452,5 +454,23 @@ func TestBackupManaged(t *testing.T) {
 	}
 	if w.machines["cp1"].has(facts.EtcdData) || w.machines["cp1"].has("/etc/kubernetes/pki/etcd/ca.key") {
 		t.Error("the control plane has what is etcd's")
+	}
+}
+
+// TestAuthoritiesOf: while one authority is exchanged for another, sets are the
+// cluster's that were made when the hosts had either first.
+func TestAuthoritiesOf(t *testing.T) {
+	year := 365 * 24 * time.Hour
+	old := pkitest.NewAuthority(t, "kubernetes", time.Now().Add(-year), time.Now().Add(year))
+	next := pkitest.NewAuthority(t, "kubernetes", time.Now().Add(-year), time.Now().Add(year))
+	admin := func(text string) []byte {
+		return []byte("clusters:\n- cluster:\n    certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte(text)) + "\n")
+	}
+	before, both := authoritiesOf(admin(old.Cert)), authoritiesOf(admin(next.Cert+old.Cert))
+	if len(before) != 1 || len(both) != 2 || both[0] == both[1] || both[1] != before[0] {
+		t.Errorf("%q before, and %q in between", before, both)
+	}
+	if none := authoritiesOf([]byte("clusters: []")); len(none) != 0 {
+		t.Errorf("%q of nothing", none)
 	}
 }
