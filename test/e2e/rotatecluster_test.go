@@ -56,7 +56,7 @@ func (b *balanced) locked(t *testing.T, kubeconfig string) {
 	t.Helper()
 	cp := b.controlPlanes[0]
 	r := b.feed(t, strings.NewReader(kubeconfig), "sandbox", "exec", cp, "--", "sh", "-c",
-		"cat >/root/old.conf; kubectl --kubeconfig=/root/old.conf --insecure-skip-tls-verify --certificate-authority= get nodes; code=$?; rm /root/old.conf; exit $code")
+		"cat >/root/old.conf; kubectl --kubeconfig=/root/old.conf --insecure-skip-tls-verify --certificate-authority= get --raw=/api/v1/nodes; code=$?; rm /root/old.conf; exit $code")
 	if r.code == 0 {
 		t.Errorf("a certificate of the old authority is taken:\n%s", tail(r.stdout))
 	}
