@@ -419,6 +419,27 @@ func TestOnlyWhatThePlanSays(t *testing.T) {
 	}
 }
 
+// What a reset takes off though it is as it shall be is made again by what wants it.
+func TestAgainAfterAReset(t *testing.T) {
+	w := newWorld("a")
+	yes := true
+	p := tasks(
+		Task{ID: "t.reset", Ops: func(*Scope) (op.List, error) {
+			return op.List{op.Reset{Units: []string{"x.service", "y.service"}, Paths: []string{"/var/lib/x"}}}, nil
+		}},
+		Task{ID: "t.again", Ops: func(*Scope) (op.List, error) {
+			return op.List{op.Dir{Path: "/var/lib/x"}, op.Dir{Path: "/var/lib/z"}, op.Unit{Name: "x.service", Running: &yes}, op.Unit{Name: "y.service"}}, nil
+		}})
+	steps := w.plan(t, p)
+	var said []string
+	for _, c := range steps[len(steps)-1].Changes {
+		said = append(said, c.Target+": "+c.Summary)
+	}
+	if d := cmp.Diff([]string{"/var/lib/x: create again", "x.service: start again"}, said); d != "" {
+		t.Errorf("the plan (-want +got):\n%s", d)
+	}
+}
+
 // A component that an earlier step restarts is down for a while, though it
 // answered when the plan was made.
 func TestWaitsNeedNotBeInThePlan(t *testing.T) {

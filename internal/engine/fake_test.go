@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -55,7 +56,14 @@ func (f *fakeHost) Check(_ context.Context, ops op.List) ([]op.Result, error) {
 			if _, ok := f.files[o.Path]; !ok {
 				r.Status = op.Changed
 			}
-		case op.Unit:
+		case op.Unit, op.Dir: // as a reset has left them
+			if _, gone := f.files["reset "+o.Target()]; gone {
+				r.Status = op.Changed
+			}
+		case op.Reset:
+			if _, done := f.files["reset"]; !done {
+				r.Status = op.Changed
+			}
 		case op.ReadFile:
 			have, ok := f.files[o.Path]
 			r.Output, r.Missing = []byte(have), !ok
@@ -93,6 +101,14 @@ func (f *fakeHost) Apply(ctx context.Context, b remote.Batch, _ func(remote.Prog
 			f.mu.Lock()
 			delete(f.files, o.Path)
 			f.mu.Unlock()
+		case op.Unit, op.Dir:
+			f.mu.Lock()
+			delete(f.files, "reset "+o.Target())
+			f.mu.Unlock()
+		case op.Reset:
+			for _, what := range append(append([]string{""}, o.Units...), o.Paths...) {
+				f.set(strings.TrimSpace("reset "+what), "")
+			}
 		case op.Exec:
 			if err := f.exec(ctx, o.Name); err != nil {
 				results[i].Status = op.Failed

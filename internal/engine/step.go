@@ -81,11 +81,8 @@ func (r *Run) checkOps(ctx context.Context, c *checked, dirty *dirty) error {
 		if res.Status == op.Failed {
 			return res.Error
 		}
-		if by := dirty.touches(sc.step.hostName(), list[i]); by != "" && res.Status == op.Unchanged {
-			res.Status, res.Summary = op.Changed, by+" changes"
-			if res.Kind == op.KindUnit {
-				res.Summary = "restart: " + res.Summary
-			}
+		if res.Status == op.Unchanged {
+			dirty.judge(sc.step.hostName(), list[i], &res)
 		}
 		if res.Status != op.Changed {
 			continue
@@ -426,6 +423,10 @@ func (d *dirty) add(host string, o op.Op) {
 		for _, p := range append(slices.Clone(o.Creates), o.Declares...) {
 			m[p] = true
 		}
+	case op.Reset: // units stand beside paths, by a name that is none
+		for _, p := range append(slices.Clone(o.Units), o.Paths...) {
+			m[p] = true
+		}
 	case op.Unpack:
 		for _, name := range o.Members {
 			m[path.Join(o.Dir, name)] = true
@@ -434,6 +435,40 @@ func (d *dirty) add(host string, o op.Op) {
 			m[strings.TrimSuffix(o.Dir, "/")+"/"] = true
 		}
 	}
+}
+
+// judge has an operation change something that an earlier step takes off, or by a
+// file that will change.
+func (d *dirty) judge(host string, o op.Op, res *op.Result) {
+	if again := d.again(host, o); again != "" {
+		res.Status, res.Summary = op.Changed, again
+	} else if by := d.touches(host, o); by != "" {
+		res.Status, res.Summary = op.Changed, by+" changes"
+		if res.Kind == op.KindUnit {
+			res.Summary = "restart: " + res.Summary
+		}
+	}
+}
+
+// again is what has to be done about something that is as it shall be, because a
+// reset before stops it, or removes it.
+func (d *dirty) again(host string, o op.Op) string {
+	if d == nil {
+		return ""
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch o := o.(type) {
+	case op.Dir:
+		if d.paths[host][o.Path] {
+			return "create again"
+		}
+	case op.Unit:
+		if d.paths[host][o.Name] && o.Running != nil && *o.Running {
+			return "start again"
+		}
+	}
+	return ""
 }
 
 // touches names the first file an operation depends on that will change.

@@ -30,16 +30,12 @@ func TestDockerNeedsItsBundle(t *testing.T) {
 	}
 }
 
-// TestDockerIsFixed: no cluster changes over, and none with Docker is upgraded.
-func TestDockerIsFixed(t *testing.T) {
+// TestDockerIsNotUpgraded: no cluster with Docker is.
+func TestDockerIsNotUpgraded(t *testing.T) {
 	w := newWorld(t, "cp1", "w1")
 	s := w.service()
 	w.create(event.Succeeded)
 	c := w.cluster()
-	c.Spec.ContainerRuntime.Type = "docker"
-	_, err := s.Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
-	refusal(t, err, "immutable-field")
-
 	recorded, err := s.Store.Cluster(c.Name)
 	if err != nil {
 		t.Fatal(err)

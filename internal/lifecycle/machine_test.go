@@ -40,6 +40,7 @@ type machine struct {
 	state   map[string]string // operation → as it was last applied
 	runs    map[string]int    // hook → how often it ran
 	by      map[string]string // path → the step that wrote it
+	made    map[string]string // what else is put back → the step that made it
 	wanted  op.List           // what is asked for in the same breath
 	told    []string          // the API's address, as pods know it
 	started time.Time         // when the kubelet was, after its node last reported
@@ -83,13 +84,13 @@ func newMachine(name, address string, a *api) *machine {
 	a.mu.Lock()
 	a.at["https://"+address+":2379"] = name
 	a.mu.Unlock()
-	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{}, kept: map[string]string{}, opened: map[string]bool{}, state: map[string]string{}, runs: map[string]int{}, by: map[string]string{}}
+	return &machine{name: name, address: address, machineID: "id-" + name, api: a, files: map[string]string{}, kept: map[string]string{}, opened: map[string]bool{}, state: map[string]string{}, runs: map[string]int{}, by: map[string]string{}, made: map[string]string{}}
 }
 
 // clone is the machine as it is now, in another world. The caller holds mu.
 func (m *machine) clone(a *api) *machine {
 	c := newMachine(m.name, m.address, a)
-	c.files, c.state, c.runs, c.by = maps.Clone(m.files), maps.Clone(m.state), maps.Clone(m.runs), maps.Clone(m.by)
+	c.files, c.state, c.runs, c.by, c.made = maps.Clone(m.files), maps.Clone(m.state), maps.Clone(m.runs), maps.Clone(m.by), maps.Clone(m.made)
 	c.kept, c.opened = maps.Clone(m.kept), maps.Clone(m.opened)
 	c.reaches, c.told, c.version, c.admit = m.reaches, m.told, m.version, m.admit
 	c.machineID, c.second = m.machineID, m.second
@@ -236,7 +237,7 @@ func (m *machine) check(o op.Op) op.Result {
 	case op.Restore:
 		changed = m.ledger || o.EndLock && m.lock.Held
 	case op.PutBack:
-		changed = len(m.dropped(o)) > 0
+		changed = len(m.dropped(o))+len(m.unmade(o)) > 0
 	case op.Sysctl:
 		changed = m.files[o.File] != parameters(o)
 	case op.Serving:
@@ -261,6 +262,42 @@ func (m *machine) dropped(o op.PutBack) (paths []string) {
 		}
 	}
 	return paths
+}
+
+// unmade is what else a step has made and nothing wants any more.
+func (m *machine) unmade(o op.PutBack) (out []string) {
+	for what, step := range m.made {
+		_, there := m.state[what]
+		wanted := slices.ContainsFunc(m.wanted, func(w op.Op) bool { return slices.Contains(makes(w), what) })
+		if there && step == o.Step && !wanted {
+			out = append(out, what)
+		}
+	}
+	return out
+}
+
+// makes is what of an operation is put back, by its place in the machine's state.
+func makes(o op.Op) []string {
+	switch o := o.(type) {
+	case op.Dir, op.Unpack, op.Self:
+		return []string{id(o)}
+	case op.Unit:
+		return []string{o.Name + " enabled", o.Name + " started"}
+	}
+	return nil
+}
+
+// ends is what a reset takes off: units, and directories with the images in them.
+func (m *machine) ends(o op.Reset) {
+	for _, unit := range o.Units {
+		delete(m.state, unit+" started")
+	}
+	for _, path := range o.Paths {
+		delete(m.state, id(op.Dir{Path: path}))
+		if path == facts.DirContainerd {
+			delete(m.state, id(op.ImportImages{}))
+		}
+	}
 }
 
 func id(o op.Op) string { return string(o.Kind()) + " " + o.Target() }
@@ -500,9 +537,14 @@ func (m *machine) apply(o op.Op) *op.Error {
 		for _, path := range m.dropped(o) {
 			delete(m.files, path)
 		}
+		for _, what := range m.unmade(o) {
+			delete(m.state, what)
+		}
+	case op.Reset:
+		m.ends(o)
 	case op.Restore:
 		m.api.managedEtcd.stop(m.name)
-		m.by, m.told, m.kept = map[string]string{}, nil, map[string]string{}
+		m.by, m.made, m.told, m.kept = map[string]string{}, map[string]string{}, nil, map[string]string{}
 		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, ""
 		if o.EndLock {
 			m.lock = remote.LockState{}
@@ -758,6 +800,9 @@ func (c *conn) one(b remote.Batch, o op.Op) op.Result {
 	default:
 		if f, ok := o.(op.File); ok {
 			c.by[f.Path] = b.Step
+		}
+		for _, what := range makes(o) {
+			c.made[what] = b.Step
 		}
 		c.notes(b.Ops, o)
 		if r.Error = c.apply(o); r.Error == nil && c.spoils != nil {

@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // reconfigures chooses the pipeline by which a cluster that runs becomes what its
@@ -33,9 +34,44 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 	}
 	p.env.Upgrade = p.request.Rollout
 	p.env.Upgrade.Back = p.request.back
-	var err error
-	p.pipeline, err = pipeline.Apply(p.env, parts)
+	migrates, err := p.migrates()
+	switch {
+	case err != nil:
+		return err
+	case migrates:
+		p.pipeline, err = pipeline.Migrate(p.env, parts)
+	default:
+		p.pipeline, err = pipeline.Apply(p.env, parts)
+	}
 	return err
+}
+
+// migrates says that what runs the containers of nodes is another than what has
+// since the latest operation that came to its end. That is a change by itself: what
+// a node does not serve with would not be known otherwise.
+func (p *prepared) migrates() (bool, error) {
+	been, err := p.svc.since(p.env.Cluster)
+	if err != nil {
+		return false, err
+	}
+	if len(been) == 0 { // what is on record is all that is known
+		been = []*v1alpha1.Cluster{p.recorded}
+	}
+	docker := p.env.Docker()
+	p.env.Migrates = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool { return spec.Docker(c) != docker })
+	if !p.env.Migrates {
+		return false, nil
+	}
+	p.env.Upgrade.Resumed = p.continues != nil || p.request.back || len(been) > 1
+	was, now := spec.Redacted(been[0]), spec.Redacted(p.env.Cluster) // plans have no passwords
+	for _, c := range []*v1alpha1.Cluster{was, now} {
+		c.Spec.ContainerRuntime, c.Spec.Bundle, c.Spec.BundleKeys = v1alpha1.ContainerRuntime{}, "", nil
+	}
+	if !sameButOrder(was, now) {
+		return false, refused(idMigrationAlone, "the container runtime changes, and more than that",
+			"apply the one first, and then the other: a change of spec.containerRuntime comes alone")
+	}
+	return true, nil
 }
 
 // settings are what may be changed of a cluster that runs, and goes back by
@@ -63,7 +99,7 @@ func equal(a, b any) bool {
 // with them: what fails there fails by the settings, as far as anybody can tell.
 var settle = []string{
 	"os.", "runtime.", "kubernetes.kubelet", "kubelet.", "etcd.service", "etcd.start", "etcd.running",
-	"kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd", "join.settings", "nodes.ready",
+	"reset.runtime", "kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd", "join.settings", "nodes.ready",
 }
 
 // goesBack says that a cluster which has got other settings goes back to those it

@@ -176,6 +176,17 @@ func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
 // latest operation that came to its end, then those of all that have begun
 // since.
 func (s *service) ways(recorded *v1alpha1.Cluster) (out []v1alpha1.ControlPlaneEndpoint, err error) {
+	been, err := s.since(recorded)
+	for _, c := range been {
+		out = append(out, c.Spec.ControlPlaneEndpoint)
+	}
+	return out, err
+}
+
+// since are descriptions of a cluster of which hosts may have something: that of
+// the latest operation that came to its end, then those of all that have begun
+// since.
+func (s *service) since(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
 	ops, err := s.Store.Operations(recorded.Name)
 	if err != nil {
 		return nil, err
@@ -189,7 +200,7 @@ func (s *service) ways(recorded *v1alpha1.Cluster) (out []v1alpha1.ControlPlaneE
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, was.Spec.ControlPlaneEndpoint)
+		out = append(out, was)
 		if kind == Create || o.Status.Phase == v1alpha1.OperationSucceeded {
 			slices.Reverse(out)
 			return out, nil

@@ -24,7 +24,7 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 	}
 	if spec.Docker(recorded) { // cri-dockerd does not say by what name an image was asked for, and the gates go by that
 		return nil, refused(idUpgradeHow, "cluster "+recorded.Name+" runs its containers with Docker, and no such cluster is upgraded yet",
-			"make a cluster with type: containerd, and move over to it")
+			"have containerd run them first: type: containerd in the file, and slipway apply -f FILE")
 	}
 	was := runsWith(recorded)
 	file := r.Cluster

@@ -41,6 +41,8 @@ type world struct {
 	doors []string
 	// version is that of Kubernetes, "" is the default.
 	version string
+	// runtime runs containers, "" is the default.
+	runtime string
 	// endpoint is the cluster's, when it is set.
 	endpoint *v1alpha1.ControlPlaneEndpoint
 
@@ -122,7 +124,7 @@ func (w *world) fork(t testing.TB) *world {
 	w.mu.Lock()
 	clock := w.clock
 	w.mu.Unlock()
-	f := &world{t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed, version: w.version, endpoint: w.endpoint, clock: clock.Add(time.Minute)}
+	f := &world{t: t, cache: w.cache, machines: map[string]*machine{}, api: w.api.clone(), managed: w.managed, version: w.version, runtime: w.runtime, endpoint: w.endpoint, clock: clock.Add(time.Minute)}
 	for n, m := range w.machines {
 		f.machines[n] = m.clone(f.api)
 	}
@@ -222,7 +224,7 @@ func (w *world) cluster() *v1alpha1.Cluster {
 		c.Spec.ControlPlaneEndpoint = *w.endpoint
 	}
 	c.Spec.ControlPlaneEndpoint.Domain = "example.com"
-	c.Spec.Kubernetes.Version = w.version
+	c.Spec.Kubernetes.Version, c.Spec.ContainerRuntime.Type = w.version, w.runtime
 	var names []string
 	for n := range w.machines {
 		names = append(names, n)

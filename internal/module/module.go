@@ -57,6 +57,8 @@ type Env struct {
 	// Reconfigures says that it gets other settings, which may be none to start
 	// with, and OtherEtcd that its members of etcd do.
 	Reconfigures, OtherEtcd bool
+	// Migrates says that its containers come to be run by another runtime.
+	Migrates bool
 }
 
 // A Leaving is a host that is taken off a cluster.
@@ -194,6 +196,18 @@ func (e Env) RuntimeSocket() string {
 	}
 	return "unix:///run/containerd/containerd.sock"
 }
+
+// DockerUnit has the kubelet of a node use Docker: it is on no other node.
+const DockerUnit = "/etc/systemd/system/cri-docker.service"
+
+// HasDocker says that containers on a host are run by Docker, or about to be:
+// while a cluster moves, that need not be what its description says.
+func HasDocker(h *engine.Host) bool {
+	return h.Facts != nil && slices.Contains(h.Facts.Present, DockerUnit)
+}
+
+// Moves selects nodes whose containers are still run by the runtime before.
+func (e Env) Moves(h *engine.Host) bool { return e.Migrates && Holds(h) && HasDocker(h) != e.Docker() }
 
 // IsNode selects hosts that run a kubelet.
 func IsNode(h *engine.Host) bool {

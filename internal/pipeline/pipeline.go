@@ -104,6 +104,22 @@ func before(modules []engine.Module) []engine.Module {
 	return modules
 }
 
+// Migrate has the containers of a cluster be run by another runtime: nodes change
+// over as they would be upgraded, with nothing of the runtime before on them. What
+// kubeadm goes by, which names it, follows.
+func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
+	// Nothing on a node serves on meanwhile: it is started anew, and waited for then.
+	onNodes, err := upgrade.InWaves(env,
+		reset.Runtime(env), runtime.New(env), runtime.Images(env), kubeadm.Install(env), kubeadm.Kubelet(env), kubeadm.Again(env), nodes.Ready(env))
+	if err != nil {
+		return engine.Pipeline{}, err
+	}
+	env.Gated = true
+	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), registry.New(env), onNodes}
+	m = append(m, upgrade.After(kubeadm.Phases(env), record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner), kubeadm.Join(env), nodes.Settled(env))...)
+	return engine.Pipeline{Kind: "apply", Modules: m}, nil
+}
+
 // Upgrade takes a cluster to another version of Kubernetes: nodes first, and
 // then, in the cluster, what all of them go by. A backup is taken before any host
 // is changed; images are on hosts before their nodes are taken out of service.

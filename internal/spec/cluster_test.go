@@ -272,7 +272,7 @@ func TestImmutable(t *testing.T) {
 	new.Spec.Network.Plugin = "none"
 	new.Spec.Kubernetes.DNSDomain = "other.local"
 	new.Spec.Kubernetes.Version = "v1.36.4"
-	new.Spec.Etcd.Type, new.Spec.ContainerRuntime.Type = "managed", "docker"
+	new.Spec.Etcd.Type, new.Spec.ContainerRuntime.Type = "managed", "docker" // which may change
 	new.Spec.ControlPlaneEndpoint.Domain, new.Spec.ControlPlaneEndpoint.Port = "other.example.com", 443
 	new.Spec.ControlPlaneEndpoint.Mode = "haproxy"
 	new.Spec.Hosts[1].InternalAddress = "10.9.0.99"

@@ -31,7 +31,6 @@ func Immutable(old, new *v1alpha1.Cluster, ways ...v1alpha1.ControlPlaneEndpoint
 	v.fixed("spec.etcd.type", o.Etcd.Type, n.Etcd.Type)
 	v.sameEtcd(o.Etcd.External, n.Etcd.External)
 	v.keepsMembers(old)
-	v.fixed("spec.containerRuntime.type", o.ContainerRuntime.Type, n.ContainerRuntime.Type)
 	v.fixed("spec.controlPlaneEndpoint.domain", o.ControlPlaneEndpoint.Domain, n.ControlPlaneEndpoint.Domain)
 	v.fixed("spec.controlPlaneEndpoint.port", strconv.Itoa(o.ControlPlaneEndpoint.Port), strconv.Itoa(n.ControlPlaneEndpoint.Port))
 	v.endpointChanges(o.ControlPlaneEndpoint, ways)

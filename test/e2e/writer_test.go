@@ -47,7 +47,9 @@ func (b *balanced) writingBy(t *testing.T, label, content string) *writer {
 	b.copyTo(t, w.worker, kubeconfig, clientConfig)
 	b.copyTo(t, w.worker, b.client(t), clientBinary)
 	b.inside(t, w.worker, "rm", "-f", clientSeen)
-	b.inside(t, w.worker, "systemd-run", "--unit="+w.unit(), clientBinary, clientConfig, label, clientSeen)
+	// When it is stopped it waits for its watch, which may be a while behind an API
+	// that was away.
+	b.inside(t, w.worker, "systemd-run", "--unit="+w.unit(), "--property=TimeoutStopSec=90", clientBinary, clientConfig, label, clientSeen)
 	// What happens before the first write leaves no gap between two.
 	eventually(t, 30*time.Second, "the writer has written", func() error {
 		if r := b.run(t, "sandbox", "exec", w.worker, "--", "test", "-s", clientSeen); r.code != 0 {

@@ -74,6 +74,13 @@ func installPrograms(s *engine.Scope) (op.List, error) {
 // that one has left, the one that speaks for the cluster then goes on with what
 // is done for all: it records the settings, and keeps what runs by them.
 func Init(env module.Env) engine.Module {
+	m := Phases(env)
+	m.Tasks = append(m.Tasks, adminTask(env, ownServer))
+	return m
+}
+
+// Phases is the part of it for a cluster that is spoken to already.
+func Phases(env module.Env) engine.Module {
 	tasks := []engine.Task{configTask(env), auditTask(env), auditLogTask(env), hardeningTask(env)}
 	for _, p := range initPhases(env) {
 		tasks = append(tasks, p.task(env))
@@ -84,7 +91,7 @@ func Init(env module.Env) engine.Module {
 			tasks = append(tasks, memberTask(env))
 		}
 	}
-	return engine.Module{Name: "control-plane", Tasks: append(tasks, adminTask(env, ownServer))}
+	return engine.Module{Name: "control-plane", Tasks: tasks}
 }
 
 func configTask(env module.Env) engine.Task {

@@ -97,7 +97,8 @@ func hasMember(env module.Env, h *engine.Host) bool {
 // kubeletDropIn is the user's KubeletConfiguration; the kubelet merges it
 // over kubeadm's.
 func kubeletDropIn(env module.Env) ([]byte, error) {
-	conf, gates := object{}, object{}
+	// Whatever kubeadm was told when the node joined: it may have moved since.
+	conf, gates := object{"containerRuntimeEndpoint": env.RuntimeSocket()}, object{}
 	if env.Docker() {
 		// It knows no image as one to keep, and those of the bundle could be
 		// had from nowhere again: none is ever removed.

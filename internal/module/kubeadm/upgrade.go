@@ -79,6 +79,25 @@ func Steady(env module.Env) engine.Module {
 	}}}
 }
 
+// Again is the module that waits until a control plane serves whose containers have
+// all been started anew, by whatever runs them now.
+func Again(env module.Env) engine.Module {
+	return engine.Module{Name: "serve", Tasks: []engine.Task{{
+		ID: "runtime.serving", Title: "wait until the control plane serves", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
+		Ops: func(s *engine.Scope) (op.List, error) {
+			k := env.Cluster.Spec.Kubernetes
+			var waits op.List
+			if hasMember(env, s.Host()) {
+				// Ready is a member that answers a linearizable read: one that has
+				// caught up.
+				waits = op.List{op.Wait{HTTP: "http://127.0.0.1:2381/readyz", Manifest: manifest("etcd"), TimeoutSeconds: 300}}
+			}
+			return append(waits, ownAPI(env),
+				healthy("kube-controller-manager", 10257, k.ControllerManager.ExtraArgs), healthy("kube-scheduler", 10259, k.Scheduler.ExtraArgs)), nil
+		},
+	}}}
+}
+
 // UpgradeEtcd is the module that upgrades members of etcd in pods: one at a time,
 // each when the one before it has caught up.
 func UpgradeEtcd(env module.Env) engine.Module {

@@ -4,6 +4,7 @@ package reset
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,51 +57,96 @@ func left(results []op.Result) []string {
 	return out
 }
 
+// Runtime is the module that takes off a node the runtime by which its containers
+// are run no longer: they end, with all that it keeps of them.
+func Runtime(env module.Env) engine.Module {
+	return engine.Module{Name: "reset", Tasks: []engine.Task{{
+		ID: "reset.runtime", Title: "end what the runtime before runs", Timeout: 5 * time.Minute, On: env.Moves,
+		Ops:   func(*engine.Scope) (op.List, error) { return op.List{formerRuntime(env)}, nil },
+		After: tellLeft,
+	}}}
+}
+
+// formerRuntime is what the runtime that a node moves from has made. containerd
+// goes in both directions: what it keeps is of one of them alone.
+func formerRuntime(env module.Env) op.Reset {
+	from := runtimeOf(!env.Docker())
+	r := from.reset(env)
+	r.Within, r.Mounts, r.Paths = from.own(), from.dirs, from.dirs
+	return r
+}
+
+// A containers is what runs them on a node.
+type containers struct {
+	units     []string // in the order in which they are stopped
+	dirs      []string // of its own
+	sandboxes string
+}
+
+// runtimeOf is Docker over containerd, or that alone.
+func runtimeOf(docker bool) containers {
+	c := containers{
+		units:     []string{"kubelet.service", "containerd.service"},
+		dirs:      []string{"/run/containerd", facts.DirContainerd},
+		sandboxes: facts.DirContainerd + "/io.containerd.grpc.v1.cri/sandboxes",
+	}
+	if docker { // its containers outlive it, and are ended before containerd is
+		c.units = []string{"kubelet.service", "cri-docker.service", "docker.service", "containerd.service"}
+		c.dirs = append(c.dirs, "/var/lib/docker", "/var/lib/cri-dockerd", "/run/docker", "/run/docker.sock", "/run/docker.pid", "/run/cri-dockerd.sock")
+		c.sandboxes = "/var/lib/cri-dockerd/sandbox"
+	}
+	return c
+}
+
+// own are the cgroups of its units.
+func (c containers) own() (out []string) {
+	for _, unit := range c.units {
+		out = append(out, "system.slice/"+unit)
+	}
+	return out
+}
+
+// reset ends all containers, and takes back what CNI has given to them.
+func (c containers) reset(env module.Env) op.Reset {
+	r := op.Reset{
+		Units:         slices.Clone(c.units),
+		TellFirst:     []string{"keepalived", "kube-vip"}, // of whatever mode there was: they hold addresses
+		CNI:           "/var/lib/cni",
+		Sandboxes:     c.sandboxes,
+		Cgroups:       []string{"kubepods.slice", "kubepods"},
+		KeepUnmanaged: true,
+	}
+	if env.Cluster.Spec.Network.Plugin == "flannel" {
+		r.Networks = []string{"cbr0"}
+	}
+	if ep := env.Cluster.Spec.ControlPlaneEndpoint; spec.BringsAddress(ep.Mode) {
+		r.Addresses = []string{ep.Address}
+	}
+	return r
+}
+
 // runtimeState is what kubelet, kube-proxy, containerd, flannel and etcd make
 // by themselves while they run.
 func runtimeState(env module.Env, h *engine.Host) op.Op {
-	units, docker := []string{"kubelet.service", "containerd.service"}, []string(nil)
+	runtime := runtimeOf(module.HasDocker(h))
+	r := runtime.reset(env)
 	// The units' own stay behind in v1 hierarchies: they are delegated to them, and
 	// systemd leaves what it has delegated.
-	cgroups := []string{"kubepods.slice", "kubepods", "system.slice/containerd.service", "system.slice/kubelet.service"}
-	sandboxes := facts.DirContainerd + "/io.containerd.grpc.v1.cri/sandboxes"
-	if env.Docker() { // its containers outlive it, and are ended before containerd is
-		sandboxes = "/var/lib/cri-dockerd/sandbox"
-		units = []string{"kubelet.service", "cri-docker.service", "docker.service", "containerd.service"}
-		cgroups = append(cgroups, "system.slice/docker.service", "system.slice/cri-docker.service")
-		docker = []string{"/var/lib/docker", "/var/lib/cri-dockerd", "/run/docker", "/run/docker.sock", "/run/docker.pid", "/run/cri-dockerd.sock"}
-	}
+	r.Cgroups = append(r.Cgroups, runtime.own()...)
 	if env.RunsEtcd(h) { // elsewhere it is another's
-		units = append(units, "etcd.service")
+		r.Units = append(r.Units, "etcd.service")
 	}
 	if h.HasRole(v1alpha1.RoleRegistry) {
-		units = append(units, module.RegistryUnit)
+		r.Units = append(r.Units, module.RegistryUnit)
 	}
-	var networks []string
-	if env.Cluster.Spec.Network.Plugin == "flannel" {
-		networks = []string{"cbr0"}
-	}
-	var addresses []string
-	if ep := env.Cluster.Spec.ControlPlaneEndpoint; spec.BringsAddress(ep.Mode) {
-		addresses = []string{ep.Address}
-	}
-	return op.Reset{
-		Units:     units,
-		TellFirst: []string{"keepalived", "kube-vip"}, // of whatever mode there was: they hold addresses
-		Addresses: addresses,
-		Mounts:    append([]string{facts.DirKubelet, "/run/containerd", facts.DirContainerd}, docker...),
-		Links:     []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"},
-		NFTables:  []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"},
-		IPTables:  []string{"KUBE-", "FLANNEL-"},
-		CNI:       "/var/lib/cni",
-		Sandboxes: sandboxes,
-		Networks:  networks,
-		Cgroups:   cgroups,
-		Paths: append([]string{
-			facts.DirKubelet, facts.DirEtcd, facts.DirContainerd, "/var/lib/cni/flannel",
-			"/run/containerd", "/run/nri", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",
-			"/var/log/pods", "/var/log/containers", "/opt/containerd",
-		}, docker...),
-		KeepUnmanaged: true,
-	}
+	r.Mounts = append([]string{facts.DirKubelet}, runtime.dirs...)
+	r.Links = []string{"cni0", "flannel.1", "flannel-v6.1", "kube-ipvs0", "nodelocaldns"}
+	r.NFTables = []string{"ip kube-proxy", "ip6 kube-proxy", "ip flannel-ipv4", "ip6 flannel-ipv6"}
+	r.IPTables = []string{"KUBE-", "FLANNEL-"}
+	r.Paths = append([]string{
+		facts.DirKubelet, facts.DirEtcd, "/var/lib/cni/flannel",
+		"/run/nri", "/run/flannel", "/run/kubernetes", "/run/xtables.lock",
+		"/var/log/pods", "/var/log/containers", "/opt/containerd",
+	}, runtime.dirs...)
+	return r
 }

@@ -29,14 +29,16 @@ func TestLeft(t *testing.T) {
 }
 
 // TestDockerGoesBeforeContainerd: what starts containers is stopped before what
-// keeps them, and its data goes only where it is the cluster's.
+// keeps them, and its data goes only where it is the cluster's: from nodes that
+// have it, whatever runtime the cluster is on its way to.
 func TestDockerGoesBeforeContainerd(t *testing.T) {
 	env := module.Env{Cluster: &v1alpha1.Cluster{}}
-	at := func() op.Reset { return runtimeState(env, &engine.Host{}).(op.Reset) }
+	host := &engine.Host{Facts: &op.HostFacts{}}
+	at := func() op.Reset { return runtimeState(env, host).(op.Reset) }
 	if r := at(); slices.Contains(r.Paths, "/var/lib/docker") || slices.Contains(r.Units, "docker.service") {
 		t.Errorf("another's Docker is touched: %v %v", r.Units, r.Paths)
 	}
-	env.Cluster.Spec.ContainerRuntime.Type = "docker"
+	host.Facts.Present = []string{module.DockerUnit}
 	r := at()
 	if d := cmp.Diff([]string{"kubelet.service", "cri-docker.service", "docker.service", "containerd.service"}, r.Units); d != "" {
 		t.Errorf("units (-want +got):\n%s", d)

@@ -16,7 +16,8 @@ import (
 const (
 	dockerConfig = "/etc/docker/daemon.json"
 	dockerUnit   = "/etc/systemd/system/docker.service"
-	criUnit      = "/etc/systemd/system/cri-docker.service"
+	criUnit      = module.DockerUnit
+	stepDocker   = "runtime.docker"
 	criSocket    = "/run/cri-dockerd.sock"
 	// restricted is the helper's program as Docker's runc, where no process may
 	// lower its score.
@@ -27,11 +28,24 @@ const (
 // it.
 func dockerTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "runtime.docker", Title: "install Docker", On: module.IsNode,
+		ID: stepDocker, Title: "install Docker", On: module.IsNode,
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Ops:      func(s *engine.Scope) (op.List, error) { return docker(env, s) },
 	}
 }
+
+// withoutDocker puts back what had Docker run on a node that has moved to
+// containerd.
+func withoutDocker() engine.Task {
+	return engine.Task{
+		ID: stepDocker, Title: "take Docker off", On: module.IsNode,
+		Ops: func(*engine.Scope) (op.List, error) { return op.List{op.PutBack{Step: stepDocker}}, nil },
+	}
+}
+
+// MarkPaths are those whose presence tells what runs a host's containers; facts
+// are asked for them.
+func MarkPaths() []string { return []string{criUnit} }
 
 func docker(env module.Env, s *engine.Scope) (op.List, error) {
 	ops, err := module.Programs(s, "docker", "usr/local/bin/", programs)

@@ -48,8 +48,11 @@ func New(env module.Env) engine.Module {
 			},
 		},
 	}}
-	if env.Docker() {
+	switch {
+	case env.Docker():
 		m.Tasks = append(m.Tasks, dockerTask(env))
+	case env.Migrates:
+		m.Tasks = append(m.Tasks, withoutDocker())
 	}
 	return m
 }

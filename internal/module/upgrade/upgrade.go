@@ -170,6 +170,9 @@ func drainTask(env module.Env) engine.Task {
 func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKube)
 	drain := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "cordon, and move its pods to other nodes"}}
+	if env.Migrates && !env.Moves(s.Host()) {
+		return nil, nil
+	}
 	if client == nil {
 		return drain, nil
 	}
@@ -178,7 +181,7 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 		return nil, err
 	}
 	at := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == s.Host().Name })
-	if at < 0 || kube.State(&nodes[at]).Version == env.Release.Kubernetes {
+	if at < 0 || !concerns(env, s.Host(), &nodes[at]) {
 		return nil, nil
 	}
 	n := &nodes[at]
@@ -214,6 +217,15 @@ func Drained(nodes []corev1.Node) (names []string) {
 		}
 	}
 	return names
+}
+
+// concerns says that a node is still to be exchanged: it is of another version, or
+// its containers are run by another runtime.
+func concerns(env module.Env, h *engine.Host, n *corev1.Node) bool {
+	if env.Migrates {
+		return env.Moves(h)
+	}
+	return kube.State(n).Version != env.Release.Kubernetes
 }
 
 // replaceable says that there is another node for the pods of one: ready, open or

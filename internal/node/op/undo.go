@@ -24,9 +24,12 @@ type Reset struct {
 	CNI string `json:"cni,omitempty"`
 	// Sandboxes is a directory that has an entry for each of our pods, named
 	// by its sandbox's id; Networks are networks that only they are in.
-	Sandboxes     string   `json:"sandboxes,omitempty"`
-	Networks      []string `json:"networks,omitempty"`
-	Cgroups       []string `json:"cgroups"`       // below each hierarchy: "kubepods.slice"
+	Sandboxes string   `json:"sandboxes,omitempty"`
+	Networks  []string `json:"networks,omitempty"`
+	Cgroups   []string `json:"cgroups"` // below each hierarchy: "kubepods.slice"
+	// Within are cgroups of units that are started again: what runs in them ends,
+	// and they stay, for systemd does not look whether they are there.
+	Within        []string `json:"within,omitempty"`
 	Paths         []string `json:"paths"`         // removed with their content if they were absent before us, or emptied if they were empty and Exclusive, as the ledger says
 	KeepUnmanaged bool     `json:"keepUnmanaged"` // refuse when this host has no ledger
 }

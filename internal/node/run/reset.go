@@ -64,7 +64,7 @@ func (s *session) leftovers(ctx context.Context, o op.Reset) (leftovers, error) 
 			l.units = append(l.units, name)
 		}
 	}
-	if l.processes, err = s.podProcesses(o.Cgroups); err != nil {
+	if l.processes, err = s.podProcesses(ofPods(o)); err != nil {
 		return l, err
 	}
 	if l.mounts, err = s.mountsBelow(o.Mounts); err != nil {

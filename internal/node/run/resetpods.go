@@ -38,7 +38,7 @@ const leaveTime = 5 * time.Second
 func (s *session) stopPods(ctx context.Context, o op.Reset) error {
 	for _, name := range o.Units {
 		if strings.HasPrefix(name, "containerd") {
-			if err := errors.Join(s.tellPods(ctx, o), s.endPods(ctx, o.Cgroups, false)); err != nil {
+			if err := errors.Join(s.tellPods(ctx, o), s.endPods(ctx, ofPods(o), false)); err != nil {
 				return err
 			}
 		}
@@ -52,15 +52,18 @@ func (s *session) stopPods(ctx context.Context, o op.Reset) error {
 			}
 		}
 	}
-	return s.endPods(ctx, o.Cgroups, true)
+	return s.endPods(ctx, ofPods(o), true)
 }
+
+// ofPods are the cgroups in which everything ends.
+func ofPods(o op.Reset) []string { return slices.Concat(o.Cgroups, o.Within) }
 
 // tellPods has programs in pods end by themselves, and waits for that a little.
 // Nobody starts them anew: the kubelet is stopped.
 func (s *session) tellPods(ctx context.Context, o op.Reset) error {
 	told := map[process]bool{}
 	for until := time.Now().Add(leaveTime); time.Now().Before(until); {
-		all, err := s.podProcesses(o.Cgroups)
+		all, err := s.podProcesses(ofPods(o))
 		if err != nil {
 			return err
 		}

@@ -59,3 +59,30 @@ func TestResetTellsFirst(t *testing.T) {
 		})
 	}
 }
+
+// TestResetWithin: in the cgroup of a unit that is started again everything ends, and
+// it stays; that of a pod goes.
+func TestResetWithin(t *testing.T) {
+	h := newHost(t)
+	shim := exec.Command("/bin/sleep", "60")
+	if err := shim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- shim.Wait() }()
+	const unit, pod = "sys/fs/cgroup/cpu/system.slice/containerd.service", "sys/fs/cgroup/cpu/kubepods/pod1"
+	h.write(unit+"/cgroup.procs", strconv.Itoa(shim.Process.Pid)+"\n")
+	if err := os.MkdirAll(h.path(pod), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.apply(op.Reset{Units: []string{"containerd.service"}, Cgroups: []string{"kubepods"}, Within: []string{"system.slice/containerd.service"}})
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		_ = shim.Process.Kill()
+		t.Error("what was in it runs on")
+	}
+	if !exists(h.path(unit)) || exists(h.path(pod)) {
+		t.Errorf("the unit's cgroup is there: %t, the pod's: %t", exists(h.path(unit)), exists(h.path(pod)))
+	}
+}

@@ -1,0 +1,213 @@
+package lifecycle
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/release"
+)
+
+// dockered is a world in whose cache is a bundle with Docker, and in which a cluster
+// runs by one runtime.
+func dockered(t *testing.T, runtime string, names ...string) *world {
+	t.Helper()
+	w := newWorld(t, names...)
+	w.cache = t.TempDir()
+	site, sums := bundletest.NewSite(t), filepath.Join(t.TempDir(), "releases.yaml")
+	if err := os.WriteFile(sums, []byte(site.Sums()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	releases, err := release.Load(sums)
+	if err == nil {
+		_, err = bundle.Build(t.Context(), bundle.BuildOptions{
+			Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: w.cache, Releases: releases, Upstream: site.Options(), Docker: true,
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.runtime = runtime
+	w.create(event.Succeeded)
+	return w
+}
+
+// moving has the file name the other runtime.
+func (w *world) moving() Request {
+	was := w.runtime
+	w.runtime = "docker"
+	if was == "docker" {
+		w.runtime = "containerd"
+	}
+	return Request{Kind: Apply, Cluster: w.cluster()}
+}
+
+// runBy wants the nodes to be run by a runtime, in service, and the way of their
+// kubelets to lead there.
+func (w *world) runBy(runtime string) {
+	w.t.Helper()
+	socket := map[string]string{"docker": "unix:///run/cri-dockerd.sock", "containerd": "unix:///run/containerd/containerd.sock"}[runtime]
+	for name, m := range w.machines {
+		if m.has(module.DockerUnit) != (runtime == "docker") {
+			t := "no Docker"
+			if runtime == "docker" {
+				t = "Docker"
+			}
+			w.t.Errorf("%s is to have %s", name, t)
+		}
+		for _, file := range []string{"/etc/kubernetes/kubelet.conf.d/50-slipway.conf", "/etc/crictl.yaml"} {
+			if !strings.Contains(m.files[file], socket) {
+				w.t.Errorf("%s: %s does not lead to %s: %s", name, file, socket, m.files[file])
+			}
+		}
+	}
+	for name, version := range w.versions() {
+		if strings.Contains(version, "cordoned") {
+			w.t.Errorf("%s is out of service", name)
+		}
+	}
+}
+
+// backAt wants machines as they were. The bundle's blobs that have come to a host
+// since stay until the cluster goes.
+func (w *world) backAt(before map[string]map[string]string) {
+	w.t.Helper()
+	for name, m := range w.machines {
+		for _, blob := range []string{"docker", "cri-dockerd"} {
+			if what := id(op.FetchBlob{Name: blob}); before[name][what] == "" {
+				delete(m.state, what)
+			}
+		}
+	}
+	w.asBefore(before)
+}
+
+func TestMigrate(t *testing.T) {
+	for from, to := range map[string]string{"containerd": "docker", "docker": "containerd"} {
+		t.Run(from+" to "+to, func(t *testing.T) {
+			w := dockered(t, from, threeAndTwo...)
+			w.whole()
+			request := w.moving()
+			w.events = nil
+			w.do(request, event.Succeeded)
+			for _, step := range []string{"upgrade.drain", "reset.runtime", "upgrade.uncordon"} {
+				if d := cmp.Diff(threeAndTwo, w.turns(step)); d != "" {
+					t.Errorf("%s: one after the other, control planes first (-want +got):\n%s", step, d)
+				}
+			}
+			w.runBy(to)
+			w.whole()
+			w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "create Succeeded")
+			w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+			w.bare()
+		})
+	}
+}
+
+// As many workers at once as may be away are, and each node is drained before what
+// it runs ends, and back in service before the next is touched.
+func TestMigrateInTurn(t *testing.T) {
+	w := dockered(t, "containerd", "cp1", "w1", "w2", "w3")
+	request := w.moving()
+	request.Rollout.MaxUnavailable = "2"
+	w.events = nil
+	w.do(request, event.Succeeded)
+	away, most := 0, 0
+	for _, e := range w.events {
+		if e.Type != event.StepFinished || e.Outcome != event.Changed {
+			continue
+		}
+		switch e.Task {
+		case "upgrade.drain":
+			away++
+		case "upgrade.uncordon":
+			away--
+		}
+		most = max(most, away)
+	}
+	if away != 0 || most != 2 {
+		t.Errorf("%d nodes were away at once, want 2, and %d still are", most, away)
+	}
+}
+
+// A change of the runtime and of something else would not tell what a node does not
+// serve with.
+func TestMigrateAlone(t *testing.T) {
+	w := dockered(t, "containerd", "cp1", "w1")
+	request := w.moving()
+	request.Cluster.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(9)}
+	_, err := w.service().Prepare(t.Context(), request, nil)
+	refusal(t, err, idMigrationAlone)
+
+	request.Cluster = w.cluster()
+	request.Cluster.Spec.SSH.Password = "canary" // of which no plan tells
+	w.prepared(w.service().Prepare(t.Context(), request, nil))
+}
+
+func TestKilledMigrate(t *testing.T) {
+	for _, from := range []string{"containerd", "docker"} {
+		t.Run(from, func(t *testing.T) {
+			t.Parallel()
+			w := dockered(t, from, "cp1", "cp2", "w1")
+			before := w.looks()
+			request := w.moving()
+			for _, m := range w.killed(t, request) {
+				t.Run(m.name, func(t *testing.T) {
+					k := m.world.fork(t)
+					k.goOn(request)
+					k.runBy(k.runtime)
+					k.whole()
+					k.same(w)
+				})
+				t.Run(m.name+", and back", func(t *testing.T) {
+					k := m.world.fork(t)
+					p, err := k.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+					if unbegun(err) {
+						return
+					}
+					k.apply(k.prepared(p, err), event.Succeeded)
+					k.runtime = from
+					k.runBy(from)
+					k.backAt(before)
+				})
+			}
+		})
+	}
+}
+
+// A node that does not serve by the new runtime takes all back to the one before.
+func TestMigrateGoesBack(t *testing.T) {
+	for _, host := range []string{"cp1", "cp2", "w1"} {
+		t.Run(host, func(t *testing.T) {
+			w := dockered(t, "containerd", "cp1", "cp2", "w1")
+			before := w.looks()
+			w.machines[host].spoils = func(m *machine, _ string, o op.Op) *op.Error {
+				if u, ok := o.(op.Unit); !ok || u.Name != "cri-docker.service" {
+					return nil
+				}
+				return &op.Error{Reason: "UnitFailed", Message: "it does not start"}
+			}
+			request := w.moving()
+			res := w.do(request, event.Failed)
+			if !res.Reverted || len(res.Failures) != 1 || res.Failures[0].Host != host {
+				t.Fatalf("%+v: want it back by itself, and a failure of %s", res, host)
+			}
+			w.runtime = "containerd"
+			w.runBy("containerd")
+			w.backAt(before)
+			if turns := w.turns("reset.runtime"); slices.Contains(turns, "w1") != (host == "w1") {
+				t.Errorf("those after %s were begun: %v", host, turns)
+			}
+		})
+	}
+}

@@ -1,0 +1,43 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestLongMigrate has the containers of a cluster that serves be run by Docker, and
+// by containerd again, under a client that writes: nothing that was acknowledged is
+// lost, nothing is left to do, and nothing of Docker stays.
+func TestLongMigrate(t *testing.T) {
+	b := newBalanced(t, "e2e-migrate", 1, 1)
+	if r := b.within(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", kubernetes(), "--source", "modules", "--runtime", "docker"); r.code != 0 {
+		t.Fatalf("building the bundle ends with %d:\n%s", r.code, tail(r.stderr))
+	}
+	b.create(t, b.file)
+	b.back(t)
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+
+	for _, to := range []string{"docker", "containerd"} {
+		editSpec(t, b.file, func(spec map[string]any) { child(spec, "containerRuntime")["type"] = to })
+		w := b.writing(t, "to-"+to)
+		r := b.exits(t, 0, "apply", "-f", b.file, "--yes")
+		b.back(t)
+		n, gap := w.stop(t)
+		t.Logf("figure: to %s in %.0f s: %d writes acknowledged and none lost, %.1f s without one, which is what the only control plane takes",
+			to, r.took.Seconds(), n, gap.Seconds())
+		b.runBy(t, b.name, to, len(b.nodesOf()))
+		b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+		b.logsOf(t, b.name)
+		b.appliesNothing(t, b.name, b.file, b.nodesOf())
+	}
+	for _, m := range b.nodesOf() {
+		const look = `find /etc /usr/local /var/lib /run -xdev -iname '*docker*' ! -path '/var/lib/slipway/*' ! -path '/var/lib/containerd/*'; systemctl list-unit-files --no-legend '*docker*'`
+		if left := strings.TrimSpace(b.inside(t, m, "sh", "-c", look)); left != "" {
+			t.Errorf("on %s there is left of Docker:\n%s", m, left)
+		}
+	}
+	b.gone(t)
+}
