@@ -74,6 +74,7 @@ type dbReader struct {
 	from     io.ReaderAt
 	pageSize int64
 	root     uint64 // the page that all begins at
+	pages    uint64 // so many there are: none has a higher number
 	txid     uint64
 }
 
@@ -93,7 +94,20 @@ func openDB(from io.ReaderAt) (d dbReader, err error) {
 			}
 		}
 	}
+	if err == nil {
+		err = d.whole()
+	}
 	return d, err
+}
+
+// whole refuses a database that ends before its last page: the file is made larger
+// before a transaction says that there are more of them.
+func (d dbReader) whole() error {
+	if d.pages == 0 || d.pages > 1<<40 {
+		return fmt.Errorf("it cannot have %d pages", d.pages)
+	}
+	_, err := d.from.ReadAt(make([]byte, 1), int64(d.pages)*d.pageSize-1)
+	return cutOff(d.pages-1, err)
 }
 
 // dbMeta is what a database says of itself in one of the two places.
@@ -101,7 +115,7 @@ func dbMeta(raw []byte) (d dbReader, ok bool) {
 	sum := fnv.New64a()
 	_, _ = sum.Write(raw[:dbMetaBytes]) // it never fails
 	word, long := binary.LittleEndian.Uint32, binary.LittleEndian.Uint64
-	d.pageSize, d.root, d.txid = int64(word(raw[8:])), long(raw[16:]), long(raw[48:])
+	d.pageSize, d.root, d.pages, d.txid = int64(word(raw[8:])), long(raw[16:]), long(raw[40:]), long(raw[48:])
 	return d, word(raw) == dbMagic && word(raw[4:]) == dbVersion && long(raw[dbMetaBytes:]) == sum.Sum64()
 }
 
@@ -180,7 +194,7 @@ func (d dbReader) find(id uint64, page []byte, key string, depth int) (value []b
 func (d dbReader) page(id uint64) ([]byte, error) {
 	head := make([]byte, dbPageHead)
 	at := int64(id) * d.pageSize
-	if id > 1<<40 {
+	if id >= d.pages {
 		return nil, fmt.Errorf("page %d cannot be read", id)
 	}
 	if _, err := d.from.ReadAt(head, at); err != nil {
@@ -200,7 +214,7 @@ func (d dbReader) page(id uint64) ([]byte, error) {
 // cutOff is a file that ends before a page does.
 func cutOff(id uint64, err error) error {
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("it ends before page %d", id)
+		return fmt.Errorf("it ends before page %d does", id)
 	}
 	return err
 }

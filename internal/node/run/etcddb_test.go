@@ -5,6 +5,7 @@ package run
 import (
 	"bytes"
 	"encoding/binary"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,6 +35,10 @@ func TestAppliedTo(t *testing.T) {
 		}, "does not begin"},
 		{"nothing", "it was cut off at once", func([]byte) []byte { return nil }, "does not begin"},
 		{"cut off", "the page that all begins at is not there", func(raw []byte) []byte { return raw[:2*dbPage] }, "it ends before page"},
+		{"cut off at its last page", "how far it goes can be read, and something of it is not there", func(raw []byte) []byte { return raw[:pagesOf(raw)*dbPage-1] }, "it ends before page"},
+		{"no more pages than that", "they are all there", func(raw []byte) []byte { return raw[:pagesOf(raw)*dbPage] }, ""},
+		{"a page that it does not have", "it was never written", func(raw []byte) []byte { return claims(raw, rootOf(raw)) }, "cannot be read"},
+		{"more pages than a disk has", "nothing is that large", func(raw []byte) []byte { return claims(raw, 1<<50) }, "cannot have"},
 		{"another page", "it says that it is another", func(raw []byte) []byte {
 			raw[rootOf(raw)*dbPage] ^= 1
 			return raw
@@ -80,6 +85,20 @@ func latest(raw []byte) int {
 
 func rootOf(raw []byte) int {
 	return int(binary.LittleEndian.Uint64(raw[latest(raw)*dbPage+dbPageHead+16:]))
+}
+
+func pagesOf(raw []byte) int {
+	return int(binary.LittleEndian.Uint64(raw[latest(raw)*dbPage+dbPageHead+40:]))
+}
+
+// claims has a database say that it has so many pages.
+func claims(raw []byte, pages int) []byte {
+	meta := raw[latest(raw)*dbPage+dbPageHead:]
+	binary.LittleEndian.PutUint64(meta[40:], uint64(pages))
+	sum := fnv.New64a()
+	_, _ = sum.Write(meta[:dbMetaBytes]) // it never fails
+	binary.LittleEndian.PutUint64(meta[dbMetaBytes:], sum.Sum64())
+	return raw
 }
 
 // FuzzAppliedTo reads whatever there is, and ends.
