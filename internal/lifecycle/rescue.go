@@ -191,7 +191,7 @@ func (p *prepared) chosen(left []survivor) (s survivor, err error) {
 	i := slices.IndexFunc(readable, func(s survivor) bool { return from == "" || s.host == from })
 	switch {
 	case i >= 0:
-		return readable[i], oneCluster(readable)
+		return readable[i], oneCluster(readable, from)
 	case len(readable) > 0:
 		why := "it has none"
 		if i := slices.IndexFunc(left, func(s survivor) bool { return s.host == from }); i >= 0 {

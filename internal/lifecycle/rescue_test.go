@@ -15,10 +15,13 @@ import (
 
 // log is how far the data of a machine's member go: they say so. "log 4 900 899" is
 // a log that ends at entry 900 of term 4, of which all up to 899 is agreed upon;
-// what follows is more of them.
+// what follows is more of them. All are of one cluster if nothing says otherwise; what
+// stands after "cluster=" is another one, nothing none that is known.
 func (m *machine) log() (is op.EtcdSalvaged) {
 	words := strings.Fields(m.files[facts.EtcdData])
-	_, _ = fmt.Sscanf(m.files[facts.EtcdData], "log %d %d %d", &is.Log.Term, &is.Log.Index, &is.Commit)
+	if n, _ := fmt.Sscanf(m.files[facts.EtcdData], "log %d %d %d", &is.Log.Term, &is.Log.Index, &is.Commit); n > 0 {
+		is.Cluster = 1
+	}
 	for _, w := range words[min(4, len(words)):] {
 		key, value, _ := strings.Cut(w, "=")
 		switch key {
@@ -350,6 +353,40 @@ func TestRescueOfSeveralClusters(t *testing.T) {
 	delete(w.machines["cp2"].files, facts.EtcdData)
 	if res := w.do(request, event.Succeeded); !strings.HasPrefix(res.Ready[0], "etcd runs with one member, on cp4") {
 		t.Errorf("%v", res.Ready)
+	}
+}
+
+// One whose log does not say whose it is may have the best data, or those of before a
+// restore: it is not moved away, and who asks chooses.
+func TestRescueOfUnknownCluster(t *testing.T) {
+	const lost = "log 0 0 0 damaged db=4/901 cluster="
+	for _, tc := range []struct {
+		name, reason   string
+		cp2, cp4, from string
+		want           string // of the error, "" for none
+	}{
+		{"nobody has chosen", "it goes the furthest, or is of before", lost, "log 4 900 900", "", "--from HOST; the one whose data go the furthest is cp2"},
+		{"chosen", "who asks knows", lost, "log 4 900 900", "cp2", ""},
+		{"the other is chosen", "who asks knows", lost, "log 4 900 900", "cp4", ""},
+		{"none is known", "there are no two that could be one", lost, "log 0 0 0 damaged db=4/800 cluster=", "", "--from HOST; the one whose data go the furthest is cp2"},
+		{"it alone has data", "there is nothing to choose", lost, "", "", ""},
+		{"two are known, and one is chosen", "one of them is of before", "log 50 900 900 cluster=before", "log 4 900 900", "cp4", "move them away"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, request := twoOfFive(t, tc.cp2, tc.cp4)
+			request.From = tc.from
+			_, err := w.impatient().Prepare(t.Context(), request, nil)
+			if tc.want == "" {
+				if err != nil {
+					t.Errorf("%s: %v", tc.reason, err)
+				}
+				return
+			}
+			refusal(t, err, idRescueClusters)
+			if all := fmt.Sprintf("%+v", err); !strings.Contains(all, tc.want) {
+				t.Errorf("%s: %s", tc.reason, all)
+			}
+		})
 	}
 }
 

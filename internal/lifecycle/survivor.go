@@ -35,23 +35,30 @@ func bestFirst(left []survivor) {
 }
 
 // oneCluster refuses members of which some have the data of before a restore or an
-// earlier rescue: their terms and indices are of another count.
-func oneCluster(left []survivor) error {
+// earlier rescue: their terms and indices are of another count. A damaged log may
+// not say any more whose it is; then only who asks can know, and choose one.
+func oneCluster(left []survivor, from string) error {
 	var found []string
-	several := false
+	ids := map[uint64]bool{}
 	for _, s := range left {
-		several = several || s.Cluster != left[0].Cluster
+		ids[s.Cluster] = true
 		of := fmt.Sprintf("%s of %x", s.host, s.Cluster)
 		if s.Cluster == 0 {
 			of = s.host + " of one that its log does not say any more"
 		}
 		found = append(found, of)
 	}
-	if !several {
-		return nil
+	unknown := ids[0]
+	delete(ids, 0)
+	switch {
+	case len(ids) > 1:
+		return refused(idRescueClusters, "the members that are left have data of several clusters of etcd: "+strings.Join(found, ", "),
+			"those of before a restore or a rescue count for nothing any more: move them away on their hosts ("+facts.DirEtcd+"/member), and begin again")
+	case unknown && len(left) > 1 && from == "":
+		return refused(idRescueClusters, "the members that are left may have data of several clusters of etcd: "+strings.Join(found, ", "),
+			"choose whose data are gone by: --from HOST; the one whose data go the furthest is "+left[0].host+", unless they are of before a restore or a rescue")
 	}
-	return refused(idRescueClusters, "the members that are left have data of several clusters of etcd: "+strings.Join(found, ", "),
-		"those of before a restore or a rescue count for nothing any more: move them away on their hosts ("+facts.DirEtcd+"/member), and begin again")
+	return nil
 }
 
 // state says, for people, how far a member's data go, and where they are damaged.
