@@ -27,7 +27,7 @@ type rescuing struct {
 	source recovery.Source
 	// left are the members that are left and have data, the best one first.
 	left []survivor
-	is   op.EtcdSnapshotInfo // what its data came to, when that is known
+	is   op.EtcdSalvaged // what its data came to, when that is known
 }
 
 // hasPart says that a host has a part in what the API serves: a member of etcd, or
@@ -157,7 +157,7 @@ func (p *prepared) survey(ctx context.Context) error {
 		}
 	}
 	bestFirst(r.left)
-	by := &recovery.Rescue{Salvaged: func(is op.EtcdSnapshotInfo) { r.is = is }}
+	by := &recovery.Rescue{Salvaged: func(is op.EtcdSalvaged) { r.is = is }}
 	if mark := p.request.restores; mark != "" {
 		if _, err := fmt.Sscanf(mark, "%d %d %s", &by.Term, &by.Index, &by.Member); err != nil {
 			return fmt.Errorf("reading whose data this rescue goes by: %w", err)
@@ -260,12 +260,15 @@ func (r *rescuing) losses(env module.Env, lost []string) []string {
 func (p *prepared) rescued(res *Result) []string {
 	by := p.rescue.source.Rescue
 	line := "etcd runs with one member, on " + by.Member
-	if is := p.rescue.is; is.Revision > 0 {
-		from := "log"
-		if by.Database {
-			from = "database"
+	if is := p.rescue.is; is.Snapshot != nil {
+		all := "is in its log"
+		switch {
+		case by.Database:
+			all = "is in its database"
+		case is.Damaged != "":
+			all = "could be read of its log"
 		}
-		line += fmt.Sprintf(", with all that is in its %s: revision %d, %d keys", from, is.Revision, is.Keys)
+		line += fmt.Sprintf(", with all that %s: revision %d, %d keys", all, is.Snapshot.Revision, is.Snapshot.Keys)
 	}
 	out := []string{line, "the data of before are kept, in " + facts.DirEtcd + "/before-" + res.Operation + ": remove them when you are sure"}
 	var gone []string

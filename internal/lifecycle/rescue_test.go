@@ -268,7 +268,7 @@ func TestRescueSays(t *testing.T) {
 		},
 		{
 			"a damaged one of a later term", "its entries took the place of others", "log 5 901 900 damaged", "log 4 990 990", "",
-			[]string{"and has what was agreed upon after term 4, up to term 5, entry 901; --from cp4"},
+			[]string{"and has what comes after term 4, entry 990, up to term 5, entry 901, and may have been acknowledged; --from cp4"},
 			nil,
 		},
 		{
@@ -294,7 +294,7 @@ func TestRescueSays(t *testing.T) {
 		},
 		{
 			"chosen, of an earlier term", "the later one is lost", "log 4 950 950", "log 5 700 700", "cp2",
-			[]string{"by the choice of cp2: what was agreed upon after term 4, up to term 5, entry 700, which cp4 has"},
+			[]string{"by the choice of cp2: what comes after term 4, entry 950, up to term 5, entry 700, and may have been acknowledged, which cp4 has"},
 			nil,
 		},
 		{
@@ -385,6 +385,23 @@ func TestRescueOfUnknownCluster(t *testing.T) {
 			refusal(t, err, idRescueClusters)
 			if all := fmt.Sprintf("%+v", err); !strings.Contains(all, tc.want) {
 				t.Errorf("%s: %s", tc.reason, all)
+			}
+		})
+	}
+}
+
+// What has come back is said as it is: of a damaged log not all.
+func TestRescuedOf(t *testing.T) {
+	for _, tc := range []struct{ name, data, want string }{
+		{"whole", "log 4 900 900", "all that is in its log:"},
+		{"damaged", "log 4 900 900 damaged", "all that could be read of its log:"},
+		{"a database", "log 4 100 100 damaged db=4/900", "all that is in its database:"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, request := twoOfFive(t, "", tc.data)
+			res := w.apply(w.prepared(w.impatient().Prepare(t.Context(), request, nil)), event.Succeeded)
+			if !strings.Contains(res.Ready[0], tc.want) {
+				t.Errorf("it says %q, want %q", res.Ready[0], tc.want)
 			}
 		})
 	}

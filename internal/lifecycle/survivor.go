@@ -95,11 +95,12 @@ func (s survivor) loses() string {
 // reach spells the last entry that something goes up to.
 func reach(r op.EtcdReach) string { return fmt.Sprintf("term %d, entry %d", r.Term, r.Index) }
 
-// beyond is what data that go up to far have, and those up to near do not.
+// beyond is what data that go up to far have, and those up to near do not. Of two
+// terms nothing tells where the entries of the one begin to be others.
 func beyond(near, far op.EtcdReach) string {
 	switch {
 	case near.Term != far.Term:
-		return fmt.Sprintf("what was agreed upon after term %d, up to %s", near.Term, reach(far))
+		return fmt.Sprintf("what comes after %s, up to %s, and may have been acknowledged", reach(near), reach(far))
 	case far.Index == near.Index+1:
 		return fmt.Sprintf("entry %d of term %d", far.Index, far.Term)
 	}

@@ -22,7 +22,7 @@ type Rescue struct {
 	op.EtcdReach
 	Database bool
 	// Salvaged hears what the data came to.
-	Salvaged func(op.EtcdSnapshotInfo)
+	Salvaged func(op.EtcdSalvaged)
 }
 
 // Salvage is the module that makes an etcd of one member of what is left of one
@@ -76,7 +76,7 @@ func Salvage(env module.Env, src Source) engine.Module {
 }
 
 // heard tells what the data came to.
-func heard(tell func(op.EtcdSnapshotInfo)) func(context.Context, *engine.Scope, []op.Result) error {
+func heard(tell func(op.EtcdSalvaged)) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
 		if s.Operation() == "" || len(results) == 0 || len(results[0].Output) == 0 {
 			return nil
@@ -88,7 +88,7 @@ func heard(tell func(op.EtcdSnapshotInfo)) func(context.Context, *engine.Scope, 
 		if is.Snapshot != nil {
 			s.Note("revision %d, %d keys", is.Snapshot.Revision, is.Snapshot.Keys)
 			if tell != nil {
-				tell(*is.Snapshot)
+				tell(is)
 			}
 		}
 		return nil
