@@ -261,7 +261,7 @@ func TestRescueSays(t *testing.T) {
 		{
 			"a damaged one goes further", "what to choose it means, and the other way", "log 4 950 949 damaged", "log 4 900 900", "",
 			[]string{
-				"cp2 has not heard of: its log is damaged (" + where + "), and can be read up to term 4, entry 950. What comes after entry 950 is lost, too",
+				"cp2 has not heard of: its log is damaged (" + where + "), and can be read up to term 4, entry 950. What comes after entry 950 is lost, too, though it may have been acknowledged; files of the log behind the damage are not used either",
 				"it is gone by though cp4 is whole, for what can be read of it goes further, and has entries 901 to 950 of term 4; --from cp4 goes by what is whole, and loses that",
 			},
 			[]string{"by the choice"},
@@ -274,7 +274,7 @@ func TestRescueSays(t *testing.T) {
 		{
 			"a database goes further", "the log is given up", "log 4 100 100 damaged db=4/901", "log 4 900 900", "",
 			[]string{
-				"can be read up to term 4, entry 100; its database goes further, up to term 4, entry 901. It goes on from the database: what comes after entry 901 is lost, too",
+				"can be read up to term 4, entry 100; its database goes further, up to term 4, entry 901. It goes on from the database: what comes after entry 901 is lost, too, though it may have been acknowledged; files of the log behind the damage are not used either",
 				"has entry 901 of term 4; --from cp4",
 			},
 			nil,

@@ -81,11 +81,15 @@ func (s survivor) state() string {
 // losses says what is lost by going on with a member's data, beside what it has not
 // heard of.
 func (s survivor) loses() string {
+	behind := ""
+	if s.Damaged != "" {
+		behind = "; files of the log behind the damage are not used either, though they may be whole"
+	}
 	switch {
 	case s.ByDatabase():
-		return fmt.Sprintf(". It goes on from the database: what comes after entry %d is lost, too, though it may have been acknowledged", s.Database.Index)
+		return fmt.Sprintf(". It goes on from the database: what comes after entry %d is lost, too, though it may have been acknowledged", s.Database.Index) + behind
 	case s.Damaged != "":
-		return fmt.Sprintf(". What comes after entry %d is lost, too, though it may have been acknowledged", s.Log.Index)
+		return fmt.Sprintf(". What comes after entry %d is lost, too, though it may have been acknowledged", s.Log.Index) + behind
 	case s.Commit < s.Log.Index:
 		return fmt.Sprintf(". Those after %d may never have been acknowledged; they are kept, for they may have been", s.Commit)
 	}
