@@ -196,6 +196,10 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = !m.awaited(o)
 	case op.Certificate:
 		cert, key := m.files[o.Cert], m.files[o.Key]
+		if o.Authority && cert != "" && key == "" {
+			r.Status, r.Error = op.Failed, &op.Error{Reason: "AuthorityKeyLost", Message: o.Key + " is not there"}
+			return r
+		}
 		changed = cert == "" || key == "" || len(o.CA) > 0 && m.outOfDate(o)
 	case op.Unit:
 		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o) && (!o.KeepRunning || m.state[o.Name+" started"] == "")

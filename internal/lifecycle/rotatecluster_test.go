@@ -316,6 +316,21 @@ func TestKilledRotateCluster(t *testing.T) {
 	}
 }
 
+// TestRotateClusterForgotten: cut off when the key of what has come is forgotten, and its
+// certificate is not yet, the exchange is finished.
+func TestRotateClusterForgotten(t *testing.T) {
+	w, old := withAuthority(t)
+	w.do(rotateCluster(), event.Succeeded)
+	m := w.machines["cp1"]
+	is := m.files[caCrt]
+	m.files[module.NextCA] = is
+	w.do(rotateCluster(), event.Succeeded)
+	w.underAnother(old)
+	if m.files[caCrt] != is {
+		t.Error("it was exchanged twice")
+	}
+}
+
 // TestRotateClusterRefused: what cannot be exchanged is said before anything is touched.
 func TestRotateClusterRefused(t *testing.T) {
 	for name, change := range map[string]func(*world, *Request){

@@ -183,6 +183,9 @@ func (c cluster) makeTask() engine.Task {
 	return engine.Task{
 		ID: StepMade, Title: "make the next authority of the cluster", On: c.env.IsFirst, When: c.r.unfinished, Provides: withNext,
 		Ops: func(*engine.Scope) (op.List, error) {
+			if c.r.Gone { // nothing is signed any more, and its key may be forgotten
+				return op.List{op.ReadFile{Path: c.r.NextCert()}}, nil
+			}
 			return op.List{
 				op.Dir{Path: strings.TrimSuffix(rotateDir, "/"), Mode: 0o700},
 				op.Certificate{
@@ -194,7 +197,12 @@ func (c cluster) makeTask() engine.Task {
 			}, nil
 		},
 		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
-			if n := len(results); !results[n-2].Missing && !results[n-1].Missing {
+			n := len(results)
+			switch {
+			case results[n-1].Missing:
+			case c.r.Gone:
+				engine.Provide(s, keyNextCA, nextPair{cert: results[0].Output})
+			case !results[n-2].Missing:
 				engine.Provide(s, keyNextCA, nextPair{cert: results[n-2].Output, key: results[n-1].Output})
 			}
 			return nil
