@@ -6,6 +6,7 @@ package copies
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -14,7 +15,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"slipway.dev/slipway/internal/node/op"
@@ -131,9 +131,11 @@ func tidy(ctx context.Context, to Target, name Name) error {
 		return fmt.Errorf("listing what is there: %w", err)
 	}
 	for _, f := range files {
-		whole, dot := strings.CutPrefix(f.Name, ".")
-		whole, part := strings.CutSuffix(whole, ".part")
-		if n, ok := Parse(whole); ok && dot && part && n.same(name) {
+		part := parts.FindStringSubmatch(f.Name)
+		if part == nil {
+			continue
+		}
+		if n, ok := Parse(part[1]); ok && n.same(name) {
 			err = errors.Join(err, to.Remove(ctx, f.Name))
 		}
 	}
@@ -171,6 +173,11 @@ func Among(files []File, chosen func(Name) bool) (out []Copy) {
 // partOf is the name under which a file is written: not that of a copy.
 func partOf(name string) string { return "." + name + ".part" }
 
+// ownPart is a name of a part that nobody knows beforehand, or writes to as well.
+func ownPart(name string) string { return partOf(name + "." + rand.Text()[:8]) }
+
+var parts = regexp.MustCompile(`^\.(.+\.tar\.age)(\.[A-Z2-7]{8})?\.part$`)
+
 // A counter sums up what goes through it.
 type counter struct {
 	to    io.Writer
@@ -188,6 +195,18 @@ func (c *counter) Write(p []byte) (int, error) {
 	c.bytes += int64(n)
 	_, _ = c.sum.Write(p[:n]) // never fails
 	return n, err
+}
+
+// readBack says whether a file is what was written to it.
+func (c *counter) readBack(f io.ReadSeeker) error {
+	back := counting(io.Discard)
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if _, err := io.Copy(back, f); err != nil {
+		return err
+	}
+	return c.compare(back)
 }
 
 // compare says that what was read back is not what was written.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
@@ -95,7 +96,7 @@ func TestSend(t *testing.T) {
 			other := name("cp1", 1)
 			other.ID = "ba9876543210"
 			foreign := []string{"notes.txt", other.String(), name("cp2", 1).String(), "." + name("cp2", 2).String() + ".part", "prod-20200101-000000.tar.age"}
-			for _, f := range append(foreign, "."+name("cp1", 2).String()+".part") {
+			for _, f := range append(foreign, "."+name("cp1", 2).String()+".part", "."+name("cp1", 2).String()+".ABCDEFGH.part") {
 				if err := os.WriteFile(filepath.Join(dir, f), []byte("x"), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -227,6 +228,43 @@ func TestHangs(t *testing.T) {
 	})
 	if err == nil || strings.Contains(files(t, m.Dir), " ") {
 		t.Errorf("%v; there is %s", err, files(t, m.Dir))
+	}
+}
+
+// What somebody has put in the way is neither written to nor waited for.
+func TestPlanted(t *testing.T) {
+	for _, kind := range []string{"directory", "ssh"} { // where there are links and pipes
+		open := targets(t)[kind]
+		for what, plant := range map[string]func(victim, at string) error{
+			"link": os.Symlink,
+			"pipe": func(_, at string) error { return unix.Mkfifo(at, 0o600) },
+		} {
+			t.Run(kind+"/"+what, func(t *testing.T) {
+				to, dir := open(t)
+				victim := filepath.Join(t.TempDir(), "shadow")
+				if err := os.WriteFile(victim, []byte("canary"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				for _, at := range []string{"." + name("cp1", 1).String() + ".part", name("cp1", 1).String(), name("cp1", 2).String()} {
+					if err := plant(victim, filepath.Join(dir, at)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := copies.Send(t.Context(), to, name("cp1", 1), 1, writes([]byte("one"))); err != nil {
+					t.Error(err)
+				}
+				if got, err := os.ReadFile(victim); err != nil || string(got) != "canary" {
+					t.Errorf("what the link leads to is %q, %v", got, err)
+				}
+				if kind != "directory" { // a machine follows what is there with the rights of its user
+					return
+				}
+				var got bytes.Buffer
+				if err := to.Fetch(t.Context(), name("cp1", 2).String(), &got); err == nil || got.Len() > 0 {
+					t.Errorf("%q was fetched, %v", got.String(), err)
+				}
+			})
+		}
 	}
 }
 

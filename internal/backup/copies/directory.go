@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // A directory is a target on the host itself.
@@ -39,33 +41,45 @@ func (d directory) List(context.Context) (out []File, err error) {
 	return out, err
 }
 
+// Fetch reads a file, and nothing that somebody has put in its place: it neither waits
+// for a pipe nor follows a link.
 func (d directory) Fetch(_ context.Context, name string, to io.Writer) error {
-	f, err := os.Open(filepath.Join(d.path, filepath.Base(name)))
+	path := filepath.Join(d.path, filepath.Base(name))
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: errors.New("this is no file")}
+	}
+	if err != nil {
+		return err
+	}
 	_, err = io.Copy(to, f)
 	return err
 }
 
+// Put writes to a file that it has made itself, for others may write to the directory,
+// and reads that back: what has the name meanwhile may be another.
 func (d directory) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
-	part := filepath.Join(d.path, partOf(name))
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	part := filepath.Join(d.path, ownPart(name))
+	f, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.Remove(ctx, partOf(name)))
+			err = errors.Join(err, d.Remove(ctx, filepath.Base(part)))
 		}
 	}()
 	wrote := counting(f)
-	if err := errors.Join(write(wrote), f.Sync(), f.Close()); err != nil {
-		return err
+	err = errors.Join(write(wrote), f.Sync())
+	if err == nil {
+		err = wrote.readBack(f)
 	}
-	back := counting(io.Discard)
-	if err := errors.Join(d.Fetch(ctx, partOf(name), back), wrote.compare(back), ctx.Err()); err != nil {
+	if err := errors.Join(err, f.Close(), ctx.Err()); err != nil {
 		return err
 	}
 	if err := os.Rename(part, filepath.Join(d.path, name)); err != nil {

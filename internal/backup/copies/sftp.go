@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -179,8 +180,8 @@ func (m *machine) Fetch(_ context.Context, name string, to io.Writer) (err error
 }
 
 func (m *machine) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
-	part := partOf(name)
-	f, err := m.sftp.Create(m.at(part))
+	part := ownPart(name)
+	f, err := m.sftp.OpenFile(m.at(part), os.O_RDWR|os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", m.at(part), err)
 	}
