@@ -174,7 +174,7 @@ func (a autoSnapshot) serverVersion(manifest string) (string, error) {
 // send copies the set to a target, and answers how many of the host's are there. had
 // is how many there were.
 func (s *copySet) send(ctx context.Context, a autoSnapshot, to op.CopyTarget, had int) (int, error) {
-	target, err := a.open(ctx, to)
+	target, err := a.open(ctx, to, s.bytes())
 	if err != nil {
 		return had, err
 	}
@@ -189,10 +189,19 @@ func (s *copySet) send(ctx context.Context, a autoSnapshot, to op.CopyTarget, ha
 	return left, nil
 }
 
-// open reaches a target.
-func (a autoSnapshot) open(ctx context.Context, to op.CopyTarget) (copies.Target, error) {
+// bytes is how large the set is, but for what encrypting adds.
+func (s *copySet) bytes() int64 {
+	n := s.set.Snapshot.Bytes
+	for _, c := range s.small {
+		n += int64(len(c.Data))
+	}
+	return n
+}
+
+// open reaches a target, for a set of some bytes.
+func (a autoSnapshot) open(ctx context.Context, to op.CopyTarget, bytes int64) (copies.Target, error) {
 	if to.Directory != "" {
-		return a.elsewhere(to.Directory)
+		return a.elsewhere(to.Directory, bytes)
 	}
 	secret, err := durable.ReadFile(a.path(to.SecretFile))
 	if err != nil {
@@ -201,21 +210,51 @@ func (a autoSnapshot) open(ctx context.Context, to op.CopyTarget) (copies.Target
 	return copies.Open(ctx, to, secret)
 }
 
-// elsewhere is a directory on another disk than the host's snapshots: where nothing
-// is mounted that ought to be, copies would fill the disk that they are to outlive.
-func (a autoSnapshot) elsewhere(dir string) (copies.Target, error) {
+// elsewhere is a directory on another disk than the host's snapshots, with room for a
+// set of some bytes.
+func (a autoSnapshot) elsewhere(dir string, bytes int64) (copies.Target, error) {
 	target, err := copies.Directory(a.path(dir))
 	if err != nil {
 		return nil, err
 	}
-	var here, there unix.Stat_t
-	if err := errors.Join(unix.Stat(a.dir(), &here), unix.Stat(a.path(dir), &there)); err != nil {
+	var here, root, there unix.Stat_t
+	var system unix.Statfs_t
+	if err := errors.Join(unix.Stat(a.dir(), &here), unix.Stat(a.path("/"), &root), unix.Stat(a.path(dir), &there), unix.Statfs(a.path(dir), &system)); err != nil {
 		return nil, err
 	}
-	if here.Dev == there.Dev {
-		return nil, fmt.Errorf("%s is on the disk of the snapshots themselves: what is to be mounted there is not", dir)
+	if why := unfit(there.Dev, here.Dev, root.Dev, fsName(system.Type)); why != "" {
+		return nil, fmt.Errorf("%s is %s: what is to be mounted there is not", dir, why)
 	}
-	return target, nil
+	return roomy{target, a.path(dir), bytes}, nil
+}
+
+// unfit says what a directory is instead of another disk, by its device, those of the
+// snapshots and of the root directory, and its file system: where nothing is mounted
+// that ought to be, copies would fill a disk that they are to outlive, or memory.
+func unfit(there, snapshots, root uint64, system string) string {
+	switch {
+	case there == snapshots:
+		return "on the disk of the snapshots themselves"
+	case there == root:
+		return "on the disk of the root directory"
+	case system == "tmpfs", system == "ramfs":
+		return "in memory (" + system + ")"
+	}
+	return ""
+}
+
+// roomy is a directory that is written to when there is room for all of a set.
+type roomy struct {
+	copies.Target
+	path  string
+	bytes int64
+}
+
+func (r roomy) Put(ctx context.Context, name string, write func(io.Writer) error) error {
+	if err := roomFor(r.path, r.bytes); err != nil {
+		return err
+	}
+	return r.Target.Put(ctx, name, write)
 }
 
 // copies answers with what lies in a directory.

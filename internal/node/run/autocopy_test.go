@@ -4,6 +4,7 @@ package run
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"filippo.io/age"
 
 	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki/pkitest"
@@ -151,6 +153,48 @@ func TestAutoCopyFails(t *testing.T) {
 	job.Copies = nil
 	if out := h.takes(job); len(out.Copies) != 0 || out.Failed != "" {
 		t.Errorf("%+v", out)
+	}
+}
+
+// Nothing is written to what is not another disk, for good.
+func TestUnfit(t *testing.T) {
+	const there, snapshots, root = 1, 2, 3
+	for _, tc := range []struct {
+		name                   string
+		there, snapshots, root uint64
+		system, want           string
+	}{
+		{"another disk", there, snapshots, root, "ext4", ""},
+		{"another disk, and one for all of the host", there, root, root, "nfs", ""},
+		{"nothing mounted", root, root, root, "ext4", "the snapshots themselves"},
+		{"nothing mounted, and /var is", root, snapshots, root, "ext4", "the root directory"},
+		{"memory", there, root, root, "tmpfs", "in memory"},
+		{"memory without bounds", there, root, root, "ramfs", "in memory"},
+	} {
+		if got := unfit(tc.there, tc.snapshots, tc.root, tc.system); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// There is room for all of a set before anything is written.
+func TestAutoCopyRoom(t *testing.T) {
+	dir := t.TempDir()
+	d, err := copies.Directory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = roomy{d, dir, 1 << 60}.Put(t.Context(), "x", func(io.Writer) error { t.Error("it was written"); return nil })
+	if err == nil || !strings.Contains(err.Error(), "is full") {
+		t.Error(err)
+	}
+	if err := (roomy{d, dir, 1}).Put(t.Context(), "x", func(io.Writer) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	s := &copySet{small: []backup.Content{{Data: []byte("1234")}}}
+	s.set.Snapshot.Bytes = 38
+	if s.bytes() != 42 {
+		t.Errorf("a set has %d bytes", s.bytes())
 	}
 }
 
