@@ -210,8 +210,17 @@ func TestCopiesJudged(t *testing.T) {
 		want         string
 	}{
 		{"good", "there is one of now", func(now time.Time) []op.CopyOutcome {
-			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-time.Hour), Kept: 3}}
+			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-time.Hour), Kept: 3}, {Target: "vault", Copied: now, Kept: 3}}
 		}, ""},
+		{"goes on", "large ones take their time", func(now time.Time) []op.CopyOutcome {
+			return []op.CopyOutcome{{Target: "nas", Copied: now}, {Target: "vault", Copied: now.Add(-time.Hour), Begun: now.Add(-10 * time.Minute)}}
+		}, ""},
+		{"never ends", "a disk of others is stalled", func(now time.Time) []op.CopyOutcome {
+			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-time.Hour), Begun: now.Add(-40 * time.Minute)}, {Target: "vault", Copied: now}}
+		}, "has not ended: what is there may be stalled; the latest of this host's there is of"},
+		{"not told of", "it was killed before it wrote down any", func(now time.Time) []op.CopyOutcome {
+			return []op.CopyOutcome{{Target: "nas", Copied: now}}
+		}, "not copied to vault: there is none of this host's yet"},
 		{"failed", "the machine is off", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now}, {Target: "vault", Copied: now.Add(-time.Hour), Failed: "no route", Since: now.Add(-30 * time.Minute)}}
 		}, "copying its snapshots to vault has failed since"},
@@ -220,7 +229,7 @@ func TestCopiesJudged(t *testing.T) {
 		}, "no route; there is none of this host's yet"},
 		{"old", "it may have been killed each time", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-3 * time.Hour)}}
-		}, "not copied to nas any more"},
+		}, "not copied to nas: the latest"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, _, _ := copying(t)

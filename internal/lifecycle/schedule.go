@@ -41,6 +41,9 @@ type ScheduledHost struct {
 // lateBy is how many times as old as snapshots are apart the newest may be.
 const lateBy = 2
 
+// maxCopying is how long hosts let copying take, after which it is ended.
+const maxCopying = 30 * time.Minute
+
 // Scheduled asks the hosts with members of etcd for the snapshots that they take by
 // themselves. It needs no API and no etcd.
 func (s *service) Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error) {
@@ -123,13 +126,18 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 	}
 }
 
-// judgeElsewhere warns of copies that fail, or are not made any more.
+// judgeElsewhere warns of copies that fail, do not come to an end, or are not made: to
+// all places that there are to be, whether the host has told of them or not.
 func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn warner) {
 	if a == nil || a.AutoSnapshotOutcome == nil {
 		return
 	}
 	late := lateBy * c.Spec.Etcd.Backup.Every.Duration
-	for _, k := range a.Copies {
+	for _, to := range targetsOf(c) {
+		k := op.CopyOutcome{Target: to.Name}
+		if i := slices.IndexFunc(a.Copies, func(k op.CopyOutcome) bool { return k.Target == to.Name }); i >= 0 {
+			k = a.Copies[i]
+		}
 		last := "there is none of this host's yet"
 		if !k.Copied.IsZero() {
 			last = "the latest of this host's there is of " + k.Copied.UTC().Format(time.RFC3339)
@@ -137,8 +145,10 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 		switch {
 		case k.Failed != "":
 			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "copying its snapshots to %s has failed since %s: %s; %s", k.Target, k.Since.UTC().Format(time.RFC3339), k.Failed, last)
+		case !k.Begun.IsZero() && now.Sub(k.Begun) > maxCopying:
+			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "copying its snapshots to %s, begun at %s, has not ended: what is there may be stalled; %s", k.Target, k.Begun.UTC().Format(time.RFC3339), last)
 		case now.Sub(k.Copied) > late:
-			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "its snapshots are not copied to %s any more: %s, and one is to be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
+			warn(idBackupCopy, a.Host, "on the host: systemctl start slipway-backup", "its snapshots are not copied to %s: %s, and one is to be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
 		}
 	}
 }

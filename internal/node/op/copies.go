@@ -50,6 +50,9 @@ type CopyOutcome struct {
 	// first after it had not.
 	Failed string    `json:"failed,omitempty"`
 	Since  time.Time `json:"since,omitzero"`
+	// Begun is since when copying has not come to an end: it runs, or was cut off; zero
+	// is that it has ended.
+	Begun time.Time `json:"begun,omitzero"`
 	// Kept is how many of this host's are there.
 	Kept int `json:"kept"`
 }

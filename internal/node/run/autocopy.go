@@ -32,8 +32,13 @@ import (
 const maxSetFile = 4 << 20
 
 // copyAll copies a snapshot to all targets at once, so that one that hangs keeps no
-// other waiting. told hears of each when its end has come.
+// other waiting. told hears of each when it begins, which stays on record if its end
+// never comes, and when that has come.
 func (a autoSnapshot) copyAll(ctx context.Context, k op.KeptSnapshot, before []op.CopyOutcome, told func(op.CopyOutcome) error) error {
+	var failed error
+	for _, to := range a.job.Copies.To {
+		failed = errors.Join(failed, told(begun(carried(before, to.Name))))
+	}
 	set, err := a.set(k)
 	ended := make(chan op.CopyOutcome)
 	var all sync.WaitGroup
@@ -42,7 +47,7 @@ func (a autoSnapshot) copyAll(ctx context.Context, k op.KeptSnapshot, before []o
 			out := carried(before, to.Name)
 			problem := err
 			if problem == nil {
-				out.Kept, problem = set.send(ctx, a, to, out.Kept)
+				out.Kept, problem = within(ctx, out.Kept, func() (int, error) { return set.send(ctx, a, to, out.Kept) })
 			}
 			ended <- judged(out, problem, k.Taken)
 		})
@@ -51,11 +56,39 @@ func (a autoSnapshot) copyAll(ctx context.Context, k op.KeptSnapshot, before []o
 		all.Wait()
 		close(ended)
 	}()
-	var failed error
 	for out := range ended {
 		failed = errors.Join(failed, told(out))
 	}
 	return failed
+}
+
+// within waits for copying as long as there is time. A file system that is stalled has
+// no regard for that: what works on it is left to the end of the process. had is how
+// many copies there were.
+func within(ctx context.Context, had int, send func() (int, error)) (int, error) {
+	type end struct {
+		kept    int
+		problem error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		kept, problem := send()
+		ended <- end{kept, problem}
+	}()
+	select {
+	case e := <-ended:
+		return e.kept, e.problem
+	case <-ctx.Done():
+		return had, errors.New("it had not ended when its time was over: what is there does not answer, or takes too long")
+	}
+}
+
+// begun is a target that is being copied to: since the first time that did not end.
+func begun(out op.CopyOutcome) op.CopyOutcome {
+	if out.Begun.IsZero() {
+		out.Begun = time.Now().UTC().Truncate(time.Second)
+	}
+	return out
 }
 
 // stillCopied is what came before of the targets that there still are.
@@ -83,6 +116,7 @@ func carried(before []op.CopyOutcome, target string) op.CopyOutcome {
 
 // judged is what came of a target now.
 func judged(out op.CopyOutcome, problem error, taken time.Time) op.CopyOutcome {
+	out.Begun = time.Time{}
 	if problem == nil {
 		out.Copied, out.Failed, out.Since = taken, "", time.Time{}
 		return out

@@ -4,7 +4,11 @@ package run
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -153,6 +157,56 @@ func TestAutoCopyFails(t *testing.T) {
 	job.Copies = nil
 	if out := h.takes(job); len(out.Copies) != 0 || out.Failed != "" {
 		t.Errorf("%+v", out)
+	}
+}
+
+// What never ends is on record from the first, and keeps nobody waiting when the time
+// is over.
+func TestAutoCopyNeverEnds(t *testing.T) {
+	h, _, _, _, job := copying(t)
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	job.Copies.To[1].SSH.Address, job.Copies.To[1].SSH.Port = "127.0.0.1", silent.Addr().(*net.TCPAddr).Port
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var during op.AutoSnapshotOutcome
+	go func() {
+		defer cancel()
+		if conn, err := silent.Accept(); err == nil {
+			defer conn.Close()
+		}
+		raw, err := os.ReadFile(filepath.Join(h.r.State, filepath.Base(op.AutoSnapshotFile)))
+		if err := errors.Join(err, json.Unmarshal(raw, &during)); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := os.MkdirAll(h.r.State, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, err := h.r.AutoSnapshot(ctx, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(during.Copies) != 2 || during.Copies[1].Begun.IsZero() {
+		t.Errorf("while it goes on, the record has %+v", during.Copies)
+	}
+	if vault := out.Copies[1]; vault.Failed == "" || vault.Since.IsZero() || !vault.Begun.IsZero() {
+		t.Errorf("its time was over: %+v", vault)
+	}
+	// The host went down in the middle of it, twice.
+	was := op.CopyOutcome{Target: "vault", Begun: out.At.Add(-time.Hour)}
+	if got := begun(was); !got.Begun.Equal(was.Begun) {
+		t.Errorf("it has not ended since %s, and not %s", was.Begun, got.Begun)
+	}
+	stalled, over := make(chan struct{}), t.Context()
+	defer close(stalled)
+	over, cancelled := context.WithCancel(over)
+	cancelled()
+	if kept, err := within(over, 3, func() (int, error) { <-stalled; return 0, nil }); err == nil || kept != 3 {
+		t.Errorf("%d, %v", kept, err)
 	}
 }
 
