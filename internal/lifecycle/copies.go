@@ -202,7 +202,7 @@ func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list 
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b copies.Copy) int { return b.Taken.Compare(a.Taken) })
+	slices.SortStableFunc(list, copies.Newer)
 	return list, on, err
 }
 

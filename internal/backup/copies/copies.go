@@ -99,29 +99,41 @@ func Open(ctx context.Context, to op.CopyTarget, secret []byte) (Target, error) 
 	return nil, fmt.Errorf("%s is no target that can be reached from here", to.Name)
 }
 
-// Send puts a copy there, and then removes the oldest of the same host beyond the
-// number that is kept. It answers how many are left.
+// Send puts a copy there, and removes the oldest of the same host beyond the number
+// that is kept: before, so that a place that is full has room when fewer are to be kept,
+// and after. It answers how many are left.
 func Send(ctx context.Context, to Target, name Name, keep int, write func(io.Writer) error) (left int, err error) {
 	if err := tidy(ctx, to, name); err != nil {
+		return 0, err
+	}
+	if _, err := retain(ctx, to, name, keep); err != nil {
 		return 0, err
 	}
 	if err := to.Put(ctx, name.String(), write); err != nil {
 		return 0, err
 	}
-	own, err := Own(ctx, to, func(n Name) bool { return n.same(name) })
+	others, err := retain(ctx, to, name, keep-1)
 	if err != nil {
 		return 0, err
 	}
-	// A clock that was ahead does not have the new one be taken for the oldest.
-	own = slices.DeleteFunc(own, func(c Copy) bool { return c.File.Name == name.String() })
-	kept := min(len(own), max(keep-1, 0))
-	for _, c := range own[kept:] {
+	return others + 1, nil
+}
+
+// retain removes the oldest of the same host but for a number of them, and answers how
+// many are left. The new one is not among them, whatever its name says.
+func retain(ctx context.Context, to Target, name Name, keep int) (left int, err error) {
+	own, err := Own(ctx, to, func(n Name) bool { return n.same(name) && n != name })
+	if err != nil {
+		return 0, err
+	}
+	left = min(len(own), max(keep, 0))
+	for _, c := range own[left:] {
 		err = errors.Join(err, to.Remove(ctx, c.File.Name))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("removing the oldest: %w", err)
 	}
-	return kept + 1, nil
+	return left, nil
 }
 
 // tidy removes what the same host has left that was cut off.
@@ -164,10 +176,14 @@ func Among(files []File, chosen func(Name) bool) (out []Copy) {
 			out = append(out, Copy{n, f})
 		}
 	}
-	slices.SortFunc(out, func(a, b Copy) int {
-		return cmp.Or(b.Taken.Compare(a.Taken), cmp.Compare(a.File.Name, b.File.Name))
-	})
+	slices.SortFunc(out, Newer)
 	return out
+}
+
+// Newer orders copies, newest first: by etcd's revision, which all members share and
+// which a restore takes further, and only then by clocks, which may have been wrong.
+func Newer(a, b Copy) int {
+	return cmp.Or(cmp.Compare(b.Revision, a.Revision), b.Taken.Compare(a.Taken), cmp.Compare(a.File.Name, b.File.Name))
 }
 
 // partOf is the name under which a file is written: not that of a copy.

@@ -112,12 +112,8 @@ func TestSend(t *testing.T) {
 					t.Fatalf("%d are left, %v", left, err)
 				}
 			}
-			// Nor does one of a clock that was ahead stay for ever.
-			if _, err := copies.Send(t.Context(), to, name("cp1", 5), 2, writes(big[:7])); err != nil {
-				t.Fatal(err)
-			}
 			got := files(t, dir)
-			for _, want := range append(foreign, name("cp1", 13).String(), name("cp1", 5).String()) {
+			for _, want := range append(foreign, name("cp1", 13).String(), name("cp1", 12).String()) {
 				if !strings.Contains(got, want) {
 					t.Errorf("%s is gone: %s", want, got)
 				}
@@ -134,6 +130,76 @@ func TestSend(t *testing.T) {
 				t.Errorf("%+v, %v", own, err)
 			}
 		})
+	}
+}
+
+// What a clock says that was ahead, or is behind now, has nothing be removed that is
+// newer, nor be taken for the newest.
+func TestSendClocks(t *testing.T) {
+	for kind, open := range targets(t) {
+		t.Run(kind, func(t *testing.T) {
+			to, dir := open(t)
+			of := func(day int, revision int64) copies.Name {
+				n := name("cp1", day)
+				n.Revision = revision
+				return n
+			}
+			var newest copies.Name
+			for _, newest = range []copies.Name{of(28, 4701), of(27, 4702), of(1, 4703), of(2, 4704), of(2, 4705)} {
+				if _, err := copies.Send(t.Context(), to, newest, 2, writes(nil)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got, want := files(t, dir), of(2, 4704).String()+" "+newest.String(); got != want {
+				t.Errorf("there are %s, want %s", got, want)
+			}
+			own, err := copies.Own(t.Context(), to, func(copies.Name) bool { return true })
+			if err != nil || len(own) != 2 || own[0].Name != newest {
+				t.Errorf("the newest is the first of %+v, %v", own, err)
+			}
+			// Etcd was made anew, and counts from the first again.
+			anew := of(3, 7)
+			if left, err := copies.Send(t.Context(), to, anew, 2, writes(nil)); err != nil || left != 2 || !strings.Contains(files(t, dir), anew.String()) {
+				t.Errorf("%d are left, %v: %s", left, err, files(t, dir))
+			}
+		})
+	}
+}
+
+// full is a target without room for more than two files.
+type full struct {
+	copies.Target
+	dir string
+}
+
+func (f full) Put(ctx context.Context, name string, write func(io.Writer) error) error {
+	if entries, err := os.ReadDir(f.dir); err != nil || len(entries) > 2 {
+		return errors.Join(err, errors.New("no space left on device"))
+	}
+	return f.Target.Put(ctx, name, write)
+}
+
+// A target that is full has room again when fewer are to be kept.
+func TestSendFull(t *testing.T) {
+	dir := t.TempDir()
+	d, err := copies.Directory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := full{d, dir}
+	for day := range 3 {
+		if _, err := copies.Send(t.Context(), to, name("cp1", 1+day), 3, writes(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := copies.Send(t.Context(), to, name("cp1", 4), 3, writes(nil)); err == nil || len(strings.Fields(files(t, dir))) != 3 {
+		t.Errorf("%v; there is %s: what there was is to stay until there is a new one", err, files(t, dir))
+	}
+	if left, err := copies.Send(t.Context(), to, name("cp1", 4), 2, writes(nil)); err != nil || left != 2 {
+		t.Errorf("%d are left, %v", left, err)
+	}
+	if want := name("cp1", 3).String() + " " + name("cp1", 4).String(); files(t, dir) != want {
+		t.Errorf("there is %s", files(t, dir))
 	}
 }
 
