@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path"
 	"slices"
@@ -92,6 +93,7 @@ func (v *validator) copies(e v1alpha1.Etcd) {
 		}
 	}
 	var names []string
+	places := map[string]string{}
 	eachCopy(v.c, func(path string, to *v1alpha1.EtcdCopy) {
 		if !v.missing(path+".name", to.Name, "give it a name that nothing else here has, such as nas") {
 			switch {
@@ -104,7 +106,27 @@ func (v *validator) copies(e v1alpha1.Etcd) {
 		}
 		v.keeps(path+".keep", to.Keep)
 		v.copyTo(path, *to)
+		at, field := placeOf(*to)
+		switch other := places[at]; {
+		case at == "":
+		case other != "":
+			v.refuse(idDuplicateAddress, path+field, "copies are kept there already by "+other+": each would remove those of the other", "write another directory, or leave one of them out")
+		default:
+			places[at] = path
+		}
 	})
+}
+
+// placeOf is where copies are kept, by which one place is told from others, and the
+// field that says so; "" is said elsewhere not to be one.
+func placeOf(to v1alpha1.EtcdCopy) (at, field string) {
+	switch m := to.SSH; {
+	case m == nil && to.Directory != "":
+		return path.Clean(to.Directory), ".directory"
+	case m != nil && to.Directory == "" && m.Directory != "":
+		return net.JoinHostPort(strings.ToLower(m.Address), strconv.Itoa(m.Port)) + " " + path.Clean(m.Directory), ".ssh.directory"
+	}
+	return "", ""
 }
 
 // copyTo judges one place.
