@@ -1,10 +1,12 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,12 +167,23 @@ func (c *copyLook) list(ctx context.Context, to v1alpha1.EtcdCopy) (list []copie
 	if to.Directory != "" {
 		return c.listOnHosts(ctx, to)
 	}
+	limit := c.svc.looks.host
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, mute(placeOf(to), limit))
+	defer cancel()
 	target, err := c.open(ctx, to)
-	if err != nil {
-		return nil, nil, err
+	if err == nil {
+		list, err = copies.Own(ctx, target, c.own)
+		err = errors.Join(err, target.Close())
 	}
-	list, err = copies.Own(ctx, target, c.own)
-	return list, nil, errors.Join(err, target.Close())
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return list, nil, err
+}
+
+// mute is a place that does not answer in time.
+func mute(place string, limit time.Duration) error {
+	return fmt.Errorf("%s did not answer within %s", place, limit)
 }
 
 // open reaches a target from here.
@@ -188,10 +201,10 @@ func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list 
 	on = map[string]*hostLook{}
 	for _, h := range c.l.hosts {
 		if h.conn == nil || h.err != nil {
-			err = errors.Join(err, fmt.Errorf("%s does not answer: %w", h.spec.Name, h.err))
+			err = errors.Join(err, fmt.Errorf("%s does not answer: %w", h.spec.Name, cmp.Or(h.err, errNoTime)))
 			continue
 		}
-		found, failed := filesOn(ctx, h, to.Directory)
+		found, failed := filesOn(ctx, h, to.Directory, c.svc.looks.host)
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", h.spec.Name, failed))
 			continue
@@ -206,11 +219,17 @@ func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list 
 	return list, on, err
 }
 
-// filesOn are the files in a directory of a host's.
-func filesOn(ctx context.Context, h *hostLook, dir string) (out []copies.File, err error) {
+// filesOn are the files in a directory of a host's, if it answers in time: a file system
+// that is mounted there may be stalled.
+func filesOn(ctx context.Context, h *hostLook, dir string, limit time.Duration) (out []copies.File, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, mute(dir, limit))
+	defer cancel()
 	results, err := h.conn.Check(ctx, op.List{op.Copies{Directory: dir}})
 	if err == nil && results[0].Error != nil {
 		err = results[0].Error
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -299,8 +318,23 @@ func (c *copyLook) fetch(ctx context.Context, to v1alpha1.EtcdCopy, k copies.Cop
 	if err != nil {
 		return errors.Join(err, target.Close())
 	}
-	if err := errors.Join(target.Fetch(ctx, k.File.Name, f), f.Sync(), f.Close(), target.Close()); err != nil {
+	if err := errors.Join(target.Fetch(ctx, k.File.Name, &bounded{f, k.Bytes}), f.Sync(), f.Close(), target.Close()); err != nil {
 		return refused(idCopyTarget, to.Name+" ("+placeOf(to)+"): fetching "+k.File.Name+": "+why(err).Message, "fetch it again")
 	}
 	return nil
+}
+
+// bounded takes no more than some bytes: what is there may send without end.
+type bounded struct {
+	to   io.Writer
+	left int64
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if int64(len(p)) > b.left {
+		return 0, errors.New("there is more of it than was listed")
+	}
+	n, err := b.to.Write(p)
+	b.left -= int64(n)
+	return n, err
 }

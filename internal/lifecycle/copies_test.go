@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 	"path"
 	"path/filepath"
@@ -199,6 +200,58 @@ func TestCopiesListedAndFetched(t *testing.T) {
 	sets, err := w.service().Snapshots(t.Context(), "prod")
 	if err != nil || len(sets) != 2 || sets[0].Problem != nil || !sets[0].Encrypted || sets[0].Taken.Hour() != 18 {
 		t.Errorf("%+v, %v", sets, err)
+	}
+}
+
+// A place that is silent is told of by its name, and keeps no other from being looked at.
+func TestCopiesSilent(t *testing.T) {
+	w, m, name := copying(t)
+	if err := os.WriteFile(filepath.Join(m.Dir, name("cp1", 17)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.machines["cp1"].stalled = "/mnt/nas"
+	svc := w.impatient()
+	r, err := svc.Copies(t.Context(), "prod", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nas, vault := r.Targets[0], r.Targets[1]
+	if nas.Problem == nil || !strings.Contains(nas.Problem.Message, "cp1: /mnt/nas did not answer within") || r.Good {
+		t.Errorf("%+v", nas.Problem)
+	}
+	if vault.Problem != nil || len(vault.Copies) != 1 {
+		t.Errorf("the other place: %+v", vault)
+	}
+
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	c := copiedTo(t, w.everyHour(8), m)
+	to := c.Spec.Etcd.Backup.Copies[1]
+	to.SSH.Port = silent.Addr().(*net.TCPAddr).Port
+	look := &copyLook{svc: svc, l: &looker{hosts: []*hostLook{{spec: c.Spec.Hosts[0]}}}, name: "prod"}
+	if _, _, err := look.list(t.Context(), to); err == nil || !strings.Contains(err.Error(), placeOf(to)+" did not answer within") {
+		t.Error(err)
+	}
+	if _, _, err := look.list(t.Context(), c.Spec.Etcd.Backup.Copies[0]); err == nil || strings.Contains(err.Error(), "nil") {
+		t.Error(err)
+	}
+}
+
+// No more of a copy comes here than was listed.
+func TestCopiesBounded(t *testing.T) {
+	w, m, name := copying(t)
+	if err := os.WriteFile(filepath.Join(m.Dir, name("cp1", 17)), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	look := &copyLook{svc: w.service(), name: "prod"}
+	part := filepath.Join(t.TempDir(), "part")
+	err := look.fetch(t.Context(), copiedTo(t, w.everyHour(8), m).Spec.Etcd.Backup.Copies[1], copies.Copy{File: copies.File{Name: name("cp1", 17), Bytes: 100}}, part)
+	refusal(t, err, idCopyTarget)
+	if info, err := os.Stat(part); err != nil || info.Size() > 100 {
+		t.Errorf("%d bytes are here, %v", info.Size(), err)
 	}
 }
 

@@ -63,11 +63,12 @@ type machine struct {
 	// its member does.
 	waste   int64
 	leads   bool
-	cutOff  bool // the API's name leads nowhere from here
-	silent  bool // its own API server does not answer
-	refused bool // nothing takes a connection where it would
-	hangs   bool // it is connected, and answers nothing
-	lingers bool // nothing ends its API server
+	cutOff  bool   // the API's name leads nowhere from here
+	silent  bool   // its own API server does not answer
+	refused bool   // nothing takes a connection where it would
+	hangs   bool   // it is connected, and answers nothing
+	stalled string // a directory that does not answer
+	lingers bool   // nothing ends its API server
 	alarm   string
 	blind   op.Kind
 	reaches func(*machine, string) bool // whether a URL of others answers; nil is always
@@ -725,7 +726,7 @@ func (c *conn) DialContext(ctx context.Context, network, address string) (net.Co
 }
 
 func (c *conn) Check(ctx context.Context, ops op.List) ([]op.Result, error) {
-	if c.hangs {
+	if c.hangs || slices.ContainsFunc(ops, func(o op.Op) bool { return c.stalled != "" && o.Target() == c.stalled }) {
 		<-ctx.Done()
 	}
 	if err := ctx.Err(); err != nil {
