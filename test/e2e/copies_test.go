@@ -49,7 +49,8 @@ func TestLongCopies(t *testing.T) {
 	u.create(t, file)
 	u.kubectl(t, name, "create", "configmap", "kept")
 	u.inside(t, vault, "sh", "-c", "mkdir /srv/copies && echo mine >/srv/copies/notes.txt")
-	u.inside(t, cp, "sh", "-c", "mkdir -p /mnt/nas && mount -t tmpfs -o size=256m tmpfs /mnt/nas")
+	// A disk of others: what is in memory alone is refused.
+	u.inside(t, cp, "sh", "-c", "mkdir -p /mnt/disk /mnt/nas && mount -t tmpfs -o size=512m tmpfs /mnt/disk && d=/mnt/disk && mkdir $d/l $d/u $d/w && mount -t overlay -o lowerdir=$d/l,upperdir=$d/u,workdir=$d/w overlay /mnt/nas")
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
 		t.Fatal(err)
