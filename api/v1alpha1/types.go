@@ -259,7 +259,8 @@ type EtcdBackup struct {
 	Copies []EtcdCopy `json:"copies,omitempty"`
 }
 
-// EtcdCopy is where copies of backup sets are kept: exactly one of Directory and SSH.
+// EtcdCopy is where copies of backup sets are kept: exactly one of Directory,
+// SSH and S3.
 type EtcdCopy struct {
 	Name string `json:"name"`           // unique
 	Keep int    `json:"keep,omitempty"` // of each host; default: as many as it keeps itself
@@ -267,6 +268,25 @@ type EtcdCopy struct {
 	// is mounted there.
 	Directory string   `json:"directory,omitempty"`
 	SSH       *SSHCopy `json:"ssh,omitempty"`
+	S3        *S3Copy  `json:"s3,omitempty"`
+}
+
+// S3Copy is a bucket of storage that is spoken to in the way of S3.
+type S3Copy struct {
+	Endpoint string `json:"endpoint"`         // https://HOST or https://HOST:PORT
+	Region   string `json:"region,omitempty"` // default: us-east-1
+	Bucket   string `json:"bucket"`
+	// Prefix is what keys have before a '/' and the copy's name.
+	Prefix string `json:"prefix,omitempty"`
+	// PathStyle has the bucket in the path instead of in the host's name; default:
+	// true, but of AWS.
+	PathStyle *bool `json:"pathStyle,omitempty"`
+	// CAFile has the certificates of the storage's authority, in PEM form, which are
+	// trusted besides the system's.
+	CAFile string `json:"caFile,omitempty"`
+	// AccessKeyFrom and SecretKeyFrom go to the members' hosts.
+	AccessKeyFrom *SecretSource `json:"accessKeyFrom"`
+	SecretKeyFrom *SecretSource `json:"secretKeyFrom"`
 }
 
 // SSHCopy is a directory of another machine, by SFTP.

@@ -58,7 +58,7 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/facts", may: []string{"internal/remote"}, why: "asks hosts what they are"},
 	{layer: 1, pkg: "internal/backup", exactly: true, why: "backup sets are files: knows no cluster and no host; links into the node helper"},
 	{layer: 1, pkg: "internal/backup/copies", exactly: true, may: []string{"internal/node/op"}, why: "where copies are kept: knows names of files, and nothing of what is in them; links into the node helper"},
-	{layer: 1, pkg: "internal/backup/copies/copiestest", may: []string{"internal/node/op"}, why: "a machine that keeps copies, for tests; links into no program"},
+	{layer: 1, pkg: "internal/backup/copies/copiestest", may: []string{"internal/node/op"}, why: "a machine and storage that keep copies, for tests; links into no program"},
 	{layer: 1, pkg: "internal/backup/inspect", exactly: true, may: []string{"internal/backup"}, why: "what is in a set, by libraries that the node helper has not"},
 	{layer: 1, pkg: "internal/kube", why: "the Kubernetes API: apply, wait, drain"},
 	{layer: 1, pkg: "internal/kubeconfig", why: "users' kubeconfig files, merged without touching other entries"},
@@ -134,6 +134,7 @@ type fence struct {
 var fences = []fence{
 	{"golang.org/x/crypto/ssh/...", []string{"internal/remote/sshx", "internal/remote/remotetest", "internal/backup/copies", "internal/backup/copies/copiestest"}, "one place for host keys, logins and reconnecting; and one for files that hosts send by themselves"},
 	{"github.com/pkg/sftp/...", []string{"internal/backup/copies", "internal/backup/copies/copiestest"}, "what goes to hosts goes through their helpers"},
+	{"github.com/minio/minio-go/v7/...", []string{"internal/backup/copies"}, "storage is where copies are kept, and nothing else is"},
 	{"filippo.io/age/...", []string{"internal/backup", "internal/lifecycle", "internal/spec", "internal/node/run"}, "sets are encrypted, and nothing else is"},
 	{"os/exec", []string{
 		"internal/node/run",              // argv of operations, on the host
@@ -171,6 +172,9 @@ var closures = []closure{
 		"golang.org/x/sys/...", "internal/iec", "internal/node/...", "internal/pki", "internal/remote",
 		"internal/backup", "internal/backup/copies", // sets that hosts copy by themselves
 		"filippo.io/age/...", "filippo.io/hpke/...", "github.com/pkg/sftp/...", "github.com/kr/fs/...", "golang.org/x/crypto/...",
+		// The client of S3, and what it links.
+		"github.com/minio/...", "github.com/cespare/xxhash/v2", "github.com/dustin/go-humanize", "github.com/google/uuid", "github.com/klauspost/...", "github.com/philhofer/fwd", "github.com/rs/xid",
+		"github.com/tinylib/msgp/...", "github.com/zeebo/xxh3", "go.yaml.in/yaml/v3", "golang.org/x/net/http/httpguts", "golang.org/x/net/idna", "golang.org/x/net/publicsuffix", "golang.org/x/text/...", "gopkg.in/ini.v1",
 	}, why: "the helper goes to every host: small, static, nothing of Kubernetes"},
 	{of: "images/updater", direct: true, may: []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/client-go/..."}, why: "a bundle's build compiles it from client-go and what that requires"},
 	{of: "api/v1alpha1", direct: true, may: []string{"k8s.io/apimachinery/..."}, why: "others use the types without the program"},

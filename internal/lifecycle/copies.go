@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -62,17 +63,44 @@ func copySecrets(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 		return nil, nil
 	}
 	for i, to := range c.Spec.Etcd.Backup.Copies {
-		if to.SSH == nil {
+		if to.Directory != "" {
 			continue
 		}
-		text, err := secret.Resolve(*to.SSH.PrivateKeyFrom)
+		text, field, err := copySecret(to)
 		if err != nil {
-			list = append(list, refused(idSecretUnreadable, fmt.Sprintf("there is no key for copies to %s: %v", to.Name, err), "put it back where privateKeyFrom says")...)
-			list[len(list)-1].Path = fmt.Sprintf("spec.etcd.backup.copies[%d].ssh.privateKeyFrom", i)
+			list = append(list, refused(idSecretUnreadable, fmt.Sprintf("there is no key for copies to %s: %v", to.Name, err), "put it back where "+path.Ext(field)[1:]+" says")...)
+			list[len(list)-1].Path = fmt.Sprintf("spec.etcd.backup.copies[%d].%s", i, field)
 		}
 		out[to.Name] = text
 	}
 	return out, list.Err()
+}
+
+// copySecret is what is logged in with at one place, and the field that it is not to be
+// had from if it is not.
+func copySecret(to v1alpha1.EtcdCopy) (text secret.String, field string, err error) {
+	if to.SSH != nil {
+		text, err = secret.Resolve(*to.SSH.PrivateKeyFrom)
+		return text, "ssh.privateKeyFrom", err
+	}
+	access, err := secret.Resolve(*to.S3.AccessKeyFrom)
+	if err != nil {
+		return text, "s3.accessKeyFrom", err
+	}
+	key, err := secret.Resolve(*to.S3.SecretKeyFrom)
+	if err != nil {
+		return text, "s3.secretKeyFrom", err
+	}
+	login := copies.S3Login{AccessKey: access.Reveal(), SecretKey: key.Reveal()}
+	if to.S3.CAFile != "" {
+		authorities, err := os.ReadFile(to.S3.CAFile)
+		if err != nil {
+			return text, "s3.caFile", err
+		}
+		login.Authorities = string(authorities)
+	}
+	raw, err := login.Secret()
+	return secret.New(string(raw)), "s3.secretKeyFrom", err
 }
 
 // targetsOf are where copies of a cluster's backups are kept.
@@ -123,6 +151,9 @@ func (s *service) Copies(ctx context.Context, name string, progress event.Sink) 
 func placeOf(to v1alpha1.EtcdCopy) string {
 	if m := to.SSH; m != nil {
 		return fmt.Sprintf("%s@%s:%s", m.User, m.Address, m.Directory)
+	}
+	if b := to.S3; b != nil {
+		return strings.TrimRight(b.Endpoint, "/") + "/" + path.Join(b.Bucket, b.Prefix)
 	}
 	return to.Directory
 }
@@ -188,7 +219,7 @@ func mute(place string, limit time.Duration) error {
 
 // open reaches a target from here.
 func (c *copyLook) open(ctx context.Context, to v1alpha1.EtcdCopy) (copies.Target, error) {
-	key, err := secret.Resolve(*to.SSH.PrivateKeyFrom)
+	key, _, err := copySecret(to)
 	if err != nil {
 		return nil, err
 	}

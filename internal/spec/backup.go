@@ -39,6 +39,7 @@ func setBackupDefaults(b *v1alpha1.EtcdBackup) {
 		if m := b.Copies[i].SSH; m != nil {
 			setDefault(&m.Port, DefaultSSHPort)
 		}
+		setS3Defaults(b.Copies[i].S3)
 	}
 }
 
@@ -120,24 +121,38 @@ func (v *validator) copies(e v1alpha1.Etcd) {
 // placeOf is where copies are kept, by which one place is told from others, and the
 // field that says so; "" is said elsewhere not to be one.
 func placeOf(to v1alpha1.EtcdCopy) (at, field string) {
-	switch m := to.SSH; {
-	case m == nil && to.Directory != "":
+	switch m, s := to.SSH, to.S3; {
+	case m == nil && s == nil && to.Directory != "":
 		return path.Clean(to.Directory), ".directory"
-	case m != nil && to.Directory == "" && m.Directory != "":
+	case m != nil && s == nil && to.Directory == "" && m.Directory != "":
 		return net.JoinHostPort(strings.ToLower(m.Address), strconv.Itoa(m.Port)) + " " + path.Clean(m.Directory), ".ssh.directory"
+	case s != nil && m == nil && to.Directory == "" && s.Bucket != "":
+		return strings.ToLower(s.Endpoint) + " " + s.Bucket + " " + path.Clean(s.Prefix), ".s3.prefix"
 	}
 	return "", ""
 }
 
 // copyTo judges one place.
 func (v *validator) copyTo(at string, to v1alpha1.EtcdCopy) {
+	var given []string
+	if to.Directory != "" {
+		given = append(given, "directory")
+	}
+	if to.SSH != nil {
+		given = append(given, "ssh")
+	}
+	if to.S3 != nil {
+		given = append(given, "s3")
+	}
 	switch {
-	case to.Directory == "" && to.SSH == nil:
-		v.refuse(idMissingField, at, "it is not said where the copies are kept", "write directory or ssh")
-	case to.Directory != "" && to.SSH != nil:
-		v.refuse(idConflictingFields, at+".ssh", "directory and ssh are both given", "keep one of them, and give the other a name of its own")
+	case len(given) == 0:
+		v.refuse(idMissingField, at, "it is not said where the copies are kept", "write directory, ssh or s3")
+	case len(given) > 1:
+		v.refuse(idConflictingFields, at+"."+given[1], strings.Join(given, " and ")+" are given", "keep one of them, and give the others names of their own")
 	case to.SSH != nil:
 		v.copyBySSH(at+".ssh", *to.SSH)
+	case to.S3 != nil:
+		v.copyToS3(at+".s3", *to.S3)
 	case !path.IsAbs(to.Directory) || path.Clean(to.Directory) != to.Directory || to.Directory == "/":
 		v.refuse(idInvalidValue, at+".directory", strconv.Quote(to.Directory)+" is no directory that a file system can be mounted at", "write an absolute path without '.' and '..', such as /mnt/backups")
 	}
@@ -165,6 +180,9 @@ func (v *validator) copyBySSH(at string, to v1alpha1.SSHCopy) {
 // copyFiles looks at what hosts log in with where copies are kept.
 func (v *validator) copyFiles(p Paths) {
 	eachCopy(v.c, func(path string, to *v1alpha1.EtcdCopy) {
+		if to.S3 != nil {
+			v.s3Files(path+".s3", *to.S3, p)
+		}
 		if to.SSH == nil || to.SSH.PrivateKeyFrom == nil {
 			return
 		}

@@ -118,6 +118,11 @@ func fileFields(c *v1alpha1.Cluster) []fileField {
 		if to.SSH != nil {
 			source(path+".ssh.privateKeyFrom", to.SSH.PrivateKeyFrom)
 		}
+		if b := to.S3; b != nil {
+			source(path+".s3.accessKeyFrom", b.AccessKeyFrom)
+			source(path+".s3.secretKeyFrom", b.SecretKeyFrom)
+			add(path+".s3.caFile", &b.CAFile)
+		}
 	})
 	for i := range c.Spec.Registry.Auths {
 		a, path := &c.Spec.Registry.Auths[i], indexed("spec.registry.auths", i)

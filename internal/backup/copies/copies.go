@@ -1,5 +1,5 @@
-// Package copies keeps copies of backup sets elsewhere: in a directory, or on another
-// machine. A copy is there whole or not at all, under a name that says whose it is;
+// Package copies keeps copies of backup sets elsewhere: in a directory, on another
+// machine, or in storage that is spoken to in the way of S3. A copy is there whole or not at all, under a name that says whose it is;
 // nothing but such names is ever removed.
 package copies
 
@@ -93,8 +93,11 @@ type Target interface {
 // Open reaches a target that is not a directory of a host. The secret is what it is
 // logged in to with.
 func Open(ctx context.Context, to op.CopyTarget, secret []byte) (Target, error) {
-	if to.SSH != nil {
+	switch {
+	case to.SSH != nil:
 		return dial(ctx, *to.SSH, secret)
+	case to.S3 != nil:
+		return storage(*to.S3, secret)
 	}
 	return nil, fmt.Errorf("%s is no target that can be reached from here", to.Name)
 }

@@ -41,6 +41,10 @@ func targets(t *testing.T) map[string]func(*testing.T) (copies.Target, string) {
 			m := copiestest.Listen(t)
 			return opened(t.Context(), t, m), m.Dir
 		},
+		"s3": func(t *testing.T) (copies.Target, string) {
+			s := copiestest.ListenS3(t)
+			return stored(t, s), s.Dir
+		},
 	}
 }
 
@@ -221,7 +225,7 @@ func TestSendFails(t *testing.T) {
 			}
 			// Somebody else writes to it meanwhile: it is not what was written.
 			_, err = copies.Send(t.Context(), to, name("cp1", 2), 1, func(w io.Writer) error {
-				if _, err := w.Write(bytes.Repeat([]byte("x"), 2<<20)); err != nil {
+				if _, err := w.Write(bytes.Repeat([]byte("x"), 9<<20)); err != nil {
 					return err
 				}
 				part, err := filepath.Glob(filepath.Join(dir, ".*.part"))

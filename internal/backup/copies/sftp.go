@@ -123,18 +123,19 @@ func login(ctx context.Context, at string, config *ssh.ClientConfig, dir string)
 	return m, nil
 }
 
-// impatient is a connection that ends when the other side says nothing for long.
+// impatient is a connection that ends when nothing goes either way for long: who waits
+// for an answer waits from when the last of the question has gone.
 type impatient struct{ net.Conn }
 
 func (c impatient) Read(p []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(silence)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Read(p)
 }
 
 func (c impatient) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(silence)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(p)

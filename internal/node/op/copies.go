@@ -19,7 +19,8 @@ type AutoCopies struct {
 	To    []CopyTarget `json:"to"`
 }
 
-// A CopyTarget is where copies of backup sets are kept: one of Directory and SSH.
+// A CopyTarget is where copies of backup sets are kept: one of Directory, SSH
+// and S3.
 type CopyTarget struct {
 	Name string `json:"name"`
 	// Keep is how many of its own copies a host keeps there.
@@ -27,6 +28,7 @@ type CopyTarget struct {
 	// Directory is one of the host's, on another disk than its own snapshots.
 	Directory string   `json:"directory,omitempty"`
 	SSH       *CopySSH `json:"ssh,omitempty"`
+	S3        *CopyS3  `json:"s3,omitempty"`
 	// SecretFile is where a host has what it logs in with.
 	SecretFile string `json:"secretFile,omitempty"`
 }
@@ -39,6 +41,17 @@ type CopySSH struct {
 	Directory string `json:"directory"`
 	// HostKey is the machine's: "ssh-ed25519 AAAA…" or "SHA256:…".
 	HostKey string `json:"hostKey"`
+}
+
+// CopyS3 is a bucket of storage that is spoken to in the way of S3.
+type CopyS3 struct {
+	Endpoint string `json:"endpoint"`
+	Region   string `json:"region"`
+	Bucket   string `json:"bucket"`
+	// Prefix is what keys have before a '/' and the copy's name; "" for nothing.
+	Prefix string `json:"prefix,omitempty"`
+	// PathStyle has the bucket in the path, else it is in the host's name.
+	PathStyle bool `json:"pathStyle"`
 }
 
 // A CopyOutcome is what came of copying to one target.

@@ -264,3 +264,29 @@ func TestCopies(t *testing.T) {
 		t.Error("there is nothing, and it was listed")
 	}
 }
+
+// A copy goes to storage with the keys that are on the host, and what fails there is
+// told without them.
+func TestAutoCopyToStorage(t *testing.T) {
+	h, _, _, id, job := copying(t)
+	s := copiestest.ListenS3(t)
+	login, err := copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.write("etc/slipway/backup/offsite.key", string(login)+"\n")
+	job.Copies.To = []op.CopyTarget{{Name: "offsite", Keep: 2, S3: &s.To, SecretFile: "/etc/slipway/backup/offsite.key"}}
+	out := h.takes(job)
+	if len(out.Copies) != 1 || out.Copies[0].Failed != "" || out.Copies[0].Kept != 1 {
+		t.Fatalf("%+v", out)
+	}
+	var db bytes.Buffer
+	if _, _, err := backup.Read(only(t, s.Dir), []age.Identity{id}, &db); err != nil || db.String() != sealed("whole 4711") {
+		t.Errorf("%d bytes come back, %v", db.Len(), err)
+	}
+	s.SecretKey = "other"
+	out = h.takes(job)
+	if c := out.Copies[0]; out.Failed != "" || !strings.Contains(c.Failed, "the secret key is not that of the access key") || strings.Contains(strings.ToLower(c.Failed), "canary") {
+		t.Errorf("%+v", out)
+	}
+}

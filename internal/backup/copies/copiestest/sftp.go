@@ -1,5 +1,5 @@
-// Package copiestest is a machine that keeps copies, for tests: a real SSH server that
-// speaks SFTP, over a directory.
+// Package copiestest is where copies are kept, for tests: a real SSH server that speaks
+// SFTP, and storage in the way of S3, each over a directory.
 package copiestest
 
 import (

@@ -1,0 +1,229 @@
+package copies
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	// partSize is how much of a copy is in memory while it goes to storage, which
+	// takes 10000 parts: 78 GiB, ten times what etcd may have.
+	partSize = 8 << 20
+	// attempts is how often storage is asked that says it is busy.
+	attempts = 4
+)
+
+// A S3Login is what storage is used with, as hosts have it in a file.
+type S3Login struct {
+	AccessKey string `json:"accessKey"`
+	SecretKey string `json:"secretKey"`
+	// Authorities are certificates in PEM form that are trusted besides the system's.
+	Authorities string `json:"authorities,omitempty"`
+}
+
+// Secret is the login as Open takes it.
+func (l S3Login) Secret() ([]byte, error) {
+	return json.Marshal(l) //nolint:gosec // it goes to where secrets go
+}
+
+// A bucket is a part of storage that is spoken to in the way of S3: the keys below a
+// prefix.
+type bucket struct {
+	s3        minio.Core
+	transport *http.Transport
+	to        op.CopyS3
+}
+
+// storage makes ready what is asked later: nothing is sent yet.
+func storage(to op.CopyS3, secret []byte) (Target, error) {
+	var login S3Login
+	if json.Unmarshal(secret, &login) != nil {
+		return nil, errors.New("the keys cannot be used: they are not as they were written") // the cause might quote them
+	}
+	at, err := url.Parse(to.Endpoint)
+	if err != nil || at.Scheme != "https" {
+		return nil, fmt.Errorf("%s is no https URL", to.Endpoint)
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	if login.Authorities != "" && !roots.AppendCertsFromPEM([]byte(login.Authorities)) {
+		return nil, errors.New("no certificate is among what caFile names")
+	}
+	dialer := net.Dialer{Timeout: dialTime}
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: dialTime, DisableCompression: true,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			raw, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return impatient{raw}, nil
+		},
+	}
+	lookup := minio.BucketLookupDNS
+	if to.PathStyle {
+		lookup = minio.BucketLookupPath
+	}
+	client, err := minio.New(at.Host, &minio.Options{
+		Creds: credentials.NewStaticV4(strings.TrimSpace(login.AccessKey), strings.TrimSpace(login.SecretKey), ""), Secure: true, Region: to.Region,
+		Transport: transport, BucketLookup: lookup, MaxRetries: attempts,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &bucket{minio.Core{Client: client}, transport, to}, nil
+}
+
+func (b *bucket) Close() error {
+	b.transport.CloseIdleConnections()
+	return nil
+}
+
+// below is what the keys of copies begin with.
+func (b *bucket) below() string {
+	if b.to.Prefix == "" {
+		return ""
+	}
+	return b.to.Prefix + "/"
+}
+
+func (b *bucket) key(name string) string { return b.below() + path.Base(name) }
+
+// List answers what lies below the prefix; an upload that was cut off is there under
+// the name of a part.
+func (b *bucket) List(ctx context.Context) (out []File, err error) {
+	add := func(key string, bytes int64, named func(string) string, failed error) {
+		if failed != nil {
+			err = cmp.Or(err, b.plain(failed))
+		} else if name := strings.TrimPrefix(key, b.below()); name != "" && !strings.Contains(name, "/") {
+			out = append(out, File{Name: named(name), Bytes: bytes})
+		}
+	}
+	for o := range b.s3.Client.ListObjects(ctx, b.to.Bucket, minio.ListObjectsOptions{Prefix: b.below()}) {
+		add(o.Key, o.Size, func(name string) string { return name }, o.Err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for o := range b.s3.ListIncompleteUploads(ctx, b.to.Bucket, b.below(), false) {
+		add(o.Key, o.Size, partOf, o.Err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for uploads that were cut off: %w", err)
+	}
+	return out, nil
+}
+
+func (b *bucket) Fetch(ctx context.Context, name string, to io.Writer) (err error) {
+	body, _, _, err := b.s3.GetObject(ctx, b.to.Bucket, b.key(name), minio.GetObjectOptions{})
+	if err != nil {
+		return b.plain(err)
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	_, err = io.Copy(to, body)
+	return err
+}
+
+// Put sends a copy in parts: it is there when storage has put them together, and goes
+// again if it is not what was written.
+func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) error) (err error) {
+	from, pipe := io.Pipe()
+	wrote := counting(pipe)
+	written := make(chan error, 1)
+	go func() {
+		err := write(wrote)
+		_ = pipe.CloseWithError(err) // never fails
+		written <- err
+	}()
+	// What was given up is taken back also when our time is over.
+	defer func() {
+		if err != nil {
+			rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTime)
+			defer cancel()
+			_ = b.Remove(rest, partOf(name)) // the next copy tries again
+		}
+	}()
+	_, err = b.s3.Client.PutObject(ctx, b.to.Bucket, b.key(name), from, -1, minio.PutObjectOptions{
+		ContentType: "application/octet-stream", PartSize: partSize, SendContentMd5: true, // each storage knows that sum
+	})
+	_ = from.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // whoever still writes gets it
+	if failed := <-written; err != nil || failed != nil {
+		return cmp.Or(cause(failed, err), b.plain(err))
+	}
+	back := counting(io.Discard)
+	if err := errors.Join(b.Fetch(ctx, name, back), wrote.compare(back)); err != nil {
+		rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTime)
+		defer cancel()
+		return errors.Join(err, b.Remove(rest, name))
+	}
+	return nil
+}
+
+// cause is why writing failed, if it was not that storage took no more.
+func cause(written, sent error) error {
+	if errors.Is(written, sent) {
+		return nil
+	}
+	return written
+}
+
+// Remove removes a key; of the name of a part, it is the upload that is given up.
+func (b *bucket) Remove(ctx context.Context, name string) error {
+	if whole, ok := strings.CutSuffix(name, ".part"); ok {
+		return b.plain(b.s3.RemoveIncompleteUpload(ctx, b.to.Bucket, b.key(strings.TrimPrefix(whole, "."))))
+	}
+	return b.plain(b.s3.RemoveObject(ctx, b.to.Bucket, b.key(name), minio.RemoveObjectOptions{}))
+}
+
+// plain puts into words what storage answers with a code.
+func (b *bucket) plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	var unknown x509.UnknownAuthorityError
+	if errors.As(err, &unknown) {
+		return fmt.Errorf("%s shows a certificate of an authority that is not trusted: name that in caFile: %w", b.to.Endpoint, unknown)
+	}
+	var answer minio.ErrorResponse
+	if !errors.As(err, &answer) {
+		return err
+	}
+	say, ok := answers[answer.Code]
+	if !ok {
+		return fmt.Errorf("bucket %s at %s: %w", b.to.Bucket, b.to.Endpoint, err)
+	}
+	return fmt.Errorf("bucket %s at %s: %s (%s)", b.to.Bucket, b.to.Endpoint, say, answer.Code)
+}
+
+// answers are the codes that are met most.
+var answers = map[string]string{
+	minio.NoSuchBucket:             "there is no such bucket",
+	minio.NoSuchKey:                "it is not there",
+	minio.AccessDenied:             "the access key may not do this",
+	"InvalidAccessKeyId":           "the access key is not known there",
+	"SignatureDoesNotMatch":        "the secret key is not that of the access key",
+	"RequestTimeTooSkewed":         "the clock here, or there, is wrong",
+	"AuthorizationHeaderMalformed": "it is in another region, or the keys are malformed",
+	"PermanentRedirect":            "it has another endpoint",
+	"QuotaExceeded":                "it is full",
+	"XMinioStorageFull":            "it is full",
+}

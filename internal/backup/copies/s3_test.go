@@ -1,0 +1,131 @@
+package copies_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/internal/backup/copies"
+	"slipway.dev/slipway/internal/backup/copies/copiestest"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+func stored(t *testing.T, s *copiestest.Storage) copies.Target {
+	t.Helper()
+	secret, err := copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := copies.Open(t.Context(), op.CopyTarget{Name: "s3", S3: &s.To}, append(secret, '\n'))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := to.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return to
+}
+
+// What fails is said in words, without the keys, and leaves nothing.
+func TestStorageFails(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*copiestest.Storage, *op.CopyS3, *copies.S3Login)
+		want         string
+	}{
+		{"as it is", "it works", func(*copiestest.Storage, *op.CopyS3, *copies.S3Login) {}, ""},
+		{"no prefix", "copies lie in the bucket itself", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Prefix = "" }, ""},
+		{"another access key", "it is not known", func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.AccessKey = "AKIAOTHER" }, "the access key is not known there"},
+		{"another secret key", "it does not fit", func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.SecretKey = "other" }, "the secret key is not that of the access key"},
+		{"no such bucket", "it is not made", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Bucket = "others" }, "bucket others at https://127.0.0.1:"},
+		{"a clock", "signatures have a time", func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.Ahead.Store(int64(time.Hour)) }, "the clock here, or there, is wrong"},
+		{"another authority", "somebody may be in between", func(_ *copiestest.Storage, _ *op.CopyS3, l *copies.S3Login) { l.Authorities = "" }, "not trusted: name that in caFile"},
+		{"no certificates", "they are looked at", func(_ *copiestest.Storage, _ *op.CopyS3, l *copies.S3Login) { l.Authorities = "canary" }, "no certificate is among"},
+		{"in the clear", "others would read along", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) {
+			to.Endpoint = strings.Replace(to.Endpoint, "https", "http", 1)
+		}, "is no https URL"},
+		{"it loses something", "it is read back", func(s *copiestest.Storage, _ *op.CopyS3, _ *copies.S3Login) { s.Truncates.Store(true) }, "not what was written"},
+		{"nobody there", "it is told", func(_ *copiestest.Storage, to *op.CopyS3, _ *copies.S3Login) { to.Endpoint = "https://127.0.0.1:1" }, "refused"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := copiestest.ListenS3(t)
+			to, login := s.To, copies.S3Login{AccessKey: s.AccessKey, SecretKey: s.SecretKey, Authorities: s.Authority}
+			tc.do(s, &to, &login)
+			secret, err := login.Secret()
+			if err != nil {
+				t.Fatal(err)
+			}
+			target, err := copies.Open(t.Context(), op.CopyTarget{Name: "s3", S3: &to}, secret)
+			if err == nil {
+				_, err = copies.Send(t.Context(), target, name("cp1", 1), 3, writes([]byte("one")))
+			}
+			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s: %v, want %q", tc.reason, err, tc.want)
+			}
+			if err != nil && (strings.Contains(strings.ToLower(err.Error()), "canary") || files(t, s.Dir) != "") {
+				t.Errorf("%v; there is %s", err, files(t, s.Dir))
+			}
+		})
+	}
+	if _, err := copies.Open(t.Context(), op.CopyTarget{Name: "s3", S3: &op.CopyS3{}}, []byte("canary")); err == nil || strings.Contains(err.Error(), "canary") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Keys of a prefix that begins likewise, and further below, are others'.
+func TestStorageNeighbours(t *testing.T) {
+	s := copiestest.ListenS3(t)
+	to := stored(t, s)
+	others := []string{"etcd/prod-2/" + name("cp1", 1).String(), "etcd/prod/old/" + name("cp1", 1).String(), name("cp1", 1).String(), "etcd/prod-2/." + name("cp1", 1).String() + ".part"}
+	root := filepath.Dir(filepath.Dir(s.Dir))
+	for _, key := range others {
+		file := filepath.Join(root, key)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for day := range 9 {
+		if left, err := copies.Send(t.Context(), to, name("cp1", 10+day), 5, writes([]byte("one"))); err != nil || left != min(day+1, 5) {
+			t.Fatalf("%d are left, %v", left, err)
+		}
+	}
+	for _, key := range others {
+		if _, err := os.Stat(filepath.Join(root, key)); err != nil {
+			t.Errorf("%v", err)
+		}
+	}
+	if all, err := to.List(t.Context()); err != nil || len(all) != 5 {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// Storage that hangs is given up when the time is over, and an upload with it.
+func TestStorageHangs(t *testing.T) {
+	s := copiestest.ListenS3(t)
+	to := stored(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := copies.Send(ctx, to, name("cp1", 1), 1, func(w io.Writer) error {
+		cancel()
+		_, err := w.Write(bytes.Repeat([]byte("x"), 40<<20))
+		return err
+	})
+	if err == nil || files(t, s.Dir) != "" {
+		t.Errorf("%v; there is %s", err, files(t, s.Dir))
+	}
+	s.Hangs.Store(true)
+	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := copies.Send(ctx, to, name("cp1", 1), 1, writes(nil)); err == nil || !strings.Contains(err.Error(), "deadline") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,89 @@
+package spec
+
+import (
+	"net"
+	"net/url"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// DefaultS3Region is what storage that has no regions goes by.
+const DefaultS3Region = "us-east-1"
+
+// setS3Defaults fills in what is not said of storage.
+func setS3Defaults(b *v1alpha1.S3Copy) {
+	if b == nil {
+		return
+	}
+	setDefault(&b.Region, DefaultS3Region)
+	if u, err := url.Parse(b.Endpoint); err == nil && b.PathStyle == nil {
+		b.PathStyle = new(!strings.HasSuffix(strings.ToLower(u.Hostname()), ".amazonaws.com"))
+	}
+}
+
+var (
+	bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
+	regionName = regexp.MustCompile(`^[A-Za-z0-9-]{0,63}$`)
+	keyPrefix  = regexp.MustCompile(`^[A-Za-z0-9._/-]{0,500}$`)
+)
+
+// copyToS3 judges storage.
+func (v *validator) copyToS3(at string, to v1alpha1.S3Copy) {
+	if !v.missing(at+".endpoint", to.Endpoint, "write where the storage is, such as https://s3.example.com:9000") {
+		if problem, hint := storageProblem(to.Endpoint); problem != "" {
+			v.refuse(idInvalidAddress, at+".endpoint", quoteAddress(to.Endpoint)+" "+problem, hint)
+		}
+	}
+	if !regionName.MatchString(to.Region) {
+		v.refuse(idInvalidValue, at+".region", strconv.Quote(to.Region)+" is no region", "write its name, such as eu-central-1, or leave it out")
+	}
+	if !v.missing(at+".bucket", to.Bucket, "write the name of a bucket that is there") && (!bucketName.MatchString(to.Bucket) || strings.Contains(to.Bucket, "..") || net.ParseIP(to.Bucket) != nil) {
+		v.refuse(idInvalidValue, at+".bucket", strconv.Quote(to.Bucket)+" is no name of a bucket", "write 3 to 63 of a-z, 0-9, '-' and '.', such as prod-backups")
+	}
+	if to.Prefix != "" && (!keyPrefix.MatchString(to.Prefix) || path.IsAbs(to.Prefix) || path.Clean(to.Prefix) != to.Prefix || to.Prefix == "." || strings.HasPrefix(to.Prefix, "..")) {
+		v.refuse(idInvalidValue, at+".prefix", strconv.Quote(to.Prefix)+" is not what keys can begin with", "write letters, digits, '.', '_', '-' and '/', without '/' first or last, such as etcd/prod")
+	}
+	for _, key := range []struct {
+		field string
+		from  *v1alpha1.SecretSource
+	}{{".accessKeyFrom", to.AccessKeyFrom}, {".secretKeyFrom", to.SecretKeyFrom}} {
+		if key.from == nil {
+			v.refuse(idMissingField, at+key.field, "this field is required", "name where a key is that is for this alone: it goes to the hosts with a member of etcd")
+		}
+		v.secretSource(key.from, at+key.field)
+	}
+}
+
+// storageProblem says what makes an endpoint unfit.
+func storageProblem(text string) (problem, hint string) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" {
+		return "is not a URL", "write it as https://HOST:PORT"
+	}
+	_, known := hostAddress(u.Hostname())
+	number, err := strconv.Atoi(u.Port())
+	switch {
+	case u.Scheme == "http":
+		return "would let others in between see and change what is asked and answered", "use https, with caFile if the storage's certificate is of an authority of your own"
+	case u.Scheme != "https":
+		return "is not an https URL", "write it as https://HOST:PORT"
+	case !known || u.Port() != "" && (err != nil || number < 1 || number > 65535):
+		return "does not name a host and a port", "write it as https://HOST:PORT"
+	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		return "has more than a host and a port", "write https://" + u.Host + ", and the bucket at bucket"
+	}
+	return "", ""
+}
+
+// s3Files looks at what storage is used with.
+func (v *validator) s3Files(at string, to v1alpha1.S3Copy, p Paths) {
+	v.secretFrom(at+".accessKeyFrom", to.AccessKeyFrom, p)
+	v.secretFrom(at+".secretKeyFrom", to.SecretKeyFrom, p)
+	if to.CAFile != "" {
+		v.certificates(at+".caFile", v.content(at+".caFile", to.CAFile, p, false), p.Resolve(to.CAFile), p.now())
+	}
+}
