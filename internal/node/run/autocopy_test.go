@@ -173,7 +173,9 @@ func TestAutoCopyNeverEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var during op.AutoSnapshotOutcome
+	looked := make(chan struct{})
 	go func() {
+		defer close(looked)
 		defer cancel()
 		if conn, err := silent.Accept(); err == nil {
 			defer conn.Close()
@@ -190,6 +192,7 @@ func TestAutoCopyNeverEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	<-looked
 	if len(during.Copies) != 2 || during.Copies[1].Begun.IsZero() {
 		t.Errorf("while it goes on, the record has %+v", during.Copies)
 	}
