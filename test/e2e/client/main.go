@@ -191,7 +191,7 @@ func trusting(file string, dial func(context.Context, string, string) (net.Conn,
 	return utilnet.SetTransportDefaults(&http.Transport{
 		DialContext: dial,
 		TLSClientConfig: &tls.Config{
-			InsecureSkipVerify: true, //nolint:gosec // it is verified below
+			InsecureSkipVerify: true, // it is verified below
 			VerifyConnection: func(c tls.ConnectionState) error {
 				text, err := os.ReadFile(file)
 				if err != nil {
