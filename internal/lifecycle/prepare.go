@@ -205,7 +205,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if created(p.recorded) && (changesHosts(p.request.Kind) || maintains(p.request.Kind)) {
 		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
 	}
-	p.env.SignsApart = slices.ContainsFunc(p.hosts, module.SignsApart)
+	p.env.SignsApart = slices.ContainsFunc(p.hosts, func(h *engine.Host) bool { return p.env.IsFirst(h) && module.SignsApart(h) })
 	ready, err := p.readiness(ctx, options)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
@@ -52,6 +53,9 @@ func (p *prepared) lookAtRotation(ctx context.Context) error {
 	if p.request.Kind != RotateCA {
 		return nil
 	}
+	if err := p.dropComing(); err != nil {
+		return err
+	}
 	if p.request.rotates == nil {
 		p.request.rotates = map[string]string{}
 	}
@@ -75,6 +79,15 @@ func (p *prepared) lookAtRotation(ctx context.Context) error {
 		p.request.rotates[name] = from
 	}
 	return nil
+}
+
+// dropComing leaves out nodes that have not joined yet: they get what the others have
+// when they do.
+func (p *prepared) dropComing() error {
+	coming := func(h *engine.Host) bool { return module.IsNode(h) && !module.Holds(h) }
+	out := slices.DeleteFunc(slices.Clone(p.hosts), func(h *engine.Host) bool { return !coming(h) })
+	p.hosts = slices.DeleteFunc(slices.Clone(p.hosts), coming)
+	return closeAll(out)
 }
 
 // finished is what goes when nothing verifies with it any more: no key has this id.

@@ -182,11 +182,11 @@ func (w *world) underAnother(old string) {
 				w.t.Errorf("%s of %s: foreign %t, missing %t", st.Path, h.Name, st.Foreign, st.Missing)
 			}
 		}
-		for p, text := range m.files {
+		for p, text := range m.files { // that of etcd is made of all settings here, and not again
 			if has, err := pki.KubeconfigCA([]byte(text)); err == nil && len(has) > 0 && string(has) != next {
 				w.t.Errorf("%s of %s trusts something else", p, h.Name)
 			}
-			if strings.Contains(p, "/rotate/") || p == module.SigningCert || p == facts.BootstrapConf || strings.Contains(text, module.SigningCert) {
+			if strings.Contains(p, "/rotate/") || p == module.SigningCert || p == facts.BootstrapConf || p != "/etc/kubernetes/manifests/etcd.yaml" && strings.Contains(text, module.SigningCert) {
 				w.t.Errorf("%s has %s yet", h.Name, p)
 			}
 		}
@@ -328,6 +328,57 @@ func TestRotateClusterForgotten(t *testing.T) {
 	w.underAnother(old)
 	if m.files[caCrt] != is {
 		t.Error("it was exchanged twice")
+	}
+}
+
+// cutOff are worlds as they are left when the process is killed before each operation of a
+// step on a host.
+func (w *world) cutOff(r Request, step, host string) (out []*world) {
+	w.t.Helper()
+	w.machines[host].touched = func(what string) {
+		if strings.HasPrefix(what, step+" ") {
+			out = append(out, w.fork(w.t))
+		}
+	}
+	w.do(r, event.Succeeded)
+	if len(out) < 2 {
+		w.t.Fatalf("%d moments of %s on %s", len(out), step, host)
+	}
+	return out
+}
+
+// TestRotateClusterApply: other settings, while some control planes sign apart and some do
+// not, leave each to what it has.
+func TestRotateClusterApply(t *testing.T) {
+	for _, step := range []string{certs.StepTrusted, certs.StepDropped} {
+		w, old := withAuthority(t)
+		k := w.cutOff(rotateCluster(), step, "cp2")[0]
+		c := k.changed()
+		before := k.machines["cp2"].files[caCrt]
+		k.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		for _, name := range []string{"cp1", "cp2", "cp3"} {
+			if k.machines[name].rejects() {
+				t.Errorf("%s: the controller manager of %s would not start", step, name)
+			}
+		}
+		if k.machines["cp2"].files[caCrt] != before {
+			t.Errorf("%s: cp2 trusts others by an apply", step)
+		}
+		k.do(rotateCluster(), event.Succeeded)
+		k.underAnother(old)
+	}
+}
+
+// TestRotateClusterComing: a node that has not joined yet is left to what lets it join.
+func TestRotateClusterComing(t *testing.T) {
+	w, _ := withAuthority(t)
+	delete(w.machines["cp3"].files, module.ClientCert)
+	delete(w.machines["cp3"].files, caCrt)
+	p := w.prepared(w.service().Prepare(t.Context(), rotateCluster(), nil))
+	for _, s := range p.Plan().Steps {
+		if s.Host == "cp3" {
+			t.Errorf("it would %s on cp3", s.Title)
+		}
 	}
 }
 

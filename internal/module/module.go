@@ -51,8 +51,9 @@ type Env struct {
 	Gated bool
 	// Coming are the names of hosts that the cluster did not have before.
 	Coming []string
-	// SignsApart says that the cluster's authority is being exchanged: controller
-	// managers sign with what is in SigningCert, and not with what all trust.
+	// SignsApart says that the cluster's authority is being exchanged, and that the
+	// control plane that speaks for the cluster signs with what is in SigningCert,
+	// and not with what all trust: so do those that join.
 	SignsApart bool
 	// Reconfigures says that it gets other settings, which may be none to start
 	// with, and OtherEtcd that its members of etcd do.

@@ -38,8 +38,9 @@ func sharedFiles(env module.Env) []string {
 }
 
 // lacksShared says that a control plane has not joined, or has lost some of what
-// they have in common.
+// they have in common. One that has joined gets SigningCert by the exchange alone.
 func lacksShared(env module.Env, h *engine.Host) bool {
+	env = asItSigns(env, h)
 	return !module.Holds(h) || slices.ContainsFunc(sharedFiles(env), func(p string) bool { return !slices.Contains(h.Facts.Present, p) })
 }
 

@@ -104,6 +104,10 @@ func TestLacksShared(t *testing.T) {
 			t.Errorf("%s: %t", tc.name, got)
 		}
 	}
+	env.SignsApart = true
+	if !lacksShared(env, hostOf(env, "second", sharedFiles(env)...)) || lacksShared(env, hostOf(env, "second", all...)) {
+		t.Error("what the first one signs with goes to those that join, and to no others")
+	}
 	for _, p := range sharedFiles(env) {
 		if !slices.Contains(MarkPaths(), p) {
 			t.Errorf("facts are not asked for %s", p)

@@ -97,7 +97,7 @@ func Phases(env module.Env) engine.Module {
 func configTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "kubeadm.config", Title: "write kubeadm's configuration", On: engine.Role(v1alpha1.RoleControlPlane),
-		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(env, s.Host()) },
+		Ops: func(s *engine.Scope) (op.List, error) { return initFiles(asItSigns(env, s.Host()), s.Host()) },
 	}
 }
 

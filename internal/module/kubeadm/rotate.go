@@ -20,6 +20,15 @@ func signing(env module.Env) map[string]string {
 	return map[string]string{"cluster-signing-cert-file": module.SigningCert}
 }
 
+// asItSigns has a control plane that has joined sign as it does: while the cluster's
+// authority is exchanged, some have SigningCert and some have not.
+func asItSigns(env module.Env, h *engine.Host) module.Env {
+	if module.Holds(h) {
+		env.SignsApart = module.SignsApart(h)
+	}
+	return env
+}
+
 // Signing has kubeadm write the manifests of a control plane, with a controller
 // manager that signs with SigningCert, or with what all trust as it does else. What
 // is on record of the cluster's settings says the same.
