@@ -219,7 +219,14 @@ func TestRotateAccountsHeld(t *testing.T) {
 // gone on with: one key comes in the place of the old one, and no second.
 func TestKilledRotateAccounts(t *testing.T) {
 	w, from := rotatable(t)
-	moments := w.killed(t, rotateAccounts())
+	w.killedExchange(t, rotateAccounts(), "/etc/slipway/rotate/sa.key", saKey, func(k *world) { k.exchanged(from) })
+}
+
+// killedExchange is an exchange that is killed at the end of every step and gone on
+// with: the key that signs is the next one, once that is made, and no second.
+func (w *world) killedExchange(t *testing.T, r Request, next, signs string, exchanged func(*world)) {
+	t.Helper()
+	moments := w.killed(t, r)
 	if len(moments) < 12/oneIn {
 		t.Errorf("%d moments", len(moments))
 	}
@@ -228,11 +235,10 @@ func TestKilledRotateAccounts(t *testing.T) {
 			t.Parallel()
 			k := m.world
 			k.t = t
-			made := k.machines["cp1"].files["/etc/slipway/rotate/sa.key"]
-			signs := k.machines["cp1"].files[saKey]
-			k.goOn(rotateAccounts())
-			k.exchanged(from)
-			if is := k.machines["cp1"].files[saKey]; made != "" && is != made || made == "" && strings.Contains(m.name, "rotate.") && is != signs {
+			made, had := k.machines["cp1"].files[next], k.machines["cp1"].files[signs]
+			k.goOn(r)
+			exchanged(k)
+			if is := k.machines["cp1"].files[signs]; made != "" && is != made || made == "" && strings.Contains(m.name, "rotate.") && is != had {
 				t.Error("it was exchanged twice")
 			}
 			k.wantPhase(v1alpha1.PhaseRunning)

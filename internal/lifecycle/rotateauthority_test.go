@@ -176,25 +176,7 @@ func TestRotateFrontProxyHeld(t *testing.T) {
 func TestKilledRotateFrontProxy(t *testing.T) {
 	w := trusted(t)
 	from := w.machines["cp1"].files[proxyCA+".crt"]
-	moments := w.killed(t, rotateFrontProxy())
-	if len(moments) < 12/oneIn {
-		t.Errorf("%d moments", len(moments))
-	}
-	for _, m := range moments {
-		t.Run(m.name, func(t *testing.T) {
-			t.Parallel()
-			k := m.world
-			k.t = t
-			made := k.machines["cp1"].files["/etc/slipway/rotate/front-proxy-ca.key"]
-			signs := k.machines["cp1"].files[proxyCA+".key"]
-			k.goOn(rotateFrontProxy())
-			k.proxies(from)
-			if is := k.machines["cp1"].files[proxyCA+".key"]; made != "" && is != made || made == "" && strings.Contains(m.name, "rotate.") && is != signs {
-				t.Error("it was exchanged twice")
-			}
-			k.wantPhase(v1alpha1.PhaseRunning)
-		})
-	}
+	w.killedExchange(t, rotateFrontProxy(), "/etc/slipway/rotate/front-proxy-ca.key", proxyCA+".key", func(k *world) { k.proxies(from) })
 }
 
 // TestRotateFrontProxyUnread: what was cut off when all files had the next authority

@@ -70,7 +70,6 @@ type keyPair struct{ private, public []byte }
 func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 	control := func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) }
 	both := func(*engine.Scope) bool { return r.From != "" && !r.Gone && !r.Going }
-	rolling := engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
 	next := []engine.KeyRef{keyNext.Ref()}
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
 		{

@@ -18,6 +18,8 @@ type Authority struct {
 	// Name is what --which and operations know it by, and CommonName what it calls
 	// itself in its certificate.
 	Name, CommonName string
+	// Names are other names in its certificate.
+	Names []string
 	// Cert and Key are what it signs with.
 	Cert, Key string
 	// Trust is where those that trust it have it: its own file, where nobody minds
@@ -63,15 +65,19 @@ func (r AuthorityRotation) Everywhere(s *engine.Scope) bool { return r.There(s) 
 type nextPair struct{ cert, key []byte }
 
 // make is the task that makes the next authority, once, and gives it to others
-// through the manager's memory.
-func (r AuthorityRotation) make(env module.Env, next engine.Key[nextPair]) engine.Task {
+// through the manager's memory. When what goes is gone, nothing is signed any more,
+// and the key of what has come may be forgotten already.
+func (r AuthorityRotation) make(env module.Env, next engine.Key[nextPair], when func(*engine.Scope) bool) engine.Task {
 	return engine.Task{
-		ID: "rotate." + r.Name + ".make", Title: "make the next authority", On: r.Keeper, When: r.There, Provides: []engine.KeyRef{next.Ref()},
+		ID: "rotate." + r.Name + ".make", Title: "make the next authority", On: r.Keeper, When: when, Provides: []engine.KeyRef{next.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
+			if r.Gone {
+				return op.List{op.ReadFile{Path: r.NextCert()}}, nil
+			}
 			return op.List{
 				op.Dir{Path: strings.TrimSuffix(rotateDir, "/"), Mode: 0o700},
 				op.Certificate{
-					Cert: r.NextCert(), Key: r.NextKey(), Authority: true, CommonName: r.CommonName,
+					Cert: r.NextCert(), Key: r.NextKey(), Authority: true, CommonName: r.CommonName, Names: r.Names,
 					ValiditySeconds: int64(env.Cluster.Spec.Kubernetes.Certificates.CAValidity.Seconds()),
 				},
 				op.ReadFile{Path: r.NextCert()},
@@ -79,7 +85,12 @@ func (r AuthorityRotation) make(env module.Env, next engine.Key[nextPair]) engin
 			}, nil
 		},
 		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
-			if n := len(results); !results[n-2].Missing && !results[n-1].Missing {
+			n := len(results)
+			switch {
+			case results[n-1].Missing:
+			case r.Gone:
+				engine.Provide(s, next, nextPair{cert: results[0].Output})
+			case !results[n-2].Missing:
 				engine.Provide(s, next, nextPair{cert: results[n-2].Output, key: results[n-1].Output})
 			}
 			return nil

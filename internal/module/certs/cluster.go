@@ -4,7 +4,6 @@ import (
 	"context"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -57,8 +56,8 @@ type ClusterRotation struct {
 // know one another. Workers trust it too, in the same file.
 func ClusterAuthority(env module.Env) Authority {
 	return Authority{
-		Name: Cluster, CommonName: "kubernetes", Cert: AuthorityCert, Key: authorityKey, Trust: AuthorityCert,
-		On: isControl, Keeper: env.IsFirst,
+		Name: Cluster, CommonName: "kubernetes", Names: []string{"kubernetes"}, Cert: AuthorityCert, Key: authorityKey, Trust: AuthorityCert,
+		On: engine.Role(v1alpha1.RoleControlPlane), Keeper: env.IsFirst,
 	}
 }
 
@@ -92,7 +91,7 @@ type Exchange struct{ Make, Sign, Drop, End engine.Module }
 func RotateCluster(env module.Env, r ClusterRotation, around Around) Exchange {
 	c := cluster{env, r, around}
 	return Exchange{
-		Make: engine.Module{Name: "rotate", Tasks: []engine.Task{c.makeTask()}},
+		Make: engine.Module{Name: "rotate", Tasks: []engine.Task{r.make(env, keyNextCA, r.unfinished)}},
 		Sign: engine.Module{Name: "rotate", Tasks: c.signTasks()},
 		Drop: engine.Module{Name: "rotate", Tasks: c.dropTasks()},
 		End:  engine.Module{Name: "rotate", Tasks: c.endTasks()},
@@ -100,18 +99,17 @@ func RotateCluster(env module.Env, r ClusterRotation, around Around) Exchange {
 }
 
 var (
+	// rolling goes from one control plane to the next.
 	rolling  = engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
 	withNext = []engine.KeyRef{keyNextCA.Ref()}
 	withAPI  = []engine.KeyRef{keyNextCA.Ref(), module.KeyKube.Ref()}
 )
 
-func isControl(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) }
-
 // signTasks are those up to where all that control planes have is signed by what comes.
 func (c cluster) signTasks() []engine.Task {
 	return []engine.Task{
 		{
-			ID: StepTrusted, Title: "trust both authorities", On: isControl, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			ID: StepTrusted, Title: "trust both authorities", On: c.r.On, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
 			Provides: []engine.KeyRef{KeyAdminBoth.Ref()}, Ops: c.trusts, After: c.admin(KeyAdminBoth, c.both),
 		},
 		{
@@ -127,7 +125,7 @@ func (c cluster) signTasks() []engine.Task {
 			Needs: []string{"rotate.cluster.publish"}, Run: &engine.Action{Check: c.olderPods, Apply: c.renewPods},
 		},
 		{
-			ID: StepSigned, Title: "sign with the next authority", On: isControl, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			ID: StepSigned, Title: "sign with the next authority", On: c.r.On, When: c.r.Everywhere, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
 			Needs: []string{"rotate.cluster.pods", StepKeptBoth}, Provides: []engine.KeyRef{KeyAdmin.Ref()}, Ops: c.signs, After: c.admin(KeyAdmin, c.next),
 		},
 	}
@@ -141,7 +139,7 @@ func (c cluster) dropTasks() []engine.Task {
 			Needs: []string{StepSigned, "readmit.kubelet"}, Run: &engine.Action{Check: c.mayNeed, Apply: c.needed},
 		},
 		{
-			ID: StepDropped, Title: "trust the next authority alone", On: isControl, When: c.r.unfinished, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			ID: StepDropped, Title: "trust the next authority alone", On: c.r.On, When: c.r.unfinished, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
 			Needs: []string{"rotate.cluster.needed", "join.token-end", StepKept}, Ops: c.drops,
 		},
 		{
@@ -159,15 +157,10 @@ func (c cluster) endTasks() []engine.Task {
 			ID: "rotate.cluster.settle", Title: "have pods be told of the next authority alone", Manager: true, When: c.r.unfinished, Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
 			Needs: []string{"rotate.cluster.drop-nodes"}, Run: c.tells(module.KeyKubeAfter, c.next, true),
 		},
-		{
-			ID: "rotate.cluster.end", Title: "forget the exchange", On: isControl, When: c.r.unfinished, Needs: []string{"rotate.cluster.settle"},
-			Ops: func(*engine.Scope) (op.List, error) {
-				return op.List{op.Absent{Path: c.r.NextKey()}, op.Absent{Path: c.r.NextCert()}}, nil
-			},
-		},
+		c.r.end("rotate.cluster.settle"),
 		{
 			ID: "rotate.cluster.mark", Title: "forget when it began", Manager: true, Needs: []string{"rotate.cluster.end"}, Consumes: []engine.KeyRef{after},
-			When: func(*engine.Scope) bool { return c.r.From != "" }, Run: unmark(markCluster, module.KeyKubeAfter, c.r.Gone),
+			When: c.r.Begun, Run: unmark(markCluster, module.KeyKubeAfter, c.r.Gone),
 		},
 	}
 }
@@ -177,37 +170,6 @@ type cluster struct {
 	env    module.Env
 	r      ClusterRotation
 	around Around
-}
-
-func (c cluster) makeTask() engine.Task {
-	return engine.Task{
-		ID: StepMade, Title: "make the next authority of the cluster", On: c.env.IsFirst, When: c.r.unfinished, Provides: withNext,
-		Ops: func(*engine.Scope) (op.List, error) {
-			if c.r.Gone { // nothing is signed any more, and its key may be forgotten
-				return op.List{op.ReadFile{Path: c.r.NextCert()}}, nil
-			}
-			return op.List{
-				op.Dir{Path: strings.TrimSuffix(rotateDir, "/"), Mode: 0o700},
-				op.Certificate{
-					Cert: c.r.NextCert(), Key: c.r.NextKey(), Authority: true, CommonName: c.r.CommonName, Names: []string{c.r.CommonName},
-					ValiditySeconds: int64(c.env.Cluster.Spec.Kubernetes.Certificates.CAValidity.Seconds()),
-				},
-				op.ReadFile{Path: c.r.NextCert()},
-				op.ReadFile{Path: c.r.NextKey(), Secret: true},
-			}, nil
-		},
-		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
-			n := len(results)
-			switch {
-			case results[n-1].Missing:
-			case c.r.Gone:
-				engine.Provide(s, keyNextCA, nextPair{cert: results[0].Output})
-			case !results[n-2].Missing:
-				engine.Provide(s, keyNextCA, nextPair{cert: results[n-2].Output, key: results[n-1].Output})
-			}
-			return nil
-		},
-	}
 }
 
 // next is the authority that comes, alone; nil if it is not made yet.
@@ -295,7 +257,8 @@ func (c cluster) restarts() op.List {
 }
 
 // signs has a control plane sign with what comes, and be signed by it. The key goes
-// first: what its controller manager has read is whole in any case.
+// first: beside an authority in front whose key is not there, nothing can be signed,
+// and so nothing be planned.
 func (c cluster) signs(s *engine.Scope) (op.List, error) {
 	pair := engine.Get(s, keyNextCA)
 	text, err := c.both(s)

@@ -37,11 +37,10 @@ var keyNextEtcd = engine.NewKey("certs.next-etcd", nextPair{})
 // host after the other, before anything shows a certificate of the next authority,
 // and again when everything does, without the old one.
 func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
-	rolling := engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
 	next := []engine.KeyRef{keyNextEtcd.Ref()}
 	get := func(s *engine.Scope) nextPair { return engine.Get(s, keyNextEtcd) }
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
-		r.make(env, keyNextEtcd),
+		r.make(env, keyNextEtcd, r.There),
 		{
 			ID: "rotate.etcd.trust", Title: "trust both authorities of etcd", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime, Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {

@@ -48,13 +48,12 @@ var keyNextFrontProxy = engine.NewKey("certs.next-front-proxy", nextPair{})
 // show one before any drops the old one. API servers read all of it by
 // themselves, so that none is restarted.
 func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
-	rolling := engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
 	next := []engine.KeyRef{keyNextFrontProxy.Ref()}
 	asks := append(slices.Clone(next), module.KeyKube.Ref())
 	get := func(s *engine.Scope) nextPair { return engine.Get(s, keyNextFrontProxy) }
 	f := frontProxies{r}
 	return engine.Module{Name: "rotate", Tasks: []engine.Task{
-		r.make(env, keyNextFrontProxy),
+		r.make(env, keyNextFrontProxy, r.There),
 		{
 			ID: "rotate.front-proxy.trust", Title: "trust both authorities of the front proxy", On: r.On, When: r.Everywhere, Rollout: rolling, Consumes: next,
 			Ops: func(s *engine.Scope) (op.List, error) {

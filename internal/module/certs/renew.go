@@ -94,7 +94,6 @@ func Renew(env module.Env, w Wish) engine.Module {
 	ofKubelet := func(r op.Renewal) bool { return r.Unit == kubelet }
 	ofRegistry := func(r op.Renewal) bool { return r.Unit == module.RegistryUnit }
 	ofEtcd := func(r op.Renewal) bool { return strings.Contains(r.CA, "/etcd/") }
-	rolling := engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}
 	m := engine.Module{Name: "certs", Tasks: []engine.Task{
 		{
 			ID: "certs.kubelet", Title: "renew the kubelet's certificates", On: module.IsNode, Rollout: engine.Rollout{MaxParallel: "10%"},
