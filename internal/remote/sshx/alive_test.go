@@ -25,19 +25,30 @@ import (
 type pipeEnd struct {
 	net.Conn
 	sent chan []byte
+	over chan struct{} // closed when the test is over
 	cut  *atomic.Bool
 }
 
 func (w *pipeEnd) Write(p []byte) (int, error) {
-	if !w.cut.Load() {
-		w.sent <- bytes.Clone(p)
+	if w.cut.Load() {
+		return len(p), nil
 	}
-	return len(p), nil
+	select {
+	case w.sent <- bytes.Clone(p):
+		return len(p), nil
+	case <-w.over:
+		return 0, net.ErrClosed
+	}
 }
 
 func (w *pipeEnd) carry() {
-	for p := range w.sent {
-		if _, err := w.Conn.Write(p); err != nil {
+	for {
+		select {
+		case p := <-w.sent:
+			if _, err := w.Conn.Write(p); err != nil {
+				return
+			}
+		case <-w.over:
 			return
 		}
 	}
@@ -61,13 +72,13 @@ func connected(t *testing.T) (client *ssh.Client, cut *atomic.Bool) {
 	here, there := net.Pipe()
 	ends := [2]*pipeEnd{}
 	for i, c := range []net.Conn{here, there} {
-		ends[i] = &pipeEnd{Conn: c, sent: make(chan []byte, 1000), cut: cut}
+		ends[i] = &pipeEnd{Conn: c, sent: make(chan []byte, 1000), over: make(chan struct{}), cut: cut}
 		go ends[i].carry()
 	}
 	t.Cleanup(func() {
 		for _, e := range ends {
 			_ = e.Close()
-			close(e.sent)
+			close(e.over)
 		}
 	})
 	go serve(ends[1], config)
