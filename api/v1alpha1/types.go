@@ -335,7 +335,8 @@ type ContainerRuntime struct {
 
 // Registry is where images come from besides the bundle.
 type Registry struct {
-	// Mirrors are tried in order, for a registry's name ("docker.io").
+	// Mirrors are tried in order, for a registry's name ("docker.io"): URLs. One
+	// whose path begins with /v2/ is a namespace of a registry.
 	Mirrors  map[string][]string `json:"mirrors,omitempty"`
 	Insecure []string            `json:"insecure,omitempty"`
 	// Auths are how hosts log in to registries and mirrors, and whom they trust.

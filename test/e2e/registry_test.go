@@ -80,7 +80,8 @@ func serveRegistry(t *testing.T, machine, dir string) (host string) {
 }
 
 // TestLongRegistryLogin has a site's registry, which lets nobody in without a
-// login, hold the bundle that a cluster is made of and an image that no bundle has.
+// login, hold the bundle that a cluster is made of and an image that no bundle has,
+// which one of its namespaces also has for another registry.
 // Nodes pull it with the password of the cluster file; with a wrong one they are
 // told so; and changing it restarts nothing.
 func TestLongRegistryLogin(t *testing.T) {
@@ -97,9 +98,12 @@ func TestLongRegistryLogin(t *testing.T) {
 	editSpec(t, file, func(spec map[string]any) {
 		host = serveRegistry(t, spec["hosts"].([]any)[0].(map[string]any)["address"].(string), u.home)
 		spec["bundle"] = host + "/slipway/bundle:v1"
-		spec["registry"] = map[string]any{"auths": []any{map[string]any{
-			"registry": host, "username": pullUser, "passwordFrom": map[string]any{"file": "word"}, "caFile": "ca.crt",
-		}}}
+		spec["registry"] = map[string]any{
+			"mirrors": map[string]any{"images.example.com": []string{"https://" + host + "/v2/slipway"}},
+			"auths": []any{map[string]any{
+				"registry": host, "username": pullUser, "passwordFrom": map[string]any{"file": "word"}, "caFile": "ca.crt",
+			}},
+		}
 	})
 	login := fmt.Sprintf(`{"auths":{%q:{"username":%q,"password":%q}}}`, host, pullUser, pullWord)
 	if err := os.WriteFile(filepath.Join(u.home, "login.json"), []byte(login), 0o600); err != nil {
@@ -120,6 +124,7 @@ func TestLongRegistryLogin(t *testing.T) {
 
 	image := host + "/slipway/bundle@" + u.echoDigest(t)
 	u.pulls(t, name, "right", image, machines[1])
+	u.pulls(t, name, "mirrored", "images.example.com/bundle@"+u.echoDigest(t), machines[0])
 	pulse := containers(u.pulse(t, name, machines))
 
 	// From here on the bundle is at hand, so that it is the nodes who log in.

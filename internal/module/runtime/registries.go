@@ -115,22 +115,33 @@ func (r registrySet) hosts(name string) op.File {
 		fmt.Fprintf(&b, "server = %q\n", "http://"+name)
 	}
 	write("", name)
-	mirror := func(at, more string) {
+	mirror := func(at string) {
 		if b.Len() > 0 {
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(&b, "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n%s", at, more)
+		fmt.Fprintf(&b, "[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", at)
+		if within(at) {
+			b.WriteString("  override_path = true\n")
+		}
 		_, host, _ := strings.Cut(at, "://")
 		write("  ", strings.SplitN(host, "/", 2)[0])
 	}
 	if r.own != "" && slices.Contains(r.Private.MirrorOf, name) { // the nearest first
-		mirror(r.mirror(name), "  override_path = true\n")
+		mirror(r.mirror(name))
 	}
 	for _, at := range r.Mirrors[name] {
-		mirror(at, "")
+		mirror(at)
 	}
 	f.Content = []byte(b.String())
 	return f
+}
+
+// within says that a mirror is a namespace of a registry: its URL goes on behind
+// the root of the registry's API, which containerd would put behind it else.
+func within(mirror string) bool {
+	_, at, _ := strings.Cut(mirror, "://")
+	_, at, _ = strings.Cut(at, "/")
+	return strings.HasPrefix(at, "v2/")
 }
 
 func (r registrySet) auth(host string) v1alpha1.RegistryAuth {

@@ -61,7 +61,7 @@ func TestRegistries(t *testing.T) {
 	env := module.Env{
 		Cluster: &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{Registry: v1alpha1.Registry{
 			Mirrors: map[string][]string{
-				"docker.io": {"https://mirror.example.com:5/hub", "https://free.example.com"},
+				"docker.io": {"https://mirror.example.com:5/hub", "https://free.example.com", "https://free.example.com/v2/hub"},
 				"quay.io":   {"https://mirror.example.com:5"},
 			},
 			Insecure: []string{"open.example.com"},
@@ -87,7 +87,8 @@ func TestRegistries(t *testing.T) {
 	want := op.List{
 		op.File{Path: dir + "mirror.example.com:5/slipway-ca.pem", Content: []byte("the authority")},
 		private("docker.io", basic("hub", `hub's: "x"`)+"\n[host.\"https://mirror.example.com:5/hub\"]\n"+mirror+
-			"\n[host.\"https://free.example.com\"]\n  capabilities = [\"pull\", \"resolve\"]\n"),
+			"\n[host.\"https://free.example.com\"]\n  capabilities = [\"pull\", \"resolve\"]\n"+
+			"\n[host.\"https://free.example.com/v2/hub\"]\n  capabilities = [\"pull\", \"resolve\"]\n  override_path = true\n"),
 		private("mirror.example.com:5", trust+basic("puller", "mirror's")),
 		private("open.example.com", "server = \"http://open.example.com\"\nskip_verify = true\n"+basic("clear", "open's")),
 		private("quay.io", "[host.\"https://mirror.example.com:5\"]\n"+mirror),
