@@ -1,11 +1,15 @@
 package lifecycle
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
 )
 
 // TestDockerNeedsItsBundle: without Docker in the bundle nothing is begun, whether
@@ -30,20 +34,102 @@ func TestDockerNeedsItsBundle(t *testing.T) {
 	}
 }
 
-// TestDockerIsNotUpgraded: no cluster with Docker is.
-func TestDockerIsNotUpgraded(t *testing.T) {
-	w := newWorld(t, "cp1", "w1")
-	s := w.service()
+// agedDocker is a world in which a cluster with Docker runs with a version, and in
+// whose cache are bundles with Docker of that and of others.
+func agedDocker(t *testing.T, names []string, version string, others ...string) *world {
+	t.Helper()
+	w := newWorld(t, names...)
+	w.cache = t.TempDir()
+	w.bundled(t, true, append(others, version)...)
+	w.version, w.runtime = version, "docker"
 	w.create(event.Succeeded)
-	c := w.cluster()
-	recorded, err := s.Store.Cluster(c.Name)
-	if err != nil {
-		t.Fatal(err)
+	w.backable(t)
+	return w
+}
+
+func TestUpgradeDocker(t *testing.T) {
+	w := agedDocker(t, threeAndTwo, older, "")
+	w.events = nil
+	w.keptAs(older, w.do(toNewest, event.Succeeded))
+	w.wantVersions(all(threeAndTwo, "v1.37.1"))
+	for _, step := range []string{"upgrade.drain", "kubelet.running", "upgrade.uncordon"} {
+		if d := cmp.Diff(threeAndTwo, w.turns(step)); d != "" {
+			t.Errorf("%s: one after the other, control planes first (-want +got):\n%s", step, d)
+		}
 	}
-	recorded.Spec.ContainerRuntime.Type = "docker"
-	if err := s.Store.SaveCluster(recorded, nil); err != nil {
-		t.Fatal(err)
+	w.imagesFirst(threeAndTwo)
+	w.runBy("docker")
+	w.version = "v1.37.1"
+	w.whole()
+	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.bare()
+}
+
+// imagesFirst wants nodes to have their images before they are drained.
+func (w *world) imagesFirst(names []string) {
+	w.t.Helper()
+	at := func(name, task string, done event.Type) int {
+		return slices.IndexFunc(w.events, func(e event.Event) bool { return e.Host == name && e.Task == task && e.Type == done })
 	}
-	_, err = s.Prepare(t.Context(), Request{Kind: Upgrade, Name: c.Name, Version: "v1.37.1"}, nil)
-	refusal(t, err, idUpgradeHow)
+	for _, name := range names {
+		if images, drain := at(name, "runtime.images", event.StepFinished), at(name, "upgrade.drain", event.StepStarted); images < 0 || drain < images {
+			w.t.Errorf("%s has its images at %d, and is drained at %d", name, images, drain)
+		}
+	}
+}
+
+// Wherever an upgrade is killed it goes on.
+func TestKilledUpgradeDocker(t *testing.T) {
+	names := []string{"cp1", "cp2", "w1"}
+	w := agedDocker(t, names, older, "")
+	for _, m := range w.killed(t, toNewest) {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			k := m.world
+			k.t = t
+			k.goOn(toNewest)
+			k.wantVersions(all(names, "v1.37.1"))
+			k.runBy("docker")
+			k.version = "v1.37.1"
+			k.whole()
+			k.same(w)
+		})
+	}
+}
+
+// There is a way back from where an upgrade stops.
+func TestUpgradeDockerTakenBack(t *testing.T) {
+	names := []string{"cp1", "cp2", "w1"}
+	w := agedDocker(t, names, older, "")
+	before := w.looks()
+	w.refusing("w1", "kubelet.running")
+	w.do(toNewest, event.Failed)
+	w.machines["w1"].refuse = nil
+	w.rollback(event.Succeeded)
+	w.wantVersions(all(names, older))
+	w.runBy("docker")
+	w.whole()
+	for name, m := range w.machines {
+		now := m.look()
+		for _, path := range []string{"/etc/docker/daemon.json", module.DockerUnit} {
+			if d := cmp.Diff(before[name][path], now[path]); d != "" {
+				t.Errorf("%s: %s is not what it was (-was +is):\n%s", name, path, d)
+			}
+		}
+	}
+}
+
+// All bundles on the way are to have Docker, before the first host is touched.
+func TestUpgradeDockerNeedsItsBundles(t *testing.T) {
+	for name, from := range map[string][]string{"the next": {older}, "a later one": {"v1.35.6", older}} {
+		t.Run(name, func(t *testing.T) {
+			w := agedDocker(t, []string{"cp1", "w1"}, from[0], from[1:]...)
+			w.bundled(t, false, "v1.37.1")
+			_, err := w.service().Prepare(t.Context(), toNewest, nil)
+			refusal(t, err, bundle.IDNoDocker)
+			if err != nil && !strings.Contains(err.Error(), "slipway bundle build --kubernetes v1.37.1 --arch amd64 --runtime docker") {
+				t.Errorf("it does not say how to get one: %v", err)
+			}
+		})
+	}
 }

@@ -24,22 +24,35 @@ func dockered(t *testing.T, runtime string, names ...string) *world {
 	t.Helper()
 	w := newWorld(t, names...)
 	w.cache = t.TempDir()
-	site, sums := bundletest.NewSite(t), filepath.Join(t.TempDir(), "releases.yaml")
-	if err := os.WriteFile(sums, []byte(site.Sums()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	releases, err := release.Load(sums)
-	if err == nil {
-		_, err = bundle.Build(t.Context(), bundle.BuildOptions{
-			Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: w.cache, Releases: releases, Upstream: site.Options(), Docker: true,
-		})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.bundled(t, true, "")
 	w.runtime = runtime
 	w.create(event.Succeeded)
 	return w
+}
+
+// bundled has bundles of versions, "" for the default, be in the cache, with Docker
+// or without.
+func (w *world) bundled(t *testing.T, docker bool, versions ...string) {
+	t.Helper()
+	for _, version := range versions {
+		var more []string
+		if version != "" {
+			more = []string{version}
+		}
+		site, sums := bundletest.NewSite(t, more...), filepath.Join(t.TempDir(), "releases.yaml")
+		if err := os.WriteFile(sums, []byte(site.Sums()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		releases, err := release.Load(sums)
+		if err == nil {
+			_, err = bundle.Build(t.Context(), bundle.BuildOptions{
+				Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: w.cache, Releases: releases, Upstream: site.Options(), Docker: docker,
+			})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // moving has the file name the other runtime.

@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
-	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/module/precheck"
 	"slipway.dev/slipway/internal/module/upgrade"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // tooLate is how long a certificate must be valid yet when an upgrade begins: one
@@ -37,8 +38,9 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options) (diag.List
 		return nil, nil
 	}
 	r := precheck.Readiness{To: p.request.Version}
+	var unfit diag.List // a bundle with which it could not go on is told with all else
 	var err error
-	if r.Missing, r.Unknown, err = p.wayThere(); err != nil {
+	if r.Missing, r.Unknown, err = p.wayThere(ctx); err != nil && !errors.As(err, &unfit) {
 		return nil, err
 	}
 	l := newLooker(p.svc, p.env)
@@ -59,12 +61,13 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options) (diag.List
 		return nil, context.Cause(ctx)
 	}
 	r.Etcd = etcdTroubles(&etcd)
-	return append(precheck.Ready(r, o), warnings...), nil
+	return slices.Concat(precheck.Ready(r, o), unfit, warnings), nil
 }
 
 // wayThere is which versions on the way, but the next, have no bundle at hand, and
-// whether one of them is not in the release table.
-func (p *prepared) wayThere() (missing []string, unknown bool, err error) {
+// whether one of them is not in the release table. One whose bundle will not do is
+// refused.
+func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown bool, err error) {
 	path, err := p.svc.Catalogue.UpgradePath(runsWith(p.recorded), p.request.Version)
 	for i, v := range path {
 		is, rerr := p.svc.Catalogue.Resolve(v)
@@ -72,7 +75,16 @@ func (p *prepared) wayThere() (missing []string, unknown bool, err error) {
 			return nil, false, err
 		}
 		unknown = unknown || !is.Known
-		if _, there := bundle.Cached(p.svc.Cache, v, p.bundle.arches); i > 0 && !there {
+		if i == 0 {
+			continue
+		}
+		later := module.Env{Cluster: spec.Copy(p.recorded), Release: is}
+		later.Cluster.Spec.Bundle = "" // that of one version
+		has, err := (&source{svc: p.svc, env: later, arches: p.bundle.arches}).Have(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		if has == nil {
 			missing = append(missing, v)
 		}
 	}

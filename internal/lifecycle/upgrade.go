@@ -22,10 +22,6 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 	if recorded.Status.Phase != v1alpha1.PhaseRunning {
 		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" has not come to its end", "finish it first: slipway resume "+recorded.Name)
 	}
-	if spec.Docker(recorded) { // cri-dockerd does not say by what name an image was asked for, and the gates go by that
-		return nil, refused(idUpgradeHow, "cluster "+recorded.Name+" runs its containers with Docker, and no such cluster is upgraded yet",
-			"have containerd run them first: type: containerd in the file, and slipway apply -f FILE")
-	}
 	was := runsWith(recorded)
 	file := r.Cluster
 	if file != nil {

@@ -5,7 +5,6 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestLongMigrate has the containers of a cluster that serves be run by Docker, and
@@ -13,9 +12,7 @@ import (
 // lost, nothing is left to do, and nothing of Docker stays.
 func TestLongMigrate(t *testing.T) {
 	b := newBalanced(t, "e2e-migrate", 1, 1)
-	if r := b.within(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", kubernetes(), "--source", "modules", "--runtime", "docker"); r.code != 0 {
-		t.Fatalf("building the bundle ends with %d:\n%s", r.code, tail(r.stderr))
-	}
+	b.bundledFor(t, "docker", kubernetes())
 	b.create(t, b.file)
 	b.back(t)
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))

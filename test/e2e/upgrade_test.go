@@ -118,9 +118,15 @@ func upgradable(t *testing.T, name string, controlPlanes, workers int, version s
 // making in it.
 func (u *user) bundled(t *testing.T, versions ...string) {
 	t.Helper()
+	u.bundledFor(t, "containerd", versions...)
+}
+
+// bundledFor has bundles serve a runtime.
+func (u *user) bundledFor(t *testing.T, runtime string, versions ...string) {
+	t.Helper()
 	for _, v := range versions {
 		// Cold, on a machine that has other work, it took 25 minutes.
-		if r := u.within(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", v, "--source", "modules"); r.code != 0 {
+		if r := u.within(t, 40*time.Minute, nil, "bundle", "build", "--kubernetes", v, "--source", "modules", "--runtime", runtime); r.code != 0 {
 			t.Fatalf("building the bundle of %s ends with %d:\n%s", v, r.code, tail(r.stderr))
 		}
 	}

@@ -113,23 +113,47 @@ func TestWaitEnded(t *testing.T) {
 	}
 }
 
-// A container's image is what it was asked for by: its command may be the same
-// before and after an upgrade.
+// A container's image is known by its id, which all runtimes tell: its command may
+// be the same before and after an upgrade.
 func TestWaitForContainer(t *testing.T) {
-	const asks = `{"containers": [{"metadata": {"name": "kube-scheduler"}, "image": {"image": "sha256:0a1b", "userSpecifiedImage": "registry.k8s.io/kube-scheduler:v1.36.4"}}]}`
+	const (
+		older, newer = "registry.k8s.io/kube-scheduler:v1.36.4", "registry.k8s.io/kube-scheduler:v1.37.1"
+		// Docker's adapter says nothing by the name.
+		runs = `{"containers": [{"metadata": {"name": "kube-scheduler"}, "image": {"image": "sha256:0a1b"}, "imageRef": "sha256:0a1b"}]}`
+		none = `{"containers": []}`
+		both = "sha256:0a1b " + older + "\nsha256:2c3d " + newer + "\n"
+	)
 	for _, tc := range []struct {
-		name, answer, image string
-		runs                bool
-		message             string
+		name, answer, images, image string
+		runs                        bool
+		message                     string
 	}{
-		{"the same", asks, "registry.k8s.io/kube-scheduler:v1.36.4", true, ""},
-		{"the one before", asks, "registry.k8s.io/kube-scheduler:v1.37.1", false, "kube-scheduler runs kube-scheduler:v1.36.4, not kube-scheduler:v1.37.1"},
-		{"none", `{"containers": []}`, "registry.k8s.io/kube-scheduler:v1.37.1", false, "kube-scheduler does not run, not kube-scheduler:v1.37.1"},
-		{"no answer", "oh", "registry.k8s.io/kube-scheduler:v1.37.1", false, "reading the list of containers"},
+		{"the same", runs, both, older, true, ""},
+		{"by another name", runs, "sha256:0a1b " + newer + "\n", newer, true, ""},
+		{"the one before", runs, both, newer, false, "kube-scheduler runs kube-scheduler:v1.36.4, not kube-scheduler:v1.37.1"},
+		{"one that is not there any more", runs, "sha256:2c3d " + newer + "\n", newer, false, "kube-scheduler runs sha256:0a1b, not kube-scheduler:v1.37.1"},
+		{"none", none, both, newer, false, "kube-scheduler does not run, not kube-scheduler:v1.37.1"},
+		{"the image is yet to come", runs, "sha256:0a1b " + older + "\n", newer, false, "no such image"},
+		{"no answer", "oh", both, newer, false, "reading the list of containers"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
-			script := "#!/bin/sh\n[ \"$5\" = '^kube-scheduler$' ] && cat <<'EOF'\n" + tc.answer + "\nEOF\n"
+			h.write("images", tc.images)
+			h.write("containers", tc.answer)
+			script := `#!/bin/sh
+case "$1 $5" in
+"ps ^kube-scheduler$") cat ` + h.path("containers") + ` ;;
+"inspecti $5")
+	while read -r id tag; do
+		[ "$5" = "$id" ] || [ "$5" = "$tag" ] || continue
+		echo '{"status": {"id": "'$id'", "repoTags": ["'$tag'"]}}'
+		exit
+	done < ` + h.path("images") + `
+	echo "no such image $5 present" >&2
+	exit 1 ;;
+*) exit 2 ;;
+esac
+`
 			if err := os.WriteFile(filepath.Join(h.fakes, "crictl"), []byte(script), 0o700); err != nil {
 				t.Fatal(err)
 			}
