@@ -24,7 +24,7 @@ All come to trust what is new, one after the other; then all sign with it; what 
 something older is made anew, or asked whether it goes by what is new; and when
 nothing needs what is old any more, it is dropped. What still needs it is named: then
 the exchange stops there, with both in force, until "slipway resume". Cut off
-anywhere, it goes on by that as well.`,
+anywhere, it goes on by that, or by the same command again.`,
 		Example: `  slipway certs rotate-ca prod --which service-account
   slipway certs rotate-ca prod --which cluster
   slipway certs rotate-ca prod --which front-proxy

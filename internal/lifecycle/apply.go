@@ -142,6 +142,15 @@ func (p *prepared) current() error {
 	if p.request.Kind == InitOS {
 		return nil
 	}
+	if p.continues != nil {
+		o, err := p.svc.Store.Operation(p.continues.Name)
+		if err != nil {
+			return err
+		}
+		if o.Status.Phase == v1alpha1.OperationSucceeded {
+			return &StaleError{} // somebody else has finished it
+		}
+	}
 	now, err := p.svc.record(p.env.Cluster.Name)
 	if err != nil {
 		return err

@@ -42,6 +42,9 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 			hint = "make the registry with: slipway init registry -f FILE"
 		}
 	}
+	if cut := exchanges(ops); len(cut) > 0 {
+		hint = "go on with the exchange that was cut off: slipway certs rotate-ca " + name + " --which " + strings.Join(slices.Sorted(maps.Keys(cut[0].Spec.Rotates)), ",")
+	}
 	ops = slices.DeleteFunc(ops, func(o v1alpha1.Operation) bool {
 		if alone(Kind(o.Spec.Type)) && recorded != nil {
 			return true // of the hosts, or of etcd, not of the cluster

@@ -106,6 +106,9 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 		return nil, err
 	}
 	p.recorded = recorded
+	if err := p.sameExchange(wanted.Name); err != nil {
+		return nil, err
+	}
 	if aboutEtcd(p.request.Kind) {
 		if err := s.maintained(&p.request, recorded); err != nil {
 			return nil, err

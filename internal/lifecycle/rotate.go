@@ -47,6 +47,47 @@ func unknownRotations(names []string) error {
 	return list.Err()
 }
 
+// exchanges are the exchanges of a cluster's authorities and keys that have begun and
+// have not come to their ends, latest first: what was done beside them has finished
+// none, but for another exchange of the same.
+func exchanges(ops []v1alpha1.Operation) (out []*v1alpha1.Operation) {
+	var done []string
+	for i, o := range ops {
+		names := slices.Sorted(maps.Keys(o.Spec.Rotates))
+		left := slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(done, name) })
+		switch {
+		case Kind(o.Spec.Type) != RotateCA || o.Status.StartTime == nil || !left:
+		case o.Status.Phase == v1alpha1.OperationSucceeded:
+			done = append(done, names...)
+		default:
+			out = append(out, &ops[i])
+		}
+	}
+	return out
+}
+
+// sameExchange has an exchange go on that was cut off, if it is of all that is asked
+// for and of nothing else: at its very end the files do not tell that anything was
+// exchanged.
+func (p *prepared) sameExchange(cluster string) error {
+	if p.request.Kind != RotateCA || p.continues != nil {
+		return nil
+	}
+	ops, err := p.svc.Store.Operations(cluster)
+	if err != nil {
+		return err
+	}
+	asked := slices.Sorted(slices.Values(p.request.Rotate))
+	for _, o := range exchanges(ops) {
+		if slices.Equal(slices.Sorted(maps.Keys(o.Spec.Rotates)), slices.Compact(asked)) {
+			p.continues, p.request.rotates = o, o.Spec.Rotates
+			p.done, _, err = p.svc.steps(o.Name)
+			return err
+		}
+	}
+	return nil
+}
+
 // lookAtRotation finds out what goes, and how far an exchange has come that was
 // cut off: what the pipeline is made of.
 func (p *prepared) lookAtRotation(ctx context.Context) error {

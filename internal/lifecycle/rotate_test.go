@@ -172,7 +172,7 @@ func TestRotateAccounts(t *testing.T) {
 			order = append(order, e.Task)
 		}
 	}
-	if got := strings.Join(order, " "); got != "rotate.accounts.make rotate.accounts.trust rotate.accounts.sign rotate.accounts.pods rotate.accounts.drop rotate.accounts.end rotate.accounts.mark" {
+	if got := strings.Join(order, " "); got != "rotate.accounts.make rotate.accounts.trust rotate.accounts.sign rotate.accounts.pods rotate.accounts.drop rotate.accounts.mark rotate.accounts.end" {
 		t.Errorf("the order is %s", got)
 	}
 	if len(res.Ready) == 0 {
@@ -219,30 +219,41 @@ func TestRotateAccountsHeld(t *testing.T) {
 // gone on with: one key comes in the place of the old one, and no second.
 func TestKilledRotateAccounts(t *testing.T) {
 	w, from := rotatable(t)
-	w.killedExchange(t, rotateAccounts(), "/etc/slipway/rotate/sa.key", saKey, func(k *world) { k.exchanged(from) })
+	w.killedExchange(t, rotateAccounts(), "/etc/slipway/rotate/sa.key", saKey, (*world).unwatched, func(k *world) { k.exchanged(from) })
 }
 
+func (w *world) unwatched() {}
+
 // killedExchange is an exchange that is killed at the end of every step and gone on
-// with: the key that signs is the next one, once that is made, and no second.
-func (w *world) killedExchange(t *testing.T, r Request, next, signs string, exchanged func(*world)) {
+// with, by a resume and by the same command again: the key that signs is the next one,
+// once that is made, and no second.
+func (w *world) killedExchange(t *testing.T, r Request, next, signs string, watched, exchanged func(*world)) {
 	t.Helper()
+	old := w.machines["cp1"].files[signs]
 	moments := w.killed(t, r)
-	if len(moments) < 12/oneIn {
+	if len(moments) < 10/oneIn {
 		t.Errorf("%d moments", len(moments))
 	}
+	on := map[string]func(*world){
+		"resume":           func(k *world) { k.goOn(r) },
+		"the same command": func(k *world) { k.do(r, event.Succeeded) },
+	}
 	for _, m := range moments {
-		t.Run(m.name, func(t *testing.T) {
-			t.Parallel()
-			k := m.world
-			k.t = t
-			made, had := k.machines["cp1"].files[next], k.machines["cp1"].files[signs]
-			k.goOn(r)
-			exchanged(k)
-			if is := k.machines["cp1"].files[signs]; made != "" && is != made || made == "" && strings.Contains(m.name, "rotate.") && is != had {
-				t.Error("it was exchanged twice")
-			}
-			k.wantPhase(v1alpha1.PhaseRunning)
-		})
+		for how, goOn := range on {
+			k := m.world.fork(t)
+			t.Run(m.name+", "+how, func(t *testing.T) {
+				t.Parallel()
+				k.t = t
+				made, had := k.machines["cp1"].files[next], k.machines["cp1"].files[signs]
+				watched(k)
+				goOn(k)
+				exchanged(k)
+				if is := k.machines["cp1"].files[signs]; made != "" && is != made || made == "" && had != old && is != had {
+					t.Error("it was exchanged twice")
+				}
+				k.wantPhase(v1alpha1.PhaseRunning)
+			})
+		}
 	}
 }
 

@@ -176,7 +176,7 @@ func TestRotateFrontProxyHeld(t *testing.T) {
 func TestKilledRotateFrontProxy(t *testing.T) {
 	w := trusted(t)
 	from := w.machines["cp1"].files[proxyCA+".crt"]
-	w.killedExchange(t, rotateFrontProxy(), "/etc/slipway/rotate/front-proxy-ca.key", proxyCA+".key", func(k *world) { k.proxies(from) })
+	w.killedExchange(t, rotateFrontProxy(), "/etc/slipway/rotate/front-proxy-ca.key", proxyCA+".key", (*world).unwatched, func(k *world) { k.proxies(from) })
 }
 
 // TestRotateFrontProxyUnread: what was cut off when all files had the next authority

@@ -179,24 +179,7 @@ func TestKilledRotateEtcd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := withEtcd(t, machines...)
 			from := w.machines["cp1"].files[module.EtcdCA]
-			moments := w.killed(t, rotateEtcd())
-			if len(moments) < 10/oneIn {
-				t.Errorf("%d moments", len(moments))
-			}
-			for _, m := range moments {
-				t.Run(m.name, func(t *testing.T) {
-					t.Parallel()
-					k := m.world
-					k.t = t
-					made := k.machines["cp1"].files["/etc/slipway/rotate/etcd-ca.crt"]
-					k.watched()
-					k.goOn(rotateEtcd())
-					k.etcdExchanged(from)
-					if made != "" && k.machines["cp1"].files[module.EtcdCA] != made {
-						t.Error("it was exchanged twice")
-					}
-				})
-			}
+			w.killedExchange(t, rotateEtcd(), "/etc/slipway/rotate/etcd-ca.crt", module.EtcdCA, (*world).watched, func(k *world) { k.etcdExchanged(from) })
 		})
 	}
 }

@@ -114,16 +114,16 @@ func RotateAccounts(env module.Env, r AccountRotation) engine.Module {
 			Ops:   func(s *engine.Scope) (op.List, error) { return verifies(env, engine.Get(s, keyNext).public), nil },
 		},
 		{
-			ID: "rotate.accounts.end", Title: "forget the exchange", On: control, Needs: []string{"rotate.accounts.drop"},
+			ID: "rotate.accounts.mark", Title: "forget when it began", Manager: true, Needs: []string{"rotate.accounts.drop"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			When: func(*engine.Scope) bool { return r.From != "" },
+			Run:  unmark(markAccounts, module.KeyKube, r.Gone),
+		},
+		{ // last: as long as it is there, the exchange is known
+			ID: "rotate.accounts.end", Title: "forget the exchange", On: control, Needs: []string{"rotate.accounts.mark"},
 			When: func(*engine.Scope) bool { return r.From != "" },
 			Ops: func(*engine.Scope) (op.List, error) {
 				return op.List{op.Absent{Path: nextPrivate}, op.Absent{Path: NextPublic}}, nil
 			},
-		},
-		{
-			ID: "rotate.accounts.mark", Title: "forget when it began", Manager: true, Needs: []string{"rotate.accounts.end"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			When: func(*engine.Scope) bool { return r.From != "" },
-			Run:  unmark(markAccounts, module.KeyKube, r.Gone),
 		},
 	}}
 }

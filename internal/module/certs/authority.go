@@ -98,7 +98,8 @@ func (r AuthorityRotation) make(env module.Env, next engine.Key[nextPair], when 
 	}
 }
 
-// end is the task that forgets the exchange.
+// end is the task that forgets the exchange, the last one: as long as the next
+// authority is kept, the exchange is known.
 func (r AuthorityRotation) end(needs string) engine.Task {
 	return engine.Task{
 		ID: "rotate." + r.Name + ".end", Title: "forget the exchange", On: r.On, When: r.Begun, Needs: []string{needs},

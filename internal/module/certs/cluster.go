@@ -157,11 +157,11 @@ func (c cluster) endTasks() []engine.Task {
 			ID: "rotate.cluster.settle", Title: "have pods be told of the next authority alone", Manager: true, When: c.r.unfinished, Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
 			Needs: []string{"rotate.cluster.drop-nodes"}, Run: c.tells(module.KeyKubeAfter, c.next, true),
 		},
-		c.r.end("rotate.cluster.settle"),
 		{
-			ID: "rotate.cluster.mark", Title: "forget when it began", Manager: true, Needs: []string{"rotate.cluster.end"}, Consumes: []engine.KeyRef{after},
+			ID: "rotate.cluster.mark", Title: "forget when it began", Manager: true, Needs: []string{"rotate.cluster.settle"}, Consumes: []engine.KeyRef{after},
 			When: c.r.Begun, Run: unmark(markCluster, module.KeyKubeAfter, c.r.Gone),
 		},
+		c.r.end("rotate.cluster.mark"),
 	}
 }
 
