@@ -34,9 +34,22 @@ func (w Workload) Restarts() bool {
 	return slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet"}, w.Kind)
 }
 
-// HoldTokens are the workloads with pods that run, hold a token of a service
-// account, and were made before a moment, by the API's clock; each once, sorted.
+// A Holders finds the workloads with pods that run, hold something they were given when
+// they were made, and were made before a moment, by the API's clock; each once, sorted.
+type Holders func(ctx context.Context, before time.Time) ([]Workload, error)
+
+// HoldTokens are the Holders of tokens of service accounts.
 func (c *Client) HoldTokens(ctx context.Context, before time.Time) ([]Workload, error) {
+	return c.older(ctx, before, holdsToken)
+}
+
+// HoldAuthorities are the Holders of what pods know the API servers by: it is beside
+// each token, and some have it without one.
+func (c *Client) HoldAuthorities(ctx context.Context, before time.Time) ([]Workload, error) {
+	return c.older(ctx, before, func(p *corev1.Pod) bool { return holdsToken(p) || holdsRootCA(p) })
+}
+
+func (c *Client) older(ctx context.Context, before time.Time, holds func(*corev1.Pod) bool) ([]Workload, error) {
 	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing pods: %w", c.words(err))
@@ -48,7 +61,7 @@ func (c *Client) HoldTokens(ctx context.Context, before time.Time) ([]Workload, 
 			return nil, err
 		}
 		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-		if ended || !p.CreationTimestamp.Time.Before(before) || !holdsToken(p) {
+		if ended || !p.CreationTimestamp.Time.Before(before) || !holds(p) {
 			continue
 		}
 		w, err := c.workload(ctx, p)
@@ -71,6 +84,21 @@ func holdsToken(p *corev1.Pod) bool {
 	})
 }
 
+// holdsRootCA says that a pod has what it knows the API servers by from the ConfigMap
+// that every namespace has: as a file, or in its environment.
+func holdsRootCA(p *corev1.Pod) bool {
+	volumes := slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.ConfigMap != nil && v.ConfigMap.Name == rootCA ||
+			v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ConfigMap != nil && s.ConfigMap.Name == rootCA })
+	})
+	return volumes || slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.EnvFrom, func(e corev1.EnvFromSource) bool { return e.ConfigMapRef != nil && e.ConfigMapRef.Name == rootCA }) ||
+			slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+				return e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil && e.ValueFrom.ConfigMapKeyRef.Name == rootCA
+			})
+	})
+}
+
 // workload is what a pod belongs to.
 func (c *Client) workload(ctx context.Context, p *corev1.Pod) (Workload, error) {
 	of := metav1.GetControllerOf(p)
@@ -80,6 +108,10 @@ func (c *Client) workload(ctx context.Context, p *corev1.Pod) (Workload, error) 
 	if of.Kind == "ReplicaSet" {
 		gvr := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
 		rs, err := c.dynamic.Resource(gvr).Namespace(p.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+		if hash := "-" + p.Labels["pod-template-hash"]; isNotFound(err) && strings.HasSuffix(of.Name, hash) {
+			// Its Deployment keeps none that is of no use any more.
+			return Workload{"Deployment", p.Namespace, strings.TrimSuffix(of.Name, hash)}, nil
+		}
 		if err != nil {
 			return Workload{}, fmt.Errorf("looking whose ReplicaSet %s/%s is: %w", p.Namespace, of.Name, c.words(err))
 		}
@@ -128,12 +160,11 @@ func (c *Client) Restart(ctx context.Context, w Workload, at time.Time) error {
 	return nil
 }
 
-// WaitOlderGone waits until no pod of a workload is left that holds a token and was
-// made before a moment: those that are ending go on with theirs. Time is bounded by
-// ctx alone.
-func (c *Client) WaitOlderGone(ctx context.Context, w Workload, before time.Time, progress func(string)) error {
+// WaitOlderGone waits until a workload is none of the holders of before a moment: pods
+// that are ending go on with what they have. Time is bounded by ctx alone.
+func (c *Client) WaitOlderGone(ctx context.Context, w Workload, holders Holders, before time.Time, progress func(string)) error {
 	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
-		older, err := c.HoldTokens(ctx, before)
+		older, err := holders(ctx, before)
 		if err == nil && slices.Contains(older, w) {
 			return "older pods have not ended", nil
 		}

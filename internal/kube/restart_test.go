@@ -59,6 +59,51 @@ func TestHoldTokens(t *testing.T) {
 	}
 }
 
+// TestHoldAuthorities: what pods know the API servers by they have with a token, or from
+// the ConfigMap alone, in whatever way.
+func TestHoldAuthorities(t *testing.T) {
+	pod := func(name, spec string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"n","creationTimestamp":%q},"spec":%s}`, name, switched.Add(-time.Minute).Format(time.RFC3339), spec)
+	}
+	const ref = `{"name":"kube-root-ca.crt"}`
+	f := newFakeAPI(t, call{request: "GET /api/v1/pods", answer: podsOf(
+		tokenPod("a-token", "", "", "Running", -time.Minute, true),
+		tokenPod("b-nothing", "", "", "Running", -time.Minute, false),
+		pod("c-volume", `{"volumes":[{"name":"v","configMap":`+ref+`}]}`),
+		pod("d-projected", `{"volumes":[{"name":"v","projected":{"sources":[{"configMap":`+ref+`}]}}]}`),
+		pod("e-variables", `{"containers":[{"name":"c","envFrom":[{"configMapRef":`+ref+`}]}]}`),
+		pod("f-variable", `{"initContainers":[{"name":"c","env":[{"name":"CA","valueFrom":{"configMapKeyRef":{"name":"kube-root-ca.crt","key":"ca.crt"}}}]}]}`),
+		pod("g-another", `{"volumes":[{"name":"v","configMap":{"name":"other"}}],"containers":[{"name":"c","env":[{"name":"CA","value":"kube-root-ca.crt"}]}]}`),
+	)})
+	got, err := f.client().HoldAuthorities(t.Context(), switched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Workload{{"Pod", "n", "a-token"}, {"Pod", "n", "c-volume"}, {"Pod", "n", "d-projected"}, {"Pod", "n", "e-variables"}, {"Pod", "n", "f-variable"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// TestHoldTokensReplicaSetGone: a Deployment that keeps no older ReplicaSet has pods that
+// are ending, and whose ReplicaSet is gone; who has made one by hand is told.
+func TestHoldTokensReplicaSetGone(t *testing.T) {
+	const gone = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
+	hashed := func(hash string) string {
+		return strings.Replace(tokenPod("web-6f-a", "ReplicaSet", "web-6f", "Running", -time.Minute, true), `"namespace":"n",`, `"namespace":"n","labels":{"pod-template-hash":"`+hash+`"},`, 1)
+	}
+	for hash, want := range map[string]string{"6f": "[Deployment n/web]", "": "[]"} {
+		f := newFakeAPI(t,
+			call{request: "GET /api/v1/pods", answer: podsOf(hashed(hash))},
+			call{request: "GET /apis/apps/v1/namespaces/n/replicasets/web-6f", answer: gone, status: 404},
+		)
+		got, err := f.client().HoldTokens(t.Context(), switched)
+		if fmt.Sprint(got) != want || (err != nil) != (hash == "") {
+			t.Errorf("%q: %v, %v", hash, got, err)
+		}
+	}
+}
+
 // TestRolls: what is paused, or waits for somebody, makes no other pods.
 func TestRolls(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -101,7 +146,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said []string
-	if err := c.WaitOlderGone(t.Context(), w, switched, func(s string) { said = append(said, s) }); err != nil {
+	if err := c.WaitOlderGone(t.Context(), w, c.HoldTokens, switched, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"older pods have not ended"}, said); diff != "" {

@@ -71,6 +71,12 @@ func (a *api) tell(text string) {
 	}
 }
 
+// withoutToken has a pod know whom to trust and hold no token.
+func (a *api) withoutToken(name string) {
+	at := "/api/v1/namespaces/default/pods/" + name + "-a"
+	a.put(at, merge(a.objects[at], object{"spec": object{"volumes": []any{object{"name": "ca", "configMap": object{"name": "kube-root-ca.crt"}}}}}))
+}
+
 // rejects says that a controller manager would not start: it wants the one certificate
 // that it signs with to be that of its key. Those of other tests have none.
 func (m *machine) rejects() bool {
@@ -127,6 +133,8 @@ func withAuthority(t *testing.T) (w *world, old string) {
 	for _, kind := range []string{"Deployment", "StatefulSet", "DaemonSet"} {
 		w.api.workload(kind, strings.ToLower(kind))
 	}
+	w.api.workload("Deployment", "tokenless")
+	w.api.withoutToken("tokenless")
 	return w, cert
 }
 
@@ -258,6 +266,10 @@ func TestRotateClusterNeeded(t *testing.T) {
 		put        func(w *world, old string)
 	}{
 		{"a bare pod", "Pod default/lone-a", func(w *world, _ string) { w.api.workload("Pod", "lone") }},
+		{"a bare pod without a token", "Pod default/lone-a", func(w *world, _ string) {
+			w.api.workload("Pod", "lone")
+			w.api.withoutToken("lone")
+		}},
 		{"a bundle", "ConfigMap default/trust", func(w *world, old string) { w.api.put(at, config(old)) }},
 		{"a kubeconfig", "ConfigMap default/trust", func(w *world, old string) {
 			w.api.put(at, config(pkitest.Kubeconfig("https://example.com", old, "", "", "")))

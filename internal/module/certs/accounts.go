@@ -298,7 +298,7 @@ func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error
 	if err != nil {
 		return fmt.Errorf("noting since when tokens are signed with the next key: %w", err)
 	}
-	if err := restartOlder(ctx, s, client, at); err != nil {
+	if err := restartOlder(ctx, s, client, client.HoldTokens, at); err != nil {
 		return err
 	}
 	held, err := r.held(ctx, client, at)
@@ -308,10 +308,9 @@ func (r AccountRotation) renewTokens(ctx context.Context, s *engine.Scope) error
 	return &op.Error{Reason: op.IDTokensHeld, Message: "the old key of service accounts is still needed, and stays: it has signed tokens of " + strings.Join(held, ", ")}
 }
 
-// restartOlder restarts what pods belong to that were made before a moment, some at
-// once.
-func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, at time.Time) error {
-	older, err := client.HoldTokens(ctx, at)
+// restartOlder restarts the holders of before a moment, some at once.
+func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, holders kube.Holders, at time.Time) error {
+	older, err := holders(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -321,18 +320,18 @@ func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, at 
 		// DaemonSets are first in order of names, and go one after the other: what
 		// pods are reached by is whole, and knows of them, before any moves.
 		if w.Kind == "DaemonSet" {
-			if err := restart(ctx, s, client, w, at); err != nil {
+			if err := restart(ctx, s, client, w, holders, at); err != nil {
 				return err
 			}
 			continue
 		}
-		restarts.Go(func() error { return restart(ctx, s, client, w, at) })
+		restarts.Go(func() error { return restart(ctx, s, client, w, holders, at) })
 	}
 	return restarts.Wait()
 }
 
 // restart has a workload's pods be made anew, if it does that by itself.
-func restart(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload, at time.Time) error {
+func restart(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload, holders kube.Holders, at time.Time) error {
 	rolls, err := client.Rolls(ctx, w)
 	if err != nil || !rolls {
 		return err
@@ -347,5 +346,5 @@ func restart(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.W
 	if err := client.WaitRollout(ctx, w.Kind, w.Namespace, w.Name, tell); err != nil {
 		return err
 	}
-	return client.WaitOlderGone(ctx, w, at, tell)
+	return client.WaitOlderGone(ctx, w, holders, at, tell)
 }

@@ -134,7 +134,7 @@ func (c cluster) olderPods(ctx context.Context, s *engine.Scope) ([]plan.OpChang
 	if err != nil || at.IsZero() {
 		return change, err
 	}
-	older, err := client.HoldTokens(ctx, at)
+	older, err := client.HoldAuthorities(ctx, at)
 	if err != nil || len(older) > 0 {
 		return change, err
 	}
@@ -158,10 +158,10 @@ func (c cluster) renewPods(ctx context.Context, s *engine.Scope) error {
 	if err != nil {
 		return fmt.Errorf("noting since when pods are told of both authorities: %w", err)
 	}
-	if err := restartOlder(ctx, s, client, at); err != nil {
+	if err := restartOlder(ctx, s, client, client.HoldAuthorities, at); err != nil {
 		return err
 	}
-	pods, err := client.HoldTokens(ctx, at)
+	pods, err := client.HoldAuthorities(ctx, at)
 	if err != nil {
 		return err
 	}
