@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
@@ -354,6 +355,40 @@ func TestRenewBeyond(t *testing.T) {
 	w.apply(p, event.Succeeded)
 	if got := w.ends("cp1", "/etc/kubernetes/pki/front-proxy-client.crt"); !got.Equal(certTime.Add(100 * certDay)) {
 		t.Errorf("it ends %s", got)
+	}
+}
+
+// TestRenewForLonger: how long certificates are made for is changed, which they
+// are from the next renewal on; nothing is restarted for it.
+func TestRenewForLonger(t *testing.T) {
+	w := certificatesOf(t, 200*certDay, "cp1", "cp2", "w1")
+	c := w.cluster()
+	c.Spec.Kubernetes.Certificates.Validity = &metav1.Duration{Duration: 2 * certYear}
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	for _, s := range p.Plan().Steps {
+		for _, c := range s.Changes {
+			if c.Kind == op.KindUnit {
+				t.Errorf("%s on %s restarts %s", s.Task, s.Host, c.Target)
+			}
+		}
+	}
+	w.events = nil
+	w.apply(p, event.Succeeded)
+	if d := cmp.Diff([]string{"cp1", "cp2", "w1"}, slices.Sorted(slices.Values(w.turns("certs.timer")))); d != "" {
+		t.Errorf("hosts that renew by themselves for that long (-want +got):\n%s", d)
+	}
+	if p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+		t.Errorf("something is left to do: %+v", p.Plan().Steps)
+	}
+	admin := "/etc/kubernetes/admin.conf"
+	if got := w.ends("cp2", admin); !got.Equal(certTime.Add(200 * certDay)) {
+		t.Errorf("what nobody has renewed ends %s", got)
+	}
+	w.renew(Renewal{All: true}, event.Succeeded)
+	for _, f := range []string{"/etc/kubernetes/pki/apiserver.crt", admin} {
+		if got := w.ends("cp2", f); !got.Equal(certTime.Add(2 * certYear)) {
+			t.Errorf("%s ends %s", f, got)
+		}
 	}
 }
 

@@ -41,8 +41,6 @@ func Immutable(old, new *v1alpha1.Cluster, ways ...v1alpha1.ControlPlaneEndpoint
 			"to a newer version it goes with: slipway upgrade "+old.Name+" --to "+n.Kubernetes.Version+"; else write "+o.Kubernetes.Version)
 	}
 	v.later("spec.kubernetes.proxyMode", o.Kubernetes.ProxyMode, n.Kubernetes.ProxyMode)
-	v.later("spec.kubernetes.certificates.validity", durationText(o.Kubernetes.Certificates.Validity), durationText(n.Kubernetes.Certificates.Validity))
-	v.later("spec.kubernetes.certificates.caValidity", durationText(o.Kubernetes.Certificates.CAValidity), durationText(n.Kubernetes.Certificates.CAValidity))
 	v.sameHosts(o.Hosts, n.Hosts)
 	v.sameRegistry(old)
 	return v.found
