@@ -4,7 +4,7 @@ package e2e
 
 import (
 	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,124 +32,259 @@ func (u *user) listedCopies(t *testing.T, name string) map[string][]string {
 	return out
 }
 
-// TestLongCopies has the host of a cluster copy its snapshots to another machine and
-// to a disk: so many are kept at each, one that is down harms no other, and after the
-// loss of all data a copy has every object back. The copies outlive the cluster.
+// TestLongCopies has the host of a cluster copy its snapshots to another machine, to a
+// disk and to storage: so many are kept at each, what is down or does not take them
+// harms no other, and after the loss of all data a copy has every object back. The
+// copies outlive the cluster.
 func TestLongCopies(t *testing.T) {
+	c := newCopied(t, "e2e-copies")
+	c.switchedOn(t)
+	c.begun(t)
+	t.Run("places that are down", c.down)
+	t.Run("storage that does not take them", c.refusing)
+	t.Run("restored from a copy", c.restored)
+	kept := c.listedCopies(t, c.name)
+	objects, uploads := c.offsite.keys(t)
+	c.exits(t, 0, "delete", "cluster", c.name, "--yes")
+	if left := c.inside(t, c.cp, "sh", "-c", "ls -d /var/lib/slipway /etc/slipway 2>/dev/null; true"); left != "" {
+		t.Errorf("deleted, there is still %s", left)
+	}
+	for place, at := range map[string]string{"vault": c.vault, "nas": c.cp} {
+		dir := map[string]string{"vault": "/srv/copies", "nas": "/mnt/nas"}[place]
+		if there := c.inside(t, at, "ls", dir); len(kept[place]) == 0 || !strings.Contains(there, kept[place][0]) {
+			t.Errorf("%s has %s, and had %v", place, there, kept[place])
+		}
+	}
+	c.offsite.has(t, slices.Collect(maps.Keys(objects)), uploads)
+}
+
+// copied is a cluster of one host whose snapshots are copied to three places.
+type copied struct {
+	*user
+	name, cp, vault, file string
+	// key is age's, and identity the file with it.
+	key      *age.X25519Identity
+	identity string
+	offsite  *storage
+	// others are objects that are not this cluster's.
+	others []string
+	ssh    map[string]any
+}
+
+func newCopied(t *testing.T, name string) *copied {
+	t.Helper()
 	u := newUser(t)
-	const name = "e2e-copies"
-	cp, vault := name+"-1", name+"-2"
-	file := u.machines(t, name, 2)
-	var ssh map[string]any
-	editSpec(t, file, func(spec map[string]any) {
+	c := &copied{user: u, name: name, cp: name + "-1", vault: name + "-2", file: u.machines(t, name, 2)}
+	editSpec(t, c.file, func(spec map[string]any) {
 		hosts := spec["hosts"].([]any)
-		ssh = hosts[1].(map[string]any)["ssh"].(map[string]any)
+		c.ssh = hosts[1].(map[string]any)["ssh"].(map[string]any)
 		spec["hosts"] = hosts[:1]
 	})
-	u.create(t, file)
+	c.offsite = u.serveStorage(t, c.vault)
+	u.create(t, c.file)
 	u.kubectl(t, name, "create", "configmap", "kept")
-	u.inside(t, vault, "sh", "-c", "mkdir /srv/copies && echo mine >/srv/copies/notes.txt")
+	// A copy goes to storage in several parts.
+	large := filepath.Join(u.home, "large")
+	writeFile(t, large, strings.Repeat("0123456789abcdef", 900<<6))
+	for i := range 8 {
+		u.kubectl(t, name, "create", "configmap", fmt.Sprintf("large-%d", i), "--from-file="+large)
+	}
+	u.inside(t, c.vault, "sh", "-c", "mkdir /srv/copies && echo mine >/srv/copies/notes.txt")
 	// A disk of others: what is in memory alone is refused.
-	u.inside(t, cp, "sh", "-c", "mkdir -p /mnt/disk /mnt/nas && mount -t tmpfs -o size=512m tmpfs /mnt/disk && d=/mnt/disk && mkdir $d/l $d/u $d/w && mount -t overlay -o lowerdir=$d/l,upperdir=$d/u,workdir=$d/w overlay /mnt/nas")
-	id, err := age.GenerateX25519Identity()
-	if err != nil {
+	u.inside(t, c.cp, "sh", "-c", "mkdir -p /mnt/disk /mnt/nas && mount -t tmpfs -o size=512m tmpfs /mnt/disk && d=/mnt/disk && mkdir $d/l $d/u $d/w && mount -t overlay -o lowerdir=$d/l,upperdir=$d/u,workdir=$d/w overlay /mnt/nas")
+	for _, key := range []string{"notes.txt", below + "/notes.txt", below + "-2/" + c.copyOf(1), below + "/old/" + c.copyOf(1), below + "/" + c.copyOf(1)} {
+		c.offsite.leave(t, key, "mine")
+		c.others = append(c.others, key)
+	}
+	var err error
+	if c.key, err = age.GenerateX25519Identity(); err != nil {
 		t.Fatal(err)
 	}
-	identity := filepath.Join(t.TempDir(), "key.txt")
-	if err := os.WriteFile(identity, []byte(id.String()+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	editSpec(t, file, func(spec map[string]any) {
+	c.identity = filepath.Join(u.home, "key.txt")
+	writeFile(t, c.identity, c.key.String()+"\n")
+	return c
+}
+
+// copyOf is the name of a copy of a cluster of this name, and of a host of this name,
+// whose authority is another one.
+func (c *copied) copyOf(revision int) string {
+	return fmt.Sprintf("%s_0123456789ab_%s_20200101-000000_%d.tar.age", c.name, c.cp, revision)
+}
+
+// apply has the file say where copies go, and the cluster be that way.
+func (c *copied) apply(t *testing.T) {
+	t.Helper()
+	editSpec(t, c.file, func(spec map[string]any) {
 		spec["etcd"] = map[string]any{"backup": map[string]any{
-			"every": "1m", "keep": 2, "recipients": []any{id.Recipient().String()},
+			"every": "1m", "keep": 2, "recipients": []any{c.key.Recipient().String()},
 			"copies": []any{
 				map[string]any{"name": "nas", "keep": 3, "directory": "/mnt/nas"},
 				map[string]any{"name": "vault", "ssh": map[string]any{
-					"address": u.list(t)[vault].Address, "user": "root", "directory": "/srv/copies",
-					"privateKeyFrom": map[string]any{"file": u.list(t)[vault].PrivateKeyFile}, "hostKey": ssh["hostKey"],
+					"address": c.list(t)[c.vault].Address, "user": "root", "directory": "/srv/copies",
+					"privateKeyFrom": map[string]any{"file": c.list(t)[c.vault].PrivateKeyFile}, "hostKey": c.ssh["hostKey"],
 				}},
+				map[string]any{"name": "offsite", "s3": c.offsite.spec},
 			},
 		}}
 	})
-	u.exits(t, 0, "apply", "-f", file, "--yes")
-	u.settles(t, file)
-	if is := u.inside(t, cp, "stat", "-c", "%a %U", "/etc/slipway/backup/vault.key"); strings.TrimSpace(is) != "600 root" {
-		t.Errorf("the key is %s", is)
-	}
+	c.exits(t, 0, "apply", "-f", c.file, "--yes")
+	c.settles(t, c.file)
+}
 
+// takes has a snapshot be taken and copied now, whatever comes of it.
+func (c *copied) takes(t *testing.T) {
+	t.Helper()
+	c.run(t, "sandbox", "exec", c.cp, "--", "systemctl", "start", "slipway-backup.service")
+}
+
+func (c *copied) switchedOn(t *testing.T) {
+	t.Helper()
+	c.apply(t)
+	for _, key := range []string{"vault", "offsite"} {
+		if is := c.inside(t, c.cp, "stat", "-c", "%a %U", "/etc/slipway/backup/"+key+".key"); strings.TrimSpace(is) != "600 root" {
+			t.Errorf("the key of %s is %s", key, is)
+		}
+	}
+	c.nowhere(t, copierWord)
+}
+
+// begun has four snapshots be copied, the first two by the timer: so many are left as
+// are kept, and what is others' stays.
+func (c *copied) begun(t *testing.T) {
+	t.Helper()
 	begun, seen := time.Now(), map[string]bool{}
-	eventually(t, 8*time.Minute, "four snapshots to be copied", func() error {
-		for _, f := range u.listedCopies(t, name)["vault"] {
-			seen[f] = true
+	copied := func(n int) func() error {
+		return func() error {
+			for _, f := range c.listedCopies(t, c.name)["offsite"] {
+				seen[f] = true
+			}
+			if len(seen) < n {
+				return fmt.Errorf("%d have been", len(seen))
+			}
+			return nil
 		}
-		if len(seen) < 4 {
-			return fmt.Errorf("%d have been", len(seen))
-		}
-		return nil
-	})
-	t.Logf("figure: four snapshots, a minute apart, copied to two places, in %.0f s", time.Since(begun).Seconds())
+	}
+	eventually(t, 6*time.Minute, "two snapshots to be copied", copied(2))
+	t.Logf("figure: two snapshots, a minute apart, copied to three places, in %.0f s", time.Since(begun).Seconds())
+	for n := range 2 {
+		c.takes(t)
+		eventually(t, 4*time.Minute, "another one to be", copied(3+n))
+	}
+	theirs := below + "/" + c.copyOf(2)
+	own := strings.Replace(theirs, "_0123456789ab_", "_"+strings.Split(slices.Collect(maps.Keys(seen))[0], "_")[1]+"_", 1)
+	c.offsite.begin(t, own)
+	c.offsite.begin(t, theirs)
+	c.takes(t) // what is in the file is kept, and what the host had begun is given up
+	var all map[string][]string
 	eventually(t, 2*time.Minute, "so many to be left as are kept", func() error {
-		if all := u.listedCopies(t, name); len(all["vault"]) != 2 || len(all["nas"]) != 3 || !slices.Contains(all["nas"], all["vault"][0]) {
+		if all = c.listedCopies(t, c.name); len(all["vault"]) != 2 || len(all["offsite"]) != 2 || len(all["nas"]) != 3 || !slices.Equal(all["offsite"], all["vault"]) || !slices.Equal(all["offsite"], all["nas"][:2]) {
 			return fmt.Errorf("there are %v", all)
 		}
 		return nil
 	})
-	u.exits(t, 0, "etcd", "snapshots", name, "--hosts")
-	u.exits(t, 0, "etcd", "health", name)
-	if is := u.inside(t, vault, "sh", "-c", "ls -A /srv/copies | wc -l; cat /srv/copies/notes.txt"); strings.Join(strings.Fields(is), " ") != "3 mine" {
+	c.exits(t, 0, "etcd", "snapshots", c.name, "--hosts")
+	c.exits(t, 0, "etcd", "health", c.name)
+	if is := c.inside(t, c.vault, "sh", "-c", "ls -A /srv/copies | wc -l; cat /srv/copies/notes.txt"); strings.Join(strings.Fields(is), " ") != "3 mine" {
 		t.Errorf("there is %s", is)
 	}
+	newest := below + "/" + all["offsite"][0]
+	c.offsite.has(t, append([]string{newest, below + "/" + all["offsite"][1]}, c.others...), []string{theirs})
+	if objects, _ := c.offsite.keys(t); objects[newest] <= 8<<20 {
+		t.Errorf("%s has %d bytes: it went in one part", newest, objects[newest])
+	}
+}
 
-	t.Run("a place that is down", func(t *testing.T) {
-		u.inside(t, vault, "systemctl", "stop", "ssh.socket", "ssh.service")
-		before := u.scheduled(t, name).Hosts[0].Kept[0].Path
-		eventually(t, 5*time.Minute, "it to be told", func() error {
-			r := u.run(t, "etcd", "health", name)
-			if r.code != 3 || !strings.Contains(r.stdout, "[backup-copy]") || !strings.Contains(r.stdout, "vault has failed since") {
-				return fmt.Errorf("exit code %d:\n%s", r.code, tail(r.stdout))
-			}
-			return nil
-		})
-		s := u.scheduled(t, name)
-		if s.Good || s.Hosts[0].Failed != "" || s.Hosts[0].Kept[0].Path == before {
-			t.Errorf("the snapshots are %+v", s)
-		}
-		stamp := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(s.Hosts[0].Kept[0].Path), name+"-"), ".db")
-		if all := u.listedCopies(t, name); len(all["nas"]) != 3 || !strings.Contains(all["nas"][0], stamp) {
-			t.Errorf("the other place has %v, and the newest snapshot is of %s", all["nas"], stamp)
-		}
-		u.exits(t, 3, "etcd", "snapshots", name, "--copies")
-		u.inside(t, vault, "systemctl", "start", "ssh.service")
-		eventually(t, 4*time.Minute, "etcd to be well", func() error {
-			if r := u.run(t, "etcd", "health", name); r.code != 0 {
-				return fmt.Errorf("exit code %d:\n%s", r.code, tail(r.stdout))
-			}
-			return nil
-		})
-	})
-	t.Run("restored from a copy", func(t *testing.T) {
-		u.inside(t, cp, "systemctl", "stop", "slipway-backup.timer")
-		u.kubectl(t, name, "delete", "configmap", "kept")
-		set := decode[struct{ File string }](t, u.exits(t, 0, "etcd", "snapshot", name, "--copy", "vault", "-o", "json").stdout).File
-		if text := u.exits(t, 0, "etcd", "drill", name, "--from", set, "--identity", identity).stdout; !strings.Contains(text, "is good") {
-			t.Errorf("the drill says:\n%s", text)
-		}
-		u.inside(t, cp, "sh", "-c", "rm -rf /var/lib/etcd/member /var/lib/slipway/backups; pkill -KILL -x etcd; true")
-		r := u.exits(t, 0, "etcd", "restore", name, "--from", set, "--identity", identity, "--yes")
-		t.Logf("figure: all data destroyed, restored from a copy in %.0f s", r.took.Seconds())
-		u.kubectl(t, name, "get", "configmap", "kept")
-		u.exits(t, 0, "apply", "-f", file, "--yes")
-		u.settles(t, file)
-	})
-	kept := u.listedCopies(t, name)
-	u.exits(t, 0, "delete", "cluster", name, "--yes")
-	if left := u.inside(t, cp, "sh", "-c", "ls -d /var/lib/slipway /etc/slipway 2>/dev/null; true"); left != "" {
-		t.Errorf("deleted, there is still %s", left)
+// down stops the other machine: SFTP and storage.
+func (c *copied) down(t *testing.T) {
+	c.inside(t, c.vault, "systemctl", "stop", "ssh.socket", "ssh.service", "storage.service")
+	before := c.scheduled(t, c.name).Hosts[0].Kept[0].Path
+	c.told(t, "vault has failed since", "offsite has failed since")
+	s := c.scheduled(t, c.name)
+	if s.Good || s.Hosts[0].Failed != "" || s.Hosts[0].Kept[0].Path == before {
+		t.Errorf("the snapshots are %+v", s)
 	}
-	for place, at := range map[string]string{"vault": vault, "nas": cp} {
-		dir := map[string]string{"vault": "/srv/copies", "nas": "/mnt/nas"}[place]
-		if there := u.inside(t, at, "ls", dir); len(kept[place]) == 0 || !strings.Contains(there, kept[place][0]) {
-			t.Errorf("%s has %s, and had %v", place, there, kept[place])
-		}
+	stamp := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(s.Hosts[0].Kept[0].Path), c.name+"-"), ".db")
+	if all := c.listedCopies(t, c.name); len(all["nas"]) != 3 || !strings.Contains(all["nas"][0], stamp) {
+		t.Errorf("the other place has %v, and the newest snapshot is of %s", all["nas"], stamp)
 	}
+	c.exits(t, 3, "etcd", "snapshots", c.name, "--copies")
+	c.inside(t, c.vault, "systemctl", "start", "ssh.service", "storage.service")
+	c.well(t)
+}
+
+// told wants what is wrong with copies to be said by `etcd health`.
+func (c *copied) told(t *testing.T, words ...string) {
+	t.Helper()
+	eventually(t, 5*time.Minute, "it to be told", func() error {
+		r := c.run(t, "etcd", "health", c.name)
+		for _, w := range append(words, "[backup-copy]") {
+			if r.code != 3 || !strings.Contains(r.stdout, w) {
+				return fmt.Errorf("exit code %d, without %q:\n%s", r.code, w, tail(r.stdout))
+			}
+		}
+		return nil
+	})
+}
+
+// well has the cluster be without anything to tell of.
+func (c *copied) well(t *testing.T) {
+	t.Helper()
+	c.takes(t)
+	eventually(t, 4*time.Minute, "etcd to be well", func() error {
+		if r := c.run(t, "etcd", "health", c.name); r.code != 0 {
+			return fmt.Errorf("exit code %d:\n%s", r.code, tail(r.stdout))
+		}
+		return nil
+	})
+	c.exits(t, 0, "etcd", "snapshots", c.name, "--copies")
+}
+
+// refusing has storage refuse what is asked of it: the cause is told, where copies are
+// made and where they are looked at, without the keys.
+func (c *copied) refusing(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		do   func()
+		want string
+	}{
+		{"a wrong key", func() { writeFile(t, c.offsite.wordKey, "another-word-5e1f") }, "the secret key is not that of the access key (SignatureDoesNotMatch)"},
+		{"a login that it does not know", func() { writeFile(t, c.offsite.accessKey, "nobody") }, "the access key is not known there (InvalidAccessKeyId)"},
+		{"no such bucket", func() { c.offsite.spec["bucket"] = "nowhere" }, "bucket nowhere at https://" + c.list(t)[c.vault].Address + ":9000: there is no such bucket (NoSuchBucket)"},
+		{"a prefix of others", func() { c.offsite.spec["prefix"] = "etcd/others" }, "the access key may not do this (AccessDenied)"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.do()
+			c.apply(t)
+			c.takes(t)
+			c.told(t, "offsite has failed since", tc.want)
+			// Whoever may not write may list: that is a matter of the bucket's rules.
+			if r := c.run(t, "etcd", "snapshots", c.name, "--copies"); tc.name != "a prefix of others" && (r.code != 3 || !strings.Contains(r.stdout, tc.want)) || strings.Contains(r.stdout, "another-word") {
+				t.Errorf("looking there ends with %d:\n%s", r.code, r.stdout)
+			}
+			writeFile(t, c.offsite.accessKey, copierName)
+			writeFile(t, c.offsite.wordKey, copierWord)
+			c.offsite.spec["bucket"], c.offsite.spec["prefix"] = bucket, below
+		})
+	}
+	c.apply(t)
+	c.well(t)
+}
+
+// restored has all data destroyed and restored from what is in storage.
+func (c *copied) restored(t *testing.T) {
+	c.inside(t, c.cp, "systemctl", "stop", "slipway-backup.timer")
+	c.kubectl(t, c.name, "delete", "configmap", "kept")
+	for _, place := range []string{"nas", "vault"} {
+		c.exits(t, 0, "etcd", "snapshot", c.name, "--copy", place, "--out", filepath.Join(c.home, place+".tar.age"))
+	}
+	set := decode[struct{ File string }](t, c.exits(t, 0, "etcd", "snapshot", c.name, "--copy", "offsite", "-o", "json").stdout).File
+	if text := c.exits(t, 0, "etcd", "drill", c.name, "--from", set, "--identity", c.identity).stdout; !strings.Contains(text, "is good") {
+		t.Errorf("the drill says:\n%s", text)
+	}
+	c.inside(t, c.cp, "sh", "-c", "rm -rf /var/lib/etcd/member /var/lib/slipway/backups; pkill -KILL -x etcd; true")
+	r := c.exits(t, 0, "etcd", "restore", c.name, "--from", set, "--identity", c.identity, "--yes")
+	t.Logf("figure: all data destroyed, restored from a copy in storage in %.0f s", r.took.Seconds())
+	c.kubectl(t, c.name, "get", "configmap", "kept")
+	c.exits(t, 0, "apply", "-f", c.file, "--yes")
+	c.settles(t, c.file)
 }

@@ -127,8 +127,13 @@ func (u *user) ownSecret(t *testing.T, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := bytes.Split(raw, []byte("\n"))[1]
-	err = filepath.WalkDir(filepath.Join(u.home, "slipway"), func(path string, d fs.DirEntry, err error) error {
+	u.nowhere(t, string(bytes.Split(raw, []byte("\n"))[1]))
+}
+
+// nowhere wants a secret nowhere in the state of the user's Slipway.
+func (u *user) nowhere(t *testing.T, secret string) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(u.home, "slipway"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == "sandboxes" {
 			return fs.SkipDir // the hosts themselves
 		}
@@ -136,8 +141,8 @@ func (u *user) ownSecret(t *testing.T, key string) {
 			return err
 		}
 		content, err := os.ReadFile(path)
-		if bytes.Contains(content, secret) {
-			t.Errorf("%s holds the key of the etcd client", path)
+		if bytes.Contains(content, []byte(secret)) {
+			t.Errorf("%s holds a secret", path)
 		}
 		return err
 	})
