@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -118,33 +119,54 @@ func (s *service) Copies(ctx context.Context, name string, progress event.Sink) 
 	if err != nil {
 		return nil, err
 	}
-	r := &CopyReport{Name: name, Good: true, Targets: []CopyTarget{}, Next: "write spec.etcd.backup.copies into the cluster's file, then: slipway apply -f FILE"}
+	r := &CopyReport{Name: name}
 	looked, done, err := s.lookForCopies(ctx, c, progress)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	for _, to := range targetsOf(c) {
-		t := CopyTarget{Name: to.Name, At: placeOf(to), Copies: []CopyInfo{}}
-		note(progress, "", "looking at "+t.At)
-		list, _, err := looked.list(ctx, to)
-		if err != nil {
-			r.Good = false
-			t.Problem = &diag.Diagnostic{ID: idCopyTarget, Severity: diag.Warning, Message: to.Name + " (" + t.At + ") cannot be looked at: " + why(err).Message, Hint: why(err).Hint}
-		}
-		for _, k := range list {
-			t.Copies = append(t.Copies, CopyInfo{File: k.File.Name, Bytes: k.Bytes, Host: k.Host, Taken: k.Taken, Revision: k.Revision})
-		}
-		r.Targets = append(r.Targets, t)
-		r.Next = "slipway etcd snapshots " + name + " --hosts"
-	}
-	for _, t := range r.Targets {
-		if len(t.Copies) > 0 {
-			r.Next = "slipway etcd snapshot " + name + " --copy " + t.Name
-			break
-		}
-	}
+	r.Targets = looked.all(ctx, targetsOf(c), progress)
+	r.conclude()
 	return r, nil
+}
+
+// conclude says whether all could be looked at, and what to do next.
+func (r *CopyReport) conclude() {
+	r.Good = !slices.ContainsFunc(r.Targets, func(t CopyTarget) bool { return t.Problem != nil })
+	has := func(t CopyTarget) bool { return len(t.Copies) > 0 }
+	switch i := slices.IndexFunc(r.Targets, has); {
+	case i >= 0:
+		r.Next = "slipway etcd snapshot " + r.Name + " --copy " + r.Targets[i].Name
+	case len(r.Targets) > 0:
+		r.Next = "slipway etcd snapshots " + r.Name + " --hosts"
+	default:
+		r.Next = "write spec.etcd.backup.copies into the cluster's file, then: slipway apply -f FILE"
+	}
+}
+
+// all is what lies at some places, which are looked at at once.
+func (c *copyLook) all(ctx context.Context, places []v1alpha1.EtcdCopy, progress event.Sink) []CopyTarget {
+	out := make([]CopyTarget, len(places))
+	var looking sync.WaitGroup
+	for i, to := range places {
+		looking.Go(func() { out[i] = c.at(ctx, to, progress) })
+	}
+	looking.Wait()
+	return out
+}
+
+// at is what lies at one place.
+func (c *copyLook) at(ctx context.Context, to v1alpha1.EtcdCopy, progress event.Sink) CopyTarget {
+	t := CopyTarget{Name: to.Name, At: placeOf(to), Copies: []CopyInfo{}}
+	note(progress, "", "looking at "+t.At)
+	list, _, err := c.list(ctx, to)
+	if err != nil {
+		t.Problem = &diag.Diagnostic{ID: idCopyTarget, Severity: diag.Warning, Message: to.Name + " (" + t.At + ") cannot be looked at: " + why(err).Message, Hint: why(err).Hint}
+	}
+	for _, k := range list {
+		t.Copies = append(t.Copies, CopyInfo{File: k.File.Name, Bytes: k.Bytes, Host: k.Host, Taken: k.Taken, Revision: k.Revision})
+	}
+	return t
 }
 
 // placeOf is where copies are kept, for people.
@@ -226,23 +248,31 @@ func (c *copyLook) open(ctx context.Context, to v1alpha1.EtcdCopy) (copies.Targe
 	return copies.Open(ctx, recovery.CopyTarget(to), []byte(key.Reveal()))
 }
 
-// listOnHosts asks all hosts with a member: one directory may be the same on all of
-// them, or another on each.
+// listOnHosts asks all hosts with a member at once: one directory may be the same on all
+// of them, or another on each.
 func (c *copyLook) listOnHosts(ctx context.Context, to v1alpha1.EtcdCopy) (list []copies.Copy, on map[string]*hostLook, err error) {
-	on = map[string]*hostLook{}
+	type answer struct {
+		*hostLook
+		found  []copies.File
+		failed error
+	}
+	var answers []*answer
 	for _, h := range c.l.hosts {
-		if h.conn == nil || h.err != nil {
-			err = errors.Join(err, fmt.Errorf("%s does not answer: %w", h.spec.Name, cmp.Or(h.err, errNoTime)))
-			continue
+		answers = append(answers, &answer{hostLook: h})
+	}
+	each(answers, func(a *answer) {
+		if a.conn == nil || a.err != nil {
+			a.failed = fmt.Errorf("%s does not answer: %w", a.spec.Name, cmp.Or(a.err, errNoTime))
+		} else if a.found, a.failed = filesOn(ctx, a.hostLook, to.Directory, c.svc.looks.host); a.failed != nil {
+			a.failed = fmt.Errorf("%s: %w", a.spec.Name, a.failed)
 		}
-		found, failed := filesOn(ctx, h, to.Directory, c.svc.looks.host)
-		if failed != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", h.spec.Name, failed))
-			continue
-		}
-		for _, k := range copies.Among(found, c.own) {
+	})
+	on = map[string]*hostLook{}
+	for _, a := range answers {
+		err = errors.Join(err, a.failed)
+		for _, k := range copies.Among(a.found, c.own) {
 			if on[k.File.Name] == nil {
-				list, on[k.File.Name] = append(list, k), h
+				list, on[k.File.Name] = append(list, k), a.hostLook
 			}
 		}
 	}
@@ -325,7 +355,7 @@ func (m *snapshotting) bring(ctx context.Context, look *copyLook, to v1alpha1.Et
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	part := filepath.Join(scratch, "copy")
 	if on != nil {
-		err = m.copyFrom(ctx, on, to.Directory+"/"+k.File.Name, part)
+		err = m.copyFrom(ctx, on, to.Directory+"/"+k.File.Name, part, k.Bytes)
 	} else {
 		err = look.fetch(ctx, to, k, part)
 	}

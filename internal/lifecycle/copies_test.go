@@ -1,12 +1,14 @@
 package lifecycle
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
 )
 
 const copyKey = "/etc/slipway/backup/vault.key"
@@ -252,6 +255,79 @@ func TestCopiesBounded(t *testing.T) {
 	refusal(t, err, idCopyTarget)
 	if info, err := os.Stat(part); err != nil || info.Size() > 100 {
 		t.Errorf("%d bytes are here, %v", info.Size(), err)
+	}
+}
+
+// Nor of one that is fetched from a host, and one that does not come is given up.
+func TestCopiesFromHosts(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		ill  func(*machine)
+		want string
+	}{
+		{"it has grown", func(m *machine) { m.sent = strings.Repeat("x", 1<<20) }, "no more than 7 are taken"},
+		{"it is stalled", func(m *machine) { m.stalled = "/mnt/nas" }, "cp1: nothing of /mnt/nas/"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, m, name := copying(t)
+			file := name("cp1", 16)
+			w.machines["cp1"].files["/mnt/nas/"+file] = "sixteen"
+			svc := w.impatient()
+			look, done, err := svc.lookForCopies(t.Context(), copiedTo(t, w.everyHour(8), m), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer done()
+			tc.ill(w.machines["cp1"])
+			svc.looks.file = 50 * time.Millisecond
+			made := &snapshotting{svc: svc, looker: look.l, report: &EtcdReport{Name: "prod"}}
+			part := filepath.Join(t.TempDir(), "part")
+			if err := made.copyFrom(t.Context(), look.l.hosts[0], "/mnt/nas/"+file, part, 7); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+			if left, err := os.ReadDir(filepath.Dir(part)); err != nil || len(left) > 0 {
+				t.Errorf("there is %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// A meeting is a host that answers when all that are to be asked have been.
+type meeting struct {
+	remote.Host
+	asked *sync.WaitGroup
+	file  string
+}
+
+func (m meeting) Check(ctx context.Context, _ op.List) ([]op.Result, error) {
+	m.asked.Done()
+	all := make(chan struct{})
+	go func() {
+		m.asked.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	raw, err := json.Marshal([]copies.File{{Name: m.file}})
+	return []op.Result{{Output: raw}}, err
+}
+
+// All hosts are asked at once for all places: nobody waits for one that is dead.
+func TestCopiesAskedAtOnce(t *testing.T) {
+	var asked sync.WaitGroup
+	asked.Add(4)
+	look := &copyLook{svc: newWorld(t).impatient(), l: &looker{}, name: "prod"}
+	for _, host := range []string{"cp1", "cp2"} {
+		file := copies.Name{Cluster: "prod", ID: "0123456789ab", Host: host, Revision: 1}.String()
+		look.l.hosts = append(look.l.hosts, &hostLook{spec: v1alpha1.Host{Name: host}, conn: meeting{asked: &asked, file: file}})
+	}
+	for _, to := range look.all(t.Context(), []v1alpha1.EtcdCopy{{Name: "nas", Directory: "/mnt/nas"}, {Name: "san", Directory: "/mnt/san"}}, nil) {
+		if to.Problem != nil || len(to.Copies) != 2 || to.Copies[0].Host != "cp1" {
+			t.Errorf("%s: %v, %+v", to.Name, to.Problem, to.Copies)
+		}
 	}
 }
 

@@ -133,10 +133,13 @@ type lookTimes struct {
 	over  time.Duration // the API or etcd, over one host
 	// dump and dumpHost are those of a support bundle, which reads logs.
 	dump, dumpHost time.Duration
+	// file is how long nothing may come of a file that is fetched: it is read
+	// through before.
+	file time.Duration
 }
 
 func usualLooks() lookTimes {
-	return lookTimes{whole: 25 * time.Second, host: 12 * time.Second, over: 10 * time.Second, dump: 3 * time.Minute, dumpHost: 2 * time.Minute}
+	return lookTimes{whole: 25 * time.Second, host: 12 * time.Second, over: 10 * time.Second, dump: 3 * time.Minute, dumpHost: 2 * time.Minute, file: maxCopying}
 }
 
 // A hostLook is what one host answered.

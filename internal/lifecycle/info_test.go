@@ -144,7 +144,7 @@ func TestInfo(t *testing.T) {
 func (w *world) impatient() *service {
 	s := w.service()
 	const soon = 3 * time.Second
-	s.looks = lookTimes{whole: 4 * soon, host: soon, over: soon, dump: 4 * soon, dumpHost: soon}
+	s.looks = lookTimes{whole: 4 * soon, host: soon, over: soon, dump: 4 * soon, dumpHost: soon, file: soon}
 	return s
 }
 

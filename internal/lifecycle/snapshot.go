@@ -298,7 +298,7 @@ func (m *snapshotting) fetch(ctx context.Context, host *hostLook, kept *op.EtcdS
 // taken.
 func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.EtcdSnapshotInfo, to string) (*backup.Snapshot, error) {
 	note(m.progress, host.spec.Name, "fetching the snapshot")
-	if err := m.copyFrom(ctx, host, there.Path, to); err != nil {
+	if err := m.copyFrom(ctx, host, there.Path, to, there.Bytes); err != nil {
 		return nil, err
 	}
 	here, err := inspect.Snapshot(to)
@@ -313,10 +313,23 @@ func (m *snapshotting) arrive(ctx context.Context, host *hostLook, there op.Etcd
 	return &here, nil
 }
 
-// copyFrom has a file of a host's here.
-func (m *snapshotting) copyFrom(ctx context.Context, host *hostLook, from, to string) error {
+// copyFrom has a file of a host's here that is to have some bytes. A file system that is
+// stalled is not waited for without end.
+func (m *snapshotting) copyFrom(ctx context.Context, host *hostLook, from, to string, bytes int64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limit := m.svc.looks.file
+	silence := time.AfterFunc(limit, func() {
+		cancel(refused(idBackupFailed, fmt.Sprintf("%s: nothing of %s has come for %s", host.spec.Name, from, limit), "is what is mounted there stalled? look at it: slipway ssh "+host.spec.Name))
+	})
+	defer silence.Stop()
+	tell := m.bytes(host.spec.Name)
+	heard := func(t Target, p transfer.Progress) {
+		silence.Reset(limit)
+		tell(t, p)
+	}
 	work := Work{Targets: []Target{{Cluster: m.report.Name, Host: merged(m.looker.env.Cluster, host.spec)}}, Root: true}
-	results, err := m.svc.Copy(ctx, work, Copy{Here: to, There: from, Fetch: true, Progress: m.bytes(host.spec.Name)})
+	results, err := m.svc.Copy(ctx, work, Copy{Here: to, There: from, Fetch: true, Most: bytes, Progress: heard})
 	switch {
 	case err != nil:
 		return err

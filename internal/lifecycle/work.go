@@ -78,6 +78,9 @@ type Copy struct {
 	Here, There string // paths
 	// Fetch copies from the hosts: of several, into a directory for each.
 	Fetch bool
+	// Most, if not 0, is how many bytes are fetched from a host: of what is more,
+	// nothing is.
+	Most int64
 	// Progress, if not nil, hears of bytes; concurrently for several hosts.
 	Progress func(Target, transfer.Progress)
 	// Read, if not nil, hears how much of Here is read, in bytes, before any of
@@ -264,7 +267,7 @@ func fetch(c Copy, w Work) func(context.Context, Target, net.Conn, string) (tran
 	}
 	return func(ctx context.Context, t Target, conn net.Conn, at string) (transfer.Summary, error) {
 		if at != "" {
-			return transfer.Fetch(ctx, conn, transfer.Place{Path: at, Exact: true}, "", c.heard(t))
+			return transfer.Fetch(ctx, conn, transfer.Place{Path: at, Exact: true, Most: c.Most}, "", c.heard(t))
 		}
 		dir := c.Here
 		if len(w.Targets) > 1 {
@@ -276,7 +279,7 @@ func fetch(c Copy, w Work) func(context.Context, Target, net.Conn, string) (tran
 				return transfer.Summary{}, err
 			}
 		}
-		return transfer.Fetch(ctx, conn, transfer.Place{Path: dir}, called(c.There, t.Host.Name), c.heard(t))
+		return transfer.Fetch(ctx, conn, transfer.Place{Path: dir, Most: c.Most}, called(c.There, t.Host.Name), c.heard(t))
 	}
 }
 

@@ -140,3 +140,12 @@ func TestLinkOfEarlier(t *testing.T) {
 		t.Errorf("a link for a directory: %v", err)
 	}
 }
+
+// TestMost: of what is more than is wanted nothing is taken.
+func TestMost(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Fetch(t.Context(), hostile(t, "x", []frame{{Kind: kindFile, Path: ".", Size: 1, Digest: strings.Repeat("0", 64)}}), Place{Path: dir, Most: 1 << 20}, "x", nil)
+	if err == nil || !strings.Contains(err.Error(), "no more than 1048576 are taken") || len(tree(t, dir)) > 0 {
+		t.Errorf("%v; there is %v", err, tree(t, dir))
+	}
+}

@@ -22,6 +22,9 @@ type Place struct {
 	// Exact has it there though there is a directory: it is what an attempt
 	// before has made, and nothing to put it into.
 	Exact bool
+	// Most, if not 0, is how many bytes of content are taken: of what is more,
+	// nothing is.
+	Most int64
 }
 
 // Receive puts what a sender sends to a place: into it, if it is a directory or
@@ -88,6 +91,9 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 	}
 	if err != nil {
 		return err
+	}
+	if to.Most > 0 && begin.Size > to.Most {
+		return fmt.Errorf("it has %d bytes, and no more than %d are taken", begin.Size, to.Most)
 	}
 	r.total, r.left, r.dirs = begin.Size, begin.Size, map[string]bool{}
 	if !r.foreign {
