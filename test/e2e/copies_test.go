@@ -43,6 +43,7 @@ func TestLongCopies(t *testing.T) {
 	t.Run("places that are down", c.down)
 	t.Run("storage that does not take them", c.refusing)
 	t.Run("restored from a copy", c.restored)
+	c.inside(t, c.cp, "systemctl", "stop", "slipway-backup.timer", "slipway-backup.service")
 	kept := c.listedCopies(t, c.name)
 	objects, uploads := c.offsite.keys(t)
 	c.exits(t, 0, "delete", "cluster", c.name, "--yes")
@@ -55,7 +56,9 @@ func TestLongCopies(t *testing.T) {
 			t.Errorf("%s has %s, and had %v", place, there, kept[place])
 		}
 	}
-	c.offsite.has(t, slices.Collect(maps.Keys(objects)), uploads)
+	if err := c.offsite.has(t, slices.Collect(maps.Keys(objects)), uploads); err != nil {
+		t.Errorf("deleted, %v", err)
+	}
 }
 
 // copied is a cluster of one host whose snapshots are copied to three places.
@@ -175,22 +178,20 @@ func (c *copied) begun(t *testing.T) {
 	c.offsite.begin(t, own)
 	c.offsite.begin(t, theirs)
 	c.takes(t) // what is in the file is kept, and what the host had begun is given up
-	var all map[string][]string
 	eventually(t, 2*time.Minute, "so many to be left as are kept", func() error {
-		if all = c.listedCopies(t, c.name); len(all["vault"]) != 2 || len(all["offsite"]) != 2 || len(all["nas"]) != 3 || !slices.Equal(all["offsite"], all["vault"]) || !slices.Equal(all["offsite"], all["nas"][:2]) {
+		all := c.listedCopies(t, c.name)
+		if len(all["vault"]) != 2 || len(all["offsite"]) != 2 || len(all["nas"]) != 3 || !slices.Equal(all["offsite"], all["vault"]) || !slices.Equal(all["offsite"], all["nas"][:2]) {
 			return fmt.Errorf("there are %v", all)
 		}
-		return nil
+		return c.offsite.has(t, append([]string{below + "/" + all["offsite"][0], below + "/" + all["offsite"][1]}, c.others...), []string{theirs})
 	})
+	if objects, _ := c.offsite.keys(t); slices.Max(slices.Collect(maps.Values(objects))) <= 8<<20 {
+		t.Errorf("copies went in one part: %v", objects)
+	}
 	c.exits(t, 0, "etcd", "snapshots", c.name, "--hosts")
 	c.exits(t, 0, "etcd", "health", c.name)
 	if is := c.inside(t, c.vault, "sh", "-c", "ls -A /srv/copies | wc -l; cat /srv/copies/notes.txt"); strings.Join(strings.Fields(is), " ") != "3 mine" {
 		t.Errorf("there is %s", is)
-	}
-	newest := below + "/" + all["offsite"][0]
-	c.offsite.has(t, append([]string{newest, below + "/" + all["offsite"][1]}, c.others...), []string{theirs})
-	if objects, _ := c.offsite.keys(t); objects[newest] <= 8<<20 {
-		t.Errorf("%s has %d bytes: it went in one part", newest, objects[newest])
 	}
 }
 

@@ -9,12 +9,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -182,16 +182,12 @@ func (s *storage) keys(t *testing.T) (objects map[string]int64, uploads []string
 	return objects, uploads
 }
 
-// has wants objects and uploads there, by what their keys end with or are, and no others.
-func (s *storage) has(t *testing.T, objects, uploads []string) {
+// has wants these objects and uploads there, and no others.
+func (s *storage) has(t *testing.T, objects, uploads []string) error {
 	t.Helper()
 	all, left := s.keys(t)
-	for _, key := range objects {
-		if _, ok := all[key]; !ok {
-			t.Errorf("%s is not there: %v", key, all)
-		}
+	if is := slices.Sorted(maps.Keys(all)); !slices.Equal(is, slices.Sorted(slices.Values(objects))) || !slices.Equal(left, uploads) {
+		return fmt.Errorf("there is %v, and %v was begun; want %v and %v", is, left, objects, uploads)
 	}
-	if len(all) != len(objects) || strings.Join(left, " ") != strings.Join(uploads, " ") {
-		t.Errorf("there is %s, and %v was begun; want %v and %v", fmt.Sprint(all), left, objects, uploads)
-	}
+	return nil
 }
