@@ -120,7 +120,7 @@ func (p *prepared) needed(r *EtcdReport) error {
 	voters, up, leader := quorum(r.Etcd.Members)
 	if r.Etcd.Message == "" && up >= voters/2+1 && leader != "" {
 		return refused(idRescueNotNeeded, fmt.Sprintf("etcd works: %d of %d members answer, and follow %s", up, voters, leader),
-			"take hosts off that are gone: slipway delete node NAME --cluster "+name+" --forget")
+			"take hosts off that are gone: slipway delete node NAME --cluster "+name+" --forget --break-lock")
 	}
 	all, left := p.env.Members(p.recorded), 0
 	for _, h := range all {
@@ -265,6 +265,8 @@ func (p *prepared) rescued(res *Result) []string {
 		switch {
 		case by.Database:
 			all = "is in its database"
+		case is.From != "":
+			all = "is in its database and the log after it"
 		case is.Damaged != "":
 			all = "could be read of its log"
 		}

@@ -31,6 +31,10 @@ func (m *machine) log() (is op.EtcdSalvaged) {
 			is.Damaged = "x.wal, from byte 7 of 9: it is not what was written"
 		case "db":
 			_, _ = fmt.Sscanf(value, "%d/%d", &is.Database.Term, &is.Database.Index)
+		case "from":
+			is.From = "y.wal"
+		case "learner":
+			is.Learner = true
 		case "nodb":
 			is.DatabaseDamaged = "there is no database"
 		}
@@ -212,6 +216,11 @@ func TestRescueRanks(t *testing.T) {
 		{"damaged before the end of its database", "that goes further", "log 4 100 100 damaged db=4/950", "log 4 900 900", "cp2", "cp4"},
 		{"damaged before the end of its database, and stale", "the other goes further", "log 4 100 100 damaged db=4/890", "log 4 900 900", "cp4", "cp2"},
 		{"damaged at once", "its database counts", "log 0 0 0 damaged db=4/950", "log 4 900 900", "cp2", "cp4"},
+		{"damaged, and goes on behind that", "it has all of its log", "log 4 901 901 damaged from db=4/800", "log 4 900 900", "cp2", "cp4"},
+		{"damaged, and goes on behind that as far", "what is whole is better", "log 4 900 900 damaged from db=4/800", "log 4 900 1", "cp4", "cp2"},
+		{"a learner, and as far", "a voter is better", "log 4 900 900 learner", "log 4 900 1", "cp4", "cp2"},
+		{"a learner that goes further", "what it has was acknowledged, perhaps", "log 4 901 900 learner", "log 4 900 900", "cp2", "cp4"},
+		{"a learner, and as far as one that is damaged", "it has the same, and is whole", "log 4 900 1 learner", "log 4 900 900 damaged", "cp2", "cp4"},
 		{"no database", "a log is nothing without", "log 9 999 999 nodb", "log 4 900 900", "cp4", "cp2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -261,7 +270,7 @@ func TestRescueSays(t *testing.T) {
 		{
 			"a damaged one goes further", "what to choose it means, and the other way", "log 4 950 949 damaged", "log 4 900 900", "",
 			[]string{
-				"cp2 has not heard of: its log is damaged (" + where + "), and can be read up to term 4, entry 950. What comes after entry 950 is lost, too, though it may have been acknowledged; files of the log behind the damage are not used either",
+				"cp2 has not heard of: its log is damaged (" + where + "), and can be read up to term 4, entry 950. What comes after entry 950 is lost, too, though it may have been acknowledged; files of the log behind the damage are not used either, for it cannot be shown",
 				"it is gone by though cp4 is whole, for what can be read of it goes further, and has entries 901 to 950 of term 4; --from cp4 goes by what is whole, and loses that",
 			},
 			[]string{"by the choice"},
@@ -274,7 +283,7 @@ func TestRescueSays(t *testing.T) {
 		{
 			"a database goes further", "the log is given up", "log 4 100 100 damaged db=4/901", "log 4 900 900", "",
 			[]string{
-				"can be read up to term 4, entry 100; its database goes further, up to term 4, entry 901. It goes on from the database: what comes after entry 901 is lost, too, though it may have been acknowledged; files of the log behind the damage are not used either",
+				"can be read up to term 4, entry 100; its database goes further, up to term 4, entry 901. It goes on from the database: what comes after entry 901 is lost, too, though it may have been acknowledged; files of the log behind the damage are not used either, for it cannot be shown",
 				"has entry 901 of term 4; --from cp4",
 			},
 			nil,
@@ -306,6 +315,19 @@ func TestRescueSays(t *testing.T) {
 			"chosen as it would be", "nothing is lost by it", "log 4 950 950", "log 4 900 900", "cp2",
 			[]string{"cp2 has not heard of: its log ends at term 4, entry 950;"},
 			[]string{"by the choice", "--from"},
+		},
+		{
+			"whole files behind the damage", "nothing is lost by that", "log 4 950 949 damaged from db=4/800", "log 4 900 900", "",
+			[]string{
+				"cp2 has not heard of: its log is damaged (" + where + "), and goes on from the database with y.wal, up to term 4, entry 950. Those after 949 may never",
+				"it is gone by though cp4 is whole",
+			},
+			[]string{"is lost, too", "are not used"},
+		},
+		{
+			"a learner", "it is said", "log 4 950 950 learner", "log 4 900 900", "",
+			[]string{"cp2 has not heard of: its log ends at term 4, entry 950; it is a learner, and had no vote;"},
+			[]string{"--from"},
 		},
 		{
 			"no database", "that is why it is passed over", "log 9 999 999 nodb", "log 4 900 900", "",
@@ -394,6 +416,7 @@ func TestRescuedOf(t *testing.T) {
 		{"whole", "log 4 900 900", "all that is in its log:"},
 		{"damaged", "log 4 900 900 damaged", "all that could be read of its log:"},
 		{"a database", "log 4 100 100 damaged db=4/900", "all that is in its database:"},
+		{"whole files behind the damage", "log 4 900 900 damaged from db=4/800", "all that is in its database and the log after it:"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, request := twoOfFive(t, "", tc.data)

@@ -21,16 +21,17 @@ func (s survivor) whole() bool { return s.Damaged == "" && s.DatabaseDamaged == 
 
 // bestFirst puts the best one first: the one whose data go the furthest, as etcd itself
 // would choose. What is damaged is worth what can be read of it, and one that is
-// whole is better only if it goes as far.
+// whole is better only if it goes as far. So is one that has a vote: a learner that
+// goes as far has the same entries, but no other member has ever gone by it.
 func bestFirst(left []survivor) {
-	damaged := func(s survivor) int {
-		if s.whole() {
-			return 0
+	worse := func(is bool) int {
+		if is {
+			return 1
 		}
-		return 1
+		return 0
 	}
 	slices.SortStableFunc(left, func(a, b survivor) int {
-		return cmp.Or(b.Reach().Compare(a.Reach()), damaged(a)-damaged(b), cmp.Compare(b.Commit, a.Commit))
+		return cmp.Or(b.Reach().Compare(a.Reach()), worse(!a.whole())-worse(!b.whole()), worse(a.Learner)-worse(b.Learner), cmp.Compare(b.Commit, a.Commit))
 	})
 }
 
@@ -67,6 +68,8 @@ func (s survivor) state() string {
 	switch {
 	case s.DatabaseDamaged != "":
 		return "there is nothing to go on with: " + s.DatabaseDamaged
+	case s.From != "":
+		text = "its log is damaged (" + s.Damaged + "), and goes on from the database with " + s.From + ", up to " + reach(s.Log)
 	case s.Damaged != "" && s.Log.Index == 0:
 		text = "its log is damaged (" + s.Damaged + ") before anything that etcd could begin with"
 	case s.Damaged != "":
@@ -74,6 +77,9 @@ func (s survivor) state() string {
 	}
 	if s.ByDatabase() {
 		text += "; its database goes further, up to " + reach(s.Database)
+	}
+	if s.Learner {
+		text += "; it is a learner, and had no vote"
 	}
 	return text
 }
@@ -83,12 +89,12 @@ func (s survivor) state() string {
 func (s survivor) loses() string {
 	behind := ""
 	if s.Damaged != "" {
-		behind = "; files of the log behind the damage are not used either, though they may be whole"
+		behind = "; files of the log behind the damage are not used either, for it cannot be shown that they go on from the database"
 	}
 	switch {
 	case s.ByDatabase():
 		return fmt.Sprintf(". It goes on from the database: what comes after entry %d is lost, too, though it may have been acknowledged", s.Database.Index) + behind
-	case s.Damaged != "":
+	case s.Damaged != "" && s.From == "":
 		return fmt.Sprintf(". What comes after entry %d is lost, too, though it may have been acknowledged", s.Log.Index) + behind
 	case s.Commit < s.Log.Index:
 		return fmt.Sprintf(". Those after %d may never have been acknowledged; they are kept, for they may have been", s.Commit)

@@ -44,9 +44,14 @@ type EtcdSalvaged struct {
 	// Cluster is the id of the cluster whose log it is: another one after a restore
 	// or a rescue.
 	Cluster uint64 `json:"cluster,omitempty"`
+	// Learner says that the member has no vote.
+	Learner bool `json:"learner,omitempty"`
 	// Damaged is where the log could not be read on, and why; DatabaseDamaged is why
 	// the database cannot be read: without it, the log is nothing to go on with.
+	// From is the file behind the damage with which the log goes on from the database,
+	// "" if there is none: with it, the log is read to its end.
 	Damaged         string `json:"damaged,omitempty"`
+	From            string `json:"from,omitempty"`
 	DatabaseDamaged string `json:"databaseDamaged,omitempty"`
 	Bytes           int64  `json:"bytes"` // of the data on disk
 	// Snapshot is the one that was made, nil before.

@@ -5,6 +5,7 @@ package run
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -12,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -119,6 +121,35 @@ func dbMeta(raw []byte) (d dbReader, ok bool) {
 	return d, word(raw) == dbMagic && word(raw[4:]) == dbVersion && long(raw[dbMetaBytes:]) == sum.Sum64()
 }
 
+// learnerIn says whether a member is a learner, by its id, and whether the database
+// knows of it.
+func learnerIn(data string, id uint64) (learner, known bool) {
+	f, err := os.Open(databaseOf(data))
+	if err != nil {
+		return false, false
+	}
+	defer f.Close()
+	d, err := openDB(f)
+	if err != nil {
+		return false, false
+	}
+	raw, err := d.value("members", strconv.FormatUint(id, 16))
+	var is struct{ IsLearner bool }
+	if err != nil || len(raw) == 0 || json.Unmarshal(raw, &is) != nil {
+		return false, false
+	}
+	return is.IsLearner, true
+}
+
+// value is what a bucket has at a key, nil if there is nothing.
+func (d dbReader) value(bucket, key string) ([]byte, error) {
+	raw, err := d.find(d.root, nil, bucket, 0)
+	if err != nil || len(raw) < dbBucket {
+		return nil, err
+	}
+	return d.find(binary.LittleEndian.Uint64(raw), raw[dbBucket:], key, 0)
+}
+
 // applied is up to which entry of the log the database goes.
 func (d dbReader) applied() (to op.EtcdReach, err error) {
 	bucket, err := d.find(d.root, nil, "meta", 0)
@@ -129,7 +160,7 @@ func (d dbReader) applied() (to op.EtcdReach, err error) {
 		return to, errors.New("it does not say how far it goes")
 	}
 	for key, number := range map[string]*uint64{"consistent_index": &to.Index, "term": &to.Term} {
-		raw, err := d.find(binary.LittleEndian.Uint64(bucket), bucket[dbBucket:], key, 0)
+		raw, err := d.value("meta", key)
 		if err == nil && len(raw) != 0 && len(raw) != 8 { // one that is new has none yet
 			err = errors.New("it does not say how far it goes")
 		}

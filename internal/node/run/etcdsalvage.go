@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -47,10 +46,7 @@ func (s *session) checkEtcdSalvage(o op.EtcdSalvage) (verdict, error) {
 		return verdict{}, invalid("%q is no directory for data, or %q no name of a rescue", o.Data, o.Key)
 	}
 	if o.Key == "" {
-		is, err := etcdReach(s.path(o.Data))
-		if err != nil {
-			return verdict{}, err
-		}
+		is, _ := etcdReach(s.path(o.Data))
 		raw, err := json.Marshal(is)
 		return verdict{output: raw}, err
 	}
@@ -58,7 +54,7 @@ func (s *session) checkEtcdSalvage(o op.EtcdSalvage) (verdict, error) {
 		raw, merr := json.Marshal(is)
 		return verdict{output: raw}, errors.Join(err, merr)
 	}
-	is, err := s.unmoved(o)
+	is, _, err := s.unmoved(o)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -66,14 +62,12 @@ func (s *session) checkEtcdSalvage(o op.EtcdSalvage) (verdict, error) {
 }
 
 // unmoved refuses data that are not what was planned with.
-func (s *session) unmoved(o op.EtcdSalvage) (is op.EtcdSalvaged, err error) {
-	if is, err = etcdReach(s.path(o.Data)); err != nil {
-		return is, err
-	}
+func (s *session) unmoved(o op.EtcdSalvage) (op.EtcdSalvaged, *walReader, error) {
+	is, log := etcdReach(s.path(o.Data))
 	if now := is.Reach(); now != o.EtcdReach || is.ByDatabase() != o.Database {
-		return is, &op.Error{Reason: op.IDEtcdMoved, Message: fmt.Sprintf("the member's data go up to term %d, entry %d, and went up to term %d, entry %d when this was planned", now.Term, now.Index, o.Term, o.Index)}
+		return is, log, &op.Error{Reason: op.IDEtcdMoved, Message: fmt.Sprintf("the member's data go up to term %d, entry %d, and went up to term %d, entry %d when this was planned", now.Term, now.Index, o.Term, o.Index)}
 	}
-	return is, nil
+	return is, log, nil
 }
 
 // roomToSalvage refuses what would fill the disk: a copy of the data, the
@@ -97,7 +91,8 @@ func (s *session) applyEtcdSalvage(ctx context.Context, o op.EtcdSalvage, res *o
 // salvage makes the snapshot. Cut off anywhere, it begins anew; the data
 // themselves are only read.
 func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalvaged, err error) {
-	if is, err = s.unmoved(o); err != nil {
+	is, log, err := s.unmoved(o)
+	if err != nil {
 		return is, err
 	}
 	left, err := filepath.Glob(s.path(filepath.Join(o.Data, ".rescue-*")))
@@ -121,9 +116,9 @@ func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalv
 	}()
 	file := s.path(op.SalvagedSnapshot(o.Data, o.Key))
 	if o.Database {
-		err = s.sealDatabase(databaseOf(s.path(o.Data)), file)
+		err = s.sealDatabase(ctx, databaseOf(s.path(o.Data)), file)
 	} else {
-		err = c.snapshotOfLog(ctx, s.path(o.Data), is.Bytes, file)
+		err = c.snapshotOfLog(ctx, s.path(o.Data), log, file)
 	}
 	if err != nil {
 		return is, err
@@ -142,15 +137,15 @@ func (s *session) salvage(ctx context.Context, o op.EtcdSalvage) (is op.EtcdSalv
 
 // snapshotOfLog makes a snapshot of all that is in a member's log, by an etcd that
 // serves a copy of its data.
-func (c scratch) snapshotOfLog(ctx context.Context, data string, size int64, file string) error {
-	if err := copyTree(ctx, filepath.Join(data, "member"), filepath.Join(c.data(), "member")); err != nil {
+func (c scratch) snapshotOfLog(ctx context.Context, data string, log *walReader, file string) error {
+	if err := copyMember(ctx, data, log, c.data()); err != nil {
 		return fmt.Errorf("copying the data of etcd: %w", err)
 	}
 	if err := agreeUpon(c.data()); err != nil {
 		return fmt.Errorf("having the copy of the log be agreed upon: %w", err)
 	}
 	c.s.disk.Did("copied")
-	return c.serve(ctx, size, func(ctx context.Context) error {
+	return c.serve(ctx, log.is.Bytes, func(ctx context.Context) error {
 		_, err := c.ask(ctx, "--command-timeout=15m", "snapshot", "save", file)
 		return err
 	}, "--force-new-cluster")
@@ -158,8 +153,8 @@ func (c scratch) snapshotOfLog(ctx context.Context, data string, size int64, fil
 
 // sealDatabase makes a snapshot of a database as it is: that is one, but for the
 // checksum at its end.
-func (s *session) sealDatabase(database, file string) error {
-	if err := copyFile(database, file); err != nil {
+func (s *session) sealDatabase(ctx context.Context, database, file string) error {
+	if err := copyFile(ctx, database, file, -1); err != nil {
 		return fmt.Errorf("copying the database of etcd: %w", err)
 	}
 	s.disk.Did("copied")
@@ -177,39 +172,4 @@ func (s *session) sealDatabase(database, file string) error {
 	}
 	_, err = f.Write(raw)
 	return errors.Join(err, f.Close())
-}
-
-// copyTree copies directories and regular files. What lies elsewhere, behind a
-// link, is no part of it, and is not passed over: without it the copy is another.
-func copyTree(ctx context.Context, from, to string) error {
-	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
-		if err = errors.Join(err, ctx.Err()); err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		switch at := filepath.Join(to, rel); {
-		case e.IsDir():
-			return os.MkdirAll(at, 0o700)
-		case e.Type().IsRegular():
-			return copyFile(path, at)
-		}
-		return fmt.Errorf("%s is neither a file nor a directory", path)
-	})
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }

@@ -19,17 +19,6 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A copy that lacks what is behind a link would be that of another member.
-func TestCopyTreeLinks(t *testing.T) {
-	from := filepath.Join(t.TempDir(), "member")
-	if err := os.Symlink(t.TempDir(), from); err != nil {
-		t.Fatal(err)
-	}
-	if err := copyTree(t.Context(), from, filepath.Join(t.TempDir(), "member")); err == nil || !strings.Contains(err.Error(), "neither a file nor a directory") {
-		t.Errorf("%v, want it refused", err)
-	}
-}
-
 const rescueKey = "5e1f"
 
 // rescueSteps are those on a host whose member is left over, after it was stopped.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,42 +32,6 @@ const (
 	walFrame = 8
 )
 
-// etcdReach reads how far the data of a member go, and how much room they take. The
-// log is what a member votes by: its database may be a while behind, unless the
-// log is damaged.
-func etcdReach(data string) (op.EtcdSalvaged, error) {
-	to, damaged, err := appliedTo(data) // first: the log of one that runs is ahead of it
-	r, lerr := readWAL(data)
-	if lerr != nil {
-		return r.is, lerr
-	}
-	r.is.Database, r.is.DatabaseDamaged = to, damaged
-	switch missing := errors.Is(err, fs.ErrNotExist); {
-	case missing && len(r.names) > 0:
-		r.is.DatabaseDamaged = "there is no database"
-	case err == nil && len(r.names) == 0:
-		r.is.Damaged = "there is no log"
-	case err != nil && !missing:
-		return r.is, err
-	}
-	return r.is, filepath.WalkDir(filepath.Join(data, "member"), func(_ string, e fs.DirEntry, err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil // there are none, or etcd has just removed it
-		case err != nil || e.IsDir():
-			return err
-		}
-		info, err := e.Info()
-		if err == nil {
-			r.is.Bytes += info.Size()
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
-		}
-		return err
-	})
-}
-
 // A walReader reads a log as etcd does.
 type walReader struct {
 	is  op.EtcdSalvaged
@@ -76,18 +39,23 @@ type walReader struct {
 	// self is the member's own id; removed is the first entry, 0 if there is none,
 	// that takes it out of the cluster.
 	self, removed uint64
-	// begins says that there is a snapshot with which etcd begins: the empty one of a
-	// member that is new is one, too.
-	begins bool
+	// changed is the last entry, 0 if there is none, that has made the member what it
+	// is: a voter or a learner.
+	changed uint64
+	learner bool
+	// snapshots are those that the log tells of, with which etcd may begin: the empty one
+	// of a member that is new is one, too.
+	snapshots []op.EtcdReach
 	// terms are those of the entries, by the first one that has them.
 	terms []walTerm
 	// state is the latest that says whom the member has voted for, and up to where
 	// it knows the log to be agreed upon.
 	state walHardState
-	// names are the files; up to good, in bytes, the one at is whole.
-	names []string
-	at    int
-	good  int64
+	// names are the files; they were read from the first on, and up to good, in bytes,
+	// the one at is whole.
+	names     []string
+	first, at int
+	good      int64
 }
 
 type walTerm struct{ first, term uint64 }
@@ -97,34 +65,6 @@ type walHardState struct{ term, vote, commit uint64 }
 // errTorn is a record that was not written to its end. In the last file it is the
 // end of the log: nothing was acknowledged by it.
 var errTorn = errors.New("a record was not written to its end")
-
-// readWAL reads the log in a data directory up to its end, or to where it is
-// damaged.
-func readWAL(data string) (r *walReader, err error) {
-	r = &walReader{}
-	if r.names, err = filepath.Glob(filepath.Join(data, "member", "wal", "*.wal")); err != nil {
-		return r, err
-	}
-	slices.Sort(r.names) // by number
-	for i := range r.names {
-		if err := r.file(i); err != nil {
-			return r, err
-		}
-		if r.is.Damaged != "" {
-			break
-		}
-	}
-	// Each file says whose it is, whatever is left of those before.
-	for i := r.at + 1; i < len(r.names) && r.is.Cluster == 0; i++ {
-		other := walReader{names: r.names}
-		if err := other.file(i); err != nil {
-			return r, err
-		}
-		r.is.Cluster = other.is.Cluster
-	}
-	r.end()
-	return r, nil
-}
 
 // end leaves out what takes the member itself out of the cluster, and all that
 // comes after it: an etcd that is forced to go on alone would end by it. A damaged
@@ -137,7 +77,7 @@ func (r *walReader) end() {
 		r.is.Log = op.EtcdReach{Term: r.termOf(r.removed - 1), Index: r.removed - 1}
 		r.is.Commit = min(r.is.Commit, r.removed-1)
 	}
-	if r.is.Damaged != "" && !r.begins {
+	if r.is.Damaged != "" && len(r.snapshots) == 0 {
 		r.is.Log, r.is.Commit = op.EtcdReach{}, 0
 	}
 }
@@ -152,21 +92,29 @@ func (r *walReader) termOf(index uint64) (term uint64) {
 	return term
 }
 
-func (r *walReader) file(i int) error {
+// file reads one of the files, and says where it is damaged.
+func (r *walReader) file(i int) {
+	if size, err := r.through(i); err != nil {
+		r.is.Damaged = fmt.Sprintf("%s, from byte %d of %d: %v", filepath.Base(r.names[i]), r.good, size, err)
+	}
+}
+
+// through reads one of the files, so many bytes long.
+func (r *walReader) through(i int) (size int64, err error) {
+	r.at, r.good = i, 0
 	f, err := os.Open(r.names[i])
 	if err != nil {
-		return err
+		return 0, unread(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return err
+		return 0, unread(err)
 	}
-	in := bufio.NewReaderSize(f, 1<<20)
-	for r.at, r.good = i, 0; ; {
+	for in := bufio.NewReaderSize(f, 1<<20); ; {
 		raw, size, err := walRecord(in, info.Size()-r.good)
 		if err == nil && raw == nil {
-			return nil
+			return info.Size(), nil
 		}
 		if err == nil {
 			err = r.record(raw[:size])
@@ -174,15 +122,11 @@ func (r *walReader) file(i int) error {
 				err = errTorn
 			}
 		}
-		var disk *fs.PathError
 		switch {
-		case errors.As(err, &disk):
-			return err
 		case errors.Is(err, errTorn) && i == len(r.names)-1:
-			return nil
+			return info.Size(), nil
 		case err != nil:
-			r.is.Damaged = fmt.Sprintf("%s, from byte %d of %d: %v", filepath.Base(r.names[i]), r.good, info.Size(), err)
-			return nil
+			return info.Size(), unread(err)
 		}
 		r.good += walFrame + int64(len(raw))
 	}
@@ -265,6 +209,9 @@ func (r *walReader) record(raw []byte) error {
 	r.crc = is
 	switch n := inner.number; outer.number[1] {
 	case walMetadata:
+		if r.self|r.is.Cluster != 0 && (r.self != n[1] || r.is.Cluster != n[2]) {
+			return errors.New("it is another member's than the file before")
+		}
 		r.self, r.is.Cluster = n[1], n[2]
 	case walEntry:
 		return r.entry(inner)
@@ -277,10 +224,21 @@ func (r *walReader) record(raw []byte) error {
 	return nil
 }
 
+// What a change of who is a member does, by its type.
+const (
+	changeVoter   = 0
+	changeRemove  = 1
+	changeLearner = 3
+	// entryChange is an entry that holds one.
+	entryChange = 1
+)
+
 // entry takes the place of all entries from its index on.
 func (r *walReader) entry(f fieldsOf) error {
-	const change, remove = 1, 1
 	term, index := f.number[2], f.number[3]
+	if index > r.is.Log.Index+1 { // those between are not there
+		r.terms = nil
+	}
 	for len(r.terms) > 0 && r.terms[len(r.terms)-1].first >= index {
 		r.terms = r.terms[:len(r.terms)-1]
 	}
@@ -291,20 +249,31 @@ func (r *walReader) entry(f fieldsOf) error {
 	if r.removed >= index {
 		r.removed = 0
 	}
-	if f.number[1] != change || r.removed != 0 {
+	if r.changed >= index {
+		r.changed = 0
+	}
+	if f.number[1] != entryChange {
 		return nil
 	}
 	c, err := fields(f.bytes[4])
-	if err == nil && c.number[2] == remove && c.number[3] == r.self {
-		r.removed = index
+	if err != nil || c.number[3] != r.self {
+		return err
 	}
-	return err
+	switch c.number[2] {
+	case changeRemove:
+		if r.removed == 0 {
+			r.removed = index
+		}
+	case changeVoter, changeLearner:
+		r.changed, r.learner = index, c.number[2] == changeLearner
+	}
+	return nil
 }
 
 // snapshot begins the log anew if it is another's: that has other entries, or
 // more. What there was before is not followed by what comes.
 func (r *walReader) snapshot(index, term uint64) {
-	r.begins = true
+	r.snapshots = append(r.snapshots, op.EtcdReach{Term: term, Index: index})
 	if index == 0 { // of a member that is new
 		return
 	}
@@ -313,43 +282,13 @@ func (r *walReader) snapshot(index, term uint64) {
 	}
 	r.is.Log, r.is.Commit = op.EtcdReach{Term: term, Index: index}, max(r.is.Commit, index)
 	r.terms = []walTerm{{index, term}}
-	r.removed = 0
+	r.removed, r.changed = 0, 0
 }
 
-// agreeUpon has the log in a copy of a member's data say that all of it is agreed
-// upon. Etcd that is forced to go on alone leaves out what a member does not know
-// to be: but that is told to it later than to the client, and the others can not
-// be asked any more. What is torn or damaged at the end is cut off; that an entry
-// was acknowledged which is not, never.
-func agreeUpon(data string) error {
-	r, err := readWAL(data)
-	if err != nil || r.is.Log.Index == 0 {
-		return err
-	}
-	to := walHardState{max(r.state.term, r.is.Log.Term), 0, r.is.Log.Index}
-	if to.term == r.state.term {
-		to.vote = r.state.vote
-	}
-	for _, name := range r.names[r.at+1:] { // after what is damaged
-		if err := os.Remove(name); err != nil {
-			return err
-		}
-	}
-	f, err := os.OpenFile(r.names[r.at], os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	err = f.Truncate(r.good)
-	if err == nil {
-		_, err = f.WriteAt(r.next(walState, numbered(to.term, to.vote, to.commit)), r.good)
-	}
-	return errors.Join(err, f.Close())
-}
-
-// next is the record that comes after those that were read.
+// next is the record that comes after those that were read, and that were made.
 func (r *walReader) next(kind uint64, data []byte) []byte {
-	rec := numbered(kind, uint64(crc32.Update(r.crc, castagnoli, data)))
-	rec = append(binary.AppendUvarint(append(rec, 3<<3|2), uint64(len(data))), data...)
+	r.crc = crc32.Update(r.crc, castagnoli, data)
+	rec := withBytes(numbered(kind, uint64(r.crc)), 3, data)
 	size := uint64(len(rec))
 	pad := (walFrame - size%walFrame) % walFrame
 	if pad > 0 {
@@ -364,6 +303,11 @@ func numbered(all ...uint64) (out []byte) {
 		out = binary.AppendUvarint(binary.AppendUvarint(out, uint64(i+1)<<3), v)
 	}
 	return out
+}
+
+// withBytes is a message with one field more.
+func withBytes(message []byte, field int, data []byte) []byte {
+	return append(binary.AppendUvarint(binary.AppendUvarint(message, uint64(field)<<3|2), uint64(len(data))), data...)
 }
 
 // fieldsOf are the fields of a message of protocol buffers, by number: those that

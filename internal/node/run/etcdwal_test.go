@@ -215,16 +215,16 @@ func TestAgreeUpon(t *testing.T) {
 				}
 				h.write(aWAL, string(raw)+string(tc.tail))
 				data := h.path("var/lib/etcd")
-				was, err := readWAL(data)
-				if err != nil || was.is.Damaged != "" || was.is.Log.Term != 2 || was.is.Log.Index != 14 || was.is.Cluster == 0 || was.state.commit != 13 {
-					t.Fatalf("it is %+v, %v", was, err)
+				was := readLog(data, op.EtcdReach{})
+				if was.is.Damaged != "" || was.is.Log.Term != 2 || was.is.Log.Index != 14 || was.is.Cluster == 0 || was.state.commit != 13 {
+					t.Fatalf("it is %+v", was)
 				}
 				if err := agreeUpon(data); err != nil {
 					t.Fatal(err)
 				}
-				is, err := readWAL(data)
-				if err != nil || is.is.Damaged != "" || is.is.Log.Index != 14 {
-					t.Errorf("it has become %+v, %v", is, err)
+				is := readLog(data, op.EtcdReach{})
+				if is.is.Damaged != "" || is.is.Log.Index != 14 {
+					t.Errorf("it has become %+v", is)
 				}
 				if d := cmp.Diff(walHardState{2, was.state.vote, 14}, is.state, cmp.AllowUnexported(walHardState{})); d != "" {
 					t.Errorf("(-want +got):\n%s", d)
@@ -254,9 +254,9 @@ func TestAgreeUponDamaged(t *testing.T) {
 	if err := agreeUpon(data); err != nil {
 		t.Fatal(err)
 	}
-	is, err := readWAL(data)
-	if err != nil || is.is.Damaged != "" || is.is.Log.Index != 1 || exists(h.path(other)) {
-		t.Errorf("it is %+v, %v", is, err)
+	is := readLog(data, op.EtcdReach{})
+	if is.is.Damaged != "" || is.is.Log.Index != 1 || exists(h.path(other)) {
+		t.Errorf("it is %+v", is)
 	}
 	if d := cmp.Diff(walHardState{9, 0, 1}, is.state, cmp.AllowUnexported(walHardState{})); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -275,15 +275,12 @@ func FuzzEtcdLog(f *testing.F) {
 		if err := os.WriteFile(name, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		was, err := readWAL(data)
-		if err == nil {
-			err = agreeUpon(data)
-		}
-		if err != nil {
+		was := readLog(data, op.EtcdReach{})
+		if err := agreeUpon(data); err != nil {
 			t.Fatal(err)
 		}
-		if is, err := readWAL(data); err != nil || is.is.Log.Term != was.is.Log.Term || is.is.Log.Index != was.is.Log.Index || is.state.commit != was.is.Log.Index && was.is.Log.Index > 0 {
-			t.Errorf("it was %+v, and is %+v: %v", was, is, err)
+		if is := readLog(data, op.EtcdReach{}); is.is.Log.Term != was.is.Log.Term || is.is.Log.Index != was.is.Log.Index || is.state.commit != was.is.Log.Index && was.is.Log.Index > 0 {
+			t.Errorf("it was %+v, and is %+v", was, is)
 		}
 	})
 }
