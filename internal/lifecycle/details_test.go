@@ -547,6 +547,42 @@ func TestLockOfTheClusterThatRuns(t *testing.T) {
 	}
 }
 
+// Control planes that are taken off because they are gone for good keep no lock: after
+// a rescue those that are left are enough, and whoever works on these is not
+// disturbed.
+func TestLockWithoutWhatIsGone(t *testing.T) {
+	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
+	for _, tc := range []struct {
+		name, reason string
+		lock         remote.LockState // of the one that is left
+		gone         []string
+		fence        uint64 // 0: refused
+	}{
+		{"two are gone", "the third is all there is", remote.LockState{}, []string{"cp1", "cp3"}, 1},
+		{"another works", "he is heard of", theirs, []string{"cp1", "cp3"}, 0},
+		{"another has worked", "he is gone with them", remote.LockState{Held: true, Stale: true, Holder: theirs.Holder, Highest: 4}, []string{"cp1", "cp3"}, 5},
+		{"one is gone", "the other that is silent may be held by somebody", remote.LockState{}, []string{"cp1"}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "cp2", "cp3", "w1")
+			w.machines["cp1"].down, w.machines["cp3"].down = errDown, errDown
+			w.machines["cp2"].lock = tc.lock
+			p := w.toLock(Request{Kind: Remove, Forget: true})
+			for _, h := range p.env.Cluster.Spec.Hosts {
+				if slices.Contains(tc.gone, h.Name) {
+					p.env.Leaving = append(p.env.Leaving, module.Leaving{Host: h, Gone: true})
+				}
+			}
+			p.recorded = p.env.Cluster
+			p.recorded.Status.Phase = v1alpha1.PhaseRunning
+			hl, err := p.lockHosts(t.Context(), "ours")
+			if (err == nil) != (tc.fence > 0) || err == nil && hl.fence() != tc.fence {
+				t.Errorf("got %+v, %v, want number %d: %s", hl, err, tc.fence, tc.reason)
+			}
+		})
+	}
+}
+
 // TestLockMajority is about three control planes.
 func TestLockMajority(t *testing.T) {
 	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}

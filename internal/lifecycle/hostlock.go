@@ -14,6 +14,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
@@ -136,7 +137,7 @@ func (p *prepared) lockers() (answer []holder, all int) {
 		if i >= 0 && p.env.Resets(p.hosts[i]) && p.hosts[i].Facts != nil && !p.hosts[i].Facts.Ledger {
 			continue
 		}
-		if p.isLost(cp.Name) { // nobody holds anything there
+		if p.isLost(cp.Name) || p.isGivenUp(cp.Name) { // nobody holds anything there
 			continue
 		}
 		all++
@@ -149,6 +150,11 @@ func (p *prepared) lockers() (answer []holder, all int) {
 		}
 	}
 	return answer, all
+}
+
+// isGivenUp says that a host leaves that is gone for good.
+func (p *prepared) isGivenUp(name string) bool {
+	return slices.ContainsFunc(p.env.Leaving, func(l module.Leaving) bool { return l.Name == name && l.Gone })
 }
 
 func (h holder) take(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {

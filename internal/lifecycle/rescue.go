@@ -120,7 +120,7 @@ func (p *prepared) needed(r *EtcdReport) error {
 	voters, up, leader := quorum(r.Etcd.Members)
 	if r.Etcd.Message == "" && up >= voters/2+1 && leader != "" {
 		return refused(idRescueNotNeeded, fmt.Sprintf("etcd works: %d of %d members answer, and follow %s", up, voters, leader),
-			"take hosts off that are gone: slipway delete node NAME --cluster "+name+" --forget --break-lock")
+			"take hosts off that are gone: slipway delete node NAME --cluster "+name+" --forget")
 	}
 	all, left := p.env.Members(p.recorded), 0
 	for _, h := range all {
@@ -280,7 +280,7 @@ func (p *prepared) rescued(res *Result) []string {
 		}
 	}
 	name := p.env.Cluster.Name
-	out = append(out, "1. when their nodes are not ready any more, in about a minute, take the lost hosts off: slipway delete nodes "+strings.Join(gone, " ")+" --cluster "+name+" --forget --break-lock")
+	out = append(out, "1. when their nodes are not ready any more, in about a minute, take the lost hosts off: slipway delete nodes "+strings.Join(gone, " ")+" --cluster "+name+" --forget")
 	var others []string
 	for _, h := range p.env.Members(p.env.Cluster) {
 		if h.Name != by.Member && !p.isLost(h.Name) {

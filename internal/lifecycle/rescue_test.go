@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
 )
 
 // log is how far the data of a machine's member go: they say so. "log 4 900 899" is
@@ -150,7 +152,7 @@ func TestRescue(t *testing.T) {
 	}
 	res := w.apply(p, event.Succeeded)
 	said := strings.Join(res.Ready, "\n")
-	for _, want := range []string{"one member, on cp2", "revision 4711, 600 keys", "before-" + res.Operation, "delete nodes cp1 cp3 --cluster prod --forget --break-lock", "2. back to full size: slipway add nodes prod"} {
+	for _, want := range []string{"one member, on cp2", "revision 4711, 600 keys", "before-" + res.Operation, "delete nodes cp1 cp3 --cluster prod --forget\n", "2. back to full size: slipway add nodes prod"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q:\n%s", want, said)
 		}
@@ -161,6 +163,43 @@ func TestRescue(t *testing.T) {
 	w.wantStatus(v1alpha1.PhaseRunning, "etcd-rescue Succeeded", "create Succeeded")
 	if w.machines["cp2"].lock.Held {
 		t.Error("the lock is held still")
+	}
+}
+
+// Who held the lock when the hosts went may be gone with them: then it is taken from
+// him. As long as he is heard of, or something of his runs, he is not disturbed.
+func TestRescueLocked(t *testing.T) {
+	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
+	for _, tc := range []struct {
+		name         string
+		stale, takes bool
+		locked       bool
+	}{
+		{"he is gone", true, false, false},
+		{"he works", false, false, true},
+		{"he works, and it is taken from him", false, true, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, request := outnumbered(t)
+			request.BreakLock = tc.takes
+			w.machines["cp2"].lock = theirs
+			w.machines["cp2"].lock.Stale = tc.stale
+			p := w.prepared(w.impatient().Prepare(t.Context(), request, nil))
+			if !tc.locked {
+				w.apply(p, event.Succeeded)
+				if is := w.machines["cp2"].lock; is.Held || is.Highest <= theirs.Highest {
+					t.Errorf("the lock is %+v", is)
+				}
+				return
+			}
+			var locked *LockedError
+			if _, err := p.Apply(t.Context(), nil); !errors.As(err, &locked) {
+				t.Errorf("%v, want it locked", err)
+			}
+			if got := w.machines["cp2"].files[facts.EtcdData]; got != "log 4 900 899" {
+				t.Errorf("cp2 has %q", got)
+			}
+		})
 	}
 }
 
