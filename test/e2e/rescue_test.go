@@ -3,9 +3,12 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +16,8 @@ import (
 
 // TestLongRescue tries backups of a cluster of three control planes, loses two of
 // them with their machines, makes the third one work again, and has two other
-// machines in the places of the lost ones.
+// machines in the places of the lost ones. Then it loses two again, and of the third
+// one the log is damaged: what its database has comes back.
 func TestLongRescue(t *testing.T) {
 	b := newBalanced(t, "e2e-rescue", 3, 2)
 	spares := []string{b.spare, b.workers[1]}
@@ -31,6 +35,7 @@ func TestLongRescue(t *testing.T) {
 		{"drills", b.drills},
 		{"two of three are destroyed", b.isRescued},
 		{"back to three", func(t *testing.T) { b.growsBack(t, spares) }},
+		{"two are destroyed, and the log of the third is damaged", b.isRescuedByDatabase},
 	} {
 		t.Run(step.name, step.do)
 		if t.Failed() {
@@ -101,7 +106,7 @@ func (b *balanced) isRescued(t *testing.T) {
 	for _, m := range lost {
 		b.noticed(t, b.name, m)
 	}
-	r = b.exits(t, 0, "delete", "nodes", lost[0], lost[1], "--cluster", b.name, "--forget", "--break-lock", "--yes")
+	r = b.exits(t, 0, "delete", "nodes", lost[0], lost[1], "--cluster", b.name, "--forget", "--yes")
 	t.Logf("figure: lost hosts taken off in %.0f s", r.took.Seconds())
 	b.of(t, []string{left}, b.workers)
 	b.back(t)
@@ -138,4 +143,56 @@ func (b *balanced) runsNew(t *testing.T) {
 	b.kubectl(t, b.name, "create", "deployment", name, "--image="+image, "--replicas=2")
 	b.kubectl(t, b.name, "rollout", "status", "deployment/"+name, "--timeout=180s")
 	b.kubectl(t, b.name, "delete", "deployment", name)
+}
+
+// isRescuedByDatabase destroys two of three control planes, and damages the log of
+// the third, so that its etcd does not start any more. All that was acknowledged
+// before is in its database.
+func (b *balanced) isRescuedByDatabase(t *testing.T) {
+	left, lost := b.controlPlanes[1], []string{b.controlPlanes[0], b.controlPlanes[2]}
+	for i := range 20 {
+		b.kubectl(t, b.name, "create", "configmap", fmt.Sprintf("before-%d", i), "--from-literal=is=there")
+	}
+	had := b.objects(t)
+	for _, m := range lost {
+		b.ok(t, "sandbox", "kill", m)
+	}
+	b.damagesLog(t, left)
+	r := b.exits(t, 0, "etcd", "rescue", b.name, "--lost", strings.Join(lost, ","), "--yes")
+	t.Logf("figure: rescued by a database alone in %.0f s", r.took.Seconds())
+	if !strings.Contains(r.stderr, "It goes on from the database") || !strings.Contains(r.stderr, ".wal, from byte ") {
+		t.Errorf("the plan says:\n%s", r.stderr)
+	}
+	if !strings.Contains(r.stdout, "on "+left+", with all that is in its database: ") {
+		t.Errorf("it says:\n%s", r.stdout)
+	}
+	is := b.objects(t)
+	for _, o := range slices.Sorted(maps.Keys(had)) {
+		if is[o] != had[o] {
+			t.Errorf("%s has the id %q, and had %q", o, is[o], had[o])
+		}
+	}
+	t.Logf("figure: %d objects, and all are there", len(had))
+	b.runsNew(t)
+}
+
+// damagesLog stops a member of etcd, and changes a byte of one of the first entries
+// of its log on the disk.
+func (b *balanced) damagesLog(t *testing.T, m string) {
+	t.Helper()
+	b.inside(t, m, "sh", "-ec", `
+systemctl stop kubelet
+for p in $(pgrep -x etcd); do kill "$p"; while kill -0 "$p" 2>/dev/null; do sleep 0.1; done; done
+log=$(ls /var/lib/etcd/member/wal/*.wal | head -n 1)
+at=$(grep -abo kube-system "$log" | head -n 1 | cut -d : -f 1)
+printf X | dd of="$log" bs=1 seek="$at" conv=notrunc status=none
+sync
+systemctl start kubelet`)
+	eventually(t, 3*time.Minute, "etcd does not start with it", func() error {
+		r := b.run(t, "sandbox", "exec", m, "--", "sh", "-c", "tail -n 5 /var/log/pods/kube-system_etcd-*/etcd/*.log; cat /var/log/pods/kube-system_etcd-*/etcd/*.log | grep 'crc mismatch'")
+		if r.code != 0 {
+			return errors.New(tail(r.stdout + r.stderr))
+		}
+		return nil
+	})
 }
