@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,10 +48,11 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 		return out, err
 	}
 	at := time.Now().UTC().Truncate(time.Second)
-	kept, problem := a.take(ctx, at)
+	kept, problem := a.take(ctx, at, before.Kept)
 	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept), Copies: a.stillCopied(before.Copies)}
 	if problem == nil {
-		out.Kept = append([]op.KeptSnapshot{kept}, out.Kept...)
+		replaced := func(k op.KeptSnapshot) bool { return k.Path == kept.Path } // a clock that goes back comes by twice
+		out.Kept = append([]op.KeptSnapshot{kept}, slices.DeleteFunc(out.Kept, replaced)...)
 	}
 	if a.valid() == nil { // also when there is no new one: the number may be another now
 		var failed error
@@ -123,8 +123,9 @@ func (a autoSnapshot) there(list []op.KeptSnapshot) (out []op.KeptSnapshot) {
 }
 
 // take has a new snapshot be there, whole. A member that follows nobody is not
-// asked: what it has is older by the hour, and would push out what is better.
-func (a autoSnapshot) take(ctx context.Context, at time.Time) (k op.KeptSnapshot, err error) {
+// asked: what it has is older by the hour, and would push out what is better. record is
+// what was taken before.
+func (a autoSnapshot) take(ctx context.Context, at time.Time, record []op.KeptSnapshot) (k op.KeptSnapshot, err error) {
 	if err := a.valid(); err != nil {
 		return k, err
 	}
@@ -141,7 +142,7 @@ func (a autoSnapshot) take(ctx context.Context, at time.Time) (k op.KeptSnapshot
 	if err := a.clearParts(); err != nil {
 		return k, err
 	}
-	if err := a.makeRoom(is.DBSize); err != nil {
+	if err := a.makeRoom(is.DBSize, record); err != nil {
 		return k, err
 	}
 	name := a.job.Cluster + "-" + at.Format(takenFormat) + ".db"
@@ -170,7 +171,7 @@ func (a autoSnapshot) valid() error {
 // makeRoom has room be there for a snapshot of some size, and what is to be spared
 // beside it. The oldest that were taken that way go for it, but never the newest, and
 // none if that would not help.
-func (a autoSnapshot) makeRoom(size int64) error {
+func (a autoSnapshot) makeRoom(size int64, record []op.KeptSnapshot) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(a.dir(), &st); err != nil {
 		return fmt.Errorf("asking for free space below %s: %w", a.dir(), err)
@@ -181,8 +182,9 @@ func (a autoSnapshot) makeRoom(size int64) error {
 	if err == nil {
 		return nil
 	}
-	own, wins := a.oldest(), int64(0)
-	for i, f := range own {
+	own, _ := a.files(record) // none that are known cannot go
+	wins := int64(0)
+	for i, f := range own[:max(len(own)-1, 0)] {
 		if wins += f.Size(); roomFor(a.dir(), need-wins) != nil {
 			continue
 		}
@@ -196,19 +198,27 @@ func (a autoSnapshot) makeRoom(size int64) error {
 	return err
 }
 
-// oldest are the files that were taken that way but for the newest, the oldest first.
-func (a autoSnapshot) oldest() (out []fs.FileInfo) {
-	entries, err := os.ReadDir(a.dir()) // by their names, and so by their age
-	if err != nil {
-		return nil
-	}
+// files are those that were taken that way, the oldest first: in the order in which they
+// are on record, for what clocks have said may have been wrong. What is not on record, or
+// is not what it was, counts as older, by its name.
+func (a autoSnapshot) files(record []op.KeptSnapshot) (out []fs.FileInfo, err error) {
+	entries, err := os.ReadDir(a.dir()) // by their names
 	for _, e := range entries {
 		info, err := e.Info()
 		if whole, _ := a.own(e.Name()); whole && err == nil && info.Mode().IsRegular() {
 			out = append(out, info)
 		}
 	}
-	return out[:max(len(out)-1, 0)]
+	record = a.there(record) // the newest first
+	age := func(f fs.FileInfo) int {
+		i := slices.IndexFunc(record, func(k op.KeptSnapshot) bool { return filepath.Base(k.Path) == f.Name() })
+		if i < 0 {
+			return len(record)
+		}
+		return i
+	}
+	slices.SortStableFunc(out, func(x, y fs.FileInfo) int { return age(y) - age(x) })
+	return out, err
 }
 
 // clearParts removes what was cut off.
@@ -245,30 +255,18 @@ func (a autoSnapshot) verified(ctx context.Context, path string) (k op.KeptSnaps
 
 // retain removes the oldest beyond the number that is kept: files that have the
 // names of snapshots that were taken that way, and no others. The first of the list
-// stays, whatever the clock has said before.
+// is the newest of all, and stays.
 func (a autoSnapshot) retain(list []op.KeptSnapshot) ([]op.KeptSnapshot, error) {
-	entries, err := os.ReadDir(a.dir())
+	all, err := a.files(list)
 	if errors.Is(err, fs.ErrNotExist) { // none was ever begun
 		return list, nil
 	}
 	if err != nil {
 		return list, err
 	}
-	first, keep := "", a.job.Keep
-	if len(list) > 0 {
-		first, keep = filepath.Base(list[0].Path), keep-1
-	}
-	var all []string
-	for _, e := range entries {
-		if whole, _ := a.own(e.Name()); whole && e.Type().IsRegular() && e.Name() != first {
-			all = append(all, e.Name())
-		}
-	}
-	slices.Sort(all) // by their age
-	slices.Reverse(all)
-	for _, name := range all[min(len(all), keep):] {
-		err = errors.Join(err, a.disk.Remove(filepath.Join(a.dir(), name)))
-		list = slices.DeleteFunc(list, func(k op.KeptSnapshot) bool { return strings.HasSuffix(k.Path, "/"+name) })
+	for _, f := range all[:max(len(all)-a.job.Keep, 0)] {
+		err = errors.Join(err, a.disk.Remove(filepath.Join(a.dir(), f.Name())))
+		list = slices.DeleteFunc(list, func(k op.KeptSnapshot) bool { return filepath.Base(k.Path) == f.Name() })
 	}
 	return list, err
 }

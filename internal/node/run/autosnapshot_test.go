@@ -4,6 +4,7 @@ package run
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,6 +94,52 @@ func TestAutoSnapshotClock(t *testing.T) {
 	}
 }
 
+// recorded has files be there that were taken one after the other, as the host has it
+// written down.
+func (h *host) recorded(text string, days ...string) (record []op.KeptSnapshot) {
+	h.t.Helper()
+	for _, day := range days {
+		name := "prod-" + day + "-000000.db"
+		h.write(backups+name, text)
+		k := op.KeptSnapshot{EtcdSnapshotInfo: op.EtcdSnapshotInfo{Path: op.AutoSnapshots + "/" + name, Bytes: int64(len(text))}}
+		record = append([]op.KeptSnapshot{k}, record...)
+	}
+	raw, err := json.Marshal(op.AutoSnapshotOutcome{Kept: record})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.write("var/lib/slipway/backups.json", string(raw))
+	return record
+}
+
+// What was taken later is newer, whatever a clock has said that was put right since: what
+// has names of the future goes first, and so does what nobody knows of.
+func TestAutoSnapshotClockWentBack(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		leader       uint64
+		want         string
+	}{
+		{"taken", "the new one and the one before it stay", 1, "20260102 new"},
+		{"not taken", "the two that were taken last stay", 0, "20260101 20260102"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1"; w.States[own].Leader = tc.leader })
+			h.recorded("x", "29990101", "29990102", "20260101", "20260102")
+			h.write(backups+"prod-29990103-000000.db", "nobody knows it")
+			out := h.takes(autoJob())
+			got := strings.NewReplacer("prod-", "", "-000000.db", "").Replace(h.backups())
+			if tc.leader > 0 {
+				got = strings.Replace(got, strings.TrimPrefix(filepath.Base(out.Kept[0].Path), "prod-"), "new", 1)
+			}
+			if got != tc.want || len(out.Kept) != 2 {
+				t.Errorf("there are %s, want %s: %s; %+v", got, tc.want, tc.reason, out.Kept)
+			}
+		})
+	}
+}
+
 // What fails leaves what there is, and says why.
 func TestAutoSnapshotFails(t *testing.T) {
 	for _, tc := range []struct {
@@ -147,13 +194,16 @@ func TestAutoSnapshotMakesRoom(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason string
 		lacks        int64 // MiB
+		record       []string
 		want         string
 		fails        bool
 	}{
-		{"there is room", "nothing goes", -100, "other 1 2 3", false},
-		{"a little is missing", "the oldest goes", 20, "other 2 3", false},
-		{"more is missing", "two go", 80, "other 3", false},
-		{"too much is missing", "what goes would be of no use", 900, "other 1 2 3", true},
+		{"there is room", "nothing goes", -100, nil, "other 1 2 3", false},
+		{"a little is missing", "the oldest goes", 20, nil, "other 2 3", false},
+		{"more is missing", "two go", 80, nil, "other 3", false},
+		{"the clock went back", "what was taken last stays", 80, []string{"20200102", "20200103", "20200101"}, "other 1", false},
+		{"a record of one", "what nobody knows of is older", 80, []string{"20200102"}, "other 2", false},
+		{"too much is missing", "what goes would be of no use", 900, nil, "other 1 2 3", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
@@ -174,6 +224,7 @@ func TestAutoSnapshotMakesRoom(t *testing.T) {
 				h.write(backups+"prod-2020010"+n+"-000000.db", big)
 			}
 			h.write(backups+"other-20200101-000000.db", "x")
+			record := h.recorded(big, tc.record...)
 			var st unix.Statfs_t
 			if err := unix.Statfs(dir, &st); err != nil {
 				t.Fatal(err)
@@ -183,7 +234,7 @@ func TestAutoSnapshotMakesRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 			size := int64(st.Bavail)*st.Bsize - snapshotSpare - spare + tc.lacks<<20
-			err = autoSnapshot{session: s, job: autoJob()}.makeRoom(size)
+			err = autoSnapshot{session: s, job: autoJob()}.makeRoom(size, record)
 			got := strings.NewReplacer("prod-2020010", "", "-20200101", "", "-000000.db", "").Replace(h.backups())
 			if (err != nil) != tc.fails || got != tc.want {
 				t.Errorf("%v; there are %s, want %s: %s", err, got, tc.want, tc.reason)
