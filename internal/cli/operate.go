@@ -290,6 +290,9 @@ func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
 		e.Failed(a.Err)
 		return &exitError{code: code}
 	case a.format != view.Text:
+	case res.Outcome == event.Paused:
+		e.Style = a.outStyle()
+		e.Paused(a.Out)
 	case p.Empty() && res.Operation == "":
 		return view.Plan(a.Out, p, true, a.outStyle()) // "nothing to do"
 	default:
@@ -302,7 +305,7 @@ func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
 // outcomeCode is the exit code of an operation's outcome.
 func outcomeCode(o event.Outcome) int {
 	switch o {
-	case event.Succeeded:
+	case event.Succeeded, event.Paused:
 		return exitDone
 	case event.Partial:
 		return exitPartial

@@ -52,6 +52,8 @@ type Result struct {
 	Skipped []string
 	// Cancelled says that the context ended before the run did.
 	Cancelled bool
+	// Paused says that the run stopped behind a wave, as its module says.
+	Paused bool
 }
 
 // Check finds out what a pipeline would do. It changes nothing. The error is
@@ -221,8 +223,8 @@ func (w *walk) before(n int) (outcome, bool) {
 			idle = true
 			continue
 		}
-		if o.state == event.Cancelled {
-			return outcome{state: event.Cancelled, blocks: true}, true
+		if o.state == event.Cancelled || o.state == event.Paused {
+			return outcome{state: o.state, blocks: true}, true
 		}
 		return outcome{state: event.Skipped, blocks: true, failure: &event.Failure{
 			Reason: "Skipped", Message: "what it needs has failed", CausedBy: w.cause(p, o),
@@ -261,12 +263,12 @@ func (w *walk) join(n int) outcome {
 		}
 	}
 	if first == nil && w.prog.pauses[n] && changed {
-		return outcome{state: event.Cancelled, blocks: true}
+		return outcome{state: event.Paused, blocks: true}
 	}
 	if first == nil || w.run.IgnoreErrors && ok > 0 && !w.prog.strict[n] {
 		return outcome{state: event.Succeeded}
 	}
-	if first.state == event.Cancelled {
+	if first.state == event.Cancelled || first.state == event.Paused {
 		return *first
 	}
 	return outcome{state: event.Failed, blocks: true, failure: &event.Failure{Reason: "Skipped", CausedBy: cause}}
@@ -287,6 +289,8 @@ func (w *walk) result() *Result {
 			}
 		case event.Cancelled:
 			res.Cancelled = true
+		case event.Paused:
+			res.Paused = true
 		}
 	}
 	return res

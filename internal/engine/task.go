@@ -35,8 +35,7 @@ type Module struct {
 	// Changing leaves hosts out of the waves for which nothing of the module is
 	// planned: who has nothing to do in it waits for nobody there.
 	Changing bool
-	// Pause, if not nil, says behind which waves the run stops as if it was
-	// cancelled, if it has changed something in them.
+	// Pause, if not nil, says behind which waves the run stops, if it has changed something in them.
 	Pause func(wave int) bool
 }
 

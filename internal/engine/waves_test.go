@@ -53,10 +53,10 @@ func TestWaves(t *testing.T) {
 			state: event.Failed,
 		},
 		"a pause": {
-			reason: "it stops behind the wave, as if it was cancelled",
+			reason: "it stops behind the wave",
 			pause:  func(wave int) bool { return wave == 'b' },
 			want:   [][]string{{"a1 x"}, {"a1 y"}, {"b1 x", "b2 x"}, {"b1 y", "b2 y"}},
-			state:  event.Cancelled,
+			state:  event.Paused,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,6 +92,8 @@ func TestWaves(t *testing.T) {
 					state = event.Failed
 				case res.Cancelled:
 					state = event.Cancelled
+				case res.Paused:
+					state = event.Paused
 				}
 				if state != tc.state {
 					t.Errorf("it ended as %s, want %s", state, tc.state)
@@ -107,13 +109,13 @@ func TestPauseIsPassedWhenNothingWasDone(t *testing.T) {
 	p := waved(func(wave int) bool { return wave == 'a' })
 	p.Modules[0].Tasks = []Task{{ID: "t.x", Ops: file("/x", "")}}
 	p.Modules = p.Modules[:1]
-	if res := w.apply(t, p); !res.Cancelled {
+	if res := w.apply(t, p); !res.Paused {
 		t.Fatalf("%+v: want it to stop behind the first wave", res)
 	}
 	if _, ok := w.fakes["b1"].files["/x"]; ok {
 		t.Fatal("the second wave has begun")
 	}
-	if res := w.apply(t, p); res.Cancelled || len(res.Failures) > 0 {
+	if res := w.apply(t, p); res.Paused || len(res.Failures) > 0 {
 		t.Fatalf("%+v: want it to go on to the end", res)
 	}
 	if _, ok := w.fakes["b1"].files["/x"]; !ok {

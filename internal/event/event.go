@@ -37,6 +37,7 @@ const (
 	Cancelled Outcome = "cancelled"
 	Succeeded Outcome = "succeeded" // operations only
 	Partial   Outcome = "partial"   // operations only: finished, with failed hosts
+	Paused    Outcome = "paused"    // stopped where it was to stop; of a step: behind that
 )
 
 // An Event is one thing that happened.

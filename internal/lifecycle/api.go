@@ -171,7 +171,7 @@ type Prepared interface {
 type Result struct {
 	Operation string // its id
 	Cluster   string
-	Outcome   event.Outcome // succeeded, partial, failed, cancelled
+	Outcome   event.Outcome // succeeded, partial, failed, cancelled, paused
 	Failures  []HostFailure // root causes, in order
 	Duration  time.Duration
 	Changed   int // steps that changed something

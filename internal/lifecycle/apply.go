@@ -342,6 +342,8 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 		res.Outcome = event.Cancelled
 	case len(res.Failures) > 0:
 		res.Outcome = event.Partial
+	case out.Paused:
+		res.Outcome = event.Paused
 	}
 	if res.Outcome == event.Succeeded || res.Outcome == event.Partial {
 		res.Ready = p.ready(res)

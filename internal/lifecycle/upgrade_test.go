@@ -210,13 +210,13 @@ func TestUpgradePauses(t *testing.T) {
 	w := aged(t, threeAndTwo...)
 	r := toNewest
 	r.Rollout.PauseAfter = PauseCanary
-	w.do(r, event.Cancelled)
+	w.do(r, event.Paused)
 	want := all(threeAndTwo, older)
 	want["cp1"] = "v1.37.1"
 	w.wantVersions(want)
 	w.wantPhase(v1alpha1.PhasePaused)
 	p, err := w.service().PrepareResume(t.Context(), "prod", Request{Rollout: Rollout{PauseAfter: PauseControlPlane}}, nil)
-	w.apply(w.prepared(p, err), event.Cancelled)
+	w.apply(w.prepared(p, err), event.Paused)
 	want["cp2"], want["cp3"] = "v1.37.1", "v1.37.1"
 	w.wantVersions(want)
 	w.resume(event.Succeeded)

@@ -97,7 +97,7 @@ func TestPausedUpgradeTakenBack(t *testing.T) {
 	w := aged(t, threeAndTwo...)
 	r := toNewest
 	r.Rollout.PauseAfter = PauseControlPlane
-	w.do(r, event.Cancelled)
+	w.do(r, event.Paused)
 	w.rollback(event.Succeeded)
 	w.wantVersions(all(threeAndTwo, older))
 	w.whole()

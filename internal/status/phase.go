@@ -79,7 +79,7 @@ func After(kind string, o event.Outcome, now v1alpha1.Phase) v1alpha1.Phase {
 	switch {
 	case !ok:
 		return now
-	case o == event.Cancelled:
+	case o == event.Cancelled, o == event.Paused:
 		return v1alpha1.PhasePaused
 	case o != event.Succeeded:
 		return v1alpha1.PhaseFailed

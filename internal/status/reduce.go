@@ -164,7 +164,7 @@ func finalPhase(o event.Outcome) v1alpha1.OperationPhase {
 	switch o {
 	case event.Succeeded:
 		return v1alpha1.OperationSucceeded
-	case event.Cancelled:
+	case event.Cancelled, event.Paused:
 		return v1alpha1.OperationCancelled
 	}
 	return v1alpha1.OperationFailed

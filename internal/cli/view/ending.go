@@ -98,6 +98,13 @@ func (e Ending) next() (next, undo string) {
 	return "", ""
 }
 
+// Paused says where an operation stopped that was to stop there, and what leads on.
+func (e Ending) Paused(w io.Writer) {
+	w = e.Style.Writer(w)
+	fmt.Fprintf(w, "%s after %s, as you asked. The cluster serves as it is.\n", paint(e.Style.Colour).in(yellow, "PAUSED"), Duration(e.Result.Duration))
+	e.Onward(w)
+}
+
 // Failed writes the failures and the three lines that lead on: why, then,
 // back.
 func (e Ending) Failed(w io.Writer) {

@@ -300,6 +300,7 @@ func TestEndings(t *testing.T) {
 		{"create failed on the manager", Ending{Result: with(event.Failed, failure("", "build the bundle", "the Go tool is missing")), Kind: lifecycle.Create}},
 		{"failed in a way that the guide lists", Ending{Result: with(event.Failed, listed), Kind: lifecycle.RotateCA}},
 		{"finished with failed hosts", Ending{Result: many, Kind: lifecycle.Create}},
+		{"paused", Ending{Result: with(event.Paused), Kind: lifecycle.Upgrade}},
 		{"stopped", Ending{Result: with(event.Cancelled), Kind: lifecycle.Apply}},
 		{"rollback succeeded", Ending{Result: with(event.Succeeded), Kind: rollback}},
 		{"rollback failed", Ending{Result: with(event.Failed), Kind: rollback}},
@@ -308,9 +309,12 @@ func TestEndings(t *testing.T) {
 		{"forgotten", Ending{Result: forgotten, Kind: lifecycle.Delete}},
 	} {
 		fmt.Fprintf(&b, "===== %s\n", tc.name)
-		if tc.e.Result.Outcome == event.Succeeded {
+		switch tc.e.Result.Outcome {
+		case event.Succeeded:
 			tc.e.Succeeded(&b)
-		} else {
+		case event.Paused:
+			tc.e.Paused(&b)
+		default:
 			tc.e.Failed(&b)
 		}
 	}
