@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -57,25 +56,12 @@ func TestUpgradeDocker(t *testing.T) {
 			t.Errorf("%s: one after the other, control planes first (-want +got):\n%s", step, d)
 		}
 	}
-	w.imagesFirst(threeAndTwo)
+	w.before("upgrade.drain", "runtime.images")
 	w.runBy("docker")
 	w.version = "v1.37.1"
 	w.whole()
 	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
-}
-
-// imagesFirst wants nodes to have their images before they are drained.
-func (w *world) imagesFirst(names []string) {
-	w.t.Helper()
-	at := func(name, task string, done event.Type) int {
-		return slices.IndexFunc(w.events, func(e event.Event) bool { return e.Host == name && e.Task == task && e.Type == done })
-	}
-	for _, name := range names {
-		if images, drain := at(name, "runtime.images", event.StepFinished), at(name, "upgrade.drain", event.StepStarted); images < 0 || drain < images {
-			w.t.Errorf("%s has its images at %d, and is drained at %d", name, images, drain)
-		}
-	}
 }
 
 // Wherever an upgrade is killed it goes on.

@@ -249,6 +249,8 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = m.state["noted by "+o.Name] != ""
 	case op.PodHosts:
 		changed = len(m.told) > 0 && m.told[0] != o.Address+" "+o.Name
+	case op.ImportImages: // one that has been done lets go what was fetched for it
+		changed = m.state[id(o)] != m.print(o) || !o.Ahead && m.state[id(op.ImportImages{Ahead: true})] != ""
 	default:
 		changed = m.state[id(o)] != m.print(o)
 	}
@@ -511,6 +513,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 		}
 	case op.ImportImages:
 		m.state[id(o)] = m.print(o)
+		if !o.Ahead {
+			delete(m.state, id(op.ImportImages{Ahead: true})) // it has passed
+		}
 		for _, img := range o.Images {
 			if _, version, ok := strings.Cut(img.Ref, "kube-proxy:"); ok {
 				m.version = version // what the next kubelet is of

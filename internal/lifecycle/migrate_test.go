@@ -118,12 +118,32 @@ func TestMigrate(t *testing.T) {
 					t.Errorf("%s: one after the other, control planes first (-want +got):\n%s", step, d)
 				}
 			}
+			w.before("upgrade.drain", "runtime.ahead")
 			w.runBy(to)
 			w.whole()
 			w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "create Succeeded")
 			w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
 			w.bare()
 		})
+	}
+}
+
+// before wants a step to have been done on each host before another is begun there.
+func (w *world) before(step, done string) {
+	w.t.Helper()
+	has, begun := map[string]bool{}, 0
+	for _, e := range w.events {
+		switch {
+		case e.Task == done && e.Type == event.StepFinished && e.Outcome == event.Changed:
+			has[e.Host] = true
+		case e.Task == step && e.Type == event.StepStarted:
+			if begun++; !has[e.Host] {
+				w.t.Errorf("%s on %s is not behind %s", step, e.Host, done)
+			}
+		}
+	}
+	if begun == 0 {
+		w.t.Errorf("%s was never begun", step)
 	}
 }
 

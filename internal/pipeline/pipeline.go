@@ -115,7 +115,7 @@ func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 		return engine.Pipeline{}, err
 	}
 	env.Gated = true
-	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), registry.New(env), onNodes}
+	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), registry.New(env), runtime.Ahead(env), onNodes}
 	m = append(m, upgrade.After(kubeadm.Phases(env), record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner), kubeadm.Join(env), nodes.Settled(env))...)
 	return engine.Pipeline{Kind: "apply", Modules: m}, nil
 }

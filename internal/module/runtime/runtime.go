@@ -63,7 +63,24 @@ func Images(env module.Env) engine.Module {
 	return engine.Module{Name: "images", Tasks: []engine.Task{{
 		ID: "runtime.images", Title: "import images", On: module.IsNode,
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
-		Ops:      func(s *engine.Scope) (op.List, error) { return images(env, s) },
+		Ops: func(s *engine.Scope) (op.List, error) {
+			list, err := images(env, s)
+			return op.List{op.ImportImages{Images: list, Docker: env.Docker()}}, err
+		},
+	}}}
+}
+
+// Ahead is the module that has the images' content on nodes which are to move to
+// another runtime, while those before them do: the runtime itself has nothing of it
+// before the node is drained, and takes it from there.
+func Ahead(env module.Env) engine.Module {
+	return engine.Module{Name: "images", Tasks: []engine.Task{{
+		ID: "runtime.ahead", Title: "fetch images ahead", On: env.Moves,
+		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+		Ops: func(s *engine.Scope) (op.List, error) {
+			list, err := images(env, s)
+			return op.List{op.ImportImages{Images: list, Ahead: true}}, err
+		},
 	}}}
 }
 
@@ -168,7 +185,7 @@ func names(ref string) (out []string) {
 }
 
 // images are those that a host's roles need.
-func images(env module.Env, s *engine.Scope) (op.List, error) {
+func images(env module.Env, s *engine.Scope) (list []op.Image, err error) {
 	names := []string{"pause", "kube-proxy", "coredns", "flannel", "echo"}
 	if s.Host().HasRole(v1alpha1.RoleControlPlane) {
 		names = append(names, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -178,7 +195,6 @@ func images(env module.Env, s *engine.Scope) (op.List, error) {
 	}
 	names = append(names, addon.Images(env.Cluster.Spec.Addons)...)
 	names = append(names, module.EndpointImages(env.Cluster.Spec.ControlPlaneEndpoint.Mode, s.Host())...)
-	var list []op.Image
 	for _, n := range names {
 		img, err := module.Image(s, n)
 		if err != nil {
@@ -186,5 +202,5 @@ func images(env module.Env, s *engine.Scope) (op.List, error) {
 		}
 		list = append(list, img)
 	}
-	return op.List{op.ImportImages{Images: append(list, extra(env, s)...), Docker: env.Docker()}}, nil
+	return append(list, extra(env, s)...), nil
 }

@@ -158,6 +158,17 @@ type Image struct {
 type ImportImages struct {
 	Images []Image `json:"images"`
 	Docker bool    `json:"docker,omitempty"`
+	// Ahead has no more than their content on the host, for an import that is to
+	// come: the runtime need not be there yet.
+	Ahead bool `json:"ahead,omitempty"`
+}
+
+// Target says whether they are imported.
+func (o ImportImages) Target() string {
+	if o.Ahead {
+		return "content of images"
+	}
+	return "images"
 }
 
 // ReadFile answers with a file's content in Result.Output; a missing file is
@@ -311,7 +322,6 @@ func (TimeSync) Target() string        { return "time-sync" }
 func (o User) Target() string          { return o.Name }
 func (o FetchBlob) Target() string     { return o.Name }
 func (o Unpack) Target() string        { return o.Name + " in " + o.Dir }
-func (ImportImages) Target() string    { return "images" }
 func (o Exec) Target() string          { return o.Name }
 func (o Wait) Target() string {
 	return o.TCP + o.HTTP + o.Path + o.Ended + o.Certificate + o.Name + o.Container

@@ -111,8 +111,10 @@ func imageBlobs(images []op.Image) []op.Blob {
 	return out
 }
 
-func imagesSize(images []op.Image) (total int64) {
-	for _, b := range imageBlobs(images) {
+func imagesSize(images []op.Image) int64 { return sizeOf(imageBlobs(images)) }
+
+func sizeOf(blobs []op.Blob) (total int64) {
+	for _, b := range blobs {
 		total += b.Size
 	}
 	return total
@@ -141,7 +143,43 @@ func importStep() op.Exec {
 	}
 }
 
+// toFetch are blobs of images that are not on this host yet.
+func (s *session) toFetch(images []op.Image) (out []op.Blob) {
+	for _, b := range imageBlobs(images) {
+		if !s.haveBlob(keptBlobs, b) && !s.haveBlob(passingBlobs, b) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+func (s *session) checkAhead(o op.ImportImages) (verdict, error) {
+	if err := checkImageNames(o.Images); err != nil {
+		return verdict{}, err
+	}
+	if missing := s.toFetch(o.Images); len(missing) > 0 {
+		return verdict{change: "fetch " + blobText(sizeOf(missing))}, nil
+	}
+	return verdict{}, nil
+}
+
+// applyAhead fetches what is missing of images; their import takes it from there.
+func (s *session) applyAhead(ctx context.Context, o op.ImportImages) error {
+	var done int64
+	missing := s.toFetch(o.Images)
+	for _, b := range missing {
+		if _, err := s.blob(ctx, b, done, sizeOf(missing)); err != nil {
+			return err
+		}
+		done += b.Size
+	}
+	return nil
+}
+
 func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, error) {
+	if o.Ahead {
+		return s.checkAhead(o)
+	}
 	if o.Docker {
 		return s.checkDockerImages(ctx, o)
 	}
@@ -168,6 +206,9 @@ func (s *session) checkImages(ctx context.Context, o op.ImportImages) (verdict, 
 }
 
 func (s *session) applyImages(ctx context.Context, o op.ImportImages) error {
+	if o.Ahead {
+		return s.applyAhead(ctx, o)
+	}
 	if o.Docker {
 		return s.applyDockerImages(ctx, o)
 	}

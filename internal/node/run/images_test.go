@@ -136,6 +136,27 @@ func TestRuntimeStopped(t *testing.T) {
 	}
 }
 
+// What was fetched ahead an import takes from there, and leaves nothing of it.
+func TestImagesAhead(t *testing.T) {
+	h := newHost(t)
+	manifest, layer := h.blobs.add([]byte("{}")), h.blobs.add([]byte("layer"))
+	images := []op.Image{{Ref: "registry.example/pause:3", Manifest: manifest, MediaType: "application/x", Blobs: []op.Blob{layer}}}
+	ahead := op.ImportImages{Images: images, Ahead: true}
+	if r := h.check(ahead)[0]; r.Summary != "fetch 7 B" {
+		t.Errorf("check says %q", r.Summary)
+	}
+	h.apply(ahead)
+	if r := h.check(ahead)[0]; r.Status != op.Unchanged {
+		t.Errorf("it is there, and check says %q", r.Summary)
+	}
+	clear(h.blobs) // nobody has it any more
+	h.write("run/containerd/containerd.sock", "")
+	h.apply(op.ImportImages{Images: images})
+	if r := h.check(ahead)[0]; r.Summary != "fetch 7 B" {
+		t.Errorf("it is imported, and the content is still there: %q", r.Summary)
+	}
+}
+
 func TestImportedContentGoes(t *testing.T) {
 	h := newHost(t)
 	h.write("run/containerd/containerd.sock", "")
