@@ -103,6 +103,7 @@ const (
 // Where nodes keep their data and their programs.
 const (
 	DirContainerd = "/var/lib/containerd"
+	DirDocker     = "/var/lib/docker"
 	DirKubelet    = "/var/lib/kubelet"
 	DirEtcd       = "/var/lib/etcd"
 	DirBlobs      = "/var/lib/slipway"
@@ -110,6 +111,14 @@ const (
 	DirPlugins    = "/opt/cni/bin"
 	DirRoot       = "/"
 )
+
+// DirImages is where the nodes of a cluster keep images and what containers write.
+func DirImages(c *v1alpha1.Cluster) string {
+	if c.Spec.ContainerRuntime.Type == "docker" {
+		return DirDocker
+	}
+	return DirContainerd
+}
 
 // A Leftover is what a path on a host means that is not of this cluster.
 type Leftover int
@@ -212,6 +221,9 @@ func Wanted(c *v1alpha1.Cluster) op.Facts {
 		names = append(names, h.Name)
 	}
 	dirs := []string{DirRoot, DirContainerd, DirKubelet, DirEtcd, DirBlobs, DirPrograms, DirPlugins}
+	if images := DirImages(c); images != DirContainerd {
+		dirs = append(dirs, images)
+	}
 	if r := c.Spec.Registry.Private; r != nil {
 		dirs = append(dirs, r.Directory)
 	}

@@ -131,7 +131,7 @@ func (m *machine) facts() *op.HostFacts {
 		f.Present = append(f.Present, "/usr/bin/"+p)
 	}
 	f.Present = append(f.Present, slices.Collect(maps.Keys(m.files))...)
-	for _, dir := range []string{"/", facts.DirContainerd, facts.DirKubelet, facts.DirEtcd, facts.DirBlobs, facts.DirPrograms, facts.DirPlugins} {
+	for _, dir := range []string{"/", facts.DirContainerd, facts.DirDocker, facts.DirKubelet, facts.DirEtcd, facts.DirBlobs, facts.DirPrograms, facts.DirPlugins} {
 		f.Disks = append(f.Disks, op.Disk{Dir: dir, FS: "ext4", Mount: "/", TotalBytes: 40 * gib, FreeBytes: 30 * gib, FreeInodes: 2e6, Inodes: 2e6})
 	}
 	return f

@@ -320,6 +320,8 @@ var sizeRows = []row{
 	{"separate file systems", "each by itself", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		disk(h[0].Facts, facts.DirEtcd, func(d *op.Disk) { d.Mount, d.FreeBytes = "/var/lib/etcd", gib-1 })
 	}, []string{"error disk-too-small cp1"}, "has 1023.9 MiB free for /var/lib/etcd; this node needs 1 GiB there"},
+	{"Docker's file system", "images go there", docker(4*300*mib - 1), []string{"error disk-too-small w1"}, "free for /var/lib/docker; this node needs 1.1 GiB there"},
+	{"Docker's file system, large enough", "containerd's holds no images then", docker(4 * 300 * mib), nil, ""},
 	{"running node's disk low", "what it holds already is not needed again", running(4*gib-1, 40*gib), []string{"warning disk-low w1"}, "below 10 %"},
 	{"running node's disk not low", "just enough", running(4*gib, 40*gib), nil, ""},
 	{"running node's disk full", "it stops working", running(leastFree-1, gib), []string{"error disk-too-small w1"}, "to go on"},
@@ -333,6 +335,14 @@ var sizeRows = []row{
 	}, nil, ""},
 
 	{"containerd on overlay", "an overlay cannot lie on another", filesystem(1, facts.DirContainerd, "overlay"), []string{"error filesystem-unfit w1"}, "/var/lib/containerd is on overlay"},
+	{"containerd on overlay, with Docker", "it stacks nothing", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		docker(40*gib)(c, h, o)
+		filesystem(1, facts.DirContainerd, "overlay")(c, h, o)
+	}, nil, ""},
+	{"Docker on overlay", "an overlay cannot lie on another", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		docker(40*gib)(c, h, o)
+		filesystem(1, facts.DirDocker, "overlay")(c, h, o)
+	}, []string{"error filesystem-unfit w1"}, "/var/lib/docker is on overlay"},
 	{"containerd on NFS", "nor on the network", filesystem(1, facts.DirContainerd, "nfs4"), []string{"error filesystem-unfit w1"}, ""},
 	{"kubelet on overlay", "it stacks nothing", filesystem(1, facts.DirKubelet, "overlay"), nil, ""},
 	{"etcd on NFS", "votes are lost with slow writes", filesystem(0, facts.DirEtcd, "nfs"), []string{"error filesystem-unfit cp1"}, ""},
@@ -359,6 +369,19 @@ func memory(host int, mebibytes uint64) func(*v1alpha1.Cluster, []facts.Host, *O
 func space(host int, free, total uint64) func(*v1alpha1.Cluster, []facts.Host, *Options) {
 	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		disk(h[host].Facts, "*", func(d *op.Disk) { d.FreeBytes, d.TotalBytes = free, total })
+	}
+}
+
+// docker has Docker run containers, images on a file system with so much room, and
+// little room for containerd.
+func docker(free uint64) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		c.Spec.ContainerRuntime.Type = "docker"
+		for _, host := range h {
+			host.Facts.Present = append(host.Facts.Present, "/usr/bin/nsenter", "/usr/sbin/ip")
+			disk(host.Facts, facts.DirContainerd, func(d *op.Disk) { d.Mount, d.FreeBytes, d.TotalBytes = "/var/lib/containerd", 512*mib, 512*mib })
+		}
+		h[1].Facts.Disks = append(h[1].Facts.Disks, op.Disk{Dir: facts.DirDocker, FS: "ext4", Mount: "/var/lib/docker", FreeBytes: free})
 	}
 }
 

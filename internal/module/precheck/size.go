@@ -57,7 +57,7 @@ const (
 	// MiB, images 170.
 	usualBundle = 300 * mib
 	// unpacked is how much larger content becomes: containerd keeps the
-	// packed layers beside the unpacked ones.
+	// packed layers beside the unpacked ones, Docker while it loads them.
 	unpacked = 4
 	// etcdPrograms is what a host with etcd alone receives, packed.
 	etcdPrograms = 64 * mib
@@ -77,10 +77,11 @@ func (r *report) room() map[string]uint64 {
 	}
 	need := map[string]uint64{
 		facts.DirBlobs:      bundle,
-		facts.DirContainerd: unpacked*bundle + 256*mib,
+		facts.DirContainerd: 256 * mib,
 		facts.DirKubelet:    256 * mib,
 		facts.DirPrograms:   512 * mib,
 	}
+	need[facts.DirImages(r.cluster)] += unpacked * bundle
 	if !r.node() {
 		need = map[string]uint64{facts.DirBlobs: etcdPrograms, facts.DirPrograms: unpacked * etcdPrograms}
 	}
@@ -151,8 +152,8 @@ func (r *report) filesystem(d op.Disk) {
 	switch {
 	case d.ReadOnly:
 		r.fail(idFilesystemReadOnly, "mount it writable, or mount a file system of its own there", "%s is on a file system mounted read-only", d.Dir)
-	case d.Dir == facts.DirContainerd && (d.FS == "overlay" || network):
-		r.fail(idFilesystem, "mount ext4 or xfs there", "%s is on %s, on which containerd cannot stack the layers of images; it needs a local file system such as ext4 or xfs", d.Dir, d.FS)
+	case d.Dir == facts.DirImages(r.cluster) && (d.FS == "overlay" || network):
+		r.fail(idFilesystem, "mount ext4 or xfs there", "%s is on %s, on which the layers of images cannot be stacked; it needs a local file system such as ext4 or xfs", d.Dir, d.FS)
 	case d.Dir == facts.DirEtcd && network:
 		r.fail(idFilesystem, "mount a local disk there", "%s is on %s; etcd loses its members' votes when a disk answers slowly", d.Dir, d.FS)
 	case d.Dir == facts.DirEtcd && (d.FS == "tmpfs" || d.FS == "ramfs"):

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -76,7 +77,7 @@ func docker(env module.Env, s *engine.Scope) (op.List, error) {
 		return nil, err
 	}
 	ops = append(append(ops, cri...),
-		op.Dir{Path: "/var/lib/docker", Mode: 0o710, Exclusive: true},
+		op.Dir{Path: facts.DirDocker, Mode: 0o710, Exclusive: true},
 		op.Dir{Path: "/var/lib/cri-dockerd", Exclusive: true},
 		op.Dir{Path: "/etc/docker"},
 		op.File{Path: dockerConfig, Content: config},
@@ -107,7 +108,7 @@ func daemonJSON(env module.Env, restricts bool) ([]byte, error) {
 	size, count := logBounds(env.Cluster.Spec.Kubernetes.Kubelet.Config)
 	conf := map[string]any{
 		"containerd":     "/run/containerd/containerd.sock",
-		"data-root":      "/var/lib/docker",
+		"data-root":      facts.DirDocker,
 		"hosts":          []string{"unix:///run/docker.sock"},
 		"storage-driver": "overlay2",
 		"exec-opts":      []string{"native.cgroupdriver=systemd"},
