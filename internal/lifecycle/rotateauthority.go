@@ -40,7 +40,7 @@ func (p *prepared) lookAtEtcd(ctx context.Context, from string) (string, error) 
 // lookAtAuthority asks every host that trusts an authority which ones it trusts.
 // from is the one that goes, "" if that is to be found out.
 func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from string) (r certs.AuthorityRotation, err error) {
-	r = certs.AuthorityRotation{Authority: a, Trusted: map[string][]pki.Authority{}}
+	r = certs.AuthorityRotation{Authority: a, Trusted: map[string][]pki.Authority{}, Took: map[string]bool{}}
 	var all [][]string
 	for _, h := range p.hosts {
 		if !a.On(h) {
@@ -61,9 +61,9 @@ func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from 
 			if len(next) > 0 {
 				r.Next = next[0].ID
 			}
-			if err := signs(ctx, h, a); err != nil {
-				return r, err
-			}
+		}
+		if r.Took[h.Name], err = tookOver(ctx, h, a); err != nil {
+			return r, err
 		}
 		var ids []string
 		for _, t := range trusted {
@@ -78,17 +78,18 @@ func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from 
 	return r, nil
 }
 
-// signs refuses an authority whose key is not on its keeper: it is not Slipway's to
-// exchange.
-func signs(ctx context.Context, h *engine.Host, a certs.Authority) error {
+// tookOver says that a host has the key of what comes already, and was cut off before
+// that stood first in its file. It refuses an authority whose key is not on its keeper:
+// it is not Slipway's to exchange.
+func tookOver(ctx context.Context, h *engine.Host, a certs.Authority) (bool, error) {
 	state, err := certs.Ask(ctx, h.Conn, []certs.Known{{Name: a.Name, CertificateFile: op.CertificateFile{Path: a.Cert, Key: a.Key}}})
 	if err != nil {
-		return fmt.Errorf("looking at the key of %s: %w", h.Name, err)
+		return false, fmt.Errorf("looking at the key of %s: %w", h.Name, err)
 	}
-	if state[0].NoKey {
-		return refused(idAuthorityNoKey, h.Name+" has no "+a.Key+": who has the key of this authority signs with it, and exchanges it", "put it back from a backup, or from another host that has it")
+	if state[0].NoKey && a.Keeper(h) {
+		return false, refused(idAuthorityNoKey, h.Name+" has no "+a.Key+": who has the key of this authority signs with it, and exchanges it", "put it back from a backup, or from another host that has it")
 	}
-	return nil
+	return state[0].KeyBeside, nil
 }
 
 // authorities are those in a file of a host; none if it is not there.

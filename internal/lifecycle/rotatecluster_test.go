@@ -342,6 +342,47 @@ func (w *world) cutOff(r Request, step, host string) (out []*world) {
 	return out
 }
 
+// TestRotateTakesOver: a host that was cut off while it took over the key of the next
+// authority has the two belong together as soon as the exchange goes on, and not when all
+// that is before its turn to sign has come to an end.
+func TestRotateTakesOver(t *testing.T) {
+	for _, tc := range []struct {
+		name, cert, key string
+		request         Request
+		world           func(*testing.T) *world
+		exchanged       func(w *world, old string)
+	}{
+		{"cluster", caCrt, caKey, rotateCluster(), func(t *testing.T) *world { w, _ := withAuthority(t); return w }, (*world).underAnother},
+		{"front-proxy", proxyCA + ".crt", proxyCA + ".key", rotateFrontProxy(), trusted, (*world).proxies},
+		{"etcd", module.EtcdCA, etcdCAKey, rotateEtcd(), func(t *testing.T) *world { return withEtcd(t, etcdShapes["stacked"]...) }, (*world).etcdExchanged},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := tc.world(t)
+			old, broken := w.machines["cp1"].files[tc.cert], 0
+			apart := func(m *machine) bool {
+				return pki.State(m.read, op.CertificateFile{Path: tc.cert, Key: tc.key}).OtherKey || tc.name == "cluster" && m.rejects()
+			}
+			for _, k := range w.cutOff(tc.request, "rotate."+tc.name+".sign", "cp2") {
+				m := k.machines["cp2"]
+				if apart(m) {
+					broken++
+					m.touched = func(what string) {
+						if strings.HasPrefix(what, "rotate."+tc.name+".sign ") && apart(m) {
+							t.Errorf("before %s, it signs with nothing", what)
+						}
+					}
+				}
+				k.resume(event.Succeeded)
+				tc.exchanged(k, old)
+			}
+			if broken == 0 {
+				t.Error("at no moment the key is without its authority")
+			}
+		})
+	}
+}
+
 // TestRotateClusterApply: other settings, while some control planes sign apart and some do
 // not, leave each to what it has.
 func TestRotateClusterApply(t *testing.T) {

@@ -244,6 +244,9 @@ func TestState(t *testing.T) {
 		}},
 		{"missing", func(d disk) { delete(d, "pair.crt") }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { *s = op.CertificateState{Path: "pair.crt", Missing: true} }},
 		{"no key", func(d disk) { delete(d, "pair.key") }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { s.NoKey = true }},
+		{"the key of the next one", func(d disk) { d["ca.crt"] += other.Cert; d["ca.key"] = other.Key }, op.CertificateFile{Path: "ca.crt", Key: "ca.key"}, func(s *op.CertificateState) {
+			s.Path, s.Subject, s.Authority, s.Ends, s.Beside, s.OtherKey, s.KeyBeside = "ca.crt", "kubernetes", true, ca.NotAfter, 1, true, true
+		}},
 		{"another key", func(d disk) { d["pair.key"] = other.Key }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { s.OtherKey = true }},
 		{"another authority", func(d disk) { d["ca.crt"] = other.Cert }, forms["a pair"].CertificateFile, func(s *op.CertificateState) { s.Foreign = true }},
 		{"no authority to compare with", func(d disk) { delete(d, "ca.crt") }, forms["a pair"].CertificateFile, func(*op.CertificateState) {}},

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto"
 	"crypto/x509"
+	"slices"
 
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -64,13 +65,17 @@ func State(read Read, f op.CertificateFile) op.CertificateState {
 	s.Subject = cmp.Or(p.cert.Subject.CommonName, p.cert.Subject.String())
 	s.Issuer = cmp.Or(p.cert.Issuer.CommonName, p.cert.Issuer.String())
 	s.Authority, s.Begins, s.Ends = p.cert.IsCA, p.cert.NotBefore.UTC(), p.cert.NotAfter.UTC()
+	s.NoKey = p.key == nil
+	s.OtherKey = p.key != nil && !Belong(p.cert, p.key)
 	if s.Authority {
 		if all, err := Authorities(p.text); err == nil {
 			s.Beside = len(all) - 1
+			s.KeyBeside = s.OtherKey && slices.ContainsFunc(all, func(a Authority) bool {
+				cert, err := Certificate(a.Text)
+				return err == nil && Belong(cert, p.key)
+			})
 		}
 	}
-	s.NoKey = p.key == nil
-	s.OtherKey = p.key != nil && !Belong(p.cert, p.key)
 	if f.CA != "" {
 		ca, err := authority(read, f.CA)
 		s.Foreign = err == nil && p.cert.CheckSignatureFrom(ca) != nil // that one's state says if it cannot be read

@@ -47,6 +47,10 @@ type AuthorityRotation struct {
 	// Known are all that some host trusts, and Trusted what each does, by its name.
 	Known   []pki.Authority
 	Trusted map[string][]pki.Authority
+	// Took are the hosts, by their names, that have the key of what comes, and not what
+	// comes first in the file: they were cut off between the two, and everybody trusts
+	// it by then.
+	Took map[string]bool
 	// Gone says that no host trusts it any more, Going that one does not.
 	Gone, Going bool
 }
@@ -109,14 +113,22 @@ func (r AuthorityRotation) end(needs string) engine.Task {
 	}
 }
 
-// both is what a host trusts while what goes and what comes count: what it has, in
-// its order, for it may sign with the first, and then all that there is.
+// both is what a host trusts while what goes and what comes count.
 func (r AuthorityRotation) both(host string, next []byte) ([]byte, error) {
 	comes, err := r.parse(next)
 	if comes == nil || err != nil {
 		return nil, err
 	}
-	return pki.Bundle(slices.Concat(r.Trusted[host], comes, r.Known)...), nil
+	return pki.Bundle(r.inOrder(host, comes)...), nil
+}
+
+// inOrder is what a host has, in its order, for it may sign with the first, and then all
+// that there is. Where it has the key of what comes already, that is first.
+func (r AuthorityRotation) inOrder(host string, comes []pki.Authority) []pki.Authority {
+	if r.Took[host] {
+		return slices.Concat(comes, r.Trusted[host], r.Known)
+	}
+	return slices.Concat(r.Trusted[host], comes, r.Known)
 }
 
 // first is what is trusted when the next signs, and the others are trusted yet.

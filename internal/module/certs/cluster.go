@@ -180,15 +180,19 @@ func (c cluster) both(s *engine.Scope) ([]byte, error) {
 	return c.r.first(engine.Get(s, keyNextCA).cert)
 }
 
-// trusts has a control plane trust both, and sign as before.
+// trusts has a control plane trust both, and sign with the key that it has.
 func (c cluster) trusts(s *engine.Scope) (op.List, error) {
-	h := s.Host()
-	text, err := c.r.both(h.Name, engine.Get(s, keyNextCA).cert)
+	h, next := s.Host(), engine.Get(s, keyNextCA).cert
+	text, err := c.r.both(h.Name, next)
+	if err != nil {
+		return nil, err
+	}
+	comes, err := c.r.parse(next)
 	if err != nil {
 		return nil, err
 	}
 	var signer []byte
-	if trusted := c.r.Trusted[h.Name]; len(trusted) > 0 {
+	if trusted := c.r.inOrder(h.Name, comes); len(trusted) > 0 {
 		signer = trusted[0].Text
 	}
 	return c.control(h, text, signer, true)

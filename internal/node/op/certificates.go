@@ -37,6 +37,9 @@ type CertificateState struct {
 	// key of another.
 	NoKey    bool `json:"noKey,omitempty"`
 	OtherKey bool `json:"otherKey,omitempty"`
+	// KeyBeside says that it is the key of an authority that is trusted with this one,
+	// in its file: whoever took that key over was cut off.
+	KeyBeside bool `json:"keyBeside,omitempty"`
 	// Beside is how many other authorities are trusted with one, in its file.
 	Beside int `json:"beside,omitempty"`
 	// Foreign says that the authority of CertificateFile.CA has not signed it.
