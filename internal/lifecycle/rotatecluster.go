@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
@@ -25,11 +27,31 @@ func (p *prepared) lookAtCluster(ctx context.Context, from string) (string, erro
 	if r.AuthorityRotation, err = p.lookAtAuthority(ctx, a, from); err != nil {
 		return "", err
 	}
+	if r.Kubelets, err = p.knowKubelets(ctx); err != nil {
+		return "", err
+	}
 	if r.Everywhere(nil) {
 		r.Readmit, err = p.unsigned(ctx, r)
 	}
 	p.rotations.Cluster = r
 	return r.From, err
+}
+
+// knowKubelets are the control planes whose API server, as it is, knows kubelets by the
+// cluster's authority.
+func (p *prepared) knowKubelets(ctx context.Context) (map[string]bool, error) {
+	out := map[string]bool{}
+	for _, h := range p.hosts {
+		if !h.HasRole(v1alpha1.RoleControlPlane) {
+			continue
+		}
+		text, err := fileOf(ctx, h, module.APIServerManifest)
+		if err != nil {
+			return nil, err
+		}
+		out[h.Name] = strings.Contains(string(text), certs.KnowsKubelets)
+	}
+	return out, nil
 }
 
 // unsigned are the nodes without the authority's key whose kubelets have credentials of

@@ -405,6 +405,37 @@ func TestRotateClusterApply(t *testing.T) {
 	}
 }
 
+// TestRotateClusterKubelets: an API server that knows kubelets by the cluster's authority
+// reads it when it starts, and so starts anew before any kubelet shows what the next one has
+// signed, and when that is all that counts. Others are left alone.
+func TestRotateClusterKubelets(t *testing.T) {
+	w, old := withAuthority(t)
+	for _, name := range []string{"cp1", "cp2", "cp3"} {
+		m := w.machines[name]
+		m.state["read by "+module.APIServerManifest] = "what was there before"
+		if name != "cp3" {
+			m.files[module.APIServerManifest] += "    - --kubelet-certificate-authority=" + caCrt + "\n"
+		}
+	}
+	has := func(name string) bool {
+		m := w.machines[name]
+		return m.state["read by "+module.APIServerManifest] == m.content(op.PodRestart{Files: []string{caCrt}})
+	}
+	w.machines["w1"].touched = func(what string) {
+		if strings.HasPrefix(what, "readmit.kubelet ") && (!has("cp1") || !has("cp2")) {
+			t.Errorf("before %s: an API server knows no kubelet of the next authority", what)
+		}
+	}
+	w.do(rotateCluster(), event.Succeeded)
+	w.underAnother(old)
+	if !has("cp1") || !has("cp2") {
+		t.Error("an API server knows kubelets by the old authority yet")
+	}
+	if has("cp3") {
+		t.Error("an API server is restarted that reads it by itself")
+	}
+}
+
 // TestRotateClusterComing: a node that has not joined yet is left to what lets it join.
 func TestRotateClusterComing(t *testing.T) {
 	w, _ := withAuthority(t)

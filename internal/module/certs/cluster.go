@@ -50,7 +50,15 @@ type ClusterRotation struct {
 	// Readmit are nodes without the authority's key whose kubelets are yet to get
 	// credentials of the one that comes.
 	Readmit []string
+	// Kubelets are the control planes, by their names, whose API server knows kubelets by
+	// the cluster's authority: versions before 1.36 read that when they start, and later
+	// ones when they like to.
+	Kubelets map[string]bool
 }
+
+// KnowsKubelets is the argument by which an API server knows kubelets by the cluster's
+// authority.
+const KnowsKubelets = "--kubelet-certificate-authority=" + AuthorityCert
 
 // ClusterAuthority is the one by which API servers, kubelets and all who ask the API
 // know one another. Workers trust it too, in the same file.
@@ -214,7 +222,7 @@ func (c cluster) control(h *engine.Host, text, signer []byte, apart bool) (op.Li
 		list = append(list, c.node(h, text)...)
 		list = append(list, signing...)
 	}
-	list = append(list, c.restarts()...)
+	list = append(list, c.restarts(h)...)
 	if !apart { // nothing reads it any more
 		list = append(list, op.Absent{Path: module.SigningCert})
 	}
@@ -249,13 +257,16 @@ func (c cluster) onWorker(what func(*engine.Scope) ([]byte, error)) func(*engine
 
 // restarts have what runs on a control plane have read whom it trusts, and what it is
 // signed by.
-func (c cluster) restarts() op.List {
+func (c cluster) restarts(h *engine.Host) op.List {
 	list := restarts()
 	for i, o := range list {
 		if r := o.(op.PodRestart); r.Manifest == managerPod {
 			r.Files = append(slices.Clone(r.Files), AuthorityCert, authorityKey, module.SigningCert)
 			list[i] = r
 		}
+	}
+	if c.r.Kubelets[h.Name] {
+		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{AuthorityCert}, TimeoutSeconds: 300})
 	}
 	return list
 }
@@ -284,7 +295,7 @@ func (c cluster) signs(s *engine.Scope) (op.List, error) {
 		}
 		list = append(list, r)
 	}
-	list = append(list, c.restarts()...)
+	list = append(list, c.restarts(s.Host())...)
 	return append(list, c.serving()...), nil
 }
 
