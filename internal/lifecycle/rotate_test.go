@@ -186,13 +186,17 @@ func TestRotateAccounts(t *testing.T) {
 func TestRotateAccountsHeld(t *testing.T) {
 	for _, tc := range []struct {
 		name, kind, says string
-	}{{"a bare pod", "Pod", "Pod default/lone-a"}, {"a job's", "Job", "Job default/lone"}, {"a Secret", "", "Secret default/long"}} {
+	}{{"a bare pod", "Pod", "Pod default/lone-a"}, {"a job's", "Job", "Job default/lone"}, {"a Secret", "", "Secret default/long"}, {"a Secret that names no key", "", "Secret default/long"}} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, from := rotatable(t)
 			if tc.kind != "" {
 				w.api.workload(tc.kind, "lone")
 			} else {
-				head := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"` + from + `"}`))
+				text := `{"alg":"ES256","kid":"` + from + `"}`
+				if tc.name == "a Secret that names no key" {
+					text = `{"alg":"RS256"}`
+				}
+				head := base64.RawURLEncoding.EncodeToString([]byte(text))
 				w.api.put("/api/v1/namespaces/default/secrets/long", object{
 					"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": object{"name": "long", "namespace": "default"},
 					"data": object{"token": base64.StdEncoding.EncodeToString([]byte(head + ".e30.sig"))},
