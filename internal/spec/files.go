@@ -286,8 +286,8 @@ func inspectKey(data []byte) (encrypted bool, problem, hint string) {
 }
 
 func (v *validator) secretFrom(path string, src *v1alpha1.SecretSource, p Paths) {
-	if src == nil {
-		return
+	if src == nil || (src.File == "") == (src.Env == "") {
+		return // secretSource says so
 	}
 	found := *src
 	found.File = p.Resolve(src.File)

@@ -115,6 +115,7 @@ func (v *validator) privateRegistry() {
 	if d := p.Directory; d != "" && (!path.IsAbs(d) || path.Clean(d) != d || strings.Count(d, "/") < 2 || strings.ContainsFunc(d, unfitForUnit)) {
 		v.refuse(idInvalidValue, pathPrivate+".directory", strconv.Quote(d)+" cannot be the registry's directory", "write an absolute path with letters, digits, '.', '_' and '-', below a directory of the host's: it is the registry's alone")
 	}
+	v.secretSource(p.PasswordFrom, pathPrivate+".passwordFrom")
 	if strings.ContainsFunc(p.Username, func(c rune) bool { return c == ':' || c <= ' ' || c > '~' }) {
 		v.refuse(idInvalidValue, pathPrivate+".username", strconv.Quote(p.Username)+" can be no user of a registry", "write ASCII characters without spaces and colons")
 	}

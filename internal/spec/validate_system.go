@@ -66,6 +66,7 @@ func (v *validator) auths(r v1alpha1.Registry, path string) {
 		case strings.ContainsFunc(a.Username, func(c rune) bool { return c == ':' || c < ' ' }):
 			v.refuse(idInvalidValue, at+".username", strconv.Quote(a.Username)+" can be no user: registries read it up to a colon", "")
 		}
+		v.secretSource(a.PasswordFrom, at+".passwordFrom")
 		if a.CAFile != "" && insecure {
 			v.refuse(idConflictingFields, at+".caFile", "registry "+a.Registry+" is among the insecure ones, of which no certificate is looked at", "take it out of spec.registry.insecure, or leave this out")
 		}
