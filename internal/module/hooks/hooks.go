@@ -19,7 +19,8 @@ import (
 const dir = "/var/lib/slipway/hooks"
 
 // New is the module of one phase's hooks, in the order of the file. A hook
-// that has succeeded does not run again when its operation is resumed.
+// that has succeeded does not run again when its operation is resumed. One around
+// upgrades runs in each that has something to do.
 func New(env module.Env, phase v1alpha1.HookPhase) engine.Module {
 	m := engine.Module{Name: "hooks " + string(phase)}
 	for _, h := range env.Cluster.Spec.Hooks {
@@ -30,25 +31,46 @@ func New(env module.Env, phase v1alpha1.HookPhase) engine.Module {
 		if h.Timeout != nil {
 			timeout = h.Timeout.Duration
 		}
+		id := "hooks." + string(phase) + "." + h.Name
 		m.Tasks = append(m.Tasks, engine.Task{
-			ID: "hooks." + string(phase) + "." + h.Name, Title: "run hook " + h.Name,
+			ID: id, Title: "run hook " + h.Name,
 			On:   func(host *engine.Host) bool { return concerns(h, host) },
+			When: func(*engine.Scope) bool { return !aroundUpgrades(phase) || env.Upgrade.Backup },
 			Once: true, Barrier: true, Timeout: timeout + time.Minute, IgnoreError: h.IgnoreErrors,
-			Ops: func(s *engine.Scope) (op.List, error) { return ops(env, h, s.Host(), timeout) },
+			Ops: func(s *engine.Scope) (op.List, error) {
+				list, run, err := ops(env, h, s.Host(), timeout)
+				if aroundUpgrades(phase) {
+					list, run = inEach(list, run, h, s.Operation())
+				}
+				return append(list, op.PutBack{Step: id}, run), err // what it has not any more goes first
+			},
 		})
 	}
 	return m
+}
+
+// aroundUpgrades says that a host comes through a phase more than once.
+func aroundUpgrades(phase v1alpha1.HookPhase) bool {
+	return phase == v1alpha1.HookPreUpgrade || phase == v1alpha1.HookPostUpgrade
 }
 
 func concerns(h v1alpha1.Hook, host *engine.Host) bool {
 	return len(h.Roles) == 0 || slices.ContainsFunc(h.Roles, host.HasRole)
 }
 
+// inEach has a hook run in each operation: which one it was the last time is beside
+// its directory. While it is planned there is none yet, and so it is another.
+func inEach(list op.List, run op.Exec, h v1alpha1.Hook, operation string) (op.List, op.Exec) {
+	last := op.File{Path: path.Join(dir, string(h.Phase), "."+h.Name), Mode: 0o600, Content: []byte(operation + "\n"), Secret: true}
+	run.Inputs = append(run.Inputs, last.Path)
+	return append(list, last), run
+}
+
 // ops send a hook's files under their own names, which differ, and run it.
-func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Duration) (op.List, error) {
+func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Duration) (list op.List, run op.Exec, err error) {
 	home := path.Join(dir, string(h.Phase), h.Name)
 	var inputs []string
-	list := op.List{op.Dir{Path: home, Mode: 0o700, Exclusive: true}}
+	list = op.List{op.Dir{Path: home, Mode: 0o700, Exclusive: true}}
 	add := func(from string, mode fs.FileMode) error {
 		content, err := os.ReadFile(from)
 		if err != nil {
@@ -60,14 +82,14 @@ func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Durati
 		return nil
 	}
 	if err := add(h.Script, 0o700); err != nil {
-		return nil, err
+		return nil, run, err
 	}
 	for _, m := range h.Materials {
 		if err := add(m, 0o600); err != nil {
-			return nil, err
+			return nil, run, err
 		}
 	}
-	return append(list, op.Exec{
+	return list, op.Exec{
 		Name: "hook-" + string(h.Phase) + "-" + h.Name,
 		Argv: []string{path.Join(home, filepath.Base(h.Script))},
 		Dir:  home,
@@ -79,5 +101,5 @@ func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Durati
 		// A script that has run is not repeated because its answer was
 		// lost, nor cut off with the connection.
 		Inputs: inputs, Whole: true,
-	}), nil
+	}, nil
 }

@@ -46,6 +46,10 @@ func subjects(o op.Op) ([]subject, error) {
 		return out, nil
 	case op.PutBack, op.Wait, op.Serving:
 		return nil, nil
+	case op.Exec:
+		if len(o.Creates)+len(o.Declares)+len(o.Keeps) == 0 {
+			return nil, nil // the ledger has nothing of what it does
+		}
 	}
 	return nil, invalid("what %s %s has made cannot be told from what is not wanted any more", o.Kind(), o.Target())
 }

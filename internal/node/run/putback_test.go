@@ -124,9 +124,27 @@ func TestPutBackOfOneStep(t *testing.T) {
 	if r := h.check(op.PutBack{Step: "another"})[0]; r.Status != op.Unchanged {
 		t.Errorf("another step's: %s", r.Summary)
 	}
-	r := h.check(h.shell("x", "true"), op.PutBack{Step: "step"})[1]
+	makes := h.shell("x", "true")
+	makes.Declares = []string{"/etc/y"}
+	r := h.check(makes, op.PutBack{Step: "step"})[1]
 	if r.Error == nil || !strings.Contains(r.Error.Message, "cannot be told from") {
 		t.Errorf("beside a program: %+v", r)
+	}
+}
+
+// TestPutBackBesideAProgram: what a program that makes nothing of the ledger's was
+// given goes when it is not given it any more.
+func TestPutBackBesideAProgram(t *testing.T) {
+	h := newHost(t)
+	program := op.Exec{Name: "hook", Argv: []string{"/bin/true"}, Inputs: []string{"/opt/hook/run"}}
+	given := func(more ...op.Op) op.List {
+		list := append(op.List{op.Dir{Path: "/opt/hook"}, op.File{Path: "/opt/hook/run", Content: []byte("x")}}, more...)
+		return append(list, op.PutBack{Step: "step"}, program)
+	}
+	h.apply(given(op.File{Path: "/opt/hook/secret", Content: []byte("y"), Secret: true})...)
+	h.apply(given()...)
+	if exists(h.path("/opt/hook/secret")) || !exists(h.path("/opt/hook/run")) {
+		t.Errorf("what it has no more is there: %t; what it has: %t", exists(h.path("/opt/hook/secret")), exists(h.path("/opt/hook/run")))
 	}
 }
 

@@ -1,0 +1,62 @@
+package lifecycle
+
+import (
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+)
+
+// Scripts around an upgrade run once in each, whether they have changed since the
+// one before or not, and nothing stays of what they had then alone.
+func TestHooksOfEachUpgrade(t *testing.T) {
+	const (
+		oldest = "v1.35.6"
+		before = "hook-preUpgrade-before"
+		behind = "hook-postUpgrade-behind"
+		secret = "/var/lib/slipway/hooks/preUpgrade/before/secret"
+	)
+	build(t, oldest)
+	built.older.Do(func() { build(t, older) })
+	w := newWorld(t, "cp1", "w1")
+	dir := t.TempDir()
+	script, material := manifest(t, dir, "hook.sh", "#!/bin/sh\n"), manifest(t, dir, "secret", "secret")
+	c := w.cluster()
+	c.Spec.Kubernetes.Version = oldest
+	c.Spec.Hooks = []v1alpha1.Hook{
+		{Name: "before", Phase: v1alpha1.HookPreUpgrade, Script: script, Materials: []string{material}},
+		{Name: "behind", Phase: v1alpha1.HookPostUpgrade, Script: script},
+	}
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.backable(t)
+	ran := func(hook string, n int, why string) {
+		t.Helper()
+		for name, m := range w.machines {
+			if m.runs[hook] != n {
+				t.Errorf("%s ran %d times on %s, want %d: %s", hook, m.runs[hook], name, n, why)
+			}
+		}
+	}
+	to := Request{Kind: Upgrade, Name: "prod", Version: older}
+	w.do(to, event.Succeeded)
+	ran(before, 1, "it is an upgrade")
+	ran(behind, 1, "it is an upgrade")
+	w.do(to, event.Succeeded)
+	ran(before, 1, "there is nothing to upgrade")
+
+	c.Spec.Kubernetes.Version, c.Spec.Hooks[0].Materials = older, nil
+	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	if !w.machines["w1"].has(secret) {
+		t.Errorf("%s is not there", secret)
+	}
+	w.refusing("w1", "kubernetes.programs")
+	w.do(toNewest, event.Failed)
+	w.machines["w1"].refuse = nil
+	ran(before, 2, "it is another upgrade")
+	if w.machines["w1"].has(secret) {
+		t.Errorf("%s stays, and the hook has it no more", secret)
+	}
+	w.resume(event.Succeeded)
+	ran(before, 2, "it succeeded in the first attempt")
+	ran(behind, 2, "it is another upgrade")
+}
