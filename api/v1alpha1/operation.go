@@ -33,6 +33,9 @@ type OperationSpec struct {
 	// MaxUnavailable is how many workers an upgrade has out of service at once: a
 	// number, or a share of them.
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
+	// Version is the version of Kubernetes that an upgrade goes to in the end: each
+	// minor on the way is an operation of its own.
+	Version string `json:"version,omitempty"`
 	// Certificates are those that renew-certs was to renew, by name, and none is
 	// all that are due: AllCertificates whatever is left of their time, or what
 	// ends Within a time.

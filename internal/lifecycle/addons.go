@@ -91,22 +91,39 @@ func (p *prepared) inFile(list diag.List) diag.List {
 	return loaded.Place(list)
 }
 
-// A hop is one version on the way of an upgrade, and the add-ons behind it.
+// A hop is one version on the way of an upgrade, the add-ons behind it, and the
+// bundle that the file names for it, "" for none.
 type hop struct {
 	version string
 	addons  []v1alpha1.Addon
+	bundle  string
 }
 
-// addonsOnTheWay are a cluster's add-ons behind each hop of an upgrade.
-func addonsOnTheWay(r Request, recorded *v1alpha1.Cluster, path []string) (way []hop) {
+// onTheWay are the hops of an upgrade. The bundle that the file names is for the
+// last.
+func onTheWay(r Request, recorded *v1alpha1.Cluster, path []string, bundle string) (way []hop) {
 	now := recorded.Spec.Addons
 	for i, v := range path {
+		last := i == len(path)-1
 		if r.Cluster != nil {
-			now = nextAddons(now, r.Cluster.Spec.Addons, v, i == len(path)-1)
+			now = nextAddons(now, r.Cluster.Spec.Addons, v, last)
 		}
-		way = append(way, hop{v, now})
+		way = append(way, hop{version: v, addons: now})
+		if last {
+			way[i].bundle = bundle
+		}
 	}
 	return way
+}
+
+// bundleFor is the bundle that the file names for a version on the way, "" for none.
+func (r Request) bundleFor(version string) string {
+	for _, h := range r.way {
+		if h.version == version {
+			return h.bundle
+		}
+	}
+	return ""
 }
 
 // nextAddons are the add-ons behind a hop to a version: those of the file as soon

@@ -108,6 +108,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	r.Removal.Force = r.Removal.Force || o.Spec.Force
 	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.Spec.DrainTimeout.Duration)
 	r.Rollout.MaxUnavailable = cmp.Or(r.Rollout.MaxUnavailable, o.Spec.MaxUnavailable)
+	r.Version = o.Spec.Version
 	r.IgnoreChecks = append(r.IgnoreChecks, o.Spec.IgnoredChecks...)
 	p, err := s.prepare(ctx, &prepared{svc: s, request: r, continues: o, done: done}, progress)
 	if err != nil {

@@ -79,7 +79,7 @@ func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown bool
 			continue
 		}
 		later := module.Env{Cluster: spec.Copy(p.recorded), Release: is}
-		later.Cluster.Spec.Bundle = "" // that of one version
+		later.Cluster.Spec.Bundle = p.request.bundleFor(v) // that on record is of one version
 		has, err := (&source{svc: p.svc, env: later, arches: p.bundle.arches}).Have(ctx)
 		if err != nil {
 			return nil, false, err

@@ -23,17 +23,19 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 		return nil, refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" has not come to its end", "finish it first: slipway resume "+recorded.Name)
 	}
 	was := runsWith(recorded)
-	file := r.Cluster
+	file, bundle := r.Cluster, ""
 	if file != nil {
 		r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version)
 		if file.Spec.Kubernetes.Version != "" && file.Spec.Kubernetes.Version != r.Version {
 			return nil, refused(idUpgradeHow, "the file says Kubernetes "+file.Spec.Kubernetes.Version+", and --to "+r.Version, "let them say the same, or leave --to out")
 		}
 		file = spec.Copy(file)
-		file.Spec.Kubernetes.Version, file.Spec.Addons = was, recorded.Spec.Addons // these go along
 		if err := spec.Absolute(file, spec.Paths{Dir: r.Dir, Home: s.Home}); err != nil {
 			return nil, err
 		}
+		bundle = file.Spec.Bundle
+		// These go along.
+		file.Spec.Kubernetes.Version, file.Spec.Addons, file.Spec.Bundle = was, recorded.Spec.Addons, recorded.Spec.Bundle
 		if c := s.complete(file, recorded); !sameButOrder(c, recorded) {
 			return nil, refused(idUpgradeHow, "the file differs from what is recorded of the cluster in more than the version of Kubernetes",
 				"apply the rest first, with version: "+was+": slipway apply -f "+cmp.Or(r.File, "FILE"))
@@ -45,14 +47,14 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 	}
 	wanted := spec.Copy(recorded)
 	wanted.Spec.Kubernetes.Version = was
-	if r.way = addonsOnTheWay(*r, recorded, path); len(path) == 0 {
+	if r.way = onTheWay(*r, recorded, path, bundle); len(path) == 0 {
 		if r.Cluster != nil {
 			wanted.Spec.Addons = r.Cluster.Spec.Addons
 		}
 		return wanted, nil
 	}
 	wanted.Spec.Addons = r.way[0].addons
-	wanted.Spec.Kubernetes.Version, wanted.Spec.Bundle = path[0], r.Bundle
+	wanted.Spec.Kubernetes.Version, wanted.Spec.Bundle = path[0], cmp.Or(r.Bundle, r.way[0].bundle)
 	if r.Version = path[len(path)-1]; r.Version != path[0] {
 		r.Source = nil // the file says where it goes in the end
 	}

@@ -1,0 +1,111 @@
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/event"
+)
+
+// A file that names the bundle of the version to go to names it for the upgrade, and
+// the one before stays that of the cluster until then.
+func TestUpgradeToTheFilesBundle(t *testing.T) {
+	built.older.Do(func() { build(t, older) })
+	w := newWorld(t, "cp1", "w1")
+	of := func(version string) string {
+		path, ok := bundle.Cached(w.cache, version, []string{"amd64"})
+		if !ok {
+			t.Fatal("there is no bundle of " + version)
+		}
+		return path
+	}
+	file := w.cluster()
+	file.Spec.Kubernetes.Version, file.Spec.Bundle = older, of(older)
+	w.do(Request{Kind: Create, Cluster: file}, event.Succeeded)
+	w.backable(t)
+
+	file.Spec.Kubernetes.Version = "v1.37.1"
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Upgrade, Cluster: file}, nil)
+	wantRefused(t, err, idBundleVersion)
+	file.Spec.Bundle = of("v1.37.1")
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Upgrade, Cluster: file}, nil))
+	if is := p.Plan().Bundle.Source; is != file.Spec.Bundle {
+		t.Errorf("the upgrade takes %s, want %s", is, file.Spec.Bundle)
+	}
+	w.apply(p, event.Succeeded)
+	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
+	w.settled(file)
+}
+
+// The bundle in the file is that of the last version on the way: the cache need not
+// have it, and one that is of another version is refused before the first.
+func TestReadinessOfTheFilesBundle(t *testing.T) {
+	w := aged(t, "cp1")
+	path, ok := bundle.Cached(w.cache, "v1.37.1", []string{"amd64"})
+	other, ok2 := bundle.Cached(w.cache, older, []string{"amd64"})
+	if !ok || !ok2 {
+		t.Fatal("there are no bundles")
+	}
+	w.cache = t.TempDir() // others use what the world has, too
+	s := w.service()
+	c, err := s.Cluster(t.Context(), "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
+	for _, tt := range []struct {
+		name, bundle string
+		missing      []string
+		id           string
+	}{
+		{"none", "", []string{"v1.37.1"}, ""},
+		{"its own", path, nil, ""},
+		{"another version's", other, nil, idBundleVersion},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := w.cluster()
+			file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.37.1", tt.bundle
+			r := Request{Kind: Upgrade, Cluster: file}
+			next, err := s.newer(&r, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if next.Spec.Bundle != "" {
+				t.Errorf("the first version on the way comes from %s", next.Spec.Bundle)
+			}
+			p := &prepared{svc: s, request: r, recorded: c, bundle: &source{arches: []string{"amd64"}}}
+			missing, _, err := p.wayThere(t.Context())
+			if tt.id != "" {
+				wantRefused(t, err, tt.id)
+			} else if err != nil {
+				t.Error(err)
+			}
+			if !slices.Equal(missing, tt.missing) {
+				t.Errorf("missing %v, want %v", missing, tt.missing)
+			}
+		})
+	}
+}
+
+// One of several minors that was cut off and gone on with says where the way leads.
+func TestUpgradeGoesOnward(t *testing.T) {
+	const oldest = "v1.35.6"
+	build(t, oldest)
+	built.older.Do(func() { build(t, older) })
+	w := newWorld(t, "cp1", "w1")
+	w.version = oldest
+	w.create(event.Succeeded)
+	w.backable(t)
+	w.refusing("w1", "kubernetes.programs")
+	w.do(toNewest, event.Failed)
+	w.machines["w1"].refuse = nil
+	res := w.resume(event.Succeeded)
+	if res.Onward != "v1.37.1" || !strings.Contains(res.Ready[0], older) {
+		t.Errorf("gone on with it is of %q, and is to go on to %q", res.Ready, res.Onward)
+	}
+	w.wantVersions(all([]string{"cp1", "w1"}, older))
+	w.do(toNewest, event.Succeeded)
+	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
+}
