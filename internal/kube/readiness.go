@@ -101,6 +101,106 @@ func (c *Client) HeldBudgets(ctx context.Context, nodes []string) (out []string,
 	return out, nil
 }
 
+// Takes says that one node could take the pods of another: ready, open or about to be
+// opened again, and with no taint that the other has not, which its pods may not
+// tolerate.
+func Takes(n, from *corev1.Node) bool {
+	return n.Name != from.Name && State(n).Ready && (!n.Spec.Unschedulable || Cordoned(n)) &&
+		!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key != corev1.TaintNodeUnschedulable && t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(from.Spec.Taints, func(has corev1.Taint) bool { return has.MatchTaint(&t) })
+		})
+}
+
+// NoRoom are those of these nodes whose pods ask for more than is free on all nodes
+// that could take them, as "node: how much". Whether it is free in one piece is for
+// the scheduler to find.
+func (c *Client) NoRoom(ctx context.Context, all []corev1.Node, leave []string) (out []string, err error) {
+	list, err := c.dynamic.Resource(pods).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing pods: %w", c.words(err))
+	}
+	used, goes := map[string]corev1.ResourceList{}, map[string]corev1.ResourceList{}
+	for i := range list.Items {
+		p := &corev1.Pod{}
+		if err := fromUnstructured(&list.Items[i], p); err != nil {
+			return nil, fmt.Errorf("reading pod %s/%s: %w", list.Items[i].GetNamespace(), list.Items[i].GetName(), err)
+		}
+		if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		used[p.Spec.NodeName] = plus(used[p.Spec.NodeName], requests(p))
+		if leaves(p) {
+			goes[p.Spec.NodeName] = plus(goes[p.Spec.NodeName], requests(p))
+		}
+	}
+	for i := range all {
+		if !slices.Contains(leave, all[i].Name) {
+			continue
+		}
+		free := corev1.ResourceList{}
+		for j := range all {
+			if Takes(&all[j], &all[i]) {
+				free = plus(free, minus(all[j].Status.Allocatable, used[all[j].Name]))
+			}
+		}
+		for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			want, have := goes[all[i].Name][r], free[r]
+			if want.Cmp(have) > 0 {
+				out = append(out, fmt.Sprintf("%s: its pods ask for %s of %s, and %s is free", all[i].Name, want.String(), r, have.String()))
+			}
+		}
+	}
+	return out, nil
+}
+
+// requests are what a pod asks for while it runs, or before that if it is more.
+func requests(p *corev1.Pod) corev1.ResourceList {
+	runs, starts := plus(nil, p.Spec.Overhead), []corev1.ResourceList(nil)
+	for _, c := range p.Spec.Containers {
+		runs = plus(runs, c.Resources.Requests)
+	}
+	for _, c := range p.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			runs = plus(runs, c.Resources.Requests)
+			continue
+		}
+		starts = append(starts, plus(p.Spec.Overhead, c.Resources.Requests))
+	}
+	for _, s := range starts {
+		for r, q := range s {
+			if is := runs[r]; q.Cmp(is) > 0 {
+				runs[r] = q
+			}
+		}
+	}
+	return runs
+}
+
+// plus is the sum of two; minus is what one leaves of the other, and nothing if it
+// is more.
+func plus(a, b corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for _, list := range []corev1.ResourceList{a, b} {
+		for r, q := range list {
+			sum := out[r]
+			sum.Add(q)
+			out[r] = sum
+		}
+	}
+	return out
+}
+
+func minus(a, b corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for r, q := range a {
+		left := q.DeepCopy()
+		if left.Sub(b[r]); left.Sign() > 0 {
+			out[r] = left
+		}
+	}
+	return out
+}
+
 var (
 	validating = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations"}
 	mutating   = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
@@ -160,7 +162,10 @@ func (l *looker) ofAll(ctx context.Context, client *kube.Client, r *precheck.Rea
 	if r.Budgets, err = client.HeldBudgets(ctx, upgrade.Drained(nodes)); err != nil {
 		return err
 	}
-	r.Unready = nil
+	if r.Crowded, err = client.NoRoom(ctx, nodes, upgrade.Drained(nodes)); err != nil {
+		return err
+	}
+	r.Unready, r.Skewed = nil, l.skewed(nodes, r.To)
 	for i := range nodes {
 		if st := kube.State(&nodes[i]); !st.Ready {
 			r.Unready = append(r.Unready, precheck.Trouble{
@@ -170,6 +175,27 @@ func (l *looker) ofAll(ctx context.Context, client *kube.Client, r *precheck.Rea
 		}
 	}
 	return nil
+}
+
+// skewed are the nodes whose kubelets API servers would be too far ahead of: on the
+// way to the next version, for each node is upgraded then; and in the end, of those
+// that nobody upgrades, because they are not on record.
+func (l *looker) skewed(nodes []corev1.Node, to string) (out []precheck.Trouble) {
+	most := l.svc.Catalogue.KubeletSkew()
+	for i := range nodes {
+		st := kube.State(&nodes[i])
+		reached, hint := l.env.Release.Kubernetes, "take it off, and add it again: slipway delete node "+st.Name
+		if find(l.env.Cluster.Spec.Hosts, st.Name) < 0 {
+			reached, hint = to, "upgrade it where it is looked after, or have it leave: it is not on record here"
+		}
+		if n := release.Behind(st.Version, reached); n > most {
+			out = append(out, precheck.Trouble{
+				Host: st.Name, Blocks: true, Hint: hint,
+				Message: fmt.Sprintf("the kubelet of node %s is of %s, %d minors behind %s, and no more than %d are allowed", st.Name, st.Version, n, reached, most),
+			})
+		}
+	}
+	return out
 }
 
 // etcdThrough is etcd as the first host says on which it can be asked.

@@ -87,6 +87,34 @@ func idsOf(list diag.List) (out []string) {
 	return out
 }
 
+// No API server gets too far ahead of a kubelet: of one that is upgraded with the
+// next version, and of one that nobody upgrades in the end.
+func TestReadinessOfKubelets(t *testing.T) {
+	for name, tc := range map[string]struct {
+		node, version, id string
+	}{
+		"another's, near enough": {"alien", "v1.34.2", ""},
+		"another's, too far":     {"alien", "v1.33.9", "kubelet-skew"},
+		"one of ours, too far":   {"w1", "v1.33.9", "kubelet-skew"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := aged(t, "cp1", "w1")
+			w.api.register("alien", "alien")
+			w.api.kubelet("alien", older)
+			w.api.kubelet(tc.node, tc.version)
+			p, err := w.service().Prepare(t.Context(), toNewest, nil)
+			if tc.id == "" {
+				w.prepared(p, err)
+				return
+			}
+			wantRefused(t, err, tc.id)
+			r := toNewest
+			r.IgnoreChecks = []string{tc.id}
+			w.prepared(w.service().Prepare(t.Context(), r, nil))
+		})
+	}
+}
+
 // The bundles of all hops are wanted before the first one begins.
 func TestReadinessOfBundles(t *testing.T) {
 	w := aged(t, "cp1")

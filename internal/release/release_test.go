@@ -146,6 +146,19 @@ func TestModules(t *testing.T) {
 	}
 }
 
+func TestBehind(t *testing.T) {
+	for _, tt := range []struct {
+		version, of string
+		want        int
+	}{
+		{"v1.34.9", "v1.37.1", 3}, {"v1.37.0", "v1.37.1", 0}, {"v1.38.0", "v1.37.1", 0}, {"", "v1.37.1", 0}, {"v0.30.0", "v1.37.1", 0},
+	} {
+		if got := release.Behind(tt.version, tt.of); got != tt.want {
+			t.Errorf("%s is %d minors behind %s, want %d", tt.version, got, tt.of, tt.want)
+		}
+	}
+}
+
 func TestUpgradePath(t *testing.T) {
 	tests := map[string]struct {
 		reason, from, to string

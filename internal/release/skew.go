@@ -50,6 +50,17 @@ func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 	return append(path, target.Kubernetes), nil
 }
 
+// Behind is how many minors one version is older than another; 0 if it is not, or if
+// one of them is no version.
+func Behind(version, of string) int {
+	x, errX := parse(version)
+	y, errY := parse(of)
+	if errX != nil || errY != nil || x.Major() != y.Major() || x.Minor() > y.Minor() {
+		return 0
+	}
+	return int(y.Minor() - x.Minor())
+}
+
 // Reached says that a version is of a minor ("1.37"), or of a later one.
 func Reached(minor, version string) bool {
 	m, errM := parse(minor + ".0")

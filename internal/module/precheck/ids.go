@@ -60,6 +60,8 @@ const (
 	idWebhook        = "webhook-unanswered"
 	idBundleMissing  = "bundle-missing"
 	idNodeUnready    = "upgrade-node-unready"
+	idCapacity       = "upgrade-capacity"
+	idSkew           = "kubelet-skew"
 	idEtcdUnready    = "etcd-unready"
 	idCertificate    = "certificate-expires"
 
@@ -88,7 +90,7 @@ func IDs() []string {
 		idOtherNetwork, idPort,
 		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,
 		idFilesystemTemporary,
-		idReleaseUnknown, idAPIRemoved, idAPIDeprecated, idBudget, idWebhook, idBundleMissing, idEtcdUnready, idCertificate, idAddons,
+		idReleaseUnknown, idAPIRemoved, idAPIDeprecated, idBudget, idWebhook, idBundleMissing, idCapacity, idSkew, idEtcdUnready, idCertificate, idAddons,
 	}
 }
 

@@ -23,8 +23,11 @@ type Readiness struct {
 	// Budgets are disruption budgets that let no pod go now, Webhooks those
 	// without which requests fail and behind which nobody is ready.
 	Budgets, Webhooks []string
-	// Unready are nodes that are not ready.
-	Unready []Trouble
+	// Crowded are nodes whose pods ask for more than the others have free.
+	Crowded []string
+	// Unready are nodes that are not ready, Skewed those whose kubelets API servers
+	// would be too far ahead of.
+	Unready, Skewed []Trouble
 	// Etcd is what is wrong with etcd, Certificates those that end soon.
 	Etcd, Certificates []Trouble
 	// Missing are the versions on the way, but the next, whose bundles are not at
@@ -66,7 +69,11 @@ func Ready(s Readiness, o Options) diag.List {
 		r.fail(idBundleMissing, "build or import them before: slipway bundle build --kubernetes "+s.Missing[0]+"; or have each be built when it is its turn: --ignore-check "+idBundleMissing,
 			"the way leads over versions whose bundles are not at hand: %s", list(s.Missing))
 	}
+	if len(s.Crowded) > 0 {
+		r.warn(idCapacity, "make room: more nodes, or less that runs; else such pods wait until their node is back", "nodes cannot hand all their pods over while they are away: %s", strings.Join(s.Crowded, "; "))
+	}
 	r.troubles(idNodeUnready, s.Unready)
+	r.troubles(idSkew, s.Skewed)
 	r.troubles(idEtcdUnready, s.Etcd)
 	r.troubles(idCertificate, s.Certificates)
 	return r.list

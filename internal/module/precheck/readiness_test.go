@@ -30,6 +30,8 @@ func readyRows() []readyRow {
 		{"webhook", "requests fail", Readiness{Webhooks: []string{"guard"}}, nil, []string{"error webhook-unanswered "}, "guard"},
 		{"bundles", "it would stop on the way", Readiness{Missing: []string{"v1.37.1"}}, nil, []string{"error bundle-missing "}, "slipway bundle build --kubernetes v1.37.1"},
 		{"node", "whether it was harmed could not be told", Readiness{Unready: ill}, []string{"upgrade-node-unready"}, []string{"error upgrade-node-unready cp1"}, "it is ill"},
+		{"crowded", "pods wait, and it goes on", Readiness{Crowded: []string{"w1: much"}}, nil, []string{"warning upgrade-capacity "}, "w1: much"},
+		{"skewed", "its kubelet could not ask API servers", Readiness{Skewed: ill}, nil, []string{"error kubelet-skew cp1"}, "it is ill"},
 		{"etcd", "another member will be away", Readiness{Etcd: ill}, nil, []string{"error etcd-unready cp1"}, ""},
 		{"etcd, nearly full", "it goes on", Readiness{Etcd: told}, nil, []string{"warning etcd-unready cp1"}, ""},
 		{"certificates", "they end in its midst", Readiness{Certificates: ill}, []string{"certificate-expires"}, []string{"warning certificate-expires cp1"}, "passed over"},

@@ -228,16 +228,9 @@ func concerns(env module.Env, h *engine.Host, n *corev1.Node) bool {
 	return kube.State(n).Version != env.Release.Kubernetes
 }
 
-// replaceable says that there is another node for the pods of one: ready, open or
-// about to be opened again, and with no taint that the one has not, which its
-// pods may not tolerate.
+// replaceable says that there is another node for the pods of one.
 func replaceable(nodes []corev1.Node, at int) bool {
-	return slices.ContainsFunc(nodes, func(o corev1.Node) bool {
-		return o.Name != nodes[at].Name && kube.State(&o).Ready && (!o.Spec.Unschedulable || kube.Cordoned(&o)) &&
-			!slices.ContainsFunc(o.Spec.Taints, func(t corev1.Taint) bool {
-				return t.Key != corev1.TaintNodeUnschedulable && t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(nodes[at].Spec.Taints, func(has corev1.Taint) bool { return has.MatchTaint(&t) })
-			})
-	})
+	return slices.ContainsFunc(nodes, func(o corev1.Node) bool { return kube.Takes(&o, &nodes[at]) })
 }
 
 // uncordonTask opens a node again that was cordoned for this. It comes after the
