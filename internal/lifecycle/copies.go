@@ -196,7 +196,7 @@ func (s *service) lookForCopies(ctx context.Context, c *v1alpha1.Cluster, progre
 		return nil, nil, err
 	}
 	l := newLooker(s, env)
-	l.only(l.asksEtcd)
+	l.only(func(h v1alpha1.Host) bool { return recovery.HasCopies(c, h) })
 	look := &copyLook{svc: s, l: l, name: c.Name}
 	for _, authority := range authoritiesOf(l.admin) {
 		look.ids = append(look.ids, copies.IDOf(authority))

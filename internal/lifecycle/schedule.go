@@ -129,7 +129,8 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 // judgeElsewhere warns of copies that fail, do not come to an end, or are not made: to
 // all places that there are to be, whether the host has told of them or not.
 func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn warner) {
-	if a == nil || a.AutoSnapshotOutcome == nil {
+	copying := func(h v1alpha1.Host) bool { return h.Name == a.Host && recovery.HasCopies(c, h) }
+	if a == nil || a.AutoSnapshotOutcome == nil || !slices.ContainsFunc(c.Spec.Hosts, copying) {
 		return
 	}
 	late := lateBy * c.Spec.Etcd.Backup.Every.Duration
@@ -156,7 +157,7 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 // elsewhere has a host tell what came of its copies, if it is to make any. One that
 // does not say is told of by others.
 func (l *looker) elsewhere(ctx context.Context, h *hostLook) {
-	if len(targetsOf(l.env.Cluster)) == 0 || !recovery.HasSchedule(l.env, h.spec) {
+	if !recovery.HasCopies(l.env.Cluster, h.spec) {
 		return
 	}
 	is := &ScheduledHost{Host: h.spec.Name}
@@ -196,7 +197,8 @@ func (m *snapshotting) fromHost(ctx context.Context, of string) (k op.KeptSnapsh
 	}
 	h := m.looker.hosts[i]
 	if h.conn == nil || h.err != nil {
-		return k, nil, refused(idBackupNotThere, host+" does not answer: "+why(h.err).Message, "bring it back, or take that of another host; "+see)
+		d := why(cmp.Or(h.err, errNoTime))
+		return k, nil, refused(idBackupNotThere, host+" cannot be asked: "+d.Message, cmp.Or(d.Hint, "bring it back")+"; or take that of another host: "+see)
 	}
 	var is ScheduledHost
 	if err := is.ask(ctx, h); err != nil {

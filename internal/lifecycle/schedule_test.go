@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,9 +13,12 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/backup/inspect"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
 )
 
 const backupJob = "/etc/slipway/backup.json"
@@ -53,6 +57,48 @@ func TestScheduleSwitched(t *testing.T) {
 	}
 	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
+}
+
+// Hosts with etcd alone take snapshots as others do, and a set is made of theirs; copied
+// is what hosts have that have the keys, and nobody wants copies of the others.
+func TestScheduleOfManagedEtcd(t *testing.T) {
+	w, s := managed(t), copiestest.ListenS3(t)
+	w.create(event.Succeeded)
+	w.do(Request{Kind: Apply, Cluster: copiedToStorage(t, w.everyHour(8), s)}, event.Succeeded)
+	svc := w.impatient()
+	taken := svc.Now().Add(-time.Hour).UTC().Truncate(time.Second)
+	for name, m := range w.machines {
+		job := m.files[backupJob]
+		if !strings.Contains(job, "https://127.0.0.1:2379") || strings.Contains(job, `"copies"`) != (name == "cp1") || m.has(storageKey) != (name == "cp1") {
+			t.Errorf("the job of %s is %s", name, job)
+		}
+		m.snapshot = aSnapshot(t, 4711)
+		m.took(t, taken, "")
+	}
+	is, err := svc.Scheduled(t.Context(), "prod", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(is.Hosts) != 3 || len(is.Warnings) != 1 || is.Warnings[0].ID != idBackupCopy || is.Warnings[0].Host != "cp1" {
+		t.Errorf("%+v", is)
+	}
+	i, err := svc.Snapshot(t.Context(), "prod", SnapshotOptions{Of: "e1"}, nil)
+	if err != nil || i.Member != "e1" || !i.Taken.Equal(taken) || !slices.Contains(i.Files, pkiDir+"ca.key") || !slices.Contains(i.Files, module.EtcdCA) {
+		t.Errorf("%+v, %v", i, err)
+	}
+	w.machines["e1"].down = &remote.Error{Host: "e1", Reason: remote.HostKeyUnknown, Cause: "its key is not known", Remedy: "trust it"}
+	_, err = svc.Snapshot(t.Context(), "prod", SnapshotOptions{Of: "e1", Out: filepath.Join(t.TempDir(), "x.tar")}, nil)
+	refusal(t, err, idBackupNotThere)
+	if err == nil || !strings.Contains(err.Error(), "e1 cannot be asked: its key is not known") || !strings.Contains(err.Error(), "trust it; or") {
+		t.Errorf("%v", err)
+	}
+	w.machines["e1"].down = nil
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	for name, m := range w.machines {
+		if m.has(backupJob) || m.has(storageKey) {
+			t.Errorf("switched off, %s has %v", name, m.files)
+		}
+	}
 }
 
 // took has a machine have taken a snapshot by itself.

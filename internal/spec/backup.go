@@ -86,12 +86,10 @@ func (v *validator) copies(e v1alpha1.Etcd) {
 		v.refuse(idMissingField, pathRecipients, "copies leave the hosts, with the keys of the cluster in them, and are encrypted to nobody",
 			"make a key with age-keygen, keep it elsewhere, and write what it prints as the public key: recipients: [age1…]")
 	}
-	for _, h := range EtcdHosts(v.c) {
-		if len(e.Backup.Copies) > 0 && !HasRole(h, v1alpha1.RoleControlPlane) {
-			v.refuse(idConflictingFields, pathBackup+".copies", h.Name+" has a member of etcd and is no control plane: it has no keys of the cluster's authorities, and a copy without them is worth little",
-				"leave this out, and make sets on this machine: slipway etcd snapshot --of "+h.Name+"; or give the hosts with etcd the role control-plane")
-			break
-		}
+	copies := func(h v1alpha1.Host) bool { return HasRole(h, v1alpha1.RoleControlPlane) }
+	if hosts := EtcdHosts(v.c); len(e.Backup.Copies) > 0 && len(hosts) > 0 && !slices.ContainsFunc(hosts, copies) {
+		v.refuse(idConflictingFields, pathBackup+".copies", "no host with a member of etcd is a control plane, and those alone have the keys of the cluster's authorities: a copy without them is worth little",
+			"leave this out, and make sets on this machine: slipway etcd snapshot --of "+hosts[0].Name+"; or give a control plane the role etcd, which copies then")
 	}
 	var names []string
 	places := map[string]string{}

@@ -221,6 +221,7 @@ func TestLongManagedEtcd(t *testing.T) {
 		u.writes(t, name, "under-another-authority")
 		u.unchanged(t, file)
 	})
+	t.Run("snapshots", func(t *testing.T) { u.snapshotsOfAll(t, name, file, machines, alone) })
 	u.exits(t, 0, "delete", "cluster", name, "--yes", "--allow-removal")
 	for _, m := range machines {
 		same(t, m+" before and after", "touched", before[m], u.snapshot(t, m))
@@ -284,4 +285,33 @@ func (u *user) writes(t *testing.T, cluster, what string) {
 	})
 	u.kubectl(t, cluster, "get", "configmap", what)
 	t.Logf("%s: written after %s", what, time.Since(begin).Round(100*time.Millisecond))
+}
+
+// snapshotsOfAll has every host with a member take snapshots by itself, also one that has
+// nothing of Kubernetes: a set made of that one's is good.
+func (u *user) snapshotsOfAll(t *testing.T, name, file string, machines []string, alone string) {
+	t.Helper()
+	editSpec(t, file, func(spec map[string]any) {
+		child(spec, "etcd")["backup"] = map[string]any{"every": "1m", "keep": 2}
+	})
+	u.exits(t, 0, "apply", "-f", file, "--yes")
+	begun := time.Now()
+	eventually(t, 4*time.Minute, "every host to have taken a snapshot", func() error {
+		s := u.scheduled(t, name)
+		for _, h := range s.Hosts {
+			if len(h.Kept) == 0 || h.Failed != "" {
+				return fmt.Errorf("it is %+v", s)
+			}
+		}
+		if !s.Good || len(s.Hosts) != len(machines) {
+			return fmt.Errorf("it is %+v", s)
+		}
+		return nil
+	})
+	t.Logf("figure: %d hosts, one of them with etcd alone, have each taken a snapshot by themselves after %.0f s", len(machines), time.Since(begun).Seconds())
+	set := decode[struct{ File string }](t, u.exits(t, 0, "etcd", "snapshot", name, "--of", alone, "-o", "json").stdout).File
+	if text := u.exits(t, 0, "etcd", "drill", name, "--from", set).stdout; !strings.Contains(text, "is good") {
+		t.Errorf("the drill says:\n%s", text)
+	}
+	u.unchanged(t, file)
 }

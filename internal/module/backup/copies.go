@@ -5,6 +5,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -13,10 +14,17 @@ import (
 // secretDir is where a host has what it logs in with where copies are kept.
 const secretDir = "/etc/slipway/backup"
 
+// HasCopies says that a host copies its snapshots to elsewhere. One with a member alone
+// does not: it has no keys of the cluster's authorities, and gets none for this.
+func HasCopies(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
+	b := c.Spec.Etcd.Backup
+	return b != nil && len(b.Copies) > 0 && facts.RunsEtcd(c, h.Roles) && spec.HasRole(h, v1alpha1.RoleControlPlane)
+}
+
 // copied is how a host copies its snapshots to elsewhere; nil if it does not.
 func copied(env module.Env, h *engine.Host) *op.AutoCopies {
 	b := env.Cluster.Spec.Etcd.Backup
-	if len(b.Copies) == 0 {
+	if !HasCopies(env.Cluster, h.Host) {
 		return nil
 	}
 	authority := AuthorityKeys()[0]

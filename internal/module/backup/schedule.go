@@ -78,5 +78,8 @@ func scheduled(env module.Env, h *engine.Host) (op.List, error) {
 	}
 	every := b.Every.Duration
 	list, err := timed.Ops(files, text, module.TimedAt{First: min(every/spreadPart, mostFirst), Every: every, Spread: min(every/spreadPart, mostSpread)})
-	return append(secrets(env), list...), err
+	if HasCopies(env.Cluster, h.Host) {
+		list = append(secrets(env), list...)
+	}
+	return list, err
 }
