@@ -179,6 +179,8 @@ func (m *machine) check(o op.Op) op.Result {
 		}
 	case op.PodRestart:
 		changed = m.outdated(o)
+	case op.Reload:
+		changed = m.state["loaded "+o.File] != m.files[o.File]
 	case op.KeyPair:
 		changed = !m.has(o.Private) || !m.has(o.Public)
 	case op.KubeconfigCA:
@@ -476,6 +478,8 @@ func (m *machine) apply(o op.Op) *op.Error {
 		m.files[o.Private], m.files[o.Public] = private, public
 	case op.KubeconfigCA:
 		m.files[o.Path] = string(pki.WithKubeconfigCA([]byte(m.files[o.Path]), o.CA))
+	case op.Reload:
+		m.state["loaded "+o.File] = m.files[o.File]
 	case op.PodRestart:
 		if strings.Contains(o.Manifest, "controller-manager") && slices.Contains(o.Files, certs.AuthorityCert) {
 			if m.rejects() {

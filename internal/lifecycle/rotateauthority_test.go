@@ -98,6 +98,9 @@ func (w *world) proxies(from string) {
 		if err != nil || leaf.CheckSignatureFrom(ca) != nil {
 			w.t.Errorf("what %s shows is not signed by it: %v", name, err)
 		}
+		if m.state["loaded "+proxyClient+".crt"] != m.files[proxyClient+".crt"] {
+			w.t.Errorf("nobody has seen that the API server of %s has read what it shows", name)
+		}
 		for path := range m.files {
 			if strings.Contains(path, "/rotate/") {
 				w.t.Errorf("%s has %s yet", name, path)

@@ -45,7 +45,7 @@ var keyNextFrontProxy = engine.NewKey("certs.next-front-proxy", nextPair{})
 
 // RotateFrontProxy is the module. Every API server trusts both authorities, and
 // has told the others so, before any shows a certificate of the next one; and all
-// show one before any drops the old one. API servers read all of it by
+// have been seen to have read theirs before any drops the old one. API servers read all of it by
 // themselves, so that none is restarted.
 func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 	next := []engine.KeyRef{keyNextFrontProxy.Ref()}
@@ -72,7 +72,7 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.first(get(s).cert)
 				list := op.List{op.File{Path: r.Key, Content: get(s).key, Mode: 0o600, Secret: true}}
-				return append(append(list, trusts(env, r.Trust, text)...), r.signs(env, pkiDir+"front-proxy-client"), serves(env)), err
+				return append(append(list, trusts(env, r.Trust, text)...), r.signs(env, pkiDir+"front-proxy-client"), serves(env), shows(env)), err
 			},
 		},
 		{
@@ -103,6 +103,16 @@ func RotateFrontProxy(env module.Env, r AuthorityRotation) engine.Module {
 // trusts has a control plane's API server go by a bundle, and waits until it does.
 func trusts(env module.Env, file string, text []byte) op.List {
 	return op.List{op.File{Path: file, Content: text}, knows(env)}
+}
+
+// shows waits until a control plane's API server has read the certificate that it shows
+// to those that it hands requests to: there is nobody else whom it shows it, and so it
+// is asked how often it has read it.
+func shows(env module.Env) op.Reload {
+	return op.Reload{
+		Manifest: module.APIServerManifest, File: pkiDir + "front-proxy-client.crt", TimeoutSeconds: 180,
+		Metrics: ownServer(env, "/metrics"), Queue: "DynamicCABundle-aggregator-proxy-cert",
+	}
 }
 
 // knows waits until a control plane's API server knows its clients by what is in

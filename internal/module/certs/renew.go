@@ -177,8 +177,11 @@ func ownMember() op.Wait {
 // has signed, and takes the administrator's certificate. One that the kubelet
 // has given up for now is tried again within five minutes.
 func serves(env module.Env) op.Wait {
+	return op.Wait{Name: "its API server", TimeoutSeconds: 600, Program: ownServer(env, "/readyz")}
+}
+
+// ownServer asks a control plane's own API server for something, as the administrator.
+func ownServer(env module.Env, path string) []string {
 	own := net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port))
-	return op.Wait{Name: "its API server", TimeoutSeconds: 600, Program: []string{
-		kubectl, "--kubeconfig=" + adminConf, "--server=https://" + own, "--request-timeout=8s", "get", "--raw=/readyz",
-	}}
+	return []string{kubectl, "--kubeconfig=" + adminConf, "--server=https://" + own, "--request-timeout=8s", "get", "--raw=" + path}
 }

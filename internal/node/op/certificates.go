@@ -120,8 +120,25 @@ type PodRestart struct {
 	TimeoutSeconds int `json:"timeoutSeconds"`
 }
 
+// Reload has the program of a static pod have read a file that it follows by itself, as it
+// is now, without a restart: the file is touched until the program has read it twice since,
+// for what it was reading meanwhile may be what was there before. One that was started
+// after the file was made has read it.
+type Reload struct {
+	// Manifest is that of the pod.
+	Manifest string `json:"manifest"`
+	File     string `json:"file"`
+	// Metrics is what prints the program's own metrics, and Queue the name that its queue
+	// of readings of File has in them.
+	Metrics []string `json:"metrics"`
+	Queue   string   `json:"queue"`
+	// TimeoutSeconds bounds how long it is waited for.
+	TimeoutSeconds int `json:"timeoutSeconds"`
+}
+
 // The kinds.
 const (
+	KindReload       Kind = "reload"
 	KindCertificates Kind = "certificates"
 	KindRenewal      Kind = "renewal"
 	KindPodRestart   Kind = "pod-restart"
@@ -138,6 +155,12 @@ func (Renewal) Kind() Kind { return KindRenewal }
 
 // Target is the certificate's file.
 func (o Renewal) Target() string { return o.Path }
+
+// Kind is KindReload.
+func (Reload) Kind() Kind { return KindReload }
+
+// Target is the file.
+func (r Reload) Target() string { return r.File }
 
 // Kind is KindPodRestart.
 func (PodRestart) Kind() Kind { return KindPodRestart }

@@ -418,6 +418,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindCertificates:   decode[Certificates],
 	KindRenewal:        decode[Renewal],
 	KindPodRestart:     decode[PodRestart],
+	KindReload:         decode[Reload],
 	KindKept:           decode[Kept],
 	KindPrivate:        decode[Private],
 	KindAsk:            decode[Ask],
@@ -456,6 +457,8 @@ func DependsOn(o Op) []string {
 		return []string{o.Path}
 	case PodRestart:
 		return o.Files
+	case Reload:
+		return []string{o.File}
 	case Renewal:
 		if o.Due == DueForeign { // else what its authority signs is as good as it was
 			return []string{o.CA}

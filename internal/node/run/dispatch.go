@@ -159,6 +159,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkRenewal(ctx, o)
 	case op.PodRestart:
 		return s.checkPodRestart(o)
+	case op.Reload:
+		return s.checkReload(o)
 	case op.Kept:
 		return s.checkKept(o)
 	case op.Private:
@@ -252,6 +254,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyRenewal(ctx, o)
 	case op.PodRestart:
 		return s.applyPodRestart(ctx, o)
+	case op.Reload:
+		return s.applyReload(ctx, o)
 	case op.Kept:
 		return s.applyKept(ctx, o)
 	case op.Private:
@@ -316,6 +320,8 @@ func clean(o op.Op) error {
 		paths = named(o.Path, o.Key, o.CA, o.CAKey)
 	case op.PodRestart:
 		paths = append([]string{o.Manifest}, o.Files...)
+	case op.Reload:
+		paths = []string{o.Manifest, o.File}
 	case op.Private:
 		paths = o.Paths
 	case op.Reset:
