@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -217,6 +218,39 @@ func TestLogBehindDamageOfAnother(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Of what comes after the snapshot nothing may be missing, and etcd begins with it only
+// if the log knows it to be agreed upon.
+func TestLogBehindDamageAfterSnapshot(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		after, commit uint64
+		follows       bool
+	}{
+		{"the next entry", 6, 5, true},
+		{"the one after that", 7, 5, false},
+		{"not agreed upon", 6, 4, false},
+	} {
+		data := t.TempDir()
+		w, whose := &walWriter{}, message(number(1, 77), number(2, 5))
+		first := w.put(walCRC, nil).put(walMetadata, whose).snapshot(0, 0).entry(1, 1).file()
+		first[beginning] ^= 1
+		about := message(number(1, 5), number(2, 1))
+		for name, raw := range map[string][]byte{
+			"wal/0000000000000000-0000000000000000.wal":   first,
+			"wal/0000000000000001-0000000000000005.wal":   w.put(walMetadata, whose).entry(1, 5).snapshot(5, 1).state(tc.commit).entry(1, tc.after).file(),
+			"snap/0000000000000001-0000000000000005.snap": withBytes(number(1, uint64(crc32.Checksum(about, castagnoli))), 2, about),
+		} {
+			file := filepath.Join(data, "member", name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, raw, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if is := readLog(data, op.EtcdReach{Term: 1, Index: 5}).is; (is.From != "") != tc.follows {
+			t.Errorf("%s: %+v", tc.name, is)
+		}
 	}
 }
 

@@ -138,6 +138,10 @@ func TestEtcdLog(t *testing.T) {
 			w.entry(1, 2).file()
 			return [][]byte{first, w.entry(1, 3).file()}
 		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}}, true},
+		{"a file of another member", "it is none of this log", func(w *walWriter) [][]byte {
+			first := w.put(walCRC, nil).put(walMetadata, message(number(1, 77), number(2, 5))).snapshot(0, 0).entry(1, 1).file()
+			return [][]byte{first, w.put(walMetadata, message(number(1, 78), number(2, 5))).entry(1, 2).file()}
+		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}, Cluster: 5}, true},
 		{"taken out itself, perhaps", "an etcd of it alone would end by that", func(w *walWriter) [][]byte {
 			return [][]byte{w.put(walMetadata, number(1, 77)).entry(1, 1).state(1).removal(1, 2, 77).entry(1, 3).file()}
 		}, op.EtcdSalvaged{Log: op.EtcdReach{Term: 1, Index: 1}, Commit: 1}, false},
