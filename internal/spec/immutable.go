@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -139,13 +138,6 @@ func (v *validator) later(path, old, new string) {
 	if old != new {
 		v.refuse(idNotSupportedYet, path, "changing this on a cluster that exists is not supported yet: it is "+strconv.Quote(old), "write "+strconv.Quote(old))
 	}
-}
-
-func durationText(d *metav1.Duration) string {
-	if d == nil {
-		return ""
-	}
-	return d.Duration.String()
 }
 
 func (v *validator) fixed(path, old, new string) {
