@@ -134,6 +134,9 @@ type Request struct {
 	restores string
 	// rotates is what is exchanged, with what goes of it.
 	rotates map[string]string
+	// midst is what an operation that gives hosts up leaves unfinished, by the id
+	// with which others are refused.
+	midst string
 	// goesOn is what an operation that was cut off is to lead to.
 	goesOn *v1alpha1.Cluster
 	// back says that settings go back to those before: the nodes that got them last

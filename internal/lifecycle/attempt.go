@@ -419,15 +419,19 @@ func (s *service) sourceBefore(name string) ([]byte, error) {
 
 // before is the description that the latest successful operation went by; of a
 // cluster that none has made whole, that of the creation by which it came to
-// run.
+// run. Hosts that were given up since are not in it.
 func (s *service) before(name string) (*v1alpha1.Cluster, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
 		return nil, err
 	}
+	var lost []string
 	for _, o := range ops {
-		if o.Spec.Type == string(Create) || changesHosts(Kind(o.Spec.Type)) && o.Status.Phase == v1alpha1.OperationSucceeded {
-			return s.planned(o.Name)
+		switch {
+		case gaveUp(o):
+			lost = append(lost, o.Spec.Nodes...)
+		case o.Spec.Type == string(Create), changesHosts(Kind(o.Spec.Type)) && o.Status.Phase == v1alpha1.OperationSucceeded:
+			return s.plannedFor(o.Name, lost)
 		}
 	}
 	return nil, refused(idNoWayBack, "cluster "+name+" has no successful operation to go back to", "continue with: slipway resume "+name)
@@ -445,6 +449,21 @@ func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
 	}
 	spec.Canonical(c) // like what it is compared with
 	return c, nil
+}
+
+// plannedFor is the same without hosts that were given up since.
+func (s *service) plannedFor(operation string, lost []string) (*v1alpha1.Cluster, error) {
+	c, err := s.planned(operation)
+	if err == nil {
+		c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return slices.Contains(lost, h.Name) })
+	}
+	return c, err
+}
+
+// gaveUp says that an operation has taken hosts off that were gone for good, in the
+// midst of another: what the cluster is to be otherwise is that one's.
+func gaveUp(o v1alpha1.Operation) bool {
+	return Kind(o.Spec.Type) == Lose && o.Status.Phase == v1alpha1.OperationSucceeded
 }
 
 // withPasswords puts passwords that stand in the file itself, and so in no

@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/remote"
 )
 
 // dockered is a world in whose cache is a bundle with Docker, and in which a cluster
@@ -215,6 +216,47 @@ func TestKilledMigrate(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// A host that is gone for good is taken off in the midst of a change, which then is
+// finished, or taken back, without it; the same command goes on as well.
+func TestMigrateLosesAHost(t *testing.T) {
+	for _, host := range []string{"cp1", "cp2", "w1"} {
+		for name, goOn := range map[string]func(*world, Request){
+			"and on":   func(w *world, _ Request) { w.resume(event.Succeeded) },
+			"and back": func(w *world, _ Request) { w.runtime = "containerd"; w.rollback(event.Succeeded) },
+			"and the same again": func(w *world, r Request) {
+				r.Cluster = w.cluster()
+				w.do(r, event.Succeeded)
+			},
+		} {
+			t.Run(host+" "+name, func(t *testing.T) {
+				w := dockered(t, "containerd", threeAndTwo...)
+				w.machines[host].refuse = breaking("runtime.docker")
+				request := w.moving()
+				w.do(request, event.Failed)
+				gone := Request{Kind: Remove, Name: "prod", Nodes: []string{host}, Forget: true}
+				_, err := w.service().Prepare(t.Context(), gone, nil)
+				wantRefused(t, err, idMigrationAlone) // it answers
+				w.machines[host].down = errDown
+				w.api.lost(host)
+				w.api.lose(host)
+				_, err = w.service().Prepare(t.Context(), Request{Kind: Remove, Name: "prod", Nodes: []string{host}}, nil)
+				wantRefused(t, err, idMigrationAlone)
+				_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+				refusal(t, err, string(remote.Unreachable))
+				w.do(gone, event.Succeeded)
+				delete(w.machines, host)
+				w.wantPhase(v1alpha1.PhaseFailed)
+				if w.api.has("/api/v1/nodes/"+host) || w.api.etcd(host) != "" {
+					t.Errorf("%s is still a node, or a member of etcd", host)
+				}
+				goOn(w, request)
+				w.runBy(w.runtime)
+				w.whole()
+			})
+		}
 	}
 }
 

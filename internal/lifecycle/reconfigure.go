@@ -74,6 +74,20 @@ func (p *prepared) migrates() (bool, error) {
 	return true, nil
 }
 
+// moving refuses to have hosts come or go while nodes of a cluster are run by two
+// runtimes: which is to run those that stay only the change of it knows.
+func (s *service) moving(kind Kind, recorded *v1alpha1.Cluster) error {
+	if kind != Add && kind != Remove {
+		return nil
+	}
+	been, err := s.since(recorded)
+	if err != nil || !slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool { return spec.Docker(c) != spec.Docker(been[0]) }) {
+		return err
+	}
+	return refused(idMigrationAlone, "the change of cluster "+recorded.Name+" to another container runtime has not come to its end",
+		"finish it first: slipway resume "+recorded.Name+"; or go back: slipway rollback "+recorded.Name+"; a host that is gone for good can be taken off before: slipway delete node NAME --forget")
+}
+
 // settings are what may be changed of a cluster that runs, and goes back by
 // itself.
 func settings(s *v1alpha1.ClusterSpec) []any {

@@ -110,7 +110,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
 	}
 	if r.goesOn == nil && recorded != nil && changesHosts(r.Kind) {
-		if err := errors.Join(s.upgraded(recorded), notBegun(r.Kind, recorded)); err != nil && !r.loses(err) {
+		if err := errors.Join(s.upgraded(recorded), notBegun(r.Kind, recorded), s.moving(r.Kind, recorded)); err != nil && !r.loses(err) {
 			return nil, nil, err
 		}
 	}
@@ -185,18 +185,23 @@ func (s *service) ways(recorded *v1alpha1.Cluster) (out []v1alpha1.ControlPlaneE
 
 // since are descriptions of a cluster of which hosts may have something: that of
 // the latest operation that came to its end, then those of all that have begun
-// since.
+// since. Hosts that were given up meanwhile are in none of them.
 func (s *service) since(recorded *v1alpha1.Cluster) (out []*v1alpha1.Cluster, err error) {
 	ops, err := s.Store.Operations(recorded.Name)
 	if err != nil {
 		return nil, err
 	}
+	var lost []string
 	for _, o := range ops {
 		kind := Kind(o.Spec.Type)
 		if kind != Create && !changesHosts(kind) || o.Status.StartTime == nil {
 			continue
 		}
-		was, err := s.planned(o.Name)
+		if gaveUp(o) {
+			lost = append(lost, o.Spec.Nodes...)
+			continue
+		}
+		was, err := s.plannedFor(o.Name, lost)
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,31 +53,31 @@ func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 }
 
 // loses makes a request for hosts to be given up one that leaves alone what an
-// upgrade has begun, if that is why it is refused.
+// upgrade, or a change of the runtime, has begun, if that is why it is refused.
 func (r *Request) loses(refusal error) bool {
 	var list diag.List
-	if !errors.As(refusal, &list) || list[0].ID != idUpgradeUnfinished || r.Kind != Remove || !r.Forget || len(r.Hosts) > 0 {
+	if !errors.As(refusal, &list) || !slices.Contains([]string{idUpgradeUnfinished, idMigrationAlone}, list[0].ID) || r.Kind != Remove || !r.Forget || len(r.Hosts) > 0 {
 		return false
 	}
-	r.Kind = Lose
+	r.Kind, r.midst = Lose, list[0].ID
 	return true
 }
 
-// stillThere refuses to take hosts off in the midst of an upgrade that are not
+// stillThere refuses to take hosts off in the midst of something that are not
 // gone: with them more would be done than to forget them.
 func (p *prepared) stillThere() (list diag.List) {
 	if p.request.Kind != Lose {
 		return nil
 	}
 	for _, l := range p.env.Leaving {
-		hint := "finish the upgrade first: slipway resume " + p.env.Cluster.Name
+		hint := "finish what was begun first: slipway resume " + p.env.Cluster.Name
 		if p.continues != nil {
 			hint = "it was given up, and may be off already: power it off for good, and go on with: slipway resume " + p.env.Cluster.Name
 		}
 		if !l.Gone {
 			list = append(list, diag.Diagnostic{
-				ID: idUpgradeUnfinished, Severity: diag.Error, Host: l.Name,
-				Message: "answers, and in the midst of an upgrade only hosts that are gone for good are taken off",
+				ID: cmp.Or(p.request.midst, idUpgradeUnfinished), Severity: diag.Error, Host: l.Name,
+				Message: "answers, and in the midst of an upgrade, or a change of the runtime, only hosts that are gone for good are taken off",
 				Hint:    hint,
 			})
 		}
