@@ -116,7 +116,9 @@ func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 	}
 	env.Gated = true
 	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), registry.New(env), runtime.Ahead(env), onNodes}
-	m = append(m, upgrade.After(kubeadm.Phases(env), record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner), kubeadm.Join(env), nodes.Settled(env))...)
+	// What names all control planes follows as well: one may have been given up.
+	m = append(m, upgrade.After(kubeadm.Phases(env), record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner), endpoint.New(env),
+		kubeadm.Join(env), nodes.Settled(env), certs.Timer(env), backup.Schedule(env))...)
 	return engine.Pipeline{Kind: "apply", Modules: m}, nil
 }
 
