@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 )
