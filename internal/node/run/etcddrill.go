@@ -28,7 +28,7 @@ func (s *session) applyEtcdDrill(ctx context.Context, o op.EtcdDrill, res *op.Re
 	if err := s.disk.MkdirAll(all, durable.Meta{Mode: 0o700}); err != nil {
 		return err
 	}
-	if err := clearDrills(all); err != nil {
+	if err := s.clearDrills(ctx, all); err != nil {
 		return err
 	}
 	// The snapshot as it comes, and the data that are made from it.
@@ -61,13 +61,14 @@ func (s *session) applyEtcdDrill(ctx context.Context, o op.EtcdDrill, res *op.Re
 
 // clearDrills removes what helpers have left that were killed: one changes
 // something on a host at a time.
-func clearDrills(dir string) error {
+func (s *session) clearDrills(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		c := scratch{s: s, dir: filepath.Join(dir, e.Name())}
+		err = errors.Join(err, c.end(ctx), os.RemoveAll(c.dir))
 	}
 	return err
 }

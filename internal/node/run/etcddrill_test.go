@@ -113,6 +113,7 @@ func TestEtcdDrill(t *testing.T) {
 		h := newHost(t)
 		const old = "var/lib/slipway/drills/old/data"
 		h.write(old, "of a helper that was killed")
+		h.write("../fakes/scopes/slipway-scratch-old.scope", "")
 		o := drill(h.blobs.add([]byte("whole 4711 " + secret)))
 		if r := h.check(o)[0]; r.Status != op.Changed {
 			t.Errorf("%+v", r)
@@ -144,6 +145,15 @@ func (h *host) noDrill(o op.EtcdDrill) {
 	if left, _ := filepath.Glob(h.path("var/lib/slipway/passing/sha256/*")); len(left) > 0 {
 		h.t.Errorf("the snapshot is left: %v", left)
 	}
+	h.noScope()
+}
+
+// noScope wants no etcd of its own to have left the scope that it ran in.
+func (h *host) noScope() {
+	h.t.Helper()
+	if left, _ := filepath.Glob(h.scopes() + "/*"); len(left) > 0 {
+		h.t.Errorf("there is still %v", left)
+	}
 }
 
 func TestEtcdDrillFails(t *testing.T) {
@@ -171,6 +181,42 @@ func TestEtcdDrillFails(t *testing.T) {
 			if o.Name == "prod-1" {
 				h.noDrill(o)
 			}
+		})
+	}
+}
+
+// Its scope is gone when it is over, whoever ends it: what it is used for, he who has had
+// enough of waiting, or systemd, which may hear that it is empty meanwhile.
+func TestScratchScope(t *testing.T) {
+	for _, tc := range []struct {
+		name, onRun string
+		cut         bool
+	}{{"used", "", false}, {"cut off", "", true}, {"systemd hears of its end", "scope goes", false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.withState(func(w *world) { w.OnRun = tc.onRun })
+			s, err := h.r.session(Batch{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := s.scratch(programs(), h.path("var/lib/slipway/drills/prod-1"))
+			h.write("var/lib/slipway/drills/prod-1/"+scratchDB, "whole 1")
+			h.write("../fakes/scopes/"+filepath.Base(c.unit()), "") // that of one that was killed
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			err = c.serve(ctx, 1, func(ctx context.Context) error {
+				if !exists(filepath.Join(h.scopes(), c.unit())) {
+					t.Error("it runs in no scope of its own")
+				}
+				if tc.cut {
+					cancel()
+				}
+				return ctx.Err()
+			})
+			if (err != nil) != tc.cut {
+				t.Error(err)
+			}
+			h.noScope()
 		})
 	}
 }

@@ -39,6 +39,26 @@ func (s *session) scratch(p op.EtcdPrograms, dir string) scratch { return scratc
 func (c scratch) data() string   { return filepath.Join(c.dir, "data") }
 func (c scratch) socket() string { return "unix://" + filepath.Join(c.dir, "client.sock") }
 
+// unit is the scope that it runs in, by the directory's name: whoever removes what was
+// cut off knows it.
+func (c scratch) unit() string { return unitPrefix + "scratch-" + filepath.Base(c.dir) + ".scope" }
+
+// end has its scope be gone. Not every systemd hears that the last process of one has
+// ended: with cgroups of version 1 in a container none does.
+func (c scratch) end(ctx context.Context) error {
+	is, err := c.s.unit(ctx, c.unit())
+	if err != nil || !is.running() {
+		return err
+	}
+	if err = c.s.systemctl(ctx, "stop", "--", c.unit()); err == nil {
+		return nil
+	}
+	if is, asked := c.s.unit(ctx, c.unit()); asked == nil && !is.running() { // it was just going
+		return nil
+	}
+	return err
+}
+
 // memory is what the etcd may have for a database of some size, in bytes. The
 // host must have that to spare.
 func (c scratch) memory(size int64) (int64, error) {
@@ -72,8 +92,11 @@ func (c scratch) serve(ctx context.Context, size int64, use func(context.Context
 	if err != nil {
 		return err
 	}
+	if err := c.end(ctx); err != nil { // that of one that was killed
+		return err
+	}
 	argv := append([]string{
-		"systemd-run", "--scope", "--quiet", "--no-ask-password", "--description=Slipway: an etcd to look into data",
+		"systemd-run", "--scope", "--unit=" + c.unit(), "--collect", "--quiet", "--no-ask-password", "--description=Slipway: an etcd to look into data",
 		"--property=MemoryMax=" + strconv.FormatInt(memory, 10), "--property=CPUWeight=10", "--property=IOWeight=10", "--",
 		c.Server, "--name=scratch", "--data-dir=" + c.data(),
 		"--listen-client-urls=" + c.socket(), "--advertise-client-urls=" + nowhere,
@@ -91,7 +114,7 @@ func (c scratch) serve(ctx context.Context, size int64, use func(context.Context
 	}
 	stop()
 	<-gone // that it was ended is what was wanted
-	return err
+	return errors.Join(err, c.end(context.WithoutCancel(ctx)))
 }
 
 // ready waits until the etcd serves. It may end instead.

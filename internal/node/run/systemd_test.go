@@ -32,6 +32,9 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 		return "", fmt.Errorf("unexpected: systemctl %q", args)
 	}
 	name := args[len(args)-1]
+	if strings.HasSuffix(name, ".scope") {
+		return w.scope(args[0], name)
+	}
 	if strings.HasPrefix(name, unitPrefix) {
 		return w.transient(args[0], name)
 	}
@@ -106,14 +109,50 @@ func (w *world) transient(verb, name string) (string, error) {
 	return "", fmt.Errorf("unexpected: systemctl %s %s", verb, name)
 }
 
+// scopes is where there is a file for each scope: others write the world meanwhile.
+func (h *host) scopes() string { return filepath.Join(h.fakes, "scopes") }
+
+// scope answers about one that stays when its process has ended, as where systemd does
+// not hear of that.
+func (w *world) scope(verb, name string) (string, error) {
+	file := filepath.Join(filepath.Dir(worldFile()), "scopes", name)
+	switch there := exists(file); {
+	case verb == "show" && there:
+		return "LoadState=loaded\nActiveState=active\nSubState=running\n", nil
+	case verb == "show":
+		return "LoadState=not-found\nActiveState=inactive\nSubState=dead\n", nil
+	case verb == "stop" && there && w.OnRun == "scope goes":
+		return "", errors.Join(os.Remove(file), fmt.Errorf("unit %s not loaded", name))
+	case verb == "stop" && there:
+		return "", os.Remove(file)
+	}
+	return "", fmt.Errorf("unexpected: systemctl %s %s", verb, name)
+}
+
+// fakeScope has its process be the program, as the real one does.
+func fakeScope(args, program []string) (string, error) {
+	if !strings.HasPrefix(args[1], "--unit="+unitPrefix+"scratch-") {
+		return "", fmt.Errorf("unexpected: a scope with %s", args[1])
+	}
+	file := filepath.Join(filepath.Dir(worldFile()), "scopes", strings.TrimPrefix(args[1], "--unit="))
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", err
+	}
+	path, err := exec.LookPath(program[0])
+	if err := errors.Join(err, f.Close()); err != nil {
+		return "", err
+	}
+	return "", unix.Exec(path, append([]string{path}, program[1:]...), os.Environ())
+}
+
 // fakeSystemdRun runs the program at once and keeps how it ended.
 func fakeSystemdRun(w *world, args []string) (string, error) {
 	if i := slices.Index(args, "--"); args[0] == "--scope" && i > 0 {
-		path, err := exec.LookPath(args[i+1])
-		if err != nil {
-			return "", err
-		}
-		return "", unix.Exec(path, append([]string{path}, args[i+2:]...), os.Environ()) // as the real one: it becomes the program
+		return fakeScope(args[:i], args[i+1:])
 	}
 	var unit string
 	files := map[string]string{}
