@@ -116,7 +116,7 @@ func (c *Client) deployment(ctx context.Context, namespace, name string) (string
 	case s.Replicas > want:
 		return "old pods are still there", nil
 	}
-	return "", nil
+	return c.unseen(ctx, namespace, d.Spec.Selector, want)
 }
 
 func (c *Client) daemonSet(ctx context.Context, namespace, name string) (string, error) {
@@ -124,15 +124,15 @@ func (c *Client) daemonSet(ctx context.Context, namespace, name string) (string,
 	if err := c.get(ctx, "daemonsets", namespace, name, d); err != nil {
 		return "", err
 	}
-	s := d.Status
-	switch want := s.DesiredNumberScheduled; {
+	s, want := d.Status, d.Status.DesiredNumberScheduled
+	switch {
 	case s.ObservedGeneration < d.Generation:
 		return "the cluster has not seen it yet", nil
 	case s.UpdatedNumberScheduled < want || s.NumberAvailable < want:
 		return fmt.Sprintf("%d of %d pods are available%s", min(s.UpdatedNumberScheduled, s.NumberAvailable), want,
 			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
 	}
-	return "", nil
+	return c.unseen(ctx, namespace, d.Spec.Selector, want)
 }
 
 func (c *Client) statefulSet(ctx context.Context, namespace, name string) (string, error) {
@@ -156,7 +156,7 @@ func (c *Client) statefulSet(ctx context.Context, namespace, name string) (strin
 		return fmt.Sprintf("%d of %d pods are available%s", min(updated, s.AvailableReplicas), want,
 			c.podTrouble(ctx, namespace, d.Spec.Selector)), nil
 	}
-	return "", nil
+	return c.unseen(ctx, namespace, d.Spec.Selector, want)
 }
 
 func (c *Client) get(ctx context.Context, resource, namespace, name string, into any) error {
@@ -166,6 +166,38 @@ func (c *Client) get(ctx context.Context, resource, namespace, name string, into
 		return err
 	}
 	return fromUnstructured(u, into)
+}
+
+// unseen says which pods are missing of those that a controller has counted: it may
+// have been away, or have just been started, while pods went with their node.
+func (c *Client) unseen(ctx context.Context, namespace string, selector *metav1.LabelSelector, counted int32) (string, error) {
+	if counted == 0 {
+		return "", nil
+	}
+	sel, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		return "", err
+	}
+	list, err := c.dynamic.Resource(pods).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: sel.String()})
+	if err != nil {
+		return "", err
+	}
+	ready := int32(0)
+	for i := range list.Items {
+		p := &corev1.Pod{}
+		if err := fromUnstructured(&list.Items[i], p); err != nil {
+			return "", fmt.Errorf("reading pod %s/%s: %w", namespace, list.Items[i].GetName(), err)
+		}
+		if p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}) {
+			ready++
+		}
+	}
+	if ready < counted {
+		return fmt.Sprintf("%d of %d pods are ready", ready, counted), nil
+	}
+	return "", nil
 }
 
 // podTrouble is the first thing that holds a pod up, as ": pod x: …", or "".

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,18 @@ func TestWaitRollout(t *testing.T) {
 {"apiVersion":"v1","kind":"Pod","metadata":{"name":"d-0"},"status":{"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"ContainerCreating"}}}]}},
 {"apiVersion":"v1","kind":"Pod","metadata":{"name":"d-1"},"status":{"containerStatuses":[{"name":"c","state":{"waiting":{"reason":"ErrImagePull","message":"no such image"}}}]}}]}`
 	)
+	of := func(ready ...string) string {
+		var list []string
+		for i, r := range ready {
+			list = append(list, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d-%d"%s}`, i, r))
+		}
+		return `{"kind":"PodList","apiVersion":"v1","items":[` + strings.Join(list, ",") + `]}`
+	}
+	const (
+		ready   = `},"status":{"conditions":[{"type":"Ready","status":"True"}]}`
+		unready = `},"status":{"conditions":[{"type":"Ready","status":"False"}]}`
+		going   = `,"deletionTimestamp":"2026-01-01T00:00:00Z"` + ready
+	)
 	d := func(status string) string {
 		return `{"apiVersion":"apps/v1","kind":"Deployment",` + meta + `,"status":` + status + `}`
 	}
@@ -83,6 +96,7 @@ func TestWaitRollout(t *testing.T) {
 				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":1}`)},
 				{request: podList, answer: badPod},
 				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
+				{request: podList, answer: of(ready, ready)},
 			},
 			[]string{"the cluster has not seen it yet", "old pods are still there", "1 of 2 pods are available; pod d-1: ErrImagePull: no such image"},
 			"",
@@ -93,8 +107,22 @@ func TestWaitRollout(t *testing.T) {
 				{request: deployment, answer: d(`{"observedGeneration":2,"conditions":[{"type":"Progressing","status":"False","reason":"ProgressDeadlineExceeded","message":"timed out"}]}`)},
 				{request: podList, answer: badPod},
 				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
+				{request: podList, answer: of(ready, ready)},
 			},
 			[]string{"0 of 2 pods are available; pod d-1: ErrImagePull: no such image"},
+			"",
+		},
+		"counted by a controller that was away": {
+			"what it says is as old as its last look", "Deployment",
+			[]call{
+				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
+				{request: podList, answer: of()},
+				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
+				{request: podList, answer: of(going, ready, unready)},
+				{request: deployment, answer: d(`{"observedGeneration":2,"replicas":2,"updatedReplicas":2,"availableReplicas":2}`)},
+				{request: podList, answer: of(going, ready, ready)},
+			},
+			[]string{"0 of 2 pods are ready", "1 of 2 pods are ready"},
 			"",
 		},
 		"daemon set": {
@@ -103,6 +131,7 @@ func TestWaitRollout(t *testing.T) {
 				{request: daemonSet, answer: d(`{"observedGeneration":2,"desiredNumberScheduled":2,"updatedNumberScheduled":1,"numberAvailable":2}`)},
 				{request: podList, answer: noPods},
 				{request: daemonSet, answer: d(`{"observedGeneration":2,"desiredNumberScheduled":2,"updatedNumberScheduled":2,"numberAvailable":2}`)},
+				{request: podList, answer: of(ready, ready)},
 			},
 			[]string{"1 of 2 pods are available"},
 			"",

@@ -30,7 +30,7 @@ const (
 const shopText = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: shop}
-spec: {replicas: 2, selector: {}, image: shop}
+spec: {replicas: 2, selector: {matchLabels: {app: shop}}, image: shop}
 ---
 apiVersion: v1
 kind: ConfigMap

@@ -24,6 +24,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -359,7 +362,7 @@ func manifestsOf(what string) string {
 		return "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: kube-proxy, namespace: kube-system}\nspec: {image: proxy}\n---\n" +
 			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-proxy, namespace: kube-system}\ndata: {config.conf: settings}\n"
 	}
-	return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: coredns, namespace: kube-system}\nspec: {replicas: 2, selector: {}, image: dns}\n---\n" +
+	return "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: coredns, namespace: kube-system}\nspec: {replicas: 2, selector: {matchLabels: {k8s-app: kube-dns}}, image: dns}\n---\n" +
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: coredns, namespace: kube-system}\ndata: {Corefile: not ours}\n---\n" +
 		"apiVersion: v1\nkind: Service\nmetadata: {name: kube-dns, namespace: kube-system, resourceVersion: \"0\"}\nspec: {clusterIP: 10.96.0.10}\n"
 }
@@ -466,7 +469,11 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 		return a.tokenSecrets(), http.StatusOK
 	case r.Method == http.MethodGet && collection:
 		_, node, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "spec.nodeName=")
-		return a.list(p, node), http.StatusOK
+		list := a.list(p, node)
+		if label := r.URL.Query().Get("labelSelector"); label != "" && path.Base(p) == "pods" {
+			list["items"] = append(list["items"].([]any), a.podsOf(path.Dir(p), label)...)
+		}
+		return list, http.StatusOK
 	case r.Method == http.MethodPost && collection:
 		data := object{}
 		for k, v := range body["stringData"].(object) {
@@ -536,6 +543,39 @@ func (a *api) list(p, node string) object {
 		}
 	}
 	return object{"apiVersion": "v1", "kind": "List", "metadata": object{"resourceVersion": a.revision}, "items": items}
+}
+
+// podsOf are those that the workloads with these labels, in a namespace, say are available.
+func (a *api) podsOf(namespace, selected string) (out []any) {
+	selector, err := labels.Parse(selected)
+	if err != nil {
+		a.t.Error(err)
+	}
+	prefix := strings.Replace(namespace, "/api/v1/", "/apis/apps/v1/", 1)
+	for at, o := range a.objects {
+		var w struct {
+			Spec   struct{ Selector metav1.LabelSelector }
+			Status struct{ AvailableReplicas, NumberAvailable int }
+		}
+		if path.Dir(path.Dir(at)) != prefix {
+			continue
+		}
+		raw, err := json.Marshal(o)
+		if err == nil {
+			err = json.Unmarshal(raw, &w)
+		}
+		if err != nil {
+			a.t.Errorf("%s: %v", at, err)
+		}
+		if !selector.Matches(labels.Set(w.Spec.Selector.MatchLabels)) {
+			continue
+		}
+		for range max(w.Status.AvailableReplicas, w.Status.NumberAvailable) {
+			out = append(out, object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": path.Base(at)},
+				"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}}})
+		}
+	}
+	return out
 }
 
 func plurals() map[string]bool {

@@ -77,7 +77,7 @@ func (a *api) workload(kind, name string) {
 	owner := object{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name, "controller": true}
 	if plural != "" {
 		a.put("/apis/apps/v1/namespaces/default/"+plural+"/"+name, merge(object{
-			"apiVersion": "apps/v1", "kind": kind, "metadata": object{"name": name, "namespace": "default"}, "spec": object{"replicas": 1},
+			"apiVersion": "apps/v1", "kind": kind, "metadata": object{"name": name, "namespace": "default"}, "spec": object{"replicas": 1, "selector": object{"matchLabels": object{"app": name}}},
 		}, object{"status": object{"updatedReplicas": 1, "availableReplicas": 1, "replicas": 1, "desiredNumberScheduled": 1, "updatedNumberScheduled": 1, "numberAvailable": 1}}))
 	}
 	if kind == "Deployment" {
