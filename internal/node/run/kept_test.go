@@ -290,8 +290,18 @@ func TestUnitStartedByOthers(t *testing.T) {
 		t.Errorf("started %d times, want twice", n)
 	}
 	restarted(h)
-	unit.RestartOn = append(unit.RestartOn, "/etc/hosts")
+	unit.RestartOn = append(unit.RestartOn, "/etc/hosts", "/etc/app.extra.conf")
 	if r := h.check(unit)[0]; r.Status != op.Unchanged {
-		t.Errorf("asked for another file, which is older: %s", r.Summary)
+		t.Errorf("asked for others, one of which is older, and one is not there: %s", r.Summary)
+	}
+	extra := op.File{Path: "/etc/app.extra.conf", Content: []byte("more\n")}
+	if r := h.check(extra, unit)[1]; r.Summary != "restart: /etc/app.extra.conf changed" {
+		t.Errorf("one of them is about to be: check says %q", r.Summary)
+	}
+	h.apply(extra, unit)
+	restarted(h)
+	h.remove("etc/app.extra.conf")
+	if r := h.check(unit)[0]; r.Summary != "restart: /etc/app.extra.conf changed" {
+		t.Errorf("it ran with one that is gone: check says %q", r.Summary)
 	}
 }

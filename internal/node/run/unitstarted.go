@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +44,11 @@ func (s *session) changedAfter(path string, since time.Time) (bool, error) {
 		if now, err := ledger.State(p); err != nil || will != now {
 			return true, err
 		}
+	}
+	// Settings that nobody has made. Of those that are gone it is on record what
+	// the unit was started with.
+	if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
 	// Of a link, both: it may have been made anew, or what it leads to.
 	for _, stat := range []func(string, *unix.Stat_t) error{unix.Lstat, unix.Stat} {
