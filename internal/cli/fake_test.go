@@ -99,7 +99,7 @@ func (f *fake) asked(method string, r lifecycle.Request) error {
 		Method: method, Kind: string(r.Kind), Name: r.Name, IgnoreChecks: r.IgnoreChecks,
 		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, Forget: r.Forget, HasSource: len(r.Source) > 0, File: r.File,
 	}
-	c.Force, c.Nodes = r.Removal.Force, r.Nodes
+	c.Force, c.Nodes, c.Bundle = r.Removal.Force, r.Nodes, r.Bundle
 	if c.Args = r.Renew.Names; r.Renew.All {
 		c.Args = []string{"--all"}
 	} else if r.Renew.Within > 0 {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -133,7 +134,32 @@ func leavingFlags(cmd *cobra.Command, allowRemoval, forget *bool, r *lifecycle.R
 func drainFlags(cmd *cobra.Command, r *lifecycle.Removal, limit time.Duration) {
 	f := cmd.Flags()
 	f.BoolVar(&r.Force, "force", false, "delete pods that cannot be evicted: without a controller, or with a budget that never lets go")
-	f.DurationVar(&r.DrainTimeout, "drain-timeout", limit, "how long to wait for the pods of a node to leave")
+	r.DrainTimeout = limit
+	f.Var((*limitFlag)(&r.DrainTimeout), "drain-timeout", "how long to wait for the pods of a node to leave")
+}
+
+// A limitFlag is a duration that is above nothing.
+type limitFlag time.Duration
+
+func (l *limitFlag) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err == nil && d <= 0 {
+		err = errors.New("it must be above nothing, such as 10m")
+	}
+	if err != nil {
+		return err
+	}
+	*l = limitFlag(d)
+	return nil
+}
+
+func (l *limitFlag) Type() string { return "duration" }
+
+func (l *limitFlag) String() string {
+	if *l == 0 {
+		return "" // none
+	}
+	return time.Duration(*l).String()
 }
 
 // hostNames completes the names of a cluster's hosts.

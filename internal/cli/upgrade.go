@@ -48,10 +48,10 @@ an only node run on.`,
 			if err != nil {
 				return err
 			}
-			if rollout.PauseAfter, err = place(pause); err != nil {
+			r.Version, r.Removal, r.Rollout = to, removal, rollout
+			if err := wayOf(&r, bundle, pause); err != nil {
 				return err
 			}
-			r.Version, r.Bundle, r.Removal, r.Rollout = to, bundle, removal, rollout
 			if check {
 				return a.prechecked(cmd.Context(), r)
 			}
@@ -62,13 +62,22 @@ an only node run on.`,
 	f := cmd.Flags()
 	f.StringVar(&to, "to", "", "the `version` to go to, such as v1.37.1")
 	f.BoolVar(&check, "check", false, "only report what the upgrade would meet, and touch nothing")
-	f.StringVar(&bundle, "bundle", "", "take the next version's content from this `bundle`")
+	f.StringVar(&bundle, "bundle", "", "take the next version's content from this `bundle`: a file, a directory or a registry reference")
 	atOnceFlag(cmd, &rollout)
 	pauseFlag(cmd, &pause)
 	drainFlags(cmd, &removal, lifecycle.DefaultDrainTimeout)
 	a.changeFlags(cmd)
 	cmd.MarkFlagsOneRequired("file", "to")
 	return cmd
+}
+
+// wayOf says where an upgrade has its content from, and where it stops.
+func wayOf(r *lifecycle.Request, bundle, pause string) (err error) {
+	if r.Rollout.PauseAfter, err = place(pause); err != nil {
+		return err
+	}
+	r.Bundle, err = bundlePath(bundle)
+	return err
 }
 
 // upgrade goes from one minor to the next until there is no further one.
