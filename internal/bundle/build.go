@@ -115,6 +115,9 @@ func newBuilder(o BuildOptions) (*builder, error) {
 			return nil, err
 		}
 	}
+	if err := o.Upstream.Check(); err != nil {
+		return nil, err
+	}
 	b := &builder{BuildOptions: o, request: source.Request{Release: r, Arches: o.Arches, Docker: o.Docker, Report: o.Progress}}
 	b.sources = map[string]Source{
 		Upstream: upstream.New(o.Upstream, o.Cache),

@@ -494,6 +494,7 @@ func TestBuildRefuses(t *testing.T) {
 		"site":         {func(o *bundle.BuildOptions) { o.Upstream.Sites = map[string]string{"x": "y"} }, "unknown-upstream-site"},
 		"a directory":  {func(o *bundle.BuildOptions) { o.Out = t.TempDir() }, bundle.IDOut},
 		"mirror":       {func(o *bundle.BuildOptions) { o.Upstream.Mirror = "moon" }, "unknown-upstream-site"},
+		"mirror, auto": {func(o *bundle.BuildOptions) { o.Source, o.Upstream.Mirror = bundle.Auto, "moon" }, "unknown-upstream-site"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

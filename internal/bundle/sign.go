@@ -105,6 +105,9 @@ func (k Key) Name() string {
 // Keygen makes a pair of keys: in the file prefix.key, which only its owner
 // can read, and prefix.pub. Neither may be there already.
 func Keygen(prefix string) (Key, error) {
+	if prefix == "" || strings.HasSuffix(prefix, "/") {
+		return Key{}, problem(IDKey, "name the pair: `slipway bundle keygen release` writes release.key and release.pub", "%q is no name for a pair of keys", prefix)
+	}
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return Key{}, err
@@ -128,19 +131,26 @@ func Keygen(prefix string) (Key, error) {
 		if err := writeNew(f.path, f.mode, f.data); errors.Is(err, os.ErrExist) {
 			return Key{}, problem(IDKeyThere, "name another, or move it away", "%s is there already", f.path)
 		} else if err != nil {
-			return Key{}, fmt.Errorf("writing a key: %w", err)
+			if f.path == prefix+".pub" { // half a pair is none
+				err = errors.Join(err, os.Remove(prefix+".key"))
+			}
+			return Key{}, problem(IDKey, "name the pair in a directory that is there and can be written to", "the keys cannot be written: %v", err)
 		}
 	}
 	return k, nil
 }
 
+// writeNew writes a file that is not there yet, whole or not at all.
 func writeNew(path string, mode os.FileMode, data []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
 }
 
 // ReadSigningKey reads a private key: PEM of PKCS #8, as Keygen writes it, and

@@ -37,6 +37,33 @@ func keys(t *testing.T) (bundle.SigningKey, bundle.Key) {
 	return private, public
 }
 
+func TestKeygenLeavesNoHalfOfAPair(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("nowhere/x", filepath.Join(dir, "half.pub")); err != nil { // nothing can be written through it
+		t.Fatal(err)
+	}
+	for name, prefix := range map[string]string{
+		"no name":      "",
+		"a directory":  dir + "/",
+		"no directory": filepath.Join(dir, "gone", "k"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(dir)
+			_, err := bundle.Keygen(prefix)
+			if got := ids(t, err); !slices.Equal(got, []string{bundle.IDKey}) {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+	_, err := bundle.Keygen(filepath.Join(dir, "half"))
+	if got := ids(t, err); !slices.Equal(got, []string{bundle.IDKeyThere}) {
+		t.Errorf("with something by the name of a half: %v", got)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func TestKeygen(t *testing.T) {
 	prefix := filepath.Join(t.TempDir(), "k")
 	if _, err := bundle.Keygen(prefix); err != nil {

@@ -292,7 +292,7 @@ func (c *Catalogue) unsupported(version, why string) error {
 	return diag.List{{
 		ID: IDUnsupported, Severity: diag.Error,
 		Message: fmt.Sprintf("%q %s", version, why),
-		Hint:    "supported: " + strings.Join(c.Supported(), ", ") + ", and other patches of these minors",
+		Hint:    "supported: " + strings.Join(c.Supported(), ", ") + ", and other patches of these minors; another minor is added, with all its components, in $SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)",
 	}}
 }
 

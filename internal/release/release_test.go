@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -61,6 +62,9 @@ func TestResolve(t *testing.T) {
 			r, err := c.Resolve(tt.version)
 			if id(err) != tt.id {
 				t.Fatalf("%s: got %v, want id %q", tt.reason, err, tt.id)
+			}
+			if tt.id == release.IDUnsupported && !strings.Contains(err.Error(), "$SLIPWAY_HOME/releases.yaml") {
+				t.Errorf("%s: it does not say where a minor is added: %v", tt.reason, err)
 			}
 			got := []any{r.Kubernetes, r.Etcd, r.Pause, r.Known}
 			if diff := cmp.Diff([]any{tt.kubernetes, tt.etcd, tt.pause, tt.known}, got); diff != "" {

@@ -69,6 +69,12 @@ func newSites(o Options) (sites, error) {
 	return s, nil
 }
 
+// Check refuses a mirror and sites that there are none of by their names.
+func (o Options) Check() error {
+	_, err := newSites(o)
+	return err
+}
+
 // machines are the kernel's words for architectures.
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
