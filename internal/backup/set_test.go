@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,6 +110,9 @@ func TestWriteAndRead(t *testing.T) {
 		_, _, err := Read(file, ids, &bytes.Buffer{})
 		t.Log(name)
 		wantReason(t, err, Encrypted)
+	}
+	if _, err := Recipients([]string{id.String()}); err == nil || strings.Contains(err.Error(), id.String()[:25]) {
+		t.Errorf("the private key shows in %v", err)
 	}
 	if _, err := Recipients([]string{"ssh-rsa AAAA"}); err == nil {
 		t.Error("what is no key of age's was taken for one")

@@ -23,11 +23,20 @@ func Recipients(keys []string) (out []age.Recipient, err error) {
 	for _, k := range keys {
 		r, err := age.ParseRecipients(strings.NewReader(k))
 		if err != nil || len(r) != 1 {
-			return nil, fmt.Errorf("%.80q is no key of a recipient: want age1…", k)
+			return nil, fmt.Errorf("%s is no key of a recipient: want age1…", shown(k))
 		}
 		out = append(out, r...)
 	}
 	return out, nil
+}
+
+// shown is what somebody gave for the key of a recipient, as it can be shown: not
+// if it is the key that opens sets.
+func shown(key string) string {
+	if strings.Contains(strings.ToUpper(key), "AGE-SECRET-KEY-") {
+		return "the private key, which opens sets,"
+	}
+	return fmt.Sprintf("%.80q", key)
 }
 
 // Write writes a set to a file that must not be there yet, whole or not at all;

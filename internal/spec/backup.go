@@ -58,7 +58,11 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 	v.keeps(pathBackup+".keep", b.Keep)
 	for i, r := range b.Recipients {
 		if keys, err := age.ParseRecipients(strings.NewReader(r)); err != nil || len(keys) != 1 {
-			v.refuse(idInvalidRecipient, indexed(pathRecipients, i), fmt.Sprintf("%.80q is no key of a recipient", r), "make a key with age-keygen, and write what it prints as the public key: age1…")
+			what := fmt.Sprintf("%.80q", r)
+			if strings.Contains(strings.ToUpper(r), "AGE-SECRET-KEY-") {
+				what = "the private key, which opens sets," // is shown to nobody
+			}
+			v.refuse(idInvalidRecipient, indexed(pathRecipients, i), what+" is no key of a recipient", "make a key with age-keygen, and write what it prints as the public key: age1…")
 		}
 	}
 	v.copies(e)
