@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -257,7 +256,8 @@ func (a *app) writeNew(path string, content []byte, mode fs.FileMode) error {
 	_, err = f.Write(content)
 	d, derr := a.directories()
 	if err = errors.Join(err, derr, d.Owner.Give(path), f.Close()); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		_ = os.Remove(path) // half of it is worth nothing
+		return problem(idFile, "name a file where there is room", "writing %s: %v", path, unwrapPath(err))
 	}
 	return nil
 }

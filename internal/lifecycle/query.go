@@ -23,10 +23,15 @@ func found[T any](v T, err error) (T, error) {
 		return v, refused(idAmbiguous, several.Error(), "give more of the id, or all of it: slipway operations list")
 	}
 	if errors.Is(err, store.ErrNotFound) {
-		return v, fmt.Errorf("%w (%w)", ErrNotFound, err)
+		return v, &absent{err}
 	}
 	return v, err
 }
+
+// absent is ErrNotFound in the store's words.
+type absent struct{ error }
+
+func (a *absent) Unwrap() []error { return []error{ErrNotFound, a.error} }
 
 // Clusters are the recorded ones, by name. A damaged record keeps the others
 // from nothing; its cluster is there still, and so is listed: a command that

@@ -357,7 +357,7 @@ func TestSnapshotsListed(t *testing.T) {
 	if list[0].File != second.File || list[0].Problem == nil || list[1].Problem != nil || list[1].Snapshot == nil {
 		t.Errorf("%+v", list)
 	}
-	if list, err := w.service().Snapshots(t.Context(), "other"); err != nil || len(list) != 0 {
-		t.Errorf("%+v, %v", list, err)
+	if list, err := w.service().Snapshots(t.Context(), "other"); !errors.Is(err, ErrNotFound) || strings.Count(err.Error(), "not found") != 1 {
+		t.Errorf("of a cluster that was never here: %+v, %v", list, err)
 	}
 }

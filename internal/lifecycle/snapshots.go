@@ -14,9 +14,14 @@ import (
 )
 
 // Snapshots are the sets that are kept at their usual place, newest first. Those
-// of clusters that are off the records are among them.
-func (s *service) Snapshots(_ context.Context, name string) ([]SnapshotInfo, error) {
-	return s.setsOf(name)
+// of clusters that are off the records are among them. A cluster that is neither on
+// record nor has any is ErrNotFound.
+func (s *service) Snapshots(ctx context.Context, name string) ([]SnapshotInfo, error) {
+	sets, err := s.setsOf(name)
+	if err == nil && name != "" && len(sets) == 0 {
+		_, err = s.Cluster(ctx, name)
+	}
+	return sets, err
 }
 
 func (s *service) setsOf(name string) ([]SnapshotInfo, error) {
