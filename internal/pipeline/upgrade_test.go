@@ -110,6 +110,44 @@ func TestUpgradeAsksComponents(t *testing.T) {
 	}
 }
 
+// A member is exchanged when all of them serve: one that has gone meanwhile would
+// take the majority along. Where it does not serve itself nobody waits, nor on the way
+// back, on which it may be the one that did not serve why all goes back.
+func TestUpgradeOfEtcdWaitsForEveryMember(t *testing.T) {
+	c := base()
+	threeControlPlanes(c)
+	for _, back := range []bool{false, true} {
+		env := environment(t, c)
+		env.Leader = "cp1"
+		p := upgraded(t, env)
+		if back {
+			env.Upgrade = module.Upgrade{Back: true, Begun: map[string]bool{"upgrade.etcd@cp1": true, "upgrade.etcd@cp2": true, "upgrade.etcd@cp3": true}}
+			var err error
+			if p, err = Revert(env, parts()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		seen := 0
+		for at, list := range lists(t, p, hosts(env)) {
+			if !strings.HasPrefix(at, "upgrade.etcd ") {
+				continue
+			}
+			seen++
+			e, ok := list[0].(op.Exec)
+			if !ok {
+				t.Fatalf("%s begins with %T", at, list[0])
+			}
+			gated := e.Gate != nil && slices.Contains(e.Gate.Program, "--cluster") && e.Then != nil && !slices.Contains(e.Then.Program, "--cluster")
+			if gated == back {
+				t.Errorf("%s, back %v: gate %+v, then %+v", at, back, e.Gate, e.Then)
+			}
+		}
+		if seen != 3 {
+			t.Errorf("back %v: %d members are exchanged", back, seen)
+		}
+	}
+}
+
 // On the way back no host has more done to it than on the way there.
 func TestRevertTouchesWhatWasTouched(t *testing.T) {
 	c := base()

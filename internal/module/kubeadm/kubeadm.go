@@ -239,15 +239,22 @@ func memberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
 	if !env.Gated || !module.Holds(h) {
 		return e
 	}
-	serves := askEtcd("etcd", "health")
-	serves.Manifest = manifest("etcd")
-	e.Then = serves
+	gated := amongWell(e)
 	if env.Reconfigures {
-		e.Then.Crashes = mostCrashes
+		gated.Then.Crashes = mostCrashes
 	}
-	if env.OtherEtcd {
-		e.Gate = askEtcd("every member of etcd", "health", "--cluster")
+	if !env.OtherEtcd {
+		gated.Gate = nil
 	}
+	return gated
+}
+
+// amongWell has a step that exchanges a member of etcd begin when all of them serve,
+// so that no two are away at a time, and end when that one does. One that does not
+// serve anyway is mended at once.
+func amongWell(e op.Exec) op.Exec {
+	e.Gate, e.Then = askEtcd("every member of etcd", "health", "--cluster"), askEtcd("etcd", "health")
+	e.Then.Manifest = manifest("etcd")
 	return e
 }
 

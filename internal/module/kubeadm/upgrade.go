@@ -113,6 +113,10 @@ func UpgradeEtcd(env module.Env) engine.Module {
 			if !env.Begins(s.Host()) { // where the cluster began it is the same step as then
 				e.Name, e.Creates, e.Declares = "kubeadm-upgrade-etcd", nil, []string{manifest("etcd")}
 			}
+			if !env.Upgrade.Back { // else one may not serve that is yet to go back, and hold up those before it
+				e = amongWell(e)
+				e.Then.TimeoutSeconds = 300 // another image is started
+			}
 			return op.List{
 				e,
 				runs(env, "etcd"),
