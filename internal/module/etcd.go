@@ -77,6 +77,22 @@ func EtcdClient() op.EtcdClient {
 	return op.EtcdClient{Program: Etcdctl, CA: EtcdCA, Cert: EtcdHealthCert, Key: EtcdHealthKey}
 }
 
+// AskMember asks a host's own member of etcd something about endpoints.
+func AskMember(what ...string) *op.Wait {
+	return &op.Wait{Name: "etcd", TimeoutSeconds: 180, Program: append([]string{
+		Etcdctl, "--endpoints=" + OwnEtcd(), "--cacert=" + EtcdCA, "--cert=" + EtcdHealthCert, "--key=" + EtcdHealthKey,
+		"--dial-timeout=3s", "--command-timeout=8s", "endpoint",
+	}, what...)}
+}
+
+// EveryMember waits for all members of etcd to serve, as a host that has one asks
+// them: what ends a member waits for it, so that no two are away at a time.
+func EveryMember() *op.Wait {
+	w := AskMember("health", "--cluster")
+	w.Name = "every member of etcd"
+	return w
+}
+
 // EtcdMark is on hosts whose member of etcd was seen in its cluster: from then on
 // it does not start without its data.
 func EtcdMark() op.File {

@@ -48,23 +48,14 @@ func memberTask(env module.Env) engine.Task {
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(*engine.Scope) (op.List, error) {
 			back := op.Kept{
-				Path: manifest("etcd"), Serves: askEtcd("etcd", "health"), Gate: askEtcd("every member of etcd", "health", "--cluster"),
+				Path: manifest("etcd"), Serves: module.AskMember("health"), Gate: module.EveryMember(),
 				// It answers for itself, whether the others are there or not.
-				Then: askEtcd("etcd", "status"),
+				Then: module.AskMember("status"),
 			}
 			back.Then.Manifest = back.Path
 			return op.List{back}, nil
 		},
 	}
-}
-
-// askEtcd asks the host's own member something about endpoints.
-func askEtcd(name string, args ...string) *op.Wait {
-	return &op.Wait{Name: name, TimeoutSeconds: 180, Program: append([]string{
-		module.Etcdctl, "--endpoints=" + module.OwnEtcd(), "--cacert=" + module.EtcdCA,
-		"--cert=" + module.EtcdHealthCert, "--key=" + module.EtcdHealthKey,
-		"--dial-timeout=3s", "--command-timeout=8s", "endpoint",
-	}, args...)}
 }
 
 // again runs a phase of `kubeadm init` on a control plane that has joined, by its

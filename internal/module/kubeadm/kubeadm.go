@@ -253,7 +253,7 @@ func memberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
 // so that no two are away at a time, and end when that one does. One that does not
 // serve anyway is mended at once.
 func amongWell(e op.Exec) op.Exec {
-	e.Gate, e.Then = askEtcd("every member of etcd", "health", "--cluster"), askEtcd("etcd", "health")
+	e.Gate, e.Then = module.EveryMember(), module.AskMember("health")
 	e.Then.Manifest = manifest("etcd")
 	return e
 }

@@ -61,8 +61,14 @@ func left(results []op.Result) []string {
 // are run no longer: they end, with all that it keeps of them.
 func Runtime(env module.Env) engine.Module {
 	return engine.Module{Name: "reset", Tasks: []engine.Task{{
-		ID: "reset.runtime", Title: "end what the runtime before runs", Timeout: 5 * time.Minute, On: env.Moves,
-		Ops:   func(*engine.Scope) (op.List, error) { return op.List{formerRuntime(env)}, nil },
+		ID: "reset.runtime", Title: "end what the runtime before runs", Timeout: 8 * time.Minute, On: env.Moves,
+		Ops: func(s *engine.Scope) (op.List, error) {
+			r := formerRuntime(env)
+			if env.Stacked() && s.Host().HasRole(v1alpha1.RoleControlPlane) { // its member of etcd ends, too
+				r.Serves, r.Gate = module.AskMember("health"), module.EveryMember()
+			}
+			return op.List{r}, nil
+		},
 		After: tellLeft,
 	}}}
 }

@@ -32,6 +32,10 @@ type Reset struct {
 	Within        []string `json:"within,omitempty"`
 	Paths         []string `json:"paths"`         // removed with their content if they were absent before us, or emptied if they were empty and Exclusive, as the ledger says
 	KeepUnmanaged bool     `json:"keepUnmanaged"` // refuse when this host has no ledger
+	// Gate is what is waited for before anything ends, while Serves answers: what
+	// does not serve is missed by nobody.
+	Serves *Wait `json:"serves,omitempty"`
+	Gate   *Wait `json:"gate,omitempty"`
 }
 
 // PutBack puts back what a step has changed on the host, in this operation or

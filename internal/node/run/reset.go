@@ -195,6 +195,11 @@ func (s *session) checkReset(ctx context.Context, o op.Reset) (verdict, error) {
 }
 
 func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) error {
+	if o.Serves == nil || s.probe(ctx, *o.Serves) == nil {
+		if err := s.pass(ctx, o.Gate); err != nil {
+			return err
+		}
+	}
 	// Of a step that goes on, something would come back afterwards.
 	begun, err := s.untaken()
 	if err != nil {

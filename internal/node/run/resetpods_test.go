@@ -60,6 +60,56 @@ func TestResetTellsFirst(t *testing.T) {
 	}
 }
 
+// TestResetGate: nothing ends before what is waited for has come, as long as that which
+// would end serves.
+func TestResetGate(t *testing.T) {
+	says := func(code string) *op.Wait {
+		return &op.Wait{Name: "etcd", Program: []string{"sh", "-c", "exit " + code}, TimeoutSeconds: 1}
+	}
+	for _, tc := range []struct {
+		name, reason string
+		serves, gate *op.Wait
+		ends         bool
+	}{
+		{"all serve", "it may end", says("0"), says("0"), true},
+		{"another does not", "with it the majority would", says("0"), says("1"), false},
+		{"it does not serve itself", "it was ended half by somebody who was cut off", says("1"), says("1"), true},
+		{"nothing is waited for", "as with any other reset", nil, nil, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			pod := exec.Command("/bin/sleep", "60")
+			if err := pod.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- pod.Wait() }()
+			const group = "sys/fs/cgroup/cpu/kubepods/pod1"
+			h.write(group+"/cgroup.procs", strconv.Itoa(pod.Process.Pid)+"\n")
+			gone := make(chan struct{})
+			go func() { // as the kernel would, when nobody is in it
+				defer close(gone)
+				<-ended
+				_ = os.Remove(h.path(group + "/cgroup.procs"))
+			}()
+			o := op.Reset{Cgroups: []string{"kubepods"}, Serves: tc.serves, Gate: tc.gate}
+			r := h.r.Apply(t.Context(), h.batch(o), nil)[0]
+			if (r.Error == nil) != tc.ends {
+				t.Errorf("%s: %v", tc.reason, r.Error)
+			}
+			if !tc.ends {
+				select {
+				case <-gone:
+					t.Errorf("it has ended: %s", tc.reason)
+				default:
+				}
+				_ = pod.Process.Kill()
+			}
+			<-gone
+		})
+	}
+}
+
 // TestResetWithin: in the cgroup of a unit that is started again everything ends, and
 // it stays; that of a pod goes.
 func TestResetWithin(t *testing.T) {
