@@ -571,8 +571,10 @@ func (a *api) podsOf(namespace, selected string) (out []any) {
 			continue
 		}
 		for range max(w.Status.AvailableReplicas, w.Status.NumberAvailable) {
-			out = append(out, object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": path.Base(at)},
-				"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}}})
+			out = append(out, object{
+				"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": path.Base(at)},
+				"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}},
+			})
 		}
 	}
 	return out
