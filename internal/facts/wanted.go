@@ -51,7 +51,7 @@ func Ports(c *v1alpha1.Cluster, roles []v1alpha1.Role) []Port {
 		out = append(out,
 			Port{EtcdClientPort, "tcp", "etcd", true},
 			Port{EtcdPeerPort, "tcp", "etcd", true},
-			Port{2381, "tcp", "etcd", false},
+			Port{EtcdMetricsPort, "tcp", "etcd", false},
 		)
 	}
 	if r := c.Spec.Registry.Private; r != nil && slices.Contains(roles, v1alpha1.RoleRegistry) {
@@ -96,8 +96,9 @@ const (
 
 // Where etcd listens.
 const (
-	EtcdClientPort = 2379
-	EtcdPeerPort   = 2380
+	EtcdClientPort  = 2379
+	EtcdPeerPort    = 2380
+	EtcdMetricsPort = 2381 // where a member says how it is, on its host alone
 )
 
 // Where nodes keep their data and their programs.

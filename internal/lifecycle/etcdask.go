@@ -79,7 +79,7 @@ func (l *looker) asksEtcd(h v1alpha1.Host) bool {
 // etcdClient is how such a host asks.
 func (l *looker) etcdClient() op.EtcdClient {
 	c := module.EtcdClient()
-	c.Endpoints = []string{module.OwnEtcd()}
+	c.Endpoints = []string{l.env.OwnMember()}
 	if l.env.Cluster.Spec.Etcd.External != nil {
 		c.Cert, c.Key, c.Endpoints = module.EtcdClientCert, module.EtcdClientKey, l.env.EtcdEndpoints()
 	}

@@ -269,7 +269,7 @@ func (m *snapshotting) fetch(ctx context.Context, host *hostLook, kept *op.EtcdS
 		return m.arrive(ctx, host, *kept, to)
 	}
 	client := module.EtcdClient()
-	client.Endpoints = []string{module.OwnEtcd()}
+	client.Endpoints = []string{m.looker.env.OwnMember()}
 	o := op.EtcdSnapshot{EtcdClient: client, Utility: module.Etcdutl, Name: m.report.Name + "-" + m.taken.UTC().Format("20060102-150405") + ".db"}
 	note(m.progress, host.spec.Name, "taking a snapshot")
 	defer func() {

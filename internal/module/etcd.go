@@ -4,6 +4,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
@@ -45,8 +46,28 @@ func EtcdUnit() op.Unit {
 	}
 }
 
-// OwnEtcd is where a host asks its own member of etcd.
-func OwnEtcd() string { return etcdURL("127.0.0.1", facts.EtcdClientPort) }
+// OwnEtcd is where a member of etcd that is a service listens on its host.
+func OwnEtcd() string { return etcdURL(loopback4, facts.EtcdClientPort) }
+
+const loopback4, loopback6 = "127.0.0.1", "::1"
+
+// loopback is where hosts ask their own member of etcd: kubeadm has one in a pod listen
+// at the address of the IP version that its host has in the cluster, and at no other.
+func (e Env) loopback() string {
+	if e.Stacked() && strings.Contains(InternalAddress(e.FirstControlPlane()), ":") {
+		return loopback6
+	}
+	return loopback4
+}
+
+// OwnMember is where a host asks its own member of etcd.
+func (e Env) OwnMember() string { return etcdURL(e.loopback(), facts.EtcdClientPort) }
+
+// OwnMemberReady is where a host's own member says that it answers a linearizable
+// read: that it has caught up.
+func (e Env) OwnMemberReady() string {
+	return "http://" + net.JoinHostPort(e.loopback(), strconv.Itoa(facts.EtcdMetricsPort)) + "/readyz"
+}
 
 // EtcdURL is where a host's member of etcd is reached.
 func EtcdURL(h v1alpha1.Host, port int) string { return etcdURL(InternalAddress(h), port) }
@@ -78,17 +99,17 @@ func EtcdClient() op.EtcdClient {
 }
 
 // AskMember asks a host's own member of etcd something about endpoints.
-func AskMember(what ...string) *op.Wait {
+func (e Env) AskMember(what ...string) *op.Wait {
 	return &op.Wait{Name: "etcd", TimeoutSeconds: 180, Program: append([]string{
-		Etcdctl, "--endpoints=" + OwnEtcd(), "--cacert=" + EtcdCA, "--cert=" + EtcdHealthCert, "--key=" + EtcdHealthKey,
+		Etcdctl, "--endpoints=" + e.OwnMember(), "--cacert=" + EtcdCA, "--cert=" + EtcdHealthCert, "--key=" + EtcdHealthKey,
 		"--dial-timeout=3s", "--command-timeout=8s", "endpoint",
 	}, what...)}
 }
 
 // EveryMember waits for all members of etcd to serve, as a host that has one asks
 // them: what ends a member waits for it, so that no two are away at a time.
-func EveryMember() *op.Wait {
-	w := AskMember("health", "--cluster")
+func (e Env) EveryMember() *op.Wait {
+	w := e.AskMember("health", "--cluster")
 	w.Name = "every member of etcd"
 	return w
 }

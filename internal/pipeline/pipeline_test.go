@@ -618,3 +618,40 @@ func TestPlanHoldsNoSecret(t *testing.T) {
 		}
 	}
 }
+
+// kubeadm has a member in a pod listen at its host's loopback address of the version
+// that the host has in the cluster, and at no other of these.
+func TestMembersAreAskedWhereTheyListen(t *testing.T) {
+	at := []string{":2379", ":2381"}
+	for name, tc := range map[string]struct {
+		change      func(*v1alpha1.Cluster)
+		asked, deaf string
+	}{
+		"IPv4": {func(*v1alpha1.Cluster) {}, "127.0.0.1", "[::1]"},
+		"IPv6": {func(c *v1alpha1.Cluster) {
+			c.Spec.Network.PodCIDR, c.Spec.Network.ServiceCIDR = []string{"fd00:244::/56"}, []string{"fd00:96::/112"}
+			for i := range c.Spec.Hosts {
+				c.Spec.Hosts[i].Address = fmt.Sprintf("2001:db8::%d", 11+i)
+			}
+		}, "[::1]", "127.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := base()
+			tc.change(c)
+			env := environment(t, c)
+			asked := 0
+			for _, p := range []engine.Pipeline{upgraded(t, env), Defrag(env, nil), RestoreEtcd(env, backup.Source{}), Renew(env, parts(), wish), RotateCA(env, parts(), rotations(env))} {
+				text := spell(t, p, hosts(env))
+				for _, port := range at {
+					asked += strings.Count(text, tc.asked+port)
+					if strings.Contains(text, tc.deaf+port) {
+						t.Errorf("%s asks %s%s", p.Kind, tc.deaf, port)
+					}
+				}
+			}
+			if asked < 5 {
+				t.Errorf("members are asked %d times", asked)
+			}
+		})
+	}
+}

@@ -60,7 +60,7 @@ func isFirstMember(env module.Env) func(*engine.Host) bool {
 }
 
 func defrag(env module.Env, step op.DefragStep) op.List {
-	o := op.EtcdDefrag{EtcdClient: module.EtcdClient(), Own: module.OwnEtcd(), Do: step}
+	o := op.EtcdDefrag{EtcdClient: module.EtcdClient(), Own: env.OwnMember(), Do: step}
 	for _, h := range env.Members(env.Cluster) {
 		o.Endpoints = append(o.Endpoints, module.EtcdURL(h, facts.EtcdClientPort))
 	}

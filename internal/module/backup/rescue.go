@@ -67,7 +67,7 @@ func Salvage(env module.Env, src Source) engine.Module {
 			},
 		},
 		step("start", "start etcd", best, func(*engine.Host) op.List { return starting(env, src) }, "rescue.aside"),
-		step("etcd", "wait for etcd", best, func(*engine.Host) op.List { return op.List{etcdServes()} }, "restore.start"),
+		step("etcd", "wait for etcd", best, func(*engine.Host) op.List { return op.List{etcdServes(env)} }, "restore.start"),
 		kubelets(src, nodes),
 		serving(env, nodes),
 		reached(env, src),

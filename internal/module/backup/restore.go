@@ -105,7 +105,7 @@ func Restore(env module.Env, src Source) engine.Module {
 		step("start", "start etcd", isMember(env), func(h *engine.Host) op.List {
 			return starting(env, src)
 		}, "restore.keys", "restore.encryption"),
-		step("etcd", "wait for etcd", isMember(env), func(*engine.Host) op.List { return op.List{etcdServes()} }, "restore.start"),
+		step("etcd", "wait for etcd", isMember(env), func(*engine.Host) op.List { return op.List{etcdServes(env)} }, "restore.start"),
 		kubelets(src, nodes),
 		serving(env, nodes),
 		reached(env, src),
@@ -182,10 +182,10 @@ func lostKeys(env module.Env, src Source, h *engine.Host) (list op.List) {
 	return list
 }
 
-func etcdServes() op.Wait {
+func etcdServes(env module.Env) op.Wait {
 	c := module.EtcdClient()
 	return op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: []string{
-		c.Program, "--endpoints=" + module.OwnEtcd(), "--cacert=" + c.CA, "--cert=" + c.Cert, "--key=" + c.Key,
+		c.Program, "--endpoints=" + env.OwnMember(), "--cacert=" + c.CA, "--cert=" + c.Cert, "--key=" + c.Key,
 		"--dial-timeout=3s", "--command-timeout=8s", "endpoint", "health",
 	}}
 }

@@ -79,7 +79,7 @@ const rereadTime = 30 * time.Minute
 func reread(env module.Env, h *engine.Host, files ...op.Op) op.List {
 	var list op.List
 	if hasMember(env, h) {
-		list = append(list, everyMember())
+		list = append(list, everyMember(env))
 	}
 	list = append(list, files...)
 	if hasMember(env, h) {
@@ -88,7 +88,7 @@ func reread(env module.Env, h *engine.Host, files ...op.Op) op.List {
 		} else {
 			list = append(list, module.EtcdUnit())
 		}
-		list = append(list, ownMember(), everyMember())
+		list = append(list, ownMember(env), everyMember(env))
 	}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
 		list = append(list, op.PodRestart{Manifest: module.APIServerManifest, Files: []string{module.EtcdCA}, TimeoutSeconds: 300}, serves(env))
@@ -97,8 +97,8 @@ func reread(env module.Env, h *engine.Host, files ...op.Op) op.List {
 }
 
 // everyMember waits for all members of etcd, as a host that has one asks them.
-func everyMember() op.Wait {
-	w := ownMember()
+func everyMember(env module.Env) op.Wait {
+	w := ownMember(env)
 	w.Name, w.Program = "every member of etcd", append(slices.Clone(w.Program), "--cluster")
 	return w
 }
@@ -110,7 +110,7 @@ func (r AuthorityRotation) ofEtcd(env module.Env, h *engine.Host, trusted []byte
 	member, control := hasMember(env, h), h.HasRole(v1alpha1.RoleControlPlane)
 	var list op.List
 	if member {
-		list = append(list, everyMember(), op.File{Path: r.Key, Content: next.key, Mode: 0o600, Secret: true})
+		list = append(list, everyMember(env), op.File{Path: r.Key, Content: next.key, Mode: 0o600, Secret: true})
 	}
 	list = append(list, op.File{Path: r.Trust, Content: trusted})
 	if member {
@@ -128,7 +128,7 @@ func (r AuthorityRotation) ofEtcd(env module.Env, h *engine.Host, trusted []byte
 		})
 	}
 	if member {
-		list = append(list, ownMember(), everyMember())
+		list = append(list, ownMember(env), everyMember(env))
 	}
 	if control {
 		list = append(list, serves(env))

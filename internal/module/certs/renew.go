@@ -106,7 +106,7 @@ func Renew(env module.Env, w Wish) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list := chosen(s.Host(), ofEtcd)
 				if concerned(s.Host()) && !w.Lapsed {
-					list = append(list, ownMember())
+					list = append(list, ownMember(env))
 				}
 				return list, nil
 			},
@@ -166,9 +166,9 @@ func restarts() op.List {
 
 // ownMember waits for a host's own member of etcd, as who asks it by what it
 // shows now.
-func ownMember() op.Wait {
+func ownMember(env module.Env) op.Wait {
 	return op.Wait{Name: "its member of etcd", TimeoutSeconds: 300, Program: []string{
-		module.Etcdctl, "--endpoints=" + module.OwnEtcd(), "--cacert=" + module.EtcdCA, "--cert=" + module.EtcdHealthCert, "--key=" + module.EtcdHealthKey,
+		module.Etcdctl, "--endpoints=" + env.OwnMember(), "--cacert=" + module.EtcdCA, "--cert=" + module.EtcdHealthCert, "--key=" + module.EtcdHealthKey,
 		"--dial-timeout=3s", "--command-timeout=8s", "endpoint", "health",
 	}}
 }

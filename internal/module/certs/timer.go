@@ -121,7 +121,7 @@ func autoRenewal(env module.Env, h v1alpha1.Host) op.AutoRenewal {
 	a := op.AutoRenewal{Cluster: env.Cluster.Name, Ops: byItself(env, h)}
 	control, member := spec.HasRole(h, v1alpha1.RoleControlPlane), facts.RunsEtcd(env.Cluster, h.Roles)
 	if member {
-		a.Serves = append(a.Serves, ownMember())
+		a.Serves = append(a.Serves, ownMember(env))
 	}
 	port := strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port)
 	if control {

@@ -48,9 +48,9 @@ func memberTask(env module.Env) engine.Task {
 		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(*engine.Scope) (op.List, error) {
 			back := op.Kept{
-				Path: manifest("etcd"), Serves: module.AskMember("health"), Gate: module.EveryMember(),
+				Path: manifest("etcd"), Serves: env.AskMember("health"), Gate: env.EveryMember(),
 				// It answers for itself, whether the others are there or not.
-				Then: module.AskMember("status"),
+				Then: env.AskMember("status"),
 			}
 			back.Then.Manifest = back.Path
 			return op.List{back}, nil

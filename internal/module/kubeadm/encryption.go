@@ -317,7 +317,7 @@ func rewriteTask(env module.Env, api engine.Key[*kube.Client]) engine.Task {
 // verified asks etcd itself: keys are forgotten next.
 func verified(ctx context.Context, env module.Env, s *engine.Scope, resource string, key module.EncryptionKey) error {
 	o := op.EtcdValues{EtcdClient: module.EtcdClient(), Begins: key.Begins()}
-	if o.Endpoints = []string{module.OwnEtcd()}; !env.Stacked() {
+	if o.Endpoints = []string{env.OwnMember()}; !env.Stacked() {
 		o.Endpoints, o.Cert, o.Key = env.EtcdEndpoints(), module.EtcdClientCert, module.EtcdClientKey
 	}
 	root := cmp.Or(env.Cluster.Spec.Kubernetes.APIServer.ExtraArgs["etcd-prefix"], "/registry")

@@ -239,7 +239,7 @@ func memberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
 	if !env.Gated || !module.Holds(h) {
 		return e
 	}
-	gated := amongWell(e)
+	gated := amongWell(env, e)
 	if env.Reconfigures {
 		gated.Then.Crashes = mostCrashes
 	}
@@ -252,8 +252,8 @@ func memberSettings(env module.Env, h *engine.Host, e op.Exec) op.Exec {
 // amongWell has a step that exchanges a member of etcd begin when all of them serve,
 // so that no two are away at a time, and end when that one does. One that does not
 // serve anyway is mended at once.
-func amongWell(e op.Exec) op.Exec {
-	e.Gate, e.Then = module.EveryMember(), module.AskMember("health")
+func amongWell(env module.Env, e op.Exec) op.Exec {
+	e.Gate, e.Then = env.EveryMember(), env.AskMember("health")
 	e.Then.Manifest = manifest("etcd")
 	return e
 }

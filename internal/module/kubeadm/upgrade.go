@@ -90,7 +90,7 @@ func Again(env module.Env) engine.Module {
 			if hasMember(env, s.Host()) {
 				// Ready is a member that answers a linearizable read: one that has
 				// caught up.
-				waits = op.List{op.Wait{HTTP: "http://127.0.0.1:2381/readyz", Manifest: manifest("etcd"), TimeoutSeconds: 300}}
+				waits = op.List{op.Wait{HTTP: env.OwnMemberReady(), Manifest: manifest("etcd"), TimeoutSeconds: 300}}
 			}
 			return append(waits, ownAPI(env),
 				healthy("kube-controller-manager", 10257, k.ControllerManager.ExtraArgs), healthy("kube-scheduler", 10259, k.Scheduler.ExtraArgs)), nil
@@ -114,7 +114,7 @@ func UpgradeEtcd(env module.Env) engine.Module {
 				e.Name, e.Creates, e.Declares = "kubeadm-upgrade-etcd", nil, []string{manifest("etcd")}
 			}
 			if !env.Upgrade.Back { // else one may not serve that is yet to go back, and hold up those before it
-				e = amongWell(e)
+				e = amongWell(env, e)
 				e.Then.TimeoutSeconds = 300 // another image is started
 			}
 			return op.List{
@@ -122,7 +122,7 @@ func UpgradeEtcd(env module.Env) engine.Module {
 				runs(env, "etcd"),
 				// Ready is a member that answers a linearizable read: one that
 				// has caught up.
-				op.Wait{HTTP: "http://127.0.0.1:2381/readyz", Manifest: manifest("etcd"), TimeoutSeconds: 300},
+				op.Wait{HTTP: env.OwnMemberReady(), Manifest: manifest("etcd"), TimeoutSeconds: 300},
 				// One that has lost its member may take more than a minute to
 				// find it again.
 				op.PodRestart{Manifest: module.APIServerManifest, Files: []string{manifest("etcd")}, TimeoutSeconds: 300},

@@ -65,7 +65,7 @@ func Runtime(env module.Env) engine.Module {
 		Ops: func(s *engine.Scope) (op.List, error) {
 			r := formerRuntime(env)
 			if env.Stacked() && s.Host().HasRole(v1alpha1.RoleControlPlane) { // its member of etcd ends, too
-				r.Serves, r.Gate = module.AskMember("health"), module.EveryMember()
+				r.Serves, r.Gate = env.AskMember("health"), env.EveryMember()
 			}
 			return op.List{r}, nil
 		},
