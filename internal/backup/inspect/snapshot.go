@@ -1,6 +1,5 @@
-// Package inspect looks into backup sets: what a snapshot of etcd is, by its database,
-// and what its values were before they were encrypted. The node helper writes sets and
-// does without it.
+// Package inspect looks into backup sets: what a snapshot of etcd is, by its database.
+// The node helper writes sets and does without it.
 package inspect
 
 import (

@@ -1,4 +1,4 @@
-package inspect
+package backup
 
 import (
 	"bytes"
@@ -10,9 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	"golang.org/x/crypto/nacl/secretbox"
-	"sigs.k8s.io/yaml"
 )
+
+// Secrets is what the keys of Secrets begin with in etcd.
+const Secrets = "/registry/secrets/"
 
 // encrypted is how a value begins that an API server has encrypted: then come
 // the provider, its version, and the name of a key.
@@ -23,25 +26,25 @@ const encrypted = "k8s:enc:"
 type Encryption struct{ keys map[string][]encryptionKey }
 
 type encryptionKey struct {
-	Name   string `json:"name"`
-	Secret string `json:"secret"`
+	Name   string `yaml:"name"`
+	Secret string `yaml:"secret"`
 }
 
 // ReadEncryption reads an API server's encryption configuration; nil is another
 // file.
 func ReadEncryption(text []byte) (*Encryption, error) {
 	type keyed struct {
-		Keys []encryptionKey `json:"keys"`
+		Keys []encryptionKey `yaml:"keys"`
 	}
 	var conf struct {
-		Kind      string `json:"kind"`
+		Kind      string `yaml:"kind"`
 		Resources []struct {
 			Providers []struct {
-				AESCBC    *keyed `json:"aescbc"`
-				AESGCM    *keyed `json:"aesgcm"`
-				Secretbox *keyed `json:"secretbox"`
-			} `json:"providers"`
-		} `json:"resources"`
+				AESCBC    *keyed `yaml:"aescbc"`
+				AESGCM    *keyed `yaml:"aesgcm"`
+				Secretbox *keyed `yaml:"secretbox"`
+			} `yaml:"providers"`
+		} `yaml:"resources"`
 	}
 	if !bytes.Contains(text, []byte("EncryptionConfiguration")) {
 		return nil, nil
@@ -88,7 +91,7 @@ func (e *Encryption) Open(key string, value []byte) (plain []byte, how string, e
 	}
 	i := slices.IndexFunc(all, func(k encryptionKey) bool { return k.Name == name })
 	if i < 0 {
-		return nil, how, fmt.Errorf("it is encrypted by %s with a key %q, which the set does not have", provider, name)
+		return nil, how, fmt.Errorf("it is encrypted by %s with a key %q, which is not there", provider, name)
 	}
 	secret, err := base64.StdEncoding.DecodeString(strings.TrimSpace(all[i].Secret))
 	if err != nil {
@@ -98,7 +101,17 @@ func (e *Encryption) Open(key string, value []byte) (plain []byte, how string, e
 	return plain, how, err
 }
 
-var errCipher = errors.New("it cannot be decrypted with the set's key")
+// OpenSecret says how the value of a Secret was read, as Open does. What comes of it
+// must be one.
+func (e *Encryption) OpenSecret(key string, value []byte) (how string, err error) {
+	plain, how, err := e.Open(key, value)
+	if err == nil && !bytes.Contains(plain, []byte("Secret")) { // its kind, however it is encoded
+		err = errors.New("what comes of it is no Secret")
+	}
+	return how, err
+}
+
+var errCipher = errors.New("it cannot be decrypted with the key of that name")
 
 // decrypt undoes what a provider of API servers' has done.
 func decrypt(provider string, secret []byte, key string, text []byte) ([]byte, error) {

@@ -1,4 +1,4 @@
-package inspect_test
+package backup
 
 import (
 	"bytes"
@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"golang.org/x/crypto/nacl/secretbox"
-
-	"slipway.dev/slipway/internal/backup/inspect"
 )
 
 const secretKey = "/registry/secrets/default/token"
@@ -44,9 +42,9 @@ func sealedBy(t *testing.T, provider string, secret []byte, plain string) []byte
 	return append(append(head, iv...), padded...)
 }
 
-func encryptionOf(t *testing.T, provider string, secret []byte) *inspect.Encryption {
+func encryptionOf(t *testing.T, provider string, secret []byte) *Encryption {
 	t.Helper()
-	e, err := inspect.ReadEncryption(fmt.Appendf(nil, "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - %s: {keys: [{name: one, secret: %s}]}\n  - identity: {}\n",
+	e, err := ReadEncryption(fmt.Appendf(nil, "kind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - %s: {keys: [{name: one, secret: %s}]}\n  - identity: {}\n",
 		provider, base64.StdEncoding.EncodeToString(secret)))
 	if err != nil || e == nil {
 		t.Fatal(e, err)
@@ -76,17 +74,23 @@ func TestEncryption(t *testing.T) {
 			}
 		}
 	}
-	var none *inspect.Encryption
+	var none *Encryption
 	if got, how, err := none.Open(secretKey, []byte("k8s\x00plain")); err != nil || how != "" || string(got) != "k8s\x00plain" {
 		t.Errorf("what is not encrypted: %q, %q, %v", got, how, err)
 	}
-	if _, _, err := none.Open(secretKey, sealedBy(t, "aescbc", secret, "x")); err == nil || !strings.Contains(err.Error(), "does not have") {
+	if _, _, err := none.Open(secretKey, sealedBy(t, "aescbc", secret, "x")); err == nil || !strings.Contains(err.Error(), "is not there") {
 		t.Errorf("without a configuration: %v", err)
 	}
-	if _, how, err := none.Open(secretKey, []byte("k8s:enc:kms:v2:vault:x")); !errors.Is(err, inspect.ErrOutside) || how != "kms, key vault" {
+	if _, how, err := none.Open(secretKey, []byte("k8s:enc:kms:v2:vault:x")); !errors.Is(err, ErrOutside) || how != "kms, key vault" {
 		t.Errorf("a service's: %q, %v", how, err)
 	}
-	if e, err := inspect.ReadEncryption([]byte("-----BEGIN CERTIFICATE-----")); e != nil || err != nil {
+	if how, err := none.OpenSecret(secretKey, []byte("k8s\x00\x12\x06Secret")); err != nil || how != "" {
+		t.Errorf("a Secret: %q, %v", how, err)
+	}
+	if _, err := none.OpenSecret(secretKey, []byte("k8s\x00\x12\x09ConfigMap")); err == nil {
+		t.Error("it is no Secret, and was taken for one")
+	}
+	if e, err := ReadEncryption([]byte("-----BEGIN CERTIFICATE-----")); e != nil || err != nil {
 		t.Errorf("another file: %v, %v", e, err)
 	}
 }
