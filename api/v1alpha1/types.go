@@ -252,6 +252,9 @@ type Etcd struct {
 type EtcdBackup struct {
 	Every *metav1.Duration `json:"every,omitempty"` // default: 6h
 	Keep  int              `json:"keep,omitempty"`  // default: 8
+	// DrillEvery is how often each host tries its newest one, in an etcd of its own:
+	// default: 168h (a week), or Every if that is longer; 0s: never.
+	DrillEvery *metav1.Duration `json:"drillEvery,omitempty"`
 	// Recipients are keys of age's (age1…) that copies are encrypted to: without any
 	// there are none.
 	Recipients []string `json:"recipients,omitempty"`

@@ -235,9 +235,12 @@ func (s service) Scheduled(ctx context.Context, name string, _ event.Sink) (*lif
 	return &lifecycle.Scheduled{
 		Name: name, On: true, Next: "slipway etcd snapshot " + name + " --of cp1",
 		Warnings: diag.List{{ID: "backup-by-itself", Severity: diag.Warning, Host: "cp1", Message: "it could not take a snapshot: there is no room", Hint: "on the host: journalctl -u slipway-backup"}},
-		Hosts: []lifecycle.ScheduledHost{{Host: "cp1", Active: true, AutoSnapshotOutcome: &op.AutoSnapshotOutcome{At: epoch, Failed: "there is no room", Kept: []op.KeptSnapshot{
-			{Taken: at, Etcd: "3.7.0", EtcdSnapshotInfo: op.EtcdSnapshotInfo{Path: op.AutoSnapshots + "/prod-1.db", Bytes: 4 << 20, Revision: 4711, Keys: 600}},
-		}, Copies: []op.CopyOutcome{{Target: "nas", Copied: at, Kept: 8}, {Target: "vault", Failed: "connection refused", Since: at}}}}},
+		Hosts: []lifecycle.ScheduledHost{{Host: "cp1", Active: true, AutoSnapshotOutcome: &op.AutoSnapshotOutcome{
+			At: epoch, Failed: "there is no room", Kept: []op.KeptSnapshot{
+				{Taken: at, Etcd: "3.7.0", EtcdSnapshotInfo: op.EtcdSnapshotInfo{Path: op.AutoSnapshots + "/prod-1.db", Bytes: 4 << 20, Revision: 4711, Keys: 600}},
+			}, Copies: []op.CopyOutcome{{Target: "nas", Copied: at, Kept: 8}, {Target: "vault", Failed: "connection refused", Since: at}},
+			Drill: &op.DrillOutcome{Good: at, Path: op.AutoSnapshots + "/prod-1.db", At: at, Seconds: 3.21, Revision: 4711, Keys: 600, Etcd: "3.7.0", Secret: "decrypted (secretbox, key 1-a)"},
+		}}, {Host: "cp2", Active: true, AutoSnapshotOutcome: &op.AutoSnapshotOutcome{At: epoch, Drill: &op.DrillOutcome{Since: at, Failed: "it ended by itself", Path: op.AutoSnapshots + "/prod-2.db", At: at, Seconds: 180}}}},
 	}, nil
 }
 

@@ -74,7 +74,7 @@ func (l *looker) etcdReport(ctx context.Context, progress event.Sink) *EtcdRepor
 	l.lookAt(ctx, l.svc.looks.host, progress, func(ctx context.Context, h *hostLook) {
 		f := facts.Ask(ctx, h.spec, h.conn, op.Facts{Dirs: []string{facts.DirEtcd}})
 		h.facts, h.err = f.Facts, f.Err
-		l.elsewhere(ctx, h)
+		l.byItself(ctx, h)
 	})
 	asked.Wait()
 	for _, h := range l.hosts {
@@ -119,7 +119,7 @@ func (l *looker) judgeReport(r *EtcdReport) {
 		judgeEtcd(&r.Etcd, warn)
 		l.judgeRecord(r, warn)
 	}
-	l.judgeCopies(warn)
+	l.judgeByItself(warn)
 	l.concludeEtcd(r)
 }
 
@@ -199,7 +199,7 @@ func (l *looker) nextForEtcd(r *EtcdReport) string {
 			return "slipway exec " + r.Name + "@" + h.spec.Name + " --sudo -- " + log
 		}
 	}
-	if slices.ContainsFunc(r.Warnings, func(d diag.Diagnostic) bool { return d.ID == idBackupCopy }) {
+	if slices.ContainsFunc(r.Warnings, func(d diag.Diagnostic) bool { return d.ID == idBackupCopy || d.ID == idBackupDrill }) {
 		return "slipway etcd snapshots " + r.Name + " --hosts"
 	}
 	return "slipway cluster-info " + r.Name

@@ -74,6 +74,7 @@ const (
 	idBackupOld           = "backup-old"
 	idBackupNotThere      = "backup-not-there"
 	idBackupCopy          = "backup-copy"
+	idBackupDrill         = "backup-drill"
 	idCopyTarget          = "backup-copy-unreachable"
 	idAddOnNotReady       = "add-on-not-ready"
 	idOperationUnfinished = "operation-unfinished"

@@ -39,7 +39,7 @@ func (l *looker) host(ctx context.Context, h *hostLook) {
 		return
 	}
 	h.certs, _ = l.certificates(ctx, h) // what else is known of the host is told all the same
-	l.elsewhere(ctx, h)
+	l.byItself(ctx, h)
 	if !facts.RunsKubelet(h.spec.Roles) {
 		return
 	}

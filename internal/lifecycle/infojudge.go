@@ -31,7 +31,7 @@ func (l *looker) judge(in *Info, c *v1alpha1.Cluster, ops []v1alpha1.Operation) 
 	}
 	certificateJudge{cluster: in.Name, now: l.svc.Now(), validity: module.Env{Cluster: c}.Validity()}.all(in.Certificates, warn)
 	judgeAddOns(in, warn)
-	l.judgeCopies(warn)
+	l.judgeByItself(warn)
 	running := false
 	// What was done beside it leaves it as unfinished as it was.
 	latest := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {

@@ -44,6 +44,9 @@ const lateBy = 2
 // maxCopying is how long hosts let copying take, after which it is ended.
 const maxCopying = 30 * time.Minute
 
+// maxDrilling is how long they let trying a snapshot take.
+const maxDrilling = 20 * time.Minute
+
 // Scheduled asks the hosts with members of etcd for the snapshots that they take by
 // themselves. It needs no API and no etcd.
 func (s *service) Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error) {
@@ -123,6 +126,7 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 			warn(idBackupOld, h.Host, "on the host: systemctl list-timers slipway-backup.timer", "the latest snapshot that is there is older than %s, and one is to be taken every %s", lateBy*c.Spec.Etcd.Backup.Every.Duration, c.Spec.Etcd.Backup.Every.Duration)
 		}
 		h.judgeElsewhere(c, now, warn)
+		h.judgeDrill(c, now, warn)
 	}
 }
 
@@ -154,10 +158,32 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 	}
 }
 
-// elsewhere has a host tell what came of its copies, if it is to make any. One that
-// does not say is told of by others.
-func (l *looker) elsewhere(ctx context.Context, h *hostLook) {
-	if !recovery.HasCopies(l.env.Cluster, h.spec) {
+// judgeDrill warns of snapshots that were tried and are not good, or are not tried. What
+// a host says nothing of it has not been set up for: a plan says so.
+func (a *ScheduledHost) judgeDrill(c *v1alpha1.Cluster, now time.Time, warn warner) {
+	drilling := func(h v1alpha1.Host) bool { return h.Name == a.Host && recovery.HasDrills(c, h) }
+	if a == nil || a.AutoSnapshotOutcome == nil || a.Drill == nil || !slices.ContainsFunc(c.Spec.Hosts, drilling) {
+		return
+	}
+	d, every := a.Drill, c.Spec.Etcd.Backup.DrillEvery.Duration
+	last, since := "none of this host's has been found good yet", d.Since
+	if !d.Good.IsZero() {
+		last, since = "the latest of this host's that was found good is of "+d.Good.UTC().Format(time.RFC3339), d.Good
+	}
+	switch {
+	case d.Failed != "":
+		warn(idBackupDrill, a.Host, "on the host: journalctl -u slipway-backup; until it is mended, have a backup that was tried: slipway etcd snapshot "+c.Name+", then: slipway etcd drill "+c.Name, "restoring its snapshots into an etcd of its own has failed since %s: %s; %s", d.Since.UTC().Format(time.RFC3339), d.Failed, last)
+	case !d.Begun.IsZero() && now.Sub(d.Begun) > maxDrilling:
+		warn(idBackupDrill, a.Host, "on the host: journalctl -u slipway-backup", "restoring one of its snapshots into an etcd of its own, begun at %s, was cut off; %s", d.Begun.UTC().Format(time.RFC3339), last)
+	case now.Sub(since) > lateBy*every:
+		warn(idBackupDrill, a.Host, "on the host: systemctl start slipway-backup", "its snapshots are not tried: %s, and one is to be tried every %s", last, every)
+	}
+}
+
+// byItself has a host tell what came of its copies and of trying its snapshots, if it is
+// to do either. One that does not say is told of by others.
+func (l *looker) byItself(ctx context.Context, h *hostLook) {
+	if !recovery.HasCopies(l.env.Cluster, h.spec) && !recovery.HasDrills(l.env.Cluster, h.spec) {
 		return
 	}
 	is := &ScheduledHost{Host: h.spec.Name}
@@ -166,10 +192,12 @@ func (l *looker) elsewhere(ctx context.Context, h *hostLook) {
 	}
 }
 
-// judgeCopies warns of copies, and of nothing else that hosts do by themselves.
-func (l *looker) judgeCopies(warn warner) {
+// judgeByItself warns of copies and drills, and of nothing else that hosts do by
+// themselves.
+func (l *looker) judgeByItself(warn warner) {
 	for _, h := range l.hosts {
 		h.schedule.judgeElsewhere(l.env.Cluster, l.svc.Now(), warn)
+		h.schedule.judgeDrill(l.env.Cluster, l.svc.Now(), warn)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
 	"slipway.dev/slipway/internal/backup/inspect"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -30,6 +31,12 @@ func (w *world) everyHour(keep int) *v1alpha1.Cluster {
 	return c
 }
 
+// untried has hosts try none of the snapshots that they take.
+func untried(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+	c.Spec.Etcd.Backup.DrillEvery = &metav1.Duration{}
+	return c
+}
+
 // Snapshots by themselves are switched on, changed and switched off in the file of a
 // cluster that runs: on hosts with a member of etcd, and nothing else changes.
 func TestScheduleSwitched(t *testing.T) {
@@ -39,7 +46,7 @@ func TestScheduleSwitched(t *testing.T) {
 		name string
 		c    *v1alpha1.Cluster
 		want string
-	}{{"on", w.everyHour(8), `"keep": 8`}, {"changed", w.everyHour(3), `"keep": 3`}, {"off", w.cluster(), ""}, {"on again", w.everyHour(8), `"keep": 8`}} {
+	}{{"on", w.everyHour(8), `"keep": 8`}, {"changed", w.everyHour(3), `"keep": 3`}, {"untried", untried(w.everyHour(3)), `"keep": 3`}, {"off", w.cluster(), ""}, {"on again", w.everyHour(8), `"keep": 8`}} {
 		request := Request{Kind: Apply, Cluster: step.c}
 		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
 		for _, s := range p.Plan().Steps {
@@ -50,6 +57,9 @@ func TestScheduleSwitched(t *testing.T) {
 		w.apply(p, event.Succeeded)
 		if got := w.machines["cp1"].files[backupJob]; !strings.Contains(got, step.want) || (got == "") != (step.want == "") || w.machines["w1"].has(backupJob) {
 			t.Errorf("%s: the job is %q", step.name, got)
+		}
+		if got := w.machines["cp1"].files[backupJob]; strings.Contains(got, `"everySeconds": 604800`) != (step.want != "" && step.name != "untried") {
+			t.Errorf("%s: how often a snapshot is tried: %s", step.name, got)
 		}
 		if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
 			t.Errorf("%s: something is left to do: %+v", step.name, p.Plan().Steps)
@@ -69,7 +79,7 @@ func TestScheduleOfManagedEtcd(t *testing.T) {
 	taken := svc.Now().Add(-time.Hour).UTC().Truncate(time.Second)
 	for name, m := range w.machines {
 		job := m.files[backupJob]
-		if !strings.Contains(job, "https://127.0.0.1:2379") || strings.Contains(job, `"copies"`) != (name == "cp1") || m.has(storageKey) != (name == "cp1") {
+		if !strings.Contains(job, "https://127.0.0.1:2379") || strings.Contains(job, `"copies"`) != (name == "cp1") || !strings.Contains(job, `"drill"`) || strings.Contains(job, `"encryption"`) != (name == "cp1") || m.has(storageKey) != (name == "cp1") {
 			t.Errorf("the job of %s is %s", name, job)
 		}
 		m.snapshot = aSnapshot(t, 4711)
@@ -156,6 +166,76 @@ func TestScheduled(t *testing.T) {
 			}
 			if !strings.HasSuffix(strings.Join(got, ","), tc.want) || len(got) > 1 || s.Good != (tc.want == "") || s.Next != tc.next {
 				t.Errorf("%s: %v, next %s", tc.reason, got, s.Next)
+			}
+		})
+	}
+}
+
+// A snapshot that was tried and is not good is told of wherever somebody looks, and that
+// none is tried. What hosts have not been told to do they do not fail at.
+func TestDrillsJudged(t *testing.T) {
+	const week = 7 * 24 * time.Hour
+	for _, tc := range []struct {
+		name, reason string
+		outcome      func(now time.Time) *op.DrillOutcome
+		untried      bool
+		want         string
+	}{
+		{"good", "there is one of last week", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-week)} }, false, ""},
+		{"not told of", "the host has a program from before there were any", func(time.Time) *op.DrillOutcome { return nil }, false, ""},
+		{"none yet", "it was just switched on", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-time.Hour)} }, false, ""},
+		{"goes on", "large ones take their time", func(now time.Time) *op.DrillOutcome {
+			return &op.DrillOutcome{Good: now.Add(-week), Begun: now.Add(-10 * time.Minute)}
+		}, false, ""},
+		{"failed", "it is worth nothing", func(now time.Time) *op.DrillOutcome {
+			return &op.DrillOutcome{Good: now.Add(-week), Failed: "it panics", Since: now}
+		}, false, "has failed since"},
+		{"the first failed", "none was ever good", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, false, "it panics; none of this host's has been found good yet"},
+		{"cut off", "the host went down", func(now time.Time) *op.DrillOutcome {
+			return &op.DrillOutcome{Good: now.Add(-week), Begun: now.Add(-time.Hour)}
+		}, false, "was cut off; the latest of this host's that was found good is of"},
+		{"overdue", "copying takes all the time, each time", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-3 * week)} }, false, "are not tried: the latest"},
+		{"never", "the same", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} }, false, "are not tried: none"},
+		{"switched off since", "it need not be", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, true, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "w1")
+			w.create(event.Succeeded)
+			c := w.everyHour(8)
+			if tc.untried {
+				c = untried(c)
+			}
+			w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+			m, svc := w.machines["cp1"], w.impatient()
+			m.snapshot = aSnapshot(t, 4711)
+			m.took(t, svc.Now(), "")
+			var out op.AutoSnapshotOutcome
+			if err := json.Unmarshal([]byte(m.files[op.AutoSnapshotFile]), &out); err != nil {
+				t.Fatal(err)
+			}
+			out.Drill = tc.outcome(svc.Now())
+			raw, err := json.Marshal(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.files[op.AutoSnapshotFile] = string(raw)
+			s, err := svc.Scheduled(t.Context(), "prod", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			health, err := svc.Etcd(t.Context(), "prod", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := svc.Info(t.Context(), "prod", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for where, list := range map[string]diag.List{"snapshots --hosts": s.Warnings, "etcd health": health.Warnings, "cluster-info": info.Warnings} {
+				text := list.Error()
+				if tc.want == "" && strings.Contains(text, idBackupDrill) || !strings.Contains(text, tc.want) {
+					t.Errorf("%s: %s says %s", tc.reason, where, text)
+				}
 			}
 		})
 	}

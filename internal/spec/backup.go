@@ -34,6 +34,7 @@ func setBackupDefaults(b *v1alpha1.EtcdBackup) {
 	}
 	setDuration(&b.Every, DefaultBackupEvery)
 	setDefault(&b.Keep, DefaultBackupKeep)
+	setDuration(&b.DrillEvery, max(DefaultDrillEvery, b.Every.Duration))
 	for i := range b.Copies {
 		setDefault(&b.Copies[i].Keep, b.Keep)
 		if m := b.Copies[i].SSH; m != nil {
@@ -56,6 +57,7 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 		v.refuse(idInvalidDuration, pathBackup+".every", b.Every.Duration.String()+" is too often for snapshots", "write a duration of "+minBackupEvery.String()+" or more, such as 6h")
 	}
 	v.keeps(pathBackup+".keep", b.Keep)
+	v.drills(*b)
 	for i, r := range b.Recipients {
 		if keys, err := age.ParseRecipients(strings.NewReader(r)); err != nil || len(keys) != 1 {
 			what := fmt.Sprintf("%.80q", r)
@@ -66,6 +68,21 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 		}
 	}
 	v.copies(e)
+}
+
+// drills judges how often a snapshot is tried.
+func (v *validator) drills(b v1alpha1.EtcdBackup) {
+	if b.DrillEvery == nil || b.DrillEvery.Duration == 0 {
+		return
+	}
+	every := DefaultBackupEvery
+	if b.Every != nil {
+		every = b.Every.Duration
+	}
+	if b.DrillEvery.Duration < every {
+		v.refuse(idInvalidDuration, pathBackup+".drillEvery", b.DrillEvery.Duration.String()+" is too often to try snapshots, which are taken every "+every.String(),
+			"write "+every.String()+" to try each of them, a longer time such as 168h, or 0s to try none")
+	}
 }
 
 func (v *validator) keeps(path string, keep int) {

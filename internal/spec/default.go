@@ -22,6 +22,7 @@ const (
 	DefaultCAValidity  = 10 * DefaultValidity
 	DefaultBackupEvery = 6 * time.Hour
 	DefaultBackupKeep  = 8
+	DefaultDrillEvery  = 7 * 24 * time.Hour
 
 	DefaultAuditDays      = 30
 	DefaultAuditFiles     = 10

@@ -21,6 +21,14 @@ type scheduled struct {
 			Path     string
 			Revision int64
 		}
+		Drill struct {
+			Good, At time.Time
+			Failed   string
+			Path     string
+			Revision int64
+			Keys     int
+			Secret   string
+		}
 	}
 }
 
@@ -30,7 +38,8 @@ func (u *user) scheduled(t *testing.T, name string) scheduled {
 }
 
 // TestLongSchedules has a host of a cluster that runs take snapshots by itself: so
-// many are kept, a full disk is refused, a set made of one while etcd is down has
+// many are kept, they are tried in an etcd of their own, a drill that fails is told of and
+// stops nothing, a full disk is refused, a set made of one while etcd is down has
 // every object back, and switched off nothing is left.
 func TestLongSchedules(t *testing.T) {
 	u := newUser(t)
@@ -49,7 +58,8 @@ func TestLongSchedules(t *testing.T) {
 		u.settles(t, file)
 	}
 	u.kubectl(t, name, "create", "configmap", "kept")
-	backup(map[string]any{"every": "1m", "keep": 2})
+	u.kubectl(t, name, "create", "secret", "generic", "read", "--from-literal=a=b")
+	backup(map[string]any{"every": "1m", "keep": 2, "drillEvery": "1m"})
 
 	newest := func() string { // of those that a good run has kept; "" while there is none
 		s := u.scheduled(t, name)
@@ -79,6 +89,7 @@ func TestLongSchedules(t *testing.T) {
 		t.Errorf("it is %+v", s)
 	}
 
+	t.Run("drills", func(t *testing.T) { u.drillsByItself(t, name, m) })
 	t.Run("a full disk", func(t *testing.T) {
 		u.inside(t, m, "mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", "/var/lib/slipway/backups")
 		eventually(t, 3*time.Minute, "a snapshot to be refused", func() error {
@@ -119,8 +130,60 @@ func TestLongSchedules(t *testing.T) {
 	if left := u.inside(t, m, "sh", "-c", "ls /etc/systemd/system/slipway-backup* /usr/local/lib/slipway/slipway-backup /etc/slipway/backup.json 2>/dev/null; true"); left != "" {
 		t.Errorf("switched off, there is still %s", left)
 	}
+	u.noScratch(t, m)
 	u.exits(t, 0, "delete", "cluster", name, "--yes")
 	if left := u.inside(t, m, "sh", "-c", "ls -d /var/lib/slipway 2>/dev/null; true"); left != "" {
 		t.Errorf("deleted, there is still %s", left)
+	}
+}
+
+// drillsByItself has a host try its snapshots: a good one, one that cannot be tried because
+// the program is gone, which is told of and keeps none from being taken, and good again.
+func (u *user) drillsByItself(t *testing.T, name, m string) {
+	const program = "/usr/local/bin/etcd"
+	begun := time.Now()
+	tried := func(after time.Time, failed bool) scheduled {
+		t.Helper()
+		var s scheduled
+		eventually(t, 4*time.Minute, "a snapshot to be tried", func() error {
+			s = u.scheduled(t, name)
+			if len(s.Hosts) != 1 || !s.Hosts[0].Drill.At.After(after) || (s.Hosts[0].Drill.Failed != "") != failed {
+				return fmt.Errorf("it is %+v", s)
+			}
+			return nil
+		})
+		return s
+	}
+	s := tried(time.Time{}, false)
+	d := s.Hosts[0].Drill
+	if d.Good.IsZero() || d.Revision == 0 || d.Keys < 100 || d.Secret != "read" {
+		t.Errorf("the drill came to %+v", d)
+	}
+	if text := u.exits(t, 0, "etcd", "snapshots", name, "--hosts").stdout; !strings.Contains(text, "TRIED") {
+		t.Errorf("it says:\n%s", text)
+	}
+	u.inside(t, m, "mv", program, program+".away")
+	s = tried(d.At, true)
+	if len(s.Warnings) != 1 || s.Warnings[0].ID != "backup-drill" || s.Hosts[0].Failed != "" || len(s.Hosts[0].Kept) == 0 {
+		t.Errorf("it is %+v", s)
+	}
+	u.exits(t, 3, "etcd", "snapshots", name, "--hosts")
+	u.exits(t, 3, "etcd", "health", name)
+	if log := u.inside(t, m, "journalctl", "-u", "slipway-backup", "-n", "20", "--no-pager"); !strings.Contains(log, "in an etcd of its own") || !strings.Contains(log, "taken: ") {
+		t.Errorf("the journal has:\n%s", log)
+	}
+	u.inside(t, m, "mv", program+".away", program)
+	u.inside(t, m, "systemctl", "start", "slipway-backup.service")
+	if s = tried(s.Hosts[0].Drill.At, false); !s.Good {
+		t.Errorf("it is %+v", s)
+	}
+	t.Logf("figure: drills: a good one, one that failed, and good again in %.0f s", time.Since(begun).Seconds())
+}
+
+// noScratch wants nothing left of an etcd that looked into data.
+func (u *user) noScratch(t *testing.T, m string) {
+	t.Helper()
+	if left := u.inside(t, m, "sh", "-c", "systemctl list-units --all --plain --no-legend 'slipway-scratch*' 'run-r*.scope'; find /sys/fs/cgroup -name 'slipway-scratch*'; ls -d /var/lib/slipway/backups/.drill 2>/dev/null; true"); left != "" {
+		t.Errorf("there is still %s", left)
 	}
 }

@@ -1,8 +1,10 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"path"
 	"strconv"
 	"time"
 
@@ -34,6 +36,26 @@ func copied(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
 	}
 	fmt.Fprintln(w)
 	return Table(w, []string{"HOST", "COPIED TO", "AGE", "KEPT", "LATEST"}, rows)
+}
+
+// drilled writes what came of trying what hosts have taken by themselves.
+func drilled(w io.Writer, hosts []lifecycle.ScheduledHost, now time.Time) error {
+	var rows [][]string
+	for _, h := range hosts {
+		if h.AutoSnapshotOutcome == nil || h.Drill == nil || h.Drill.At.IsZero() {
+			continue
+		}
+		d, is := h.Drill, "ok"
+		if d.Failed != "" {
+			is = "FAILED"
+		}
+		rows = append(rows, []string{h.Host, path.Base(d.Path), Age(max(now.Sub(d.At), 0)), strconv.FormatInt(d.Revision, 10), strconv.Itoa(d.Keys), cmp.Or(d.Secret, "-"), fmt.Sprintf("%.1f s", d.Seconds), is})
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	return Table(w, []string{"HOST", "TRIED", "AGE", "REVISION", "KEYS", "A SECRET", "TOOK", "LATEST"}, rows)
 }
 
 // Copies writes what lies where copies are kept.

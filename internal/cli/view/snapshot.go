@@ -99,6 +99,9 @@ func Scheduled(w io.Writer, s *lifecycle.Scheduled, now time.Time, style Style) 
 	if err := copied(w, s.Hosts, now); err != nil {
 		return err
 	}
+	if err := drilled(w, s.Hosts, now); err != nil {
+		return err
+	}
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", s.Next)
 	return err
 }

@@ -30,13 +30,20 @@ func copied(env module.Env, h *engine.Host) *op.AutoCopies {
 	authority := AuthorityKeys()[0]
 	out := &op.AutoCopies{
 		Host: h.Name, Recipients: b.Recipients, EtcdType: env.Cluster.Spec.Etcd.Type, Authority: authority, Server: module.APIServerManifest,
-		Files: append(slices.Concat(AuthorityKeys(), EtcdKeys()), module.EncryptionFile),
-	}
-	if at := env.Cluster.Spec.Kubernetes.APIServer.ExtraArgs[spec.EncryptionFlag]; at != "" {
-		out.Files = append(out.Files, at)
+		Files: slices.Concat(AuthorityKeys(), EtcdKeys(), encryptionFiles(env.Cluster)),
 	}
 	for _, to := range b.Copies {
 		out.To = append(out.To, CopyTarget(to))
+	}
+	return out
+}
+
+// encryptionFiles may have the keys by which API servers encrypt: Slipway's, and that of
+// others.
+func encryptionFiles(c *v1alpha1.Cluster) []string {
+	out := []string{module.EncryptionFile}
+	if at := c.Spec.Kubernetes.APIServer.ExtraArgs[spec.EncryptionFlag]; at != "" {
+		out = append(out, at)
 	}
 	return out
 }

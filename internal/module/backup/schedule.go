@@ -60,6 +60,25 @@ func HasSchedule(env module.Env, h v1alpha1.Host) bool {
 	return env.Cluster.Spec.Etcd.Backup != nil && facts.RunsEtcd(env.Cluster, h.Roles)
 }
 
+// HasDrills says that a host tries the snapshots that it has taken.
+func HasDrills(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
+	b := c.Spec.Etcd.Backup
+	return b != nil && b.DrillEvery != nil && b.DrillEvery.Duration > 0 && facts.RunsEtcd(c, h.Roles)
+}
+
+// drilled is how a host tries them; nil if it does not. Control planes have the keys by
+// which Secrets are encrypted.
+func drilled(env module.Env, h *engine.Host) *op.AutoDrill {
+	if !HasDrills(env.Cluster, h.Host) {
+		return nil
+	}
+	out := &op.AutoDrill{EverySeconds: int64(env.Cluster.Spec.Etcd.Backup.DrillEvery.Duration / time.Second), Server: module.EtcdPrograms().Server}
+	if h.HasRole(v1alpha1.RoleControlPlane) {
+		out.Encryption = encryptionFiles(env.Cluster)
+	}
+	return out
+}
+
 // ScheduleState asks a host whether its timer runs, and what came of the latest
 // time.
 func ScheduleState() op.List {
@@ -71,7 +90,7 @@ func scheduled(env module.Env, h *engine.Host) (op.List, error) {
 	b := env.Cluster.Spec.Etcd.Backup
 	client := module.EtcdClient()
 	client.Endpoints = []string{module.OwnEtcd()}
-	job := op.AutoSnapshot{Cluster: env.Cluster.Name, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep, Copies: copied(env, h)}
+	job := op.AutoSnapshot{Cluster: env.Cluster.Name, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep, Copies: copied(env, h), Drill: drilled(env, h)}
 	text, err := json.MarshalIndent(job, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("writing down how snapshots are taken: %w", err)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"slipway.dev/slipway/internal/node/op"
@@ -59,6 +60,9 @@ func snapshot(ctx context.Context, file string, to io.Writer) error {
 		if c.Failed != "" {
 			failed = append(failed, fmt.Errorf("copying to %s: %s", c.Target, c.Failed))
 		}
+	}
+	if d := out.Drill; d != nil && d.Failed != "" {
+		failed = append(failed, fmt.Errorf("trying %s in an etcd of its own: %s", filepath.Base(d.Path), d.Failed))
 	}
 	return errors.Join(failed...)
 }

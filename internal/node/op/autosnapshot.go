@@ -13,6 +13,18 @@ type AutoSnapshot struct {
 	Keep int `json:"keep"`
 	// Copies says where each of them is copied to; nil for nowhere.
 	Copies *AutoCopies `json:"copies,omitempty"`
+	// Drill says when one of them is tried; nil for never.
+	Drill *AutoDrill `json:"drill,omitempty"`
+}
+
+// An AutoDrill is how a host tries its snapshots: in an etcd of its own.
+type AutoDrill struct {
+	// EverySeconds is how far apart they are that are tried, in seconds.
+	EverySeconds int64 `json:"everySeconds"`
+	// Server is etcd itself.
+	Server string `json:"server"`
+	// Encryption are the files that may have the keys by which API servers encrypt.
+	Encryption []string `json:"encryption,omitempty"`
 }
 
 // An AutoSnapshotOutcome is what came of the latest time.
@@ -24,6 +36,30 @@ type AutoSnapshotOutcome struct {
 	Kept []KeptSnapshot `json:"kept,omitempty"`
 	// Copies are what came of copying, target by target.
 	Copies []CopyOutcome `json:"copies,omitempty"`
+	// Drill is what came of trying one; nil if none is to be tried.
+	Drill *DrillOutcome `json:"drill,omitempty"`
+}
+
+// A DrillOutcome is what came of trying snapshots: the latest time, and before.
+type DrillOutcome struct {
+	// Good is when the latest snapshot was begun that was found good; zero is none.
+	Good time.Time `json:"good,omitzero"`
+	// Failed is why the latest time failed, "" if it did not, and Since since when
+	// there is none that was found good, or the latest time failed first after one was.
+	Failed string    `json:"failed,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	// Begun is since when trying one has not come to an end: it runs, or was cut off.
+	Begun time.Time `json:"begun,omitzero"`
+	// Path is the snapshot that was tried the latest time, and At when that ended.
+	Path    string    `json:"path,omitempty"`
+	At      time.Time `json:"at,omitzero"`
+	Seconds float64   `json:"seconds,omitempty"`
+	// Revision and Keys are what an etcd served of it, of version Etcd, and Secret how
+	// a Secret was read.
+	Revision int64  `json:"revision,omitempty"`
+	Keys     int    `json:"keys,omitempty"`
+	Etcd     string `json:"etcd,omitempty"`
+	Secret   string `json:"secret,omitempty"`
 }
 
 // A KeptSnapshot is one of them, as it was verified after it was written.

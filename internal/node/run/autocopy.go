@@ -31,10 +31,19 @@ import (
 // maxSetFile bounds a file that goes into a set, in bytes.
 const maxSetFile = 4 << 20
 
+// copyTime is how long copying may take: what does not answer keeps nothing else from
+// being done.
+const copyTime = 30 * time.Minute
+
 // copyAll copies a snapshot to all targets at once, so that one that hangs keeps no
 // other waiting. told hears of each when it begins, which stays on record if its end
 // never comes, and when that has come.
 func (a autoSnapshot) copyAll(ctx context.Context, k op.KeptSnapshot, before []op.CopyOutcome, told func(op.CopyOutcome) error) error {
+	if a.job.Copies == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, copyTime)
+	defer cancel()
 	var failed error
 	for _, to := range a.job.Copies.To {
 		failed = errors.Join(failed, told(begun(carried(before, to.Name))))

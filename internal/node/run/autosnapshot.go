@@ -35,8 +35,8 @@ const (
 
 // AutoSnapshot takes a snapshot of the host's own member of etcd, verifies it, and
 // removes the oldest of those that were taken that way beyond the number that is
-// kept; then it copies it to elsewhere. What comes of copying does nothing to what is
-// here. The error is why what came of it could not be written down.
+// kept; then it copies it to elsewhere, and tries it if that is due. What comes of
+// either does nothing to what is here. The error is why what came of it could not be written down.
 func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.AutoSnapshotOutcome, err error) {
 	s, err := r.session(Batch{}, nil)
 	if err != nil {
@@ -47,9 +47,10 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 	if err != nil {
 		return out, err
 	}
+	left := a.clearDrill(ctx) // of one that was cut off; it takes room
 	at := time.Now().UTC().Truncate(time.Second)
 	kept, problem := a.take(ctx, at, before.Kept)
-	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept), Copies: a.stillCopied(before.Copies)}
+	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept), Copies: a.stillCopied(before.Copies), Drill: a.stillTried(at, before.Drill)}
 	if problem == nil {
 		replaced := func(k op.KeptSnapshot) bool { return k.Path == kept.Path } // a clock that goes back comes by twice
 		out.Kept = append([]op.KeptSnapshot{kept}, slices.DeleteFunc(out.Kept, replaced)...)
@@ -62,14 +63,17 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 	if problem != nil {
 		out.Failed = failure(problem).Message
 	}
-	if err := a.tell(out); err != nil || kept.Path == "" || job.Copies == nil {
-		return out, err
+	if err := a.tell(out); err != nil || kept.Path == "" {
+		return out, errors.Join(err, left)
 	}
 	err = a.copyAll(ctx, kept, before.Copies, func(c op.CopyOutcome) error {
 		out.Copies = heard(out.Copies, c)
 		return a.tell(out)
 	})
-	return out, err
+	return out, errors.Join(err, left, a.drillDue(ctx, kept, out.Drill, func(d op.DrillOutcome) error {
+		out.Drill = &d
+		return a.tell(out)
+	}))
 }
 
 // tell writes down what came of it.
@@ -172,14 +176,11 @@ func (a autoSnapshot) valid() error {
 // beside it. The oldest that were taken that way go for it, but never the newest, and
 // none if that would not help.
 func (a autoSnapshot) makeRoom(size int64, record []op.KeptSnapshot) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(a.dir(), &st); err != nil {
-		return fmt.Errorf("asking for free space below %s: %w", a.dir(), err)
+	need, err := a.sparing(size)
+	if err != nil {
+		return err
 	}
-	usable := int64(st.Blocks-st.Bfree+st.Bavail) * st.Bsize // the rest is reserved for others
-	need := size + max(snapshotSpare, usable/100*sparePercent)
-	err := a.roomFor(a.dir(), need)
-	if err == nil {
+	if err = a.roomFor(a.dir(), need); err == nil {
 		return nil
 	}
 	own, _ := a.files(record) // none that are known cannot go
@@ -196,6 +197,17 @@ func (a autoSnapshot) makeRoom(size int64, record []op.KeptSnapshot) error {
 		return a.roomFor(a.dir(), need)
 	}
 	return err
+}
+
+// sparing is how much is to be free for what has some size: that, and what is to be
+// spared beside it.
+func (a autoSnapshot) sparing(size int64) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(a.dir(), &st); err != nil {
+		return 0, fmt.Errorf("asking for free space below %s: %w", a.dir(), err)
+	}
+	usable := int64(st.Blocks-st.Bfree+st.Bavail) * st.Bsize // the rest is reserved for others
+	return size + max(snapshotSpare, usable/100*sparePercent), nil
 }
 
 // files are those that were taken that way, the oldest first: in the order in which they

@@ -44,19 +44,24 @@ func (s *session) applyEtcdDrill(ctx context.Context, o op.EtcdDrill, res *op.Re
 	if err != nil {
 		return err
 	}
-	var is op.EtcdDrilled
-	if is.Snapshot, err = s.snapshotAt(ctx, o.Utility, from); err != nil {
-		return err
-	}
-	if _, err := s.output(ctx, o.Utility, "snapshot", "restore", from, "--name", "scratch", "--data-dir", c.data(),
-		"--initial-cluster", "scratch="+nowhere, "--initial-advertise-peer-urls", nowhere); err != nil {
-		return fmt.Errorf("restoring the snapshot: %w", err)
-	}
-	if err := c.serve(ctx, o.Snapshot.Size, func(ctx context.Context) error { return c.look(ctx, o.Prefix, &is) }); err != nil {
+	is, err := c.drill(ctx, from, o.Snapshot.Size, o.Prefix)
+	if err != nil {
 		return err
 	}
 	res.Output, err = json.Marshal(is)
 	return err
+}
+
+// drill restores a snapshot of some size and asks what is served of it.
+func (c scratch) drill(ctx context.Context, from string, size int64, prefix string) (is op.EtcdDrilled, err error) {
+	if is.Snapshot, err = c.s.snapshotAt(ctx, c.Utility, from); err != nil {
+		return is, err
+	}
+	if _, err := c.s.output(ctx, c.Utility, "snapshot", "restore", from, "--name", "scratch", "--data-dir", c.data(),
+		"--initial-cluster", "scratch="+nowhere, "--initial-advertise-peer-urls", nowhere); err != nil {
+		return is, fmt.Errorf("restoring the snapshot: %w", err)
+	}
+	return is, c.serve(ctx, size, func(ctx context.Context) error { return c.look(ctx, prefix, &is) })
 }
 
 // clearDrills removes what helpers have left that were killed: one changes
