@@ -89,7 +89,7 @@ func ScheduleState() op.List {
 func scheduled(env module.Env, h *engine.Host) (op.List, error) {
 	b := env.Cluster.Spec.Etcd.Backup
 	client := module.EtcdClient()
-	client.Endpoints = []string{module.OwnEtcd()}
+	client.Endpoints = []string{env.OwnMember()}
 	job := op.AutoSnapshot{Cluster: env.Cluster.Name, EtcdClient: client, Utility: module.Etcdutl, Keep: b.Keep, Copies: copied(env, h), Drill: drilled(env, h)}
 	text, err := json.MarshalIndent(job, "", "  ")
 	if err != nil {
