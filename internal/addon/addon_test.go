@@ -206,12 +206,17 @@ func TestRefused(t *testing.T) {
 	pinned := file("a.yaml", "")
 	pinned.Manifests = nil
 	pinned.Chart = &v1alpha1.Chart{Path: filepath.Join(tree(t, map[string]string{"c.tgz": "x"}), "c.tgz"), Digest: sum([]byte("y"))}
+	others := t.TempDir() // what cannot be read in it is not what is wrong
+	if err := os.Symlink("nowhere", filepath.Join(others, "a")); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name string
 		a    v1alpha1.Addon
 		id   string
 		says []string
 	}{
+		{"a directory of others", v1alpha1.Addon{Name: "k", Chart: &v1alpha1.Chart{Path: others}}, IDUnusable, []string{"there is no Chart.yaml in it"}},
 		{"not YAML", file("a.yaml", "a: [\n"), IDUnusable, []string{"a.yaml", "document 1"}},
 		{"no object", file("a.yaml", "---\n"), IDUnusable, []string{"no objects"}},
 		{"no name", file("a.yaml", "apiVersion: v1\nkind: Service\n"), IDUnusable, []string{"metadata.name"}},

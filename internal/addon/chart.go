@@ -2,9 +2,12 @@ package addon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,6 +24,21 @@ import (
 	"slipway.dev/slipway/internal/kube"
 )
 
+// readChart reads a chart. Of a directory that is none, all would be read before that is
+// said.
+func readChart(file string) (*chart.Chart, error) {
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		if _, err := os.Stat(filepath.Join(file, util.ChartfileName)); err != nil {
+			return nil, errors.New("there is no " + util.ChartfileName + " in it")
+		}
+	}
+	c, err := loader.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 // chart renders an add-on's chart: definitions of kinds first, then what its
 // templates make, in the order in which objects need each other.
 func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
@@ -31,7 +49,7 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	if source != "" {
 		out.Sources = append(out.Sources, source)
 	}
-	c, err := loader.Load(file)
+	c, err := readChart(file)
 	if err != nil {
 		return w.refuse(IDUnusable, ".chart", "the chart "+called(*a.Chart)+" cannot be read: "+err.Error(), "a chart is a directory with a Chart.yaml, or an archive of one; those of API version v3 are not read yet")
 	}
