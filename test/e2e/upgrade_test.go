@@ -187,28 +187,36 @@ func TestLongUpgrade(t *testing.T) {
 // TestLongCrashUpgrade kills the manager at the end of every step of an upgrade.
 func TestLongCrashUpgrade(t *testing.T) {
 	b := upgradable(t, "e2e-reupgrade", 1, 2, "v1.36.4")
-	o := b.start(t, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	begin := time.Now()
+	all, kills := b.killedThroughout(t, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	t.Logf("figure: %d moments, %d kills, %.0f s", all, kills, time.Since(begin).Seconds())
+	b.atVersion(t, "v1.37.1")
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.gone(t)
+}
+
+// killedThroughout has slipway do something that has a plan, and kills the manager at
+// the end of every step of it.
+func (b *balanced) killedThroughout(t *testing.T, do ...string) (all, kills int) {
+	t.Helper()
+	o := b.start(t, do...)
 	began := &moment{name: "the first step has ended", at: func(h happening) bool { return h.boundary() != "" }}
 	if o.until(newMoments(began)) == nil || !o.kill() {
-		t.Fatalf("the upgrade ended before its first step:\n%s", tail(o.stderr.String()))
+		t.Fatalf("%s ended before its first step:\n%s", strings.Join(do, " "), tail(o.stderr.String()))
 	}
 	ms := newMoments()
 	for _, s := range b.planOf(t, b.name).Steps {
 		ms.left = append(ms.left, after(s.Task+"@"+s.Host))
 	}
-	all := len(ms.left)
-	begin := time.Now()
-	kills := b.killedAt(t, ms, b.name, "resume", b.name, "--yes")
-	t.Logf("figure: %d moments, %d kills, %.0f s", all, kills, time.Since(begin).Seconds())
+	all = len(ms.left)
+	kills = b.killedAt(t, ms, b.name, "resume", b.name, "--yes")
 	for _, name := range ms.missing() {
 		t.Logf("never came: %s", name)
 	}
 	if kills < all*9/10 {
 		t.Errorf("%d kills for %d moments: too many came while the manager died of another", kills, all)
 	}
-	b.atVersion(t, "v1.37.1")
-	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-	b.gone(t)
+	return all, kills
 }
 
 // badImage is a hook that puts a wrong image under a scheduler's name, once.

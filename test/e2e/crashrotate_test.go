@@ -1,0 +1,35 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"testing"
+	"time"
+)
+
+// TestLongCrashRotate kills the manager at the end of every step of each exchange that
+// certs rotate-ca can: all go on to their end, and each host trusts what is new alone.
+func TestLongCrashRotate(t *testing.T) {
+	t.Setenv("KUBERNETES", "v1.37.1")
+	b := newBalanced(t, "e2e-recrash", 1, 1)
+	b.bundled(t, "v1.37.1")
+	b.create(t, b.file)
+	b.back(t)
+	begin, all, killed := time.Now(), 0, 0
+	for _, x := range []struct{ which, file string }{
+		{"service-account", "/etc/kubernetes/pki/sa.pub"},
+		{"front-proxy", "/etc/kubernetes/pki/front-proxy-ca.crt"},
+		{"etcd", "/etc/kubernetes/pki/etcd/ca.crt"},
+		{"cluster", "/etc/kubernetes/pki/ca.crt"},
+	} {
+		before := b.inside(t, b.controlPlanes[0], "cat", x.file)
+		moments, kills := b.killedThroughout(t, "certs", "rotate-ca", b.name, "--which", x.which, "--yes")
+		all, killed = all+moments, killed+kills
+		b.trustsOne(t, x.file, before)
+		b.checks(t, 0)
+		b.unchanged(t, b.file)
+	}
+	t.Logf("figure: four exchanges with %d moments and %d kills in %.0f s", all, killed, time.Since(begin).Seconds())
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.gone(t)
+}
