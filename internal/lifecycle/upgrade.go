@@ -25,7 +25,9 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 	was := runsWith(recorded)
 	file, bundle := r.Cluster, ""
 	if file != nil {
-		r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version)
+		if r.Version = cmp.Or(r.Version, file.Spec.Kubernetes.Version); r.Version == "" {
+			return nil, refused(idUpgradeHow, "the file does not say to which version of Kubernetes the cluster is to go", "write spec.kubernetes.version into it, or name the version with --to")
+		}
 		if file.Spec.Kubernetes.Version != "" && file.Spec.Kubernetes.Version != r.Version {
 			return nil, refused(idUpgradeHow, "the file says Kubernetes "+file.Spec.Kubernetes.Version+", and --to "+r.Version, "let them say the same, or leave --to out")
 		}

@@ -238,8 +238,9 @@ func TestUpgradeOfAnOnlyNode(t *testing.T) {
 
 func TestUpgradeRefused(t *testing.T) {
 	w := aged(t, "cp1", "w1")
-	changed := w.cluster()
+	changed, unsaid := w.cluster(), w.cluster()
 	changed.Spec.Kubernetes.Version, changed.Spec.Kubernetes.ProxyMode = "v1.37.1", "iptables"
+	unsaid.Spec.Kubernetes.Version = ""
 	for _, tc := range []struct {
 		name string
 		r    Request
@@ -249,6 +250,7 @@ func TestUpgradeRefused(t *testing.T) {
 		{"no version", Request{Kind: Upgrade, Name: "prod", Version: "newest"}, "unsupported-kubernetes"},
 		{"a file with more", Request{Kind: Upgrade, Cluster: changed}, idUpgradeHow},
 		{"two versions", Request{Kind: Upgrade, Cluster: changed, Version: "v1.36.4"}, idUpgradeHow},
+		{"a file that says no version", Request{Kind: Upgrade, Cluster: unsaid}, idUpgradeHow},
 		{"how many", Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1", Rollout: Rollout{MaxUnavailable: "many"}}, idUpgradeHow},
 		{"by apply", Request{Kind: Apply, Cluster: func() *v1alpha1.Cluster {
 			c := w.cluster()
