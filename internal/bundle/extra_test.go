@@ -182,6 +182,10 @@ func TestWanted(t *testing.T) {
 		t.Errorf("it is read as %+v: %v", got, err)
 	}
 	const head = "apiVersion: slipway.dev/v1alpha1\nkind: BundleManifest\n"
+	_, err = bundle.ParseWanted("m.yaml", []byte(head+"kubernetes: v1.37.1\nfoo: 1\n"))
+	if want := "m.yaml:4:1: field foo not found [bundle-manifest-invalid]"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
 	for _, tc := range []struct {
 		name, text string
 		problems   int
@@ -190,6 +194,7 @@ func TestWanted(t *testing.T) {
 		{"a cluster", "apiVersion: slipway.dev/v1alpha1\nkind: Cluster\n", 1},
 		{"a field that there is not", head + "kubernets: v1.37.1\n", 1},
 		{"a component that there is not", head + "kubernetes: v1.37.1\ncomponents: {harbor: 2.0}\n", 1},
+		{"fields that there are not, and an image", head + "kubernetes: v1.37.1\nfoo: 1\nbar: 2\nimages: [nginx]\n", 3},
 		{"no version, no runtime", head + "runtime: crio\n", 2},
 		{"images", head + "kubernetes: v1.37.1\nimages: [nginx, docker.io/nginx:1, docker.io/library/nginx, quay.io/a:1, quay.io/a:1, 'quay.io/A:1']\n", 5},
 	} {

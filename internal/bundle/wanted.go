@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -67,14 +69,15 @@ func ParseWanted(file string, data []byte) (Wanted, error) {
 	const form = "its form is shown in docs/guide/bundle.md; `slipway create manifest` writes one"
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	d.KnownFields(true)
-	if err := d.Decode(&w); err != nil && !errors.Is(err, io.EOF) {
+	var misread *yaml.TypeError
+	if err := d.Decode(&w); err != nil && !errors.Is(err, io.EOF) && !errors.As(err, &misread) {
 		return w, problem(IDWanted, form, "%s is no manifest of a bundle: %s", file, strings.ReplaceAll(err.Error(), "\n", ";"))
 	}
 	if w.APIVersion != WantedVersion || w.Kind != WantedKind {
 		return w, problem(IDWanted, form, "%s is no manifest of a bundle: it says kind %q of %q, and one says %q of %q", file, w.Kind, w.APIVersion, WantedKind, WantedVersion)
 	}
-	var list diag.List
-	if w.Kubernetes == "" {
+	list := misreadIn(file, misread)
+	if w.Kubernetes == "" && misread == nil {
 		list = append(list, problem(IDWanted, "write kubernetes: v1.37.1, or another version", "%s names no version of Kubernetes", file)...)
 	}
 	if w.Runtime != "" && w.Runtime != "containerd" && w.Runtime != "docker" {
@@ -91,6 +94,27 @@ func ParseWanted(file string, data []byte) (Wanted, error) {
 		}
 	}
 	return w, list.Err()
+}
+
+// inLine is how the parser says where something is.
+var inLine = regexp.MustCompile(`^line (\d+): (.*)$`)
+
+// misreadIn is what the parser could not read of a file, with where that is.
+func misreadIn(file string, err *yaml.TypeError) (list diag.List) {
+	if err == nil {
+		return nil
+	}
+	for _, text := range err.Errors {
+		d := diag.Diagnostic{ID: IDWanted, Severity: diag.Error, File: file, Message: text, Hint: "its form is shown in docs/guide/bundle.md"}
+		if m := inLine.FindStringSubmatch(text); m != nil {
+			d.Line, _ = strconv.Atoi(m[1]) // they are digits
+			d.Column, d.Message = 1, m[2]
+		}
+		d.Message, _, _ = strings.Cut(d.Message, " in type ")
+		d.Message, _, _ = strings.Cut(d.Message, " into ")
+		list = append(list, d)
+	}
+	return list
 }
 
 // fullName reads an image's reference, as containerd has it: with everything in it.
