@@ -14,9 +14,6 @@ import (
 	"golang.org/x/crypto/nacl/secretbox"
 )
 
-// Secrets is what the keys of Secrets begin with in etcd.
-const Secrets = "/registry/secrets/"
-
 // encrypted is how a value begins that an API server has encrypted: then come
 // the provider, its version, and the name of a key.
 const encrypted = "k8s:enc:"

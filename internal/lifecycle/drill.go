@@ -145,7 +145,7 @@ func (s *service) drillOn(ctx context.Context, l *looker, h *hostLook, set *open
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	at := "etcd-drill-" + s.Now().UTC().Format("20060102-150405")
 	results, err := conn.Apply(ctx, remote.Batch{Operation: at, Step: "etcd.drill", Cluster: l.env.Cluster.Name, Ops: op.List{op.EtcdDrill{
-		Name: at + "-" + set.key(), Snapshot: set.source.Snapshot, EtcdPrograms: module.EtcdPrograms(), Prefix: backup.Secrets,
+		Name: at + "-" + set.key(), Snapshot: set.source.Snapshot, EtcdPrograms: module.EtcdPrograms(), Prefix: l.env.Stored("secrets"),
 	}}}, nil)
 	if err != nil {
 		return is, because(ctx, err)

@@ -69,6 +69,21 @@ func TestScheduleSwitched(t *testing.T) {
 	w.bare()
 }
 
+// A Secret is looked for where API servers have been told to keep them.
+func TestScheduleTriesSecrets(t *testing.T) {
+	for prefix, want := range map[string]string{"": "/registry/secrets/", "/other": "/other/secrets/", "other/": "/other/secrets/"} {
+		w := newWorld(t, "cp1")
+		c := w.everyHour(8)
+		if prefix != "" {
+			c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"etcd-prefix": prefix}
+		}
+		w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+		if got := w.machines["cp1"].files[backupJob]; !strings.Contains(got, `"prefix": "`+want+`"`) {
+			t.Errorf("%q: the job is %q", prefix, got)
+		}
+	}
+}
+
 // Hosts with etcd alone take snapshots as others do, and a set is made of theirs; copied
 // is what hosts have that have the keys, and nobody wants copies of the others.
 func TestScheduleOfManagedEtcd(t *testing.T) {

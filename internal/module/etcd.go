@@ -1,6 +1,7 @@
 package module
 
 import (
+	"cmp"
 	"net"
 	"slices"
 	"strconv"
@@ -112,6 +113,12 @@ func (e Env) EveryMember() *op.Wait {
 	w := e.AskMember("health", "--cluster")
 	w.Name = "every member of etcd"
 	return w
+}
+
+// Stored is what the keys begin with, in etcd, by which API servers keep all of a resource.
+func (e Env) Stored(resource string) string {
+	root := cmp.Or(e.Cluster.Spec.Kubernetes.APIServer.ExtraArgs["etcd-prefix"], "/registry")
+	return "/" + strings.Trim(root, "/") + "/" + resource + "/"
 }
 
 // EtcdMark is on hosts whose member of etcd was seen in its cluster: from then on

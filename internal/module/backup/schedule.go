@@ -72,7 +72,10 @@ func drilled(env module.Env, h *engine.Host) *op.AutoDrill {
 	if !HasDrills(env.Cluster, h.Host) {
 		return nil
 	}
-	out := &op.AutoDrill{EverySeconds: int64(env.Cluster.Spec.Etcd.Backup.DrillEvery.Duration / time.Second), Server: module.EtcdPrograms().Server}
+	out := &op.AutoDrill{
+		EverySeconds: int64(env.Cluster.Spec.Etcd.Backup.DrillEvery.Duration / time.Second),
+		Server:       module.EtcdPrograms().Server, Prefix: env.Stored("secrets"),
+	}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
 		out.Encryption = encryptionFiles(env.Cluster)
 	}

@@ -2,7 +2,6 @@ package kubeadm
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -320,8 +319,7 @@ func verified(ctx context.Context, env module.Env, s *engine.Scope, resource str
 	if o.Endpoints = []string{env.OwnMember()}; !env.Stacked() {
 		o.Endpoints, o.Cert, o.Key = env.EtcdEndpoints(), module.EtcdClientCert, module.EtcdClientKey
 	}
-	root := cmp.Or(env.Cluster.Spec.Kubernetes.APIServer.ExtraArgs["etcd-prefix"], "/registry")
-	o.Prefix = "/" + strings.Trim(root, "/") + "/" + resource + "/"
+	o.Prefix = env.Stored(resource)
 	results, err := s.Host().Conn.Check(ctx, op.List{o})
 	if err != nil {
 		return err

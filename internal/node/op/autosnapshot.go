@@ -23,6 +23,8 @@ type AutoDrill struct {
 	EverySeconds int64 `json:"everySeconds"`
 	// Server is etcd itself.
 	Server string `json:"server"`
+	// Prefix is what the keys of Secrets begin with.
+	Prefix string `json:"prefix"`
 	// Encryption are the files that may have the keys by which API servers encrypt.
 	Encryption []string `json:"encryption,omitempty"`
 }

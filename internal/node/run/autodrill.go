@@ -102,7 +102,7 @@ func (a autoSnapshot) try(ctx context.Context, k op.KeptSnapshot) (out op.DrillO
 		return out, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(c.dir)) }()
-	is, err := c.drill(ctx, filepath.Join(a.dir(), filepath.Base(k.Path)), k.Bytes, backup.Secrets)
+	is, err := c.drill(ctx, filepath.Join(a.dir(), filepath.Base(k.Path)), k.Bytes, a.job.Drill.Prefix)
 	if err != nil {
 		return out, err
 	}

@@ -23,7 +23,7 @@ func drilling(t *testing.T, snapshot string) (*host, op.AutoSnapshot) {
 	t.Helper()
 	h, job := newHost(t), autoJob()
 	h.withState(func(w *world) { w.OnSnapshot = "sealed " + snapshot + aSecret })
-	job.Drill = &op.AutoDrill{EverySeconds: 3600, Server: "etcd"}
+	job.Drill = &op.AutoDrill{EverySeconds: 3600, Server: "etcd", Prefix: "/registry/secrets/"}
 	return h, job
 }
 
@@ -114,7 +114,7 @@ func TestAutoDrillSwitched(t *testing.T) {
 // there all the same, and it is tried again with the next one.
 func TestAutoDrillFails(t *testing.T) {
 	h, _, _, _, job := copying(t)
-	job.Drill = &op.AutoDrill{EverySeconds: 3600, Server: "etcd"}
+	job.Drill = &op.AutoDrill{EverySeconds: 3600, Server: "etcd", Prefix: "/registry/secrets/"}
 	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 4711" + aSecret })
 	good := h.takes(job)
 	if good.Drill == nil || good.Drill.Failed != "" {
