@@ -64,6 +64,7 @@ type api struct {
 	// revision is etcd's, if it matters. done are the steps of a restore, by
 	// machine: "swap cp1".
 	revision string
+	bump     uint64 // by which data that are to be restored go beyond the snapshot
 	unwell   string // why nothing is begun on etcd
 	done     map[string]bool
 	// rescuing says that it is a rescue, of those members that are left.

@@ -73,7 +73,7 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 	}
 	note(progress, "", "verifying the backup set")
 	r := &Request{Kind: RestoreEtcd, Name: name, Backup: o.From, Identity: o.Identity}
-	set, err := s.unpack(r, env)
+	set, err := s.unpack(r, env, 0)
 	if err != nil {
 		return nil, err
 	}

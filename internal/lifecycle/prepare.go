@@ -164,7 +164,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 }
 
 // dataFor has at hand what etcd is to go on with, when that is others' data.
-func (s *service) dataFor(ctx context.Context, p *prepared, progress event.Sink) (err error) {
+func (s *service) dataFor(ctx context.Context, p *prepared, progress event.Sink) error {
 	switch p.request.Kind {
 	case RescueEtcd:
 		return s.mayRescue(ctx, p, progress)
@@ -173,9 +173,14 @@ func (s *service) dataFor(ctx context.Context, p *prepared, progress event.Sink)
 		if _, err := s.current(ctx, p.env); err != nil { // it is asked with it in the end
 			return err
 		}
-		p.backup, err = s.unpack(&p.request, p.env)
+		before, err := s.renewedBefore(p.env.Cluster.Name, p.continues)
+		if err != nil {
+			return err
+		}
+		p.backup, err = s.unpack(&p.request, p.env, before)
+		return err
 	}
-	return err
+	return nil
 }
 
 // connect reaches the hosts and judges them.

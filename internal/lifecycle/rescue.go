@@ -174,7 +174,11 @@ func (p *prepared) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.source = recovery.Source{Rescue: by, Kubeconfig: admin}
+	before, err := p.svc.renewedBefore(p.env.Cluster.Name, p.continues)
+	if err != nil {
+		return err
+	}
+	r.source = recovery.Source{Rescue: by, Kubeconfig: admin, Before: before}
 	sum := sha256.Sum256([]byte(r.mark() + " " + strings.Join(p.request.Nodes, " ")))
 	r.source.Key = hex.EncodeToString(sum[:8])
 	p.rescue = r

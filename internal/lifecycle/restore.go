@@ -18,6 +18,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 	"sigs.k8s.io/yaml"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/inspect"
 	"slipway.dev/slipway/internal/diag"
@@ -41,7 +42,7 @@ type openedSet struct {
 
 // unpack reads a backup set, and refuses one that the cluster cannot be restored
 // from. Paths in the request become absolute.
-func (s *service) unpack(r *Request, env module.Env) (_ *openedSet, err error) {
+func (s *service) unpack(r *Request, env module.Env, before int) (_ *openedSet, err error) {
 	var ids []age.Identity
 	if r.Identity != "" {
 		if r.Identity, err = filepath.Abs(r.Identity); err == nil {
@@ -61,7 +62,7 @@ func (s *service) unpack(r *Request, env module.Env) (_ *openedSet, err error) {
 	if err := transfer.Room(s.Store.Home(), info.Size()+spareHere); err != nil {
 		return nil, refused(idBackupRoom, err.Error(), "make room there: the set is unpacked before it goes to hosts")
 	}
-	u := &openedSet{}
+	u := &openedSet{source: recovery.Source{Before: before}}
 	if err := s.fill(u, r, env, ids); err != nil {
 		return nil, errors.Join(err, u.close())
 	}
@@ -96,8 +97,12 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	if err := u.fits(env, admin); err != nil {
 		return err
 	}
+	before := u.source.Before
+	if r.restores == restoreKey(set, env, 0) { // begun by a program that did not count
+		before = 0
+	}
 	u.source = recovery.Source{
-		Key: restoreKey(set, env), Snapshot: op.Blob{Digest: "sha256:" + is.SHA256, Size: is.Bytes}, Revision: is.Revision, Kubeconfig: admin, Files: map[string][]byte{},
+		Before: before, Key: restoreKey(set, env, before), Snapshot: op.Blob{Digest: "sha256:" + is.SHA256, Size: is.Bytes}, Revision: is.Revision, Kubeconfig: admin, Files: map[string][]byte{},
 	}
 	for _, c := range small {
 		if at, ok := strings.CutPrefix(c.Name, backup.FileDir); ok {
@@ -115,9 +120,25 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	return nil
 }
 
-// restoreKey names a restore by the snapshot and the members that it is for.
-func restoreKey(set *backup.Set, env module.Env) string {
+// renewedBefore is how many times a cluster of this name was given other data, before
+// the operation that goes on, if there is one.
+func (s *service) renewedBefore(name string, goesOn *v1alpha1.Operation) (n int, err error) {
+	ops, err := s.Store.Operations(name)
+	for _, o := range ops {
+		if renewsData(Kind(o.Spec.Type)) && o.Status.StartTime != nil && (goesOn == nil || o.Name < goesOn.Name) {
+			n++
+		}
+	}
+	return n, err
+}
+
+// restoreKey names a restore by the snapshot, the members that it is for, and how many
+// there were before: what was made for one of these is of no use to another.
+func restoreKey(set *backup.Set, env module.Env, before int) string {
 	text := set.Snapshot.SHA256
+	if before > 0 {
+		text += fmt.Sprintf(" %d", before)
+	}
 	for _, h := range env.Members(env.Cluster) {
 		text += " " + h.Name
 	}

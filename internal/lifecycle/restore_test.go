@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -85,11 +86,12 @@ func (m *machine) restore(o op.EtcdRestore) *op.Error {
 		if o.Snapshot.Size == 0 || len(strings.Split(o.Cluster, ",")) != m.api.voters() || !strings.Contains(o.Cluster, o.Name+"="+o.PeerURL) {
 			return &op.Error{Reason: "Invalid", Message: fmt.Sprintf("it has %+v", o)}
 		}
+		m.api.bump = o.Bump
 	case op.RestoreStop:
 		m.api.running = false
 	case op.RestoreSwap:
 		m.files[facts.EtcdData] = "restored " + o.Key
-		m.api.revision = "1000004711"
+		m.api.revision = strconv.FormatUint(4711+m.api.bump, 10)
 	case op.RestoreStart:
 		m.api.running = true
 	}
@@ -140,6 +142,30 @@ func TestRestore(t *testing.T) {
 		t.Errorf("there are keys in the plan: %v", err)
 	}
 	w.whole()
+}
+
+// With the same set once more, or an older one, the revision is beyond all that it was
+// since the first time: nobody goes by what he remembers. One that is gone on with keeps
+// to what it has begun with.
+func TestRestoreAgain(t *testing.T) {
+	w, file := restorable(t)
+	for _, want := range []string{"1000004711", "2000004711", "4000004711"} {
+		w.apply(w.prepared(w.service().Prepare(t.Context(), restoring(file), nil)), event.Succeeded)
+		if w.api.revision != want {
+			t.Errorf("the revision is %s, want %s", w.api.revision, want)
+		}
+	}
+	s := w.service()
+	ops, err := s.Store.Operations("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.renewedBefore("prod", &ops[0]); n != 2 || err != nil {
+		t.Errorf("before the third there were %d, %v", n, err)
+	}
+	if n, err := s.renewedBefore("prod", nil); n != 3 || err != nil {
+		t.Errorf("there were %d, %v", n, err)
+	}
 }
 
 // The snapshot goes to hosts from any place in it, and what was left by those

@@ -22,8 +22,10 @@ type Source struct {
 	// Key names the restore; Snapshot is to be had from the manager.
 	Key      string
 	Snapshot op.Blob
-	// Revision is the snapshot's.
+	// Revision is the snapshot's, and Before how many times a cluster of this name was
+	// given other data before.
 	Revision int64
+	Before   int
 	// Files are those of hosts, by their paths.
 	Files map[string][]byte
 	// Kubeconfig is the administrator's.
@@ -48,9 +50,18 @@ func (s Source) keeps(env module.Env) func(*engine.Host) bool {
 	}
 }
 
-// bump is how far the revision goes beyond the snapshot's: further than any
+// firstBump is how far the revision goes beyond the snapshot's: further than any
 // cluster has come since. It is what etcd's own documentation advises.
-const bump = 1_000_000_000
+const firstBump = 1_000_000_000
+
+// maxDoubled bounds how far it goes, far below what a revision can be.
+const maxDoubled = 30
+
+// bump is how far the revision goes beyond the snapshot's. One that was restored before
+// has come that far already, and it must come further than it ever was: a snapshot of
+// before that, or the same one once more, would else have clients go by what they
+// remember. With each time twice as far is further than all times before together.
+func (s Source) bump() int64 { return firstBump << min(s.Before, maxDoubled) }
 
 const (
 	kubelet = "kubelet.service"
@@ -141,7 +152,7 @@ func prepared(env module.Env, src Source, h *engine.Host) op.EtcdRestore {
 	}
 	slices.Sort(all)
 	return op.EtcdRestore{
-		Do: op.RestorePrepare, Key: src.Key, Snapshot: src.Snapshot, Utility: module.Etcdutl, Data: facts.DirEtcd, Bump: bump,
+		Do: op.RestorePrepare, Key: src.Key, Snapshot: src.Snapshot, Utility: module.Etcdutl, Data: facts.DirEtcd, Bump: uint64(src.bump()),
 		Name: h.Name, PeerURL: module.EtcdURL(h.Host, facts.EtcdPeerPort), Cluster: strings.Join(all, ","),
 	}
 }
@@ -232,7 +243,7 @@ func reached(env module.Env, src Source) engine.Task {
 		Provides: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(context.Context, *engine.Scope) ([]plan.OpChange, error) {
-				return []plan.OpChange{{Kind: "api", Target: env.Endpoint(), Summary: fmt.Sprintf("serves revision %d or later", src.Revision+bump)}}, nil
+				return []plan.OpChange{{Kind: "api", Target: env.Endpoint(), Summary: fmt.Sprintf("serves revision %d or later", src.Revision+src.bump())}}, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
 				client, err := kube.New(src.Kubeconfig, s.Host().Conn.DialContext, kube.Options{Address: fmt.Sprintf("127.0.0.1:%d", env.Cluster.Spec.ControlPlaneEndpoint.Port)})
@@ -243,8 +254,8 @@ func reached(env module.Env, src Source) engine.Task {
 				if err != nil {
 					return err
 				}
-				if revision < src.Revision+bump {
-					return fmt.Errorf("the API serves revision %d, and the restored data begin at %d: it has other data", revision, src.Revision+bump)
+				if revision < src.Revision+src.bump() {
+					return fmt.Errorf("the API serves revision %d, and the restored data begin at %d: it has other data", revision, src.Revision+src.bump())
 				}
 				engine.Provide(s, module.KeyKube, client)
 				return nil
