@@ -18,7 +18,6 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
-	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -366,34 +365,8 @@ func TestCopiesJudged(t *testing.T) {
 			m.snapshot = aSnapshot(t, 4711)
 			svc := w.impatient()
 			m.took(t, svc.Now(), "")
-			var out op.AutoSnapshotOutcome
-			if err := json.Unmarshal([]byte(m.files[op.AutoSnapshotFile]), &out); err != nil {
-				t.Fatal(err)
-			}
-			out.Copies = tc.outcome(svc.Now())
-			raw, err := json.Marshal(out)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m.files[op.AutoSnapshotFile] = string(raw)
-			s, err := svc.Scheduled(t.Context(), "prod", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			health, err := svc.Etcd(t.Context(), "prod", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			info, err := svc.Info(t.Context(), "prod", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for where, list := range map[string]diag.List{"snapshots --hosts": s.Warnings, "etcd health": health.Warnings, "cluster-info": info.Warnings} {
-				text := list.Error()
-				if tc.want == "" && strings.Contains(text, idBackupCopy) || !strings.Contains(text, tc.want) {
-					t.Errorf("%s: %s says %s", tc.reason, where, text)
-				}
-			}
+			m.says(t, func(out *op.AutoSnapshotOutcome) { out.Copies = tc.outcome(svc.Now()) })
+			toldOf(t, svc, idBackupCopy, tc.want, tc.reason)
 		})
 	}
 }

@@ -84,6 +84,45 @@ func TestScheduleTriesSecrets(t *testing.T) {
 	}
 }
 
+// says has a host's record of the snapshots that it takes by itself say something else.
+func (m *machine) says(t *testing.T, change func(*op.AutoSnapshotOutcome)) {
+	t.Helper()
+	var out op.AutoSnapshotOutcome
+	if err := json.Unmarshal([]byte(m.files[op.AutoSnapshotFile]), &out); err != nil {
+		t.Fatal(err)
+	}
+	change(&out)
+	raw, err := json.Marshal(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.files[op.AutoSnapshotFile] = string(raw)
+}
+
+// toldOf wants all who look after snapshots to be told of something, by its id; want ""
+// is nothing.
+func toldOf(t *testing.T, svc *service, id, want, reason string) {
+	t.Helper()
+	s, err := svc.Scheduled(t.Context(), "prod", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	health, err := svc.Etcd(t.Context(), "prod", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := svc.Info(t.Context(), "prod", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, list := range map[string]diag.List{"snapshots --hosts": s.Warnings, "etcd health": health.Warnings, "cluster-info": info.Warnings} {
+		text := list.Error()
+		if want == "" && strings.Contains(text, id) || !strings.Contains(text, want) {
+			t.Errorf("%s: %s says %s", reason, where, text)
+		}
+	}
+}
+
 // Hosts with etcd alone take snapshots as others do, and a set is made of theirs; copied
 // is what hosts have that have the keys, and nobody wants copies of the others.
 func TestScheduleOfManagedEtcd(t *testing.T) {
@@ -224,34 +263,8 @@ func TestDrillsJudged(t *testing.T) {
 			m, svc := w.machines["cp1"], w.impatient()
 			m.snapshot = aSnapshot(t, 4711)
 			m.took(t, svc.Now(), "")
-			var out op.AutoSnapshotOutcome
-			if err := json.Unmarshal([]byte(m.files[op.AutoSnapshotFile]), &out); err != nil {
-				t.Fatal(err)
-			}
-			out.Drill = tc.outcome(svc.Now())
-			raw, err := json.Marshal(out)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m.files[op.AutoSnapshotFile] = string(raw)
-			s, err := svc.Scheduled(t.Context(), "prod", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			health, err := svc.Etcd(t.Context(), "prod", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			info, err := svc.Info(t.Context(), "prod", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for where, list := range map[string]diag.List{"snapshots --hosts": s.Warnings, "etcd health": health.Warnings, "cluster-info": info.Warnings} {
-				text := list.Error()
-				if tc.want == "" && strings.Contains(text, idBackupDrill) || !strings.Contains(text, tc.want) {
-					t.Errorf("%s: %s says %s", tc.reason, where, text)
-				}
-			}
+			m.says(t, func(out *op.AutoSnapshotOutcome) { out.Drill = tc.outcome(svc.Now()) })
+			toldOf(t, svc, idBackupDrill, tc.want, tc.reason)
 		})
 	}
 }
