@@ -144,7 +144,7 @@ func (a *api) clone() *api {
 	}
 	c.members, c.down = maps.Clone(a.members), maps.Clone(a.down)
 	c.servers, c.sealed = maps.Clone(a.servers), maps.Clone(a.sealed)
-	c.revision, c.done = a.revision, maps.Clone(a.done)
+	c.revision, c.bump, c.done = a.revision, a.bump, maps.Clone(a.done)
 	c.rescuing, c.left = a.rescuing, a.left
 	c.running, c.bound, c.managedEtcd = a.running, a.bound, a.managedEtcd.clone()
 	return c
