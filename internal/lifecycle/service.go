@@ -109,7 +109,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 	if r.Cluster == nil && recorded == nil || recorded == nil && (r.Kind == Add || r.Kind == Remove || r.Kind == Upgrade || maintains(r.Kind)) {
 		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
 	}
-	if r.goesOn == nil && recorded != nil && changesHosts(r.Kind) {
+	if r.goesOn == nil && recorded != nil && (changesHosts(r.Kind) || r.writesManifests()) {
 		if err := errors.Join(s.upgraded(recorded), notBegun(r.Kind, recorded), s.moving(r.Kind, recorded)); err != nil && !r.loses(err) {
 			return nil, nil, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -69,11 +70,18 @@ func runsWith(c *v1alpha1.Cluster) string {
 	return cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version)
 }
 
+// writesManifests says that an exchange begins which has kubeadm write the manifests of
+// all control planes, and those of the version on record: in the midst of an upgrade it
+// would exchange what is yet to wait for its turn.
+func (r *Request) writesManifests() bool {
+	return r.Kind == RotateCA && r.rotates == nil && slices.Contains(r.Rotate, certs.Cluster)
+}
+
 // notBegun refuses to change a cluster whose record is of a version that an upgrade
 // was about to bring when it was cut off: its nodes would get it in no order.
 func notBegun(kind Kind, recorded *v1alpha1.Cluster) error {
 	wanted := recorded.Spec.Kubernetes.Version
-	if kind != Apply && kind != Add && kind != Remove || recorded.Status.Phase != v1alpha1.PhaseRunning || runsWith(recorded) == wanted {
+	if kind != Apply && kind != Add && kind != Remove && kind != RotateCA || recorded.Status.Phase != v1alpha1.PhaseRunning || runsWith(recorded) == wanted {
 		return nil
 	}
 	return refused(idUpgradeUnfinished, "the upgrade of cluster "+recorded.Name+" to "+wanted+" was cut off before it began",

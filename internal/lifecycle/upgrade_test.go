@@ -16,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 )
@@ -215,6 +216,9 @@ func TestUpgradePauses(t *testing.T) {
 	want["cp1"] = "v1.37.1"
 	w.wantVersions(want)
 	w.wantPhase(v1alpha1.PhasePaused)
+	// It would have all control planes be of one version, in no order.
+	_, err := w.service().Prepare(t.Context(), Request{Kind: RotateCA, Name: "prod", Rotate: []string{certs.Cluster}}, nil)
+	wantRefused(t, err, idUpgradeUnfinished)
 	p, err := w.service().PrepareResume(t.Context(), "prod", Request{Rollout: Rollout{PauseAfter: PauseControlPlane}}, nil)
 	w.apply(w.prepared(p, err), event.Paused)
 	want["cp2"], want["cp3"] = "v1.37.1", "v1.37.1"
