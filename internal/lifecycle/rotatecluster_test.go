@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"crypto/tls"
 	"encoding/base64"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -403,6 +404,19 @@ func TestRotateClusterApply(t *testing.T) {
 		k.do(rotateCluster(), event.Succeeded)
 		k.underAnother(old)
 	}
+}
+
+// What is kept here trusts the next authority alone in the end, also when it was kept anew
+// from a first control plane that trusted both, while another did so no longer.
+func TestRotateClusterKept(t *testing.T) {
+	w, old := withAuthority(t)
+	k := w.cutOff(rotateCluster(), certs.StepDropped, "cp1")[0]
+	after := k.fork(t)
+	after.do(rotateCluster(), event.Succeeded)
+	k.machines["cp2"].files = maps.Clone(after.machines["cp2"].files)
+	k.do(Request{Kind: Apply, Cluster: k.changed()}, event.Succeeded)
+	k.do(rotateCluster(), event.Succeeded)
+	k.underAnother(old)
 }
 
 // TestRotateClusterKubelets: an API server that knows kubelets by the cluster's authority

@@ -290,19 +290,19 @@ func rotateCluster(env module.Env, p Parts, r certs.ClusterRotation) []engine.Mo
 		x.Make,
 		kubeadm.ReachBoth(env, certs.StepMade),
 		x.Sign,
-		keeps(certs.StepKeptBoth, r, record.Kubeconfig(env, certs.KeyAdminBoth, p.Records)),
-		keeps(certs.StepKept, r, record.Kubeconfig(env, certs.KeyAdmin, p.Records), certs.StepKeptBoth),
+		keeps(certs.StepKeptBoth, r.Everywhere, record.Kubeconfig(env, certs.KeyAdminBoth, p.Records)),
+		keeps(certs.StepKept, r.Everywhere, record.Kubeconfig(env, certs.KeyAdmin, p.Records), certs.StepKeptBoth),
 		kubeadm.ReadmitAnew(env, certs.StepSigned, r.Readmit, r.Anew(env)),
 		x.Drop,
+		keeps(certs.StepKeptLast, r.Unfinished, record.Kubeconfig(env, certs.KeyAdminLast, p.Records)),
 		kubeadm.ReachAfter(env, certs.StepDropped),
 		x.End,
 	}
 }
 
-// keeps has the administrator's kubeconfig be kept by a step, after others, while both
-// authorities are trusted.
-func keeps(step string, r certs.ClusterRotation, m engine.Module, after ...string) engine.Module {
-	m.Tasks[0].ID, m.Tasks[0].When, m.Tasks[0].Needs = step, r.Everywhere, after
+// keeps has the administrator's kubeconfig be kept by a step, after others.
+func keeps(step string, when func(*engine.Scope) bool, m engine.Module, after ...string) engine.Module {
+	m.Tasks[0].ID, m.Tasks[0].When, m.Tasks[0].Needs = step, when, after
 	return m
 }
 

@@ -35,11 +35,18 @@ const (
 	StepKeptBoth = "record.kubeconfig-both"
 	// StepKept keeps it as it is when the next signs.
 	StepKept = "record.kubeconfig"
+	// StepKeptLast keeps it as it is when no other is trusted: it may have been kept anew
+	// meanwhile, as it was while both were.
+	StepKeptLast = "record.kubeconfig-last"
 )
 
-// KeyAdminBoth is the administrator's kubeconfig that trusts what goes and what
-// comes.
-var KeyAdminBoth = engine.NewKey[[]byte]("certs.admin-both", nil)
+var (
+	// KeyAdminBoth is the administrator's kubeconfig that trusts what goes and what
+	// comes.
+	KeyAdminBoth = engine.NewKey[[]byte]("certs.admin-both", nil)
+	// KeyAdminLast is the one that trusts what has come, alone.
+	KeyAdminLast = engine.NewKey[[]byte]("certs.admin-last", nil)
+)
 
 // keyNextCA is the authority that comes, with its key.
 var keyNextCA = engine.NewKey("certs.next-authority", nextPair{})
@@ -82,9 +89,9 @@ type Around struct {
 	Balancers func(h *engine.Host) op.List
 }
 
-// unfinished says that there is something to exchange, or to end: workers drop what
+// Unfinished says that there is something to exchange, or to end: workers drop what
 // goes after all control planes have.
-func (r ClusterRotation) unfinished(s *engine.Scope) bool {
+func (r ClusterRotation) Unfinished(s *engine.Scope) bool {
 	return r.There(s) || r.Begun(s) && r.Next != ""
 }
 
@@ -99,7 +106,7 @@ type Exchange struct{ Make, Sign, Drop, End engine.Module }
 func RotateCluster(env module.Env, r ClusterRotation, around Around) Exchange {
 	c := cluster{env, r, around}
 	return Exchange{
-		Make: engine.Module{Name: "rotate", Tasks: []engine.Task{r.make(env, keyNextCA, r.unfinished)}},
+		Make: engine.Module{Name: "rotate", Tasks: []engine.Task{r.make(env, keyNextCA, r.Unfinished)}},
 		Sign: engine.Module{Name: "rotate", Tasks: c.signTasks()},
 		Drop: engine.Module{Name: "rotate", Tasks: c.dropTasks()},
 		End:  engine.Module{Name: "rotate", Tasks: c.endTasks()},
@@ -147,11 +154,11 @@ func (c cluster) dropTasks() []engine.Task {
 			Needs: []string{StepSigned, "readmit.kubelet"}, Run: &engine.Action{Check: c.mayNeed, Apply: c.needed},
 		},
 		{
-			ID: StepDropped, Title: "trust the next authority alone", On: c.r.On, When: c.r.unfinished, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
-			Needs: []string{"rotate.cluster.needed", "join.token-end", StepKept}, Ops: c.drops,
+			ID: StepDropped, Title: "trust the next authority alone", On: c.r.On, When: c.r.Unfinished, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			Needs: []string{"rotate.cluster.needed", "join.token-end", StepKept}, Provides: []engine.KeyRef{KeyAdminLast.Ref()}, Ops: c.drops, After: c.admin(KeyAdminLast, c.next),
 		},
 		{
-			ID: "rotate.cluster.drop-nodes", Title: "trust the next authority alone on workers", On: module.JoinsAsWorker, When: c.r.unfinished, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
+			ID: "rotate.cluster.drop-nodes", Title: "trust the next authority alone on workers", On: module.JoinsAsWorker, When: c.r.Unfinished, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
 			Needs: []string{StepDropped}, Ops: c.onWorker(c.next),
 		},
 	}
@@ -162,7 +169,7 @@ func (c cluster) endTasks() []engine.Task {
 	after := module.KeyKubeAfter.Ref()
 	return []engine.Task{
 		{
-			ID: "rotate.cluster.settle", Title: "have pods be told of the next authority alone", Manager: true, When: c.r.unfinished, Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
+			ID: "rotate.cluster.settle", Title: "have pods be told of the next authority alone", Manager: true, When: c.r.Unfinished, Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
 			Needs: []string{"rotate.cluster.drop-nodes"}, Run: c.tells(module.KeyKubeAfter, c.next, true),
 		},
 		{
@@ -203,7 +210,8 @@ func (c cluster) trusts(s *engine.Scope) (op.List, error) {
 	if trusted := c.r.inOrder(h.Name, comes); len(trusted) > 0 {
 		signer = trusted[0].Text
 	}
-	return c.control(h, text, signer, true)
+	list, err := c.control(h, text, signer, true)
+	return append(list, readAdmin), err
 }
 
 // control has a control plane trust authorities, and its controller manager sign
@@ -229,11 +237,12 @@ func (c cluster) control(h *engine.Host, text, signer []byte, apart bool) (op.Li
 	return append(list, c.serving()...), nil
 }
 
-// serving waits for a control plane that trusts what its files say, and reads the
-// administrator's kubeconfig.
-func (c cluster) serving() op.List {
-	return op.List{knows(c.env), serves(c.env), op.ReadFile{Path: adminConf, Secret: true}}
-}
+// serving waits for a control plane that trusts what its files say.
+func (c cluster) serving() op.List { return op.List{knows(c.env), serves(c.env)} }
+
+// readAdmin reads the administrator's kubeconfig. It comes last in a step that provides
+// it.
+var readAdmin = op.ReadFile{Path: adminConf, Secret: true}
 
 // node has a node trust authorities, in what is its own.
 func (c cluster) node(h *engine.Host, text []byte) op.List {
@@ -296,7 +305,7 @@ func (c cluster) signs(s *engine.Scope) (op.List, error) {
 		list = append(list, r)
 	}
 	list = append(list, c.restarts(s.Host())...)
-	return append(list, c.serving()...), nil
+	return append(append(list, c.serving()...), readAdmin), nil
 }
 
 // Anew has a node without the authority's key give up what its kubelet has of another
@@ -316,7 +325,8 @@ func (r ClusterRotation) Anew(env module.Env) func(*engine.Host) (op.List, error
 // drops has a control plane trust what comes alone, and sign as it does else.
 func (c cluster) drops(s *engine.Scope) (op.List, error) {
 	list, err := c.control(s.Host(), engine.Get(s, keyNextCA).cert, nil, false)
-	return append(list, c.around.Follows(s.Host())...), err
+	list = append(list, c.around.Follows(s.Host())...)
+	return append(list, readAdmin), err
 }
 
 // admin provides the administrator's kubeconfig as it is after a step, with whom
