@@ -41,6 +41,9 @@ const (
 	IDRandom = "addon-random"
 	// IDChartHook: a chart has hooks that are not run.
 	IDChartHook = "addon-chart-hook"
+	// IDHookFailed: a hook around the deletion of an add-on has failed, or cannot be
+	// read.
+	IDHookFailed = "addon-hook-failed"
 	// IDTwice: two add-ons have the same object.
 	IDTwice = "addon-object-twice"
 )
@@ -61,6 +64,9 @@ type Addon struct {
 	Namespace *unstructured.Unstructured
 	// Hooks run around the objects, in this order.
 	Hooks []Hook
+	// Last are hooks around the deletion of the objects, in this order. They are kept
+	// in the cluster, for the chart is not at hand any more when they run.
+	Last []Hook
 	// Sources say what it was made from, with checksums.
 	Sources []string
 	// Digest is over everything that is applied.
@@ -153,12 +159,12 @@ func (w *work) load(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
 	if err != nil {
 		return out, err
 	}
-	if len(out.Objects)+len(out.Hooks) == 0 {
+	if len(out.Objects)+len(out.Hooks)+len(out.Last) == 0 {
 		return out, w.refuse(IDUnusable, "", "add-on "+a.Name+" has no objects", "look whether its files are empty, or its values switch everything off")
 	}
 	w.learn(out.Objects)
 	w.place(a, &out)
-	for _, o := range out.all() {
+	for _, o := range out.ever() {
 		labels := o.GetLabels()
 		if labels == nil {
 			labels = map[string]string{}
@@ -170,10 +176,19 @@ func (w *work) load(ctx context.Context, a v1alpha1.Addon) (Addon, error) {
 	return out, err
 }
 
-// all are its objects and those of its hooks.
+// all are its objects and those of hooks, as long as it stays.
 func (a Addon) all() []*unstructured.Unstructured {
 	list := slices.Clone(a.Objects)
 	for _, h := range a.Hooks {
+		list = append(list, h.Object)
+	}
+	return list
+}
+
+// ever are all that it ever has in the cluster, when it is taken out, too.
+func (a Addon) ever() []*unstructured.Unstructured {
+	list := a.all()
+	for _, h := range a.Last {
 		list = append(list, h.Object)
 	}
 	return list
@@ -183,7 +198,7 @@ func (a Addon) all() []*unstructured.Unstructured {
 func (w *work) place(a v1alpha1.Addon, out *Addon) {
 	namespace := namespaceOf(a)
 	own := false
-	for _, o := range out.all() {
+	for _, o := range out.ever() {
 		if w.scopes.whole(o) {
 			o.SetNamespace("")
 			own = own || o.GetKind() == "Namespace" && o.GetName() == namespace

@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -258,16 +260,85 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Hooks that are not run are named.
-func TestHooksNotRun(t *testing.T) {
-	got, warnings, err := load(t, v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: tree(t, web(map[string]string{
-		"templates/bye.yaml": "apiVersion: batch/v1\nkind: Job\nmetadata: {name: bye, annotations: {helm.sh/hook: \"pre-delete,post-install\"}}\n",
-	}))}})
-	if err != nil || len(warnings) != 1 || warnings[0].ID != IDChartHook || !strings.Contains(warnings[0].Message, "pre-delete (Job bye)") {
-		t.Fatalf("%v, %v", warnings, err)
+// Hooks around deletion are kept apart from what is applied; those that are not run
+// are named.
+func TestHooksAroundDeletion(t *testing.T) {
+	job := func(name, annotations string) string {
+		return "apiVersion: batch/v1\nkind: Job\nmetadata: {name: " + name + ", annotations: {" + annotations + "}}\n---\n"
 	}
-	if hooks := got[0].Hooks; len(hooks) != 2 || !hooks[0].In(PostInstall) || hooks[0].In(PreInstall) {
-		t.Errorf("%+v", hooks)
+	of := func(more map[string]string) (Addon, diag.List) {
+		t.Helper()
+		got, warnings, err := load(t, v1alpha1.Addon{Name: "web", Namespace: "shop", Chart: &v1alpha1.Chart{Path: tree(t, web(more))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got[0], warnings
+	}
+	text := job("late", `helm.sh/hook: "pre-delete,post-delete", helm.sh/hook-weight: "7", helm.sh/hook-delete-policy: "before-hook-creation,hook-succeeded"`) +
+		job("early", `helm.sh/hook: post-delete, helm.sh/hook-weight: "-3"`) + job("both", `helm.sh/hook: "pre-delete,post-install"`) + job("back", `helm.sh/hook: "post-rollback"`) +
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: key, annotations: {helm.sh/hook: pre-delete}}\n"
+	a, warnings := of(map[string]string{"templates/bye.yaml": text})
+	if len(warnings) != 1 || warnings[0].ID != IDChartHook || !strings.HasSuffix(warnings[0].Message, "not run: post-rollback (Job back)") {
+		t.Errorf("%v", warnings)
+	}
+	if len(a.Hooks) != 2 || !a.Hooks[0].In(PostInstall) || a.Hooks[0].In(PreInstall) {
+		t.Errorf("%+v", a.Hooks)
+	}
+	var got []string
+	for _, h := range a.Last {
+		got = append(got, fmt.Sprintf("%s %d %v %v %s", RefOf(h.Object), h.Weight, h.Phases, h.Goes, h.Object.GetLabels()[Label]))
+	}
+	if d := cmp.Diff([]string{
+		"Job shop/early -3 [post-delete] false web", "Secret shop/key 0 [pre-delete] false web",
+		"Job shop/both 0 [pre-delete post-install] false web", "Job shop/late 7 [pre-delete post-delete] true web",
+	}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+
+	t.Run("packed", func(t *testing.T) {
+		raw, err := a.Farewell().Pack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := Unpack(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := back.Same(a.Farewell()); !same || err != nil || back.Timeout != DefaultTimeout {
+			t.Errorf("%+v, %v", back, err)
+		}
+		less := back
+		less.Hooks = less.Hooks[1:]
+		if same, _ := less.Same(back); same {
+			t.Error("less is the same")
+		}
+		for name, bad := range map[string][]byte{"nothing": nil, "no gzip": []byte("{}"), "cut": raw[:len(raw)/2]} {
+			if _, err := Unpack(bad); err == nil {
+				t.Errorf("%s: it is read", name)
+			}
+		}
+	})
+
+	t.Run("the rest is as without them", func(t *testing.T) {
+		bye := map[string]string{"templates/bye.yaml": job("late", "helm.sh/hook: pre-delete")}
+		with, _ := of(bye)
+		without, _ := of(nil)
+		if with.Digest != without.Digest || len(without.Last) > 0 || without.Farewell().Timeout != 0 {
+			t.Errorf("%+v", without.Farewell())
+		}
+	})
+}
+
+// Hooks that the cluster has no room for are refused before it is touched.
+func TestHooksTooLarge(t *testing.T) {
+	noise := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	_, _, err := load(t, v1alpha1.Addon{Name: "web", Chart: &v1alpha1.Chart{Path: tree(t, web(map[string]string{
+		"noise":              hex.EncodeToString(noise),
+		"templates/bye.yaml": "apiVersion: v1\nkind: Secret\nmetadata: {name: bye, annotations: {helm.sh/hook: post-delete}}\nstringData: {noise: {{ .Files.Get \"noise\" }}}\n",
+	}))}})
+	if err == nil || !strings.Contains(err.Error(), "compressed; 1024 are kept") {
+		t.Errorf("it says %v", err)
 	}
 }
 

@@ -168,11 +168,14 @@ func (w *work) objects(c *chart.Chart, texts map[string]string, out *Addon) erro
 		for _, o := range objects {
 			settle(o)
 			h, isHook, skipped := hookOf(o)
-			switch {
-			case !isHook:
+			if !isHook {
 				made = append(made, o)
-			case len(h.Phases) > 0:
+			}
+			if h.changing() {
 				out.Hooks = append(out.Hooks, h)
+			}
+			if h.leaving() {
+				out.Last = append(out.Last, h)
 			}
 			for _, p := range skipped {
 				not = append(not, p+" ("+RefOf(o).String()+")")
@@ -180,17 +183,13 @@ func (w *work) objects(c *chart.Chart, texts map[string]string, out *Addon) erro
 		}
 	}
 	slices.SortStableFunc(made, func(a, b *unstructured.Unstructured) int { return order(a) - order(b) })
-	slices.SortStableFunc(out.Hooks, func(a, b Hook) int {
-		if a.Weight != b.Weight {
-			return a.Weight - b.Weight
-		}
-		return order(a.Object) - order(b.Object)
-	})
+	inOrder(out.Hooks)
+	inOrder(out.Last)
 	out.Objects = append(out.Objects, made...)
 	if len(not) > 0 {
-		w.warn(IDChartHook, ".chart", "the chart "+c.Name()+" has hooks that are not run: "+strings.Join(not, ", "), "do by hand what they do, when the add-on is taken out of the cluster or back to an older version")
+		w.warn(IDChartHook, ".chart", "the chart "+c.Name()+" has hooks that are not run: "+strings.Join(not, ", "), "do by hand what they do, when the add-on goes back to an older version")
 	}
-	return nil
+	return w.keepable(out)
 }
 
 // kindOrder is the order in which objects of a chart need each other.

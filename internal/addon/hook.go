@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A HookPhase is when a chart has an object applied: around an installation, or
-// around each change after it.
+// A HookPhase is when a chart has an object applied: around an installation,
+// around each change after it, or around the deletion of its objects.
 type HookPhase string
 
 // The phases that are run.
@@ -18,20 +18,40 @@ const (
 	PostInstall HookPhase = "post-install"
 	PreUpgrade  HookPhase = "pre-upgrade"
 	PostUpgrade HookPhase = "post-upgrade"
+	PreDelete   HookPhase = "pre-delete"
+	PostDelete  HookPhase = "post-delete"
 )
 
 // A Hook is an object that a chart wants applied anew each time, and waited for
 // if it is a Job or a Pod.
 type Hook struct {
-	Object *unstructured.Unstructured
-	Phases []HookPhase
-	Weight int
+	Object *unstructured.Unstructured `json:"object"`
+	Phases []HookPhase                `json:"phases"`
+	Weight int                        `json:"weight,omitempty"`
 	// Goes says that it is deleted when it has succeeded.
-	Goes bool
+	Goes bool `json:"goes,omitempty"`
 }
 
 // In says that it belongs to a phase.
 func (h Hook) In(p HookPhase) bool { return slices.Contains(h.Phases, p) }
+
+// changing says that it runs when the add-on is installed or changed, leaving that
+// it runs when the add-on is taken out; it may be both.
+func (h Hook) changing() bool {
+	return h.In(PreInstall) || h.In(PostInstall) || h.In(PreUpgrade) || h.In(PostUpgrade)
+}
+
+func (h Hook) leaving() bool { return h.In(PreDelete) || h.In(PostDelete) }
+
+// inOrder sorts hooks as they run.
+func inOrder(hooks []Hook) {
+	slices.SortStableFunc(hooks, func(a, b Hook) int {
+		if a.Weight != b.Weight {
+			return a.Weight - b.Weight
+		}
+		return order(a.Object) - order(b.Object)
+	})
+}
 
 const (
 	hookAnnotation   = "helm.sh/hook"
@@ -49,7 +69,7 @@ func hookOf(o *unstructured.Unstructured) (h Hook, isHook bool, not []string) {
 	h.Object = o
 	for name := range strings.SplitSeq(text, ",") {
 		switch p := HookPhase(strings.TrimSpace(name)); p {
-		case PreInstall, PostInstall, PreUpgrade, PostUpgrade:
+		case PreInstall, PostInstall, PreUpgrade, PostUpgrade, PreDelete, PostDelete:
 			h.Phases = append(h.Phases, p)
 		case "test", "test-success", "test-failure", "":
 		default:

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -56,6 +57,8 @@ type api struct {
 	guarded string
 	// settings are those that the cluster has on record of itself.
 	settings string
+	// ends is what has become of Jobs that do not complete at once, by their names.
+	ends map[string]string
 	// metrics are those of the API server.
 	metrics string
 
@@ -491,7 +494,7 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 			then["status"] = ready()
 		}
 		if path.Base(path.Dir(p)) == "jobs" { // which are done at once
-			then["status"] = object{"conditions": []any{object{"type": "Complete", "status": "True"}}}
+			then["status"] = object{"conditions": []any{object{"type": cmp.Or(a.ends[path.Base(p)], "Complete"), "status": "True"}}}
 		}
 		if have == nil && strings.Contains(p, "/slipway-rotates-") {
 			then["metadata"].(object)["creationTimestamp"] = rotatedAt

@@ -114,6 +114,11 @@ func check(ctx context.Context, s *engine.Scope, a addon.Addon) ([]plan.OpChange
 			out = append(out, plan.OpChange{Kind: KindHook, Target: addon.RefOf(h.Object).String(), Summary: fmt.Sprint(h.Phases)})
 		}
 	}
+	if same, err := keeps(ctx, c, a); err != nil {
+		return nil, err
+	} else if !same && len(out) == 0 {
+		out = append(out, plan.OpChange{Kind: KindAddon, Target: a.Name, Summary: "record"})
+	}
 	changes, err := c.Diff(ctx, objects(a))
 	if err != nil {
 		return nil, err
@@ -193,6 +198,9 @@ func apply(ctx context.Context, s *engine.Scope, a addon.Addon) error {
 	if have != nil && have.same(want) {
 		run = nil // what was changed by hand is put right
 	} else if err := began.write(ctx, c); err != nil {
+		return err
+	}
+	if err := keep(ctx, c, a); err != nil {
 		return err
 	}
 	if err := within(ctx, s, a, run, have, want); err != nil {

@@ -18,7 +18,7 @@ import (
 const (
 	namespace = "kube-system"
 	prefix    = "slipway-addon-"
-	// mark is on inventories, and on nothing else.
+	// mark is on inventories and on what is kept beside them, and on nothing else.
 	mark = "slipway.dev/addon-inventory"
 )
 
@@ -29,6 +29,10 @@ const (
 	// applying: it was begun, and has not come to its end.
 	applying state = "applying"
 	applied  state = "applied"
+	// removing: it is taken out, and its hooks before that have not come to their
+	// end; deleting: they have.
+	removing state = "removing"
+	deleting state = "deleting"
 )
 
 // An inventory is what an add-on has put into the cluster.

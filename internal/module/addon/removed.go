@@ -2,7 +2,9 @@ package addon
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	"slipway.dev/slipway/internal/addon"
 	"slipway.dev/slipway/internal/engine"
@@ -17,78 +19,199 @@ const Leaves = "delete"
 // keepAnnotation is by which charts have an object stay.
 const keepAnnotation = "helm.sh/resource-policy"
 
+// longest bounds the removal of all add-ons: what takes its time, hooks and the
+// deletion of objects, is bounded for each of them.
+const longest = 24 * time.Hour
+
 // removed is the task that takes out add-ons which are not described any more, the
 // latest first: after the others, for what moves from one to another stays.
 func removed(list []addon.Addon, needs []string) engine.Task {
-	dropped := func(ctx context.Context, c *kube.Client) ([]*inventory, error) {
-		all, err := inventories(ctx, c)
-		return slices.DeleteFunc(all, func(inv *inventory) bool {
-			return slices.ContainsFunc(list, func(a addon.Addon) bool { return a.Name == inv.Name })
-		}), err
-	}
 	return engine.Task{
 		ID: Removed, Title: "remove add-ons", Manager: true, Needs: needs, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		Timeout: longest,
 		Run: &engine.Action{
-			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+			Check: func(ctx context.Context, s *engine.Scope) (out []plan.OpChange, err error) {
 				c := engine.Get(s, module.KeyKube)
 				if s.Pending() {
 					return nil, nil // nothing is in a cluster that is yet to be made
 				}
-				gone, err := dropped(ctx, c)
-				if err != nil {
-					return nil, err
-				}
-				var out []plan.OpChange
-				for _, inv := range gone {
-					out = append(out, plan.OpChange{Kind: KindAddon, Target: inv.Name, Summary: "remove"})
-					changes, err := leaving(ctx, c, inv.Name, movedOut(inv, list))
+				gone, err := dropped(ctx, c, list)
+				for _, r := range gone {
+					changes, err := r.changes(ctx, c)
 					if err != nil {
 						return nil, err
 					}
 					out = append(out, changes...)
 				}
-				return out, nil
+				return out, err
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
-				c := engine.Get(s, module.KeyKube)
-				gone, err := dropped(ctx, c)
-				if err != nil {
-					return err
-				}
-				for _, inv := range gone {
-					if err := remove(ctx, c, s, inv.Name, movedOut(inv, list)); err != nil {
-						return err
-					}
-					record, err := inv.object()
-					if err != nil {
-						return err
-					}
-					live, err := c.Live(ctx, record)
-					if err != nil {
-						return err
-					}
-					if live == nil {
-						continue
-					}
-					if err := c.DeleteLive(ctx, live); err != nil {
+				gone, err := dropped(ctx, engine.Get(s, module.KeyKube), list)
+				for _, r := range gone {
+					if err := r.run(ctx, s); err != nil {
 						return err
 					}
 				}
-				return nil
+				return err
 			},
 		},
 	}
 }
 
+// A removal is of an add-on that is not described any more.
+type removal struct {
+	*inventory
+	farewell addon.Farewell
+	// objects are those that no other add-on has now, but for those of hooks.
+	objects []entry
+}
+
+// dropped are the removals of those that are not in the list.
+func dropped(ctx context.Context, c *kube.Client, list []addon.Addon) (out []removal, err error) {
+	all, err := inventories(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, inv := range all {
+		if slices.ContainsFunc(list, func(a addon.Addon) bool { return a.Name == inv.Name }) {
+			continue
+		}
+		r := removal{inventory: inv}
+		if r.farewell, err = kept(ctx, c, inv.Name); err != nil {
+			return nil, err
+		}
+		own := slices.DeleteFunc(slices.Clone(inv.Objects), r.ofHook)
+		r.objects = movedOut(own, list)
+		if len(own) > 0 && len(r.objects) == 0 {
+			// It only has another name now. What its hooks would clean up is in use.
+			r.farewell = addon.Farewell{}
+			r.objects = movedOut(inv.Objects, list)
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
 // movedOut are the objects of a dropped add-on that no other has now.
-func movedOut(inv *inventory, list []addon.Addon) []entry {
+func movedOut(own []entry, list []addon.Addon) []entry {
 	var kept []entry
 	for _, a := range list {
 		for _, o := range a.Objects {
 			kept = append(kept, entry{Ref: addon.RefOf(o)})
 		}
 	}
-	return inv.without(kept)
+	return (&inventory{Objects: own}).without(kept)
+}
+
+// ofHook says that an object belongs to a hook around the deletion.
+func (r removal) ofHook(e entry) bool {
+	return slices.ContainsFunc(r.farewell.Hooks, func(h addon.Hook) bool { return addon.RefOf(h.Object) == e.Ref })
+}
+
+// ofHooks are the objects of hooks around the deletion, as far as they are on
+// record: they go when all hooks have run, for a later one may need them.
+func (r removal) ofHooks() []entry {
+	return slices.DeleteFunc(slices.Clone(r.Objects), func(e entry) bool { return !r.ofHook(e) })
+}
+
+// changes are what taking it out does.
+func (r removal) changes(ctx context.Context, c *kube.Client) ([]plan.OpChange, error) {
+	out := []plan.OpChange{{Kind: KindAddon, Target: r.Name, Summary: "remove"}}
+	hooks := func(phase addon.HookPhase) {
+		for _, h := range r.farewell.Hooks {
+			if h.In(phase) {
+				out = append(out, plan.OpChange{Kind: KindHook, Target: addon.RefOf(h.Object).String(), Summary: fmt.Sprint([]addon.HookPhase{phase})})
+			}
+		}
+	}
+	if r.State != deleting {
+		hooks(addon.PreDelete)
+	}
+	changes, err := leaving(ctx, c, r.Name, r.objects)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, changes...)
+	hooks(addon.PostDelete)
+	changes, err = leaving(ctx, c, r.Name, r.ofHooks())
+	return append(out, changes...), err
+}
+
+// run takes it out. How far it has come is on record: what a hook before the
+// deletion asks may be gone when the deletion has begun.
+func (r removal) run(ctx context.Context, s *engine.Scope) error {
+	c := engine.Get(s, module.KeyKube)
+	if len(r.farewell.Hooks) > 0 && r.State != deleting {
+		if err := r.before(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := r.delete(ctx, s, r.objects); err != nil {
+		return err
+	}
+	if err := r.hooks(ctx, s, addon.PostDelete); err != nil {
+		return err
+	}
+	if err := r.delete(ctx, s, r.ofHooks()); err != nil {
+		return err
+	}
+	if err := discard(ctx, c, farewellOf(r.Name)); err != nil {
+		return err
+	}
+	record, err := r.object()
+	if err != nil {
+		return err
+	}
+	return discard(ctx, c, record)
+}
+
+// before runs the hooks before the deletion, and says first on record which of
+// their objects somebody else has made.
+func (r removal) before(ctx context.Context, s *engine.Scope) error {
+	c := engine.Get(s, module.KeyKube)
+	for _, h := range r.farewell.Hooks {
+		e := entry{Ref: addon.RefOf(h.Object), Version: h.Object.GroupVersionKind().Version}
+		if _, ok := r.entry(e.Ref); ok {
+			continue
+		}
+		live, err := c.Live(ctx, h.Object)
+		if err != nil {
+			return err
+		}
+		e.Found = live != nil && live.GetLabels()[addon.Label] != r.Name
+		r.Objects = append(r.Objects, e)
+	}
+	r.State = removing
+	if err := r.write(ctx, c); err != nil {
+		return err
+	}
+	if err := r.hooks(ctx, s, addon.PreDelete); err != nil {
+		return err
+	}
+	r.State, r.Installed = deleting, false
+	return r.write(ctx, c)
+}
+
+// hooks runs those of a phase.
+func (r removal) hooks(parent context.Context, s *engine.Scope, phase addon.HookPhase) error {
+	ctx, cancel := context.WithTimeout(parent, r.farewell.Timeout)
+	defer cancel()
+	err := runHooks(ctx, s, r.farewell.Hooks, phase, r.inventory)
+	if err == nil || parent.Err() != nil {
+		return err
+	}
+	left := "its objects are all there still"
+	if phase == addon.PostDelete {
+		left = "its objects are deleted"
+	}
+	return hookFailed(r.Name, fmt.Sprintf("removing add-on %s: %v; %s", r.Name, err, left), "mend what it fails for")
+}
+
+// delete takes objects of it out, within the time of a task.
+func (r removal) delete(ctx context.Context, s *engine.Scope, list []entry) error {
+	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
+	defer cancel()
+	return remove(ctx, engine.Get(s, module.KeyKube), s, r.Name, list)
 }
 
 // A fate is what becomes of an object that an add-on has not any more.

@@ -1,0 +1,80 @@
+package addon
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A Farewell is what a chart has done around the deletion of its objects. The zero
+// value is of an add-on that has nothing done.
+type Farewell struct {
+	Hooks []Hook `json:"hooks,omitempty"`
+	// Timeout bounds the hooks before the deletion, and those after it.
+	Timeout time.Duration `json:"timeout,omitempty"`
+}
+
+// Farewell is the add-on's.
+func (a Addon) Farewell() Farewell {
+	if len(a.Last) == 0 {
+		return Farewell{}
+	}
+	return Farewell{Hooks: a.Last, Timeout: a.Timeout}
+}
+
+// Same says that the same is done.
+func (f Farewell) Same(other Farewell) (bool, error) {
+	one, err := json.Marshal(f)
+	if err != nil {
+		return false, err
+	}
+	two, err := json.Marshal(other)
+	return bytes.Equal(one, two), err
+}
+
+// Pack is how it is kept: as compressed JSON.
+func (f Farewell) Pack() ([]byte, error) {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	if err := json.NewEncoder(z).Encode(f); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// Unpack reads what Pack has made.
+func Unpack(raw []byte) (f Farewell, err error) {
+	z, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return Farewell{}, err
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		return Farewell{}, err
+	}
+	if err := json.Unmarshal(text, &f); err != nil {
+		return Farewell{}, err
+	}
+	return f, nil
+}
+
+// keepable refuses what a Secret has no room for.
+func (w *work) keepable(a *Addon) error {
+	raw, err := a.Farewell().Pack()
+	if err != nil {
+		return fmt.Errorf("reading add-on %s: %w", a.Name, err)
+	}
+	if len(raw) > corev1.MaxSecretSize {
+		return w.refuse(IDUnusable, ".chart", fmt.Sprintf("the hooks around the deletion of add-on %s are %d KiB, compressed; %d are kept in the cluster", a.Name, len(raw)>>10, corev1.MaxSecretSize>>10),
+			"have its values switch them off, or make them smaller")
+	}
+	return nil
+}

@@ -1,0 +1,368 @@
+package lifecycle
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/event"
+)
+
+const (
+	shopKept  = "/api/v1/namespaces/kube-system/secrets/slipway-addon-shop"
+	shopJobs  = "/apis/batch/v1/namespaces/shop/jobs/"
+	swordfish = "swordfish" // is secret
+)
+
+// byeChart is a chart with hooks around its deletion, in another order than that of
+// their weights.
+func byeChart(t *testing.T) string {
+	dir := t.TempDir()
+	hook := func(kind, name, more string) string {
+		return "kind: " + kind + "\nmetadata: {name: " + name + ", annotations: {" + more + "}}\n---\n"
+	}
+	manifest(t, dir, "Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n")
+	manifest(t, dir, "templates/all.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prices}\n---\n"+
+		"apiVersion: batch/v1\n"+hook("Job", "stop", `helm.sh/hook: pre-delete, helm.sh/hook-weight: "5", helm.sh/hook-delete-policy: hook-succeeded`)+
+		"apiVersion: batch/v1\n"+hook("Job", "warn", `helm.sh/hook: pre-delete, helm.sh/hook-weight: "-1"`)+
+		"apiVersion: batch/v1\n"+hook("Job", "clean", "helm.sh/hook: post-delete")+
+		"apiVersion: v1\nstringData: {password: "+swordfish+"}\n"+hook("Secret", "key", `helm.sh/hook: "pre-delete,post-delete", helm.sh/hook-weight: "-5"`))
+	return dir
+}
+
+// A dropping is a world with a chart that has hooks around its deletion.
+type dropping struct {
+	*world
+	chart v1alpha1.Addon
+	wrote []string
+}
+
+func newDropping(t *testing.T) *dropping {
+	l := &dropping{world: newWorld(t, "cp1"), chart: v1alpha1.Addon{Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: byeChart(t)}}}
+	l.listen()
+	l.do(Request{Kind: Create, Cluster: l.with(l.chart)}, event.Succeeded)
+	if d := cmp.Diff([]string{"PATCH configmaps/slipway-addon-shop", "PATCH secrets/slipway-addon-shop", "PATCH configmaps/prices", "PATCH configmaps/slipway-addon-shop"}, l.did()); d != "" {
+		t.Fatalf("at its installation (-want +got):\n%s", d)
+	}
+	l.settled(l.with(l.chart))
+	return l
+}
+
+// listen hears of what is changed of the add-on.
+func (l *dropping) listen() {
+	l.api.wrote = func(what string) {
+		if verb, p, _ := strings.Cut(what, " "); strings.Contains(p, "/namespaces/shop/") || strings.Contains(p, "slipway-addon-") {
+			l.wrote = append(l.wrote, verb+" "+filepath.Base(filepath.Dir(p))+"/"+filepath.Base(p))
+		}
+	}
+}
+
+// did is what was changed since it was last asked.
+func (l *dropping) did() []string {
+	defer func() { l.wrote = nil }()
+	return l.wrote
+}
+
+func (l *dropping) fork(t *testing.T) *dropping {
+	f := &dropping{world: l.world.fork(t), chart: l.chart}
+	f.listen()
+	return f
+}
+
+// limit has its hooks be waited for that long.
+func (l *dropping) limit(d time.Duration) {
+	l.t.Helper()
+	o := copied(l.api.objects[shopKept])
+	raw, err := base64.StdEncoding.DecodeString(o["data"].(object)["hooks"].(string))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	f, err := addon.Unpack(raw)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	f.Timeout = d
+	if raw, err = f.Pack(); err != nil {
+		l.t.Fatal(err)
+	}
+	o["data"] = object{"hooks": base64.StdEncoding.EncodeToString(raw)}
+	l.api.put(shopKept, o)
+}
+
+// gone wants nothing of the add-on to be left.
+func (l *dropping) gone() {
+	l.t.Helper()
+	l.settled(l.with())
+	for p := range l.api.objects {
+		if strings.Contains(p, "/namespaces/shop/") || strings.Contains(p, "slipway-addon-") {
+			l.t.Errorf("%s is left", p)
+		}
+	}
+}
+
+// What removing it does, from where to where.
+var (
+	beforeHooks = []string{
+		"PATCH configmaps/slipway-addon-shop",
+		"PATCH secrets/key", "PATCH jobs/warn", "PATCH jobs/stop", "DELETE jobs/stop",
+		"PATCH configmaps/slipway-addon-shop",
+	}
+	afterHooks = []string{
+		"DELETE configmaps/prices",
+		"DELETE secrets/key", "PATCH secrets/key", "PATCH jobs/clean",
+	}
+	leftovers    = []string{"DELETE jobs/clean", "DELETE jobs/warn", "DELETE secrets/key"}
+	offTheRecord = []string{"DELETE secrets/slipway-addon-shop", "DELETE configmaps/slipway-addon-shop"}
+)
+
+// A chart's hooks around deletion are kept when it is installed, and run when it is
+// dropped: its directory is not at hand any more.
+func TestDeletionHooks(t *testing.T) {
+	l := newDropping(t)
+	if err := os.RemoveAll(l.chart.Chart.Path); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"addon.removed: add-on shop: remove",
+		"addon.removed: chart hook Secret shop/key: [pre-delete]",
+		"addon.removed: chart hook Job shop/warn: [pre-delete]",
+		"addon.removed: chart hook Job shop/stop: [pre-delete]",
+		"addon.removed: object ConfigMap shop/prices: delete",
+		"addon.removed: chart hook Secret shop/key: [post-delete]",
+		"addon.removed: chart hook Job shop/clean: [post-delete]",
+	}
+	if d := cmp.Diff(want, told(l.plan(l.with()))); d != "" {
+		t.Errorf("the plan (-want +got):\n%s", d)
+	}
+	l.do(Request{Kind: Apply, Cluster: l.with()}, event.Succeeded)
+	if d := cmp.Diff(slices.Concat(beforeHooks, afterHooks, leftovers, offTheRecord), l.did()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	l.gone()
+}
+
+// What is secret in a hook is kept in a Secret, and nowhere else.
+func TestDeletionHooksSecret(t *testing.T) {
+	l := newDropping(t)
+	l.api.ends = map[string]string{"warn": "Failed"}
+	l.do(Request{Kind: Apply, Cluster: l.with()}, event.Failed)
+	for p, o := range l.api.objects {
+		if !strings.Contains(p, "/secrets/") && strings.Contains(fmt.Sprint(o), swordfish) {
+			t.Errorf("%s has it", p)
+		}
+	}
+	err := fs.WalkDir(os.DirFS(l.home), ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(l.home, name))
+		if strings.Contains(string(text), swordfish) {
+			t.Errorf("%s has it", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A hook that fails stops the removal; it is gone on with where it stopped, once
+// that is mended, or without the hooks.
+func TestDeletionHookFails(t *testing.T) {
+	l := newDropping(t)
+	none := Request{Kind: Apply, Cluster: l.with()}
+	fails := func(t *testing.T, job string, says ...string) *dropping {
+		t.Helper()
+		l := l.fork(t)
+		l.api.ends = map[string]string{job: "Failed"}
+		f := l.do(none, event.Failed).Failures[0]
+		if f.Reason != addon.IDHookFailed || !strings.Contains(f.Remedy, "kubectl delete secret -n kube-system slipway-addon-shop") {
+			t.Errorf("%+v", f)
+		}
+		for _, text := range append(says, "removing add-on shop", "Job shop/"+job, "the job has failed") {
+			if !strings.Contains(f.Message, text) {
+				t.Errorf("it does not say %q: %s", text, f.Message)
+			}
+		}
+		l.did()
+		l.api.ends = nil
+		return l
+	}
+	t.Run("before", func(t *testing.T) {
+		l := fails(t, "stop", "pre-delete", "its objects are all there still")
+		if !l.api.has(shopMap) || !l.api.has(shopKept) || !l.api.has(shopJobs+"stop") {
+			t.Error("something is lost")
+		}
+		l.resume(event.Succeeded)
+		again := slices.Concat([]string{
+			"PATCH configmaps/slipway-addon-shop",
+			"DELETE secrets/key", "PATCH secrets/key", "DELETE jobs/warn", "PATCH jobs/warn", "DELETE jobs/stop", "PATCH jobs/stop", "DELETE jobs/stop",
+			"PATCH configmaps/slipway-addon-shop",
+		}, afterHooks, leftovers, offTheRecord)
+		if d := cmp.Diff(again, l.did()); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		l.gone()
+	})
+	t.Run("after", func(t *testing.T) {
+		l := fails(t, "clean", "post-delete", "its objects are deleted")
+		if l.api.has(shopMap) || !l.api.has(shopKept) {
+			t.Error("it did not come so far")
+		}
+		want := []string{
+			"addon.removed: add-on shop: remove",
+			"addon.removed: chart hook Secret shop/key: [post-delete]",
+			"addon.removed: chart hook Job shop/clean: [post-delete]",
+			"addon.removed: object Job shop/clean: delete", "addon.removed: object Job shop/warn: delete", "addon.removed: object Secret shop/key: delete",
+		}
+		if d := cmp.Diff(want, told(l.plan(l.with()))); d != "" {
+			t.Errorf("the plan (-want +got):\n%s", d)
+		}
+		l.resume(event.Succeeded)
+		again := slices.Concat([]string{"DELETE secrets/key", "PATCH secrets/key", "DELETE jobs/clean", "PATCH jobs/clean"}, leftovers, offTheRecord)
+		if d := cmp.Diff(again, l.did()); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		l.gone()
+	})
+	t.Run("passed by", func(t *testing.T) {
+		l := fails(t, "warn")
+		l.api.remove(shopKept)
+		l.resume(event.Succeeded)
+		if d := cmp.Diff([]string{"DELETE jobs/warn", "DELETE secrets/key", "DELETE configmaps/prices", "DELETE configmaps/slipway-addon-shop"}, l.did()); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		l.gone()
+	})
+	t.Run("never ends", func(t *testing.T) {
+		l := l.fork(t)
+		l.api.ends = map[string]string{"stop": "Suspended"}
+		l.limit(300 * time.Millisecond)
+		f := l.do(none, event.Failed).Failures[0]
+		if f.Reason != addon.IDHookFailed || !strings.Contains(f.Message, "running hook pre-delete") || !l.api.has(shopMap) {
+			t.Errorf("%+v", f)
+		}
+	})
+	t.Run("not readable", func(t *testing.T) {
+		l := l.fork(t)
+		l.api.put(shopKept, merge(copied(l.api.objects[shopKept]), object{"data": object{"hooks": "bm8="}}))
+		_, err := l.service().Prepare(t.Context(), none, nil)
+		if err == nil || !strings.Contains(err.Error(), "cannot be read") {
+			t.Errorf("it says %v", err)
+		}
+	})
+	for _, job := range []string{"stop", "clean"} {
+		t.Run("put back after "+job, func(t *testing.T) {
+			l := fails(t, job)
+			back := l.with(l.chart)
+			l.do(Request{Kind: Apply, Cluster: back}, event.Succeeded)
+			l.settled(back)
+			if !l.api.has(shopMap) || l.api.has(shopJobs+job) || !l.api.has(shopKept) {
+				t.Errorf("it is not as it was: %v", l.did())
+			}
+		})
+	}
+}
+
+// Killed at any moment, the removal comes to the same end.
+func TestKilledDeletionHooks(t *testing.T) {
+	l := newDropping(t)
+	var cuts []moment
+	l.api.wrote = func(what string) {
+		if !strings.Contains(what, "/nodes/") {
+			cuts = append(cuts, moment{what, l.world.fork(t)})
+		}
+	}
+	r := Request{Kind: Apply, Cluster: l.with()}
+	moments := l.killed(t, r)
+	l.api.wrote = nil
+	if len(cuts) < 15 {
+		t.Errorf("only %d requests changed something", len(cuts))
+	}
+	for _, m := range slices.Concat(moments, cuts) {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			k := &dropping{world: m.world, chart: l.chart}
+			k.t = t
+			k.listen()
+			begun := !k.api.has(shopMap)
+			k.goOn(r)
+			if did := k.did(); begun && slices.Contains(did, "PATCH jobs/stop") {
+				t.Errorf("a hook before the deletion ran behind it: %v", did)
+			}
+			k.gone()
+			k.same(l.world)
+		})
+	}
+}
+
+// Add-ons of which no hooks are kept are taken out without.
+func TestDeletionHooksOlder(t *testing.T) {
+	l := newDropping(t)
+	l.api.remove(shopKept) // an older Slipway did not keep any
+	t.Run("dropped", func(t *testing.T) {
+		l := l.fork(t)
+		l.do(Request{Kind: Apply, Cluster: l.with()}, event.Succeeded)
+		if d := cmp.Diff([]string{"DELETE configmaps/prices", "DELETE configmaps/slipway-addon-shop"}, l.did()); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		l.gone()
+	})
+	t.Run("kept from now on", func(t *testing.T) {
+		l := l.fork(t)
+		c := l.with(l.chart)
+		if d := cmp.Diff([]string{"addon.shop: add-on shop: record"}, told(l.plan(c))); d != "" {
+			t.Errorf("the plan (-want +got):\n%s", d)
+		}
+		l.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		l.settled(c)
+		if !l.api.has(shopKept) {
+			t.Error("they are not kept")
+		}
+	})
+}
+
+// Where nothing of it is deleted, nothing runs around that.
+func TestDeletionHooksNot(t *testing.T) {
+	l := newDropping(t)
+	for name, to := range map[string]v1alpha1.Addon{
+		"another chart of the same name": {Name: "shop", Namespace: "shop", Chart: &v1alpha1.Chart{Path: webChart(t, "1")}},
+		"another name":                   {Name: "market", Namespace: "shop", Chart: l.chart.Chart},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := l.fork(t)
+			c := l.with(to)
+			l.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+			l.settled(c)
+			for _, did := range l.did() {
+				if strings.Contains(did, "jobs/stop") || strings.Contains(did, "jobs/clean") {
+					t.Errorf("it ran: %s", did)
+				}
+			}
+			if l.api.has(shopKept) || !l.api.has(shopMap) {
+				t.Error("its hooks are kept still, or its objects are gone")
+			}
+		})
+	}
+}
+
+// What somebody else has made under a hook's name stays.
+func TestDeletionHookFound(t *testing.T) {
+	l := newDropping(t)
+	l.api.put(shopJobs+"stop", object{"apiVersion": "batch/v1", "kind": "Job", "metadata": object{"name": "stop", "namespace": "shop", "uid": "mine"}})
+	l.do(Request{Kind: Apply, Cluster: l.with()}, event.Succeeded)
+	if !l.api.has(shopJobs+"stop") || slices.Contains(l.did(), "DELETE jobs/stop") {
+		t.Error("it is deleted")
+	}
+	l.settled(l.with())
+}
