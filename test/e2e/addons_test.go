@@ -14,8 +14,8 @@ import (
 // shell is an image that is on every node, and has a shell.
 const shell = "ghcr.io/flannel-io/flannel:v0.28.4"
 
-// chartFiles are a chart with a kind, an object of it, a hook, and what a value
-// says.
+// chartFiles are a chart with a kind, an object of it, hooks, and what a value says.
+// Of the hooks one fails until there is a ConfigMap permit.
 func chartFiles() map[string]string {
 	return map[string]string{
 		"web/Chart.yaml":  "apiVersion: v2\nname: web\nversion: 1.0.0\n",
@@ -49,6 +49,17 @@ kind: Job
 metadata: {name: migrate, annotations: {helm.sh/hook: "pre-install,pre-upgrade"}}
 spec:
   template: {spec: {restartPolicy: Never, containers: [{name: m, image: "` + shell + `", imagePullPolicy: Never, command: [sh, -c, "exit 0"]}]}}
+`,
+		"web/templates/farewell.yaml": `apiVersion: batch/v1
+kind: Job
+metadata: {name: farewell, annotations: {helm.sh/hook: pre-delete}}
+spec:
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: m, image: "` + shell + `", imagePullPolicy: Never, command: [test, -e, /permit/go], volumeMounts: [{name: permit, mountPath: /permit}]}]
+      volumes: [{name: permit, configMap: {name: permit, optional: true}}]
 `,
 		"shop/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prices}\ndata: {apple: \"1\"}\n",
 		"shop/b.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: shop}\nspec: {clusterIP: None, ports: [{port: 80}]}\n",
@@ -131,8 +142,18 @@ func TestLongAddons(t *testing.T) {
 	if r := u.exits(t, 2, "apply", "-f", file, "--yes"); !strings.Contains(r.stderr+r.stdout, "CustomResourceDefinition things.example.com") {
 		t.Errorf("a kind goes with leave alone: %s", tail(r.stdout+r.stderr))
 	}
-	u.exits(t, 0, "apply", "-f", file, "--yes", "--allow-removal")
+	if r := u.exits(t, 1, "apply", "-f", file, "--yes", "--allow-removal"); !strings.Contains(r.stderr+r.stdout, "addon-hook-failed") {
+		t.Errorf("a hook around the deletion fails: %s", tail(r.stdout+r.stderr))
+	}
+	if got := u.kubectl(t, name, "-n", "web", "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}"); got != "1" {
+		t.Errorf("behind a hook that has failed the web has %q replicas, want 1", got)
+	}
+	u.kubectl(t, name, "-n", "web", "create", "configmap", "permit", "--from-literal=go=1")
+	u.exits(t, 0, "resume", name, "--yes")
 	u.unchanged(t, file)
+	if got := u.kubectl(t, name, "get", "jobs", "-n", "web", "-o", "name") + u.kubectl(t, name, "get", "secrets", "-n", "kube-system", "-l", "slipway.dev/addon-inventory", "-o", "name"); got != "" {
+		t.Errorf("of hooks there is still %s", got)
+	}
 	if got := u.kubectl(t, name, "get", "crd", "-o", "name"); strings.Contains(got, "things") {
 		t.Errorf("kinds: %s", got)
 	}
