@@ -64,9 +64,20 @@ func (s *service) unpack(r *Request, env module.Env, before int) (_ *openedSet, 
 	}
 	u := &openedSet{source: recovery.Source{Before: before}}
 	if err := s.fill(u, r, env, ids); err != nil {
-		return nil, errors.Join(err, u.close())
+		return nil, errors.Join(inFile(err, r.Backup), u.close())
 	}
 	return u, nil
+}
+
+// inFile has what is wrong with a set name its file.
+func inFile(err error, file string) error {
+	var list diag.List
+	if errors.As(err, &list) {
+		for i := range list {
+			list[i].File = cmp.Or(list[i].File, file)
+		}
+	}
+	return err
 }
 
 // fill reads the set.

@@ -296,6 +296,9 @@ func TestRestoreRefuses(t *testing.T) {
 			p, err := w.service().Prepare(t.Context(), r, nil)
 			if tc.id != "" {
 				refusal(t, err, tc.id)
+				if text := err.Error(); !strings.Contains(text, tc.file) && (tc.key == "" || !strings.Contains(text, tc.key)) {
+					t.Errorf("it names no file: %s", text)
+				}
 				return
 			}
 			p = w.prepared(p, err)
