@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module/certs"
 )
 
 // last is the world as it is left when the process is killed at the very end of a request:
@@ -117,4 +118,26 @@ func TestExchanges(t *testing.T) {
 			t.Errorf("%s: %q, want %q: %s", tc.name, got, tc.want, tc.reason)
 		}
 	}
+}
+
+// TestRotateClusterUnapplied: an exchange has kubeadm write the manifests of all control
+// planes by what is on record: not before that has come to its end, for files that API
+// servers then go by may be on no host yet. One that was cut off itself goes on.
+func TestRotateClusterUnapplied(t *testing.T) {
+	w, old := withAuthority(t)
+	c := w.cluster()
+	c.Spec.Kubernetes.Audit = &v1alpha1.Audit{MaxAge: 1, MaxBackups: 1, MaxSize: 1}
+	var k *world
+	w.machines["cp1"].touched = func(what string) {
+		if k == nil && strings.HasPrefix(what, "kubeadm.") {
+			k = w.fork(t)
+		}
+	}
+	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+	_, err := k.service().Prepare(t.Context(), rotateCluster(), nil)
+	wantRefused(t, err, idOperationUnfinished)
+	k.resume(event.Succeeded)
+	k = k.cutOff(rotateCluster(), certs.StepTrusted, "cp2")[0]
+	k.do(rotateCluster(), event.Succeeded)
+	k.underAnother(old)
 }

@@ -77,6 +77,15 @@ func (r *Request) writesManifests() bool {
 	return r.Kind == RotateCA && r.rotates == nil && slices.Contains(r.Rotate, certs.Cluster)
 }
 
+// halfDone refuses such an exchange while something else has not come to its end: the
+// manifests would have settings whose turn, and files that they name, are yet to come.
+func (r *Request) halfDone(recorded *v1alpha1.Cluster) error {
+	if !r.writesManifests() || recorded.Status.Phase == v1alpha1.PhaseRunning {
+		return nil
+	}
+	return refused(idOperationUnfinished, "the latest operation of cluster "+recorded.Name+" has not come to its end", "finish it first: slipway resume "+recorded.Name)
+}
+
 // notBegun refuses to change a cluster whose record is of a version that an upgrade
 // was about to bring when it was cut off: its nodes would get it in no order.
 func notBegun(kind Kind, recorded *v1alpha1.Cluster) error {
