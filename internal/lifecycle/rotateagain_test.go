@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/pki"
 )
 
 // last is the world as it is left when the process is killed at the very end of a request:
@@ -140,4 +141,36 @@ func TestRotateClusterUnapplied(t *testing.T) {
 	k = k.cutOff(rotateCluster(), certs.StepTrusted, "cp2")[0]
 	k.do(rotateCluster(), event.Succeeded)
 	k.underAnother(old)
+}
+
+// TestRotateClusterFirstLost: the control plane that alone has what comes is gone for good
+// in the midst of the exchange. What has come everywhere by then stays, another comes else,
+// and nobody trusts the old one in the end.
+func TestRotateClusterFirstLost(t *testing.T) {
+	for _, at := range [][2]string{{certs.StepTrusted, "cp2"}, {certs.StepSigned, "cp2"}, {certs.StepDropped, "cp2"}, {"rotate.cluster.drop-nodes", "w1"}} {
+		t.Run(at[0], func(t *testing.T) {
+			t.Parallel()
+			w, old := withAuthority(t)
+			for i, k := range w.cutOff(rotateCluster(), at[0], at[1])[:2] {
+				k.machines["cp1"].down = errDown
+				k.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1"}, Forget: true, Removal: Removal{Force: true}}, event.Succeeded)
+				k.do(rotateCluster(), event.Succeeded)
+				next := k.machines["cp2"].files[caCrt]
+				if list, err := pki.Authorities([]byte(next)); err != nil || len(list) != 1 || next == old {
+					t.Errorf("%d: cp2 trusts %d authorities, or the old one: %v", i, len(list), err)
+				}
+				told, err := pki.KubeconfigCA([]byte(k.reads(clusterInfoPath, "kubeconfig")))
+				if err != nil {
+					t.Error(err)
+				}
+				for who, trusts := range map[string]string{
+					"cp3": k.machines["cp3"].files[caCrt], "w1": k.machines["w1"].files[caCrt], "who joins": string(told), "pods": k.reads(rootCAPath, "ca.crt"),
+				} {
+					if trusts != next {
+						t.Errorf("%d: %s: something else is trusted than on cp2", i, who)
+					}
+				}
+			}
+		})
+	}
 }

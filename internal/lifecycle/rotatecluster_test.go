@@ -38,9 +38,12 @@ func lastingAuthority(t testing.TB) (cert, key string) {
 }
 
 // shown is what the API servers show: something of the authority that has signed what
-// the first of them has.
+// the first of them has that answers.
 func (w *world) shown() *tls.Certificate {
 	m := w.machines["cp1"]
+	if m.down != nil {
+		m = w.machines["cp2"]
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	leaf, err := pki.Certificate([]byte(m.files["/etc/kubernetes/pki/apiserver.crt"]))

@@ -294,7 +294,7 @@ func rotateCluster(env module.Env, p Parts, r certs.ClusterRotation) []engine.Mo
 		keeps(certs.StepKept, r.Everywhere, record.Kubeconfig(env, certs.KeyAdmin, p.Records), certs.StepKeptBoth),
 		kubeadm.ReadmitAnew(env, certs.StepSigned, r.Readmit, r.Anew(env)),
 		x.Drop,
-		keeps(certs.StepKeptLast, r.Unfinished, record.Kubeconfig(env, certs.KeyAdminLast, p.Records)),
+		keeps(certs.StepKeptLast, r.Begun, record.Kubeconfig(env, certs.KeyAdminLast, p.Records)),
 		kubeadm.ReachAfter(env, certs.StepDropped),
 		x.End,
 	}

@@ -69,14 +69,14 @@ func (r AuthorityRotation) Everywhere(s *engine.Scope) bool { return r.There(s) 
 type nextPair struct{ cert, key []byte }
 
 // make is the task that makes the next authority, once, and gives it to others
-// through the manager's memory. When what goes is gone, nothing is signed any more,
-// and the key of what has come may be forgotten already.
+// through the manager's memory. When what goes is gone, nothing is signed any more: what
+// has come is what is trusted, and where it was made may be off the cluster.
 func (r AuthorityRotation) make(env module.Env, next engine.Key[nextPair], when func(*engine.Scope) bool) engine.Task {
 	return engine.Task{
 		ID: "rotate." + r.Name + ".make", Title: "make the next authority", On: r.Keeper, When: when, Provides: []engine.KeyRef{next.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
 			if r.Gone {
-				return op.List{op.ReadFile{Path: r.NextCert()}}, nil
+				return op.List{op.ReadFile{Path: r.Trust}}, nil
 			}
 			return op.List{
 				op.Dir{Path: strings.TrimSuffix(rotateDir, "/"), Mode: 0o700},
@@ -125,10 +125,15 @@ func (r AuthorityRotation) both(host string, next []byte) ([]byte, error) {
 // inOrder is what a host has, in its order, for it may sign with the first, and then all
 // that there is. Where it has the key of what comes already, that is first.
 func (r AuthorityRotation) inOrder(host string, comes []pki.Authority) []pki.Authority {
-	if r.Took[host] {
-		return slices.Concat(comes, r.Trusted[host], r.Known)
+	has := r.Trusted[host]
+	if r.Took[host] && pki.Trusts(has, r.Next) {
+		return slices.Concat(comes, has, r.Known)
 	}
-	return slices.Concat(r.Trusted[host], comes, r.Known)
+	if r.Took[host] { // of one that was lost with its keeper, and another comes
+		stays := slices.DeleteFunc(slices.Clone(has), func(a pki.Authority) bool { return a.ID == r.From })
+		has = slices.Concat(stays, has)
+	}
+	return slices.Concat(has, comes, r.Known)
 }
 
 // first is what is trusted when the next signs, and the others are trusted yet.

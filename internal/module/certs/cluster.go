@@ -89,12 +89,6 @@ type Around struct {
 	Balancers func(h *engine.Host) op.List
 }
 
-// Unfinished says that there is something to exchange, or to end: workers drop what
-// goes after all control planes have.
-func (r ClusterRotation) Unfinished(s *engine.Scope) bool {
-	return r.There(s) || r.Begun(s) && r.Next != ""
-}
-
 // An Exchange is that of the cluster's authority, in modules. Everybody trusts what
 // comes before anybody is signed by it, and nobody is signed by what goes before it is
 // dropped. Pods are made anew between: many read whom they trust when they start, and
@@ -106,7 +100,7 @@ type Exchange struct{ Make, Sign, Drop, End engine.Module }
 func RotateCluster(env module.Env, r ClusterRotation, around Around) Exchange {
 	c := cluster{env, r, around}
 	return Exchange{
-		Make: engine.Module{Name: "rotate", Tasks: []engine.Task{r.make(env, keyNextCA, r.Unfinished)}},
+		Make: engine.Module{Name: "rotate", Tasks: []engine.Task{r.make(env, keyNextCA, r.Begun)}},
 		Sign: engine.Module{Name: "rotate", Tasks: c.signTasks()},
 		Drop: engine.Module{Name: "rotate", Tasks: c.dropTasks()},
 		End:  engine.Module{Name: "rotate", Tasks: c.endTasks()},
@@ -154,11 +148,11 @@ func (c cluster) dropTasks() []engine.Task {
 			Needs: []string{StepSigned, "readmit.kubelet"}, Run: &engine.Action{Check: c.mayNeed, Apply: c.needed},
 		},
 		{
-			ID: StepDropped, Title: "trust the next authority alone", On: c.r.On, When: c.r.Unfinished, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
+			ID: StepDropped, Title: "trust the next authority alone", On: c.r.On, When: c.r.Begun, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,
 			Needs: []string{"rotate.cluster.needed", "join.token-end", StepKept}, Provides: []engine.KeyRef{KeyAdminLast.Ref()}, Ops: c.drops, After: c.admin(KeyAdminLast, c.next),
 		},
 		{
-			ID: "rotate.cluster.drop-nodes", Title: "trust the next authority alone on workers", On: module.JoinsAsWorker, When: c.r.Unfinished, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
+			ID: "rotate.cluster.drop-nodes", Title: "trust the next authority alone on workers", On: module.JoinsAsWorker, When: c.r.Begun, Rollout: rolling, Timeout: 20 * time.Minute, Consumes: withNext,
 			Needs: []string{StepDropped}, Ops: c.onWorker(c.next),
 		},
 	}
@@ -169,7 +163,7 @@ func (c cluster) endTasks() []engine.Task {
 	after := module.KeyKubeAfter.Ref()
 	return []engine.Task{
 		{
-			ID: "rotate.cluster.settle", Title: "have pods be told of the next authority alone", Manager: true, When: c.r.Unfinished, Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
+			ID: "rotate.cluster.settle", Title: "have pods be told of the next authority alone", Manager: true, When: c.r.Begun, Timeout: 20 * time.Minute, Consumes: append(slices.Clone(withNext), after),
 			Needs: []string{"rotate.cluster.drop-nodes"}, Run: c.tells(module.KeyKubeAfter, c.next, true),
 		},
 		{
