@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -131,8 +132,10 @@ func (s *session) checkPodRestart(o op.PodRestart) (verdict, error) {
 	return verdict{change: "restart: " + file + " changed"}, nil
 }
 
-// applyPodRestart tells the program to end, and waits for the one that the
-// kubelet starts then.
+// applyPodRestart tells the program to end, once, and waits for the one that the
+// kubelet starts then: that has read what is there, whatever the files' times say. A
+// clock that was ahead when they were written, and is not any more, has them be of later
+// than whatever is started.
 func (s *session) applyPodRestart(ctx context.Context, o op.PodRestart) error {
 	bounded, cancel := context.WithTimeout(ctx, time.Duration(o.TimeoutSeconds)*time.Second)
 	defer cancel()
@@ -140,7 +143,7 @@ func (s *session) applyPodRestart(ctx context.Context, o op.PodRestart) error {
 	if o.AtOnce {
 		end = unix.SIGKILL
 	}
-	told := map[process]bool{}
+	var told map[process]bool
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for {
@@ -148,17 +151,17 @@ func (s *session) applyPodRestart(ctx context.Context, o op.PodRestart) error {
 		if err != nil {
 			return err
 		}
-		if runs && len(old) == 0 {
-			return nil
+		if told == nil {
+			told = map[process]bool{}
+			for _, p := range old {
+				told[p] = true
+				if err := p.signal(end); err != nil {
+					return err
+				}
+			}
 		}
-		for _, p := range old {
-			if told[p] {
-				continue
-			}
-			told[p] = true
-			if err := p.signal(end); err != nil {
-				return err
-			}
+		if runs && !slices.ContainsFunc(old, func(p process) bool { return told[p] }) {
+			return nil
 		}
 		select {
 		case <-tick.C:

@@ -4,6 +4,7 @@ package run
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -407,6 +408,34 @@ func restarted(t *testing.T, atOnce bool, ends string) {
 	}
 	if r := h.check(o)[0]; r.Status != op.Unchanged {
 		t.Errorf("restarted, it says %+v", r)
+	}
+}
+
+// One that was started anew is let be, also if the file is of later than it: a clock that
+// was ahead when the file was written makes it so, and it would be ended for ever.
+func TestPodRestartOnce(t *testing.T) {
+	h := newHost(t)
+	o := scheduler(h)
+	first, stat := startProcess(t)
+	h.pod(first.Process.Pid, stat, "pid:[1]")
+	h.write("etc/kubernetes/scheduler.conf", "renewed")
+	second, later := startProcess(t)
+	done := make(chan error)
+	go func() { // the kubelet
+		_ = first.Wait()
+		err := os.RemoveAll(h.path(fmt.Sprintf("proc/%d", first.Process.Pid)))
+		h.write("etc/kubernetes/scheduler.conf", "of later than the other")
+		h.pod(second.Process.Pid, later, "pid:[1]")
+		done <- err
+	}()
+	if r := h.apply(o)[0]; r.Status != op.Changed {
+		t.Errorf("%+v", r)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(second.Process.Kill(), second.Wait()); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("what was started anew ended with %v", err)
 	}
 }
 
