@@ -330,6 +330,24 @@ func TestEncryptionRefused(t *testing.T) {
 	wantRefused(t, err, spec.IDEncryptionForeign)
 }
 
+// Keys that no control plane has any more are not made up for by another: with that API
+// servers would read nothing of what is stored, and are as yet the only ones that do.
+func TestEncryptionLost(t *testing.T) {
+	w := encrypting(t, "cp1", "cp2", "w1")
+	w.do(Request{Kind: Create, Cluster: w.secretive("secretbox", 1)}, event.Succeeded)
+	for i, name := range []string{"cp1", "cp2"} {
+		m := w.machines[name]
+		m.files[module.APIServerManifest] = "spec:\n  containers:\n  - command: [kube-apiserver, --encryption-provider-config=" + module.EncryptionFile + "]\n"
+		delete(m.files, module.EncryptionFile)
+		p, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 1)}, nil)
+		if i == 0 { // the other has them
+			w.prepared(p, err)
+			continue
+		}
+		wantRefused(t, err, kubeadm.IDEncryptionLost)
+	}
+}
+
 // stepsOf are steps, for people.
 func stepsOf(all []plan.Step) (out []string) {
 	for _, s := range all {

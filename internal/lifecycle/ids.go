@@ -79,6 +79,7 @@ const (
 	idAddOnNotReady       = "add-on-not-ready"
 	idOperationUnfinished = "operation-unfinished"
 	idEncryptionAlone     = kubeadm.IDEncryptionAlone
+	idEncryptionLost      = kubeadm.IDEncryptionLost
 )
 
 // Of etcd and its backups. Those of package backup are used as they are.

@@ -401,7 +401,7 @@ func (p *prepared) unchecked(failures []engine.Failure) error {
 	var list diag.List
 	for _, f := range failures {
 		d := diag.Diagnostic{ID: idCheckFailed, Severity: diag.Error, Host: f.Host, Message: f.Title + ": " + f.Message}
-		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDEtcdMoved, op.IDAuthorityNoKey, op.IDAuthorityExpired, op.IDCertificateForeign, module.IDDrainBlocked, upgrade.IDUnready, idEncryptionAlone, spec.IDEncryptionForeign, leave.IDOtherName, leave.IDNodeRuns, leave.IDHostRuns}, f.Reason) {
+		if slices.Contains([]string{op.IDLedgerLost, op.IDEtcdQuorum, op.IDEtcdUnhealthy, op.IDEtcdMoved, op.IDAuthorityNoKey, op.IDAuthorityExpired, op.IDCertificateForeign, module.IDDrainBlocked, upgrade.IDUnready, idEncryptionAlone, idEncryptionLost, spec.IDEncryptionForeign, leave.IDOtherName, leave.IDNodeRuns, leave.IDHostRuns}, f.Reason) {
 			d.ID = f.Reason
 		}
 		d.Hint = cmp.Or(f.Remedy, "mend the cause, or go on with the other hosts: --ignore-errors")

@@ -25,6 +25,10 @@ import (
 // takes part.
 const IDEncryptionAlone = "encryption-control-planes"
 
+// IDEncryptionLost is that no control plane has the keys any more that their API
+// servers were started with.
+const IDEncryptionLost = "encryption-keys-lost"
+
 var (
 	// keyEncrypting is the way to what is wanted; it has keys in it, and is on no
 	// record.
@@ -126,8 +130,10 @@ func keysTask(env module.Env) engine.Task {
 	}
 }
 
-// look reads the files of the control planes.
+// look reads the files of the control planes. Where none has one that API servers were
+// started with, another key would let them read nothing of what is stored.
 func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) error {
+	lost := ""
 	for _, h := range s.Hosts() {
 		if !keepsKeys(env)(h) {
 			continue
@@ -155,13 +161,22 @@ func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) 
 			}}
 		}
 		if results[0].Missing {
+			if own == module.EncryptionFile {
+				lost = h.Name
+			}
 			continue
 		}
 		if e.have[h.Name], err = module.ParseEncryption(results[0].Output); err != nil {
 			return fmt.Errorf("%s: %w; put it back from another control plane or from a backup", h.Name, err)
 		}
 	}
-	return nil
+	if lost == "" || len(e.have) > 0 {
+		return nil
+	}
+	return diag.List{{
+		ID: IDEncryptionLost, Severity: diag.Error, Host: lost, Message: "no control plane has " + module.EncryptionFile + " any more, by which its API server reads what is encrypted",
+		Hint: "put it back from a backup set before anything restarts that API server; if nothing was encrypted yet, take --" + spec.EncryptionFlag + " out of " + module.APIServerManifest,
+	}}
 }
 
 // choose says by which key what is wanted is encrypted. In a plan a key that is yet
