@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
@@ -119,6 +120,16 @@ func (e Env) EveryMember() *op.Wait {
 func (e Env) Stored(resource string) string {
 	root := cmp.Or(e.Cluster.Spec.Kubernetes.APIServer.ExtraArgs["etcd-prefix"], "/registry")
 	return "/" + strings.Trim(root, "/") + "/" + resource + "/"
+}
+
+// EtcdClientValidity is how long what a control plane asks a managed etcd with is valid.
+// Where there is no member, and so no key of the authority, nobody renews it by itself: it
+// is to last as long as the authority, for API servers without it are without etcd.
+func (e Env) EtcdClientValidity(h *engine.Host) time.Duration {
+	if e.RunsEtcd(h) {
+		return e.Validity()
+	}
+	return e.Cluster.Spec.Kubernetes.Certificates.CAValidity.Duration
 }
 
 // EtcdMark is on hosts whose member of etcd was seen in its cluster: from then on

@@ -124,7 +124,7 @@ func (r AuthorityRotation) ofEtcd(env module.Env, h *engine.Host, trusted []byte
 	case control:
 		list = append(list, op.Certificate{
 			Cert: module.EtcdClientCert, Key: module.EtcdClientKey, CA: next.cert, CAKey: next.key, CommonName: "kube-apiserver-etcd-client", Client: true,
-			ValiditySeconds: int64(env.Cluster.Spec.Kubernetes.Certificates.Validity.Seconds()),
+			ValiditySeconds: int64(env.EtcdClientValidity(h) / time.Second),
 		})
 	}
 	if member {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
@@ -147,10 +148,9 @@ func memberPKI(env module.Env, s *engine.Scope) op.List {
 // clientPKI is an API server's.
 func clientPKI(env module.Env, s *engine.Scope) op.List {
 	ca := engine.Get(s, keyAuthority)
-	return op.List{
-		op.File{Path: module.EtcdCA, Content: ca.cert},
-		signed(env, ca, module.EtcdClientCert, module.EtcdClientKey, "kube-apiserver-etcd-client"),
-	}
+	client := signed(env, ca, module.EtcdClientCert, module.EtcdClientKey, "kube-apiserver-etcd-client")
+	client.ValiditySeconds = int64(env.EtcdClientValidity(s.Host()) / time.Second)
+	return op.List{op.File{Path: module.EtcdCA, Content: ca.cert}, client}
 }
 
 func signed(env module.Env, ca authority, cert, key, name string) op.Certificate {
