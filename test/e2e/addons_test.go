@@ -15,7 +15,7 @@ import (
 const shell = "ghcr.io/flannel-io/flannel:v0.28.4"
 
 // chartFiles are a chart with a kind, an object of it, hooks, and what a value says.
-// Of the hooks one fails until there is a ConfigMap permit.
+// Of the hooks one fails until its node permits it.
 func chartFiles() map[string]string {
 	return map[string]string{
 		"web/Chart.yaml":  "apiVersion: v2\nname: web\nversion: 1.0.0\n",
@@ -58,8 +58,8 @@ spec:
   template:
     spec:
       restartPolicy: Never
-      containers: [{name: m, image: "` + shell + `", imagePullPolicy: Never, command: [test, -e, /permit/go], volumeMounts: [{name: permit, mountPath: /permit}]}]
-      volumes: [{name: permit, configMap: {name: permit, optional: true}}]
+      containers: [{name: m, image: "` + shell + `", imagePullPolicy: Never, command: [sh, -c, "test -e /permit/go"], volumeMounts: [{name: permit, mountPath: /permit}]}]
+      volumes: [{name: permit, hostPath: {path: /var/tmp}}]
 `,
 		"shop/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prices}\ndata: {apple: \"1\"}\n",
 		"shop/b.yaml": "apiVersion: v1\nkind: Service\nmetadata: {name: shop}\nspec: {clusterIP: None, ports: [{port: 80}]}\n",
@@ -148,7 +148,7 @@ func TestLongAddons(t *testing.T) {
 	if got := u.kubectl(t, name, "-n", "web", "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}"); got != "1" {
 		t.Errorf("behind a hook that has failed the web has %q replicas, want 1", got)
 	}
-	u.kubectl(t, name, "-n", "web", "create", "configmap", "permit", "--from-literal=go=1")
+	u.inside(t, name+"-2", "touch", "/var/tmp/go")
 	u.exits(t, 0, "resume", name, "--yes")
 	u.unchanged(t, file)
 	if got := u.kubectl(t, name, "get", "jobs", "-n", "web", "-o", "name") + u.kubectl(t, name, "get", "secrets", "-n", "kube-system", "-l", "slipway.dev/addon-inventory", "-o", "name"); got != "" {
