@@ -32,11 +32,7 @@ func readChart(file string) (*chart.Chart, error) {
 			return nil, errors.New("there is no " + util.ChartfileName + " in it")
 		}
 	}
-	c, err := loader.Load(file)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	return loader.Load(file)
 }
 
 // chart renders an add-on's chart: definitions of kinds first, then what its

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -174,23 +175,13 @@ func (c *Client) unseen(ctx context.Context, namespace string, selector *metav1.
 	if counted == 0 {
 		return "", nil
 	}
-	sel, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		return "", err
-	}
-	list, err := c.dynamic.Resource(pods).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: sel.String()})
+	list, err := c.selected(ctx, namespace, selector)
 	if err != nil {
 		return "", err
 	}
 	ready := int32(0)
-	for i := range list.Items {
-		p := &corev1.Pod{}
-		if err := fromUnstructured(&list.Items[i], p); err != nil {
-			return "", fmt.Errorf("reading pod %s/%s: %w", namespace, list.Items[i].GetName(), err)
-		}
-		if p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		}) {
+	for i := range list {
+		if p := &list[i]; p.GetDeletionTimestamp() == nil && condition(p, string(corev1.PodReady)) == "True" {
 			ready++
 		}
 	}
@@ -200,19 +191,28 @@ func (c *Client) unseen(ctx context.Context, namespace string, selector *metav1.
 	return "", nil
 }
 
-// podTrouble is the first thing that holds a pod up, as ": pod x: …", or "".
-func (c *Client) podTrouble(ctx context.Context, namespace string, selector *metav1.LabelSelector) string {
+// selected are the pods of a namespace that a workload counts as its own.
+func (c *Client) selected(ctx context.Context, namespace string, selector *metav1.LabelSelector) ([]unstructured.Unstructured, error) {
 	sel, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
-		return ""
+		return nil, err
 	}
 	list, err := c.dynamic.Resource(pods).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: sel.String()})
 	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// podTrouble is the first thing that holds a pod up, as ": pod x: …", or "".
+func (c *Client) podTrouble(ctx context.Context, namespace string, selector *metav1.LabelSelector) string {
+	list, err := c.selected(ctx, namespace, selector)
+	if err != nil {
 		return ""
 	}
-	for i := range list.Items {
+	for i := range list {
 		p := &corev1.Pod{}
-		if err := fromUnstructured(&list.Items[i], p); err != nil {
+		if err := fromUnstructured(&list[i], p); err != nil {
 			continue
 		}
 		if why := holdUp(p); why != "" {

@@ -44,9 +44,6 @@ const lateBy = 2
 // maxCopying is how long hosts let copying take, after which it is ended.
 const maxCopying = 30 * time.Minute
 
-// maxDrilling is how long they let trying a snapshot take.
-const maxDrilling = 20 * time.Minute
-
 // Scheduled asks the hosts with members of etcd for the snapshots that they take by
 // themselves. It needs no API and no etcd.
 func (s *service) Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error) {
@@ -173,7 +170,7 @@ func (a *ScheduledHost) judgeDrill(c *v1alpha1.Cluster, now time.Time, warn warn
 	switch {
 	case d.Failed != "":
 		warn(idBackupDrill, a.Host, "on the host: journalctl -u slipway-backup; until it is mended, have a backup that was tried: slipway etcd snapshot "+c.Name+", then: slipway etcd drill "+c.Name, "restoring its snapshots into an etcd of its own has failed since %s: %s; %s", d.Since.UTC().Format(time.RFC3339), d.Failed, last)
-	case !d.Begun.IsZero() && now.Sub(d.Begun) > maxDrilling:
+	case !d.Begun.IsZero() && now.Sub(d.Begun) > op.AutoDrillTime:
 		warn(idBackupDrill, a.Host, "on the host: journalctl -u slipway-backup", "restoring one of its snapshots into an etcd of its own, begun at %s, was cut off; %s", d.Begun.UTC().Format(time.RFC3339), last)
 	case now.Sub(since) > lateBy*every:
 		warn(idBackupDrill, a.Host, "on the host: systemctl start slipway-backup", "its snapshots are not tried: %s, and one is to be tried every %s", last, every)

@@ -30,10 +30,9 @@ func (e Env) Serving(h *engine.Host, step string, settle bool) op.List {
 	}
 	o := op.Serving{Name: step, Waits: e.Again(h, "")}
 	if e.RunsEtcd(h) {
-		o.Waits = append(o.Waits, op.Wait{Name: "its member of etcd", TimeoutSeconds: againSeconds, Program: []string{
-			Etcdctl, "--endpoints=" + e.OwnMember(), "--cacert=" + EtcdCA, "--cert=" + EtcdHealthCert, "--key=" + EtcdHealthKey,
-			"--dial-timeout=3s", "--command-timeout=8s", "endpoint", "health",
-		}})
+		w := e.AskMember("health")
+		w.Name, w.TimeoutSeconds = "its member of etcd", againSeconds
+		o.Waits = append(o.Waits, *w)
 	}
 	if settle {
 		o.SettleSeconds = steadySeconds

@@ -194,11 +194,9 @@ func lostKeys(env module.Env, src Source, h *engine.Host) (list op.List) {
 }
 
 func etcdServes(env module.Env) op.Wait {
-	c := module.EtcdClient()
-	return op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: []string{
-		c.Program, "--endpoints=" + env.OwnMember(), "--cacert=" + c.CA, "--cert=" + c.Cert, "--key=" + c.Key,
-		"--dial-timeout=3s", "--command-timeout=8s", "endpoint", "health",
-	}}
+	w := env.AskMember("health")
+	w.TimeoutSeconds = 300
+	return *w
 }
 
 // kubelets restarts kubelets and what keeps what it was told, on all nodes. Who

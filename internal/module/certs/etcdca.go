@@ -1,7 +1,6 @@
 package certs
 
 import (
-	"slices"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -98,9 +97,9 @@ func reread(env module.Env, h *engine.Host, files ...op.Op) op.List {
 
 // everyMember waits for all members of etcd, as a host that has one asks them.
 func everyMember(env module.Env) op.Wait {
-	w := ownMember(env)
-	w.Name, w.Program = "every member of etcd", append(slices.Clone(w.Program), "--cluster")
-	return w
+	w := env.EveryMember()
+	w.TimeoutSeconds = 300
+	return *w
 }
 
 // ofEtcd has all that a host shows of etcd be signed by the next authority, with

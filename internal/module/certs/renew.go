@@ -167,10 +167,9 @@ func restarts() op.List {
 // ownMember waits for a host's own member of etcd, as who asks it by what it
 // shows now.
 func ownMember(env module.Env) op.Wait {
-	return op.Wait{Name: "its member of etcd", TimeoutSeconds: 300, Program: []string{
-		module.Etcdctl, "--endpoints=" + env.OwnMember(), "--cacert=" + module.EtcdCA, "--cert=" + module.EtcdHealthCert, "--key=" + module.EtcdHealthKey,
-		"--dial-timeout=3s", "--command-timeout=8s", "endpoint", "health",
-	}}
+	w := env.AskMember("health")
+	w.Name, w.TimeoutSeconds = "its member of etcd", 300
+	return *w
 }
 
 // serves waits for a control plane's own API server: it shows what its authority

@@ -17,6 +17,9 @@ type AutoSnapshot struct {
 	Drill *AutoDrill `json:"drill,omitempty"`
 }
 
+// AutoDrillTime is how long a host lets trying one of its snapshots take.
+const AutoDrillTime = 20 * time.Minute
+
 // An AutoDrill is how a host tries its snapshots: in an etcd of its own.
 type AutoDrill struct {
 	// EverySeconds is how far apart they are that are tried, in seconds.

@@ -15,9 +15,6 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// drillTime is how long trying a snapshot may take.
-const drillTime = 20 * time.Minute
-
 // stillTried is what came of trying snapshots before; nil if none is to be tried any
 // more. From the first time on it says since when none was found good.
 func (a autoSnapshot) stillTried(at time.Time, before *op.DrillOutcome) *op.DrillOutcome {
@@ -49,7 +46,7 @@ func (a autoSnapshot) drillDue(ctx context.Context, k op.KeptSnapshot, was *op.D
 	if err := told(out); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, drillTime)
+	limited, cancel := context.WithTimeout(ctx, op.AutoDrillTime)
 	defer cancel()
 	is, problem := a.try(limited, k)
 	if problem != nil && ctx.Err() != nil { // the host goes down: that says nothing of the snapshot

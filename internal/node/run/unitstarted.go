@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,17 +44,14 @@ func (s *session) changedAfter(path string, since time.Time) (bool, error) {
 			return true, err
 		}
 	}
-	// Settings that nobody has made. Of those that are gone it is on record what
-	// the unit was started with.
-	if _, err := os.Lstat(p); errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
 	// Of a link, both: it may have been made anew, or what it leads to.
-	for _, stat := range []func(string, *unix.Stat_t) error{unix.Lstat, unix.Stat} {
+	for i, stat := range []func(string, *unix.Stat_t) error{unix.Lstat, unix.Stat} {
 		var st unix.Stat_t
 		err := stat(p, &st)
 		if errors.Is(err, fs.ErrNotExist) {
-			return true, nil
+			// Settings that nobody has made, unless it is what a link leads to. Of
+			// those that are gone it is on record what the unit was started with.
+			return i > 0, nil
 		}
 		if err != nil || time.Unix(st.Ctim.Unix()).After(since) {
 			return true, err
