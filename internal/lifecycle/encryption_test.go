@@ -346,6 +346,8 @@ func TestEncryptionLost(t *testing.T) {
 		}
 		wantRefused(t, err, kubeadm.IDEncryptionLost)
 	}
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.secretive("secretbox", 0)}, nil)
+	wantRefused(t, err, kubeadm.IDEncryptionLost) // nothing would be decrypted
 }
 
 // stepsOf are steps, for people.

@@ -318,8 +318,10 @@ func TestManagedEtcdRestarts(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch what {
-			case "etcd.running etcd.service":
+			case "etcd.running " + module.EtcdUnitFile: // what reboots before starts as it did
 				in++
+			case "etcd.service " + module.EtcdUnitFile, "etcd.start " + module.EtcdUnitFile:
+				t.Errorf("%s: before its turn", what)
 			case "etcd.running " + facts.EtcdJoined: // after it was seen to be well
 				in--
 			}

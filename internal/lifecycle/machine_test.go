@@ -188,7 +188,7 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = err == nil && len(has) > 0 && string(has) != string(o.CA)
 	case op.File:
 		content, ok := m.files[o.Path]
-		if changed = !ok || content != string(o.Content); changed && !o.Secret {
+		if changed = !m.serving(o.Unless) && (!ok || content != string(o.Content)); changed && !o.Secret {
 			r.Diff = string(o.Content)
 		}
 	case op.Absent:
@@ -205,7 +205,7 @@ func (m *machine) check(o op.Op) op.Result {
 		}
 		changed = cert == "" || key == "" || len(o.CA) > 0 && m.outOfDate(o)
 	case op.Unit:
-		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o) && (!o.KeepRunning || m.state[o.Name+" started"] == "")
+		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o) && (!o.KeepRunning && !m.serving(o.Unless) || m.state[o.Name+" started"] == "")
 	case op.EtcdMember:
 		if o.Service != nil {
 			changed = !m.api.managedEtcd.is(m)
@@ -260,6 +260,12 @@ func (m *machine) check(o op.Op) op.Result {
 		r.Status = op.Changed
 	}
 	return r
+}
+
+// serving says that there is an answer on which it depends whether something is done:
+// that of the machine's member of etcd.
+func (m *machine) serving(w *op.Wait) bool {
+	return w != nil && m.state[module.EtcdUnitName+" started"] != ""
 }
 
 // dropped are files that a step has written and nothing wants any more.
@@ -407,6 +413,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 	m.ledger = true
 	switch o := o.(type) {
 	case op.File:
+		if o.Gate != nil && !m.awaited(*o.Gate) {
+			return &op.Error{Reason: "Timeout", Message: "nothing answers at " + o.Gate.Target()}
+		}
 		m.files[o.Path] = string(o.Content)
 	case op.Absent:
 		delete(m.files, o.Path)

@@ -108,6 +108,13 @@ func (e Env) AskMember(what ...string) *op.Wait {
 	}, what...)}
 }
 
+// OwnMemberServes asks a host's own member of etcd whether it does.
+func (e Env) OwnMemberServes() *op.Wait {
+	w := e.AskMember("health")
+	w.Name = "its member of etcd"
+	return w
+}
+
 // EveryMember waits for all members of etcd to serve, as a host that has one asks
 // them: what ends a member waits for it, so that no two are away at a time.
 func (e Env) EveryMember() *op.Wait {

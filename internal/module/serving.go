@@ -30,8 +30,8 @@ func (e Env) Serving(h *engine.Host, step string, settle bool) op.List {
 	}
 	o := op.Serving{Name: step, Waits: e.Again(h, "")}
 	if e.RunsEtcd(h) {
-		w := e.AskMember("health")
-		w.Name, w.TimeoutSeconds = "its member of etcd", againSeconds
+		w := e.OwnMemberServes()
+		w.TimeoutSeconds = againSeconds
 		o.Waits = append(o.Waits, *w)
 	}
 	if settle {

@@ -57,16 +57,12 @@ func New(env module.Env) engine.Module {
 		},
 		{
 			ID: "etcd.start", Title: "start etcd", On: env.RunsEtcd,
-			Ops: func(*engine.Scope) (op.List, error) {
-				u := module.EtcdUnit()
-				u.KeepRunning = true
-				return op.List{u}, nil
-			},
+			Ops: func(s *engine.Scope) (op.List, error) { return start(env, s.Host()) },
 		},
 		{
 			ID: "etcd.running", Title: "keep etcd running", On: env.RunsEtcd, Timeout: 8 * time.Minute,
 			Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
-			Ops:     func(*engine.Scope) (op.List, error) { return running(), nil },
+			Ops:     func(s *engine.Scope) (op.List, error) { return running(env, s.Host()) },
 		},
 	}...)}
 }
@@ -116,14 +112,36 @@ func member(env module.Env, h *engine.Host) op.EtcdMember {
 	return m
 }
 
-func running() op.List {
+// start has a member run. One that does not serve, because of its settings, may have
+// got others since: it is missed by nobody while it is given them.
+func start(env module.Env, h *engine.Host) (op.List, error) {
 	u := module.EtcdUnit()
-	u.Gate = &op.Wait{Name: "every member of etcd", TimeoutSeconds: 120, Program: ask(module.OwnEtcd(), module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health", "--cluster")}
-	return op.List{
+	if !joined(h) {
+		u.KeepRunning = true
+		return op.List{u}, nil
+	}
+	file, err := unitFile(env, h)
+	file.Unless = env.OwnMemberServes()
+	u.Unless = file.Unless
+	return op.List{file, u}, err
+}
+
+// running has a member run with its settings of now. They come when all serve: what
+// reboots before would start with them.
+func running(env module.Env, h *engine.Host) (op.List, error) {
+	u, all := module.EtcdUnit(), env.EveryMember()
+	u.Gate = all
+	list := op.List{
 		u,
 		op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(module.OwnEtcd(), module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health")},
 		module.EtcdMark(),
 	}
+	if !joined(h) {
+		return list, nil
+	}
+	file, err := unitFile(env, h)
+	file.Gate = all
+	return append(op.List{file}, list...), err
 }
 
 // reach asks for a key, whether there is one or not: etcd answers when more

@@ -13,20 +13,30 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
-// service is etcd's unit and its place on a disk.
-func service(env module.Env, s *engine.Scope) (op.List, error) {
-	h := s.Host()
+// unitFile is etcd's unit.
+func unitFile(env module.Env, h *engine.Host) (op.File, error) {
 	text, err := module.Render(files, module.EtcdUnitName, map[string]string{
 		"Initial": initial, "Data": facts.EtcdData, "Joined": facts.EtcdJoined, "Program": program, "Args": arguments(env, h),
 	})
-	if err != nil {
-		return nil, err
-	}
+	return op.File{Path: module.EtcdUnitFile, Content: text}, err
+}
+
+// service is etcd's place on a disk, and its unit; that of a member that serves is
+// written when it is its turn to be restarted.
+func service(env module.Env, s *engine.Scope) (op.List, error) {
+	h := s.Host()
 	list := op.List{
 		op.Dir{Path: facts.DirEtcd, Mode: 0o700, Exclusive: true},
 		op.Dir{Path: "/etc/kubernetes/slipway", Mode: 0o700},
-		op.File{Path: module.EtcdUnitFile, Content: text},
 	}
+	if joined(h) {
+		return list, nil
+	}
+	unit, err := unitFile(env, h)
+	if err != nil {
+		return nil, err
+	}
+	list = append(list, unit)
 	if joins(env, s) || h.Facts != nil && slices.Contains(h.Facts.Present, facts.EtcdData) {
 		return list, nil
 	}

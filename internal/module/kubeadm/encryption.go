@@ -103,7 +103,8 @@ func runsAlready(s *engine.Scope) bool {
 func keysTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "encryption.keys", Title: "look at keys for encryption", On: env.IsFirst,
-		When:     func(s *engine.Scope) bool { return encrypts(env, s) },
+		// Without any keys, too: API servers may have been started with some.
+		When:     func(s *engine.Scope) bool { return encrypts(env, s) || runsAlready(s) },
 		Provides: []engine.KeyRef{keyEncrypting.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
@@ -151,7 +152,7 @@ func (e *encrypting) look(ctx context.Context, env module.Env, s *engine.Scope) 
 			}
 		}
 		own, err := module.EncryptionOf(results[1].Output)
-		if err != nil {
+		if err != nil && encrypts(env, s) { // else a manifest that is damaged is put right
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 		if own != "" && own != module.EncryptionFile && env.Cluster.Spec.Kubernetes.Encryption != nil {

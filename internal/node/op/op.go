@@ -34,6 +34,10 @@ type File struct {
 	Group   string      `json:"group,omitempty"`
 	// Secret keeps content out of diffs, plans, journals and logs.
 	Secret bool `json:"secret,omitempty"`
+	// Unless is what the file is for: as long as that answers, it stays as it is.
+	Unless *Wait `json:"unless,omitempty"`
+	// Gate is what a change waits for. It must have come within its time.
+	Gate *Wait `json:"gate,omitempty"`
 }
 
 // Dir is a directory, made with its parents. Where a link to a directory

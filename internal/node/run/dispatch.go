@@ -76,7 +76,7 @@ func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
 	}
 	switch o := o.(type) {
 	case op.File:
-		return s.checkFile(o)
+		return s.checkUnless(ctx, o)
 	case op.Dir:
 		return s.checkDir(o)
 	case op.Link:
@@ -188,7 +188,9 @@ func (s *session) apply(ctx context.Context, o op.Op, res *op.Result) error {
 	var err error
 	switch o := o.(type) {
 	case op.File:
-		err = s.applyFile(o)
+		if err = s.pass(ctx, o.Gate); err == nil {
+			err = s.applyFile(o)
+		}
 	case op.Dir:
 		err = s.applyDir(o)
 	case op.Link:

@@ -4,6 +4,7 @@ package run
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -53,6 +54,15 @@ func differs(now, want durable.Meta, unknown string) []string {
 		out = append(out, fmt.Sprintf("owner %d:%d → %d:%d", now.UID, now.GID, want.UID, want.GID))
 	}
 	return out
+}
+
+// checkUnless is checkFile, but for a file of what answers.
+func (s *session) checkUnless(ctx context.Context, o op.File) (verdict, error) {
+	v, err := s.checkFile(o)
+	if err == nil && v.change != "" && o.Unless != nil && s.serves(ctx, *o.Unless) {
+		return verdict{}, nil
+	}
+	return v, err
 }
 
 func (s *session) checkFile(o op.File) (verdict, error) {

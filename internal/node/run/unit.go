@@ -231,6 +231,9 @@ func (s *session) planUnit(ctx context.Context, o op.Unit) (unitPlan, error) {
 		return p, nil
 	}
 	changed, err := s.stale(o, now)
+	if len(changed) > 0 && o.Unless != nil && s.serves(ctx, *o.Unless) {
+		return p, err
+	}
 	if len(changed) > 0 {
 		p.add(&p.restart, "restart: "+strings.Join(changed, ", ")+" changed")
 		return p, err
