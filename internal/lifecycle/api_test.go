@@ -63,6 +63,7 @@ type api struct {
 	metrics string
 
 	managedEtcd *members
+	minors      minors
 
 	// revision is etcd's, if it matters. done are the steps of a restore, by
 	// machine: "swap cp1".
@@ -104,7 +105,7 @@ var kinds = map[string]map[string]string{
 }
 
 func newAPI(t testing.TB) *api {
-	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, at: map[string]string{}, servers: map[string]string{}, sealed: map[string]string{}, managedEtcd: &members{run: map[string]string{}}}
+	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, at: map[string]string{}, servers: map[string]string{}, sealed: map[string]string{}, managedEtcd: &members{run: map[string]string{}}, minors: newMinors()}
 	a.server = httptest.NewUnstartedServer(a)
 	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	a.server.TLS = &tls.Config{Certificates: []tls.Certificate{served()}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -150,6 +151,7 @@ func (a *api) clone() *api {
 	c.revision, c.bump, c.done = a.revision, a.bump, maps.Clone(a.done)
 	c.rescuing, c.left = a.rescuing, a.left
 	c.running, c.bound, c.managedEtcd = a.running, a.bound, a.managedEtcd.clone()
+	c.minors = a.minors.clone()
 	return c
 }
 
@@ -170,6 +172,8 @@ func (a *api) setEtcd(name, is string) {
 	defer a.mu.Unlock()
 	if a.members[name] = is; is == "" {
 		delete(a.members, name)
+		delete(a.minors.is, name)
+		delete(a.minors.away, name)
 	}
 }
 

@@ -188,7 +188,7 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = err == nil && len(has) > 0 && string(has) != string(o.CA)
 	case op.File:
 		content, ok := m.files[o.Path]
-		if changed = !m.serving(o.Unless) && (!ok || content != string(o.Content)); changed && !o.Secret {
+		if changed = !m.serving(o.UnlessServes) && (!ok || content != string(o.Content)); changed && !o.Secret {
 			r.Diff = string(o.Content)
 		}
 	case op.Absent:
@@ -205,7 +205,7 @@ func (m *machine) check(o op.Op) op.Result {
 		}
 		changed = cert == "" || key == "" || len(o.CA) > 0 && m.outOfDate(o)
 	case op.Unit:
-		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o) && (!o.KeepRunning && !m.serving(o.Unless) || m.state[o.Name+" started"] == "")
+		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o) && (!o.KeepRunning && !m.serving(o.UnlessServes) || m.state[o.Name+" started"] == "")
 	case op.EtcdMember:
 		if o.Service != nil {
 			changed = !m.api.managedEtcd.is(m)
@@ -224,6 +224,8 @@ func (m *machine) check(o op.Op) op.Result {
 			r.Status, r.Error = op.Failed, &op.Error{Reason: op.IDEtcdUnhealthy, Message: m.api.unwell}
 			return r
 		}
+	case op.EtcdDowngrade:
+		changed = m.api.downgrades(false)
 	case op.EtcdRestore:
 		changed = !m.api.restoring(m.name, o)
 	case op.EtcdSalvage:
@@ -352,6 +354,9 @@ func (m *machine) wantsRun(e op.Exec) bool {
 	if e.Again != "" {
 		return true
 	}
+	if e.UnlessServes != nil && !m.etcdAway() {
+		return false
+	}
 	if len(e.Inputs) > 0 && m.state[id(e)] != m.print(e) {
 		return true
 	}
@@ -451,6 +456,8 @@ func (m *machine) apply(o op.Op) *op.Error {
 		return err
 	case op.EtcdDefrag:
 		m.waste = 0
+	case op.EtcdDowngrade:
+		m.api.downgrades(true)
 	case op.EtcdRestore:
 		return m.restore(o)
 	case op.EtcdSalvage:
@@ -626,12 +633,12 @@ func (m *machine) run(e op.Exec) *op.Error {
 			}
 		}
 		m.files["/etc/kubernetes/pki/ca.crt"] = string(m.api.ca())
-	case "kubeadm-upgrade-etcd":
-		m.files[etcdManifest] = m.files[settingsFile]
+	case "kubeadm-upgrade-etcd", "kubeadm-mend-etcd":
+		return m.etcdStarts(e)
 	case "kubeadm-init-etcd", "kubeadm-join-etcd": // by its own file
 		m.api.setEtcd(m.name, etcdVotes)
 		m.files[facts.EtcdData] = "data of " + m.name
-		m.files[etcdManifest] = m.files[settingsFile]
+		return m.etcdStarts(e)
 	case "kubeadm-join-certs":
 		for _, shared := range []string{"ca", "front-proxy-ca", "etcd/ca"} {
 			if shared == "etcd/ca" && m.api.managedEtcd.serves() {

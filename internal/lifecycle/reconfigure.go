@@ -30,11 +30,17 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 				p.env.Coming = append(p.env.Coming, h.Name)
 			}
 		}
-		p.env.OtherEtcd = !equal(was.Spec.Etcd.ExtraArgs, now.Etcd.ExtraArgs)
 	}
+	been, err := p.svc.since(p.env.Cluster)
+	if err != nil {
+		return err
+	}
+	p.env.OtherEtcd = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
+		return !equal(c.Spec.Etcd.ExtraArgs, p.env.Cluster.Spec.Etcd.ExtraArgs)
+	})
 	p.env.Upgrade = p.request.Rollout
 	p.env.Upgrade.Back = p.request.back
-	migrates, err := p.migrates()
+	migrates, err := p.migrates(been)
 	switch {
 	case err != nil:
 		return err
@@ -49,11 +55,7 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 // migrates says that what runs the containers of nodes is another than what has
 // since the latest operation that came to its end. That is a change by itself: what
 // a node does not serve with would not be known otherwise.
-func (p *prepared) migrates() (bool, error) {
-	been, err := p.svc.since(p.env.Cluster)
-	if err != nil {
-		return false, err
-	}
+func (p *prepared) migrates(been []*v1alpha1.Cluster) (bool, error) {
 	if len(been) == 0 { // what is on record is all that is known
 		been = []*v1alpha1.Cluster{p.recorded}
 	}

@@ -139,6 +139,9 @@ func memberFails(m *machine) {
 			return nil
 		}
 		m.state[id(o)] = "it has not succeeded"
+		m.api.mu.Lock()
+		m.api.minors.away[m.name] = true
+		m.api.mu.Unlock()
 		return &op.Error{Reason: op.ReasonNotServing, Message: "etcd says: quota-backend-bytes is bad"}
 	}
 }

@@ -33,9 +33,6 @@ func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 		if err != nil {
 			return err
 		}
-		if err := s.passed(o, was, to); err != nil {
-			return err
-		}
 		to = was
 	}
 	back := spec.Copy(recorded)
@@ -83,40 +80,6 @@ func (p *prepared) stillThere() (list diag.List) {
 		}
 	}
 	return list
-}
-
-// passed refuses to take an upgrade back that has begun to exchange what does not
-// go back: members of etcd, between its minors.
-func (s *service) passed(o *v1alpha1.Operation, was, is *v1alpha1.Cluster) error {
-	from, err1 := s.Catalogue.Resolve(was.Spec.Kubernetes.Version)
-	to, err2 := s.Catalogue.Resolve(is.Spec.Kubernetes.Version)
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
-	if is.Spec.Etcd.External != nil || release.SameMinor(from.Etcd, to.Etcd) {
-		return nil
-	}
-	_, begun, err := s.steps(o.Name)
-	if err != nil {
-		return err
-	}
-	for step := range begun {
-		if task, _, _ := strings.Cut(step, "@"); slices.Contains(exchangesEtcd(is), task) {
-			return refused(idUpgradeCommitted,
-				fmt.Sprintf("the upgrade to %s has begun to exchange etcd: %s refuses a cluster that was one of %s%s", to.Kubernetes, from.Etcd, to.Etcd, s.lost(o)),
-				"finish it: slipway resume "+o.Spec.Cluster)
-		}
-	}
-	return nil
-}
-
-// exchangesEtcd are the tasks from which on members of etcd may be of another
-// version: of a service from its program on, for with that it starts anew.
-func exchangesEtcd(c *v1alpha1.Cluster) []string {
-	if c.Spec.Etcd.Type == spec.EtcdStacked {
-		return []string{"upgrade.etcd"}
-	}
-	return []string{"etcd.programs", "etcd.service", "etcd.start", "etcd.running"}
 }
 
 // lost says which data there are of before an upgrade, and what they lack.

@@ -142,6 +142,7 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 // control planes, of which each has its kubelet go before what serves the cluster;
 // then what all of them go by, and at the end add-ons.
 func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
+	env.Upgrade.Back = true
 	nodesBack, err := upgrade.InWaves(env,
 		runtime.New(env), kubeadm.Install(env), kubeadm.KubeletSettings(env), kubeadm.Kubelet(env), kubeadm.Serve(env), kubeadm.Steady(env), nodes.Ready(env))
 	if err != nil {
@@ -184,7 +185,7 @@ func among(modules ...engine.Module) []engine.Module {
 // settledIn has what is in the cluster for all be that of a version; before comes
 // in front of kubeadm's add-ons.
 func settledIn(env module.Env, p Parts, before ...engine.Module) []engine.Module {
-	m := append([]engine.Module{etcd.New(env), kubeadm.UpgradeEtcd(env)}, before...)
+	m := append(members(env), before...)
 	return append(m,
 		kubeadm.UpgradeAddons(env),
 		record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
@@ -196,6 +197,15 @@ func settledIn(env module.Env, p Parts, before ...engine.Module) []engine.Module
 		certs.Timer(env),
 		backup.Schedule(env),
 	)
+}
+
+// members has etcd be that of a version; if it goes back, when it may.
+func members(env module.Env) []engine.Module {
+	m := []engine.Module{etcd.New(env), kubeadm.UpgradeEtcd(env)}
+	if !env.Upgrade.Back {
+		return m
+	}
+	return append([]engine.Module{etcd.Back(env)}, upgrade.Then(etcd.StepBack, m...)...)
 }
 
 // only keeps the tasks of modules to the hosts that are chosen.

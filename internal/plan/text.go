@@ -78,6 +78,9 @@ func (p *Plan) text(w io.Writer, changes bool) error {
 		}
 		g.write(b, changes)
 	}
+	if p.Operation == "upgrade" {
+		fmt.Fprintf(b, "\nUntil its end 'slipway rollback %s' takes it back. Its end is a point of no return: from there only\na backup of before leads back, without what was written since.\n", p.Cluster)
+	}
 	if len(p.Removes) > 0 {
 		fmt.Fprintf(b, "\nThis removes:\n")
 		for _, r := range p.Removes {

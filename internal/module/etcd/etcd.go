@@ -121,8 +121,8 @@ func start(env module.Env, h *engine.Host) (op.List, error) {
 		return op.List{u}, nil
 	}
 	file, err := unitFile(env, h)
-	file.Unless = env.OwnMemberServes()
-	u.Unless = file.Unless
+	file.UnlessServes = env.OwnMemberServes()
+	u.UnlessServes = file.UnlessServes
 	return op.List{file, u}, err
 }
 

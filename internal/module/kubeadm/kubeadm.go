@@ -83,6 +83,9 @@ func Init(env module.Env) engine.Module {
 func Phases(env module.Env) engine.Module {
 	tasks := []engine.Task{configTask(env), auditTask(env), auditLogTask(env), hardeningTask(env)}
 	for _, p := range initPhases(env) {
+		if p.id == localEtcd().id {
+			tasks = append(tasks, mendTask(env))
+		}
 		tasks = append(tasks, p.task(env))
 		switch p.id {
 		case "certs":
@@ -232,6 +235,26 @@ func newAPI(env module.Env) op.Wait {
 	return w
 }
 
+// stepMend is the step in which members of etcd that do not serve get their settings.
+const stepMend = "etcd.mend"
+
+// mendTask gives members of etcd in pods that do not serve the settings that are wanted,
+// before any that serves gets them: it is missed by nobody meanwhile, and until it serves
+// again none of the others may be away.
+func mendTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: stepMend, Title: "mend members of etcd", Needs: []string{"kubeadm.config"}, Timeout: 8 * time.Minute,
+		On:   func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
+		When: func(s *engine.Scope) bool { return module.Holds(s.Host()) && (env.OtherEtcd || env.Upgrade.Back) },
+		Ops: func(*engine.Scope) (op.List, error) {
+			e := localEtcd().exec()
+			e.Name, e.Creates, e.Declares = "kubeadm-mend-etcd", nil, []string{manifest("etcd")}
+			e.UnlessServes = env.AskMember("health")
+			return op.List{e}, nil
+		},
+	}
+}
+
 // memberSettings has the step that gives a member of etcd which votes its settings
 // end when it serves with them, and begin, if they are others, when all of them
 // serve: no two are away at a time.
@@ -266,6 +289,9 @@ func (p phase) task(env module.Env) engine.Task {
 	}
 	if p.begins {
 		t.On = env.Begins
+	}
+	if p.id == localEtcd().id {
+		t.Needs = []string{stepMend}
 	}
 	t.Ops = func(s *engine.Scope) (op.List, error) {
 		switch {

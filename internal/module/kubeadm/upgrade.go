@@ -102,8 +102,8 @@ func Again(env module.Env) engine.Module {
 // each when the one before it has caught up.
 func UpgradeEtcd(env module.Env) engine.Module {
 	const id = "upgrade.etcd"
-	return engine.Module{Name: "etcd", Tasks: []engine.Task{{
-		ID: id, Title: "exchange etcd", Timeout: 8 * time.Minute,
+	return engine.Module{Name: "etcd", Tasks: []engine.Task{mendTask(env), {
+		ID: id, Title: "exchange etcd", Needs: []string{stepMend}, Timeout: 8 * time.Minute,
 		On: func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
 		// Where the cluster began it is as with any change of the settings.
 		When:    func(s *engine.Scope) bool { return env.Upgrade.Takes(id, s.Host()) || env.Begins(s.Host()) },
@@ -113,10 +113,8 @@ func UpgradeEtcd(env module.Env) engine.Module {
 			if !env.Begins(s.Host()) { // where the cluster began it is the same step as then
 				e.Name, e.Creates, e.Declares = "kubeadm-upgrade-etcd", nil, []string{manifest("etcd")}
 			}
-			if !env.Upgrade.Back { // else one may not serve that is yet to go back, and hold up those before it
-				e = amongWell(env, e)
-				e.Then.TimeoutSeconds = 300 // another image is started
-			}
+			e = amongWell(env, e)
+			e.Then.TimeoutSeconds = 300 // another image is started
 			return op.List{
 				e,
 				runs(env, "etcd"),

@@ -55,6 +55,9 @@ type Exec struct {
 	// for when it has: before that the run has not succeeded.
 	Gate *Wait `json:"gate,omitempty"`
 	Then *Wait `json:"then,omitempty"`
+	// UnlessServes is what the program is for: as long as that answers, there is
+	// nothing to do.
+	UnlessServes *Wait `json:"unlessServes,omitempty"`
 	// Hosts are what names stand for while the program runs, and for it
 	// alone: addresses by name. It wants Whole.
 	Hosts map[string]string `json:"hosts,omitempty"`

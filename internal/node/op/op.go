@@ -34,8 +34,8 @@ type File struct {
 	Group   string      `json:"group,omitempty"`
 	// Secret keeps content out of diffs, plans, journals and logs.
 	Secret bool `json:"secret,omitempty"`
-	// Unless is what the file is for: as long as that answers, it stays as it is.
-	Unless *Wait `json:"unless,omitempty"`
+	// UnlessServes is what the file is for: as long as that answers, it stays as it is.
+	UnlessServes *Wait `json:"unlessServes,omitempty"`
 	// Gate is what a change waits for. It must have come within its time.
 	Gate *Wait `json:"gate,omitempty"`
 }
@@ -413,6 +413,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindEtcdRemove:     decode[EtcdRemove],
 	KindEtcdSnapshot:   decode[EtcdSnapshot],
 	KindEtcdDefrag:     decode[EtcdDefrag],
+	KindEtcdDowngrade:  decode[EtcdDowngrade],
 	KindEtcdRestore:    decode[EtcdRestore],
 	KindEtcdDrill:      decode[EtcdDrill],
 	KindEtcdSalvage:    decode[EtcdSalvage],

@@ -17,9 +17,9 @@ type Unit struct {
 	// in RestartOn: it only starts. One that has ended and waits to be tried
 	// again does not run.
 	KeepRunning bool `json:"keepRunning,omitempty"`
-	// Unless is what the unit is for: one that runs is not restarted as long as that
+	// UnlessServes is what the unit is for: one that runs is not restarted as long as that
 	// answers.
-	Unless *Wait `json:"unless,omitempty"`
+	UnlessServes *Wait `json:"unlessServes,omitempty"`
 	// Gate is what a restart, not a start, waits for. It must have come
 	// within its time.
 	Gate *Wait `json:"gate,omitempty"`

@@ -139,6 +139,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkEtcdSnapshot(ctx, o)
 	case op.EtcdDefrag:
 		return s.checkEtcdDefrag(ctx, o)
+	case op.EtcdDowngrade:
+		return s.checkEtcdDowngrade(ctx, o)
 	case op.EtcdRestore:
 		return s.checkEtcdRestore(ctx, o)
 	case op.EtcdDrill:
@@ -242,6 +244,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyEtcdSnapshot(ctx, o, res)
 	case op.EtcdDefrag:
 		return s.applyEtcdDefrag(ctx, o, res)
+	case op.EtcdDowngrade:
+		return s.applyEtcdDowngrade(ctx, o)
 	case op.EtcdRestore:
 		return s.applyEtcdRestore(ctx, o)
 	case op.EtcdDrill:

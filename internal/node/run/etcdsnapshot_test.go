@@ -76,6 +76,8 @@ func fakeMaintenance(w *world, endpoint string, args []string) (out string, know
 			m.Errors = nil
 		}
 		return "", true, nil
+	case verb == "downgrade enable":
+		return "", true, w.downgrade(args[2])
 	}
 	return "", false, nil
 }

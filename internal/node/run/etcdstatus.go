@@ -25,6 +25,13 @@ type etcdState struct {
 	Index   uint64   `json:"raftIndex"`
 	Applied uint64   `json:"raftAppliedIndex"`
 	Errors  []string `json:"errors"`
+	// Storage is the minor of etcd that can read its data, and Downgrade whether it was
+	// told to go back to one.
+	Storage   string `json:"storageVersion"`
+	Downgrade struct {
+		Enabled bool   `json:"enabled"`
+		Target  string `json:"targetVersion"`
+	} `json:"downgradeInfo"`
 }
 
 func (s etcdState) leads() bool { return s.Leader != 0 && s.Leader == s.Header.MemberID }

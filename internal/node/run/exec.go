@@ -111,7 +111,10 @@ func (s *session) checkExec(ctx context.Context, o op.Exec) (verdict, error) {
 		return v, nil
 	}
 	var err error
-	if v.change, err = s.guards(ctx, o); err != nil || v.change != "" || !o.Whole {
+	if v.change, err = s.guards(ctx, o); err == nil && v.change != "" && o.UnlessServes != nil && s.serves(ctx, *o.UnlessServes) {
+		v.change = ""
+	}
+	if err != nil || v.change != "" || !o.Whole {
 		return v, err
 	}
 	left, err := s.started(o)
@@ -343,9 +346,17 @@ func (h *headWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// serves says that what is waited for after a program runs already, whatever it was
-// started with.
+// serves says that what is waited for after a change runs already, whatever it was
+// started with. One that does not answer at once may be looking for a leader.
 func (s *session) serves(ctx context.Context, w op.Wait) bool {
 	w.Manifest, w.Crashes = "", 0
-	return checkOne(w) == nil && s.probe(ctx, w) == nil
+	for deadline := time.Now().Add(s.etcdTime); checkOne(w) == nil; {
+		if s.probe(ctx, w) == nil {
+			return true
+		}
+		if !again(ctx, deadline) {
+			break
+		}
+	}
+	return false
 }

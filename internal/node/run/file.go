@@ -59,7 +59,7 @@ func differs(now, want durable.Meta, unknown string) []string {
 // checkUnless is checkFile, but for a file of what answers.
 func (s *session) checkUnless(ctx context.Context, o op.File) (verdict, error) {
 	v, err := s.checkFile(o)
-	if err == nil && v.change != "" && o.Unless != nil && s.serves(ctx, *o.Unless) {
+	if err == nil && v.change != "" && o.UnlessServes != nil && s.serves(ctx, *o.UnlessServes) {
 		return verdict{}, nil
 	}
 	return v, err

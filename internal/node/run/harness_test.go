@@ -245,6 +245,8 @@ type world struct {
 	// States are what members say of themselves, by where they are asked, and
 	// OnSnapshot is what one of them sends as a snapshot, or "fail".
 	States     map[string]*etcdState
+	Cluster    string // which minor etcd's cluster is of
+	Slow       bool   // members do not change how they keep their data
 	OnSnapshot string
 	// Values are what etcd keeps, by key.
 	Values map[string]string

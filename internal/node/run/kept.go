@@ -122,7 +122,7 @@ func (s *session) applyKept(ctx context.Context, o op.Kept) error {
 	if k == nil || err != nil {
 		return err
 	}
-	if o.Serves == nil || s.probe(ctx, *o.Serves) == nil {
+	if o.Serves == nil || s.serves(ctx, *o.Serves) {
 		if err := s.pass(ctx, o.Gate); err != nil {
 			return err
 		}

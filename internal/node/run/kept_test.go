@@ -162,6 +162,7 @@ func TestKeptGate(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t)
+			h.r.etcdTime = 1
 			h.write("etc/settings", "settings\n")
 			h.apply(h.kubeadm())
 			h.write(pod, "edited\n")

@@ -195,7 +195,7 @@ func (s *session) checkReset(ctx context.Context, o op.Reset) (verdict, error) {
 }
 
 func (s *session) applyReset(ctx context.Context, o op.Reset, res *op.Result) error {
-	if o.Serves == nil || s.probe(ctx, *o.Serves) == nil {
+	if o.Serves == nil || s.serves(ctx, *o.Serves) {
 		if err := s.pass(ctx, o.Gate); err != nil {
 			return err
 		}

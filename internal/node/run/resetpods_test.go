@@ -78,6 +78,7 @@ func TestResetGate(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
+			h.r.etcdTime = 1
 			pod := exec.Command("/bin/sleep", "60")
 			if err := pod.Start(); err != nil {
 				t.Fatal(err)

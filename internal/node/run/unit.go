@@ -231,7 +231,7 @@ func (s *session) planUnit(ctx context.Context, o op.Unit) (unitPlan, error) {
 		return p, nil
 	}
 	changed, err := s.stale(o, now)
-	if len(changed) > 0 && o.Unless != nil && s.serves(ctx, *o.Unless) {
+	if len(changed) > 0 && o.UnlessServes != nil && s.serves(ctx, *o.UnlessServes) {
 		return p, err
 	}
 	if len(changed) > 0 {

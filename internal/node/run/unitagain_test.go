@@ -143,6 +143,7 @@ func TestLastWords(t *testing.T) {
 // the gate is nobody's.
 func TestExecGateAndThen(t *testing.T) {
 	h := newHost(t)
+	h.r.etcdTime = 1
 	is := func(name string) *op.Wait {
 		return &op.Wait{Name: name, Program: []string{"/usr/bin/test", "-e", h.path("etc/" + name)}, TimeoutSeconds: 1}
 	}

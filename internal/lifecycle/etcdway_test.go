@@ -1,0 +1,87 @@
+package lifecycle
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// minors is what members of etcd in pods are of: as strict as etcd about which of them
+// take one another, and about when two are away at a time.
+type minors struct {
+	is   map[string]string // by machine: "3.6"
+	away map[string]bool   // by machine: it does not serve
+	back bool              // etcd was told to go back
+}
+
+func newMinors() minors { return minors{is: map[string]string{}, away: map[string]bool{}} }
+
+func (m minors) clone() minors {
+	return minors{is: maps.Clone(m.is), away: maps.Clone(m.away), back: m.back}
+}
+
+// newer says that all members are of the newer minor, and so is the cluster.
+func (m minors) newer() bool {
+	return len(m.is) > 0 && !slices.Contains(slices.Collect(maps.Values(m.is)), "3.6")
+}
+
+// started is the member of a machine with what its settings say.
+func (m *minors) started(name, settings string) *op.Error {
+	minor := "3.6"
+	if strings.Contains(settings, "v1.37.") {
+		minor = "3.7"
+	}
+	if minor == "3.6" && m.newer() && !m.back {
+		return &op.Error{Reason: op.ReasonNotServing, Message: "etcd 3.6 refuses a cluster that was one of 3.7"}
+	}
+	m.is[name] = minor
+	m.back = m.back && slices.Contains(slices.Collect(maps.Values(m.is)), "3.7")
+	return nil
+}
+
+// ends refuses to end a member while another is away.
+func (m minors) ends(name string) *op.Error {
+	for other := range m.away {
+		if other != name && !m.away[name] {
+			return &op.Error{Reason: "Timeout", Message: "the member of " + other + " does not serve, and that of " + name + " was to be ended"}
+		}
+	}
+	return nil
+}
+
+// etcdStarts gives a machine's member of etcd its settings.
+func (m *machine) etcdStarts(e op.Exec) *op.Error {
+	m.api.mu.Lock()
+	defer m.api.mu.Unlock()
+	if m.files[etcdManifest] != m.files[settingsFile] {
+		if err := m.api.minors.ends(m.name); err != nil {
+			return err
+		}
+	}
+	if err := m.api.minors.started(m.name, m.files[settingsFile]); err != nil {
+		return err
+	}
+	m.files[etcdManifest] = m.files[settingsFile]
+	if e.Name == "kubeadm-mend-etcd" {
+		delete(m.api.minors.away, m.name)
+	}
+	return nil
+}
+
+// etcdAway says that the machine's member of etcd does not serve.
+func (m *machine) etcdAway() bool {
+	m.api.mu.Lock()
+	defer m.api.mu.Unlock()
+	return m.api.minors.away[m.name]
+}
+
+// downgrades says that etcd is to be told to go back, and tells it.
+func (a *api) downgrades(tell bool) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	is := a.minors.newer() && !a.minors.back
+	a.minors.back = a.minors.back || is && tell
+	return is
+}

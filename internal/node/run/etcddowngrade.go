@@ -1,0 +1,108 @@
+//go:build linux
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// downgradeTimes is how much longer members may take to keep their data otherwise:
+// each looks every few seconds whether it may.
+const downgradeTimes = 6
+
+// A downgrade is how members of etcd are on their way to an older minor.
+type downgrade struct {
+	heard   []etcdState
+	heardAt string // where one of them was asked
+	unheard int
+	to      string // minor: "3.6"
+}
+
+// minorOfEtcd is "3.6" of "3.6.8".
+func minorOfEtcd(version string) string {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return version
+	}
+	return parts[0] + "." + parts[1]
+}
+
+// older says that a member is of the older minor: the cluster is not of a newer one.
+func (d downgrade) older() bool {
+	return slices.ContainsFunc(d.heard, func(s etcdState) bool { return minorOfEtcd(s.Version) == d.to })
+}
+
+// begun says that etcd was told to go back, and ready that all members keep their data
+// as those of the older minor do.
+func (d downgrade) begun() bool {
+	return slices.ContainsFunc(d.heard, func(s etcdState) bool { return s.Downgrade.Enabled && minorOfEtcd(s.Downgrade.Target) == d.to })
+}
+
+func (d downgrade) ready() bool {
+	return d.begun() && !slices.ContainsFunc(d.heard, func(s etcdState) bool { return minorOfEtcd(s.Storage) != d.to })
+}
+
+// downgrading asks all members how far they are.
+func (s *session) downgrading(ctx context.Context, o op.EtcdDowngrade) (downgrade, error) {
+	d := downgrade{to: minorOfEtcd(o.To)}
+	members, _, err := s.etcdMembers(ctx, o.EtcdClient)
+	if err != nil {
+		return d, err
+	}
+	for _, m := range members {
+		if len(m.ClientURLs) == 0 {
+			d.unheard++
+			continue
+		}
+		state, err := s.etcdStatus(ctx, o.EtcdClient, m.ClientURLs[0])
+		if err != nil {
+			d.unheard++
+			continue
+		}
+		d.heard, d.heardAt = append(d.heard, state), m.ClientURLs[0]
+	}
+	return d, nil
+}
+
+func (s *session) checkEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) (verdict, error) {
+	d, err := s.downgrading(ctx, o)
+	if err != nil || d.older() || d.unheard == 0 && d.ready() {
+		return verdict{}, err
+	}
+	return verdict{change: "have all members keep their data as etcd " + d.to + " does"}, nil
+}
+
+// applyEtcdDowngrade tells etcd to go back, and waits until it may. All members having
+// come to the newer minor, the cluster may take a moment to be of it, and goes back from
+// there; one that is not heard may be why it never was.
+func (s *session) applyEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) error {
+	var last error
+	for deadline := time.Now().Add(downgradeTimes * s.etcdTime); ; {
+		d, err := s.downgrading(ctx, o)
+		switch {
+		case err != nil:
+			last = err
+		case d.older(), d.ready():
+			return nil
+		case d.begun():
+			last = fmt.Errorf("not all members keep their data as etcd %s does", d.to)
+		default:
+			_, last = s.etcdctl(ctx, o.EtcdClient, d.heardAt, "downgrade", "enable", d.to)
+			if last == nil {
+				continue
+			}
+			if d.unheard > 0 && strings.Contains(last.Error(), "invalid downgrade target") {
+				return nil // it is of the older minor
+			}
+		}
+		if !again(ctx, deadline) {
+			return fmt.Errorf("having etcd go back to %s: %w", d.to, last)
+		}
+	}
+}
