@@ -105,13 +105,19 @@ func upgradable(t *testing.T, name string, controlPlanes, workers int, version s
 	b.bundled(t, "v1.35.6", "v1.36.4", "v1.37.1")
 	b.create(t, b.file)
 	b.back(t)
-	manifest := filepath.Join(b.home, "web.yaml")
-	if err := os.WriteFile(manifest, []byte(webManifest), 0o600); err != nil {
+	b.works(t, webManifest)
+	return b
+}
+
+// works has a workload run that is asked at the node port of any node.
+func (b *balanced) works(t *testing.T, manifest string) {
+	t.Helper()
+	file := filepath.Join(b.home, "web.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.kubectl(t, b.name, "apply", "-f", manifest)
+	b.kubectl(t, b.name, "apply", "-f", file)
 	b.kubectl(t, b.name, "rollout", "status", "deployment/web", "--timeout=120s")
-	return b
 }
 
 // bundled has the bundles of versions at hand, so that no figure has their
