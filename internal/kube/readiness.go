@@ -34,41 +34,81 @@ func (d DeprecatedAPI) Name() string {
 	return name
 }
 
-// deprecatedMetric counts those that were asked for.
-const deprecatedMetric = "apiserver_requested_deprecated_apis{"
-
-// DeprecatedAPIs are those that this API server was asked for and that it is
-// known of when they go away.
-func (c *Client) DeprecatedAPIs(ctx context.Context) ([]DeprecatedAPI, error) {
-	text, err := c.rest.Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading the API server's metrics: %w", c.words(err))
-	}
-	return deprecated(text), nil
+// A FailedCall is one of an admission webhook that an API server has not got an answer
+// to, since that one started.
+type FailedCall struct {
+	// Webhook is its name, and Mutates says that it may change what it is asked about.
+	Webhook string
+	Mutates bool
+	// Refused says that the request failed by it, and did not go on without.
+	Refused bool
 }
 
-// deprecated reads them from the metrics. Subresources are told as what they are
-// of.
-func deprecated(metrics []byte) (out []DeprecatedAPI) {
+// Counted is what an API server has counted, since it started, of what an upgrade
+// would meet.
+type Counted struct {
+	Deprecated []DeprecatedAPI
+	Failed     []FailedCall
+}
+
+// The metrics that count it: APIs that were asked for, calls of webhooks without which
+// a request has gone on, and those by which one was refused.
+const (
+	deprecatedMetric = "apiserver_requested_deprecated_apis"
+	passedOverMetric = "apiserver_admission_webhook_fail_open_count"
+	refusedMetric    = "apiserver_admission_webhook_rejection_count"
+)
+
+// Counted is what this API server has counted: the APIs that it was asked for and that
+// it is known of when they go away, and the webhooks that it could not call.
+func (c *Client) Counted(ctx context.Context) (Counted, error) {
+	text, err := c.rest.Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return Counted{}, fmt.Errorf("reading the API server's metrics: %w", c.words(err))
+	}
+	return counted(text), nil
+}
+
+// counted reads it from the metrics. Subresources are told as what they are of.
+func counted(metrics []byte) (out Counted) {
 	lines := bufio.NewScanner(bytes.NewReader(metrics))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		labels, value, ok := strings.Cut(strings.TrimPrefix(lines.Text(), deprecatedMetric), "} ")
-		if !ok || !strings.HasPrefix(lines.Text(), deprecatedMetric) || value == "0" {
+		name, rest, _ := strings.Cut(lines.Text(), "{")
+		labels, value, ok := strings.Cut(rest, "} ")
+		if !ok || value == "0" {
 			continue
 		}
-		of := map[string]string{}
-		for pair := range strings.SplitSeq(labels, ",") {
-			name, text, _ := strings.Cut(pair, "=")
-			of[name] = strings.Trim(text, `"`)
-		}
-		d := DeprecatedAPI{Resource: of["resource"], Group: of["group"], Version: of["version"], Removed: of["removed_release"]}
-		if d.Removed != "" && !slices.Contains(out, d) {
-			out = append(out, d)
+		switch name {
+		case deprecatedMetric:
+			of := labelled(labels)
+			d := DeprecatedAPI{Resource: of["resource"], Group: of["group"], Version: of["version"], Removed: of["removed_release"]}
+			if d.Removed != "" && !slices.Contains(out.Deprecated, d) {
+				out.Deprecated = append(out.Deprecated, d)
+			}
+		case passedOverMetric, refusedMetric:
+			of := labelled(labels)
+			f := FailedCall{Webhook: of["name"], Mutates: of["type"] == "admit", Refused: name == refusedMetric}
+			if f.Refused && of["error_type"] != "calling_webhook_error" { // it was called, and has said no
+				continue
+			}
+			if !slices.Contains(out.Failed, f) {
+				out.Failed = append(out.Failed, f)
+			}
 		}
 	}
-	slices.SortFunc(out, func(a, b DeprecatedAPI) int { return cmp.Compare(a.Name(), b.Name()) })
+	slices.SortFunc(out.Deprecated, func(a, b DeprecatedAPI) int { return cmp.Compare(a.Name(), b.Name()) })
 	return out
+}
+
+// labelled are the labels of a metric, by name.
+func labelled(labels string) map[string]string {
+	of := map[string]string{}
+	for pair := range strings.SplitSeq(labels, ",") {
+		name, text, _ := strings.Cut(pair, "=")
+		of[name] = strings.Trim(text, `"`)
+	}
+	return of
 }
 
 // HeldBudgets are the disruption budgets that let no pod go now, of pods that have
@@ -207,54 +247,69 @@ var (
 	slicesOf   = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 )
 
-// A webhook is what counts of one here: what is refused when it does not answer,
-// and who answers.
-type webhook struct {
-	Name          string                          `json:"name"`
-	FailurePolicy *admissionv1.FailurePolicyType  `json:"failurePolicy"`
-	ClientConfig  admissionv1.WebhookClientConfig `json:"clientConfig"`
+// A Webhook is an admission webhook that there is.
+type Webhook struct {
+	// Config is the configuration that has it.
+	Config, Name string
+	// Mutates says that it may change what it is asked about.
+	Mutates bool
+	// Dead is why requests fail that it is asked about: behind its Service nobody is
+	// ready. Of one that is reached by a URL that is not known.
+	Dead string
 }
 
-// DeadWebhooks are the admission webhooks without which requests fail, and behind
-// whose Service nobody is ready: "configuration/webhook: why". Of those that are
-// reached by a URL nothing is known.
-func (c *Client) DeadWebhooks(ctx context.Context) (out []string, err error) {
+// String is "configuration/webhook".
+func (w Webhook) String() string { return w.Config + "/" + w.Name }
+
+// Of says that it is one of this webhook.
+func (f FailedCall) Of(w Webhook) bool { return f.Webhook == w.Name && f.Mutates == w.Mutates }
+
+// Webhooks are the admission webhooks that there are.
+func (c *Client) Webhooks(ctx context.Context) (out []Webhook, err error) {
 	for _, kind := range []schema.GroupVersionResource{validating, mutating} {
 		list, err := c.dynamic.Resource(kind).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("listing %s: %w", kind.Resource, c.words(err))
 		}
 		for i := range list.Items {
-			dead, err := c.deadIn(ctx, &list.Items[i])
+			some, err := c.webhooksIn(ctx, &list.Items[i])
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, dead...)
+			for _, w := range some {
+				w.Mutates = kind == mutating
+				out = append(out, w)
+			}
 		}
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, func(a, b Webhook) int { return cmp.Compare(a.String(), b.String()) })
 	return out, nil
 }
 
-func (c *Client) deadIn(ctx context.Context, config *unstructured.Unstructured) (out []string, err error) {
+func (c *Client) webhooksIn(ctx context.Context, config *unstructured.Unstructured) (out []Webhook, err error) {
+	// What counts here is what is refused when one does not answer, and who answers.
 	var has struct {
-		Webhooks []webhook `json:"webhooks"`
+		Webhooks []struct {
+			Name          string                          `json:"name"`
+			FailurePolicy *admissionv1.FailurePolicyType  `json:"failurePolicy"`
+			ClientConfig  admissionv1.WebhookClientConfig `json:"clientConfig"`
+		} `json:"webhooks"`
 	}
 	if err := fromUnstructured(config, &has); err != nil {
 		return nil, fmt.Errorf("reading webhooks %s: %w", config.GetName(), err)
 	}
-	for _, w := range has.Webhooks {
-		service := w.ClientConfig.Service
-		if service == nil || w.FailurePolicy != nil && *w.FailurePolicy == admissionv1.Ignore {
-			continue
+	for _, h := range has.Webhooks {
+		w := Webhook{Config: config.GetName(), Name: h.Name}
+		if service := h.ClientConfig.Service; service != nil && (h.FailurePolicy == nil || *h.FailurePolicy != admissionv1.Ignore) {
+			ready, err := c.anyReady(ctx, service.Namespace, service.Name)
+			if err != nil {
+				return nil, err
+			}
+			if !ready {
+				w.Dead = "Service " + service.Namespace + "/" + service.Name + " has no ready endpoint"
+			}
 		}
-		ready, err := c.anyReady(ctx, service.Namespace, service.Name)
-		if err != nil {
-			return nil, err
-		}
-		if !ready {
-			out = append(out, config.GetName()+"/"+w.Name+": Service "+service.Namespace+"/"+service.Name+" has no ready endpoint")
-		}
+		out = append(out, w)
 	}
 	return out, nil
 }

@@ -16,20 +16,28 @@ apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.3
 apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.38",resource="resourceclaims",subresource="status",version="v1beta1"} 1
 apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1
 apiserver_requested_deprecated_apis{group="x",removed_release="1.38",resource="ys",subresource="",version="v1"} 0
+apiserver_admission_webhook_fail_open_count{name="may.guard.io",type="validating"} 3
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="pods.guard.io",operation="CREATE",rejection_code="0",type="admit"} 1
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="pods.guard.io",operation="UPDATE",rejection_code="0",type="admit"} 2
+apiserver_admission_webhook_rejection_count{error_type="no_error",name="strict.guard.io",operation="CREATE",rejection_code="403",type="validating"} 7
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="well.guard.io",operation="CREATE",rejection_code="0",type="validating"} 0
 apiserver_request_total{code="200"} 12
 `
 
-func TestDeprecatedAPIs(t *testing.T) {
+func TestCounted(t *testing.T) {
 	f := newFakeAPI(t, call{request: "GET /metrics", answer: someMetrics})
-	got, err := f.client().DeprecatedAPIs(t.Context())
+	got, err := f.client().Counted(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []DeprecatedAPI{{Resource: "resourceclaims", Group: "resource.k8s.io", Version: "v1beta1", Removed: "1.38"}}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("those that go away (-want +got):\n%s", d)
+	want := Counted{
+		Deprecated: []DeprecatedAPI{{Resource: "resourceclaims", Group: "resource.k8s.io", Version: "v1beta1", Removed: "1.38"}},
+		Failed:     []FailedCall{{Webhook: "may.guard.io"}, {Webhook: "pods.guard.io", Mutates: true, Refused: true}},
 	}
-	if n := got[0].Name(); n != "resourceclaims.v1beta1.resource.k8s.io" {
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("what it has counted (-want +got):\n%s", d)
+	}
+	if n := got.Deprecated[0].Name(); n != "resourceclaims.v1beta1.resource.k8s.io" {
 		t.Errorf("it is called %s", n)
 	}
 }
@@ -86,7 +94,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-func TestDeadWebhooks(t *testing.T) {
+func TestWebhooks(t *testing.T) {
 	hook := func(name, policy, service string) string {
 		return `{"name":"` + name + `"` + policy + `,"clientConfig":{"service":{"namespace":"ns","name":"` + service + `"}}}`
 	}
@@ -99,14 +107,22 @@ func TestDeadWebhooks(t *testing.T) {
 			hook("well", "", "well") + "," + hook("ill", "", "ill") + "," + hook("never-mind", `,"failurePolicy":"Ignore"`, "ill") + `,{"name":"url","clientConfig":{"url":"https://example.com"}}]}`)},
 		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dwell", answer: items(slice("true"))},
 		call{request: "GET /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Dill", answer: items(slice("false"))},
-		call{request: admission + "mutatingwebhookconfigurations", answer: nothing},
+		call{request: admission + "mutatingwebhookconfigurations", answer: items(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"m"},"webhooks":[` +
+			hook("well", `,"failurePolicy":"Ignore"`, "ill") + `]}`)},
 	)
-	got, err := f.client().DeadWebhooks(t.Context())
+	got, err := f.client().Webhooks(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"v/ill: Service ns/ill has no ready endpoint"}, got); d != "" {
+	want := []Webhook{
+		{Config: "m", Name: "well", Mutates: true},
+		{Config: "v", Name: "ill", Dead: "Service ns/ill has no ready endpoint"}, {Config: "v", Name: "never-mind"}, {Config: "v", Name: "url"}, {Config: "v", Name: "well"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
+	}
+	if f := (FailedCall{Webhook: "well"}); f.Of(got[0]) || !f.Of(got[4]) || f.Of(got[1]) {
+		t.Error("it is taken for a call of another")
 	}
 }
 

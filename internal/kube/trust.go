@@ -29,8 +29,18 @@ var maySay = []schema.GroupVersionResource{
 // Saying are the objects that hold a text of which says is true, as it stands there
 // or encoded: "ConfigMap default/trust", sorted. Of kinds that the API server does
 // not serve there is none.
-func (c *Client) Saying(ctx context.Context, says func(text []byte) bool) (out []string, err error) {
-	for _, kind := range maySay {
+func (c *Client) Saying(ctx context.Context, says func(text []byte) bool) ([]string, error) {
+	return c.saying(ctx, maySay, says)
+}
+
+// Keeping are the ConfigMaps and Secrets alone that hold such a text: in the other kinds
+// there stands whom somebody trusts, and not what somebody shows.
+func (c *Client) Keeping(ctx context.Context, says func(text []byte) bool) ([]string, error) {
+	return c.saying(ctx, []schema.GroupVersionResource{configMaps, secrets}, says)
+}
+
+func (c *Client) saying(ctx context.Context, kinds []schema.GroupVersionResource, says func(text []byte) bool) (out []string, err error) {
+	for _, kind := range kinds {
 		err := c.each(ctx, kind, func(u *unstructured.Unstructured) error {
 			of := target(u)
 			unstructured.RemoveNestedField(u.Object, "metadata")

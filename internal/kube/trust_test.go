@@ -39,6 +39,18 @@ func TestSaying(t *testing.T) {
 	}
 }
 
+// TestKeeping: what is kept to be shown is looked for in ConfigMaps and Secrets alone.
+func TestKeeping(t *testing.T) {
+	f := newFakeAPI(t,
+		call{request: "GET /api/v1/configmaps?limit=200", answer: items(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"has","namespace":"n"},"data":{"z":"the old one"}}`)},
+		call{request: "GET /api/v1/secrets?limit=200", answer: items(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"kept","namespace":"n"},"data":{"tls.crt":"dGhlIG9sZCBvbmU="}}`)},
+	)
+	got, err := f.client().Keeping(t.Context(), says)
+	if diff := cmp.Diff([]string{"ConfigMap n/has", "Secret n/kept"}, got); diff != "" || err != nil {
+		t.Errorf("%v, -want +got\n%s", err, diff)
+	}
+}
+
 // TestWaitRootCAs: namespaces and tokens that are kept are waited for, and told of.
 func TestWaitRootCAs(t *testing.T) {
 	maps := func(text string) call {

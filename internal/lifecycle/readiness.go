@@ -93,11 +93,46 @@ func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown bool
 	return missing, unknown, err
 }
 
+// webhooks are the admission webhooks that there are, and calls that an API server has
+// not got an answer to.
+type webhooks struct {
+	there  []kube.Webhook
+	failed []kube.FailedCall
+}
+
+// dead are those by which requests fail, and uncalled the others whose calls have
+// failed, each with what came of it.
+func (w webhooks) dead() (out []string) {
+	for _, h := range w.there {
+		if h.Dead != "" {
+			out = append(out, h.String()+": "+h.Dead)
+		}
+	}
+	return out
+}
+
+func (w webhooks) uncalled() (out []string) {
+	for _, h := range w.there {
+		for _, f := range w.failed {
+			switch {
+			case h.Dead != "" || !f.Of(h):
+			case f.Refused:
+				out = append(out, h.String()+": requests were refused")
+			default:
+				out = append(out, h.String()+": requests went on without it")
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // inCluster asks the API what an upgrade would meet. What API servers were asked
-// for each knows for itself.
+// for, and what they could not call, each knows for itself.
 func (l *looker) inCluster(ctx context.Context, r *precheck.Readiness) {
 	r.Silent = "no control plane was reached"
 	var mu sync.Mutex
+	var hooks webhooks
 	var control []*hostLook
 	for _, h := range l.hosts {
 		if slices.Contains(h.spec.Roles, v1alpha1.RoleControlPlane) {
@@ -107,7 +142,7 @@ func (l *looker) inCluster(ctx context.Context, r *precheck.Readiness) {
 	each(control, func(h *hostLook) {
 		ctx, cancel := context.WithTimeoutCause(ctx, l.svc.looks.over, silent(h.spec.Name, l.svc.looks.over))
 		defer cancel()
-		err := l.ofServer(ctx, h, r, &mu)
+		err := l.ofServer(ctx, h, r, &hooks, &mu)
 		mu.Lock()
 		defer mu.Unlock()
 		if err = because(ctx, err); err != nil && r.Silent != "" {
@@ -117,23 +152,24 @@ func (l *looker) inCluster(ctx context.Context, r *precheck.Readiness) {
 	slices.Sort(r.Removed)
 	slices.Sort(r.Deprecated)
 	r.Removed, r.Deprecated = slices.Compact(r.Removed), slices.Compact(r.Deprecated)
+	r.Webhooks, r.Uncalled = hooks.dead(), hooks.uncalled()
 }
 
 // ofServer asks one API server. What all of them would say is asked of the first
 // that answers.
-func (l *looker) ofServer(ctx context.Context, h *hostLook, r *precheck.Readiness, mu *sync.Mutex) error {
+func (l *looker) ofServer(ctx context.Context, h *hostLook, r *precheck.Readiness, hooks *webhooks, mu *sync.Mutex) error {
 	client, err := l.own(h)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	used, err := client.DeprecatedAPIs(ctx)
+	has, err := client.Counted(ctx)
 	if err != nil {
 		return err
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	for _, u := range used {
+	for _, u := range has.Deprecated {
 		name := u.Name() + " (until " + u.Removed + ")"
 		if release.Reached(u.Removed, r.To) {
 			r.Removed = append(r.Removed, name)
@@ -141,8 +177,12 @@ func (l *looker) ofServer(ctx context.Context, h *hostLook, r *precheck.Readines
 			r.Deprecated = append(r.Deprecated, name)
 		}
 	}
+	hooks.failed = append(hooks.failed, has.Failed...)
 	if r.Silent == "" {
 		return nil
+	}
+	if hooks.there, err = client.Webhooks(ctx); err != nil {
+		return err
 	}
 	if err := l.ofAll(ctx, client, r); err != nil {
 		return err
@@ -152,9 +192,6 @@ func (l *looker) ofServer(ctx context.Context, h *hostLook, r *precheck.Readines
 }
 
 func (l *looker) ofAll(ctx context.Context, client *kube.Client, r *precheck.Readiness) (err error) {
-	if r.Webhooks, err = client.DeadWebhooks(ctx); err != nil {
-		return err
-	}
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
 		return err

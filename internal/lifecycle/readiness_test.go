@@ -17,6 +17,10 @@ func unfit(t *testing.T) *world {
 	w.api.metrics = `apiserver_requested_deprecated_apis{group="flowcontrol.apiserver.k8s.io",removed_release="1.37",resource="flowschemas",subresource="",version="v1beta3"} 1
 apiserver_requested_deprecated_apis{group="resource.k8s.io",removed_release="1.39",resource="deviceclasses",subresource="",version="v1beta1"} 1
 apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="pods.guard.io",operation="CREATE",rejection_code="0",type="validating"} 1
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="slow.guard.io",operation="CREATE",rejection_code="0",type="validating"} 2
+apiserver_admission_webhook_fail_open_count{name="sidecars.guard.io",type="admit"} 2
+apiserver_admission_webhook_rejection_count{error_type="calling_webhook_error",name="gone.guard.io",operation="CREATE",rejection_code="0",type="validating"} 4
 `
 	w.api.put("/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web", object{
 		"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": object{"name": "web", "namespace": "shop"},
@@ -31,8 +35,13 @@ apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoi
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": object{"name": "guard"},
 		"webhooks": []any{
 			object{"name": "pods.guard.io", "failurePolicy": "Fail", "clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}}},
+			object{"name": "slow.guard.io", "clientConfig": object{"url": "https://guard.example.com"}},
 			object{"name": "may.guard.io", "failurePolicy": "Ignore", "clientConfig": object{"service": object{"namespace": "guard", "name": "guard"}}},
 		},
+	})
+	w.api.put("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sidecars", object{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": object{"name": "sidecars"},
+		"webhooks": []any{object{"name": "sidecars.guard.io", "clientConfig": object{"url": "https://guard.example.com"}}},
 	})
 	w.api.lose("w1")
 	w.machines["cp1"].etcdctl = nil // one of two members does not answer
@@ -58,12 +67,12 @@ func TestReadiness(t *testing.T) {
 	if d := cmp.Diff(want, idsOf(found.Errors())); d != "" {
 		t.Errorf("the report alone (-want +got):\n%s", d)
 	}
-	for _, words := range []string{"deviceclasses.v1beta1.resource.k8s.io (until 1.39)", "guard/pods.guard.io", "flowschemas.v1beta3", "shop/web: 1 of its 2 pods"} {
+	for _, words := range []string{"deviceclasses.v1beta1.resource.k8s.io (until 1.39)", "guard/pods.guard.io", "flowschemas.v1beta3", "shop/web: 1 of its 2 pods", "failed since API servers started: guard/slow.guard.io: requests were refused; sidecars/sidecars.guard.io: requests went on without it"} {
 		if !strings.Contains(found.Error(), words) {
 			t.Errorf("the report does not say %q:\n%v", words, found)
 		}
 	}
-	if strings.Contains(found.Error(), "endpoints") || strings.Contains(found.Error(), "may.guard.io") {
+	if strings.Contains(found.Error(), "endpoints") || strings.Contains(found.Error(), "may.guard.io") || strings.Contains(found.Error(), "gone.guard.io") || strings.Contains(found.Error(), "pods.guard.io: requests") {
 		t.Errorf("the report says what is no trouble:\n%v", found)
 	}
 	r := toNewest

@@ -23,7 +23,7 @@ func (p *prepared) lookAtCluster(ctx context.Context, from string) (string, erro
 	if err != nil {
 		return "", err
 	}
-	r := certs.ClusterRotation{}
+	r := certs.ClusterRotation{Now: p.svc.Now}
 	if r.AuthorityRotation, err = p.lookAtAuthority(ctx, a, from); err != nil {
 		return "", err
 	}

@@ -308,6 +308,59 @@ func TestRotateClusterNeeded(t *testing.T) {
 	}
 }
 
+// TestRotateClusterSigned: what the old authority has signed for somebody, and is valid
+// yet, holds nothing up before anybody can be signed by the next, and then keeps the old
+// one; what has ended does not.
+func TestRotateClusterSigned(t *testing.T) {
+	const secret, config = "/api/v1/namespaces/shop/secrets/theirs", "/api/v1/namespaces/shop/configmaps/theirs"
+	for _, tc := range []struct {
+		name, says string
+		put        func(w *world, cert, key string)
+	}{
+		{"a Secret", "Secret shop/theirs", func(w *world, cert, key string) {
+			w.api.put(secret, object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "theirs", "namespace": "shop"}, "data": object{
+				"tls.crt": base64.StdEncoding.EncodeToString([]byte(cert)), "tls.key": base64.StdEncoding.EncodeToString([]byte(key)),
+			}})
+		}},
+		{"a kubeconfig", "ConfigMap shop/theirs", func(w *world, cert, key string) {
+			w.api.put(config, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "theirs", "namespace": "shop"}, "data": object{
+				"kubeconfig": pkitest.Kubeconfig("https://example.com:6443", "", "", cert, key),
+			}})
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, old := withAuthority(t)
+			issue := func(by string, ends time.Duration) (cert, key string) {
+				made, _ := authoritiesMade.Load(by)
+				return made.(*pkitest.Authority).Issue(t, "theirs", w.now().Add(ends))
+			}
+			ended, _ := issue(old, -certDay)
+			w.api.put("/api/v1/namespaces/shop/configmaps/ended", object{
+				"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "ended", "namespace": "shop"}, "data": object{"tls.crt": ended},
+			})
+			cert, key := issue(old, certDay)
+			tc.put(w, cert, key)
+			res := w.do(rotateCluster(), event.Failed)
+			if f := res.Failures[0]; f.Task != "rotate.cluster.needed" || f.Reason != op.IDCAStillNeeded || !strings.HasSuffix(f.Message, " are in "+tc.says) {
+				t.Errorf("%+v", f)
+			}
+			for _, name := range []string{"cp1", "cp2", "cp3", "w1"} {
+				if list, err := pki.Authorities([]byte(w.machines[name].files[caCrt])); err != nil || len(list) != 2 || string(list[1].Text) != old {
+					t.Errorf("%s trusts %d authorities, or another than the old one beside the next: %v", name, len(list), err)
+				}
+			}
+			list, err := pki.Authorities([]byte(w.machines["cp1"].files[caCrt]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cert, key = issue(string(list[0].Text), certDay) // the next one can sign by now
+			tc.put(w, cert, key)
+			w.resume(event.Succeeded)
+			w.underAnother(old)
+		})
+	}
+}
+
 // TestKilledRotateCluster: the manager is killed at the end of every step, and gone on
 // with: one authority comes in the place of the old one, and no second.
 func TestKilledRotateCluster(t *testing.T) {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
+	"regexp"
 	"slices"
+	"time"
 )
 
 // An Authority is a certificate that others are signed by, as it stands among
@@ -51,4 +54,37 @@ func Bundle(list ...Authority) []byte {
 		}
 	}
 	return bytes.Join(text, nil)
+}
+
+// HasSigned says that a text holds a certificate that the authority has signed for
+// somebody, and that has not ended by a time: in PEM form, or as that of any user of a
+// kubeconfig. What cannot be read is none.
+func (a Authority) HasSigned(text []byte, now time.Time) bool {
+	shown := certificates(text)
+	if len(shown) == 0 {
+		return false
+	}
+	ca, err := Certificate(a.Text)
+	return err == nil && slices.ContainsFunc(shown, func(c *x509.Certificate) bool {
+		// One that has signed itself is an authority: the same one, or one with its key.
+		return !now.After(c.NotAfter) && c.CheckSignatureFrom(ca) == nil && c.CheckSignatureFrom(c) != nil
+	})
+}
+
+// shownByUser is what a kubeconfig has its users show, in whatever form it is written.
+var shownByUser = regexp.MustCompile(`client-certificate-data["']?:\s*["']?([A-Za-z0-9+/=]+)`)
+
+// certificates are those in a text that can be read.
+func certificates(text []byte) (out []*x509.Certificate) {
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == pemCertificate {
+			out = append(out, cert)
+		}
+	}
+	for _, found := range shownByUser.FindAllSubmatch(text, -1) {
+		if inner, err := base64.StdEncoding.DecodeString(string(found[1])); err == nil {
+			out = append(out, certificates(inner)...)
+		}
+	}
+	return out
 }

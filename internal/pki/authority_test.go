@@ -1,6 +1,7 @@
 package pki_test
 
 import (
+	"encoding/base64"
 	"strings"
 	"testing"
 
@@ -46,6 +47,43 @@ func TestAuthorities(t *testing.T) {
 		if list, err := pki.Authorities([]byte(bad)); err == nil {
 			t.Errorf("%s: %d authorities", name, len(list))
 		}
+	}
+}
+
+// TestHasSigned: what an authority has signed for others is found in a text, as long as
+// it is valid; what is its own, or of one by the same name, is not.
+func TestHasSigned(t *testing.T) {
+	old, other := authority(t), authority(t)
+	cert, key := old.Issue(t, "somebody", now.Add(day))
+	ended, _ := old.Issue(t, "somebody", now.Add(-day))
+	theirs, theirKey := other.Issue(t, "somebody", now.Add(day))
+	kubeconfig := pkitest.Kubeconfig("https://api:6443", "", "", cert, key)
+	encoded := base64.StdEncoding.EncodeToString([]byte(cert))
+	for _, tc := range []struct {
+		name, text string
+		want       bool
+	}{
+		{"a certificate", cert, true},
+		{"behind a key", key + cert, true},
+		{"behind others, and what cannot be read", "words\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n" + other.Cert + theirs + cert, true},
+		{"before its authority", cert + old.Cert, true},
+		{"a kubeconfig's user", kubeconfig, true},
+		{"one of several users", pkitest.Kubeconfig("https://api:6443", other.Cert, "", theirs, theirKey) + kubeconfig, true},
+		{"a user in JSON", `{"users":[{"name":"a","user":{"client-certificate-data":"` + encoded + `"}}]}`, true},
+		{"a user in braces", "users: [{name: a, user: {client-certificate-data: " + encoded + "}}]", true},
+		{"one that has ended", ended, false},
+		{"a user whose certificate has ended", pkitest.Kubeconfig("https://api:6443", other.Cert, "", ended, key), false},
+		{"another authority's", theirs, false},
+		{"the authority itself", old.Cert + other.Cert, false},
+		{"a kubeconfig that trusts it", pkitest.Kubeconfig("https://api:6443", old.Cert, "", theirs, theirKey), false},
+		{"a user with a token", "users: [{name: a, user: {token: a}}]", false},
+		{"nothing", "", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := read(t, old.Cert)[0].HasSigned([]byte(tc.text), now); got != tc.want {
+				t.Errorf("it is %t", got)
+			}
+		})
 	}
 }
 

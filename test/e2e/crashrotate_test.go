@@ -23,8 +23,12 @@ func TestLongCrashRotate(t *testing.T) {
 		{"cluster", "/etc/kubernetes/pki/ca.crt"},
 	} {
 		before := b.inside(t, b.controlPlanes[0], "cat", x.file)
-		moments, kills := b.killedThroughout(t, "certs", "rotate-ca", b.name, "--which", x.which, "--yes")
+		moments, kills, missing := b.killedThroughout(t, "certs", "rotate-ca", b.name, "--which", x.which, "--yes")
 		all, killed = all+moments, killed+kills
+		// A kubelet that is let in by the time the manager dies is not asked again.
+		for _, name := range missing {
+			t.Logf("never came: %s", name)
+		}
 		b.trustsOne(t, x.file, before)
 		b.checks(t, 0)
 		b.unchanged(t, b.file)

@@ -104,9 +104,10 @@ func (b *balanced) taken(t *testing.T, token string) bool {
 }
 
 // TestLongRotateAuthorities exchanges the authorities of the front proxy and of etcd
-// of a cluster that serves, under a client that writes, with an API that API servers
-// hand requests to: none of them is restarted for the first, and each is believed
-// afterwards, that of a control plane that joins then as well.
+// of a cluster that serves, under a client that writes and one that asks a workload,
+// with an API that API servers hand requests to: none of them is restarted for the
+// first, and each is believed afterwards, that of a control plane that joins then as
+// well.
 func TestLongRotateAuthorities(t *testing.T) {
 	t.Setenv("KUBERNETES", "v1.37.1")
 	b := newBalanced(t, "e2e-authorities", 3, 1)
@@ -115,6 +116,8 @@ func TestLongRotateAuthorities(t *testing.T) {
 	b.bundled(t, "v1.37.1")
 	b.create(t, b.file)
 	b.back(t)
+	b.works(t, strings.Replace(webManifest, "replicas: 2", "replicas: 1", 1)) // there is one worker
+	web := "http://" + b.addresses[b.controlPlanes[2]] + ":30081/"
 	for _, cp := range b.controlPlanes {
 		b.believed(t, cp)
 	}
@@ -124,10 +127,11 @@ func TestLongRotateAuthorities(t *testing.T) {
 	const ca = "/etc/kubernetes/pki/front-proxy-ca.crt"
 	before, running := b.inside(t, b.controlPlanes[0], "cat", ca), runs()
 
-	w := b.writing(t, "authorities")
+	w, a := b.writing(t, "authorities"), asking(web)
 	r := b.exits(t, 0, "certs", "rotate-ca", b.name, "--which", "front-proxy", "--yes")
+	asked := a.end(t)
 	n, gap := w.stop(t)
-	t.Logf("figure: the authority of the front proxy in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d requests failed", r.took.Seconds(), n, gap.Seconds(), w.failures)
+	t.Logf("figure: the authority of the front proxy in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d failed; %d requests to a workload, none failed", r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
 	if now := runs(); now != running {
 		t.Errorf("API servers were restarted: %s, before %s", now, running)
 	}
@@ -137,10 +141,11 @@ func TestLongRotateAuthorities(t *testing.T) {
 
 	const etcdCA = "/etc/kubernetes/pki/etcd/ca.crt"
 	old := b.inside(t, b.controlPlanes[0], "cat", etcdCA)
-	w = b.writing(t, "etcd")
+	w, a = b.writing(t, "etcd"), asking(web)
 	r = b.exits(t, 0, "certs", "rotate-ca", b.name, "--which", "etcd", "--yes")
+	asked = a.end(t)
 	n, gap = w.stop(t)
-	t.Logf("figure: the authority of etcd in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d failed", r.took.Seconds(), n, gap.Seconds(), w.failures)
+	t.Logf("figure: the authority of etcd in %.0f s: %d writes acknowledged and none lost, %.1f s without one, %d failed; %d requests to a workload, none failed", r.took.Seconds(), n, gap.Seconds(), w.failures, asked)
 	if gap > longestGap {
 		t.Errorf("nothing was written for %s", gap)
 	}

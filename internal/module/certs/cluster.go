@@ -61,6 +61,8 @@ type ClusterRotation struct {
 	// the cluster's authority: versions before 1.36 read that when they start, and later
 	// ones when they like to.
 	Kubelets map[string]bool
+	// Now is the time by which certificates have ended.
+	Now func() time.Time
 }
 
 // KnowsKubelets is the argument by which an API server knows kubelets by the cluster's

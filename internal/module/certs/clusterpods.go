@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -173,31 +174,45 @@ func (c cluster) renewPods(ctx context.Context, s *engine.Scope) error {
 	if err != nil {
 		return err
 	}
-	return stillNeeded(append(names, others...))
+	return stillNeeded(append(names, others...), nil)
 }
 
 func (c cluster) mayNeed(context.Context, *engine.Scope) ([]plan.OpChange, error) {
-	return []plan.OpChange{{Kind: module.KindObject, Target: "what trusts the old authority alone", Summary: "look for it"}}, nil
+	return []plan.OpChange{{Kind: module.KindObject, Target: "what trusts the old authority alone, or shows what it has signed", Summary: "look for it"}}, nil
 }
 
-// needed fails if something in the cluster trusts the old authority and not the next.
+// needed fails if something in the cluster trusts the old authority and not the next, or
+// holds what the old one has signed: before the next signs nobody could get another.
 func (c cluster) needed(ctx context.Context, s *engine.Scope) error {
 	next, err := c.nextID(s)
 	if err != nil {
 		return err
 	}
-	names, err := engine.Get(s, module.KeyKube).Saying(ctx, c.r.old(next))
+	client := engine.Get(s, module.KeyKube)
+	trust, err := client.Saying(ctx, c.r.old(next))
 	if err != nil {
 		return err
 	}
-	return stillNeeded(names)
+	show, err := client.Keeping(ctx, c.r.signed(next))
+	if err != nil {
+		return err
+	}
+	return stillNeeded(trust, show)
 }
 
-func stillNeeded(names []string) error {
-	if len(names) == 0 {
+// stillNeeded fails if some trust the old authority alone, or hold what it has signed.
+func stillNeeded(trust, show []string) error {
+	var why []string
+	if len(trust) > 0 {
+		why = append(why, "it, and not the next one, is trusted by "+strings.Join(trust, ", "))
+	}
+	if len(show) > 0 {
+		why = append(why, "certificates that it has signed, and that are valid yet, are in "+strings.Join(show, ", "))
+	}
+	if len(why) == 0 {
 		return nil
 	}
-	return &op.Error{Reason: op.IDCAStillNeeded, Message: "the old authority of the cluster is still needed, and stays: it, and not the next one, is trusted by " + strings.Join(names, ", ")}
+	return &op.Error{Reason: op.IDCAStillNeeded, Message: "the old authority of the cluster is still needed, and stays: " + strings.Join(why, "; ")}
 }
 
 // old says that a text holds an authority that goes, and not the next.
@@ -210,11 +225,20 @@ func (r ClusterRotation) old(next string) func(text []byte) bool {
 		if err != nil || pki.Trusts(has, next) {
 			return false
 		}
-		for _, a := range r.Known {
-			if a.ID != next && pki.Trusts(has, a.ID) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(r.goes(next), func(a pki.Authority) bool { return pki.Trusts(has, a.ID) })
 	}
+}
+
+// signed says that a text holds what an authority that goes has signed for somebody, and
+// that is valid yet.
+func (r ClusterRotation) signed(next string) func(text []byte) bool {
+	now := r.Now()
+	return func(text []byte) bool {
+		return slices.ContainsFunc(r.goes(next), func(a pki.Authority) bool { return a.HasSigned(text, now) })
+	}
+}
+
+// goes are the authorities that go, of all that some host trusts.
+func (r ClusterRotation) goes(next string) []pki.Authority {
+	return slices.DeleteFunc(slices.Clone(r.Known), func(a pki.Authority) bool { return a.ID == next })
 }

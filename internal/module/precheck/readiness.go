@@ -21,8 +21,9 @@ type Readiness struct {
 	// Deprecated those that go away later: each with the minor.
 	Removed, Deprecated []string
 	// Budgets are disruption budgets that let no pod go now, Webhooks those
-	// without which requests fail and behind which nobody is ready.
-	Budgets, Webhooks []string
+	// without which requests fail and behind which nobody is ready, Uncalled others
+	// that API servers have not got an answer from, since they started.
+	Budgets, Webhooks, Uncalled []string
 	// Crowded are nodes whose pods ask for more than the others have free.
 	Crowded []string
 	// Unready are nodes that are not ready, Skewed those whose kubelets API servers
@@ -64,6 +65,10 @@ func Ready(s Readiness, o Options) diag.List {
 	}
 	if len(s.Webhooks) > 0 {
 		r.fail(idWebhook, "have what answers them run, or delete their configurations", "admission webhooks refuse requests because nobody answers them: %s", strings.Join(s.Webhooks, "; "))
+	}
+	if len(s.Uncalled) > 0 {
+		r.warn(idWebhook, "find out why in the logs of API servers (failed calling webhook), and have what answers them be there while nodes are exchanged; what an API server could not call it forgets when it is started anew",
+			"calls of admission webhooks have failed since API servers started: %s", strings.Join(s.Uncalled, "; "))
 	}
 	if len(s.Missing) > 0 {
 		r.fail(idBundleMissing, "build or import them before: slipway bundle build --kubernetes "+s.Missing[0]+"; or have each be built when it is its turn: --ignore-check "+idBundleMissing,

@@ -28,6 +28,7 @@ func readyRows() []readyRow {
 		{"deprecated", "there is time", Readiness{Deprecated: []string{"c"}}, nil, []string{"warning api-deprecated "}, "c"},
 		{"budget", "a drain would wait", Readiness{Budgets: []string{"ns/web"}}, nil, []string{"error disruption-budget "}, "ns/web"},
 		{"webhook", "requests fail", Readiness{Webhooks: []string{"guard"}}, nil, []string{"error webhook-unanswered "}, "guard"},
+		{"webhook, now and then", "it answers now", Readiness{Uncalled: []string{"sentinel"}}, nil, []string{"warning webhook-unanswered "}, "sentinel"},
 		{"bundles", "it would stop on the way", Readiness{Missing: []string{"v1.37.1"}}, nil, []string{"error bundle-missing "}, "slipway bundle build --kubernetes v1.37.1"},
 		{"node", "whether it was harmed could not be told", Readiness{Unready: ill}, []string{"upgrade-node-unready"}, []string{"error upgrade-node-unready cp1"}, "it is ill"},
 		{"crowded", "pods wait, and it goes on", Readiness{Crowded: []string{"w1: much"}}, nil, []string{"warning upgrade-capacity "}, "w1: much"},
