@@ -73,6 +73,20 @@ func TestText(t *testing.T) {
 	golden.Check(t, "testdata/brief.golden", brief.Bytes())
 }
 
+// What an upgrade does not go back from is said before it is confirmed.
+func TestTextOfAnUpgrade(t *testing.T) {
+	for operation, want := range map[string]bool{"upgrade": true, "apply": false} {
+		p := &Plan{Operation: operation, Cluster: "prod", Steps: []Step{{Module: "os", Task: "os.hosts", Title: "write the hosts file", Host: "cp1"}}}
+		var b strings.Builder
+		if err := p.Brief(&b); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(b.String(), "point of no return") && strings.Contains(b.String(), "'slipway rollback prod'"); got != want {
+			t.Errorf("%s: it is said: %t\n%s", operation, got, b.String())
+		}
+	}
+}
+
 func TestTextFoldsManyHosts(t *testing.T) {
 	p := &Plan{Cluster: "prod", Operation: "apply"}
 	for i := range 300 {

@@ -383,3 +383,49 @@ func TestLongUpgradeBack(t *testing.T) {
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
 	b.gone(t)
 }
+
+// TestLongUpgradeEtcdBack takes an upgrade back that has come as far as its last hook:
+// etcd, too, is of another minor by then, and goes back to its own.
+func TestLongUpgradeEtcdBack(t *testing.T) {
+	b := upgradable(t, "e2e-etcdback", 3, 2, "v1.36.4")
+	if err := os.WriteFile(filepath.Join(b.home, "refuses.sh"), []byte("#!/bin/sh\nexit 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	editSpec(t, b.file, func(spec map[string]any) {
+		spec["hooks"] = []any{map[string]any{"name": "refuses", "phase": "postUpgrade", "roles": []string{"control-plane"}, "script": "refuses.sh"}}
+	})
+	b.exits(t, 0, "apply", "-f", b.file, "--yes")
+	w := b.writing(t, "etcdback")
+	r := b.within(t, 18*time.Minute, nil, "upgrade", b.name, "--to", "v1.37.1", "--yes")
+	if r.code != 1 || !strings.Contains(r.stderr, "refuses") || !strings.Contains(r.stderr, "Back: slipway rollback") {
+		t.Fatalf("with a hook that refuses it ends with %d:\n%s", r.code, tail(r.stderr))
+	}
+	b.reached(t)
+	b.hasEtcd(t, "3.7.0")
+	a := asking("http://" + b.addresses[b.controlPlanes[2]] + ":30081/")
+	b.takesBack(t, "the last hook")
+	asked := a.end(t)
+	n, gap := w.stop(t)
+	t.Logf("figure: there and back: %d writes acknowledged and none lost, %.1f s without one; %d requests to a workload on the way back, none failed", n, gap.Seconds(), asked)
+	b.hasEtcd(t, "3.6.8")
+	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
+	b.gone(t)
+}
+
+// hasEtcd wants all members of etcd to be of a version, and healthy.
+func (b *balanced) hasEtcd(t *testing.T, version string) {
+	t.Helper()
+	type report struct {
+		Verdict string
+		Etcd    struct{ Members []struct{ Name, Version string } }
+	}
+	r := decode[report](t, b.exits(t, 0, "etcd", "health", b.name, "-o", "json").stdout)
+	if r.Verdict != "healthy" || len(r.Etcd.Members) != len(b.controlPlanes) {
+		t.Errorf("etcd is %+v", r)
+	}
+	for _, m := range r.Etcd.Members {
+		if m.Version != version {
+			t.Errorf("%s is of etcd %s, want %s", m.Name, m.Version, version)
+		}
+	}
+}
