@@ -49,6 +49,7 @@ func agedDocker(t *testing.T, names []string, version string, others ...string) 
 func TestUpgradeDocker(t *testing.T) {
 	w := agedDocker(t, threeAndTwo, older, "")
 	w.events = nil
+	w.fetchingAhead()
 	w.keptAs(older, w.do(toNewest, event.Succeeded))
 	w.wantVersions(all(threeAndTwo, "v1.37.1"))
 	for _, step := range []string{"upgrade.drain", "kubelet.running", "upgrade.uncordon"} {
@@ -56,6 +57,7 @@ func TestUpgradeDocker(t *testing.T) {
 			t.Errorf("%s: one after the other, control planes first (-want +got):\n%s", step, d)
 		}
 	}
+	w.before("upgrade.drain", "bundle.ahead")
 	w.before("upgrade.drain", "runtime.images")
 	w.runBy("docker")
 	w.version = "v1.37.1"

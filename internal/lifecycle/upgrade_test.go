@@ -88,6 +88,7 @@ func TestUpgrade(t *testing.T) {
 	w := aged(t, threeAndTwo...)
 	w.wantVersions(all(threeAndTwo, older))
 	w.events = nil
+	w.fetchingAhead()
 	res := w.do(toNewest, event.Succeeded)
 	if res.Onward != "" {
 		t.Errorf("it is to go on to %s", res.Onward)
@@ -103,6 +104,7 @@ func TestUpgrade(t *testing.T) {
 	if d := cmp.Diff(threeAndTwo, order); d != "" {
 		t.Errorf("one after the other, control planes first (-want +got):\n%s", d)
 	}
+	w.before("upgrade.drain", "bundle.ahead")
 	w.version = "v1.37.1"
 	w.whole()
 	w.wantStatus(v1alpha1.PhaseRunning, "upgrade Succeeded", "create Succeeded")
@@ -115,6 +117,18 @@ func TestUpgrade(t *testing.T) {
 	}
 	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
+}
+
+// fetchingAhead has a host fetch no program when it is out of service for it.
+func (w *world) fetchingAhead() {
+	for _, m := range w.machines {
+		m.refuse = func(step string, o op.Op) *op.Error {
+			if step == "bundle.ahead" || o.Kind() != op.KindFetchBlob {
+				return nil
+			}
+			return &op.Error{Reason: "NoBlob", Message: step + " fetches " + o.Target()}
+		}
+	}
 }
 
 // keptAs wants one backup set, of a cluster with a version, and its file named.

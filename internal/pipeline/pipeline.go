@@ -124,7 +124,8 @@ func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 
 // Upgrade takes a cluster to another version of Kubernetes: nodes first, and
 // then, in the cluster, what all of them go by. A backup is taken before any host
-// is changed; images are on hosts before their nodes are taken out of service.
+// is changed; programs and images are on hosts before their nodes are taken out of
+// service.
 func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	nodesFirst, err := upgrade.InWaves(env,
 		runtime.New(env), kubeadm.Install(env), kubeadm.Upgrade(env), kubeadm.Kubelet(env), kubeadm.Steady(env), nodes.Ready(env))
@@ -132,7 +133,8 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 		return engine.Pipeline{}, err
 	}
 	m := []engine.Module{content.New(p.Bundle), kubeadm.Reach(env), upgrade.Backup(env, p.Backup)}
-	m = append(m, upgrade.Behind(runtime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
+	ahead := content.Ahead(runtime.New(env), kubeadm.Install(env), etcd.New(env))
+	m = append(m, upgrade.Behind(ahead, runtime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
 	m = append(m, upgrade.After(append(settledIn(env, p), registry.New(env), addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostUpgrade))...)...)
 	return engine.Pipeline{Kind: "upgrade", Modules: m}, nil
 }

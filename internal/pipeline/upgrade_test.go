@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
 )
 
 func upgraded(t *testing.T, env module.Env) engine.Pipeline {
@@ -89,6 +90,47 @@ func TestUpgradeWaves(t *testing.T) {
 	env.Upgrade.MaxUnavailable = "all"
 	if _, err := Upgrade(env, parts()); err == nil {
 		t.Error("a number that is none: want an error")
+	}
+}
+
+// Whatever a host unpacks in its turn is on it before, and it is a host that unpacks it.
+func TestUpgradeFetchesAhead(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.Cluster){
+		"stacked": func(*v1alpha1.Cluster) {},
+		"Docker":  func(c *v1alpha1.Cluster) { c.Spec.ContainerRuntime.Type = "docker" },
+		"managed": func(c *v1alpha1.Cluster) {
+			c.Spec.Etcd.Type = spec.EtcdManaged
+			c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.31", v1alpha1.RoleEtcd))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := base()
+			change(c)
+			env := environment(t, c)
+			env.Leader = "cp1"
+			ahead, later := map[string][]string{}, map[string][]string{}
+			for at, list := range lists(t, upgraded(t, env), hosts(env)) {
+				step, host, _ := strings.Cut(at, " on ")
+				for _, o := range list {
+					switch {
+					case step == "bundle.ahead" && o.Kind() != op.KindFetchBlob:
+						t.Errorf("%s does more than to fetch: %s %s", at, o.Kind(), o.Target())
+					case step == "bundle.ahead":
+						ahead[host] = append(ahead[host], o.Target())
+					case o.Kind() == op.KindFetchBlob:
+						later[host] = append(later[host], o.Target())
+					}
+				}
+			}
+			for _, by := range []map[string][]string{ahead, later} {
+				for _, names := range by {
+					slices.Sort(names)
+				}
+			}
+			if d := cmp.Diff(later, ahead); d != "" || len(ahead) != len(c.Spec.Hosts) {
+				t.Errorf("(-unpacked +ahead):\n%s", d)
+			}
+		})
 	}
 }
 
