@@ -152,10 +152,12 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Dir(m.to)
-	// The snapshot as it comes, and the set that it goes into.
-	if err := transfer.Room(dir, 2*member.DBBytes+spareHere); err != nil {
-		return nil, refused(idBackupRoom, err.Error(), "make room, or name a file on another disk with --out")
+	dir, err := m.passes()
+	if err == nil {
+		err = m.room(dir, member.DBBytes)
+	}
+	if err != nil {
+		return nil, err
 	}
 	small, authority, err := m.keep(ctx)
 	if err != nil {
@@ -187,6 +189,31 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 		return nil, err
 	}
 	return infoOf(m.to, set, len(m.keys) > 0)
+}
+
+// passes is the directory that the snapshot is in until it is in the set: that of the set,
+// or, if the set is encrypted, that of this machine's. Others may read where an encrypted
+// one goes, and none of what is in it.
+func (m *snapshotting) passes() (string, error) {
+	if len(m.keys) == 0 {
+		return filepath.Dir(m.to), nil
+	}
+	return m.svc.Store.MakeBackups(m.report.Name)
+}
+
+// room refuses what disks have no room for: the snapshot as it comes into a directory, and
+// the set that it goes into.
+func (m *snapshotting) room(dir string, snapshot int64) error {
+	to, need := filepath.Dir(m.to), snapshot+spareHere
+	if transfer.SameDisk(dir, to) {
+		need += snapshot
+	} else if err := transfer.Room(dir, need); err != nil {
+		return refused(idBackupRoom, err.Error(), "make room there: the snapshot passes through it before it is encrypted")
+	}
+	if err := transfer.Room(to, need); err != nil {
+		return refused(idBackupRoom, err.Error(), "make room, or name a file on another disk with --out")
+	}
+	return nil
 }
 
 // source is the member whose snapshot it is, its host, and the snapshot, if there
