@@ -151,6 +151,8 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "copying its snapshots to %s, begun at %s, has not ended: what is there may be stalled; %s", k.Target, k.Begun.UTC().Format(time.RFC3339), last)
 		case now.Sub(k.Copied) > late:
 			warn(idBackupCopy, a.Host, "on the host: systemctl start slipway-backup", "its snapshots are not copied to %s: %s, and one is to be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
+		case k.Unremoved != "":
+			warn(idBackupCopy, a.Host, "may the host remove there what it has written? on the host: journalctl -u slipway-backup", "its snapshots are copied to %s, but what is to go there stays: %s; %s", k.Target, k.Unremoved, last)
 		}
 	}
 }

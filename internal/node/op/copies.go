@@ -66,8 +66,10 @@ type CopyOutcome struct {
 	// Begun is since when copying has not come to an end: it runs, or was cut off; zero
 	// is that it has ended.
 	Begun time.Time `json:"begun,omitzero"`
-	// Kept is how many of this host's are there.
-	Kept int `json:"kept"`
+	// Kept is how many of this host's are there, and Unremoved why some are that were to
+	// go; "" is that they are gone.
+	Kept      int    `json:"kept"`
+	Unremoved string `json:"unremoved,omitempty"`
 }
 
 // Copies answers with the files in a directory where copies are kept, as JSON in
