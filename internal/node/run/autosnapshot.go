@@ -4,6 +4,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -126,9 +127,9 @@ func (a autoSnapshot) there(list []op.KeptSnapshot) (out []op.KeptSnapshot) {
 	return out
 }
 
-// take has a new snapshot be there, whole. A member that follows nobody is not
-// asked: what it has is older by the hour, and would push out what is better. record is
-// what was taken before.
+// take has a new snapshot be there, whole. Whose data cannot be gone by is not asked: that
+// follows nobody, is still learning, or is damaged, as etcd says. What it has would push out
+// what is better. A database that is full can be read. record is what was taken before.
 func (a autoSnapshot) take(ctx context.Context, at time.Time, record []op.KeptSnapshot) (k op.KeptSnapshot, err error) {
 	if err := a.valid(); err != nil {
 		return k, err
@@ -137,8 +138,12 @@ func (a autoSnapshot) take(ctx context.Context, at time.Time, record []op.KeptSn
 	if err != nil {
 		return k, err
 	}
-	if is.Leader == 0 {
-		return k, &op.Error{Reason: op.IDEtcdUnhealthy, Message: "the member of etcd has no leader: what it has is not what others have"}
+	trouble := is.trouble()
+	if is.Learner {
+		trouble = cmp.Or(trouble, "it is learning what the others have")
+	}
+	if trouble != "" {
+		return k, &op.Error{Reason: op.IDEtcdUnhealthy, Message: "the member of etcd is not well, and what it has is no backup: " + trouble}
 	}
 	if err := a.disk.MkdirAll(a.dir(), durable.Meta{Mode: 0o700}); err != nil {
 		return k, err

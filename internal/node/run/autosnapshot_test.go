@@ -82,6 +82,17 @@ func TestAutoSnapshot(t *testing.T) {
 	}
 }
 
+// A database that is full can be read.
+func TestAutoSnapshotFull(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) {
+		w.OnSnapshot, w.States[own].Errors = "sealed whole 1", []string{"memberID:2 alarm:NOSPACE "}
+	})
+	if out := h.takes(autoJob()); out.Failed != "" || len(out.Kept) != 1 {
+		t.Errorf("%+v", out)
+	}
+}
+
 // A clock that was ahead does not have the new one be taken for the oldest.
 func TestAutoSnapshotClock(t *testing.T) {
 	h := newHost(t)
@@ -149,6 +160,10 @@ func TestAutoSnapshotFails(t *testing.T) {
 	}{
 		{"full disk", "it is not begun", func(w *world, _ *op.AutoSnapshot) { w.States[own].DBSize = 1 << 60 }, "free"},
 		{"no leader", "what it has is older than what there is", func(w *world, _ *op.AutoSnapshot) { w.States[own].Leader = 0 }, "no leader"},
+		{"damaged", "it would push out what is good", func(w *world, _ *op.AutoSnapshot) {
+			w.States[own].Errors = []string{"memberID:2 alarm:NOSPACE ", "memberID:2 alarm:CORRUPT "}
+		}, "alarm:CORRUPT"},
+		{"learning", "it has not all of it", func(w *world, _ *op.AutoSnapshot) { w.States[own].Learner = true }, "learning"},
 		{"etcd is down", "there is nobody to ask", func(w *world, _ *op.AutoSnapshot) { w.States = nil }, "deadline"},
 		{"etcd breaks off", "nothing of it stays", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "fail" }, "rpc error"},
 		{"cut off", "its checksum is missing", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" }, "checksum"},

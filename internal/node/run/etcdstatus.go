@@ -25,6 +25,7 @@ type etcdState struct {
 	Index   uint64   `json:"raftIndex"`
 	Applied uint64   `json:"raftAppliedIndex"`
 	Errors  []string `json:"errors"`
+	Learner bool     `json:"isLearner,omitempty"`
 }
 
 func (s etcdState) leads() bool { return s.Leader != 0 && s.Leader == s.Header.MemberID }
