@@ -325,6 +325,7 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	if m.to, err = m.place(c.Name, o, true); err != nil {
 		return nil, err
 	}
+	m.sweep(filepath.Dir(m.to))
 	if err := transfer.Room(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
 		return nil, refused(idBackupRoom, err.Error(), "make room, or name a file on another disk with --out")
 	}
@@ -345,10 +346,7 @@ func orNone(file string) string {
 // bring has a copy in a file here, whole or not at all.
 func (m *snapshotting) bring(ctx context.Context, look *copyLook, to v1alpha1.EtcdCopy, k copies.Copy, on *hostLook) (err error) {
 	dir := filepath.Dir(m.to)
-	if err := sweepOld(dir, ".slipway-snapshot-*"); err != nil {
-		return err
-	}
-	scratch, err := os.MkdirTemp(dir, ".slipway-snapshot-*") // 0700
+	scratch, err := os.MkdirTemp(dir, passing) // 0700
 	if err != nil {
 		return refused(idBackupFailed, err.Error(), "name a file in a directory that can be written to with --out")
 	}

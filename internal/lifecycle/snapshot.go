@@ -154,6 +154,7 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	}
 	dir, err := m.passes()
 	if err == nil {
+		m.sweep(dir)
 		err = m.room(dir, member.DBBytes)
 	}
 	if err != nil {
@@ -163,10 +164,7 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := sweepOld(dir, ".slipway-snapshot-*"); err != nil {
-		return nil, err
-	}
-	scratch, err := os.MkdirTemp(dir, ".slipway-snapshot-*") // 0700
+	scratch, err := os.MkdirTemp(dir, passing) // 0700
 	if err != nil {
 		return nil, refused(idBackupFailed, err.Error(), "name a file in a directory that can be written to with --out")
 	}
@@ -230,6 +228,18 @@ func (m *snapshotting) source(ctx context.Context) (EtcdMember, *hostLook, *op.E
 	m.taken = kept.Taken
 	m.to, err = m.place(m.report.Name, m.options, len(m.keys) > 0) // by when that was
 	return EtcdMember{Name: host.spec.Name, Version: kept.Etcd, DBBytes: kept.Bytes}, host, &kept.EtcdSnapshotInfo, err
+}
+
+// passing is what directories are called that a snapshot or a copy passes through.
+const passing = ".slipway-snapshot-*"
+
+// sweep removes what was cut off where a snapshot passes through, and where the set goes. It
+// may be another user's: what stays keeps no set from being made.
+func (m *snapshotting) sweep(dir string) {
+	to := filepath.Dir(m.to)
+	if err := errors.Join(sweepOld(dir, passing), sweepOld(to, passing), sweepOld(to, backup.Parts)); err != nil {
+		m.svc.Log.Warn("what was cut off a day ago stays where sets are made", "error", err)
+	}
 }
 
 // sweepOld removes what processes have left that were killed a day ago, or before.

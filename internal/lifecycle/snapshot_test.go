@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"filippo.io/age"
 	"github.com/google/go-cmp/cmp"
@@ -274,6 +275,53 @@ func TestSnapshotPasses(t *testing.T) {
 			t.Errorf("%s: %v, %v", tc.name, info, err)
 		}
 		w.noneLeft()
+	}
+}
+
+// What processes have left that were killed a day ago goes: what the snapshot was in, and
+// the set.
+func TestSnapshotSweeps(t *testing.T) {
+	w, _ := backedUp(t)
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := w.service().Store
+	own, err := store.MakeBackups("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	day := time.Now().Add(-25 * time.Hour)
+	var young []string
+	for _, dir := range []string{own, out} {
+		for _, name := range []string{".slipway-snapshot-1/snapshot.db", ".slipway-backup-1", ".slipway-snapshot-2/snapshot.db", ".slipway-backup-2"} {
+			left := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(left), 0o700), os.WriteFile(left, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			top := filepath.Join(dir, strings.Split(name, "/")[0])
+			if strings.HasSuffix(top, "-1") {
+				err = os.Chtimes(top, day, day)
+			} else {
+				young = append(young, top)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.snapshot(SnapshotOptions{Recipients: []string{id.Recipient().String()}})
+	w.snapshot(SnapshotOptions{Recipients: []string{id.Recipient().String()}, Out: filepath.Join(out, "mine")})
+	var got []string
+	for _, dir := range []string{own, out} {
+		all, _ := filepath.Glob(dir + "/.slipway-*") // the pattern is one
+		got = append(got, all...)
+	}
+	slices.Sort(young)
+	slices.Sort(got)
+	if d := cmp.Diff(young, got); d != "" {
+		t.Errorf("what is there (-want +got):\n%s", d)
 	}
 }
 

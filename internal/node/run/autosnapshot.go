@@ -48,7 +48,7 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 	if err != nil {
 		return out, err
 	}
-	left := a.clearDrill(ctx) // of one that was cut off; it takes room
+	left := errors.Join(a.clearDrill(ctx), a.clearLeft(ctx)) // of what was cut off; it takes room
 	at := time.Now().UTC().Truncate(time.Second)
 	kept, problem := a.take(ctx, at, before.Kept)
 	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept), Copies: a.stillCopied(before.Copies), Drill: a.stillTried(at, before.Drill)}
@@ -245,6 +245,18 @@ func (a autoSnapshot) clearParts() error {
 		if _, part := a.own(e.Name()); part && e.Type().IsRegular() {
 			err = errors.Join(err, a.disk.Remove(filepath.Join(a.dir(), e.Name())))
 		}
+	}
+	return err
+}
+
+// clearLeft removes what managers and helpers that were killed have left here a day ago, or
+// before: it is as large as the database, and it may be long until another one comes by.
+func (a autoSnapshot) clearLeft(ctx context.Context) (err error) {
+	if dir := a.snapshotPath(""); exists(dir) {
+		err = a.clearSnapshots(dir)
+	}
+	if dir := a.drills(); exists(dir) {
+		err = errors.Join(err, a.clearDrills(ctx, dir, leftSnapshot))
 	}
 	return err
 }

@@ -82,6 +82,33 @@ func TestAutoSnapshot(t *testing.T) {
 	}
 }
 
+// What managers and helpers that were killed have left takes room: it goes after a day, and
+// what is younger may be in use.
+func TestAutoSnapshotClears(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+	const dir = "var/lib/slipway/"
+	for _, left := range []string{"snapshots/prod-1.db", "drills/old"} {
+		h.write(dir+strings.Replace(left, "old", "old/data", 1), "x")
+		day := time.Now().Add(-25 * time.Hour)
+		if err := os.Chtimes(h.path(dir+left), day, day); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.write("../fakes/scopes/slipway-scratch-old.scope", "")
+	h.write(dir+"snapshots/prod-2.db", "x")
+	h.write(dir+"drills/new/data", "x")
+	if out := h.takes(autoJob()); out.Failed != "" {
+		t.Errorf("%+v", out)
+	}
+	for left, want := range map[string]bool{"snapshots/prod-1.db": false, "drills/old": false, "snapshots/prod-2.db": true, "drills/new/data": true} {
+		if exists(h.path(dir+left)) != want {
+			t.Errorf("%s is there: %t, want %t", left, !want, want)
+		}
+	}
+	h.noScope()
+}
+
 // A database that is full can be read.
 func TestAutoSnapshotFull(t *testing.T) {
 	h := newHost(t)
