@@ -135,6 +135,8 @@ func (r *CopyReport) conclude() {
 	r.Good = !slices.ContainsFunc(r.Targets, func(t CopyTarget) bool { return t.Problem != nil })
 	has := func(t CopyTarget) bool { return len(t.Copies) > 0 }
 	switch i := slices.IndexFunc(r.Targets, has); {
+	case i >= 0 && r.Targets[i].Problem != nil: // which is the newest there is not known
+		r.Next = "slipway etcd snapshot " + r.Name + " --copy " + r.Targets[i].Name + "/" + r.Targets[i].Copies[0].File
 	case i >= 0:
 		r.Next = "slipway etcd snapshot " + r.Name + " --copy " + r.Targets[i].Name
 	case len(r.Targets) > 0:
@@ -317,6 +319,9 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	switch {
 	case i < 0 && err != nil:
 		return nil, refused(idCopyTarget, name+" ("+placeOf(to)+") cannot be looked at: "+why(err).Message, why(err).Hint)
+	case file == "" && err != nil: // there may be newer ones where nobody answers
+		return nil, refused(idCopyTarget, "which is the newest at "+name+" ("+placeOf(to)+") is not known, for not all of it can be looked at: "+why(err).Message,
+			"bring that back, or name the copy that you want, such as the newest that is seen: slipway etcd snapshot "+c.Name+" --copy "+name+"/"+list[i].File.Name)
 	case i < 0:
 		return nil, refused(idBackupNotThere, name+" ("+placeOf(to)+") has no such copy of this cluster: "+orNone(file), see)
 	}
