@@ -110,6 +110,19 @@ func TestCopiesSwitched(t *testing.T) {
 	w.bare()
 }
 
+// Snapshots wait for no copy that is to be made of the one before.
+func TestCopiesWithin(t *testing.T) {
+	for every, want := range map[time.Duration]string{time.Minute: `"withinSeconds": 60`, 25 * time.Hour: `"withinSeconds": 1800`} {
+		w := newWorld(t, "cp1", "w1")
+		c := copiedTo(t, w.everyHour(8), copiestest.Listen(t))
+		c.Spec.Etcd.Backup.Every.Duration = every
+		w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+		if job := w.machines["cp1"].files[backupJob]; !strings.Contains(job, want) {
+			t.Errorf("every %s: want %s in %s", every, want, job)
+		}
+	}
+}
+
 // A key that is not there is told before anything is touched.
 func TestCopiesKeyless(t *testing.T) {
 	w := newWorld(t, "cp1")

@@ -17,7 +17,14 @@ type AutoCopies struct {
 	// Files go into the sets as far as they are there.
 	Files []string     `json:"files"`
 	To    []CopyTarget `json:"to"`
+	// WithinSeconds is how long copying a snapshot may take, in seconds; 0 is
+	// AutoCopyTime.
+	WithinSeconds int64 `json:"withinSeconds,omitempty"`
 }
+
+// AutoCopyTime is how long copying a snapshot may take at most: what does not answer keeps
+// nothing else from being done.
+const AutoCopyTime = 30 * time.Minute
 
 // A CopyTarget is where copies of backup sets are kept: one of Directory, SSH
 // and S3.

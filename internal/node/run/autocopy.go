@@ -31,10 +31,6 @@ import (
 // maxSetFile bounds a file that goes into a set, in bytes.
 const maxSetFile = 4 << 20
 
-// copyTime is how long copying may take: what does not answer keeps nothing else from
-// being done.
-const copyTime = 30 * time.Minute
-
 // copyAll copies a snapshot to all targets at once, so that one that hangs keeps no
 // other waiting. told hears of each when it begins, which stays on record if its end
 // never comes, and when that has come.
@@ -42,7 +38,11 @@ func (a autoSnapshot) copyAll(ctx context.Context, k op.KeptSnapshot, before []o
 	if a.job.Copies == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, copyTime)
+	limit := op.AutoCopyTime
+	if n := a.job.Copies.WithinSeconds; n > 0 {
+		limit = time.Duration(n) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var failed error
 	for _, to := range a.job.Copies.To {

@@ -213,6 +213,21 @@ func TestAutoCopyNeverEnds(t *testing.T) {
 	}
 }
 
+// A place that is stalled holds nothing up for longer than is said.
+func TestAutoCopyBounded(t *testing.T) {
+	h, _, _, _, job := copying(t)
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	job.Copies.To[1].SSH.Address, job.Copies.To[1].SSH.Port = "127.0.0.1", silent.Addr().(*net.TCPAddr).Port
+	job.Copies.WithinSeconds = 1
+	if out := h.takes(job); out.Failed != "" || out.Copies[1].Failed == "" || !out.Copies[1].Begun.IsZero() {
+		t.Errorf("%+v", out)
+	}
+}
+
 // A copy that is there is told of, also where the oldest cannot go.
 func TestJudged(t *testing.T) {
 	taken := time.Now().UTC().Truncate(time.Second)
