@@ -39,13 +39,17 @@ func shown(key string) string {
 	return fmt.Sprintf("%.80q", key)
 }
 
+// Parts are the names that sets have as long as they are written. What is left of one whose
+// writer was killed is for callers to remove.
+const Parts = ".slipway-backup-*"
+
 // Write writes a set to a file that must not be there yet, whole or not at all;
 // it is on disk when Write returns. The rest is as Stream has it.
 func Write(to string, set *Set, small []Content, snapshot string, recipients []age.Recipient) (err error) {
 	if _, err := os.Lstat(to); err == nil {
 		return broken(Exists, "%s is there already", to)
 	}
-	f, err := os.CreateTemp(filepath.Dir(to), ".slipway-backup-*") // 0600
+	f, err := os.CreateTemp(filepath.Dir(to), Parts) // 0600
 	if err != nil {
 		return err
 	}

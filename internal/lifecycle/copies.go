@@ -135,6 +135,8 @@ func (r *CopyReport) conclude() {
 	r.Good = !slices.ContainsFunc(r.Targets, func(t CopyTarget) bool { return t.Problem != nil })
 	has := func(t CopyTarget) bool { return len(t.Copies) > 0 }
 	switch i := slices.IndexFunc(r.Targets, has); {
+	case i >= 0 && r.Targets[i].Problem != nil: // which is the newest there is not known
+		r.Next = "slipway etcd snapshot " + r.Name + " --copy " + r.Targets[i].Name + "/" + r.Targets[i].Copies[0].File
 	case i >= 0:
 		r.Next = "slipway etcd snapshot " + r.Name + " --copy " + r.Targets[i].Name
 	case len(r.Targets) > 0:
@@ -317,6 +319,9 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	switch {
 	case i < 0 && err != nil:
 		return nil, refused(idCopyTarget, name+" ("+placeOf(to)+") cannot be looked at: "+why(err).Message, why(err).Hint)
+	case file == "" && err != nil: // there may be newer ones where nobody answers
+		return nil, refused(idCopyTarget, "which is the newest at "+name+" ("+placeOf(to)+") is not known, for not all of it can be looked at: "+why(err).Message,
+			"bring that back, or name the copy that you want, such as the newest that is seen: slipway etcd snapshot "+c.Name+" --copy "+name+"/"+list[i].File.Name)
 	case i < 0:
 		return nil, refused(idBackupNotThere, name+" ("+placeOf(to)+") has no such copy of this cluster: "+orNone(file), see)
 	}
@@ -325,6 +330,7 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	if m.to, err = m.place(c.Name, o, true); err != nil {
 		return nil, err
 	}
+	m.sweep(filepath.Dir(m.to))
 	if err := transfer.Room(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
 		return nil, refused(idBackupRoom, err.Error(), "make room, or name a file on another disk with --out")
 	}
@@ -345,10 +351,7 @@ func orNone(file string) string {
 // bring has a copy in a file here, whole or not at all.
 func (m *snapshotting) bring(ctx context.Context, look *copyLook, to v1alpha1.EtcdCopy, k copies.Copy, on *hostLook) (err error) {
 	dir := filepath.Dir(m.to)
-	if err := sweepOld(dir, ".slipway-snapshot-*"); err != nil {
-		return err
-	}
-	scratch, err := os.MkdirTemp(dir, ".slipway-snapshot-*") // 0700
+	scratch, err := os.MkdirTemp(dir, passing) // 0700
 	if err != nil {
 		return refused(idBackupFailed, err.Error(), "name a file in a directory that can be written to with --out")
 	}

@@ -18,6 +18,7 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
@@ -107,6 +108,19 @@ func TestCopiesSwitched(t *testing.T) {
 	w.silentOn(keys)
 	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
+}
+
+// Snapshots wait for no copy that is to be made of the one before.
+func TestCopiesWithin(t *testing.T) {
+	for every, want := range map[time.Duration]string{time.Minute: `"withinSeconds": 60`, 25 * time.Hour: `"withinSeconds": 1800`} {
+		w := newWorld(t, "cp1", "w1")
+		c := copiedTo(t, w.everyHour(8), copiestest.Listen(t))
+		c.Spec.Etcd.Backup.Every.Duration = every
+		w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+		if job := w.machines["cp1"].files[backupJob]; !strings.Contains(job, want) {
+			t.Errorf("every %s: want %s in %s", every, want, job)
+		}
+	}
 }
 
 // A key that is not there is told before anything is touched.
@@ -202,6 +216,48 @@ func TestCopiesListedAndFetched(t *testing.T) {
 	sets, err := w.service().Snapshots(t.Context(), "prod")
 	if err != nil || len(sets) != 2 || sets[0].Problem != nil || !sets[0].Encrypted || sets[0].Taken.Hour() != 18 {
 		t.Errorf("%+v, %v", sets, err)
+	}
+}
+
+// A directory may be another one on each host: what is the newest is not known while one of
+// them does not answer, and an older copy is had by its name alone.
+func TestCopiesNewestUnknown(t *testing.T) {
+	w, _ := etcdWorld(t)
+	m := copiestest.Listen(t)
+	svc := w.impatient()
+	c := copiedTo(t, w.everyHour(8), m)
+	admin, err := svc.Store.Kubeconfig("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]string{}
+	for i, host := range []string{"cp1", "cp2"} {
+		names[host] = copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host, Taken: time.Date(2026, 11, 20, 16+i, 0, 0, 0, time.UTC), Revision: 4711 + int64(i)}.String()
+		w.machines[host].files["/mnt/nas/"+names[host]] = "of " + host
+	}
+	fetch := func(which string) (string, error) {
+		out := filepath.Join(t.TempDir(), "x.age")
+		if _, err := svc.fetchCopy(t.Context(), c, SnapshotOptions{Copy: which, Out: out}, nil); err != nil {
+			return "", err
+		}
+		raw, err := os.ReadFile(out)
+		return string(raw), err
+	}
+	if got, err := fetch("nas"); err != nil || got != "of cp2" {
+		t.Errorf("all answer: %q, %v", got, err)
+	}
+	w.machines["cp2"].down = errDown
+	_, err = fetch("nas")
+	refusal(t, err, idCopyTarget)
+	if text := err.Error(); !strings.Contains(text, "cp2 does not answer") || !strings.Contains(text, "--copy nas/"+names["cp1"]) {
+		t.Error(text)
+	}
+	if got, err := fetch("nas/" + names["cp1"]); err != nil || got != "of cp1" {
+		t.Errorf("by its name: %q, %v", got, err)
+	}
+	r := &CopyReport{Name: "prod", Targets: []CopyTarget{{Name: "nas", Copies: []CopyInfo{{File: names["cp1"]}}, Problem: &diag.Diagnostic{}}}}
+	if r.conclude(); !strings.HasSuffix(r.Next, "--copy nas/"+names["cp1"]) {
+		t.Errorf("next is %s", r.Next)
 	}
 }
 
@@ -358,6 +414,9 @@ func TestCopiesJudged(t *testing.T) {
 		{"old", "it may have been killed each time", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-3 * time.Hour)}}
 		}, "not copied to nas: the latest"},
+		{"one too many", "a place may come to be full", func(now time.Time) []op.CopyOutcome {
+			return []op.CopyOutcome{{Target: "nas", Copied: now, Kept: 4, Unremoved: "locked"}, {Target: "vault", Copied: now}}
+		}, "copied to nas, but what is to go there stays: locked"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, _, _ := copying(t)

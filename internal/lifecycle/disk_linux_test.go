@@ -25,6 +25,7 @@ func TestDiskOfTheRecords(t *testing.T) {
 	if dir := os.Getenv("LIFECYCLE_TEST_DISK"); dir != "" {
 		t.Run("full", func(t *testing.T) { fullDisk(t, mounted(t, dir)) })
 		t.Run("read-only", func(t *testing.T) { readOnly(t, mounted(t, dir)) })
+		t.Run("of a set", func(t *testing.T) { roomForSet(t, dir) })
 		return
 	}
 	asroot.Need(t, "mounting a disk")
@@ -36,9 +37,10 @@ func TestDiskOfTheRecords(t *testing.T) {
 	}
 }
 
-// mounted is a world whose records are on a disk of 1 MiB.
-func mounted(t *testing.T, dir string) *world {
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
+// mount has a disk of some size be at a directory.
+func mount(t *testing.T, dir, size string) {
+	t.Helper()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=700,size="+size); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -46,6 +48,35 @@ func mounted(t *testing.T, dir string) *world {
 			t.Error(err)
 		}
 	})
+}
+
+// roomForSet has a set be made on a disk with room for it, and for no snapshot beside it.
+func roomForSet(t *testing.T, dir string) {
+	const small, big = 30 << 20, 60 << 20 // with what is left free beside
+	mount(t, dir, "100m")
+	for _, tc := range []struct {
+		name, reason, passes string
+		snapshot             int64
+		refused              string // what it is told of
+	}{
+		{"both", "there is no room for the snapshot as well", dir, small, dir},
+		{"the set alone", "the snapshot is elsewhere", t.TempDir(), small, ""},
+		{"too big", "there is no room for the set", t.TempDir(), big, dir},
+	} {
+		m := &snapshotting{to: filepath.Join(dir, "mine")}
+		if err := m.room(tc.passes, tc.snapshot); (err != nil) != (tc.refused != "") || err != nil && !strings.Contains(err.Error(), "the disk of "+tc.refused+" has no room") {
+			t.Errorf("%s: %v: %s", tc.name, err, tc.reason)
+		}
+	}
+	m := &snapshotting{to: filepath.Join(t.TempDir(), "mine")}
+	if err := m.room(dir, big); err == nil || !strings.Contains(err.Error(), "passes through") {
+		t.Errorf("the snapshot has no room where it passes through: %v", err)
+	}
+}
+
+// mounted is a world whose records are on a disk of 1 MiB.
+func mounted(t *testing.T, dir string) *world {
+	mount(t, dir, "1m")
 	w := newWorld(t, "cp1", "w1")
 	w.home = filepath.Join(dir, "home")
 	return w

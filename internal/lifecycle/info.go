@@ -139,7 +139,7 @@ type lookTimes struct {
 }
 
 func usualLooks() lookTimes {
-	return lookTimes{whole: 25 * time.Second, host: 12 * time.Second, over: 10 * time.Second, dump: 3 * time.Minute, dumpHost: 2 * time.Minute, file: maxCopying}
+	return lookTimes{whole: 25 * time.Second, host: 12 * time.Second, over: 10 * time.Second, dump: 3 * time.Minute, dumpHost: 2 * time.Minute, file: op.AutoCopyTime}
 }
 
 // A hostLook is what one host answered.

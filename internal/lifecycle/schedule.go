@@ -41,9 +41,6 @@ type ScheduledHost struct {
 // lateBy is how many times as old as snapshots are apart the newest may be.
 const lateBy = 2
 
-// maxCopying is how long hosts let copying take, after which it is ended.
-const maxCopying = 30 * time.Minute
-
 // Scheduled asks the hosts with members of etcd for the snapshots that they take by
 // themselves. It needs no API and no etcd.
 func (s *service) Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error) {
@@ -147,10 +144,12 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 		switch {
 		case k.Failed != "":
 			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "copying its snapshots to %s has failed since %s: %s; %s", k.Target, k.Since.UTC().Format(time.RFC3339), k.Failed, last)
-		case !k.Begun.IsZero() && now.Sub(k.Begun) > maxCopying:
+		case !k.Begun.IsZero() && now.Sub(k.Begun) > recovery.CopyTime(c.Spec.Etcd.Backup):
 			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "copying its snapshots to %s, begun at %s, has not ended: what is there may be stalled; %s", k.Target, k.Begun.UTC().Format(time.RFC3339), last)
 		case now.Sub(k.Copied) > late:
 			warn(idBackupCopy, a.Host, "on the host: systemctl start slipway-backup", "its snapshots are not copied to %s: %s, and one is to be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
+		case k.Unremoved != "":
+			warn(idBackupCopy, a.Host, "may the host remove there what it has written? on the host: journalctl -u slipway-backup", "its snapshots are copied to %s, but what is to go there stays: %s; %s", k.Target, k.Unremoved, last)
 		}
 	}
 }

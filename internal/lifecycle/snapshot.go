@@ -152,19 +152,19 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Dir(m.to)
-	// The snapshot as it comes, and the set that it goes into.
-	if err := transfer.Room(dir, 2*member.DBBytes+spareHere); err != nil {
-		return nil, refused(idBackupRoom, err.Error(), "make room, or name a file on another disk with --out")
+	dir, err := m.passes()
+	if err == nil {
+		m.sweep(dir)
+		err = m.room(dir, member.DBBytes)
+	}
+	if err != nil {
+		return nil, err
 	}
 	small, authority, err := m.keep(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := sweepOld(dir, ".slipway-snapshot-*"); err != nil {
-		return nil, err
-	}
-	scratch, err := os.MkdirTemp(dir, ".slipway-snapshot-*") // 0700
+	scratch, err := os.MkdirTemp(dir, passing) // 0700
 	if err != nil {
 		return nil, refused(idBackupFailed, err.Error(), "name a file in a directory that can be written to with --out")
 	}
@@ -189,6 +189,31 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	return infoOf(m.to, set, len(m.keys) > 0)
 }
 
+// passes is the directory that the snapshot is in until it is in the set: that of the set,
+// or, if the set is encrypted, that of this machine's. Others may read where an encrypted
+// one goes, and none of what is in it.
+func (m *snapshotting) passes() (string, error) {
+	if len(m.keys) == 0 {
+		return filepath.Dir(m.to), nil
+	}
+	return m.svc.Store.MakeBackups(m.report.Name)
+}
+
+// room refuses what disks have no room for: the snapshot as it comes into a directory, and
+// the set that it goes into.
+func (m *snapshotting) room(dir string, snapshot int64) error {
+	to, need := filepath.Dir(m.to), snapshot+spareHere
+	if transfer.SameDisk(dir, to) {
+		need += snapshot
+	} else if err := transfer.Room(dir, need); err != nil {
+		return refused(idBackupRoom, err.Error(), "make room there: the snapshot passes through it before it is encrypted")
+	}
+	if err := transfer.Room(to, need); err != nil {
+		return refused(idBackupRoom, err.Error(), "make room, or name a file on another disk with --out")
+	}
+	return nil
+}
+
 // source is the member whose snapshot it is, its host, and the snapshot, if there
 // is one already.
 func (m *snapshotting) source(ctx context.Context) (EtcdMember, *hostLook, *op.EtcdSnapshotInfo, error) {
@@ -203,6 +228,18 @@ func (m *snapshotting) source(ctx context.Context) (EtcdMember, *hostLook, *op.E
 	m.taken = kept.Taken
 	m.to, err = m.place(m.report.Name, m.options, len(m.keys) > 0) // by when that was
 	return EtcdMember{Name: host.spec.Name, Version: kept.Etcd, DBBytes: kept.Bytes}, host, &kept.EtcdSnapshotInfo, err
+}
+
+// passing is what directories are called that a snapshot or a copy passes through.
+const passing = ".slipway-snapshot-*"
+
+// sweep removes what was cut off where a snapshot passes through, and where the set goes. It
+// may be another user's: what stays keeps no set from being made.
+func (m *snapshotting) sweep(dir string) {
+	to := filepath.Dir(m.to)
+	if err := errors.Join(sweepOld(dir, passing), sweepOld(to, passing), sweepOld(to, backup.Parts)); err != nil {
+		m.svc.Log.Warn("what was cut off a day ago stays where sets are made", "error", err)
+	}
 }
 
 // sweepOld removes what processes have left that were killed a day ago, or before.

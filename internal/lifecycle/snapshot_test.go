@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"filippo.io/age"
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,7 @@ import (
 
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/inspect"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	recovery "slipway.dev/slipway/internal/module/backup"
 	"slipway.dev/slipway/internal/node/op"
@@ -236,6 +238,91 @@ func TestSnapshotEncrypted(t *testing.T) {
 	refusal(t, err, idBackupFailed)
 	_, err = w.service().Snapshot(t.Context(), "prod", SnapshotOptions{Recipients: []string{"age1"}}, nil)
 	refusal(t, err, idBadRecipient)
+}
+
+// Where an encrypted set goes nothing is ever in the clear: the snapshot passes through a
+// directory of this machine's that is its owner's alone.
+func TestSnapshotPasses(t *testing.T) {
+	w, _ := backedUp(t)
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := w.service().Store.Backups("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, reason string
+		recipients   []string
+		here         bool // with the sets of this machine
+	}{
+		{"encrypted", "others may read what is there", []string{id.Recipient().String()}, true},
+		{"in the clear", "who may read the set may read the snapshot", nil, false},
+	} {
+		out := filepath.Join(t.TempDir(), "mine")
+		var there, here []string
+		_, err := w.impatient().Snapshot(t.Context(), "prod", SnapshotOptions{Out: out, Recipients: tc.recipients}, event.SinkFunc(func(e event.Event) {
+			if e.Message == "writing the backup set" {
+				there, _ = filepath.Glob(filepath.Dir(out) + "/.*/*") // the patterns are some
+				here, _ = filepath.Glob(own + "/.*/*")
+			}
+		}))
+		if err != nil || len(there)+len(here) != 1 || (len(here) == 1) != tc.here {
+			t.Errorf("%s: %v; there is %v, and here %v: %s", tc.name, err, there, here, tc.reason)
+		}
+		if info, err := os.Stat(own); tc.here && (err != nil || info.Mode().Perm() != 0o700) {
+			t.Errorf("%s: %v, %v", tc.name, info, err)
+		}
+		w.noneLeft()
+	}
+}
+
+// What processes have left that were killed a day ago goes: what the snapshot was in, and
+// the set.
+func TestSnapshotSweeps(t *testing.T) {
+	w, _ := backedUp(t)
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := w.service().Store
+	own, err := store.MakeBackups("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	day := time.Now().Add(-25 * time.Hour)
+	var young []string
+	for _, dir := range []string{own, out} {
+		for _, name := range []string{".slipway-snapshot-1/snapshot.db", ".slipway-backup-1", ".slipway-snapshot-2/snapshot.db", ".slipway-backup-2"} {
+			left := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(left), 0o700), os.WriteFile(left, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			top := filepath.Join(dir, strings.Split(name, "/")[0])
+			if strings.HasSuffix(top, "-1") {
+				err = os.Chtimes(top, day, day)
+			} else {
+				young = append(young, top)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.snapshot(SnapshotOptions{Recipients: []string{id.Recipient().String()}})
+	w.snapshot(SnapshotOptions{Recipients: []string{id.Recipient().String()}, Out: filepath.Join(out, "mine")})
+	var got []string
+	for _, dir := range []string{own, out} {
+		all, _ := filepath.Glob(dir + "/.slipway-*") // the pattern is one
+		got = append(got, all...)
+	}
+	slices.Sort(young)
+	slices.Sort(got)
+	if d := cmp.Diff(young, got); d != "" {
+		t.Errorf("what is there (-want +got):\n%s", d)
+	}
 }
 
 // Whose snapshot it is.

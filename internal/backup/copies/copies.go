@@ -102,24 +102,32 @@ func Open(ctx context.Context, to op.CopyTarget, secret []byte) (Target, error) 
 	return nil, fmt.Errorf("%s is no target that can be reached from here", to.Name)
 }
 
+// Sent is what came of a copy that is there.
+type Sent struct {
+	// Left is how many of the same host are there now.
+	Left int
+	// Unremoved is why what is to go is still there; nil if it is gone.
+	Unremoved error
+}
+
 // Send puts a copy there, and removes the oldest of the same host beyond the number
 // that is kept: before, so that a place that is full has room when fewer are to be kept,
-// and after. It answers how many are left.
-func Send(ctx context.Context, to Target, name Name, keep int, write func(io.Writer) error) (left int, err error) {
-	if err := tidy(ctx, to, name); err != nil {
-		return 0, err
-	}
-	if _, err := retain(ctx, to, name, keep); err != nil {
-		return 0, err
-	}
-	if err := to.Put(ctx, name.String(), write); err != nil {
-		return 0, err
-	}
-	others, err := retain(ctx, to, name, keep-1)
+// and after. What cannot be removed keeps no new copy from being there.
+func Send(ctx context.Context, to Target, name Name, keep int, write func(io.Writer) error) (out Sent, err error) {
+	files, err := to.List(ctx)
 	if err != nil {
-		return 0, err
+		return out, fmt.Errorf("listing what is there: %w", err)
 	}
-	return others + 1, nil
+	cut := tidy(ctx, to, name, files)
+	before, full := retain(ctx, to, name, keep)
+	if err := to.Put(ctx, name.String(), write); err != nil {
+		return out, errors.Join(err, cut, full)
+	}
+	others, stays := retain(ctx, to, name, keep-1)
+	if stays != nil && others == 0 { // they could not be listed
+		others = before
+	}
+	return Sent{others + 1, errors.Join(cut, stays)}, nil
 }
 
 // retain removes the oldest of the same host but for a number of them, and answers how
@@ -129,22 +137,22 @@ func retain(ctx context.Context, to Target, name Name, keep int) (left int, err 
 	if err != nil {
 		return 0, err
 	}
-	left = min(len(own), max(keep, 0))
-	for _, c := range own[left:] {
-		err = errors.Join(err, to.Remove(ctx, c.File.Name))
+	left = len(own)
+	for _, c := range own[min(left, max(keep, 0)):] {
+		if failed := to.Remove(ctx, c.File.Name); failed != nil {
+			err = errors.Join(err, failed)
+		} else {
+			left--
+		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("removing the oldest: %w", err)
+		err = fmt.Errorf("removing the oldest: %w", err)
 	}
-	return left, nil
+	return left, err
 }
 
 // tidy removes what the same host has left that was cut off.
-func tidy(ctx context.Context, to Target, name Name) error {
-	files, err := to.List(ctx)
-	if err != nil {
-		return fmt.Errorf("listing what is there: %w", err)
-	}
+func tidy(ctx context.Context, to Target, name Name, files []File) (err error) {
 	for _, f := range files {
 		part := parts.FindStringSubmatch(f.Name)
 		if part == nil {
@@ -153,6 +161,9 @@ func tidy(ctx context.Context, to Target, name Name) error {
 		if n, ok := Parse(part[1]); ok && n.same(name) {
 			err = errors.Join(err, to.Remove(ctx, f.Name))
 		}
+	}
+	if err != nil {
+		err = fmt.Errorf("removing what was cut off: %w", err)
 	}
 	return err
 }

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -111,9 +114,9 @@ func TestSend(t *testing.T) {
 			foreign = append(foreign, name("cp1", 3).String())
 			big := bytes.Repeat([]byte("0123456789abcde\n"), 300_000)
 			for day := range 4 {
-				left, err := copies.Send(t.Context(), to, name("cp1", 10+day), 2, writes(big))
-				if err != nil || left != min(day+1, 2) {
-					t.Fatalf("%d are left, %v", left, err)
+				sent, err := copies.Send(t.Context(), to, name("cp1", 10+day), 2, writes(big))
+				if err != nil || sent != (copies.Sent{Left: min(day+1, 2)}) {
+					t.Fatalf("%+v, %v", sent, err)
 				}
 			}
 			got := files(t, dir)
@@ -163,8 +166,8 @@ func TestSendClocks(t *testing.T) {
 			}
 			// Etcd was made anew, and counts from the first again.
 			anew := of(3, 7)
-			if left, err := copies.Send(t.Context(), to, anew, 2, writes(nil)); err != nil || left != 2 || !strings.Contains(files(t, dir), anew.String()) {
-				t.Errorf("%d are left, %v: %s", left, err, files(t, dir))
+			if sent, err := copies.Send(t.Context(), to, anew, 2, writes(nil)); err != nil || sent != (copies.Sent{Left: 2}) || !strings.Contains(files(t, dir), anew.String()) {
+				t.Errorf("%+v, %v: %s", sent, err, files(t, dir))
 			}
 		})
 	}
@@ -199,11 +202,78 @@ func TestSendFull(t *testing.T) {
 	if _, err := copies.Send(t.Context(), to, name("cp1", 4), 3, writes(nil)); err == nil || len(strings.Fields(files(t, dir))) != 3 {
 		t.Errorf("%v; there is %s: what there was is to stay until there is a new one", err, files(t, dir))
 	}
-	if left, err := copies.Send(t.Context(), to, name("cp1", 4), 2, writes(nil)); err != nil || left != 2 {
-		t.Errorf("%d are left, %v", left, err)
+	if sent, err := copies.Send(t.Context(), to, name("cp1", 4), 2, writes(nil)); err != nil || sent != (copies.Sent{Left: 2}) {
+		t.Errorf("%+v, %v", sent, err)
 	}
 	if want := name("cp1", 3).String() + " " + name("cp1", 4).String(); files(t, dir) != want {
 		t.Errorf("there is %s", files(t, dir))
+	}
+}
+
+// stuck is a target where some files cannot be removed.
+type stuck struct {
+	copies.Target
+	files []string
+}
+
+func (s stuck) Remove(ctx context.Context, name string) error {
+	if slices.Contains(s.files, name) {
+		return errors.New(name + " is locked")
+	}
+	return s.Target.Remove(ctx, name)
+}
+
+// What cannot be removed keeps no new copy from being there, nor anything else from going.
+func TestSendStuck(t *testing.T) {
+	part := "." + name("cp1", 1).String() + ".part"
+	for _, tc := range []struct {
+		name, reason string
+		stuck        []string
+		left         int
+		want         string // is there afterwards, besides the new one
+	}{
+		{"nothing", "all that is to go goes", nil, 2, "3"},
+		{"the oldest", "the one after it goes all the same", []string{name("cp1", 1).String()}, 3, "1 3"},
+		{"what was cut off", "the oldest go all the same", []string{part}, 2, "part 3"},
+		{"all of it", "there is a new one", []string{part, name("cp1", 1).String(), name("cp1", 2).String()}, 4, "part 1 2 3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			d, err := copies.Directory(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			was := map[string]string{part: "part"}
+			for day := 1; day <= 3; day++ {
+				was[name("cp1", day).String()] = strconv.Itoa(day)
+			}
+			for file := range was {
+				if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sent, err := copies.Send(t.Context(), stuck{d, tc.stuck}, name("cp1", 4), 2, writes([]byte("new")))
+			if err != nil || sent.Left != tc.left || (sent.Unremoved != nil) != (len(tc.stuck) > 0) {
+				t.Errorf("%s: %+v, %v", tc.reason, sent, err)
+			}
+			for _, file := range tc.stuck {
+				if n := strings.Count(fmt.Sprint(sent.Unremoved), file+" is locked"); n != 1 {
+					t.Errorf("%s is told of %d times: %v", file, n, sent.Unremoved)
+				}
+			}
+			var got []string
+			for _, file := range strings.Fields(files(t, dir)) {
+				got = append(got, was[file])
+			}
+			if got := strings.Join(got, " "); got != tc.want+" " {
+				t.Errorf("there is %q: %s", got, tc.reason)
+			}
+			// A place without room says what would have made some.
+			_, err = copies.Send(t.Context(), stuck{full{d, dir}, tc.stuck}, name("cp1", 5), 1, writes(nil))
+			if (err != nil) != (len(tc.stuck) > 1) || err != nil && (!strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "is locked")) {
+				t.Errorf("full: %v", err)
+			}
+		})
 	}
 }
 

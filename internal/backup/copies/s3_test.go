@@ -95,8 +95,8 @@ func TestStorageNeighbours(t *testing.T) {
 		}
 	}
 	for day := range 9 {
-		if left, err := copies.Send(t.Context(), to, name("cp1", 10+day), 5, writes([]byte("one"))); err != nil || left != min(day+1, 5) {
-			t.Fatalf("%d are left, %v", left, err)
+		if sent, err := copies.Send(t.Context(), to, name("cp1", 10+day), 5, writes([]byte("one"))); err != nil || sent.Left != min(day+1, 5) {
+			t.Fatalf("%+v, %v", sent, err)
 		}
 	}
 	for _, key := range others {

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"slices"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
@@ -21,6 +22,10 @@ func HasCopies(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	return b != nil && len(b.Copies) > 0 && facts.RunsEtcd(c, h.Roles) && spec.HasRole(h, v1alpha1.RoleControlPlane)
 }
 
+// CopyTime is how long hosts let copying a snapshot take: until the next one is to be taken
+// at most, for that waits for it.
+func CopyTime(b *v1alpha1.EtcdBackup) time.Duration { return min(b.Every.Duration, op.AutoCopyTime) }
+
 // copied is how a host copies its snapshots to elsewhere; nil if it does not.
 func copied(env module.Env, h *engine.Host) *op.AutoCopies {
 	b := env.Cluster.Spec.Etcd.Backup
@@ -30,7 +35,8 @@ func copied(env module.Env, h *engine.Host) *op.AutoCopies {
 	authority := AuthorityKeys()[0]
 	out := &op.AutoCopies{
 		Host: h.Name, Recipients: b.Recipients, EtcdType: env.Cluster.Spec.Etcd.Type, Authority: authority, Server: module.APIServerManifest,
-		Files: slices.Concat(AuthorityKeys(), EtcdKeys(), encryptionFiles(env.Cluster)),
+		Files:         slices.Concat(AuthorityKeys(), EtcdKeys(), encryptionFiles(env.Cluster)),
+		WithinSeconds: int64(CopyTime(b) / time.Second),
 	}
 	for _, to := range b.Copies {
 		out.To = append(out.To, CopyTarget(to))

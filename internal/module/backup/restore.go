@@ -50,10 +50,6 @@ func (s Source) keeps(env module.Env) func(*engine.Host) bool {
 	}
 }
 
-// firstBump is how far the revision goes beyond the snapshot's: further than any
-// cluster has come since. It is what etcd's own documentation advises.
-const firstBump = 1_000_000_000
-
 // maxDoubled bounds how far it goes, far below what a revision can be.
 const maxDoubled = 30
 
@@ -61,7 +57,7 @@ const maxDoubled = 30
 // has come that far already, and it must come further than it ever was: a snapshot of
 // before that, or the same one once more, would else have clients go by what they
 // remember. With each time twice as far is further than all times before together.
-func (s Source) bump() int64 { return firstBump << min(s.Before, maxDoubled) }
+func (s Source) bump() int64 { return op.FirstBump << min(s.Before, maxDoubled) }
 
 const (
 	kubelet = "kubelet.service"

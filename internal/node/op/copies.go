@@ -17,7 +17,14 @@ type AutoCopies struct {
 	// Files go into the sets as far as they are there.
 	Files []string     `json:"files"`
 	To    []CopyTarget `json:"to"`
+	// WithinSeconds is how long copying a snapshot may take, in seconds; 0 is
+	// AutoCopyTime.
+	WithinSeconds int64 `json:"withinSeconds,omitempty"`
 }
+
+// AutoCopyTime is how long copying a snapshot may take at most: what does not answer keeps
+// nothing else from being done.
+const AutoCopyTime = 30 * time.Minute
 
 // A CopyTarget is where copies of backup sets are kept: one of Directory, SSH
 // and S3.
@@ -66,8 +73,10 @@ type CopyOutcome struct {
 	// Begun is since when copying has not come to an end: it runs, or was cut off; zero
 	// is that it has ended.
 	Begun time.Time `json:"begun,omitzero"`
-	// Kept is how many of this host's are there.
-	Kept int `json:"kept"`
+	// Kept is how many of this host's are there, and Unremoved why some are that were to
+	// go; "" is that they are gone.
+	Kept      int    `json:"kept"`
+	Unremoved string `json:"unremoved,omitempty"`
 }
 
 // Copies answers with the files in a directory where copies are kept, as JSON in

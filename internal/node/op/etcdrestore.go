@@ -32,6 +32,10 @@ type EtcdRestore struct {
 	Cgroups  []string `json:"cgroups,omitempty"`
 }
 
+// FirstBump is what Bump is at least: further than any cluster has come since. It is what
+// etcd's own documentation advises.
+const FirstBump = 1_000_000_000
+
 // A RestoreStep is a part of a restore.
 type RestoreStep string
 

@@ -16,7 +16,7 @@ type EtcdSnapshot struct {
 
 // EtcdSnapshots is where a host keeps snapshots as long as nobody has fetched
 // them. What is older than a day was left by a manager that was killed, and goes
-// with the next.
+// with the next, or when the host takes one by itself.
 const EtcdSnapshots = "/var/lib/slipway/snapshots"
 
 // EtcdSnapshotInfo is what a snapshot is.

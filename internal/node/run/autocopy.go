@@ -31,10 +31,6 @@ import (
 // maxSetFile bounds a file that goes into a set, in bytes.
 const maxSetFile = 4 << 20
 
-// copyTime is how long copying may take: what does not answer keeps nothing else from
-// being done.
-const copyTime = 30 * time.Minute
-
 // copyAll copies a snapshot to all targets at once, so that one that hangs keeps no
 // other waiting. told hears of each when it begins, which stays on record if its end
 // never comes, and when that has come.
@@ -42,7 +38,11 @@ func (a autoSnapshot) copyAll(ctx context.Context, k op.KeptSnapshot, before []o
 	if a.job.Copies == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, copyTime)
+	limit := op.AutoCopyTime
+	if n := a.job.Copies.WithinSeconds; n > 0 {
+		limit = time.Duration(n) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var failed error
 	for _, to := range a.job.Copies.To {
@@ -53,12 +53,12 @@ func (a autoSnapshot) copyAll(ctx context.Context, k op.KeptSnapshot, before []o
 	var all sync.WaitGroup
 	for _, to := range a.job.Copies.To {
 		all.Go(func() {
-			out := carried(before, to.Name)
+			var sent copies.Sent
 			problem := err
 			if problem == nil {
-				out.Kept, problem = within(ctx, out.Kept, func() (int, error) { return set.send(ctx, a, to, out.Kept) })
+				sent, problem = within(ctx, func() (copies.Sent, error) { return set.send(ctx, a, to) })
 			}
-			ended <- judged(out, problem, k.Taken)
+			ended <- judged(carried(before, to.Name), sent, problem, k.Taken)
 		})
 	}
 	go func() {
@@ -72,23 +72,22 @@ func (a autoSnapshot) copyAll(ctx context.Context, k op.KeptSnapshot, before []o
 }
 
 // within waits for copying as long as there is time. A file system that is stalled has
-// no regard for that: what works on it is left to the end of the process. had is how
-// many copies there were.
-func within(ctx context.Context, had int, send func() (int, error)) (int, error) {
+// no regard for that: what works on it is left to the end of the process.
+func within(ctx context.Context, send func() (copies.Sent, error)) (copies.Sent, error) {
 	type end struct {
-		kept    int
+		sent    copies.Sent
 		problem error
 	}
 	ended := make(chan end, 1)
 	go func() {
-		kept, problem := send()
-		ended <- end{kept, problem}
+		sent, problem := send()
+		ended <- end{sent, problem}
 	}()
 	select {
 	case e := <-ended:
-		return e.kept, e.problem
+		return e.sent, e.problem
 	case <-ctx.Done():
-		return had, errors.New("it had not ended when its time was over: what is there does not answer, or takes too long")
+		return copies.Sent{}, errors.New("it had not ended when its time was over: what is there does not answer, or takes too long")
 	}
 }
 
@@ -124,10 +123,13 @@ func carried(before []op.CopyOutcome, target string) op.CopyOutcome {
 }
 
 // judged is what came of a target now.
-func judged(out op.CopyOutcome, problem error, taken time.Time) op.CopyOutcome {
+func judged(out op.CopyOutcome, sent copies.Sent, problem error, taken time.Time) op.CopyOutcome {
 	out.Begun = time.Time{}
 	if problem == nil {
-		out.Copied, out.Failed, out.Since = taken, "", time.Time{}
+		out = op.CopyOutcome{Target: out.Target, Copied: taken, Kept: sent.Left}
+		if sent.Unremoved != nil {
+			out.Unremoved = failure(sent.Unremoved).Message
+		}
 		return out
 	}
 	if out.Failed == "" {
@@ -214,22 +216,18 @@ func (a autoSnapshot) serverVersion(manifest string) (string, error) {
 	return string(m[1]), nil
 }
 
-// send copies the set to a target, and answers how many of the host's are there. had
-// is how many there were.
-func (s *copySet) send(ctx context.Context, a autoSnapshot, to op.CopyTarget, had int) (int, error) {
+// send copies the set to a target.
+func (s *copySet) send(ctx context.Context, a autoSnapshot, to op.CopyTarget) (sent copies.Sent, err error) {
 	target, err := a.open(ctx, to, s.bytes())
 	if err != nil {
-		return had, err
+		return sent, err
 	}
 	// Each target has a set of its own: Stream fills it in.
 	set := s.set
-	left, err := copies.Send(ctx, target, s.name, to.Keep, func(w io.Writer) error {
+	sent, err = copies.Send(ctx, target, s.name, to.Keep, func(w io.Writer) error {
 		return backup.Stream(w, &set, s.small, s.snapshot, s.recipients)
 	})
-	if err = errors.Join(err, target.Close()); err != nil {
-		return had, err
-	}
-	return left, nil
+	return sent, errors.Join(err, target.Close())
 }
 
 // bytes is how large the set is, but for what encrypting adds.

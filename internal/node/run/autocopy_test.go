@@ -208,8 +208,45 @@ func TestAutoCopyNeverEnds(t *testing.T) {
 	defer close(stalled)
 	over, cancelled := context.WithCancel(over)
 	cancelled()
-	if kept, err := within(over, 3, func() (int, error) { <-stalled; return 0, nil }); err == nil || kept != 3 {
-		t.Errorf("%d, %v", kept, err)
+	if sent, err := within(over, func() (copies.Sent, error) { <-stalled; return copies.Sent{Left: 1}, nil }); err == nil || sent.Left != 0 {
+		t.Errorf("%+v, %v", sent, err)
+	}
+}
+
+// A place that is stalled holds nothing up for longer than is said.
+func TestAutoCopyBounded(t *testing.T) {
+	h, _, _, _, job := copying(t)
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	job.Copies.To[1].SSH.Address, job.Copies.To[1].SSH.Port = "127.0.0.1", silent.Addr().(*net.TCPAddr).Port
+	job.Copies.WithinSeconds = 1
+	if out := h.takes(job); out.Failed != "" || out.Copies[1].Failed == "" || !out.Copies[1].Begun.IsZero() {
+		t.Errorf("%+v", out)
+	}
+}
+
+// A copy that is there is told of, also where the oldest cannot go.
+func TestJudged(t *testing.T) {
+	taken := time.Now().UTC().Truncate(time.Second)
+	was := op.CopyOutcome{Target: "nas", Copied: taken.Add(-time.Hour), Kept: 3, Failed: "no route", Since: taken.Add(-time.Minute), Begun: taken, Unremoved: "locked"}
+	failed := was
+	failed.Begun, failed.Failed = time.Time{}, "full"
+	for _, tc := range []struct {
+		name    string
+		sent    copies.Sent
+		problem error
+		want    op.CopyOutcome
+	}{
+		{"there", copies.Sent{Left: 3}, nil, op.CopyOutcome{Target: "nas", Copied: taken, Kept: 3}},
+		{"there, with one too many", copies.Sent{Left: 4, Unremoved: errors.New("locked")}, nil, op.CopyOutcome{Target: "nas", Copied: taken, Kept: 4, Unremoved: "locked"}},
+		{"not there", copies.Sent{}, errors.New("full"), failed},
+	} {
+		if got := judged(was, tc.sent, tc.problem, taken); got != tc.want {
+			t.Errorf("%s: %+v", tc.name, got)
+		}
 	}
 }
 

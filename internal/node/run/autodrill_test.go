@@ -151,7 +151,7 @@ func TestAutoDrillJudges(t *testing.T) {
 	}{
 		{"good", "it is", func(*op.KeptSnapshot) {}, ""},
 		{"changed", "the disk has forgotten", func(k *op.KeptSnapshot) { k.SHA256 = "other" }, "checksum is another"},
-		{"another revision", "it is not what was taken", func(k *op.KeptSnapshot) { k.Revision++ }, "etcd serves revision 4711 with 3 keys, and the snapshot was taken at revision 4712"},
+		{"another revision", "it is not what was taken", func(k *op.KeptSnapshot) { k.Revision++ }, "etcdutl finds revision 4711 with 3 keys in it, and it was taken at revision 4712"},
 		{"fewer keys", "some are lost", func(k *op.KeptSnapshot) { k.Keys++ }, "with 4"},
 		{"full disk", "it is not begun", func(k *op.KeptSnapshot) { k.Bytes = 1 << 60 }, "is full"},
 		{"gone", "somebody has removed it", func(k *op.KeptSnapshot) { k.Path += "x" }, "cannot be read"},
@@ -169,6 +169,35 @@ func TestAutoDrillJudges(t *testing.T) {
 			}
 			h.noAutoDrill()
 		})
+	}
+}
+
+// What a restore has raised the revision by is a key to etcdutl, and none to etcd.
+func TestAutoDrillRestored(t *testing.T) {
+	h, job := drilling(t, "whole 1000004711")
+	out := h.takes(job)
+	if k, d := out.Kept[0], out.Drill; k.Keys != 4 || d.Failed != "" || d.Keys != 3 || d.Revision != 1000004711 || !d.Good.Equal(out.At) {
+		t.Errorf("%+v, and of %+v", d, k)
+	}
+	h.noAutoDrill()
+	for _, tc := range []struct {
+		name     string
+		revision int64
+		serves   int
+		want     bool
+	}{
+		{"all", 4711, 4, true},
+		{"one fewer", 4711, 3, false},
+		{"one fewer, and never restored", op.FirstBump, 3, false},
+		{"all, and restored", op.FirstBump + 1, 4, true},
+		{"one fewer, and restored", op.FirstBump + 1, 3, true},
+		{"two fewer, and restored", op.FirstBump + 1, 2, false},
+		{"one more, and restored", op.FirstBump + 1, 5, false},
+	} {
+		k := op.KeptSnapshot{EtcdSnapshotInfo: op.EtcdSnapshotInfo{Revision: tc.revision, Keys: 4}}
+		if got := serves(tc.serves, k); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -47,7 +48,7 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 	if err != nil {
 		return out, err
 	}
-	left := a.clearDrill(ctx) // of one that was cut off; it takes room
+	left := errors.Join(a.clearDrill(ctx), a.clearLeft(ctx)) // of what was cut off; it takes room
 	at := time.Now().UTC().Truncate(time.Second)
 	kept, problem := a.take(ctx, at, before.Kept)
 	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept), Copies: a.stillCopied(before.Copies), Drill: a.stillTried(at, before.Drill)}
@@ -126,9 +127,9 @@ func (a autoSnapshot) there(list []op.KeptSnapshot) (out []op.KeptSnapshot) {
 	return out
 }
 
-// take has a new snapshot be there, whole. A member that follows nobody is not
-// asked: what it has is older by the hour, and would push out what is better. record is
-// what was taken before.
+// take has a new snapshot be there, whole. Whose data cannot be gone by is not asked: that
+// follows nobody, is still learning, or is damaged, as etcd says. What it has would push out
+// what is better. A database that is full can be read. record is what was taken before.
 func (a autoSnapshot) take(ctx context.Context, at time.Time, record []op.KeptSnapshot) (k op.KeptSnapshot, err error) {
 	if err := a.valid(); err != nil {
 		return k, err
@@ -137,8 +138,12 @@ func (a autoSnapshot) take(ctx context.Context, at time.Time, record []op.KeptSn
 	if err != nil {
 		return k, err
 	}
-	if is.Leader == 0 {
-		return k, &op.Error{Reason: op.IDEtcdUnhealthy, Message: "the member of etcd has no leader: what it has is not what others have"}
+	trouble := is.trouble()
+	if is.Learner {
+		trouble = cmp.Or(trouble, "it is learning what the others have")
+	}
+	if trouble != "" {
+		return k, &op.Error{Reason: op.IDEtcdUnhealthy, Message: "the member of etcd is not well, and what it has is no backup: " + trouble}
 	}
 	if err := a.disk.MkdirAll(a.dir(), durable.Meta{Mode: 0o700}); err != nil {
 		return k, err
@@ -240,6 +245,18 @@ func (a autoSnapshot) clearParts() error {
 		if _, part := a.own(e.Name()); part && e.Type().IsRegular() {
 			err = errors.Join(err, a.disk.Remove(filepath.Join(a.dir(), e.Name())))
 		}
+	}
+	return err
+}
+
+// clearLeft removes what managers and helpers that were killed have left here a day ago, or
+// before: it is as large as the database, and it may be long until another one comes by.
+func (a autoSnapshot) clearLeft(ctx context.Context) (err error) {
+	if dir := a.snapshotPath(""); exists(dir) {
+		err = a.clearSnapshots(dir)
+	}
+	if dir := a.drills(); exists(dir) {
+		err = errors.Join(err, a.clearDrills(ctx, dir, leftSnapshot))
 	}
 	return err
 }

@@ -82,6 +82,44 @@ func TestAutoSnapshot(t *testing.T) {
 	}
 }
 
+// What managers and helpers that were killed have left takes room: it goes after a day, and
+// what is younger may be in use.
+func TestAutoSnapshotClears(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+	const dir = "var/lib/slipway/"
+	for _, left := range []string{"snapshots/prod-1.db", "drills/old"} {
+		h.write(dir+strings.Replace(left, "old", "old/data", 1), "x")
+		day := time.Now().Add(-25 * time.Hour)
+		if err := os.Chtimes(h.path(dir+left), day, day); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.write("../fakes/scopes/slipway-scratch-old.scope", "")
+	h.write(dir+"snapshots/prod-2.db", "x")
+	h.write(dir+"drills/new/data", "x")
+	if out := h.takes(autoJob()); out.Failed != "" {
+		t.Errorf("%+v", out)
+	}
+	for left, want := range map[string]bool{"snapshots/prod-1.db": false, "drills/old": false, "snapshots/prod-2.db": true, "drills/new/data": true} {
+		if exists(h.path(dir+left)) != want {
+			t.Errorf("%s is there: %t, want %t", left, !want, want)
+		}
+	}
+	h.noScope()
+}
+
+// A database that is full can be read.
+func TestAutoSnapshotFull(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) {
+		w.OnSnapshot, w.States[own].Errors = "sealed whole 1", []string{"memberID:2 alarm:NOSPACE "}
+	})
+	if out := h.takes(autoJob()); out.Failed != "" || len(out.Kept) != 1 {
+		t.Errorf("%+v", out)
+	}
+}
+
 // A clock that was ahead does not have the new one be taken for the oldest.
 func TestAutoSnapshotClock(t *testing.T) {
 	h := newHost(t)
@@ -149,6 +187,10 @@ func TestAutoSnapshotFails(t *testing.T) {
 	}{
 		{"full disk", "it is not begun", func(w *world, _ *op.AutoSnapshot) { w.States[own].DBSize = 1 << 60 }, "free"},
 		{"no leader", "what it has is older than what there is", func(w *world, _ *op.AutoSnapshot) { w.States[own].Leader = 0 }, "no leader"},
+		{"damaged", "it would push out what is good", func(w *world, _ *op.AutoSnapshot) {
+			w.States[own].Errors = []string{"memberID:2 alarm:NOSPACE ", "memberID:2 alarm:CORRUPT "}
+		}, "alarm:CORRUPT"},
+		{"learning", "it has not all of it", func(w *world, _ *op.AutoSnapshot) { w.States[own].Learner = true }, "learning"},
 		{"etcd is down", "there is nobody to ask", func(w *world, _ *op.AutoSnapshot) { w.States = nil }, "deadline"},
 		{"etcd breaks off", "nothing of it stays", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "fail" }, "rpc error"},
 		{"cut off", "its checksum is missing", func(w *world, _ *op.AutoSnapshot) { w.OnSnapshot = "whole 4711" }, "checksum"},

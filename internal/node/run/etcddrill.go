@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
@@ -21,14 +22,16 @@ func (s *session) checkEtcdDrill(o op.EtcdDrill) (verdict, error) {
 	return verdict{change: "restore the snapshot into an etcd of its own"}, checkBlobName(o.Snapshot)
 }
 
+func (s *session) drills() string { return s.state(filepath.Base(op.EtcdDrills)) }
+
 // applyEtcdDrill leaves nothing behind, however it ends; what is left of one that
 // was killed goes with the next.
 func (s *session) applyEtcdDrill(ctx context.Context, o op.EtcdDrill, res *op.Result) (err error) {
-	all := s.state("drills")
+	all := s.drills()
 	if err := s.disk.MkdirAll(all, durable.Meta{Mode: 0o700}); err != nil {
 		return err
 	}
-	if err := s.clearDrills(ctx, all); err != nil {
+	if err := s.clearDrills(ctx, all, 0); err != nil {
 		return err
 	}
 	// The snapshot as it comes, and the data that are made from it.
@@ -64,14 +67,17 @@ func (c scratch) drill(ctx context.Context, from string, size int64, prefix stri
 	return is, c.serve(ctx, size, func(ctx context.Context) error { return c.look(ctx, prefix, &is) })
 }
 
-// clearDrills removes what helpers have left that were killed: one changes
-// something on a host at a time.
-func (s *session) clearDrills(ctx context.Context, dir string) error {
+// clearDrills removes what helpers have left that were killed, and that is of some age: to
+// one that changes something on a host, as one does at a time, whatever is there is left.
+func (s *session) clearDrills(ctx context.Context, dir string, age time.Duration) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
+		if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < age {
+			continue
+		}
 		c := scratch{s: s, dir: filepath.Join(dir, e.Name())}
 		err = errors.Join(err, c.end(ctx), os.RemoveAll(c.dir))
 	}

@@ -24,7 +24,8 @@ func says(raw []byte) string {
 	return text
 }
 
-// fakeEtcdutl reads a snapshot whose content says what it is: "whole 4711".
+// fakeEtcdutl reads a snapshot whose content says what it is: "whole 4711". Where a restore
+// has raised the revision it counts one more than etcd serves.
 func fakeEtcdutl(_ *world, args []string) (string, error) {
 	if len(args) == 5 && args[0] == "snapshot" && args[1] == "status" && args[3] == "-w" && args[4] == "json" {
 		raw, err := os.ReadFile(args[2])
@@ -35,7 +36,11 @@ func fakeEtcdutl(_ *world, args []string) (string, error) {
 		if n, _ := fmt.Sscanf(says(raw), "whole %d", &revision); n != 1 {
 			return "", errors.New("Error: snapshot file integrity check failed")
 		}
-		return fmt.Sprintf(`{"hash":12,"revision":%d,"totalKey":3,"totalSize":20480,"version":"3.6.0"}`, revision), nil
+		keys := 3
+		if revision > op.FirstBump {
+			keys++
+		}
+		return fmt.Sprintf(`{"hash":12,"revision":%d,"totalKey":%d,"totalSize":20480,"version":"3.6.0"}`, revision, keys), nil
 	}
 	return fakeRestore(args)
 }

@@ -25,6 +25,7 @@ type etcdState struct {
 	Index   uint64   `json:"raftIndex"`
 	Applied uint64   `json:"raftAppliedIndex"`
 	Errors  []string `json:"errors"`
+	Learner bool     `json:"isLearner,omitempty"`
 	// Storage is the minor of etcd that can read its data, and Downgrade whether it was
 	// told to go back to one.
 	Storage   string `json:"storageVersion"`

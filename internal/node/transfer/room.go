@@ -79,6 +79,12 @@ func Room(dir string, size int64) error {
 	return nil
 }
 
+// SameDisk says that two directories are on one disk: what goes to both wants room for both.
+func SameDisk(a, b string) bool {
+	var one, other unix.Stat_t
+	return unix.Stat(a, &one) == nil && unix.Stat(b, &other) == nil && one.Dev == other.Dev
+}
+
 func noRoom(dir string, need, free int64) error {
 	return fmt.Errorf("the disk of %s has no room: %s are needed, and %s are free", dir, iec.Bytes(need), iec.Bytes(free))
 }
