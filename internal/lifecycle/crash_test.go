@@ -176,14 +176,21 @@ func TestKilledCreateRolledBack(t *testing.T) {
 // A keeper is a host that keeps the lock until it is told otherwise.
 type keeper struct {
 	remote.Locker
-	beats int
-	lost  bool
-	err   error
+	beats  int
+	lost   bool
+	silent int // so many times
+	hangs  bool
 }
 
-func (k *keeper) Beat(context.Context, remote.Lock) (bool, error) {
+func (k *keeper) Beat(ctx context.Context, _ remote.Lock) (bool, error) {
 	k.beats++
-	return !k.lost, k.err
+	if k.hangs {
+		<-ctx.Done()
+	}
+	if k.hangs || k.beats <= k.silent {
+		return false, errDown
+	}
+	return !k.lost, nil
 }
 
 func TestHeartbeat(t *testing.T) {
@@ -208,7 +215,10 @@ func TestHeartbeat(t *testing.T) {
 		{"all keep it", "the work goes on", []*keeper{{}, {}, {}}, nil},
 		{"one of three lost it", "a majority keeps it", []*keeper{{}, {lost: true}, {}}, nil},
 		{"two of three lost it", "another works on the cluster now", []*keeper{{lost: true}, {lost: true}, {}}, errLockLost},
-		{"one does not answer", "silence says nothing: its record ages", []*keeper{{err: errDown}}, nil},
+		{"one of three does not answer", "nor is it waited for", []*keeper{{}, {hangs: true}, {}}, nil},
+		{"none answers for a while", "its record ages, and nobody may take it yet", []*keeper{{silent: 3}}, nil},
+		{"none answers", "others may take it soon, and it would not be heard of", []*keeper{{silent: 10}}, errLockLost},
+		{"two of three do not answer", "others may take these soon", []*keeper{{}, {hangs: true}, {silent: 10}}, errLockLost},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/remote"
 )
 
@@ -578,6 +579,44 @@ func TestLockWithoutWhatIsGone(t *testing.T) {
 			hl, err := p.lockHosts(t.Context(), "ours")
 			if (err == nil) != (tc.fence > 0) || err == nil && hl.fence() != tc.fence {
 				t.Errorf("got %+v, %v, want number %d: %s", hl, err, tc.fence, tc.reason)
+			}
+		})
+	}
+}
+
+// A manager that is cut off from the control planes may be at work on other hosts:
+// these refuse it, too, from when its lock is taken over.
+func TestLockTakenOver(t *testing.T) {
+	theirs := remote.LockState{Held: true, Stale: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}
+	for _, tc := range []struct {
+		name, reason string
+		lock         remote.LockState // of the control planes
+		breaking     bool
+		refused      bool
+	}{
+		{"stale", "they were not heard of", theirs, false, true},
+		{"broken", "they may be heard of elsewhere", remote.LockState{Highest: 4}, true, true},
+		{"freed", "they have ended", remote.LockState{Highest: 4}, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "cp2", "cp3", "w1", "w2")
+			for _, cp := range []string{"cp1", "cp2", "cp3"} {
+				w.machines[cp].lock = tc.lock
+			}
+			w.machines["w1"].lock.Highest = 4
+			w.machines["w2"].down = errDown
+			hl, err := w.toLock(Request{Kind: Apply, BreakLock: tc.breaking}).lockHosts(t.Context(), "ours")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer hl.release(t.Context())
+			late := remote.Batch{Operation: "theirs", Step: "os.files", Cluster: "prod", Fence: 4, Ops: op.List{op.File{Path: "/etc/theirs"}}}
+			got, err := (&conn{machine: w.machines["w1"]}).Apply(t.Context(), late, nil)
+			if refused := err == nil && got[0].Error != nil && got[0].Error.Reason == "Fenced"; refused != tc.refused {
+				t.Errorf("got %+v, %v; refused %t, want %t: %s", got, err, refused, tc.refused, tc.reason)
+			}
+			if w.machines["w1"].lock.Held {
+				t.Error("a worker keeps the lock, and nobody beats there")
 			}
 		})
 	}

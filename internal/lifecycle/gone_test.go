@@ -106,3 +106,50 @@ func TestDeadControlPlaneAndOthers(t *testing.T) {
 		})
 	}
 }
+
+// No kubelet may be newer than an API server that it asks, and one that nobody reaches
+// may serve all the same: none is left behind by those that come after it.
+func TestUpgradeLeavesNoneBehind(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason, down string
+		prepare            func(*service, Request) (Prepared, error)
+		offered            bool
+	}{
+		{"on, a control plane", "workers would be newer than its API server", "cp3", func(s *service, r Request) (Prepared, error) {
+			return s.PrepareResume(t.Context(), "prod", r, nil)
+		}, false},
+		{"on, a worker", "it is older than all that it asks", "w2", func(s *service, r Request) (Prepared, error) {
+			return s.PrepareResume(t.Context(), "prod", r, nil)
+		}, true},
+		{"back, a worker", "it would be newer than the API servers", "w2", func(s *service, r Request) (Prepared, error) {
+			return s.PrepareRollback(t.Context(), "prod", r, nil)
+		}, false},
+		{"back, a control plane", "so would its own kubelet", "cp3", func(s *service, r Request) (Prepared, error) {
+			return s.PrepareRollback(t.Context(), "prod", r, nil)
+		}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := aged(t, threeAndTwo...)
+			w.refusing("w1", "kubernetes.programs")
+			w.do(toNewest, event.Failed)
+			w.machines["w1"].refuse, w.machines[tc.down].down = nil, errDown
+			_, err := tc.prepare(w.service(), Request{})
+			refusal(t, err, string(remote.Unreachable))
+			if err != nil && (strings.Contains(err.Error(), "--ignore-errors") != tc.offered || strings.Contains(err.Error(), "delete node "+tc.down+" --forget") == tc.offered) {
+				t.Errorf("%v: to go on without it is offered, want %t: %s", err, tc.offered, tc.reason)
+			}
+			p, err := tc.prepare(w.service(), Request{IgnoreErrors: true})
+			if tc.offered {
+				w.prepared(p, err)
+				return
+			}
+			if err == nil {
+				w.prepared(p, err)
+			}
+			refusal(t, err, string(remote.Unreachable))
+			if err != nil && !strings.Contains(err.Error(), "delete node "+tc.down+" --forget") {
+				t.Errorf("%v does not say what to do instead", err)
+			}
+		})
+	}
+}

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -20,14 +20,8 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// beatEvery is well below the 60 s after which a lock counts as stale.
-const beatEvery = 10 * time.Second
-
 // lockTime bounds a question about the lock.
 const lockTime = 30 * time.Second
-
-// errLockLost is an operation whose cluster another manager works on now.
-var errLockLost = errors.New("another manager has taken the cluster lock")
 
 // hostLock is the cluster lock: a record on a majority of the control planes.
 type hostLock struct {
@@ -92,11 +86,11 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 			other = &state
 		}
 	}
-	switch {
-	case len(hl.holders) >= hl.need && (other == nil || !works(*other)):
-		return hl, nil
-	case p.request.BreakLock && other == nil && ctx.Err() == nil: // those that answer must do
+	if len(hl.holders) < hl.need && p.request.BreakLock && other == nil && ctx.Err() == nil { // those that answer must do
 		hl.need = len(hl.holders)/2 + len(hl.holders)%2
+	}
+	if len(hl.holders) >= hl.need && (other == nil || !works(*other)) {
+		p.displace(ctx, hl, seen)
 		return hl, nil
 	}
 	hl.release(context.WithoutCancel(ctx))
@@ -109,6 +103,36 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 		return nil, refused(idNoLockMajority, "too few control planes answer to lock the cluster", "bring them back, or use --break-lock if you are sure that nobody else works on it")
 	}
 	return nil, p.lockedBy(other)
+}
+
+// displace has the other hosts that answer refuse whoever had the lock before: a
+// manager that is cut off from the control planes may be at work on them.
+func (p *prepared) displace(ctx context.Context, hl *hostLock, seen map[string]remote.LockState) {
+	held := slices.ContainsFunc(slices.Collect(maps.Values(seen)), func(st remote.LockState) bool { return st.Held })
+	if !held && !p.request.BreakLock {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	var g errgroup.Group
+	g.SetLimit(dialAtOnce)
+	for _, h := range p.hosts {
+		l, ok := h.Conn.(remote.Locker)
+		if !ok || slices.ContainsFunc(hl.holders, func(k holder) bool { return k.name == h.Name }) {
+			continue
+		}
+		g.Go(func() error {
+			_, ok, err := l.TakeLock(ctx, hl.lock, p.request.BreakLock)
+			if ok && err == nil { // its number stays
+				err = l.ReleaseLock(ctx, hl.lock)
+			}
+			if err != nil {
+				hl.log.Warn("a host has not heard that the cluster lock has changed hands", "host", h.Name, "error", err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are told
 }
 
 func (p *prepared) lockedBy(other *remote.LockState) error {
@@ -205,59 +229,6 @@ func highestFence(seen map[string]remote.LockState) (highest uint64) {
 }
 
 func (l *hostLock) fence() uint64 { return l.lock.Fence }
-
-// beat renews the lock until the returned function is called, which waits for
-// the end of it. If the majority is lost the operation is stopped.
-func (l *hostLock) beat(ctx context.Context, stop context.CancelCauseFunc) func() {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tick := time.NewTicker(beatEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			if kept, need := l.beatOnce(ctx); kept < need {
-				stop(errLockLost)
-				return
-			}
-		}
-	})
-	return func() { cancel(); wg.Wait() }
-}
-
-// beatOnce answers how many hosts have not said that the lock is another's,
-// and how many must not: of those that stay, when some leave. A host that does
-// not answer says nothing, and keeps no other waiting: its record ages.
-func (l *hostLock) beatOnce(ctx context.Context) (kept, need int) {
-	ctx, cancel := context.WithTimeout(ctx, beatEvery)
-	defer cancel()
-	keeps := make([]bool, len(l.holders))
-	var wg sync.WaitGroup
-	for i, h := range l.holders {
-		wg.Go(func() {
-			ok, err := h.conn.Beat(ctx, l.lock)
-			keeps[i] = err != nil || ok
-		})
-	}
-	wg.Wait()
-	stay := 0
-	for i, h := range l.holders {
-		if h.leaves {
-			continue
-		}
-		if stay++; keeps[i] {
-			kept++
-		}
-	}
-	if stay == len(l.holders) {
-		return kept, l.need
-	}
-	return kept, stay/2 + 1
-}
 
 // release frees the lock where it is held. A host that was put back as it was
 // has none any more; one that does not answer forgets it within a minute.

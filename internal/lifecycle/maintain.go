@@ -3,10 +3,12 @@ package lifecycle
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/iec"
+	recovery "slipway.dev/slipway/internal/module/backup"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -60,6 +62,34 @@ func (s *service) maintained(r *Request, recorded *v1alpha1.Cluster) error {
 		return external(recorded.Name, what)
 	case !created(recorded):
 		return refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet", "go on with: slipway resume "+recorded.Name)
+	}
+	return nil
+}
+
+// swapped refuses to change hosts while members of etcd may have the data of a restore
+// or a rescue, and others those of before: only it knows which, and stops what must not
+// run meanwhile.
+func (s *service) swapped(recorded *v1alpha1.Cluster) error {
+	ops, err := s.Store.Operations(recorded.Name)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+		kind := Kind(o.Spec.Type)
+		return kind == Create || renewsData(kind) && o.Status.StartTime != nil
+	})
+	if at < 0 || !renewsData(Kind(ops[at].Spec.Type)) || ops[at].Status.Phase == v1alpha1.OperationSucceeded {
+		return nil
+	}
+	_, begun, err := s.steps(ops[at].Name)
+	if err != nil {
+		return err
+	}
+	for step := range begun {
+		if task, _, _ := strings.Cut(step, "@"); task == recovery.StepSwap {
+			return refused(idOperationUnfinished, "operation "+ops[at].Name+" has begun to give etcd of cluster "+recorded.Name+" other data, and has not come to its end",
+				"finish it first: slipway resume "+recorded.Name+"; a host that is gone for good can be taken off before: slipway delete node NAME --forget")
+		}
 	}
 	return nil
 }

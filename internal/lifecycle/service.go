@@ -110,7 +110,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 		return nil, nil, fmt.Errorf("cluster %s: %w", name, ErrNotFound)
 	}
 	if r.goesOn == nil && recorded != nil && (changesHosts(r.Kind) || r.writesManifests()) {
-		if err := cmp.Or(s.upgraded(recorded), notBegun(r.Kind, recorded), s.moving(r.Kind, recorded), r.halfDone(recorded)); err != nil && !r.loses(err) {
+		if err := cmp.Or(s.swapped(recorded), s.upgraded(recorded), notBegun(r.Kind, recorded), s.moving(r.Kind, recorded), r.halfDone(recorded)); err != nil && !r.loses(err) {
 			return nil, nil, err
 		}
 	}

@@ -99,13 +99,16 @@ func notBegun(kind Kind, recorded *v1alpha1.Cluster) error {
 
 // upgraded refuses to change a cluster in whose midst an upgrade has stopped:
 // its nodes are of two versions, and only the upgrade knows in which order they
-// go on.
+// go on. One whose start is not recorded yet may be what the cluster's status names:
+// its version is on record then.
 func (s *service) upgraded(recorded *v1alpha1.Cluster) error {
 	ops, err := s.Store.Operations(recorded.Name)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return !beside(Kind(o.Spec.Type)) && o.Status.StartTime != nil })
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+		return !beside(Kind(o.Spec.Type)) && (o.Status.StartTime != nil || o.Name == recorded.Status.Operation)
+	})
 	if at < 0 || !changesVersion(Kind(ops[at].Spec.Type)) || ops[at].Status.Phase == v1alpha1.OperationSucceeded {
 		return nil
 	}

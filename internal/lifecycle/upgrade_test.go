@@ -327,6 +327,46 @@ func TestUpgradeStaysUnfinished(t *testing.T) {
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
 }
 
+// An upgrade that is cut off while it is written down is known of, wherever that is.
+func TestUpgradeCutOffAsItBegins(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		noted bool // that it works on the cluster
+		goOn  func(*world)
+		want  string
+	}{
+		{"on record", false, func(w *world) { w.do(toNewest, event.Succeeded) }, toNewest.Version},
+		{"noted, and on", true, func(w *world) { w.resume(event.Succeeded) }, toNewest.Version},
+		{"noted, and back", true, func(w *world) { w.rollback(event.Succeeded) }, older},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := aged(t, threeAndTwo...)
+			s := w.service()
+			p := w.prepared(s.Prepare(t.Context(), toNewest, nil)).(*prepared)
+			o, err := p.operation()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Store.SaveCluster(p.env.Cluster, nil); err != nil {
+				t.Fatal(err)
+			}
+			if tc.noted {
+				if err := p.note(o, p.noteBegin); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := w.cluster()
+			c.Spec.Kubernetes.Version = ""
+			_, err = s.Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)
+			refusal(t, err, idUpgradeUnfinished)
+			tc.goOn(w)
+			w.wantVersions(all(threeAndTwo, tc.want))
+			w.version = tc.want
+			w.whole()
+		})
+	}
+}
+
 // An upgrade begins with a cluster that is whole.
 func TestUpgradeAfterWhatFailed(t *testing.T) {
 	w := aged(t, "cp1", "w1")

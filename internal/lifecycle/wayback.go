@@ -50,10 +50,11 @@ func (s *service) reverts(r *Request, o *v1alpha1.Operation) error {
 }
 
 // loses makes a request for hosts to be given up one that leaves alone what an
-// upgrade, or a change of the runtime, has begun, if that is why it is refused.
+// upgrade, a restore, or a change of the runtime, has begun, if that is why it is
+// refused.
 func (r *Request) loses(refusal error) bool {
 	var list diag.List
-	if !errors.As(refusal, &list) || !slices.Contains([]string{idUpgradeUnfinished, idMigrationAlone}, list[0].ID) || r.Kind != Remove || !r.Forget || len(r.Hosts) > 0 {
+	if !errors.As(refusal, &list) || !slices.Contains([]string{idUpgradeUnfinished, idMigrationAlone, idOperationUnfinished}, list[0].ID) || r.Kind != Remove || !r.Forget || len(r.Hosts) > 0 {
 		return false
 	}
 	r.Kind, r.midst = Lose, list[0].ID
@@ -74,7 +75,7 @@ func (p *prepared) stillThere() (list diag.List) {
 		if !l.Gone {
 			list = append(list, diag.Diagnostic{
 				ID: cmp.Or(p.request.midst, idUpgradeUnfinished), Severity: diag.Error, Host: l.Name,
-				Message: "answers, and in the midst of an upgrade, or a change of the runtime, only hosts that are gone for good are taken off",
+				Message: "answers, and in the midst of an upgrade, a restore of etcd, or a change of the runtime, only hosts that are gone for good are taken off",
 				Hint:    hint,
 			})
 		}

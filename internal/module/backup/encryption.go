@@ -32,7 +32,7 @@ func encryption(src Source) []engine.Task {
 			},
 		},
 		{
-			ID: "restore.encryption", Title: "have API servers read by the keys of then", On: control, Needs: []string{"restore.swap"},
+			ID: "restore.encryption", Title: "have API servers read by the keys of then", On: control, Needs: []string{StepSwap},
 			When:     func(*engine.Scope) bool { return src.Rescue == nil },
 			Consumes: []engine.KeyRef{keyEncrypts.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {

@@ -59,7 +59,7 @@ func Salvage(env module.Env, src Source) engine.Module {
 			return op.List{o}
 		}, "restore.prepare"),
 		{
-			ID: "rescue.aside", Title: "move its data aside", On: others, Needs: []string{"restore.swap"}, Timeout: 5 * time.Minute,
+			ID: "rescue.aside", Title: "move its data aside", On: others, Needs: []string{StepSwap}, Timeout: 5 * time.Minute,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				o := stopping(env, src, s.Host(), op.RestoreAside)
 				o.Data = facts.DirEtcd

@@ -64,6 +64,10 @@ const (
 	etcd    = "etcd.service"
 )
 
+// StepSwap is the step with which members of etcd come to have other data, of a set
+// as of a rescue.
+const StepSwap = "restore.swap"
+
 // readyTime bounds the wait for what is started anew.
 const readyTime = 10 * time.Minute
 
@@ -107,7 +111,7 @@ func Restore(env module.Env, src Source) engine.Module {
 			o.Data, o.Snapshot = facts.DirEtcd, src.Snapshot
 			return op.List{o}
 		}, "restore.stop"),
-		step("keys", "put lost keys back", stops, func(h *engine.Host) op.List { return lostKeys(env, src, h) }, "restore.swap"),
+		step("keys", "put lost keys back", stops, func(h *engine.Host) op.List { return lostKeys(env, src, h) }, StepSwap),
 		keys[1],
 		step("start", "start etcd", isMember(env), func(h *engine.Host) op.List {
 			return starting(env, src)
