@@ -286,3 +286,63 @@ func TestMigrateGoesBack(t *testing.T) {
 		})
 	}
 }
+
+// endsAPI has the API go with what a host runs, until its kubelet is started again:
+// its member of etcd is the only one, or the others are too few without it. A step
+// fails there for as long as broken says.
+func (w *world) endsAPI(host, step, reason string, broken *bool) {
+	w.machines[host].refuse = func(of string, o op.Op) *op.Error {
+		silent := func(is bool) {
+			for name, m := range w.machines {
+				if strings.HasPrefix(name, "cp") {
+					m.silent = is
+				}
+			}
+		}
+		switch u, unit := o.(op.Unit); {
+		case o.Kind() == op.KindReset:
+			silent(true)
+		case of == step && *broken:
+			return &op.Error{Reason: reason, Message: "it does not come up"}
+		case unit && u.Name == "kubelet.service":
+			silent(false)
+		}
+		return nil
+	}
+}
+
+// Where the API ends with the node that changes over, it is this node that goes on,
+// or back, before anybody is asked.
+func TestMigrateEndsTheAPI(t *testing.T) {
+	for _, hosts := range [][]string{{"cp1", "w1"}, {"cp1", "cp2", "w1"}} {
+		at, base := hosts[len(hosts)-2], dockered(t, "containerd", hosts...)
+		for name, tc := range map[string]struct {
+			step, reason string
+			then         func(w *world, broken *bool)
+		}{
+			"and on": {"runtime.containerd", "DiskFull", func(w *world, broken *bool) {
+				*broken = false
+				w.resume(event.Succeeded)
+			}},
+			"and back": {"runtime.docker", "DiskFull", func(w *world, broken *bool) {
+				*broken = false
+				w.runtime = "containerd"
+				w.rollback(event.Succeeded)
+			}},
+			"and back by itself": {"runtime.docker", "UnitFailed", func(w *world, _ *bool) { w.runtime = "containerd" }},
+		} {
+			t.Run(at+" "+name, func(t *testing.T) {
+				t.Parallel()
+				w, broken := base.fork(t), true
+				w.endsAPI(at, tc.step, tc.reason, &broken)
+				request := w.moving()
+				if res := w.do(request, event.Failed); res.Reverted != (tc.reason == "UnitFailed") {
+					t.Fatalf("%+v", res)
+				}
+				tc.then(w, &broken)
+				w.runBy(w.runtime)
+				w.whole()
+			})
+		}
+	}
+}
