@@ -36,23 +36,28 @@ func dockered(t *testing.T, runtime string, names ...string) *world {
 func (w *world) bundled(t *testing.T, docker bool, versions ...string) {
 	t.Helper()
 	for _, version := range versions {
-		var more []string
-		if version != "" {
-			more = []string{version}
-		}
-		site, sums := bundletest.NewSite(t, more...), filepath.Join(t.TempDir(), "releases.yaml")
-		if err := os.WriteFile(sums, []byte(site.Sums()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		releases, err := release.Load(sums)
-		if err == nil {
-			_, err = bundle.Build(t.Context(), bundle.BuildOptions{
-				Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: w.cache, Releases: releases, Upstream: site.Options(), Docker: docker,
-			})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		w.bundledWith(t, version, bundle.BuildOptions{Docker: docker})
+	}
+}
+
+// bundledWith has the bundle of a version be in the cache, with what these options say.
+func (w *world) bundledWith(t *testing.T, version string, o bundle.BuildOptions) {
+	t.Helper()
+	var more []string
+	if version != "" {
+		more = []string{version}
+	}
+	site, sums := bundletest.NewSite(t, more...), filepath.Join(t.TempDir(), "releases.yaml")
+	if err := os.WriteFile(sums, []byte(site.Sums()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	releases, err := release.Load(sums)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Kubernetes, o.Arches, o.Source, o.Cache, o.Releases, o.Upstream = version, []string{"amd64"}, bundle.Upstream, w.cache, releases, site.Options()
+	if _, err := bundle.Build(t.Context(), o); err != nil {
+		t.Fatal(err)
 	}
 }
 
