@@ -95,7 +95,7 @@ var rules = []rule{
 	{layer: 3, pkg: "internal/module/record", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/registry", may: []string{"internal/module", "internal/bundle"}, why: noOtherModule + "; a registry has the images of a bundle"},
 	{layer: 3, pkg: "internal/module/reset", may: []string{"internal/module"}, why: noOtherModule},
-	{layer: 3, pkg: "internal/module/runtime", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/runtime", may: []string{"internal/module", "internal/bundle"}, why: noOtherModule + "; containers have the images of a bundle"},
 	{layer: 3, pkg: "internal/pipeline", may: []string{"internal/module/..."}, why: "ordered lists of modules, no logic"},
 
 	{layer: 4, pkg: "internal/lifecycle", may: []string{"internal/backup", "internal/backup/...", "internal/remote", "internal/remote/spread", "internal/node/transfer", "internal/module", "internal/bundle/source", "internal/pki"}, why: "the only door to all below"},

@@ -38,6 +38,7 @@ const (
 	IDMerge       = "bundles-do-not-fit"
 	IDWanted      = "bundle-manifest-invalid"
 	IDExtra       = "extra-image-missing"
+	IDUntagged    = "extra-image-untagged"
 )
 
 func problem(id, hint, format string, args ...any) diag.List {

@@ -250,6 +250,37 @@ func extraName(ref string) string {
 	return "extra-" + strings.Trim(notInNames.ReplaceAllString(last, "-"), "-") + "-" + hex.EncodeToString(sum[:4])
 }
 
+// Tags are the names with a tag by which images are had, by their references. A name
+// is of one of them: of one that says no digest, or else of the first.
+func Tags(images []Image) map[string]string {
+	tags, has := map[string]string{}, map[string]bool{}
+	for _, pinned := range []bool{false, true} {
+		for _, i := range images {
+			name, _, digest := strings.Cut(i.Ref, "@")
+			tagged := strings.Contains(name[strings.LastIndex(name, "/")+1:], ":")
+			if digest == pinned && tagged && !has[name] {
+				tags[i.Ref], has[name] = name, true
+			}
+		}
+	}
+	return tags
+}
+
+// CheckTags refuses images that manifests name and that are had by their digest
+// alone: Docker loads none without a tag.
+func (b *Bundle) CheckTags() error {
+	tags := Tags(b.manifest.Images)
+	var faults diag.List
+	for _, i := range b.manifest.Images {
+		if i.Extra && tags[i.Ref] == "" && i.Arch == b.manifest.Arches[0] {
+			faults = append(faults, problem(IDUntagged,
+				"write a tag of its own before the digest in the manifest, and build the bundle again; or leave it out",
+				"the bundle has image %s by its digest alone, and runtime docker loads none without a tag", i.Ref)...)
+		}
+	}
+	return faults.Err()
+}
+
 // versionOf is the tag of an image, or its digest.
 func versionOf(ref string) string {
 	tagged, digest, _ := strings.Cut(ref, "@")

@@ -1,10 +1,19 @@
 package lifecycle
 
 import (
+	"io"
+	"log"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	images "github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/event"
@@ -29,6 +38,48 @@ func TestDockerNeedsItsBundle(t *testing.T) {
 					t.Errorf("it does not say %q: %v", want, err)
 				}
 			}
+		})
+	}
+}
+
+// TestDockerNeedsTags: an image that Docker could not load is told of before anything is
+// begun.
+func TestDockerNeedsTags(t *testing.T) {
+	site := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(site.Close)
+	ref := strings.TrimPrefix(site.URL, "http://") + "/team/app"
+	tag, err := name.NewTag(ref + ":v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{Architecture: "amd64", OS: "linux"})
+	if err == nil {
+		err = images.Write(tag, img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, ref string
+		refused   bool
+	}{
+		{"a digest alone", ref + "@" + digest.String(), true},
+		{"a tag and a digest", ref + ":v1@" + digest.String(), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1")
+			w.cache, w.runtime = t.TempDir(), "docker"
+			w.bundledWith(t, "", bundle.BuildOptions{Docker: true, Images: []string{tc.ref}, Registry: bundle.Registry{Insecure: true}})
+			p, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil)
+			if tc.refused {
+				refusal(t, err, bundle.IDUntagged)
+				return
+			}
+			w.prepared(p, err)
 		})
 	}
 }

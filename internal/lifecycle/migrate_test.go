@@ -36,23 +36,28 @@ func dockered(t *testing.T, runtime string, names ...string) *world {
 func (w *world) bundled(t *testing.T, docker bool, versions ...string) {
 	t.Helper()
 	for _, version := range versions {
-		var more []string
-		if version != "" {
-			more = []string{version}
-		}
-		site, sums := bundletest.NewSite(t, more...), filepath.Join(t.TempDir(), "releases.yaml")
-		if err := os.WriteFile(sums, []byte(site.Sums()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		releases, err := release.Load(sums)
-		if err == nil {
-			_, err = bundle.Build(t.Context(), bundle.BuildOptions{
-				Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: w.cache, Releases: releases, Upstream: site.Options(), Docker: docker,
-			})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		w.bundledWith(t, version, bundle.BuildOptions{Docker: docker})
+	}
+}
+
+// bundledWith has the bundle of a version be in the cache, with what these options say.
+func (w *world) bundledWith(t *testing.T, version string, o bundle.BuildOptions) {
+	t.Helper()
+	var more []string
+	if version != "" {
+		more = []string{version}
+	}
+	site, sums := bundletest.NewSite(t, more...), filepath.Join(t.TempDir(), "releases.yaml")
+	if err := os.WriteFile(sums, []byte(site.Sums()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	releases, err := release.Load(sums)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Kubernetes, o.Arches, o.Source, o.Cache, o.Releases, o.Upstream = version, []string{"amd64"}, bundle.Upstream, w.cache, releases, site.Options()
+	if _, err := bundle.Build(t.Context(), o); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -284,5 +289,65 @@ func TestMigrateGoesBack(t *testing.T) {
 				t.Errorf("those after %s were begun: %v", host, turns)
 			}
 		})
+	}
+}
+
+// endsAPI has the API go with what a host runs, until its kubelet is started again:
+// its member of etcd is the only one, or the others are too few without it. A step
+// fails there for as long as broken says.
+func (w *world) endsAPI(host, step, reason string, broken *bool) {
+	w.machines[host].refuse = func(of string, o op.Op) *op.Error {
+		silent := func(is bool) {
+			for name, m := range w.machines {
+				if strings.HasPrefix(name, "cp") {
+					m.silent = is
+				}
+			}
+		}
+		switch u, unit := o.(op.Unit); {
+		case o.Kind() == op.KindReset:
+			silent(true)
+		case of == step && *broken:
+			return &op.Error{Reason: reason, Message: "it does not come up"}
+		case unit && u.Name == "kubelet.service":
+			silent(false)
+		}
+		return nil
+	}
+}
+
+// Where the API ends with the node that changes over, it is this node that goes on,
+// or back, before anybody is asked.
+func TestMigrateEndsTheAPI(t *testing.T) {
+	for _, hosts := range [][]string{{"cp1", "w1"}, {"cp1", "cp2", "w1"}} {
+		at, base := hosts[len(hosts)-2], dockered(t, "containerd", hosts...)
+		for name, tc := range map[string]struct {
+			step, reason string
+			then         func(w *world, broken *bool)
+		}{
+			"and on": {"runtime.containerd", "DiskFull", func(w *world, broken *bool) {
+				*broken = false
+				w.resume(event.Succeeded)
+			}},
+			"and back": {"runtime.docker", "DiskFull", func(w *world, broken *bool) {
+				*broken = false
+				w.runtime = "containerd"
+				w.rollback(event.Succeeded)
+			}},
+			"and back by itself": {"runtime.docker", "UnitFailed", func(w *world, _ *bool) { w.runtime = "containerd" }},
+		} {
+			t.Run(at+" "+name, func(t *testing.T) {
+				t.Parallel()
+				w, broken := base.fork(t), true
+				w.endsAPI(at, tc.step, tc.reason, &broken)
+				request := w.moving()
+				if res := w.do(request, event.Failed); res.Reverted != (tc.reason == "UnitFailed") {
+					t.Fatalf("%+v", res)
+				}
+				tc.then(w, &broken)
+				w.runBy(w.runtime)
+				w.whole()
+			})
+		}
 	}
 }

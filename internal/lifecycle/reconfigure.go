@@ -64,6 +64,9 @@ func (p *prepared) migrates(been []*v1alpha1.Cluster) (bool, error) {
 	if !p.env.Migrates {
 		return false, nil
 	}
+	if p.env.Between, err = p.svc.between(p.env.Cluster.Name); err != nil {
+		return false, err
+	}
 	p.env.Upgrade.Resumed = p.continues != nil || p.request.back || len(been) > 1
 	was, now := spec.Redacted(been[0]), spec.Redacted(p.env.Cluster) // plans have no passwords
 	for _, c := range []*v1alpha1.Cluster{was, now} {
@@ -74,6 +77,37 @@ func (p *prepared) migrates(been []*v1alpha1.Cluster) (bool, error) {
 			"apply the one first, and then the other: a change of spec.containerRuntime comes alone")
 	}
 	return true, nil
+}
+
+// between are the nodes on which a change of the runtime has begun to end what ran,
+// since the latest operation that came to its end, and that have not come back into
+// service.
+func (s *service) between(cluster string) (out []string, err error) {
+	ops, err := s.Store.Operations(cluster)
+	if err != nil {
+		return nil, err
+	}
+	if at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+		return changesHosts(Kind(o.Spec.Type)) && !gaveUp(o) && o.Status.Phase == v1alpha1.OperationSucceeded
+	}); at >= 0 {
+		ops = ops[:at]
+	}
+	for _, o := range slices.Backward(ops) {
+		err := s.Store.Read(o.Name, func(e event.Event) error {
+			at := slices.Index(out, e.Host)
+			switch {
+			case e.Task == "reset.runtime" && e.Type == event.StepStarted && at < 0:
+				out = append(out, e.Host)
+			case e.Task == "upgrade.uncordon" && e.Type == event.StepFinished && (e.Outcome == event.Changed || e.Outcome == event.Unchanged) && at >= 0:
+				out = slices.Delete(out, at, at+1)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // moving refuses to have hosts come or go while nodes of a cluster are run by two

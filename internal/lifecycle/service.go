@@ -372,12 +372,13 @@ func (b *source) mayMake(keys []bundle.Key) error {
 		"bring one with `slipway bundle import` or `pull`; or build one, and have it signed with `slipway bundle sign`")
 }
 
-// checkDocker refuses a bundle without Docker for a cluster with it.
+// checkDocker refuses a bundle without Docker for a cluster with it, and one with
+// images that are to be loaded into it and cannot be.
 func (b *source) checkDocker(opened *bundle.Bundle) error {
 	if !b.env.Docker() {
 		return nil
 	}
-	return opened.CheckDocker(b.arches)
+	return errors.Join(opened.CheckDocker(b.arches), opened.CheckTags())
 }
 
 // Make builds the bundle.

@@ -58,8 +58,11 @@ type Env struct {
 	// Reconfigures says that it gets other settings, which may be none to start
 	// with, and OtherEtcd that its members of etcd do.
 	Reconfigures, OtherEtcd bool
-	// Migrates says that its containers come to be run by another runtime.
+	// Migrates says that its containers come to be run by another runtime, and
+	// Between names the nodes that are in the midst of it: what the one before ran
+	// may have ended, and nothing serves there yet.
 	Migrates bool
+	Between  []string
 }
 
 // A Leaving is a host that is taken off a cluster.

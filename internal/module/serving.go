@@ -71,10 +71,15 @@ func (e Env) Again(h *engine.Host, unit string) []op.Wait {
 		"wait", "node/" + h.Name, "--for=condition=Ready", "--timeout=5s",
 	}}))
 	if h.HasRole(v1alpha1.RoleControlPlane) {
-		port := strconv.Itoa(e.Cluster.Spec.ControlPlaneEndpoint.Port)
-		out = append(out, since(op.Wait{HTTP: "https://" + net.JoinHostPort("127.0.0.1", port) + "/readyz"}))
+		out = append(out, since(op.Wait{HTTP: e.OwnReady()}))
 	}
 	return out
+}
+
+// OwnReady is where a control plane's own API server says that it is ready.
+func (e Env) OwnReady() string {
+	port := strconv.Itoa(e.Cluster.Spec.ControlPlaneEndpoint.Port)
+	return "https://" + net.JoinHostPort("127.0.0.1", port) + "/readyz"
 }
 
 // kubeletHealth is where a kubelet says that it is well, "" if it is told to say

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"slipway.dev/slipway/internal/bundle"
@@ -30,16 +29,20 @@ type platform struct {
 }
 
 // pushed are a bundle's images as a registry has them: each once, for all
-// architectures, in the folder of the registry that its name says.
+// architectures, in the folder of the registry that its name says. Of several with
+// one tag the others are had by their digests.
 func pushed(images []bundle.Image) ([]op.PushedImage, error) {
 	var out []op.PushedImage
-	lists := map[string]*index{}
+	tags, places, lists := bundle.Tags(images), map[string]int{}, map[string]*index{}
 	for _, i := range images {
-		repository, tag := place(i.Ref)
-		at := slices.IndexFunc(out, func(p op.PushedImage) bool { return p.Repository == repository && p.Tag == tag })
-		if at < 0 {
+		at, known := places[i.Ref]
+		if !known {
 			at = len(out)
-			out = append(out, op.PushedImage{Repository: repository, Tag: tag})
+			repository, tag := place(i.Ref)
+			if tags[i.Ref] == "" {
+				tag = ""
+			}
+			out, places[i.Ref] = append(out, op.PushedImage{Repository: repository, Tag: tag}), at
 			lists[i.Ref] = &index{SchemaVersion: 2, MediaType: "application/vnd.oci.image.index.v1+json"}
 		}
 		out[at].Platforms = append(out[at].Platforms, i.Image)

@@ -117,6 +117,9 @@ func TestPushed(t *testing.T) {
 	got, err := pushed([]bundle.Image{
 		image("pause", "registry.k8s.io/pause:3.10.2", "amd64"), image("pause", "registry.k8s.io/pause:3.10.2", "arm64"),
 		image("own", "registry.example.com:5000/team/app@sha256:0123", "amd64"),
+		image("other", "registry.example.com:5000/team/app@sha256:4567", "amd64"),
+		image("tool", "registry.example.com:5000/team/tool:v1@sha256:89ab", "amd64"),
+		image("newer", "registry.example.com:5000/team/tool:v1@sha256:cdef", "amd64"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -135,6 +138,9 @@ func TestPushed(t *testing.T) {
 	want := []place{
 		{"registry.k8s.io/pause", "3.10.2", list(one("pause", "amd64") + "," + one("pause", "arm64"))},
 		{"registry.example.com_5000/team/app", "", list(one("own", "amd64"))},
+		{"registry.example.com_5000/team/app", "", list(one("other", "amd64"))},
+		{"registry.example.com_5000/team/tool", "v1", list(one("tool", "amd64"))},
+		{"registry.example.com_5000/team/tool", "", list(one("newer", "amd64"))},
 	}
 	if d := cmp.Diff(want, places); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

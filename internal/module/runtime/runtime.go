@@ -8,6 +8,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/addon"
+	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -158,11 +159,13 @@ func extra(env module.Env, s *engine.Scope) (list []op.Image) {
 	if env.Registry != nil {
 		return nil
 	}
-	for _, i := range engine.Get(s, module.KeyContent).Images() {
+	images := engine.Get(s, module.KeyContent).Images()
+	tags := bundle.Tags(images)
+	for _, i := range images {
 		if !i.Extra || i.Arch != module.Arch(s.Host()) {
 			continue
 		}
-		for _, name := range names(i.Ref) {
+		for _, name := range names(i.Ref, tags[i.Ref], env.Docker()) {
 			img := i.Image
 			img.Ref = name
 			list = append(list, img)
@@ -171,14 +174,17 @@ func extra(env module.Env, s *engine.Scope) (list []op.Image) {
 	return list
 }
 
-// names are those by which pods may call an image: by its tag, and by its digest.
-func names(ref string) (out []string) {
-	tagged, digest, pinned := strings.Cut(ref, "@")
-	repository := tagged
-	if at := strings.LastIndex(tagged, ":"); at > strings.LastIndex(tagged, "/") {
-		repository, out = tagged[:at], []string{tagged}
+// names are those by which pods may call an image: by its tag, and by its digest,
+// by which Docker knows none that it has not pulled.
+func names(ref, tag string, docker bool) (out []string) {
+	if tag != "" {
+		out = []string{tag}
 	}
-	if pinned {
+	repository, digest, pinned := strings.Cut(ref, "@")
+	if at := strings.LastIndex(repository, ":"); at > strings.LastIndex(repository, "/") {
+		repository = repository[:at]
+	}
+	if pinned && !docker {
 		out = append(out, repository+"@"+digest)
 	}
 	return out

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -132,6 +133,11 @@ func order(env module.Env) (ordered, error) {
 			o.of[name] = last - o.of[name]
 		}
 	}
+	for name := range o.of { // what others wait for may be on one that serves nothing yet
+		if len(env.Between) > 0 && !slices.Contains(env.Between, name) {
+			o.of[name] += len(o.of)
+		}
+	}
 	return o, nil
 }
 
@@ -176,6 +182,9 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 	if client == nil {
 		return drain, nil
 	}
+	if ended, err := hasEnded(ctx, env, s.Host()); ended || err != nil {
+		return nil, err // and the API may with it: nobody could be asked
+	}
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
 		return nil, err
@@ -207,6 +216,16 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 		return nil, nil
 	}
 	return drain, nil
+}
+
+// hasEnded says of a control plane in the midst of another runtime that what ran
+// there runs no more: nothing is left to be moved.
+func hasEnded(ctx context.Context, env module.Env, h *engine.Host) (bool, error) {
+	if !slices.Contains(env.Between, h.Name) || !h.HasRole(v1alpha1.RoleControlPlane) {
+		return false, nil
+	}
+	results, err := h.Conn.Check(ctx, op.List{op.Wait{HTTP: env.OwnReady()}})
+	return len(results) == 1 && results[0].Status == op.Changed, err
 }
 
 // Drained are the nodes that an upgrade drains.

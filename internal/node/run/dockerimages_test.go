@@ -82,6 +82,9 @@ func (d *fakeDocker) load(r io.Reader) error {
 			}
 		}
 		for _, tag := range img.RepoTags {
+			if strings.Contains(tag, "@") {
+				return fmt.Errorf("invalid tag %q", tag)
+			}
 			d.images[tag] = strings.Replace(strings.TrimPrefix(img.Config, "blobs/"), "/", ":", 1)
 		}
 	}
