@@ -55,7 +55,7 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 // migrates says that what runs the containers of nodes is another than what has
 // since the latest operation that came to its end. That is a change by itself: what
 // a node does not serve with would not be known otherwise.
-func (p *prepared) migrates(been []*v1alpha1.Cluster) (bool, error) {
+func (p *prepared) migrates(been []*v1alpha1.Cluster) (_ bool, err error) {
 	if len(been) == 0 { // what is on record is all that is known
 		been = []*v1alpha1.Cluster{p.recorded}
 	}
