@@ -25,11 +25,17 @@ import (
 func aged(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := newWorld(t, names...)
+	w.age(t)
+	return w
+}
+
+// age has a cluster run with the older version.
+func (w *world) age(t *testing.T) {
+	t.Helper()
 	built.older.Do(func() { build(t, older) })
 	w.version = older
 	w.create(event.Succeeded)
 	w.backable(t)
-	return w
 }
 
 // backable has a snapshot of etcd be there to be taken, and all that a backup has
@@ -38,7 +44,7 @@ func (w *world) backable(t testing.TB) {
 	e := &ensemble{}
 	for i, name := range slices.Sorted(maps.Keys(w.machines)) {
 		m := w.machines[name]
-		if !strings.HasPrefix(name, "cp") {
+		if !strings.HasPrefix(name, "cp") && !w.managed {
 			continue
 		}
 		e.members = append(e.members, &voter{id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 30 << 20, used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.6.8"})
@@ -59,6 +65,9 @@ func (w *world) versions() map[string]string {
 	w.t.Helper()
 	out := map[string]string{}
 	for name := range w.machines {
+		if strings.HasPrefix(name, "e") { // it is no node
+			continue
+		}
 		w.api.mu.Lock()
 		out[name], _ = w.api.objects["/api/v1/nodes/"+name]["status"].(object)["nodeInfo"].(object)["kubeletVersion"].(string)
 		if _, closed := w.api.objects["/api/v1/nodes/"+name]["spec"].(object)["unschedulable"]; closed {

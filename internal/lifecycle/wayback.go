@@ -111,12 +111,12 @@ func (s *service) passed(o *v1alpha1.Operation, was, is *v1alpha1.Cluster) error
 }
 
 // exchangesEtcd are the tasks from which on members of etcd may be of another
-// version: of a service from its program on, for with that it starts anew.
+// version: of a service those that start it, which give it its program before.
 func exchangesEtcd(c *v1alpha1.Cluster) []string {
 	if c.Spec.Etcd.Type == spec.EtcdStacked {
 		return []string{"upgrade.etcd"}
 	}
-	return []string{"etcd.programs", "etcd.service", "etcd.start", "etcd.running"}
+	return []string{"etcd.join", "etcd.start", "etcd.running"}
 }
 
 // lost says which data there are of before an upgrade, and what they lack.
