@@ -176,6 +176,36 @@ func TestUpgradeWithoutBackup(t *testing.T) {
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
 }
 
+// Within a minor it goes by the same steps, to a version with the same etcd.
+func TestUpgradeWithinAMinor(t *testing.T) {
+	const from, to = "v1.35.4", "v1.35.6"
+	names := []string{"cp1", "cp2", "cp3", "w1"}
+	w := newWorld(t, names...)
+	w.cache = t.TempDir()
+	w.bundled(t, false, from, to)
+	w.version = from
+	w.create(event.Succeeded)
+	w.backable(t)
+	w.wantVersions(all(names, from))
+	w.events = nil
+	request := Request{Kind: Upgrade, Name: "prod", Version: to}
+	res := w.do(request, event.Succeeded)
+	if res.Onward != "" {
+		t.Errorf("it is to go on to %s", res.Onward)
+	}
+	w.keptAs(from, res)
+	w.wantVersions(all(names, to))
+	if d := cmp.Diff(names, w.restarted()); d != "" {
+		t.Errorf("one after the other, control planes first (-want +got):\n%s", d)
+	}
+	w.version = to
+	w.whole()
+	w.wantStatus(v1alpha1.PhaseRunning, "upgrade Succeeded", "create Succeeded")
+	if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
+		t.Errorf("upgraded again, there is something left to do: %+v", p.Plan().Steps)
+	}
+}
+
 // A way of several minors is one operation for each.
 func TestUpgradeOnward(t *testing.T) {
 	w := aged(t, "cp1")
