@@ -253,6 +253,8 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = m.state["noted by "+o.Name] != ""
 	case op.PodHosts:
 		changed = len(m.told) > 0 && m.told[0] != o.Address+" "+o.Name
+	case op.Unpack:
+		changed = m.state[id(o)] != m.print(o) && !m.serving(o.UnlessServes)
 	case op.ImportImages: // one that has been done lets go what was fetched for it
 		changed = m.state[id(o)] != m.print(o) || !o.Ahead && m.state[id(op.ImportImages{Ahead: true})] != ""
 	default:
@@ -325,9 +327,13 @@ func (m *machine) print(o op.Op) string {
 	case op.Exec: // how a program is called is not compared
 		return m.content(o)
 	}
-	if b, ok := o.(op.Block); ok { // nor what it waits for
-		b.Gate = nil
-		o = b
+	switch waits := o.(type) { // nor what it waits for
+	case op.Block:
+		waits.Gate = nil
+		o = waits
+	case op.Unpack:
+		waits.UnlessServes, waits.Gate = nil, nil
+		o = waits
 	}
 	raw, err := json.Marshal(o)
 	if err != nil {
@@ -527,7 +533,13 @@ func (m *machine) apply(o op.Op) *op.Error {
 		}
 		m.files[o.Path] = "FLANNEL_NETWORK"
 	case op.Unpack:
+		if o.Gate != nil && !m.awaited(*o.Gate) {
+			return &op.Error{Reason: "Timeout", Message: "nothing answers at " + o.Gate.Target()}
+		}
 		m.state[id(o)] = m.print(o)
+		if o.Name == "etcd" {
+			m.files[module.EtcdPrograms().Server] = o.Digest
+		}
 		for _, name := range o.Members {
 			m.files[path.Join(o.Dir, name)] = o.Digest
 		}

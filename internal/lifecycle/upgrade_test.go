@@ -25,11 +25,17 @@ import (
 func aged(t *testing.T, names ...string) *world {
 	t.Helper()
 	w := newWorld(t, names...)
+	w.age(t)
+	return w
+}
+
+// age has a cluster run with the older version.
+func (w *world) age(t *testing.T) {
+	t.Helper()
 	built.older.Do(func() { build(t, older) })
 	w.version = older
 	w.create(event.Succeeded)
 	w.backable(t)
-	return w
 }
 
 // backable has a snapshot of etcd be there to be taken, and all that a backup has
@@ -38,7 +44,7 @@ func (w *world) backable(t testing.TB) {
 	e := &ensemble{}
 	for i, name := range slices.Sorted(maps.Keys(w.machines)) {
 		m := w.machines[name]
-		if !strings.HasPrefix(name, "cp") {
+		if !strings.HasPrefix(name, "cp") && !w.managed {
 			continue
 		}
 		e.members = append(e.members, &voter{id: uint64(10 + i), leader: 10, name: name, at: m.address, db: 30 << 20, used: 12 << 20, most: 2 << 30, index: 5000, applied: 5000, version: "3.6.8"})
@@ -59,6 +65,9 @@ func (w *world) versions() map[string]string {
 	w.t.Helper()
 	out := map[string]string{}
 	for name := range w.machines {
+		if strings.HasPrefix(name, "e") { // it is no node
+			continue
+		}
 		w.api.mu.Lock()
 		out[name], _ = w.api.objects["/api/v1/nodes/"+name]["status"].(object)["nodeInfo"].(object)["kubeletVersion"].(string)
 		if _, closed := w.api.objects["/api/v1/nodes/"+name]["spec"].(object)["unschedulable"]; closed {
@@ -165,6 +174,36 @@ func TestUpgradeWithoutBackup(t *testing.T) {
 	w.machines["cp1"].refuse = nil
 	w.keptAs(older, w.resume(event.Succeeded))
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
+}
+
+// Within a minor it goes by the same steps, to a version with the same etcd.
+func TestUpgradeWithinAMinor(t *testing.T) {
+	const from, to = "v1.35.4", "v1.35.6"
+	names := []string{"cp1", "cp2", "cp3", "w1"}
+	w := newWorld(t, names...)
+	w.cache = t.TempDir()
+	w.bundled(t, false, from, to)
+	w.version = from
+	w.create(event.Succeeded)
+	w.backable(t)
+	w.wantVersions(all(names, from))
+	w.events = nil
+	request := Request{Kind: Upgrade, Name: "prod", Version: to}
+	res := w.do(request, event.Succeeded)
+	if res.Onward != "" {
+		t.Errorf("it is to go on to %s", res.Onward)
+	}
+	w.keptAs(from, res)
+	w.wantVersions(all(names, to))
+	if d := cmp.Diff(names, w.restarted()); d != "" {
+		t.Errorf("one after the other, control planes first (-want +got):\n%s", d)
+	}
+	w.version = to
+	w.whole()
+	w.wantStatus(v1alpha1.PhaseRunning, "upgrade Succeeded", "create Succeeded")
+	if p := w.prepared(w.service().Prepare(t.Context(), request, nil)); !p.Plan().Empty() {
+		t.Errorf("upgraded again, there is something left to do: %+v", p.Plan().Steps)
+	}
 }
 
 // A way of several minors is one operation for each.

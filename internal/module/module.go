@@ -294,15 +294,24 @@ func Arch(h *engine.Host) string {
 // Programs fetches a component of the bundle and unpacks what is below strip
 // into dir.
 func Programs(s *engine.Scope, name, strip, dir string, members ...string) (op.List, error) {
+	u, err := Program(s, name, strip, dir, members...)
+	if err != nil {
+		return nil, err
+	}
+	return op.List{Fetch(u), u}, nil
+}
+
+// Program unpacks a component of the bundle.
+func Program(s *engine.Scope, name, strip, dir string, members ...string) (op.Unpack, error) {
 	c, err := engine.Get(s, KeyContent).Component(name, Arch(s.Host()))
 	if err != nil {
-		return nil, fmt.Errorf("taking %s from the bundle: %w", name, err)
+		return op.Unpack{}, fmt.Errorf("taking %s from the bundle: %w", name, err)
 	}
-	return op.List{
-		op.FetchBlob{Blob: c.Blob, Name: name},
-		op.Unpack{Blob: c.Blob, Name: name, Dir: dir, Strip: strip, Members: members},
-	}, nil
+	return op.Unpack{Blob: c.Blob, Name: name, Dir: dir, Strip: strip, Members: members}, nil
 }
+
+// Fetch has on a host what is unpacked there.
+func Fetch(u op.Unpack) op.FetchBlob { return op.FetchBlob{Blob: u.Blob, Name: u.Name} }
 
 // Image is one of the bundle's, for a host.
 func Image(s *engine.Scope, name string) (op.Image, error) {

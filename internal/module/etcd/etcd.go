@@ -56,13 +56,14 @@ func New(env module.Env) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) { return op.List{member(env, s.Host())}, nil },
 		},
 		{
-			ID: "etcd.start", Title: "start etcd", On: env.RunsEtcd,
-			Ops: func(s *engine.Scope) (op.List, error) { return start(env, s.Host()) },
+			ID: "etcd.start", Title: "start etcd", On: env.RunsEtcd, Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+			Ops: func(s *engine.Scope) (op.List, error) { return start(env, s) },
 		},
 		{
 			ID: "etcd.running", Title: "keep etcd running", On: env.RunsEtcd, Timeout: 8 * time.Minute,
-			Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
-			Ops:     func(s *engine.Scope) (op.List, error) { return running(env, s.Host()) },
+			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+			Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
+			Ops:      func(s *engine.Scope) (op.List, error) { return running(env, s) },
 		},
 	}...)}
 }
@@ -112,23 +113,23 @@ func member(env module.Env, h *engine.Host) op.EtcdMember {
 	return m
 }
 
-// start has a member run. One that does not serve, because of its settings, may have
-// got others since: it is missed by nobody while it is given them.
-func start(env module.Env, h *engine.Host) (op.List, error) {
+// start has a member run. One that does not serve, because of its settings or its
+// program, may have got others since: it is missed by nobody while it is given them.
+func start(env module.Env, s *engine.Scope) (op.List, error) {
 	u := module.EtcdUnit()
-	if !joined(h) {
+	if !joined(s.Host()) {
 		u.KeepRunning = true
 		return op.List{u}, nil
 	}
-	file, err := unitFile(env, h)
-	file.UnlessServes = env.OwnMemberServes()
-	u.UnlessServes = file.UnlessServes
-	return op.List{file, u}, err
+	prog, file, err := settings(env, s)
+	u.UnlessServes = env.OwnMemberServes()
+	prog.UnlessServes, file.UnlessServes = u.UnlessServes, u.UnlessServes
+	return op.List{prog, file, u}, err
 }
 
-// running has a member run with its settings of now. They come when all serve: what
-// reboots before would start with them.
-func running(env module.Env, h *engine.Host) (op.List, error) {
+// running has a member run with its program and its settings of now. They come when all
+// serve: what reboots before would start with them.
+func running(env module.Env, s *engine.Scope) (op.List, error) {
 	u, all := module.EtcdUnit(), env.EveryMember()
 	u.Gate = all
 	list := op.List{
@@ -136,12 +137,22 @@ func running(env module.Env, h *engine.Host) (op.List, error) {
 		op.Wait{Name: "etcd", TimeoutSeconds: 300, Program: ask(module.OwnEtcd(), module.EtcdHealthCert, module.EtcdHealthKey, "endpoint", "health")},
 		module.EtcdMark(),
 	}
-	if !joined(h) {
+	if !joined(s.Host()) {
 		return list, nil
 	}
-	file, err := unitFile(env, h)
-	file.Gate = all
-	return append(op.List{file}, list...), err
+	prog, file, err := settings(env, s)
+	prog.Gate, file.Gate = all, all
+	return append(op.List{prog, file}, list...), err
+}
+
+// settings are what a member is restarted for.
+func settings(env module.Env, s *engine.Scope) (op.Unpack, op.File, error) {
+	prog, err := unpacks(s)
+	if err != nil {
+		return op.Unpack{}, op.File{}, err
+	}
+	file, err := unitFile(env, s.Host())
+	return prog, file, err
 }
 
 // reach asks for a key, whether there is one or not: etcd answers when more

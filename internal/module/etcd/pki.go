@@ -35,7 +35,7 @@ func pkiTasks(env module.Env) []engine.Task {
 		{
 			ID: "etcd.programs", Title: "install etcd", Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 			On:  func(h *engine.Host) bool { return env.RunsEtcd(h) || h.HasRole(v1alpha1.RoleControlPlane) },
-			Ops: func(s *engine.Scope) (op.List, error) { return module.Programs(s, "etcd", "usr/local/bin/", programs) },
+			Ops: func(s *engine.Scope) (op.List, error) { return install(env, s) },
 		},
 		{
 			ID: "etcd.authority", Title: "make etcd's authority", On: env.RunsEtcd, Provides: []engine.KeyRef{keyAuthority.Ref()},

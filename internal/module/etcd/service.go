@@ -13,6 +13,25 @@ import (
 	"slipway.dev/slipway/internal/spec"
 )
 
+// unpacks is etcd's programs.
+func unpacks(s *engine.Scope) (op.Unpack, error) {
+	return module.Program(s, "etcd", "usr/local/bin/", programs)
+}
+
+// install has programs of etcd on a host; those of a member are put in their place
+// when it is its turn to be restarted.
+func install(env module.Env, s *engine.Scope) (op.List, error) {
+	u, err := unpacks(s)
+	if err != nil {
+		return nil, err
+	}
+	list := op.List{module.Fetch(u)}
+	if env.RunsEtcd(s.Host()) && joined(s.Host()) {
+		return list, nil
+	}
+	return append(list, u), nil
+}
+
 // unitFile is etcd's unit.
 func unitFile(env module.Env, h *engine.Host) (op.File, error) {
 	text, err := module.Render(files, module.EtcdUnitName, map[string]string{

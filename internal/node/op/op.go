@@ -144,6 +144,11 @@ type Unpack struct {
 	Strip string `json:"strip,omitempty"`
 	// Members, if any, are the only ones unpacked (names after Strip).
 	Members []string `json:"members,omitempty"`
+	// UnlessServes is what the members are for: as long as that answers, they stay as they
+	// are.
+	UnlessServes *Wait `json:"unlessServes,omitempty"`
+	// Gate is what a change waits for. It must have come within its time.
+	Gate *Wait `json:"gate,omitempty"`
 }
 
 // Image is a container image made of blobs.

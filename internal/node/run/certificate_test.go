@@ -202,6 +202,41 @@ func TestBlockGate(t *testing.T) {
 	}
 }
 
+// TestUnpackInTurn: programs stay as they are as long as what they are for answers, and
+// are exchanged when their gate is open.
+func TestUnpackInTurn(t *testing.T) {
+	h := newHost(t)
+	of := func(content string) op.Unpack {
+		return op.Unpack{Blob: h.tarball(map[string]string{"p": content}), Name: "x", Dir: "/opt/x"}
+	}
+	h.apply(of("old"))
+	h.write("etc/serves", "")
+	u := of("new")
+	u.UnlessServes = &op.Wait{Path: "/etc/serves", TimeoutSeconds: 1}
+	if r := h.apply(u)[0]; r.Status != op.Unchanged || h.read("opt/x/p") != "old" {
+		t.Errorf("it serves: %+v", r)
+	}
+	gated := of("new")
+	gated.Gate = &op.Wait{Path: "/etc/open", TimeoutSeconds: 1}
+	if r := h.r.Apply(t.Context(), h.batch(gated), nil)[0]; r.Error == nil || r.Error.Reason != "Timeout" || h.read("opt/x/p") != "old" {
+		t.Errorf("unpacked past its gate: %+v", r)
+	}
+	if err := os.Remove(h.path("etc/serves")); err != nil {
+		t.Fatal(err)
+	}
+	if r := h.apply(u)[0]; r.Status != op.Changed || h.read("opt/x/p") != "new" {
+		t.Errorf("it does not serve: %+v", r)
+	}
+	if r := h.apply(gated)[0]; r.Status != op.Unchanged {
+		t.Errorf("it is as wanted: %+v", r)
+	}
+	h.write("etc/open", "")
+	gated.Blob = h.tarball(map[string]string{"p": "newer"})
+	if r := h.apply(gated)[0]; r.Status != op.Changed || h.read("opt/x/p") != "newer" {
+		t.Errorf("the gate is open: %+v", r)
+	}
+}
+
 // TestUnitGate: a restart waits for its gate, a start does not; with
 // KeepRunning there is no restart of what runs.
 func TestUnitGate(t *testing.T) {

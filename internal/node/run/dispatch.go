@@ -76,7 +76,8 @@ func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
 	}
 	switch o := o.(type) {
 	case op.File:
-		return s.checkUnless(ctx, o)
+		v, err := s.checkFile(o)
+		return s.unless(ctx, o.UnlessServes, v, err)
 	case op.Dir:
 		return s.checkDir(o)
 	case op.Link:
@@ -126,7 +127,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 	case op.FetchBlob:
 		return s.checkBlob(o)
 	case op.Unpack:
-		return s.checkUnpack(o)
+		v, err := s.checkUnpack(o)
+		return s.unless(ctx, o.UnlessServes, v, err)
 	case op.ImportImages:
 		return s.checkImages(ctx, o)
 	case op.Exec:
@@ -231,6 +233,9 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 	case op.FetchBlob:
 		return s.applyBlob(ctx, o)
 	case op.Unpack:
+		if err := s.pass(ctx, o.Gate); err != nil {
+			return err
+		}
 		return s.applyUnpack(ctx, o)
 	case op.ImportImages:
 		return s.applyImages(ctx, o)

@@ -56,10 +56,9 @@ func differs(now, want durable.Meta, unknown string) []string {
 	return out
 }
 
-// checkUnless is checkFile, but for a file of what answers.
-func (s *session) checkUnless(ctx context.Context, o op.File) (verdict, error) {
-	v, err := s.checkFile(o)
-	if err == nil && v.change != "" && o.UnlessServes != nil && s.serves(ctx, *o.UnlessServes) {
+// unless is what a check found, but of what answers, which stays as it is.
+func (s *session) unless(ctx context.Context, answers *op.Wait, v verdict, err error) (verdict, error) {
+	if err == nil && v.change != "" && answers != nil && s.serves(ctx, *answers) {
 		return verdict{}, nil
 	}
 	return v, err

@@ -1,0 +1,168 @@
+package lifecycle
+
+import (
+	"sync"
+	"testing"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module"
+)
+
+// agedManaged is a world in which a cluster runs with the older version, and etcd as a
+// service of another minor than that of the newer one.
+func agedManaged(t *testing.T) *world {
+	t.Helper()
+	w := managed(t)
+	w.age(t)
+	return w
+}
+
+var managedNodes = []string{"cp1", "w1"}
+
+// servers are etcd's programs by host.
+func (w *world) servers() map[string]string {
+	out := map[string]string{}
+	for name, m := range w.machines {
+		m.mu.Lock()
+		out[name] = m.files[module.EtcdPrograms().Server]
+		m.mu.Unlock()
+	}
+	return out
+}
+
+// otherEtcd are hosts with another program of etcd than before.
+func (w *world) otherEtcd(was map[string]string) (names []string) {
+	for name, is := range w.servers() {
+		if is != was[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// wantEtcd wants all members to run by their program and their settings of now, which are
+// others than before, or not.
+func (w *world) wantEtcd(was map[string]string, others bool) {
+	w.t.Helper()
+	if names := w.otherEtcd(was); len(names) != len(w.machines) && others || len(names) > 0 && !others {
+		w.t.Errorf("another etcd is on %v", names)
+	}
+	for name, m := range w.machines {
+		if m.state[module.EtcdUnitName+" started"] != m.content(module.EtcdUnit()) {
+			w.t.Errorf("the member of %s runs by something else than it has", name)
+		}
+	}
+	if len(w.api.managedEtcd.run) != len(w.machines) {
+		w.t.Errorf("%d members run", len(w.api.managedEtcd.run))
+	}
+}
+
+// Members follow when all nodes are through, one at a time. None has a program before
+// its turn with which it would come back from a reboot.
+func TestUpgradeManagedEtcd(t *testing.T) {
+	w := agedManaged(t)
+	was := w.servers()
+	var mu sync.Mutex
+	in, most := 0, 0
+	for _, m := range w.machines {
+		m.touched = func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch what {
+			case "etcd.running etcd in " + facts.DirPrograms:
+				in++
+			case "etcd.programs etcd in " + facts.DirPrograms, "etcd.start etcd in " + facts.DirPrograms:
+				t.Errorf("%s: before its turn", what)
+			case "etcd.running " + facts.EtcdJoined: // after it was seen to be well
+				in--
+			}
+			most = max(most, in)
+		}
+	}
+	w.events = nil
+	w.keptAs(older, w.do(toNewest, event.Succeeded))
+	if most != 1 || in != 0 {
+		t.Errorf("%d members were restarted at once, %d not waited for", most, in)
+	}
+	back, restarted := 0, 0
+	for _, e := range w.events {
+		switch {
+		case e.Task == "kubelet.running" && e.Type == event.StepFinished:
+			back++
+		case e.Task == "etcd.running" && e.Type == event.StepStarted:
+			if restarted++; back != len(managedNodes) {
+				t.Errorf("%s is restarted when %d nodes are through", e.Host, back)
+			}
+		}
+	}
+	if restarted != len(w.machines) {
+		t.Errorf("%d members were restarted", restarted)
+	}
+	w.wantVersions(all(managedNodes, "v1.37.1"))
+	w.wantEtcd(was, true)
+	w.version = "v1.37.1"
+	w.whole()
+	if p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil)); !p.Plan().Empty() {
+		t.Errorf("upgraded again, there is something left to do: %+v", p.Plan().Steps)
+	}
+}
+
+// Killed wherever, at most the member whose turn it is has another program than it runs
+// by; it is gone on with.
+func TestKilledUpgradeOfManagedEtcd(t *testing.T) {
+	w := agedManaged(t)
+	was := w.servers()
+	for _, m := range w.killed(t, toNewest) {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			k := m.world
+			k.t = t
+			ahead := 0
+			for _, m := range k.machines {
+				if m.state[module.EtcdUnitName+" started"] != m.content(module.EtcdUnit()) {
+					ahead++
+				}
+			}
+			if ahead > 1 {
+				t.Errorf("%d members would come back from a reboot with another program", ahead)
+			}
+			k.goOn(toNewest)
+			k.wantVersions(all(managedNodes, "v1.37.1"))
+			k.wantEtcd(was, true)
+			k.version = "v1.37.1"
+			k.whole()
+			k.same(w)
+		})
+	}
+}
+
+// Members go back, too: none gets the program of before, until etcd was told to keep its
+// data for it.
+func TestUpgradeOfManagedEtcdTakenBack(t *testing.T) {
+	w := agedManaged(t)
+	was := w.servers()
+	w.refusing("cp1", "upgrade.rights")
+	w.do(toNewest, event.Failed)
+	w.machines["cp1"].refuse = nil
+	w.wantEtcd(was, true)
+	w.events = nil
+	w.rollback(event.Succeeded)
+	told, exchanged := 0, 0
+	for _, e := range w.events {
+		switch {
+		case e.Task == "etcd.back" && e.Type == event.StepFinished:
+			told++
+		case e.Task == "etcd.running" && e.Type == event.StepStarted:
+			if exchanged++; told != 1 {
+				t.Errorf("%s is exchanged before etcd was told to go back", e.Host)
+			}
+		}
+	}
+	if exchanged != len(w.machines) {
+		t.Errorf("%d members were exchanged", exchanged)
+	}
+	w.wantVersions(all(managedNodes, older))
+	w.wantEtcd(was, false)
+	w.whole()
+}
