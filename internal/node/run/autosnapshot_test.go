@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -173,6 +174,44 @@ func TestAutoSnapshotClockWentBack(t *testing.T) {
 			}
 			if got != tc.want || len(out.Kept) != 2 {
 				t.Errorf("there are %s, want %s: %s; %+v", got, tc.want, tc.reason, out.Kept)
+			}
+		})
+	}
+}
+
+// A host that goes down when the new one has just got its name knows that it is the newest;
+// one that goes down just before then has what it had.
+func TestAutoSnapshotCutOff(t *testing.T) {
+	for _, tc := range []struct {
+		name, step string
+		named      bool
+	}{{"before it has its name", "commit ", false}, {"when it has", "move ", true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+			h.recorded("x", "29990101", "29990102") // the clock was ahead
+			const record = "var/lib/slipway/backups.json"
+			var cut string
+			h.r.disk = durable.Disk{After: func(step string) {
+				if cut == "" && strings.HasPrefix(step, tc.step) {
+					cut = h.read(record)
+				}
+			}}
+			name := filepath.Base(h.takes(autoJob()).Kept[0].Path)
+			h.write(record, cut)
+			h.write(backups+"prod-29990101-000000.db", "x")
+			if !tc.named {
+				h.remove(backups + name)
+			}
+			h.withState(func(w *world) { w.States[own].Leader = 0 })
+			job := autoJob()
+			job.Keep = 1
+			want := "prod-29990102-000000.db"
+			if tc.named {
+				want = name
+			}
+			if out := h.takes(job); h.backups() != want || len(out.Kept) != 1 || filepath.Base(out.Kept[0].Path) != want {
+				t.Errorf("there are %s, want %s: %+v", h.backups(), want, out.Kept)
 			}
 		})
 	}
