@@ -127,6 +127,8 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 			warn(idBackupOld, h.Host, "have one be taken by the clock of now: on the host: systemctl start slipway-backup", "the latest snapshot that is there is said to be of %s, which is yet to come: the host's clock was wrong, or this machine's is, and whether any is taken is not known", h.Kept[0].Taken.UTC().Format(time.RFC3339))
 		case len(h.Kept) == 0 || now.Sub(h.Kept[0].Taken) > lateBy*c.Spec.Etcd.Backup.Every.Duration:
 			warn(idBackupOld, h.Host, "on the host: systemctl list-timers slipway-backup.timer", "the latest snapshot that is there is older than %s, and one is to be taken every %s", lateBy*c.Spec.Etcd.Backup.Every.Duration, c.Spec.Etcd.Backup.Every.Duration)
+		case h.Unremoved != "":
+			warn(idBackupByItself, h.Host, "on the host: journalctl -u slipway-backup", "on %s a snapshot was taken, but the oldest cannot be removed: %s", h.At.Format(time.RFC3339), h.Unremoved)
 		}
 		h.judgeElsewhere(c, now, warn)
 		h.judgeDrill(c, now, warn)

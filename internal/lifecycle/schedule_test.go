@@ -199,6 +199,10 @@ func TestScheduled(t *testing.T) {
 		{"to come", "the clock was ahead, and says nothing", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(20*time.Hour), "") }, "backup-old cp1", "slipway etcd snapshot prod --of cp1"},
 		{"a clock that is a little ahead", "no two are the same", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(time.Minute), "") }, "", "slipway etcd snapshot prod --of cp1"},
 		{"failed", "the disk may be full", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now, "no room") }, "backup-by-itself cp1", "slipway etcd snapshot prod --of cp1"},
+		{"one too many", "the disk may come to be full", func(t *testing.T, w *world, now time.Time) {
+			w.machines["cp1"].took(t, now, "")
+			w.machines["cp1"].says(t, func(out *op.AutoSnapshotOutcome) { out.Unremoved = "it is locked" })
+		}, "backup-by-itself cp1", "slipway etcd snapshot prod --of cp1"},
 		{"none yet", "the timer may never come to run", func(*testing.T, *world, time.Time) {}, "backup-old cp1", "slipway etcd snapshot prod"},
 		{"timer changed", "somebody has", func(_ *testing.T, w *world, _ time.Time) {
 			w.machines["cp1"].files["/etc/systemd/system/slipway-backup.timer"] = "[Timer]\n"

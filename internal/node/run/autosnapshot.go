@@ -56,9 +56,10 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 		out.Kept = newest(kept, out.Kept)
 	}
 	if a.valid() == nil { // also when there is no new one: the number may be another now
-		var failed error
-		out.Kept, failed = a.retain(out.Kept)
-		problem = errors.Join(problem, failed)
+		var stays error
+		if out.Kept, stays = a.retain(out.Kept); stays != nil {
+			out.Unremoved = failure(stays).Message
+		}
 	}
 	if problem != nil {
 		out.Failed = failure(problem).Message
@@ -294,7 +295,7 @@ func (a autoSnapshot) verified(ctx context.Context, path string) (k op.KeptSnaps
 
 // retain removes the oldest beyond the number that is kept: files that have the
 // names of snapshots that were taken that way, and no others. The first of the list
-// is the newest of all, and stays.
+// is the newest of all, and stays, as does what cannot be removed.
 func (a autoSnapshot) retain(list []op.KeptSnapshot) ([]op.KeptSnapshot, error) {
 	all, err := a.files(list)
 	if errors.Is(err, fs.ErrNotExist) { // none was ever begun
@@ -304,7 +305,10 @@ func (a autoSnapshot) retain(list []op.KeptSnapshot) ([]op.KeptSnapshot, error) 
 		return list, err
 	}
 	for _, f := range all[:max(len(all)-a.job.Keep, 0)] {
-		err = errors.Join(err, a.disk.Remove(filepath.Join(a.dir(), f.Name())))
+		if failed := a.disk.Remove(filepath.Join(a.dir(), f.Name())); failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
 		list = slices.DeleteFunc(list, func(k op.KeptSnapshot) bool { return filepath.Base(k.Path) == f.Name() })
 	}
 	return list, err

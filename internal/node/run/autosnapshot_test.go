@@ -255,6 +255,30 @@ func TestAutoSnapshotFails(t *testing.T) {
 	}
 }
 
+// An old one that cannot be removed is told of as that: there is a new one, and what else
+// is beyond the number goes.
+func TestAutoSnapshotStuck(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+	h.recorded("x", "20200101", "20200102", "20200103")
+	stuck := h.path(backups + "prod-20200101-000000.db")
+	if err := unix.Mount(stuck, stuck, "", unix.MS_BIND, ""); err != nil {
+		t.Fatalf("mounting a file, which then cannot be removed: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(stuck, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	out := h.takes(autoJob())
+	if out.Failed != "" || !strings.Contains(out.Unremoved, "prod-20200101-000000.db") || len(out.Kept) != 3 || !out.Kept[0].Taken.Equal(out.At) {
+		t.Errorf("%+v", out)
+	}
+	if want := "prod-20200101-000000.db prod-20200103-000000.db " + filepath.Base(out.Kept[0].Path); h.backups() != want {
+		t.Errorf("there are %s, want %s", h.backups(), want)
+	}
+}
+
 // With no new one there are no more kept than is said, either.
 func TestAutoSnapshotRetainsAfterFailure(t *testing.T) {
 	h := newHost(t)
