@@ -414,6 +414,9 @@ func TestCopiesJudged(t *testing.T) {
 		{"old", "it may have been killed each time", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(-3 * time.Hour)}}
 		}, "not copied to nas: the latest"},
+		{"to come", "the clock was ahead, and says nothing", func(now time.Time) []op.CopyOutcome {
+			return []op.CopyOutcome{{Target: "nas", Copied: now.Add(20 * time.Hour)}, {Target: "vault", Copied: now.Add(time.Minute)}}
+		}, "whether its snapshots are copied to nas is not known"},
 		{"one too many", "a place may come to be full", func(now time.Time) []op.CopyOutcome {
 			return []op.CopyOutcome{{Target: "nas", Copied: now, Kept: 4, Unremoved: "locked"}, {Target: "vault", Copied: now}}
 		}, "copied to nas, but what is to go there stays: locked"},

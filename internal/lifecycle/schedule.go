@@ -41,6 +41,13 @@ type ScheduledHost struct {
 // lateBy is how many times as old as snapshots are apart the newest may be.
 const lateBy = 2
 
+// maxAhead is how far a host's clock may be ahead of this machine's.
+const maxAhead = 5 * time.Minute
+
+// toCome says that a time that a host has written down is not to be gone by: its clock was
+// ahead, and for as long nobody would be told that nothing is done there any more.
+func toCome(now, at time.Time) bool { return at.Sub(now) > maxAhead }
+
 // Scheduled asks the hosts with members of etcd for the snapshots that they take by
 // themselves. It needs no API and no etcd.
 func (s *service) Scheduled(ctx context.Context, name string, progress event.Sink) (*Scheduled, error) {
@@ -116,8 +123,12 @@ func (s *Scheduled) judge(c *v1alpha1.Cluster, now time.Time, warn warner) {
 			warn(idBackupOld, h.Host, "look again in a few minutes; then on the host: journalctl -u slipway-backup", "it has taken no snapshot by itself yet")
 		case h.Failed != "":
 			warn(idBackupByItself, h.Host, "on the host: journalctl -u slipway-backup", "on %s it could not take a snapshot: %s", h.At.Format(time.RFC3339), h.Failed)
+		case len(h.Kept) > 0 && toCome(now, h.Kept[0].Taken):
+			warn(idBackupOld, h.Host, "have one be taken by the clock of now: on the host: systemctl start slipway-backup", "the latest snapshot that is there is said to be of %s, which is yet to come: the host's clock was wrong, or this machine's is, and whether any is taken is not known", h.Kept[0].Taken.UTC().Format(time.RFC3339))
 		case len(h.Kept) == 0 || now.Sub(h.Kept[0].Taken) > lateBy*c.Spec.Etcd.Backup.Every.Duration:
 			warn(idBackupOld, h.Host, "on the host: systemctl list-timers slipway-backup.timer", "the latest snapshot that is there is older than %s, and one is to be taken every %s", lateBy*c.Spec.Etcd.Backup.Every.Duration, c.Spec.Etcd.Backup.Every.Duration)
+		case h.Unremoved != "":
+			warn(idBackupByItself, h.Host, "on the host: journalctl -u slipway-backup", "on %s a snapshot was taken, but the oldest cannot be removed: %s", h.At.Format(time.RFC3339), h.Unremoved)
 		}
 		h.judgeElsewhere(c, now, warn)
 		h.judgeDrill(c, now, warn)
@@ -146,6 +157,8 @@ func (a *ScheduledHost) judgeElsewhere(c *v1alpha1.Cluster, now time.Time, warn 
 			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "copying its snapshots to %s has failed since %s: %s; %s", k.Target, k.Since.UTC().Format(time.RFC3339), k.Failed, last)
 		case !k.Begun.IsZero() && now.Sub(k.Begun) > recovery.CopyTime(c.Spec.Etcd.Backup):
 			warn(idBackupCopy, a.Host, "on the host: journalctl -u slipway-backup", "copying its snapshots to %s, begun at %s, has not ended: what is there may be stalled; %s", k.Target, k.Begun.UTC().Format(time.RFC3339), last)
+		case toCome(now, k.Copied):
+			warn(idBackupCopy, a.Host, "have one be made by the clock of now: on the host: systemctl start slipway-backup", "whether its snapshots are copied to %s is not known: %s, which is yet to come", k.Target, last)
 		case now.Sub(k.Copied) > late:
 			warn(idBackupCopy, a.Host, "on the host: systemctl start slipway-backup", "its snapshots are not copied to %s: %s, and one is to be made every %s", k.Target, last, c.Spec.Etcd.Backup.Every.Duration)
 		case k.Unremoved != "":
@@ -171,6 +184,8 @@ func (a *ScheduledHost) judgeDrill(c *v1alpha1.Cluster, now time.Time, warn warn
 		warn(idBackupDrill, a.Host, "on the host: journalctl -u slipway-backup; until it is mended, have a backup that was tried: slipway etcd snapshot "+c.Name+", then: slipway etcd drill "+c.Name, "restoring its snapshots into an etcd of its own has failed since %s: %s; %s", d.Since.UTC().Format(time.RFC3339), d.Failed, last)
 	case !d.Begun.IsZero() && now.Sub(d.Begun) > op.AutoDrillTime:
 		warn(idBackupDrill, a.Host, "on the host: journalctl -u slipway-backup", "restoring one of its snapshots into an etcd of its own, begun at %s, was cut off; %s", d.Begun.UTC().Format(time.RFC3339), last)
+	case toCome(now, since):
+		warn(idBackupDrill, a.Host, "have one be tried by the clock of now: on the host: systemctl start slipway-backup", "whether its snapshots are tried is not known: %s; it counts from %s, which is yet to come", last, since.UTC().Format(time.RFC3339))
 	case now.Sub(since) > lateBy*every:
 		warn(idBackupDrill, a.Host, "on the host: systemctl start slipway-backup", "its snapshots are not tried: %s, and one is to be tried every %s", last, every)
 	}

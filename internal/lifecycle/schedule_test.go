@@ -196,7 +196,13 @@ func TestScheduled(t *testing.T) {
 	}{
 		{"good", "there is a new one", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-time.Hour), "") }, "", "slipway etcd snapshot prod --of cp1"},
 		{"old", "nobody looks after it", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(-3*time.Hour), "") }, "backup-old cp1", "slipway etcd snapshot prod --of cp1"},
+		{"to come", "the clock was ahead, and says nothing", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(20*time.Hour), "") }, "backup-old cp1", "slipway etcd snapshot prod --of cp1"},
+		{"a clock that is a little ahead", "no two are the same", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now.Add(time.Minute), "") }, "", "slipway etcd snapshot prod --of cp1"},
 		{"failed", "the disk may be full", func(t *testing.T, w *world, now time.Time) { w.machines["cp1"].took(t, now, "no room") }, "backup-by-itself cp1", "slipway etcd snapshot prod --of cp1"},
+		{"one too many", "the disk may come to be full", func(t *testing.T, w *world, now time.Time) {
+			w.machines["cp1"].took(t, now, "")
+			w.machines["cp1"].says(t, func(out *op.AutoSnapshotOutcome) { out.Unremoved = "it is locked" })
+		}, "backup-by-itself cp1", "slipway etcd snapshot prod --of cp1"},
 		{"none yet", "the timer may never come to run", func(*testing.T, *world, time.Time) {}, "backup-old cp1", "slipway etcd snapshot prod"},
 		{"timer changed", "somebody has", func(_ *testing.T, w *world, _ time.Time) {
 			w.machines["cp1"].files["/etc/systemd/system/slipway-backup.timer"] = "[Timer]\n"
@@ -249,6 +255,8 @@ func TestDrillsJudged(t *testing.T) {
 			return &op.DrillOutcome{Good: now.Add(-week), Begun: now.Add(-time.Hour)}
 		}, false, "was cut off; the latest of this host's that was found good is of"},
 		{"overdue", "copying takes all the time, each time", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(-3 * week)} }, false, "are not tried: the latest"},
+		{"to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Good: now.Add(week)} }, false, "whether its snapshots are tried is not known: the latest"},
+		{"none yet, to come", "the clock was ahead", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(week)} }, false, "whether its snapshots are tried is not known: none"},
 		{"never", "the same", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Since: now.Add(-3 * week)} }, false, "are not tried: none"},
 		{"switched off since", "it need not be", func(now time.Time) *op.DrillOutcome { return &op.DrillOutcome{Failed: "it panics", Since: now} }, true, ""},
 	} {

@@ -146,7 +146,7 @@ func placeOf(to v1alpha1.EtcdCopy) (at, field string) {
 	case m != nil && s == nil && to.Directory == "" && m.Directory != "":
 		return net.JoinHostPort(strings.ToLower(m.Address), strconv.Itoa(m.Port)) + " " + path.Clean(m.Directory), ".ssh.directory"
 	case s != nil && m == nil && to.Directory == "" && s.Bucket != "":
-		return strings.ToLower(s.Endpoint) + " " + s.Bucket + " " + path.Clean(s.Prefix), ".s3.prefix"
+		return storageAt(s.Endpoint) + " " + s.Bucket + " " + path.Clean(s.Prefix), ".s3.prefix"
 	}
 	return "", ""
 }

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"net"
 	"net/url"
 	"path"
@@ -77,6 +78,15 @@ func storageProblem(text string) (problem, hint string) {
 		return "has more than a host and a port", "write https://" + u.Host + ", and the bucket at bucket"
 	}
 	return "", ""
+}
+
+// storageAt is where an endpoint is, in one spelling.
+func storageAt(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return endpoint // said elsewhere to be none
+	}
+	return strings.ToLower(net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
 }
 
 // s3Files looks at what storage is used with.

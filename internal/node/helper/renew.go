@@ -56,9 +56,15 @@ func snapshot(ctx context.Context, file string, to io.Writer) error {
 	} else if _, err := fmt.Fprintf(to, "taken: %s, revision %d; %d are kept\n", out.Kept[0].Path, out.Kept[0].Revision, len(out.Kept)); err != nil {
 		return err
 	}
+	if out.Unremoved != "" {
+		failed = append(failed, fmt.Errorf("removing the oldest: %s", out.Unremoved))
+	}
 	for _, c := range out.Copies {
 		if c.Failed != "" {
 			failed = append(failed, fmt.Errorf("copying to %s: %s", c.Target, c.Failed))
+		}
+		if c.Unremoved != "" {
+			failed = append(failed, fmt.Errorf("copied to %s, where what is to go stays: %s", c.Target, c.Unremoved))
 		}
 	}
 	if d := out.Drill; d != nil && d.Failed != "" {

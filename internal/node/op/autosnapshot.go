@@ -37,8 +37,10 @@ type AutoSnapshotOutcome struct {
 	At time.Time `json:"at"`
 	// Failed is why there was none; "" is that there was.
 	Failed string `json:"failed,omitempty"`
-	// Kept are those that are there, newest first.
-	Kept []KeptSnapshot `json:"kept,omitempty"`
+	// Kept are those that are there, newest first, and Unremoved why some are that were
+	// to go; "" is that they are gone.
+	Kept      []KeptSnapshot `json:"kept,omitempty"`
+	Unremoved string         `json:"unremoved,omitempty"`
 	// Copies are what came of copying, target by target.
 	Copies []CopyOutcome `json:"copies,omitempty"`
 	// Drill is what came of trying one; nil if none is to be tried.

@@ -50,16 +50,16 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 	}
 	left := errors.Join(a.clearDrill(ctx), a.clearLeft(ctx)) // of what was cut off; it takes room
 	at := time.Now().UTC().Truncate(time.Second)
-	kept, problem := a.take(ctx, at, before.Kept)
+	kept, problem := a.take(ctx, at, before)
 	out = op.AutoSnapshotOutcome{At: at, Kept: a.there(before.Kept), Copies: a.stillCopied(before.Copies), Drill: a.stillTried(at, before.Drill)}
 	if problem == nil {
-		replaced := func(k op.KeptSnapshot) bool { return k.Path == kept.Path } // a clock that goes back comes by twice
-		out.Kept = append([]op.KeptSnapshot{kept}, slices.DeleteFunc(out.Kept, replaced)...)
+		out.Kept = newest(kept, out.Kept)
 	}
 	if a.valid() == nil { // also when there is no new one: the number may be another now
-		var failed error
-		out.Kept, failed = a.retain(out.Kept)
-		problem = errors.Join(problem, failed)
+		var stays error
+		if out.Kept, stays = a.retain(out.Kept); stays != nil {
+			out.Unremoved = failure(stays).Message
+		}
 	}
 	if problem != nil {
 		out.Failed = failure(problem).Message
@@ -75,6 +75,12 @@ func (r *Runner) AutoSnapshot(ctx context.Context, job op.AutoSnapshot) (out op.
 		out.Drill = &d
 		return a.tell(out)
 	}))
+}
+
+// newest puts a snapshot before those of a list, one of which it may have replaced: a clock
+// that goes back comes by twice.
+func newest(k op.KeptSnapshot, list []op.KeptSnapshot) []op.KeptSnapshot {
+	return append([]op.KeptSnapshot{k}, slices.DeleteFunc(slices.Clone(list), func(other op.KeptSnapshot) bool { return other.Path == k.Path })...)
 }
 
 // tell writes down what came of it.
@@ -129,8 +135,9 @@ func (a autoSnapshot) there(list []op.KeptSnapshot) (out []op.KeptSnapshot) {
 
 // take has a new snapshot be there, whole. Whose data cannot be gone by is not asked: that
 // follows nobody, is still learning, or is damaged, as etcd says. What it has would push out
-// what is better. A database that is full can be read. record is what was taken before.
-func (a autoSnapshot) take(ctx context.Context, at time.Time, record []op.KeptSnapshot) (k op.KeptSnapshot, err error) {
+// what is better. A database that is full can be read. It is on record
+// before it has its name: what is there and is not counts as the oldest.
+func (a autoSnapshot) take(ctx context.Context, at time.Time, before op.AutoSnapshotOutcome) (k op.KeptSnapshot, err error) {
 	if err := a.valid(); err != nil {
 		return k, err
 	}
@@ -151,7 +158,7 @@ func (a autoSnapshot) take(ctx context.Context, at time.Time, record []op.KeptSn
 	if err := a.clearParts(); err != nil {
 		return k, err
 	}
-	if err := a.makeRoom(is.DBSize, record); err != nil {
+	if err := a.makeRoom(is.DBSize, before.Kept); err != nil {
 		return k, err
 	}
 	name := a.job.Cluster + "-" + at.Format(takenFormat) + ".db"
@@ -163,10 +170,14 @@ func (a autoSnapshot) take(ctx context.Context, at time.Time, record []op.KeptSn
 		return k, errors.Join(err, a.clearParts())
 	}
 	a.disk.Did("taken")
-	if err := a.disk.Move(path+".new", path); err != nil {
-		return k, err
-	}
 	k.Path, k.Taken, k.Etcd = op.AutoSnapshots+"/"+name, at, is.Version
+	before.Kept = newest(k, before.Kept)
+	if err := a.tell(before); err != nil {
+		return op.KeptSnapshot{}, errors.Join(err, a.clearParts())
+	}
+	if err := a.disk.Move(path+".new", path); err != nil {
+		return op.KeptSnapshot{}, err
+	}
 	return k, nil
 }
 
@@ -284,7 +295,7 @@ func (a autoSnapshot) verified(ctx context.Context, path string) (k op.KeptSnaps
 
 // retain removes the oldest beyond the number that is kept: files that have the
 // names of snapshots that were taken that way, and no others. The first of the list
-// is the newest of all, and stays.
+// is the newest of all, and stays, as does what cannot be removed.
 func (a autoSnapshot) retain(list []op.KeptSnapshot) ([]op.KeptSnapshot, error) {
 	all, err := a.files(list)
 	if errors.Is(err, fs.ErrNotExist) { // none was ever begun
@@ -294,7 +305,10 @@ func (a autoSnapshot) retain(list []op.KeptSnapshot) ([]op.KeptSnapshot, error) 
 		return list, err
 	}
 	for _, f := range all[:max(len(all)-a.job.Keep, 0)] {
-		err = errors.Join(err, a.disk.Remove(filepath.Join(a.dir(), f.Name())))
+		if failed := a.disk.Remove(filepath.Join(a.dir(), f.Name())); failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
 		list = slices.DeleteFunc(list, func(k op.KeptSnapshot) bool { return filepath.Base(k.Path) == f.Name() })
 	}
 	return list, err

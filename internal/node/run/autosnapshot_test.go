@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -178,6 +179,44 @@ func TestAutoSnapshotClockWentBack(t *testing.T) {
 	}
 }
 
+// A host that goes down when the new one has just got its name knows that it is the newest;
+// one that goes down just before then has what it had.
+func TestAutoSnapshotCutOff(t *testing.T) {
+	for _, tc := range []struct {
+		name, step string
+		named      bool
+	}{{"before it has its name", "commit ", false}, {"when it has", "move ", true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+			h.recorded("x", "29990101", "29990102") // the clock was ahead
+			const record = "var/lib/slipway/backups.json"
+			var cut string
+			h.r.disk = durable.Disk{After: func(step string) {
+				if cut == "" && strings.HasPrefix(step, tc.step) {
+					cut = h.read(record)
+				}
+			}}
+			name := filepath.Base(h.takes(autoJob()).Kept[0].Path)
+			h.write(record, cut)
+			h.write(backups+"prod-29990101-000000.db", "x")
+			if !tc.named {
+				h.remove(backups + name)
+			}
+			h.withState(func(w *world) { w.States[own].Leader = 0 })
+			job := autoJob()
+			job.Keep = 1
+			want := "prod-29990102-000000.db"
+			if tc.named {
+				want = name
+			}
+			if out := h.takes(job); h.backups() != want || len(out.Kept) != 1 || filepath.Base(out.Kept[0].Path) != want {
+				t.Errorf("there are %s, want %s: %+v", h.backups(), want, out.Kept)
+			}
+		})
+	}
+}
+
 // What fails leaves what there is, and says why.
 func TestAutoSnapshotFails(t *testing.T) {
 	for _, tc := range []struct {
@@ -213,6 +252,30 @@ func TestAutoSnapshotFails(t *testing.T) {
 			}
 			h.read("var/lib/slipway/backups.json")
 		})
+	}
+}
+
+// An old one that cannot be removed is told of as that: there is a new one, and what else
+// is beyond the number goes.
+func TestAutoSnapshotStuck(t *testing.T) {
+	h := newHost(t)
+	h.withState(func(w *world) { w.OnSnapshot = "sealed whole 1" })
+	h.recorded("x", "20200101", "20200102", "20200103")
+	stuck := h.path(backups + "prod-20200101-000000.db")
+	if err := unix.Mount(stuck, stuck, "", unix.MS_BIND, ""); err != nil {
+		t.Fatalf("mounting a file, which then cannot be removed: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(stuck, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	out := h.takes(autoJob())
+	if out.Failed != "" || !strings.Contains(out.Unremoved, "prod-20200101-000000.db") || len(out.Kept) != 3 || !out.Kept[0].Taken.Equal(out.At) {
+		t.Errorf("%+v", out)
+	}
+	if want := "prod-20200101-000000.db prod-20200103-000000.db " + filepath.Base(out.Kept[0].Path); h.backups() != want {
+		t.Errorf("there are %s, want %s", h.backups(), want)
 	}
 }
 
