@@ -124,7 +124,8 @@ func (p *prepared) goesBack(ctx context.Context, res *Result) bool {
 		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures || !equal(places(&p.was.Spec), places(&p.env.Cluster.Spec)) {
 		return false
 	}
-	return slices.ContainsFunc(res.Failures, bySettings)
+	stopped := func(f HostFailure) bool { return f.Host == "" && f.Task == "" } // it could not be recorded, or has lost its lock
+	return slices.ContainsFunc(res.Failures, bySettings) && !slices.ContainsFunc(res.Failures, stopped)
 }
 
 // bySettings says that a step has failed that gives settings, and not because its
@@ -140,9 +141,8 @@ func bySettings(f HostFailure) bool {
 
 // revert takes a cluster back to the settings that it had, and says so in the
 // result of what has failed. It is an operation of its own, the one that `slipway
-// rollback` would begin: cut off, it is resumed as any other.
-func (p *prepared) revert(ctx context.Context, failed *Result, sinks []event.Sink) {
-	name := p.env.Cluster.Name
+// rollback` would begin: cut off, it is resumed as any other. Nobody gets in between.
+func (p *prepared) revert(ctx context.Context, failed *Result, under *locks, sinks []event.Sink) {
 	tell := func(host, message string) {
 		for _, s := range sinks {
 			note(s, host, message)
@@ -150,7 +150,7 @@ func (p *prepared) revert(ctx context.Context, failed *Result, sinks []event.Sin
 	}
 	root := &failed.Failures[slices.IndexFunc(failed.Failures, bySettings)]
 	tell(root.Host, "does not serve with its new settings: all goes back to those before")
-	back, err := p.svc.back(ctx, name, p.request, sinks)
+	back, err := p.back(ctx, under, sinks)
 	if back != nil && back.Outcome == event.Cancelled {
 		failed.Outcome = event.Cancelled // it goes on where it was stopped
 		return
@@ -166,15 +166,21 @@ func (p *prepared) revert(ctx context.Context, failed *Result, sinks []event.Sin
 	root.Remedy = "the file still says what did not work: correct it, and apply it"
 }
 
-// back is the operation that takes the latest one of a cluster back.
-func (s *service) back(ctx context.Context, name string, asked Request, sinks []event.Sink) (_ *Result, err error) {
+// back is the operation that takes this one back, under its locks: it has the leave to
+// break another's no more.
+func (p *prepared) back(ctx context.Context, under *locks, sinks []event.Sink) (_ *Result, err error) {
 	quiet := make([]event.Sink, len(sinks))
 	for i, sink := range sinks {
 		quiet[i] = &backwards{sink}
 	}
-	q, err := s.PrepareRollback(ctx, name, Request{
-		Name: name, IgnoreChecks: asked.IgnoreChecks, BreakLock: asked.BreakLock, Rollout: asked.Rollout, back: true,
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	kept := under.hosts.beat(ctx, stop)
+	name := p.env.Cluster.Name
+	q, err := p.svc.PrepareRollback(ctx, name, Request{
+		Name: name, IgnoreChecks: p.request.IgnoreChecks, Rollout: p.request.Rollout, back: true, under: under,
 	}, nil)
+	kept() // it takes the lock over
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/store"
 )
 
 // turns are the hosts on which a step has changed something, as they came.
@@ -322,6 +325,55 @@ func TestRevertFails(t *testing.T) {
 	m.spoils = nil
 	w.rollback(event.Succeeded)
 	w.asBefore(before)
+}
+
+// Nobody gets in between a failure and the way back, and whoever takes the lock away
+// from it all the same is not disturbed.
+func TestRevertUnderTheSameLocks(t *testing.T) {
+	b := badSettings()[2]
+	turns := func(t *testing.T, w *world, c *v1alpha1.Cluster, at func()) *Result {
+		t.Helper()
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c, BreakLock: true}, nil))
+		res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
+			if e.Type == event.Note && strings.HasPrefix(e.Message, "does not serve with its new settings") {
+				at()
+			}
+		}))
+		if err := errors.Join(err, p.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	t.Run("kept", func(t *testing.T) {
+		w, c, before := b.broken(t)
+		res := turns(t, w, c, func() {
+			var held *store.HeldError
+			if _, err := w.service().Store.Lock(t.Context(), "prod", store.Holder{}); !errors.As(err, &held) {
+				t.Errorf("another process here: %v", err)
+			}
+			for _, cp := range []string{"cp1", "cp2", "cp3"} {
+				if m := w.machines[cp]; !m.lock.Held {
+					t.Errorf("%s lets in others", cp)
+				}
+			}
+		})
+		if !res.Reverted {
+			t.Errorf("it has not gone back: %+v", res.Failures)
+		}
+		w.asBefore(before)
+	})
+	t.Run("taken", func(t *testing.T) {
+		w, c, _ := b.broken(t)
+		theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 40}, Highest: 40}
+		res := turns(t, w, c, func() {
+			for _, m := range w.machines {
+				m.lock = theirs
+			}
+		})
+		if f := res.Failures; res.Reverted || len(f) != 2 || f[1].Reason != idRevertFailed || w.machines["cp1"].lock.Holder != theirs.Holder {
+			t.Errorf("reverted: %t, %+v; the lock is %+v", res.Reverted, f, w.machines["cp1"].lock)
+		}
+	})
 }
 
 // Killed anywhere between the first change and the last one of the way back, it
