@@ -386,6 +386,7 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 			return nil, err
 		}
 		withPasswords(before, recorded)
+		reachedAs(before, recorded)
 		// Hosts that were to come go, and the other way round.
 		back := map[Kind]Kind{Apply: Apply, Add: Remove, Remove: Add}
 		r.Kind, r.Name, r.Nodes = back[Kind(o.Spec.Type)], name, o.Spec.Nodes

@@ -102,6 +102,24 @@ func places(s *v1alpha1.ClusterSpec) (out []any) {
 	return out
 }
 
+// reachedAs has hosts be logged in to as on record: how that is done may have changed
+// since they were as they are described. Another machine in the place of one is
+// reached in its own way.
+func reachedAs(c, recorded *v1alpha1.Cluster) {
+	now := spec.Copy(recorded)
+	c.Spec.SSH = now.Spec.SSH
+	for i := range c.Spec.Hosts {
+		h := &c.Spec.Hosts[i]
+		at := find(now.Spec.Hosts, h.Name)
+		if at < 0 {
+			continue
+		}
+		if is := now.Spec.Hosts[at]; is.Address == h.Address && is.InternalAddress == h.InternalAddress {
+			h.SSH = is.SSH
+		}
+	}
+}
+
 // equal compares as records do: what was read from one is the same as before.
 func equal(a, b any) bool {
 	x, err1 := json.Marshal(a)

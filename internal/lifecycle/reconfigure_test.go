@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -374,6 +375,59 @@ func TestRevertUnderTheSameLocks(t *testing.T) {
 			t.Errorf("reverted: %t, %+v; the lock is %+v", res.Reverted, f, w.machines["cp1"].lock)
 		}
 	})
+}
+
+// How hosts are logged in to does not go back: with that of before nobody might get in.
+func TestBadSettingsGoBackAsLoggedIn(t *testing.T) {
+	for name, by := range map[string]func(*testing.T, *service, Request){
+		"by itself": func(t *testing.T, s *service, r Request) {
+			p, err := s.Prepare(t.Context(), r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res, err := p.Apply(t.Context()); err != nil || !res.Reverted {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		},
+		"by rollback": func(t *testing.T, s *service, r Request) {
+			r.KeepFailed = true
+			for _, prepare := range []func() (Prepared, error){
+				func() (Prepared, error) { return s.Prepare(t.Context(), r, nil) },
+				func() (Prepared, error) { return s.PrepareRollback(t.Context(), "prod", Request{}, nil) },
+			} {
+				p, err := prepare()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := p.Apply(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c, _ := badSettings()[2].broken(t)
+			c.Spec.SSH.User, c.Spec.Hosts[4].SSH.Port = "later", 2222
+			s := w.service()
+			s.Connect = func(ctx context.Context, h v1alpha1.Host, o remote.Options) (remote.Host, error) {
+				if port := map[bool]int{true: 2222, false: 22}[h.Name == "w2"]; h.SSH.User != "later" || h.SSH.Port != port {
+					t.Errorf("%s is logged in to as %s, at port %d", h.Name, h.SSH.User, h.SSH.Port)
+				}
+				return w.connect(ctx, h, o)
+			}
+			by(t, s, Request{Kind: Apply, Cluster: c})
+			is, err := s.Store.Cluster("prod")
+			if err != nil || is.Status.Phase != v1alpha1.PhaseRunning || is.Spec.SSH.User != "later" || is.Spec.Hosts[4].SSH.Port != 2222 {
+				t.Errorf("on record: phase %s, %+v, %v", is.Status.Phase, is.Spec.SSH, err)
+			}
+		})
+	}
 }
 
 // Killed anywhere between the first change and the last one of the way back, it
