@@ -182,7 +182,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 	}
 	return p.svc.Store.NewOperation(p.svc.Now(), v1alpha1.OperationSpec{
 		Cluster: p.env.Cluster.Name, Type: string(p.request.Kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
-		Nodes: p.request.Nodes, Force: p.request.Removal.Force, Forget: p.request.Forget,
+		Nodes: p.request.Nodes, Force: p.request.Removal.Force, Forget: p.request.Forget, KeepFailed: p.request.KeepFailed,
 		DrainTimeout:   metav1.Duration{Duration: p.request.Removal.DrainTimeout},
 		MaxUnavailable: p.request.Rollout.MaxUnavailable,
 		Certificates:   p.request.Renew.Names, AllCertificates: p.request.Renew.All, Within: metav1.Duration{Duration: p.request.Renew.Within},

@@ -285,6 +285,10 @@ func TestBadSettingsKept(t *testing.T) {
 		t.Errorf("%+v: want it left as it is", res)
 	}
 	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
+	if res := w.resume(event.Failed); res.Reverted {
+		t.Error("a resume takes back what was to be kept")
+	}
+	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
 }
 
 // What fails by itself, with settings that are as before, is nothing to go back
