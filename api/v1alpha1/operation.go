@@ -27,6 +27,8 @@ type OperationSpec struct {
 	// be evicted, hosts given up that do not answer.
 	Force  bool `json:"force,omitempty"`
 	Forget bool `json:"forget,omitempty"`
+	// KeepFailed leaves settings with which a node does not serve where they are.
+	KeepFailed bool `json:"keepFailed,omitempty"`
 	// DrainTimeout is how long the pods of a host that leaves, or is upgraded, were
 	// waited for.
 	DrainTimeout metav1.Duration `json:"drainTimeout,omitzero"`

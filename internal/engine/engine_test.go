@@ -171,6 +171,18 @@ func TestKnobs(t *testing.T) {
 			tune:   func(r *Run) { r.Done = map[string]bool{"t.x@a": true} },
 			want:   map[string]event.Outcome{"t.x@a": "skipped", "t.x@b": "changed"},
 		},
+		"once, on a host that was installed anew": {
+			reason: "what the script did there is gone",
+			hosts:  []string{"a", "b"},
+			tasks:  []Task{{ID: "t.x", Once: true, Ops: exec("x")}},
+			tune: func(r *Run) {
+				r.Done = map[string]bool{"t.x@a": true, "t.x@b": true}
+				for _, h := range r.Hosts {
+					h.Facts = &op.HostFacts{Ledger: h.Name == "a"}
+				}
+			},
+			want: map[string]event.Outcome{"t.x@a": "skipped", "t.x@b": "changed"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

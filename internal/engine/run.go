@@ -22,7 +22,8 @@ type Run struct {
 	// IgnoreErrors lets tasks that need others go on with the hosts that are
 	// left, but for those that say NeedsAll.
 	IgnoreErrors bool
-	// Done are the Once tasks that succeeded before, as "task@host".
+	// Done are the Once tasks that succeeded before, as "task@host". They count on
+	// hosts that still have a ledger.
 	Done map[string]bool
 	// Emit records an event. Its error stops the run: what cannot be
 	// recorded must not happen.

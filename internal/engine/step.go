@@ -28,12 +28,19 @@ type checked struct {
 
 func (r *Run) scope(s *step) *Scope { return &Scope{run: r, step: s} }
 
+// done says that a step has succeeded before and is not to be repeated. Of a host that
+// has no ledger nothing is done: it was installed anew since.
+func (r *Run) done(s *step) bool {
+	there := s.host == nil || s.host.Facts == nil || s.host.Facts.Ledger
+	return s.task.Once && r.Done[key(s)] && there
+}
+
 // check finds out what a step would do.
 func (r *Run) check(ctx context.Context, s *step, dirty *dirty) (*checked, error) {
 	sc := r.scope(s)
 	t := s.task
 	c := &checked{scope: sc, step: plan.Step{Module: s.module, Task: t.ID, Title: t.Title, Host: s.hostName()}}
-	if t.When != nil && !t.When(sc) || t.Once && r.Done[key(s)] {
+	if t.When != nil && !t.When(sc) || r.done(s) {
 		c.skipped = true
 		return c, sc.err
 	}
@@ -124,7 +131,7 @@ func (r *Run) after(ctx context.Context, s *step, c *checked) error {
 // again it holds no slot: what keeps it may be a host that waits for one.
 func (r *Run) attempt(ctx context.Context, s *step, g *gate, allowed *declaration, stop context.CancelCauseFunc) outcome {
 	t := s.task
-	if t.When != nil && !t.When(r.scope(s)) || t.Once && r.Done[key(s)] {
+	if t.When != nil && !t.When(r.scope(s)) || r.done(s) {
 		return outcome{state: event.Skipped}
 	}
 	delay := t.Retry.Delay

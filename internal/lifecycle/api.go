@@ -140,8 +140,9 @@ type Request struct {
 	// goesOn is what an operation that was cut off is to lead to.
 	goesOn *v1alpha1.Cluster
 	// back says that settings go back to those before: the nodes that got them last
-	// go first.
-	back bool
+	// go first; and under the locks of what they have failed in.
+	back  bool
+	under *locks
 	// way are the versions that an upgrade leads over, with the add-ons behind each.
 	way []hop
 	// returned are hosts off the record that are put back.

@@ -60,39 +60,48 @@ func (p *prepared) settled() bool {
 		(aside(p.request.Kind) || p.recorded != nil && p.recorded.Status.Phase == v1alpha1.PhaseRunning && !p.removes())
 }
 
-// Apply carries the plan out, and takes it back if a node does not serve with the
-// settings that it has got.
-func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (*Result, error) {
-	res, err := p.carryOut(ctx, sinks...)
-	if err != nil || !p.goesBack(ctx, res) {
-		return res, err
-	}
-	p.revert(ctx, res, sinks)
-	return res, nil
+// locks are those of a cluster: on this machine, and on its control planes.
+type locks struct {
+	records *store.Lock
+	hosts   *hostLock
 }
 
-// carryOut carries the plan out under the cluster's locks.
-func (p *prepared) carryOut(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
+// lockRecords takes the cluster's lock on this machine, unless what is taken back has
+// it.
+func (p *prepared) lockRecords(ctx context.Context) (lock *store.Lock, release func() error, err error) {
+	if p.request.under != nil {
+		return p.request.under.records, func() error { return nil }, nil
+	}
 	name := p.env.Cluster.Name
+	lock, err = p.svc.Store.Lock(ctx, name, store.Holder{})
+	var held *store.HeldError
+	switch {
+	case errors.As(err, &held):
+		return nil, nil, &LockedError{Cluster: name, Operation: held.Holder.Operation, Holder: held.Holder.String()}
+	case err != nil:
+		return nil, nil, err
+	}
+	return lock, lock.Release, nil
+}
+
+// Apply carries the plan out under the cluster's locks, and takes it back under the
+// same if a node does not serve with the settings that it has got.
+func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
 	settled := p.settled()
 	if settled && !p.differs() {
 		return p.unchanged(), nil
 	}
-	lock, err := p.svc.Store.Lock(ctx, name, store.Holder{})
-	var held *store.HeldError
-	if errors.As(err, &held) {
-		return nil, &LockedError{Cluster: name, Operation: held.Holder.Operation, Holder: held.Holder.String()}
-	}
+	lock, release, err := p.lockRecords(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, lock.Release()) }()
+	defer func() { err = errors.Join(err, release()) }()
 	if err := p.current(); err != nil {
 		return nil, err
 	}
 	if settled {
 		err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.source())
-		return p.unchanged(), errors.Join(err, p.svc.Store.KeepSource(name))
+		return p.unchanged(), errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
 	}
 	o, err := p.operation()
 	if err != nil {
@@ -115,7 +124,10 @@ func (p *prepared) carryOut(ctx context.Context, sinks ...event.Sink) (_ *Result
 	}
 	rec := &recorder{now: p.svc.Now, journal: journal, sinks: sinks, seq: journal.LastSeq(), outputs: map[stepOn]*outputs{}}
 	res, err := p.execute(ctx, o, rec, hostLock)
-	return res, errors.Join(err, journal.Close())
+	if err = errors.Join(err, journal.Close()); err == nil && p.goesBack(ctx, res) {
+		p.revert(ctx, res, &locks{records: lock, hosts: hostLock}, sinks)
+	}
+	return res, err
 }
 
 // unchanged is the result when there is nothing to do.
@@ -170,7 +182,7 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 	}
 	return p.svc.Store.NewOperation(p.svc.Now(), v1alpha1.OperationSpec{
 		Cluster: p.env.Cluster.Name, Type: string(p.request.Kind), PlanDigest: p.plan.Digest, IgnoredChecks: p.request.IgnoreChecks,
-		Nodes: p.request.Nodes, Force: p.request.Removal.Force, Forget: p.request.Forget,
+		Nodes: p.request.Nodes, Force: p.request.Removal.Force, Forget: p.request.Forget, KeepFailed: p.request.KeepFailed,
 		DrainTimeout:   metav1.Duration{Duration: p.request.Removal.DrainTimeout},
 		MaxUnavailable: p.request.Rollout.MaxUnavailable,
 		Certificates:   p.request.Renew.Names, AllCertificates: p.request.Renew.All, Within: metav1.Duration{Duration: p.request.Renew.Within},

@@ -105,7 +105,7 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	r.Renew = Renewal{All: o.Spec.AllCertificates, Within: o.Spec.Within.Duration, Names: o.Spec.Certificates}
 	r.rotates = o.Spec.Rotates
 	r.Backup, r.Identity, r.restores = o.Spec.Backup, cmp.Or(r.Identity, o.Spec.Identity), o.Spec.Restores
-	r.Removal.Force = r.Removal.Force || o.Spec.Force
+	r.Removal.Force, r.KeepFailed = r.Removal.Force || o.Spec.Force, r.KeepFailed || o.Spec.KeepFailed
 	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.Spec.DrainTimeout.Duration)
 	r.Rollout.MaxUnavailable = cmp.Or(r.Rollout.MaxUnavailable, o.Spec.MaxUnavailable)
 	r.Version = o.Spec.Version
@@ -386,6 +386,7 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 			return nil, err
 		}
 		withPasswords(before, recorded)
+		reachedAs(before, recorded)
 		// Hosts that were to come go, and the other way round.
 		back := map[Kind]Kind{Apply: Apply, Add: Remove, Remove: Add}
 		r.Kind, r.Name, r.Nodes = back[Kind(o.Spec.Type)], name, o.Spec.Nodes

@@ -69,6 +69,31 @@ func TestHooksRunOnce(t *testing.T) {
 		w.do(Request{Kind: Apply, Cluster: w.hooked()}, event.Succeeded)
 		want(t, w, 1, "it is the same attempt")
 	})
+	t.Run("on a machine that was installed anew", func(t *testing.T) {
+		w := broken(t)
+		m := w.machines["w1"]
+		m.files, m.state, m.ledger, m.cluster = map[string]string{}, map[string]string{}, false, ""
+		w.resume(event.Succeeded)
+		if cp1, w1 := w.machines["cp1"].runs[hook], m.runs[hook]; cp1 != 1 || w1 != 2 {
+			t.Errorf("the hook ran %d times on cp1, and %d on w1, where nothing is left of the first time", cp1, w1)
+		}
+	})
+	t.Run("on a machine that was put back", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		c := w.hooked()
+		c.Spec.Hooks[0].Phase = v1alpha1.HookPreDelete
+		w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+		w.machines["cp1"].refuse = breaking("reset.restore")
+		w.do(Request{Kind: Delete, Name: "prod"}, event.Failed)
+		w.machines["cp1"].refuse = nil
+		w.resume(event.Succeeded)
+		w.bare()
+		for name, m := range w.machines {
+			if n := m.runs["hook-preDelete-prepare"]; n != 1 {
+				t.Errorf("the hook ran %d times on %s", n, name)
+			}
+		}
+	})
 	t.Run("after a rollback that failed", func(t *testing.T) {
 		w := broken(t)
 		w.machines["w1"].refuse = breaking("reset.restore")

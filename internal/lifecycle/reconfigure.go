@@ -138,6 +138,24 @@ func places(s *v1alpha1.ClusterSpec) (out []any) {
 	return out
 }
 
+// reachedAs has hosts be logged in to as on record: how that is done may have changed
+// since they were as they are described. Another machine in the place of one is
+// reached in its own way.
+func reachedAs(c, recorded *v1alpha1.Cluster) {
+	now := spec.Copy(recorded)
+	c.Spec.SSH = now.Spec.SSH
+	for i := range c.Spec.Hosts {
+		h := &c.Spec.Hosts[i]
+		at := find(now.Spec.Hosts, h.Name)
+		if at < 0 {
+			continue
+		}
+		if is := now.Spec.Hosts[at]; is.Address == h.Address && is.InternalAddress == h.InternalAddress {
+			h.SSH = is.SSH
+		}
+	}
+}
+
 // equal compares as records do: what was read from one is the same as before.
 func equal(a, b any) bool {
 	x, err1 := json.Marshal(a)
@@ -160,7 +178,8 @@ func (p *prepared) goesBack(ctx context.Context, res *Result) bool {
 		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures || !equal(places(&p.was.Spec), places(&p.env.Cluster.Spec)) {
 		return false
 	}
-	return slices.ContainsFunc(res.Failures, bySettings)
+	stopped := func(f HostFailure) bool { return f.Host == "" && f.Task == "" } // it could not be recorded, or has lost its lock
+	return slices.ContainsFunc(res.Failures, bySettings) && !slices.ContainsFunc(res.Failures, stopped)
 }
 
 // bySettings says that a step has failed that gives settings, and not because its
@@ -176,9 +195,8 @@ func bySettings(f HostFailure) bool {
 
 // revert takes a cluster back to the settings that it had, and says so in the
 // result of what has failed. It is an operation of its own, the one that `slipway
-// rollback` would begin: cut off, it is resumed as any other.
-func (p *prepared) revert(ctx context.Context, failed *Result, sinks []event.Sink) {
-	name := p.env.Cluster.Name
+// rollback` would begin: cut off, it is resumed as any other. Nobody gets in between.
+func (p *prepared) revert(ctx context.Context, failed *Result, under *locks, sinks []event.Sink) {
 	tell := func(host, message string) {
 		for _, s := range sinks {
 			note(s, host, message)
@@ -186,7 +204,7 @@ func (p *prepared) revert(ctx context.Context, failed *Result, sinks []event.Sin
 	}
 	root := &failed.Failures[slices.IndexFunc(failed.Failures, bySettings)]
 	tell(root.Host, "does not serve with its new settings: all goes back to those before")
-	back, err := p.svc.back(ctx, name, p.request, sinks)
+	back, err := p.back(ctx, under, sinks)
 	if back != nil && back.Outcome == event.Cancelled {
 		failed.Outcome = event.Cancelled // it goes on where it was stopped
 		return
@@ -202,15 +220,21 @@ func (p *prepared) revert(ctx context.Context, failed *Result, sinks []event.Sin
 	root.Remedy = "the file still says what did not work: correct it, and apply it"
 }
 
-// back is the operation that takes the latest one of a cluster back.
-func (s *service) back(ctx context.Context, name string, asked Request, sinks []event.Sink) (_ *Result, err error) {
+// back is the operation that takes this one back, under its locks: it has the leave to
+// break another's no more.
+func (p *prepared) back(ctx context.Context, under *locks, sinks []event.Sink) (_ *Result, err error) {
 	quiet := make([]event.Sink, len(sinks))
 	for i, sink := range sinks {
 		quiet[i] = &backwards{sink}
 	}
-	q, err := s.PrepareRollback(ctx, name, Request{
-		Name: name, IgnoreChecks: asked.IgnoreChecks, BreakLock: asked.BreakLock, Rollout: asked.Rollout, back: true,
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	kept := under.hosts.beat(ctx, stop)
+	name := p.env.Cluster.Name
+	q, err := p.svc.PrepareRollback(ctx, name, Request{
+		Name: name, IgnoreChecks: p.request.IgnoreChecks, Rollout: p.request.Rollout, back: true, under: under,
 	}, nil)
+	kept() // it takes the lock over
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +14,8 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/store"
 )
 
 // turns are the hosts on which a step has changed something, as they came.
@@ -284,6 +288,10 @@ func TestBadSettingsKept(t *testing.T) {
 		t.Errorf("%+v: want it left as it is", res)
 	}
 	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
+	if res := w.resume(event.Failed); res.Reverted {
+		t.Error("a resume takes back what was to be kept")
+	}
+	w.wantStatus(v1alpha1.PhaseFailed, "apply Failed", "create Succeeded")
 }
 
 // What fails by itself, with settings that are as before, is nothing to go back
@@ -325,6 +333,108 @@ func TestRevertFails(t *testing.T) {
 	m.spoils = nil
 	w.rollback(event.Succeeded)
 	w.asBefore(before)
+}
+
+// Nobody gets in between a failure and the way back, and whoever takes the lock away
+// from it all the same is not disturbed.
+func TestRevertUnderTheSameLocks(t *testing.T) {
+	b := badSettings()[2]
+	turns := func(t *testing.T, w *world, c *v1alpha1.Cluster, at func()) *Result {
+		t.Helper()
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c, BreakLock: true}, nil))
+		res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
+			if e.Type == event.Note && strings.HasPrefix(e.Message, "does not serve with its new settings") {
+				at()
+			}
+		}))
+		if err := errors.Join(err, p.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	t.Run("kept", func(t *testing.T) {
+		w, c, before := b.broken(t)
+		res := turns(t, w, c, func() {
+			var held *store.HeldError
+			if _, err := w.service().Store.Lock(t.Context(), "prod", store.Holder{}); !errors.As(err, &held) {
+				t.Errorf("another process here: %v", err)
+			}
+			for _, cp := range []string{"cp1", "cp2", "cp3"} {
+				if m := w.machines[cp]; !m.lock.Held {
+					t.Errorf("%s lets in others", cp)
+				}
+			}
+		})
+		if !res.Reverted {
+			t.Errorf("it has not gone back: %+v", res.Failures)
+		}
+		w.asBefore(before)
+	})
+	t.Run("taken", func(t *testing.T) {
+		w, c, _ := b.broken(t)
+		theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 40}, Highest: 40}
+		res := turns(t, w, c, func() {
+			for _, m := range w.machines {
+				m.lock = theirs
+			}
+		})
+		if f := res.Failures; res.Reverted || len(f) != 2 || f[1].Reason != idRevertFailed || w.machines["cp1"].lock.Holder != theirs.Holder {
+			t.Errorf("reverted: %t, %+v; the lock is %+v", res.Reverted, f, w.machines["cp1"].lock)
+		}
+	})
+}
+
+// How hosts are logged in to does not go back: with that of before nobody might get in.
+func TestBadSettingsGoBackAsLoggedIn(t *testing.T) {
+	for name, by := range map[string]func(*testing.T, *service, Request){
+		"by itself": func(t *testing.T, s *service, r Request) {
+			p, err := s.Prepare(t.Context(), r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res, err := p.Apply(t.Context()); err != nil || !res.Reverted {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		},
+		"by rollback": func(t *testing.T, s *service, r Request) {
+			r.KeepFailed = true
+			for _, prepare := range []func() (Prepared, error){
+				func() (Prepared, error) { return s.Prepare(t.Context(), r, nil) },
+				func() (Prepared, error) { return s.PrepareRollback(t.Context(), "prod", Request{}, nil) },
+			} {
+				p, err := prepare()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := p.Apply(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c, _ := badSettings()[2].broken(t)
+			c.Spec.SSH.User, c.Spec.Hosts[4].SSH.Port = "later", 2222
+			s := w.service()
+			s.Connect = func(ctx context.Context, h v1alpha1.Host, o remote.Options) (remote.Host, error) {
+				if port := map[bool]int{true: 2222, false: 22}[h.Name == "w2"]; h.SSH.User != "later" || h.SSH.Port != port {
+					t.Errorf("%s is logged in to as %s, at port %d", h.Name, h.SSH.User, h.SSH.Port)
+				}
+				return w.connect(ctx, h, o)
+			}
+			by(t, s, Request{Kind: Apply, Cluster: c})
+			is, err := s.Store.Cluster("prod")
+			if err != nil || is.Status.Phase != v1alpha1.PhaseRunning || is.Spec.SSH.User != "later" || is.Spec.Hosts[4].SSH.Port != 2222 {
+				t.Errorf("on record: phase %s, %+v, %v", is.Status.Phase, is.Spec.SSH, err)
+			}
+		})
+	}
 }
 
 // Killed anywhere between the first change and the last one of the way back, it

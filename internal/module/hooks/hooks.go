@@ -35,7 +35,7 @@ func New(env module.Env, phase v1alpha1.HookPhase) engine.Module {
 		m.Tasks = append(m.Tasks, engine.Task{
 			ID: id, Title: "run hook " + h.Name,
 			On:   func(host *engine.Host) bool { return concerns(h, host) },
-			When: func(*engine.Scope) bool { return !aroundUpgrades(phase) || env.Upgrade.Backup },
+			When: func(s *engine.Scope) bool { return wanted(env, phase, s.Host()) },
 			Once: true, Barrier: true, Timeout: timeout + time.Minute, IgnoreError: h.IgnoreErrors,
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list, run, err := ops(env, h, s.Host(), timeout)
@@ -52,6 +52,15 @@ func New(env module.Env, phase v1alpha1.HookPhase) engine.Module {
 // aroundUpgrades says that a host comes through a phase more than once.
 func aroundUpgrades(phase v1alpha1.HookPhase) bool {
 	return phase == v1alpha1.HookPreUpgrade || phase == v1alpha1.HookPostUpgrade
+}
+
+// wanted says whether a phase comes for a host: one that has been put back already is
+// not taken off any more.
+func wanted(env module.Env, phase v1alpha1.HookPhase, host *engine.Host) bool {
+	if phase == v1alpha1.HookPreDelete && host.Facts != nil {
+		return host.Facts.Ledger
+	}
+	return !aroundUpgrades(phase) || env.Upgrade.Backup
 }
 
 func concerns(h v1alpha1.Hook, host *engine.Host) bool {

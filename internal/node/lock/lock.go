@@ -20,6 +20,18 @@ type Lock struct {
 	By string `json:"by,omitempty"`
 }
 
+// FenceError is a fence that cannot be read: nobody knows who was displaced.
+type FenceError struct {
+	Path string
+	Err  error
+}
+
+func (e *FenceError) Error() string {
+	return e.Path + ", which keeps out managers that were displaced, cannot be read (" + e.Err.Error() + "); if no other works on the cluster, --break-lock writes it anew"
+}
+
+func (e *FenceError) Unwrap() error { return e.Err }
+
 // State is what a host answers about the lock.
 type State struct {
 	Held    bool   `json:"held"`

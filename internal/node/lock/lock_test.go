@@ -4,8 +4,10 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,5 +121,30 @@ func TestLifeOfALock(t *testing.T) {
 	}
 	if err := h.Release(ctx, first); err != nil {
 		t.Errorf("releasing twice: %v", err)
+	}
+}
+
+// A fence that cannot be read lets nobody in but those who insist, and says where it is.
+func TestUnreadableFence(t *testing.T) {
+	for name, content := range map[string]string{"empty": "", "no number": "seven\n"} {
+		t.Run(name, func(t *testing.T) {
+			h, ctx := newHost(t), context.Background()
+			if err := h.Raise(3); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(h.Dir, FenceName)
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, ok, err := h.Take(ctx, second, false)
+			var told *FenceError
+			if ok || !errors.As(err, &told) || !strings.Contains(told.Error(), path) {
+				t.Errorf("taken: %t, %v: want it refused, and %s named", ok, err, path)
+			}
+			st, ok, err := h.Take(ctx, second, true)
+			if err != nil || !ok || st.Highest != second.Fence {
+				t.Errorf("taken by somebody who insists: %t, %+v, %v", ok, st, err)
+			}
+		})
 	}
 }

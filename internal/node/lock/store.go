@@ -99,7 +99,8 @@ func (s *Store) read(ctx context.Context) (State, record, error) {
 
 // Take writes the lock if l's fencing number is above the highest seen and
 // the present lock is free, stale, of the same manager, or breaking is asked
-// for. Otherwise it answers with the present state and false.
+// for, which also writes a fence anew that cannot be read. Otherwise it answers with the
+// present state and false.
 func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, error) {
 	unlock, err := s.exclusive(true)
 	if err != nil {
@@ -107,7 +108,7 @@ func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, e
 	}
 	defer unlock()
 	st, err := s.Read(ctx)
-	if err != nil {
+	if err != nil && !(breaking && unreadable(err)) { // it is written anew then
 		return st, false, err
 	}
 	free := !st.Held || st.Stale || st.Holder.Manager == l.Manager || breaking
@@ -116,7 +117,7 @@ func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, e
 	}
 	// The number goes up before the lock changes hands: from then on the
 	// former holder is refused, whatever happens to us.
-	if err := s.raise(l.Fence); err != nil {
+	if err := s.record(l.Fence); err != nil {
 		return st, false, err
 	}
 	if err := s.write(l); err != nil {
@@ -190,18 +191,24 @@ func (s *Store) tidy() error {
 
 // Highest is the highest fencing number this host has seen.
 func (s *Store) Highest() (uint64, error) {
-	raw, err := os.ReadFile(filepath.Join(s.Dir, FenceName))
+	path := filepath.Join(s.Dir, FenceName)
+	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
-	if err != nil {
-		return 0, fmt.Errorf("reading the fence: %w", err)
+	var n uint64
+	if err == nil {
+		n, err = strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
 	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("reading the fence in %s: %w", s.Dir, err)
+		return 0, &FenceError{Path: path, Err: err}
 	}
 	return n, nil
+}
+
+func unreadable(err error) bool {
+	var fence *FenceError
+	return errors.As(err, &fence)
 }
 
 // Raise records a fencing number seen, if it is the highest.
@@ -219,6 +226,10 @@ func (s *Store) raise(fence uint64) error {
 	if err != nil || fence <= highest {
 		return err
 	}
+	return s.record(fence)
+}
+
+func (s *Store) record(fence uint64) error {
 	content := strings.NewReader(strconv.FormatUint(fence, 10) + "\n")
 	if err := s.Disk.Replace(filepath.Join(s.Dir, FenceName), content, durable.Meta{Mode: 0o600}); err != nil {
 		return fmt.Errorf("recording the fence: %w", err)

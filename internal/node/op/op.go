@@ -253,6 +253,10 @@ const IDLedgerLost = "ledger-lost"
 // the host says that it is ours.
 const IDUnmanaged = "host-unmanaged"
 
+// IDFenceUnreadable is the reason why nothing is changed on a host: it does not know
+// any more which managers were displaced.
+const IDFenceUnreadable = "fence-unreadable"
+
 // Bool is for the optional fields of Unit.
 func Bool(v bool) *bool { return &v }
 

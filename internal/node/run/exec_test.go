@@ -163,6 +163,17 @@ func TestFence(t *testing.T) {
 	if r := h.r.Apply(context.Background(), b, nil); r[0].Error != nil {
 		t.Errorf("a batch without a number is never fenced: %v", r[0].Error)
 	}
+	b.Ops = op.List{h.shell("spoil", "echo > $0/var/lib/slipway/fence"), op.Dir{Path: "/etc/four"}}
+	if r := h.r.Apply(context.Background(), b, nil); r[0].Error != nil {
+		t.Error(r[0].Error)
+	}
+	if r := h.r.Check(context.Background(), op.List{op.Dir{Path: "/etc/five"}}); r[0].Error != nil {
+		t.Errorf("looking does not depend on the number: %v", r[0].Error)
+	}
+	b.Fence = 9
+	if r := h.r.Apply(context.Background(), b, nil); r[0].Error == nil || r[0].Error.Reason != op.IDFenceUnreadable {
+		t.Errorf("results %+v, want it said that the number cannot be read", r)
+	}
 }
 
 // TestWhole has systemd-run run programs at once; what matters here is what

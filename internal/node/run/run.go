@@ -170,8 +170,11 @@ func (r *Runner) session(b Batch, emit func(int, Progress)) (*session, error) {
 
 // fenced refuses a batch of a manager that another has displaced.
 func (s *session) fenced() error {
+	if s.batch.Fence == 0 {
+		return nil
+	}
 	highest, err := s.lock.Highest()
-	if err != nil || s.batch.Fence == 0 || s.batch.Fence >= highest {
+	if err != nil || s.batch.Fence >= highest {
 		return err
 	}
 	return &op.Error{Reason: "Fenced", Message: fmt.Sprintf("another manager has taken over this cluster (fencing number %d, ours is %d)", highest, s.batch.Fence)}
@@ -228,7 +231,10 @@ func (s *session) state(elem ...string) string {
 // failure puts an error into the words of a result.
 func failure(err error) *op.Error {
 	var e *op.Error
+	var fence *lock.FenceError
 	switch {
+	case errors.As(err, &fence):
+		return &op.Error{Reason: op.IDFenceUnreadable, Message: err.Error()}
 	case errors.As(err, &e):
 		out := *e
 		out.Message = err.Error()
