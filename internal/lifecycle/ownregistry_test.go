@@ -156,6 +156,32 @@ func TestCreateWithRegistry(t *testing.T) {
 	}
 }
 
+// TestRegistryLeaves takes the host that is the registry off, which all nodes forget,
+// whether it is there or gone for good.
+func TestRegistryLeaves(t *testing.T) {
+	for name, gone := range map[string]bool{"it answers": false, "it is gone for good": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "w1", "reg")
+			w.do(Request{Kind: Create, Cluster: w.withRegistry()}, event.Succeeded)
+			m := w.machines["reg"]
+			if gone {
+				m.down = errDown
+			}
+			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"reg"}, Forget: gone}, event.Succeeded)
+			for _, node := range []string{"cp1", "w1"} {
+				if text := w.machines[node].files[ownHosts]; text != "" {
+					t.Errorf("%s still has %q", node, text)
+				}
+			}
+			if left := m.look(); !gone && len(left) != 0 {
+				t.Errorf("the registry is left: %v", left)
+			}
+			delete(w.machines, "reg")
+			w.whole()
+		})
+	}
+}
+
 // TestRegistryPasswordChosen is the user's, and nothing of it is kept.
 func TestRegistryPasswordChosen(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
