@@ -156,6 +156,28 @@ func TestCreateWithRegistry(t *testing.T) {
 	}
 }
 
+// TestRegistryIsAdded with the host that is to be it, as the file says, and all nodes
+// know it.
+func TestRegistryIsAdded(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "reg")
+	w.do(Request{Kind: Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
+	c := w.withRegistry()
+	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
+	w.do(Request{Kind: Add, Cluster: c}, event.Succeeded)
+	for _, node := range []string{"cp1", "w1"} {
+		if text := w.machines[node].files[ownHosts]; !strings.Contains(text, w.login("")) {
+			t.Errorf("%s has %q", node, text)
+		}
+	}
+	if config := w.machines["reg"].files[module.RegistryDir+"/config.yml"]; !strings.Contains(config, "/srv/images") {
+		t.Errorf("the registry is %q", config)
+	}
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	if len(p.Plan().Steps) != 0 {
+		t.Errorf("unchanged, it plans %v", p.Plan().Steps)
+	}
+}
+
 // TestRegistryLeaves takes the host that is the registry off, which all nodes forget,
 // whether it is there or gone for good.
 func TestRegistryLeaves(t *testing.T) {

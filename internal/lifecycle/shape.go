@@ -42,9 +42,14 @@ func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1al
 	}
 	r.Nodes = nil
 	order := map[string]int{} // that of the file, so that applying it finds nothing to do
-	for i, h := range s.complete(r.Cluster, recorded).Spec.Hosts {
-		if order[h.Name] = i + 1; find(recorded.Spec.Hosts, h.Name) < 0 {
-			wanted.Spec.Hosts, r.Nodes = append(wanted.Spec.Hosts, h), append(r.Nodes, h.Name)
+	file := s.complete(r.Cluster, recorded)
+	for i, h := range file.Spec.Hosts {
+		if order[h.Name] = i + 1; find(recorded.Spec.Hosts, h.Name) >= 0 {
+			continue
+		}
+		wanted.Spec.Hosts, r.Nodes = append(wanted.Spec.Hosts, h), append(r.Nodes, h.Name)
+		if own := &wanted.Spec.Registry.Private; *own == nil && spec.HasRole(h, v1alpha1.RoleRegistry) {
+			*own = file.Spec.Registry.Private
 		}
 	}
 	slices.SortStableFunc(wanted.Spec.Hosts, func(a, b v1alpha1.Host) int { return cmp.Compare(order[a.Name], order[b.Name]) })
