@@ -204,6 +204,41 @@ func TestRegistryLeaves(t *testing.T) {
 	}
 }
 
+// TestInitRegistryInUse: what nodes know of a registry is not changed without them.
+func TestInitRegistryInUse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("parrot-one")
+	w := newWorld(t, "cp1", "reg", "other")
+	c := w.withRegistry()
+	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "other" })
+	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{PasswordFrom: &v1alpha1.SecretSource{File: file}}
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: InitRegistry, Cluster: c}, event.Succeeded)
+	for name, change := range map[string]func(*v1alpha1.Cluster){
+		"name":     func(c *v1alpha1.Cluster) { c.Spec.Registry.Private.Names = []string{"images.example.com"} },
+		"port":     func(c *v1alpha1.Cluster) { c.Spec.Registry.Private.Port = 5001 },
+		"user":     func(c *v1alpha1.Cluster) { c.Spec.Registry.Private.Username = "another" },
+		"password": func(*v1alpha1.Cluster) { write("parrot-two") },
+		"host": func(c *v1alpha1.Cluster) {
+			at := slices.IndexFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
+			c.Spec.Hosts[at].Name, c.Spec.Hosts[at].Address = "other", w.machines["other"].address
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := spec.Copy(c)
+			change(changed)
+			_, err := w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: changed}, nil)
+			refusal(t, err, idRegistryInUse)
+			write("parrot-one")
+		})
+	}
+}
+
 // TestRegistryPasswordChosen is the user's, and nothing of it is kept.
 func TestRegistryPasswordChosen(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
