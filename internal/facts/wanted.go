@@ -131,6 +131,9 @@ const (
 	LeftoverNetwork                 // settings of another pod network
 )
 
+// DockerUnit has the kubelet of a node use Docker: it is on no other node of ours.
+const DockerUnit = "/etc/systemd/system/cri-docker.service"
+
 // Leftovers are paths and globs that only another cluster, container runtime
 // or pod network makes.
 func Leftovers() map[string]Leftover {
@@ -149,6 +152,7 @@ func Leftovers() map[string]Leftover {
 		"/etc/cni/net.d/*.conf":            LeftoverNetwork,
 		"/run/containerd/containerd.sock":  LeftoverRuntime,
 		"/run/docker.sock":                 LeftoverRuntime,
+		DockerUnit:                         LeftoverRuntime, // nobody could tell it from one of ours
 		"/run/crio/crio.sock":              LeftoverRuntime,
 		"/run/k3s":                         LeftoverRuntime,
 		"/run/k0s":                         LeftoverRuntime,

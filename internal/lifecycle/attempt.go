@@ -456,7 +456,7 @@ func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
 func (s *service) plannedFor(operation string, lost []string) (*v1alpha1.Cluster, error) {
 	c, err := s.planned(operation)
 	if err == nil {
-		c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return slices.Contains(lost, h.Name) })
+		spec.TakeOff(c, lost...)
 	}
 	return c, err
 }

@@ -36,6 +36,7 @@ const (
 	idHostTwice         = "duplicate-address"
 	idAddressFixed      = "address-fixed"
 	idEndpointMode      = "endpoint-mode" // as package spec has it
+	idRegistryInUse     = "registry-in-use"
 	idMigrationAlone    = "runtime-change-alone"
 	idUpgradeHow        = "upgrade-invalid"
 	idUpgradeUnfinished = "upgrade-unfinished"

@@ -6,11 +6,13 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
@@ -28,7 +30,42 @@ func becomesRegistry(k Kind, recorded, wanted *v1alpha1.Cluster) error {
 	if recorded == nil {
 		return nil
 	}
-	return spec.RegistryChange(recorded, wanted).Err()
+	if err := spec.RegistryChange(recorded, wanted).Err(); err != nil || !created(recorded) || equal(known(recorded), known(wanted)) {
+		return err
+	}
+	return oneSided(wanted)
+}
+
+// known is what nodes know of the cluster's own registry, and by what it knows them.
+func known(c *v1alpha1.Cluster) []any {
+	if c.Spec.Registry.Private == nil {
+		return nil
+	}
+	own := *c.Spec.Registry.Private
+	own.Directory, own.MirrorOf = "", nil // the one it knows alone, the other they
+	return []any{spec.RegistryName(c), own}
+}
+
+// oneSided refuses to change a registry without the nodes that use it.
+func oneSided(c *v1alpha1.Cluster) error {
+	return refused(idRegistryInUse, "nodes of cluster "+c.Name+" use its registry by the name, the login and the authority that are on record, and init registry touches no node",
+		"change both: slipway apply -f FILE")
+}
+
+// otherLogin refuses a password or an authority that is another than what the
+// registry of a cluster that runs has, though the file names it as before.
+func (p *prepared) otherLogin() error {
+	if p.request.Kind != InitRegistry || !created(p.recorded) {
+		return nil
+	}
+	for _, s := range p.plan.Steps {
+		if slices.ContainsFunc(s.Changes, func(c plan.OpChange) bool {
+			return slices.Contains([]string{module.RegistryUsers, module.RegistryTrusted, module.RegistryCA}, c.Target)
+		}) {
+			return oneSided(p.env.Cluster)
+		}
+	}
+	return nil
 }
 
 // maxRegistryPassword is how much of a password registries look at, in bytes.

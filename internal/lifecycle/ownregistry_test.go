@@ -156,6 +156,89 @@ func TestCreateWithRegistry(t *testing.T) {
 	}
 }
 
+// TestRegistryIsAdded with the host that is to be it, as the file says, and all nodes
+// know it.
+func TestRegistryIsAdded(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "reg")
+	w.do(Request{Kind: Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
+	c := w.withRegistry()
+	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: "/srv/images"}
+	w.do(Request{Kind: Add, Cluster: c}, event.Succeeded)
+	for _, node := range []string{"cp1", "w1"} {
+		if text := w.machines[node].files[ownHosts]; !strings.Contains(text, w.login("")) {
+			t.Errorf("%s has %q", node, text)
+		}
+	}
+	if config := w.machines["reg"].files[module.RegistryDir+"/config.yml"]; !strings.Contains(config, "/srv/images") {
+		t.Errorf("the registry is %q", config)
+	}
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	if len(p.Plan().Steps) != 0 {
+		t.Errorf("unchanged, it plans %v", p.Plan().Steps)
+	}
+}
+
+// TestRegistryLeaves takes the host that is the registry off, which all nodes forget,
+// whether it is there or gone for good.
+func TestRegistryLeaves(t *testing.T) {
+	for name, gone := range map[string]bool{"it answers": false, "it is gone for good": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "w1", "reg")
+			w.do(Request{Kind: Create, Cluster: w.withRegistry()}, event.Succeeded)
+			m := w.machines["reg"]
+			if gone {
+				m.down = errDown
+			}
+			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"reg"}, Forget: gone}, event.Succeeded)
+			for _, node := range []string{"cp1", "w1"} {
+				if text := w.machines[node].files[ownHosts]; text != "" {
+					t.Errorf("%s still has %q", node, text)
+				}
+			}
+			if left := m.look(); !gone && len(left) != 0 {
+				t.Errorf("the registry is left: %v", left)
+			}
+			delete(w.machines, "reg")
+			w.whole()
+		})
+	}
+}
+
+// TestInitRegistryInUse: what nodes know of a registry is not changed without them.
+func TestInitRegistryInUse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("parrot-one")
+	w := newWorld(t, "cp1", "reg", "other")
+	c := w.withRegistry()
+	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "other" })
+	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{PasswordFrom: &v1alpha1.SecretSource{File: file}}
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	w.do(Request{Kind: InitRegistry, Cluster: c}, event.Succeeded)
+	for name, change := range map[string]func(*v1alpha1.Cluster){
+		"name":     func(c *v1alpha1.Cluster) { c.Spec.Registry.Private.Names = []string{"images.example.com"} },
+		"port":     func(c *v1alpha1.Cluster) { c.Spec.Registry.Private.Port = 5001 },
+		"user":     func(c *v1alpha1.Cluster) { c.Spec.Registry.Private.Username = "another" },
+		"password": func(*v1alpha1.Cluster) { write("parrot-two") },
+		"host": func(c *v1alpha1.Cluster) {
+			at := slices.IndexFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == "reg" })
+			c.Spec.Hosts[at].Name, c.Spec.Hosts[at].Address = "other", w.machines["other"].address
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := spec.Copy(c)
+			change(changed)
+			_, err := w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: changed}, nil)
+			refusal(t, err, idRegistryInUse)
+			write("parrot-one")
+		})
+	}
+}
+
 // TestRegistryPasswordChosen is the user's, and nothing of it is kept.
 func TestRegistryPasswordChosen(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")

@@ -157,7 +157,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 			return nil, errors.Join(err, p.Close())
 		}
 	}
-	if err := s.makePlan(ctx, p); err != nil {
+	if err := cmp.Or(s.makePlan(ctx, p), p.otherLogin()); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil

@@ -419,7 +419,7 @@ func (r records) TakeOff(cluster, host string) (left []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return h.Name == host })
+	spec.TakeOff(c, host)
 	for _, h := range c.Spec.Hosts {
 		left = append(left, h.Name)
 	}

@@ -42,9 +42,14 @@ func (s *service) reshaped(r *Request, recorded *v1alpha1.Cluster) (wanted *v1al
 	}
 	r.Nodes = nil
 	order := map[string]int{} // that of the file, so that applying it finds nothing to do
-	for i, h := range s.complete(r.Cluster, recorded).Spec.Hosts {
-		if order[h.Name] = i + 1; find(recorded.Spec.Hosts, h.Name) < 0 {
-			wanted.Spec.Hosts, r.Nodes = append(wanted.Spec.Hosts, h), append(r.Nodes, h.Name)
+	file := s.complete(r.Cluster, recorded)
+	for i, h := range file.Spec.Hosts {
+		if order[h.Name] = i + 1; find(recorded.Spec.Hosts, h.Name) >= 0 {
+			continue
+		}
+		wanted.Spec.Hosts, r.Nodes = append(wanted.Spec.Hosts, h), append(r.Nodes, h.Name)
+		if own := &wanted.Spec.Registry.Private; *own == nil && spec.HasRole(h, v1alpha1.RoleRegistry) {
+			*own = file.Spec.Registry.Private
 		}
 	}
 	slices.SortStableFunc(wanted.Spec.Hosts, func(a, b v1alpha1.Host) int { return cmp.Compare(order[a.Name], order[b.Name]) })
@@ -114,7 +119,7 @@ func removed(c *v1alpha1.Cluster, selectors []string) (names []string, err error
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return slices.Contains(names, h.Name) })
+	spec.TakeOff(c, names...)
 	if len(spec.HostsWithRole(c, v1alpha1.RoleControlPlane)) == 0 {
 		return nil, refused(idLastControlPlane, "without "+strings.Join(names, ", ")+" the cluster has no control plane",
 			"add another control plane first; or delete the cluster: slipway delete cluster "+c.Name)
@@ -205,7 +210,7 @@ func goesOn(recorded, planned *v1alpha1.Cluster) *v1alpha1.Cluster {
 // takesPart says whether a host has to be asked. To add or remove workers,
 // only they and the control planes have: what the others are does not depend
 // on them, and one that is down is no reason to wait. A member of etcd on a host
-// of its own concerns the other members as well.
+// of its own concerns the other members as well, and a registry all nodes.
 func (p *prepared) takesPart(h v1alpha1.Host) bool {
 	if aboutEtcd(p.request.Kind) {
 		return p.concernsMaintenance(h)
@@ -220,7 +225,7 @@ func (p *prepared) takesPart(h v1alpha1.Host) bool {
 	changes := func(role v1alpha1.Role) bool {
 		return slices.ContainsFunc(p.env.WithLeaving().Spec.Hosts, func(is v1alpha1.Host) bool { return concerned(is) && spec.HasRole(is, role) })
 	}
-	return concerned(h) || spec.HasRole(h, v1alpha1.RoleControlPlane) || changes(v1alpha1.RoleControlPlane) ||
+	return concerned(h) || spec.HasRole(h, v1alpha1.RoleControlPlane) || changes(v1alpha1.RoleControlPlane) || changes(v1alpha1.RoleRegistry) ||
 		spec.HasRole(h, v1alpha1.RoleEtcd) && changes(v1alpha1.RoleEtcd)
 }
 

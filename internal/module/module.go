@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/release"
@@ -202,7 +203,7 @@ func (e Env) RuntimeSocket() string {
 }
 
 // DockerUnit has the kubelet of a node use Docker: it is on no other node.
-const DockerUnit = "/etc/systemd/system/cri-docker.service"
+const DockerUnit = facts.DockerUnit
 
 // HasDocker says that containers on a host are run by Docker, or about to be:
 // while a cluster moves, that need not be what its description says.

@@ -38,6 +38,7 @@ const (
 	RegistryCert    = RegistryDir + "/tls.crt"
 	RegistryKey     = RegistryDir + "/tls.key"
 	RegistryTrusted = RegistryDir + "/trusted.crt"
+	RegistryUsers   = RegistryDir + "/htpasswd"
 )
 
 // IsRegistry selects the host that is the registry.

@@ -37,6 +37,15 @@ func RegistryHost(c *v1alpha1.Cluster) (v1alpha1.Host, bool) {
 	return hosts[0], true
 }
 
+// TakeOff takes hosts off a description, and with the one that is a registry what is
+// said of that.
+func TakeOff(c *v1alpha1.Cluster, hosts ...string) {
+	c.Spec.Hosts = slices.DeleteFunc(c.Spec.Hosts, func(h v1alpha1.Host) bool { return slices.Contains(hosts, h.Name) })
+	if len(HostsWithRole(c, v1alpha1.RoleRegistry)) == 0 {
+		c.Spec.Registry.Private = nil
+	}
+}
+
 // RegistryName is what images of the cluster's own registry are called by: host
 // and port. It is "" if there is none.
 func RegistryName(c *v1alpha1.Cluster) string {

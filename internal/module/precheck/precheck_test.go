@@ -231,6 +231,7 @@ var surroundingRows = []row{
 		"/etc/kubernetes/kubelet.conf, /var/lib/etcd/member",
 	},
 	{"another runtime", "two cannot share their places", present("/run/docker.sock", "/run/containerd/containerd.sock"), []string{"error runtime-running w1"}, ""},
+	{"what is left of one", "it would be taken for what runs the host's containers", present("/etc/systemd/system/cri-docker.service"), []string{"error runtime-running w1"}, "cri-docker.service"},
 	{"another network", "containerd takes the first by name", present("/etc/cni/net.d/*.conflist"), []string{"error other-network w1"}, ""},
 	{"our own files", "a host of this cluster has them from us", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"

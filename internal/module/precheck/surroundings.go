@@ -49,7 +49,7 @@ func (r *report) leftovers() {
 			"if nothing of it is needed any more, take it off with the tool that made it, such as kubeadm reset -f",
 		},
 		{
-			facts.LeftoverRuntime, idRuntime, "runs another container runtime",
+			facts.LeftoverRuntime, idRuntime, "has another container runtime",
 			"stop it and remove its package: Slipway installs its own containerd in the same places",
 		},
 		{

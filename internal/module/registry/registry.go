@@ -21,7 +21,6 @@ const (
 	programs   = "/usr/local/lib/slipway/registry"
 	program    = programs + "/registry"
 	configFile = module.RegistryDir + "/config.yml"
-	usersFile  = module.RegistryDir + "/htpasswd"
 	unitFile   = "/etc/systemd/system/" + module.RegistryUnit
 
 	stepCertificate = "registry.certificate"
@@ -99,7 +98,7 @@ func certificate(env module.Env, h *engine.Host) op.List {
 func service(env module.Env) (op.List, error) {
 	p := env.Cluster.Spec.Registry.Private
 	config, err := module.Render(files, "config.yml", map[string]any{
-		"Directory": p.Directory, "Port": p.Port, "Cert": module.RegistryCert, "Key": module.RegistryKey, "Users": usersFile,
+		"Directory": p.Directory, "Port": p.Port, "Cert": module.RegistryCert, "Key": module.RegistryKey, "Users": module.RegistryUsers,
 	})
 	if err != nil {
 		return nil, err
@@ -115,7 +114,7 @@ func service(env module.Env) (op.List, error) {
 	return op.List{
 		op.Dir{Path: p.Directory, Mode: 0o700, Exclusive: true},
 		op.File{Path: configFile, Content: config},
-		op.File{Path: usersFile, Content: users, Mode: 0o600, Secret: true},
+		op.File{Path: module.RegistryUsers, Content: users, Mode: 0o600, Secret: true},
 		op.File{Path: unitFile, Content: unit},
 		op.Unit{
 			Name: module.RegistryUnit, Enabled: op.Bool(true), Running: op.Bool(true),
