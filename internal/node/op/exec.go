@@ -66,3 +66,22 @@ type Exec struct {
 	// SecretOutput keeps output out of events and records.
 	SecretOutput bool `json:"secretOutput,omitempty"`
 }
+
+// Whole says that a list holds a step that must not be cut in half.
+func (l List) Whole() bool {
+	for _, o := range l {
+		switch o := o.(type) {
+		case Exec:
+			if o.Whole {
+				return true
+			}
+		case EtcdMember:
+			if o.Join.Whole {
+				return true
+			}
+		case Restore:
+			return true
+		}
+	}
+	return false
+}

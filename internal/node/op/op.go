@@ -480,22 +480,3 @@ func DependsOn(o Op) []string {
 	}
 	return nil
 }
-
-// Whole says that a list holds a step that must not be cut in half.
-func (l List) Whole() bool {
-	for _, o := range l {
-		switch o := o.(type) {
-		case Exec:
-			if o.Whole {
-				return true
-			}
-		case EtcdMember:
-			if o.Join.Whole {
-				return true
-			}
-		case Restore:
-			return true
-		}
-	}
-	return false
-}

@@ -231,14 +231,13 @@ func (s *session) planUnit(ctx context.Context, o op.Unit) (unitPlan, error) {
 		return p, nil
 	}
 	changed, err := s.stale(o, now)
-	if len(changed) > 0 && o.UnlessServes != nil && s.serves(ctx, *o.UnlessServes) {
-		return p, err
-	}
-	if len(changed) > 0 {
+	switch {
+	case len(changed) == 0:
+		return p, errors.Join(err, s.planAgain(o, &p))
+	case o.UnlessServes == nil || !s.serves(ctx, *o.UnlessServes):
 		p.add(&p.restart, "restart: "+strings.Join(changed, ", ")+" changed")
-		return p, err
 	}
-	return p, errors.Join(err, s.planAgain(o, &p))
+	return p, err
 }
 
 func (s *session) checkUnit(ctx context.Context, o op.Unit) (verdict, error) {
