@@ -67,7 +67,7 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 			return nil, err
 		}
 	}
-	env, err := s.environment(c)
+	env, err := s.environment(ctx, c)
 	if err != nil {
 		return nil, err
 	}

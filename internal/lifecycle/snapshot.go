@@ -102,7 +102,7 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 			return nil, err
 		}
 	}
-	env, err := s.environment(c)
+	env, err := s.environment(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 // newer is a recorded cluster in the next version on its way to the one that is
 // asked for; as it is, if it has come there. The request then knows where it
 // goes, and what the record is to have of its file.
-func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
+func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if !created(recorded) {
 		return nil, refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet", "finish its creation first: slipway resume "+recorded.Name)
 	}
@@ -44,7 +44,11 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 				"apply the rest first, with version: "+was+": slipway apply -f "+cmp.Or(r.File, "FILE"))
 		}
 	}
-	path, err := s.Catalogue.UpgradePath(was, r.Version)
+	known, err := s.releases(ctx, recorded, r.Version, r.Bundle, bundle)
+	if err != nil {
+		return nil, err
+	}
+	path, err := known.UpgradePath(was, r.Version)
 	if err != nil {
 		return nil, err
 	}

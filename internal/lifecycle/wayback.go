@@ -122,9 +122,12 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 	if p.request.Kind != Revert {
 		return nil, nil
 	}
-	newer, _, err := p.there()
+	newer, _, err := p.there(ctx)
 	if err != nil || release.SameMinor(newer.Kubernetes, p.env.Release.Kubernetes) {
 		return nil, err
+	}
+	if newer.Beyond {
+		return kindsUnknown(newer.Kubernetes, p.env.Release.Kubernetes), nil
 	}
 	l := newLooker(p.svc, p.env)
 	var servers []*hostLook
@@ -177,9 +180,18 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 		"delete them, if they can be done without; or finish the upgrade: slipway resume "+p.env.Cluster.Name), nil
 }
 
+// kindsUnknown warns of kinds that the release table does not list.
+func kindsUnknown(newer, older string) diag.List {
+	return diag.List{{
+		ID: idKindsInUse, Severity: diag.Warning,
+		Message: fmt.Sprintf("which kinds Kubernetes %s has that %s does not know is not in the release table: if there are objects of one, nobody sees them after this", newer, older),
+		Hint:    "look in the release notes of " + newer + " for kinds that are new in it",
+	}}
+}
+
 // there is the release that a cluster goes back from, and the steps that were begun
 // on the way there.
-func (p *prepared) there() (is release.Release, begun map[string]bool, err error) {
+func (p *prepared) there(ctx context.Context) (is release.Release, begun map[string]bool, err error) {
 	ops, err := p.svc.Store.Operations(p.env.Cluster.Name)
 	if err != nil {
 		return is, nil, err
@@ -192,7 +204,7 @@ func (p *prepared) there() (is release.Release, begun map[string]bool, err error
 	if err != nil {
 		return is, nil, err
 	}
-	if is, err = p.svc.Catalogue.Resolve(c.Spec.Kubernetes.Version); err != nil {
+	if is, err = p.svc.release(ctx, c); err != nil {
 		return is, nil, err
 	}
 	_, begun, err = p.svc.steps(ops[at].Name)
