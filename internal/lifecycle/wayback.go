@@ -85,11 +85,14 @@ func (p *prepared) stillThere() (list diag.List) {
 
 // lost says which data there are of before an upgrade, and what they lack.
 func (s *service) lost(o *v1alpha1.Operation) string {
-	file := s.kept(o)
-	if file == "" {
+	set := s.kept(o)
+	if set == nil {
 		return "; no backup set of before it is on this machine"
 	}
-	return fmt.Sprintf("; the data of before it (%s) are in %s, and all that was written since would be lost with them", o.Status.StartTime.UTC().Format(time.DateTime), file)
+	if set.KeysOnly {
+		return "; its keys of before it are in " + set.File + ", and the data of etcd are its owner's to have kept"
+	}
+	return fmt.Sprintf("; the data of before it (%s) are in %s, and all that was written since would be lost with them", o.Status.StartTime.UTC().Format(time.DateTime), set.File)
 }
 
 // past refuses to take back an upgrade that has come to its end, for that is why
@@ -111,8 +114,11 @@ func (s *service) past(name string, unfinished error) error {
 	if err != nil {
 		return err
 	}
-	return refused(idUpgradeCommitted, "the upgrade to "+is.Spec.Kubernetes.Version+" has come to its end, and Kubernetes does not go back from there"+s.lost(&ops[at]),
-		"to have these data, with Kubernetes as it is now: slipway etcd restore "+name+" --from FILE")
+	hint := "to have these data, with Kubernetes as it is now: slipway etcd restore " + name + " --from FILE"
+	if is.Spec.Etcd.External != nil {
+		hint = "to have the data of before, with Kubernetes as it is now, ask the owner of its etcd"
+	}
+	return refused(idUpgradeCommitted, "the upgrade to "+is.Spec.Kubernetes.Version+" has come to its end, and Kubernetes does not go back from there"+s.lost(&ops[at]), hint)
 }
 
 // wayBack refuses to go back to a version that does not know kinds of which there
