@@ -121,8 +121,8 @@ func head(t *tar.Reader) (*Set, error) {
 	if err := json.Unmarshal(raw, set); err != nil {
 		return nil, broken(Damaged, "what the set says of itself cannot be read: %v", err)
 	}
-	if set.Format != format {
-		return nil, broken(Unknown, "the set has format %d, and this program reads %d", set.Format, format)
+	if set.Format != format && set.Format != keysOnly {
+		return nil, broken(Unknown, "the set has format %d, and this program reads %d and %d", set.Format, format, keysOnly)
 	}
 	return set, set.check()
 }
@@ -132,7 +132,10 @@ func (s *Set) check() error {
 	if len(s.Files) > maxFiles {
 		return broken(Damaged, "the set speaks of %d files", len(s.Files))
 	}
-	snapshots := 0
+	snapshots, want := 0, 1
+	if s.KeysOnly() {
+		want = 0
+	}
 	for _, f := range s.Files {
 		switch {
 		case !local(f.Name), f.Bytes < 0:
@@ -146,7 +149,7 @@ func (s *Set) check() error {
 			return broken(Damaged, "the set speaks of a file %.80q of %d bytes", f.Name, f.Bytes)
 		}
 	}
-	if snapshots != 1 {
+	if snapshots != want {
 		return broken(Damaged, "the set speaks of %d snapshots", snapshots)
 	}
 	return nil

@@ -1,6 +1,6 @@
 // Package backup is backup sets: one file that holds a snapshot of a cluster's
-// etcd and what else it takes to have the cluster again: the keys of its
-// authorities, its encryption configuration, its description. A set is a tar,
+// etcd, unless that is others', and what else it takes to have the cluster again:
+// the keys of its authorities, its encryption configuration, its description. A set is a tar,
 // encrypted to the keys of its recipients if there are any. Its first member
 // says what it is, and how long and what every other is, so that one that was
 // cut off or has changed is told from one that is whole.
@@ -14,8 +14,13 @@ import (
 	"time"
 )
 
-// format is that of the sets that are written; others are not read.
-const format = 1
+// The formats of the sets that are written; others are not read. One of keys alone,
+// without a snapshot, has its own: a program that knows none such says so, and does
+// not take it for damaged.
+const (
+	format   = 1
+	keysOnly = 2
+)
 
 // The members of a set besides the files of hosts, which are below FileDir by
 // their paths.
@@ -42,7 +47,7 @@ type Set struct {
 	// Kubernetes and Etcd are versions of what ran.
 	Kubernetes string `json:"kubernetes"`
 	Etcd       string `json:"etcd"`
-	// EtcdType is stacked or managed, ClusterID etcd's own name for itself, and
+	// EtcdType is stacked, managed or external, ClusterID etcd's own name for itself, and
 	// Member whose the snapshot is.
 	EtcdType  string `json:"etcdType"`
 	ClusterID string `json:"clusterID,omitempty"`
@@ -54,6 +59,9 @@ type Set struct {
 	// Files are all members but this one, in order.
 	Files []File `json:"files"`
 }
+
+// KeysOnly says that the set has no snapshot: etcd is others', who keep its data.
+func (s *Set) KeysOnly() bool { return s.Format == keysOnly }
 
 // A Snapshot is what a snapshot of etcd is. Hash, Revision and Version are what
 // etcdutl reads in it, Keys how many there are at its revision.

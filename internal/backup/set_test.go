@@ -59,6 +59,39 @@ func written(t *testing.T, recipients ...age.Recipient) (file string, set *Set, 
 	return file, set, small
 }
 
+// A set of keys alone is one like others; what has a snapshot, and says it has none, is
+// not whole.
+func TestKeysOnly(t *testing.T) {
+	set := &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1", EtcdType: "external", Authority: "a"}
+	small := []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
+	file := filepath.Join(t.TempDir(), Place("prod", set.Taken, false))
+	if err := Write(file, set, small, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	var db bytes.Buffer
+	got, files, err := Read(file, nil, &db)
+	if err != nil || !got.KeysOnly() || db.Len() > 0 || got.Format == format {
+		t.Fatalf("%+v, %v, and a snapshot of %d bytes", got, err, db.Len())
+	}
+	if d := cmp.Diff(small, files); d != "" {
+		t.Errorf("files (-want +got):\n%s", d)
+	}
+	raw, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, bytes.Replace(raw, []byte("canary-key"), []byte("canary-kex"), 1), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = Read(file, nil, &db)
+	wantReason(t, err, Damaged)
+	_, whole, _ := written(t)
+	whole.Format = keysOnly
+	wantReason(t, whole.check(), Damaged)
+	whole.Files, whole.Format = whole.Files[:2], format
+	wantReason(t, whole.check(), Damaged)
+}
+
 func TestWriteAndRead(t *testing.T) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {

@@ -99,22 +99,29 @@ func sum(data []byte) string {
 }
 
 // Stream writes a set as it is read, and fails at its end if the snapshot is not what
-// the set says of it. snapshot is its file. The set's Format and Files are filled in.
+// the set says of it. snapshot is its file, "" for a set of keys alone. The set's Format
+// and Files are filled in.
 func Stream(to io.Writer, set *Set, small []Content, snapshot string, recipients []age.Recipient) error {
 	set.Format, set.Files = format, nil
 	for _, c := range small {
 		set.Files = append(set.Files, File{Name: c.Name, Bytes: int64(len(c.Data)), SHA256: sum(c.Data)})
 	}
-	set.Files = append(set.Files, File{Name: SnapshotName, Bytes: set.Snapshot.Bytes, SHA256: set.Snapshot.SHA256})
+	db := io.Reader(nil)
+	if snapshot == "" {
+		set.Format = keysOnly
+	} else {
+		set.Files = append(set.Files, File{Name: SnapshotName, Bytes: set.Snapshot.Bytes, SHA256: set.Snapshot.SHA256})
+		f, err := os.Open(snapshot)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		db = f
+	}
 	manifest, err := json.MarshalIndent(set, "", "  ")
 	if err != nil {
 		return err
 	}
-	db, err := os.Open(snapshot)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
 	w := io.WriteCloser(nopCloser{to})
 	if len(recipients) > 0 {
 		if w, err = age.Encrypt(to, recipients...); err != nil {
@@ -126,10 +133,10 @@ func Stream(to io.Writer, set *Set, small []Content, snapshot string, recipients
 	for i := 0; err == nil && i < len(small); i++ {
 		err = add(t, set, small[i].Name, int64(len(small[i].Data)), bytes.NewReader(small[i].Data))
 	}
-	if err == nil {
+	if err == nil && db != nil {
 		err = add(t, set, SnapshotName, set.Snapshot.Bytes, io.TeeReader(db, is))
 	}
-	if err == nil && hex.EncodeToString(is.Sum(nil)) != set.Snapshot.SHA256 {
+	if err == nil && db != nil && hex.EncodeToString(is.Sum(nil)) != set.Snapshot.SHA256 {
 		err = broken(Damaged, "the snapshot is not any more what it was")
 	}
 	if err != nil {

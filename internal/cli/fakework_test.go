@@ -208,6 +208,7 @@ func (s service) sets(name string) []lifecycle.SnapshotInfo {
 			Cluster: name, File: "/b/" + name + "-1.tar", Bytes: 3 << 20, Taken: epoch.Add(-24 * time.Hour), Kubernetes: "v1.37.1", Etcd: "3.7.0", Member: "cp2",
 			Snapshot: &backup.Snapshot{Bytes: 2 << 20, Hash: 0xc0ffee, Revision: 4711, Keys: 600}, Files: []string{"/etc/kubernetes/pki/ca.key"},
 		},
+		{Cluster: name, File: "/b/" + name + "-0.tar", Bytes: 20 << 10, Taken: epoch.Add(-48 * time.Hour), Kubernetes: "v1.36.4", KeysOnly: true, Files: []string{"/etc/kubernetes/pki/ca.key"}},
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -113,7 +114,7 @@ func (a *app) load(file string, data []byte, dir string) (*described, error) {
 	loader := spec.Loader{
 		Files: &paths,
 		Supported: func(v string) error {
-			_, err := cat.Resolve(v)
+			_, err := cat.With(v, release.Components{}).Resolve(v) // which minors bundles have, the service sees
 			return err
 		},
 	}

@@ -40,7 +40,7 @@ func (p *prepared) loadAddons(ctx context.Context) error {
 		if i == 0 {
 			continue
 		}
-		is, err := p.svc.Catalogue.Resolve(hop.version)
+		is, err := p.svc.resolve(ctx, p.env.Cluster, hop.version, hop.bundle)
 		if err != nil {
 			return err
 		}
@@ -73,18 +73,18 @@ func (p *prepared) addonsWith(ctx context.Context, list []v1alpha1.Addon, is rel
 	told = append(told, warnings...)
 	var wrong diag.List
 	if errors.As(err, &wrong) {
-		return nil, p.inFile(append(told, wrong...)), nil
+		return nil, p.request.inFile(append(told, wrong...)), nil
 	}
-	return loaded, p.inFile(told), err
+	return loaded, p.request.inFile(told), err
 }
 
-// inFile has what is to say of add-ons name their place in the cluster's file, if
+// inFile has what is to say of a cluster name its place in the cluster's file, if
 // that is at hand.
-func (p *prepared) inFile(list diag.List) diag.List {
-	if len(list) == 0 || len(p.request.Source) == 0 || p.request.File == "" {
+func (r Request) inFile(list diag.List) diag.List {
+	if len(list) == 0 || len(r.Source) == 0 || r.File == "" {
 		return list
 	}
-	loaded, err := spec.Load(p.request.File, p.request.Source)
+	loaded, err := spec.Load(r.File, r.Source)
 	if err != nil { // it was read before: this is another's
 		return list
 	}

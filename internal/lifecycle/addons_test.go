@@ -476,12 +476,12 @@ func TestReadinessOfAddons(t *testing.T) {
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
 	r := Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1"}
-	next, err := s.newer(&r, c)
+	next, err := s.newer(t.Context(), &r, c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &prepared{svc: s, request: r, recorded: c}
-	if p.env, err = s.environment(next); err != nil {
+	if p.env, err = s.environment(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.loadAddons(t.Context()); err != nil {

@@ -193,7 +193,7 @@ type copyLook struct {
 
 // lookForCopies connects to hosts, if copies are in directories of theirs.
 func (s *service) lookForCopies(ctx context.Context, c *v1alpha1.Cluster, progress event.Sink) (*copyLook, func(), error) {
-	env, err := s.environment(c)
+	env, err := s.environment(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}

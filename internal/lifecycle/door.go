@@ -86,7 +86,7 @@ func (s *service) Kubeconfig(ctx context.Context, name string, live bool) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	env, err := s.environment(c)
+	env, err := s.environment(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func TestDoors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			env, err := s.environment(c)
+			env, err := s.environment(t.Context(), c)
 			if err != nil {
 				t.Fatal(err)
 			}

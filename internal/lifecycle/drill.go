@@ -67,7 +67,7 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 			return nil, err
 		}
 	}
-	env, err := s.environment(c)
+	env, err := s.environment(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -101,12 +101,13 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 	return out, nil
 }
 
-// newest is the file of the newest set that is kept of a cluster.
+// newest is the file of the newest set with data that is kept of a cluster.
 func (s *service) newest(ctx context.Context, name string) (string, error) {
 	list, err := s.Snapshots(ctx, name)
 	if err != nil {
 		return "", err
 	}
+	list = slices.DeleteFunc(list, func(i SnapshotInfo) bool { return i.KeysOnly })
 	if len(list) == 0 {
 		return "", refused(string(backup.Unknown), "there is no backup of cluster "+name+" at its usual place", "take one: slipway etcd snapshot "+name+"; or name its file with --from")
 	}

@@ -48,7 +48,7 @@ func (s *service) Dump(ctx context.Context, name string, w io.Writer, progress e
 	if err != nil {
 		return err
 	}
-	env, err := s.environment(c)
+	env, err := s.environment(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (m minors) newer() bool {
 // started is the member of a machine with what its settings say.
 func (m *minors) started(name, settings string) *op.Error {
 	minor := "3.6"
-	if strings.Contains(settings, "v1.37.") {
+	if slices.ContainsFunc([]string{"v1.37.", "v1.38.", "v1.39."}, func(v string) bool { return strings.Contains(settings, v) }) {
 		minor = "3.7"
 	}
 	if minor == "3.6" && m.newer() && !m.back {

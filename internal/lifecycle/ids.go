@@ -99,6 +99,7 @@ const (
 	idRescueClusters   = "rescue-several-clusters"
 	idBackupRoom       = "backup-no-room"
 	idBackupKeys       = "backup-without-keys"
+	idBackupNoData     = "backup-without-data"
 	idBackupOther      = "backup-other-cluster"
 	idBackupVersion    = "backup-version"
 	idBackupChanged    = "backup-changed"

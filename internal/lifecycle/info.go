@@ -302,7 +302,7 @@ type looker struct {
 
 // look begins to look at a cluster, for as long as a look may take. done ends it.
 func (s *service) look(ctx context.Context, c *v1alpha1.Cluster) (_ context.Context, l *looker, done func(), err error) {
-	env, err := s.environment(c)
+	env, err := s.environment(ctx, c)
 	if err != nil {
 		return nil, nil, nil, err
 	}

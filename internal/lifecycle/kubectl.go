@@ -26,7 +26,7 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	if err != nil {
 		return 0, err
 	}
-	env, err := s.environment(c)
+	env, err := s.environment(ctx, c)
 	if err != nil {
 		return 0, err
 	}

@@ -101,7 +101,7 @@ func (s *service) Prepare(ctx context.Context, r Request, progress event.Sink) (
 
 func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink) (_ *prepared, err error) {
 	p.request.IgnoreErrors = p.request.IgnoreErrors || p.request.Forget && p.removes()
-	wanted, recorded, err := s.subject(&p.request)
+	wanted, recorded, err := s.subject(ctx, &p.request)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 			return nil, err
 		}
 	}
-	if p.env, err = s.environment(wanted); err != nil {
+	if p.env, err = s.environment(ctx, wanted); err != nil {
 		return nil, err
 	}
 	if p.env.Removal = p.request.Removal; changesHosts(p.request.Kind) {
@@ -222,7 +222,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if err != nil {
 		return err
 	}
-	p.findings = slices.Concat(p.backup.warnings(), p.told, p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready, back, p.stillThere())
+	p.findings = slices.Concat(p.backup.warnings(), p.told, p.unlisted(), p.leftBehind(), p.judge(c, found, staying, options), unfit, p.leaderless(found[:staying]), p.dataless(found[:staying]), p.notServing(ctx, found[:staying]), ready, back, p.stillThere())
 	if p.request.IgnoreErrors {
 		if err := p.dropLost(found[:staying]); err != nil {
 			return err
@@ -268,7 +268,7 @@ func (p *prepared) absent() []v1alpha1.Host {
 }
 
 // choose picks the pipeline.
-func (p *prepared) choose() error {
+func (p *prepared) choose(ctx context.Context) error {
 	p.env.Absent = p.absent()
 	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway", Addons: p.addons}
 	switch p.request.Kind {
@@ -289,7 +289,7 @@ func (p *prepared) choose() error {
 	case Revert:
 		p.env.Upgrade = p.request.Rollout
 		p.env.Upgrade.Resumed, p.env.Upgrade.Back = true, true
-		_, begun, err := p.there()
+		_, begun, err := p.there(ctx)
 		if err != nil {
 			return err
 		}
@@ -320,7 +320,7 @@ func (p *prepared) choose() error {
 }
 
 func (s *service) makePlan(ctx context.Context, p *prepared) error {
-	if err := p.choose(); err != nil {
+	if err := p.choose(ctx); err != nil {
 		return err
 	}
 	run := p.run("", 0)
@@ -467,12 +467,12 @@ func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 	if r.Kind != Upgrade {
 		r.Kind = Apply
 	}
-	wanted, recorded, err := s.subject(&r)
+	wanted, recorded, err := s.subject(ctx, &r)
 	if err != nil {
 		return nil, err
 	}
 	p := &prepared{svc: s, request: r}
-	if p.env, err = s.environment(wanted); err != nil {
+	if p.env, err = s.environment(ctx, wanted); err != nil {
 		return nil, err
 	}
 	if r.Kind == Upgrade {

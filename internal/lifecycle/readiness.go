@@ -66,17 +66,33 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options) (diag.List
 	return slices.Concat(precheck.Ready(r, o), unfit, warnings), nil
 }
 
+// unlisted warns of a version with which a cluster begins; of those on the way of an
+// upgrade it is warned before that.
+func (p *prepared) unlisted() diag.List {
+	if p.request.Kind != Create {
+		return nil
+	}
+	return precheck.Unlisted(p.env.Release)
+}
+
 // wayThere is which versions on the way, but the next, have no bundle at hand, and
-// whether one of them is not in the release table. One whose bundle will not do is
+// which of them are not in the release table. One whose bundle will not do is
 // refused.
-func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown bool, err error) {
-	path, err := p.svc.Catalogue.UpgradePath(runsWith(p.recorded), p.request.Version)
+func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown []release.Release, err error) {
+	to := p.request.Version
+	known, err := p.svc.releases(ctx, p.recorded, to, p.request.Bundle, p.request.bundleFor(to))
+	if err != nil {
+		return nil, nil, err
+	}
+	path, err := known.UpgradePath(runsWith(p.recorded), to)
 	for i, v := range path {
-		is, rerr := p.svc.Catalogue.Resolve(v)
+		is, rerr := known.Resolve(v)
 		if err = errors.Join(err, rerr); err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
-		unknown = unknown || !is.Known
+		if !is.Known {
+			unknown = append(unknown, is)
+		}
 		if i == 0 {
 			continue
 		}
@@ -84,7 +100,7 @@ func (p *prepared) wayThere(ctx context.Context) (missing []string, unknown bool
 		later.Cluster.Spec.Bundle = p.request.bundleFor(v) // that on record is of one version
 		has, err := (&source{svc: p.svc, env: later, arches: p.bundle.arches}).Have(ctx)
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		if has == nil {
 			missing = append(missing, v)

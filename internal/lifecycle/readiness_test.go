@@ -135,8 +135,8 @@ func TestReadinessOfBundles(t *testing.T) {
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
 	p := &prepared{svc: s, request: Request{Kind: Upgrade, Version: "v1.37.1"}, recorded: c, bundle: &source{arches: []string{"arm64"}}}
 	missing, unknown, err := p.wayThere(t.Context())
-	if d := cmp.Diff([]string{"v1.37.1"}, missing); d != "" || unknown || err != nil {
-		t.Errorf("missing (-want +got):\n%s unknown %t, %v", d, unknown, err)
+	if d := cmp.Diff([]string{"v1.37.1"}, missing); d != "" || unknown != nil || err != nil {
+		t.Errorf("missing (-want +got):\n%s unknown %v, %v", d, unknown, err)
 	}
 	p.bundle.arches = []string{"amd64"}
 	if missing, _, err = p.wayThere(t.Context()); len(missing) > 0 || err != nil {

@@ -90,6 +90,10 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	}
 	set, small, err := backup.Read(r.Backup, ids, u.snapshot)
 	is := backup.Snapshot{}
+	if err == nil && set.KeysOnly() {
+		err = refused(idBackupNoData, "the set has the keys of cluster "+set.Cluster+", and no data: its etcd was others', who keep them",
+			"have the owner of that etcd bring its data back; for a set with data: slipway etcd snapshots "+env.Cluster.Name)
+	}
 	if err == nil {
 		is, err = inspect.Snapshot(u.snapshot.Name())
 	}

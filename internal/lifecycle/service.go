@@ -97,7 +97,7 @@ func (s *service) record(name string) (*v1alpha1.Cluster, error) {
 // subject finds the cluster that a request is about, and whether the request
 // fits what is recorded of it. The names of hosts that come or go are added to
 // the request.
-func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err error) {
+func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1alpha1.Cluster, err error) {
 	name := r.Name
 	if r.Cluster != nil {
 		name = r.Cluster.Name
@@ -118,7 +118,7 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 	case r.goesOn != nil:
 		return r.goesOn, recorded, nil
 	case r.Kind == Upgrade:
-		if wanted, err = s.newer(r, recorded); err != nil {
+		if wanted, err = s.newer(ctx, r, recorded); err != nil {
 			return nil, nil, err
 		}
 	case aboutCertificates(r.Kind):
@@ -136,10 +136,10 @@ func (s *service) subject(r *Request) (wanted, recorded *v1alpha1.Cluster, err e
 	default:
 		wanted = s.complete(r.Cluster, recorded)
 	}
-	if err := spec.Validate(wanted, spec.ValidateOptions{Supported: s.supported}).Err(); err != nil {
+	paths := spec.Paths{Dir: r.Dir, Home: s.Home}
+	if err := s.valid(ctx, r, wanted, paths); err != nil {
 		return nil, nil, err
 	}
-	paths := spec.Paths{Dir: r.Dir, Home: s.Home}
 	if err := spec.Absolute(wanted, paths); err != nil {
 		return nil, nil, err
 	}
@@ -269,9 +269,58 @@ func (s *service) supported(version string) error {
 	return err
 }
 
+// valid refuses a cluster that is not, and one of a version for which there is
+// neither a minor in the catalogue nor a bundle.
+func (s *service) valid(ctx context.Context, r *Request, c *v1alpha1.Cluster, p spec.Paths) error {
+	named := spec.Copy(c)
+	if err := spec.Absolute(named, p); err != nil {
+		return err
+	}
+	supported := func(version string) error {
+		_, err := s.resolve(ctx, named, version, named.Spec.Bundle)
+		return err
+	}
+	return r.inFile(spec.Validate(c, spec.ValidateOptions{Supported: supported})).Err()
+}
+
+// releases is the catalogue, and for a version that it does not have also what
+// bundles have of later minors: those in the cache, and those that are named, "" for none.
+func (s *service) releases(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (*release.Catalogue, error) {
+	if _, err := s.Catalogue.Resolve(version); err == nil {
+		return s.Catalogue, nil
+	}
+	env := module.Env{Cluster: c}
+	var err error
+	if env.Passwords, err = passwords(c); err != nil {
+		return nil, err
+	}
+	named = slices.DeleteFunc(named, func(name string) bool { return name == "" })
+	return bundle.Beyond(ctx, s.Catalogue, s.Cache, speaking(env), named...)
+}
+
+// resolve finds the release for a version that a cluster is to have.
+func (s *service) resolve(ctx context.Context, c *v1alpha1.Cluster, version string, named ...string) (release.Release, error) {
+	known, err := s.releases(ctx, c, version, named...)
+	if err != nil {
+		return release.Release{}, err
+	}
+	return known.Resolve(version)
+}
+
+// release is that of a cluster. One that runs can be looked after even if its
+// bundle is gone, which alone says which components it has.
+func (s *service) release(ctx context.Context, c *v1alpha1.Cluster) (release.Release, error) {
+	version := c.Spec.Kubernetes.Version
+	r, err := s.resolve(ctx, c, version, c.Spec.Bundle)
+	if err != nil && c.Status.Version == version {
+		return s.Catalogue.With(version, release.Components{}).Resolve(version)
+	}
+	return r, err
+}
+
 // environment is what pipelines are made for.
-func (s *service) environment(c *v1alpha1.Cluster) (module.Env, error) {
-	rel, err := s.Catalogue.Resolve(c.Spec.Kubernetes.Version)
+func (s *service) environment(ctx context.Context, c *v1alpha1.Cluster) (module.Env, error) {
+	rel, err := s.release(ctx, c)
 	if err != nil {
 		return module.Env{}, err
 	}

@@ -153,7 +153,7 @@ func (s *service) fileDiffers(r Request, wanted *v1alpha1.Cluster) diag.List {
 	if err != nil {
 		return nil
 	}
-	loaded, err := spec.Loader{Supported: s.supported}.Load(source.Path, text)
+	loaded, err := spec.Load(source.Path, text)
 	if err != nil || loaded.Cluster.Name != wanted.Name || sameNames(loaded.Cluster, wanted) {
 		return nil
 	}

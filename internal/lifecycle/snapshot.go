@@ -41,6 +41,8 @@ type SnapshotOptions struct {
 
 	// version is what the cluster still runs with, "" as it is on record.
 	version string
+	// keysOnly leaves the snapshot out, of an etcd of others.
+	keysOnly bool
 }
 
 // SnapshotInfo is a backup set. Of one that is encrypted no more is known than
@@ -56,6 +58,8 @@ type SnapshotInfo struct {
 	// Member is whose snapshot it is.
 	Member   string           `json:"member,omitempty"`
 	Snapshot *backup.Snapshot `json:"snapshot,omitempty"`
+	// KeysOnly says that it has none: the data of etcd are kept by its owner.
+	KeysOnly bool `json:"keysOnly,omitempty"`
 	// Files are those of hosts that are in it, by their paths.
 	Files []string `json:"files,omitempty"`
 	// Problem is why it is no set that can be used; nil for none.
@@ -84,7 +88,7 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	if err != nil {
 		return nil, err
 	}
-	if c.Spec.Etcd.External != nil {
+	if c.Spec.Etcd.External != nil && !o.keysOnly {
 		return nil, external(name, "a snapshot")
 	}
 	if o.Copy != "" {
@@ -102,7 +106,7 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 			return nil, err
 		}
 	}
-	env, err := s.environment(c)
+	env, err := s.environment(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +152,13 @@ func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to
 }
 
 func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) {
+	if m.options.keysOnly {
+		small, authority, err := m.keep(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return m.write(m.set(authority), small, "")
+	}
 	member, host, kept, err := m.source(ctx)
 	if err != nil {
 		return nil, err
@@ -174,13 +185,24 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	if err != nil {
 		return nil, err
 	}
+	set := m.set(authority)
+	set.Etcd, set.Member, set.Snapshot = member.Version, member.called(), *is
+	return m.write(set, small, file)
+}
+
+// set is what there is to say of the set before its snapshot is there.
+func (m *snapshotting) set(authority string) *backup.Set {
 	c := m.looker.env.Cluster
-	set := &backup.Set{
-		Cluster: c.Name, Taken: m.taken.UTC().Truncate(time.Second), Kubernetes: cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version), Etcd: member.Version,
-		EtcdType: m.report.Etcd.Type, ClusterID: m.report.Etcd.ClusterID, Member: member.called(), Authority: authority, Snapshot: *is,
+	return &backup.Set{
+		Cluster: c.Name, Taken: m.taken.UTC().Truncate(time.Second), Kubernetes: cmp.Or(c.Status.Version, c.Spec.Kubernetes.Version),
+		EtcdType: m.report.Etcd.Type, ClusterID: m.report.Etcd.ClusterID, Authority: authority,
 	}
+}
+
+// write puts the set at its place; snapshot is its file, "" for none.
+func (m *snapshotting) write(set *backup.Set, small []backup.Content, snapshot string) (*SnapshotInfo, error) {
 	note(m.progress, "", "writing the backup set")
-	if err := backup.Write(m.to, set, small, file, m.keys); err != nil {
+	if err := backup.Write(m.to, set, small, snapshot, m.keys); err != nil {
 		return nil, unusable(err)
 	}
 	if err := m.svc.Store.Own(m.to); err != nil {

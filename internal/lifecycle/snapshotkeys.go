@@ -37,11 +37,14 @@ func (m *snapshotting) keep(ctx context.Context) (small []backup.Content, author
 	if err != nil {
 		return nil, "", err
 	}
-	etcd, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return facts.RunsEtcd(c, h.Roles) }, recovery.EtcdKeys())
-	if err != nil {
-		return nil, "", err
+	small = append(small, control...)
+	if c.Spec.Etcd.External == nil { // else its authority is others'
+		etcd, err := m.filesOf(ctx, func(h v1alpha1.Host) bool { return facts.RunsEtcd(c, h.Roles) }, recovery.EtcdKeys())
+		if err != nil {
+			return nil, "", err
+		}
+		small = append(small, etcd...)
 	}
-	small = append(append(small, control...), etcd...)
 	for _, f := range control {
 		if f.Name == backup.HostFile(pkiDir+"ca.crt") {
 			sum := sha256.Sum256(certificateBytes(f.Data))

@@ -86,7 +86,10 @@ func infoOf(file string, set *backup.Set, encrypted bool) (*SnapshotInfo, error)
 
 // say takes over what a set says of itself.
 func (i *SnapshotInfo) say(set *backup.Set) {
-	i.Taken, i.Kubernetes, i.Etcd, i.Member, i.Snapshot = set.Taken, set.Kubernetes, set.Etcd, set.Member, &set.Snapshot
+	i.Taken, i.Kubernetes, i.Etcd, i.Member, i.KeysOnly = set.Taken, set.Kubernetes, set.Etcd, set.Member, set.KeysOnly()
+	if !i.KeysOnly {
+		i.Snapshot = &set.Snapshot
+	}
 	for _, f := range set.Files {
 		if at, ok := strings.CutPrefix(f.Name, backup.FileDir); ok {
 			i.Files = append(i.Files, at)

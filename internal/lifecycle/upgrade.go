@@ -16,7 +16,7 @@ import (
 // newer is a recorded cluster in the next version on its way to the one that is
 // asked for; as it is, if it has come there. The request then knows where it
 // goes, and what the record is to have of its file.
-func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
+func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
 	if !created(recorded) {
 		return nil, refused(idNotCreated, "cluster "+recorded.Name+" has not come to run yet", "finish its creation first: slipway resume "+recorded.Name)
 	}
@@ -44,7 +44,11 @@ func (s *service) newer(r *Request, recorded *v1alpha1.Cluster) (*v1alpha1.Clust
 				"apply the rest first, with version: "+was+": slipway apply -f "+cmp.Or(r.File, "FILE"))
 		}
 	}
-	path, err := s.Catalogue.UpgradePath(was, r.Version)
+	known, err := s.releases(ctx, recorded, r.Version, r.Bundle, bundle)
+	if err != nil {
+		return nil, err
+	}
+	path, err := known.UpgradePath(was, r.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -128,11 +132,15 @@ func (p *prepared) backUp(ctx context.Context, tell func(event.Event)) error {
 	if err != nil {
 		return err
 	}
-	set, err := p.svc.Snapshot(ctx, name, SnapshotOptions{version: from.Spec.Kubernetes.Version}, event.SinkFunc(tell))
+	set, err := p.svc.Snapshot(ctx, name, SnapshotOptions{version: from.Spec.Kubernetes.Version, keysOnly: p.env.Cluster.Spec.Etcd.External != nil}, event.SinkFunc(tell))
 	if err != nil {
 		return fmt.Errorf("backing up what there is: %w", err)
 	}
-	tell(event.Event{Type: event.Note, Message: "kept as it is: " + set.File})
+	note := "kept as it is: "
+	if set.KeysOnly {
+		note = "its keys are kept as they are, and the data of etcd are its owner's to back up: "
+	}
+	tell(event.Event{Type: event.Note, Message: note + set.File})
 	return nil
 }
 
@@ -155,22 +163,22 @@ func (s *service) origin(name, version string) (*v1alpha1.Cluster, error) {
 	return nil, refused(idNoWayBack, "the records of cluster "+name+" do not say of which version it was before "+version, "finish the upgrade: slipway resume "+name)
 }
 
-// kept is the backup set that an operation has taken, "" if it has taken none.
-func (s *service) kept(o *v1alpha1.Operation) string {
+// kept is the backup set that an operation has taken, nil if it has taken none.
+func (s *service) kept(o *v1alpha1.Operation) *SnapshotInfo {
 	if o.Status.StartTime == nil {
-		return ""
+		return nil
 	}
 	sets, err := s.setsOf(o.Spec.Cluster)
 	if err != nil {
-		return ""
+		return nil
 	}
 	slices.Reverse(sets) // it was the first
 	for _, set := range sets {
 		if !set.Taken.Before(o.Status.StartTime.Truncate(time.Second)) && (o.Status.EndTime == nil || !set.Taken.After(o.Status.EndTime.Time)) {
-			return set.File
+			return &set
 		}
 	}
-	return ""
+	return nil
 }
 
 // committed says, of a cluster that has come to another version, what leads back.
@@ -183,8 +191,10 @@ func (p *prepared) committed(res *Result) []string {
 		return nil // nothing was done
 	}
 	out := []string{"this is a point of no return: slipway rollback goes back from it no more"}
-	if file := p.svc.kept(o); file != "" {
-		out = append(out, "as it was before: "+file)
+	if set := p.svc.kept(o); set != nil && set.KeysOnly {
+		out = append(out, "its keys as they were before, without the data of etcd, which are its owner's to have backed up: "+set.File)
+	} else if set != nil {
+		out = append(out, "as it was before: "+set.File)
 	}
 	return out
 }

@@ -216,7 +216,7 @@ func TestUpgradeOnward(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec.Kubernetes.Version, c.Status.Version = "v1.35.6", "v1.35.6"
-	next, err := s.newer(&r, c)
+	next, err := s.newer(t.Context(), &r, c)
 	if err != nil || next.Spec.Kubernetes.Version != older || r.Version != "v1.37.1" || r.Source != nil {
 		t.Errorf("next comes %s of the way to %s (%v); the file is kept: %t", next.Spec.Kubernetes.Version, r.Version, err, r.Source != nil)
 	}

@@ -68,7 +68,7 @@ func TestReadinessOfTheFilesBundle(t *testing.T) {
 			file := w.cluster()
 			file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.37.1", tt.bundle
 			r := Request{Kind: Upgrade, Cluster: file}
-			next, err := s.newer(&r, c)
+			next, err := s.newer(t.Context(), &r, c)
 			if err != nil {
 				t.Fatal(err)
 			}

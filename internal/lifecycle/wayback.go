@@ -85,11 +85,14 @@ func (p *prepared) stillThere() (list diag.List) {
 
 // lost says which data there are of before an upgrade, and what they lack.
 func (s *service) lost(o *v1alpha1.Operation) string {
-	file := s.kept(o)
-	if file == "" {
+	set := s.kept(o)
+	if set == nil {
 		return "; no backup set of before it is on this machine"
 	}
-	return fmt.Sprintf("; the data of before it (%s) are in %s, and all that was written since would be lost with them", o.Status.StartTime.UTC().Format(time.DateTime), file)
+	if set.KeysOnly {
+		return "; its keys of before it are in " + set.File + ", and the data of etcd are its owner's to have kept"
+	}
+	return fmt.Sprintf("; the data of before it (%s) are in %s, and all that was written since would be lost with them", o.Status.StartTime.UTC().Format(time.DateTime), set.File)
 }
 
 // past refuses to take back an upgrade that has come to its end, for that is why
@@ -111,8 +114,11 @@ func (s *service) past(name string, unfinished error) error {
 	if err != nil {
 		return err
 	}
-	return refused(idUpgradeCommitted, "the upgrade to "+is.Spec.Kubernetes.Version+" has come to its end, and Kubernetes does not go back from there"+s.lost(&ops[at]),
-		"to have these data, with Kubernetes as it is now: slipway etcd restore "+name+" --from FILE")
+	hint := "to have these data, with Kubernetes as it is now: slipway etcd restore " + name + " --from FILE"
+	if is.Spec.Etcd.External != nil {
+		hint = "to have the data of before, with Kubernetes as it is now, ask the owner of its etcd"
+	}
+	return refused(idUpgradeCommitted, "the upgrade to "+is.Spec.Kubernetes.Version+" has come to its end, and Kubernetes does not go back from there"+s.lost(&ops[at]), hint)
 }
 
 // wayBack refuses to go back to a version that does not know kinds of which there
@@ -122,9 +128,12 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 	if p.request.Kind != Revert {
 		return nil, nil
 	}
-	newer, _, err := p.there()
+	newer, _, err := p.there(ctx)
 	if err != nil || release.SameMinor(newer.Kubernetes, p.env.Release.Kubernetes) {
 		return nil, err
+	}
+	if newer.Beyond {
+		return kindsUnknown(newer.Kubernetes, p.env.Release.Kubernetes), nil
 	}
 	l := newLooker(p.svc, p.env)
 	var servers []*hostLook
@@ -177,9 +186,18 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 		"delete them, if they can be done without; or finish the upgrade: slipway resume "+p.env.Cluster.Name), nil
 }
 
+// kindsUnknown warns of kinds that the release table does not list.
+func kindsUnknown(newer, older string) diag.List {
+	return diag.List{{
+		ID: idKindsInUse, Severity: diag.Warning,
+		Message: fmt.Sprintf("which kinds Kubernetes %s has that %s does not know is not in the release table: if there are objects of one, nobody sees them after this", newer, older),
+		Hint:    "look in the release notes of " + newer + " for kinds that are new in it",
+	}}
+}
+
 // there is the release that a cluster goes back from, and the steps that were begun
 // on the way there.
-func (p *prepared) there() (is release.Release, begun map[string]bool, err error) {
+func (p *prepared) there(ctx context.Context) (is release.Release, begun map[string]bool, err error) {
 	ops, err := p.svc.Store.Operations(p.env.Cluster.Name)
 	if err != nil {
 		return is, nil, err
@@ -192,7 +210,7 @@ func (p *prepared) there() (is release.Release, begun map[string]bool, err error
 	if err != nil {
 		return is, nil, err
 	}
-	if is, err = p.svc.Catalogue.Resolve(c.Spec.Kubernetes.Version); err != nil {
+	if is, err = p.svc.release(ctx, c); err != nil {
 		return is, nil, err
 	}
 	_, begun, err = p.svc.steps(ops[at].Name)

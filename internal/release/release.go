@@ -41,6 +41,9 @@ type Release struct {
 	// Known says that the catalogue lists this very patch; otherwise it is
 	// a patch of a known minor, with that minor's components.
 	Known bool `json:"known"`
+	// Beyond says that its minor is after all that the catalogue lists: a bundle
+	// has it, and says which components.
+	Beyond bool `json:"beyond,omitempty"`
 	// Modules are parts of Kubernetes that cannot be had as Go modules of this
 	// very version, and the version of each that stands in when it is compiled
 	// from modules: "k8s.io/kube-proxy": "v0.35.5".
@@ -134,6 +137,8 @@ func (r Release) ImageRefs() map[string]string {
 // A Catalogue is all supported releases.
 type Catalogue struct {
 	file file
+	// beyond are versions of later minors that bundles have, by their components.
+	beyond map[string]Components
 }
 
 type file struct {
@@ -186,6 +191,21 @@ func Load(overridePath string) (*Catalogue, error) {
 func Parse(data []byte) (*Catalogue, error) {
 	c := &Catalogue{}
 	return c, c.merge(data)
+}
+
+// With is c, and a version that a bundle has with the components it names. Only one
+// of a minor after all that are listed is added: of the others c knows, or has
+// forgotten, what they need.
+func (c *Catalogue) With(version string, has Components) *Catalogue {
+	v, err := parse(version)
+	newest, _ := c.newest()
+	if err != nil || !Newer(minorOf(v)+".0", newest+".0") {
+		return c
+	}
+	more := map[string]Components{}
+	maps.Copy(more, c.beyond)
+	more["v"+v.String()] = has
+	return &Catalogue{file: c.file, beyond: more}
 }
 
 func (c *Catalogue) merge(data []byte) error {
@@ -251,7 +271,9 @@ func (c *Catalogue) Supported() []string {
 
 // Resolve finds the release for a version: "v1.37.1", "1.37.1", "1.37" for
 // the newest listed patch, or "" for the default. A patch that is not listed
-// takes its minor's components. The error is a diag.List.
+// takes its minor's components; one that a bundle has, of a minor after all that
+// are listed, the bundle's, and the newest minor's where that names none. The
+// error is a diag.List.
 func (c *Catalogue) Resolve(version string) (Release, error) {
 	if version == "" {
 		version = c.file.Default
@@ -264,14 +286,18 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 	if err != nil {
 		return Release{}, c.unsupported(asked, "is not a Kubernetes version")
 	}
+	name := "v" + v.String()
 	m, ok := c.file.Minors[minorOf(v)]
-	if !ok {
+	if has, bundled := c.beyond[name]; !ok && bundled {
+		_, last := c.newest()
+		m = minor{Components: has.or(last.Components)}
+	} else if !ok {
 		return Release{}, c.unsupported(asked, "is not supported by this Slipway")
 	}
-	name := "v" + v.String()
 	r := Release{
 		Kubernetes: name,
 		Known:      slices.Contains(m.Versions, name),
+		Beyond:     !ok,
 		Modules:    m.Modules[name],
 		Upstream:   c.file.Upstream,
 		Adds:       m.Adds,
@@ -288,12 +314,27 @@ func (c *Catalogue) Resolve(version string) (Release, error) {
 	return r, nil
 }
 
+// newest is the newest minor that is listed.
+func (c *Catalogue) newest() (name string, m minor) {
+	for n := range c.file.Minors {
+		if name == "" || Newer(n+".0", name+".0") {
+			name = n
+		}
+	}
+	return name, c.file.Minors[name]
+}
+
 func (c *Catalogue) unsupported(version, why string) error {
 	return diag.List{{
 		ID: IDUnsupported, Severity: diag.Error,
 		Message: fmt.Sprintf("%q %s", version, why),
-		Hint:    "supported: " + strings.Join(c.Supported(), ", ") + ", and other patches of these minors; another minor is added, with all its components, in $SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)",
+		Hint:    c.ways(),
 	}}
+}
+
+// ways are those to a version.
+func (c *Catalogue) ways() string {
+	return "supported: " + strings.Join(c.Supported(), ", ") + ", and other patches of these minors; of a later minor, those that a bundle has: bring it with `slipway bundle import FILE`, or name it with --bundle or spec.bundle; or a minor is added, with all its components, in $SLIPWAY_HOME/releases.yaml (docs/guide/bundle.md#versions)"
 }
 
 // parse accepts a full release version with or without "v".

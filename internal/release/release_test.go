@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,6 +72,55 @@ func TestResolve(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 			}
 		})
+	}
+}
+
+// A bundle's version of a later minor takes what the bundle names, and the rest of
+// the newest minor. What is listed stays as it is.
+func TestWith(t *testing.T) {
+	known, err := load(t, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := release.Components{Etcd: "3.8.1", EtcdImage: "3.8.1-0"}
+	c := known.With("v1.38.0", has).With("v1.38.2", release.Components{}).With("v1.40.0", has).With("v1.37.1", has).With("v1.12.3", has).With("latest", has)
+	for _, tt := range []struct {
+		version, etcd, coredns, id string
+		beyond                     bool
+	}{
+		{"v1.38.0", "3.8.1", "1.14.6", "", true},
+		{"1.38.2", "3.7.0", "1.14.6", "", true},
+		{"v1.38.1", "", "", release.IDUnsupported, false},
+		{"v1.37.1", "3.7.0", "1.14.6", "", false},
+		{"v1.12.3", "", "", release.IDUnsupported, false},
+	} {
+		r, err := c.Resolve(tt.version)
+		if id(err) != tt.id || r.Etcd != tt.etcd || r.CoreDNS != tt.coredns || r.Beyond != tt.beyond || r.Beyond && (r.Known || len(r.Adds) > 0 || r.Pause == "") {
+			t.Errorf("%s is %+v, %v", tt.version, r, err)
+		}
+	}
+	if _, err := known.Resolve("v1.38.0"); id(err) != release.IDUnsupported || !strings.Contains(err.Error(), "slipway bundle import") {
+		t.Errorf("it is known without a bundle, or how to have it is not said: %v", err)
+	}
+	for _, tt := range []struct {
+		from, to string
+		want     []string
+		id       string
+	}{
+		{"v1.36.4", "v1.38.0", []string{"v1.37.1", "v1.38.0"}, ""},
+		{"v1.38.0", "v1.38.2", []string{"v1.38.2"}, ""},
+		{"v1.37.1", "v1.40.0", nil, release.IDUpgradePath},
+		{"v1.38.0", "v1.37.1", nil, release.IDUpgradePath},
+	} {
+		if got, err := c.UpgradePath(tt.from, tt.to); id(err) != tt.id || !slices.Equal(got, tt.want) {
+			t.Errorf("from %s to %s it goes over %v, %v", tt.from, tt.to, got, err)
+		}
+	}
+	if got, err := c.With("v1.39.0", has).UpgradePath("v1.37.1", "v1.40.0"); err != nil || !slices.Equal(got, []string{"v1.38.2", "v1.39.0", "v1.40.0"}) {
+		t.Errorf("with all between it goes over %v, %v", got, err)
+	}
+	if slices.Contains(c.Supported(), "v1.38.0") {
+		t.Error("what a bundle has is said to be supported")
 	}
 }
 

@@ -2,7 +2,8 @@ package release
 
 import (
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 
 	"slipway.dev/slipway/internal/diag"
 )
@@ -12,8 +13,9 @@ func (c *Catalogue) KubeletSkew() int { return c.file.KubeletSkew }
 
 // UpgradePath lists the versions a cluster passes through from one version to
 // another, the last included. Kubernetes upgrades one minor at a time; between
-// the two, the newest listed patch of each minor is taken. The same version
-// gives an empty path. The error is a diag.List.
+// the two, the newest listed patch of each minor is taken, of a later minor the
+// newest that a bundle has. The same version gives an empty path. The error is a
+// diag.List.
 func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 	target, err := c.Resolve(to)
 	if err != nil {
@@ -28,7 +30,7 @@ func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 		return nil, diag.List{{
 			ID: IDUpgradePath, Severity: diag.Error,
 			Message: fmt.Sprintf("cannot go from %s to %s: %s", from, target.Kubernetes, why),
-			Hint:    "supported: " + strings.Join(c.Supported(), ", "),
+			Hint:    c.ways(),
 		}}
 	}
 	switch {
@@ -41,13 +43,27 @@ func (c *Catalogue) UpgradePath(from, to string) ([]string, error) {
 	}
 	var path []string
 	for minor := a.Minor() + 1; minor < b.Minor(); minor++ {
-		m, ok := c.file.Minors[fmt.Sprintf("%d.%d", a.Major(), minor)]
-		if !ok || len(m.Versions) == 0 {
+		through := c.through(fmt.Sprintf("%d.%d", a.Major(), minor))
+		if through == "" {
 			return refuse(fmt.Sprintf("it must pass through %d.%d, which is not supported", a.Major(), minor))
 		}
-		path = append(path, m.Versions[len(m.Versions)-1])
+		path = append(path, through)
 	}
 	return append(path, target.Kubernetes), nil
+}
+
+// through is the version in which a cluster passes through a minor, "" if there is
+// none.
+func (c *Catalogue) through(minor string) string {
+	of := c.file.Minors[minor].Versions
+	if len(of) == 0 {
+		of = slices.SortedFunc(maps.Keys(c.beyond), compare)
+		of = slices.DeleteFunc(of, func(v string) bool { return !SameMinor(v, minor+".0") })
+	}
+	if len(of) == 0 {
+		return ""
+	}
+	return of[len(of)-1]
 }
 
 // Behind is how many minors one version is older than another; 0 if it is not, or if

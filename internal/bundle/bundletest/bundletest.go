@@ -61,18 +61,18 @@ func NewSite(t testing.TB, more ...string) *Site {
 	s.servers = []*httptest.Server{web, reg}
 	s.URL, s.Registry = web.URL, strings.TrimPrefix(reg.URL, "http://")
 	t.Cleanup(s.Close)
-	s.add(t, r)
+	s.Add(t, r)
 	for _, version := range more {
 		if r, err = Catalogue(t).Resolve(version); err != nil {
 			t.Fatal(err)
 		}
-		s.add(t, r)
+		s.Add(t, r)
 	}
 	return s
 }
 
-// add serves a release.
-func (s *Site) add(t testing.TB, r release.Release) {
+// Add serves a release.
+func (s *Site) Add(t testing.TB, r release.Release) {
 	for _, arch := range bundle.Arches {
 		s.releases(r, arch)
 	}

@@ -56,6 +56,8 @@ func Snapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHead
 		switch {
 		case i.Problem != nil:
 			is = "DAMAGED"
+		case i.KeysOnly:
+			is = "keys alone"
 		case i.Encrypted:
 			is = "encrypted"
 		}

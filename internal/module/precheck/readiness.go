@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/release"
 )
 
 // Readiness is what was seen of a cluster that is about to be upgraded, besides
@@ -12,8 +13,8 @@ import (
 type Readiness struct {
 	// To is the version it goes to in the end.
 	To string
-	// Unknown says that the release table does not list this very version.
-	Unknown bool
+	// Unknown are the versions on the way that the release table does not list.
+	Unknown []release.Release
 	// Silent is why the API could not be asked; then nothing is known of what is
 	// in the cluster.
 	Silent string
@@ -47,8 +48,8 @@ type Trouble struct {
 // told.
 func Ready(s Readiness, o Options) diag.List {
 	r := &report{options: o}
-	if s.Unknown {
-		r.warn(idReleaseUnknown, "see which are known: slipway version --supported", "the release table does not list %s: it is taken for a patch like the others of its minor", s.To)
+	for _, is := range s.Unknown {
+		r.list = append(r.list, Unlisted(is)...)
 	}
 	if s.Silent != "" {
 		r.fail(idAPIUnasked, "see how the cluster is: slipway cluster-info", "the API does not answer, and what an upgrade would meet in the cluster is not known: %s", s.Silent)
@@ -81,6 +82,20 @@ func Ready(s Readiness, o Options) diag.List {
 	r.troubles(idSkew, s.Skewed)
 	r.troubles(idEtcdUnready, s.Etcd)
 	r.troubles(idCertificate, s.Certificates)
+	return r.list
+}
+
+// Unlisted warns of a release that the table does not list.
+func Unlisted(is release.Release) diag.List {
+	if is.Known {
+		return nil
+	}
+	r := &report{}
+	text := "the release table does not list %s: it is taken for a patch like the others of its minor"
+	if is.Beyond {
+		text = "the release table knows neither %s nor its minor, and nothing was tried with it: its bundle says which components it has, and all else is taken to be as in the newest minor that is known"
+	}
+	r.warn(idReleaseUnknown, "see which are known: slipway version --supported", text, is.Kubernetes)
 	return r.list
 }
 

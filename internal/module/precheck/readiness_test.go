@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/release"
 )
 
 // A readyRow is what was seen of a cluster, and what is found.
@@ -21,7 +23,8 @@ func readyRows() []readyRow {
 	told := []Trouble{{Host: "cp1", Message: "it will be ill", Hint: "mend it"}}
 	return []readyRow{
 		{"well", "nothing speaks against it", Readiness{}, nil, nil, ""},
-		{"unknown", "a newer patch needs no newer Slipway", Readiness{Unknown: true}, nil, []string{"warning release-unknown "}, "v1.37.1"},
+		{"unknown", "a newer patch needs no newer Slipway", Readiness{Unknown: []release.Release{{Kubernetes: "v1.37.9"}}}, nil, []string{"warning release-unknown "}, "v1.37.9: it is taken for a patch"},
+		{"unknown minor", "a bundle has it, and nobody has tried it", Readiness{Unknown: []release.Release{{Kubernetes: "v1.38.0", Beyond: true}}}, nil, []string{"warning release-unknown "}, "nothing was tried with it"},
 		{"silent", "nobody knows what it meets", Readiness{Silent: "nobody answers"}, []string{"api-not-asked"}, []string{"error api-not-asked "}, "nobody answers"},
 		{"removed", "who asks for it would stop to work", Readiness{Removed: []string{"a", "b"}}, nil, []string{"error api-removed "}, "a, b"},
 		{"removed, and it does not matter", "nobody asks any more", Readiness{Removed: []string{"a"}}, []string{"api-removed"}, []string{"warning api-removed "}, "passed over"},

@@ -1,0 +1,62 @@
+package bundle
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"slipway.dev/slipway/internal/release"
+)
+
+// Beyond is a release catalogue with the versions that bundles have of minors after
+// all that it lists: those in the cache, and before them those that are named by a
+// path or a reference. Of the bundles in the cache, one that cannot be read is
+// passed over.
+func Beyond(ctx context.Context, c *release.Catalogue, cache string, at Registry, named ...string) (*release.Catalogue, error) {
+	links, err := filepath.Glob(filepath.Join(cache, "bundles", "v*_*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, link := range links {
+		version, _, _ := strings.Cut(filepath.Base(link), "_")
+		if _, err := c.Resolve(version); err == nil {
+			continue // there is nothing to learn
+		}
+		path, err := filepath.EvalSymlinks(link)
+		if err != nil {
+			continue
+		}
+		if b, err := openDir(path); err == nil {
+			c = c.With(b.manifest.Kubernetes, b.manifest.release())
+		}
+	}
+	for _, name := range named {
+		b, err := Open(ctx, name, cache, at)
+		if err != nil {
+			return nil, err
+		}
+		c = c.With(b.manifest.Kubernetes, b.manifest.release())
+	}
+	return c, nil
+}
+
+// release is which components a bundle says it has. Images are called by what
+// clusters expect, whichever version of a program is in them.
+func (m Manifest) release() release.Components {
+	has := map[string]string{}
+	for _, c := range m.Components {
+		has[c.Name] = c.Version
+	}
+	tag := map[string]string{}
+	for _, i := range m.Images {
+		if at := strings.LastIndexByte(i.Ref, ':'); at >= 0 && !i.Extra {
+			tag[i.Name] = strings.TrimPrefix(i.Ref[at+1:], "v")
+		}
+	}
+	return release.Components{
+		Etcd: has["etcd"], Containerd: has["containerd"], CRITools: has["crictl"], CNIPlugins: has["cni-plugins"], Registry: has["registry"],
+		EtcdImage: tag["etcd"], CoreDNS: tag["coredns"], Pause: tag["pause"], Flannel: tag["flannel"], Echo: tag["echo"],
+		HAProxy: tag["haproxy"], Keepalived: tag["keepalived"], Updater: tag["apiserver-updater"], KubeVIP: tag["kube-vip"],
+		MetricsServer: tag["metrics-server"], LocalPath: tag["local-path"],
+	}
+}

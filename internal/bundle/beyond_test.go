@@ -1,0 +1,58 @@
+package bundle_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/release"
+)
+
+// Of a version that a catalogue does not have, a bundle says which components it
+// has; those of no version of their own are as in the newest minor.
+func TestBeyond(t *testing.T) {
+	b := bundletest.Build(t, "amd64")
+	cache := filepath.Dir(filepath.Dir(b.Path()))
+	want, err := bundletest.Catalogue(t).Resolve(b.Manifest().Kubernetes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := release.Parse([]byte(`components: {runc: 9.9.9, flannelCNI: 9.9.8}
+minors: {"1.36": {versions: [v1.36.4], components: {etcd: 9.9.7}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		cache string
+		named []string
+	}{
+		"in the cache": {cache, nil},
+		"named":        {t.TempDir(), []string{b.Path()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known, err := bundle.Beyond(t.Context(), old, tt.cache, bundle.Registry{}, tt.named...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := known.Resolve(want.Kubernetes)
+			has := want.Components
+			has.Runc, has.FlannelCNI = "9.9.9", "9.9.8"
+			if d := cmp.Diff(has, got.Components); d != "" || !got.Beyond || err != nil {
+				t.Errorf("components (-want +got):\n%s%v", d, err)
+			}
+		})
+	}
+	if _, err := bundle.Beyond(t.Context(), old, t.TempDir(), bundle.Registry{}, filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a bundle that is named and not there is passed over")
+	}
+	if err := os.Remove(filepath.Join(b.Path(), "index.json")); err != nil {
+		t.Fatal(err)
+	}
+	if known, err := bundle.Beyond(t.Context(), old, cache, bundle.Registry{}); err != nil || known != old {
+		t.Errorf("one in the cache that cannot be read is in the way: %v", err)
+	}
+}

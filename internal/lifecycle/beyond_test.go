@@ -1,0 +1,153 @@
+package lifecycle
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/release"
+)
+
+// builtElsewhere is a bundle, in a cache of its own, that was built elsewhere of a version
+// whose minor the catalogue here does not list.
+func builtElsewhere(t *testing.T, version string) (path, cache string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "releases.yaml")
+	text := `minors: {"` + minorOf(version) + `": {versions: [` + version + `], components: {etcd: 3.7.9, etcdImage: 3.7.9-0, coredns: 1.15.9, flannel: 0.29.9}}}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	releases, err := release.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := releases.Resolve(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := bundletest.NewSite(t)
+	site.Add(t, r)
+	cache = t.TempDir()
+	b, err := bundle.Build(t.Context(), bundle.BuildOptions{Kubernetes: version, Arches: []string{"amd64"}, Source: bundle.Upstream, Cache: cache, Releases: releases, Upstream: site.Options()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Path(), cache
+}
+
+// warned wants a plan to say that nothing was tried with versions.
+func warned(t *testing.T, p Prepared, versions ...string) {
+	t.Helper()
+	var got []string
+	for _, d := range p.Findings() {
+		if d.ID == "release-unknown" && d.Severity == diag.Warning && strings.Contains(d.Message, "nothing was tried with it") {
+			got = append(got, strings.Fields(d.Message)[5])
+		}
+	}
+	if d := cmp.Diff(versions, got); d != "" {
+		t.Errorf("it is warned of (-want +got):\n%s", d)
+	}
+}
+
+// A version of a minor that is not listed is that of the bundle that has it, named
+// or in the cache; without one it is refused.
+func TestCreateBeyond(t *testing.T) {
+	const version = "v1.38.0"
+	path, elsewhere := builtElsewhere(t, version)
+	w := newWorld(t, "cp1", "w1")
+	w.version = version
+	wanted := w.cluster()
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: wanted}, nil)
+	wantRefused(t, err, "unsupported-version")
+	if !strings.Contains(err.Error(), "slipway bundle import") {
+		t.Errorf("it does not say what to do: %v", err)
+	}
+	other := w.cluster()
+	other.Spec.Kubernetes.Version, other.Spec.Bundle = "v1.38.1", path
+	_, err = w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: other}, nil)
+	wantRefused(t, err, "unsupported-version")
+
+	cached := newWorld(t, "cp1", "w1")
+	cached.version, cached.cache = version, elsewhere
+	warned(t, cached.prepared(cached.service().Prepare(t.Context(), Request{Kind: Create, Cluster: wanted}, nil)), version)
+
+	wanted.Spec.Bundle = path
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Create, Cluster: wanted}, nil))
+	warned(t, p, version)
+	if r := p.(*prepared).env.Release; r.Etcd != "3.7.9" || r.CoreDNS != "1.15.9" || r.Flannel != "0.29.9" || r.KubeVIP == "" || r.Runc == "" {
+		t.Errorf("its components are %+v", r.Components)
+	}
+	w.apply(p, event.Succeeded)
+	w.wantVersions(all([]string{"cp1", "w1"}, version))
+	c, err := w.service().Cluster(t.Context(), "prod")
+	if err != nil || !w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)).Plan().Empty() {
+		t.Errorf("something is still to be done (%v)", err)
+	}
+
+	// Without its bundle it is looked after, and nothing is brought to it.
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.service().Info(t.Context(), "prod", nil); err != nil {
+		t.Errorf("it cannot be looked at: %v", err)
+	}
+	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+	wantRefused(t, err, "unsupported-version")
+	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+}
+
+// An upgrade comes to a minor that is not listed, one at a time.
+func TestUpgradeBeyond(t *testing.T) {
+	next, _ := builtElsewhere(t, "v1.38.0")
+	after, _ := builtElsewhere(t, "v1.39.0")
+	w := newWorld(t, "cp1", "w1")
+	w.version = "v1.37.1"
+	w.create(event.Succeeded)
+	w.backable(t)
+	s := w.service()
+	r := Request{Kind: Upgrade, Name: "prod", Version: "v1.38.0"}
+	_, err := s.Prepare(t.Context(), r, nil)
+	wantRefused(t, err, release.IDUnsupported)
+	r.Version, r.Bundle = "v1.39.0", after
+	_, err = s.Prepare(t.Context(), r, nil)
+	wantRefused(t, err, release.IDUpgradePath)
+
+	// From there it goes back, and which kinds are new there nobody knows.
+	back := w.fork(t)
+	back.refusing("w1", "kubelet.running")
+	back.do(Request{Kind: Upgrade, Name: "prod", Version: "v1.38.0", Bundle: next}, event.Failed)
+	back.machines["w1"].refuse = nil
+	p := back.prepared(back.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
+	if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool {
+		return d.ID == idKindsInUse && d.Severity == diag.Warning && strings.Contains(d.Message, "v1.38.0")
+	}) {
+		t.Errorf("it is not warned of kinds: %v", p.Findings())
+	}
+	back.apply(p, event.Succeeded)
+	back.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
+
+	// With the minor between at hand it goes there first.
+	file := w.cluster()
+	file.Spec.Kubernetes.Version, file.Spec.Bundle = "v1.39.0", after
+	r = Request{Kind: Upgrade, Cluster: file, Bundle: next}
+	p = w.prepared(s.Prepare(t.Context(), r, nil))
+	warned(t, p, "v1.38.0", "v1.39.0")
+	res := w.apply(p, event.Succeeded)
+	if res.Onward != "v1.39.0" {
+		t.Errorf("it goes on to %q", res.Onward)
+	}
+	w.wantVersions(all([]string{"cp1", "w1"}, "v1.38.0"))
+
+	_, err = s.Prepare(t.Context(), Request{Kind: Upgrade, Name: "prod", Version: "v1.37.1"}, nil)
+	wantRefused(t, err, release.IDUpgradePath)
+	w.do(Request{Kind: Upgrade, Cluster: file}, event.Succeeded)
+	w.wantVersions(all([]string{"cp1", "w1"}, "v1.39.0"))
+}

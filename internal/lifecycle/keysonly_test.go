@@ -1,0 +1,108 @@
+package lifecycle
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// The etcd of others is theirs to back up, and the keys of a cluster are kept before
+// an upgrade all the same. What such a set lacks is said wherever it would be missed.
+func TestUpgradeWithEtcdOfOthers(t *testing.T) {
+	w := aged(t, "cp1", "w1")
+	w.etcdOfOthers()
+	w.machines["cp1"].refuse = func(_ string, o op.Op) *op.Error {
+		if o.Kind() != op.KindEtcdSnapshot {
+			return nil
+		}
+		return &op.Error{Reason: "NotOurs", Message: "it is the etcd of others"}
+	}
+	p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
+	var text bytes.Buffer
+	if err := p.Plan().Text(&text); err != nil || !strings.Contains(text.String(), "those of etcd are its owner's to back up") {
+		t.Errorf("the plan does not say whose the data are (%v):\n%s", err, &text)
+	}
+	res := w.apply(p, event.Succeeded)
+	w.keptAs(older, res)
+	if !slices.ContainsFunc(res.Ready, func(line string) bool { return strings.Contains(line, "without the data of etcd") }) {
+		t.Errorf("%q does not say what is missing", res.Ready)
+	}
+	sets, err := w.service().Snapshots(t.Context(), "prod")
+	if err != nil || !sets[0].KeysOnly || sets[0].Snapshot != nil || sets[0].Problem != nil {
+		t.Fatalf("the list is %+v, %v", sets, err)
+	}
+	set, small, err := backup.Read(sets[0].File, nil, &bytes.Buffer{})
+	if err != nil || set.Authority == "" || set.EtcdType != spec.EtcdExternal {
+		t.Fatalf("the set is %+v, %v", set, err)
+	}
+	var names []string
+	for _, c := range small {
+		names = append(names, strings.TrimPrefix(c.Name, "files/etc/kubernetes/"))
+	}
+	want := []string{"cluster.yaml", "pki/ca.crt", "pki/ca.key", "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key", "pki/sa.key", "pki/sa.pub"}
+	if d := cmp.Diff(want, names); d != "" {
+		t.Errorf("files (-want +got):\n%s", d)
+	}
+	_, err = w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+	wantRefused(t, err, idUpgradeCommitted)
+	if strings.Contains(err.Error(), "etcd restore") || !strings.Contains(err.Error(), "its owner's to have kept") {
+		t.Errorf("the way back that is told is none: %v", err)
+	}
+
+	// Of an etcd of its own the set has no data either.
+	c, err := w.service().Cluster(t.Context(), "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdStacked}
+	if err := w.service().Store.SaveCluster(c, nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.service().Prepare(t.Context(), Request{Kind: RestoreEtcd, Name: "prod", Backup: sets[0].File}, nil)
+	wantRefused(t, err, idBackupNoData)
+	_, err = w.service().Drill(t.Context(), "prod", DrillOptions{From: sets[0].File}, nil)
+	wantRefused(t, err, idBackupNoData)
+	_, err = w.service().Drill(t.Context(), "prod", DrillOptions{}, nil)
+	wantRefused(t, err, string(backup.Unknown)) // it is not taken for the newest
+}
+
+// etcdOfOthers has the record say that etcd is.
+func (w *world) etcdOfOthers() {
+	w.t.Helper()
+	c, err := w.service().Cluster(w.t.Context(), "prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(served().PrivateKey)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	dir := w.t.TempDir()
+	cert, key := filepath.Join(dir, "etcd.crt"), filepath.Join(dir, "etcd.key")
+	err = errors.Join(
+		os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: served().Certificate[0]}), 0o600),
+		os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c.Spec.Etcd = v1alpha1.Etcd{Type: spec.EtcdExternal, External: &v1alpha1.ExternalEtcd{
+		Endpoints: []string{"https://" + w.machines["cp1"].address + ":2379"}, CAFile: cert, CertFile: cert, KeyFile: key,
+	}}
+	if err := w.service().Store.SaveCluster(c, nil); err != nil {
+		w.t.Fatal(err)
+	}
+}
