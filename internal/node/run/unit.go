@@ -230,14 +230,13 @@ func (s *session) planUnit(ctx context.Context, o op.Unit) (unitPlan, error) {
 	case !now.running() || o.KeepRunning && now.sub != "auto-restart":
 		return p, nil
 	}
-	changed, err := s.stale(o, now)
-	switch {
+	switch changed, err := s.stale(o, now); {
 	case len(changed) == 0:
 		return p, errors.Join(err, s.planAgain(o, &p))
 	case o.UnlessServes == nil || !s.serves(ctx, *o.UnlessServes):
 		p.add(&p.restart, "restart: "+strings.Join(changed, ", ")+" changed")
 	}
-	return p, err
+	return p, nil
 }
 
 func (s *session) checkUnit(ctx context.Context, o op.Unit) (verdict, error) {
