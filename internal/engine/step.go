@@ -332,7 +332,7 @@ func remedy(reason string) string {
 	case op.IDAuthorityNoKey:
 		return "put the key back, from a backup or from another host that has it; or go on with the other hosts: --ignore-errors"
 	case op.IDAuthorityExpired:
-		return "exchange the authority for another: what it signs is worth nothing any more"
+		return "what it signs is worth nothing any more, and the cluster's and etcd's are exchanged while they last: docs/guide/certificates.md"
 	case op.IDCertificateForeign:
 		return "put the certificate or the authority back that was there before, or renew it where it was made; or go on with the other hosts: --ignore-errors"
 	case "DiskFull":

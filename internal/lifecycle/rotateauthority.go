@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module/certs"
@@ -75,7 +76,23 @@ func (p *prepared) lookAtAuthority(ctx context.Context, a certs.Authority, from 
 		all, r.Trusted[h.Name] = append(all, ids), trusted
 	}
 	r.From, r.Gone, r.Going = howFar(all, from, r.Next)
-	return r, nil
+	return r, p.overAlready(r)
+}
+
+// overAlready refuses to begin the exchange of an authority whose time is over, but for
+// that of the front proxy: nobody believes what it has signed, and the cluster, which an
+// exchange asks at each step, answers nobody.
+func (p *prepared) overAlready(r certs.AuthorityRotation) error {
+	if r.Next != "" || r.Name == certs.FrontProxy {
+		return nil
+	}
+	for _, a := range r.Known {
+		if a.ID == r.From && p.svc.Now().After(a.Ends) {
+			return refused(op.IDAuthorityExpired, fmt.Sprintf("the authority in %s has expired (%s): nobody believes what it has signed, and an exchange would have the cluster ask for it", r.Cert, a.Ends.Format(time.DateOnly)),
+				"see what the guide has on it: docs/guide/certificates.md")
+		}
+	}
+	return nil
 }
 
 // tookOver says that a host has the key of what comes already, and was cut off before

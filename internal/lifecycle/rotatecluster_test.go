@@ -527,6 +527,12 @@ func TestRotateClusterRefused(t *testing.T) {
 		"what it trusts cannot be read": func(w *world, _ *Request) {
 			w.machines["cp2"].files[caCrt] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 		},
+		"its time is over": func(w *world, _ *Request) {
+			over := pkitest.NewAuthority(w.t, "kubernetes", certTime.Add(-2*certYear), certTime.Add(-time.Hour)).Cert
+			for _, m := range w.machines {
+				m.files[caCrt] = over
+			}
+		},
 		"another exchange is asked for too": func(_ *world, r *Request) { r.Rotate = append(r.Rotate, "service-account") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,6 +19,7 @@ type Authority struct {
 	// have one name.
 	ID   string
 	Text []byte // in PEM form
+	Ends time.Time
 }
 
 // Authorities are those in a text in PEM form, in their order: the first is the
@@ -28,11 +29,12 @@ func Authorities(text []byte) (out []Authority, err error) {
 		if block.Type != pemCertificate {
 			continue
 		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
 			return nil, err
 		}
 		sum := sha256.Sum256(block.Bytes)
-		out = append(out, Authority{ID: hex.EncodeToString(sum[:]), Text: pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: block.Bytes})})
+		out = append(out, Authority{ID: hex.EncodeToString(sum[:]), Text: pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: block.Bytes}), Ends: cert.NotAfter.UTC()})
 	}
 	if len(out) == 0 {
 		return nil, errNoCertificate
