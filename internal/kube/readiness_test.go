@@ -116,7 +116,10 @@ func TestWebhooks(t *testing.T) {
 	}
 	want := []Webhook{
 		{Config: "m", Name: "well", Mutates: true},
-		{Config: "v", Name: "ill", Dead: "Service ns/ill has no ready endpoint"}, {Config: "v", Name: "never-mind"}, {Config: "v", Name: "url"}, {Config: "v", Name: "well"},
+		{Config: "v", Name: "ill", Dead: "Service ns/ill has no ready endpoint"},
+		{Config: "v", Name: "never-mind"},
+		{Config: "v", Name: "url"},
+		{Config: "v", Name: "well"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

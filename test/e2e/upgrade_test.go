@@ -417,7 +417,9 @@ func (b *balanced) hasEtcd(t *testing.T, version string) {
 	t.Helper()
 	type report struct {
 		Verdict string
-		Etcd    struct{ Members []struct{ Name, Version string } }
+		Etcd    struct {
+			Members []struct{ Name, Version string }
+		}
 	}
 	r := decode[report](t, b.exits(t, 0, "etcd", "health", b.name, "-o", "json").stdout)
 	if r.Verdict != "healthy" || len(r.Etcd.Members) != len(b.controlPlanes) {

@@ -21,12 +21,16 @@ func TestNames(t *testing.T) {
 		{"a tag and a digest", "Docker refuses a digest as a tag", []string{"r/app:1@sha256:a"}, []string{"r/app:1", "r/app@sha256:a"}, []string{"r/app:1"}},
 		{"a digest", "Docker has no name for it", []string{"r:5000/app@sha256:a"}, []string{"r:5000/app@sha256:a"}, nil},
 		{
-			"two digests of a tag", "each import would take it from the other", []string{"r/app:1@sha256:a", "r/app:1@sha256:b"},
-			[]string{"r/app:1", "r/app@sha256:a", "r/app@sha256:b"}, []string{"r/app:1"},
+			"two digests of a tag", "each import would take it from the other",
+			[]string{"r/app:1@sha256:a", "r/app:1@sha256:b"},
+			[]string{"r/app:1", "r/app@sha256:a", "r/app@sha256:b"},
+			[]string{"r/app:1"},
 		},
 		{
-			"a tag, and a digest of it", "a pod that names no digest means the tag", []string{"r/app:1@sha256:a", "r/app:1"},
-			[]string{"r/app@sha256:a", "r/app:1"}, []string{"r/app:1"},
+			"a tag, and a digest of it", "a pod that names no digest means the tag",
+			[]string{"r/app:1@sha256:a", "r/app:1"},
+			[]string{"r/app@sha256:a", "r/app:1"},
+			[]string{"r/app:1"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
