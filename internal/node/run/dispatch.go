@@ -118,6 +118,8 @@ func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkPush(ctx, o)
 	case op.Copies:
 		return s.copies(ctx, o)
+	case op.EtcdDowngrade:
+		return s.checkEtcdDowngrade(ctx, o)
 	}
 	return s.lookOn(ctx, o)
 }
@@ -141,8 +143,6 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkEtcdSnapshot(ctx, o)
 	case op.EtcdDefrag:
 		return s.checkEtcdDefrag(ctx, o)
-	case op.EtcdDowngrade:
-		return s.checkEtcdDowngrade(ctx, o)
 	case op.EtcdRestore:
 		return s.checkEtcdRestore(ctx, o)
 	case op.EtcdDrill:
@@ -219,6 +219,8 @@ func (s *session) apply(ctx context.Context, o op.Op, res *op.Result) error {
 		err = s.applyTimeSync(ctx, o)
 	case op.User:
 		err = s.applyUser(ctx, o)
+	case op.EtcdDowngrade:
+		err = s.applyEtcdDowngrade(ctx, o)
 	default:
 		err = s.applyOn(ctx, o, res)
 	}
@@ -249,8 +251,6 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyEtcdSnapshot(ctx, o, res)
 	case op.EtcdDefrag:
 		return s.applyEtcdDefrag(ctx, o, res)
-	case op.EtcdDowngrade:
-		return s.applyEtcdDowngrade(ctx, o)
 	case op.EtcdRestore:
 		return s.applyEtcdRestore(ctx, o)
 	case op.EtcdDrill:
