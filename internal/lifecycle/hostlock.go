@@ -118,7 +118,8 @@ func (p *prepared) displace(ctx context.Context, hl *hostLock, seen map[string]r
 	g.SetLimit(dialAtOnce)
 	for _, h := range p.hosts {
 		l, ok := h.Conn.(remote.Locker)
-		if !ok || slices.ContainsFunc(hl.holders, func(k holder) bool { return k.name == h.Name }) {
+		putBack := !p.env.Stays(h) && h.Facts != nil && !h.Facts.Ledger // it is nobody's any more
+		if !ok || putBack || slices.ContainsFunc(hl.holders, func(k holder) bool { return k.name == h.Name }) {
 			continue
 		}
 		g.Go(func() error {
