@@ -527,12 +527,6 @@ func TestRotateClusterRefused(t *testing.T) {
 		"what it trusts cannot be read": func(w *world, _ *Request) {
 			w.machines["cp2"].files[caCrt] = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 		},
-		"its time is over": func(w *world, _ *Request) {
-			over := pkitest.NewAuthority(w.t, "kubernetes", certTime.Add(-2*certYear), certTime.Add(-time.Hour)).Cert
-			for _, m := range w.machines {
-				m.files[caCrt] = over
-			}
-		},
 		"another exchange is asked for too": func(_ *world, r *Request) { r.Rotate = append(r.Rotate, "service-account") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -544,4 +538,18 @@ func TestRotateClusterRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRotateClusterOver: an authority whose time is over is not begun to be exchanged.
+func TestRotateClusterOver(t *testing.T) {
+	w, _ := withAuthority(t)
+	over := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-2*certYear), certTime.Add(-time.Hour))
+	for _, m := range w.machines {
+		m.files[caCrt] = over.Cert
+		if m.has(strings.TrimSuffix(caCrt, ".crt") + ".key") {
+			m.files[strings.TrimSuffix(caCrt, ".crt")+".key"] = over.Key
+		}
+	}
+	_, err := w.service().Prepare(t.Context(), rotateCluster(), nil)
+	wantRefused(t, err, op.IDAuthorityExpired)
 }
