@@ -305,33 +305,46 @@ func TestManagedEtcdLosesAHost(t *testing.T) {
 	w.whole()
 }
 
+// membersInTurn wants every member to get something when it is its turn, and not before:
+// what reboots until then starts as it did. What it returns looks, in the end, whether
+// that was one at a time.
+func (w *world) membersInTurn(what string) func() {
+	var mu sync.Mutex
+	in, most := 0, 0
+	for _, m := range w.machines {
+		m.touched = func(did string) {
+			mu.Lock()
+			defer mu.Unlock()
+			step, on, _ := strings.Cut(did, " ")
+			switch {
+			case did == "etcd.running "+facts.EtcdJoined: // after it was seen to be well
+				in--
+			case on != what:
+			case step == "etcd.running":
+				in++
+			default:
+				w.t.Errorf("%s: before its turn", did)
+			}
+			most = max(most, in)
+		}
+	}
+	return func() {
+		w.t.Helper()
+		if most != 1 || in != 0 {
+			w.t.Errorf("%d members were restarted at once, %d not waited for", most, in)
+		}
+	}
+}
+
 // Settings reach members one at a time.
 func TestManagedEtcdRestarts(t *testing.T) {
 	w := managed(t)
 	w.create(event.Succeeded)
 	c := w.cluster()
 	c.Spec.Etcd.ExtraArgs = map[string]string{"heartbeat-interval": "200"}
-	var mu sync.Mutex
-	in, most := 0, 0
-	for _, m := range w.machines {
-		m.touched = func(what string) {
-			mu.Lock()
-			defer mu.Unlock()
-			switch what {
-			case "etcd.running " + module.EtcdUnitFile: // what reboots before starts as it did
-				in++
-			case "etcd.service " + module.EtcdUnitFile, "etcd.start " + module.EtcdUnitFile:
-				t.Errorf("%s: before its turn", what)
-			case "etcd.running " + facts.EtcdJoined: // after it was seen to be well
-				in--
-			}
-			most = max(most, in)
-		}
-	}
+	oneByOne := w.membersInTurn(module.EtcdUnitFile)
 	w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
-	if most != 1 || in != 0 {
-		t.Errorf("%d members were restarted at once, %d not waited for", most, in)
-	}
+	oneByOne()
 	for _, m := range w.machines {
 		if !strings.Contains(m.files["/etc/systemd/system/etcd.service"], `"--heartbeat-interval=200"`) {
 			t.Errorf("%s has other arguments", m.name)

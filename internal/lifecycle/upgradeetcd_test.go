@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"sync"
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
@@ -63,28 +62,10 @@ func (w *world) wantEtcd(was map[string]string, others bool) {
 func TestUpgradeManagedEtcd(t *testing.T) {
 	w := agedManaged(t)
 	was := w.servers()
-	var mu sync.Mutex
-	in, most := 0, 0
-	for _, m := range w.machines {
-		m.touched = func(what string) {
-			mu.Lock()
-			defer mu.Unlock()
-			switch what {
-			case "etcd.running etcd in " + facts.DirPrograms:
-				in++
-			case "etcd.programs etcd in " + facts.DirPrograms, "etcd.start etcd in " + facts.DirPrograms:
-				t.Errorf("%s: before its turn", what)
-			case "etcd.running " + facts.EtcdJoined: // after it was seen to be well
-				in--
-			}
-			most = max(most, in)
-		}
-	}
+	oneByOne := w.membersInTurn("etcd in " + facts.DirPrograms)
 	w.events = nil
 	w.keptAs(older, w.do(toNewest, event.Succeeded))
-	if most != 1 || in != 0 {
-		t.Errorf("%d members were restarted at once, %d not waited for", most, in)
-	}
+	oneByOne()
 	back, restarted := 0, 0
 	for _, e := range w.events {
 		switch {
