@@ -57,6 +57,8 @@ type api struct {
 	guarded string
 	// settings are those that the cluster has on record of itself.
 	settings string
+	// proxy are the settings that kube-proxy got last.
+	proxy string
 	// ends is what has become of Jobs that do not complete at once, by their names.
 	ends map[string]string
 	// metrics are those of the API server.

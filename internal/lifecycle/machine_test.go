@@ -379,6 +379,10 @@ func (m *machine) awaited(w op.Wait) bool {
 	if w.Name == "etcd" {
 		return m.api.managedEtcd.serves() || m.api.restored()
 	}
+	if w.Says != "" { // kube-proxy, which goes by what the cluster has on record
+		_, runs, _ := strings.Cut(m.api.proxy, "\nmode: ")
+		return strings.HasPrefix(runs, w.Says+"\n") && (m.reaches == nil || m.reaches(m, w.HTTP))
+	}
 	if len(w.Trusts) > 0 {
 		return m.state["trusts"] == m.bundles(w.Trusts)
 	}
@@ -676,6 +680,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 	case "kubeadm-init-addon-dns":
 		m.api.installDNS()
 	case "kubeadm-init-addon-proxy":
+		m.api.proxy = m.files[settingsFile]
 		m.api.install("proxy")
 	case "kubeadm-join-preflight":
 		delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem") // it only looks

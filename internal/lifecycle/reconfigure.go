@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module/kubeadm"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -37,6 +38,9 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 	}
 	p.env.OtherEtcd = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
 		return !equal(c.Spec.Etcd.ExtraArgs, p.env.Cluster.Spec.Etcd.ExtraArgs)
+	})
+	p.env.OtherProxy = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
+		return c.Spec.Kubernetes.ProxyMode != p.env.Cluster.Spec.Kubernetes.ProxyMode
 	})
 	p.env.Upgrade = p.request.Rollout
 	p.env.Upgrade.Back = p.request.back
@@ -167,7 +171,7 @@ func equal(a, b any) bool {
 // with them: what fails there fails by the settings, as far as anybody can tell.
 var settle = []string{
 	"os.", "runtime.", "kubernetes.kubelet", "kubelet.", "etcd.service", "etcd.start", "etcd.running",
-	"reset.runtime", "kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd", "join.settings", "nodes.ready",
+	"reset.runtime", "kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd", "join.settings", kubeadm.StepProxy, "nodes.ready",
 }
 
 // goesBack says that a cluster which has got other settings goes back to those it

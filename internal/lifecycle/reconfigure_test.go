@@ -205,6 +205,15 @@ func badSettings() []bad {
 			spoil: without("/etc/sysctl.d/90-slipway.conf", "port_range"),
 		},
 		{
+			name: "kube-proxy w1", reason: "all others run with it, and come back", host: "w1", says: "proxyMode",
+			change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" },
+			spoil: func(m *machine) {
+				m.reaches = func(m *machine, url string) bool {
+					return !strings.HasSuffix(url, "/proxyMode") || !strings.Contains(m.api.proxy, "\nmode: iptables\n")
+				}
+			},
+		},
+		{
 			name: "mirror w2", reason: "the last of all", host: "w2", says: "its kubelet did not answer",
 			change: func(c *v1alpha1.Cluster) {
 				c.Spec.Registry.Mirrors = map[string][]string{"docker.io": {"https://mirror.example"}}

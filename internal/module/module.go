@@ -57,8 +57,8 @@ type Env struct {
 	// and not with what all trust: so do those that join.
 	SignsApart bool
 	// Reconfigures says that it gets other settings, which may be none to start
-	// with, and OtherEtcd that its members of etcd do.
-	Reconfigures, OtherEtcd bool
+	// with, OtherEtcd that its members of etcd do, and OtherProxy that kube-proxy does.
+	Reconfigures, OtherEtcd, OtherProxy bool
 	// Migrates says that its containers come to be run by another runtime, and
 	// Between names the nodes that are in the midst of it: what the one before ran
 	// may have ended, and nothing serves there yet.

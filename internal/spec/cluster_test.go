@@ -281,6 +281,32 @@ func TestImmutable(t *testing.T) {
 	golden.Check(t, "testdata/immutable.golden", Immutable(old, new).Error()+"\n")
 }
 
+// TestProxyChange: what kube-proxy takes away of the mode before when it starts may change.
+func TestProxyChange(t *testing.T) {
+	for _, tc := range []struct{ from, to, refused string }{
+		{"nftables", "iptables", ""},
+		{"nftables", "ipvs", ""},
+		{"iptables", "nftables", ""},
+		{"ipvs", "nftables", ""},
+		{"none", "ipvs", ""},
+		{"iptables", "ipvs", idProxyChange},
+		{"ipvs", "iptables", idProxyChange},
+		{"nftables", "none", idNotSupportedYet},
+	} {
+		old := &v1alpha1.Cluster{}
+		old.Spec.Kubernetes.ProxyMode = tc.from
+		wanted := Copy(old)
+		wanted.Spec.Kubernetes.ProxyMode = tc.to
+		var got []string
+		for _, d := range Immutable(old, wanted) {
+			got = append(got, d.ID)
+		}
+		if strings.Join(got, " ") != tc.refused {
+			t.Errorf("from %s to %s: refused by %q, want %q", tc.from, tc.to, got, tc.refused)
+		}
+	}
+}
+
 // TestDiagnosticsAreFinished wants an id and a message of all that Validate
 // finds in an empty cluster.
 func TestDiagnosticsAreFinished(t *testing.T) {

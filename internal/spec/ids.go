@@ -78,4 +78,5 @@ const (
 	// Changes of a cluster that exists.
 	idImmutableField = "immutable-field"
 	idEndpointChange = "endpoint-change"
+	idProxyChange    = "proxy-change"
 )

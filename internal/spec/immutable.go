@@ -38,7 +38,7 @@ func Immutable(old, new *v1alpha1.Cluster, ways ...v1alpha1.ControlPlaneEndpoint
 			"the cluster runs "+o.Kubernetes.Version+", and this does not take it to "+n.Kubernetes.Version,
 			"to a newer version it goes with: slipway upgrade "+old.Name+" --to "+n.Kubernetes.Version+"; else write "+o.Kubernetes.Version)
 	}
-	v.later("spec.kubernetes.proxyMode", o.Kubernetes.ProxyMode, n.Kubernetes.ProxyMode)
+	v.proxyChange(o.Kubernetes.ProxyMode, n.Kubernetes.ProxyMode)
 	v.sameHosts(o.Hosts, n.Hosts)
 	v.sameRegistry(old)
 	return v.found
@@ -131,11 +131,18 @@ func (v *validator) balancerLeaves(old *v1alpha1.Cluster) {
 	}
 }
 
-// later refuses a change that would be recorded and not carried out: what
-// runs, or the certificates that are there, would stay as they are.
-func (v *validator) later(path, old, new string) {
-	if old != new {
-		v.refuse(idNotSupportedYet, path, "changing this on a cluster that exists is not supported yet: it is "+strconv.Quote(old), "write "+strconv.Quote(old))
+// proxyChange refuses changes of kube-proxy's mode that would leave rules of the one
+// before on nodes: it takes those away when it starts, but for iptables', which ipvs goes
+// by as well (platformCleanup in its server_linux.go), and not when it is gone.
+func (v *validator) proxyChange(old, new string) {
+	const path = "spec.kubernetes.proxyMode"
+	switch {
+	case old == new || old == "" || old == proxyNone:
+	case new == proxyNone:
+		v.refuse(idNotSupportedYet, path, "kube-proxy cannot be taken off a cluster that exists yet: its rules would stay on nodes", "write "+old)
+	case old != proxyNFTables && new != proxyNFTables:
+		v.refuse(idProxyChange, path, "mode "+old+" cannot change to "+new+" in place: its rules would stay on nodes",
+			"write "+old+"; or go by nftables in between: write nftables, and apply it, then "+new)
 	}
 }
 

@@ -3,6 +3,7 @@ package kubeadm
 import (
 	"context"
 	"fmt"
+	"net"
 	"path"
 	"slices"
 	"strings"
@@ -127,8 +128,34 @@ func Addons(env module.Env) engine.Module {
 			Consumes: []engine.KeyRef{module.KeyKube.Ref(), keyAddons.Ref()},
 			Run:      module.Objects(addons),
 		},
+		proxyTask(env),
 	}}
 }
+
+// StepProxy is the step that waits for kube-proxy in another mode.
+const StepProxy = "kubernetes.proxy"
+
+// proxyTask waits until kube-proxy runs in the mode that is wanted on every node. It
+// ends by itself when the kubelet has brought it other settings, which takes that up to
+// a minute and a half, takes the rules of the mode before away, and makes its own.
+func proxyTask(env module.Env) engine.Task {
+	mode := env.Cluster.Spec.Kubernetes.ProxyMode
+	return engine.Task{
+		ID: StepProxy, Title: "wait for kube-proxy in mode " + mode, Needs: []string{"kubeadm.objects"}, Timeout: proxyTime,
+		On:   module.IsNode,
+		When: func(*engine.Scope) bool { return env.OtherProxy && mode != "none" },
+		Ops: func(s *engine.Scope) (op.List, error) {
+			loopback := "127.0.0.1"
+			if strings.Contains(module.InternalAddress(s.Host().Host), ":") {
+				loopback = "::1"
+			}
+			return op.List{op.Wait{HTTP: "http://" + net.JoinHostPort(loopback, "10249") + "/proxyMode", Says: mode, TimeoutSeconds: int(proxyTime.Seconds())}}, nil
+		},
+	}
+}
+
+// proxyTime bounds for how long kube-proxy is waited for.
+const proxyTime = 5 * time.Minute
 
 // byKubeadm is the name by which the API server knows who wrote with kubeadm.
 const byKubeadm = "kubeadm"

@@ -63,6 +63,8 @@ type Wait struct {
 	Program     []string `json:"program,omitempty"`
 	Container   string   `json:"container,omitempty"`
 	Image       string   `json:"image,omitempty"`
+	// Says is all that HTTP is to answer with; empty is anything.
+	Says string `json:"says,omitempty"`
 	// Manifest is that of the static pod that shall answer to HTTP or Program,
 	// with the command that it has there: one that runs from before a change does
 	// not count.

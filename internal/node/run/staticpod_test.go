@@ -4,6 +4,7 @@ package run
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -168,6 +169,21 @@ esac
 				t.Errorf("%v, want it to say %q", r.Error, tc.message)
 			}
 		})
+	}
+}
+
+// What is to say something counts when it says that, and all of it.
+func TestWaitSays(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "iptables") }))
+	t.Cleanup(site.Close)
+	for says, counts := range map[string]bool{"": true, "iptables": true, "ip": false, "nftables": false} {
+		wait := op.Wait{HTTP: site.URL, Says: says, TimeoutSeconds: 1}
+		if r := newHost(t).check(wait)[0]; (r.Status == op.Unchanged) != counts {
+			t.Errorf("%q: %s (%v)", says, r.Status, r.Error)
+		}
+	}
+	if r := newHost(t).check(op.Wait{Path: "/etc", Says: "iptables", TimeoutSeconds: 1})[0]; r.Error == nil {
+		t.Error("a file that shall say something is waited for")
 	}
 }
 

@@ -161,7 +161,7 @@ func (u upkeep) neighbours(ctx context.Context) (own, up bool, silent []string) 
 	ready := func(url string) error {
 		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
-		return probeHTTP(ctx, url)
+		return probeHTTP(ctx, url, "")
 	}
 	own = u.job.Own != "" && ready(u.job.Own) == nil
 	up = own

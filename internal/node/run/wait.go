@@ -50,7 +50,7 @@ func (s *session) probe(ctx context.Context, o op.Wait) error {
 		}
 		return conn.Close()
 	case o.HTTP != "":
-		return probeHTTP(ctx, o.HTTP)
+		return probeHTTP(ctx, o.HTTP, o.Says)
 	case o.Ended != "":
 		return s.ended(o.Ended)
 	case o.Certificate != "":
@@ -81,7 +81,7 @@ func (s *session) hasRun(ctx context.Context, unit string, least time.Duration) 
 	return err
 }
 
-func probeHTTP(ctx context.Context, url string) error {
+func probeHTTP(ctx context.Context, url, says string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -96,10 +96,10 @@ func probeHTTP(ctx context.Context, url string) error {
 		return err
 	}
 	defer res.Body.Close()
-	if res.StatusCode == http.StatusOK {
+	body, err := io.ReadAll(io.LimitReader(res.Body, 200)) // else evidence only
+	if res.StatusCode == http.StatusOK && (says == "" || err == nil && string(body) == says) {
 		return nil
 	}
-	body, _ := io.ReadAll(io.LimitReader(res.Body, 200)) // evidence only
 	return fmt.Errorf("%s answers %s: %q", url, res.Status, body)
 }
 
@@ -113,6 +113,9 @@ func checkOne(o op.Wait) error {
 	}
 	if len(o.Trusts) > 0 && o.TCP == "" {
 		return invalid("who has to trust %q?", o.Trusts)
+	}
+	if o.Says != "" && o.HTTP == "" {
+		return invalid("who has to say %q?", o.Says)
 	}
 	if o.Manifest != "" && o.HTTP == "" && len(o.Program) == 0 {
 		return invalid("the pod of %s has to answer to something", o.Manifest)
