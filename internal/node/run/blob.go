@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +29,10 @@ const (
 	keptBlobs    = "blobs"
 	passingBlobs = "passing"
 )
+
+// passingTime is for how long what passes through is kept for an operation that was cut off and
+// goes on.
+const passingTime = 24 * time.Hour
 
 // spare is what a transfer leaves free on a file system, in bytes: a full one
 // breaks more than the transfer.
@@ -81,7 +87,29 @@ func (s *session) blob(ctx context.Context, b op.Blob, done, total int64) (strin
 	if s.haveBlob(keptBlobs, b) {
 		return s.blobPath(keptBlobs, b.Digest), nil
 	}
+	if err := s.forgetPassed(); err != nil {
+		return "", err
+	}
 	return s.fetch(ctx, passingBlobs, b, done, total)
+}
+
+// forgetPassed removes what operations were to let go that were cut off and did not go on.
+func (s *session) forgetPassed() error {
+	dir := s.state(passingBlobs, "sha256")
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || time.Since(info.ModTime()) < passingTime { // gone meanwhile, or waited for
+			continue
+		}
+		if err := s.disk.Remove(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // letGo removes a blob that only passed through.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -114,6 +115,11 @@ func TestEtcdDrill(t *testing.T) {
 		const old = "var/lib/slipway/drills/old/data"
 		h.write(old, "of a helper that was killed")
 		h.write("../fakes/scopes/slipway-scratch-old.scope", "")
+		const passed = "var/lib/slipway/passing/sha256/0a1b"
+		h.write(passed, "a snapshot of such a one")
+		if before := time.Now().Add(-25 * time.Hour); os.Chtimes(h.path(passed), before, before) != nil {
+			t.Fatal("its time cannot be set")
+		}
 		o := drill(h.blobs.add([]byte("whole 4711 " + secret)))
 		if r := h.check(o)[0]; r.Status != op.Changed {
 			t.Errorf("%+v", r)
