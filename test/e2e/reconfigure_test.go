@@ -44,7 +44,6 @@ func TestLongReconfigure(t *testing.T) {
 		}},
 		{"etcd's", b.setsEtcd},
 		{"kernel parameters and a mirror", b.setsHosts},
-		{"kube-proxy's mode", b.setsProxy},
 		{"a bad kernel parameter", func(t *testing.T) {
 			b.refuses(t, "this host has got other settings", func(spec map[string]any) {
 				child(child(spec, "system"), "sysctls")["net.ipv4.ip_local_reserved_ports"] = "1-65535"
@@ -140,34 +139,6 @@ func (b *balanced) setsHosts(t *testing.T) {
 		}
 	}
 	b.unchanged(t, b.file)
-}
-
-// setsProxy takes kube-proxy to another mode and back: none of the rules of the mode
-// before stays, and Services answer.
-func (b *balanced) setsProxy(t *testing.T) {
-	for _, to := range []string{"iptables", "nftables"} {
-		_, r := b.changes(t, 0, func(spec map[string]any) { child(spec, "kubernetes")["proxyMode"] = to })
-		t.Logf("figure: kube-proxy of five nodes in mode %s in %.0f s", to, r.took.Seconds())
-		pods := decode[podList](t, b.kubectl(t, b.name, "get", "pods", "-n", "kube-system", "-l", "k8s-app=kube-proxy", "-o", "json"))
-		if len(pods.Items) != len(b.nodesOf()) {
-			t.Errorf("%d pods of kube-proxy on %d nodes", len(pods.Items), len(b.nodesOf()))
-		}
-		for _, pod := range pods.Items {
-			on := func(argv ...string) string {
-				return b.kubectl(t, b.name, append([]string{"exec", "-n", "kube-system", pod.Metadata.Name, "--"}, argv...)...)
-			}
-			for mode, rules := range map[string]bool{
-				"iptables": strings.Contains(on("iptables-save", "-t", "nat"), "-A KUBE-SVC-"),
-				"nftables": strings.Contains(on("nft", "list", "tables"), "ip kube-proxy"),
-			} {
-				if rules != (mode == to) {
-					t.Errorf("%s is in mode %s, and rules of %s are there: %t", pod.Metadata.Name, to, mode, rules)
-				}
-			}
-		}
-		b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
-		b.unchanged(t, b.file)
-	}
 }
 
 func (b *balanced) setsEtcd(t *testing.T) {
