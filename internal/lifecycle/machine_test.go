@@ -357,11 +357,11 @@ func hash(parts ...string) string {
 }
 
 func (m *machine) wantsRun(e op.Exec) bool {
-	if e.Again != "" {
-		return true
-	}
 	if e.UnlessServes != nil && !m.etcdAway() {
 		return false
+	}
+	if e.Again != "" {
+		return true
 	}
 	if len(e.Inputs) > 0 && m.state[id(e)] != m.print(e) {
 		return true

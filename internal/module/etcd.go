@@ -67,8 +67,14 @@ func (e Env) OwnMember() string { return etcdURL(e.loopback(), facts.EtcdClientP
 
 // OwnMemberReady is where a host's own member says that it answers a linearizable
 // read: that it has caught up.
-func (e Env) OwnMemberReady() string {
-	return "http://" + net.JoinHostPort(e.loopback(), strconv.Itoa(facts.EtcdMetricsPort)) + "/readyz"
+func (e Env) OwnMemberReady() string { return e.ownMember("/readyz") }
+
+// OwnMemberRuns is where a host's own member says that it answers a read of its own,
+// whether there are others or not.
+func (e Env) OwnMemberRuns() string { return e.ownMember("/livez") }
+
+func (e Env) ownMember(path string) string {
+	return "http://" + net.JoinHostPort(e.loopback(), strconv.Itoa(facts.EtcdMetricsPort)) + path
 }
 
 // EtcdURL is where a host's member of etcd is reached.

@@ -240,16 +240,23 @@ const stepMend = "etcd.mend"
 
 // mendTask gives members of etcd in pods that do not serve the settings that are wanted,
 // before any that serves gets them: it is missed by nobody meanwhile, and until it serves
-// again none of the others may be away.
+// again none of the others may be away. It is waited for until it runs, whether the others
+// are there or not: with settings that are no better, no further one gets them.
 func mendTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: stepMend, Title: "mend members of etcd", Needs: []string{"kubeadm.config"}, Timeout: 8 * time.Minute,
-		On:   func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
-		When: func(s *engine.Scope) bool { return module.Holds(s.Host()) && (env.OtherEtcd || env.Upgrade.Back) },
+		On:      func(h *engine.Host) bool { return env.Stacked() && h.HasRole(v1alpha1.RoleControlPlane) },
+		When:    func(s *engine.Scope) bool { return module.Holds(s.Host()) && (env.OtherEtcd || env.Upgrade.Back) },
+		Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(*engine.Scope) (op.List, error) {
 			e := localEtcd().exec()
 			e.Name, e.Creates, e.Declares = "kubeadm-mend-etcd", nil, []string{manifest("etcd")}
 			e.UnlessServes = env.AskMember("health")
+			e.Again = "its member of etcd does not serve" // whatever it was given since it was mended last
+			e.Then = &op.Wait{HTTP: env.OwnMemberRuns(), Manifest: manifest("etcd"), TimeoutSeconds: 180}
+			if env.Reconfigures {
+				e.Then.Crashes = mostCrashes
+			}
 			return op.List{e}, nil
 		},
 	}

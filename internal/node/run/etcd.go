@@ -38,6 +38,9 @@ type etcdMember struct {
 	Learner    bool     `json:"isLearner"`
 }
 
+// called is a member's name, or where it is as long as it has none.
+func (m etcdMember) called() string { return cmp.Or(m.Name, strings.Join(m.PeerURLs, ",")) }
+
 // etcdctl asks one member, by argv.
 func (s *session) etcdctl(ctx context.Context, o op.EtcdClient, endpoint string, args ...string) (string, error) {
 	return s.output(ctx, slices.Concat(s.etcdctlArgs(o, endpoint), []string{"--command-timeout=8s"}, args)...)

@@ -42,7 +42,7 @@ func (s *session) wellMembers(ctx context.Context, o op.EtcdDefrag) (own etcdSta
 		return own, nil, &op.Error{Reason: op.IDEtcdUnhealthy, Message: failure(err).Message}
 	}
 	for _, m := range members {
-		who := voice{etcdMember: m}.called()
+		who := m.called()
 		switch {
 		case m.Learner:
 			return own, nil, ill(who, "it is learning, and does not vote yet")

@@ -19,9 +19,10 @@ const downgradeTimes = 6
 // A downgrade is how members of etcd are on their way to an older minor.
 type downgrade struct {
 	heard   []etcdState
-	heardAt string // where one of them was asked
-	unheard int
-	to      string // minor: "3.6"
+	heardAt string   // where one of them was asked
+	unheard []string
+	behind  []string // those that keep their data as a newer minor does
+	to      string   // minor: "3.6"
 }
 
 // minorOfEtcd is "3.6" of "3.6.8".
@@ -45,7 +46,15 @@ func (d downgrade) begun() bool {
 }
 
 func (d downgrade) ready() bool {
-	return d.begun() && !slices.ContainsFunc(d.heard, func(s etcdState) bool { return minorOfEtcd(s.Storage) != d.to })
+	return d.begun() && len(d.behind) == 0
+}
+
+// waits says who holds a downgrade up that was begun.
+func (d downgrade) waits() error {
+	if len(d.unheard) > 0 {
+		return fmt.Errorf("etcd goes back when all of its members answer, and there is no answer of %s", strings.Join(d.unheard, ", "))
+	}
+	return fmt.Errorf("not all members keep their data as etcd %s does: still to come is %s", d.to, strings.Join(d.behind, ", "))
 }
 
 // downgrading asks all members how far they are.
@@ -57,13 +66,16 @@ func (s *session) downgrading(ctx context.Context, o op.EtcdDowngrade) (downgrad
 	}
 	for _, m := range members {
 		if len(m.ClientURLs) == 0 {
-			d.unheard++
+			d.unheard = append(d.unheard, m.called())
 			continue
 		}
 		state, err := s.etcdStatus(ctx, o.EtcdClient, m.ClientURLs[0])
 		if err != nil {
-			d.unheard++
+			d.unheard = append(d.unheard, m.called())
 			continue
+		}
+		if minorOfEtcd(state.Storage) != d.to {
+			d.behind = append(d.behind, m.called())
 		}
 		d.heard, d.heardAt = append(d.heard, state), m.ClientURLs[0]
 	}
@@ -72,7 +84,7 @@ func (s *session) downgrading(ctx context.Context, o op.EtcdDowngrade) (downgrad
 
 func (s *session) checkEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) (verdict, error) {
 	d, err := s.downgrading(ctx, o)
-	if err != nil || d.older() || d.unheard == 0 && d.ready() {
+	if err != nil || d.older() || len(d.unheard) == 0 && d.ready() {
 		return verdict{}, err
 	}
 	return verdict{change: "have all members keep their data as etcd " + d.to + " does"}, nil
@@ -91,13 +103,13 @@ func (s *session) applyEtcdDowngrade(ctx context.Context, o op.EtcdDowngrade) er
 		case d.older(), d.ready():
 			return nil
 		case d.begun():
-			last = fmt.Errorf("not all members keep their data as etcd %s does", d.to)
+			last = d.waits()
 		default:
 			_, last = s.etcdctl(ctx, o.EtcdClient, d.heardAt, "downgrade", "enable", d.to)
 			if last == nil {
 				continue
 			}
-			if d.unheard > 0 && strings.Contains(last.Error(), "invalid downgrade target") {
+			if len(d.unheard) > 0 && strings.Contains(last.Error(), "invalid downgrade target") {
 				return nil // it is of the older minor
 			}
 		}

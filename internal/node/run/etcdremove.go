@@ -3,7 +3,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -20,9 +19,6 @@ type voice struct {
 	answers bool
 	goes    bool
 }
-
-// called is a member's name, or where it is as long as it has none.
-func (v voice) called() string { return cmp.Or(v.Name, strings.Join(v.PeerURLs, ",")) }
 
 // removals are the members that go, in the order in which they can, and where
 // to ask for it; none if no member may have to. It is refused if etcd would not

@@ -313,3 +313,35 @@ func TestWholeTakesAnUnseenResult(t *testing.T) {
 		})
 	}
 }
+
+// TestExecUnlessServes: what a program is for answers, or it runs, however often it has
+// run before for the same reason.
+func TestExecUnlessServes(t *testing.T) {
+	const unhealthy = "https://127.0.0.1:2379 is unhealthy: failed to commit proposal: "
+	for _, tc := range []struct {
+		name, says string
+		runs       bool
+	}{
+		{"healthy", "", false},
+		{"no leader", unhealthy + "context deadline exceeded", true},
+		{"the database is full, of several members", unhealthy + "Active Alarm(s): NOSPACE NOSPACE ", false},
+		{"corrupt, too", unhealthy + "Active Alarm(s): NOSPACE CORRUPT ", true},
+		{"an alarm of a newer etcd", unhealthy + "Active Alarm(s): NOSPACE UNKNOWN ", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.r.etcdTime = 1
+			h.write("etc/says", tc.says)
+			ask := h.shell("ask", `test ! -s $0/etc/says || { cat $0/etc/says >&2; exit 1; }`)
+			e := h.shell("mend", "cat $0/etc/conf > $0/etc/manifest")
+			e.Inputs, e.Again, e.UnlessServes = []string{"/etc/conf"}, "it does not serve", &op.Wait{Name: "etcd", Program: ask.Argv, TimeoutSeconds: 1}
+			h.write("etc/conf", "older")
+			for range 2 {
+				h.write("etc/manifest", "newer") // by somebody else
+				if r := h.apply(e)[0]; (r.Status == op.Changed) != tc.runs || (h.read("etc/manifest") == "older") != tc.runs {
+					t.Errorf("%+v, and the manifest is %q: want it to run: %t", r, h.read("etc/manifest"), tc.runs)
+				}
+			}
+		})
+	}
+}

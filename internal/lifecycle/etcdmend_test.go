@@ -1,0 +1,82 @@
+package lifecycle
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// lastMemberFails has the last of three members of etcd that come to a newer minor not
+// start with it; mended says that none fails any more.
+func (w *world) lastMemberFails() (mended func()) {
+	members := threeAndTwo[:3]
+	for _, name := range members {
+		m := w.machines[name]
+		m.refuse = func(step string, o op.Op) *op.Error {
+			newer := func(other string) bool {
+				return other != name && strings.Contains(w.machines[other].files[etcdManifest], "v1.37.")
+			}
+			if o.Kind() != op.KindExec || step != "upgrade.etcd" || len(slices.DeleteFunc(slices.Clone(members), func(other string) bool { return !newer(other) })) < 2 {
+				return nil
+			}
+			m.state[id(o)] = "it has not succeeded"
+			m.api.mu.Lock()
+			defer m.api.mu.Unlock()
+			m.api.minors.away[name] = true
+			return &op.Error{Reason: op.ReasonNotServing, Message: "etcd of " + name + " does not serve"}
+		}
+	}
+	return func() {
+		for _, m := range w.machines {
+			m.refuse = nil
+		}
+	}
+}
+
+// TestMendedTwice: a member that the way back has mended fails in the same way when the
+// upgrade is tried again, and is mended again.
+func TestMendedTwice(t *testing.T) {
+	w := aged(t, threeAndTwo...)
+	for range 2 {
+		mended := w.lastMemberFails()
+		w.do(toNewest, event.Failed)
+		mended()
+		w.apply(w.prepared(w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)), event.Succeeded)
+	}
+}
+
+// TestMendedInTurn: members that are all said not to serve get their settings one after
+// the other, and none further when one does not run with them.
+func TestMendedInTurn(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.create(event.Succeeded)
+	for _, name := range threeAndTwo[:3] {
+		m := w.machines[name]
+		w.api.minors.away[name] = true
+		m.spoils = func(_ *machine, step string, o op.Op) *op.Error {
+			if e, ok := o.(op.Exec); ok && step == "etcd.mend" && strings.Contains(m.files[settingsFile], "many") {
+				if e.Then == nil || !strings.HasSuffix(e.Then.HTTP, ":2381/livez") {
+					t.Errorf("it is not waited for until it runs: %+v", e.Then)
+				}
+				return &op.Error{Reason: op.ReasonUnhealthy, Message: "quota-backend-bytes is bad"}
+			}
+			return nil
+		}
+	}
+	c := w.cluster()
+	c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "many"}
+	w.events = nil
+	w.do(Request{Kind: Apply, Cluster: c, KeepFailed: true}, event.Failed)
+	var tried []string
+	for _, e := range w.events {
+		if e.Task == "etcd.mend" && e.Type == event.StepStarted {
+			tried = append(tried, e.Host)
+		}
+	}
+	if len(tried) != 1 {
+		t.Errorf("%v have got settings with which none runs, want one", tried)
+	}
+}
