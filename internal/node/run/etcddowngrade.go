@@ -19,7 +19,7 @@ const downgradeTimes = 6
 // A downgrade is how members of etcd are on their way to an older minor.
 type downgrade struct {
 	heard   []etcdState
-	heardAt string   // where one of them was asked
+	heardAt string // where one of them was asked
 	unheard []string
 	behind  []string // those that keep their data as a newer minor does
 	to      string   // minor: "3.6"
