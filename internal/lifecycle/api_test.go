@@ -153,8 +153,21 @@ func (a *api) clone() *api {
 	c.revision, c.bump, c.done = a.revision, a.bump, maps.Clone(a.done)
 	c.rescuing, c.left = a.rescuing, a.left
 	c.running, c.bound, c.managedEtcd = a.running, a.bound, a.managedEtcd.clone()
-	c.minors = a.minors.clone()
+	c.minors, c.proxy = a.minors.clone(), a.proxy
 	return c
+}
+
+// proxies has kube-proxy go by settings, and runsProxy says that it is in a mode.
+func (a *api) proxies(settings string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.proxy = settings
+}
+
+func (a *api) runsProxy(mode string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return strings.Contains(a.proxy, "\nmode: "+mode+"\n")
 }
 
 // What a member of etcd is.

@@ -380,8 +380,7 @@ func (m *machine) awaited(w op.Wait) bool {
 		return m.api.managedEtcd.serves() || m.api.restored()
 	}
 	if w.Says != "" { // kube-proxy, which goes by what the cluster has on record
-		_, runs, _ := strings.Cut(m.api.proxy, "\nmode: ")
-		return strings.HasPrefix(runs, w.Says+"\n") && (m.reaches == nil || m.reaches(m, w.HTTP))
+		return m.api.runsProxy(w.Says) && (m.reaches == nil || m.reaches(m, w.HTTP))
 	}
 	if len(w.Trusts) > 0 {
 		return m.state["trusts"] == m.bundles(w.Trusts)
@@ -680,7 +679,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 	case "kubeadm-init-addon-dns":
 		m.api.installDNS()
 	case "kubeadm-init-addon-proxy":
-		m.api.proxy = m.files[settingsFile]
+		m.api.proxies(m.files[settingsFile])
 		m.api.install("proxy")
 	case "kubeadm-join-preflight":
 		delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem") // it only looks

@@ -209,7 +209,7 @@ func badSettings() []bad {
 			change: func(c *v1alpha1.Cluster) { c.Spec.Kubernetes.ProxyMode = "iptables" },
 			spoil: func(m *machine) {
 				m.reaches = func(m *machine, url string) bool {
-					return !strings.HasSuffix(url, "/proxyMode") || !strings.Contains(m.api.proxy, "\nmode: iptables\n")
+					return !strings.HasSuffix(url, "/proxyMode") || !m.api.runsProxy("iptables")
 				}
 			},
 		},
