@@ -119,14 +119,14 @@ func misreadIn(file string, err *yaml.TypeError) (list diag.List) {
 
 // fullName reads an image's reference, as containerd has it: with everything in it.
 func fullName(ref string) (name.Reference, error) {
-	host, _, _ := strings.Cut(ref, "/")
-	if !strings.ContainsAny(host, ".:") || strings.HasPrefix(host, "index.docker.io") {
+	tagged, _, digest := strings.Cut(ref, "@")
+	host, _, pathed := strings.Cut(tagged, "/")
+	if !pathed || !strings.ContainsAny(host, ".:") || strings.HasPrefix(host, "index.docker.io") {
 		return nil, errors.New(ref + " does not say in which registry it is")
 	}
 	if strings.HasPrefix(ref, "docker.io/") && strings.Count(ref, "/") == 1 {
 		return nil, errors.New(ref + " is called docker.io/library/" + strings.TrimPrefix(ref, "docker.io/"))
 	}
-	tagged, _, digest := strings.Cut(ref, "@")
 	if rest := tagged[strings.LastIndex(tagged, "/"):]; !strings.Contains(rest, ":") && !digest {
 		return nil, errors.New(ref + " has neither a tag nor a digest")
 	}
