@@ -63,6 +63,13 @@ func Read(file string, ids []age.Identity, snapshot io.Writer) (*Set, []Content,
 	if err != nil {
 		return nil, nil, err
 	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := set.within(info.Size()); err != nil {
+		return nil, nil, err
+	}
 	small := []Content{}
 	for _, want := range set.Files {
 		var kept bytes.Buffer
@@ -155,13 +162,25 @@ func (s *Set) check() error {
 	return nil
 }
 
+// within refuses a set that speaks of more than its file has: that is nothing with a
+// short description, and fills a disk.
+func (s *Set) within(bytes int64) error {
+	left := bytes
+	for _, f := range s.Files {
+		if left -= f.Bytes; left < 0 {
+			return broken(Damaged, "the set speaks of more than the %d bytes that it has", bytes)
+		}
+	}
+	return nil
+}
+
 // member reads the next member, which must be the wanted one.
 func member(t *tar.Reader, want File, to io.Writer) error {
 	h, err := t.Next()
 	if err != nil {
 		return broken(Damaged, "the set is cut off before %s, or damaged there", want.Name)
 	}
-	if h.Name != want.Name || h.Size != want.Bytes {
+	if h.Name != want.Name || h.Size != want.Bytes || h.Typeflag != tar.TypeReg {
 		return broken(Damaged, "the set has %.80q (%d bytes) where %s (%d bytes) ought to be", h.Name, h.Size, want.Name, want.Bytes)
 	}
 	out := &checked{w: to, sum: sha256.New()}
