@@ -14,6 +14,8 @@ import (
 	"os"
 
 	"filippo.io/age"
+
+	"slipway.dev/slipway/internal/regular"
 )
 
 // sealed is how a file begins that age has encrypted.
@@ -35,7 +37,7 @@ func Identities(file string) ([]age.Identity, error) {
 
 // Head is what a set says it is. Nothing of the rest was looked at.
 func Head(file string, ids []age.Identity) (*Set, error) {
-	f, err := os.Open(file)
+	f, err := regular.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +52,7 @@ func Head(file string, ids []age.Identity) (*Set, error) {
 // Read reads a set through, its snapshot to a writer, and answers what it is and
 // its other files. It is an *Error unless every byte is what was written.
 func Read(file string, ids []age.Identity, snapshot io.Writer) (*Set, []Content, error) {
-	f, err := os.Open(file)
+	f, err := regular.Open(file)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -247,6 +248,21 @@ func (f *full) Write(p []byte) (int, error) {
 		return 0, errors.New("the disk is full")
 	}
 	return len(p), nil
+}
+
+// What has a set's name and is no file is not waited for.
+func TestReadWhatIsNoFile(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "prod-20261120-180000.tar")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{pipe, "/dev/zero", t.TempDir()} {
+		_, err := Head(name, nil)
+		_, _, readErr := Read(name, nil, &bytes.Buffer{})
+		if err == nil || readErr == nil {
+			t.Errorf("%s: %v, %v", name, err, readErr)
+		}
+	}
 }
 
 // What was cut off or changed anywhere is no set.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/regular"
 	"slipway.dev/slipway/internal/release"
 )
 
@@ -56,7 +56,7 @@ func (w Wanted) Encode() ([]byte, error) {
 // ReadWanted reads such a file. The error is a diag.List of all that is wrong with
 // it.
 func ReadWanted(file string) (Wanted, error) {
-	data, err := os.ReadFile(file)
+	data, err := regular.Read(file, maxNamed)
 	if err != nil {
 		return Wanted{}, problem(IDWanted, "`slipway create manifest` writes one", "the manifest cannot be read: %v", err)
 	}

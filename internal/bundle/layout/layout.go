@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"slipway.dev/slipway/internal/node/transfer"
+	"slipway.dev/slipway/internal/regular"
 )
 
 const (
@@ -69,7 +70,7 @@ func (d Dir) Open(digest string, offset int64) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(p)
+	f, err := regular.Open(p)
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +267,12 @@ func indexOf(root v1.Descriptor) ([]byte, error) {
 
 // Root reads the one entry of index.json.
 func (d Dir) Root() (v1.Descriptor, error) {
-	data, err := os.ReadFile(filepath.Join(string(d), indexName))
+	f, err := regular.Open(filepath.Join(string(d), indexName))
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxIndex))
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
