@@ -23,6 +23,7 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/diag", why: "what is wrong, where, and what to do"},
 	{layer: 0, pkg: "internal/owner", why: "whose files become, by number; knows no place"},
 	{layer: 0, pkg: "internal/asroot", why: "what tests need of who runs them; links into no program"},
+	{layer: 0, pkg: "internal/regular", why: "files that others have named; the helper links it too"},
 	{layer: 0, pkg: "internal/iec", why: "numbers of bytes for people; the helper links it too"},
 	{layer: 0, pkg: "internal/golden", why: "what tests hold against files; links into no program"},
 	{layer: 0, pkg: "internal/graph", why: "a generic DAG"},
@@ -31,7 +32,7 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/event", may: []string{"internal/node/op"}, why: "events name operations"},
 	{layer: 0, pkg: "internal/plan", may: []string{"internal/node/op", "internal/iec"}, why: "plans are made of operations"},
 	{layer: 0, pkg: "internal/release", may: []string{"internal/diag"}, why: "which versions go together is data"},
-	{layer: 0, pkg: "internal/spec", may: []string{"api/v1alpha1", "internal/diag", "internal/release", "internal/secret"}, why: "from a file to types: pure, no hosts"},
+	{layer: 0, pkg: "internal/spec", may: []string{"api/v1alpha1", "internal/diag", "internal/regular", "internal/release", "internal/secret"}, why: "from a file to types: pure, no hosts"},
 	{layer: 0, pkg: "internal/spec/kubekey", may: []string{"api/v1alpha1", "internal/diag", "internal/spec"}, why: "from another program's file to ours: pure, no hosts"},
 	{layer: 0, pkg: "internal/spec/live", may: []string{"api/v1alpha1", "internal/diag", "internal/spec"}, why: "from what a cluster says of itself to a file: pure, asks nothing"},
 	{layer: 0, pkg: "internal/status", may: []string{"api/v1alpha1", "internal/event", "internal/plan"}, why: "a pure function of plan and events"},
@@ -56,7 +57,7 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/remote/remotetest", may: []string{"internal/remote/...", "internal/node/..."}, why: "a real SSH server over the real helper, for tests"},
 	{layer: 1, pkg: "internal/remote/spread", exactly: true, may: []string{"internal/remote"}, why: "who gets content from whom; knows no transport"},
 	{layer: 1, pkg: "internal/facts", may: []string{"internal/remote"}, why: "asks hosts what they are"},
-	{layer: 1, pkg: "internal/backup", exactly: true, why: "backup sets are files: knows no cluster and no host; links into the node helper"},
+	{layer: 1, pkg: "internal/backup", exactly: true, may: []string{"internal/regular"}, why: "backup sets are files: knows no cluster and no host; links into the node helper"},
 	{layer: 1, pkg: "internal/backup/copies", exactly: true, may: []string{"internal/node/op"}, why: "where copies are kept: knows names of files, and nothing of what is in them; links into the node helper"},
 	{layer: 1, pkg: "internal/backup/copies/copiestest", may: []string{"internal/node/op"}, why: "a machine and storage that keep copies, for tests; links into no program"},
 	{layer: 1, pkg: "internal/backup/inspect", exactly: true, may: []string{"internal/backup"}, why: "what is in a set, by libraries that the node helper has not"},
@@ -70,7 +71,7 @@ var rules = []rule{
 	{layer: 2, pkg: "internal/store/conformance", may: []string{"internal/store"}, why: "one suite for every backend"},
 
 	{layer: 3, pkg: "internal/bundle", why: "from a catalogue to verified content"},
-	{layer: 3, pkg: "internal/bundle/layout", exactly: true, why: "blobs in a directory or archive; knows no catalogue"},
+	{layer: 3, pkg: "internal/bundle/layout", exactly: true, may: []string{"internal/node/transfer", "internal/regular"}, why: "blobs in a directory or archive; knows no catalogue; transfer says what a disk has room for"},
 	{layer: 3, pkg: "internal/bundle/pack", exactly: true, why: "layers and images, bit for bit the same"},
 	{layer: 3, pkg: "internal/bundle/source", exactly: true, may: []string{"internal/bundle/pack", "internal/release"}, why: "what a source of content answers"},
 	{layer: 3, pkg: "internal/bundle/source/modules", may: []string{"internal/bundle/pack", "internal/bundle/source", "images"}, why: "a source; knows no other"},
@@ -169,7 +170,7 @@ type closure struct {
 
 var closures = []closure{
 	{of: "cmd/slipway-node", may: []string{
-		"golang.org/x/sys/...", "internal/iec", "internal/node/...", "internal/pki", "internal/remote",
+		"golang.org/x/sys/...", "internal/iec", "internal/node/...", "internal/pki", "internal/regular", "internal/remote",
 		"internal/backup", "internal/backup/copies", // sets that hosts copy by themselves
 		"filippo.io/age/...", "filippo.io/hpke/...", "github.com/pkg/sftp/...", "github.com/kr/fs/...", "golang.org/x/crypto/...",
 		// The client of S3, and what it links.

@@ -14,6 +14,8 @@ import (
 	"os"
 
 	"filippo.io/age"
+
+	"slipway.dev/slipway/internal/regular"
 )
 
 // sealed is how a file begins that age has encrypted.
@@ -35,7 +37,7 @@ func Identities(file string) ([]age.Identity, error) {
 
 // Head is what a set says it is. Nothing of the rest was looked at.
 func Head(file string, ids []age.Identity) (*Set, error) {
-	f, err := os.Open(file)
+	f, err := regular.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +52,7 @@ func Head(file string, ids []age.Identity) (*Set, error) {
 // Read reads a set through, its snapshot to a writer, and answers what it is and
 // its other files. It is an *Error unless every byte is what was written.
 func Read(file string, ids []age.Identity, snapshot io.Writer) (*Set, []Content, error) {
-	f, err := os.Open(file)
+	f, err := regular.Open(file)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,6 +63,13 @@ func Read(file string, ids []age.Identity, snapshot io.Writer) (*Set, []Content,
 	}
 	set, err := head(t)
 	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := set.within(info.Size()); err != nil {
 		return nil, nil, err
 	}
 	small := []Content{}
@@ -155,13 +164,25 @@ func (s *Set) check() error {
 	return nil
 }
 
+// within refuses a set that speaks of more than its file has: that is nothing with a
+// short description, and fills a disk.
+func (s *Set) within(bytes int64) error {
+	left := bytes
+	for _, f := range s.Files {
+		if left -= f.Bytes; left < 0 {
+			return broken(Damaged, "the set speaks of more than the %d bytes that it has", bytes)
+		}
+	}
+	return nil
+}
+
 // member reads the next member, which must be the wanted one.
 func member(t *tar.Reader, want File, to io.Writer) error {
 	h, err := t.Next()
 	if err != nil {
 		return broken(Damaged, "the set is cut off before %s, or damaged there", want.Name)
 	}
-	if h.Name != want.Name || h.Size != want.Bytes {
+	if h.Name != want.Name || h.Size != want.Bytes || h.Typeflag != tar.TypeReg {
 		return broken(Damaged, "the set has %.80q (%d bytes) where %s (%d bytes) ought to be", h.Name, h.Size, want.Name, want.Bytes)
 	}
 	out := &checked{w: to, sum: sha256.New()}

@@ -1,11 +1,16 @@
 package backup
 
 import (
+	"archive/tar"
 	"bytes"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -177,6 +182,86 @@ func TestWriteRefuses(t *testing.T) {
 	}
 	if _, err := os.Stat(file + "2"); err == nil {
 		t.Error("there is a set that was not written to its end")
+	}
+}
+
+// sparse is the header of a member in the way of GNU that is nothing, and of some bytes
+// when it is read.
+func sparse(name string, bytes int64) []byte {
+	h := make([]byte, 512)
+	number := func(at int, n int64) {
+		binary.BigEndian.PutUint64(h[at+4:], uint64(n))
+		h[at] = 0x80
+	}
+	copy(h, name)
+	for _, at := range []int{100, 108, 116} {
+		copy(h[at:], "0000600")
+	}
+	copy(h[124:], "00000000000\x0000000000000\x00        S") // no bytes of its own
+	copy(h[257:], "ustar  ")
+	number(386, bytes) // it goes on there, with nothing
+	number(398, 0)
+	number(483, bytes)
+	sum := 0
+	for _, b := range h {
+		sum += int(b)
+	}
+	copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return h
+}
+
+// What is short and long when it is read fills the disk that it is unpacked to.
+func TestReadSparse(t *testing.T) {
+	for _, size := range []int64{1000, 1 << 20, 1 << 42} {
+		nothing := make([]byte, min(size, 1<<20))
+		set := &Set{Format: format, Cluster: "prod", Snapshot: Snapshot{Bytes: size, SHA256: sum(nothing)}}
+		set.Files = []File{{Name: SnapshotName, Bytes: size, SHA256: sum(nothing)}}
+		text, err := json.Marshal(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		w := tar.NewWriter(&file)
+		if err := errors.Join(add(w, set, manifestName, int64(len(text)), bytes.NewReader(text)), w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		file.Write(sparse(SnapshotName, size))
+		file.Write(make([]byte, 1024))
+		at := filepath.Join(t.TempDir(), "sparse.tar")
+		if err := os.WriteFile(at, file.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var db full
+		_, _, err = Read(at, nil, &db)
+		wantReason(t, err, Damaged)
+		if db > 0 {
+			t.Errorf("%d bytes of a set of %d were unpacked", db, file.Len())
+		}
+	}
+}
+
+// full takes a MiB.
+type full int
+
+func (f *full) Write(p []byte) (int, error) {
+	if *f += full(len(p)); *f > 1<<20 {
+		return 0, errors.New("the disk is full")
+	}
+	return len(p), nil
+}
+
+// What has a set's name and is no file is not waited for.
+func TestReadWhatIsNoFile(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "prod-20261120-180000.tar")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{pipe, "/dev/zero", t.TempDir()} {
+		_, err := Head(name, nil)
+		_, _, readErr := Read(name, nil, &bytes.Buffer{})
+		if err == nil || readErr == nil {
+			t.Errorf("%s: %v, %v", name, err, readErr)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -377,6 +378,13 @@ func TestOpenWhatIsNoBundle(t *testing.T) {
 		}
 		return p
 	}
+	pipe := func(name string) string {
+		p := filepath.Join(t.TempDir(), name)
+		if err := errors.Join(os.WriteFile(filepath.Join(filepath.Dir(p), "oci-layout"), nil, 0o644), syscall.Mkfifo(p, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
 	tests := map[string]struct{ path, id string }{
 		"half an archive":   {write("half.tar.zst", whole[:len(whole)/2]), bundle.IDTruncated},
 		"almost all of one": {write("almost.tar.zst", whole[:len(whole)-100]), bundle.IDTruncated},
@@ -386,6 +394,9 @@ func TestOpenWhatIsNoBundle(t *testing.T) {
 		"relative nothing":  {"bundles/none", bundle.IDNotFound},
 		"silent registry":   {"127.0.0.1:1/slipway/bundle:v1", bundle.IDPull},
 		"another directory": {dir, bundle.IDNotFound},
+		"a pipe":            {pipe("pipe"), bundle.IDUnreadable},
+		"a device":          {"/dev/zero", bundle.IDUnreadable},
+		"a pipe as index":   {filepath.Dir(pipe("index.json")), bundle.IDUnreadable},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

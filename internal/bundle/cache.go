@@ -50,13 +50,17 @@ func inCache(ctx context.Context, cache string, keys []Key, fill func(d layout.D
 // points its version's name at it.
 func keep(ctx context.Context, cache string, made *Bundle) (*Bundle, error) {
 	dir := filepath.Join(cache, "bundles")
+	version := linkName(made.manifest.Kubernetes, made.manifest.Arches)
+	if version != filepath.Base(version) { // it would lead out of the cache
+		return nil, problem(IDInvalid, "name a bundle that `slipway bundle build` made", "%.80q is no name for a bundle", version)
+	}
 	name := strings.ReplaceAll(made.Digest(), ":", "-")
 	path := filepath.Join(dir, name)
 	kept, err := place(ctx, made, path)
 	if err != nil {
 		return nil, fmt.Errorf("keeping the bundle: %w", err)
 	}
-	link := filepath.Join(dir, linkName(made.manifest.Kubernetes, made.manifest.Arches))
+	link := filepath.Join(dir, version)
 	fresh := link + ".new"
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/regular"
 )
 
 // CheckOut says whether Export can write to out: a directory if it ends in a
@@ -135,7 +136,7 @@ func Import(ctx context.Context, path, cache string, keys ...Key) (*Bundle, erro
 			}
 			return copyLayout(ctx, have, string(d))
 		}
-		f, err := os.Open(path)
+		f, err := regular.Open(path)
 		if err != nil {
 			return err
 		}

@@ -10,9 +10,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
+	"slipway.dev/slipway/internal/bundle/layout"
 )
 
 // left are the bundles in a cache, and whatever else is beside them.
@@ -128,6 +131,63 @@ func TestImportRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestImportKeepsToItsCache: a bundle's version and architectures become the name of a
+// link, which is to lead to no place outside of the cache, and what has nothing in it
+// is not to take the place of what has.
+func TestImportKeepsToItsCache(t *testing.T) {
+	for name, config := range map[string]string{
+		"architecture": `{"schemaVersion":1,"kubernetes":"v1.37.1","arches":["a/../../../victim"],"source":"modules"}`,
+		"version":      `{"schemaVersion":1,"kubernetes":"../../victim","arches":["amd64"],"source":"modules"}`,
+		"nothing":      `{"schemaVersion":1,"kubernetes":"v1.37.1","arches":["amd64"],"source":"modules"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			above := t.TempDir()
+			cache := filepath.Join(above, "cache")
+			_, err := bundle.Import(t.Context(), crafted(t, config), cache)
+			if got := ids(t, err); !slices.Equal(got, []string{bundle.IDInvalid}) {
+				t.Errorf("got %v (%v)", got, err)
+			}
+			if got := left(t, cache); len(got) > 0 {
+				t.Errorf("left behind: %q", got)
+			}
+			if there, err := os.ReadDir(above); err != nil || len(there) > 1 {
+				t.Errorf("outside of the cache: %v, %v", there, err)
+			}
+		})
+	}
+}
+
+// crafted is the directory of a bundle with a config, and nothing else in it.
+func crafted(t *testing.T, config string) string {
+	t.Helper()
+	d, err := layout.Create(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(v any, media types.MediaType) v1.Descriptor {
+		data, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, err := d.AddBytes(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := v1.NewHash(digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v1.Descriptor{MediaType: media, Digest: h, Size: int64(len(data))}
+	}
+	manifest := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: add(json.RawMessage(config), bundle.MediaTypeConfig)}
+	first := add(manifest, types.OCIManifestSchema1)
+	root := add(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, ArtifactType: bundle.MediaTypeArtifact, Manifests: []v1.Descriptor{first}}, types.OCIImageIndex)
+	if err := d.SetRoot(root); err != nil {
+		t.Fatal(err)
+	}
+	return string(d)
 }
 
 func TestPushPull(t *testing.T) {

@@ -10,13 +10,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"slipway.dev/slipway/internal/regular"
 	"slipway.dev/slipway/internal/secret"
 )
 
@@ -119,7 +119,7 @@ func (r Registry) transport() (http.RoundTripper, error) {
 	t := base.Clone()
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: r.Insecure} //nolint:gosec // the user asked for it
 	if r.CA != "" {
-		data, err := os.ReadFile(r.CA)
+		data, err := regular.Read(r.CA, maxNamed)
 		if err != nil {
 			return nil, err
 		}
@@ -175,7 +175,7 @@ func (c credentials) Resolve(of authn.Resource) (authn.Authenticator, error) {
 }
 
 func readCredentials(path string) (credentials, error) {
-	data, err := os.ReadFile(path)
+	data, err := regular.Read(path, maxNamed)
 	if err != nil {
 		return nil, err
 	}

@@ -186,6 +186,7 @@ func TestWanted(t *testing.T) {
 	if want := "m.yaml:4:1: field foo not found [bundle-manifest-invalid]"; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
+	sum := strings.Repeat("a", 64)
 	for _, tc := range []struct {
 		name, text string
 		problems   int
@@ -197,6 +198,7 @@ func TestWanted(t *testing.T) {
 		{"fields that there are not, and an image", head + "kubernetes: v1.37.1\nfoo: 1\nbar: 2\nimages: [nginx]\n", 3},
 		{"no version, no runtime", head + "runtime: crio\n", 2},
 		{"images", head + "kubernetes: v1.37.1\nimages: [nginx, docker.io/nginx:1, docker.io/library/nginx, quay.io/a:1, quay.io/a:1, 'quay.io/A:1']\n", 5},
+		{"images with digests and without a registry", head + "kubernetes: v1.37.1\nimages: ['nginx:1.29@sha256:" + sum + "', 'nginx@sha256:" + sum + "', 'nginx:1@sha256:a/b']\n", 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := bundle.ParseWanted("m.yaml", []byte(tc.text))

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/node/op"
@@ -28,6 +29,10 @@ const schemaVersion = 1
 
 // maxManifest bounds a config blob, in bytes: a real one has some 200 KB.
 const maxManifest = 8 << 20
+
+// maxNamed bounds a file that the user names, of keys, certificates, credentials or what
+// a bundle is to hold, in bytes.
+const maxNamed = 4 << 20
 
 // A Manifest lists what a bundle holds. It has no time in it, so that the same
 // content gives the same bytes.
@@ -84,6 +89,14 @@ func (i Image) Size() int64 {
 var (
 	digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 	nameForm   = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+	// versionForm is that of versions of Kubernetes: they become names of files.
+	versionForm = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9a-z.-]+)?$`)
+)
+
+// Every bundle has these for each of its architectures, whatever it was made from.
+var (
+	everyComponent = []string{"kubernetes", "containerd", "crictl", "cni-plugins", "etcd"}
+	everyImage     = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "coredns", "pause"}
 )
 
 // ParseManifest reads a config blob and checks its form. What it returns can
@@ -114,8 +127,8 @@ func ParseManifest(data []byte) (Manifest, error) {
 }
 
 func (m Manifest) check() error {
-	if m.Kubernetes == "" || len(m.Arches) == 0 {
-		return errors.New("config names no Kubernetes version or no architecture")
+	if err := m.checkHead(); err != nil {
+		return err
 	}
 	seen := map[string]bool{}
 	once := func(kind, name, arch string) error {
@@ -144,6 +157,39 @@ func (m Manifest) check() error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+	return m.checkWhole(seen)
+}
+
+// checkHead refuses what the bundle's name in the cache is not to be made of.
+func (m Manifest) checkHead() error {
+	if !versionForm.MatchString(m.Kubernetes) {
+		return fmt.Errorf("config: %.80q is no version of Kubernetes", m.Kubernetes)
+	}
+	if len(m.Arches) == 0 {
+		return errors.New("config names no architecture")
+	}
+	for i, arch := range m.Arches {
+		if !slices.Contains(Arches, arch) || slices.Contains(m.Arches[:i], arch) {
+			return fmt.Errorf("config: %.80q is no architecture a bundle can be for, or is there twice", arch)
+		}
+	}
+	return nil
+}
+
+// checkWhole refuses a bundle that lacks what every one has: listed is what there is.
+func (m Manifest) checkWhole(listed map[string]bool) error {
+	for _, arch := range m.Arches {
+		for _, name := range everyComponent {
+			if !listed["component "+name+" "+arch] {
+				return fmt.Errorf("config lists no component %s for %s, which every bundle has", name, arch)
+			}
+		}
+		for _, name := range everyImage {
+			if !listed["image "+name+" "+arch] {
+				return fmt.Errorf("config lists no image %s for %s, which every bundle has", name, arch)
+			}
 		}
 	}
 	return nil

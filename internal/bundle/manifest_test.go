@@ -11,9 +11,15 @@ import (
 const someDigest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 func someConfig(change string, to string) []byte {
+	var components, images []string
+	for _, name := range everyComponent {
+		components = append(components, `{"name":"`+name+`","version":"1","arch":"amd64","licence":"Apache-2.0","digest":"`+someDigest+`","size":1,"members":["a"]}`)
+	}
+	for _, name := range everyImage {
+		images = append(images, `{"name":"`+name+`","version":"1","arch":"amd64","licence":"Apache-2.0","ref":"r/`+name+`:1","manifest":{"digest":"`+someDigest+`","size":1},"mediaType":"m","blobs":[{"digest":"`+someDigest+`","size":1}]}`)
+	}
 	text := `{"schemaVersion":1,"kubernetes":"v1.37.1","arches":["amd64"],"source":"modules",` +
-		`"components":[{"name":"crictl","version":"1","arch":"amd64","licence":"Apache-2.0","digest":"` + someDigest + `","size":1,"members":["a"]}],` +
-		`"images":[{"name":"pause","version":"1","arch":"amd64","licence":"Apache-2.0","ref":"r/pause:1","manifest":{"digest":"` + someDigest + `","size":1},"mediaType":"m","blobs":[{"digest":"` + someDigest + `","size":1}]}]}`
+		`"components":[` + strings.Join(components, ",") + `],"images":[` + strings.Join(images, ",") + `]}`
 	return []byte(strings.Replace(text, change, to, 1))
 }
 
@@ -22,7 +28,15 @@ func TestParseManifest(t *testing.T) {
 		"good":           {"what a build writes", "", "", ""},
 		"newer":          {"another schema may mean other things", `"schemaVersion":1`, `"schemaVersion":2`, "schema version 2"},
 		"unknown field":  {"a field we do not know is of another schema", `"source"`, `"sauce"`, "unknown field"},
-		"no version":     {"a bundle is of one Kubernetes", `"v1.37.1"`, `""`, "names no Kubernetes"},
+		"no version":     {"a bundle is of one Kubernetes", `"v1.37.1"`, `""`, "is no version of Kubernetes"},
+		"version a path": {"a version becomes a path", `"v1.37.1"`, `"../../../evil"`, "is no version of Kubernetes"},
+		"arch a path":    {"an architecture becomes a path", `["amd64"]`, `["a/../../../victim"]`, "is no architecture"},
+		"unknown arch":   {"no host has it", `["amd64"]`, `["z80"]`, "is no architecture"},
+		"arch twice":     {"it is counted twice", `["amd64"]`, `["amd64","amd64"]`, "is there twice"},
+		"no arch":        {"a bundle is for something", `["amd64"]`, `[]`, "names no architecture"},
+		"no component":   {"no host becomes a node without", `"name":"containerd"`, `"name":"other"`, "lists no component containerd"},
+		"no image":       {"no cluster comes up without", `"name":"kube-apiserver"`, `"name":"other"`, "lists no image kube-apiserver"},
+		"half of arches": {"it has each for every architecture", `["amd64"]`, `["amd64","arm64"]`, "for arm64"},
 		"path as digest": {"a digest becomes a path", someDigest, "sha256:../../../etc/passwd", "is no blob"},
 		"negative size":  {"sizes are used to allocate", `"size":1`, `"size":-1`, "is no blob"},
 		"name":           {"a name becomes a path", `"crictl"`, `"../crictl"`, "is no name"},

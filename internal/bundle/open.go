@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/regular"
 )
 
 // Open opens a bundle: a directory, a .tar.zst file, or a reference in an OCI
@@ -50,7 +51,7 @@ func reference(path string) (name.Reference, bool) {
 }
 
 func openArchive(ctx context.Context, path, cache string) (*Bundle, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, explain(path, err)
 	}

@@ -23,6 +23,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"slipway.dev/slipway/internal/regular"
 )
 
 // A Key is the public half of a pair that signs bundles. The zero value is
@@ -73,7 +75,7 @@ func ParseKey(text string) (Key, error) {
 func ReadKey(arg string) (Key, error) {
 	text := arg
 	if !strings.HasPrefix(arg, keyPrefix) {
-		data, err := os.ReadFile(arg)
+		data, err := regular.Read(arg, maxNamed)
 		if err != nil {
 			return Key{}, problem(IDKey, keyHint, "the public key cannot be read: %v", err)
 		}
@@ -157,7 +159,7 @@ func writeNew(path string, mode os.FileMode, data []byte) error {
 // as openssl does.
 func ReadSigningKey(path string) (SigningKey, error) {
 	const hint = "name the file NAME.key that `slipway bundle keygen NAME` made"
-	data, err := os.ReadFile(path)
+	data, err := regular.Read(path, maxNamed)
 	if err != nil {
 		return SigningKey{}, problem(IDKey, hint, "the private key cannot be read: %v", err)
 	}

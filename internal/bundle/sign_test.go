@@ -37,6 +37,21 @@ func keys(t *testing.T) (bundle.SigningKey, bundle.Key) {
 	return private, public
 }
 
+// A device has no end, and is no key, manifest, credentials or certificate.
+func TestNamedDevices(t *testing.T) {
+	const device = "/dev/zero"
+	_, err := bundle.ReadKey(device)
+	_, signingErr := bundle.ReadSigningKey(device)
+	_, wantedErr := bundle.ReadWanted(device)
+	_, credentialsErr := bundle.Registry{Credentials: device}.Speak(t.Context(), "registry.example.com")
+	_, authorityErr := bundle.Registry{CA: device}.Speak(t.Context(), "registry.example.com")
+	for _, err := range []error{err, signingErr, wantedErr, credentialsErr, authorityErr} {
+		if err == nil || !strings.Contains(err.Error(), "more than") {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 func TestKeygenLeavesNoHalfOfAPair(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("nowhere/x", filepath.Join(dir, "half.pub")); err != nil { // nothing can be written through it

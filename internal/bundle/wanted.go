@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/regular"
 	"slipway.dev/slipway/internal/release"
 )
 
@@ -56,7 +56,7 @@ func (w Wanted) Encode() ([]byte, error) {
 // ReadWanted reads such a file. The error is a diag.List of all that is wrong with
 // it.
 func ReadWanted(file string) (Wanted, error) {
-	data, err := os.ReadFile(file)
+	data, err := regular.Read(file, maxNamed)
 	if err != nil {
 		return Wanted{}, problem(IDWanted, "`slipway create manifest` writes one", "the manifest cannot be read: %v", err)
 	}
@@ -119,14 +119,14 @@ func misreadIn(file string, err *yaml.TypeError) (list diag.List) {
 
 // fullName reads an image's reference, as containerd has it: with everything in it.
 func fullName(ref string) (name.Reference, error) {
-	host, _, _ := strings.Cut(ref, "/")
-	if !strings.ContainsAny(host, ".:") || strings.HasPrefix(host, "index.docker.io") {
+	tagged, _, digest := strings.Cut(ref, "@")
+	host, _, pathed := strings.Cut(tagged, "/")
+	if !pathed || !strings.ContainsAny(host, ".:") || strings.HasPrefix(host, "index.docker.io") {
 		return nil, errors.New(ref + " does not say in which registry it is")
 	}
 	if strings.HasPrefix(ref, "docker.io/") && strings.Count(ref, "/") == 1 {
 		return nil, errors.New(ref + " is called docker.io/library/" + strings.TrimPrefix(ref, "docker.io/"))
 	}
-	tagged, _, digest := strings.Cut(ref, "@")
 	if rest := tagged[strings.LastIndex(tagged, "/"):]; !strings.Contains(rest, ":") && !digest {
 		return nil, errors.New(ref + " has neither a tag nor a digest")
 	}

@@ -88,6 +88,9 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	if u.snapshot, err = os.CreateTemp(s.Store.Home(), ".restore-*"); err != nil { // 0600
 		return err
 	}
+	if err := os.Remove(u.snapshot.Name()); err != nil { // before anything is in it
+		return err
+	}
 	set, small, err := backup.Read(r.Backup, ids, u.snapshot)
 	is := backup.Snapshot{}
 	if err == nil && set.KeysOnly() {
@@ -95,9 +98,9 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 			"have the owner of that etcd bring its data back; for a set with data: slipway etcd snapshots "+env.Cluster.Name)
 	}
 	if err == nil {
-		is, err = inspect.Snapshot(u.snapshot.Name())
+		is, err = inspect.Open(u.snapshot)
 	}
-	if err := errors.Join(err, os.Remove(u.snapshot.Name())); err != nil {
+	if err != nil {
 		return unusable(err)
 	}
 	u.set = set

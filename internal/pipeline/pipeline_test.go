@@ -272,7 +272,7 @@ func TestGates(t *testing.T) {
 func TestBackups(t *testing.T) {
 	src := backup.Source{
 		Key: "0a1b2c", Snapshot: op.Blob{Digest: "sha256:" + strings.Repeat("5", 64), Size: 24608}, Revision: 4711, Kubeconfig: []byte("kind: Config\n"),
-		Files: map[string][]byte{"/etc/kubernetes/pki/sa.key": []byte("the key"), "/etc/kubernetes/pki/etcd/ca.key": []byte("etcd's key"), "/etc/kubernetes/pki/etcd/ca.crt": []byte("etcd's certificate"), "/etc/cron.d/own": []byte("what nobody asked for")},
+		Files: map[string][]byte{"/etc/kubernetes/pki/sa.key": []byte("the key"), "/etc/kubernetes/pki/etcd/ca.key": []byte("etcd's key"), "/etc/kubernetes/pki/etcd/ca.crt": []byte("etcd's certificate"), "/etc/cron.d/own": []byte("what nobody asked for"), "/etc/kubernetes/manifests/own.yaml": []byte("nor for this")},
 	}
 	for name, change := range map[string]func(*v1alpha1.Cluster){"stacked": threeControlPlanes, "managed": managedEtcd} {
 		c := base()

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -99,6 +100,19 @@ func eachCopy(c *v1alpha1.Cluster, do func(path string, to *v1alpha1.EtcdCopy)) 
 	for i := range c.Spec.Etcd.Backup.Copies {
 		do(indexed(pathBackup+".copies", i), &c.Spec.Etcd.Backup.Copies[i])
 	}
+}
+
+// Whole refuses the record of a cluster that lacks what every one has that was judged
+// before: who reads it goes by that. It judges nothing else, for the rules may have
+// become stricter since.
+func Whole(c *v1alpha1.Cluster) error {
+	var list error
+	eachCopy(c, func(path string, to *v1alpha1.EtcdCopy) {
+		if to.Directory == "" && to.SSH == nil && to.S3 == nil || to.SSH != nil && to.SSH.PrivateKeyFrom == nil || to.S3 != nil && (to.S3.AccessKeyFrom == nil || to.S3.SecretKeyFrom == nil) {
+			list = errors.Join(list, fmt.Errorf("%s: it is not said where the copies are kept, or by which key", path))
+		}
+	})
+	return list
 }
 
 // copies judges where copies of snapshots are kept.

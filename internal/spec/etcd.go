@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/regular"
 )
 
 // The types of etcd.
@@ -190,7 +191,7 @@ func (v *validator) content(path, name string, p Paths, private bool) []byte {
 		return nil
 	}
 	name = p.Resolve(name)
-	f, err := openRegular(name)
+	f, err := regular.Open(name)
 	if err != nil {
 		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "names are relative to the cluster file")
 		return nil

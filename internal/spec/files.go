@@ -14,6 +14,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/regular"
 	"slipway.dev/slipway/internal/secret"
 )
 
@@ -233,7 +234,7 @@ func (v *validator) keyFile(path, name string, p Paths, hasPassphrase bool) {
 		return
 	}
 	name = p.Resolve(name)
-	f, err := openRegular(name)
+	f, err := regular.Open(name)
 	if err != nil {
 		v.refuse(idKeyUnreadable, path, "the key cannot be read: "+reason(err, name), "name the private key that the hosts know, or leave the field out to use the agent and the usual keys")
 		return
@@ -311,18 +312,6 @@ func (v *validator) secretFrom(path string, src *v1alpha1.SecretSource, p Paths)
 	}
 }
 
-// openRegular opens a file to read, and nothing that could block or is none.
-func openRegular(name string) (*os.File, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
-	}
-	return os.Open(name)
-}
-
 // present wants a file or a directory.
 func (v *validator) present(path, name string, p Paths) {
 	if name == "" {
@@ -339,7 +328,7 @@ func (v *validator) ordinaryFile(path, name string, p Paths) {
 		return
 	}
 	name = p.Resolve(name)
-	f, err := openRegular(name)
+	f, err := regular.Open(name)
 	if err != nil {
 		v.refuse(idFileMissing, path, "the file cannot be read: "+reason(err, name), "names are relative to the cluster file; a directory can be sent as an archive")
 		return

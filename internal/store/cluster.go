@@ -22,8 +22,12 @@ func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 		return nil, fmt.Errorf("reading cluster: %w", err)
 	}
 	c := new(v1alpha1.Cluster)
-	if err := readJSON(s.clusterPath(name, "cluster.json"), c); err != nil {
+	path := s.clusterPath(name, "cluster.json")
+	if err := readJSON(path, c); err != nil {
 		return nil, fmt.Errorf("reading cluster %s: %w", name, err)
+	}
+	if err := spec.Whole(c); err != nil {
+		return nil, fmt.Errorf("reading cluster %s: %w", name, damaged(path, err))
 	}
 	spec.Canonical(c) // of a time when records kept the file's spelling
 	if err := readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {

@@ -42,6 +42,9 @@ func TestDamaged(t *testing.T) {
 	}{
 		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
 		{"cluster that is no file", "clusters/prod/cluster.json", unreadable, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster with copies nowhere", "clusters/prod/cluster.json", `{"spec":{"etcd":{"backup":{"copies":[{"name":"vault"}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster with copies by no key", "clusters/prod/cluster.json", `{"spec":{"etcd":{"backup":{"copies":[{"name":"vault","ssh":{}}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster with copies by half a key", "clusters/prod/cluster.json", `{"spec":{"etcd":{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
 		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, nil},
 		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return second(s.Operations("")) }, nil},
 		{"operation that may be the latest", "OP/operation.json", garbage, func(s *Store, _ string) error { return second(s.Operations("prod")) }, nil},

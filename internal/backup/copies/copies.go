@@ -183,10 +183,14 @@ func Own(ctx context.Context, from Source, chosen func(Name) bool) ([]Copy, erro
 	return Among(files, chosen), nil
 }
 
+// maxBytes is more than any copy has: what is told to have more, or less than nothing, is
+// none, whatever it is called.
+const maxBytes = 10000 * partSize
+
 // Among are those of some files, newest first.
 func Among(files []File, chosen func(Name) bool) (out []Copy) {
 	for _, f := range files {
-		if n, ok := Parse(f.Name); ok && chosen(n) {
+		if n, ok := Parse(f.Name); ok && chosen(n) && f.Bytes >= 0 && f.Bytes <= maxBytes {
 			out = append(out, Copy{n, f})
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,6 +92,21 @@ func TestName(t *testing.T) {
 		if _, ok := copies.Parse(other); ok {
 			t.Errorf("%s is taken for a copy", other)
 		}
+	}
+}
+
+// What lists copies may be anybody's: sizes that no copy has are not summed up.
+func TestAmongSizes(t *testing.T) {
+	var files []copies.File
+	for i, bytes := range []int64{5, -5, math.MaxInt64, 0, 1 << 30} {
+		files = append(files, copies.File{Name: name("cp1", i).String(), Bytes: bytes})
+	}
+	var got []int64
+	for _, c := range copies.Among(files, func(copies.Name) bool { return true }) {
+		got = append(got, c.Bytes)
+	}
+	if want := []int64{1 << 30, 0, 5}; !slices.Equal(got, want) {
+		t.Errorf("copies of %v bytes, want %v", got, want)
 	}
 }
 

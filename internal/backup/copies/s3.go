@@ -25,6 +25,9 @@ const (
 	// partSize is how much of a copy is in memory while it goes to storage, which
 	// takes 10000 parts: 78 GiB, ten times what etcd may have.
 	partSize = 8 << 20
+	// maxListed is how many keys below a prefix are listed: a host keeps 1000 copies at
+	// most, and storage may go on without end.
+	maxListed = 20_000
 	// attempts is how often storage is asked that says it is busy.
 	attempts = 4
 )
@@ -111,9 +114,15 @@ func (b *bucket) key(name string) string { return b.below() + path.Base(name) }
 // List answers what lies below the prefix; an upload that was cut off is there under
 // the name of a part.
 func (b *bucket) List(ctx context.Context) (out []File, err error) {
+	ctx, cancel := context.WithCancel(ctx) // who lists goes on until it ends
+	defer cancel()
+	listed := 0
 	add := func(key string, bytes int64, named func(string) string, failed error) {
-		if failed != nil {
+		if listed++; failed != nil {
 			err = cmp.Or(err, b.plain(failed))
+		} else if listed > maxListed {
+			err = cmp.Or(err, fmt.Errorf("bucket %s at %s: there are more than %d keys below %s", b.to.Bucket, b.to.Endpoint, maxListed, cmp.Or(b.to.Prefix, "it")))
+			cancel()
 		} else if name := strings.TrimPrefix(key, b.below()); name != "" && !strings.Contains(name, "/") {
 			out = append(out, File{Name: named(name), Bytes: bytes})
 		}

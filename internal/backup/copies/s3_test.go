@@ -129,3 +129,14 @@ func TestStorageHangs(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Storage that lists without end is not listened to without end.
+func TestStorageEndless(t *testing.T) {
+	s := copiestest.ListenS3(t)
+	s.Endless.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := stored(t, s).List(ctx); err == nil || !strings.Contains(err.Error(), "more than 20000 keys") {
+		t.Errorf("%v", err)
+	}
+}

@@ -12,9 +12,11 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"runtime/debug"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"slipway.dev/slipway/internal/backup"
@@ -39,21 +41,42 @@ const keyField = 1
 // is, but for its version, which is for etcdutl to tell. One that was cut off, or
 // has changed, is a *backup.Error.
 func Snapshot(file string) (s backup.Snapshot, err error) {
-	if s.Bytes, s.SHA256, err = whole(file); err != nil {
+	f, err := os.Open(file)
+	if err != nil {
 		return s, err
 	}
-	// The database is mapped into memory, where a damaged page leads anywhere.
+	defer f.Close()
+	return Open(f)
+}
+
+// Open reads a snapshot as Snapshot does, of a file that need not have a name any more.
+func Open(f *os.File) (s backup.Snapshot, err error) {
+	if s.Bytes, s.SHA256, err = whole(f); err != nil {
+		return s, err
+	}
+	// The database is mapped into memory, where a damaged page leads anywhere: what is
+	// not there is a panic like any other, and does not end the program.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
 			err = damaged("the snapshot's database is damaged: %v", r)
 		}
 	}()
-	db, err := bolt.Open(file, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	db, err := bolt.Open(f.Name(), 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second, OpenFile: func(string, int, os.FileMode) (*os.File, error) {
+		again, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		return os.NewFile(uintptr(again), f.Name()), err
+	}})
 	if err != nil {
 		return s, damaged("the snapshot holds no database of etcd's: %v", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := db.View(func(tx *bolt.Tx) error { return read(tx, &s) }); err != nil {
+	err = db.View(func(tx *bolt.Tx) error {
+		if err := checkTree(f, s.Bytes-sha256.Size, int64(db.Info().PageSize), uint64(tx.Cursor().Bucket().Root())); err != nil {
+			return err
+		}
+		return read(tx, &s)
+	})
+	if err != nil {
 		return s, damaged("the snapshot's database is damaged: %v", err)
 	}
 	return s, nil
@@ -65,12 +88,7 @@ func damaged(msg string, args ...any) error {
 
 // whole checks the checksum at the end of a snapshot, and answers its size and the
 // checksum of the file itself.
-func whole(file string) (size int64, digest string, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return 0, "", err
-	}
-	defer f.Close()
+func whole(f *os.File) (size int64, digest string, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, "", err
@@ -78,12 +96,13 @@ func whole(file string) (size int64, digest string, err error) {
 	if size = info.Size(); size%sector != sha256.Size {
 		return size, "", damaged("the snapshot has %d bytes: it was cut off, or is no snapshot", size)
 	}
+	from := io.NewSectionReader(f, 0, size)
 	all, db := sha256.New(), sha256.New()
-	if _, err := io.CopyN(io.MultiWriter(all, db), f, size-sha256.Size); err != nil {
+	if _, err := io.CopyN(io.MultiWriter(all, db), from, size-sha256.Size); err != nil {
 		return size, "", err
 	}
 	trailer := make([]byte, sha256.Size)
-	if _, err := io.ReadFull(f, trailer); err != nil {
+	if _, err := io.ReadFull(from, trailer); err != nil {
 		return size, "", err
 	}
 	if !bytes.Equal(trailer, db.Sum(nil)) {

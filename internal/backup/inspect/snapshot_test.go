@@ -121,6 +121,71 @@ func TestSnapshotCountsKeys(t *testing.T) {
 	wantDamaged(t, err)
 }
 
+// TestSnapshotOfHostilePages: a set comes from anywhere, and its checksums are whoever's
+// who wrote it.
+func TestSnapshotOfHostilePages(t *testing.T) {
+	raw, err := os.ReadFile(snapshot(t, 2000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw = raw[:len(raw)-sha256.Size]
+	size := os.Getpagesize()
+	for name, damage := range map[string]func(id int, kind uint16, page, element []byte){
+		"round and round": func(id int, kind uint16, _, element []byte) {
+			if kind == branchPage {
+				binary.LittleEndian.PutUint64(element[8:], uint64(id))
+			}
+		},
+		"two of one": func(_ int, kind uint16, page, element []byte) {
+			if kind == branchPage {
+				copy(element[8:16], page[headBytes+8:])
+			}
+		},
+		"a page far away": func(_ int, kind uint16, _, element []byte) {
+			if kind == branchPage {
+				binary.LittleEndian.PutUint64(element[8:], 1<<30)
+			}
+		},
+		"a key far away": func(_ int, kind uint16, _, element []byte) {
+			if kind == leafPage {
+				binary.LittleEndian.PutUint32(element[4:], 0x7ff00000)
+			}
+		},
+		"a value without end": func(_ int, kind uint16, _, element []byte) {
+			if kind == leafPage {
+				binary.LittleEndian.PutUint32(element[12:], 0x7ff00000)
+			}
+		},
+		"a page without end": func(_ int, kind uint16, page, _ []byte) {
+			if kind == leafPage {
+				binary.LittleEndian.PutUint32(page[12:], 1<<31)
+			}
+		},
+		"another kind": func(_ int, kind uint16, page, _ []byte) {
+			if kind == leafPage {
+				page[8] = 0x10
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := bytes.Clone(raw)
+			for id := 2; id < len(bad)/size; id++ {
+				page := bad[id*size : (id+1)*size]
+				kind, count := binary.LittleEndian.Uint16(page[8:]), int(binary.LittleEndian.Uint16(page[10:]))
+				for i := 0; i < count && kind <= leafPage; i++ {
+					damage(id, kind, page, page[headBytes+i*elementBytes:])
+				}
+			}
+			file := filepath.Join(t.TempDir(), "bad.db")
+			if err := os.WriteFile(file, signed(bad), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Snapshot(file)
+			wantDamaged(t, err)
+		})
+	}
+}
+
 func flipped(raw []byte, at int) []byte {
 	out := bytes.Clone(raw)
 	out[at] ^= 1

@@ -17,6 +17,9 @@ import (
 // ErrArchive is a file that is no archive of a layout, or is cut short.
 var ErrArchive = errors.New("not a whole .tar.zst archive of an OCI image layout")
 
+// maxBlob is more than any disk has, in bytes.
+const maxBlob = 1 << 60
+
 // maxIndex bounds index.json and the marker in an archive, in bytes.
 const maxIndex = 1 << 20
 
@@ -135,6 +138,9 @@ func (d Dir) unpackOne(tr io.Reader, h *tar.Header) error {
 	case h.Typeflag != tar.TypeReg:
 		return fmt.Errorf("%w: %q is not a regular file", ErrArchive, h.Name)
 	case isBlob:
+		if err := room(string(d), min(h.Size, maxBlob)); err != nil {
+			return err
+		}
 		err := d.Add("sha256:"+sum, tr)
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return fmt.Errorf("%w: it ends inside blob %s", ErrArchive, sum)

@@ -15,9 +15,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"slipway.dev/slipway/internal/node/transfer"
+	"slipway.dev/slipway/internal/regular"
 )
 
 const (
@@ -66,7 +70,7 @@ func (d Dir) Open(digest string, offset int64) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(p)
+	f, err := regular.Open(p)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +192,7 @@ func (d Dir) Add(digest string, r io.Reader) error {
 	defer os.Remove(tmp.Name())
 	defer tmp.Close()
 	h := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(tmp, h), r); err != nil {
+	if _, err := io.Copy(io.MultiWriter(&roomy{to: tmp}, h), r); err != nil {
 		return err
 	}
 	if "sha256:"+hex.EncodeToString(h.Sum(nil)) != digest {
@@ -198,6 +202,37 @@ func (d Dir) Add(digest string, r io.Reader) error {
 		return err
 	}
 	return os.Rename(tmp.Name(), dst)
+}
+
+const (
+	// spare is what is left free on a disk, in bytes.
+	spare = 64 << 20
+	// step is how much is written before the disk is looked at again, in bytes.
+	step = 16 << 20
+)
+
+// roomy writes to a file as long as its disk has room: what comes may be without end.
+type roomy struct {
+	to   *os.File
+	left int64 // of the room that was seen
+}
+
+func (r *roomy) Write(p []byte) (int, error) {
+	if r.left -= int64(len(p)); r.left < 0 {
+		if err := room(filepath.Dir(r.to.Name()), step); err != nil {
+			return 0, err
+		}
+		r.left = step
+	}
+	return r.to.Write(p)
+}
+
+// room refuses what the disk of a directory has no room for.
+func room(dir string, bytes int64) error {
+	if err := transfer.Room(dir, bytes+spare); err != nil {
+		return fmt.Errorf("%w: %w", syscall.ENOSPC, err)
+	}
+	return nil
 }
 
 // SetRoot writes index.json with one entry, the root of everything: whole, or
@@ -232,7 +267,12 @@ func indexOf(root v1.Descriptor) ([]byte, error) {
 
 // Root reads the one entry of index.json.
 func (d Dir) Root() (v1.Descriptor, error) {
-	data, err := os.ReadFile(filepath.Join(string(d), indexName))
+	f, err := regular.Open(filepath.Join(string(d), indexName))
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxIndex))
 	if err != nil {
 		return v1.Descriptor{}, err
 	}

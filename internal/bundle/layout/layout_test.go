@@ -4,7 +4,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"math"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -57,6 +59,25 @@ func TestUnpackRefuses(t *testing.T) {
 				t.Errorf("%s: got %v", tt.reason, err)
 			}
 		})
+	}
+}
+
+// TestUnpackWhatHasNoRoom: a short file may say that it has a blob larger than any disk,
+// which is refused before the disk is full.
+func TestUnpackWhatHasNoRoom(t *testing.T) {
+	for _, size := range []int64{1 << 50, math.MaxInt64 - 511} {
+		var b bytes.Buffer
+		zw, err := zstd.NewWriter(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: "blobs/sha256/" + strings.Repeat("0", 64), Size: size, Format: tar.FormatPAX}
+		if err := errors.Join(tar.NewWriter(zw).WriteHeader(h), zw.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := layout.Unpack(t.Context(), &b, t.TempDir()); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("a blob of %d bytes: %v", size, err)
+		}
 	}
 }
 

@@ -44,6 +44,8 @@ type Storage struct {
 	Ahead     atomic.Int64
 	// Hangs has it answer nothing until whoever asked has gone.
 	Hangs atomic.Bool
+	// Endless has a list of keys go on without end.
+	Endless atomic.Bool
 
 	root string
 }
@@ -248,6 +250,10 @@ func (s *Storage) list(w http.ResponseWriter, q url.Values) error {
 	keys, sizes, err := s.keys(q.Get("prefix"), false)
 	if err != nil {
 		return err
+	}
+	if s.Endless.Load() {
+		one := "<Contents><Key>" + q.Get("prefix") + "x</Key><Size>1</Size></Contents>"
+		return answerXML(w, "ListBucketResult", "<IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"+strings.Repeat(one, 1000))
 	}
 	after, _ := slices.BinarySearch(keys, q.Get("continuation-token")+"\x00")
 	if q.Get("continuation-token") == "" {
