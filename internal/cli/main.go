@@ -120,6 +120,9 @@ func (a *app) usage(root *cobra.Command, args []string, err error) error {
 		cmd = root
 	}
 	_ = a.begin(cmd) // what was read of it still says how to answer
+	if errors.As(err, new(diag.List)) {
+		return err // it has its own hint
+	}
 	return misread(err, cmd)
 }
 
