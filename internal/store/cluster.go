@@ -25,6 +25,16 @@ func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 	if err := readJSON(s.clusterPath(name, "cluster.json"), c); err != nil {
 		return nil, fmt.Errorf("reading cluster %s: %w", name, err)
 	}
+	var wrong error
+	switch {
+	case c.Name != name:
+		wrong = fmt.Errorf("it is of a cluster called %q", c.Name)
+	case len(c.Spec.Hosts) == 0:
+		wrong = errors.New("the cluster in it has no hosts")
+	}
+	if wrong != nil {
+		return nil, fmt.Errorf("reading cluster %s: %w", name, damaged(s.clusterPath(name, "cluster.json"), wrong))
+	}
 	spec.Canonical(c) // of a time when records kept the file's spelling
 	if err := readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, fmt.Errorf("reading the status of cluster %s: %w", name, err)

@@ -42,6 +42,9 @@ func TestDamaged(t *testing.T) {
 	}{
 		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
 		{"cluster that is no file", "clusters/prod/cluster.json", unreadable, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster of another name", "clusters/prod/cluster.json", `{"metadata":{"name":"other"},"spec":{"hosts":[{"name":"a"}]}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster without hosts", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster that is null", "clusters/prod/cluster.json", "null", func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
 		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, nil},
 		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return second(s.Operations("")) }, nil},
 		{"operation that may be the latest", "OP/operation.json", garbage, func(s *Store, _ string) error { return second(s.Operations("prod")) }, nil},
