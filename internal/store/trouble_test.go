@@ -69,6 +69,10 @@ func TestDamaged(t *testing.T) {
 				return err
 			}, nil,
 		},
+		{"plan without a cluster", "OP/plan.json", `{"cluster":"prod"}`, func(s *Store, id string) error { return second(s.Planned(id)) }, ErrNotFound},
+		{"plan for another cluster", "OP/plan.json", `{"cluster":"prod","spec":{"metadata":{"name":"other"}}}`, func(s *Store, id string) error { return second(s.Planned(id)) }, ErrNotFound},
+		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error { return second(s.Default()) }, nil},
+		{"default that is no file", "default", unreadable, func(s *Store, _ string) error { return second(s.Default()) }, nil},
 		{"manager id, empty", "manager-id", "\n", func(s *Store, _ string) error { return second(s.ManagerID()) }, nil},
 		{"manager id, cut short", "manager-id", "0a1b", func(s *Store, _ string) error { return second(s.ManagerID()) }, nil},
 	} {
