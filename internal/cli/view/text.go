@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -60,6 +61,8 @@ func paintPlan(text string) string {
 func Diagnostics(w io.Writer, list diag.List, s Style) {
 	p := paint(s.Colour)
 	for _, d := range list {
+		d.File, d.Host, d.Path = visible(d.File, ""), visible(d.Host, ""), brief(visible(d.Path, ""))
+		d.Message, d.Hint = brief(visible(d.Message, lines)), brief(visible(d.Hint, lines))
 		text := s.Text(d.String())
 		if d.Severity == diag.Warning {
 			text = strings.Replace(text, "warning:", p.in(yellow, "warning:"), 1)
@@ -77,7 +80,42 @@ func Table(w io.Writer, head []string, rows [][]string) error {
 		fmt.Fprintln(t, strings.Join(head, "\t"))
 	}
 	for _, r := range rows {
-		fmt.Fprintln(t, strings.Join(r, "\t"))
+		cells := make([]string, len(r))
+		for i, cell := range r {
+			cells[i] = visible(cell, "")
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
+}
+
+// lines are what lays out a text of several lines.
+const lines = "\n\t"
+
+// visible shows what a terminal would obey, as Go would write it: hosts, registries and
+// files are others', and so is what they say. What is in keep stays.
+func visible(text, keep string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if strconv.IsPrint(r) || strings.ContainsRune(keep, r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}
+
+// atMost is how much of a text is shown, in characters.
+const atMost = 4000
+
+// brief is a text without its middle, if that is a value which nobody reads to its end.
+func brief(text string) string {
+	all := []rune(text)
+	left := len(all) - atMost
+	if left <= 0 {
+		return text
+	}
+	return fmt.Sprintf("%s … (%d characters are left out here) … %s", string(all[:atMost/2]), left, string(all[len(all)-atMost/2:]))
 }
