@@ -212,7 +212,7 @@ func (a *app) explain(err error, code int) {
 	case errors.As(err, &stale):
 		rep.Difference = stale.Difference
 		rep.Diagnostics = diag.List{{ID: idStale, Severity: diag.Error, Message: stale.Error()}}
-		fmt.Fprint(a.Err, stale.Difference)
+		fmt.Fprint(a.Err, view.Visible(stale.Difference))
 	}
 	switch {
 	case len(rep.Diagnostics) > 0:

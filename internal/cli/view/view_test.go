@@ -364,6 +364,11 @@ func TestForeignText(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 	b.Reset()
+	removes := &plan.Plan{Cluster: "prod", Removes: []string{"host \x1b[2Jw1"}}
+	if err := Plan(&b, removes, false, Style{}); err != nil || !strings.Contains(b.String(), `host \x1b[2Jw1`) {
+		t.Errorf("of a plan %q is shown, %v", b.String(), err)
+	}
+	b.Reset()
 	if err := Table(&b, []string{"A", "B"}, [][]string{{"x\ny", "\x1b]0;title\a"}}); err != nil {
 		t.Fatal(err)
 	}
