@@ -453,6 +453,55 @@ func TestRepository(t *testing.T) {
 	}
 }
 
+// TestRepositoryGivesNoChart: what a proxy answers in its stead, or half of it, is not
+// kept; nor is a copy that was kept believed for ever.
+func TestRepositoryGivesNoChart(t *testing.T) {
+	s := newSite(t)
+	text := archive(t, "web", web(nil))
+	s.files["/index.yaml"] = []byte("entries: {web: [{version: 1.2.3, urls: [web.tgz]}]}")
+	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1"}
+	list := []v1alpha1.Addon{{Name: "web", Chart: &v1alpha1.Chart{Repository: s.URL, Name: "web", Version: "1.2.3"}}}
+	for _, bad := range [][]byte{[]byte("<html>log in</html>"), text[:len(text)/2], nil} {
+		s.files["/web.tgz"] = bad
+		if _, _, err := l.Load(t.Context(), list); err == nil || !strings.Contains(err.Error(), IDUnusable) {
+			t.Errorf("of %d bytes it says %v", len(bad), err)
+		}
+	}
+	s.files["/web.tgz"] = text
+	if _, _, err := l.Load(t.Context(), list); err != nil {
+		t.Errorf("once the repository has it: %v", err)
+	}
+	if err := os.WriteFile((&work{Loader: l}).cached(s.URL+"/web:1.2.3"), text[:100], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := l.Load(t.Context(), list); err != nil {
+		t.Errorf("with a damaged copy: %v", err)
+	}
+}
+
+// TestRegistryGivesTooMuch: a layer that is too large is not cut off in silence.
+func TestRegistryGivesTooMuch(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(discard(t))))
+	t.Cleanup(server.Close)
+	host := strings.TrimPrefix(server.URL, "http://")
+	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(make([]byte, maxManifest+1), chartLayer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(host+"/charts/web:1.2.3", name.Insecure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, img); err != nil {
+		t.Fatal(err)
+	}
+	l := Loader{Cache: t.TempDir(), Kubernetes: "v1.37.1", Insecure: []string{host}}
+	_, _, err = l.Load(t.Context(), []v1alpha1.Addon{{Name: "web", Chart: &v1alpha1.Chart{Repository: "oci://" + host + "/charts", Name: "web", Version: "1.2.3"}}})
+	if err == nil || !strings.Contains(err.Error(), "more than 64 MiB") {
+		t.Errorf("it says %v", err)
+	}
+}
+
 func TestRegistry(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(discard(t))))
 	t.Cleanup(server.Close)

@@ -47,7 +47,7 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	}
 	c, err := readChart(file)
 	if err != nil {
-		return w.refuse(IDUnusable, ".chart", "the chart "+called(*a.Chart)+" cannot be read: "+err.Error(), "a chart is a directory with a Chart.yaml, or an archive of one; those of API version v3 are not read yet")
+		return w.unreadable(*a.Chart, err)
 	}
 	if err := w.chartFits(c); err != nil {
 		return err
@@ -73,6 +73,10 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 		}
 	}
 	return w.objects(c, rendered, out)
+}
+
+func (w *work) unreadable(c v1alpha1.Chart, err error) error {
+	return w.refuse(IDUnusable, ".chart", "the chart "+called(c)+" cannot be read: "+err.Error(), "a chart is a directory with a Chart.yaml, or an archive of one; those of API version v3 are not read yet")
 }
 
 // chartFits refuses a chart that cannot be rendered for this cluster.

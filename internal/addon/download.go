@@ -85,6 +85,8 @@ type answerError struct{ status string }
 
 func (e *answerError) Error() string { return "the server answers " + e.status }
 
+func tooLarge() error { return &answerError{fmt.Sprintf("with more than %d MiB", maxManifest>>20)} }
+
 // silent says that nobody answered: the copy in the cache will do.
 func silent(err error) bool {
 	var answered *answerError
@@ -112,7 +114,7 @@ func (w *work) get(ctx context.Context, address string) ([]byte, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxManifest+1))
 	if err == nil && len(text) > maxManifest {
-		err = &answerError{fmt.Sprintf("with more than %d MiB", maxManifest>>20)}
+		err = tooLarge()
 	}
 	return text, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -34,7 +35,7 @@ func (w *work) fetch(ctx context.Context, c v1alpha1.Chart) (file, source string
 	address := strings.TrimSuffix(c.Repository, "/") + "/" + c.Name + ":" + c.Version
 	file = w.cached(address)
 	// A version of a chart is one archive: what is here is not asked for again.
-	if have, readErr := os.ReadFile(file); readErr == nil && (c.Digest == "" || sum(have) == c.Digest) {
+	if have, readErr := os.ReadFile(file); readErr == nil && (c.Digest == "" || sum(have) == c.Digest) && isChart(have) == nil {
 		return file, address + " " + sum(have), nil
 	}
 	if spec.IsOCI(c.Repository) {
@@ -48,10 +49,20 @@ func (w *work) fetch(ctx context.Context, c v1alpha1.Chart) (file, source string
 	if c.Digest != "" && sum(text) != c.Digest {
 		return "", "", w.differs(address, sum(text), c.Digest)
 	}
+	if err := isChart(text); err != nil {
+		return "", "", w.unreadable(c, err)
+	}
 	if err := keep(file, text); err != nil {
 		return "", "", fmt.Errorf("keeping a chart: %w", err)
 	}
 	return file, address + " " + sum(text), nil
+}
+
+// isChart says why an archive is none of a chart: a page of a proxy's, or half of
+// one, would be kept for ever.
+func isChart(archive []byte) error {
+	_, err := loader.LoadArchive(bytes.NewReader(archive))
+	return err
 }
 
 // fits wants the checksum of an archive to be the one that is pinned.
@@ -177,7 +188,10 @@ func pulled(ref name.Reference, with []remote.Option) ([]byte, error) {
 			return nil, err
 		}
 		var b bytes.Buffer
-		_, err = io.Copy(&b, io.LimitReader(r, maxManifest))
+		_, err = io.Copy(&b, io.LimitReader(r, maxManifest+1))
+		if err == nil && b.Len() > maxManifest {
+			err = tooLarge()
+		}
 		return b.Bytes(), errors.Join(err, r.Close())
 	}
 	return nil, errors.New("it is no chart")

@@ -149,6 +149,8 @@ var fences = []fence{
 		"internal/archtest", "test/...",  // the programs under test
 	}, "programs are run by argv in few places, or they are shell strings everywhere"},
 	{"github.com/spf13/cobra/...", []string{"internal/cli/..."}, "commands are a front"},
+	{"github.com/spf13/pflag/...", []string{"internal/cli"}, "flags are cobra's, and are looked over in one place"},
+	{"github.com/BurntSushi/toml/...", []string{"internal/spec"}, "settings of containerd are checked where the file is, and hosts read none"},
 	{"k8s.io/client-go/...", []string{"internal/kube", "internal/kubeconfig", "images/updater", "test/e2e/client"}, "one way to speak to the Kubernetes API"},
 	{"github.com/google/go-containerregistry/...", []string{"internal/bundle/...", "internal/addon"}, "images are the bundle's matter, and charts in registries look like them"},
 	{"helm.sh/helm/...", []string{"internal/addon"}, "charts are rendered, and nothing else of Helm is wanted"},

@@ -6,10 +6,13 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/internal/cli/bundlecmd"
@@ -201,6 +204,9 @@ func (a *app) mark(cmd *cobra.Command) {
 	}
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if err := filled(cmd, args); err != nil {
+				return err
+			}
 			a.began = true
 			return run(cmd, args)
 		}
@@ -208,6 +214,33 @@ func (a *app) mark(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		a.mark(c)
 	}
+}
+
+// filled refuses empty values of flags and empty arguments: where a script's
+// variable is not set, the command would do what it does without them, to the
+// default cluster or to this machine. What programs are handed is theirs.
+func filled(cmd *cobra.Command, args []string) error {
+	const hint = "leave it out, or give it a value: is a variable of the script not set?"
+	var empty []string
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		if len(values) == 0 || slices.Contains(values, "") {
+			empty = append(empty, "--"+f.Name)
+		}
+	})
+	if len(empty) > 0 {
+		return problem(idUsage, hint, "nothing is given with %s", strings.Join(empty, " and "))
+	}
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		args = args[:dash]
+	}
+	if i := slices.Index(args, ""); i >= 0 {
+		return problem(idUsage, hint, "argument %d is empty", i+1)
+	}
+	return nil
 }
 
 // style is what stderr can show.

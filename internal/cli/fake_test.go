@@ -56,6 +56,8 @@ type fake struct {
 	Unsavable bool     `json:"unsavable"` // a plan that would lack passwords
 	// Forgets says that a delete takes the clusters off the records.
 	Forgets bool `json:"forgets"`
+	// Admin is the admin kubeconfig on record, instead of a good one.
+	Admin *string `json:"admin"`
 	// Writes are files that Apply makes.
 	Writes []string `json:"writes"`
 
@@ -342,6 +344,9 @@ func (s service) Kubeconfig(ctx context.Context, name string, live bool) ([]byte
 	}
 	if live {
 		return []byte("# live\n" + adminConfig), nil
+	}
+	if s.fake.Admin != nil {
+		return []byte(*s.fake.Admin), nil
 	}
 	return []byte(adminConfig), nil
 }

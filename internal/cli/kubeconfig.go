@@ -26,6 +26,9 @@ kubeconfig, called like the cluster, or as --context says; nothing else in there
 is touched, and delete cluster takes it out again.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.clusterNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !merge && (use || replace) {
+				return problem(idUsage, "add --merge, or leave them out", "--use and --replace are about your own kubeconfig, which --merge changes")
+			}
 			ctx := cmd.Context()
 			svc, name, err := a.chosen(ctx, args)
 			if err != nil {
@@ -36,6 +39,9 @@ is touched, and delete cluster takes it out again.`,
 				return err
 			}
 			access := kubeconfig.Access{Cluster: name, Context: called, Admin: admin}
+			if err := access.Check(); err != nil {
+				return err
+			}
 			switch {
 			case merge:
 				return a.mergeKubeconfig(ctx, access, kubeconfig.MergeOptions{Use: use, Replace: replace})

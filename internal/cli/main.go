@@ -120,6 +120,9 @@ func (a *app) usage(root *cobra.Command, args []string, err error) error {
 		cmd = root
 	}
 	_ = a.begin(cmd) // what was read of it still says how to answer
+	if errors.As(err, new(diag.List)) {
+		return err // it has its own hint
+	}
 	return misread(err, cmd)
 }
 
@@ -209,7 +212,7 @@ func (a *app) explain(err error, code int) {
 	case errors.As(err, &stale):
 		rep.Difference = stale.Difference
 		rep.Diagnostics = diag.List{{ID: idStale, Severity: diag.Error, Message: stale.Error()}}
-		fmt.Fprint(a.Err, stale.Difference)
+		fmt.Fprint(a.Err, view.Visible(stale.Difference))
 	}
 	switch {
 	case len(rep.Diagnostics) > 0:

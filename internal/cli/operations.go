@@ -219,7 +219,7 @@ func reason(r stepRun) string {
 	if r.Failure == nil {
 		return string(r.Outcome)
 	}
-	return r.Failure.Message
+	return view.Printable(r.Failure.Message)
 }
 
 func nextOf(o *v1alpha1.Operation) string {
@@ -245,7 +245,7 @@ func writeFailed(w io.Writer, o *v1alpha1.Operation, runs []stepRun) error {
 	if len(runs) == 0 {
 		fmt.Fprintf(w, "Nothing failed in operation %s.\n", o.Name)
 		if o.Status.Message != "" {
-			fmt.Fprintf(w, "It says: %s\n", o.Status.Message)
+			fmt.Fprintf(w, "It says: %s\n", view.Printable(o.Status.Message))
 		}
 		return nil
 	}
@@ -257,7 +257,7 @@ func writeFailed(w io.Writer, o *v1alpha1.Operation, runs []stepRun) error {
 		fmt.Fprintf(w, "FAILED %s: %s%s\n", view.Where(r.Title, r.Host), reason(r), view.InGuide(f.Reason))
 		fmt.Fprintf(w, "  task %s, after %s, at %s\n", r.Task, seconds(r.Seconds), r.Time.Format(time.RFC3339))
 		if f.Remedy != "" {
-			fmt.Fprintf(w, "  remedy: %s\n", f.Remedy)
+			fmt.Fprintf(w, "  remedy: %s\n", view.Printable(f.Remedy))
 		}
 		lines := r.Output
 		if f.Detail != "" {

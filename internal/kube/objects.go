@@ -6,7 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
 
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -86,6 +91,30 @@ func whole(u *unstructured.Unstructured) error {
 		return fmt.Errorf("%s has generateName: an object without a fixed name cannot be applied twice", u.GetKind())
 	case u.GetName() == "":
 		return fmt.Errorf("%s has no metadata.name", u.GetKind())
+	}
+	for _, name := range []string{u.GetName(), u.GetNamespace()} {
+		if len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) || len(path.IsValidPathSegmentName(name)) > 0 {
+			return fmt.Errorf("%.80q cannot name a %s or its namespace", name, u.GetKind())
+		}
+	}
+	return errors.Join(texts(u, "labels"), texts(u, "annotations"))
+}
+
+// maxName is how long a name of an object can be, in bytes.
+const maxName = 253
+
+// texts says which of an object's labels or annotations is no text: one would
+// hide all others, hooks of Helm's among them.
+func texts(u *unstructured.Unstructured, field string) error {
+	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, "metadata", field)
+	all, ok := value.(map[string]any)
+	if !ok && value != nil {
+		return fmt.Errorf("metadata.%s of %s are no mapping of names to texts", field, target(u))
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if _, ok := all[key].(string); !ok {
+			return fmt.Errorf("%q in metadata.%s of %s is not text; put what it says in quotes", key, field, target(u))
+		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -49,6 +50,9 @@ func newDocument() *document {
 // parse reads a kubeconfig; one without anything is a new one.
 func parse(data []byte) (*document, error) {
 	d := &document{compact: true}
+	if !utf8.Valid(data) {
+		return nil, errors.New("it is not UTF-8 text")
+	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(&d.node); errors.Is(err, io.EOF) {
 		return newDocument(), nil
@@ -64,6 +68,9 @@ func parse(data []byte) (*document, error) {
 	}
 	if d.root.Kind != yaml.MappingNode {
 		return nil, errors.New("it is not a mapping")
+	}
+	if kind := d.text("kind"); kind != "" && kind != "Config" {
+		return nil, fmt.Errorf("its kind is %q", kind)
 	}
 	return d, d.checkLists()
 }

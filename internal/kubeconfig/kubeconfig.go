@@ -25,6 +25,7 @@ const (
 	idConflict = "kubeconfig-conflict"
 	idInvalid  = "kubeconfig-invalid"
 	idLocked   = "kubeconfig-locked"
+	idDamaged  = "record-damaged" // as package store has it
 )
 
 // An Access is the way into one cluster.
@@ -38,6 +39,12 @@ type Access struct {
 	Admin []byte
 	// Server takes the place of the server in Admin, if not "".
 	Server string
+}
+
+// Check says what is wrong with Admin: a diag.List if it leads nowhere.
+func (a Access) Check() error {
+	_, err := a.entry()
+	return err
 }
 
 // MergeOptions are choices of the person.
@@ -174,15 +181,21 @@ func refusal(id, path, message, hint string) error {
 func (a Access) entry() (entry, error) {
 	out := names(a.Cluster)
 	out.context = cmp.Or(a.Context, out.context)
+	damaged := func(why string) error {
+		return diag.List{{
+			ID: idDamaged, Severity: diag.Error, Message: "the admin kubeconfig of cluster " + a.Cluster + " is damaged: " + why,
+			Hint: "a control plane has another: slipway kubeconfig " + a.Cluster + " --live",
+		}}
+	}
 	d, err := parse(a.Admin)
 	if err != nil {
-		return out, fmt.Errorf("reading the admin kubeconfig of %s: %w", a.Cluster, err)
+		return out, damaged(err.Error())
 	}
 	current := field(d.find(keyContexts, d.text(keyCurrent)), "context")
 	out.cluster = field(d.find(keyClusters, textOf(current, "cluster")), "cluster")
 	out.user = field(d.find(keyUsers, textOf(current, "user")), "user")
 	if out.cluster == nil || out.user == nil {
-		return out, fmt.Errorf("the admin kubeconfig of %s has no current context with cluster and user", a.Cluster)
+		return out, damaged("it has no current context with cluster and user")
 	}
 	if a.Server != "" {
 		setField(out.cluster, "server", textNode(a.Server))

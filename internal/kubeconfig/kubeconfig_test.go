@@ -204,6 +204,7 @@ func TestConflicts(t *testing.T) {
 func TestInvalid(t *testing.T) {
 	for name, text := range map[string]string{
 		"syntax": "a: b: c", "a list": "- a", "two documents": "a: b\n---\nc: d\n", "clusters": "clusters: {a: b}\n",
+		"another kind": "apiVersion: v1\nkind: Pod\n", "no text": "\xff\xfe",
 		"item": "users: [a]\n", "alias": "users:\n- &a {name: x}\n- *a\n",
 	} {
 		t.Run(name, func(t *testing.T) {

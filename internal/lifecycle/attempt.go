@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -61,6 +60,10 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 	}
 	if ops[0].Status.Phase == v1alpha1.OperationSucceeded {
 		return nil, refused(idNothingUnfinished, "the latest operation of cluster "+name+" has succeeded", hint)
+	}
+	if kind := ops[0].Spec.Type; !isKind(Kind(kind)) {
+		return nil, refused(idUnknownOperation, fmt.Sprintf("operation %s is one of a kind that this version does not know, %q", ops[0].Name, kind),
+			"go on with the version of slipway that began it")
 	}
 	return &ops[0], nil
 }
@@ -440,13 +443,9 @@ func (s *service) before(name string) (*v1alpha1.Cluster, error) {
 
 // planned is the description that an operation's plan was made for.
 func (s *service) planned(operation string) (*v1alpha1.Cluster, error) {
-	p, err := s.Store.Plan(operation)
+	c, err := s.Store.Planned(operation)
 	if err != nil {
 		return nil, err
-	}
-	c := &v1alpha1.Cluster{}
-	if err := json.Unmarshal(p.Spec, c); err != nil {
-		return nil, fmt.Errorf("reading the plan of operation %s: %w", operation, err)
 	}
 	spec.Canonical(c) // like what it is compared with
 	return c, nil

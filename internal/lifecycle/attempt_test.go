@@ -48,6 +48,47 @@ func TestRollbackAfterSeveralAttempts(t *testing.T) {
 	})
 }
 
+// An operation of a kind that there is not is refused before a host is asked.
+func TestUnknownOperation(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.machines["w1"].refuse = breaking("join.kubelet-start")
+	w.create(event.Failed)
+	s := w.service()
+	ops, err := s.Store.Operations("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range w.machines {
+		m.down = errDown
+	}
+	o := ops[0]
+	o.Spec.Type = "bogus"
+	if err := s.Store.SaveOperation(&o); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.PrepareResume(t.Context(), "prod", Request{}, nil)
+	refusal(t, err, idUnknownOperation)
+	_, err = s.PrepareRollback(t.Context(), "prod", Request{}, nil)
+	refusal(t, err, idUnknownOperation)
+}
+
+// A plan that says it is for one cluster, and describes another, is for neither.
+func TestPlanForAnother(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	s := w.service()
+	p := w.prepared(s.Prepare(t.Context(), Request{Kind: Create, Cluster: w.cluster()}, nil))
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	saved := *p.Plan()
+	saved.Cluster = "other"
+	_, err := s.PrepareSaved(t.Context(), &saved, Request{}, nil)
+	refusal(t, err, idPlanChanged)
+	saved.Spec = nil
+	_, err = s.PrepareSaved(t.Context(), &saved, Request{}, nil)
+	refusal(t, err, idPlanChanged)
+}
+
 // The record tells of one description: the file that a rollback leaves is the
 // one that belongs to it.
 func TestRollbackPutsTheFileBack(t *testing.T) {

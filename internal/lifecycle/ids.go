@@ -12,8 +12,10 @@ const (
 	idBundleVersion     = "bundle-version"
 	idSecretUnreadable  = "secret-unreadable" // as package spec has it
 	idCheckFailed       = "check-failed"
+	idPlanChanged       = "plan-changed" // as package cli has it
 	idPlanNoPassword    = "plan-without-password"
 	idNothingUnfinished = "nothing-unfinished"
+	idUnknownOperation  = "unknown-operation"
 	idSpecChanged       = "spec-changed"
 	idNoWayBack         = "no-way-back"
 	idHostLeft          = "host-left-behind"

@@ -43,6 +43,12 @@ func alone(k Kind) bool { return prepares(k) || k == Defrag }
 // cluster on them or not.
 func prepares(k Kind) bool { return k == InitOS || k == InitRegistry }
 
+// isKind says that there are operations of a kind: another version of this program
+// may have begun others.
+func isKind(k Kind) bool {
+	return k == Create || k == Delete || k == rollback || changesHosts(k) || aboutCertificates(k) || aboutEtcd(k) || prepares(k)
+}
+
 // installs says that the operation needs a bundle.
 func (p *prepared) installs() bool {
 	return !p.removes() && p.request.Kind != InitOS && !maintains(p.request.Kind)

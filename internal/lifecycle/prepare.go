@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,6 +27,7 @@ import (
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/remote/spread"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
 )
 
 // rollback is the type of an operation that takes another back.
@@ -432,9 +432,9 @@ func (p *prepared) Savable() error {
 // PrepareSaved plans again for the cluster of a saved plan, and refuses if
 // the outcome is another.
 func (s *service) PrepareSaved(ctx context.Context, saved *plan.Plan, r Request, progress event.Sink) (Prepared, error) {
-	c := &v1alpha1.Cluster{}
-	if err := json.Unmarshal(saved.Spec, c); err != nil {
-		return nil, fmt.Errorf("reading the cluster in the plan: %w", err)
+	c, err := store.Described(saved)
+	if err != nil {
+		return nil, refused(idPlanChanged, "the plan is damaged: "+err.Error(), "copy it anew, or plan again")
 	}
 	recorded, err := s.record(c.Name)
 	if err != nil {

@@ -22,11 +22,15 @@ func (v *validator) audit(a *v1alpha1.Audit) {
 		return
 	}
 	for _, n := range []struct {
-		name  string
-		value int
-	}{{"maxAge", a.MaxAge}, {"maxBackups", a.MaxBackups}, {"maxSize", a.MaxSize}} {
-		if n.value < 0 {
-			v.refuse(idInvalidValue, pathAudit+"."+n.name, strconv.Itoa(n.value)+" is less than nothing", "leave it out for the default")
+		name        string
+		value, most int
+	}{{"maxAge", a.MaxAge, 36500}, {"maxBackups", a.MaxBackups, 1e6}, {"maxSize", a.MaxSize, 1 << 20}} { // days, files, megabytes
+		path := pathAudit + "." + n.name
+		switch {
+		case n.value < 0:
+			v.refuse(idInvalidValue, path, strconv.Itoa(n.value)+" is less than nothing", "leave it out for the default")
+		case n.value > n.most:
+			v.refuse(idInvalidValue, path, strconv.Itoa(n.value)+" is more than any host keeps", "write "+strconv.Itoa(n.most)+" at most, or leave it out for the default")
 		}
 	}
 }

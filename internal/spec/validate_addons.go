@@ -107,12 +107,13 @@ func (v *validator) manifest(path, name string) {
 		return
 	}
 	if address, digest := Pinned(name); IsURL(name) {
-		v.address(path, address, digest)
+		v.address(path, address, digest, address+"@sha256:…")
 	}
 }
 
-// address checks a URL that something is downloaded from.
-func (v *validator) address(path, address, digest string) {
+// address checks a URL that something is downloaded from; pinned is how to write what
+// it is.
+func (v *validator) address(path, address, digest, pinned string) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Host == "":
@@ -122,7 +123,7 @@ func (v *validator) address(path, address, digest string) {
 	case digest != "" && !digestSyntax.MatchString(digest):
 		v.refuse(idInvalidValue, path, strconv.Quote(digest)+" is no checksum", "it is sha256: and 64 hexadecimal digits")
 	case digest == "" && u.Scheme == "http":
-		v.warn(idInsecureSource, path, "what comes over plain HTTP may be anybody's", "write https://, or pin what it is: "+address+"@sha256:…")
+		v.warn(idInsecureSource, path, "what comes over plain HTTP may be anybody's", "write https://, or pin what it is: "+pinned)
 	}
 }
 
@@ -144,7 +145,7 @@ func (v *validator) chart(path string, c v1alpha1.Chart) {
 	case !IsURL(c.Repository):
 		v.refuse(idInvalidAddress, path+".repository", strconv.Quote(c.Repository)+" is no repository", "write it as https://HOST/PATH or oci://HOST/PATH; what is on this machine is a path")
 	default:
-		v.address(path+".repository", c.Repository, c.Digest)
+		v.address(path+".repository", c.Repository, c.Digest, "digest: sha256:…")
 	}
 	if c.Path == "" {
 		v.missing(path+".name", c.Name, "name the chart")

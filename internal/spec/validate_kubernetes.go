@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -104,6 +105,9 @@ func (v *validator) certSANs(path string) {
 
 func (v *validator) extraArgs(path string, args map[string]string) {
 	for _, key := range sortedKeys(args) {
+		if strings.ContainsFunc(args[key], unicode.IsControl) {
+			v.refuse(idInvalidArgument, keyed(path, key), "there is a line break or another control character in it", "an argument is one line of text")
+		}
 		if argumentSyntax.MatchString(key) {
 			continue
 		}

@@ -1,9 +1,13 @@
 package spec
 
 import (
+	"errors"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/BurntSushi/toml"
 
 	"slipway.dev/slipway/api/v1alpha1"
 )
@@ -15,6 +19,7 @@ func Docker(c *v1alpha1.Cluster) bool { return c.Spec.ContainerRuntime.Type == r
 // has mirrors of its own registry alone, each a host, and no credentials.
 func (v *validator) containerRuntime() {
 	v.oneOf("spec.containerRuntime.type", v.c.Spec.ContainerRuntime.Type, []string{runtimeContainerd, runtimeDocker}, nil)
+	v.containerdConfig()
 	if !Docker(v.c) {
 		return
 	}
@@ -37,4 +42,19 @@ func (v *validator) containerRuntime() {
 			}
 		}
 	}
+}
+
+// containerdConfig reads the settings as containerd would: with what it cannot read it
+// would not start, on one host after the other.
+func (v *validator) containerdConfig() {
+	var settings map[string]any
+	_, err := toml.Decode(v.c.Spec.ContainerRuntime.Config, &settings)
+	if err == nil {
+		return
+	}
+	message := err.Error()
+	if at := (toml.ParseError{}); errors.As(err, &at) {
+		message = fmt.Sprintf("line %d, column %d: %s", at.Position.Line, at.Position.Col, at.Message)
+	}
+	v.refuse(idInvalidValue, "spec.containerRuntime.config", message, "write settings of containerd in TOML; line and column count from the first of this text")
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"slipway.dev/slipway/api/v1alpha1"
 )
@@ -63,7 +64,7 @@ func (v *validator) bastion(b v1alpha1.Bastion, path string) {
 }
 
 func (v *validator) login(user string, port int, path string) {
-	if strings.ContainsAny(user, " \t\r\n@:/") {
+	if strings.ContainsAny(user, " @:/") || strings.ContainsFunc(user, unicode.IsControl) {
 		v.refuse(idInvalidValue, path+".user", strconv.Quote(user)+" is not a user name", "write the name alone, such as root")
 	}
 	v.port(path+".port", port)

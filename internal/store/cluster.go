@@ -26,8 +26,15 @@ func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 	if err := readJSON(path, c); err != nil {
 		return nil, fmt.Errorf("reading cluster %s: %w", name, err)
 	}
-	if err := spec.Whole(c); err != nil {
-		return nil, fmt.Errorf("reading cluster %s: %w", name, damaged(path, err))
+	wrong := spec.Whole(c)
+	switch {
+	case c.Name != name:
+		wrong = fmt.Errorf("it is of a cluster called %q", c.Name)
+	case len(c.Spec.Hosts) == 0:
+		wrong = errors.New("the cluster in it has no hosts")
+	}
+	if wrong != nil {
+		return nil, fmt.Errorf("reading cluster %s: %w", name, damaged(path, wrong))
 	}
 	spec.Canonical(c) // of a time when records kept the file's spelling
 	if err := readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {

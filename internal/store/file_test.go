@@ -21,7 +21,7 @@ import (
 func named(name, bundle string) *v1alpha1.Cluster {
 	return &v1alpha1.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.ClusterSpec{Bundle: bundle},
+		Spec:       v1alpha1.ClusterSpec{Bundle: bundle, Hosts: []v1alpha1.Host{{Name: "a", Address: "10.0.0.11"}}},
 	}
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -113,6 +114,31 @@ func (s *Store) Plan(id string) (*plan.Plan, error) {
 		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, err)
 	}
 	return p, nil
+}
+
+// Planned answers the cluster as the plan of an operation has it.
+func (s *Store) Planned(id string) (*v1alpha1.Cluster, error) {
+	p, err := s.Plan(id)
+	if err != nil {
+		return nil, err
+	}
+	c, err := Described(p)
+	if err != nil {
+		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, damaged(s.operationPath(id, "plan.json"), err))
+	}
+	return c, nil
+}
+
+// Described is the cluster in a plan: the one that the plan says it is for.
+func Described(p *plan.Plan) (*v1alpha1.Cluster, error) {
+	c := new(v1alpha1.Cluster)
+	if err := json.Unmarshal(p.Spec, c); err != nil {
+		return nil, fmt.Errorf("what it says of the cluster cannot be read: %w", err)
+	}
+	if c.Name != p.Cluster {
+		return nil, fmt.Errorf("it says it is for cluster %q, and describes cluster %q", p.Cluster, c.Name)
+	}
+	return c, nil
 }
 
 // Operations answers the operations of a cluster, newest first; "" is of all

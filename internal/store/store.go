@@ -127,11 +127,19 @@ func (s *Store) ManagerID() (string, error) {
 
 // Default answers the cluster that SetDefault named, or "".
 func (s *Store) Default() (string, error) {
-	b, err := os.ReadFile(s.path("default"))
+	file := s.path("default")
+	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
-	return strings.TrimSpace(string(b)), err
+	name := strings.TrimSpace(string(b))
+	if err == nil && name != "" {
+		err = checkName(name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading which cluster is the default: %w", damaged(file, err))
+	}
+	return name, nil
 }
 
 // SetDefault names the cluster that commands mean when they name none; ""

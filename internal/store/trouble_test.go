@@ -42,9 +42,12 @@ func TestDamaged(t *testing.T) {
 	}{
 		{"cluster", "clusters/prod/cluster.json", garbage, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
 		{"cluster that is no file", "clusters/prod/cluster.json", unreadable, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
-		{"cluster with copies nowhere", "clusters/prod/cluster.json", `{"spec":{"etcd":{"backup":{"copies":[{"name":"vault"}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
-		{"cluster with copies by no key", "clusters/prod/cluster.json", `{"spec":{"etcd":{"backup":{"copies":[{"name":"vault","ssh":{}}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
-		{"cluster with copies by half a key", "clusters/prod/cluster.json", `{"spec":{"etcd":{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster with copies nowhere", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault"}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster with copies by no key", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","ssh":{}}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster with copies by half a key", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"},"spec":{"hosts":[{"name":"a"}],"etcd":{"backup":{"copies":[{"name":"vault","s3":{"accessKeyFrom":{"env":"A"}}}]}}}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster of another name", "clusters/prod/cluster.json", `{"metadata":{"name":"other"},"spec":{"hosts":[{"name":"a"}]}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster without hosts", "clusters/prod/cluster.json", `{"metadata":{"name":"prod"}}`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
+		{"cluster that is null", "clusters/prod/cluster.json", "null", func(s *Store, _ string) error { return second(s.Cluster("prod")) }, ErrNotFound},
 		{"status", "clusters/prod/status.json", `{"phase":`, func(s *Store, _ string) error { return second(s.Cluster("prod")) }, nil},
 		{"operation", "OP/operation.json", "", func(s *Store, _ string) error { return second(s.Operations("")) }, nil},
 		{"operation that may be the latest", "OP/operation.json", garbage, func(s *Store, _ string) error { return second(s.Operations("prod")) }, nil},
@@ -69,6 +72,10 @@ func TestDamaged(t *testing.T) {
 				return err
 			}, nil,
 		},
+		{"plan without a cluster", "OP/plan.json", `{"cluster":"prod"}`, func(s *Store, id string) error { return second(s.Planned(id)) }, ErrNotFound},
+		{"plan for another cluster", "OP/plan.json", `{"cluster":"prod","spec":{"metadata":{"name":"other"}}}`, func(s *Store, id string) error { return second(s.Planned(id)) }, ErrNotFound},
+		{"default that is no name", "default", "../x\n", func(s *Store, _ string) error { return second(s.Default()) }, nil},
+		{"default that is no file", "default", unreadable, func(s *Store, _ string) error { return second(s.Default()) }, nil},
 		{"manager id, empty", "manager-id", "\n", func(s *Store, _ string) error { return second(s.ManagerID()) }, nil},
 		{"manager id, cut short", "manager-id", "0a1b", func(s *Store, _ string) error { return second(s.ManagerID()) }, nil},
 	} {

@@ -21,7 +21,7 @@ func Plan(w io.Writer, p *plan.Plan, brief bool, s Style) error {
 	if err := write(&b); err != nil {
 		return err
 	}
-	text := s.Text(b.String())
+	text := s.Text(Visible(b.String()))
 	if s.Colour {
 		text = paintPlan(text)
 	}
@@ -62,7 +62,7 @@ func Diagnostics(w io.Writer, list diag.List, s Style) {
 	p := paint(s.Colour)
 	for _, d := range list {
 		d.File, d.Host, d.Path = visible(d.File, ""), visible(d.Host, ""), brief(visible(d.Path, ""))
-		d.Message, d.Hint = brief(visible(d.Message, lines)), brief(visible(d.Hint, lines))
+		d.Message, d.Hint = brief(Visible(d.Message)), brief(Visible(d.Hint))
 		text := s.Text(d.String())
 		if d.Severity == diag.Warning {
 			text = strings.Replace(text, "warning:", p.in(yellow, "warning:"), 1)
@@ -91,6 +91,9 @@ func Table(w io.Writer, head []string, rows [][]string) error {
 
 // lines are what lays out a text of several lines.
 const lines = "\n\t"
+
+// Visible is a text of several lines in which a terminal finds nothing to obey.
+func Visible(text string) string { return visible(text, lines) }
 
 // visible shows what a terminal would obey, as Go would write it: hosts, registries and
 // files are others', and so is what they say. What is in keep stays.

@@ -355,6 +355,33 @@ w1: warning: a password stands in the file [inline-password]
 	}
 }
 
+// What others say is shown, and is not obeyed by a terminal; nor does a value fill it.
+func TestForeignText(t *testing.T) {
+	var b strings.Builder
+	Diagnostics(&b, diag.List{{ID: "x", Host: "w1", Path: "spec[a\nb]", Message: "it says \x1b[2J\r\u009b1m\nand \u202emore", Hint: "one\ttwo\x00"}}, Style{Unicode: true})
+	want := `error: w1: spec[a\nb]: it says \x1b[2J\r\u009b1m` + "\n" + `and \u202emore [x]` + "\n    hint: one\ttwo" + `\x00` + "\n"
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	b.Reset()
+	removes := &plan.Plan{Cluster: "prod", Removes: []string{"host \x1b[2Jw1"}}
+	if err := Plan(&b, removes, false, Style{}); err != nil || !strings.Contains(b.String(), `host \x1b[2Jw1`) {
+		t.Errorf("of a plan %q is shown, %v", b.String(), err)
+	}
+	b.Reset()
+	if err := Table(&b, []string{"A", "B"}, [][]string{{"x\ny", "\x1b]0;title\a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff("A      B\n"+`x\ny   \x1b]0;title\a`+"\n", b.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	b.Reset()
+	Diagnostics(&b, diag.List{{Message: "begin " + strings.Repeat("é", 100_000) + " end"}}, Style{Unicode: true})
+	if got := b.String(); len(got) > 10_000 || !strings.Contains(got, "begin") || !strings.HasSuffix(got, " end\n") || !strings.Contains(got, "(96010 characters are left out here)") {
+		t.Errorf("%d bytes are shown: %.20q…", len(got), got)
+	}
+}
+
 func TestWhere(t *testing.T) {
 	for _, tc := range []struct{ title, host, want string }{
 		{"join node", "w2", "joining node w2"},
