@@ -151,3 +151,24 @@ func TestUpgradeBeyond(t *testing.T) {
 	w.do(Request{Kind: Upgrade, Cluster: file}, event.Succeeded)
 	w.wantVersions(all([]string{"cp1", "w1"}, "v1.39.0"))
 }
+
+// The way back wants nothing of the bundle that it goes back from.
+func TestUpgradeBeyondTakenBackWithoutItsBundle(t *testing.T) {
+	next, _ := builtElsewhere(t, "v1.38.0")
+	w := newWorld(t, "cp1", "w1")
+	w.version = "v1.37.1"
+	w.create(event.Succeeded)
+	w.backable(t)
+	w.refusing("w1", "kubelet.running")
+	w.do(Request{Kind: Upgrade, Name: "prod", Version: "v1.38.0", Bundle: next}, event.Failed)
+	w.machines["w1"].refuse = nil
+	if err := os.RemoveAll(next); err != nil { // a stick that was taken out
+		t.Fatal(err)
+	}
+	p := w.prepared(w.service().PrepareRollback(t.Context(), "prod", Request{}, nil))
+	if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idKindsInUse }) {
+		t.Errorf("it is not warned of kinds: %v", p.Findings())
+	}
+	w.apply(p, event.Succeeded)
+	w.wantVersions(all([]string{"cp1", "w1"}, "v1.37.1"))
+}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -130,5 +131,101 @@ func TestLeavesBehindAnotherMachine(t *testing.T) {
 			w.do(Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag(tc.host)}}, event.Succeeded)
 			w.wantHosts("cp1", "cp2", "cp3", "w1")
 		})
+	}
+}
+
+// givenUp are clusters with a host that has a member of etcd and is gone for good, and
+// the request that takes it off: in the midst of an upgrade, and of an etcd of its own.
+func givenUp(t *testing.T) map[string]func() (w *world, host string, gone Request) {
+	forget := func(host string) Request {
+		return Request{Kind: Remove, Name: "prod", Nodes: []string{host}, Forget: true}
+	}
+	return map[string]func() (*world, string, Request){
+		"in the midst of an upgrade": func() (*world, string, Request) {
+			w := aged(t, threeAndTwo...)
+			w.refusing("w1", "kubelet.running")
+			w.do(toNewest, event.Failed)
+			w.machines["w1"].refuse = nil
+			w.machines["cp3"].down = errDown
+			w.api.lost("cp3")
+			w.api.lose("cp3")
+			return w, "cp3", forget("cp3")
+		},
+		"a host for etcd": func() (*world, string, Request) {
+			w := withMembers(t, "cp1", "e1", "w1")
+			w.machines["e1"].down = errDown // its member answers the others
+			return w, "e1", forget("e1")
+		},
+	}
+}
+
+// isMember says that etcd counts a host.
+func (w *world) isMember(host string) bool {
+	if w.managed {
+		_, is := w.api.managedEtcd.votes[host]
+		return is
+	}
+	return w.api.etcd(host) != ""
+}
+
+// A host whose member is in etcd yet is on record, or nobody would know of it.
+func TestForgetTakesTheMemberFirst(t *testing.T) {
+	for name, given := range givenUp(t) {
+		t.Run(name, func(t *testing.T) {
+			w, host, gone := given()
+			w.t = t
+			w.machines["cp1"].refuse = func(step string, o op.Op) *op.Error {
+				if _, ok := o.(op.EtcdRemove); !ok {
+					return nil
+				}
+				return &op.Error{Reason: "Timeout", Message: step + ": etcd does not answer in time"}
+			}
+			w.do(gone, event.Failed)
+			w.machines["cp1"].refuse = nil
+			c, err := w.service().Store.Cluster("prod")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !w.isMember(host) || find(c.Spec.Hosts, host) < 0 {
+				t.Errorf("%s is a member: %t, and on record: %t", host, w.isMember(host), find(c.Spec.Hosts, host) >= 0)
+			}
+			w.resume(event.Succeeded)
+			if w.isMember(host) {
+				t.Errorf("%s is a member of etcd yet", host)
+			}
+		})
+	}
+}
+
+// Killed anywhere, it is gone on with, and no member stays.
+func TestKilledForget(t *testing.T) {
+	for name, given := range givenUp(t) {
+		w, host, gone := given()
+		for _, m := range w.killed(t, gone) {
+			t.Run(name+" "+m.name, func(t *testing.T) {
+				k := m.world
+				k.t = t
+				k.machines[host].down = errDown
+				c, err := k.service().Store.Cluster("prod")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if k.isMember(host) && find(c.Spec.Hosts, host) < 0 {
+					t.Errorf("%s is a member of etcd, and nobody knows of it", host)
+				}
+				o, err := k.service().unfinished("prod")
+				if err == nil && Kind(o.Spec.Type) == Upgrade { // it had not begun, or has come to its end
+					if find(c.Spec.Hosts, host) >= 0 {
+						k.do(gone, event.Succeeded)
+					}
+				} else {
+					k.goOn(gone)
+				}
+				if k.isMember(host) {
+					t.Errorf("%s is a member of etcd yet", host)
+				}
+				k.same(w)
+			})
+		}
 	}
 }

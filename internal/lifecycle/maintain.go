@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -74,26 +75,26 @@ func (s *service) maintained(r *Request, recorded *v1alpha1.Cluster) error {
 
 // swapped refuses to change hosts while members of etcd may have the data of a restore
 // or a rescue, and others those of before: only it knows which, and stops what must not
-// run meanwhile.
+// run meanwhile. One after it that has not come so far changes nothing of that.
 func (s *service) swapped(recorded *v1alpha1.Cluster) error {
 	ops, err := s.Store.Operations(recorded.Name)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+	for _, o := range ops {
 		kind := Kind(o.Spec.Type)
-		return kind == Create || renewsData(kind) && o.Status.StartTime != nil
-	})
-	if at < 0 || !renewsData(Kind(ops[at].Spec.Type)) || ops[at].Status.Phase == v1alpha1.OperationSucceeded {
-		return nil
-	}
-	_, begun, err := s.steps(ops[at].Name)
-	if err != nil {
-		return err
-	}
-	for step := range begun {
-		if task, _, _ := strings.Cut(step, "@"); task == recovery.StepSwap {
-			return refused(idOperationUnfinished, "operation "+ops[at].Name+" has begun to give etcd of cluster "+recorded.Name+" other data, and has not come to its end",
+		if kind == Create || renewsData(kind) && o.Status.Phase == v1alpha1.OperationSucceeded {
+			return nil
+		}
+		if !renewsData(kind) || o.Status.StartTime == nil {
+			continue
+		}
+		_, begun, err := s.steps(o.Name)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(slices.Collect(maps.Keys(begun)), func(step string) bool { return strings.HasPrefix(step, recovery.StepSwap+"@") }) {
+			return refused(idOperationUnfinished, "operation "+o.Name+" has begun to give etcd of cluster "+recorded.Name+" other data, and has not come to its end",
 				"finish it first: slipway resume "+recorded.Name+"; a host that is gone for good can be taken off before: slipway delete node NAME --forget")
 		}
 	}

@@ -33,6 +33,10 @@ func becomesRegistry(k Kind, recorded, wanted *v1alpha1.Cluster) error {
 	if err := spec.RegistryChange(recorded, wanted).Err(); err != nil || !created(recorded) || equal(known(recorded), known(wanted)) {
 		return err
 	}
+	if recorded.Spec.Registry.Private == nil {
+		return refused(idRegistryInUse, "cluster "+wanted.Name+" runs, and its nodes know no registry of its own yet, of which init registry tells them nothing",
+			"have both: slipway apply -f FILE")
+	}
 	return oneSided(wanted)
 }
 

@@ -239,6 +239,18 @@ func TestInitRegistryInUse(t *testing.T) {
 	}
 }
 
+// TestInitRegistryFirst: nodes that run and know no registry are not told of one by it,
+// and it does not say that they know one.
+func TestInitRegistryFirst(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "reg")
+	w.do(Request{Kind: Create, Cluster: w.of("cp1", "w1")}, event.Succeeded)
+	_, err := w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: w.withRegistry()}, nil)
+	refusal(t, err, idRegistryInUse)
+	if err == nil || strings.Contains(err.Error(), "on record") {
+		t.Errorf("%v, and none is on record", err)
+	}
+}
+
 // TestRegistryPasswordChosen is the user's, and nothing of it is kept.
 func TestRegistryPasswordChosen(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")

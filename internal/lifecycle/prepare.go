@@ -268,7 +268,7 @@ func (p *prepared) absent() []v1alpha1.Host {
 }
 
 // choose picks the pipeline.
-func (p *prepared) choose(ctx context.Context) error {
+func (p *prepared) choose() error {
 	p.env.Absent = p.absent()
 	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway", Addons: p.addons}
 	switch p.request.Kind {
@@ -289,7 +289,7 @@ func (p *prepared) choose(ctx context.Context) error {
 	case Revert:
 		p.env.Upgrade = p.request.Rollout
 		p.env.Upgrade.Resumed, p.env.Upgrade.Back = true, true
-		_, begun, err := p.there(ctx)
+		_, begun, err := p.there()
 		if err != nil {
 			return err
 		}
@@ -320,7 +320,7 @@ func (p *prepared) choose(ctx context.Context) error {
 }
 
 func (s *service) makePlan(ctx context.Context, p *prepared) error {
-	if err := p.choose(ctx); err != nil {
+	if err := p.choose(); err != nil {
 		return err
 	}
 	run := p.run("", 0)

@@ -231,6 +231,24 @@ func TestKilledRestore(t *testing.T) {
 	}
 }
 
+// A restore has given some members its data; one begun anew that fails before it has
+// given any changes nothing of that.
+func TestRestoreHalfDoneBeforeAnother(t *testing.T) {
+	w, file := restorable(t)
+	other := w.snapshot(SnapshotOptions{}).File
+	apply := Request{Kind: Apply, Cluster: w.cluster()}
+	w.refusing("cp2", "restore.swap")
+	w.do(restoring(file), event.Failed)
+	w.machines["cp2"].refuse = nil
+	w.refusing("cp1", "restore.prepare")
+	w.do(restoring(other), event.Failed)
+	w.machines["cp1"].refuse = nil
+	_, err := w.service().Prepare(t.Context(), apply, nil)
+	refusal(t, err, idOperationUnfinished)
+	w.resume(event.Succeeded)
+	w.prepared(w.service().Prepare(t.Context(), apply, nil))
+}
+
 // A host that is gone for good does not keep a restore from its end: it is taken off,
 // and the restore begun anew without it.
 func TestRestoreLosesAHost(t *testing.T) {

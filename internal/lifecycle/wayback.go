@@ -128,7 +128,7 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 	if p.request.Kind != Revert {
 		return nil, nil
 	}
-	newer, _, err := p.there(ctx)
+	newer, _, err := p.there()
 	if err != nil || release.SameMinor(newer.Kubernetes, p.env.Release.Kubernetes) {
 		return nil, err
 	}
@@ -196,8 +196,9 @@ func kindsUnknown(newer, older string) diag.List {
 }
 
 // there is the release that a cluster goes back from, and the steps that were begun
-// on the way there.
-func (p *prepared) there(ctx context.Context) (is release.Release, begun map[string]bool, err error) {
+// on the way there. Its components are not asked for, which a bundle alone may know
+// that is gone by now.
+func (p *prepared) there() (is release.Release, begun map[string]bool, err error) {
 	ops, err := p.svc.Store.Operations(p.env.Cluster.Name)
 	if err != nil {
 		return is, nil, err
@@ -210,7 +211,8 @@ func (p *prepared) there(ctx context.Context) (is release.Release, begun map[str
 	if err != nil {
 		return is, nil, err
 	}
-	if is, err = p.svc.release(ctx, c); err != nil {
+	version := c.Spec.Kubernetes.Version
+	if is, err = p.svc.Catalogue.With(version, release.Components{}).Resolve(version); err != nil {
 		return is, nil, err
 	}
 	_, begun, err = p.svc.steps(ops[at].Name)

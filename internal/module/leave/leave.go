@@ -148,11 +148,11 @@ func Member(env module.Env) engine.Module {
 }
 
 // Node is the module that deletes the nodes of hosts that have been put back,
-// or are given up. Until then the node tells everybody that the host is not
-// done with.
+// or are given up, when their members are out of etcd. Until then the node tells
+// everybody that the host is not done with.
 func Node(env module.Env) engine.Module {
 	return engine.Module{Name: "leave", Tasks: []engine.Task{{
-		ID: "leave.node", Title: "delete node", On: env.Leaves, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		ID: "leave.node", Title: "delete node", On: env.Leaves, Needs: []string{"leave.member"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return undeleted(ctx, env, s) },
 			Apply: func(ctx context.Context, s *engine.Scope) error { return remove(ctx, env, s) },

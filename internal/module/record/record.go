@@ -91,8 +91,9 @@ func kubeconfigTask(env module.Env, admin engine.Key[[]byte], keep Records) engi
 func Left(env module.Env, keep Records, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
 		ID: "record.left", Title: "take the host off the records", On: env.Leaves,
-		// Each writes what the one before it has left.
-		Needs: []string{"record.cluster"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Rollout: engine.Rollout{MaxParallel: "1"},
+		// Each writes what the one before it has left. A member that is in etcd yet
+		// would be known to nobody.
+		Needs: []string{"record.cluster", "leave.member"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Rollout: engine.Rollout{MaxParallel: "1"},
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				engine.Get(s, module.KeyKube)
