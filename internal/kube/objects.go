@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -93,7 +93,7 @@ func whole(u *unstructured.Unstructured) error {
 		return fmt.Errorf("%s has no metadata.name", u.GetKind())
 	}
 	for _, name := range []string{u.GetName(), u.GetNamespace()} {
-		if len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) || len(path.IsValidPathSegmentName(name)) > 0 {
+		if len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) || len(content.IsPathSegmentName(name)) > 0 {
 			return fmt.Errorf("%.80q cannot name a %s or its namespace", name, u.GetKind())
 		}
 	}
