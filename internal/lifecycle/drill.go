@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -185,7 +186,7 @@ func (u *openedSet) secret(is op.EtcdDrilled) DrillCheck {
 		return c
 	}
 	var conf *backup.Encryption
-	for _, path := range u.source.Marks() {
+	for _, path := range slices.Sorted(maps.Keys(u.source.Files)) {
 		if e, err := backup.ReadEncryption(u.source.Files[path]); err == nil && e != nil {
 			conf = e
 		}

@@ -191,7 +191,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		c, staying = p.env.WithLeaving(), len(p.env.Cluster.Spec.Hosts)
 	}
 	p.content = spread.New(blobs)
-	hosts, found := s.observe(ctx, c, p.content, p.backup.marks(), progress)
+	hosts, found := s.observe(ctx, c, p.content, p.backup.marks(p.env.Cluster), progress)
 	p.hosts = hosts
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // that hosts did not answer is no wonder then

@@ -252,11 +252,11 @@ func (u *openedSet) open(digest string, offset int64) io.ReadCloser {
 }
 
 // marks are the files that hosts are asked for, which they may have lost.
-func (u *openedSet) marks() []string {
+func (u *openedSet) marks(c *v1alpha1.Cluster) []string {
 	if u == nil {
 		return nil
 	}
-	return u.source.Marks()
+	return u.source.Marks(c)
 }
 
 // warnings are what is told of the set.

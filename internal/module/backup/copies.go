@@ -35,13 +35,18 @@ func copied(env module.Env, h *engine.Host) *op.AutoCopies {
 	authority := AuthorityKeys()[0]
 	out := &op.AutoCopies{
 		Host: h.Name, Recipients: b.Recipients, EtcdType: env.Cluster.Spec.Etcd.Type, Authority: authority, Server: module.APIServerManifest,
-		Files:         slices.Concat(AuthorityKeys(), EtcdKeys(), encryptionFiles(env.Cluster)),
+		Files:         ofSets(env.Cluster),
 		WithinSeconds: int64(CopyTime(b) / time.Second),
 	}
 	for _, to := range b.Copies {
 		out.To = append(out.To, CopyTarget(to))
 	}
 	return out
+}
+
+// ofSets are the files of hosts that sets are made of.
+func ofSets(c *v1alpha1.Cluster) []string {
+	return slices.Concat(AuthorityKeys(), EtcdKeys(), encryptionFiles(c))
 }
 
 // encryptionFiles may have the keys by which API servers encrypt: Slipway's, and that of

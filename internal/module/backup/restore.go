@@ -82,14 +82,8 @@ func caching() []string { return []string{"kube-proxy", "flanneld", "coredns"} }
 
 // Marks are the files of the set that hosts may have lost; facts are asked for
 // them. Nothing else of a set goes to hosts, whatever is in it.
-func (s Source) Marks() (out []string) {
-	for p := range s.Files {
-		if strings.HasPrefix(p, "/etc/kubernetes/") {
-			out = append(out, p)
-		}
-	}
-	slices.Sort(out)
-	return out
+func (s Source) Marks(c *v1alpha1.Cluster) []string {
+	return slices.DeleteFunc(slices.Sorted(slices.Values(ofSets(c))), func(p string) bool { return s.Files[p] == nil })
 }
 
 // Restore is the module that gives the members of etcd the data of a snapshot, and
@@ -176,7 +170,7 @@ func stopping(env module.Env, src Source, h *engine.Host, do op.RestoreStep) op.
 // lostKeys are the files of the set that the host has not any more. What it has
 // is its own.
 func lostKeys(env module.Env, src Source, h *engine.Host) (list op.List) {
-	for _, p := range src.Marks() {
+	for _, p := range src.Marks(env.Cluster) {
 		etcds, private := strings.HasPrefix(p, module.EtcdPKI+"/"), !slices.Contains([]string{".crt", ".pub"}, path.Ext(p))
 		switch {
 		case h.Facts == nil, slices.Contains(h.Facts.Present, p):
