@@ -170,7 +170,7 @@ func equal(a, b any) bool {
 // settle are the steps that give something its settings, or wait until it serves
 // with them: what fails there fails by the settings, as far as anybody can tell.
 var settle = []string{
-	"os.", "runtime.", "kubernetes.kubelet", "kubelet.", "etcd.service", "etcd.start", "etcd.running",
+	"os.", "runtime.", "kubernetes.kubelet", "kubelet.", "etcd.service", "etcd.start", "etcd.running", "etcd.mend",
 	"reset.runtime", "kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd", "join.settings", kubeadm.StepProxy, "nodes.ready",
 }
 
