@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -75,30 +74,47 @@ func (s *service) maintained(r *Request, recorded *v1alpha1.Cluster) error {
 
 // swapped refuses to change hosts while members of etcd may have the data of a restore
 // or a rescue, and others those of before: only it knows which, and stops what must not
-// run meanwhile. One after it that has not come so far changes nothing of that.
+// run meanwhile.
 func (s *service) swapped(recorded *v1alpha1.Cluster) error {
-	ops, err := s.Store.Operations(recorded.Name)
-	if err != nil {
+	swaps, err := s.swaps(recorded.Name)
+	if swaps == nil || err != nil {
 		return err
+	}
+	again := "slipway etcd restore " + recorded.Name + " --from FILE"
+	if Kind(swaps.Spec.Type) == RescueEtcd {
+		again = "slipway etcd rescue " + recorded.Name + " --lost NAME,…"
+	}
+	return refused(idOperationUnfinished, "operation "+swaps.Name+" has begun to give etcd of cluster "+recorded.Name+" other data, and has not come to its end",
+		"finish it first: slipway resume "+recorded.Name+"; without a host that is gone for good: slipway delete node NAME --forget, and begin it anew: "+again)
+}
+
+// swaps is the restore or the rescue that has begun to put other data in their place,
+// and since which none has come to its end; nil if there is none. One after it that
+// has not come so far changes nothing of that.
+func (s *service) swaps(name string) (*v1alpha1.Operation, error) {
+	ops, err := s.Store.Operations(name)
+	if err != nil {
+		return nil, err
 	}
 	for _, o := range ops {
 		kind := Kind(o.Spec.Type)
 		if kind == Create || renewsData(kind) && o.Status.Phase == v1alpha1.OperationSucceeded {
-			return nil
+			break
 		}
 		if !renewsData(kind) || o.Status.StartTime == nil {
 			continue
 		}
 		_, begun, err := s.steps(o.Name)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if slices.ContainsFunc(slices.Collect(maps.Keys(begun)), func(step string) bool { return strings.HasPrefix(step, recovery.StepSwap+"@") }) {
-			return refused(idOperationUnfinished, "operation "+o.Name+" has begun to give etcd of cluster "+recorded.Name+" other data, and has not come to its end",
-				"finish it first: slipway resume "+recorded.Name+"; a host that is gone for good can be taken off before: slipway delete node NAME --forget")
+		for step := range begun {
+			if task, _, _ := strings.Cut(step, "@"); task == recovery.StepSwap {
+				return &o, nil
+			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // concernsMaintenance says whether a host has to be asked: to defragment etcd,

@@ -62,6 +62,7 @@ type prepared struct {
 	recorded *v1alpha1.Cluster
 	was      *v1alpha1.Cluster // before other settings; nil if that is not known
 	halfway  bool              // hosts may have different ways to the API
+	strikes  bool              // hosts are taken off the records, and off nothing else
 	// wish is which certificates are renewed, and of which hosts.
 	wish certs.Wish
 	// rotations are what is exchanged, with how far it has come.
@@ -285,7 +286,7 @@ func (p *prepared) choose() error {
 		p.pipeline, err = pipeline.Upgrade(p.env, parts)
 		return err
 	case Lose:
-		p.pipeline = pipeline.Lose(p.env, parts)
+		return p.givesUp(parts)
 	case Revert:
 		p.env.Upgrade = p.request.Rollout
 		p.env.Upgrade.Resumed, p.env.Upgrade.Back = true, true

@@ -249,25 +249,43 @@ func TestRestoreHalfDoneBeforeAnother(t *testing.T) {
 	w.prepared(w.service().Prepare(t.Context(), apply, nil))
 }
 
-// A host that is gone for good does not keep a restore from its end: it is taken off,
-// and the restore begun anew without it.
+// A host that is gone for good does not keep a restore from its end, wherever it was: it
+// is taken off, and the restore begun anew without it.
 func TestRestoreLosesAHost(t *testing.T) {
-	w, file := restorable(t)
-	w.refusing("w1", "restore.kubelets")
-	w.do(restoring(file), event.Failed)
-	w.machines["w1"].refuse = nil
-	gone := Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3"}, Forget: true}
-	_, err := w.service().Prepare(t.Context(), gone, nil)
-	refusal(t, err, idOperationUnfinished) // it answers
-	w.machines["cp3"].down = errDown
-	w.api.lost("cp3")
-	w.api.lose("cp3")
-	w.do(gone, event.Succeeded)
-	delete(w.machines, "cp3")
-	_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
-	refusal(t, err, idOperationUnfinished)
-	w.do(restoring(file), event.Succeeded)
-	w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
+	for _, tc := range []struct {
+		name, host, step string
+	}{
+		{"the API serves", "w1", "restore.kubelets"},
+		{"etcd is stopped", "cp2", "restore.start"},
+		{"a member has its data of before", "cp3", "restore.swap"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, file := restorable(t)
+			w.refusing(tc.host, tc.step)
+			w.do(restoring(file), event.Failed)
+			w.machines[tc.host].refuse = nil
+			gone := Request{Kind: Remove, Name: "prod", Nodes: []string{"cp3"}, Forget: true}
+			_, err := w.service().Prepare(t.Context(), gone, nil)
+			refusal(t, err, idOperationUnfinished) // it answers
+			w.machines["cp3"].down = errDown
+			w.api.lost("cp3")
+			w.api.lose("cp3")
+			w.do(gone, event.Succeeded)
+			c, err := w.service().Store.Cluster("prod")
+			if err != nil || find(c.Spec.Hosts, "cp3") >= 0 {
+				t.Errorf("cp3 is on record yet: %v", err)
+			}
+			delete(w.machines, "cp3")
+			w.api.setEtcd("cp3", "") // who is a member comes with the data
+			_, err = w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+			refusal(t, err, idOperationUnfinished)
+			_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+			refusal(t, err, idBackupChanged) // it was made for others, and says what to do
+			w.do(restoring(file), event.Succeeded)
+			w.api.drop("cp3")
+			w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
+		})
+	}
 }
 
 // swapped says that a member of etcd has other data than it had.

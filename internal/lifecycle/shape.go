@@ -447,7 +447,10 @@ func (p *prepared) left(res *Result) (out []string) {
 			continue
 		}
 		line := l.Name + " has left the cluster, and is as it was before"
-		if l.Gone {
+		switch {
+		case p.strikes:
+			line = l.Name + " is off the records, and its data are left out when the restore is begun anew; if its node is in the list then: slipway kubectl " + p.env.Cluster.Name + " -- delete node " + l.Name
+		case l.Gone:
 			line = l.Name + " has left the cluster; what is on it stays there, its kubelet's credentials too"
 		}
 		out = append(out, line)

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -59,6 +60,18 @@ func (r *Request) loses(refusal error) bool {
 	}
 	r.Kind, r.midst = Lose, list[0].ID
 	return true
+}
+
+// givesUp chooses the pipeline that takes hosts off in the midst of something: off
+// etcd and the API, or, while etcd is given other data, off the records alone.
+func (p *prepared) givesUp(parts pipeline.Parts) error {
+	swaps, err := p.svc.swaps(p.env.Cluster.Name)
+	if p.strikes = swaps != nil; p.strikes {
+		p.pipeline = pipeline.Strike(p.env, parts)
+		return err
+	}
+	p.pipeline = pipeline.Lose(p.env, parts)
+	return err
 }
 
 // stillThere refuses to take hosts off in the midst of something that are not

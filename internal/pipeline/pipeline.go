@@ -167,6 +167,13 @@ func Lose(env module.Env, p Parts) engine.Pipeline {
 	)}
 }
 
+// Strike takes hosts that are gone for good off the records alone: etcd is given other
+// data, and there need be no API. Who its members are comes with these data, from the
+// hosts that are on record then.
+func Strike(env module.Env, p Parts) engine.Pipeline {
+	return engine.Pipeline{Kind: "forget-nodes", Modules: []engine.Module{record.Off(env, p.Records)}}
+}
+
 // among has tasks of modules need nothing but one another.
 func among(modules ...engine.Module) []engine.Module {
 	there := map[string]bool{}

@@ -374,7 +374,7 @@ func all(env module.Env) []engine.Pipeline {
 	if err != nil {
 		panic(err)
 	}
-	return []engine.Pipeline{Create(env, parts()), change, over, InitOS(env), Delete(env), EndJoin(env), fewer, Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), RescueEtcd(env, backup.Source{Rescue: &backup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts()), RotateCA(env, parts(), rotations(env)), RotateCA(env, parts(), clusterRotation(env))}
+	return []engine.Pipeline{Create(env, parts()), change, over, InitOS(env), Delete(env), EndJoin(env), fewer, Renew(env, parts(), wish), up, Defrag(env, nil), RestoreEtcd(env, backup.Source{}), RescueEtcd(env, backup.Source{Rescue: &backup.Rescue{Member: "cp1"}}), back, Lose(without(env, "w9"), parts()), Strike(without(env, "w9"), parts()), RotateCA(env, parts(), rotations(env)), RotateCA(env, parts(), clusterRotation(env))}
 }
 
 // clusterRotation is that of the cluster's authority, which is exchanged by itself.

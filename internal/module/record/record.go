@@ -117,6 +117,23 @@ func Left(env module.Env, keep Records, owner string) engine.Module {
 	}}}
 }
 
+// Off is the module that takes each host off the manager's records, and asks nobody:
+// while etcd has no data to go by, or is given others.
+func Off(env module.Env, keep Records) engine.Module {
+	return engine.Module{Name: "record", Tasks: []engine.Task{{
+		ID: "record.off", Title: "take the host off this machine's records", On: env.Leaves,
+		Run: &engine.Action{
+			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				return []plan.OpChange{{Kind: "record", Target: env.Cluster.Name, Summary: "take " + s.Host().Name + " off"}}, nil
+			},
+			Apply: func(_ context.Context, s *engine.Scope) error {
+				_, err := keep.TakeOff(env.Cluster.Name, s.Host().Name)
+				return err
+			},
+		},
+	}}}
+}
+
 // configMap is the cluster's description, in which secrets are not.
 func configMap(c *v1alpha1.Cluster, owner string) ([]*unstructured.Unstructured, error) {
 	wanted := spec.Redacted(c)
