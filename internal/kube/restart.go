@@ -148,8 +148,36 @@ func (w Workload) resource() schema.GroupVersionResource {
 // Restart has a workload make other pods, in the way that it rolls out, unless it
 // was told so for this moment before.
 func (c *Client) Restart(ctx context.Context, w Workload, at time.Time) error {
+	return c.annotate(ctx, w, restartedAt, at.UTC().Format(time.RFC3339))
+}
+
+// restartedFor is where it is noted for which settings a workload was restarted, which it
+// reads when it starts.
+const restartedFor = "slipway.dev/restarted-for"
+
+// RestartFor has a workload make other pods, in the way that it rolls out, unless those
+// that it has were made for these settings.
+func (c *Client) RestartFor(ctx context.Context, w Workload, settings string) error {
+	return c.annotate(ctx, w, restartedFor, settings)
+}
+
+// RestartedFor is for which settings it was told so last; "" is none.
+func (c *Client) RestartedFor(ctx context.Context, w Workload) (string, error) {
+	u, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+	if isNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("looking at %s: %w", w, c.words(err))
+	}
+	settings, _, err := unstructured.NestedString(u.Object, "spec", "template", "metadata", "annotations", restartedFor)
+	return settings, err
+}
+
+// annotate notes something at the pods that a workload makes, which are others then.
+func (c *Client) annotate(ctx context.Context, w Workload, key, value string) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
-		"annotations": map[string]string{restartedAt: at.UTC().Format(time.RFC3339)},
+		"annotations": map[string]string{key: value},
 	}}}})
 	if err != nil {
 		return err

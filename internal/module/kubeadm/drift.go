@@ -109,7 +109,7 @@ func Records(env module.Env) engine.Module {
 // Addons is the module that finds what somebody has changed of kubeadm's add-ons,
 // and who may read a host's keys.
 func Addons(env module.Env) engine.Module {
-	return engine.Module{Name: "kept", Tasks: []engine.Task{
+	return engine.Module{Name: "kept", Tasks: append([]engine.Task{
 		{
 			ID: "kubernetes.private", Title: "keep keys to root",
 			Ops: func(*engine.Scope) (op.List, error) {
@@ -128,34 +128,58 @@ func Addons(env module.Env) engine.Module {
 			Consumes: []engine.KeyRef{module.KeyKube.Ref(), keyAddons.Ref()},
 			Run:      module.Objects(addons),
 		},
-		proxyTask(env),
-	}}
+	}, proxyTasks(env)...)}
 }
 
 // StepProxy is the step that waits for kube-proxy in another mode.
 const StepProxy = "kubernetes.proxy"
 
-// proxyTask waits until kube-proxy runs in the mode that is wanted on every node. It
-// ends by itself when the kubelet has brought it other settings, which takes that up to
-// a minute and a half, takes the rules of the mode before away, and makes its own.
-func proxyTask(env module.Env) engine.Task {
+// proxyTasks have kube-proxy run in another mode: its pods are exchanged one after the
+// other, and each takes away the rules of the mode before, and makes its own.
+func proxyTasks(env module.Env) []engine.Task {
+	const begins = "kubernetes.proxy-pods"
 	mode := env.Cluster.Spec.Kubernetes.ProxyMode
-	return engine.Task{
-		ID: StepProxy, Title: "wait for kube-proxy in mode " + mode, Needs: []string{"kubeadm.objects"}, Timeout: proxyTime,
-		On:   module.IsNode,
-		When: func(*engine.Scope) bool { return env.OtherProxy && mode != "none" },
-		Ops: func(s *engine.Scope) (op.List, error) {
-			loopback := "127.0.0.1"
-			if strings.Contains(module.InternalAddress(s.Host().Host), ":") {
-				loopback = "::1"
-			}
-			return op.List{op.Wait{HTTP: "http://" + net.JoinHostPort(loopback, "10249") + "/proxyMode", Says: mode, TimeoutSeconds: int(proxyTime.Seconds())}}, nil
+	other := func(*engine.Scope) bool { return env.OtherProxy && mode != "none" }
+	pods := kube.Workload{Kind: "DaemonSet", Namespace: kubeSystem, Name: "kube-proxy"}
+	within := proxyTime * time.Duration(1+len(env.Cluster.Spec.Hosts))
+	return []engine.Task{
+		{
+			ID: begins, Title: "have kube-proxy start in mode " + mode, Manager: true, When: other,
+			Needs: []string{"kubeadm.objects"}, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			Run: &engine.Action{
+				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+					change := []plan.OpChange{{Kind: module.KindObject, Target: pods.String(), Summary: "one pod after the other starts anew"}}
+					client := engine.Get(s, module.KeyKube)
+					if client == nil {
+						return change, nil
+					}
+					is, err := client.RestartedFor(ctx, pods)
+					if is == mode || err != nil {
+						return nil, err
+					}
+					return change, nil
+				},
+				Apply: func(ctx context.Context, s *engine.Scope) error {
+					return engine.Get(s, module.KeyKube).RestartFor(ctx, pods, mode)
+				},
+			},
+		},
+		{
+			ID: StepProxy, Title: "wait for kube-proxy in mode " + mode, On: module.IsNode, When: other,
+			Needs: []string{begins}, Timeout: within + time.Minute, // it says itself what it waits for
+			Ops: func(s *engine.Scope) (op.List, error) {
+				loopback := "127.0.0.1"
+				if strings.Contains(module.InternalAddress(s.Host().Host), ":") {
+					loopback = "::1"
+				}
+				return op.List{op.Wait{HTTP: "http://" + net.JoinHostPort(loopback, "10249") + "/proxyMode", Says: mode, TimeoutSeconds: int(within.Seconds())}}, nil
+			},
 		},
 	}
 }
 
-// proxyTime bounds for how long kube-proxy is waited for.
-const proxyTime = 5 * time.Minute
+// proxyTime bounds for how long kube-proxy of a node is waited for.
+const proxyTime = time.Minute
 
 // byKubeadm is the name by which the API server knows who wrote with kubeadm.
 const byKubeadm = "kubeadm"
