@@ -45,14 +45,14 @@ func (p *prepared) isLost(name string) bool {
 // so: each member's host must either answer or be declared lost, and none that is
 // declared lost may answer. One that goes on has come through that.
 func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sink) error {
+	if p.continues != nil { // some that are lost may be off the records by now
+		return nil
+	}
 	c := p.recorded
 	for _, name := range p.request.Nodes {
 		if i := find(c.Spec.Hosts, name); i < 0 || !hasPart(c, c.Spec.Hosts[i]) {
 			return refused(idRescueUnknown, "cluster "+c.Name+" has no host "+name+" with a member of etcd or a control plane", "name those that are lost, as the cluster calls them: slipway etcd members "+c.Name)
 		}
-	}
-	if p.continues != nil {
-		return nil
 	}
 	if err := p.mayGoBy(p.request.From); err != nil {
 		return err

@@ -495,3 +495,19 @@ func TestRescueManaged(t *testing.T) {
 		t.Error("the data are not where they belong")
 	}
 }
+
+// Hosts that are lost can be taken off the records in the midst of it, with no API,
+// and it goes on.
+func TestRescueGoesOnWithoutRecords(t *testing.T) {
+	w, request := outnumbered(t)
+	w.refusing("cp2", "restore.start")
+	w.do(request, event.Failed)
+	w.machines["cp2"].refuse = nil
+	_, err := w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil)
+	refusal(t, err, idOperationUnfinished)
+	if err != nil && !strings.Contains(err.Error(), "slipway etcd rescue prod --lost") {
+		t.Errorf("it does not say how to begin it anew: %v", err)
+	}
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp1", "cp3"}, Forget: true, BreakLock: true}, event.Succeeded)
+	w.resume(event.Succeeded)
+}
