@@ -80,12 +80,12 @@ func (s *service) swapped(recorded *v1alpha1.Cluster) error {
 	if swaps == nil || err != nil {
 		return err
 	}
-	again := "slipway etcd restore " + recorded.Name + " --from FILE"
+	without := "take it off the records (slipway delete node NAME --forget), and begin anew: slipway etcd restore " + recorded.Name + " --from FILE"
 	if Kind(swaps.Spec.Type) == RescueEtcd {
-		again = "slipway etcd rescue " + recorded.Name + " --lost NAME,…"
+		without = "begin anew, and name all that are gone: slipway etcd rescue " + recorded.Name + " --lost NAME,…"
 	}
 	return refused(idOperationUnfinished, "operation "+swaps.Name+" has begun to give etcd of cluster "+recorded.Name+" other data, and has not come to its end",
-		"finish it first: slipway resume "+recorded.Name+"; without a host that is gone for good: slipway delete node NAME --forget, and begin it anew: "+again)
+		"finish it first: slipway resume "+recorded.Name+"; if it cannot, for a host that is gone for good: "+without)
 }
 
 // swaps is the restore or the rescue that has begun to put other data in their place,

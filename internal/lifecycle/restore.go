@@ -132,8 +132,8 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 			"switch encryption on first: write kubernetes.encryption into the cluster's file, and: slipway apply -f FILE; after the restore it can be switched off again")
 	}
 	if r.restores != "" && r.restores != u.source.Key {
-		return refused(idBackupChanged, r.Backup+" is not the backup any more that this restore has begun with",
-			"put the first one back in its place, for some hosts may have its data; or begin anew: slipway etcd restore "+env.Cluster.Name+" --from FILE")
+		return refused(idBackupChanged, "this restore has begun with another backup than "+r.Backup+" is now, or for other hosts with etcd",
+			"if the file is another one, put the first one back in its place, for some hosts may have its data; if a host was taken off since, begin anew: slipway etcd restore "+env.Cluster.Name+" --from FILE")
 	}
 	return nil
 }
