@@ -12,7 +12,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/module/kubeadm"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/spec"
@@ -171,7 +170,7 @@ func equal(a, b any) bool {
 // with them: what fails there fails by the settings, as far as anybody can tell.
 var settle = []string{
 	"os.", "runtime.", "kubernetes.kubelet", "kubelet.", "etcd.service", "etcd.start", "etcd.running", "etcd.mend",
-	"reset.runtime", "kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd", "join.settings", kubeadm.StepProxy, "nodes.ready",
+	"reset.runtime", "kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd", "join.settings", "kubernetes.proxy", "nodes.ready",
 }
 
 // goesBack says that a cluster which has got other settings goes back to those it

@@ -131,9 +131,6 @@ func Addons(env module.Env) engine.Module {
 	}, proxyTasks(env)...)}
 }
 
-// StepProxy is the step that waits for kube-proxy in another mode.
-const StepProxy = "kubernetes.proxy"
-
 // proxyTasks have kube-proxy run in another mode: its pods are exchanged one after the
 // other, and each takes away the rules of the mode before, and makes its own.
 func proxyTasks(env module.Env) []engine.Task {
@@ -165,7 +162,7 @@ func proxyTasks(env module.Env) []engine.Task {
 			},
 		},
 		{
-			ID: StepProxy, Title: "wait for kube-proxy in mode " + mode, On: module.IsNode, When: other,
+			ID: "kubernetes.proxy", Title: "wait for kube-proxy in mode " + mode, On: module.IsNode, When: other,
 			Needs: []string{begins}, Timeout: within + time.Minute, // it says itself what it waits for
 			Ops: func(s *engine.Scope) (op.List, error) {
 				loopback := "127.0.0.1"

@@ -41,6 +41,14 @@ type etcdMember struct {
 // called is a member's name, or where it is as long as it has none.
 func (m etcdMember) called() string { return cmp.Or(m.Name, strings.Join(m.PeerURLs, ",")) }
 
+// onlyFull says that etcdctl calls a member of etcd unhealthy because a database is full,
+// and for nothing else: it does so of every member, and each of them serves.
+func onlyFull(err error) bool {
+	var e *op.Error
+	return errors.As(err, &e) && strings.Contains(e.Detail, "Active Alarm(s): NOSPACE") &&
+		!strings.Contains(e.Detail, "CORRUPT") && !strings.Contains(e.Detail, "UNKNOWN")
+}
+
 // etcdctl asks one member, by argv.
 func (s *session) etcdctl(ctx context.Context, o op.EtcdClient, endpoint string, args ...string) (string, error) {
 	return s.output(ctx, slices.Concat(s.etcdctlArgs(o, endpoint), []string{"--command-timeout=8s"}, args)...)

@@ -346,14 +346,6 @@ func (h *headWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// onlyFull says that etcdctl calls a member of etcd unhealthy because a database is full,
-// and for nothing else: it does so of every member, and each of them serves.
-func onlyFull(err error) bool {
-	var e *op.Error
-	return errors.As(err, &e) && strings.Contains(e.Detail, "Active Alarm(s): NOSPACE") &&
-		!strings.Contains(e.Detail, "CORRUPT") && !strings.Contains(e.Detail, "UNKNOWN")
-}
-
 // serves says that what is waited for after a change runs already, whatever it was
 // started with. One that does not answer at once may be looking for a leader.
 func (s *session) serves(ctx context.Context, w op.Wait) bool {
