@@ -227,7 +227,7 @@ func (c *copyLook) list(ctx context.Context, to v1alpha1.EtcdCopy) (list []copie
 	defer cancel()
 	target, err := c.open(ctx, to)
 	if err == nil {
-		list, err = copies.Own(ctx, target, c.own)
+		list, err = copies.Own(ctx, target, c.name+"_", c.own)
 		err = errors.Join(err, target.Close())
 	}
 	if err != nil && ctx.Err() != nil {

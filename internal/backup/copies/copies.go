@@ -44,8 +44,11 @@ func IDOf(authority string) string { return authority[:min(len(authority), idDig
 
 // String is the name of the file.
 func (n Name) String() string {
-	return fmt.Sprintf("%s_%s_%s_%s_%d.tar.age", n.Cluster, n.ID, n.Host, n.Taken.UTC().Format(takenFormat), n.Revision)
+	return fmt.Sprintf("%s%s_%d.tar.age", n.owner(), n.Taken.UTC().Format(takenFormat), n.Revision)
 }
+
+// owner is what the names of all copies of the same host begin with.
+func (n Name) owner() string { return fmt.Sprintf("%s_%s_%s_", n.Cluster, n.ID, n.Host) }
 
 var names = regexp.MustCompile(`^([a-z0-9-]+)_([0-9a-f]{12})_([a-z0-9.-]+)_([0-9]{8}-[0-9]{6})_([0-9]+)\.tar\.age$`)
 
@@ -62,7 +65,7 @@ func Parse(file string) (n Name, ok bool) {
 
 // same says that two are of one host of one cluster.
 func (n Name) same(other Name) bool {
-	return n.Cluster == other.Cluster && n.ID == other.ID && n.Host == other.Host
+	return n.owner() == other.owner()
 }
 
 // A File is one that lies at a target.
@@ -73,8 +76,9 @@ type File struct {
 
 // A Source is a target to read from.
 type Source interface {
-	// List answers all files.
-	List(ctx context.Context) ([]File, error)
+	// List answers the files whose names begin so, and what was cut off of such;
+	// others too where a place lists all it has.
+	List(ctx context.Context, begin string) ([]File, error)
 	// Fetch writes a file's content.
 	Fetch(ctx context.Context, name string, to io.Writer) error
 	io.Closer
@@ -114,7 +118,7 @@ type Sent struct {
 // that is kept: before, so that a place that is full has room when fewer are to be kept,
 // and after. What cannot be removed keeps no new copy from being there.
 func Send(ctx context.Context, to Target, name Name, keep int, write func(io.Writer) error) (out Sent, err error) {
-	files, err := to.List(ctx)
+	files, err := to.List(ctx, name.owner())
 	if err != nil {
 		return out, fmt.Errorf("listing what is there: %w", err)
 	}
@@ -133,7 +137,7 @@ func Send(ctx context.Context, to Target, name Name, keep int, write func(io.Wri
 // retain removes the oldest of the same host but for a number of them, and answers how
 // many are left. The new one is not among them, whatever its name says.
 func retain(ctx context.Context, to Target, name Name, keep int) (left int, err error) {
-	own, err := Own(ctx, to, func(n Name) bool { return n.same(name) && n != name })
+	own, err := Own(ctx, to, name.owner(), func(n Name) bool { return n.same(name) && n != name })
 	if err != nil {
 		return 0, err
 	}
@@ -174,9 +178,9 @@ type Copy struct {
 	File
 }
 
-// Own are the copies at a target that are chosen, newest first.
-func Own(ctx context.Context, from Source, chosen func(Name) bool) ([]Copy, error) {
-	files, err := from.List(ctx)
+// Own are the copies at a target whose names begin so and that are chosen, newest first.
+func Own(ctx context.Context, from Source, begin string, chosen func(Name) bool) ([]Copy, error) {
+	files, err := from.List(ctx, begin)
 	if err != nil {
 		return nil, fmt.Errorf("listing what is there: %w", err)
 	}

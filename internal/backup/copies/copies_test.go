@@ -148,7 +148,7 @@ func TestSend(t *testing.T) {
 			if err := to.Fetch(t.Context(), name("cp1", 13).String(), &back); err != nil || !bytes.Equal(back.Bytes(), big) {
 				t.Errorf("%d bytes come back, %v", back.Len(), err)
 			}
-			own, err := copies.Own(t.Context(), to, func(n copies.Name) bool { return n.ID == id })
+			own, err := copies.Own(t.Context(), to, "", func(n copies.Name) bool { return n.ID == id })
 			if err != nil || len(own) != 3 || own[0].Name != name("cp1", 13) || own[0].Bytes != int64(len(big)) {
 				t.Errorf("%+v, %v", own, err)
 			}
@@ -176,7 +176,7 @@ func TestSendClocks(t *testing.T) {
 			if got, want := files(t, dir), of(2, 4704).String()+" "+newest.String(); got != want {
 				t.Errorf("there are %s, want %s", got, want)
 			}
-			own, err := copies.Own(t.Context(), to, func(copies.Name) bool { return true })
+			own, err := copies.Own(t.Context(), to, "", func(copies.Name) bool { return true })
 			if err != nil || len(own) != 2 || own[0].Name != newest {
 				t.Errorf("the newest is the first of %+v, %v", own, err)
 			}

@@ -26,7 +26,7 @@ func Directory(path string) (Target, error) {
 
 func (d directory) Close() error { return nil }
 
-func (d directory) List(context.Context) (out []File, err error) {
+func (d directory) List(context.Context, string) (out []File, err error) {
 	entries, err := os.ReadDir(d.path)
 	for _, e := range entries {
 		info, err := e.Info()

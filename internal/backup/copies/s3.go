@@ -25,7 +25,7 @@ const (
 	// partSize is how much of a copy is in memory while it goes to storage, which
 	// takes 10000 parts: 78 GiB, ten times what etcd may have.
 	partSize = 8 << 20
-	// maxListed is how many keys below a prefix are listed: a host keeps 1000 copies at
+	// maxListed is how many keys are listed that begin alike: a host keeps 1000 copies at
 	// most, and storage may go on without end.
 	maxListed = 20_000
 	// attempts is how often storage is asked that says it is busy.
@@ -111,9 +111,9 @@ func (b *bucket) below() string {
 
 func (b *bucket) key(name string) string { return b.below() + path.Base(name) }
 
-// List answers what lies below the prefix; an upload that was cut off is there under
+// List answers what lies below the prefix and begins so; an upload that was cut off is there under
 // the name of a part.
-func (b *bucket) List(ctx context.Context) (out []File, err error) {
+func (b *bucket) List(ctx context.Context, begin string) (out []File, err error) {
 	ctx, cancel := context.WithCancel(ctx) // who lists goes on until it ends
 	defer cancel()
 	listed := 0
@@ -121,19 +121,19 @@ func (b *bucket) List(ctx context.Context) (out []File, err error) {
 		if listed++; failed != nil {
 			err = cmp.Or(err, b.plain(failed))
 		} else if listed > maxListed {
-			err = cmp.Or(err, fmt.Errorf("bucket %s at %s: there are more than %d keys below %s", b.to.Bucket, b.to.Endpoint, maxListed, cmp.Or(b.to.Prefix, "it")))
+			err = cmp.Or(err, fmt.Errorf("bucket %s at %s: there are more than %d keys that begin with %q", b.to.Bucket, b.to.Endpoint, maxListed, b.below()+begin))
 			cancel()
 		} else if name := strings.TrimPrefix(key, b.below()); name != "" && !strings.Contains(name, "/") {
 			out = append(out, File{Name: named(name), Bytes: bytes})
 		}
 	}
-	for o := range b.s3.Client.ListObjects(ctx, b.to.Bucket, minio.ListObjectsOptions{Prefix: b.below()}) {
+	for o := range b.s3.Client.ListObjects(ctx, b.to.Bucket, minio.ListObjectsOptions{Prefix: b.below() + begin}) {
 		add(o.Key, o.Size, func(name string) string { return name }, o.Err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	for o := range b.s3.ListIncompleteUploads(ctx, b.to.Bucket, b.below(), false) {
+	for o := range b.s3.ListIncompleteUploads(ctx, b.to.Bucket, b.below()+begin, false) {
 		add(o.Key, o.Size, partOf, o.Err)
 	}
 	if err != nil {

@@ -104,7 +104,7 @@ func TestStorageNeighbours(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if all, err := to.List(t.Context()); err != nil || len(all) != 5 {
+	if all, err := to.List(t.Context(), ""); err != nil || len(all) != 5 {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -130,13 +130,17 @@ func TestStorageHangs(t *testing.T) {
 	}
 }
 
-// Storage that lists without end is not listened to without end.
+// Storage that lists without end is not listened to without end; others' keys keep no copy
+// from being there.
 func TestStorageEndless(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	s.Endless.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := stored(t, s).List(ctx); err == nil || !strings.Contains(err.Error(), "more than 20000 keys") {
+	if _, err := stored(t, s).List(ctx, ""); err == nil || !strings.Contains(err.Error(), "more than 20000 keys") {
+		t.Errorf("%v", err)
+	}
+	if _, err := copies.Send(ctx, stored(t, s), name("cp1", 1), 1, writes(nil)); err != nil {
 		t.Errorf("%v", err)
 	}
 }

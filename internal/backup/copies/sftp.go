@@ -157,7 +157,7 @@ func ignoreClosed(err error) error {
 
 func (m *machine) at(name string) string { return path.Join(m.dir, path.Base(name)) }
 
-func (m *machine) List(ctx context.Context) (out []File, err error) {
+func (m *machine) List(ctx context.Context, _ string) (out []File, err error) {
 	infos, err := m.sftp.ReadDirContext(ctx, m.dir)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.dir, err)

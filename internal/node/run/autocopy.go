@@ -304,7 +304,7 @@ func (s *session) copies(ctx context.Context, o op.Copies) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
-	files, err := dir.List(ctx)
+	files, err := dir.List(ctx, "")
 	if err != nil {
 		return verdict{}, err
 	}

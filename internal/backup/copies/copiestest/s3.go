@@ -44,7 +44,7 @@ type Storage struct {
 	Ahead     atomic.Int64
 	// Hangs has it answer nothing until whoever asked has gone.
 	Hangs atomic.Bool
-	// Endless has a list of keys go on without end.
+	// Endless has a list of keys go on without end, but for those of one host.
 	Endless atomic.Bool
 
 	root string
@@ -251,7 +251,7 @@ func (s *Storage) list(w http.ResponseWriter, q url.Values) error {
 	if err != nil {
 		return err
 	}
-	if s.Endless.Load() {
+	if s.Endless.Load() && !strings.HasSuffix(q.Get("prefix"), "_") {
 		one := "<Contents><Key>" + q.Get("prefix") + "x</Key><Size>1</Size></Contents>"
 		return answerXML(w, "ListBucketResult", "<IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"+strings.Repeat(one, 1000))
 	}
