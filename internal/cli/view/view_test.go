@@ -380,6 +380,9 @@ func TestForeignText(t *testing.T) {
 	if got := b.String(); len(got) > 10_000 || !strings.Contains(got, "begin") || !strings.HasSuffix(got, " end\n") || !strings.Contains(got, "(96010 characters are left out here)") {
 		t.Errorf("%d bytes are shown: %.20q…", len(got), got)
 	}
+	if got, want := Printable("  a\x1b[31mb\u202ec\u009b1md\x00é "), "  abc1mdé"; got != want {
+		t.Errorf("a line of output is %q, want %q", got, want)
+	}
 }
 
 func TestWhere(t *testing.T) {

@@ -3,6 +3,7 @@ package view
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -113,14 +114,14 @@ func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " ")) }
 // sequences are those that programs colour their output with.
 var sequences = regexp.MustCompile(`\x1b\[[0-9;?]*[ -/]*[@-~]`)
 
-// oneLine keeps control characters, and so a program's escape sequences, off
+// oneLine keeps what a terminal would obey, and so a program's escape sequences, off
 // the screen.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\t' || r == '\n' || r == '\r':
 			return ' '
-		case r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0):
+		case !strconv.IsPrint(r):
 			return -1
 		}
 		return r
