@@ -26,6 +26,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"slipway.dev/slipway/internal/kube"
@@ -57,8 +58,9 @@ type api struct {
 	guarded string
 	// settings are those that the cluster has on record of itself.
 	settings string
-	// proxy are the settings that kube-proxy got last.
-	proxy string
+	// proxy are the settings that pods of kube-proxy go by, and proxyNext those that
+	// they will when they start anew.
+	proxy, proxyNext string
 	// ends is what has become of Jobs that do not complete at once, by their names.
 	ends map[string]string
 	// metrics are those of the API server.
@@ -153,21 +155,33 @@ func (a *api) clone() *api {
 	c.revision, c.bump, c.done = a.revision, a.bump, maps.Clone(a.done)
 	c.rescuing, c.left = a.rescuing, a.left
 	c.running, c.bound, c.managedEtcd = a.running, a.bound, a.managedEtcd.clone()
-	c.minors, c.proxy = a.minors.clone(), a.proxy
+	c.minors, c.proxy, c.proxyNext = a.minors.clone(), a.proxy, a.proxyNext
 	return c
 }
 
-// proxies has kube-proxy go by settings, and runsProxy says that it is in a mode.
+// proxies plays kubeadm's phase of kube-proxy, whose pods start anew only if there were
+// none, or ones with a note; runsProxy says that they run in a mode.
 func (a *api) proxies(settings string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.proxy = settings
+	if a.proxyNext = settings; a.objects[proxyPath] == nil || a.proxyNoted() {
+		a.proxy = settings
+	}
 }
 
 func (a *api) runsProxy(mode string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.proxyNoted() {
+		a.proxy = a.proxyNext
+	}
 	return strings.Contains(a.proxy, "\nmode: "+mode+"\n")
+}
+
+// proxyNoted says that pods of kube-proxy were told to start anew.
+func (a *api) proxyNoted() bool {
+	_, noted, _ := unstructured.NestedString(a.objects[proxyPath], "spec", "template", "metadata", "annotations", "slipway.dev/restarted-for")
+	return noted
 }
 
 // What a member of etcd is.

@@ -517,3 +517,19 @@ func (w *world) killedWhile(t *testing.T, do func()) (moments []moment) {
 	}
 	return moments
 }
+
+// kube-proxy takes up another mode when its pods start anew, there and back.
+func TestProxyMode(t *testing.T) {
+	w := running(t, threeAndTwo, threeAndTwo)
+	for _, mode := range []string{"iptables", "nftables", "iptables"} {
+		c := w.cluster()
+		c.Spec.Kubernetes.ProxyMode = mode
+		w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		if !w.api.runsProxy(mode) {
+			t.Errorf("it does not run in mode %s", mode)
+		}
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+			t.Errorf("with mode %s there is more to do: %+v", mode, p.Plan().Steps)
+		}
+	}
+}

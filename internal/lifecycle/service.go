@@ -163,24 +163,14 @@ func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1
 
 // changeable refuses what a cluster that exists cannot become.
 func (s *service) changeable(recorded, wanted *v1alpha1.Cluster) (err error) {
-	var ways []v1alpha1.ControlPlaneEndpoint
-	if !reflect.DeepEqual(recorded.Spec.ControlPlaneEndpoint, wanted.Spec.ControlPlaneEndpoint) {
-		if ways, err = s.ways(recorded); err != nil {
+	var been []*v1alpha1.Cluster
+	is, want := recorded.Spec, wanted.Spec
+	if !reflect.DeepEqual(is.ControlPlaneEndpoint, want.ControlPlaneEndpoint) || is.Kubernetes.ProxyMode != want.Kubernetes.ProxyMode {
+		if been, err = s.since(recorded); err != nil {
 			return err
 		}
 	}
-	return spec.Immutable(recorded, wanted, ways...).Err()
-}
-
-// ways are those to the API of which hosts may have something: that of the
-// latest operation that came to its end, then those of all that have begun
-// since.
-func (s *service) ways(recorded *v1alpha1.Cluster) (out []v1alpha1.ControlPlaneEndpoint, err error) {
-	been, err := s.since(recorded)
-	for _, c := range been {
-		out = append(out, c.Spec.ControlPlaneEndpoint)
-	}
-	return out, err
+	return spec.Immutable(recorded, wanted, been...).Err()
 }
 
 // since are descriptions of a cluster of which hosts may have something: that of
@@ -220,9 +210,9 @@ func (s *service) halfway(recorded *v1alpha1.Cluster) (bool, error) {
 	if !created(recorded) || recorded.Status.Phase == v1alpha1.PhaseRunning {
 		return false, nil
 	}
-	ways, err := s.ways(recorded)
-	return slices.ContainsFunc(ways, func(way v1alpha1.ControlPlaneEndpoint) bool {
-		return !reflect.DeepEqual(way, recorded.Spec.ControlPlaneEndpoint)
+	been, err := s.since(recorded)
+	return slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
+		return !reflect.DeepEqual(c.Spec.ControlPlaneEndpoint, recorded.Spec.ControlPlaneEndpoint)
 	}), err
 }
 

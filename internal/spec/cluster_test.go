@@ -288,7 +288,7 @@ func TestProxyChange(t *testing.T) {
 		{"nftables", "ipvs", ""},
 		{"iptables", "nftables", ""},
 		{"ipvs", "nftables", ""},
-		{"none", "ipvs", ""},
+		{"none", "ipvs", idNotSupportedYet},
 		{"iptables", "ipvs", idProxyChange},
 		{"ipvs", "iptables", idProxyChange},
 		{"nftables", "none", idNotSupportedYet},
@@ -303,6 +303,25 @@ func TestProxyChange(t *testing.T) {
 		}
 		if strings.Join(got, " ") != tc.refused {
 			t.Errorf("from %s to %s: refused by %q, want %q", tc.from, tc.to, got, tc.refused)
+		}
+	}
+}
+
+// TestProxyChangeHalfway: nodes that are in the mode before yet do not go by a way that
+// would leave its rules.
+func TestProxyChangeHalfway(t *testing.T) {
+	mode := func(m string) *v1alpha1.Cluster {
+		c := &v1alpha1.Cluster{}
+		c.Spec.Kubernetes.ProxyMode = m
+		return c
+	}
+	was, is := mode("iptables"), mode("nftables")
+	if found := Immutable(is, mode("ipvs"), was, is); len(found) != 1 || found[0].ID != idProxyChange || !strings.Contains(found[0].Hint, "write nftables, and apply it") {
+		t.Errorf("to ipvs while nodes may be in mode iptables: %+v", found)
+	}
+	for _, back := range []string{"iptables", "nftables"} {
+		if found := Immutable(is, mode(back), was, is); len(found) > 0 {
+			t.Errorf("to %s: %+v", back, found)
 		}
 	}
 }

@@ -198,7 +198,9 @@ func TestEndpointChangeHalfway(t *testing.T) {
 		old, new := &v1alpha1.Cluster{}, &v1alpha1.Cluster{}
 		old.Spec.ControlPlaneEndpoint, new.Spec.ControlPlaneEndpoint = tc.is, tc.want
 		text := ""
-		for _, d := range Immutable(old, new, tc.was, tc.is) {
+		was := Copy(old)
+		was.Spec.ControlPlaneEndpoint = tc.was
+		for _, d := range Immutable(old, new, was, old) {
 			text += d.Message + "\n" + d.Hint
 		}
 		if !strings.Contains(text, tc.message) || !strings.Contains(text, tc.hint) || strings.Contains(text, "slipway resume") {

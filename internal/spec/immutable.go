@@ -15,10 +15,10 @@ import (
 // Immutable finds the differences between a cluster that exists and its new
 // file that cannot be applied: those that would need the cluster to be made
 // anew, and those that no operation carries out yet. Both have their defaults;
-// paths are those of the new one. The ways are those to the API of which hosts
-// may have something, after changes that did not come to their end: first the
-// one that nodes went by before these. Without any it is old's alone.
-func Immutable(old, new *v1alpha1.Cluster, ways ...v1alpha1.ControlPlaneEndpoint) diag.List {
+// paths are those of the new one. The halfway are what it was to be when changes
+// did not come to their end, and of which hosts may have something: first what it
+// was before these. Without any it is old alone.
+func Immutable(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Cluster) diag.List {
 	v := &validator{c: new}
 	o, n := old.Spec, new.Spec
 	v.fixed("metadata.name", old.Name, new.Name)
@@ -31,14 +31,14 @@ func Immutable(old, new *v1alpha1.Cluster, ways ...v1alpha1.ControlPlaneEndpoint
 	v.keepsMembers(old)
 	v.fixed("spec.controlPlaneEndpoint.domain", o.ControlPlaneEndpoint.Domain, n.ControlPlaneEndpoint.Domain)
 	v.fixed("spec.controlPlaneEndpoint.port", strconv.Itoa(o.ControlPlaneEndpoint.Port), strconv.Itoa(n.ControlPlaneEndpoint.Port))
-	v.endpointChanges(o.ControlPlaneEndpoint, ways)
+	v.endpointChanges(o.ControlPlaneEndpoint, halfway)
 	v.balancerLeaves(old)
 	if o.Kubernetes.Version != n.Kubernetes.Version {
 		v.refuse(idNotSupportedYet, "spec.kubernetes.version",
 			"the cluster runs "+o.Kubernetes.Version+", and this does not take it to "+n.Kubernetes.Version,
 			"to a newer version it goes with: slipway upgrade "+old.Name+" --to "+n.Kubernetes.Version+"; else write "+o.Kubernetes.Version)
 	}
-	v.proxyChange(o.Kubernetes.ProxyMode, n.Kubernetes.ProxyMode)
+	v.proxyChanges(o.Kubernetes.ProxyMode, halfway)
 	v.sameHosts(o.Hosts, n.Hosts)
 	v.sameRegistry(old)
 	return v.found
@@ -46,8 +46,12 @@ func Immutable(old, new *v1alpha1.Cluster, ways ...v1alpha1.ControlPlaneEndpoint
 
 // endpointChanges refuses what cannot follow one of the ways that hosts may have.
 // Back to the first is always possible: nodes have gone by it.
-func (v *validator) endpointChanges(recorded v1alpha1.ControlPlaneEndpoint, ways []v1alpha1.ControlPlaneEndpoint) {
+func (v *validator) endpointChanges(recorded v1alpha1.ControlPlaneEndpoint, halfway []*v1alpha1.Cluster) {
 	n := v.c.Spec.ControlPlaneEndpoint
+	var ways []v1alpha1.ControlPlaneEndpoint
+	for _, c := range halfway {
+		ways = append(ways, c.Spec.ControlPlaneEndpoint)
+	}
 	if len(ways) > 0 && reflect.DeepEqual(ways[0], n) {
 		return
 	}
@@ -131,15 +135,31 @@ func (v *validator) balancerLeaves(old *v1alpha1.Cluster) {
 	}
 }
 
+// proxyChanges refuses a mode of kube-proxy that cannot follow the one on record, or one
+// that nodes may be in yet.
+func (v *validator) proxyChanges(recorded string, halfway []*v1alpha1.Cluster) {
+	before := len(v.found)
+	v.proxyChange(recorded, v.c.Spec.Kubernetes.ProxyMode)
+	for _, c := range halfway {
+		if len(v.found) > before {
+			return
+		}
+		v.proxyChange(c.Spec.Kubernetes.ProxyMode, v.c.Spec.Kubernetes.ProxyMode)
+	}
+}
+
 // proxyChange refuses changes of kube-proxy's mode that would leave rules of the one
 // before on nodes: it takes those away when it starts, but for iptables', which ipvs goes
-// by as well (platformCleanup in its server_linux.go), and not when it is gone.
+// by as well (platformCleanup in its server_linux.go), and not when it is gone. So there
+// would be no way back from having one where there was none.
 func (v *validator) proxyChange(old, new string) {
 	const path = "spec.kubernetes.proxyMode"
 	switch {
-	case old == new || old == "" || old == proxyNone:
+	case old == new || old == "":
 	case new == proxyNone:
 		v.refuse(idNotSupportedYet, path, "kube-proxy cannot be taken off a cluster that exists yet: its rules would stay on nodes", "write "+old)
+	case old == proxyNone:
+		v.refuse(idNotSupportedYet, path, "a cluster that exists without kube-proxy cannot have it yet: there would be no way back", "write "+old)
 	case old != proxyNFTables && new != proxyNFTables:
 		v.refuse(idProxyChange, path, "mode "+old+" cannot change to "+new+" in place: its rules would stay on nodes",
 			"write "+old+"; or go by nftables in between: write nftables, and apply it, then "+new)
