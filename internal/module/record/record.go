@@ -122,6 +122,7 @@ func Left(env module.Env, keep Records, owner string) engine.Module {
 func Off(env module.Env, keep Records) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{{
 		ID: "record.off", Title: "take the host off this machine's records", On: env.Leaves,
+		Rollout: engine.Rollout{MaxParallel: "1"}, // each writes what the one before it has left
 		Run: &engine.Action{
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				return []plan.OpChange{{Kind: "record", Target: env.Cluster.Name, Summary: "take " + s.Host().Name + " off"}}, nil
