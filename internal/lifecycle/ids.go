@@ -93,6 +93,7 @@ const (
 	idDrillFailed   = "drill-failed"
 
 	idRescueUnknown    = "rescue-unknown-host"
+	idRescueUnfinished = "rescue-unfinished"
 	idRescueAnswers    = "rescue-host-answers"
 	idRescueSilent     = "rescue-host-silent"
 	idRescueNotNeeded  = "rescue-not-needed"

@@ -80,17 +80,20 @@ func (s *service) swapped(recorded *v1alpha1.Cluster) error {
 	if swaps == nil || err != nil {
 		return err
 	}
-	without := "take it off the records (slipway delete node NAME --forget), and begin anew: slipway etcd restore " + recorded.Name + " --from FILE"
+	id := idOperationUnfinished
+	without := "for a host that is gone for good: take it off the records (slipway delete node NAME --forget), and begin anew: slipway etcd restore " + recorded.Name + " --from FILE"
 	if Kind(swaps.Spec.Type) == RescueEtcd {
-		without = "begin anew, and name all that are gone: slipway etcd rescue " + recorded.Name + " --lost NAME,…"
+		id = idRescueUnfinished
+		without = "for one more host that is gone for good: begin anew, and name it too: slipway etcd rescue " + recorded.Name + " --lost " + strings.Join(append(slices.Clone(swaps.Spec.Nodes), "NAME"), ",") +
+			"; for a worker: slipway resume " + recorded.Name + " --ignore-errors"
 	}
-	return refused(idOperationUnfinished, "operation "+swaps.Name+" has begun to give etcd of cluster "+recorded.Name+" other data, and has not come to its end",
-		"finish it first: slipway resume "+recorded.Name+"; if it cannot, for a host that is gone for good: "+without)
+	return refused(id, "operation "+swaps.Name+" has begun to give etcd of cluster "+recorded.Name+" other data, and has not come to its end",
+		"finish it first: slipway resume "+recorded.Name+"; if it cannot, "+without)
 }
 
 // swaps is the restore or the rescue that has begun to put other data in their place,
-// and since which none has come to its end; nil if there is none. One after it that
-// has not come so far changes nothing of that.
+// and since which none has come so far that all members serve them; nil if there is none.
+// One after it that has not come so far as to begin changes nothing of that.
 func (s *service) swaps(name string) (*v1alpha1.Operation, error) {
 	ops, err := s.Store.Operations(name)
 	if err != nil {
@@ -104,17 +107,27 @@ func (s *service) swaps(name string) (*v1alpha1.Operation, error) {
 		if !renewsData(kind) || o.Status.StartTime == nil {
 			continue
 		}
-		_, begun, err := s.steps(o.Name)
-		if err != nil {
+		done, begun, err := s.steps(o.Name)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		for step := range begun {
-			if task, _, _ := strings.Cut(step, "@"); task == recovery.StepSwap {
-				return &o, nil
-			}
+		case hasStep(done, recovery.StepReached):
+			return nil, nil
+		case hasStep(begun, recovery.StepSwap):
+			return &o, nil
 		}
 	}
 	return nil, nil
+}
+
+// hasStep says that a step is among those of any host.
+func hasStep(steps map[string]bool, id string) bool {
+	for step := range steps {
+		if task, _, _ := strings.Cut(step, "@"); task == id {
+			return true
+		}
+	}
+	return false
 }
 
 // concernsMaintenance says whether a host has to be asked: to defragment etcd,

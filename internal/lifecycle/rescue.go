@@ -45,7 +45,7 @@ func (p *prepared) isLost(name string) bool {
 // so: each member's host must either answer or be declared lost, and none that is
 // declared lost may answer. One that goes on has come through that.
 func (s *service) mayRescue(ctx context.Context, p *prepared, progress event.Sink) error {
-	if p.continues != nil { // some that are lost may be off the records by now
+	if p.continues != nil {
 		return nil
 	}
 	c := p.recorded

@@ -288,6 +288,37 @@ func TestRestoreLosesAHost(t *testing.T) {
 	}
 }
 
+// A restore that was begun without a worker is over when all else serves it: the worker
+// can be given up then.
+func TestRestoreWithoutWorker(t *testing.T) {
+	w, file := restorable(t)
+	w.machines["w1"].down = errDown
+	request := restoring(file)
+	request.IgnoreErrors = true
+	w.do(request, event.Partial)
+	w.api.lose("w1")
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
+	delete(w.machines, "w1")
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+}
+
+// Several hosts that are gone are off the records together.
+func TestRestoreWithoutHosts(t *testing.T) {
+	w, file := restorable(t)
+	w.refusing("w1", "restore.kubelets")
+	w.do(restoring(file), event.Failed)
+	for _, name := range []string{"cp2", "cp3"} {
+		w.machines[name].down = errDown
+		w.api.lost(name)
+		w.api.lose(name)
+	}
+	w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"cp2", "cp3"}, Forget: true}, event.Succeeded)
+	c, err := w.service().Store.Cluster("prod")
+	if err != nil || find(c.Spec.Hosts, "cp2") >= 0 || find(c.Spec.Hosts, "cp3") >= 0 {
+		t.Errorf("they are on record yet: %v", err)
+	}
+}
+
 // swapped says that a member of etcd has other data than it had.
 func (w *world) swapped() bool {
 	for _, m := range w.machines {

@@ -65,8 +65,11 @@ const (
 )
 
 // StepSwap is the step with which members of etcd come to have other data, of a set
-// as of a rescue.
-const StepSwap = "restore.swap"
+// as of a rescue; with StepReached all of them have it, and serve it.
+const (
+	StepSwap    = "restore.swap"
+	StepReached = "restore.reached"
+)
 
 // readyTime bounds the wait for what is started anew.
 const readyTime = 10 * time.Minute
@@ -231,7 +234,7 @@ func serving(env module.Env, on func(*engine.Host) bool) engine.Task {
 // reached asks the API what it serves: what was restored, and nothing else.
 func reached(env module.Env, src Source) engine.Task {
 	return engine.Task{
-		ID: "restore.reached", Title: "ask the API for the restored revision", On: env.IsFirst, Needs: []string{"restore.serving"}, Timeout: readyTime,
+		ID: StepReached, Title: "ask the API for the restored revision", On: env.IsFirst, Needs: []string{"restore.serving"}, Timeout: readyTime,
 		Provides: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(context.Context, *engine.Scope) ([]plan.OpChange, error) {
