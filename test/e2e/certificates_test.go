@@ -185,7 +185,8 @@ func TestLongAutoRenew(t *testing.T) {
 		if strings.Contains(a.Host, "-w") || a.Host == w.worker {
 			continue
 		}
-		if len(a.Renewed) < 10 || a.Result == "failed" {
+		// The latest time that something was due: not all of a host is due at once.
+		if len(a.Renewed) == 0 || a.Result == "failed" {
 			t.Errorf("%+v", a)
 		}
 	}
