@@ -367,7 +367,7 @@ type PrivateRegistry struct {
 	KeyFile  string `json:"keyFile,omitempty"`
 	CAFile   string `json:"caFile,omitempty"`
 	// MirrorOf are registries whose images nodes ask it for first; default:
-	// docker.io, ghcr.io, quay.io, registry.k8s.io and slipway.dev.
+	// docker.io, ghcr.io, quay.io, registry.k8s.io and slipway.dev; none with Docker.
 	MirrorOf []string `json:"mirrorOf,omitempty"`
 }
 

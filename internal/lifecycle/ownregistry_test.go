@@ -327,3 +327,49 @@ func TestKilledCreateWithRegistry(t *testing.T) {
 		})
 	}
 }
+
+// TestRegistryOfTwoRuntimes: nodes know the registry in the way of what runs their
+// containers, and no more in another when that changes; a new password comes to each.
+func TestRegistryOfTwoRuntimes(t *testing.T) {
+	const authority, logins = "/etc/docker/certs.d/192.0.2.13:5000/ca.crt", "/var/lib/kubelet/config.json"
+	w := newWorld(t, "cp1", "w1", "reg")
+	w.cache, w.runtime = t.TempDir(), "docker"
+	w.bundled(t, true, "")
+	w.do(Request{Kind: Create, Cluster: w.withRegistry()}, event.Succeeded)
+	t.Setenv("REGISTRY_WORD", "another")
+	other := func() *v1alpha1.Cluster {
+		c := w.withRegistry()
+		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{PasswordFrom: &v1alpha1.SecretSource{Env: "REGISTRY_WORD"}}
+		return c
+	}
+	known := func(word string) {
+		t.Helper()
+		for name, m := range w.machines {
+			docker, containerd := "", ""
+			switch {
+			case name == "reg": // no node
+			case w.runtime == "docker":
+				docker = w.login(word)
+			default:
+				containerd = w.login(word)
+			}
+			for path, login := range map[string]string{logins: docker, ownHosts: containerd} {
+				if text := m.files[path]; (login == "") != (text == "") || !strings.Contains(text, login) {
+					t.Errorf("run by %s, %s has %q in %s", w.runtime, name, text, path)
+				}
+			}
+			if (m.files[authority] != "") != (docker != "") {
+				t.Errorf("run by %s, %s has %q in %s", w.runtime, name, m.files[authority], authority)
+			}
+		}
+	}
+	known("")
+	w.do(Request{Kind: Apply, Cluster: other()}, event.Succeeded)
+	known("another")
+	for _, w.runtime = range []string{"containerd", "docker"} {
+		w.do(Request{Kind: Apply, Cluster: other()}, event.Succeeded)
+		known("another")
+	}
+	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
+	w.bare()
+}

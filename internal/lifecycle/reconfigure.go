@@ -74,6 +74,9 @@ func (p *prepared) migrates(been []*v1alpha1.Cluster) (_ bool, err error) {
 	was, now := spec.Redacted(been[0]), spec.Redacted(p.env.Cluster) // plans have no passwords
 	for _, c := range []*v1alpha1.Cluster{was, now} {
 		c.Spec.ContainerRuntime, c.Spec.Bundle, c.Spec.BundleKeys = v1alpha1.ContainerRuntime{}, "", nil
+		if own := c.Spec.Registry.Private; own != nil { // of containerd alone
+			own.MirrorOf = nil
+		}
 	}
 	if !sameButOrder(was, now) {
 		return false, refused(idMigrationAlone, "the container runtime changes, and more than that",

@@ -9,7 +9,6 @@ import (
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/secret"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // load reads what is on this machine and goes to hosts or into the cluster.
@@ -59,13 +58,5 @@ func passwords(c *v1alpha1.Cluster) (map[string]secret.String, error) {
 // speaking says how this machine speaks to registries, of bundles and of charts: as
 // hosts do.
 func speaking(env module.Env) bundle.Registry {
-	out := bundle.Registry{Plain: env.Cluster.Spec.Registry.Insecure}
-	for _, a := range env.Cluster.Spec.Registry.Auths {
-		out.Logins = append(out.Logins, bundle.Login{Registry: a.Registry, Username: a.Username, Password: env.Passwords[a.Registry], CA: a.CAFile})
-	}
-	if env.Registry != nil {
-		own := env.Cluster.Spec.Registry.Private
-		out.Logins = append(out.Logins, bundle.Login{Registry: spec.RegistryName(env.Cluster), Username: own.Username, Password: env.Registry.Password, CA: env.Registry.CAFile})
-	}
-	return out
+	return bundle.Registry{Plain: env.Cluster.Spec.Registry.Insecure, Logins: env.Logins()}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/secret"
@@ -67,4 +68,18 @@ func (e Env) RegistryClient() op.RegistryClient {
 // as containerd asks for them.
 func (e Env) RegistryMirror(registry string) string {
 	return "https://" + path.Join(spec.RegistryName(e.Cluster), "v2", spec.RegistryFolder(registry))
+}
+
+// Logins are how registries are logged in to, and whom they are trusted by: those of
+// the file, and the cluster's own, which is known without being told. Authorities are
+// files on the manager.
+func (e Env) Logins() (out []bundle.Login) {
+	for _, a := range e.Cluster.Spec.Registry.Auths {
+		out = append(out, bundle.Login{Registry: a.Registry, Username: a.Username, Password: e.Passwords[a.Registry], CA: a.CAFile})
+	}
+	if e.Registry != nil {
+		own := e.Cluster.Spec.Registry.Private
+		out = append(out, bundle.Login{Registry: spec.RegistryName(e.Cluster), Username: own.Username, Password: e.Registry.Password, CA: e.Registry.CAFile})
+	}
+	return out
 }

@@ -100,6 +100,11 @@ var variants = []struct {
 		c.Spec.Hosts = append(c.Spec.Hosts, host("reg", "192.0.2.21", v1alpha1.RoleRegistry))
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Names: []string{"images.example.com"}}
 	}},
+	{name: "docker-registry", reason: "Docker trusts it, and kubelets log in to it", change: func(c *v1alpha1.Cluster) {
+		c.Spec.ContainerRuntime.Type = "docker"
+		c.Spec.Hosts = append(c.Spec.Hosts, host("reg", "192.0.2.21", v1alpha1.RoleRegistry))
+		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{}
+	}},
 	{name: "haproxy", reason: "one control plane that may become three", change: func(c *v1alpha1.Cluster) {
 		c.Spec.ControlPlaneEndpoint.Mode = v1alpha1.EndpointHAProxy
 	}},

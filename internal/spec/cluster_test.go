@@ -355,36 +355,42 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// TestDocker refuses what Docker would pass over in silence.
+// TestDocker refuses what Docker would pass over in silence, and what it would give to
+// others.
 func TestDocker(t *testing.T) {
+	from := &v1alpha1.SecretSource{Env: "P"}
+	hub := v1alpha1.RegistryAuth{Registry: "docker.io", Username: "u", PasswordFrom: from}
+	mirror := map[string][]string{"docker.io": {"https://m.example.com", "https://n.example.com/"}}
 	for name, tc := range map[string]struct {
 		mirrors map[string][]string
+		auths   []v1alpha1.RegistryAuth
 		want    []string
 	}{
-		"none":             {nil, nil},
-		"of its own":       {map[string][]string{"docker.io": {"https://m.example.com", "https://n.example.com/"}}, nil},
-		"of another":       {map[string][]string{"quay.io": {"https://m.example.com"}}, []string{"spec.registry.mirrors[quay.io] docker-mirror"}},
-		"below a path":     {map[string][]string{"docker.io": {"https://m.example.com/proxy"}}, []string{"spec.registry.mirrors[docker.io][0] docker-mirror"}},
-		"credentials":      {nil, []string{"spec.registry.auths[0] docker-credentials"}},
-		"containerd's own": {map[string][]string{"quay.io": {"https://m.example.com/proxy"}}, nil},
+		"none":             {nil, nil, nil},
+		"of its own":       {mirror, nil, nil},
+		"of another":       {map[string][]string{"quay.io": {"https://m.example.com"}}, nil, []string{"error spec.registry.mirrors[quay.io] docker-mirror"}},
+		"below a path":     {map[string][]string{"docker.io": {"https://m.example.com/proxy"}}, nil, []string{"error spec.registry.mirrors[docker.io][0] docker-mirror"}},
+		"a login":          {mirror, []v1alpha1.RegistryAuth{{Registry: "r.example.com", Username: "u", PasswordFrom: from}}, nil},
+		"docker.io's":      {nil, []v1alpha1.RegistryAuth{hub}, nil},
+		"and its mirrors":  {mirror, []v1alpha1.RegistryAuth{hub}, []string{"error spec.registry.auths[0].username docker-credentials"}},
+		"a mirror's":       {mirror, []v1alpha1.RegistryAuth{{Registry: "m.example.com", Username: "u", PasswordFrom: from}}, []string{"warning spec.registry.auths[0].username docker-credentials"}},
+		"its authority":    {mirror, []v1alpha1.RegistryAuth{{Registry: "m.example.com", CAFile: "ca.crt"}}, nil},
+		"containerd's own": {map[string][]string{"quay.io": {"https://m.example.com/proxy"}, "docker.io": mirror["docker.io"]}, []v1alpha1.RegistryAuth{hub}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := load(t, "everything")
-			c.Spec.ContainerRuntime.Type, c.Spec.Registry.Mirrors, c.Spec.Registry.Auths = "docker", tc.mirrors, nil
-			if name == "credentials" {
-				c.Spec.Registry.Auths = []v1alpha1.RegistryAuth{{Registry: "r.example.com", Username: "u", PasswordFrom: &v1alpha1.SecretSource{Env: "P"}}}
-			}
+			c.Spec.ContainerRuntime.Type, c.Spec.Registry.Mirrors, c.Spec.Registry.Auths = "docker", tc.mirrors, tc.auths
 			if name == "containerd's own" {
 				c.Spec.ContainerRuntime.Type = "containerd"
 			}
 			var got []string
 			for _, d := range Validate(c, ValidateOptions{}) {
-				if d.Severity == diag.Error {
-					got = append(got, d.Path+" "+d.ID)
+				if d.Severity == diag.Error || d.ID == idDockerAuth {
+					got = append(got, string(d.Severity)+" "+d.Path+" "+d.ID)
 				}
 			}
 			if d := cmp.Diff(tc.want, got); d != "" {
-				t.Errorf("refused (-want +got):\n%s", d)
+				t.Errorf("said of it (-want +got):\n%s", d)
 			}
 		})
 	}

@@ -91,8 +91,8 @@ func setRegistryDefaults(c *v1alpha1.Cluster) {
 	setDefault(&p.Port, DefaultRegistryPort)
 	setDefault(&p.Directory, DefaultRegistryDirectory)
 	setDefault(&p.Username, DefaultRegistryUser)
-	if len(p.MirrorOf) == 0 {
-		p.MirrorOf = []string{"docker.io", "ghcr.io", "quay.io", "registry.k8s.io", "slipway.dev"}
+	if len(p.MirrorOf) == 0 && !Docker(c) { // which would not ask it for any other's
+		p.MirrorOf = []string{dockerHub, "ghcr.io", "quay.io", "registry.k8s.io", "slipway.dev"}
 	}
 }
 
@@ -107,10 +107,6 @@ func (v *validator) privateRegistry() {
 		return
 	case len(hosts) > 1:
 		v.refuse(idOneRegistry, v.registryRole(hosts[1]), fmt.Sprintf("%d hosts have the role registry, and a cluster has one: %s and %s", len(hosts), hosts[0].Name, hosts[1].Name), "take it from the others")
-	}
-	if Docker(v.c) {
-		v.refuse(idDockerAuth, v.registryRole(hosts[0]), "Docker takes no credentials and authorities of registries from its settings: nodes could not log in to the registry",
-			"write type: containerd at spec.containerRuntime; or leave the role registry out")
 	}
 	if p == nil {
 		return // Default fills it in

@@ -33,7 +33,10 @@ func TestPrivateRegistry(t *testing.T) {
 		{"two", "nodes would not know which", "spec.hosts[1].roles[0] one-registry", func(c *v1alpha1.Cluster, _ *v1alpha1.PrivateRegistry) {
 			c.Spec.Hosts[0].Roles = append(c.Spec.Hosts[0].Roles, v1alpha1.RoleRegistry)
 		}},
-		{"docker", "it has no place for the login", "spec.hosts[1].roles[0] docker-credentials", func(c *v1alpha1.Cluster, _ *v1alpha1.PrivateRegistry) { c.Spec.ContainerRuntime.Type = "docker" }},
+		{"docker", "its nodes know it by its own name", "", func(c *v1alpha1.Cluster, _ *v1alpha1.PrivateRegistry) { c.Spec.ContainerRuntime.Type = "docker" }},
+		{"docker, in place of another", "it would never be asked", "spec.registry.private.mirrorOf docker-mirror", func(c *v1alpha1.Cluster, p *v1alpha1.PrivateRegistry) {
+			c.Spec.ContainerRuntime.Type, p.MirrorOf = "docker", []string{"quay.io"}
+		}},
 		{"its own login", "it would be said twice", "spec.registry.auths[0] conflicting-fields", func(c *v1alpha1.Cluster, _ *v1alpha1.PrivateRegistry) {
 			c.Spec.Registry.Auths = []v1alpha1.RegistryAuth{{Registry: "192.0.2.9:5000", CAFile: "ca.crt"}}
 		}},

@@ -147,6 +147,7 @@ const (
 	proxyIPTables     = "iptables"
 	proxyIPVS         = "ipvs"
 	proxyNone         = "none"
+	dockerHub         = "docker.io"
 )
 
 // indexed is "path[i]".

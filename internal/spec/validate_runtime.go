@@ -15,27 +15,37 @@ import (
 // Docker says that a cluster's containers are run by Docker.
 func Docker(c *v1alpha1.Cluster) bool { return c.Spec.ContainerRuntime.Type == runtimeDocker }
 
-// containerRuntime refuses what the runtime would pass over in silence: Docker
-// has mirrors of its own registry alone, each a host, and no credentials.
+// containerRuntime refuses what the runtime would pass over in silence: Docker has
+// mirrors of its own registry alone, each a host, and gives them the login of that.
 func (v *validator) containerRuntime() {
 	v.oneOf("spec.containerRuntime.type", v.c.Spec.ContainerRuntime.Type, []string{runtimeContainerd, runtimeDocker}, nil)
 	v.containerdConfig()
 	if !Docker(v.c) {
 		return
 	}
-	for i, a := range v.c.Spec.Registry.Auths {
-		v.refuse(idDockerAuth, indexed("spec.registry.auths", i), "Docker takes no credentials and authorities of registries from its settings: those of "+a.Registry+" would never be used",
-			"give the pods pull secrets; or write type: containerd at spec.containerRuntime")
+	r := v.c.Spec.Registry
+	for i, a := range r.Auths {
+		switch at := indexed("spec.registry.auths", i) + ".username"; {
+		case a.Username == "":
+		case a.Registry == dockerHub && len(r.Mirrors[dockerHub]) > 0:
+			v.refuse(idDockerAuth, at, "Docker would give this password to the mirrors of docker.io, too",
+				"leave out the login or the mirrors, or give the pods pull secrets; or write type: containerd at spec.containerRuntime")
+		case len(mirrorsAt(r, a.Registry)) > 0:
+			v.warn(idDockerAuth, at, "Docker logs in to no mirror: it does to "+a.Registry+" for images alone that are called by this name", "")
+		}
 	}
-	mirrors := v.c.Spec.Registry.Mirrors
-	for _, name := range sortedKeys(mirrors) {
+	if own := r.Private; own != nil && len(own.MirrorOf) > 0 {
+		v.refuse(idDockerMirror, pathPrivate+".mirrorOf", "Docker would never ask the cluster's own registry for images of another one",
+			"leave this out, and name the registry in the images; or write type: containerd at spec.containerRuntime")
+	}
+	for _, name := range sortedKeys(r.Mirrors) {
 		at := keyed("spec.registry.mirrors", name)
-		if name != "docker.io" {
+		if name != dockerHub {
 			v.refuse(idDockerMirror, at, "Docker knows mirrors of docker.io alone: those of "+name+" would never be asked",
 				"leave them out, and name the mirror in the images; or write type: containerd at spec.containerRuntime")
 			continue
 		}
-		for i, mirror := range mirrors[name] {
+		for i, mirror := range r.Mirrors[name] {
 			if u, err := url.Parse(mirror); err == nil && strings.Trim(u.Path, "/") != "" {
 				v.refuse(idDockerMirror, indexed(at, i), "Docker takes no mirror with a path: "+strconv.Quote(mirror),
 					"write scheme and host alone; or write type: containerd at spec.containerRuntime")

@@ -78,14 +78,19 @@ func (v *validator) auths(r v1alpha1.Registry, path string) {
 
 // hasPlainMirror says that a mirror is reached by plain HTTP.
 func hasPlainMirror(r v1alpha1.Registry, name string) bool {
+	return slices.ContainsFunc(mirrorsAt(r, name), func(u *url.URL) bool { return u.Scheme == "http" })
+}
+
+// mirrorsAt are the mirrors that a host has.
+func mirrorsAt(r v1alpha1.Registry, host string) (out []*url.URL) {
 	for _, mirrors := range r.Mirrors {
 		for _, m := range mirrors {
-			if u, err := url.Parse(m); err == nil && u.Scheme == "http" && u.Host == name {
-				return true
+			if u, err := url.Parse(m); err == nil && u.Host == host {
+				out = append(out, u)
 			}
 		}
 	}
-	return false
+	return out
 }
 
 // bundleKeys are of the form that package bundle reads. What is not is not

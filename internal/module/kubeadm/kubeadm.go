@@ -45,7 +45,7 @@ func MarkPaths() []string {
 // Install is the module that puts Kubernetes' programs and the kubelet's unit
 // on every node.
 func Install(env module.Env) engine.Module {
-	return engine.Module{Name: "kubernetes", Tasks: []engine.Task{
+	m := engine.Module{Name: "kubernetes", Tasks: []engine.Task{
 		{
 			ID: "kubernetes.programs", Title: "install Kubernetes", On: module.IsNode,
 			Consumes: []engine.KeyRef{module.KeyContent.Ref()},
@@ -56,6 +56,10 @@ func Install(env module.Env) engine.Module {
 			Ops: func(s *engine.Scope) (op.List, error) { return kubeletFiles(env, s.Host()) },
 		},
 	}}
+	if env.Docker() || env.Migrates {
+		m.Tasks = append(m.Tasks, loginsTask(env))
+	}
+	return m
 }
 
 func installPrograms(s *engine.Scope) (op.List, error) {

@@ -68,11 +68,15 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 func keptOfKubelet() []string { return []string{kubeletConfig, kubeletFlags, kubeletOwn} }
 
 // kubeletUnit is a node's kubelet as it shall run.
-func kubeletUnit() op.Unit {
-	return op.Unit{
+func kubeletUnit(env module.Env) op.Unit {
+	u := op.Unit{
 		Name: "kubelet.service", Enabled: op.Bool(true), Running: op.Bool(true),
 		RestartOn: []string{unitFile, dropInFile, kubeletConfig, kubeletFlags, programs + "/kube", programs + "/kubelet"},
 	}
+	if env.Docker() { // it would look there again after five minutes
+		u.RestartOn = append(u.RestartOn, kubeletLogins)
+	}
+	return u
 }
 
 // kubeletSetUp is the kubelet's unit before kubeadm has been there: enabled. On a
@@ -144,7 +148,7 @@ func Restart(env module.Env) engine.Module {
 		ID: StepKubelet, Title: "give the kubelet its settings", Timeout: 8 * time.Minute,
 		On: func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) },
 		Ops: func(s *engine.Scope) (op.List, error) {
-			u := kubeletUnit()
+			u := kubeletUnit(env)
 			u.Again = env.Again(s.Host(), u.Name)
 			return op.List{u}, nil
 		},
@@ -158,7 +162,7 @@ const StepKubelet = "kubelet.settings"
 // kubeletStays is the kubelet's unit when it may have its settings already: then
 // it is only to be there.
 func kubeletStays(env module.Env, h *engine.Host) op.Unit {
-	u := kubeletUnit()
+	u := kubeletUnit(env)
 	if env.Gated && module.Holds(h) {
 		u.KeepRunning, u.RestartOn = true, nil
 	}

@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -21,37 +21,74 @@ const registryDir = "/etc/containerd/certs.d"
 // A registrySet is what hosts know of registries.
 type registrySet struct {
 	v1alpha1.Registry
-	passwords map[string]secret.String
-	// own is the name of the cluster's own, "" without one; trusts are its
-	// authorities, and mirror is where it has the images of another.
+	logins map[string]bundle.Login
+	trusts map[string][]byte // the authorities of a registry, in PEM form
+	// own is the name of the cluster's own, "" without one, and mirror is where it has
+	// the images of another.
 	own    string
-	trusts []byte
 	mirror func(registry string) string
 }
 
 // registriesOf are those of the file, and the cluster's own, which nodes know
 // without being told.
-func registriesOf(env module.Env) registrySet {
-	r := registrySet{Registry: env.Cluster.Spec.Registry, passwords: env.Passwords}
-	switch {
-	case env.Docker(): // it has them in its own settings
-		return registrySet{}
-	case env.Registry == nil:
-		return r
+func registriesOf(env module.Env) (registrySet, error) {
+	r := registrySet{Registry: env.Cluster.Spec.Registry, logins: map[string]bundle.Login{}, trusts: map[string][]byte{}}
+	if env.Registry != nil {
+		r.own, r.mirror = spec.RegistryName(env.Cluster), env.RegistryMirror
 	}
-	r.own, r.trusts, r.mirror = spec.RegistryName(env.Cluster), env.Registry.CA, env.RegistryMirror
-	r.Auths = append(slices.Clone(r.Auths), v1alpha1.RegistryAuth{Registry: r.own, Username: r.Private.Username})
-	r.passwords = maps.Clone(r.passwords)
-	if r.passwords == nil {
-		r.passwords = map[string]secret.String{}
+	for _, l := range env.Logins() {
+		r.logins[l.Registry] = l
+		switch {
+		case l.Registry == r.own:
+			if env.Registry.CA != nil {
+				r.trusts[r.own] = env.Registry.CA
+			}
+		case l.CA != "":
+			content, err := os.ReadFile(l.CA)
+			if err != nil {
+				return r, fmt.Errorf("reading the authority of registry %s: %w", l.Registry, err)
+			}
+			r.trusts[l.Registry] = content
+		}
 	}
-	r.passwords[r.own] = env.Registry.Password
-	return r
+	return r, nil
 }
 
-// registries are containerd's hosts.toml files; it reads them at each pull, so
-// that nothing has to be restarted. It tries what stands there in order, and then
-// the registry itself; which server that is it knows best (docker.io's is called
+// registries are what the runtime reads at each pull, so that nothing has to be
+// restarted: authorities, and containerd's hosts.toml files. What is left of Docker's
+// is in its settings, and in those of kubelets.
+func registries(env module.Env) (op.List, error) {
+	r, err := registriesOf(env)
+	if err != nil {
+		return nil, err
+	}
+	file := authorityFile
+	if env.Docker() {
+		file = dockerAuthorityFile
+	}
+	var ops op.List
+	for _, name := range slices.Sorted(maps.Keys(r.trusts)) {
+		ops = append(ops, op.File{Path: file(name), Content: r.trusts[name]})
+	}
+	if !env.Docker() {
+		for _, name := range r.names() {
+			ops = append(ops, r.hosts(name))
+		}
+	}
+	return append(ops, op.PutBack{Step: stepRegistries}), nil
+}
+
+// names are the registries of which containerd is told.
+func (r registrySet) names() []string {
+	names := slices.Concat(slices.Collect(maps.Keys(r.Mirrors)), r.Insecure, slices.Collect(maps.Keys(r.logins)))
+	if r.own != "" {
+		names = append(names, r.Private.MirrorOf...)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+// hosts is containerd's file of one registry. It tries what stands there in order, and
+// then the registry itself; which server that is it knows best (docker.io's is called
 // otherwise).
 //
 // Credentials are a header there, of one host: a registry that takes them as they
@@ -61,35 +98,6 @@ func registriesOf(env module.Env) registrySet {
 // would send it to every mirror of that name, while those of a mirror have no
 // place; containerd's own settings of them are deprecated, and read at its start
 // alone.
-func registries(env module.Env) (op.List, error) {
-	r := registriesOf(env)
-	names := slices.Concat(slices.Collect(maps.Keys(r.Mirrors)), r.Insecure)
-	var ops op.List
-	if r.own != "" {
-		names = append(names, r.Private.MirrorOf...)
-		if r.trusts != nil {
-			ops = append(ops, op.File{Path: authorityFile(r.own), Content: r.trusts})
-		}
-	}
-	for _, a := range r.Auths {
-		names = append(names, a.Registry)
-	}
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		if ca := r.auth(name).CAFile; ca != "" {
-			content, err := os.ReadFile(ca)
-			if err != nil {
-				return nil, fmt.Errorf("reading the authority of registry %s: %w", name, err)
-			}
-			ops = append(ops, op.File{Path: authorityFile(name), Content: content})
-		}
-	}
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		ops = append(ops, r.hosts(name))
-	}
-	return append(ops, op.PutBack{Step: stepRegistries}), nil
-}
-
-// hosts is the file of one registry.
 func (r registrySet) hosts(name string) op.File {
 	// Secret without a login, too: the file before may have one, and a plan shows
 	// what goes.
@@ -99,12 +107,11 @@ func (r registrySet) hosts(name string) op.File {
 		if slices.Contains(r.Insecure, host) {
 			fmt.Fprintf(&b, "%sskip_verify = true\n", indent)
 		}
-		a := r.auth(host)
-		if a.CAFile != "" || host == r.own && r.trusts != nil {
+		if r.trusts[host] != nil {
 			fmt.Fprintf(&b, "%sca = %q\n", indent, authorityFile(host))
 		}
-		if a.Username != "" {
-			login := base64.StdEncoding.EncodeToString([]byte(a.Username + ":" + r.passwords[host].Reveal()))
+		if l := r.logins[host]; l.Username != "" {
+			login := base64.StdEncoding.EncodeToString([]byte(l.Username + ":" + l.Password.Reveal()))
 			fmt.Fprintf(&b, "%sheader = {Authorization = %q}\n", indent, "Basic "+login)
 			f.Mode = 0o600
 		}
@@ -144,14 +151,8 @@ func within(mirror string) bool {
 	return strings.HasPrefix(at, "v2/")
 }
 
-func (r registrySet) auth(host string) v1alpha1.RegistryAuth {
-	for _, a := range r.Auths {
-		if a.Registry == host {
-			return a
-		}
-	}
-	return v1alpha1.RegistryAuth{}
-}
-
-// authorityFile has the certificates of a registry's authority.
+// authorityFile has the certificates of a registry's authority, for containerd.
 func authorityFile(host string) string { return path.Join(registryDir, host, "slipway-ca.pem") }
+
+// dockerAuthorityFile is the same for Docker.
+func dockerAuthorityFile(host string) string { return path.Join("/etc/docker/certs.d", host, "ca.crt") }

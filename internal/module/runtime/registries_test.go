@@ -46,6 +46,12 @@ func TestOwnRegistry(t *testing.T) {
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
+	c.Spec.ContainerRuntime.Type = "docker" // whose logins are the kubelet's
+	want = op.List{op.File{Path: "/etc/docker/certs.d/192.0.2.9:5000/ca.crt", Content: []byte("the authority")}, op.PutBack{Step: "runtime.registries"}}
+	if got, err = registries(env); err != nil || cmp.Diff(want, got) != "" {
+		t.Errorf("with Docker: %v, %v", err, got)
+	}
+	c.Spec.ContainerRuntime.Type = "containerd"
 	env.Registry.CA = nil
 	if got, err = registries(env); err != nil || strings.Contains(string(got[0].(op.File).Content), "ca =") {
 		t.Errorf("with a certificate that nodes trust anyway: %v, %v", err, got[0])

@@ -4,6 +4,7 @@ package runtime
 import (
 	"embed"
 	"path"
+	"slices"
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -49,10 +50,10 @@ func New(env module.Env) engine.Module {
 			},
 		},
 	}}
-	switch {
-	case env.Docker():
-		m.Tasks = append(m.Tasks, dockerTask(env))
-	case env.Migrates:
+	switch at := len(m.Tasks) - 1; {
+	case env.Docker(): // its directory is there before what is in it
+		m.Tasks = slices.Insert(m.Tasks, at, dockerTask(env))
+	case env.Migrates: // and goes when nothing is in it any more
 		m.Tasks = append(m.Tasks, withoutDocker())
 	}
 	return m
@@ -154,9 +155,10 @@ func dropIn(text string) op.List {
 }
 
 // extra are those that the bundle has besides. With a registry of the cluster's own
-// they are there, and come from there when they are needed.
+// they are there, and come from there when they are needed; Docker would not ask it for
+// images that are called after others.
 func extra(env module.Env, s *engine.Scope) (list []op.Image) {
-	if env.Registry != nil {
+	if env.Registry != nil && !env.Docker() {
 		return nil
 	}
 	images := engine.Get(s, module.KeyContent).Images()

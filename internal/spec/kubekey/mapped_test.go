@@ -245,6 +245,10 @@ var mappedCases = []struct {
 		says: "spec.registry.auths[a.example.com:5].password inline-password warning",
 	},
 	{field: "spec.registry.auths[].caFile", reason: "nobody looks at it", in: "registry: {auths: {a.example.com: {caFile: /etc/a.crt, skipTLSVerify: true}}}", want: "spec: {registry: {insecure: [a.example.com]}}", says: "spec.registry.auths[a.example.com].caFile not-converted warning"},
+	{
+		field: "spec.registry.auths[].username", reason: "Docker would send it to others", in: "kubernetes: {containerManager: docker}\nregistry: {registryMirrors: ['https://m.example.com'], auths: {docker.io: {username: me, password: word}}}",
+		says: "spec.registry.auths[docker.io].username lost-in-conversion error",
+	},
 	{field: "spec.registry.auths[].password", reason: "nobody's", in: "registry: {auths: {a.example.com: {password: word}}}", want: "spec: {registry: null}", says: "spec.registry.auths[a.example.com].password not-converted warning"},
 	{field: "spec.registry.registryMirrors[]", reason: "no URL", in: "registry: {registryMirrors: ['ftp://x']}", says: "spec.registry.registryMirrors[0] invalid-value error"},
 	{field: "spec.registry.type", reason: "without a host for it", in: "registry: {type: harbor}", want: "spec: {registry: null}", says: "spec.registry.type not-converted warning"},

@@ -110,11 +110,12 @@ func (c *conversion) registry() {
 		case a.PlainHTTP:
 			insecure(name, at+".plainHTTP")
 		}
-		if a := r.Auths[name]; c.out.Spec.ContainerRuntime.Type == runtimeDocker && (a.Username != "" || a.CAFile != "") {
-			c.lose(idLost, at, registryPath, "Docker takes no credentials and authorities of registries from its settings; give the pods pull secrets")
-			continue
+		a := r.Auths[name]
+		if c.out.Spec.ContainerRuntime.Type == runtimeDocker && a.Username != "" && name == "docker.io" && len(out.Mirrors[name]) > 0 {
+			c.lose(idLost, at+".username", registryPath, "Docker would give this password to the mirrors of docker.io, too; give the pods pull secrets")
+			a.Username, a.Password = "", ""
 		}
-		c.registryLogin(name, at, r.Auths[name])
+		c.registryLogin(name, at, a)
 	}
 	switch {
 	case r.Type == "":

@@ -1,0 +1,104 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestLongDockerRegistry has Docker run a cluster's containers beside a registry of
+// its own and a site's, both with a login and an authority: nodes pull from both
+// without being told more; with a wrong password they are told so; changing it starts
+// kubelets anew and no container; and a delete leaves nothing of it.
+func TestLongDockerRegistry(t *testing.T) {
+	u := newUser(t)
+	const cluster = "e2e-dockerreg"
+	file := u.machines(t, cluster, 3)
+	nodes, machine := []string{cluster + "-1", cluster + "-2"}, cluster+"-3"
+	u.bundledFor(t, "docker", kubernetes())
+	word := func(text string) {
+		if err := os.WriteFile(filepath.Join(u.home, "word"), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var site, address string
+	editSpec(t, file, func(spec map[string]any) {
+		hosts := spec["hosts"].([]any)
+		site = serveRegistry(t, hosts[0].(map[string]any)["address"].(string), u.home)
+		h := hosts[2].(map[string]any)
+		h["roles"], address = []any{"registry"}, h["address"].(string)
+		child(spec, "containerRuntime")["type"] = "docker"
+		spec["registry"] = map[string]any{"auths": []any{map[string]any{
+			"registry": site, "username": pullUser, "passwordFrom": map[string]any{"file": "word"}, "caFile": "ca.crt",
+		}}}
+	})
+	before := map[string]snapshot{}
+	for _, m := range append(nodes, machine) {
+		before[m] = u.snapshot(t, m)
+	}
+	word(pullWord)
+
+	r := u.create(t, file)
+	t.Logf("figure: created with its registry in %.0f s", r.took.Seconds())
+	u.settles(t, file)
+	u.runBy(t, cluster, "docker", len(nodes))
+	own := u.ownRegistry(t, cluster, address+":5000")
+	own.copies(t, u.echoTag(t), own.host+"/team/app:v1")
+	u.pulls(t, cluster, "own", own.host+"/team/app:v1", nodes[1])
+	login := u.inside(t, nodes[0], "cat", "/var/lib/kubelet/config.json") // as `docker login` writes it
+	if err := os.WriteFile(filepath.Join(u.home, "login.json"), []byte(login), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.ok(t, "bundle", "push", kubernetes(), site+"/slipway/bundle:v1", "--credentials", "login.json", "--ca", "ca.crt")
+	image := site + "/slipway/bundle@" + u.echoDigest(t)
+	u.pulls(t, cluster, "theirs", image, nodes[0])
+	pulse := withoutKubelets(u.pulse(t, cluster, nodes))
+
+	word(wrongWord)
+	u.ok(t, "apply", "-f", file, "--yes")
+	u.unchanged(t, file)
+	u.runsPod(t, cluster, "wrong", image, nodes[1])
+	eventually(t, 2*time.Minute, "the kubelet to say that it is not let in", func() error {
+		if got := u.kubectl(t, cluster, "describe", "pod", "wrong"); !strings.Contains(got, "unauthorized") {
+			return errors.New(tail(got))
+		}
+		return nil
+	})
+	word(pullWord)
+	start := time.Now()
+	u.ok(t, "apply", "-f", file, "--yes")
+	u.kubectl(t, cluster, "delete", "pod", "wrong", "--now")
+	u.pulls(t, cluster, "again", image, nodes[1])
+	t.Logf("figure: another password on two nodes, and pulled with it, in %.0f s", time.Since(start).Seconds())
+	stillBeats(t, "changing a password", pulse, withoutKubelets(withoutPod(u.pulse(t, cluster, nodes), "again")))
+
+	editSpec(t, file, func(spec map[string]any) { delete(spec, "registry") })
+	u.ok(t, "apply", "-f", file, "--yes")
+	u.unchanged(t, file)
+	if got := u.inside(t, nodes[1], "cat", "/var/lib/kubelet/config.json"); !strings.Contains(got, own.host) || strings.Contains(got, site) {
+		t.Errorf("with the cluster's own registry alone the kubelet has %s", got)
+	}
+	u.pulls(t, cluster, "last", own.host+"/team/app:v1", nodes[0])
+
+	u.exits(t, 0, "delete", "cluster", cluster, "--yes", "--allow-removal")
+	for m, was := range before {
+		same(t, m+" before and after", "touched", was, u.snapshot(t, m))
+	}
+	u.noWords(t)
+}
+
+// withoutKubelets are the containers of a pulse and what runs them.
+func withoutKubelets(pulse map[string]string) map[string]string {
+	out := containers(pulse)
+	for key := range out {
+		if strings.HasSuffix(key, " kubelet") {
+			delete(out, key)
+		}
+	}
+	return out
+}
