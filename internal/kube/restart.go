@@ -112,6 +112,9 @@ func (c *Client) workload(ctx context.Context, p *corev1.Pod) (Workload, error) 
 			// Its Deployment keeps none that is of no use any more.
 			return Workload{"Deployment", p.Namespace, strings.TrimSuffix(of.Name, hash)}, nil
 		}
+		if isNotFound(err) {
+			return Workload{of.Kind, p.Namespace, of.Name}, nil
+		}
 		if err != nil {
 			return Workload{}, fmt.Errorf("looking whose ReplicaSet %s/%s is: %w", p.Namespace, of.Name, c.words(err))
 		}
@@ -123,15 +126,21 @@ func (c *Client) workload(ctx context.Context, p *corev1.Pod) (Workload, error) 
 }
 
 // Rolls says that a workload makes other pods by itself when it is told to: a
-// Deployment, StatefulSet or DaemonSet that is not paused, and does not wait for
-// somebody to delete its pods.
+// Deployment, StatefulSet or DaemonSet that is not paused, was not deleted, and does not
+// wait for somebody to delete its pods.
 func (c *Client) Rolls(ctx context.Context, w Workload) (bool, error) {
 	if !w.Restarts() {
 		return false, nil
 	}
 	u, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+	if isNotFound(err) {
+		return false, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("looking at %s: %w", w, c.words(err))
+	}
+	if u.GetDeletionTimestamp() != nil {
+		return false, nil
 	}
 	paused, _, err := unstructured.NestedBool(u.Object, "spec", "paused")
 	if err != nil {
@@ -141,8 +150,31 @@ func (c *Client) Rolls(ctx context.Context, w Workload) (bool, error) {
 	return !paused && strategy != "OnDelete", err
 }
 
+// Deleted says that a workload was deleted: it is gone, or goes when its pods have, which
+// are ending or are about to. Of what others have made of their own it is not known.
+func (c *Client) Deleted(ctx context.Context, w Workload) (bool, error) {
+	if !w.Restarts() && !slices.Contains([]string{"ReplicaSet", "Job", "Pod"}, w.Kind) {
+		return false, nil
+	}
+	u, err := c.dynamic.Resource(w.resource()).Namespace(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+	if isNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking whether %s was deleted: %w", w, c.words(err))
+	}
+	return u.GetDeletionTimestamp() != nil, nil
+}
+
 func (w Workload) resource() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: strings.ToLower(w.Kind) + "s"}
+	group := "apps"
+	switch w.Kind {
+	case "Job":
+		group = "batch"
+	case "Pod":
+		group = ""
+	}
+	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: strings.ToLower(w.Kind) + "s"}
 }
 
 // Restart has a workload make other pods, in the way that it rolls out, unless it

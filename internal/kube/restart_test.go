@@ -86,19 +86,19 @@ func TestHoldAuthorities(t *testing.T) {
 }
 
 // TestHoldTokensReplicaSetGone: a Deployment that keeps no older ReplicaSet has pods that
-// are ending, and whose ReplicaSet is gone; who has made one by hand is told.
+// are ending, and whose ReplicaSet is gone; of one that was made by hand they are its own.
 func TestHoldTokensReplicaSetGone(t *testing.T) {
 	const gone = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
 	hashed := func(hash string) string {
 		return strings.Replace(tokenPod("web-6f-a", "ReplicaSet", "web-6f", "Running", -time.Minute, true), `"namespace":"n",`, `"namespace":"n","labels":{"pod-template-hash":"`+hash+`"},`, 1)
 	}
-	for hash, want := range map[string]string{"6f": "[Deployment n/web]", "": "[]"} {
+	for hash, want := range map[string]string{"6f": "[Deployment n/web]", "": "[ReplicaSet n/web-6f]"} {
 		f := newFakeAPI(t,
 			call{request: "GET /api/v1/pods", answer: podsOf(hashed(hash))},
 			call{request: "GET /apis/apps/v1/namespaces/n/replicasets/web-6f", answer: gone, status: 404},
 		)
 		got, err := f.client().HoldTokens(t.Context(), switched)
-		if fmt.Sprint(got) != want || (err != nil) != (hash == "") {
+		if fmt.Sprint(got) != want || err != nil {
 			t.Errorf("%q: %v, %v", hash, got, err)
 		}
 	}
@@ -115,21 +115,60 @@ func TestRolls(t *testing.T) {
 		"a paused one":        {Workload{"Deployment", "n", "x"}, `{"paused":true}`, false},
 		"a daemon set":        {Workload{"DaemonSet", "n", "x"}, `{"updateStrategy":{"type":"RollingUpdate"}}`, true},
 		"one that waits":      {Workload{"StatefulSet", "n", "x"}, `{"updateStrategy":{"type":"OnDelete"}}`, false},
+		"one that is deleted": {Workload{"Deployment", "n", "x"}, "gone", false},
+		"one that is ending":  {Workload{"Deployment", "n", "x"}, "ending", false},
 		"a job makes none":    {Workload{"Job", "n", "x"}, "", false},
 		"a bare pod is alone": {Workload{"Pod", "n", "x"}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls []call
 			if tc.spec != "" {
-				calls = []call{{
-					request: "GET /apis/apps/v1/namespaces/n/" + strings.ToLower(tc.workload.Kind) + "s/x",
-					answer:  fmt.Sprintf(`{"apiVersion":"apps/v1","kind":%q,"metadata":{"name":"x","namespace":"n"},"spec":%s}`, tc.workload.Kind, tc.spec),
-				}}
+				calls = []call{looksAt("/apis/apps/v1/namespaces/n/"+strings.ToLower(tc.workload.Kind)+"s/x", tc.workload.Kind, tc.spec)}
 			}
 			if got, err := newFakeAPI(t, calls...).client().Rolls(t.Context(), tc.workload); err != nil || got != tc.want {
 				t.Errorf("%t: %v", got, err)
 			}
 		})
+	}
+}
+
+// looksAt asks for an object that is there with a spec, is gone, or is ending.
+func looksAt(path, kind, is string) call {
+	meta := `"name":"x","namespace":"n"`
+	switch is {
+	case "gone":
+		return call{request: "GET " + path, status: 404}
+	case "ending":
+		meta, is = meta+`,"deletionTimestamp":"2026-11-20T18:00:00Z"`, "{}"
+	}
+	return call{request: "GET " + path, answer: fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{%s},"spec":%s}`, kind, meta, is)}
+}
+
+// TestDeleted: what makes pods, or is one, was deleted, and is gone or on its way; of
+// what others have made of their own nobody knows.
+func TestDeleted(t *testing.T) {
+	const apps = "/apis/apps/v1/namespaces/n/"
+	for _, tc := range []struct{ kind, at string }{
+		{"Deployment", apps + "deployments/x"},
+		{"StatefulSet", apps + "statefulsets/x"},
+		{"DaemonSet", apps + "daemonsets/x"},
+		{"ReplicaSet", apps + "replicasets/x"},
+		{"Job", "/apis/batch/v1/namespaces/n/jobs/x"},
+		{"Pod", "/api/v1/namespaces/n/pods/x"},
+		{"Database", ""},
+	} {
+		for is, want := range map[string]bool{"gone": true, "ending": true, "{}": false} {
+			t.Run(tc.kind+" "+is, func(t *testing.T) {
+				var calls []call
+				if tc.at != "" {
+					calls = []call{looksAt(tc.at, tc.kind, is)}
+				}
+				got, err := newFakeAPI(t, calls...).client().Deleted(t.Context(), Workload{tc.kind, "n", "x"})
+				if err != nil || got != (want && tc.at != "") {
+					t.Errorf("%t: %v", got, err)
+				}
+			})
+		}
 	}
 }
 

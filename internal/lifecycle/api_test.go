@@ -83,6 +83,8 @@ type api struct {
 	servers, sealed map[string]string
 	// shows, if not nil, is what API servers show of themselves.
 	shows func() *tls.Certificate
+	// ending is for how many times pods that are ending are listed yet.
+	ending int
 	// wrote, if not nil, hears of each request that has changed something.
 	wrote func(what string)
 }
@@ -569,6 +571,9 @@ func (a *api) sign(token string) {
 
 // list answers all at a path; pods of one node, if it is named.
 func (a *api) list(p, node string) object {
+	if p == "/api/v1/pods" && node == "" {
+		a.end()
+	}
 	items := []any{}
 	for at, o := range a.objects {
 		all, _ := path.Match(path.Dir(p)+"/namespaces/*/"+path.Base(p), path.Dir(at)) // of all namespaces
@@ -580,6 +585,17 @@ func (a *api) list(p, node string) object {
 		}
 	}
 	return object{"apiVersion": "v1", "kind": "List", "metadata": object{"resourceVersion": a.revision}, "items": items}
+}
+
+// end plays kubelets, which take their time to end pods.
+func (a *api) end() {
+	if a.ending--; a.ending >= 0 {
+		return
+	}
+	maps.DeleteFunc(a.objects, func(at string, o object) bool {
+		meta, _ := o["metadata"].(object)
+		return strings.Contains(at, "/pods/") && meta["deletionTimestamp"] != nil
+	})
 }
 
 // podsOf are those that the workloads with these labels, in a namespace, say are available.

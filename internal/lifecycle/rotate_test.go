@@ -80,6 +80,9 @@ func (a *api) workload(kind, name string) {
 			"apiVersion": "apps/v1", "kind": kind, "metadata": object{"name": name, "namespace": "default"}, "spec": object{"replicas": 1, "selector": object{"matchLabels": object{"app": name}}},
 		}, object{"status": object{"updatedReplicas": 1, "availableReplicas": 1, "replicas": 1, "desiredNumberScheduled": 1, "updatedNumberScheduled": 1, "numberAvailable": 1}}))
 	}
+	if kind == "Job" {
+		a.put("/apis/batch/v1/namespaces/default/jobs/"+name, object{"apiVersion": "batch/v1", "kind": kind, "metadata": object{"name": name, "namespace": "default"}})
+	}
 	if kind == "Deployment" {
 		a.put("/apis/apps/v1/namespaces/default/replicasets/"+name+"-1", object{
 			"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": object{"name": name + "-1", "namespace": "default", "ownerReferences": []any{owner}},
@@ -215,6 +218,70 @@ func TestRotateAccountsHeld(t *testing.T) {
 			w.api.remove("/api/v1/namespaces/default/secrets/long")
 			w.resume(event.Succeeded)
 			w.exchanged(from)
+		})
+	}
+}
+
+// deleted plays somebody who deletes a workload, and the garbage collector: its pod is
+// ending, and it is gone, or waits for the pod.
+func (a *api) deleted(kind, name string, waits bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ends := object{"metadata": object{"deletionTimestamp": madeBefore}}
+	at, pod := "/apis/apps/v1/namespaces/default/"+strings.ToLower(kind)+"s/"+name, "/api/v1/namespaces/default/pods/"+name+"-a"
+	if a.objects[pod] = merge(copied(a.objects[pod]), ends); waits {
+		a.objects[at] = merge(copied(a.objects[at]), ends)
+		return
+	}
+	delete(a.objects, at)
+	delete(a.objects, strings.Replace(at, "/apps/", "/batch/", 1))
+	delete(a.objects, "/apis/apps/v1/namespaces/default/replicasets/"+name+"-1")
+}
+
+// TestRotateAccountsDeleted: what somebody deletes meanwhile is not restarted, and its
+// pods are waited for, for they take their time.
+func TestRotateAccountsDeleted(t *testing.T) {
+	for _, tc := range []struct {
+		name, kind string
+		waits      bool
+		told       string // a note at which it is deleted; "" is before
+	}{
+		{"a Deployment", "Deployment", false, ""},
+		{"a Deployment that waits for its pods", "Deployment", true, ""},
+		{"a Deployment when it is to be restarted", "Deployment", false, "restarting Deployment default/gone"},
+		{"a StatefulSet", "StatefulSet", false, ""},
+		{"a DaemonSet", "DaemonSet", false, ""},
+		{"a hand-made ReplicaSet", "ReplicaSet", false, ""},
+		{"a Job", "Job", false, ""},
+		{"a bare pod", "Pod", false, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, from := rotatable(t)
+			w.api.workload(tc.kind, "gone")
+			at := "/api/v1/namespaces/default/pods/gone-a"
+			w.api.put(at, merge(copied(w.api.objects[at]), object{"metadata": object{"labels": object{"pod-template-hash": "1"}}}))
+			w.api.ending = 6
+			if tc.told == "" {
+				w.api.deleted(tc.kind, "gone", tc.waits)
+				w.api.wrote = func(what string) {
+					if strings.HasSuffix(what, "/gone") {
+						t.Errorf("%s: nobody restarts what is gone", what)
+					}
+				}
+			}
+			p := w.prepared(w.service().Prepare(t.Context(), rotateAccounts(), nil))
+			res, err := p.Apply(t.Context(), event.SinkFunc(func(e event.Event) {
+				if e.Type == event.StepProgress && e.Message == tc.told {
+					w.api.deleted(tc.kind, "gone", tc.waits)
+				}
+			}))
+			if err := errors.Join(err, p.Close()); err != nil || res.Outcome != event.Succeeded {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			w.exchanged(from)
+			if w.api.ending >= 0 {
+				t.Error("the pod was not waited for")
+			}
 		})
 	}
 }

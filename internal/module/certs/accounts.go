@@ -2,6 +2,7 @@ package certs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -335,21 +336,32 @@ func restartOlder(ctx context.Context, s *engine.Scope, client *kube.Client, hol
 	return restarts.Wait()
 }
 
-// restart has a workload's pods be made anew, if it does that by itself.
+// restart has a workload's pods be made anew, if it does that by itself. One that was
+// deleted, if only meanwhile, makes none: the pods that it had are ending, and are waited
+// for as those of others are.
 func restart(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload, holders kube.Holders, at time.Time) error {
 	rolls, err := client.Rolls(ctx, w)
-	if err != nil || !rolls {
+	if err != nil {
 		return err
 	}
+	within, cancel := context.WithTimeout(ctx, restartTime)
+	defer cancel()
+	tell := func(missing string) { s.Tell("%s: %s", w, missing) }
+	if rolls {
+		err = rollOut(within, s, client, w, at, tell)
+	}
+	if err != nil || !rolls {
+		if deleted, failed := client.Deleted(ctx, w); failed != nil || !deleted {
+			return errors.Join(err, failed)
+		}
+	}
+	return client.WaitOlderGone(within, w, holders, at, tell)
+}
+
+func rollOut(ctx context.Context, s *engine.Scope, client *kube.Client, w kube.Workload, at time.Time, tell func(string)) error {
 	s.Tell("restarting %s", w)
 	if err := client.Restart(ctx, w, at); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, restartTime)
-	defer cancel()
-	tell := func(missing string) { s.Tell("%s: %s", w, missing) }
-	if err := client.WaitRollout(ctx, w.Kind, w.Namespace, w.Name, tell); err != nil {
-		return err
-	}
-	return client.WaitOlderGone(ctx, w, holders, at, tell)
+	return client.WaitRollout(ctx, w.Kind, w.Namespace, w.Name, tell)
 }
