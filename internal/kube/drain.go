@@ -56,12 +56,18 @@ func (c *Client) Undrained(ctx context.Context, node string) (Draining, error) {
 	if err != nil {
 		return d, err
 	}
-	for i := range d.Pods {
-		if why := blocks(&d.Pods[i], all); why != "" {
-			d.Blocked = append(d.Blocked, podName(&d.Pods[i])+" "+why)
+	d.Blocked = blocked(d.Pods, all)
+	return d, nil
+}
+
+// blocked are those of some pods that no waiting helps, one line each.
+func blocked(list []corev1.Pod, all []policyv1.PodDisruptionBudget) (out []string) {
+	for i := range list {
+		if why := blocks(&list[i], all); why != "" {
+			out = append(out, podName(&list[i])+" "+why)
 		}
 	}
-	return d, nil
+	return out
 }
 
 func podName(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
@@ -198,9 +204,22 @@ func (c *Client) Cordon(ctx context.Context, node string) error {
 	return nil
 }
 
+// A BlockedError is a drain that has stopped at pods that nobody makes again: they came
+// to the node, or to be so, after it was looked at.
+type BlockedError struct {
+	Node string
+	Pods []string // one line each, as in Draining
+}
+
+func (e *BlockedError) Error() string {
+	return "node " + e.Node + " cannot be drained: pod " + strings.Join(e.Pods, "; pod ")
+}
+
 // Drain evicts the pods of a node and waits until they are gone; disruption
-// budgets are respected. With force, pods that are Blocked are deleted all the
-// same. progress, which may be nil, hears what is waited for. Time is bounded
+// budgets are respected. A pod without a controller stops it, which is a BlockedError,
+// and none is asked to go then. What a budget holds is waited for: a budget counts the
+// pods that there are, and one that is made anew by its name is missing for a moment.
+// With force, pods that are Blocked are deleted all the same. progress, which may be nil, hears what is waited for. Time is bounded
 // by ctx alone; the error then says which pods are left, and why.
 func (c *Client) Drain(ctx context.Context, node string, force bool, progress func(string)) error {
 	d := &drain{client: c, node: node, force: force, tried: map[types.UID]time.Time{}, held: map[types.UID]string{}}
@@ -229,6 +248,9 @@ func (d *drain) look(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if alone := blocked(list, nil); len(alone) > 0 && !d.force { // the server would let them go
+		return "", &BlockedError{d.node, alone}
+	}
 	var left []string
 	for i := range list {
 		p := &list[i]
@@ -247,16 +269,18 @@ func (d *drain) look(ctx context.Context) (string, error) {
 	return strings.Join(left, "; "), nil
 }
 
-// evict asks a pod to go, and answers why it may not.
+// evict asks a pod to go, or with force deletes one that is blocked, and answers why
+// it may not. Another of its name may have come since: that one is not meant.
 func (d *drain) evict(ctx context.Context, p *corev1.Pod, blocked string) (held string, err error) {
 	r := d.client.dynamic.Resource(pods).Namespace(p.Namespace)
+	uid := p.UID
 	if blocked != "" && d.force {
-		uid := p.UID
 		err = r.Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	} else {
 		_, err = r.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "policy/v1", "kind": "Eviction",
-			"metadata": map[string]any{"name": p.Name, "namespace": p.Namespace},
+			"metadata":      map[string]any{"name": p.Name, "namespace": p.Namespace},
+			"deleteOptions": map[string]any{"preconditions": map[string]any{"uid": string(uid)}},
 		}}, metav1.CreateOptions{}, "eviction")
 	}
 	switch {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -158,6 +159,57 @@ func TestDrainHeld(t *testing.T) {
 	want := "draining node w1: gave up waiting: ns/web is held: The disruption budget b needs 2 healthy pods and has 2 currently"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// A pod that nobody makes again, and that came after the check, stops a drain before
+// anything is asked to go, and each time it looks: the server would evict it.
+func TestDrainBlocked(t *testing.T) {
+	web, mine := aPod("web", "ReplicaSet", ""), aPod("mine", "", "")
+	stays := []string{
+		aPod("proxy", "DaemonSet", ""), aPod("etcd", "Node", `,"annotations":{"kubernetes.io/config.mirror":"x"}`),
+		strings.Replace(aPod("done", "", ""), `"spec":`, `"status":{"phase":"Succeeded"},"spec":`, 1),
+		aPod("going", "", `,"deletionTimestamp":"2026-11-21T00:00:00Z"`),
+	}
+	granted := call{request: evictWeb, body: `"uid":"uid-web"`, status: 201, answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`}
+	db, other, evictDB := aPod("db", "StatefulSet", ""), aPod("other", "", ""), strings.Replace(evictWeb, "/web/", "/db/", 1)
+	held := aBudget("b", "db", `"minAvailable":1`, `"expectedPods":1,"desiredHealthy":1`)
+	for _, tc := range []struct {
+		name    string
+		calls   []call
+		blocked []string
+	}{
+		{"what goes with the node, has ended or goes already", []call{
+			{request: listPods, answer: items(stays...)}, {request: listBudgets, answer: nothing}, {request: listPods, answer: nothing},
+		}, nil},
+		{"a bare pod", []call{
+			{request: listPods, answer: items(append(stays, web, mine)...)}, {request: listBudgets, answer: nothing},
+		}, []string{"ns/mine has no controller: nobody makes it again elsewhere"}},
+		{"a bare pod that came later", []call{
+			{request: listPods, answer: items(web)}, {request: listBudgets, answer: nothing}, granted,
+			{request: listPods, answer: items(mine)}, {request: listBudgets, answer: nothing},
+		}, []string{"ns/mine has no controller: nobody makes it again elsewhere"}},
+		{"a budget that lets nothing go while a pod is made anew", []call{
+			{request: listPods, answer: items(db)}, {request: listBudgets, answer: items(held)}, {request: evictDB, status: 201, answer: granted.answer},
+			{request: listPods, answer: nothing},
+		}, nil},
+		{"two of them", []call{
+			{request: listPods, answer: items(mine, db, other)}, {request: listBudgets, answer: items(held)},
+		}, []string{"ns/mine has no controller: nobody makes it again elsewhere", "ns/other has no controller: nobody makes it again elsewhere"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := newFakeAPI(t, tc.calls...).client().Drain(t.Context(), "w1", false, nil)
+			var stopped *BlockedError
+			if errors.As(err, &stopped) != (tc.blocked != nil) || err != nil && stopped == nil {
+				t.Fatal(err)
+			}
+			if tc.blocked == nil {
+				return
+			}
+			if d := cmp.Diff(&BlockedError{Node: "w1", Pods: tc.blocked}, stopped); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -13,6 +14,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -508,4 +510,29 @@ func TestShapeRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDrainBlockedLater: a pod that nobody makes again, and that came to a node when that
+// had been looked at, stops the drain and stays; it goes on when the pod is away.
+func TestDrainBlockedLater(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "w2")
+	w.create(event.Succeeded)
+	const at = "/api/v1/namespaces/default/pods/lone"
+	w.api.wrote = func(what string) {
+		if what == "PATCH /api/v1/nodes/w2" && !w.api.has(at) { // it is cordoned
+			w.api.put(at, object{
+				"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "lone", "namespace": "default", "uid": "lone"}, "spec": object{"nodeName": "w2"},
+			})
+		}
+	}
+	res := w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w2"}, Removal: module.Removal{DrainTimeout: 5 * time.Second}}, event.Failed)
+	if f := res.Failures[0]; f.Task != "leave.drain" || f.Reason != module.IDDrainBlocked || !strings.Contains(f.Message, "default/lone has no controller") || !strings.Contains(f.Remedy, "--force") {
+		t.Errorf("%+v", f)
+	}
+	if !w.api.has(at) {
+		t.Error("the pod is gone for good")
+	}
+	w.api.wrote = nil
+	w.api.remove(at)
+	w.resume(event.Succeeded)
 }

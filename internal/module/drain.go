@@ -2,12 +2,14 @@ package module
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
 )
 
 // IDDrainBlocked is a node that cannot be drained however long one waits.
@@ -29,15 +31,21 @@ func DrainBlocked(node string, pods []string) error {
 }
 
 // Drain moves a node's pods to others, and tells how far it has come. The node
-// is cordoned.
+// is cordoned. Pods that nobody makes again stop it as they do a plan: some may have
+// come since, or bear with the cordon.
 func (e Env) Drain(ctx context.Context, s *engine.Scope, node string) error {
 	last := time.Time{}
-	return engine.Get(s, KeyKube).Drain(ctx, node, e.Removal.Force, func(m string) {
+	err := engine.Get(s, KeyKube).Drain(ctx, node, e.Removal.Force, func(m string) {
 		if time.Since(last) >= time.Second { // each pod that goes is a change
 			last = time.Now()
 			s.Tell("%s", m)
 		}
 	})
+	var blocked *kube.BlockedError
+	if errors.As(err, &blocked) {
+		return DrainBlocked(blocked.Node, blocked.Pods)
+	}
+	return err
 }
 
 // DrainTimeout bounds how long the pods of a node are waited for.
