@@ -10,9 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
 )
@@ -372,4 +375,54 @@ func TestRegistryOfTwoRuntimes(t *testing.T) {
 	}
 	w.do(Request{Kind: Delete, Name: "prod"}, event.Succeeded)
 	w.bare()
+}
+
+// TestBadRegistryGoesBack: a registry that does not start with its new settings, or lets
+// nobody in, has all go back to those before, on nodes as well.
+func TestBadRegistryGoesBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*v1alpha1.PrivateRegistry)
+		fails  func(*machine, op.Op) bool
+	}{
+		"a port in use": {
+			func(p *v1alpha1.PrivateRegistry) { p.Port = 5001 },
+			func(m *machine, o op.Op) bool {
+				u, ok := o.(op.Unit)
+				return ok && u.Name == module.RegistryUnit && strings.Contains(m.files[module.RegistryDir+"/config.yml"], "5001")
+			},
+		},
+		"a user whom it does not let in": {
+			func(p *v1alpha1.PrivateRegistry) { p.Username = "nobody" },
+			func(m *machine, o op.Op) bool {
+				r, ok := o.(op.RegistryServes)
+				return ok && r.Username == "nobody"
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "w1", "reg")
+			c := w.withRegistry()
+			c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{}
+			w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+			before := w.looks()
+			m := w.machines["reg"]
+			m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+				if !tc.fails(m, o) {
+					return nil
+				}
+				delete(m.state, module.RegistryUnit+" started")
+				return &op.Error{Reason: op.ReasonUnhealthy, Message: "it does not serve"}
+			}
+			c = spec.Copy(c)
+			tc.change(c.Spec.Registry.Private)
+			res := w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+			if f := res.Failures[0]; !res.Reverted || len(res.Failures) != 1 || f.Host != "reg" || f.Reason != idReverted || !strings.Contains(f.Message, "it does not serve") {
+				t.Errorf("reverted: %t, %+v", res.Reverted, res.Failures)
+			}
+			w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "apply Failed", "create Succeeded")
+			if d := cmp.Diff(before, w.looks()); d != "" {
+				t.Errorf("machines are not as before (-want +got):\n%s", d)
+			}
+		})
+	}
 }

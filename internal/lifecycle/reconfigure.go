@@ -172,13 +172,13 @@ func equal(a, b any) bool {
 // settle are the steps that give something its settings, or wait until it serves
 // with them: what fails there fails by the settings, as far as anybody can tell.
 var settle = []string{
-	"os.", "runtime.", "kubernetes.kubelet", "kubelet.", "etcd.service", "etcd.start", "etcd.running", "etcd.mend",
+	"os.", "registry.certificate", "registry.service", "registry.serves", "runtime.", "kubernetes.kubelet", "kubelet.", "etcd.service", "etcd.start", "etcd.running", "etcd.mend",
 	"reset.runtime", "kubeadm.config", "kubeadm.audit", "kubeadm.init.", "kubeadm.member", "join.etcd", "join.settings", "kubernetes.proxy", "nodes.ready",
 }
 
 // goesBack says that a cluster which has got other settings goes back to those it
-// had, because a node does not serve with them: not what was only to be mended,
-// not hosts that come or go, nor what nobody could reach.
+// had, because a node or its registry does not serve with them: not what was only to
+// be mended, not hosts that come or go, nor what nobody could reach.
 func (p *prepared) goesBack(ctx context.Context, res *Result) bool {
 	if p.request.Kind != Apply || res.Outcome != event.Failed || p.request.KeepFailed || p.request.back || p.ignores() ||
 		ctx.Err() != nil || len(p.env.Leaving) > 0 || !p.env.Reconfigures || !equal(places(&p.was.Spec), places(&p.env.Cluster.Spec)) {
