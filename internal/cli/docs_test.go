@@ -5,17 +5,19 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/spec"
 )
 
 // Every command line that the documentation shows can be typed: its command
-// and its flags exist.
+// and its flags exist, and what it chooses hosts by chooses some.
 func TestDocumentation(t *testing.T) {
 	pages := []string{"../../README.md", "../../CONTRIBUTING.md"}
 	err := filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
@@ -114,6 +116,11 @@ func typed(root *cobra.Command, words []string) string {
 	if err != nil {
 		return err.Error()
 	}
+	if len(rest) > 0 && cmd.Parent() == root && (cmd.Name() == "exec" || cmd.Name() == "ssh") {
+		if problem := aimed(cmd.Name(), rest); problem != "" {
+			return problem
+		}
+	}
 	cmd.InitDefaultHelpFlag()
 	flags, inherited := cmd.Flags(), cmd.InheritedFlags()
 	for _, word := range rest {
@@ -134,4 +141,62 @@ func typed(root *cobra.Command, words []string) string {
 		}
 	}
 	return ""
+}
+
+// aimed says what is wrong with the selector of a command line, which comes first: it
+// names hosts that the documentation's clusters have. A cluster alone is no host, and
+// what is in capitals stands for one.
+func aimed(command string, words []string) string {
+	if dash := slices.Index(words, "--"); command == "exec" && (dash < 1 || dash == len(words)-1) {
+		return "it is to be: SELECTOR -- PROGRAM"
+	}
+	c := &v1alpha1.Cluster{}
+	for role, names := range map[v1alpha1.Role][]string{
+		v1alpha1.RoleControlPlane: {"cp1", "cp2", "cp3"}, v1alpha1.RoleWorker: {"w1", "w2", "w3", "left-1"}, v1alpha1.RoleEtcd: {"e1"}, v1alpha1.RoleRegistry: {"images"},
+	} {
+		for _, name := range names {
+			c.Spec.Hosts = append(c.Spec.Hosts, v1alpha1.Host{Name: name, Roles: []v1alpha1.Role{role}})
+		}
+	}
+	for _, choice := range spec.Choices(strings.Trim(words[0], "'")) {
+		if choice.Cluster != "" && !slices.Contains([]string{"prod", "left", "right", "lab", "*"}, choice.Cluster) {
+			return "there is no cluster " + choice.Cluster
+		}
+		if placeholder.MatchString(choice.Selector) {
+			continue
+		}
+		if _, err := spec.Select(c, choice.Selector); err != nil {
+			return words[0] + ": " + err.Error()
+		}
+	}
+	return ""
+}
+
+var placeholder = regexp.MustCompile("^[A-Z]+$")
+
+// TestAimed: selectors that no host would be found by are seen.
+func TestAimed(t *testing.T) {
+	for _, tc := range []struct {
+		line string
+		good bool
+	}{
+		{"all -- true", true},
+		{"w1 --sudo -- true", true},
+		{"HOST -- true", true},
+		{"prod@HOST -- true", true},
+		{"prod@role=etcd -- true", true},
+		{"left@all,right@w[1:2] -- true", true},
+		{"'*@role=worker' -- true", true},
+		{"prod -- true", false},
+		{"prod/w1 -- true", false},
+		{"all true", false},
+		{"all --", false},
+		{"-- true", false},
+		{"prod@prod -- true", false},
+		{"w1@prod -- true", false},
+	} {
+		if problem := aimed("exec", strings.Fields(tc.line)); (problem == "") != tc.good {
+			t.Errorf("%s: %q", tc.line, problem)
+		}
+	}
 }
