@@ -36,8 +36,10 @@ type OperationSpec struct {
 	// number, or a share of them.
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
 	// Version is the version of Kubernetes that an upgrade goes to in the end: each
-	// minor on the way is an operation of its own.
+	// minor on the way is an operation of its own. File is the path of the cluster file
+	// that it goes by: "" if the version alone was named, and - for standard input.
 	Version string `json:"version,omitempty"`
+	File    string `json:"file,omitempty"`
 	// Certificates are those that renew-certs was to renew, by name, and none is
 	// all that are due: AllCertificates whatever is left of their time, or what
 	// ends Within a time.

@@ -32,7 +32,10 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 	if err != nil {
 		return nil, err
 	}
-	hint := "change the cluster with: slipway apply -f FILE"
+	message, hint := "the latest operation of cluster "+name+" has succeeded", "change the cluster with: slipway apply -f FILE"
+	if far, onward, ok := between(ops, recorded); ok {
+		message, hint = far, onward
+	}
 	if len(ops) > 0 && ops[0].Status.Phase != v1alpha1.OperationSucceeded {
 		switch Kind(ops[0].Spec.Type) {
 		case InitOS:
@@ -59,7 +62,7 @@ func (s *service) unfinished(name string) (*v1alpha1.Operation, error) {
 		return nil, fmt.Errorf("an operation of cluster %s: %w", name, ErrNotFound)
 	}
 	if ops[0].Status.Phase == v1alpha1.OperationSucceeded {
-		return nil, refused(idNothingUnfinished, "the latest operation of cluster "+name+" has succeeded", hint)
+		return nil, refused(idNothingUnfinished, message, hint)
 	}
 	if kind := ops[0].Spec.Type; !isKind(Kind(kind)) {
 		return nil, refused(idUnknownOperation, fmt.Sprintf("operation %s is one of a kind that this version does not know, %q", ops[0].Name, kind),

@@ -68,6 +68,47 @@ func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Clus
 	return wanted, nil
 }
 
+// goesBy is the cluster file that an upgrade goes by, as its operation has it.
+func (r *Request) goesBy() string {
+	if r.Kind != Upgrade || r.Cluster == nil {
+		return ""
+	}
+	return cmp.Or(r.File, "-")
+}
+
+// OnwardCommand takes a cluster on to the version that an upgrade goes to in the end. The
+// file is that which it goes by: "" for none, and - for standard input.
+func OnwardCommand(cluster, version, file string) string {
+	command := "slipway upgrade " + cluster + " --to " + version
+	switch file {
+	case "":
+		return command
+	case "-":
+		file = "FILE"
+	}
+	return command + " -f " + file
+}
+
+// between says of a cluster that stands between two minors of an upgrade how far it has
+// come, and what goes on; ok is false of others. An upgrade that is on record with its
+// version alone has not begun yet.
+func between(ops []v1alpha1.Operation, recorded *v1alpha1.Cluster) (message, hint string, ok bool) {
+	if recorded == nil || recorded.Status.Phase != v1alpha1.PhaseRunning {
+		return "", "", false
+	}
+	is := runsWith(recorded)
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool {
+		kind := Kind(o.Spec.Type)
+		return !beside(kind) && (o.Status.StartTime != nil || kind == Upgrade && is != recorded.Spec.Kubernetes.Version)
+	})
+	if at < 0 || Kind(ops[at].Spec.Type) != Upgrade || ops[at].Spec.Version == "" || ops[at].Spec.Version == is {
+		return "", "", false
+	}
+	to := ops[at].Spec.Version
+	return "the upgrade of cluster " + recorded.Name + " to " + to + " has come as far as " + is,
+		"go on with: " + OnwardCommand(recorded.Name, to, ops[at].Spec.File), true
+}
+
 // runsWith is the version that a cluster was last known to have: the record may
 // have been written for one that was not begun.
 func runsWith(c *v1alpha1.Cluster) string {
