@@ -187,8 +187,9 @@ type Result struct {
 	// Reverted says that the cluster has the settings again that it had before.
 	Reverted bool
 	// Onward is the version that the cluster is still to be upgraded to, "" if it
-	// has come there.
-	Onward string
+	// has come there; OnwardFile is the cluster file that it goes there by, as
+	// OnwardCommand has it, and Reached the version that it runs with meanwhile.
+	Onward, OnwardFile, Reached string
 	// Ready is what works now, one line each, for the summary.
 	Ready []string
 	// Kubeconfig is the path of the admin kubeconfig kept in the store.

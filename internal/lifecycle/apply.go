@@ -361,7 +361,7 @@ func (p *prepared) result(o *v1alpha1.Operation, out *engine.Result, took time.D
 		res.Ready = p.ready(res)
 	}
 	if v := p.request.Version; p.request.Kind == Upgrade && res.Outcome == event.Succeeded && v != p.env.Release.Kubernetes {
-		res.Onward = v
+		res.Onward, res.OnwardFile, res.Reached = v, o.Spec.File, p.env.Release.Kubernetes
 	}
 	return res
 }

@@ -107,6 +107,9 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	if recorded == nil {
 		r.Cluster = wanted
 	}
+	if aheadOf(wanted, o) {
+		r.Source = nil
+	}
 	r.Nodes, r.Forget = o.Spec.Nodes, r.Forget || o.Spec.Forget
 	r.Renew = Renewal{All: o.Spec.AllCertificates, Within: o.Spec.Within.Duration, Names: o.Spec.Certificates}
 	r.rotates = o.Spec.Rotates
@@ -134,7 +137,7 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 	}
 	d := diag.Diagnostic{ID: idSpecChanged, Severity: diag.Error}
 	if r.Cluster != nil {
-		same, err := s.describes(r.Cluster, r.Dir, goesOn)
+		same, err := s.describes(asOf(goesOn, o, r.Cluster), r.Dir, goesOn)
 		if same || err != nil {
 			return nil, err
 		}
@@ -159,7 +162,7 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 	}
 	loaded, err := spec.Load(source.Path, text)
 	if err == nil {
-		same, err := s.describes(loaded.Cluster, filepath.Dir(source.Path), goesOn)
+		same, err := s.describes(asOf(goesOn, o, loaded.Cluster), filepath.Dir(source.Path), goesOn)
 		if same || err != nil || loaded.Cluster.Name != goesOn.Name {
 			return nil, err
 		}

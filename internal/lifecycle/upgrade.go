@@ -89,6 +89,22 @@ func OnwardCommand(cluster, version, file string) string {
 	return command + " -f " + file
 }
 
+// aheadOf says that an upgrade goes by a file that is of the end of its way, and not of
+// the minor that is gone on with.
+func aheadOf(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation) bool {
+	return Kind(o.Spec.Type) == Upgrade && o.Spec.File != "" && o.Spec.Version != goesOn.Spec.Kubernetes.Version
+}
+
+// asOf is such a file as it is of that minor: what goes along is that one's.
+func asOf(goesOn *v1alpha1.Cluster, o *v1alpha1.Operation, file *v1alpha1.Cluster) *v1alpha1.Cluster {
+	if says := file.Spec.Kubernetes.Version; !aheadOf(goesOn, o) || says != "" && says != o.Spec.Version {
+		return file
+	}
+	file = spec.Copy(file)
+	file.Spec.Kubernetes.Version, file.Spec.Addons, file.Spec.Bundle = goesOn.Spec.Kubernetes.Version, goesOn.Spec.Addons, goesOn.Spec.Bundle
+	return file
+}
+
 // between says of a cluster that stands between two minors of an upgrade how far it has
 // come, and what goes on; ok is false of others. An upgrade that is on record with its
 // version alone has not begun yet.

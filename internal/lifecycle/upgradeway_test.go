@@ -2,9 +2,13 @@ package lifecycle
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 )
@@ -55,6 +59,89 @@ func TestUpgradeCutOffBetweenMinors(t *testing.T) {
 	refusal(t, err, idNothingUnfinished)
 	if d := first(err); strings.Contains(d.Message, "as far as") {
 		t.Errorf("when it has come there: %v", d)
+	}
+}
+
+// A way that goes by a file goes on by it, also from a minor that was cut off: until the
+// last one the file says more than the cluster is to have, and that is no change of it.
+func TestUpgradeByFileGoesOn(t *testing.T) {
+	const file = `apiVersion: slipway.dev/v1alpha1
+kind: Cluster
+metadata: {name: prod}
+spec:
+  kubernetes: {version: v1.35.6}
+  controlPlaneEndpoint: {domain: example.com}
+  hosts:
+  - {name: cp1, address: 192.0.2.11, roles: [control-plane]}
+  - {name: w1, address: 192.0.2.12, roles: [worker]}
+`
+	build(t, oldest)
+	built.older.Do(func() { build(t, older) })
+	path := filepath.Join(t.TempDir(), "prod.yaml")
+	newest := strings.Replace(file, oldest, "v1.37.1", 1)
+	begun := newWorld(t, "cp1", "w1")
+	begun.do(Request{Kind: Create, Cluster: loaded(t, file), Source: []byte(file), File: path}, event.Succeeded)
+	begun.backable(t)
+	begun.refusing("w1", "kubernetes.programs")
+	if err := os.WriteFile(path, []byte(newest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begun.do(Request{Kind: Upgrade, Cluster: loaded(t, newest), Source: []byte(newest), File: path}, event.Failed)
+	for _, tc := range []struct {
+		name, reason, given string
+		refused             bool
+	}{
+		{"without", "it is where it was, and says where the way leads", "", false},
+		{"given", "it says where the way leads", newest, false},
+		{"of this minor", "the way leads further", strings.Replace(file, oldest, older, 1), false},
+		{"another version, given", "it would not be gone to", strings.Replace(file, oldest, "v1.37.0", 1), true},
+		{"another setting, given", "it would not be used", newest + "  ssh: {password: canary}\n", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := begun.fork(t)
+			var r Request
+			if tc.given != "" {
+				r = Request{Cluster: loaded(t, tc.given), Source: []byte(tc.given), File: path}
+			}
+			p, err := w.service().PrepareResume(t.Context(), "prod", r, nil)
+			if tc.refused {
+				refusal(t, err, idSpecChanged)
+				return
+			}
+			if err != nil {
+				t.Fatalf("%v: %s", err, tc.reason)
+			}
+			if told := p.Findings(); slices.Contains(idsOf(told), idSpecChanged) {
+				t.Errorf("it is told that the file has changed: %v", told)
+			}
+			if res := w.apply(w.prepared(p, err), event.Succeeded); res.Onward != "v1.37.1" || res.OnwardFile != path || res.Reached != older {
+				t.Errorf("with %s it is to go on to %s by %q", res.Reached, res.Onward, res.OnwardFile)
+			}
+			if source, err := w.service().Store.Source("prod"); err != nil || string(source.Text) != file {
+				t.Errorf("the file on record is of the end of the way: %s, %v", source.Text, err)
+			}
+			_, err = w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
+			if want := "go on with: slipway upgrade prod --to v1.37.1 -f " + path; first(err).Hint != want {
+				t.Errorf("between minors: %v, want %q", err, want)
+			}
+		})
+	}
+}
+
+// What leads on has the file with it that the way goes by.
+func TestOnwardCommand(t *testing.T) {
+	for file, want := range map[string]string{
+		"":                "slipway upgrade prod --to v1.37.1",
+		"-":               "slipway upgrade prod --to v1.37.1 -f FILE",
+		"/home/prod.yaml": "slipway upgrade prod --to v1.37.1 -f /home/prod.yaml",
+	} {
+		if got := OnwardCommand("prod", "v1.37.1", file); got != want {
+			t.Errorf("%q: %s", file, got)
+		}
+	}
+	by := Request{Kind: Upgrade, Cluster: &v1alpha1.Cluster{}}
+	if got := by.goesBy(); got != "-" {
+		t.Errorf("from standard input it goes by %q", got)
 	}
 }
 

@@ -75,7 +75,11 @@ func (e Ending) next() (next, undo string) {
 		return "slipway kubectl " + name + " -- get nodes", "slipway add nodes " + name + " --host USER@ADDRESS=ROLE,name=NAME"
 	case lifecycle.Upgrade:
 		if v := e.Result.Onward; v != "" {
-			return "slipway upgrade " + name + " --to " + v, ""
+			by := e.Result.OnwardFile
+			if by != "" {
+				by = cmp.Or(e.File, by) // as it was typed
+			}
+			return lifecycle.OnwardCommand(name, v, by), ""
 		}
 		return "slipway kubectl " + name + " -- get nodes", ""
 	case lifecycle.Renew, lifecycle.RotateCA:

@@ -282,6 +282,10 @@ func TestEndings(t *testing.T) {
 	full.Remedy = "free 2 GiB on /var/lib/kubelet"
 	listed := failure("", "make pods anew", "the old key is still needed")
 	listed.Reason = "tokens-held"
+	minor, byFile := with(event.Succeeded), with(event.Succeeded)
+	minor.Onward, byFile.Onward, byFile.OnwardFile = "v1.37.1", "v1.37.1", "/home/ada/prod.yaml"
+	byInput := *byFile
+	byInput.OnwardFile = "-"
 	var b strings.Builder
 	for _, tc := range []struct {
 		name string
@@ -301,6 +305,11 @@ func TestEndings(t *testing.T) {
 		{"failed in a way that the guide lists", Ending{Result: with(event.Failed, listed), Kind: lifecycle.RotateCA}},
 		{"finished with failed hosts", Ending{Result: many, Kind: lifecycle.Create}},
 		{"paused", Ending{Result: with(event.Paused), Kind: lifecycle.Upgrade}},
+		{"a minor of an upgrade", Ending{Result: minor, Kind: lifecycle.Upgrade}},
+		{"a minor of an upgrade without a file, gone on with by one", Ending{Result: minor, Kind: lifecycle.Upgrade, File: "prod.yaml"}},
+		{"a minor of an upgrade by a file", Ending{Result: byFile, Kind: lifecycle.Upgrade}},
+		{"a minor of an upgrade by a file that was named here", Ending{Result: byFile, Kind: lifecycle.Upgrade, File: "prod.yaml"}},
+		{"a minor of an upgrade by standard input", Ending{Result: &byInput, Kind: lifecycle.Upgrade}},
 		{"stopped", Ending{Result: with(event.Cancelled), Kind: lifecycle.Apply}},
 		{"rollback succeeded", Ending{Result: with(event.Succeeded), Kind: rollback}},
 		{"rollback failed", Ending{Result: with(event.Failed), Kind: rollback}},
