@@ -43,6 +43,7 @@ const (
 	idNoOperation  = "no-operation"
 	idPluginFailed = "plugin-failed"
 	idCopySkipped  = "copy-skipped"
+	idBetween      = "upgrade-between-minors"
 )
 
 // app is one run of the program.

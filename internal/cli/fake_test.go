@@ -35,6 +35,10 @@ type fake struct {
 	// "removal") or an error ("refused", "locked", "locked-elsewhere", "stale",
 	// "broken").
 	Prepare string `json:"prepare"`
+	// Onward are the versions that an upgrade is still to go to, minor by minor, and
+	// Between is how Prepare ends when the first of them has succeeded.
+	Onward  []string `json:"onward"`
+	Between string   `json:"between"`
 	// Apply is an outcome, or "locked", "broken", "until-cancelled" or
 	// "forever".
 	Apply     string   `json:"apply"`
@@ -83,6 +87,8 @@ type call struct {
 	HasSource    bool     `json:"hasSource,omitempty"`
 	File         string   `json:"file,omitempty"`
 	Args         []string `json:"args,omitempty"`
+	Version      string   `json:"version,omitempty"`
+	Follows      bool     `json:"follows,omitempty"`
 }
 
 func (f *fake) record(c call) error {
@@ -102,6 +108,7 @@ func (f *fake) asked(method string, r lifecycle.Request) error {
 		IgnoreErrors: r.IgnoreErrors, BreakLock: r.BreakLock, Forget: r.Forget, HasSource: len(r.Source) > 0, File: r.File,
 	}
 	c.Force, c.Nodes, c.Bundle = r.Removal.Force, r.Nodes, r.Bundle
+	c.Version, c.Follows = r.Version, r.Follows
 	if c.Args = r.Renew.Names; r.Renew.All {
 		c.Args = []string{"--all"}
 	} else if r.Renew.Within > 0 {
@@ -147,6 +154,8 @@ func (f *fake) prepared(name string, kind lifecycle.Kind, progress event.Sink) (
 		return nil, &lifecycle.LockedError{Cluster: name, Operation: operationID, Holder: "process 7 on mgr2 since 2026-11-22 14:05:03 UTC, last heard of 3 s ago", Elsewhere: true}
 	case "stale":
 		return nil, &lifecycle.StaleError{Difference: "-a\n+b\n"}
+	case "interrupted":
+		return nil, &interrupted{os.Interrupt}
 	case "broken":
 		return nil, errors.New("the disk is on fire")
 	default:
@@ -445,6 +454,10 @@ func (p *fakePrepared) Apply(ctx context.Context, sinks ...event.Sink) (*lifecyc
 			p.Clusters = nil
 		}
 		res.Ready = []string{"Cluster " + p.plan.Cluster + " is ready"}
+		if len(p.Onward) > 0 {
+			res.Onward, res.Reached = p.Onward[0], "v1.36.4"
+			p.Onward, p.fake.Prepare = p.Onward[1:], p.Between
+		}
 	case "failed", "partial":
 		end.Outcome = event.Failed
 		end.Failure = &event.Failure{Reason: "DiskFull", Message: "no space left", Remedy: "free 2 GiB"}

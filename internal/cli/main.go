@@ -193,9 +193,10 @@ type failureReport struct {
 func (a *app) explain(err error, code int) {
 	rep := failureReport{Type: "error", ExitCode: code, Message: err.Error()}
 	var (
-		locked *lifecycle.LockedError
-		stale  *lifecycle.StaleError
-		list   diag.List
+		locked  *lifecycle.LockedError
+		stale   *lifecycle.StaleError
+		list    diag.List
+		between *betweenError
 	)
 	switch {
 	case errors.As(err, &list):
@@ -213,6 +214,9 @@ func (a *app) explain(err error, code int) {
 		rep.Difference = stale.Difference
 		rep.Diagnostics = diag.List{{ID: idStale, Severity: diag.Error, Message: stale.Error()}}
 		fmt.Fprint(a.Err, view.Visible(stale.Difference))
+	}
+	if errors.As(err, &between) {
+		rep.Diagnostics = between.explained(rep.Diagnostics, code)
 	}
 	switch {
 	case len(rep.Diagnostics) > 0:

@@ -165,6 +165,16 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
+// Each minor of an upgrade is confirmed by itself, and left out by itself.
+func TestConfirmBetweenMinors(t *testing.T) {
+	s := newSeat(t, "y\n")
+	f := &fake{Prepare: "create", Apply: "succeeded", Onward: []string{"v1.37.1"}, Between: "create"}
+	got := s.run(t, f, "upgrade", "prod", "--to", "v1.37.1")
+	if said := s.err.String(); got != exitFailed || !strings.Contains(said, "[not-confirmed]") || !strings.Contains(said, "go on with: slipway upgrade prod --to v1.37.1\n") {
+		t.Errorf("exit code %d, want %d, and what leads on in:\n%s", got, exitFailed, said)
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
@@ -21,8 +22,9 @@ func (a *app) upgradeCmd() *cobra.Command {
 		Short: "Take a cluster to a newer version of Kubernetes",
 		Long: `Takes a cluster that runs to a newer version of Kubernetes, one minor at a time:
 each is planned, confirmed and carried out by itself, and is a point at which it
-can be left. With FILE, to the version that stands there; other differences of
-the file are applied first, with: slipway apply -f FILE
+can be left: the next one not begun, the exit code is 1, and what goes on is said.
+With FILE, to the version that stands there; other differences of the file are
+applied first, with: slipway apply -f FILE
 
 Before anything is touched the cluster is looked at: APIs in use that go away,
 disruption budgets and webhooks that would stop it, nodes, certificates, disks,
@@ -82,13 +84,42 @@ func wayOf(r *lifecycle.Request, bundle, pause string) (err error) {
 
 // upgrade goes from one minor to the next until there is no further one.
 func (a *app) upgrade(ctx context.Context, r lifecycle.Request, file string) error {
+	var before *lifecycle.Result
 	for {
 		res, err := a.operated(ctx, operation{prepare: a.prepare(r), file: file})
+		if err != nil && res == nil && before != nil {
+			return &exitError{code: exitFailed, err: &betweenError{error: err, before: before, file: file}}
+		}
 		if err != nil || res == nil || res.Onward == "" {
 			return err
 		}
-		r.Version, r.Bundle = res.Onward, "" // the one that is named was for the version before
+		before = res
+		r.Version, r.Bundle, r.Follows = res.Onward, "", true // the bundle that is named was for the version before
 	}
+}
+
+// A betweenError is why a minor of an upgrade was not begun when the one before had
+// come to its end: that one is not taken back, and something was touched.
+type betweenError struct {
+	error
+	before *lifecycle.Result
+	file   string
+}
+
+func (e *betweenError) Unwrap() error { return e.error }
+
+// explained are what is to say of it, behind what there is to say of its cause: how the
+// cluster is, and what goes on.
+func (e *betweenError) explained(cause diag.List, code int) diag.List {
+	if len(cause) == 0 && code != exitInterrupted {
+		cause = diag.List{{Severity: diag.Error, Message: e.Error()}}
+	}
+	r := e.before
+	return append(slices.Clone(cause), diag.Diagnostic{
+		ID: idBetween, Severity: diag.Error,
+		Message: "cluster " + r.Cluster + " runs whole, with Kubernetes " + r.Reached + "; the next minor, on the way to " + r.Onward + ", was not begun",
+		Hint:    "go on with: " + lifecycle.OnwardCommand(r.Cluster, r.Onward, e.file),
+	})
 }
 
 func atOnceFlag(cmd *cobra.Command, rollout *lifecycle.Rollout) {

@@ -103,6 +103,9 @@ type Request struct {
 	// Version is what to Upgrade to; "" is that of Cluster. Bundle is what the
 	// next version on the way comes from; "" finds or builds it.
 	Version, Bundle string
+	// Follows says that the minor before has just come to its end: pods that it has
+	// moved are waited for, where a disruption budget lets none go without them.
+	Follows bool
 	// Rollout says how nodes are taken there; of an Apply, how many workers at once
 	// get settings for which something on them is restarted.
 	Rollout Rollout
