@@ -113,16 +113,39 @@ func labelled(labels string) map[string]string {
 
 // HeldBudgets are the disruption budgets that let no pod go now, of pods that have
 // to leave one of these nodes, as "namespace/name: why".
-func (c *Client) HeldBudgets(ctx context.Context, nodes []string) (out []string, err error) {
+func (c *Client) HeldBudgets(ctx context.Context, nodes []string) ([]string, error) {
+	now, ever, err := c.held(ctx, nodes)
+	out := slices.Concat(now, ever)
+	slices.Sort(out)
+	return out, err
+}
+
+// WaitBudgets waits until none of them holds that would let a pod go if its pods were
+// healthy. progress, which may be nil, hears what is still missing, once for each change.
+// Time is bounded by ctx alone.
+func (c *Client) WaitBudgets(ctx context.Context, nodes []string, progress func(string)) error {
+	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
+		now, _, err := c.held(ctx, nodes)
+		return strings.Join(now, "; "), err
+	}))
+	if err != nil {
+		return fmt.Errorf("waiting for disruption budgets: %w", err)
+	}
+	return nil
+}
+
+// held are those budgets: those that hold because of how their pods are now, and those
+// that do so however they are.
+func (c *Client) held(ctx context.Context, nodes []string) (now, ever []string, err error) {
 	all, err := c.budgets(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var leave []corev1.Pod
 	for _, n := range nodes {
 		some, err := c.evictable(ctx, n)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		leave = append(leave, some...)
 	}
@@ -131,14 +154,15 @@ func (c *Client) HeldBudgets(ctx context.Context, nodes []string) (out []string,
 		if b.Status.DisruptionsAllowed > 0 || b.Status.ExpectedPods == 0 || !slices.ContainsFunc(leave, func(p corev1.Pod) bool { return holds(b, &p) }) {
 			continue
 		}
-		why := fmt.Sprintf("%d of its %d pods are healthy, and it wants %d", b.Status.CurrentHealthy, b.Status.ExpectedPods, b.Status.DesiredHealthy)
+		name := b.Namespace + "/" + b.Name + ": "
 		if never(b) {
-			why = budgetText(b)
+			ever = append(ever, name+budgetText(b))
+			continue
 		}
-		out = append(out, b.Namespace+"/"+b.Name+": "+why)
+		now = append(now, fmt.Sprintf("%s%d of its %d pods are healthy, and it wants %d", name, b.Status.CurrentHealthy, b.Status.ExpectedPods, b.Status.DesiredHealthy))
 	}
-	slices.Sort(out)
-	return out, nil
+	slices.Sort(now)
+	return now, ever, nil
 }
 
 // Takes says that one node could take the pods of another: ready, open or about to be

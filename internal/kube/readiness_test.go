@@ -1,8 +1,10 @@
 package kube
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +60,30 @@ func TestHeldBudgets(t *testing.T) {
 	if d := cmp.Diff([]string{"ns/ill: 1 of its 2 pods are healthy, and it wants 1", "ns/never: maxUnavailable is 0"}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+}
+
+// What holds because pods are not healthy yet is waited for, and what holds however they
+// are is not.
+func TestWaitBudgets(t *testing.T) {
+	const never = `"expectedPods":2,"desiredHealthy":2,"currentHealthy":2`
+	pods := call{request: listPods, answer: items(aPod("c", "ReplicaSet", ""), aPod("d", "ReplicaSet", ""))}
+	is := func(status string) call {
+		return call{request: listBudgets, answer: items(aBudget("ill", "c", `"minAvailable":1`, status), aBudget("never", "d", `"maxUnavailable":0`, never))}
+	}
+	ill, well := is(`"expectedPods":2,"desiredHealthy":1,"currentHealthy":1`), is(`"expectedPods":2,"desiredHealthy":1,"currentHealthy":2,"disruptionsAllowed":1`)
+	f := newFakeAPI(t, ill, pods, call{request: listBudgets, status: 503}, ill, pods, well, pods, ill, pods)
+	c := f.client()
+	var said []string
+	if err := c.WaitBudgets(t.Context(), []string{"w1"}, func(s string) { said = append(said, s) }); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"ns/ill: 1 of its 2 pods are healthy, and it wants 1"}, said); d != "" {
+		t.Errorf("each change is told once (-want +got):\n%s", d)
+	}
+	c.interval = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	wantReason(t, c.WaitBudgets(ctx, []string{"w1"}, func(string) { cancel() }), ReasonTimeout)
 }
 
 func TestNoRoom(t *testing.T) {

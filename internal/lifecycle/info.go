@@ -136,10 +136,13 @@ type lookTimes struct {
 	// file is how long nothing may come of a file that is fetched: it is read
 	// through before.
 	file time.Duration
+	// between is how long pods are waited for that a minor of an upgrade has moved,
+	// before the next one.
+	between time.Duration
 }
 
 func usualLooks() lookTimes {
-	return lookTimes{whole: 25 * time.Second, host: 12 * time.Second, over: 10 * time.Second, dump: 3 * time.Minute, dumpHost: 2 * time.Minute, file: op.AutoCopyTime}
+	return lookTimes{whole: 25 * time.Second, host: 12 * time.Second, over: 10 * time.Second, dump: 3 * time.Minute, dumpHost: 2 * time.Minute, file: op.AutoCopyTime, between: 5 * time.Minute}
 }
 
 // A hostLook is what one host answered.

@@ -215,7 +215,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 		p.env.Leader = leader(p.env.Cluster.Name, found[:staying])
 	}
 	p.env.SignsApart = slices.ContainsFunc(p.hosts, func(h *engine.Host) bool { return p.env.IsFirst(h) && module.SignsApart(h) })
-	ready, err := p.readiness(ctx, options)
+	ready, err := p.readiness(ctx, options, progress)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
@@ -35,7 +36,7 @@ func (p *prepared) begins() bool {
 // readiness is what an upgrade would meet, found before anything is touched: in
 // the cluster, in etcd, on hosts, and on the way to the version that it goes to
 // in the end.
-func (p *prepared) readiness(ctx context.Context, o precheck.Options) (diag.List, error) {
+func (p *prepared) readiness(ctx context.Context, o precheck.Options, progress event.Sink) (diag.List, error) {
 	if !p.begins() {
 		return nil, nil
 	}
@@ -52,6 +53,9 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options) (diag.List
 			l.hosts = append(l.hosts, &hostLook{spec: h.Host, conn: h.Conn})
 		}
 	}
+	if p.request.Follows && !slices.Contains(o.Ignore, precheck.IDBudget) {
+		l.movedPods(ctx, progress)
+	}
 	var etcd EtcdInfo
 	var warnings diag.List
 	var asked sync.WaitGroup
@@ -64,6 +68,36 @@ func (p *prepared) readiness(ctx context.Context, o precheck.Options) (diag.List
 	}
 	r.Etcd = etcdTroubles(&etcd)
 	return slices.Concat(precheck.Ready(r, o), unfit, warnings), nil
+}
+
+// movedPods waits for a while for pods that the minor before has moved, where a
+// disruption budget lets none go without them. What it still lets not go then is found by
+// whoever looks.
+func (l *looker) movedPods(ctx context.Context, progress event.Sink) {
+	ctx, cancel := context.WithTimeout(ctx, l.svc.looks.between)
+	defer cancel()
+	for _, h := range l.hosts {
+		if spec.HasRole(h.spec, v1alpha1.RoleControlPlane) && l.movedPodsThrough(ctx, h, progress) == nil || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (l *looker) movedPodsThrough(ctx context.Context, h *hostLook, progress event.Sink) error {
+	client, err := l.own(h)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	asked, cancel := context.WithTimeout(ctx, l.svc.looks.over)
+	nodes, err := client.Nodes(asked)
+	cancel()
+	if err != nil {
+		return err // the next one is asked
+	}
+	return client.WaitBudgets(ctx, upgrade.Drained(nodes), func(missing string) {
+		note(progress, "", "waiting for pods that the minor before has moved: "+missing)
+	})
 }
 
 // unlisted warns of a version with which a cluster begins; of those on the way of an

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
@@ -142,6 +145,71 @@ func TestOnwardCommand(t *testing.T) {
 	by := Request{Kind: Upgrade, Cluster: &v1alpha1.Cluster{}}
 	if got := by.goesBy(); got != "-" {
 		t.Errorf("from standard input it goes by %q", got)
+	}
+}
+
+// Between two minors pods that the one before has moved are waited for, where a disruption
+// budget lets none go without them, and not for ever; before the first nobody has moved any.
+func TestUpgradeWaitsForMovedPods(t *testing.T) {
+	const at = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/web"
+	budget := func(healthy int, spec object) object {
+		spec["selector"] = object{"matchLabels": object{"app": "web"}}
+		return object{
+			"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": object{"name": "web", "namespace": "shop"},
+			"spec": spec, "status": object{"disruptionsAllowed": healthy - 1, "expectedPods": 2, "currentHealthy": healthy, "desiredHealthy": 1},
+		}
+	}
+	for _, tc := range []struct {
+		name    string
+		r       Request
+		spec    object
+		mended  bool
+		waits   bool
+		refused bool
+	}{
+		{"until they are ready", Request{Follows: true}, object{"minAvailable": 1}, true, true, false},
+		{"not for ever", Request{Follows: true}, object{"minAvailable": 1}, false, true, true},
+		{"not where it would never let one go", Request{Follows: true}, object{"maxUnavailable": 0}, false, false, true},
+		{"not when that is passed over", Request{Follows: true, IgnoreChecks: []string{"disruption-budget"}}, object{"minAvailable": 1}, false, false, false},
+		{"not before the first", Request{}, object{"minAvailable": 1}, false, false, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := aged(t, "cp1", "w1", "w2")
+			w.api.put(at, budget(1, tc.spec))
+			w.api.put("/api/v1/namespaces/shop/pods/web", object{
+				"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": "web", "namespace": "shop", "labels": object{"app": "web"}, "ownerReferences": []any{
+					object{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "1", "controller": true},
+				}},
+				"spec": object{"nodeName": "w1"},
+			})
+			r := tc.r
+			r.Kind, r.Name, r.Version = toNewest.Kind, toNewest.Name, toNewest.Version
+			s := w.service()
+			if s.looks.between = time.Minute; !tc.mended {
+				s.looks.between = 50 * time.Millisecond
+			}
+			var said []string
+			p, err := s.Prepare(t.Context(), r, event.SinkFunc(func(e event.Event) {
+				if strings.HasPrefix(e.Message, "waiting") {
+					said = append(said, e.Message)
+					if tc.mended {
+						w.api.put(at, budget(2, tc.spec))
+					}
+				}
+			}))
+			if tc.refused {
+				refusal(t, err, "disruption-budget")
+			} else {
+				w.prepared(p, err)
+			}
+			var want []string
+			if tc.waits {
+				want = []string{"waiting for pods that the minor before has moved: shop/web: 1 of its 2 pods are healthy, and it wants 1"}
+			}
+			if d := cmp.Diff(want, said); d != "" {
+				t.Errorf("it is told (-want +got):\n%s", d)
+			}
+		})
 	}
 }
 

@@ -51,12 +51,14 @@ const (
 	idFilesystemReadOnly  = "filesystem-read-only"
 	idFilesystemTemporary = "filesystem-temporary"
 
-	// What an upgrade would meet.
+	// IDBudget is of what an upgrade waits for between two minors.
+	IDBudget = "disruption-budget"
+
+	// What else an upgrade would meet.
 	idReleaseUnknown = "release-unknown"
 	idAPIUnasked     = "api-not-asked"
 	idAPIRemoved     = "api-removed"
 	idAPIDeprecated  = "api-deprecated"
-	idBudget         = "disruption-budget"
 	idWebhook        = "webhook-unanswered"
 	idBundleMissing  = "bundle-missing"
 	idNodeUnready    = "upgrade-node-unready"
@@ -90,7 +92,7 @@ func IDs() []string {
 		idOtherNetwork, idPort,
 		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,
 		idFilesystemTemporary,
-		idReleaseUnknown, idAPIRemoved, idAPIDeprecated, idBudget, idWebhook, idBundleMissing, idCapacity, idSkew, idEtcdUnready, idCertificate, idAddons,
+		idReleaseUnknown, idAPIRemoved, idAPIDeprecated, IDBudget, idWebhook, idBundleMissing, idCapacity, idSkew, idEtcdUnready, idCertificate, idAddons,
 	}
 }
 

@@ -62,7 +62,7 @@ func Ready(s Readiness, o Options) diag.List {
 		r.warn(idAPIDeprecated, "have those who ask for them use the next version of the API, before a later upgrade", "APIs are in use that go away later: %s", list(s.Deprecated))
 	}
 	if len(s.Budgets) > 0 {
-		r.fail(idBudget, "have the pods be healthy, more of them run, or the budgets allow one to be away", "disruption budgets let no pod go, and nodes with such pods cannot be drained: %s", strings.Join(s.Budgets, "; "))
+		r.fail(IDBudget, "have the pods be healthy, more of them run, or the budgets allow one to be away", "disruption budgets let no pod go, and nodes with such pods cannot be drained: %s", strings.Join(s.Budgets, "; "))
 	}
 	if len(s.Webhooks) > 0 {
 		r.fail(idWebhook, "have what answers them run, or delete their configurations", "admission webhooks refuse requests because nobody answers them: %s", strings.Join(s.Webhooks, "; "))
