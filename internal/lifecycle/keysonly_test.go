@@ -62,6 +62,9 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	if strings.Contains(err.Error(), "etcd restore") || !strings.Contains(err.Error(), "its owner's to have kept") {
 		t.Errorf("the way back that is told is none: %v", err)
 	}
+	if o, err := w.service().latestUpgrade("prod"); err != nil || !strings.HasPrefix(w.service().instead(o), "or have the owner of its etcd bring the data") {
+		t.Errorf("what there is instead of a way back: %s, %v", w.service().instead(o), err)
+	}
 
 	// Of an etcd of its own the set has no data either.
 	c, err := w.service().Cluster(t.Context(), "prod")

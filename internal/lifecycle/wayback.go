@@ -195,8 +195,32 @@ func (p *prepared) wayBack(ctx context.Context) (diag.List, error) {
 		}}, nil
 	}
 	slices.Sort(used)
-	return refused(idKindsInUse, fmt.Sprintf("Kubernetes %s does not know kinds of which there are objects: %s", p.env.Release.Kubernetes, strings.Join(used, ", ")),
-		"delete them, if they can be done without; or finish the upgrade: slipway resume "+p.env.Cluster.Name), nil
+	return p.inUse(used)
+}
+
+// inUse refuses to go back because of these objects.
+func (p *prepared) inUse(used []string) (diag.List, error) {
+	name := p.env.Cluster.Name
+	hint := "delete them, if they can be done without; or finish the upgrade: slipway resume " + name
+	if o, err := p.svc.latestUpgrade(name); err != nil {
+		return nil, err
+	} else if o != nil {
+		hint += "; " + p.svc.instead(o)
+	}
+	return refused(idKindsInUse, fmt.Sprintf("Kubernetes %s does not know kinds of which there are objects: %s", p.env.Release.Kubernetes, strings.Join(used, ", ")), hint), nil
+}
+
+// instead says what a restore of the data of before an upgrade would do, and lose.
+func (s *service) instead(o *v1alpha1.Operation) string {
+	const again = "the data of before the upgrade again, without these and all else that was written since"
+	set := s.kept(o)
+	switch {
+	case set == nil:
+		return "no backup set of before it is on this machine"
+	case set.KeysOnly:
+		return "or have the owner of its etcd bring " + again
+	}
+	return "or have " + again + ": slipway etcd restore " + o.Spec.Cluster + " --from " + set.File
 }
 
 // kindsUnknown warns of kinds that the release table does not list.
@@ -212,15 +236,14 @@ func kindsUnknown(newer, older string) diag.List {
 // on the way there. Its components are not asked for, which a bundle alone may know
 // that is gone by now.
 func (p *prepared) there() (is release.Release, begun map[string]bool, err error) {
-	ops, err := p.svc.Store.Operations(p.env.Cluster.Name)
+	o, err := p.svc.latestUpgrade(p.env.Cluster.Name)
 	if err != nil {
 		return is, nil, err
 	}
-	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return Kind(o.Spec.Type) == Upgrade && o.Status.StartTime != nil })
-	if at < 0 {
+	if o == nil {
 		return p.env.Release, nil, nil
 	}
-	c, err := p.svc.planned(ops[at].Name)
+	c, err := p.svc.planned(o.Name)
 	if err != nil {
 		return is, nil, err
 	}
@@ -228,6 +251,16 @@ func (p *prepared) there() (is release.Release, begun map[string]bool, err error
 	if is, err = p.svc.Catalogue.With(version, release.Components{}).Resolve(version); err != nil {
 		return is, nil, err
 	}
-	_, begun, err = p.svc.steps(ops[at].Name)
+	_, begun, err = p.svc.steps(o.Name)
 	return is, begun, err
+}
+
+// latestUpgrade is the latest upgrade of a cluster that has begun, nil if there is none.
+func (s *service) latestUpgrade(name string) (*v1alpha1.Operation, error) {
+	ops, err := s.Store.Operations(name)
+	at := slices.IndexFunc(ops, func(o v1alpha1.Operation) bool { return Kind(o.Spec.Type) == Upgrade && o.Status.StartTime != nil })
+	if at < 0 {
+		return nil, err
+	}
+	return &ops[at], err
 }

@@ -133,26 +133,51 @@ func TestUpgradeThatSucceededStays(t *testing.T) {
 	}
 }
 
-// A version that does not know what is in the cluster is none to go back to.
+// A version that does not know what is in the cluster is none to go back to, before that
+// is deleted, or gone with all that was written since the upgrade began.
 func TestUpgradeWithNewKinds(t *testing.T) {
-	w := aged(t, "cp1", "w1")
-	w.refusing("w1", "kubernetes.programs")
-	w.do(toNewest, event.Failed)
-	w.machines["w1"].refuse = nil
-	const of = "/apis/certificates.k8s.io/v1/clustertrustbundles/"
-	bundle := func(name string) object {
-		return object{"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle", "metadata": object{"name": name}}
+	for _, restores := range []bool{false, true} {
+		t.Run(map[bool]string{false: "deleted", true: "restored"}[restores], func(t *testing.T) {
+			w := aged(t, "cp1", "w1")
+			w.refusing("w1", "kubernetes.programs")
+			w.do(toNewest, event.Failed)
+			w.machines["w1"].refuse = nil
+			const of = "/apis/certificates.k8s.io/v1/clustertrustbundles/"
+			bundle := func(name string) object {
+				return object{"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle", "metadata": object{"name": name}}
+			}
+			w.api.put(of+"kubernetes.io:kube-apiserver-serving:x", bundle("kubernetes.io:kube-apiserver-serving:x"))
+			w.api.put(of+"mine", bundle("mine"))
+			_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+			wantRefused(t, err, idKindsInUse)
+			if err != nil && (!strings.Contains(err.Error(), "clustertrustbundles mine") || strings.Contains(err.Error(), "serving:x")) {
+				t.Errorf("it names others: %v", err)
+			}
+			sets, serr := w.service().Snapshots(t.Context(), "prod")
+			if serr != nil || len(sets) != 1 {
+				t.Fatalf("backup sets %+v, %v", sets, serr)
+			}
+			want := "or have the data of before the upgrade again, without these and all else that was written since: slipway etcd restore prod --from " + sets[0].File
+			if hint := first(err).Hint; !strings.HasSuffix(hint, want) {
+				t.Errorf("the hint is %q, want it to end with %q", hint, want)
+			}
+			if restores {
+				w.do(restoring(sets[0].File), event.Succeeded)
+			}
+			w.api.remove(of + "mine")
+			w.rollback(event.Succeeded)
+			w.wantVersions(all([]string{"cp1", "w1"}, older))
+		})
 	}
-	w.api.put(of+"kubernetes.io:kube-apiserver-serving:x", bundle("kubernetes.io:kube-apiserver-serving:x"))
-	w.api.put(of+"mine", bundle("mine"))
-	_, err := w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
-	wantRefused(t, err, idKindsInUse)
-	if err != nil && (!strings.Contains(err.Error(), "clustertrustbundles mine") || strings.Contains(err.Error(), "serving:x")) {
-		t.Errorf("it names others: %v", err)
+}
+
+// Where there are no data of before the upgrade here, that is said.
+func TestUpgradeWithNewKindsWithoutData(t *testing.T) {
+	s := newWorld(t, "cp1").service()
+	o := &v1alpha1.Operation{Spec: v1alpha1.OperationSpec{Cluster: "prod"}}
+	if got := s.instead(o); !strings.Contains(got, "no backup set of before it is on this machine") {
+		t.Errorf("without a set: %s", got)
 	}
-	w.api.remove(of + "mine")
-	w.rollback(event.Succeeded)
-	w.wantVersions(all([]string{"cp1", "w1"}, older))
 }
 
 // Where the control plane that speaks for the cluster is what is broken, the
