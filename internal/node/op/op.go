@@ -411,6 +411,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindFetchBlob:      decode[FetchBlob],
 	KindUnpack:         decode[Unpack],
 	KindImportImages:   decode[ImportImages],
+	KindRetire:         decode[Retire],
 	KindExec:           decode[Exec],
 	KindWait:           decode[Wait],
 	KindReadFile:       decode[ReadFile],

@@ -133,6 +133,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.unless(ctx, o.UnlessServes, v, err)
 	case op.ImportImages:
 		return s.checkImages(ctx, o)
+	case op.Retire:
+		return s.checkRetire(ctx, o)
 	case op.Exec:
 		return s.checkExec(ctx, o)
 	case op.EtcdMember:
@@ -241,6 +243,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyUnpack(ctx, o)
 	case op.ImportImages:
 		return s.applyImages(ctx, o)
+	case op.Retire:
+		return s.applyRetire(ctx, o)
 	case op.Exec:
 		return s.applyExec(ctx, o, res)
 	case op.EtcdMember:

@@ -58,8 +58,30 @@ func (s *session) askDocker(ctx context.Context, method, path string, body io.Re
 // errNoDocker is a socket that nobody answers at.
 var errNoDocker = errors.New("it does not answer on " + dockerSocket)
 
+// dockerImage is the digest of the config of the image that Docker has under a name,
+// by which it knows it; "" if it has none.
+func (s *session) dockerImage(ctx context.Context, ref string) (string, error) {
+	status, answer, err := s.askDocker(ctx, http.MethodGet, dockerPath(ref)+"/json", nil)
+	var has struct {
+		ID string `json:"Id"`
+	}
+	switch {
+	case err != nil:
+		return "", errors.Join(ctx.Err(), fmt.Errorf("%w: %w", errNoDocker, err))
+	case status == http.StatusNotFound:
+	case status != http.StatusOK:
+		return "", dockerError("asking Docker for "+ref, status, answer)
+	case json.Unmarshal(answer, &has) != nil:
+		return "", dockerError("reading what Docker says of "+ref, status, answer)
+	}
+	return has.ID, nil
+}
+
+// dockerPath is where Docker's API has an image.
+func dockerPath(ref string) string { return "/images/" + (&url.URL{Path: ref}).EscapedPath() }
+
 // dockerLacks are those of the images that Docker does not have under their
-// names. It knows an image by the digest of its config.
+// names.
 func (s *session) dockerLacks(ctx context.Context, images []op.Image) ([]op.Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, dockerAsk)
 	defer cancel()
@@ -68,20 +90,11 @@ func (s *session) dockerLacks(ctx context.Context, images []op.Image) ([]op.Imag
 		if len(img.Blobs) == 0 {
 			return nil, invalid("image %s has no config", img.Ref)
 		}
-		status, answer, err := s.askDocker(ctx, http.MethodGet, "/images/"+(&url.URL{Path: img.Ref}).EscapedPath()+"/json", nil)
-		var has struct {
-			ID string `json:"Id"`
+		id, err := s.dockerImage(ctx, img.Ref)
+		if err != nil {
+			return nil, err
 		}
-		switch {
-		case err != nil:
-			return nil, errors.Join(ctx.Err(), fmt.Errorf("%w: %w", errNoDocker, err))
-		case status == http.StatusNotFound:
-		case status != http.StatusOK:
-			return nil, dockerError("asking Docker for "+img.Ref, status, answer)
-		case json.Unmarshal(answer, &has) != nil:
-			return nil, dockerError("reading what Docker says of "+img.Ref, status, answer)
-		}
-		if has.ID != img.Blobs[0].Digest {
+		if id != img.Blobs[0].Digest {
 			out = append(out, img)
 		}
 	}
@@ -127,6 +140,13 @@ func (s *session) applyDockerImages(ctx context.Context, o op.ImportImages) erro
 		return err
 	}
 	if len(lacks) > 0 {
+		brings := map[string]string{}
+		for _, img := range lacks {
+			brings[img.Ref] = img.Blobs[0].Digest
+		}
+		if err := s.noteImported(true, brings); err != nil {
+			return err
+		}
 		if err := s.loadDocker(ctx, lacks); err != nil {
 			return err
 		}

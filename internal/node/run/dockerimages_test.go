@@ -29,6 +29,10 @@ type fakeDocker struct {
 	images map[string]string // name → digest of its config
 	loads  int
 	refuse string // what a load answers
+	used   string // the image of its only container
+	// late is one that a container comes to use when it is to be removed, and broken
+	// one that cannot be.
+	late, broken string
 }
 
 func (d *fakeDocker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -36,10 +40,25 @@ func (d *fakeDocker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer d.mu.Unlock()
 	name, ok := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, "/images/"), "/json")
 	switch {
+	case r.Method == http.MethodGet && r.URL.Path == "/containers/json" && r.URL.Query().Get("all") == "1":
+		out := "[]"
+		if d.used != "" && r.URL.Query().Get("filters") == fmt.Sprintf(`{"ancestor":[%q]}`, d.used) {
+			out = `[{"Id":"c1"}]`
+		}
+		fmt.Fprint(w, out)
 	case r.Method == http.MethodGet && ok && d.images[name] == "":
 		http.Error(w, `{"message":"No such image"}`, http.StatusNotFound)
 	case r.Method == http.MethodGet && ok:
 		fmt.Fprintf(w, `{"Id":%q}`, d.images[name])
+	case r.Method == http.MethodDelete && d.images[strings.TrimPrefix(r.URL.Path, "/images/")] != "" && r.URL.RawQuery == "":
+		switch name := strings.TrimPrefix(r.URL.Path, "/images/"); name {
+		case d.used, d.late:
+			http.Error(w, `{"message":"conflict"}`, http.StatusConflict)
+		case d.broken:
+			http.Error(w, `{"message":"broken"}`, http.StatusInternalServerError)
+		default:
+			delete(d.images, name)
+		}
 	case r.Method == http.MethodPost && r.URL.Path == "/images/load" && r.Header.Get("Content-Type") == "application/x-tar":
 		d.loads++
 		if d.refuse != "" {

@@ -19,6 +19,7 @@ import (
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
 	pinnedLabel      = "io.cri-containerd.pinned=pinned"
+	unpinnedLabel    = "io.cri-containerd.pinned=" // containerd keeps no label without a value
 )
 
 // ctr is the argv of containerd's own client, in the namespace of Kubernetes.
@@ -79,6 +80,19 @@ func planImages(want []op.Image, have map[string]storedImage) imagePlan {
 		}
 	}
 	return p
+}
+
+// brings are the manifests of images that will be imported or pinned, by the names of
+// these.
+func (p imagePlan) brings(have map[string]storedImage) map[string]string {
+	out := map[string]string{}
+	for _, img := range p.load {
+		out[img.Ref] = img.Manifest.Digest
+	}
+	for _, ref := range p.pin {
+		out[ref] = have[ref].digest
+	}
+	return out
 }
 
 func (p imagePlan) String() string {
@@ -223,6 +237,9 @@ func (s *session) applyImages(ctx context.Context, o op.ImportImages) error {
 		return &op.Error{Reason: "NoRuntime", Message: "containerd does not answer on " + containerdSocket}
 	}
 	p := planImages(o.Images, have)
+	if err := s.noteImported(false, p.brings(have)); err != nil {
+		return err
+	}
 	if len(p.load) > 0 {
 		if err := s.importImages(ctx, p.load); err != nil {
 			return err

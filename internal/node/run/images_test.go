@@ -39,6 +39,14 @@ func fakeCtr(w *world, args []string) (string, error) {
 		img.Pinned = true
 		w.Images[args[1]] = img
 		return "", nil
+	case len(args) == 3 && args[0] == "label" && args[2] == "io.cri-containerd.pinned=":
+		img, ok := w.Images[args[1]]
+		if !ok {
+			return "", fmt.Errorf("image %q: not found", args[1])
+		}
+		img.Pinned = false
+		w.Images[args[1]] = img
+		return "", nil
 	case slices.Equal(args, []string{"import", "--all-platforms", "--label=io.cri-containerd.pinned=pinned", "-"}):
 		return "unpacking\n", takeLayout(w, os.Stdin)
 	}
