@@ -156,6 +156,9 @@ func (b *Bundle) Component(name, arch string) (Component, error) {
 	return Component{}, b.missing("component", name, arch)
 }
 
+// Components are all components of the bundle, for all architectures.
+func (b *Bundle) Components() []Component { return b.manifest.Components }
+
 // Images are all images of the bundle, for all architectures.
 func (b *Bundle) Images() []Image { return b.manifest.Images }
 

@@ -382,6 +382,9 @@ func (s *service) PrepareRollback(ctx context.Context, name string, r Request, p
 	case Create, rollback:
 		r.Kind, r.Name, r.Cluster = rollback, name, nil
 	case Upgrade, Revert:
+		if err := s.hasRetired(o); err != nil {
+			return nil, err
+		}
 		if err := s.reverts(&r, o); err != nil {
 			return nil, err
 		}

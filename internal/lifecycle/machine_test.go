@@ -255,6 +255,10 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = len(m.told) > 0 && m.told[0] != o.Address+" "+o.Name
 	case op.Unpack:
 		changed = m.state[id(o)] != m.print(o) && !m.serving(o.UnlessServes)
+	case op.FetchBlob:
+		changed = m.state[keptBlob+o.Digest] == ""
+	case op.Retire:
+		changed = len(m.retires(o)) > 0
 	case op.ImportImages: // one that has been done lets go what was fetched for it
 		changed = m.state[id(o)] != m.print(o) || !o.Ahead && m.state[id(op.ImportImages{Ahead: true})] != ""
 	default:
@@ -315,8 +319,34 @@ func (m *machine) ends(o op.Reset) {
 		delete(m.state, id(op.Dir{Path: path}))
 		if path == facts.DirContainerd {
 			delete(m.state, id(op.ImportImages{}))
+			maps.DeleteFunc(m.state, func(what, _ string) bool { return strings.HasPrefix(what, pinnedImage) })
 		}
 	}
+}
+
+// What bundles have brought, in the machine's state, goes by these and a digest, or a name.
+const (
+	keptBlob    = "kept blob "
+	pinnedImage = "pinned image "
+)
+
+// brought is what bundles have brought.
+func (m *machine) brought() (out []string) {
+	for what := range m.state {
+		if strings.HasPrefix(what, keptBlob) || strings.HasPrefix(what, pinnedImage) {
+			out = append(out, what)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// retires is what of that is not to stay.
+func (m *machine) retires(o op.Retire) []string {
+	return slices.DeleteFunc(m.brought(), func(what string) bool {
+		digest, blob := strings.CutPrefix(what, keptBlob)
+		return blob && slices.Contains(o.Blobs, digest) || !blob && slices.Contains(o.Images, strings.TrimPrefix(what, pinnedImage))
+	})
 }
 
 func id(o op.Op) string { return string(o.Kind()) + " " + o.Target() }
@@ -546,12 +576,21 @@ func (m *machine) apply(o op.Op) *op.Error {
 		for _, name := range o.Members {
 			m.files[path.Join(o.Dir, name)] = o.Digest
 		}
+	case op.FetchBlob:
+		m.state[id(o)], m.state[keptBlob+o.Digest] = m.print(o), "yes"
+	case op.Retire:
+		for _, what := range m.retires(o) {
+			delete(m.state, what)
+		}
 	case op.ImportImages:
 		m.state[id(o)] = m.print(o)
 		if !o.Ahead {
 			delete(m.state, id(op.ImportImages{Ahead: true})) // it has passed
 		}
 		for _, img := range o.Images {
+			if !o.Ahead {
+				m.state[pinnedImage+img.Ref] = "yes"
+			}
 			if _, version, ok := strings.Cut(img.Ref, "kube-proxy:"); ok {
 				m.version = version // what the next kubelet is of
 			}

@@ -271,7 +271,7 @@ func (p *prepared) absent() []v1alpha1.Host {
 // choose picks the pipeline.
 func (p *prepared) choose() error {
 	p.env.Absent = p.absent()
-	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway", Addons: p.addons}
+	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway", Addons: p.addons, Retires: p.request.Kind == Apply}
 	switch p.request.Kind {
 	case Create:
 		p.pipeline = pipeline.Create(p.env, parts)

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/runtime"
 	"slipway.dev/slipway/internal/pipeline"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/spec"
@@ -132,6 +133,25 @@ func (s *service) past(name string, unfinished error) error {
 		hint = "to have the data of before, with Kubernetes as it is now, ask the owner of its etcd"
 	}
 	return refused(idUpgradeCommitted, "the upgrade to "+is.Spec.Kubernetes.Version+" has come to its end, and Kubernetes does not go back from there"+s.lost(&ops[at]), hint)
+}
+
+// hasRetired refuses to take back an upgrade that has begun to let go what leads back:
+// all else of it is done.
+func (s *service) hasRetired(o *v1alpha1.Operation) error {
+	if Kind(o.Spec.Type) != Upgrade {
+		return nil
+	}
+	_, begun, err := s.steps(o.Name)
+	if err != nil {
+		return err
+	}
+	for step := range begun {
+		if strings.HasPrefix(step, runtime.StepRetire+"@") {
+			return refused(idUpgradeCommitted, "the upgrade has done all but to let go, on hosts, what was there before it, and Kubernetes does not go back from there"+s.lost(o),
+				"finish it: slipway resume "+o.Spec.Cluster)
+		}
+	}
+	return nil
 }
 
 // wayBack refuses to go back to a version that does not know kinds of which there

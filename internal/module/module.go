@@ -130,7 +130,8 @@ const DefaultDrainTimeout = 10 * time.Minute
 type Content interface {
 	Component(name, arch string) (bundle.Component, error)
 	Image(name, arch string) (op.Image, error)
-	// Images are all that it has, for all architectures.
+	// Components and Images are all that it has, for all architectures.
+	Components() []bundle.Component
 	Images() []bundle.Image
 }
 
@@ -333,6 +334,8 @@ const unknownDigest = "sha256:00000000000000000000000000000000000000000000000000
 func (unknownContent) Component(name, arch string) (bundle.Component, error) {
 	return bundle.Component{Name: name, Arch: arch, Blob: op.Blob{Digest: unknownDigest}}, nil
 }
+
+func (unknownContent) Components() []bundle.Component { return nil }
 
 func (unknownContent) Images() []bundle.Image { return nil }
 

@@ -116,7 +116,9 @@ func (nothing) TakeOff(string, string) ([]string, error) {
 	return nil, errors.New("planning records nothing")
 }
 
-func parts() Parts { return Parts{Bundle: nothing{}, Records: nothing{}, Owner: "slipway"} }
+func parts() Parts {
+	return Parts{Bundle: nothing{}, Records: nothing{}, Owner: "slipway", Retires: true}
+}
 
 func host(name, address string, roles ...v1alpha1.Role) v1alpha1.Host {
 	return v1alpha1.Host{Name: name, Address: address, Roles: roles}

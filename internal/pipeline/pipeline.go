@@ -42,6 +42,9 @@ type Parts struct {
 	Addons []loaded.Addon
 	// KeepAddons leaves those of the cluster as they are on a way back.
 	KeepAddons bool
+	// Retires has hosts let go what earlier bundles have brought, when there is nothing
+	// else to be done.
+	Retires bool
 }
 
 // Create makes a cluster.
@@ -81,6 +84,9 @@ func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 		m = append(m, leave.Node(env), record.Left(env, p.Records, p.Owner))
 	}
 	m = append(append(m, addon.New(p.Addons)), scripts(env, env.Comes, v1alpha1.HookPostInstall)...)
+	if p.Retires {
+		m = append(m, atLast(m, runtime.Retire(env)))
+	}
 	return engine.Pipeline{Kind: "apply", Modules: m}, nil
 }
 
@@ -136,7 +142,7 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	ahead := content.Ahead(runtime.New(env), kubeadm.Install(env), etcd.New(env))
 	m = append(m, upgrade.Behind(ahead, runtime.Images(env), hooks.New(env, v1alpha1.HookPreUpgrade), nodesFirst)...)
 	m = append(m, upgrade.After(append(settledIn(env, p), registry.New(env), addon.New(p.Addons), hooks.New(env, v1alpha1.HookPostUpgrade))...)...)
-	return engine.Pipeline{Kind: "upgrade", Modules: m}, nil
+	return engine.Pipeline{Kind: "upgrade", Modules: retiring(env, m)}, nil
 }
 
 // Revert takes a cluster whose upgrade has not come to its end back to the version
@@ -157,7 +163,29 @@ func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	if !p.KeepAddons {
 		m = append(m, upgrade.After(addon.New(p.Addons))...)
 	}
-	return engine.Pipeline{Kind: "rollback-upgrade", Modules: m}, nil
+	return engine.Pipeline{Kind: "rollback-upgrade", Modules: retiring(env, m)}, nil
+}
+
+// retiring has hosts let go what they have of another version when all of them are
+// through: what leads back is wanted until then, and by one that takes no part yet.
+func retiring(env module.Env, m []engine.Module) []engine.Module {
+	if len(env.Absent) > 0 {
+		return m
+	}
+	return append(m, atLast(m, runtime.Retire(env)))
+}
+
+// atLast has a module wait until all that others do is done on all their hosts.
+func atLast(others []engine.Module, m engine.Module) engine.Module {
+	for i := range m.Tasks {
+		m.Tasks[i].NeedsAll = true
+		for _, o := range others {
+			for _, t := range o.Tasks {
+				m.Tasks[i].Needs = append(m.Tasks[i].Needs, t.ID)
+			}
+		}
+	}
+	return m
 }
 
 // Lose takes hosts off a cluster that are gone for good, and does nothing else.

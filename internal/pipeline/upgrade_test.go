@@ -237,3 +237,58 @@ func TestRevertProxyFirst(t *testing.T) {
 		t.Error("no node goes back")
 	}
 }
+
+// What earlier bundles have brought is let go when all else is done on all hosts, and
+// what is imported stays. A host that takes no part may be of the version before yet.
+func TestRetireComesLast(t *testing.T) {
+	c := base()
+	c.Spec.Etcd.Type = spec.EtcdManaged
+	c.Spec.Hosts = append(c.Spec.Hosts, host("e1", "192.0.2.31", v1alpha1.RoleEtcd))
+	env := environment(t, c)
+	env.Leader = "cp1"
+	for name, build := range map[string]func(module.Env, Parts) (engine.Pipeline, error){"apply": Apply, "upgrade": Upgrade, "revert": Revert} {
+		t.Run(name, func(t *testing.T) {
+			p, err := build(env, parts())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []string
+			var last *engine.Task
+			each(p, func(task *engine.Task) {
+				all, last = append(all, task.ID), task
+			})
+			if all = all[:len(all)-1]; last.ID != "runtime.retire" || !last.NeedsAll || !slices.Equal(last.Needs, all) {
+				t.Errorf("the last is %s, and needs %v", last.ID, last.Needs)
+			}
+			ops := lists(t, p, hosts(env))
+			for _, h := range hosts(env) {
+				var imports, stay []string
+				for _, o := range ops["runtime.images on "+h.Name] {
+					for _, img := range o.(op.ImportImages).Images {
+						imports = append(imports, img.Ref)
+					}
+				}
+				retires := ops["runtime.retire on "+h.Name]
+				if len(retires) == 1 {
+					stay = retires[0].(op.Retire).Images
+				}
+				if len(retires) != 1 || !slices.Equal(imports, stay) {
+					t.Errorf("%s imports %v, and keeps %v", h.Name, imports, stay)
+				}
+			}
+			if name == "apply" {
+				return
+			}
+			env := env
+			env.Absent = []v1alpha1.Host{host("w9", "192.0.2.39", v1alpha1.RoleWorker)}
+			if p, err = build(env, parts()); err != nil {
+				t.Fatal(err)
+			}
+			each(p, func(task *engine.Task) {
+				if task.ID == "runtime.retire" {
+					t.Error("without w9 nothing is to be let go")
+				}
+			})
+		})
+	}
+}

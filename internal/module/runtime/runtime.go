@@ -86,6 +86,34 @@ func Ahead(env module.Env) engine.Module {
 	}}}
 }
 
+// StepRetire is the step from which nobody goes back to an earlier bundle.
+const StepRetire = "runtime.retire"
+
+// Retire is the module that lets go on hosts what earlier bundles have brought there. A
+// host that does not gets rid of it another time: nothing depends on that.
+func Retire(env module.Env) engine.Module {
+	return engine.Module{Name: "retire", Tasks: []engine.Task{{
+		ID: StepRetire, Title: "let earlier bundles go", On: env.Stays, IgnoreError: true,
+		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
+		Ops: func(s *engine.Scope) (op.List, error) {
+			o := op.Retire{Docker: env.Docker()}
+			for _, c := range engine.Get(s, module.KeyContent).Components() {
+				if c.Arch == module.Arch(s.Host()) {
+					o.Blobs = append(o.Blobs, c.Digest)
+				}
+			}
+			if !module.IsNode(s.Host()) {
+				return op.List{o}, nil
+			}
+			list, err := images(env, s)
+			for _, img := range list {
+				o.Images = append(o.Images, img.Ref)
+			}
+			return op.List{o}, err
+		},
+	}}}
+}
+
 func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	ops, err := module.Programs(s, "containerd", "usr/local/bin/", programs)
 	if err != nil {

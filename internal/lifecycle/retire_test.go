@@ -1,0 +1,172 @@
+package lifecycle
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/module/runtime"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// brought is what bundles have brought, by machine.
+func (w *world) brought() map[string][]string {
+	out := map[string][]string{}
+	for name, m := range w.machines {
+		m.mu.Lock()
+		out[name] = m.brought()
+		m.mu.Unlock()
+	}
+	return out
+}
+
+// keeping has machines have all that they have now until they let it go, after which
+// nothing is done on them.
+func (w *world) keeping(t *testing.T) {
+	for name, had := range w.brought() {
+		if len(had) == 0 {
+			t.Fatalf("nothing was brought to %s", name)
+		}
+		m, retires := w.machines[name], false
+		m.refuse = func(step string, o op.Op) *op.Error {
+			lacks := slices.DeleteFunc(slices.Clone(had), func(what string) bool { return m.state[what] != "" })
+			if len(lacks) > 0 || retires {
+				t.Errorf("%s before %s %s: it lacks %v", name, step, o.Target(), lacks)
+			}
+			retires = step == runtime.StepRetire
+			return nil
+		}
+	}
+}
+
+// What only the version before has brought is let go when an upgrade has come to its
+// end, and not before.
+func TestUpgradeRetires(t *testing.T) {
+	for name, shape := range map[string]func(*testing.T) *world{
+		"stacked": func(t *testing.T) *world { return aged(t, threeAndTwo...) },
+		"managed etcd": func(t *testing.T) *world {
+			w := newWorld(t, "cp1", "e1", "e2", "e3", "w1")
+			w.managed = true
+			w.age(t)
+			return w
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := shape(t)
+			was := w.brought()
+			w.keeping(t)
+			p := w.prepared(w.service().Prepare(t.Context(), toNewest, nil))
+			var told []string
+			for _, s := range p.Plan().Steps {
+				if s.Task == runtime.StepRetire {
+					told = append(told, s.Host)
+				}
+			}
+			if len(told) != len(w.machines) {
+				t.Errorf("the plan says of %v that they let something go", told)
+			}
+			w.apply(p, event.Succeeded)
+			for name, is := range w.brought() {
+				for _, what := range was[name] {
+					if strings.HasSuffix(what, ":"+older) && slices.Contains(is, what) {
+						t.Errorf("%s still has %s", name, what)
+					}
+				}
+				both := slices.DeleteFunc(slices.Clone(is), func(what string) bool { return !slices.Contains(was[name], what) })
+				if len(is) == 0 || len(both) == len(was[name]) {
+					t.Errorf("%s has %v, and had %v", name, is, was[name])
+				}
+			}
+			w.version = "v1.37.1"
+			w.whole()
+		})
+	}
+}
+
+// A way back finds all that was there, and leaves nothing of the newer version.
+func TestRevertRetires(t *testing.T) {
+	for _, step := range []string{"kubelet.running", "upgrade.rights"} {
+		t.Run(step, func(t *testing.T) {
+			w := aged(t, threeAndTwo...)
+			was := w.brought()
+			w.refusing("cp1", step)
+			w.do(toNewest, event.Failed)
+			for name, m := range w.machines {
+				m.mu.Lock()
+				is := m.brought()
+				m.mu.Unlock()
+				if lacks := slices.DeleteFunc(slices.Clone(was[name]), func(what string) bool { return slices.Contains(is, what) }); len(lacks) > 0 || len(is) == len(was[name]) {
+					t.Errorf("%s lacks %v, and has %d things instead of %d", name, lacks, len(is), len(was[name]))
+				}
+				m.refuse = func(_ string, o op.Op) *op.Error {
+					if o.Kind() != op.KindFetchBlob {
+						return nil
+					}
+					return &op.Error{Reason: "NoBlob", Message: "nobody has " + o.Target()}
+				}
+			}
+			w.rollback(event.Succeeded)
+			if d := cmp.Diff(was, w.brought()); d != "" {
+				t.Errorf("(-was +is):\n%s", d)
+			}
+			w.whole()
+		})
+	}
+}
+
+// From where an upgrade has begun to let go it does not go back, but on.
+func TestUpgradeCutOffAsItRetires(t *testing.T) {
+	w := aged(t, "cp1", "w1")
+	ctx, cut := context.WithCancel(t.Context())
+	p := w.prepared(w.service().Prepare(ctx, toNewest, nil))
+	res, err := p.Apply(ctx, event.SinkFunc(func(e event.Event) {
+		if e.Type == event.StepStarted && e.Task == runtime.StepRetire {
+			cut()
+		}
+	}))
+	if err != nil || res.Outcome != event.Cancelled {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.service().PrepareRollback(t.Context(), "prod", Request{}, nil)
+	wantRefused(t, err, idUpgradeCommitted)
+	w.resume(event.Succeeded)
+	w.version = "v1.37.1"
+	w.whole()
+}
+
+// A host that does not let go keeps nobody up, and does so another time.
+func TestUpgradeThatCannotRetire(t *testing.T) {
+	w := aged(t, "cp1", "w1")
+	w.refusing("w1", runtime.StepRetire)
+	w.do(toNewest, event.Succeeded)
+	w.version = "v1.37.1"
+	w.machines["w1"].refuse = nil
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
+	if steps := p.Plan().Steps; len(steps) != 1 || steps[0].Task != runtime.StepRetire || steps[0].Host != "w1" {
+		t.Errorf("left to do: %+v", steps)
+	}
+	w.apply(p, event.Succeeded)
+	w.whole()
+	w.wantStatus(v1alpha1.PhaseRunning, "apply Succeeded", "upgrade Succeeded", "create Succeeded")
+}
+
+// Who adds a node has nothing done on others for it.
+func TestAddRetiresNothing(t *testing.T) {
+	w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1"})
+	w.machines["w1"].state[keptBlob+"of an earlier bundle"] = "yes"
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, nil))
+	for _, s := range p.Plan().Steps {
+		if s.Task == runtime.StepRetire {
+			t.Errorf("%s lets something go", s.Host)
+		}
+	}
+}
