@@ -166,6 +166,44 @@ func (b *balanced) atVersion(t *testing.T, version string) {
 	if closed := b.kubectl(t, b.name, "get", "nodes", "-o", "jsonpath={.items[?(@.spec.unschedulable)].metadata.name}"); closed != "" {
 		t.Errorf("cordoned are %s", closed)
 	}
+	b.keepsNothingElse(t, version)
+}
+
+// keepsNothingElse wants nodes to keep nothing of another version's bundle: no image is
+// pinned, and no content stored.
+func (b *balanced) keepsNothingElse(t *testing.T, version string) {
+	t.Helper()
+	type bundle struct{ Components []struct{ Digest string } }
+	wanted := map[string]bool{}
+	for _, c := range decode[bundle](t, b.ok(t, "bundle", "inspect", version, "-o", "json")).Components {
+		wanted[strings.TrimPrefix(c.Digest, "sha256:")] = true
+	}
+	type images struct {
+		Images []struct {
+			RepoTags []string
+			Pinned   bool
+		}
+	}
+	for _, m := range b.nodesOf() {
+		for _, blob := range strings.Fields(b.inside(t, m, "ls", "/var/lib/slipway/blobs/sha256")) {
+			if !wanted[blob] {
+				t.Errorf("%s keeps %s, which is of another bundle than %s", m, blob, version)
+			}
+		}
+		own := 0
+		for _, i := range decode[images](t, b.inside(t, m, "crictl", "images", "-o", "json")).Images {
+			switch proxy := slices.ContainsFunc(i.RepoTags, func(tag string) bool { return strings.Contains(tag, "/kube-proxy:") }); {
+			case !proxy || !i.Pinned:
+			case slices.ContainsFunc(i.RepoTags, func(tag string) bool { return strings.HasSuffix(tag, ":"+version) }):
+				own++
+			default:
+				t.Errorf("%s keeps %s, which is of another bundle than %s", m, i.RepoTags, version)
+			}
+		}
+		if docker := strings.Contains(b.inside(t, m, "cat", "/etc/crictl.yaml"), "docker"); own != 1 && !docker { // which pins none
+			t.Errorf("%s keeps %d images of kube-proxy %s", m, own, version)
+		}
+	}
 }
 
 // TestLongUpgrade takes a cluster over two minors with one command, with a
