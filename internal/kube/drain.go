@@ -219,8 +219,9 @@ func (e *BlockedError) Error() string {
 // budgets are respected. A pod without a controller stops it, which is a BlockedError,
 // and none is asked to go then. What a budget holds is waited for: a budget counts the
 // pods that there are, and one that is made anew by its name is missing for a moment.
-// With force, pods that are Blocked are deleted all the same. progress, which may be nil, hears what is waited for. Time is bounded
-// by ctx alone; the error then says which pods are left, and why.
+// With force, pods that are Blocked are deleted all the same. progress, which may be
+// nil, hears what is waited for. Time is bounded by ctx alone; the error then says which
+// pods are left, and why.
 func (c *Client) Drain(ctx context.Context, node string, force bool, progress func(string)) error {
 	d := &drain{client: c, node: node, force: force, tried: map[types.UID]time.Time{}, held: map[types.UID]string{}}
 	if err := c.Until(ctx, told(progress, d.look)); err != nil {
