@@ -256,7 +256,7 @@ func (m *machine) check(o op.Op) op.Result {
 	case op.Unpack:
 		changed = m.state[id(o)] != m.print(o) && !m.serving(o.UnlessServes)
 	case op.FetchBlob:
-		changed = m.state[keptBlob+o.Digest] == ""
+		changed = m.state[keptBlob+o.Name+" "+o.Digest] == ""
 	case op.Retire:
 		changed = len(m.retires(o)) > 0
 	case op.ImportImages: // one that has been done lets go what was fetched for it
@@ -324,7 +324,8 @@ func (m *machine) ends(o op.Reset) {
 	}
 }
 
-// What bundles have brought, in the machine's state, goes by these and a digest, or a name.
+// What bundles have brought, in the machine's state, goes by these and a name, of a blob
+// with its digest.
 const (
 	keptBlob    = "kept blob "
 	pinnedImage = "pinned image "
@@ -344,8 +345,10 @@ func (m *machine) brought() (out []string) {
 // retires is what of that is not to stay.
 func (m *machine) retires(o op.Retire) []string {
 	return slices.DeleteFunc(m.brought(), func(what string) bool {
-		digest, blob := strings.CutPrefix(what, keptBlob)
-		return blob && slices.Contains(o.Blobs, digest) || !blob && slices.Contains(o.Images, strings.TrimPrefix(what, pinnedImage))
+		if image, ok := strings.CutPrefix(what, pinnedImage); ok {
+			return slices.Contains(o.Images, image)
+		}
+		return slices.Contains(o.Blobs, what[strings.LastIndex(what, " ")+1:])
 	})
 }
 
@@ -577,7 +580,7 @@ func (m *machine) apply(o op.Op) *op.Error {
 			m.files[path.Join(o.Dir, name)] = o.Digest
 		}
 	case op.FetchBlob:
-		m.state[id(o)], m.state[keptBlob+o.Digest] = m.print(o), "yes"
+		m.state[keptBlob+o.Name+" "+o.Digest] = "yes"
 	case op.Retire:
 		for _, what := range m.retires(o) {
 			delete(m.state, what)

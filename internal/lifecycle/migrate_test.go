@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,9 +104,9 @@ func (w *world) backAt(before map[string]map[string]string) {
 	w.t.Helper()
 	for name, m := range w.machines {
 		for _, blob := range []string{"docker", "cri-dockerd"} {
-			if what := id(op.FetchBlob{Name: blob}); before[name][what] == "" {
-				delete(m.state, what)
-			}
+			maps.DeleteFunc(m.state, func(what, _ string) bool {
+				return strings.HasPrefix(what, keptBlob+blob+" ") && before[name][what] == ""
+			})
 		}
 	}
 	w.asBefore(before)
