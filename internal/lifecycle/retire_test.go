@@ -162,7 +162,9 @@ func TestUpgradeThatCannotRetire(t *testing.T) {
 // Who adds a node has nothing done on others for it.
 func TestAddRetiresNothing(t *testing.T) {
 	w := running(t, []string{"cp1", "w1", "w2"}, []string{"cp1", "w1"})
-	w.machines["w1"].state[keptBlob+"of an earlier bundle"] = "yes"
+	for _, name := range []string{"cp1", "w1"} {
+		w.machines[name].state[keptBlob+"of an earlier bundle"] = "yes"
+	}
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, nil))
 	for _, s := range p.Plan().Steps {
 		if s.Task == runtime.StepRetire {
