@@ -186,11 +186,16 @@ func TestDrainBlocked(t *testing.T) {
 			{request: listPods, answer: items(append(stays, web, mine)...)}, {request: listBudgets, answer: nothing},
 		}, []string{"ns/mine has no controller: nobody makes it again elsewhere"}},
 		{"a bare pod that came later", []call{
-			{request: listPods, answer: items(web)}, {request: listBudgets, answer: nothing}, granted,
-			{request: listPods, answer: items(mine)}, {request: listBudgets, answer: nothing},
+			{request: listPods, answer: items(web)},
+			{request: listBudgets, answer: nothing},
+			granted,
+			{request: listPods, answer: items(mine)},
+			{request: listBudgets, answer: nothing},
 		}, []string{"ns/mine has no controller: nobody makes it again elsewhere"}},
 		{"a budget that lets nothing go while a pod is made anew", []call{
-			{request: listPods, answer: items(db)}, {request: listBudgets, answer: items(held)}, {request: evictDB, status: 201, answer: granted.answer},
+			{request: listPods, answer: items(db)},
+			{request: listBudgets, answer: items(held)},
+			{request: evictDB, status: 201, answer: granted.answer},
 			{request: listPods, answer: nothing},
 		}, nil},
 		{"two of them", []call{

@@ -120,6 +120,8 @@ func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
 		return s.copies(ctx, o)
 	case op.EtcdDowngrade:
 		return s.checkEtcdDowngrade(ctx, o)
+	case op.Retire:
+		return s.checkRetire(ctx, o)
 	}
 	return s.lookOn(ctx, o)
 }
@@ -133,8 +135,6 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.unless(ctx, o.UnlessServes, v, err)
 	case op.ImportImages:
 		return s.checkImages(ctx, o)
-	case op.Retire:
-		return s.checkRetire(ctx, o)
 	case op.Exec:
 		return s.checkExec(ctx, o)
 	case op.EtcdMember:
@@ -223,6 +223,8 @@ func (s *session) apply(ctx context.Context, o op.Op, res *op.Result) error {
 		err = s.applyUser(ctx, o)
 	case op.EtcdDowngrade:
 		err = s.applyEtcdDowngrade(ctx, o)
+	case op.Retire:
+		err = s.applyRetire(ctx, o)
 	default:
 		err = s.applyOn(ctx, o, res)
 	}
@@ -243,8 +245,6 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyUnpack(ctx, o)
 	case op.ImportImages:
 		return s.applyImages(ctx, o)
-	case op.Retire:
-		return s.applyRetire(ctx, o)
 	case op.Exec:
 		return s.applyExec(ctx, o, res)
 	case op.EtcdMember:
