@@ -271,11 +271,12 @@ func (p *prepared) absent() []v1alpha1.Host {
 // choose picks the pipeline.
 func (p *prepared) choose() error {
 	p.env.Absent = p.absent()
-	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway", Addons: p.addons, Retires: p.request.Kind == Apply}
+	parts := pipeline.Parts{Bundle: p.bundle, Records: records{p.svc.Store}, Owner: "slipway", Addons: p.addons}
 	switch p.request.Kind {
 	case Create:
 		p.pipeline = pipeline.Create(p.env, parts)
 	case Apply, Add, Remove:
+		parts.Retires = p.request.Kind != Add // nothing of those that are there is changed for one that comes
 		return p.reconfigures(parts)
 	case Upgrade:
 		p.env.Upgrade = p.request.Rollout
