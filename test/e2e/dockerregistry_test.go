@@ -3,12 +3,10 @@
 package e2e
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestLongDockerRegistry has Docker run a cluster's containers beside a registry of
@@ -59,22 +57,7 @@ func TestLongDockerRegistry(t *testing.T) {
 	u.pulls(t, cluster, "theirs", image, nodes[0])
 	pulse := withoutKubelets(u.pulse(t, cluster, nodes))
 
-	word(wrongWord)
-	u.ok(t, "apply", "-f", file, "--yes")
-	u.unchanged(t, file)
-	u.runsPod(t, cluster, "wrong", image, nodes[1])
-	eventually(t, 2*time.Minute, "the kubelet to say that it is not let in", func() error {
-		if got := u.kubectl(t, cluster, "describe", "pod", "wrong"); !strings.Contains(got, "unauthorized") {
-			return errors.New(tail(got))
-		}
-		return nil
-	})
-	word(pullWord)
-	start := time.Now()
-	u.ok(t, "apply", "-f", file, "--yes")
-	u.kubectl(t, cluster, "delete", "pod", "wrong", "--now")
-	u.pulls(t, cluster, "again", image, nodes[1])
-	t.Logf("figure: another password on two nodes, and pulled with it, in %.0f s", time.Since(start).Seconds())
+	u.mistakesPassword(t, cluster, file, image, nodes[1], "unauthorized", word)
 	stillBeats(t, "changing a password", pulse, withoutKubelets(withoutPod(u.pulse(t, cluster, nodes), "again")))
 
 	editSpec(t, file, func(spec map[string]any) { delete(spec, "registry") })

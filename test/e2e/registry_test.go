@@ -130,22 +130,7 @@ func TestLongRegistryLogin(t *testing.T) {
 	// From here on the bundle is at hand, so that it is the nodes who log in.
 	u.ok(t, "bundle", "export", kubernetes(), "--out", "bundle.tar.zst")
 	editSpec(t, file, func(spec map[string]any) { spec["bundle"] = "./bundle.tar.zst" })
-	word(wrongWord)
-	u.ok(t, "apply", "-f", file, "--yes")
-	u.unchanged(t, file)
-	u.runsPod(t, name, "wrong", image, machines[1])
-	eventually(t, 2*time.Minute, "the kubelet to say that it is not let in", func() error {
-		if got := u.kubectl(t, name, "describe", "pod", "wrong"); !strings.Contains(got, "authorization failed") {
-			return errors.New(tail(got))
-		}
-		return nil
-	})
-	word(pullWord)
-	start := time.Now()
-	u.ok(t, "apply", "-f", file, "--yes")
-	u.kubectl(t, name, "delete", "pod", "wrong", "--now")
-	u.pulls(t, name, "again", image, machines[0])
-	t.Logf("figure: another password on two nodes, and pulled with it, in %.0f s", time.Since(start).Seconds())
+	u.mistakesPassword(t, name, file, image, machines[1], "authorization failed", word)
 	stillBeats(t, "changing a password", pulse, containers(withoutPod(u.pulse(t, name, machines), "again")))
 
 	editSpec(t, file, func(spec map[string]any) { delete(spec, "registry") })
@@ -155,6 +140,28 @@ func TestLongRegistryLogin(t *testing.T) {
 		t.Errorf("what was taken out of the file is still on a node: %s", got)
 	}
 	u.noWords(t)
+}
+
+// mistakesPassword has a wrong password of a registry in the cluster file, of which a
+// node is told when it pulls, and then the right one, with which it does.
+func (u *user) mistakesPassword(t *testing.T, cluster, file, image, node, says string, word func(string)) {
+	t.Helper()
+	word(wrongWord)
+	u.ok(t, "apply", "-f", file, "--yes")
+	u.unchanged(t, file)
+	u.runsPod(t, cluster, "wrong", image, node)
+	eventually(t, 2*time.Minute, "the kubelet to say that it is not let in", func() error {
+		if got := u.kubectl(t, cluster, "describe", "pod", "wrong"); !strings.Contains(got, says) {
+			return errors.New(tail(got))
+		}
+		return nil
+	})
+	word(pullWord)
+	start := time.Now()
+	u.ok(t, "apply", "-f", file, "--yes")
+	u.kubectl(t, cluster, "delete", "pod", "wrong", "--now")
+	u.pulls(t, cluster, "again", image, node)
+	t.Logf("figure: another password on two nodes, and pulled with it, in %.0f s", time.Since(start).Seconds())
 }
 
 // echoDigest is that of an image in the bundle, which is in a registry that has the
