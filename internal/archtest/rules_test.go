@@ -24,6 +24,7 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/owner", why: "whose files become, by number; knows no place"},
 	{layer: 0, pkg: "internal/asroot", why: "what tests need of who runs them; links into no program"},
 	{layer: 0, pkg: "internal/regular", why: "files that others have named; the helper links it too"},
+	{layer: 0, pkg: "internal/bounded", may: []string{"internal/regular"}, why: "bytes that others have written, up to a limit; the helper links it too"},
 	{layer: 0, pkg: "internal/iec", why: "numbers of bytes for people; the helper links it too"},
 	{layer: 0, pkg: "internal/golden", why: "what tests hold against files; links into no program"},
 	{layer: 0, pkg: "internal/graph", why: "a generic DAG"},
@@ -172,7 +173,7 @@ type closure struct {
 
 var closures = []closure{
 	{of: "cmd/slipway-node", may: []string{
-		"golang.org/x/sys/...", "internal/iec", "internal/node/...", "internal/pki", "internal/regular", "internal/remote",
+		"golang.org/x/sys/...", "internal/bounded", "internal/iec", "internal/node/...", "internal/pki", "internal/regular", "internal/remote",
 		"internal/backup", "internal/backup/copies", // sets that hosts copy by themselves
 		"filippo.io/age/...", "filippo.io/hpke/...", "github.com/pkg/sftp/...", "github.com/kr/fs/...", "golang.org/x/crypto/...",
 		// The client of S3, and what it links.

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"slipway.dev/slipway/internal/regular"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/secret"
 )
 
@@ -119,7 +119,7 @@ func (r Registry) transport() (http.RoundTripper, error) {
 	t := base.Clone()
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: r.Insecure} //nolint:gosec // the user asked for it
 	if r.CA != "" {
-		data, err := regular.Read(r.CA, maxNamed)
+		data, err := bounded.ReadArgument(r.CA, bounded.Argument)
 		if err != nil {
 			return nil, err
 		}
@@ -175,7 +175,7 @@ func (c credentials) Resolve(of authn.Resource) (authn.Authenticator, error) {
 }
 
 func readCredentials(path string) (credentials, error) {
-	data, err := regular.Read(path, maxNamed)
+	data, err := bounded.ReadArgument(path, bounded.Argument)
 	if err != nil {
 		return nil, err
 	}

@@ -30,10 +30,6 @@ const schemaVersion = 1
 // maxManifest bounds a config blob, in bytes: a real one has some 200 KB.
 const maxManifest = 8 << 20
 
-// maxNamed bounds a file that the user names, of keys, certificates, credentials or what
-// a bundle is to hold, in bytes.
-const maxNamed = 4 << 20
-
 // A Manifest lists what a bundle holds. It has no time in it, so that the same
 // content gives the same bytes.
 type Manifest struct {

@@ -24,7 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"slipway.dev/slipway/internal/regular"
+	"slipway.dev/slipway/internal/bounded"
 )
 
 // A Key is the public half of a pair that signs bundles. The zero value is
@@ -75,7 +75,7 @@ func ParseKey(text string) (Key, error) {
 func ReadKey(arg string) (Key, error) {
 	text := arg
 	if !strings.HasPrefix(arg, keyPrefix) {
-		data, err := regular.Read(arg, maxNamed)
+		data, err := bounded.ReadArgument(arg, bounded.Argument)
 		if err != nil {
 			return Key{}, problem(IDKey, keyHint, "the public key cannot be read: %v", err)
 		}
@@ -159,7 +159,7 @@ func writeNew(path string, mode os.FileMode, data []byte) error {
 // as openssl does.
 func ReadSigningKey(path string) (SigningKey, error) {
 	const hint = "name the file NAME.key that `slipway bundle keygen NAME` made"
-	data, err := regular.Read(path, maxNamed)
+	data, err := bounded.ReadArgument(path, bounded.Argument)
 	if err != nil {
 		return SigningKey{}, problem(IDKey, hint, "the private key cannot be read: %v", err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"go.yaml.in/yaml/v3"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/regular"
 	"slipway.dev/slipway/internal/release"
 )
 
@@ -56,7 +56,7 @@ func (w Wanted) Encode() ([]byte, error) {
 // ReadWanted reads such a file. The error is a diag.List of all that is wrong with
 // it.
 func ReadWanted(file string) (Wanted, error) {
-	data, err := regular.Read(file, maxNamed)
+	data, err := bounded.ReadArgument(file, bounded.Argument)
 	if err != nil {
 		return Wanted{}, problem(IDWanted, "`slipway create manifest` writes one", "the manifest cannot be read: %v", err)
 	}

@@ -35,12 +35,4 @@ func TestOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if text, err := Read(file, 4); err != nil || string(text) != "text" {
-		t.Errorf("%q, %v", text, err)
-	}
-	for _, name := range []string{file, "/dev/zero"} {
-		if _, err := Read(name, 3); err == nil {
-			t.Errorf("more than 3 bytes of %s were taken", name)
-		}
-	}
 }

@@ -1,0 +1,23 @@
+package bounded
+
+// The limits of what is read whole, by what it is. Each is several times what the
+// largest real one has.
+const (
+	// Evidence is how much of an answer is read that is only shown to people.
+	Evidence = 4 << 10
+	// Word is for files with one value: an id, a name, a number.
+	Word = 64 << 10
+	// Argument is for files that a user names: keys, certificates, passwords,
+	// credentials, lists.
+	Argument = 4 << 20
+	// Proc is for files of /proc and /sys. Pods can make theirs long.
+	Proc = 16 << 20
+	// Pod is for files that containers can write.
+	Pod = 4 << 20
+	// Config is for files of a host that programs read as their settings.
+	Config = 64 << 20
+	// Record is for files that only this program writes.
+	Record = 256 << 20
+	// Document is for answers of servers: manifests, charts, indexes, checksums.
+	Document = 64 << 20
+)
