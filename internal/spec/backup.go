@@ -59,6 +59,7 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 	}
 	v.keeps(pathBackup+".keep", b.Keep)
 	v.drills(*b)
+	v.warnRepeated(pathRecipients, b.Recipients, recipientMeaning)
 	for i, r := range b.Recipients {
 		if keys, err := age.ParseRecipients(strings.NewReader(r)); err != nil || len(keys) != 1 {
 			what := fmt.Sprintf("%.80q", r)
@@ -69,6 +70,15 @@ func (v *validator) backup(e v1alpha1.Etcd) {
 		}
 	}
 	v.copies(e)
+}
+
+// recipientMeaning returns a recipient's key. A private key has no meaning here: it is
+// shown to nobody.
+func recipientMeaning(key string) string {
+	if key = strings.TrimSpace(key); strings.HasPrefix(key, "age1") {
+		return key
+	}
+	return ""
 }
 
 // drills judges how often a snapshot is tried.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/regular"
 )
 
@@ -107,14 +108,13 @@ func (v *validator) external(e *v1alpha1.ExternalEtcd) {
 	if len(e.Endpoints) == 0 {
 		v.refuse(idMissingField, pathExternal+".endpoints", "this field is required", "write the members' client URLs, such as https://10.0.0.21:2379")
 	}
+	before := entries{}
 	for i, endpoint := range e.Endpoints {
 		at := indexed(pathExternal+".endpoints", i)
 		if problem, hint := endpointProblem(endpoint); problem != "" {
 			v.refuse(idInvalidAddress, at, quoteAddress(endpoint)+" "+problem, hint)
 		}
-		if slices.Contains(e.Endpoints[:i], endpoint) {
-			v.refuse(idDuplicateAddress, at, "the endpoint "+quoteAddress(endpoint)+" is given twice", "keep one of them")
-		}
+		v.repeated(diag.Error, before, at, URLMeaning(endpoint), endpoint)
 	}
 	v.missing(pathCAFile, e.CAFile, "name the certificate of the authority that signed those of the members")
 	v.missing(pathCertFile, e.CertFile, "name a client certificate that the members accept")

@@ -19,6 +19,7 @@ const (
 	idInvalidValue      = "invalid-value"
 	idUnknownValue      = "unknown-value"
 	idConflictingFields = "conflicting-fields"
+	idDuplicateEntry    = "duplicate-entry"
 	idNotSupportedYet   = "not-supported-yet"
 	idInvalidPort       = "invalid-port"
 	idInvalidDuration   = "invalid-duration"

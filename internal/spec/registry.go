@@ -125,10 +125,10 @@ func (v *validator) privateRegistry() {
 		v.refuse(idInvalidValue, pathPrivate+".username", strconv.Quote(p.Username)+" can be no user of a registry", "write ASCII characters without spaces and colons")
 	}
 	for i, name := range p.MirrorOf {
-		if at := indexed(pathPrivate+".mirrorOf", i); !registryName(name) {
-			v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is not the name of a registry", "write host or host:port, such as docker.io")
-		}
+		v.registryOfImages(indexed(pathPrivate+".mirrorOf", i), name)
 	}
+	v.warnRepeated(pathPrivate+".mirrorOf", p.MirrorOf, registryMeaning)
+	v.warnRepeated(pathPrivate+".names", p.Names, addressMeaning)
 	if (p.CertFile == "") != (p.KeyFile == "") {
 		v.refuse(idMissingField, pathPrivate+".certFile", "a certificate and its key belong together", "write certFile and keyFile; or leave both out, and Slipway makes them")
 	}

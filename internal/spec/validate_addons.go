@@ -52,6 +52,7 @@ func (v *validator) addons() {
 		for m, file := range a.Manifests {
 			v.manifest(indexed(path+".manifests", m), file)
 		}
+		v.warnRepeated(path+".manifests", a.Manifests, strings.TrimSpace)
 		if a.Chart != nil {
 			v.chart(path+".chart", *a.Chart)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 )
 
 // How kube-vip makes its address known.
@@ -149,8 +150,10 @@ func (v *validator) kubeVIP(e v1alpha1.ControlPlaneEndpoint, path string) {
 		return
 	}
 	v.autonomousSystem(path+".bgp.as", k.BGP.AS)
+	peers := entries{}
 	for i, peer := range k.BGP.Peers {
 		at := indexed(path+".bgp.peers", i)
+		v.repeated(diag.Error, peers, at+".address", addressMeaning(peer.Address), peer.Address)
 		if _, err := netip.ParseAddr(peer.Address); err != nil {
 			v.refuse(idInvalidAddress, at+".address", strconv.Quote(peer.Address)+" is not an IP address", "")
 		}

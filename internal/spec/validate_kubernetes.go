@@ -86,6 +86,7 @@ func (v *validator) version(path, version string) {
 
 func (v *validator) certSANs(path string) {
 	k := v.c.Spec.Kubernetes
+	v.warnRepeated(path+".apiServer.certSANs", k.APIServer.CertSANs, addressMeaning)
 	for i, name := range k.APIServer.CertSANs {
 		_, err := netip.ParseAddr(name)
 		wild := strings.TrimPrefix(name, "*.")

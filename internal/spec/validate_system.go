@@ -16,29 +16,32 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 )
 
 func (v *validator) registry() {
 	r, path := v.c.Spec.Registry, "spec.registry"
+	registries := entries{}
 	for _, name := range sortedKeys(r.Mirrors) {
 		at := keyed(path+".mirrors", name)
-		if !registryName(name) {
-			v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is not the name of a registry", "write host or host:port, such as docker.io")
-		}
+		v.registryOfImages(at, name)
+		v.repeated(diag.Error, registries, at, registryMeaning(name), name)
 		if len(r.Mirrors[name]) == 0 {
 			v.refuse(idMissingField, at, "no mirror is given", "write a list of URLs, or leave the registry out")
 		}
+		mirrors := entries{}
 		for i, mirror := range r.Mirrors[name] {
 			if hint, ok := mirrorURL(mirror); !ok {
 				v.refuse(idInvalidValue, indexed(at, i), quoteAddress(mirror)+" is not the URL of a mirror", hint)
+			} else {
+				v.repeated(diag.Error, mirrors, indexed(at, i), URLMeaning(mirror), mirror)
 			}
 		}
 	}
 	for i, name := range r.Insecure {
-		if !registryName(name) {
-			v.refuse(idInvalidAddress, indexed(path+".insecure", i), strconv.Quote(name)+" is not the name of a registry", "write host or host:port")
-		}
+		v.registryOrMirror(r, indexed(path+".insecure", i), name)
 	}
+	v.warnRepeated(path+".insecure", r.Insecure, registryMeaning)
 	v.auths(r, path+".auths")
 	v.privateRegistry()
 }
@@ -48,13 +51,13 @@ func (v *validator) auths(r v1alpha1.Registry, path string) {
 	names := map[string]int{}
 	for i, a := range r.Auths {
 		at := indexed(path, i)
-		if !v.missing(at+".registry", a.Registry, "write host or host:port, such as registry.example.com:5000") && !registryName(a.Registry) {
-			v.refuse(idInvalidAddress, at+".registry", quoteAddress(a.Registry)+" is not the name of a registry", "write host or host:port, such as docker.io")
+		if !v.missing(at+".registry", a.Registry, "write host or host:port, such as registry.example.com:5000") {
+			v.registryOrMirror(r, at+".registry", a.Registry)
 		}
-		if first, ok := names[a.Registry]; ok {
+		if first, ok := names[registryMeaning(a.Registry)]; ok && a.Registry != "" {
 			v.refuse(idDuplicateName, at+".registry", "registry "+a.Registry+" is also that of auths["+strconv.Itoa(first)+"]", "keep one of them")
 		}
-		names[a.Registry] = i
+		names[registryMeaning(a.Registry)] = i
 		insecure := slices.Contains(r.Insecure, a.Registry)
 		switch {
 		case a.Username == "" && a.PasswordFrom == nil && a.CAFile == "":
@@ -73,6 +76,14 @@ func (v *validator) auths(r v1alpha1.Registry, path string) {
 		if a.Username != "" && (insecure || hasPlainMirror(r, a.Registry)) {
 			v.warn(idInsecureSource, at+".username", "whoever poses as "+a.Registry+" is given this password: its certificate is not verified", "name its authority with caFile, and reach it by https")
 		}
+	}
+}
+
+// registryOrMirror checks the name of a registry that images are named by, or of a
+// mirror's host.
+func (v *validator) registryOrMirror(r v1alpha1.Registry, at, name string) {
+	if len(mirrorsAt(r, name)) == 0 {
+		v.registryOfImages(at, name)
 	}
 }
 
@@ -96,6 +107,12 @@ func mirrorsAt(r v1alpha1.Registry, host string) (out []*url.URL) {
 // bundleKeys are of the form that package bundle reads. What is not is not
 // repeated: it may be a private key.
 func (v *validator) bundleKeys() {
+	v.warnRepeated("spec.bundleKeys", v.c.Spec.BundleKeys, func(key string) string {
+		if !strings.HasPrefix(key, "ed25519:") {
+			return ""
+		}
+		return key
+	})
 	for i, key := range v.c.Spec.BundleKeys {
 		raw, ok := strings.CutPrefix(key, "ed25519:")
 		data, err := base64.StdEncoding.Strict().DecodeString(raw)
@@ -144,8 +161,12 @@ func (v *validator) dns() {
 			v.refuse(idInvalidAddress, indexed(path+".upstream", i), strconv.Quote(server)+" is not the address of a server", "write an IP address, with :port if it is not 53")
 		}
 	}
+	v.warnRepeated(path+".upstream", d.Upstream, serverMeaning)
+	addresses := entries{}
 	for _, address := range sortedKeys(d.Hosts) {
 		at := keyed(path+".hosts", address)
+		v.repeated(diag.Warning, addresses, at, addressMeaning(address), address)
+		v.warnRepeated(at, d.Hosts[address], addressMeaning)
 		if _, err := netip.ParseAddr(address); err != nil {
 			v.refuse(idInvalidAddress, at, strconv.Quote(address)+" is not an IP address", "write entries as address: [name, …]")
 		}
@@ -167,13 +188,16 @@ func (v *validator) system() {
 			v.refuse(idInvalidAddress, indexed(path+".ntpServers", i), strconv.Quote(server)+" is neither an IP address nor a host name", hint)
 		}
 	}
+	v.warnRepeated(path+".ntpServers", s.NTPServers, addressMeaning)
 	if s.Timezone != "" {
 		if _, err := time.LoadLocation(s.Timezone); err != nil || s.Timezone == "Local" {
 			v.refuse(idInvalidValue, path+".timezone", "there is no time zone "+strconv.Quote(s.Timezone), "zones are written like Europe/Berlin or UTC")
 		}
 	}
+	parameters := entries{}
 	for _, key := range sortedKeys(s.Sysctls) {
 		at := keyed(path+".sysctls", key)
+		v.repeated(diag.Error, parameters, at, SysctlName(key), key)
 		if !sysctlName.MatchString(key) {
 			v.refuse(idInvalidName, at, strconv.Quote(key)+" is not the name of a sysctl", "names are written like net.core.somaxconn")
 			continue
@@ -196,7 +220,7 @@ var sysctlTrees = []string{"abi", "crypto", "debug", "dev", "fs", "kernel", "net
 // sysctl checks a name and its value as far as they are known to be refused by
 // every kernel, or to keep every cluster from working.
 func (v *validator) sysctl(at, key, value string) {
-	name := strings.ReplaceAll(key, "/", ".")
+	name := SysctlName(key)
 	tree, _, _ := strings.Cut(name, ".")
 	switch want := sysctlNeeds()[name]; {
 	case value == "" || strings.ContainsAny(value, "\r\n"):
@@ -216,8 +240,10 @@ func (v *validator) hooks() {
 		if !v.missing(path+".phase", string(h.Phase), "use "+orList(hookPhases())) {
 			v.oneOf(path+".phase", string(h.Phase), hookPhases(), nil)
 		}
+		before := entries{}
 		for r, role := range h.Roles {
 			v.hookRole(indexed(path+".roles", r), role)
+			v.repeated(diag.Warning, before, indexed(path+".roles", r), string(role), string(role))
 		}
 		if !v.missing(path+".script", h.Script, "name the file, relative to this one") && strings.Contains(h.Script, "\n") {
 			v.refuse(idInvalidValue, path+".script", "this is a script, and the name of its file is wanted", "save it beside the cluster file")

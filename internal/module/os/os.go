@@ -100,7 +100,9 @@ func kernel(env module.Env, h *engine.Host) op.List {
 	if env.Cluster.Spec.Kubernetes.ProxyMode == "iptables" {
 		values["net.ipv4.conf.all.route_localnet"] = "1" // kube-proxy's, for node ports on localhost
 	}
-	maps.Copy(values, env.Cluster.Spec.System.Sysctls)
+	for key, value := range env.Cluster.Spec.System.Sysctls {
+		values[spec.SysctlName(key)] = value
+	}
 	return op.List{
 		op.KernelModules{File: "/etc/modules-load.d/slipway.conf", Modules: []string{"overlay", "br_netfilter"}},
 		op.Sysctl{File: "/etc/sysctl.d/90-slipway.conf", Values: values},

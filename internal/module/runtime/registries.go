@@ -122,7 +122,12 @@ func (r registrySet) hosts(name string) op.File {
 		fmt.Fprintf(&b, "server = %q\n", "http://"+name)
 	}
 	write("", name)
+	tables := map[string]bool{}
 	mirror := func(at string) {
+		if tables[spec.URLMeaning(at)] { // containerd passes over a file with a table twice
+			return
+		}
+		tables[spec.URLMeaning(at)] = true
 		if b.Len() > 0 {
 			b.WriteString("\n")
 		}

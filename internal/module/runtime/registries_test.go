@@ -21,7 +21,9 @@ func TestOwnRegistry(t *testing.T) {
 	c := &v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{
 		Hosts: []v1alpha1.Host{{Name: "reg", Address: "192.0.2.9", Roles: []v1alpha1.Role{v1alpha1.RoleRegistry}}},
 		Registry: v1alpha1.Registry{
-			Mirrors: map[string][]string{"docker.io": {"https://mirror.example.com"}},
+			Mirrors: map[string][]string{ // the second is what Slipway writes itself
+				"docker.io": {"https://mirror.example.com", "https://192.0.2.9:5000/v2/docker.io/"},
+			},
 			Private: &v1alpha1.PrivateRegistry{Port: 5000, Username: "slipway", MirrorOf: []string{"docker.io", "quay.example.com:5"}},
 		},
 	}}

@@ -1,0 +1,119 @@
+package spec
+
+import (
+	"net/netip"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway.dev/slipway/internal/diag"
+)
+
+// entries are the entries of one list or mapping so far, as written, by their meaning:
+// one registry, address or parameter has several spellings.
+type entries map[string]string
+
+// repeated reports an entry that means the same as one before. An entry without a
+// meaning is wrong, and reported elsewhere.
+func (v *validator) repeated(severity diag.Severity, before entries, at, meaning, written string) {
+	first, seen := before[meaning]
+	switch {
+	case meaning == "":
+		return
+	case !seen:
+		before[meaning] = written
+		return
+	}
+	message := quoteAddress(written) + " is given twice"
+	if first != written {
+		message = quoteAddress(written) + " means the same as " + quoteAddress(first)
+	}
+	v.found = append(v.found, diag.Diagnostic{ID: idDuplicateEntry, Severity: severity, Path: at, Message: message, Hint: "keep one of them"})
+}
+
+// warnRepeated warns of the entries of a list that change nothing: each means the same
+// as one before.
+func (v *validator) warnRepeated(at string, list []string, meaning func(string) string) {
+	before := entries{}
+	for i, written := range list {
+		v.repeated(diag.Warning, before, indexed(at, i), meaning(written), written)
+	}
+}
+
+// addressMeaning returns the one spelling of a name or an address.
+func addressMeaning(text string) string { return strings.ToLower(canonicalIP(text)) }
+
+// serverMeaning returns the one spelling of an address with a port, which is 53 if
+// none is written.
+func serverMeaning(text string) string {
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String()
+	}
+	if ip, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(ip.Unmap(), 53).String()
+	}
+	return ""
+}
+
+// registryMeaning returns the one spelling of a registry's name, which is a host, or a
+// host and a port.
+func registryMeaning(name string) string {
+	if at, err := netip.ParseAddrPort(name); err == nil {
+		return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String()
+	}
+	return addressMeaning(name)
+}
+
+// URLMeaning returns the one spelling of a URL without a query: two URLs that lead to
+// one place have the same. It is "" for a text that is no URL.
+func URLMeaning(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Host == "" {
+		return ""
+	}
+	port := u.Port()
+	if port == map[string]string{"https": "443", "http": "80"}[u.Scheme] { // url.Parse writes a scheme in lower case
+		port = ""
+	}
+	return u.Scheme + "://" + addressMeaning(u.Hostname()) + ":" + port + path.Clean("/"+u.Path)
+}
+
+// SysctlName returns the one spelling of a kernel parameter: the first separator of a
+// name says which of '.' and '/' divides it, as in sysctl(8).
+func SysctlName(key string) string {
+	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '.' {
+		return key
+	}
+	return strings.NewReplacer("/", ".", ".", "/").Replace(key)
+}
+
+// dockerHubNames are other names of Docker Hub. Images of Docker Hub are named by
+// docker.io, whichever of these a person has read somewhere.
+var dockerHubNames = []string{
+	"docker.com", "hub.docker.com", "index.docker.io", "registry-1.docker.io", "registry.docker.io", "registry.hub.docker.com", "www.docker.com",
+}
+
+// registryOfImages checks the name of a registry as images are named by it.
+func (v *validator) registryOfImages(at, name string) {
+	switch {
+	case !registryName(name):
+		v.refuse(idInvalidAddress, at, quoteAddress(name)+" is not the name of a registry", registryHint(name))
+	case slices.Contains(dockerHubNames, strings.ToLower(name)):
+		v.refuse(idInvalidAddress, at, strconv.Quote(name)+" is Docker Hub, whose images are named by "+dockerHub, "did you mean "+dockerHub+"?")
+	}
+}
+
+// registryHint says how to write what may be the URL of a registry.
+func registryHint(name string) string {
+	u, err := url.Parse(name)
+	switch {
+	case err != nil || u.Host == "" || !registryName(u.Host):
+	case slices.Contains(dockerHubNames, strings.ToLower(u.Host)):
+		return "did you mean " + dockerHub + "?"
+	default:
+		return "did you mean " + u.Host + "?"
+	}
+	return "write host or host:port, such as " + dockerHub
+}
