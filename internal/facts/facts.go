@@ -153,12 +153,7 @@ func OtherAddress(f *op.HostFacts, address string) string {
 	if err != nil {
 		return ""
 	}
-	link := ""
-	for _, a := range f.Addresses {
-		if p, err := netip.ParsePrefix(a.Prefix); err == nil && p.Addr().Unmap() == one.Unmap() {
-			link = a.Link
-		}
-	}
+	link := Link(f, address)
 	var near, far []netip.Addr
 	for _, a := range f.Addresses {
 		for _, p := range Addresses(&op.HostFacts{Addresses: []op.Address{a}}) {
@@ -174,6 +169,20 @@ func OtherAddress(f *op.HostFacts, address string) string {
 	for _, list := range [][]netip.Addr{near, far} {
 		if len(list) > 0 {
 			return slices.MinFunc(list, netip.Addr.Compare).String()
+		}
+	}
+	return ""
+}
+
+// Link returns the network link of a host that has an address, "" if none does.
+func Link(f *op.HostFacts, address string) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return ""
+	}
+	for _, a := range f.Addresses {
+		if p, err := netip.ParsePrefix(a.Prefix); err == nil && p.Addr().Unmap() == ip.Unmap() {
+			return a.Link
 		}
 	}
 	return ""

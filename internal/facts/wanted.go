@@ -82,8 +82,13 @@ func RunsEtcd(c *v1alpha1.Cluster, roles []v1alpha1.Role) bool {
 
 // FlannelVXLAN says whether the pod network is flannel's over VXLAN.
 func FlannelVXLAN(c *v1alpha1.Cluster) bool {
-	n := c.Spec.Network
-	return (n.Plugin == "" || n.Plugin == "flannel") && (n.Flannel.Backend == "" || n.Flannel.Backend == "vxlan")
+	backend := c.Spec.Network.Flannel.Backend
+	return Flannel(c) && (backend == "" || backend == "vxlan")
+}
+
+// Flannel reports whether the pod network is flannel's.
+func Flannel(c *v1alpha1.Cluster) bool {
+	return c.Spec.Network.Plugin == "" || c.Spec.Network.Plugin == "flannel"
 }
 
 // What tells how far a host is that has a member of etcd: its member's data, and

@@ -64,12 +64,26 @@ func flannel(env module.Env) ([]*unstructured.Unstructured, error) {
 	ep := env.Cluster.Spec.ControlPlaneEndpoint
 	text, err := module.Render(files, "flannel.yaml", map[string]any{
 		"Image": env.Release.ImageRefs()["flannel"], "NetConf": conf, "APIHost": ep.Domain, "APIPort": ep.Port,
+		"Interface":    interfaceArgs(env),
 		"ConfigDigest": fmt.Sprintf("%x", sha256.Sum256([]byte(conf)))[:16],
 	})
 	if err != nil {
 		return nil, err
 	}
 	return kube.Objects(text)
+}
+
+// interfaceArgs are flannel's arguments for the interface of the node's address.
+// Without them flannel uses the interface of the default route, which other nodes
+// may not reach, or which does not exist. In dual stack flannel accepts both
+// addresses by one pattern alone: the node's own one, and any of the other IP
+// version on the same interface. The first pattern fits nodes with an IPv4
+// address, the second nodes with an IPv6 address.
+func interfaceArgs(env module.Env) []string {
+	if len(env.Cluster.Spec.Network.PodCIDR) < 2 {
+		return []string{"--iface=$(NODE_IP)"}
+	}
+	return []string{"--iface-regex=^($(NODE_IP)|.*:.*)$", `--iface-regex=^($(NODE_IP)|[0-9.]+\.[0-9]+)$`}
 }
 
 // netConf is flannel's own configuration, on one line.

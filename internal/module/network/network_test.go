@@ -1,6 +1,9 @@
 package network
 
 import (
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,6 +45,54 @@ func TestFlannel(t *testing.T) {
 		got = append(append(got, "---\n"...), text...)
 	}
 	golden.Check(t, "testdata/flannel.golden", got)
+}
+
+// TestInterfaceArgs asks the patterns as flannel's pkg/ipmatch does: an interface
+// is used when it has an address of each IP version that the pattern matches.
+func TestInterfaceArgs(t *testing.T) {
+	type link struct {
+		name   string
+		v4, v6 string
+	}
+	links := []link{
+		{"nat0", "10.0.2.15", "fd00:99::15"},
+		{"eth0", "192.0.2.11", "fd00:18::11"},
+		{"eth1", "192.0.2.1", ""},
+	}
+	for _, tc := range []struct {
+		name, reason, nodeIP string
+		cidrs                []string
+		want                 string
+	}{
+		{"IPv4", "flannel compares the address", "192.0.2.11", []string{"10.244.0.0/16"}, "192.0.2.11"},
+		{"IPv6", "flannel compares the address", "fd00:18::11", []string{"fd00:244::/56"}, "fd00:18::11"},
+		{"both, IPv4 first", "the first interface is another", "192.0.2.11", []string{"10.244.0.0/16", "fd00:244::/56"}, "eth0"},
+		{"both, IPv6 first", "the second pattern", "fd00:18::11", []string{"10.244.0.0/16", "fd00:244::/56"}, "eth0"},
+		{"both, one is missing", "no interface beside the node's", "192.0.2.1", []string{"10.244.0.0/16", "fd00:244::/56"}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := ""
+			for _, arg := range interfaceArgs(environment(t, v1alpha1.Network{PodCIDR: tc.cidrs})) {
+				arg = strings.ReplaceAll(arg, "$(NODE_IP)", tc.nodeIP)
+				if address, ok := strings.CutPrefix(arg, "--iface="); ok {
+					got = address
+					break
+				}
+				pattern := regexp.MustCompile(strings.TrimPrefix(arg, "--iface-regex="))
+				at := slices.IndexFunc(links, func(l link) bool { return pattern.MatchString(l.v4) && pattern.MatchString(l.v6) })
+				if at < 0 {
+					at = slices.IndexFunc(links, func(l link) bool { return pattern.MatchString(l.name) })
+				}
+				if at >= 0 {
+					got = links[at].name
+					break
+				}
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
+	}
 }
 
 func TestNetConf(t *testing.T) {

@@ -30,6 +30,7 @@ const (
 	idDualStack           = "dual-stack-address-missing"
 	idAddressInUse        = "address-in-use"
 	idNetworkOverlap      = "network-overlap"
+	idDefaultRoute        = "default-route-missing"
 	idHostsFile           = "hosts-file-conflict"
 	idResolver            = "dns-server-missing"
 	idEtcdDataLost        = "etcd-data-lost"
@@ -87,7 +88,7 @@ func never() []string {
 func IDs() []string {
 	return []string{
 		idOS, idKernel, idKernelFeature, idCgroupV1, idCgroupController, idProgram, idSELinux, idFirewall, idSwap,
-		idMachineIDDuplicate, idClockSkew, idClockManager, idAddressInUse, idNetworkOverlap, idHostsFile, idResolver,
+		idMachineIDDuplicate, idClockSkew, idClockManager, idAddressInUse, idNetworkOverlap, idDefaultRoute, idHostsFile, idResolver,
 		idLeftovers, idRuntime, idEtcdUnreachable, idEndpointUnreachable,
 		idOtherNetwork, idPort,
 		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,

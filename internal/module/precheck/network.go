@@ -36,13 +36,29 @@ func (r *report) addresses() {
 		r.fail(idInternalAddress, remedy, "%s is itself on every host; other nodes need one to reach it; %s", ip, has)
 	case !owns(r.host, ip):
 		r.fail(idInternalAddress, remedy, "does not have the address %s on any interface; %s", ip, has)
-	case len(r.cluster.Spec.Network.PodCIDR) > 1 && facts.OtherAddress(r.host.Facts, ip.String()) == "":
-		version := "IPv6"
-		if ip.Unmap().Is6() {
-			version = "IPv4"
-		}
+	case r.node() && facts.Flannel(r.cluster) && facts.Link(r.host.Facts, ip.String()) == "lo":
+		r.fail(idInternalAddress, remedy, "has the address %s on lo alone; flannel needs it on the interface that leads to the other nodes", ip)
+	case len(r.cluster.Spec.Network.PodCIDR) > 1:
+		r.dualStack(ip, has)
+	}
+}
+
+// dualStack reports a host without an address of each IP version. Flannel uses
+// one interface for both.
+func (r *report) dualStack(ip netip.Addr, has string) {
+	version := "IPv6"
+	if ip.Unmap().Is6() {
+		version = "IPv4"
+	}
+	f := r.host.Facts
+	other := facts.OtherAddress(f, ip.String())
+	switch link := facts.Link(f, ip.String()); {
+	case other == "":
 		r.fail(idDualStack, "give it one that the other nodes reach; or write one range each at spec.network.podCIDR and serviceCIDR",
 			"has no %s address; with dual stack a node needs one of each version; %s", version, has)
+	case r.node() && facts.Flannel(r.cluster) && facts.Link(f, other) != link:
+		r.fail(idDualStack, fmt.Sprintf("add an %s address to %s; or write one range each at spec.network.podCIDR and serviceCIDR", version, link),
+			"has its %s address %s on %s and its address %s on %s; flannel needs both on one interface", version, other, facts.Link(f, other), ip, link)
 	}
 }
 
@@ -71,6 +87,24 @@ func (r *report) networks() {
 	}
 	check("pod", "spec.network.podCIDR", r.cluster.Spec.Network.PodCIDR)
 	check("service", "spec.network.serviceCIDR", r.cluster.Spec.Network.ServiceCIDR)
+	r.serviceRoute()
+}
+
+// serviceRoute reports a host whose own programs reach no Service: the kernel looks
+// for a route to its address before kube-proxy's rules lead it elsewhere.
+func (r *report) serviceRoute() {
+	for _, text := range r.cluster.Spec.Network.ServiceCIDR {
+		cidr, err := netip.ParsePrefix(text)
+		if err != nil || slices.ContainsFunc(r.host.Facts.Routes, func(route string) bool {
+			p, err := netip.ParsePrefix(route)
+			return route == "default" || err == nil && p.Bits() <= cidr.Bits() && p.Overlaps(cidr)
+		}) {
+			continue
+		}
+		link := facts.Link(r.host.Facts, internal(r.host))
+		r.warn(idDefaultRoute, fmt.Sprintf("add a default route, which may lead nowhere, also for the next boot: ip route add default dev %s metric 4096", link),
+			"has no default route and no route to the service network %s: programs of the host do not reach Services, such as the API server's webhooks", cidr.Masked())
+	}
 }
 
 // overlap reports one network once: an address or a route inside it takes

@@ -47,6 +47,30 @@ var networkRows = []row{
 			h[i].Facts.Addresses = append(h[i].Facts.Addresses, op.Address{Link: "eth0", Prefix: "2001:db8::1" + string(rune('1'+i)) + "/64"})
 		}
 	}, nil, ""},
+	{
+		"dual stack, two interfaces", "flannel uses one for both", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			dualStack(c)
+			h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth0", Prefix: "2001:db8::11/64"})
+			h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "eth1", Prefix: "2001:db8:1::12/64"})
+		},
+		[]string{"error dual-stack-address-missing w1"},
+		"has its IPv6 address 2001:db8:1::12 on eth1 and its address 192.0.2.12 on eth0; flannel needs both on one interface",
+	},
+	{"dual stack, two interfaces, another pod network", "it may use both", func(c *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		dualStack(c)
+		c.Spec.Network.Plugin = "none"
+		for i := range h {
+			h[i].Facts.Addresses = append(h[i].Facts.Addresses, op.Address{Link: "eth1", Prefix: "2001:db8::1" + string(rune('1'+i)) + "/64"})
+		}
+	}, nil, ""},
+	{
+		"address on lo", "flannel would send the pods' packets there", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			h[1].Spec.Address = "198.51.100.7"
+			h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "lo", Prefix: "198.51.100.7/32"})
+		},
+		[]string{"error internal-address-missing w1"},
+		"has the address 198.51.100.7 on lo alone",
+	},
 	{"address twice", "packets for one go to the other", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth1", Prefix: "192.0.2.12/24"})
 	}, []string{"error address-in-use w1"}, "its address 192.0.2.12 is on an interface of cp1 as well"},
@@ -61,6 +85,16 @@ var networkRows = []row{
 	{"network beside", "none of them touch", addresses(op.Address{Link: "eth1", Prefix: "10.245.0.5/16"}), nil, ""},
 	{"route in the service network", "a Service would be taken for a machine", routes("10.96.5.0/24"), []string{"error network-overlap w1"}, "the service network 10.96.0.0/16 overlaps with the route to 10.96.5.0/24"},
 	{"route to all", "the default takes what nothing else does", routes("0.0.0.0/0", "default", "::/0"), nil, ""},
+	{
+		"no default route", "a packet to a Service finds no way out", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			h[1].Facts.Routes = []string{"192.0.2.0/24"}
+		},
+		[]string{"warning default-route-missing w1"},
+		"ip route add default dev eth0 metric 4096",
+	},
+	{"no default route, but one to Services", "somebody has added it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Routes = []string{"192.0.2.0/24", "10.0.0.0/8"}
+	}, []string{"warning network-overlap w1", "warning network-overlap w1"}, ""},
 	{"VPN's halves of all", "narrower than all, wider than ours", routes("0.0.0.0/1", "128.0.0.0/1"), []string{"warning network-overlap w1", "warning network-overlap w1"}, ""},
 	{"route that cannot be read", "unknown words are passed over", routes("blackhole"), nil, ""},
 	{"IPv6 beside IPv4", "families do not overlap", addresses(op.Address{Link: "eth1", Prefix: "fd00::5/8"}), nil, ""},
