@@ -162,7 +162,7 @@ func condition(u *unstructured.Unstructured, name string) string {
 func (c *Client) Until(ctx context.Context, look func(context.Context) (missing string, err error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	last := "nothing was seen yet"
+	pause, last := c.first, "nothing was seen yet"
 	for {
 		select {
 		case <-ctx.Done():
@@ -181,6 +181,7 @@ func (c *Client) Until(ctx context.Context, look func(context.Context) (missing 
 		default:
 			return err
 		}
-		timer.Reset(c.interval)
+		timer.Reset(pause)
+		pause = min(2*pause, c.interval)
 	}
 }

@@ -47,12 +47,14 @@ type Options struct {
 
 // A Client speaks to one cluster. Its methods may be called concurrently.
 type Client struct {
-	http     *http.Client
-	rest     rest.Interface
-	dynamic  dynamic.Interface
-	kinds    *kinds
-	server   *url.URL
-	interval time.Duration // between two looks of a wait
+	http    *http.Client
+	rest    rest.Interface
+	dynamic dynamic.Interface
+	kinds   *kinds
+	server  *url.URL
+	// first is the time between the first two looks of a wait; it doubles from
+	// look to look, up to interval.
+	first, interval time.Duration
 }
 
 // New makes a client of an admin kubeconfig. Connections are opened by dial;
@@ -103,6 +105,7 @@ func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 		dynamic:  dyn,
 		kinds:    &kinds{known: map[schema.GroupVersionKind]metav1.APIResource{}},
 		server:   server,
+		first:    10 * time.Millisecond,
 		interval: 500 * time.Millisecond,
 	}, nil
 }

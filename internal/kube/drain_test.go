@@ -152,7 +152,7 @@ func TestDrainHeld(t *testing.T) {
 		call{request: evictWeb, status: 429, answer: held},
 	)
 	c := f.client()
-	c.interval = time.Hour // one look
+	c.first = time.Hour // one look
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	err := c.Drain(ctx, "w1", false, nil)

@@ -97,7 +97,7 @@ func (f *fakeAPI) client() *Client {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	c.interval = time.Millisecond
+	c.first, c.interval = time.Millisecond, time.Millisecond
 	f.t.Cleanup(c.Close)
 	return c
 }

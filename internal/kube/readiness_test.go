@@ -80,7 +80,7 @@ func TestWaitBudgets(t *testing.T) {
 	if d := cmp.Diff([]string{"ns/ill: 1 of its 2 pods are healthy, and it wants 1"}, said); d != "" {
 		t.Errorf("each change is told once (-want +got):\n%s", d)
 	}
-	c.interval = time.Hour
+	c.first, c.interval = time.Hour, time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	wantReason(t, c.WaitBudgets(ctx, []string{"w1"}, func(string) { cancel() }), ReasonTimeout)

@@ -45,7 +45,7 @@ func TestWaitNodeReady(t *testing.T) {
 func TestWaitEndsWithContext(t *testing.T) {
 	f := newFakeAPI(t, call{request: "GET /api/v1/nodes/a", status: 404, answer: statusAnswer(404, "no such node")})
 	c := f.client()
-	c.interval = time.Hour
+	c.first, c.interval = time.Hour, time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	err := c.WaitNodeReady(ctx, "a", time.Time{}, func(string) { cancel() })

@@ -61,6 +61,10 @@ type api struct {
 	// proxy are the settings that pods of kube-proxy go by, and proxyNext those that
 	// they will when they start anew.
 	proxy, proxyNext string
+	// slices is how many changes of EndpointSlices there were; behind are the nodes
+	// whose kube-proxy has received none of them.
+	slices int
+	behind map[string]bool
 	// ends is what has become of Jobs that do not complete at once, by their names.
 	ends map[string]string
 	// metrics are those of the API server.
@@ -156,8 +160,19 @@ func (a *api) clone() *api {
 	c.servers, c.sealed = maps.Clone(a.servers), maps.Clone(a.sealed)
 	c.revision, c.bump, c.done = a.revision, a.bump, maps.Clone(a.done)
 	c.rescuing, c.left = a.rescuing, a.left
+	c.slices = a.slices
 	c.running, c.bound, c.managedEtcd = a.running, a.bound, a.managedEtcd.clone()
 	c.minors, c.proxy, c.proxyNext = a.minors.clone(), a.proxy, a.proxyNext
+	return c
+}
+
+// proxyCounters are what kube-proxy of a node counts.
+func (a *api) proxyCounters(node string) (c op.ProxyCounters) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.behind[node] {
+		c.Received = float64(a.slices)
+	}
 	return c
 }
 
@@ -478,18 +493,29 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "ok")
 		return
 	}
-	answer, code := a.serve(r, body)
+	code, answer := a.serve(r, body)
 	if a.wrote != nil && r.Method != http.MethodGet && r.URL.Query().Get("dryRun") == "" {
 		a.wrote(r.Method + " " + r.URL.Path)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(answer)
+	_, _ = w.Write(answer)
 }
 
-func (a *api) serve(r *http.Request, body object) (any, int) {
+// serve answers a request. The answer is encoded under the lock: it holds
+// objects that the next request may change.
+func (a *api) serve(r *http.Request, body object) (code int, answer []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	has, code := a.answer(r, body)
+	answer, err := json.Marshal(has)
+	if err != nil {
+		a.t.Errorf("%s %s: %v", r.Method, r.URL, err)
+	}
+	return code, answer
+}
+
+func (a *api) answer(r *http.Request, body object) (any, int) {
 	p := r.URL.Path
 	if resources, ok := kinds[p]; ok {
 		return discovery(resources), http.StatusOK
@@ -499,6 +525,9 @@ func (a *api) serve(r *http.Request, body object) (any, int) {
 		defer a.seal(p, body)
 	}
 	have := a.objects[p]
+	if strings.Contains(p, "/endpointslices/") && (r.Method == http.MethodPatch || r.Method == http.MethodDelete && have != nil) {
+		a.slices++
+	}
 	missing := object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": p + " is not there"}
 	switch {
 	case !a.bound, r.Method == http.MethodPatch && p == "/api/v1/nodes/"+a.guarded:

@@ -166,6 +166,8 @@ func (m *machine) check(o op.Op) op.Result {
 		changed = len(m.opened) > 0
 	case op.Ask:
 		r.Output = []byte(manifestsOf(o.Name))
+	case op.ProxyChanges:
+		r.Output, _ = json.Marshal(m.api.proxyCounters(m.name))
 	case op.ReadFile:
 		content, ok := m.files[o.Path]
 		r.Output, r.Missing = []byte(content), !ok

@@ -256,7 +256,7 @@ func replaceable(nodes []corev1.Node, at int) bool {
 // node is ready.
 func uncordonTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: through, Title: "put the node back in service", On: module.IsNode, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		ID: through, Title: "put the node back in service", On: module.IsNode, Timeout: 2 * gateTime, Consumes: []engine.KeyRef{module.KeyKube.Ref()},
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				open := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "uncordon"}}
@@ -277,6 +277,9 @@ func uncordonTask(env module.Env) engine.Task {
 				return open, nil
 			},
 			Apply: func(ctx context.Context, s *engine.Scope) error {
+				if err := proxyGate(ctx, env, s); err != nil {
+					return err
+				}
 				return engine.Get(s, module.KeyKube).Uncordon(ctx, s.Host().Name)
 			},
 		},

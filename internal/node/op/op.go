@@ -437,6 +437,7 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindKept:           decode[Kept],
 	KindPrivate:        decode[Private],
 	KindAsk:            decode[Ask],
+	KindProxyChanges:   decode[ProxyChanges],
 	KindSelf:           decode[Self],
 	KindKeyPair:        decode[KeyPair],
 	KindKubeconfigCA:   decode[KubeconfigCA],

@@ -173,6 +173,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkPrivate(o)
 	case op.Ask:
 		return s.ask(ctx, o)
+	case op.ProxyChanges:
+		return proxyChanges(ctx, proxyMetrics)
 	case op.Self:
 		return s.checkSelf(o)
 	case op.ReadFile:

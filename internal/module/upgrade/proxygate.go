@@ -1,0 +1,148 @@
+package upgrade
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// IDProxyBehind is the id of a kube-proxy that does not apply changes of
+// Services after its node was upgraded.
+const IDProxyBehind = "kube-proxy-behind"
+
+// gateTime bounds how long the gate waits for kube-proxy. After its API server
+// was away, kube-proxy's client may pause for up to a minute before it connects
+// again.
+const gateTime = 3 * time.Minute
+
+// proxyGate returns when the node's kube-proxy has applied a change that was
+// made after the node was upgraded. Until then it may send requests to pods
+// that the next drain deletes. It creates an EndpointSlice without a Service,
+// and deletes it when kube-proxy has picked it up: kube-proxy synchronizes its
+// rules one after the other, so a synchronization with the deletion begins only
+// after the one with the creation has ended. On the way back from a failed
+// upgrade, a kube-proxy that is behind is reported and holds nothing up.
+func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
+	if env.Cluster.Spec.Kubernetes.ProxyMode == "none" {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, gateTime)
+	defer cancel()
+	h := s.Host()
+	err := proxyApplies(bounded, engine.Get(s, module.KeyKube), gateSlice(h.Host), func(ctx context.Context) (op.ProxyCounters, string, error) {
+		return proxyCounters(ctx, h)
+	})
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case env.Upgrade.Back:
+		s.Tell("continuing: %v", err)
+		return nil
+	}
+	return diag.List{{
+		ID: IDProxyBehind, Severity: diag.Error,
+		Message: fmt.Sprintf("kube-proxy on node %s has not applied a new change of Services within %s: %v", s.Host().Name, gateTime, err),
+		Hint:    "read its log: kubectl -n kube-system logs -l k8s-app=kube-proxy --prefix; fix the cause, then resume",
+	}}
+}
+
+// A counterReader returns the counters of a kube-proxy, or why they are missing.
+type counterReader func(context.Context) (c op.ProxyCounters, missing string, err error)
+
+func proxyApplies(ctx context.Context, client *kube.Client, slice *unstructured.Unstructured, read counterReader) error {
+	objs := []*unstructured.Unstructured{slice}
+	if err := client.Delete(ctx, objs); err != nil { // one of an interrupted attempt
+		return err
+	}
+	var seen op.ProxyCounters
+	if err := client.Until(ctx, func(ctx context.Context) (missing string, err error) {
+		seen, missing, err = read(ctx)
+		return missing, err
+	}); err != nil {
+		return err
+	}
+	for _, change := range []func(context.Context, []*unstructured.Unstructured) error{client.Apply, client.Delete} {
+		if err := change(ctx, objs); err != nil {
+			return err
+		}
+		last := seen.Received
+		if err := client.Until(ctx, func(ctx context.Context) (missing string, err error) {
+			seen, missing, err = read(ctx)
+			switch {
+			case missing != "" || err != nil:
+				return missing, err
+			case seen.Received < last:
+				last = 0 // it was restarted, and counts from the beginning
+				return "kube-proxy was restarted", nil
+			case seen.Received == last:
+				return "kube-proxy has not received the change", nil
+			case seen.Pending > 0:
+				return "kube-proxy has not applied the change", nil
+			}
+			return "", nil
+		}); err != nil {
+			return errors.Join(err, cleanUp(ctx, client, objs))
+		}
+	}
+	return nil
+}
+
+// cleanUp deletes what the gate has created, also when its time is over.
+func cleanUp(ctx context.Context, client *kube.Client, objs []*unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return client.Delete(ctx, objs)
+}
+
+// proxyCounters returns the counters of a host's kube-proxy, or why they are
+// missing.
+func proxyCounters(ctx context.Context, h *engine.Host) (c op.ProxyCounters, missing string, err error) {
+	results, err := h.Conn.Check(ctx, op.List{op.ProxyChanges{}})
+	switch {
+	case err != nil:
+		return c, "", err
+	case len(results) != 1:
+		return c, "", fmt.Errorf("host %s returned %d results for one operation", h.Name, len(results))
+	case results[0].Error != nil:
+		return c, "", results[0].Error
+	case results[0].Missing:
+		return c, "kube-proxy does not serve metrics: " + string(results[0].Output), nil
+	}
+	if err := json.Unmarshal(results[0].Output, &c); err != nil {
+		return c, "", fmt.Errorf("reading the counters of kube-proxy on %s: %w", h.Name, err)
+	}
+	return c, "", nil
+}
+
+// gateSlice is an EndpointSlice that belongs to no Service: kube-proxy counts
+// it, and makes no rule of it.
+func gateSlice(h v1alpha1.Host) *unstructured.Unstructured {
+	address, family := module.InternalAddress(h), "IPv4"
+	if strings.Contains(address, ":") {
+		family = "IPv6"
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
+		"metadata": map[string]any{
+			"name": "slipway-kube-proxy-" + h.Name, "namespace": namespace,
+			"labels": map[string]any{
+				"kubernetes.io/service-name":             "slipway-kube-proxy",
+				"endpointslice.kubernetes.io/managed-by": "slipway.dev",
+			},
+		},
+		"endpoints": []any{map[string]any{"addresses": []any{address}}},
+		"ports":     []any{map[string]any{"name": "gate", "port": int64(1), "protocol": "TCP"}},
+	}}
+}
