@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"slipway.dev/slipway/internal/ocitransport"
 )
 
 // A freshness says whether a copy in the cache is as good as what is there now.
@@ -36,7 +38,7 @@ func (w *work) download(ctx context.Context, at, address, pin string, f freshnes
 	if have != nil && (pin != "" && sum(have) == pin || pin == "" && f == forever) {
 		return have, nil
 	}
-	text, err := w.get(ctx, address)
+	text, err := w.get(ctx, address, pin)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -81,11 +83,14 @@ func keep(file string, text []byte) error {
 
 // An answerError is a server that answers, and does not give what it was asked
 // for.
-type answerError struct{ status string }
+type answerError struct{ cause error }
 
-func (e *answerError) Error() string { return "the server answers " + e.status }
+func (e *answerError) Error() string { return e.cause.Error() }
+func (e *answerError) Unwrap() error { return e.cause }
 
-func tooLarge() error { return &answerError{fmt.Sprintf("with more than %d MiB", maxManifest>>20)} }
+func tooLarge() error {
+	return &answerError{fmt.Errorf("the server answers with more than %d MiB", maxManifest>>20)}
+}
 
 // silent says that nobody answered: the copy in the cache will do.
 func silent(err error) bool {
@@ -93,16 +98,38 @@ func silent(err error) bool {
 	return !errors.As(err, &answered)
 }
 
-func (w *work) get(ctx context.Context, address string) ([]byte, error) {
+// errPlain is content over plain HTTP whose checksum is not known: anybody on
+// the path could replace it.
+var errPlain = errors.New("it comes over plain HTTP without a checksum: pin it by its checksum, or use https://")
+
+// plain reports whether somebody on the path to a URL could change its content.
+func plain(u *url.URL) bool {
+	return u.Scheme != "https" && !ocitransport.Loopback(u.Hostname())
+}
+
+// get downloads what is at an address. Without a pin, every hop must be over TLS.
+func (w *work) get(ctx context.Context, address, pin string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, err
 	}
-	client := w.HTTP
-	if client == nil {
-		client = http.DefaultClient
+	if pin == "" && plain(req.URL) {
+		return nil, &answerError{errPlain}
+	}
+	client := http.Client{}
+	if w.HTTP != nil {
+		client = *w.HTTP
+	}
+	client.CheckRedirect = func(next *http.Request, via []*http.Request) error {
+		switch {
+		case pin == "" && plain(next.URL):
+			return &answerError{errPlain}
+		case len(via) >= maxRedirects:
+			return &answerError{errors.New("the server redirects without end")}
+		}
+		return nil
 	}
 	res, err := client.Do(req)
 	if err != nil {
@@ -110,7 +137,7 @@ func (w *work) get(ctx context.Context, address string) ([]byte, error) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return nil, &answerError{res.Status}
+		return nil, &answerError{errors.New("the server answers " + res.Status)}
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxManifest+1))
 	if err == nil && len(text) > maxManifest {
@@ -118,6 +145,9 @@ func (w *work) get(ctx context.Context, address string) ([]byte, error) {
 	}
 	return text, err
 }
+
+// maxRedirects is how many redirects are followed.
+const maxRedirects = 10
 
 // cause is an error without the address, which is said already.
 func cause(err error) string {

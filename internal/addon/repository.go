@@ -2,6 +2,7 @@ package addon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/ocitransport"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -97,7 +99,7 @@ func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) 
 		return nil, err
 	}
 	at := base.JoinPath("index.yaml").String()
-	text, err := w.get(ctx, at)
+	text, err := w.get(ctx, at, c.Digest)
 	if err != nil {
 		return nil, w.unreachable(ctx, at, err)
 	}
@@ -115,7 +117,7 @@ func (w *work) fromIndex(ctx context.Context, c v1alpha1.Chart) ([]byte, error) 
 		if err != nil {
 			return nil, w.refuse(IDDownload, ".chart", at+" has a URL that is none: "+err.Error(), "")
 		}
-		archive, err := w.get(ctx, where.String())
+		archive, err := w.get(ctx, where.String(), cmp.Or(c.Digest, v.Digest))
 		if err != nil {
 			return nil, w.unreachable(ctx, where.String(), err)
 		}
@@ -153,11 +155,9 @@ func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]by
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	with := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
-	if w.Speak != nil {
-		if with, err = w.Speak(ctx, ref.Context().RegistryStr()); err != nil {
-			return nil, err
-		}
+	with, err := w.speak(ctx, ref.Context().RegistryStr())
+	if err != nil {
+		return nil, err
 	}
 	archive, err := pulled(ref, with)
 	var refused *transport.Error
@@ -168,6 +168,17 @@ func (w *work) pull(ctx context.Context, c v1alpha1.Chart, address string) ([]by
 		return nil, w.refuse(IDDownload, ".chart.version", address+" is not there", "")
 	}
 	return nil, w.unreachable(ctx, address, err)
+}
+
+// speak returns how a registry is spoken to.
+func (w *work) speak(ctx context.Context, host string) ([]remote.Option, error) {
+	if w.Speak != nil {
+		return w.Speak(ctx, host)
+	}
+	transport, err := ocitransport.New(ocitransport.Options{
+		Registry: host, Insecure: slices.Contains(w.Insecure, host), Named: ocitransport.NamedIn(authn.DefaultKeychain),
+	})
+	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithTransport(transport)}, err
 }
 
 func pulled(ref name.Reference, with []remote.Option) ([]byte, error) {

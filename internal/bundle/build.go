@@ -115,6 +115,7 @@ func newBuilder(o BuildOptions) (*builder, error) {
 			return nil, err
 		}
 	}
+	o.Upstream.Insecure = o.Upstream.Insecure || o.Registry.Insecure
 	if err := o.Upstream.Check(); err != nil {
 		return nil, err
 	}

@@ -3,12 +3,9 @@ package bundle
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 
@@ -17,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/ocitransport"
 	"slipway.dev/slipway/internal/secret"
 )
 
@@ -33,6 +31,11 @@ type Registry struct {
 	// for which Insecure is meant. They come before what is said above of all.
 	Logins []Login
 	Plain  []string
+
+	// What of sets: the registry itself, and the hosts that the file of a cluster
+	// has logins for.
+	host  string
+	named []string
 }
 
 // A Login is how one registry is logged in to, and whom it is trusted by.
@@ -45,10 +48,15 @@ type Login struct {
 
 // of is what is said of one registry.
 func (r Registry) of(host string) Registry {
+	r.host = host
 	if host == name.DefaultRegistry {
 		host = "docker.io"
 	}
 	r.Insecure = r.Insecure || slices.Contains(r.Plain, host)
+	r.named = nil
+	for _, l := range r.Logins {
+		r.named = append(r.named, l.Registry)
+	}
 	r.Logins = slices.DeleteFunc(slices.Clone(r.Logins), func(l Login) bool { return l.Registry != host })
 	for _, l := range r.Logins {
 		r.CA = cmp.Or(l.CA, r.CA)
@@ -99,65 +107,64 @@ func (r Registry) names() []name.Option {
 	return nil
 }
 
+// options are those of requests to the registry that of was called with.
 func (r Registry) options(ctx context.Context) ([]remote.Option, error) {
 	keys, err := r.keychain()
 	if err != nil {
 		return nil, problem(IDCredentials, "name a file as `docker login` writes it: {\"auths\": {\"registry.example.com\": {\"username\": …, \"password\": …}}}", "credentials for registries cannot be used: %v", err)
 	}
-	transport, err := r.transport()
+	transport, err := r.transport(keys)
 	if err != nil {
 		return nil, problem(IDRegistryCA, "name a file with the PEM certificates of the registry's authority", "authorities for registries cannot be used: %v", err)
 	}
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(keys), remote.WithTransport(transport)}, nil
 }
 
-func (r Registry) transport() (http.RoundTripper, error) {
-	base, ok := remote.DefaultTransport.(*http.Transport)
-	if !ok {
-		return nil, errors.New("the transport for registries is of another kind")
-	}
-	t := base.Clone()
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: r.Insecure} //nolint:gosec // the user asked for it
+func (r Registry) transport(keys authn.Keychain) (http.RoundTripper, error) {
+	o := ocitransport.Options{Registry: r.host, Insecure: r.Insecure, Named: r.namedIn(keys)}
 	if r.CA != "" {
 		data, err := bounded.ReadArgument(r.CA, bounded.Argument)
 		if err != nil {
 			return nil, err
 		}
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			pool = x509.NewCertPool()
+		if o.Roots, err = x509.SystemCertPool(); err != nil {
+			o.Roots = x509.NewCertPool()
 		}
-		if !pool.AppendCertsFromPEM(data) {
+		if !o.Roots.AppendCertsFromPEM(data) {
 			return nil, fmt.Errorf("%s holds no PEM certificate", r.CA)
 		}
-		t.TLSClientConfig.RootCAs = pool
 	}
-	if r.Insecure {
-		return t, nil
-	}
-	return guarded{t}, nil
+	return ocitransport.New(o)
 }
 
-// guarded sends no credentials in the clear: registries with a private address
-// are spoken to by plain HTTP where they do not answer TLS.
-type guarded struct{ next http.RoundTripper }
-
-// RoundTrip sends a request, or refuses to.
-func (g guarded) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Scheme == "http" && r.Header.Get("Authorization") != "" && !loopback(r.URL.Hostname()) {
-		return nil, fmt.Errorf("%s does not speak TLS: credentials are not sent in the clear (--insecure sends them)", r.URL.Host)
+// namedIn returns a function that reports whether the user has named a host: in
+// the file of a cluster, or in the credentials file.
+func (r Registry) namedIn(keys authn.Keychain) func(host string) bool {
+	return func(host string) bool {
+		if slices.Contains(r.named, host) {
+			return true
+		}
+		if file, ok := keys.(credentials); ok {
+			return file.has(host)
+		}
+		return ocitransport.NamedIn(keys)(host)
 	}
-	return g.next.RoundTrip(r)
-}
-
-func loopback(host string) bool {
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // credentials are those of a file, by registry.
 type credentials map[string]authn.AuthConfig
 
 var _ authn.Keychain = credentials{}
+
+// has reports whether the file has an entry for a host, even an empty one.
+func (c credentials) has(host string) bool {
+	for _, key := range []string{host, "https://" + host, "https://" + host + "/v2/"} {
+		if _, ok := c[key]; ok {
+			return true
+		}
+	}
+	return false
+}
 
 // Resolve finds those for a repository or its registry.
 func (c credentials) Resolve(of authn.Resource) (authn.Authenticator, error) {

@@ -24,14 +24,19 @@ func IsReference(path string) bool {
 	return ok
 }
 
-// named is the reference that a user wrote.
-func named(text string, at Registry) (name.Reference, error) {
+// named parses the reference that a user wrote. It also returns how to speak to
+// the registry of the reference.
+func named(text string, at Registry) (name.Reference, Registry, error) {
 	text = strings.TrimPrefix(text, "oci://")
-	ref, err := name.ParseReference(text, append(at.names(), name.StrictValidation)...)
-	if err != nil {
-		return nil, problem(IDReference, "name the registry, the repository and a tag: registry.example.com/slipway/bundle:v1.37.1", "%q is no reference to a bundle in a registry: %v", text, err)
+	ref, err := name.ParseReference(text, name.StrictValidation)
+	if err == nil {
+		at = at.of(ref.Context().RegistryStr())
+		ref, err = name.ParseReference(text, append(at.names(), name.StrictValidation)...)
 	}
-	return ref, nil
+	if err != nil {
+		return nil, at, problem(IDReference, "name the registry, the repository and a tag: registry.example.com/slipway/bundle:v1.37.1", "%q is no reference to a bundle in a registry: %v", text, err)
+	}
+	return ref, at, nil
 }
 
 // Push puts a bundle into a registry under a reference, with its signatures,
@@ -39,7 +44,7 @@ func named(text string, at Registry) (name.Reference, error) {
 // not sent again. It answers with the reference by digest, which always means
 // this bundle. The error is a diag.List.
 func Push(ctx context.Context, b *Bundle, to string, at Registry) (string, error) {
-	ref, err := named(to, at)
+	ref, at, err := named(to, at)
 	if err != nil {
 		return "", err
 	}
@@ -115,7 +120,7 @@ func (b *Bundle) compare(ref name.Reference, opts []remote.Option) error {
 // fetched. If keys are given, one of them must have signed it. The error is a
 // diag.List where the user can mend it.
 func Pull(ctx context.Context, from, cache string, at Registry, keys ...Key) (*Bundle, error) {
-	ref, err := named(from, at)
+	ref, at, err := named(from, at)
 	if err != nil {
 		return nil, err
 	}
@@ -207,8 +212,7 @@ func (f *found) write(d layout.Dir, cache string) error {
 }
 
 func openRegistry(ctx context.Context, ref name.Reference, cache string, at Registry) (*Bundle, error) {
-	at = at.of(ref.Context().RegistryStr())
-	ref, err := named(ref.String(), at)
+	ref, at, err := named(ref.String(), at)
 	if err != nil {
 		return nil, err
 	}

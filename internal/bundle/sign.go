@@ -208,7 +208,7 @@ func Sign(ctx context.Context, path, cache string, key SigningKey, at Registry) 
 	if err == nil {
 		return &signed, explain(path, writeWhole(path, func(w io.Writer) error { return b.dir.PackAs(ctx, w, root, nil) }))
 	}
-	ref, err := named(path, at)
+	ref, at, err := named(path, at)
 	if err != nil {
 		return nil, err
 	}

@@ -124,7 +124,7 @@ func (v *validator) address(path, address, digest, pinned string) {
 	case digest != "" && !digestSyntax.MatchString(digest):
 		v.refuse(idInvalidValue, path, strconv.Quote(digest)+" is no checksum", "it is sha256: and 64 hexadecimal digits")
 	case digest == "" && u.Scheme == "http":
-		v.warn(idInsecureSource, path, "what comes over plain HTTP may be anybody's", "write https://, or pin what it is: "+pinned)
+		v.refuse(idInsecureSource, path, "content over plain HTTP can be replaced by anybody on the network path", "use https://, or pin its checksum: "+pinned)
 	}
 }
 

@@ -21,12 +21,14 @@ import (
 
 	"slipway.dev/slipway/internal/bundle/layout"
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/ocitransport"
 )
 
 // A puller keeps images in a layout in the cache. What a release's tag names
 // does not change: an image that is there needs no network.
 type puller struct {
-	dir string
+	dir      string
+	insecure bool // as Options.Insecure
 }
 
 func (p *puller) remembered(ref, arch string) string {
@@ -74,7 +76,11 @@ func (p *puller) get(ctx context.Context, ref, registry, arch string, tell func(
 		return img, nil
 	}
 	tell(source.Progress{Phase: source.Fetching, Message: registry})
-	r, err := name.ParseReference(registry)
+	var options []name.Option
+	if p.insecure {
+		options = append(options, name.Insecure)
+	}
+	r, err := name.ParseReference(registry, options...)
 	if err != nil {
 		return nil, fmt.Errorf("image reference %q: %w", registry, err)
 	}
@@ -105,7 +111,13 @@ func again(err error) bool {
 }
 
 func (p *puller) pull(ctx context.Context, r name.Reference, arch string) (v1.Hash, error) {
-	img, err := remote.Image(r, remote.WithContext(ctx),
+	transport, err := ocitransport.New(ocitransport.Options{
+		Registry: r.Context().RegistryStr(), Insecure: p.insecure, Named: ocitransport.NamedIn(authn.DefaultKeychain),
+	})
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	img, err := remote.Image(r, remote.WithContext(ctx), remote.WithTransport(transport),
 		remote.WithAuthFromKeychain(authn.DefaultKeychain),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
 	if err != nil {

@@ -2,8 +2,11 @@ package upstream
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -11,6 +14,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/ocitransport"
 	"slipway.dev/slipway/internal/release"
 )
 
@@ -69,11 +73,41 @@ func newSites(o Options) (sites, error) {
 	return s, nil
 }
 
-// Check refuses a mirror and sites that there are none of by their names.
+// Check refuses unknown names of mirrors and sites, and sites over plain HTTP:
+// the published checksums come from the same site.
 func (o Options) Check() error {
-	_, err := newSites(o)
-	return err
+	s, err := newSites(o)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		u, err := url.Parse(s.url(name, "", "", ""))
+		if err == nil && o.plain(u) {
+			return problem(IDSite, "use an https:// URL, or add --insecure", "site %s is over plain HTTP, and so are its checksums: anybody on the network path could replace both", name)
+		}
+	}
+	return nil
 }
+
+// plain reports whether a URL is over plain HTTP to another machine, and the
+// user has not allowed that.
+func (o Options) plain(u *url.URL) bool {
+	return u.Scheme == "http" && !o.Insecure && !ocitransport.Loopback(u.Hostname())
+}
+
+// redirect is the policy of the client: a redirect does not lead to plain HTTP.
+func (o Options) redirect(next *http.Request, via []*http.Request) error {
+	switch {
+	case o.plain(next.URL):
+		return fmt.Errorf("it redirects to plain HTTP: %w", ocitransport.ErrPlain)
+	case len(via) >= maxRedirects:
+		return errors.New("it redirects without end")
+	}
+	return nil
+}
+
+// maxRedirects is how many redirects are followed.
+const maxRedirects = 10
 
 // machines are the kernel's words for architectures.
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}

@@ -33,6 +33,8 @@ type Options struct {
 	// Sites replaces sites of the preset, by name: a URL template with
 	// {version}, {arch} and {file}, or a registry.
 	Sites map[string]string
+	// Insecure accepts sites over plain HTTP, and registries with any certificate.
+	Insecure bool
 }
 
 // Mirrors are the presets by name.
@@ -66,8 +68,8 @@ func New(o Options, cache string) *Source {
 	dir := filepath.Join(cache, "downloads")
 	return &Source{
 		opts: o, cache: cache,
-		files: &downloader{client: &http.Client{Transport: transport}, dir: filepath.Join(dir, "files"), delay: retryDelay},
-		pulls: &puller{dir: filepath.Join(dir, "images")},
+		files: &downloader{client: &http.Client{Transport: transport, CheckRedirect: o.redirect}, dir: filepath.Join(dir, "files"), delay: retryDelay},
+		pulls: &puller{dir: filepath.Join(dir, "images"), insecure: o.Insecure},
 	}
 }
 

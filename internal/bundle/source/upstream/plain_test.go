@@ -1,0 +1,43 @@
+package upstream
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// TestPlainSites: the checksums come from the same site, so they protect nothing
+// on a site over plain HTTP.
+func TestPlainSites(t *testing.T) {
+	for name, tt := range map[string]struct {
+		options Options
+		ok      bool
+	}{
+		"the official sites": {Options{}, true},
+		"a mirror":           {Options{Mirror: "cn"}, true},
+		"plain":              {Options{Sites: map[string]string{"runc": "http://10.0.0.1/{version}/{file}"}}, false},
+		"plain, allowed":     {Options{Sites: map[string]string{"runc": "http://10.0.0.1/{version}/{file}"}, Insecure: true}, true},
+		"this machine":       {Options{Sites: map[string]string{"runc": "http://127.0.0.1:8080/{version}/{file}"}}, true},
+		"TLS":                {Options{Sites: map[string]string{"runc": "https://10.0.0.1/{version}/{file}"}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := tt.options.Check(); (err == nil) != tt.ok {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestPlainRedirect: a site does not lead elsewhere over plain HTTP.
+func TestPlainRedirect(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://plain.example.com/file", http.StatusFound)
+	}))
+	t.Cleanup(s.Close)
+	files := New(Options{}, t.TempDir()).files
+	_, err := files.checksum(t.Context(), s.URL+"/file", s.URL+"/file.sum")
+	if err == nil || !strings.Contains(err.Error(), "plain HTTP") {
+		t.Error(err)
+	}
+}

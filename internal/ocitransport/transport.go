@@ -1,0 +1,156 @@
+// Package ocitransport decides which HTTP requests to an OCI registry may be
+// sent. The registry library falls back to plain HTTP for private addresses and
+// sends credentials wherever a registry tells it to; this package prevents both.
+package ocitransport
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// Options configure the transport to one registry.
+type Options struct {
+	// Registry is the host or host:port of the registry.
+	Registry string
+	// Roots are the trusted CAs; nil means those of the system.
+	Roots *x509.CertPool
+	// Insecure accepts plain HTTP and any certificate.
+	Insecure bool
+	// Named reports whether the user has configured credentials for a host. Such
+	// a host may issue tokens for the registry. nil means none.
+	Named func(host string) bool
+}
+
+// ErrPlain is a request that would leave this machine over plain HTTP.
+var ErrPlain = errors.New("plain HTTP is not allowed without --insecure or spec.registry.insecure")
+
+// New returns the transport to a registry. It fails if the transport of the
+// registry library is of an unexpected type.
+func New(o Options) (http.RoundTripper, error) {
+	base, ok := remote.DefaultTransport.(*http.Transport)
+	if !ok {
+		return nil, errors.New("unexpected type of the default transport for registries")
+	}
+	verified := base.Clone()
+	verified.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots}
+	g := &guard{Options: o, next: verified, verified: verified}
+	if o.Insecure {
+		lax := base.Clone()
+		lax.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // the user asked for it
+		g.next = lax
+	}
+	return g, nil
+}
+
+// guard refuses requests before anything is sent.
+type guard struct {
+	Options
+	next     http.RoundTripper // to the registry
+	verified http.RoundTripper // to another host that gets credentials
+}
+
+// RoundTrip sends a request if the policy allows it.
+func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
+	plain := r.URL.Scheme != "https"
+	if plain && !g.Insecure && !Loopback(r.URL.Hostname()) {
+		return nil, fmt.Errorf("%s: %w", r.URL.Host, ErrPlain)
+	}
+	next := g.next
+	if carriesCredentials(r) && !sameHost(r.URL, g.Registry) {
+		if err := g.mayIssueTokens(r.URL); err != nil {
+			return nil, err
+		}
+		next = g.verified
+	}
+	res, err := next.RoundTrip(r)
+	if err == nil && plain && !g.Insecure && asksForToken(res) {
+		res.Body.Close()
+		return nil, fmt.Errorf("%s asks for a token over plain HTTP: %w", r.URL.Host, ErrPlain)
+	}
+	return res, err
+}
+
+// mayIssueTokens refuses credentials for a host that is neither known nor named
+// by the user as the token service of the registry.
+func (g *guard) mayIssueTokens(to *url.URL) error {
+	if to.Scheme != "https" {
+		return fmt.Errorf("registry %s wants its credentials sent to %s over plain HTTP: refused", g.Registry, to.Host)
+	}
+	if slices.Contains(tokenServices(g.Registry), to.Host) || g.Named != nil && g.Named(to.Host) {
+		return nil
+	}
+	return fmt.Errorf("registry %s wants its credentials sent to another host, %s: refused; if that host is right, add it to the registries of the credentials file or of spec.registry.auths",
+		g.Registry, to.Host)
+}
+
+// NamedIn returns an Options.Named for the credentials that docker login or
+// podman login keeps.
+func NamedIn(keys authn.Keychain) func(host string) bool {
+	return func(host string) bool {
+		registry, err := name.NewRegistry(host)
+		if err != nil {
+			return false
+		}
+		auth, err := keys.Resolve(registry)
+		return err == nil && auth != authn.Anonymous
+	}
+}
+
+// tokenServices returns the hosts that are known to issue the tokens of a public
+// registry. Most registries do so on their own host.
+func tokenServices(registry string) []string {
+	switch registry {
+	case "docker.io", "index.docker.io", "registry-1.docker.io":
+		return []string{"auth.docker.io"}
+	case "registry.gitlab.com":
+		return []string{"gitlab.com"}
+	}
+	// Alibaba Cloud has one token service per region.
+	if region, ok := strings.CutSuffix(registry, ".aliyuncs.com"); ok {
+		if region, ok = strings.CutPrefix(region, "registry."); ok && !strings.Contains(region, ".") {
+			return []string{"dockerauth." + region + ".aliyuncs.com"}
+		}
+	}
+	return nil
+}
+
+// carriesCredentials reports whether a request has a password or a refresh
+// token. A bearer token does not count: the library sends it to the registry
+// alone. A token service gets a password in the header, or a refresh token in a
+// form.
+func carriesCredentials(r *http.Request) bool {
+	scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	form := strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded")
+	return scheme != "" && !strings.EqualFold(scheme, "Bearer") || form && r.Method == http.MethodPost
+}
+
+// asksForToken reports whether a response is a Bearer challenge.
+func asksForToken(res *http.Response) bool {
+	return res.StatusCode == http.StatusUnauthorized && slices.ContainsFunc(res.Header.Values("WWW-Authenticate"), func(challenge string) bool {
+		return strings.Contains(strings.ToLower(challenge), "bearer")
+	})
+}
+
+// sameHost reports whether a URL is of the host of a registry, on any port.
+func sameHost(u *url.URL, registry string) bool {
+	own := url.URL{Host: registry}
+	return strings.EqualFold(u.Hostname(), own.Hostname())
+}
+
+// Loopback reports whether a host, without its port, is this machine by its
+// loopback address or by the name localhost. Names below localhost are not: a
+// DNS server may resolve them to any address.
+func Loopback(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
