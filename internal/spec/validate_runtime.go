@@ -1,13 +1,9 @@
 package spec
 
 import (
-	"errors"
-	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
-
-	"github.com/BurntSushi/toml"
 
 	"slipway.dev/slipway/api/v1alpha1"
 )
@@ -52,19 +48,4 @@ func (v *validator) containerRuntime() {
 			}
 		}
 	}
-}
-
-// containerdConfig reads the settings as containerd would: with what it cannot read it
-// would not start, on one host after the other.
-func (v *validator) containerdConfig() {
-	var settings map[string]any
-	_, err := toml.Decode(v.c.Spec.ContainerRuntime.Config, &settings)
-	if err == nil {
-		return
-	}
-	message := err.Error()
-	if at := (toml.ParseError{}); errors.As(err, &at) {
-		message = fmt.Sprintf("line %d, column %d: %s", at.Position.Line, at.Position.Col, at.Message)
-	}
-	v.refuse(idInvalidValue, "spec.containerRuntime.config", message, "write settings of containerd in TOML; line and column count from the first of this text")
 }

@@ -1,0 +1,164 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+const pathContainerd = "spec.containerRuntime.config"
+
+// Plugins of containerd that the kubelet's requests go to, as version 3 of containerd's
+// settings names them. Up to version 2 the first had the settings of all three.
+const (
+	criServer  = "io.containerd.grpc.v1.cri"
+	criRuntime = "io.containerd.cri.v1.runtime"
+	criImages  = "io.containerd.cri.v1.images"
+)
+
+// containerdKeys are the settings that only one of the three plugins has. All settings
+// that are not listed here are of criRuntime.
+var containerdKeys = map[string]string{
+	"disable_tcp_service": criServer, "stream_server_address": criServer, "stream_server_port": criServer,
+	"stream_idle_timeout": criServer, "enable_tls_streaming": criServer, "x509_key_pair_streaming": criServer,
+
+	"sandbox_image": criImages, "pinned_images": criImages, "registry": criImages, "image_decryption": criImages,
+	"max_concurrent_downloads": criImages, "concurrent_layer_fetch_buffer": criImages, "image_pull_progress_timeout": criImages,
+	"image_pull_with_sync_fs": criImages, "stats_collect_period": criImages, "use_local_image_pull": criImages,
+	"runtime_platforms": criImages,
+	"snapshotter":       criImages, "disable_snapshot_annotations": criImages, "discard_unpacked_layers": criImages,
+}
+
+// oldPlugins are the names of other plugins up to version 2 of the settings, and those
+// of version 3; "" is a plugin that containerd has no longer.
+var oldPlugins = map[string]string{
+	"io.containerd.monitor.v1.cgroups":  "io.containerd.monitor.task.v1.cgroups",
+	"io.containerd.internal.v1.restart": "io.containerd.monitor.container.v1.restart",
+	"io.containerd.runtime.v1.linux":    "",
+	"io.containerd.snapshotter.v1.aufs": "",
+
+	"cri": criRuntime, "cgroups": "io.containerd.monitor.task.v1.cgroups", "restart": "io.containerd.monitor.container.v1.restart",
+	"scheduler": "io.containerd.gc.v1.scheduler", "bolt": "io.containerd.metadata.v1.bolt", "task": "io.containerd.runtime.v2.task",
+	"opt": "io.containerd.internal.v1.opt", "tracing": "io.containerd.internal.v1.tracing", "otlp": "io.containerd.tracing.processor.v1.otlp",
+	"devmapper": "io.containerd.snapshotter.v1.devmapper", "overlayfs": "io.containerd.snapshotter.v1.overlayfs",
+	"btrfs": "io.containerd.snapshotter.v1.btrfs", "zfs": "io.containerd.snapshotter.v1.zfs", "native": "io.containerd.snapshotter.v1.native",
+	"linux": "", "aufs": "",
+}
+
+// containerdConfig reads the settings as containerd does, and refuses those with which
+// containerd would not start, and those that it would ignore without an error.
+func (v *validator) containerdConfig() {
+	text := v.c.Spec.ContainerRuntime.Config
+	var settings map[string]any
+	if _, err := toml.Decode(text, &settings); err != nil {
+		message := err.Error()
+		if at := (toml.ParseError{}); errors.As(err, &at) {
+			message = fmt.Sprintf("line %d, column %d: %s", at.Position.Line, at.Position.Col, at.Message)
+		}
+		v.refuse(idInvalidValue, pathContainerd, message, "write settings of containerd in TOML; line and column count from the first of this text")
+		return
+	}
+	c := containerdChecker{v, text}
+	if version, ok := settings["version"]; ok {
+		hint := "leave this line out"
+		if version != int64(3) {
+			hint += ", and write the settings as in version 3"
+		}
+		c.refuse(c.line("version", ""), "version is not part of the settings: Slipway writes version = 3", hint)
+	}
+	plugins, _ := settings["plugins"].(map[string]any)
+	for _, name := range sortedKeys(plugins) {
+		keys, _ := plugins[name].(map[string]any)
+		c.plugin(name, keys)
+	}
+	disabled, _ := settings["disabled_plugins"].([]any)
+	for _, name := range disabled {
+		if name, _ := name.(string); !Docker(v.c) && slices.Contains([]string{"cri", criServer, criRuntime, criImages}, name) {
+			c.refuse(c.line("disabled_plugins", ""), "plugin "+name+" cannot be disabled: the kubelet runs containers by it", "leave the plugin out of disabled_plugins")
+		}
+	}
+}
+
+// A containerdChecker checks the settings of containerd's plugins.
+type containerdChecker struct {
+	*validator
+	text string
+}
+
+func (c containerdChecker) refuse(line int, message, hint string) {
+	if line > 0 {
+		message = fmt.Sprintf("line %d: %s", line, message)
+	}
+	c.validator.refuse(idInvalidValue, pathContainerd, message, hint)
+}
+
+// line returns the first line that has a word and, behind it, another; 0 if there is
+// none. TOML has several spellings for a key: a line is a help, and not a must.
+func (c containerdChecker) line(word, then string) int {
+	has := regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(word) + `($|[^\w-])(.*\b` + regexp.QuoteMeta(then) + `\b)?`)
+	first := 0
+	for i, text := range strings.Split(c.text, "\n") {
+		text, _, _ = strings.Cut(text, "#")
+		m := has.FindStringSubmatch(text)
+		switch {
+		case m == nil:
+		case then == "" || m[3] != "":
+			return i + 1
+		case first == 0:
+			first = i + 1
+		}
+	}
+	return first
+}
+
+// plugin checks the name of a plugin, and that its settings are not those of another.
+func (c containerdChecker) plugin(name string, keys map[string]any) {
+	if instead, old := oldPlugins[name]; old || !strings.HasPrefix(name, "io.containerd.") {
+		hint := "leave the section out"
+		if instead != "" {
+			hint = "name it [plugins." + strconv.Quote(instead) + "]"
+		}
+		c.refuse(c.line(name, ""), "containerd has no plugin "+name+" in version 3 of its settings, and would ignore the section", hint)
+		return
+	}
+	if !slices.Contains([]string{criServer, criRuntime, criImages}, name) {
+		return
+	}
+	for _, key := range sortedKeys(keys) {
+		below, _ := keys[key].(map[string]any)
+		if key == "registry" && (below["mirrors"] != nil || below["configs"] != nil || below["auths"] != nil) {
+			c.refuse(c.line(name, key), "mirrors and logins of registries are not part of these settings: containerd would not start, or ignore them",
+				"write them at spec.registry")
+			continue
+		}
+		owner := containerdKeys[key]
+		if owner == "" {
+			owner = criRuntime
+		}
+		if key == "containerd" && name != criImages { // some of its settings have gone elsewhere
+			for _, key := range []string{"snapshotter", "disable_snapshot_annotations", "discard_unpacked_layers"} {
+				if below[key] != nil {
+					c.moved(name, "containerd", "containerd."+key, criImages, key)
+				}
+			}
+		}
+		if owner != name {
+			to := key
+			if key == "sandbox_image" {
+				to = "pinned_images.sandbox"
+			}
+			c.moved(name, key, key, owner, to)
+		}
+	}
+}
+
+// moved refuses a setting that another plugin has.
+func (c containerdChecker) moved(name, near, key, owner, to string) {
+	c.refuse(c.line(name, near), "plugin "+name+" has no setting "+key+" in version 3 of containerd's settings, and would ignore it",
+		"write it as "+to+" below [plugins."+strconv.Quote(owner)+"]")
+}
