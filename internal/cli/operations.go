@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -69,10 +68,14 @@ func took(s v1alpha1.OperationStatus) string {
 }
 
 func (a *app) operationsShowCmd() *cobra.Command {
-	var failed bool
+	var failed, critical bool
 	cmd := &cobra.Command{
-		Use: "show ID", Short: "Show an operation: its steps, the slowest, what failed and why",
-		Long: "Shows an operation. ID may be cut short as long as it is unique.",
+		Use: "show ID", Short: "Show an operation and its steps",
+		Long: `Shows an operation: its steps, the slowest ones, what failed and why. A unique
+prefix of ID is enough.
+
+With --critical-path, it shows the chain of steps that determined how long the
+operation took: each step began when the one before it ended.`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.operationIDs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			svc, err := a.svc(cmd.Context())
@@ -87,76 +90,19 @@ func (a *app) operationsShowCmd() *cobra.Command {
 			if err := svc.Events(cmd.Context(), o.Name, false, func(e event.Event) error { h.see(e); return nil }); err != nil {
 				return err
 			}
-			if failed {
+			switch {
+			case failed:
 				return a.data(h.failed(), func(w io.Writer) error { return writeFailed(w, o, h.failed()) })
+			case critical:
+				return a.data(h.criticalPath(), func(w io.Writer) error { return writeCriticalPath(w, o, &h) })
 			}
 			return a.data(o, func(w io.Writer) error { return writeOperation(w, o, &h) })
 		},
 	}
-	cmd.Flags().BoolVar(&failed, "failed", false, "what failed, with the evidence")
+	cmd.Flags().BoolVar(&failed, "failed", false, "show what failed, with the evidence")
+	cmd.Flags().BoolVar(&critical, "critical-path", false, "show the chain of steps that determined the duration")
+	cmd.MarkFlagsMutuallyExclusive("failed", "critical-path")
 	return cmd
-}
-
-// a stepRun is a step that ended, with the last of what its programs said.
-type stepRun struct {
-	event.Event
-	Seconds float64  `json:"seconds"`
-	Output  []string `json:"output,omitempty"`
-}
-
-// evidence is how many lines of output are kept of a step.
-const evidence = 20
-
-// history is what the events of an operation tell of its steps.
-type history struct {
-	open map[[2]string]*stepRun
-	runs []stepRun
-}
-
-func (h *history) see(e event.Event) {
-	k := [2]string{e.Task, e.Host}
-	if h.open == nil {
-		h.open = map[[2]string]*stepRun{}
-	}
-	s := h.open[k]
-	if s == nil {
-		s = &stepRun{Event: e}
-	}
-	switch e.Type {
-	case event.StepStarted:
-		h.open[k] = &stepRun{Event: e}
-	case event.StepOutput:
-		h.open[k] = s
-		s.Output = append(s.Output, strings.Split(strings.TrimRight(e.Message, "\n"), "\n")...)
-		s.Output = s.Output[max(0, len(s.Output)-evidence):]
-	case event.StepFinished:
-		s.Seconds = e.Time.Sub(s.Time).Seconds()
-		s.Event = e
-		h.runs = append(h.runs, *s)
-		delete(h.open, k)
-	}
-}
-
-// failed are the steps that failed and did not succeed later.
-func (h *history) failed() []stepRun {
-	last := map[[2]string]int{}
-	for i, r := range h.runs {
-		last[[2]string{r.Task, r.Host}] = i
-	}
-	out := []stepRun{}
-	for i, r := range h.runs {
-		if (r.Outcome == event.Failed || r.Outcome == event.Ignored) && last[[2]string{r.Task, r.Host}] == i {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// slowest are the steps that took longest.
-func (h *history) slowest(n int) []stepRun {
-	runs := slices.DeleteFunc(slices.Clone(h.runs), func(r stepRun) bool { return r.Seconds < 0.1 })
-	slices.SortStableFunc(runs, func(a, b stepRun) int { return cmp.Compare(b.Seconds, a.Seconds) })
-	return runs[:min(n, len(runs))]
 }
 
 func seconds(s float64) string { return view.Duration(time.Duration(s * float64(time.Second))) }

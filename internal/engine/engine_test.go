@@ -553,3 +553,31 @@ func TestRemedies(t *testing.T) {
 		}
 	}
 }
+
+// TestAfter: each step names the one whose end let it begin, also across a
+// barrier and a step that had nothing to do.
+func TestAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld("slow", "fast")
+		w.fakes["slow"].exec = func(context.Context, string) error { time.Sleep(time.Hour); return nil }
+		w.fakes["slow"].set("/idle", "x")
+		w.fakes["fast"].set("/idle", "x")
+		w.apply(t, tasks(
+			Task{ID: "t.x", Ops: exec("x")},
+			Task{ID: "t.idle", Ops: file("/idle", "x")},
+			Task{ID: "t.y", Barrier: true, On: only("fast"), Ops: exec("y")},
+		))
+		got := map[string]string{}
+		for _, e := range w.events {
+			if e.Type == event.StepFinished {
+				got[e.Task+"@"+e.Host] = e.After
+			}
+		}
+		want := map[string]string{
+			"t.x@slow": "", "t.x@fast": "", "t.idle@slow": "t.x@slow", "t.idle@fast": "t.x@fast", "t.y@fast": "t.idle@slow",
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+	})
+}

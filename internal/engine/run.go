@@ -115,8 +115,8 @@ func (r *Run) Apply(ctx context.Context, p Pipeline, planned []plan.Step) (*Resu
 	w.do = func(ctx context.Context, n int, s *step) outcome {
 		return r.attempt(ctx, s, gates[s.task.ID], declared[key(s)], stop)
 	}
-	w.finished = func(s *step, o outcome) {
-		r.emit(stop, event.Event{Type: event.StepFinished, Outcome: o.state, Failure: o.failure, Changes: o.changes, Message: o.message}, s)
+	w.finished = func(n int, s *step, o outcome) {
+		r.emit(stop, event.Event{Type: event.StepFinished, After: w.after[n], Outcome: o.state, Failure: o.failure, Changes: o.changes, Message: o.message}, s)
 	}
 	if err := w.walk(ctx); err != nil {
 		return nil, err
@@ -164,21 +164,28 @@ type walk struct {
 	run      *Run
 	prog     *program
 	do       func(context.Context, int, *step) outcome
-	finished func(*step, outcome)
+	finished func(int, *step, outcome)
 	// idle, if not nil, says that nothing was planned for a step.
 	idle func(*step) bool
 
+	// after are, by node, the keys of the steps whose ends let nodes begin. A
+	// node's is written before the node runs, and not changed afterwards.
+	after []string
+
 	mu       sync.Mutex
 	outcomes []outcome
+	ended    []int // by node: how many nodes had ended when it did
+	count    int
 }
 
 func newWalk(r *Run, p *program) *walk {
-	return &walk{run: r, prog: p, outcomes: make([]outcome, p.Len())}
+	return &walk{run: r, prog: p, after: make([]string, p.Len()), outcomes: make([]outcome, p.Len()), ended: make([]int, p.Len())}
 }
 
 func (w *walk) walk(ctx context.Context) error {
 	return w.prog.Walk(ctx, func(ctx context.Context, n int) {
 		s := w.prog.steps[n]
+		w.after[n] = w.last(n)
 		if s == nil {
 			w.set(n, w.join(n))
 			return
@@ -194,7 +201,7 @@ func (w *walk) walk(ctx context.Context) error {
 		}
 		w.set(n, o)
 		if w.finished != nil {
-			w.finished(s, o)
+			w.finished(n, s, o)
 		}
 	})
 }
@@ -202,7 +209,28 @@ func (w *walk) walk(ctx context.Context) error {
 func (w *walk) set(n int, o outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.outcomes[n] = o
+	w.count++
+	w.outcomes[n], w.ended[n] = o, w.count
+}
+
+// last returns the key of the step that ended last of those that a node waits
+// for, "" if it waits for none.
+func (w *walk) last(n int) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	latest := -1
+	for _, p := range w.prog.Prev(n) {
+		if latest < 0 || w.ended[p] > w.ended[latest] {
+			latest = p
+		}
+	}
+	switch {
+	case latest < 0:
+		return ""
+	case w.prog.steps[latest] == nil:
+		return w.after[latest]
+	}
+	return key(w.prog.steps[latest])
 }
 
 func (w *walk) get(n int) outcome {

@@ -49,13 +49,16 @@ type Event struct {
 	Cluster   string    `json:"cluster,omitempty"`
 	// Kind is the operation's type (create, apply, delete…), on
 	// OperationStarted.
-	Kind    string   `json:"kind,omitempty"`
-	Digest  string   `json:"digest,omitempty"` // of the plan, on OperationStarted
-	Module  string   `json:"module,omitempty"`
-	Task    string   `json:"task,omitempty"`
-	Title   string   `json:"title,omitempty"`
-	Host    string   `json:"host,omitempty"` // "" is the manager
-	Attempt int      `json:"attempt,omitempty"`
+	Kind    string `json:"kind,omitempty"`
+	Digest  string `json:"digest,omitempty"` // of the plan, on OperationStarted
+	Module  string `json:"module,omitempty"`
+	Task    string `json:"task,omitempty"`
+	Title   string `json:"title,omitempty"`
+	Host    string `json:"host,omitempty"` // "" is the manager
+	Attempt int    `json:"attempt,omitempty"`
+	// After is the step, as "task@host", whose end let this one begin, on
+	// StepFinished; "" is the beginning of the operation.
+	After   string   `json:"after,omitempty"`
 	Outcome Outcome  `json:"outcome,omitempty"`
 	Message string   `json:"message,omitempty"`
 	Done    int64    `json:"done,omitempty"`

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/event"
+)
+
+// a stepRun is a step that ended, with the last of what its programs said.
+type stepRun struct {
+	event.Event
+	Seconds float64  `json:"seconds"`
+	Output  []string `json:"output,omitempty"`
+}
+
+// evidence is how many lines of output are kept of a step.
+const evidence = 20
+
+// history is what the events of an operation tell of its steps.
+type history struct {
+	open map[[2]string]*stepRun
+	runs []stepRun
+	// began is when the last attempt began: a resumed operation begins again.
+	began time.Time
+	// ends are the ends of all steps of that attempt, by "task@host", also of
+	// those that had nothing to do; last is the latest.
+	ends map[string]event.Event
+	last string
+}
+
+func (h *history) see(e event.Event) {
+	if e.Type == event.OperationStarted {
+		h.began, h.ends, h.last = e.Time, map[string]event.Event{}, ""
+	}
+	if e.Type == event.StepFinished && h.ends != nil {
+		h.last = e.Task + "@" + e.Host
+		h.ends[h.last] = e
+	}
+	k := [2]string{e.Task, e.Host}
+	if h.open == nil {
+		h.open = map[[2]string]*stepRun{}
+	}
+	s := h.open[k]
+	if s == nil {
+		s = &stepRun{Event: e}
+	}
+	switch e.Type {
+	case event.StepStarted:
+		h.open[k] = &stepRun{Event: e}
+	case event.StepOutput:
+		h.open[k] = s
+		s.Output = append(s.Output, strings.Split(strings.TrimRight(e.Message, "\n"), "\n")...)
+		s.Output = s.Output[max(0, len(s.Output)-evidence):]
+	case event.StepFinished:
+		s.Seconds = e.Time.Sub(s.Time).Seconds()
+		s.Event = e
+		h.runs = append(h.runs, *s)
+		delete(h.open, k)
+	}
+}
+
+// failed are the steps that failed and did not succeed later.
+func (h *history) failed() []stepRun {
+	last := map[[2]string]int{}
+	for i, r := range h.runs {
+		last[[2]string{r.Task, r.Host}] = i
+	}
+	out := []stepRun{}
+	for i, r := range h.runs {
+		if (r.Outcome == event.Failed || r.Outcome == event.Ignored) && last[[2]string{r.Task, r.Host}] == i {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// slowest are the steps that took longest.
+func (h *history) slowest(n int) []stepRun {
+	runs := slices.DeleteFunc(slices.Clone(h.runs), func(r stepRun) bool { return r.Seconds < 0.1 })
+	slices.SortStableFunc(runs, func(a, b stepRun) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	return runs[:min(n, len(runs))]
+}
+
+// A pathStep is a step of an operation's critical path.
+type pathStep struct {
+	Task  string `json:"task"`
+	Title string `json:"title"`
+	Host  string `json:"host,omitempty"` // "" is the manager
+	// Begin is when the step before it ended, in seconds since the operation
+	// began; Seconds is from then to its own end.
+	Begin   float64 `json:"begin"`
+	Seconds float64 `json:"seconds"`
+}
+
+// criticalPath returns the chain of steps that ends with the last one, in
+// order: each began when the one before it ended.
+func (h *history) criticalPath() []pathStep {
+	path := []pathStep{}
+	for at := h.last; at != ""; {
+		e := h.ends[at]
+		before, known := h.ends[e.After]
+		begin := h.began
+		if known {
+			begin = before.Time
+		}
+		path = append(path, pathStep{
+			Task: e.Task, Title: e.Title, Host: e.Host,
+			Begin: begin.Sub(h.began).Seconds(), Seconds: e.Time.Sub(begin).Seconds(),
+		})
+		delete(h.ends, at) // a damaged journal must not lead in a circle
+		if at = e.After; !known {
+			break
+		}
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// shortest is what a step of the critical path must have taken, in seconds, to
+// get a line of its own.
+const shortest = 0.05
+
+func writeCriticalPath(w io.Writer, o *v1alpha1.Operation, h *history) error {
+	path := h.criticalPath()
+	if len(path) == 0 {
+		fmt.Fprintf(w, "No step of operation %s has ended.\n", o.Name)
+		return nil
+	}
+	var rows [][]string
+	total, short, count := 0.0, 0.0, 0
+	for _, p := range path {
+		total += p.Seconds
+		if p.Seconds < shortest {
+			short += p.Seconds
+			count++
+			continue
+		}
+		rows = append(rows, []string{seconds(p.Begin), seconds(p.Seconds), p.Task, cmp.Or(p.Host, "manager"), p.Title})
+	}
+	fmt.Fprintf(w, "Critical path of operation %s: %d steps, %s\n\n", o.Name, len(path), seconds(total))
+	if err := view.Table(w, []string{"BEGIN", "TOOK", "TASK", "HOST", "TITLE"}, rows); err != nil {
+		return err
+	}
+	if count > 0 {
+		fmt.Fprintf(w, "\nShorter steps: %d, %s in all\n", count, seconds(short))
+	}
+	return nil
+}
