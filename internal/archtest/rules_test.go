@@ -53,7 +53,7 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/node/embedded/pack", exactly: true, may: []string{"internal/node/embedded"}, why: "packs a helper at build time"},
 	{layer: 1, pkg: "internal/remote", exactly: true, may: []string{"internal/node/op"}, why: "how a host is reached, as interfaces; the helper links it too"},
 	{layer: 1, pkg: "internal/remote/session", may: []string{"internal/remote", "internal/node/wire", "internal/node/embedded"}, why: "from a login to a running helper, over any transport"},
-	{layer: 1, pkg: "internal/remote/sshx", may: []string{"internal/remote", "internal/remote/session", "internal/node/wire", "internal/node/embedded"}, why: "SSH; knows no other transport"},
+	{layer: 1, pkg: "internal/remote/sshx", may: []string{"internal/regular", "internal/remote", "internal/remote/session", "internal/node/wire", "internal/node/embedded"}, why: "SSH; knows no other transport"},
 	{layer: 1, pkg: "internal/remote/local", may: []string{"internal/remote", "internal/remote/session", "internal/node/wire", "internal/node/embedded"}, why: "this machine; knows no other transport"},
 	{layer: 1, pkg: "internal/remote/dial", may: []string{"internal/remote", "internal/remote/sshx", "internal/remote/local", "internal/node/embedded"}, why: "chooses the way to a host"},
 	{layer: 1, pkg: "internal/remote/remotetest", may: []string{"internal/remote/...", "internal/node/..."}, why: "a real SSH server over the real helper, for tests"},

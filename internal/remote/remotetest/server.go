@@ -21,8 +21,9 @@ import (
 // A User may log in.
 type User struct {
 	Name string // "root" is root
-	// Keys and Password let in.
+	// Keys, certificates of CA, and Password let in.
 	Keys     []ssh.PublicKey
+	CA       ssh.PublicKey
 	Password string
 	Sudo     Sudo
 }
@@ -68,6 +69,7 @@ type Server struct {
 
 	mu     sync.Mutex
 	key    ssh.Signer
+	more   []ssh.Signer
 	conns  map[net.Conn]bool
 	logins int
 	cut    bool // CutAfter has been used up
@@ -126,6 +128,14 @@ func (s *Server) SetHostKey(key ssh.Signer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.key = key
+}
+
+// AddHostKey gives the server one more key, or a certificate of its key, for
+// connections to come.
+func (s *Server) AddHostKey(key ssh.Signer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.more = append(s.more, key)
 }
 
 // HostKey is the server's present key.
@@ -231,7 +241,9 @@ func (s *Server) serve(ctx context.Context, conn net.Conn) {
 	}
 	s.mu.Lock()
 	config := s.auth()
-	config.AddHostKey(s.key)
+	for _, key := range append([]ssh.Signer{s.key}, s.more...) {
+		config.AddHostKey(key)
+	}
 	s.mu.Unlock()
 	sc, channels, requests, err := ssh.NewServerConn(conn, config)
 	if err != nil {
@@ -276,6 +288,13 @@ var errRefused = errors.New("refused")
 func (s *Server) auth() *ssh.ServerConfig {
 	config := &ssh.ServerConfig{}
 	config.PublicKeyCallback = func(c ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+		if cert, ok := key.(*ssh.Certificate); ok {
+			ca := s.user(c.User()).CA
+			checker := ssh.CertChecker{IsUserAuthority: func(by ssh.PublicKey) bool {
+				return ca != nil && string(by.Marshal()) == string(ca.Marshal())
+			}}
+			return checker.Authenticate(c, cert)
+		}
 		for _, k := range s.user(c.User()).Keys {
 			if string(k.Marshal()) == string(key.Marshal()) {
 				return nil, nil

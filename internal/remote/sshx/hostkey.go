@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
@@ -20,44 +20,54 @@ import (
 // fingerprint may be of.
 var errOtherKey = errors.New("another key type is to be tried")
 
-// hostKeys decides whether a server is who it should be: by the key in the
-// file, else by the user's known_hosts, else by the key it showed first.
+// hostKeys decides whether a server has the right key. A revoked key is always
+// refused. Else the key that the cluster file pins decides, else known_hosts:
+// a CA that signed the server's certificate, the server's own keys, or the key
+// that it showed first.
 type hostKeys struct {
-	dialer *Dialer
-	to     endpoint
-	opts   remote.Options
+	to   endpoint
+	opts remote.Options
 
+	trust       trust           // what the known_hosts files say
 	fingerprint string          // pinned as SHA256:…
 	wanted      []knownKey      // pinned as a key, or known
 	shown       []ssh.PublicKey // seen in vain for the fingerprint
+	invalid     error           // why the server's certificate is not accepted; its plain key is asked for then
 
-	seen    bool  // this attempt has seen the right key
-	refusal error // why this attempt was given up
+	accepted ssh.PublicKey // the right key, seen by this attempt
+	refusal  error         // why this attempt was given up
 }
 
-// plain are the host key algorithms in order of preference, for each type of
-// key. Certificates are not asked for.
-var plain = [][]string{
-	{ssh.KeyAlgoED25519},
-	{ssh.KeyAlgoECDSA256},
-	{ssh.KeyAlgoECDSA384},
-	{ssh.KeyAlgoECDSA521},
-	{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256},
+// algorithm is how a key is shown: plain, or in a certificate.
+type algorithm struct {
+	key           string // the type of the key
+	plain, signed []string
 }
 
-func (d *Dialer) hostKeys(to endpoint, opts remote.Options) (*hostKeys, error) {
-	k := &hostKeys{dialer: d, to: to, opts: opts}
+// algorithms of host keys, in order of preference.
+var algorithms = []algorithm{
+	{ssh.KeyAlgoED25519, []string{ssh.KeyAlgoED25519}, []string{ssh.CertAlgoED25519v01}},
+	{ssh.KeyAlgoECDSA256, []string{ssh.KeyAlgoECDSA256}, []string{ssh.CertAlgoECDSA256v01}},
+	{ssh.KeyAlgoECDSA384, []string{ssh.KeyAlgoECDSA384}, []string{ssh.CertAlgoECDSA384v01}},
+	{ssh.KeyAlgoECDSA521, []string{ssh.KeyAlgoECDSA521}, []string{ssh.CertAlgoECDSA521v01}},
+	{ssh.KeyAlgoRSA, []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}, []string{ssh.CertAlgoRSASHA512v01, ssh.CertAlgoRSASHA256v01}},
+}
+
+func newHostKeys(to endpoint, opts remote.Options) (*hostKeys, error) {
+	k := &hostKeys{to: to, opts: opts}
+	if err := k.read(); err != nil {
+		return nil, err
+	}
 	switch pin := strings.TrimSpace(to.hostKey); {
 	case strings.HasPrefix(pin, "SHA256:"):
 		k.fingerprint = strings.TrimRight(pin, "=")
+		k.wanted, k.trust.authorities = nil, nil
 	case pin != "":
 		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(pin))
 		if err != nil {
 			return nil, to.fail(remote.HostKeyUnknown, "hostKey is neither a public key nor a fingerprint", `write "ssh-ed25519 AAAA…" or "SHA256:…", as `+"`ssh-keyscan` and `ssh-keygen -l` print them", err)
 		}
-		k.wanted = []knownKey{{key: key, file: "ssh.hostKey"}}
-	default:
-		k.wanted = k.known()
+		k.wanted, k.trust.authorities = []knownKey{{key: key, file: "ssh.hostKey"}}, nil
 	}
 	return k, nil
 }
@@ -71,75 +81,113 @@ func (k *hostKeys) files() []string {
 	return files
 }
 
-// known finds the server's keys in the first file that has any.
-func (k *hostKeys) known() []knownKey {
-	for _, file := range k.files() {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			continue // no file, no keys
-		}
-		if keys := lookUp(raw, file, knownhosts.Normalize(k.to.hostport())); len(keys) > 0 {
-			return keys
-		}
+// read reads what the files say of the server.
+func (k *hostKeys) read() error {
+	t, err := readTrust(k.files(), knownhosts.Normalize(k.to.hostport()))
+	if err != nil {
+		return k.to.fail(remote.HostKeyUnknown, "the known host keys cannot be read: "+err.Error(),
+			"make the file readable: it may revoke the key of "+k.to.hostport(), err)
 	}
+	k.trust, k.wanted = t, t.keys
 	return nil
 }
 
 // algorithms are those that the right key can be shown with: a server has
 // several keys, and one that is not known says nothing.
 func (k *hostKeys) algorithms() []string {
-	var out []string
-	for _, group := range plain {
-		kind := group[0]
-		if kind == ssh.KeyAlgoRSASHA512 {
-			kind = ssh.KeyAlgoRSA
-		}
-		known := slices.ContainsFunc(k.wanted, func(w knownKey) bool { return w.key.Type() == kind })
-		tried := slices.ContainsFunc(k.shown, func(key ssh.PublicKey) bool { return key.Type() == kind })
+	var signed, out []string
+	for _, a := range algorithms {
+		known := slices.ContainsFunc(k.wanted, func(w knownKey) bool { return w.key.Type() == a.key })
+		tried := slices.ContainsFunc(k.shown, func(key ssh.PublicKey) bool { return key.Type() == a.key })
 		if (len(k.wanted) == 0 || known) && !tried {
-			out = append(out, group...)
+			out = append(out, a.plain...)
+		}
+		signed = append(signed, a.signed...)
+	}
+	if len(out) == 0 { // known by a type that cannot be checked: a mismatch
+		for _, a := range algorithms {
+			out = append(out, a.plain...)
 		}
 	}
-	if len(out) == 0 {
-		return slices.Concat(plain...) // known by a kind we cannot check: a mismatch
+	if len(k.trust.authorities) > 0 && k.invalid == nil {
+		return append(signed, out...)
 	}
 	return out
 }
 
-func (k *hostKeys) begin() { k.seen, k.refusal = false, nil }
+func (k *hostKeys) begin() { k.accepted, k.refusal = nil, nil }
 
-// check is the ssh.HostKeyCallback.
+// check is the ssh.HostKeyCallback. It is called again when keys are exchanged
+// anew; the key that was right is right until the connection ends.
 func (k *hostKeys) check(_ string, _ net.Addr, key ssh.PublicKey) error {
-	k.refusal = k.judge(key)
-	k.seen = k.refusal == nil
+	if k.accepted != nil && same(k.accepted, key) {
+		return nil
+	}
+	if k.refusal = k.judge(key); k.refusal == nil {
+		k.accepted = key
+	}
 	return k.refusal
 }
 
 func (k *hostKeys) judge(key ssh.PublicKey) error {
+	if r, revoked := k.trust.revocation(key); revoked {
+		return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s is revoked in %s", k.to.hostport(), r.place()), "do not trust this host; give it a new key", nil)
+	}
+	if cert, ok := key.(*ssh.Certificate); ok {
+		if k.invalid = k.certified(cert); k.invalid != nil {
+			return errOtherKey
+		}
+		return nil
+	}
 	switch {
 	case k.fingerprint != "":
 		if ssh.FingerprintSHA256(key) == k.fingerprint {
 			return nil
 		}
 		k.shown = append(k.shown, key)
-		if len(k.shown) < len(plain) {
+		if len(k.shown) < len(algorithms) {
 			return errOtherKey
 		}
 		return k.changed()
 	case len(k.wanted) > 0:
 		return k.compare(key)
+	case len(k.trust.authorities) > 0:
+		return k.unsigned(key)
 	}
 	return k.firstUse(key)
 }
 
+// certified checks the certificate of a server.
+func (k *hostKeys) certified(cert *ssh.Certificate) error {
+	if cert.Signature.Format == ssh.KeyAlgoRSA {
+		return errors.New("it is signed with SHA-1")
+	}
+	checker := ssh.CertChecker{IsHostAuthority: func(key ssh.PublicKey, _ string) bool {
+		return slices.ContainsFunc(k.trust.authorities, func(a knownKey) bool { return same(a.key, key) })
+	}}
+	// As in OpenSSH, a principal may be a pattern; the library compares words.
+	name := k.to.address
+	if at := slices.IndexFunc(cert.ValidPrincipals, func(p string) bool { return glob(p, name) }); at >= 0 {
+		name = cert.ValidPrincipals[at]
+	}
+	return checker.CheckHostKey(net.JoinHostPort(name, strconv.Itoa(k.to.port)), nil, cert)
+}
+
+// unsigned is the refusal of a host whose key a CA should have signed: its
+// plain key is not trusted on first use.
+func (k *hostKeys) unsigned(key ssh.PublicKey) *remote.Error {
+	cause := "it shows no certificate"
+	if k.invalid != nil {
+		cause = "its certificate is not accepted: " + strings.TrimPrefix(k.invalid.Error(), "ssh: ")
+	}
+	lines := list(k.trust.authorities, knownKey.place)
+	return k.to.fail(remote.HostKeyUnknown, fmt.Sprintf("%s is of the CA in %s, but %s", k.to.hostport(), lines, cause),
+		"sign its host key for the name "+k.to.address+" (`ssh-keygen -s CA -h -n "+k.to.address+"`), or compare "+ssh.FingerprintSHA256(key)+" with "+onConsole([]ssh.PublicKey{key})+" and set ssh.hostKey", k.invalid)
+}
+
 func (k *hostKeys) compare(key ssh.PublicKey) error {
-	for _, w := range k.wanted {
-		if same(w.key, key) {
-			if w.revoked {
-				return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s is revoked in %s line %d", k.to.hostport(), w.file, w.line), "do not trust this host; give it a new key", nil)
-			}
-			return nil
-		}
+	if slices.ContainsFunc(k.wanted, func(w knownKey) bool { return same(w.key, key) }) {
+		return nil
 	}
 	return k.changed(key)
 }
@@ -151,9 +199,12 @@ func same(a, b ssh.PublicKey) bool { return bytes.Equal(a.Marshal(), b.Marshal()
 func (k *hostKeys) changed(shown ...ssh.PublicKey) *remote.Error {
 	at := k.to.hostport()
 	shown = append(slices.Clone(k.shown), shown...)
-	now := "it has no key of the known type any more"
+	now := "it no longer has a key of the known type"
 	if len(shown) > 0 {
 		now = "it shows " + list(shown, func(key ssh.PublicKey) string { return key.Type() + " " + ssh.FingerprintSHA256(key) })
+	}
+	if k.invalid != nil {
+		now += " and a certificate that is not accepted (" + strings.TrimPrefix(k.invalid.Error(), "ssh: ") + ")"
 	}
 	if k.to.hostKey != "" {
 		want := k.fingerprint
@@ -163,8 +214,7 @@ func (k *hostKeys) changed(shown ...ssh.PublicKey) *remote.Error {
 		return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("%s is not the host that ssh.hostKey names: %s, not %s", at, now, want),
 			"check the address; if the host was installed anew, compare with "+onConsole(shown)+", then correct ssh.hostKey", nil)
 	}
-	known := list(k.wanted, func(w knownKey) string { return w.key.Type() + " " + ssh.FingerprintSHA256(w.key) })
-	lines := list(k.wanted, func(w knownKey) string { return fmt.Sprintf("line %d of %s", w.line, w.file) })
+	known, lines := list(k.wanted, knownKey.String), list(k.wanted, knownKey.place)
 	return k.to.fail(remote.HostKeyChanged, fmt.Sprintf("the host key of %s has changed: %s, not %s", at, now, known),
 		"someone may be in between; if the host was installed anew, compare with "+onConsole(shown)+", then remove "+lines, nil)
 }
@@ -196,29 +246,27 @@ func (k *hostKeys) firstUse(key ssh.PublicKey) error {
 		return k.to.fail(remote.HostKeyUnknown, fmt.Sprintf("the host key of %s is not known: it shows %s %s", at, key.Type(), fp),
 			"add it to ~/.ssh/known_hosts, or set ssh.hostKey", nil)
 	}
-	k.dialer.keys.Lock()
-	defer k.dialer.keys.Unlock()
-	// Another connection may have been first.
-	if k.wanted = k.known(); len(k.wanted) > 0 {
-		return k.compare(key)
+	// Another connection or manager may have been first.
+	first := false
+	unknown := func() (bool, error) {
+		if err := k.read(); err != nil {
+			return false, err
+		}
+		_, revoked := k.trust.revocation(key)
+		first = len(k.wanted) == 0 && len(k.trust.authorities) == 0 && !revoked
+		return first, nil
 	}
-	if err := remember(k.opts.KnownHosts, knownhosts.Line([]string{knownhosts.Normalize(at)}, key)); err != nil {
+	err := remember(k.opts.KnownHosts, at, key, unknown)
+	var refused *remote.Error
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case err != nil:
 		return k.to.fail(remote.HostKeyUnknown, "the host key of "+at+" cannot be kept: "+innermost(err), "make "+k.opts.KnownHosts+" writable", err)
+	case !first:
+		return k.judge(key)
 	}
 	k.opts.Log.Info("host key seen first and kept", "host", k.to.host, "address", at, "key", fp, "file", k.opts.KnownHosts)
 	k.wanted = []knownKey{{key: key, file: k.opts.KnownHosts}}
 	return nil
-}
-
-// remember appends a line in one write, so that others' lines stay whole.
-func remember(file, line string) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(line + "\n")
-	return errors.Join(err, f.Sync(), f.Close())
 }

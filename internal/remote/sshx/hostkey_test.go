@@ -93,6 +93,25 @@ func TestHostKeys(t *testing.T) {
 			t.Error("a key that the user knows is kept again")
 		}
 	})
+	t.Run("a revoked key is refused wherever it is known", func(t *testing.T) {
+		s, opts := start(t), options(t)
+		file := write(t, opts, line(s, s.HostKey())+"\n@revoked * "+strings.SplitN(line(s, s.HostKey()), " ", 2)[1]+"\n")
+		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "is revoked in line 2 of "+file)
+		refusal(t, connect(t, s, ssh.FingerprintSHA256(s.HostKey()), opts), remote.HostKeyChanged, "is revoked in line 2 of "+file)
+		refusal(t, connect(t, s, string(ssh.MarshalAuthorizedKey(s.HostKey())), opts), remote.HostKeyChanged, "is revoked in line 2 of "+file)
+		write(t, opts, "@revoked * "+strings.TrimSpace(string(ssh.MarshalAuthorizedKey(remotetest.NewKey(t).PublicKey()))))
+		if err := connect(t, s, "", opts); err != nil {
+			t.Errorf("another key is revoked: %v", err)
+		}
+	})
+	t.Run("a file that cannot be read is not an empty one", func(t *testing.T) {
+		s, opts := start(t), options(t)
+		if err := os.MkdirAll(filepath.Join(opts.Home, ".ssh", "known_hosts"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		refusal(t, connect(t, s, "", opts), remote.HostKeyUnknown, "the known host keys cannot be read")
+		refusal(t, connect(t, s, ssh.FingerprintSHA256(s.HostKey()), opts), remote.HostKeyUnknown, "make the file readable")
+	})
 	t.Run("another type is known", func(t *testing.T) {
 		s, opts := start(t), options(t)
 		private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -104,7 +123,7 @@ func TestHostKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, opts, line(s, signer.PublicKey()))
-		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "has no key of the known type any more")
+		refusal(t, connect(t, s, "", opts), remote.HostKeyChanged, "no longer has a key of the known type")
 	})
 	t.Run("pinned by the file", func(t *testing.T) {
 		s, opts := start(t), options(t)

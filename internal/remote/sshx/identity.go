@@ -139,12 +139,12 @@ func (id *identity) fromAgent(ctx context.Context, path string, public ssh.Publi
 // offered.
 func (id *identity) add(s ssh.Signer, from string) {
 	for _, have := range id.signers {
-		if string(have.PublicKey().Marshal()) == string(s.PublicKey().Marshal()) {
+		if same(have.PublicKey(), s.PublicKey()) {
 			return
 		}
 	}
 	id.signers = append(id.signers, s)
-	id.names = append(id.names, fmt.Sprintf("%s %s", from, ssh.FingerprintSHA256(s.PublicKey())))
+	id.names = append(id.names, from+" "+keyText(s.PublicKey()))
 }
 
 func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alpha1.SecretSource, to endpoint) error {
@@ -172,6 +172,7 @@ func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alph
 			return to.fail(remote.KeyUnreadable, "the passphrase does not open "+path, "correct ssh.passphraseFrom", err)
 		}
 	}
+	id.addCertificate(s, path)
 	id.add(s, path)
 	return nil
 }

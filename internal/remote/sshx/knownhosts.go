@@ -5,24 +5,37 @@ import (
 	"crypto/hmac"
 	"crypto/sha1" //nolint:gosec // the format's own hash of names
 	"encoding/base64"
+	"fmt"
 	"path"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
 )
 
-// knownKey is a key that a file says a host has.
+// knownKey is a key that a file says something about.
 type knownKey struct {
-	key     ssh.PublicKey
-	file    string
-	line    int // from 1; 0 is not a file
-	revoked bool
+	key  ssh.PublicKey
+	file string
+	line int // from 1; 0 is not a file
+	is   marker
 }
+
+// marker is the role of a key in a known_hosts file.
+type marker string
+
+const (
+	ofHost      marker = ""               // the host's own key
+	ofAuthority marker = "cert-authority" // signs the certificates of hosts
+	isRevoked   marker = "revoked"        // never accepted
+)
+
+func (k knownKey) String() string { return k.key.Type() + " " + ssh.FingerprintSHA256(k.key) }
+
+func (k knownKey) place() string { return fmt.Sprintf("line %d of %s", k.line, k.file) }
 
 // lookUp finds the keys of address ("host", or "[host]:port" for another port
 // than 22) in the text of a known_hosts file (sshd(8), SSH_KNOWN_HOSTS FILE
-// FORMAT). Lines that cannot be read are passed over, as ssh does, and so are
-// certificate authorities.
+// FORMAT). Lines that cannot be parsed are skipped, as ssh does.
 func lookUp(raw []byte, file, address string) []knownKey {
 	var out []knownKey
 	for i, line := range bytes.Split(raw, []byte("\n")) {
@@ -31,11 +44,12 @@ func lookUp(raw []byte, file, address string) []knownKey {
 		if len(line) == 0 || line[0] == '#' || !matches(hostsOf(line), address) {
 			continue
 		}
-		marker, _, key, _, _, err := ssh.ParseKnownHosts(line)
-		if err != nil || marker != "" && marker != "revoked" {
+		word, _, key, _, _, err := ssh.ParseKnownHosts(line)
+		is := marker(word)
+		if err != nil || is != ofHost && is != ofAuthority && is != isRevoked {
 			continue
 		}
-		out = append(out, knownKey{key: key, file: file, line: i + 1, revoked: marker == "revoked"})
+		out = append(out, knownKey{key: key, file: file, line: i + 1, is: is})
 	}
 	return out
 }

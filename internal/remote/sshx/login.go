@@ -23,7 +23,7 @@ const dialAttempts = 4
 // login dials an SSH server, checks its key and logs in. Errors are
 // *remote.Error, or that of ctx.
 func (d *Dialer) login(ctx context.Context, to endpoint, dial dialFunc, opts remote.Options) (*ssh.Client, error) {
-	keys, err := d.hostKeys(to, opts)
+	keys, err := newHostKeys(to, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (e endpoint) refused(ctx context.Context, err error, keys *hostKeys, who *i
 		return e.fail(remote.Unreachable, at+" and this program have no SSH algorithm in common", "update the SSH server", err)
 	case errors.Is(context.Cause(ctx), errTimeout):
 		return e.fail(remote.Unreachable, fmt.Sprintf("the SSH server at %s did not answer within %s", at, opts.Timeout), "is the host overloaded, or something else on that port?", err)
-	case keys.seen:
+	case keys.accepted != nil:
 		return who.refused(e, err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return e.fail(remote.Unreachable, at+" closed the connection before saying who it is", "is it an SSH server? sshd may limit logins (MaxStartups) or refuse this address", errors.Join(errHungUp, err))

@@ -30,7 +30,6 @@ type Dialer struct {
 	// embedded one.
 	Helper func(arch string) (embedded.Helper, error)
 
-	keys     sync.Mutex // one writer of the file of host keys
 	mu       sync.Mutex // guards bastions
 	bastions map[string]*bastion
 }

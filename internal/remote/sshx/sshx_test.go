@@ -204,21 +204,7 @@ func TestAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	keyring := agent.NewKeyring()
-	socket := filepath.Join(t.TempDir(), "agent")
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { _ = agent.ServeAgent(keyring, conn) }()
-		}
-	}()
+	socket := serveAgent(t, keyring)
 	signer, err := ssh.NewSignerFromKey(private)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,149 @@
+package sshx
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/regular"
+)
+
+// maxKnownHosts bounds a known_hosts file, in bytes.
+const maxKnownHosts = 64 << 20
+
+// trust is what the known_hosts files say about one server.
+type trust struct {
+	keys        []knownKey // its own keys, from the first file that has any
+	authorities []knownKey // that may sign its certificate, from all files
+	revoked     []knownKey // never accepted, from all files
+}
+
+// readTrust reads what files say about an address. A file that does not exist
+// says nothing; one that cannot be read is an error, because it may revoke the
+// key that the server shows.
+func readTrust(files []string, address string) (trust, error) {
+	var t trust
+	for _, file := range files {
+		raw, err := readFile(file, maxKnownHosts)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return trust{}, err
+		}
+		t.add(lookUp(raw, file, address))
+	}
+	return t, nil
+}
+
+// add adds what the next file says.
+func (t *trust) add(found []knownKey) {
+	first := len(t.keys) == 0
+	for _, k := range found {
+		switch {
+		case k.is == isRevoked:
+			t.revoked = append(t.revoked, k)
+		case k.is == ofAuthority:
+			t.authorities = append(t.authorities, k)
+		case first:
+			t.keys = append(t.keys, k)
+		}
+	}
+}
+
+// revocation returns the line that revokes a key, or the key of a certificate
+// or of its CA.
+func (t *trust) revocation(key ssh.PublicKey) (knownKey, bool) {
+	shown := []ssh.PublicKey{key}
+	if cert, ok := key.(*ssh.Certificate); ok {
+		shown = append(shown, cert.Key, cert.SignatureKey)
+	}
+	for _, r := range t.revoked {
+		if slices.ContainsFunc(shown, func(k ssh.PublicKey) bool { return same(k, r.key) }) {
+			return r, true
+		}
+	}
+	return knownKey{}, false
+}
+
+// readFile reads a regular file of at most so many bytes.
+func readFile(name string, most int64) ([]byte, error) {
+	if name == os.DevNull {
+		return nil, nil
+	}
+	f, err := regular.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(raw)) > most {
+		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("the file has more than %d bytes", most)}
+	}
+	return raw, err
+}
+
+// remember appends the key of an address to a file, unless accept returns
+// false once the file is locked: another manager may have been first.
+func remember(file, address string, key ssh.PublicKey, accept func() (bool, error)) (err error) {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := lock(f); err != nil {
+		return err
+	}
+	if ok, err := accept(); err != nil || !ok {
+		return err
+	}
+	line := knownhosts.Line([]string{knownhosts.Normalize(address)}, key) + "\n"
+	if whole, err := endsLine(f); err != nil {
+		return err
+	} else if !whole {
+		line = "\n" + line
+	}
+	if _, err = f.WriteString(line); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// lock locks a file until it is closed. Those who hold it do not wait for
+// anything.
+func lock(f *os.File) error {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
+		}
+		return nil
+	}
+}
+
+// endsLine reports whether a file is empty or ends with a line's end.
+func endsLine(f *os.File) (bool, error) {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return err == nil, err
+	}
+	var last [1]byte
+	if _, err := f.ReadAt(last[:], info.Size()-1); err != nil {
+		return false, err
+	}
+	return last[0] == '\n', nil
+}
