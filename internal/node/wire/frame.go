@@ -36,9 +36,10 @@ type frame struct {
 	payload []byte
 }
 
-// readFrame reads one frame. io.EOF is the end between two frames; anything
-// that is not a frame is a *ProtocolError.
-func readFrame(r io.Reader) (frame, error) {
+// readFrame reads one frame into buf, which the payload shares, or into a new buffer if
+// buf is too short. io.EOF is the end between two frames; anything that is not a frame
+// is a *ProtocolError.
+func readFrame(r io.Reader, buf []byte) (frame, error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return frame{}, err
@@ -54,7 +55,10 @@ func readFrame(r io.Reader) (frame, error) {
 	if n == 0 {
 		return f, nil
 	}
-	f.payload = make([]byte, n)
+	if cap(buf) < int(n) {
+		buf = make([]byte, n)
+	}
+	f.payload = buf[:n]
 	if _, err := io.ReadFull(r, f.payload); err != nil {
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF

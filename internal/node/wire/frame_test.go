@@ -31,7 +31,7 @@ func TestReadFrame(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := readFrame(bytes.NewReader(tt.in))
+			got, err := readFrame(bytes.NewReader(tt.in), nil)
 			var breach *ProtocolError
 			if errors.As(err, &breach) != tt.breach || !tt.breach && !errors.Is(err, tt.err) {
 				t.Fatalf("%s: error %v", tt.reason, err)
@@ -47,7 +47,7 @@ func FuzzReadFrame(f *testing.F) {
 	f.Add(appendFrame(nil, frame{kindData, 1, []byte("x")}))
 	f.Add([]byte("SSH-2.0-OpenSSH"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		got, err := readFrame(bytes.NewReader(in))
+		got, err := readFrame(bytes.NewReader(in), make([]byte, 8))
 		if err != nil {
 			return
 		}

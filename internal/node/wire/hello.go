@@ -28,7 +28,7 @@ func writeHello(w io.Writer) error {
 
 // readHello reads the peer's hello; another protocol is a *ProtocolError.
 func readHello(r io.Reader) error {
-	f, err := readFrame(r)
+	f, err := readFrame(r, nil)
 	if err != nil {
 		return err
 	}

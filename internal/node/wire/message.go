@@ -79,13 +79,43 @@ type request struct {
 
 // response is the result of any call.
 type response struct {
-	Results []op.Result      `json:"results,omitempty"`
+	Results results          `json:"results,omitempty"`
 	State   remote.LockState `json:"state,omitzero"`
 	OK      bool             `json:"ok,omitempty"`
 	Exit    int              `json:"exit,omitempty"`  // run
 	Offer   *remote.Offer    `json:"offer,omitempty"` // blob, lend; of a blob, none is that content follows
 	Share   bool             `json:"share,omitempty"` // blob
 	Error   string           `json:"error,omitempty"`
+}
+
+// results are those of a batch. Each of them takes far more memory than the least that
+// it can be on the wire, so their number has a bound.
+type results []op.Result
+
+// mostResults is far more than the operations of any batch.
+const mostResults = 1 << 16
+
+// UnmarshalJSON reads results one by one, strictly.
+func (r *results) UnmarshalJSON(raw []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.DisallowUnknownFields()
+	if begin, err := dec.Token(); err != nil || begin == nil {
+		return err
+	} else if begin != json.Delim('[') {
+		return errors.New("results are a list")
+	}
+	*r = nil
+	for dec.More() {
+		if len(*r) == mostResults {
+			return fmt.Errorf("more than %d results", mostResults)
+		}
+		var one op.Result
+		if err := dec.Decode(&one); err != nil {
+			return err
+		}
+		*r = append(*r, one)
+	}
+	return nil
 }
 
 // outcome is what became of a blob, or how far it came.
@@ -107,7 +137,18 @@ const (
 	// maxMessage bounds one message: the operations of a batch, or their
 	// results. Content beyond that is a blob.
 	maxMessage = 64 << 20
+	// maxPart bounds a message that is but a part of something: of output, of input.
+	maxPart = 4 << 20
 )
+
+// limit is how long a message of a type may be, without its header.
+func (t messageType) limit() int {
+	switch t {
+	case msgRequest, msgResult, msgError:
+		return maxMessage
+	}
+	return maxPart
+}
 
 // A message is a part of a call: length of what follows the header (4 bytes),
 // type (1), length of the JSON (4), JSON, raw bytes.
@@ -133,8 +174,8 @@ func writeMessage(w io.Writer, t messageType, v any, raw []byte) error {
 		return fmt.Errorf("encoding a message: %w", err)
 	}
 	n := len(body) + len(raw)
-	if n > maxMessage {
-		return fmt.Errorf("a message of %d bytes is more than the %d allowed", n, maxMessage)
+	if n > t.limit() {
+		return fmt.Errorf("a message of %d bytes is more than the %d allowed", n, t.limit())
 	}
 	b := make([]byte, 0, messageHeaderSize+n)
 	b = binary.BigEndian.AppendUint32(b, uint32(n))
@@ -152,16 +193,39 @@ func readMessage(r io.Reader) (message, error) {
 		return message{}, err
 	}
 	n, t, body := binary.BigEndian.Uint32(h[:4]), messageType(h[4]), binary.BigEndian.Uint32(h[5:])
-	if n > maxMessage || body > n || t < msgRequest || t > msgOutcome {
+	if t < msgRequest || t > msgOutcome || int64(n) > int64(t.limit()) || body > n {
 		return message{}, &ProtocolError{"malformed message"}
 	}
 	// The buffer grows with what comes, not with what is claimed.
-	var b bytes.Buffer
+	b := growing{}
+	if s, ok := r.(*stream); ok {
+		b.m = s.m
+		defer b.release()
+	}
 	if _, err := io.CopyN(&b, r, int64(n)); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return message{}, err
 	}
-	return message{kind: t, body: b.Bytes()[:body], raw: b.Bytes()[body:]}, nil
+	return message{kind: t, body: b.bytes[:body], raw: b.bytes[body:]}, nil
 }
+
+// growing is a message that is not whole yet; m, if not nil, counts it.
+type growing struct {
+	bytes []byte
+	m     *mux
+}
+
+// Write takes another part of the message.
+func (g *growing) Write(p []byte) (int, error) {
+	if g.m != nil {
+		if err := g.m.hold(len(p)); err != nil {
+			return 0, err
+		}
+	}
+	g.bytes = append(g.bytes, p...)
+	return len(p), nil
+}
+
+func (g *growing) release() { g.m.release(len(g.bytes)) }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,10 @@ const (
 	window = 1 << 20
 	// maxStreams bounds the streams that the peer has open.
 	maxStreams = 1024
+	// maxUnread bounds what a session holds of the peer's, in bytes: in streams that
+	// nobody has read yet, and in messages that are not whole yet. It has room for
+	// two of the longest messages.
+	maxUnread = 2 * maxMessage
 	// aliveEvery is the pause between two signs of life; a peer that was
 	// silent for silentAfter is gone.
 	aliveEvery  = 8 * time.Second
@@ -33,8 +38,8 @@ var errClosed = errors.New("closed by the other end")
 var errSilent = fmt.Errorf("no sign of life for %s", silentAfter)
 
 // A mux is many flow-controlled streams over one connection. Every blocking
-// call ends when the connection does; nothing but memory for at most one
-// window a stream is held for a reader that does not read.
+// call ends when the connection does. What the peer has sent and nobody has read takes
+// at most one window a stream, and maxUnread in all.
 type mux struct {
 	rw io.ReadWriteCloser
 
@@ -46,6 +51,8 @@ type mux struct {
 	foreign int    // streams of the peer among them
 	next    uint32 // odd at the manager, even at the helper
 	err     error  // why it ended
+
+	unread atomic.Int64 // see maxUnread
 
 	done  chan struct{} // closed when it ended
 	heard atomic.Int64  // when the peer was last heard, in ns since start
@@ -197,9 +204,9 @@ func (h hearing) Read(p []byte) (int, error) {
 // readLoop dispatches frames until the connection ends. It never writes, or
 // two peers with full pipes would wait for each other.
 func (m *mux) readLoop(r io.Reader) error {
-	in := hearing{m, r}
+	in, buf := hearing{m, r}, make([]byte, maxPayload)
 	for {
-		f, err := readFrame(in)
+		f, err := readFrame(in, buf)
 		if err != nil {
 			return err
 		}
@@ -235,12 +242,23 @@ func (m *mux) opened(f frame) error {
 	case m.foreign >= maxStreams:
 		return &ProtocolError{"too many streams"}
 	}
-	s := newStream(m, f.stream)
+	s, header := newStream(m, f.stream), bytes.Clone(f.payload)
 	m.streams[f.stream] = s
 	m.foreign++
-	m.wg.Go(func() { m.accept(s, f.payload) })
+	m.wg.Go(func() { m.accept(s, header) })
 	return nil
 }
+
+// hold counts bytes of the peer's that are kept, if there is room; release ends that.
+func (m *mux) hold(n int) error {
+	if m.unread.Add(int64(n)) > maxUnread {
+		m.release(n)
+		return &ProtocolError{fmt.Sprintf("more than %d bytes that nobody has read", maxUnread)}
+	}
+	return nil
+}
+
+func (m *mux) release(n int) { m.unread.Add(int64(-n)) }
 
 // dispatch hands a frame to its stream. A frame for a stream that this side
 // has ended already is dropped.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -23,8 +24,7 @@ type stream struct {
 
 	mu    sync.Mutex
 	cond  *sync.Cond
-	in    [][]byte      // received, not read yet
-	held  int           // bytes in in
+	in    bytes.Buffer  // received, not read yet; the mux counts it
 	taken int           // bytes read, not granted again yet
 	room  int           // bytes that may be sent
 	err   error         // why it ended, both directions
@@ -52,30 +52,24 @@ func newStream(m *mux, id uint32) *stream {
 // Read reads what the peer sent. io.EOF is the end the peer meant.
 func (s *stream) Read(p []byte) (int, error) {
 	s.mu.Lock()
-	for len(s.in) == 0 && s.err == nil && !s.eof && !s.readBy.passed() {
+	for s.in.Len() == 0 && s.err == nil && !s.eof && !s.readBy.passed() {
 		s.cond.Wait()
 	}
 	switch {
 	case s.readBy.passed():
 		s.mu.Unlock()
 		return 0, os.ErrDeadlineExceeded
-	case len(s.in) == 0 && s.eof:
+	case s.in.Len() == 0 && s.eof:
 		s.mu.Unlock()
 		return 0, io.EOF
-	case len(s.in) == 0:
+	case s.in.Len() == 0:
 		defer s.mu.Unlock()
 		return 0, s.err
 	}
-	n := 0
-	for n < len(p) && len(s.in) > 0 {
-		c := copy(p[n:], s.in[0])
-		n += c
-		if s.in[0] = s.in[0][c:]; len(s.in[0]) == 0 {
-			s.in[0] = nil
-			s.in = s.in[1:]
-		}
+	n, _ := s.in.Read(p) // there is some
+	if s.m.release(n); s.in.Len() == 0 && s.in.Cap() > maxPayload {
+		s.in = bytes.Buffer{} // or an idle stream would keep a window's memory
 	}
-	s.held -= n
 	s.taken += n
 	grant := 0
 	if s.taken >= window/2 && !s.eof && s.err == nil {
@@ -166,6 +160,7 @@ func (s *stream) reset(why error) {
 	over := s.err != nil || s.eof && s.shut
 	s.mu.Unlock()
 	s.end(why)
+	s.drop()
 	s.m.forget(s)
 	if over {
 		return
@@ -190,9 +185,22 @@ func (s *stream) end(err error) {
 		close(s.over)
 	}
 	if !s.eof {
-		s.in, s.held = nil, 0
+		s.forgetUnread()
 	}
 	s.cond.Broadcast()
+}
+
+// drop forgets what was received, also before an EOF: this side has closed.
+func (s *stream) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetUnread()
+}
+
+// forgetUnread forgets what was received. s.mu is held.
+func (s *stream) forgetUnread() {
+	s.m.release(s.in.Len())
+	s.in = bytes.Buffer{}
 }
 
 // within is a context that ends with the stream; end releases it.
@@ -223,11 +231,13 @@ func (s *stream) received(p []byte) error {
 	if s.err != nil || len(p) == 0 {
 		return nil
 	}
-	if s.held+s.taken+len(p) > window {
+	if s.in.Len()+s.taken+len(p) > window {
 		return &ProtocolError{fmt.Sprintf("stream %d exceeds its window", s.id)}
 	}
-	s.in = append(s.in, p)
-	s.held += len(p)
+	if err := s.m.hold(len(p)); err != nil {
+		return err
+	}
+	_, _ = s.in.Write(p) // a buffer takes all
 	s.cond.Broadcast()
 	return nil
 }
