@@ -35,8 +35,9 @@ const (
 	// lendTime is for a host to answer that it lends: the question waits behind
 	// content that is on its way there, up to a megabyte.
 	lendTime = 15 * time.Second
-	// A host that failed so many others in a row is asked no more, and one
-	// that so many others in a row have failed asks no more.
+	// A host that failed so many others in a row is asked no more: one of them alone
+	// may be wrong, however often it says so. One that others have failed so many
+	// times in a row asks no more.
 	giverStrikes = 2
 	takerStrikes = 3
 	// maxBlames is from how many blobs a host may find others wrong: after that
@@ -74,8 +75,9 @@ type host struct {
 	address string // where others reach it; "" gives nothing
 	giving  int
 	proved  bool           // somebody got something from it
-	failed  int            // times in a row that it was of no use to others
-	doubts  int            // hosts that could not reach it, while none could
+	refused bool           // it does not lend, though it could be asked
+	failed  map[*host]bool // those that it was of no use to since it last was to one
+	doubts  map[*host]bool // hosts that could not reach it, while none could
 	strikes int            // times in a row that others were of no use to it
 	blames  int            // times that it found content of others wrong
 	missed  map[*host]bool // hosts that it could not reach
@@ -86,9 +88,9 @@ type host struct {
 // not reach it. That others reach it is still to be found out.
 func (h *host) room() int {
 	switch {
-	case h.failed >= giverStrikes:
+	case h.refused, len(h.failed) >= giverStrikes:
 		return 0
-	case h.doubts >= giverStrikes && !h.proved:
+	case len(h.doubts) >= giverStrikes && !h.proved:
 		return 1
 	}
 	return remote.LoansAtOnce
@@ -125,7 +127,7 @@ func (c *Content) Among(addresses map[string]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, address := range addresses {
-		h := &host{name: name, address: address, missed: map[*host]bool{}}
+		h := &host{name: name, address: address, failed: map[*host]bool{}, doubts: map[*host]bool{}, missed: map[*host]bool{}}
 		h.zone = &zone{hosts: []*host{h}, apart: map[*zone]bool{}}
 		c.hosts[name] = h
 	}
@@ -141,11 +143,12 @@ func (c *Content) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
 
 // Want is that of remote.Spreader.
 func (c *Content) Want(by remote.Lender, digest string, size int64) remote.Wish {
+	w := &wish{c: c, lender: by, digest: digest, turn: make(chan holder, 1), tried: map[*host]bool{}}
+	has := size > small && c.has(digest)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := &wish{c: c, lender: by, digest: digest, turn: make(chan holder, 1), tried: map[*host]bool{}}
 	w.by = c.hosts[by.Name()]
-	if w.by == nil || len(c.hosts) < 2 || size <= small {
+	if w.by == nil || len(c.hosts) < 2 || !has {
 		return w
 	}
 	if c.blobs[digest] == nil {
@@ -153,6 +156,19 @@ func (c *Content) Want(by remote.Lender, digest string, size int64) remote.Wish 
 	}
 	w.blob = c.blobs[digest]
 	return w
+}
+
+// has reports whether the manager has a blob: what a host asks for without cause is not
+// remembered.
+func (c *Content) has(digest string) bool {
+	c.mu.Lock()
+	known := c.blobs[digest] != nil
+	c.mu.Unlock()
+	if known {
+		return true
+	}
+	r, err := c.of.OpenBlob(digest, 0)
+	return err == nil && r.Close() == nil
 }
 
 // place finds where a wish gets its content now, if anywhere. c.mu is held.
@@ -202,7 +218,7 @@ func (c *Content) alone(h *host) bool {
 	}
 	givers := 0
 	for _, g := range c.hosts {
-		if g.failed >= giverStrikes || g.doubts >= giverStrikes {
+		if g.refused || len(g.failed) >= giverStrikes || len(g.doubts) >= giverStrikes {
 			givers++
 		}
 	}

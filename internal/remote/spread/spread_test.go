@@ -432,3 +432,50 @@ func TestGone(t *testing.T) {
 		}
 	})
 }
+
+// known is a manager's content that has one blob alone.
+type known string
+
+func (k known) OpenBlob(digest string, _ int64) (io.ReadCloser, error) {
+	if digest != string(k) {
+		return nil, errors.New("there is none")
+	}
+	return io.NopCloser(endless{}), nil
+}
+
+// TestWantOfNothing: what a host asks for that the manager has not is not remembered.
+func TestWantOfNothing(t *testing.T) {
+	w := newWorld(t, 3, nil)
+	w.content.of = known("real")
+	p := w.list()[0]
+	for i := range 1000 {
+		p.w.content.Want(p, fmt.Sprint("made up ", i), mega).End(remote.Unknown)
+	}
+	p.w.content.Want(p, "real", mega).End(remote.Unknown)
+	if n := len(w.content.blobs); n != 1 {
+		t.Errorf("%d blobs are remembered, want the one that there is", n)
+	}
+}
+
+// TestSlander: one host that says of others that they fail it has nobody else do
+// without them.
+func TestSlander(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4, nil)
+		giver, liar := w.content.hosts["h001"], w.content.hosts["h002"]
+		w.all(w.list()[:1], mega, mega, mega, mega) // h001 has them
+		for i := range 2 * giverStrikes {
+			wish := w.content.Want(w.hosts[liar.name], fmt.Sprintf("blob-%d", i), mega)
+			for at := int64(0); at < 2; at++ {
+				if _, err := wish.Next(t.Context(), at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wish.End(remote.Wrong)
+			liar.strikes, liar.blames = 0, 0 // it knows how to be asked again
+		}
+		if giver.room() != remote.LoansAtOnce {
+			t.Errorf("%s may give to %d", giver.name, giver.room())
+		}
+	})
+}

@@ -67,7 +67,7 @@ func (w *wish) borrow(ctx context.Context, g holder) *remote.Offer {
 		w.release()
 		return nil
 	case err != nil && !g.gone():
-		g.host.failed = giverStrikes
+		g.host.refused = true
 		w.c.stuck[w.by] = true
 	}
 	w.blob.holders = slices.DeleteFunc(w.blob.holders, func(h holder) bool { return h == g })
@@ -174,12 +174,12 @@ func (w *wish) failed(offset int64) {
 	w.by.strikes++
 	if offset > w.at {
 		w.used = append(w.used, g)
-		g.failed++
+		g.failed[w.by] = true
 		w.c.reached(w.by, g)
 	} else {
 		w.by.misses(g)
 		w.c.stuck[w.by] = true
-		g.doubts++
+		g.doubts[w.by] = true
 	}
 	w.release()
 }
@@ -202,7 +202,8 @@ func (w *wish) End(became remote.Outcome) {
 			b.took = now.Sub(w.began)
 		}
 		if g != nil {
-			g.failed, w.by.strikes = 0, 0
+			g.refused, w.by.strikes = false, 0
+			clear(g.failed)
 			c.reached(w.by, g)
 		}
 		b.gained = now
@@ -227,7 +228,7 @@ func (w *wish) blame() {
 	}
 	w.by.blames++
 	for _, g := range w.used {
-		g.failed++
+		g.failed[w.by] = true
 		w.blob.holders = slices.DeleteFunc(w.blob.holders, func(h holder) bool { return h.host == g })
 	}
 }
