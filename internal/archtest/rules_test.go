@@ -27,6 +27,7 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/bounded", may: []string{"internal/regular"}, why: "bytes that others have written, up to a limit; the helper links it too"},
 	{layer: 0, pkg: "internal/ocitransport", exactly: true, why: "which requests may be sent to a registry; knows no bundle and no chart"},
 	{layer: 0, pkg: "internal/iec", why: "numbers of bytes for people; the helper links it too"},
+	{layer: 0, pkg: "internal/exact", why: "text with any bytes, in JSON; the helper links it too"},
 	{layer: 0, pkg: "internal/golden", why: "what tests hold against files; links into no program"},
 	{layer: 0, pkg: "internal/graph", why: "a generic DAG"},
 	{layer: 0, pkg: "internal/secret", may: []string{"api/v1alpha1"}, why: "reads the secrets that the types name"},
@@ -40,18 +41,18 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/status", may: []string{"api/v1alpha1", "internal/event", "internal/plan"}, why: "a pure function of plan and events"},
 
 	{layer: 1, pkg: "internal/node/durable", exactly: true, why: "links into the node helper: small, knows files alone"},
-	{layer: 1, pkg: "internal/node/ledger", exactly: true, may: []string{"internal/node/op", "internal/node/durable"}, why: "links into the node helper: what was here before us"},
+	{layer: 1, pkg: "internal/node/ledger", exactly: true, may: []string{"internal/bounded", "internal/exact", "internal/node/op", "internal/node/durable"}, why: "links into the node helper: what was here before us"},
 	{layer: 1, pkg: "internal/node/lock", exactly: true, may: []string{"internal/node/durable"}, why: "links into the node helper: the part of the lock that one host keeps"},
 	{layer: 1, pkg: "internal/pki", exactly: true, may: []string{"internal/node/op"}, why: "links into the node helper: certificates and keys as text; touches no file"},
 	{layer: 1, pkg: "internal/pki/pkitest", may: []string{"internal/pki"}, why: "authorities and certificates for tests; links into no program"},
 	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/backup", "internal/backup/copies", "internal/iec", "internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock", "internal/pki"}, why: "the helper's engine room: knows the host and nothing of clusters"},
-	{layer: 1, pkg: "internal/node/transfer", exactly: true, may: []string{"internal/iec"}, why: "a copy, the same at both ends: knows files and a connection"},
+	{layer: 1, pkg: "internal/node/transfer", exactly: true, may: []string{"internal/exact", "internal/iec"}, why: "a copy, the same at both ends: knows files and a connection"},
 	{layer: 1, pkg: "internal/node/peer", exactly: true, may: []string{"internal/remote"}, why: "content between two helpers: knows files, a connection, and the words of the contract"},
 	{layer: 1, pkg: "internal/node/wire", exactly: true, may: []string{"internal/node/op", "internal/remote"}, why: "the framing between the two ends, and the words of the contract"},
 	{layer: 1, pkg: "internal/node/helper", exactly: true, may: []string{"internal/node/op", "internal/node/run", "internal/node/lock", "internal/node/peer", "internal/node/transfer", "internal/node/wire", "internal/remote"}, why: "the helper's program: serves one manager"},
 	{layer: 1, pkg: "internal/node/embedded", exactly: true, why: "the packed helpers, as bytes"},
 	{layer: 1, pkg: "internal/node/embedded/pack", exactly: true, may: []string{"internal/node/embedded"}, why: "packs a helper at build time"},
-	{layer: 1, pkg: "internal/remote", exactly: true, may: []string{"internal/node/op"}, why: "how a host is reached, as interfaces; the helper links it too"},
+	{layer: 1, pkg: "internal/remote", exactly: true, may: []string{"internal/exact", "internal/node/op"}, why: "how a host is reached, as interfaces; the helper links it too"},
 	{layer: 1, pkg: "internal/remote/session", may: []string{"internal/remote", "internal/node/wire", "internal/node/embedded"}, why: "from a login to a running helper, over any transport"},
 	{layer: 1, pkg: "internal/remote/sshx", may: []string{"internal/regular", "internal/remote", "internal/remote/session", "internal/node/wire", "internal/node/embedded"}, why: "SSH; knows no other transport"},
 	{layer: 1, pkg: "internal/remote/local", may: []string{"internal/remote", "internal/remote/session", "internal/node/wire", "internal/node/embedded"}, why: "this machine; knows no other transport"},
@@ -174,7 +175,7 @@ type closure struct {
 
 var closures = []closure{
 	{of: "cmd/slipway-node", may: []string{
-		"golang.org/x/sys/...", "internal/bounded", "internal/iec", "internal/node/...", "internal/pki", "internal/regular", "internal/remote",
+		"golang.org/x/sys/...", "internal/bounded", "internal/exact", "internal/iec", "internal/node/...", "internal/pki", "internal/regular", "internal/remote",
 		"internal/backup", "internal/backup/copies", // sets that hosts copy by themselves
 		"filippo.io/age/...", "filippo.io/hpke/...", "github.com/pkg/sftp/...", "github.com/kr/fs/...", "golang.org/x/crypto/...",
 		// The client of S3, and what it links.

@@ -39,6 +39,7 @@ func TestHostileSender(t *testing.T) {
 		{"digest", "for a digest", []frame{{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: "../../../out"}}},
 		{"no kind", "device", []frame{root, {Kind: "device", Path: "x"}}},
 		{"more than begun", "more than it said", []frame{{Kind: kindFile, Path: ".", Size: 8 << 20, Digest: "x"}}},
+		{"in a directory that is complete", "no directory that it is in", []frame{root, {Kind: kindDir, Path: "a"}, {Kind: kindDir, Path: "b"}, {Kind: kindLink, Path: "a/x", Link: "x"}}},
 		{"less than nothing", "more than it said", []frame{{Kind: kindFile, Path: ".", Size: -1, Digest: "x"}}},
 	} {
 		for _, there := range []bool{true, false} {
@@ -77,7 +78,7 @@ func TestHostileSender(t *testing.T) {
 func hostile(t *testing.T, name string, frames []frame) io.ReadWriter {
 	t.Helper()
 	var b bytes.Buffer
-	for _, f := range slices.Concat([]frame{{Kind: kindBegin, Name: name, Size: 2 << 20}}, frames) {
+	for _, f := range slices.Concat([]frame{{Kind: kindBegin, Name: name, Size: 2 << 20, Entries: len(frames)}}, frames) {
 		if err := f.write(&b); err != nil {
 			t.Fatal(err)
 		}
@@ -147,5 +148,34 @@ func TestMost(t *testing.T) {
 	_, err := Fetch(t.Context(), hostile(t, "x", []frame{{Kind: kindFile, Path: ".", Size: 1, Digest: strings.Repeat("0", 64)}}), Place{Path: dir, Most: 1 << 20}, "x", nil)
 	if err == nil || !strings.Contains(err.Error(), "no more than 1048576 are taken") || len(tree(t, dir)) > 0 {
 		t.Errorf("%v; there is %v", err, tree(t, dir))
+	}
+}
+
+// TestEntries: directories, links and empty files are as many as was said at first.
+func TestEntries(t *testing.T) {
+	digest := hex.EncodeToString(sha256.New().Sum(nil))
+	for _, more := range []frame{
+		{Kind: kindDir, Path: "d", Mode: 0o755}, {Kind: kindLink, Path: "l", Link: "x"},
+		{Kind: kindFile, Path: "f", Digest: digest}, {Kind: kindSkip, Path: "s", Message: "x"},
+	} {
+		t.Run(string(more.Kind), func(t *testing.T) {
+			dir, root := t.TempDir(), frame{Kind: kindDir, Path: ".", Mode: 0o755}
+			var b bytes.Buffer
+			for _, f := range []frame{{Kind: kindBegin, Name: "x", Entries: 1}, root, more} {
+				if err := f.write(&b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			conn := struct {
+				io.Reader
+				io.Writer
+			}{&b, io.Discard}
+			if _, err := Fetch(t.Context(), conn, Place{Path: dir}, "x", nil); err == nil || !strings.Contains(err.Error(), "more files and directories than it said") {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(map[string]string{"x": "drwxr-xr-x"}, tree(t, dir)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }

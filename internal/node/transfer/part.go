@@ -166,7 +166,7 @@ func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
 	if info, err := r.root.Lstat(p.name); err == nil && !info.Mode().IsRegular() {
 		p.name = another
 	}
-	if err := p.open(r.root, 0); err != nil {
+	if err := p.open(r.root, syscall.O_NOFOLLOW); err != nil {
 		return nil, err
 	}
 	if !p.mine(r.root) {
@@ -188,8 +188,10 @@ func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
 	return p, err
 }
 
-// mine says that the part is of this user, to whom the file will belong, and
-// that nobody else copies the same to the same place at this moment.
+// mine reports whether the part is of this user, to whom the file will belong, and
+// whether nobody else copies the same to the same place at this moment. A file with
+// another name is none: who may write the directory can link there what they could not
+// write.
 func (p *part) mine(root *os.Root) bool {
 	if syscall.Flock(int(p.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		return false
@@ -201,7 +203,16 @@ func (p *part) mine(root *os.Root) bool {
 		return false
 	}
 	uid, _ := owner(ours)
-	return uid == self()
+	return uid == self() && names(ours) == 1
+}
+
+// names is how many hard links a file has.
+func names(info fs.FileInfo) uint64 {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return uint64(st.Nlink)
 }
 
 func (p *part) open(root *os.Root, flag int) (err error) {

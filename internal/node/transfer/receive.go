@@ -44,18 +44,30 @@ func Fetch(ctx context.Context, conn io.ReadWriter, to Place, name string, progr
 
 type receiver struct {
 	conn     *watched
-	foreign  bool     // the sender is not believed
-	parent   *os.Root // the directory that the file or the tree is in
-	name     string   // what it is called there
-	root     *os.Root // what paths are below: the tree, once there is one, else parent
-	dirs     map[string]bool
-	made     []frame // directories, with the modes they are to have
+	foreign  bool        // the sender is not believed
+	parent   *os.Root    // the directory that the file or the tree is in
+	name     string      // what it is called there
+	root     *os.Root    // what paths are below: the tree, once there is one, else parent
+	within   []directory // those that the next entry may be in, the innermost last
+	shut     []directory // complete, and to have modes that keep their owner out
+	entries  int         // that may still come
 	total    int64
 	left     int64 // of total, what no file was announced of
 	done     int64
 	summary  Summary
 	progress func(Progress)
 }
+
+// A directory is one of the tree's.
+type directory struct {
+	path string
+	mode fs.FileMode
+	made bool // by this copy
+}
+
+// mostShut is how many directories get their modes at the very end: a copy that breaks
+// could not go on in them. Beyond that, they get theirs when they are complete.
+const mostShut = 1 << 16
 
 // watched is a connection that knows whether it was it that failed.
 type watched struct {
@@ -95,7 +107,7 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 	if to.Most > 0 && begin.Size > to.Most {
 		return fmt.Errorf("it has %d bytes, and no more than %d are taken", begin.Size, to.Most)
 	}
-	r.total, r.left, r.dirs = begin.Size, begin.Size, map[string]bool{}
+	r.total, r.left, r.entries = begin.Size, begin.Size, begin.Entries
 	if !r.foreign {
 		r.name = begin.Name
 	}
@@ -103,7 +115,7 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 		return err
 	}
 	defer r.close()
-	if err := r.fits(begin.Size); err != nil {
+	if err := r.fits(begin.Size, begin.Entries); err != nil {
 		return err
 	}
 	if err := (frame{Kind: kindAt, Path: r.summary.To}).write(r.conn); err != nil {
@@ -121,12 +133,47 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 			return err
 		}
 	}
-	for i := len(r.made) - 1; i >= 0; i-- { // the innermost first: one may forbid to be entered
-		if err := r.root.Chmod(r.made[i].Path, r.mode(r.made[i].Mode)); err != nil {
+	if err := r.finish(); err != nil {
+		return err
+	}
+	return frame{Kind: kindDone, Summary: &r.summary}.write(r.conn)
+}
+
+// leave completes the directories that nothing more can be in, for something comes that
+// is in dir.
+func (r *receiver) leave(dir string) error {
+	for len(r.within) > 0 {
+		last := r.within[len(r.within)-1]
+		if last.path == dir {
+			return nil
+		}
+		r.within = r.within[:len(r.within)-1]
+		if !last.made {
+			continue
+		}
+		if last.mode&0o300 != 0o300 && len(r.shut) < mostShut {
+			r.shut = append(r.shut, last)
+			continue
+		}
+		if err := r.root.Chmod(last.path, r.mode(last.mode)); err != nil {
 			return err
 		}
 	}
-	return frame{Kind: kindDone, Summary: &r.summary}.write(r.conn)
+	return nil
+}
+
+// finish gives the rest of the directories their modes, the innermost first: one may
+// forbid to be entered.
+func (r *receiver) finish() error {
+	if err := r.leave(""); err != nil {
+		return err
+	}
+	for _, d := range r.shut {
+		if err := r.root.Chmod(d.path, r.mode(d.mode)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *receiver) close() {
@@ -203,20 +250,36 @@ func (r *receiver) take(ctx context.Context, f frame) error {
 }
 
 // allowed refuses what a sender that tells the truth does not say. All that
-// comes is in a directory that came before it: one, and no link to one.
+// comes is in a directory that came before it and is not complete: one, and no link to
+// one.
 func (r *receiver) allowed(f frame) error {
-	switch {
-	case !fs.ValidPath(f.Path):
+	if r.entries--; r.entries < 0 {
+		return errors.New("the sender sends more files and directories than it said")
+	}
+	if !valid(f.Path) {
 		return fmt.Errorf("the sender calls a file %q, which is no name", f.Path)
+	}
+	if f.Path != "." {
+		if err := r.leave(path.Dir(f.Path)); err != nil {
+			return err
+		}
+	}
+	switch {
 	case f.Path == "." && (f.Kind == kindLink || f.Kind == kindSkip || r.root != r.parent):
 		return fmt.Errorf("the sender sends %q in the place of all", f.Kind)
-	case f.Path != "." && !r.dirs[path.Dir(f.Path)]:
+	case f.Path != "." && len(r.within) == 0:
 		return fmt.Errorf("the sender sends %q, and no directory that it is in", f.Path)
 	case f.Size < 0 || f.Size > r.left:
 		return fmt.Errorf("the sender sends more than it said")
 	}
 	r.left -= f.Size
 	return nil
+}
+
+// valid reports whether a path is relative, leads nowhere else, and is written in the one
+// way that a sender does. Unlike fs.ValidPath it takes bytes that are not UTF-8.
+func valid(p string) bool {
+	return filepath.IsLocal(p) && path.Clean(p) == p && !strings.ContainsRune(p, 0)
 }
 
 // dir makes a directory. One that is there keeps its mode; a link to one, which
@@ -227,9 +290,8 @@ func (r *receiver) dir(f frame) error {
 		name = r.name
 	}
 	err := r.root.Mkdir(name, f.Mode.Perm()|0o700)
-	if err == nil {
-		r.made = append(r.made, f)
-	} else if !errors.Is(err, fs.ErrExist) {
+	made := err == nil
+	if !made && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	info, err := r.root.Lstat(name)
@@ -239,7 +301,7 @@ func (r *receiver) dir(f frame) error {
 	if err != nil {
 		return err
 	}
-	r.dirs[f.Path] = true
+	r.within = append(r.within, directory{f.Path, f.Mode, made})
 	if f.Path == "." {
 		tree, err := r.parent.OpenRoot(name)
 		if err != nil {

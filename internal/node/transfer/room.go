@@ -11,22 +11,39 @@ import (
 	"slipway.dev/slipway/internal/iec"
 )
 
-// fits refuses a copy that the disk has no room for, before anything of it is
-// written. What is there already, of files and of parts, may be of this copy.
-func (r *receiver) fits(size int64) error {
+// fits refuses a copy that the disk has no room for, in bytes or in files, before
+// anything of it is written. What is there already, of files and of parts, may be of
+// this copy.
+func (r *receiver) fits(size int64, entries int) error {
 	dir, err := r.parent.Open(r.disk())
 	if err != nil {
 		return nil // that nothing can be written there will be seen
 	}
 	defer dir.Close()
 	free, known := space(dir)
-	if !known || size <= free {
+	files, counted := inodes(dir)
+	bytesFit, filesFit := !known || size <= free, !counted || int64(entries) <= files
+	if bytesFit && filesFit {
 		return nil
 	}
-	if size -= r.there(); size <= free {
-		return nil
+	there, those := r.there()
+	if size -= there; !bytesFit && size > free {
+		return noRoom(filepath.Clean(dir.Name()), size, free)
 	}
-	return noRoom(filepath.Clean(dir.Name()), size, free)
+	if n := int64(entries) - those; !filesFit && n > files {
+		return fmt.Errorf("the disk of %s has no room for more files: %d are needed, and %d can be made", filepath.Clean(dir.Name()), n, files)
+	}
+	return nil
+}
+
+// inodes is how many files and directories can be made on the disk that a file is on;
+// many file systems have no such bound.
+func inodes(on *os.File) (free int64, known bool) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(on.Fd()), &st); err != nil || st.Files == 0 {
+		return 0, false
+	}
+	return int64(st.Ffree), true
 }
 
 // disk is a directory on the disk that the copy goes to.
@@ -37,10 +54,13 @@ func (r *receiver) disk() string {
 	return "."
 }
 
-// there is how much may be there already. What cannot be looked at is not.
-func (r *receiver) there() int64 {
-	var sum int64
+// there is how much may be there already, in bytes and in files. What cannot be looked
+// at is not.
+func (r *receiver) there() (sum, files int64) {
 	count := func(_ string, e fs.DirEntry, err error) error {
+		if err == nil {
+			files++
+		}
 		if err == nil && e.Type().IsRegular() {
 			if info, err := e.Info(); err == nil {
 				sum += info.Size()
@@ -53,7 +73,7 @@ func (r *receiver) there() int64 {
 	for _, name := range append(parts, r.name) {
 		_ = fs.WalkDir(all, name, count) // count makes no errors
 	}
-	return sum
+	return sum, files
 }
 
 // space is how many bytes can be written to the disk that a file is on; not

@@ -50,6 +50,7 @@ func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 		}
 	}
 	t := &Tree{root: root, begin: frame{Kind: kindBegin, Name: name}}
+	defer func() { t.begin.Entries = len(t.list) }()
 	err = filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
 		listed := err == nil
 		if listed {
@@ -264,6 +265,9 @@ func (s *sender) send() error {
 		return a.err
 	}
 	s.summary = *a.Summary
+	if to := s.to.Load(); to != nil {
+		s.summary.To = *to // which is exact
+	}
 	return nil
 }
 

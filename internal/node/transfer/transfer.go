@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+
+	"slipway.dev/slipway/internal/exact"
 )
 
 const (
@@ -100,14 +102,38 @@ type frame struct {
 	Digest string      `json:"digest,omitempty"` // SHA-256, hex
 	Link   string      `json:"link,omitempty"`
 	// Name is what the root is called where it comes from.
-	Name    string   `json:"name,omitempty"`
-	Files   int      `json:"files,omitempty"`
+	Name  string `json:"name,omitempty"`
+	Files int    `json:"files,omitempty"`
+	// Entries is how many frames are to come between begin and end.
+	Entries int      `json:"entries,omitempty"`
 	Message string   `json:"message,omitempty"`
 	Summary *Summary `json:"summary,omitempty"`
 }
 
+// plain is a frame whose names JSON would change if they are not UTF-8.
+type plain frame
+
+// exactly has the names of a frame as they are.
+type exactly struct {
+	*plain
+	Path exact.Text `json:"path,omitempty"`
+	Link exact.Text `json:"link,omitempty"`
+	Name exact.Text `json:"name,omitempty"`
+}
+
+func (f frame) encode() ([]byte, error) {
+	return json.Marshal(exactly{(*plain)(&f), exact.Text(f.Path), exact.Text(f.Link), exact.Text(f.Name)})
+}
+
+func (f *frame) decode(raw []byte) error {
+	e := exactly{plain: (*plain)(f)}
+	err := json.Unmarshal(raw, &e)
+	f.Path, f.Link, f.Name = string(e.Path), string(e.Link), string(e.Name)
+	return err
+}
+
 func (f frame) write(w io.Writer) error {
-	raw, err := json.Marshal(f)
+	raw, err := f.encode()
 	if err != nil {
 		return fmt.Errorf("encoding what is copied: %w", err)
 	}
@@ -128,7 +154,7 @@ func readFrame(r io.Reader) (f frame, err error) {
 	if _, err := io.ReadFull(r, raw); err != nil {
 		return f, unexpected(err)
 	}
-	if err := json.Unmarshal(raw, &f); err != nil {
+	if err := f.decode(raw); err != nil {
 		return f, fmt.Errorf("reading what is copied: %w", err)
 	}
 	if f.Kind == kindError {

@@ -184,7 +184,7 @@ func TestDestination(t *testing.T) {
 func TestPartIsRemoved(t *testing.T) {
 	var b bytes.Buffer
 	file := frame{Kind: kindFile, Path: ".", Size: 1 << 20, Digest: strings.Repeat("0", 64)}
-	for _, f := range []frame{{Kind: kindBegin, Size: 1 << 20}, file} {
+	for _, f := range []frame{{Kind: kindBegin, Size: 1 << 20, Entries: 1}, file} {
 		if err := f.write(&b); err != nil {
 			t.Fatal(err)
 		}
@@ -229,6 +229,61 @@ func TestPartOfAnother(t *testing.T) {
 	}
 	if uid, _ := owner(info); uid != 0 {
 		t.Errorf("the file belongs to %d", uid)
+	}
+}
+
+// TestPartOfTwoNames: a link to another file, put where a part is to be, is not written
+// through.
+func TestPartOfTwoNames(t *testing.T) {
+	dir := t.TempDir()
+	from, to, other := filepath.Join(dir, "from"), filepath.Join(dir, "to", "x"), filepath.Join(dir, "other")
+	content := strings.Repeat("x", asked)
+	write(t, from, content, 0o600)
+	write(t, other, strings.Repeat("precious ", asked), 0o600) // longer: it would be cut off
+	sum := sha256.Sum256([]byte(content))
+	if err := errors.Join(os.Mkdir(filepath.Dir(to), 0o755), os.Link(other, filepath.Join(dir, "to", partPrefix+hex.EncodeToString(sum[:])[:24]))); err != nil {
+		t.Fatal(err)
+	}
+	if err := moved(t, from, to, false); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(other); err != nil || info.Size() != int64(9*asked) {
+		t.Errorf("the other file is now %v, %v", info, err)
+	}
+	if got, err := os.ReadFile(to); err != nil || string(got) != content {
+		t.Errorf("%d bytes came, %v", len(got), err)
+	}
+}
+
+// TestNames: names and links with bytes that are not UTF-8 come as they are, both ways.
+func TestNames(t *testing.T) {
+	const latin1 = "gr\xfc\xdfe"
+	for _, fetch := range []bool{true, false} {
+		t.Run(fmt.Sprintf("fetch=%v", fetch), func(t *testing.T) {
+			dir := t.TempDir()
+			from, to := filepath.Join(dir, "\xff"), filepath.Join(dir, "\xfe")
+			write(t, filepath.Join(from, "d\xff", latin1), strings.Repeat("1", asked), 0o600)
+			write(t, filepath.Join(from, "d\xfe", latin1), "2", 0o600)
+			if err := os.Symlink("d\xfe/"+latin1, filepath.Join(from, "l\xff")); err != nil {
+				t.Fatal(err)
+			}
+			if err := moved(t, from, to, fetch); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tree(t, from), tree(t, to)); diff != "" {
+				t.Errorf("(-sent +received):\n%s", diff)
+			}
+		})
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "\xff"), "x", 0o600)
+	into := filepath.Join(dir, "into\xff")
+	if err := os.Mkdir(into, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	sum, sendErr, receiveErr := copied(t, filepath.Join(dir, "\xff"), into, 0)
+	if sendErr != nil || receiveErr != nil || sum.To != filepath.Join(into, "\xff") {
+		t.Errorf("%q, %v, %v", sum.To, sendErr, receiveErr)
 	}
 }
 
