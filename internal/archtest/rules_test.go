@@ -45,7 +45,7 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/node/lock", exactly: true, may: []string{"internal/node/durable"}, why: "links into the node helper: the part of the lock that one host keeps"},
 	{layer: 1, pkg: "internal/pki", exactly: true, may: []string{"internal/node/op"}, why: "links into the node helper: certificates and keys as text; touches no file"},
 	{layer: 1, pkg: "internal/pki/pkitest", may: []string{"internal/pki"}, why: "authorities and certificates for tests; links into no program"},
-	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/backup", "internal/backup/copies", "internal/iec", "internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock", "internal/pki"}, why: "the helper's engine room: knows the host and nothing of clusters"},
+	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/backup", "internal/backup/copies", "internal/bounded", "internal/exact", "internal/iec", "internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock", "internal/pki"}, why: "the helper's engine room: knows the host and nothing of clusters"},
 	{layer: 1, pkg: "internal/node/transfer", exactly: true, may: []string{"internal/exact", "internal/iec"}, why: "a copy, the same at both ends: knows files and a connection"},
 	{layer: 1, pkg: "internal/node/peer", exactly: true, may: []string{"internal/remote"}, why: "content between two helpers: knows files, a connection, and the words of the contract"},
 	{layer: 1, pkg: "internal/node/wire", exactly: true, may: []string{"internal/node/op", "internal/remote"}, why: "the framing between the two ends, and the words of the contract"},

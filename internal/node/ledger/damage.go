@@ -40,9 +40,9 @@ func (l *Ledger) read(text []byte) error {
 			return fmt.Errorf("it has entry %d where entry %d should be", ln.Entry.Seq, l.next())
 		}
 	case ln.Wrote != nil:
-		known = l.Get(KindPath, ln.Wrote.Path) != nil
+		known = l.Get(KindPath, string(ln.Wrote.Path)) != nil
 	case ln.Ended != nil:
-		known = l.Get(ln.Ended.Kind, ln.Ended.Key) != nil
+		known = l.Get(ln.Ended.Kind, string(ln.Ended.Key)) != nil
 	default:
 		return errors.New("it says nothing that is known here")
 	}

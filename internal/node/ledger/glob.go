@@ -8,13 +8,25 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"slipway.dev/slipway/internal/exact"
 )
 
 // glob is what matched a pattern before: the data of a KindGlob entry.
 type glob struct {
-	Existing []string `json:"existing,omitempty"`
+	Existing []exact.Text `json:"existing,omitempty"`
 	// OnlyEmpty: of what matches since, empty directories alone are ours.
 	OnlyEmpty bool `json:"onlyEmpty,omitempty"`
+}
+
+// had reports whether a path matched before. Ledgers have been written in which U+FFFD
+// stands for each byte that is not UTF-8: there, any such name was there before.
+func (g glob) had(path string) bool {
+	if slices.Contains(g.Existing, exact.Text(path)) {
+		return true
+	}
+	return !utf8.ValidString(path) && slices.Contains(g.Existing, exact.Text([]rune(path)))
 }
 
 // SaveGlob records what matches a pattern before a program that may make such
@@ -32,7 +44,7 @@ func (l *Ledger) SaveGlob(pattern string, onlyEmpty bool) error {
 			return err
 		}
 	}
-	return l.Save(KindGlob, pattern, glob{Existing: matches, OnlyEmpty: onlyEmpty})
+	return l.Save(KindGlob, pattern, glob{Existing: exact.Texts(matches), OnlyEmpty: onlyEmpty})
 }
 
 // saveMatches keeps the files a program may write over, and notes the
@@ -103,7 +115,7 @@ func (l *Ledger) globbed(path string) bool {
 		if ok, err := filepath.Match(e.Key, path); err != nil || !ok || e.Decode(&g) != nil || g.OnlyEmpty {
 			continue
 		}
-		if !slices.Contains(g.Existing, path) {
+		if !g.had(path) {
 			return true
 		}
 	}

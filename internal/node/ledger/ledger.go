@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway.dev/slipway/internal/exact"
 	"slipway.dev/slipway/internal/node/durable"
 )
 
@@ -70,6 +71,27 @@ func (e *Entry) Decode(data any) error {
 	return nil
 }
 
+// plainEntry is an entry whose key JSON would change if it is not UTF-8.
+type plainEntry Entry
+
+type exactEntry struct {
+	*plainEntry
+	Key exact.Text `json:"key"`
+}
+
+// MarshalJSON keeps a key with any bytes, as names of files have.
+func (e Entry) MarshalJSON() ([]byte, error) {
+	return json.Marshal(exactEntry{(*plainEntry)(&e), exact.Text(e.Key)})
+}
+
+// UnmarshalJSON reads what MarshalJSON returns.
+func (e *Entry) UnmarshalJSON(raw []byte) error {
+	x := exactEntry{plainEntry: (*plainEntry)(e)}
+	err := json.Unmarshal(raw, &x)
+	e.Key = string(x.Key)
+	return err
+}
+
 // line is one line of the log: exactly one of its fields is set.
 type line struct {
 	Entry *Entry `json:"entry,omitempty"`
@@ -79,14 +101,14 @@ type line struct {
 
 // ended names an entry whose subject is not ours any more.
 type ended struct {
-	Kind Kind   `json:"kind"`
-	Key  string `json:"key"`
+	Kind Kind       `json:"kind"`
+	Key  exact.Text `json:"key"`
 }
 
 type wrote struct {
-	Path      string `json:"path"`
-	State     string `json:"state,omitempty"`
-	Exclusive bool   `json:"exclusive,omitempty"`
+	Path      exact.Text `json:"path"`
+	State     exact.Text `json:"state,omitempty"`
+	Exclusive bool       `json:"exclusive,omitempty"`
 }
 
 // A Ledger is an append-only log of entries, each synced before the change it
@@ -180,7 +202,7 @@ func (l *Ledger) next() int { return l.seq + 1 }
 // End records that what an entry is about is as it was again, or another's. A
 // later change of ours begins with another entry.
 func (l *Ledger) End(e *Entry) error {
-	return l.append(line{Ended: &ended{Kind: e.Kind, Key: e.Key}})
+	return l.append(line{Ended: &ended{Kind: e.Kind, Key: exact.Text(e.Key)}})
 }
 
 // Intend records the state that a path is about to be given. The path must
@@ -193,7 +215,7 @@ func (l *Ledger) Intend(path, state string) error {
 	if n := len(e.Wrote); n > 0 && e.Wrote[n-1] == state {
 		return nil
 	}
-	return l.append(line{Wrote: &wrote{Path: path, State: state}})
+	return l.append(line{Wrote: &wrote{Path: exact.Text(path), State: exact.Text(state)}})
 }
 
 // append makes one line durable, then takes it into account.
@@ -262,14 +284,14 @@ func (l *Ledger) take(ln line) {
 		l.seq = e.Seq
 	}
 	if n := ln.Ended; n != nil {
-		e := l.Get(n.Kind, n.Key)
+		e := l.Get(n.Kind, string(n.Key))
 		l.order = slices.DeleteFunc(l.order, func(o *Entry) bool { return o == e })
-		delete(l.index, string(n.Kind)+" "+n.Key)
+		delete(l.index, string(n.Kind)+" "+string(n.Key))
 	}
 	if w := ln.Wrote; w != nil {
-		e := l.Get(KindPath, w.Path)
+		e := l.Get(KindPath, string(w.Path))
 		if w.State != "" {
-			e.Wrote = append(e.Wrote, w.State)
+			e.Wrote = append(e.Wrote, string(w.State))
 		}
 		e.Exclusive = e.Exclusive || w.Exclusive
 	}

@@ -3,6 +3,9 @@
 package ledger
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway.dev/slipway/internal/exact"
 	"slipway.dev/slipway/internal/node/durable"
 )
 
@@ -131,6 +135,87 @@ func TestGlobs(t *testing.T) {
 	if err != nil || string(raw) != "1" || exists(filepath.Join(root, "etc/d/made")) {
 		t.Errorf("there: %q %v; made is left: %v", raw, err, exists(filepath.Join(root, "etc/d/made")))
 	}
+}
+
+// TestNames: names and links that are not UTF-8 are known again when the ledger has been
+// read from disk: what was there before stays, and what was a link leads where it did.
+func TestNames(t *testing.T) {
+	dir := t.TempDir()
+	root := filepath.Join(dir, "root")
+	file, link, other := "/etc/d/\xff.conflist", "/etc/d/l\xfe", "/etc/o\xfd"
+	put(t, filepath.Join(root, file), "1")
+	put(t, filepath.Join(root, other), "before")
+	if err := os.Symlink("to\xfc", filepath.Join(root, link)); err != nil {
+		t.Fatal(err)
+	}
+	l := open(t, dir)
+	for _, err := range []error{l.SaveGlob("/etc/d/*", false), l.SavePath(link), l.SavePath(other), l.Intend(link, LinkState("ours\xfb"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, filepath.Join(root, "etc/d/\xfa.ours"), "x")
+	sum := sha256.Sum256([]byte("ours"))
+	put(t, filepath.Join(root, other), "ours")
+	if err := errors.Join(l.Intend(other, FileState(hex.EncodeToString(sum[:]))),
+		os.Remove(filepath.Join(root, link)), os.Symlink("ours\xfb", filepath.Join(root, link))); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, dir)
+	for path, want := range map[string]bool{file: false, link: false, other: false, "/etc/d/\xfa.ours": true} {
+		if got := l.WasAbsent(path); got != want {
+			t.Errorf("WasAbsent(%q) = %v", path, got)
+		}
+	}
+	for _, e := range l.Newest() {
+		var err error
+		if e.Kind == KindGlob {
+			_, err = l.RestoreGlob(e)
+		} else {
+			_, err = l.RestorePath(e)
+		}
+		if err = errors.Join(err, l.End(e)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l = open(t, dir); !l.Empty() {
+		t.Errorf("%d entries have not ended", len(l.Newest()))
+	}
+	to, err := os.Readlink(filepath.Join(root, link))
+	one, err1 := os.ReadFile(filepath.Join(root, file))
+	before, err2 := os.ReadFile(filepath.Join(root, other))
+	if err := errors.Join(err, err1, err2); err != nil || to != "to\xfc" || string(one) != "1" || string(before) != "before" || exists(filepath.Join(root, "etc/d/\xfa.ours")) {
+		t.Errorf("%q, %q, %q, %v; ours is left: %v", to, one, before, err, exists(filepath.Join(root, "etc/d/\xfa.ours")))
+	}
+}
+
+// TestNamesOfBefore: in a ledger of an earlier program, U+FFFD stands for bytes that are
+// not UTF-8. What may have been there then is not removed.
+func TestNamesOfBefore(t *testing.T) {
+	for path, want := range map[string]bool{"/d/\xff\xfe": true, "/d/\uFFFD\uFFFD": true, "/d/\xff": false, "/d/x": false, "/d/ü": true} {
+		g := glob{Existing: []exact.Text{"/d/\uFFFD\uFFFD", "/d/ü"}}
+		if got := g.had(path); got != want {
+			t.Errorf("had(%q) = %v", path, got)
+		}
+	}
+}
+
+// FuzzRead reads logs of whatever: they may be damaged, and nothing may crash.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"entry":{"seq":1,"kind":"path","key":"/a","by":{},"data":{"type":"link","to":{"bytes":"/w=="}}}}` + "\n" + `{"wrote":{"path":"/a","state":"absent"}}` + "\n" + `{"ended":{"kind":"path","key":"/a"}}` + "\n"))
+	f.Add([]byte(`{"entry":{"seq":1,"kind":"glob","key":{"bytes":"L/8="},"by":{"cluster":"c"},"data":{"existing":["/a"]}}}` + "\n" + `{"wrote":{}}` + "\n"))
+	f.Fuzz(func(t *testing.T, log []byte) {
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, Dir, "log"), string(log))
+		l, err := Open(dir, filepath.Join(dir, "root"), durable.Disk{}, Owner{})
+		if err != nil {
+			return
+		}
+		for _, e := range l.Newest() {
+			l.WasAbsent(e.Key)
+			_, _ = l.WouldRestore(e) // data may be anything
+		}
+	})
 }
 
 func FuzzMountPoints(f *testing.F) {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/exact"
 	"slipway.dev/slipway/internal/node/durable"
 )
 
@@ -47,7 +48,7 @@ type was struct {
 	GID    int               `json:"gid,omitempty"`
 	XAttrs map[string][]byte `json:"xattrs,omitempty"`
 	MTime  int64             `json:"mtime,omitempty"` // nanoseconds since 1970
-	To     string            `json:"to,omitempty"`
+	To     exact.Text        `json:"to,omitempty"`
 	SHA256 string            `json:"sha256,omitempty"`
 	// Object is the file or tree in the ledger that holds the content.
 	Object string `json:"object,omitempty"`
@@ -65,7 +66,7 @@ func (w was) state() string {
 	case typeFile:
 		return FileState(w.SHA256)
 	case typeLink:
-		return LinkState(w.To)
+		return LinkState(string(w.To))
 	case typeDir, typeTree:
 		return DirState(w.meta())
 	}
@@ -128,7 +129,7 @@ func (l *Ledger) SaveOwn(path string) error {
 	if l.Get(KindPath, path).Exclusive {
 		return nil
 	}
-	return l.append(line{Wrote: &wrote{Path: path, Exclusive: true}})
+	return l.append(line{Wrote: &wrote{Path: exact.Text(path), Exclusive: true}})
 }
 
 // SaveParents records which parents of a path are missing, so that they go
@@ -164,8 +165,9 @@ func (l *Ledger) look(path string) (was, error) {
 		w.Type, w.Object = typeFile, strconv.Itoa(l.next())
 		w.SHA256, err = l.keep(p, w.Object)
 	case info.Mode()&fs.ModeSymlink != 0:
-		w.Type = typeLink
-		w.To, err = os.Readlink(p)
+		var to string
+		to, err = os.Readlink(p)
+		w.Type, w.To = typeLink, exact.Text(to)
 	case info.IsDir():
 		w.Type = typeDir
 	default:

@@ -165,7 +165,7 @@ func (l *Ledger) putBack(p string, w was) error {
 		return err
 	}
 	if w.Type == typeLink {
-		return l.disk.Link(p, w.To, w.meta())
+		return l.disk.Link(p, string(w.To), w.meta())
 	}
 	if err := l.verify(p, w); err != nil {
 		return err
@@ -264,7 +264,7 @@ func (l *Ledger) RestoreGlob(e *Entry) ([]Outcome, error) {
 	}
 	var outs []Outcome
 	for _, m := range matches {
-		if slices.Contains(g.Existing, m) {
+		if g.had(m) {
 			continue
 		}
 		out, err := l.restoreMatch(m, g.OnlyEmpty)

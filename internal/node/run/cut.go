@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway.dev/slipway/internal/exact"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -64,7 +65,7 @@ func (s *session) clearCut(o op.Exec) error {
 	}
 	cut := known && !rec.Done && !rec.Ended && rec.Existing != nil && !o.Resumes
 	for _, f := range files {
-		half := cut && !slices.Contains(rec.Existing, f) && !slices.Contains(whole, f)
+		half := cut && !slices.Contains(rec.Existing, exact.Text(f)) && !slices.Contains(whole, f)
 		if !half && !empty(s.path(f)) || !s.ledger.WasAbsent(f) {
 			continue
 		}

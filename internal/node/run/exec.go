@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway.dev/slipway/internal/exact"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -36,7 +37,7 @@ type execRecord struct {
 	Inputs map[string]string `json:"inputs,omitempty"` // path → state
 	// Existing are the files it makes that were there when an
 	// uninterruptible run began; nil is not known.
-	Existing []string `json:"existing"`
+	Existing []exact.Text `json:"existing"`
 	// Ended says that a run which did not succeed came to its own end: what
 	// is there is as its program wanted to leave it.
 	Ended bool `json:"ended,omitempty"`

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway.dev/slipway/internal/exact"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -263,9 +264,11 @@ func (s *session) startWhole(ctx context.Context, o op.Exec, stdin func(io.Write
 			return err
 		}
 	}
-	if rec.Existing, err = s.made(o); err != nil {
+	made, err := s.made(o)
+	if err != nil {
 		return err
 	}
+	rec.Existing = exact.Texts(made)
 	if err := s.keep(s.state("exec", o.Name+".json"), rec); err != nil {
 		return err
 	}

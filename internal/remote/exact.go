@@ -1,0 +1,49 @@
+package remote
+
+import (
+	"encoding/json"
+
+	"slipway.dev/slipway/internal/exact"
+)
+
+// Arguments and paths may have bytes that are not UTF-8, and come to hosts as they are.
+
+type plainCommand Command
+
+type exactCommand struct {
+	*plainCommand
+	Argv []exact.Text `json:"argv,omitempty"`
+}
+
+// MarshalJSON is that of json.Marshaler.
+func (c Command) MarshalJSON() ([]byte, error) {
+	return json.Marshal(exactCommand{(*plainCommand)(&c), exact.Texts(c.Argv)})
+}
+
+// UnmarshalJSON is that of json.Unmarshaler.
+func (c *Command) UnmarshalJSON(raw []byte) error {
+	e := exactCommand{plainCommand: (*plainCommand)(c)}
+	err := json.Unmarshal(raw, &e)
+	c.Argv = exact.Strings(e.Argv)
+	return err
+}
+
+type plainCopy Copy
+
+type exactCopy struct {
+	*plainCopy
+	Path exact.Text `json:"path,omitempty"`
+}
+
+// MarshalJSON is that of json.Marshaler.
+func (c Copy) MarshalJSON() ([]byte, error) {
+	return json.Marshal(exactCopy{(*plainCopy)(&c), exact.Text(c.Path)})
+}
+
+// UnmarshalJSON is that of json.Unmarshaler.
+func (c *Copy) UnmarshalJSON(raw []byte) error {
+	e := exactCopy{plainCopy: (*plainCopy)(c)}
+	err := json.Unmarshal(raw, &e)
+	c.Path = string(e.Path)
+	return err
+}
