@@ -22,6 +22,7 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/version", why: "which build this is; knows nothing"},
 	{layer: 0, pkg: "internal/diag", why: "what is wrong, where, and what to do"},
 	{layer: 0, pkg: "internal/owner", why: "whose files become, by number; knows no place"},
+	{layer: 0, pkg: "internal/process", why: "processes of this machine, by number and start"},
 	{layer: 0, pkg: "internal/asroot", why: "what tests need of who runs them; links into no program"},
 	{layer: 0, pkg: "internal/regular", why: "files that others have named; the helper links it too"},
 	{layer: 0, pkg: "internal/bounded", may: []string{"internal/regular"}, why: "bytes that others have written, up to a limit; the helper links it too"},

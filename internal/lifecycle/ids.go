@@ -22,6 +22,7 @@ const (
 	idNoLockMajority    = "no-lock-majority"
 	idNothingRunning    = "nothing-running"
 	idRunsElsewhere     = "runs-elsewhere"
+	idNotSlipway        = "not-slipway"
 	idNoKubectl         = "no-kubectl"
 	idNoKubeconfig      = "no-kubeconfig"
 	idNotCreated        = "not-created"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -475,6 +476,36 @@ func TestCancel(t *testing.T) {
 		}
 		if len(heard) != 1 || !strings.Contains(heard[0], "stopping") {
 			t.Errorf("heard %q, want once that it is asked to stop", heard)
+		}
+	})
+	t.Run("by a process of another program", func(t *testing.T) {
+		other := exec.Command("cat")
+		in, err := other.StdinPipe()
+		if err == nil {
+			err = other.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newWorld(t, "cp1").service()
+		lock, err := s.Store.Lock(t.Context(), "prod", store.Holder{PID: other.Process.Pid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusal(t, s.Cancel(t.Context(), "prod", nil), idNotSlipway)
+		if err := errors.Join(lock.Release(), in.Close(), other.Wait()); err != nil {
+			t.Errorf("the other program: %v, want no signal", err)
+		}
+	})
+	t.Run("by a process that has ended", func(t *testing.T) {
+		s := newWorld(t, "cp1").service()
+		lock, err := s.Store.Lock(t.Context(), "prod", store.Holder{PID: 1 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusal(t, s.Cancel(t.Context(), "prod", nil), idNotSlipway)
+		if err := lock.Release(); err != nil {
+			t.Error(err)
 		}
 	})
 	t.Run("on another machine", func(t *testing.T) {

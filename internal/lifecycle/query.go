@@ -1,16 +1,18 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/process"
 	"slipway.dev/slipway/internal/status"
 	"slipway.dev/slipway/internal/store"
 )
@@ -182,16 +184,28 @@ func (s *service) Events(ctx context.Context, id string, follow bool, fn func(ev
 	return s.Store.Read(o.Name, fn)
 }
 
-// terminate asks a process on this machine to stop.
+// terminate asks the process that a lock names to stop; the error is
+// os.ErrProcessDone if it has ended. The file of the lock belongs to the user,
+// so only a process of this program gets the signal.
 func terminate(h *store.Holder) error {
-	proc, err := os.FindProcess(h.PID)
-	if err != nil {
-		return fmt.Errorf("finding %s: %w", h, err)
+	p, err := process.Find(h.PID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.ErrProcessDone
 	}
-	if err := proc.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err == nil {
+		p.Start = cmp.Or(h.Start, p.Start)
+		err = p.StopSame()
+	}
+	if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, process.ErrOtherProgram) {
 		return fmt.Errorf("stopping %s: %w", h, err)
 	}
-	return nil
+	return err
+}
+
+// notSlipway is a lock that is held, and names a process that does not hold it.
+func notSlipway(name string, h *store.Holder) error {
+	return refused(idNotSlipway, fmt.Sprintf("the lock of cluster %s names process %d, which is not a process of Slipway", name, h.PID),
+		"find the process that has the lock file open with 'fuser', and stop it")
 }
 
 // Cancel asks the process that runs the cluster's operation to stop, and
@@ -211,6 +225,7 @@ func (s *service) Cancel(ctx context.Context, name string, progress event.Sink) 
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	asked := 0 // who has been asked to stop
+	ended := 0 // who was named, and had ended
 	for {
 		now, err := s.Store.Holder(name)
 		if err != nil || now == nil || asked != 0 && now.PID != asked {
@@ -220,11 +235,17 @@ func (s *service) Cancel(ctx context.Context, name string, progress event.Sink) 
 			return refused(idRunsElsewhere, "operation "+now.Operation+" of cluster "+name+" is run by "+now.String(), "stop it there")
 		}
 		if now.PID > 0 && asked == 0 { // it may not have written its name yet
-			if err := terminate(now); err != nil {
+			switch err := terminate(now); {
+			case errors.Is(err, process.ErrOtherProgram), errors.Is(err, os.ErrProcessDone) && ended == now.PID:
+				return notSlipway(name, now)
+			case errors.Is(err, os.ErrProcessDone):
+				ended = now.PID // the lock may be free in a moment
+			case err != nil:
 				return err
+			default:
+				asked = now.PID
+				note(progress, "", "stopping the operation on cluster "+name)
 			}
-			asked = now.PID
-			note(progress, "", "stopping the operation on cluster "+name)
 		}
 		select {
 		case <-ctx.Done():

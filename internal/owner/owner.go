@@ -15,6 +15,18 @@ import (
 // program, who is given nothing: what they make is theirs.
 type Owner struct{ UID, GID int }
 
+// Of returns the owner of a file that is there; nil is root.
+func Of(path string) (*Owner, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
+		return &Owner{UID: int(st.Uid), GID: int(st.Gid)}, nil
+	}
+	return nil, nil
+}
+
 // Give makes files the owner's; a link itself, and not where it leads.
 func (o *Owner) Give(paths ...string) error {
 	if o == nil {
@@ -30,10 +42,13 @@ func (o *Owner) Give(paths ...string) error {
 }
 
 // MakeDir makes a directory, and those above it that are not there; all that
-// it makes is the owner's.
+// it makes is the owner's. See MakeRoot.
 func (o *Owner) MakeDir(dir string, mode fs.FileMode) error {
-	missing := Missing(dir)
-	return errors.Join(os.MkdirAll(dir, mode), o.Give(missing...))
+	root, err := o.MakeRoot(dir, mode)
+	if err != nil {
+		return err
+	}
+	return root.Close()
 }
 
 // GiveMade makes the owner's what was missing and is there now.

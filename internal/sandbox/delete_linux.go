@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/process"
 )
 
 // deleteTimeout bounds ending what runs.
@@ -104,8 +106,8 @@ func killAll(groups cgroups, part string) int {
 	for _, pid := range pids {
 		// The number comes from the cgroup; a moment later the kernel
 		// tells whether it still is that process.
-		if p, err := findProcess(pid); err == nil && groups.holds(part, pid) {
-			p.signal(unix.SIGKILL)
+		if p, err := process.Find(pid); err == nil && groups.holds(part, pid) {
+			p.Signal(unix.SIGKILL)
 		}
 	}
 	return len(pids)

@@ -74,7 +74,7 @@ func (m *Machine) enter(cmd *exec.Cmd, f func() error) error {
 	if err != nil {
 		return err
 	}
-	if !s.Init.alive() {
+	if !s.Init.Alive() {
 		return refuse(IDMachineOff, "machine "+m.Name()+" is off", "slipway sandbox start "+m.Name())
 	}
 	groups, err := m.sandbox.cgroups()

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -79,12 +80,12 @@ func (m *Machine) Status() (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	st := Status{Running: s.Init.alive(), Supervised: s.Supervisor.alive(), Cut: m.isCut(), DiskSize: m.spec.Disk}
+	st := Status{Running: s.Init.Alive(), Supervised: s.Supervisor.Alive(), Cut: m.isCut(), DiskSize: m.spec.Disk}
 	if st.Running {
 		st.PID = s.Init.PID
 	}
 	if info, err := os.Stat(m.path(diskFile)); err == nil {
-		if sys, ok := info.Sys().(*unixStat); ok {
+		if sys, ok := info.Sys().(*syscall.Stat_t); ok {
 			st.DiskUsed = sys.Blocks * 512
 		}
 	}
@@ -105,7 +106,7 @@ func (m *Machine) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.Init.alive() {
+	if s.Init.Alive() {
 		return m.waitReady(ctx)
 	}
 	if err := m.prepareHost(ctx); err != nil {
@@ -180,7 +181,7 @@ func (m *Machine) waitReady(ctx context.Context) error {
 		if m.isCut() {
 			return true, nil
 		}
-		if s, err := m.state(); err != nil || !(s.Init.alive() || s.Supervisor.alive()) {
+		if s, err := m.state(); err != nil || !(s.Init.Alive() || s.Supervisor.Alive()) {
 			return false, errors.Join(err, errors.New("the machine went off while it started; see "+m.LogFile()))
 		}
 		d := net.Dialer{Timeout: time.Second}
@@ -206,7 +207,7 @@ func (m *Machine) Stop(ctx context.Context) error {
 	}
 	soft, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	if s.Init.signal(signalPowerOff) && m.waitOff(soft, s) == nil {
+	if s.Init.Signal(signalPowerOff) && m.waitOff(soft, s) == nil {
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -228,7 +229,7 @@ func (m *Machine) Kill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Init.signal(unix.SIGKILL)
+	s.Init.Signal(unix.SIGKILL)
 	return m.waitOff(ctx, s)
 }
 
@@ -236,7 +237,7 @@ func (m *Machine) Kill(ctx context.Context) error {
 // that would.
 func (m *Machine) waitOff(ctx context.Context, s runState) error {
 	err := poll(ctx, 10*time.Millisecond, func() (bool, error) {
-		return !s.Init.alive() && !s.Supervisor.alive(), nil
+		return !s.Init.Alive() && !s.Supervisor.Alive(), nil
 	})
 	if err != nil {
 		return err
@@ -266,16 +267,16 @@ func (m *Machine) Reboot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !before.Init.alive() || !before.Supervisor.alive() {
+	if !before.Init.Alive() || !before.Supervisor.Alive() {
 		return errors.Join(m.Stop(ctx), m.Start(ctx))
 	}
-	before.Init.signal(signalReboot)
+	before.Init.Signal(signalReboot)
 	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
 		now, err := m.state()
-		if err == nil && !before.Supervisor.alive() {
+		if err == nil && !before.Supervisor.Alive() {
 			err = errors.New("the machine went off; see " + m.LogFile())
 		}
-		return now.Init != before.Init && now.Init.alive(), err
+		return now.Init != before.Init && now.Init.Alive(), err
 	})
 	if err != nil {
 		return err

@@ -45,25 +45,6 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	const rest = " S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 100 200"
-	for name, s := range map[string]string{
-		"plain":       "12 (sshd)" + rest,
-		"spaces":      "12 (a b c)" + rest,
-		"parentheses": "12 (a) S (b)" + rest,
-	} {
-		start, state, err := parseStat(s)
-		if err != nil || start != 4711 || state != "S" {
-			t.Errorf("%s: got %d, %q, %v", name, start, state, err)
-		}
-	}
-	for _, s := range []string{"", "12", "12 (x", "12 (x) S 1 2"} {
-		if start, _, err := parseStat(s); err == nil {
-			t.Errorf("parseStat(%q) = %d, want an error", s, start)
-		}
-	}
-}
-
 func TestRecipeDigest(t *testing.T) {
 	a, errA := newRecipe("bookworm", "amd64").digest()
 	b, errB := newRecipe("trixie", "amd64").digest()

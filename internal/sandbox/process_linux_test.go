@@ -3,7 +3,6 @@ package sandbox
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -62,32 +61,5 @@ func TestCopySparse(t *testing.T) {
 	}
 	if err := copySparse(to, from); err == nil {
 		t.Error("an existing file was overwritten")
-	}
-}
-
-func TestProcess(t *testing.T) {
-	cmd := exec.Command("sleep", "60")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p, err := findProcess(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other := process{PID: p.PID, Start: p.Start + 1}
-	if other.alive() || other.signal(syscall.SIGKILL) {
-		t.Error("a process with another start time was taken for this one")
-	}
-	if !p.alive() || !p.signal(syscall.SIGKILL) {
-		t.Error("the process was not found")
-	}
-	if err := cmd.Wait(); err == nil {
-		t.Error("the process was not killed")
-	}
-	if p.alive() {
-		t.Error("the process is found after its end")
-	}
-	if (process{}).alive() || (process{}).signal(syscall.SIGKILL) {
-		t.Error("no process is alive")
 	}
 }

@@ -7,10 +7,9 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
+
+	"slipway.dev/slipway/internal/process"
 )
 
 // Files of a sandbox, in its directory.
@@ -55,56 +54,11 @@ type machineSpec struct {
 	Disk int64 `json:"disk"`
 }
 
-// A process is a process for good: a number that is used again does not
-// have the same start time.
-type process struct {
-	PID int `json:"pid"`
-	// Start is in clock ticks since the host booted.
-	Start uint64 `json:"start"`
-}
-
 // A runState is who runs a machine. It may be stale; alive tells.
 type runState struct {
-	Supervisor process `json:"supervisor"`
-	Init       process `json:"init"`
-	Boots      int     `json:"boots"` // since the supervisor started
-}
-
-// findProcess identifies a running process.
-func findProcess(pid int) (process, error) {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return process{}, err
-	}
-	start, state, err := parseStat(string(stat))
-	if err != nil {
-		return process{}, err
-	}
-	if state == "Z" {
-		return process{}, fs.ErrNotExist
-	}
-	return process{PID: pid, Start: start}, nil
-}
-
-// parseStat reads the state and the start time in /proc/PID/stat, see
-// proc(5); the program's name before them may hold anything.
-func parseStat(s string) (start uint64, state string, err error) {
-	i := strings.LastIndexByte(s, ')')
-	fields := strings.Fields(s[i+1:])
-	if i < 0 || len(fields) < 20 {
-		return 0, "", errors.New("malformed process status")
-	}
-	start, err = strconv.ParseUint(fields[19], 10, 64)
-	return start, fields[0], err
-}
-
-// alive says whether the process still runs.
-func (p process) alive() bool {
-	if p.PID <= 0 {
-		return false
-	}
-	now, err := findProcess(p.PID)
-	return err == nil && now == p
+	Supervisor process.Process `json:"supervisor"`
+	Init       process.Process `json:"init"`
+	Boots      int             `json:"boots"` // since the supervisor started
 }
 
 // readJSON reads a file; one that is missing leaves v as it is.

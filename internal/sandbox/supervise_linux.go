@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/process"
 )
 
 // Supervise keeps one machine: it boots it, boots it again when it reboots,
@@ -64,7 +66,7 @@ func supervise(ctx context.Context, dir, name string, log *slog.Logger, started 
 			log.Error("removing what the machine left", "error", err)
 		}
 	}()
-	self, err := findProcess(os.Getpid())
+	self, err := process.Find(os.Getpid())
 	if err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func supervise(ctx context.Context, dir, name string, log *slog.Logger, started 
 			return err
 		}
 		state.Boots++
-		if state.Init, err = findProcess(init.Process.Pid); err == nil {
+		if state.Init, err = process.Find(init.Process.Pid); err == nil {
 			err = writeJSON(m.path(stateFile), state)
 		}
 		if err == nil && state.Boots == 1 {
@@ -105,7 +107,7 @@ func (m *Machine) lock(ctx context.Context) (*os.File, error) {
 		return nil, err
 	}
 	// One that lost its supervisor may run still.
-	if s, err := m.state(); err != nil || s.Init.alive() {
+	if s, err := m.state(); err != nil || s.Init.Alive() {
 		return nil, errors.Join(errors.New("the machine runs already"), err, f.Close())
 	}
 	return f, nil
@@ -113,16 +115,16 @@ func (m *Machine) lock(ctx context.Context) (*os.File, error) {
 
 // waitInit waits for the end of a machine's init. A reboot(2) inside ends it
 // with SIGHUP when it is to start again, with SIGINT when not; see reboot(2).
-func waitInit(ctx context.Context, init *exec.Cmd, p process) (again bool, how string) {
+func waitInit(ctx context.Context, init *exec.Cmd, p process.Process) (again bool, how string) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		p.signal(signalPowerOff)
+		p.Signal(signalPowerOff)
 		t := time.NewTimer(stopTimeout)
 		defer t.Stop()
 		select {
 		case <-ended:
 		case <-t.C:
-			p.signal(unix.SIGKILL)
+			p.Signal(unix.SIGKILL)
 		}
 	})
 	defer stop()

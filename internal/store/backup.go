@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 )
 
 // Backups is the directory of a cluster's backup sets. It is beside the records:
@@ -31,7 +30,7 @@ func (s *Store) MakeBackups(cluster string) (string, error) {
 // BackedUp are the clusters of which there are backups, sorted; most are on
 // record.
 func (s *Store) BackedUp() (names []string, err error) {
-	entries, err := os.ReadDir(s.path("backups"))
+	entries, err := s.readDir(s.path("backups"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -46,8 +45,5 @@ func (s *Store) BackedUp() (names []string, err error) {
 // Own gives a file that was made beside the store, but for its user, to the
 // records' owner.
 func (s *Store) Own(path string) error {
-	if !s.owner.set {
-		return nil
-	}
-	return os.Lchown(path, s.owner.uid, s.owner.gid)
+	return s.owner.Give(path)
 }

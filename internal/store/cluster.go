@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -23,7 +22,7 @@ func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 	}
 	c := new(v1alpha1.Cluster)
 	path := s.clusterPath(name, "cluster.json")
-	if err := readJSON(path, c); err != nil {
+	if err := s.readJSON(path, c); err != nil {
 		return nil, fmt.Errorf("reading cluster %s: %w", name, err)
 	}
 	wrong := spec.Whole(c)
@@ -37,7 +36,7 @@ func (s *Store) Cluster(name string) (*v1alpha1.Cluster, error) {
 		return nil, fmt.Errorf("reading cluster %s: %w", name, damaged(path, wrong))
 	}
 	spec.Canonical(c) // of a time when records kept the file's spelling
-	if err := readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := s.readJSON(s.clusterPath(name, "status.json"), &c.Status); err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, fmt.Errorf("reading the status of cluster %s: %w", name, err)
 	}
 	return c, nil
@@ -121,8 +120,8 @@ func (s *Store) SaveStatus(name string, status v1alpha1.ClusterStatus) error {
 
 // Clusters answers the names of the recorded clusters, sorted.
 func (s *Store) Clusters() ([]string, error) {
-	entries, err := os.ReadDir(s.path("clusters"))
-	if err != nil {
+	entries, err := s.readDir(s.path("clusters"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing clusters: %w", err)
 	}
 	var names []string
@@ -130,7 +129,7 @@ func (s *Store) Clusters() ([]string, error) {
 		if checkName(e.Name()) != nil {
 			continue // a copy that somebody made
 		}
-		if _, err := os.Stat(s.clusterPath(e.Name(), "cluster.json")); err == nil {
+		if _, err := s.stat(s.clusterPath(e.Name(), "cluster.json")); err == nil {
 			names = append(names, e.Name())
 		}
 	}
@@ -213,11 +212,11 @@ func (s *Store) RemoveCluster(name string) error {
 	}
 	// The record goes first: after a crash in between the cluster is gone
 	// from the list, and what is left of it is overwritten by the next.
-	err := os.Remove(s.clusterPath(name, "cluster.json"))
+	err := s.remove(s.clusterPath(name, "cluster.json"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forgetting cluster %s: %w", name, err)
 	}
-	if err := os.RemoveAll(s.clusterPath(name)); err != nil {
+	if err := s.removeAll(s.clusterPath(name)); err != nil {
 		return fmt.Errorf("forgetting cluster %s: %w", name, err)
 	}
 	if d, err := s.Default(); err == nil && d == name {
@@ -225,7 +224,10 @@ func (s *Store) RemoveCluster(name string) error {
 			return fmt.Errorf("forgetting cluster %s: %w", name, err)
 		}
 	}
-	return syncDir(s.path("clusters"))
+	if err := s.syncDir(s.path("clusters")); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // put writes a file of a cluster; without content there is none.
@@ -233,7 +235,7 @@ func (s *Store) put(name, file string, content []byte) error {
 	if len(content) > 0 {
 		return s.write(s.clusterPath(name, file), content)
 	}
-	if err := os.Remove(s.clusterPath(name, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.remove(s.clusterPath(name, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -244,7 +246,7 @@ func (s *Store) read(name, file string) ([]byte, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file, err)
 	}
-	b, err := os.ReadFile(s.clusterPath(name, file))
+	b, err := s.readFile(s.clusterPath(name, file))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ErrNotFound
 	}

@@ -8,105 +8,61 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // tmpPrefix begins the names of files that are being written. What a crash
 // leaves of them is removed under the cluster's next lock.
 const tmpPrefix = ".tmp-"
 
-// owner is to whom files and directories are given.
-type owner struct {
-	set      bool
-	uid, gid int
-}
-
-// ownerOf answers who owns the nearest directory that exists, if it is not
-// root: a root shell leaves a user's store the user's.
-func ownerOf(path string) owner {
-	info, err := os.Stat(path)
-	if err != nil {
-		return owner{}
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || st.Uid == 0 {
-		return owner{}
-	}
-	return owner{set: true, uid: int(st.Uid), gid: int(st.Gid)}
-}
-
-// mkdir makes a directory with those above it that are missing, gives what it
-// made to the owner, and puts it on disk.
-func (s *Store) mkdir(dir string) error {
-	switch info, err := os.Stat(dir); {
-	case err == nil && !info.IsDir():
-		return unwritable(dir, syscall.ENOTDIR)
-	case err == nil:
-		return nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return unwritable(dir, err)
-	}
-	if err := s.mkdir(filepath.Dir(dir)); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil // another process was faster
-		}
-		return unwritable(dir, err)
-	}
-	if s.owner.set {
-		if err := os.Lchown(dir, s.owner.uid, s.owner.gid); err != nil {
-			return err
-		}
-	}
-	return syncDir(filepath.Dir(dir))
-}
-
 // temp writes content to a new file beside path, on disk, and answers its
 // name.
 func (s *Store) temp(path string, content []byte) (string, error) {
-	name := filepath.Join(filepath.Dir(path), tmpPrefix+filepath.Base(path)+"-"+randomHex(6))
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return "", unwritable(path, err)
-	}
-	_, err = f.Write(content)
-	if err == nil && s.owner.set {
-		err = f.Chown(s.owner.uid, s.owner.gid)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return "", unwritable(path, errors.Join(err, os.Remove(name)))
-	}
-	return name, nil
+	path = filepath.Join(filepath.Dir(path), tmpPrefix+filepath.Base(path)+"-"+randomHex(6))
+	err := s.within(path, true, func(root *os.Root, name string) error {
+		f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(content)
+		if err == nil && s.owner != nil {
+			err = f.Chown(s.owner.UID, s.owner.GID)
+		}
+		if err == nil {
+			err = f.Sync()
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return errors.Join(err, root.Remove(name))
+		}
+		return nil
+	})
+	return path, err
 }
 
 // write replaces the file at path, whole or not at all; it is on disk when
 // write returns.
 func (s *Store) write(path string, content []byte) error {
 	name, err := s.temp(path, content)
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.rename(name, path)
 	}
-	if err := s.rename(name, path); err != nil {
+	if err != nil {
 		return unwritable(path, err)
 	}
-	return syncDir(filepath.Dir(path))
+	return s.syncDir(filepath.Dir(path))
 }
 
 // create is write for a file that must not exist yet: fs.ErrExist if it does.
 func (s *Store) create(path string, content []byte) error {
-	name, err := s.temp(path, content)
+	temp, err := s.temp(path, content)
+	if err == nil {
+		err = s.in(temp, func(root *os.Root, name string) error {
+			return errors.Join(root.Link(name, filepath.Join(filepath.Dir(name), filepath.Base(path))), root.Remove(name))
+		})
+	}
 	if err != nil {
-		return err
+		return unwritable(path, err)
 	}
-	if err := errors.Join(os.Link(name, path), os.Remove(name)); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	return s.syncDir(filepath.Dir(path))
 }
 
 func (s *Store) writeJSON(path string, v any) error {
@@ -118,8 +74,8 @@ func (s *Store) writeJSON(path string, v any) error {
 }
 
 // readJSON decodes the file at path; a missing one is ErrNotFound.
-func readJSON(path string, v any) error {
-	b, err := os.ReadFile(path)
+func (s *Store) readJSON(path string, v any) error {
+	b, err := s.readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ErrNotFound
 	}
@@ -133,24 +89,15 @@ func readJSON(path string, v any) error {
 }
 
 // sweep removes what a crash left half written in dir.
-func sweep(dir string) error {
-	entries, err := os.ReadDir(dir)
+func (s *Store) sweep(dir string) error {
+	entries, err := s.readDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), tmpPrefix) {
-			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+			err = errors.Join(err, s.remove(filepath.Join(dir, e.Name())))
 		}
 	}
 	return err
-}
-
-// syncDir puts a directory's entries on disk.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

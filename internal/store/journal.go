@@ -40,9 +40,9 @@ func (s *Store) Journal(id string) (*Journal, error) {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
 	path := s.operationPath(id, "journal.jsonl")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := s.openOwn(path)
 	if err != nil {
-		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, unwritable(path, err))
+		return nil, fmt.Errorf("opening the journal of operation %s: %w", id, err)
 	}
 	j := &Journal{f: f}
 	end, err := scan(f, path, func(e event.Event) error { j.seq = max(j.seq, e.Seq); return nil })
@@ -52,11 +52,8 @@ func (s *Store) Journal(id string) (*Journal, error) {
 	if err == nil {
 		_, err = f.Seek(end, io.SeekStart)
 	}
-	if err == nil && s.owner.set {
-		err = f.Chown(s.owner.uid, s.owner.gid)
-	}
 	if err == nil {
-		err = errors.Join(f.Sync(), syncDir(filepath.Dir(path)))
+		err = errors.Join(f.Sync(), s.syncDir(filepath.Dir(path)))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the journal of operation %s: %w", id, err), f.Close())
@@ -145,7 +142,7 @@ func (s *Store) openJournal(id string) (*os.File, error) {
 	if _, err := s.Operation(id); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(s.operationPath(id, "journal.jsonl"))
+	f, err := s.open(s.operationPath(id, "journal.jsonl"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

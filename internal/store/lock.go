@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/process"
 )
 
 // A Holder is who holds a cluster's lock.
 type Holder struct {
 	PID       int       `json:"pid"`
-	Host      string    `json:"host,omitempty"` // the machine PID is on
+	Start     uint64    `json:"start,omitempty"` // of the process, see package process
+	Host      string    `json:"host,omitempty"`  // the machine PID is on
 	Operation string    `json:"operation,omitempty"`
 	Since     time.Time `json:"since,omitzero"`
 }
@@ -76,13 +79,13 @@ func (s *Store) Lock(ctx context.Context, name string, who Holder) (*Lock, error
 			if err := l.SetHolder(who); err != nil {
 				return nil, errors.Join(fmt.Errorf("locking cluster %s: %w", name, err), l.Release())
 			}
-			return l, sweep(s.clusterPath(name))
+			return l, s.sweep(s.clusterPath(name))
 		}
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("locking cluster %s: %w", name, context.Cause(ctx))
 		case <-patience.C:
-			h, _ := readHolder(s.clusterPath(name, "lock"))
+			h, _ := s.readHolder(s.clusterPath(name, "lock"))
 			return nil, &HeldError{Cluster: name, Holder: h}
 		case <-tick.C:
 		}
@@ -95,17 +98,12 @@ func (s *Store) tryLock(name string) (*Lock, error) {
 		return nil, err
 	}
 	path := s.clusterPath(name, "lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := s.openOwn(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // the cluster is being forgotten at this moment
 	}
 	if err != nil {
-		return nil, unwritable(path, err)
-	}
-	if s.owner.set {
-		if err := f.Chown(s.owner.uid, s.owner.gid); err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
+		return nil, err
 	}
 	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -116,7 +114,7 @@ func (s *Store) tryLock(name string) (*Lock, error) {
 	// The file may have been removed between open and flock: a lock on
 	// something that has no name any more keeps nobody out.
 	have, err1 := f.Stat()
-	want, err2 := os.Stat(path)
+	want, err2 := s.stat(path)
 	if err1 != nil || err2 != nil || !os.SameFile(have, want) {
 		return nil, f.Close()
 	}
@@ -147,7 +145,8 @@ func (s *Store) Holder(name string) (*Holder, error) {
 	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("asking for the lock: %w", err)
 	}
-	f, err := os.Open(s.clusterPath(name, "lock"))
+	path := s.clusterPath(name, "lock")
+	f, err := s.open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -161,7 +160,7 @@ func (s *Store) Holder(name string) (*Holder, error) {
 	case !errors.Is(err, unix.EWOULDBLOCK):
 		return nil, fmt.Errorf("asking for the lock of cluster %s: %w", name, err)
 	}
-	h, err := readHolder(f.Name())
+	h, err := s.readHolder(path)
 	if err != nil {
 		return nil, fmt.Errorf("asking for the lock of cluster %s: %w", name, err)
 	}
@@ -169,8 +168,8 @@ func (s *Store) Holder(name string) (*Holder, error) {
 }
 
 // readHolder answers an empty Holder when none is written (yet).
-func readHolder(path string) (Holder, error) {
-	f, err := os.Open(path)
+func (s *Store) readHolder(path string) (Holder, error) {
+	f, err := s.open(path)
 	if err != nil {
 		return Holder{}, err
 	}
@@ -192,6 +191,9 @@ func ThisProcess() Holder { return Holder{}.filled() }
 func (h Holder) filled() Holder {
 	if h.PID == 0 {
 		h.PID = os.Getpid()
+		if p, err := process.Find(h.PID); err == nil {
+			h.Start = p.Start
+		}
 	}
 	if h.Host == "" {
 		h.Host, _ = os.Hostname()

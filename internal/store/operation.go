@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -98,7 +97,7 @@ func (s *Store) Operation(id string) (*v1alpha1.Operation, error) {
 		return nil, fmt.Errorf("reading operation: %w", err)
 	}
 	o := new(v1alpha1.Operation)
-	if err := readJSON(s.operationPath(id, "operation.json"), o); err != nil {
+	if err := s.readJSON(s.operationPath(id, "operation.json"), o); err != nil {
 		return nil, fmt.Errorf("reading operation %s: %w", id, err)
 	}
 	return o, nil
@@ -110,7 +109,7 @@ func (s *Store) Plan(id string) (*plan.Plan, error) {
 		return nil, fmt.Errorf("reading plan: %w", err)
 	}
 	p := new(plan.Plan)
-	if err := readJSON(s.operationPath(id, "plan.json"), p); err != nil {
+	if err := s.readJSON(s.operationPath(id, "plan.json"), p); err != nil {
 		return nil, fmt.Errorf("reading the plan of operation %s: %w", id, err)
 	}
 	return p, nil
@@ -203,7 +202,7 @@ func (s *Store) FindOperation(prefix string) (*v1alpha1.Operation, error) {
 // operationIDs answers all ids, newest first. What a crash left before the
 // operation began is not among them.
 func (s *Store) operationIDs() ([]string, error) {
-	entries, err := os.ReadDir(s.path("operations"))
+	entries, err := s.readDir(s.path("operations"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listing operations: %w", err)
 	}
@@ -212,7 +211,7 @@ func (s *Store) operationIDs() ([]string, error) {
 		if checkName(e.Name()) != nil {
 			continue
 		}
-		if _, err := os.Stat(s.operationPath(e.Name(), "operation.json")); err == nil {
+		if _, err := s.stat(s.operationPath(e.Name(), "operation.json")); err == nil {
 			ids = append(ids, e.Name())
 		}
 	}

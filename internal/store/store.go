@@ -33,6 +33,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+
+	"slipway.dev/slipway/internal/owner"
 )
 
 // ErrNotFound is a cluster, operation or file that is not recorded.
@@ -48,9 +51,12 @@ var nameRE = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 // under that cluster's lock.
 type Store struct {
 	home  string
-	owner owner
-	// rename is os.Rename; tests put a crash in its place.
+	owner *owner.Owner // to whom files and directories are given
+	// rename is that of files in a directory; tests put a crash in its place.
 	rename func(from, to string) error
+
+	mu    sync.Mutex
+	roots map[string]*os.Root
 }
 
 // An Option sets something about a store.
@@ -59,27 +65,36 @@ type Option func(*Store)
 // OwnedBy gives all that the store makes to a user: under sudo, the records
 // belong to the person who called.
 func OwnedBy(uid, gid int) Option {
-	return func(s *Store) { s.owner = owner{set: true, uid: uid, gid: gid} }
+	return func(s *Store) { s.owner = &owner.Owner{UID: uid, GID: gid} }
 }
 
-// Open opens the store at home and makes the directory if it is missing.
-// Run as root without OwnedBy, it keeps the owner that home already has.
+// Open opens the store at home. A directory that is missing is made by the
+// first method that writes there. Run as root without OwnedBy, it keeps the
+// owner that home already has.
 func Open(home string, opts ...Option) (*Store, error) {
 	home, err := filepath.Abs(home)
 	if err != nil {
 		return nil, fmt.Errorf("opening the store: %w", err)
 	}
-	s := &Store{home: home, rename: os.Rename}
+	s := &Store{home: home, roots: map[string]*os.Root{}}
+	s.rename = s.renameIn
 	for _, o := range opts {
 		o(s)
 	}
-	if !s.owner.set && os.Geteuid() == 0 {
-		s.owner = ownerOf(home)
-	}
-	for _, dir := range []string{home, s.path("clusters"), s.path("operations")} {
-		if err := s.mkdir(dir); err != nil {
-			return nil, fmt.Errorf("opening the store: %w", err)
+	if s.owner == nil && os.Geteuid() == 0 {
+		// A root shell leaves a user's store the user's.
+		if s.owner, err = owner.Of(home); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("opening the store: %w", unwritable(home, err))
 		}
+	}
+	_, err = s.root("", false)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, there := os.Lstat(home); there != nil {
+			return s, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the store: %w", unwritable(home, withPath(home, err)))
 	}
 	return s, nil
 }
@@ -101,7 +116,7 @@ const idBytes = 16
 func (s *Store) ManagerID() (string, error) {
 	file := s.path("manager-id")
 	for range 2 {
-		switch b, err := os.ReadFile(file); {
+		switch b, err := s.readFile(file); {
 		case err == nil:
 			id := strings.TrimSpace(string(b))
 			if raw, err := hex.DecodeString(id); err != nil || len(raw) != idBytes {
@@ -128,7 +143,7 @@ func (s *Store) ManagerID() (string, error) {
 // Default answers the cluster that SetDefault named, or "".
 func (s *Store) Default() (string, error) {
 	file := s.path("default")
-	b, err := os.ReadFile(file)
+	b, err := s.readFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -146,7 +161,7 @@ func (s *Store) Default() (string, error) {
 // takes the choice back.
 func (s *Store) SetDefault(name string) error {
 	if name == "" {
-		if err := os.Remove(s.path("default")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.remove(s.path("default")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
@@ -161,8 +176,8 @@ func (s *Store) SetDefault(name string) error {
 // those who append to it: so it belongs to the records' owner.
 func (s *Store) KnownHosts() (string, error) {
 	file := s.path("known_hosts")
-	if _, err := os.Stat(file); err == nil {
-		return file, nil
+	if _, err := os.Lstat(file); err == nil {
+		return file, nil // whoever appends to it looks what it is
 	}
 	if err := s.create(file, nil); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("making the list of known hosts: %w", err)

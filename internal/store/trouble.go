@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/owner"
 )
 
 // Identifiers of what is refused here, each with an entry in
@@ -14,11 +15,24 @@ import (
 const (
 	idDamaged    = "record-damaged"
 	idUnwritable = "records-unwritable"
+	idForeign    = "records-foreign"
 )
+
+// foreign is a file or directory among the records that root does not use for
+// another user.
+func foreign(err *owner.ForeignError) error {
+	return diag.List{{
+		ID: idForeign, Severity: diag.Error, Message: err.Error(),
+		Hint: "move it away, and put a file or directory of the user there; or name another directory with SLIPWAY_HOME",
+	}}
+}
 
 // damaged is a record that is there and cannot be read. What it said is not
 // guessed.
 func damaged(path string, err error) error {
+	if errors.As(err, new(diag.List)) {
+		return err // it is not the content
+	}
 	d := diag.Diagnostic{
 		ID: idDamaged, Severity: diag.Error, Message: fmt.Sprintf("%s is damaged: %v", path, err),
 		Hint: "put it back from a backup, or move it away: what it recorded is then unknown, and nothing else is lost",

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/owner"
 	"slipway.dev/slipway/internal/regular"
 )
 
@@ -91,13 +92,31 @@ func readFile(name string, most int64) ([]byte, error) {
 	return raw, err
 }
 
+// openList opens a list of host keys to append to. Root follows no link in the
+// directory of another user.
+func openList(file string) (*os.File, error) {
+	if os.Geteuid() != 0 {
+		return os.OpenFile(file, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	}
+	of, err := owner.Of(filepath.Dir(file))
+	if err != nil {
+		return nil, err
+	}
+	dir, err := of.OpenRoot(filepath.Dir(file))
+	if err != nil {
+		return nil, err
+	}
+	f, err := of.OpenFile(dir, filepath.Base(file), os.O_APPEND)
+	return f, errors.Join(err, dir.Close())
+}
+
 // remember appends the key of an address to a file, unless accept returns
 // false once the file is locked: another manager may have been first.
 func remember(file, address string, key ssh.PublicKey, accept func() (bool, error)) (err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := openList(file)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,99 @@
+package process
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+func TestParseStat(t *testing.T) {
+	const rest = " S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 100 200"
+	for name, s := range map[string]string{
+		"plain":       "12 (sshd)" + rest,
+		"spaces":      "12 (a b c)" + rest,
+		"parentheses": "12 (a) S (b)" + rest,
+	} {
+		start, state, err := parseStat(s)
+		if err != nil || start != 4711 || state != "S" {
+			t.Errorf("%s: got %d, %q, %v", name, start, state, err)
+		}
+	}
+	for _, s := range []string{"", "12", "12 (x", "12 (x) S 1 2"} {
+		if start, _, err := parseStat(s); err == nil {
+			t.Errorf("parseStat(%q) = %d, want an error", s, start)
+		}
+	}
+}
+
+// start runs a program until the test ends.
+func start(t *testing.T, program string, args ...string) Process {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	in, err := cmd.StdinPipe() // a program that reads it ends with the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Find(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if p.Alive() {
+			t.Error("the process is found after its end")
+		}
+	})
+	return p
+}
+
+func TestSignal(t *testing.T) {
+	p := start(t, "cat")
+	other := Process{PID: p.PID, Start: p.Start + 1}
+	if other.Alive() || other.Signal(syscall.SIGKILL) {
+		t.Error("a process with another start time was taken for this one")
+	}
+	if !p.Alive() || !p.Signal(syscall.SIGKILL) {
+		t.Error("the process was not found")
+	}
+	if (Process{}).Alive() || (Process{}).Signal(syscall.SIGKILL) {
+		t.Error("no process is alive")
+	}
+}
+
+// TestMain runs as another process of this same program where it is told to.
+func TestMain(m *testing.M) {
+	if os.Getenv("PROCESS_TEST_WAIT") != "" {
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestStopSame(t *testing.T) {
+	p := start(t, "cat")
+	if err := p.StopSame(); !errors.Is(err, ErrOtherProgram) {
+		t.Errorf("another program: error %v, want ErrOtherProgram", err)
+	}
+	if !p.Alive() {
+		t.Error("another program was stopped")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PROCESS_TEST_WAIT", "yes")
+	p = start(t, exe)
+	if err := (Process{PID: p.PID, Start: p.Start + 1}).StopSame(); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("another start time: error %v, want os.ErrProcessDone", err)
+	}
+	if err := p.StopSame(); err != nil {
+		t.Errorf("the same program: %v", err)
+	}
+}

@@ -1,0 +1,175 @@
+package store
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"slipway.dev/slipway/internal/owner"
+)
+
+// Under sudo, root works in directories that belong to another user, who can
+// put links there. So every file of the store is reached through an os.Root:
+// one for the home and one for each of these directories below it, which may
+// be links to another disk.
+var apart = []string{"clusters", "operations", "backups"}
+
+// root opens the home ("") or a directory of apart, once. Without making it, a
+// missing one is fs.ErrNotExist.
+func (s *Store) root(part string, making bool) (*os.Root, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.roots[part]; r != nil {
+		return r, nil
+	}
+	open := s.owner.OpenRoot
+	if making {
+		open = func(dir string) (*os.Root, error) { return s.owner.MakeRoot(dir, 0o700) }
+	}
+	r, err := open(s.path(part))
+	if err != nil {
+		return nil, err
+	}
+	s.roots[part] = r
+	return r, nil
+}
+
+// at returns the root that a path of the store is reached through, and the
+// path in it.
+func (s *Store) at(path string, making bool) (*os.Root, string, error) {
+	rel, err := filepath.Rel(s.home, path)
+	if err != nil {
+		return nil, "", err
+	}
+	part, rest, _ := strings.Cut(rel, "/")
+	for _, a := range apart {
+		if part == a {
+			root, err := s.root(part, making)
+			return root, filepath.Clean(rest), err
+		}
+	}
+	root, err := s.root("", making)
+	return root, rel, err
+}
+
+// in calls f with the root of a path that is there, and gives errors the whole
+// path.
+func (s *Store) in(path string, f func(root *os.Root, name string) error) error {
+	return s.within(path, false, f)
+}
+
+func (s *Store) within(path string, making bool, f func(root *os.Root, name string) error) error {
+	root, name, err := s.at(path, making)
+	if err != nil {
+		return withPath(path, err)
+	}
+	if err := f(root, name); err != nil {
+		var errno syscall.Errno
+		if link := owner.LinkIn(root, name); link != "" && !errors.As(err, &errno) {
+			return foreign(&owner.ForeignError{Path: filepath.Join(root.Name(), link), Reason: "is a symbolic link that leads out of the directory"})
+		}
+		return withPath(path, err)
+	}
+	return nil
+}
+
+// withPath gives the errors of an os.Root, which know the name in it alone, the
+// whole path.
+func withPath(path string, err error) error {
+	var f *owner.ForeignError
+	if errors.As(err, &f) {
+		return foreign(f)
+	}
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return &fs.PathError{Op: p.Op, Path: path, Err: p.Err}
+	}
+	return err
+}
+
+// mkdir makes a directory with those above it that are missing, gives what it
+// made to the owner, and puts it on disk.
+func (s *Store) mkdir(dir string) error {
+	err := s.within(dir, true, func(root *os.Root, name string) error {
+		for i := range strings.Split(name, "/") {
+			if err := s.mkdirIn(root, filepath.Join(strings.Split(name, "/")[:i+1]...)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return unwritable(dir, err)
+}
+
+func (s *Store) mkdirIn(root *os.Root, name string) error {
+	switch info, err := root.Stat(name); {
+	case err == nil && !info.IsDir():
+		return &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
+	case err == nil || !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := root.Mkdir(name, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil // another process was faster
+		}
+		return err
+	}
+	if s.owner != nil {
+		if err := root.Lchown(name, s.owner.UID, s.owner.GID); err != nil {
+			return err
+		}
+	}
+	return owner.SyncRoot(root, filepath.Dir(name))
+}
+
+func (s *Store) readFile(path string) (b []byte, err error) {
+	err = s.in(path, func(root *os.Root, name string) error { b, err = root.ReadFile(name); return err })
+	return b, err
+}
+
+func (s *Store) readDir(path string) (entries []fs.DirEntry, err error) {
+	err = s.in(path, func(root *os.Root, name string) error { entries, err = fs.ReadDir(root.FS(), name); return err })
+	return entries, err
+}
+
+func (s *Store) stat(path string) (info fs.FileInfo, err error) {
+	err = s.in(path, func(root *os.Root, name string) error { info, err = root.Stat(name); return err })
+	return info, err
+}
+
+func (s *Store) open(path string) (f *os.File, err error) {
+	err = s.in(path, func(root *os.Root, name string) error { f, err = root.Open(name); return err })
+	return f, err
+}
+
+// openOwn opens a file that the store writes to as it grows, and makes it
+// first if it is missing; see owner.OpenFile.
+func (s *Store) openOwn(path string) (f *os.File, err error) {
+	err = s.in(path, func(root *os.Root, name string) error { f, err = s.owner.OpenFile(root, name, 0); return err })
+	return f, unwritable(path, err)
+}
+
+func (s *Store) remove(path string) error {
+	return s.in(path, func(root *os.Root, name string) error { return root.Remove(name) })
+}
+
+func (s *Store) removeAll(path string) error {
+	err := s.in(path, func(root *os.Root, name string) error { return root.RemoveAll(name) })
+	if errors.Is(err, fs.ErrNotExist) { // of the directory above
+		return nil
+	}
+	return err
+}
+
+// syncDir puts a directory's entries on disk.
+func (s *Store) syncDir(dir string) error { return s.in(dir, owner.SyncRoot) }
+
+// renameIn is os.Rename of two files in one directory.
+func (s *Store) renameIn(from, to string) error {
+	return s.in(from, func(root *os.Root, name string) error {
+		return root.Rename(name, filepath.Join(filepath.Dir(name), filepath.Base(to)))
+	})
+}
