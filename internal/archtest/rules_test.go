@@ -66,7 +66,7 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/backup/copies/copiestest", may: []string{"internal/node/op"}, why: "a machine and storage that keep copies, for tests; links into no program"},
 	{layer: 1, pkg: "internal/backup/inspect", exactly: true, may: []string{"internal/backup"}, why: "what is in a set, by libraries that the node helper has not"},
 	{layer: 1, pkg: "internal/kube", why: "the Kubernetes API: apply, wait, drain"},
-	{layer: 1, pkg: "internal/kubeconfig", why: "users' kubeconfig files, merged without touching other entries"},
+	{layer: 1, pkg: "internal/kubeconfig", may: []string{"internal/pki"}, why: "users' kubeconfig files, merged without touching other entries; certificates in hosts' kubeconfigs are verified"},
 	{layer: 1, pkg: "internal/sandbox", why: "machines for trying and testing; knows no cluster that runs on them"},
 
 	{layer: 2, pkg: "internal/addon", may: []string{"internal/ocitransport"}, why: "from manifests and charts to objects; asks no cluster"},

@@ -347,17 +347,17 @@ contexts:
 current-context: kubernetes-admin@kubernetes
 `
 
-func (s service) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, error) {
+func (s service) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, diag.List, error) {
 	if _, err := s.Cluster(ctx, name); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if live {
-		return []byte("# live\n" + adminConfig), nil
+		return []byte("# live\n" + adminConfig), nil, nil
 	}
 	if s.fake.Admin != nil {
-		return []byte(*s.fake.Admin), nil
+		return []byte(*s.fake.Admin), nil, nil
 	}
-	return []byte(adminConfig), nil
+	return []byte(adminConfig), nil, nil
 }
 
 func (s service) Describe(_ context.Context, conf []byte, o live.Options) (*live.Description, error) {

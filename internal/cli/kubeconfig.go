@@ -34,7 +34,8 @@ is touched, and delete cluster takes it out again.`,
 			if err != nil {
 				return err
 			}
-			admin, err := svc.Kubeconfig(ctx, name, live)
+			admin, warnings, err := svc.Kubeconfig(ctx, name, live)
+			a.warn(warnings)
 			if err != nil {
 				return err
 			}
@@ -112,7 +113,7 @@ func (a *app) forget(ctx context.Context, name string) func() {
 	if err != nil {
 		return nothing
 	}
-	admin, err := svc.Kubeconfig(ctx, name, false)
+	admin, _, err := svc.Kubeconfig(ctx, name, false)
 	if err != nil {
 		return nothing // there is none: it was never merged
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,8 +59,8 @@ type Client struct {
 }
 
 // New makes a client of an admin kubeconfig. Connections are opened by dial;
-// nil dials from here. A kubeconfig that runs programs, names files or does
-// without verification of the server is refused: it may come from elsewhere.
+// nil dials from here. A kubeconfig that runs programs, names files or a proxy, or
+// does not verify the server is refused: it may come from elsewhere.
 // Nothing is sent before the first call.
 func New(kubeconfig []byte, dial DialFunc, o Options) (*Client, error) {
 	cfg, err := restConfig(kubeconfig)
@@ -150,6 +151,10 @@ func restConfig(kubeconfig []byte) (*rest.Config, error) {
 
 func selfContained(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
 	switch {
+	case !strings.HasPrefix(strings.ToLower(cluster.Server), "https://"):
+		return errors.New("its server is not an https:// URL")
+	case cluster.ProxyURL != "":
+		return errors.New("proxy-url is set; Slipway connects directly")
 	case cluster.InsecureSkipTLSVerify:
 		return errors.New("insecure-skip-tls-verify is set; the server must be verified")
 	case user.Exec != nil || user.AuthProvider != nil:

@@ -20,6 +20,18 @@ func TestNewRefuses(t *testing.T) {
 			"a server that nobody verifies can be anyone",
 			"server: https://a, insecure-skip-tls-verify: true", "token: x", "insecure-skip-tls-verify",
 		},
+		"no TLS": {
+			"credentials must not be sent in the clear",
+			"server: http://a", "token: x", "https://",
+		},
+		"no scheme": {
+			"client-go takes http:// for it",
+			"server: a:6443", "token: x", "https://",
+		},
+		"proxy": {
+			"it would see the names of servers, and is not used",
+			"server: https://a, proxy-url: http://b", "token: x", "proxy-url",
+		},
 		"program": {
 			"a kubeconfig from elsewhere must not run programs here",
 			"server: https://a", "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh, interactiveMode: Never}", "runs a program",

@@ -268,6 +268,17 @@ func setField(mapping *yaml.Node, key string, value *yaml.Node) {
 	mapping.Content = append(mapping.Content, textNode(key), value)
 }
 
+// mapping returns a mapping of keys and values; empty values are left out.
+func mapping(fields ...string) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	for i := 0; i+1 < len(fields); i += 2 {
+		if fields[i+1] != "" {
+			setField(n, fields[i], textNode(fields[i+1]))
+		}
+	}
+	return n
+}
+
 // textNode is quoted where YAML would read something else than text.
 func textNode(text string) *yaml.Node {
 	n := &yaml.Node{}

@@ -6,6 +6,7 @@ package kubeconfig
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,7 +36,7 @@ type Access struct {
 	Cluster string
 	// Context is another name for the context, if not "".
 	Context string
-	// Admin is the kubeconfig that kubeadm wrote. Its current context counts.
+	// Admin is the admin kubeconfig, with the fields of the type Admin and no others.
 	Admin []byte
 	// Server takes the place of the server in Admin, if not "".
 	Server string
@@ -187,19 +188,16 @@ func (a Access) entry() (entry, error) {
 			Hint: "a control plane has another: slipway kubeconfig " + a.Cluster + " --live",
 		}}
 	}
-	d, err := parse(a.Admin)
+	admin, err := ParseAdmin(a.Admin)
 	if err != nil {
 		return out, damaged(err.Error())
 	}
-	current := field(d.find(keyContexts, d.text(keyCurrent)), "context")
-	out.cluster = field(d.find(keyClusters, textOf(current, "cluster")), "cluster")
-	out.user = field(d.find(keyUsers, textOf(current, "user")), "user")
-	if out.cluster == nil || out.user == nil {
-		return out, damaged("it has no current context with cluster and user")
-	}
-	if a.Server != "" {
-		setField(out.cluster, "server", textNode(a.Server))
-	}
+	out.cluster = mapping(
+		"certificate-authority-data", base64.StdEncoding.EncodeToString(admin.CA),
+		"server", cmp.Or(a.Server, admin.Server), "tls-server-name", admin.TLSServerName)
+	out.user = mapping(
+		"client-certificate-data", base64.StdEncoding.EncodeToString(admin.Certificate),
+		"client-key-data", base64.StdEncoding.EncodeToString(admin.Key))
 	return out, nil
 }
 
@@ -207,13 +205,17 @@ func (a Access) entry() (entry, error) {
 func (d *document) conflict(path string, e entry) error {
 	var found []string
 	if old := d.stranger(e); old != nil {
-		found = append(found, "its cluster "+strconv.Quote(e.entryName)+" leads to "+textOf(old, "server"))
+		found = append(found, "its cluster entry "+strconv.Quote(e.entryName)+" leads to "+textOf(old, "server"))
 	}
 	context := field(d.find(keyContexts, e.context), "context")
 	if name := textOf(context, "cluster"); context != nil && name != e.entryName {
 		other := field(d.find(keyClusters, name), "cluster")
 		if other == nil || !sameServer(other, e.cluster) || !sameAuthority(other, e.cluster) {
-			found = append(found, "its context "+strconv.Quote(e.context)+" leads to "+strconv.Quote(name))
+			leads := " leads to " + textOf(other, "server")
+			if textOf(other, "server") == "" {
+				leads = " names the cluster " + strconv.Quote(name) + ", which has no server in the file"
+			}
+			found = append(found, "its context "+strconv.Quote(e.context)+leads)
 		}
 	}
 	if len(found) == 0 {

@@ -262,10 +262,10 @@ type Service interface {
 	// Events calls fn for each event of an operation; with follow it goes
 	// on until the operation has ended.
 	Events(ctx context.Context, id string, follow bool, fn func(event.Event) error) error
-	// Kubeconfig answers the admin kubeconfig; of several ways to the API, by
-	// the first that it answers now. Live asks a control plane instead of the
-	// store.
-	Kubeconfig(ctx context.Context, name string, live bool) ([]byte, error)
+	// Kubeconfig returns the admin kubeconfig, with the first address at which
+	// the API is ready. Live asks control planes instead of the store; warnings
+	// name those whose kubeconfig was refused.
+	Kubeconfig(ctx context.Context, name string, live bool) (conf []byte, warnings diag.List, err error)
 	// Info looks at a cluster, and answers within a bounded time whoever is
 	// down.
 	Info(ctx context.Context, name string, progress event.Sink) (*Info, error)

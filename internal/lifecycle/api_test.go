@@ -2,15 +2,16 @@ package lifecycle
 
 import (
 	"cmp"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"log"
 	"maps"
@@ -32,6 +33,8 @@ import (
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
+	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
 func now() time.Time { return time.Now() }
@@ -118,7 +121,7 @@ func newAPI(t testing.TB) *api {
 	a := &api{t: t, objects: map[string]object{}, members: map[string]string{}, down: map[string]bool{}, at: map[string]string{}, servers: map[string]string{}, sealed: map[string]string{}, managedEtcd: &members{run: map[string]string{}}, minors: newMinors()}
 	a.server = httptest.NewUnstartedServer(a)
 	a.server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	a.server.TLS = &tls.Config{Certificates: []tls.Certificate{served()}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	a.server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, Certificates: []tls.Certificate{served()}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if a.shows == nil {
 			return nil, nil //nolint:nilnil // the one that all servers show
 		}
@@ -145,7 +148,11 @@ var served = sync.OnceValue(func() tls.Certificate {
 	if err != nil {
 		panic(err)
 	}
-	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}
+	leaf, err := x509.ParseCertificate(raw)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key, Leaf: leaf}
 })
 
 // clone is another server with the same objects.
@@ -330,16 +337,33 @@ func (a *api) ca() []byte {
 
 // kubeconfig is for the name that the server's certificate is for.
 func (a *api) kubeconfig() string {
-	return fmt.Sprintf(`apiVersion: v1
-kind: Config
-current-context: admin@prod
-contexts: [{name: admin@prod, context: {cluster: prod, user: admin}}]
-clusters: [{name: prod, cluster: {server: "https://example.com:6443", certificate-authority-data: %s}}]
-users: [{name: admin, user: {token: %s}}]
-`, base64.StdEncoding.EncodeToString(a.ca()), adminToken)
+	cert, key := admin()
+	return pkitest.Kubeconfig("https://example.com:6443", string(a.ca()), "", cert, key)
 }
 
-const adminToken = "canary-admin-token"
+// admin is the administrator's certificate, signed by what all servers show, and
+// its key.
+var admin = sync.OnceValues(func() (cert, key string) {
+	ca := served()
+	signer, text, err := pki.NewKey()
+	if err != nil {
+		panic(err)
+	}
+	signed, err := pki.Sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "admin.conf"}, NotBefore: certTime.Add(-certYear), NotAfter: certTime.Add(5 * certYear),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, ca.Leaf, signer.Public(), ca.PrivateKey.(crypto.Signer))
+	if err != nil {
+		panic(err)
+	}
+	return string(signed), string(text)
+})
+
+// adminSecret is a part of the administrator's key, as it stands in a kubeconfig.
+func adminSecret() string {
+	_, key := admin()
+	return base64.StdEncoding.EncodeToString([]byte(key))[60:120]
+}
 
 func (a *api) put(p string, o object) {
 	a.mu.Lock()
@@ -475,8 +499,8 @@ func (a *api) knowsToken(in string) bool {
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Authorization") != "Bearer "+adminToken {
-		a.t.Errorf("%s %s without the administrator's token", r.Method, r.URL)
+	if shown := r.TLS.PeerCertificates; len(shown) == 0 || !strings.HasPrefix(shown[0].Subject.CommonName, "admin.conf") {
+		a.t.Errorf("%s %s without the administrator's certificate", r.Method, r.URL)
 	}
 	var body object
 	raw, _ := io.ReadAll(r.Body)

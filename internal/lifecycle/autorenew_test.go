@@ -10,6 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki/pkitest"
 )
@@ -131,12 +134,19 @@ func TestKubeconfigRenewedByHosts(t *testing.T) {
 				cert, key := ca.Issue(t, "kubernetes-admin", certTime.Add(left))
 				return pkitest.Kubeconfig("https://api.prod.internal:6443", ca.Cert, "", cert, key)
 			}
-			kept := []byte(conf(tc.kept))
+			c, err := w.service().Cluster(t.Context(), "prod")
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept, err := record.Outside(module.Env{Cluster: c}, kubeconfig.Untrusted{Text: []byte(conf(tc.kept))}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if err := w.service().Store.SaveKubeconfig("prod", kept); err != nil {
 				t.Fatal(err)
 			}
 			w.machines["cp1"].files["/etc/kubernetes/admin.conf"] = conf(tc.theirs)
-			got, err := w.service().Kubeconfig(t.Context(), "prod", false)
+			got, _, err := w.service().Kubeconfig(t.Context(), "prod", false)
 			if err != nil {
 				t.Fatal(err)
 			}

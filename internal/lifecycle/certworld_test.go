@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/certs"
+	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/pki/pkitest"
@@ -83,6 +85,24 @@ func (w *world) certified(left time.Duration) {
 			m.files["/etc/kubernetes/pki/ca.crt"] = signers["/etc/kubernetes/pki/ca.crt"].Cert
 		}
 	}
+	w.recorded(signers["/etc/kubernetes/pki/ca.crt"])
+}
+
+// recorded has the manager know what signs the administrator's certificates now.
+func (w *world) recorded(ca *pkitest.Authority) {
+	w.t.Helper()
+	c, err := w.service().Cluster(w.t.Context(), "prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text := kubeconfig.Untrusted{Text: []byte(w.api.kubeconfig()), CAs: []byte(string(w.api.ca()) + ca.Cert)}
+	conf, err := record.Outside(module.Env{Cluster: c}, text, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.service().Store.SaveKubeconfig("prod", conf); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // certify gives a machine one.
@@ -96,7 +116,7 @@ func (m *machine) certify(t testing.TB, k certs.Known, by *pkitest.Authority, en
 	case k.Key != "":
 		m.files[k.Path], m.files[k.Key] = cert, key
 	case strings.HasSuffix(k.Path, ".conf"):
-		m.files[k.Path] = pkitest.Kubeconfig("https://example.com:6443", string(m.api.ca()), adminToken, cert, key)
+		m.files[k.Path] = pkitest.Kubeconfig("https://example.com:6443", string(m.api.ca())+by.Cert, "", cert, key)
 	default:
 		m.files[k.Path] = cert + key
 	}

@@ -189,7 +189,7 @@ func TestRecordsHoldNoSecret(t *testing.T) {
 		if err != nil || !strings.Contains(path, "/operations/") {
 			return err
 		}
-		for _, secret := range []string{token, adminToken, "canary-password", "canary-script"} {
+		for _, secret := range []string{token, adminSecret(), "canary-password", "canary-script"} {
 			for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret))[:len(secret)], hex.EncodeToString([]byte(secret))} {
 				if i := bytes.Index(content, []byte(form)); i >= 0 {
 					t.Errorf("%s holds a secret: …%s…", path, content[max(0, i-100):i+len(form)])
@@ -418,7 +418,7 @@ func TestNoKubeconfigYet(t *testing.T) {
 	w := newWorld(t, "cp1")
 	w.machines["cp1"].refuse = breaking("kubeadm.init.certs")
 	w.create(event.Failed)
-	_, err := w.service().Kubeconfig(t.Context(), "prod", false)
+	_, _, err := w.service().Kubeconfig(t.Context(), "prod", false)
 	refusal(t, err, idNoKubeconfig)
 	_, err = w.service().Kubectl(t.Context(), "prod", []string{"get", "nodes"}, nil, io.Discard, io.Discard)
 	refusal(t, err, idNoKubeconfig)
@@ -432,11 +432,11 @@ func TestQueries(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Name != "prod" || list[0].Hosts != 2 || list[0].Ready != 2 || list[0].Endpoint != "192.0.2.11:6443" || list[0].Kubernetes != "v1.37.1" || list[0].Operation.Name != res.Operation {
 		t.Errorf("clusters %+v, %v", list, err)
 	}
-	kept, err := s.Kubeconfig(ctx, "prod", false)
+	kept, _, err := s.Kubeconfig(ctx, "prod", false)
 	if err != nil || !bytes.Contains(kept, []byte("https://192.0.2.11:6443")) || !bytes.Contains(kept, []byte("tls-server-name: example.com")) {
 		t.Errorf("kubeconfig %s, %v", kept, err)
 	}
-	live, err := s.Kubeconfig(ctx, "prod", true)
+	live, _, err := s.Kubeconfig(ctx, "prod", true)
 	if err != nil || !bytes.Equal(live, kept) {
 		t.Errorf("live kubeconfig %s, %v", live, err)
 	}
@@ -447,8 +447,8 @@ func TestQueries(t *testing.T) {
 	for what, err := range map[string]error{
 		"cluster":         second(s.Cluster(ctx, "other")),
 		"operation":       second(s.Operation(ctx, "other")),
-		"kubeconfig":      second(s.Kubeconfig(ctx, "other", false)),
-		"live kubeconfig": second(s.Kubeconfig(ctx, "other", true)),
+		"kubeconfig":      third(s.Kubeconfig(ctx, "other", false)),
+		"live kubeconfig": third(s.Kubeconfig(ctx, "other", true)),
 		"events":          s.Events(ctx, "other", false, nil),
 	} {
 		if !errors.Is(err, ErrNotFound) {
@@ -518,6 +518,8 @@ func TestClustersAmongDamaged(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+func third[T, U any](_ T, _ U, err error) error { return err }
 
 // A cluster is as old as the attempts at it, and no older for one of the same
 // name that was deleted.

@@ -147,7 +147,7 @@ func readOnly(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	w.wantStatus(v1alpha1.PhaseRunning, "create Succeeded")
-	if _, err := w.service().Kubeconfig(t.Context(), "prod", false); err != nil {
+	if _, _, err := w.service().Kubeconfig(t.Context(), "prod", false); err != nil {
 		t.Error(err)
 	}
 	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.changed()}, nil))

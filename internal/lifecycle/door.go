@@ -2,21 +2,26 @@ package lifecycle
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
 )
 
 // doorTime is how long the API is waited for at each of the addresses that
@@ -66,84 +71,126 @@ func (s *service) ready(ctx context.Context, conf []byte, door string) bool {
 	return client.Healthy(ctx) == nil
 }
 
-// through has a kubeconfig lead where the API answers now. It is as it was if
-// there is one way alone, or none that answers: then whoever uses it is told.
+// through returns a kubeconfig whose server is the first address at which the API
+// is ready, or the first of all if it is ready at none: the error of whoever uses
+// it says so.
 func (s *service) through(ctx context.Context, env module.Env, conf []byte) ([]byte, error) {
-	doors := record.Doors(env.Cluster)
-	if len(doors) < 2 {
-		return conf, nil
-	}
-	door := s.open(ctx, conf, doors)
-	if door == "" {
-		return conf, nil
-	}
-	return record.Through(env, conf, door)
-}
-
-// Kubeconfig answers the admin kubeconfig.
-func (s *service) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, error) {
-	c, err := found(s.Store.Cluster(name))
+	admin, err := kubeconfig.ParseAdmin(conf)
 	if err != nil {
 		return nil, err
+	}
+	door := outside(env.Cluster)
+	if doors := record.Doors(env.Cluster); len(doors) > 1 {
+		door = cmp.Or(s.open(ctx, conf, doors), door)
+	}
+	return record.Through(env, admin, door)
+}
+
+// Kubeconfig returns the admin kubeconfig.
+func (s *service) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, diag.List, error) {
+	c, err := found(s.Store.Cluster(name))
+	if err != nil {
+		return nil, nil, err
 	}
 	env, err := s.environment(ctx, c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	kept := s.current
 	if live {
 		kept = s.live
 	}
-	conf, err := kept(ctx, env)
+	conf, warnings, err := kept(ctx, env)
 	if err != nil {
-		return nil, err
+		return nil, warnings, err
 	}
-	return s.through(ctx, env, conf)
+	conf, err = s.through(ctx, env, conf)
+	return conf, warnings, err
 }
 
 // admin is the recorded admin kubeconfig.
 func (s *service) admin(name string) ([]byte, error) {
-	if _, err := found(s.Store.Cluster(name)); err != nil {
+	c, err := found(s.Store.Cluster(name))
+	if err != nil {
 		return nil, err
 	}
 	conf, err := found(s.Store.Kubeconfig(name))
 	if errors.Is(err, ErrNotFound) {
 		return nil, refused(idNoKubeconfig, "cluster "+name+" has no admin kubeconfig: its control plane has not come up yet", "go on with: slipway resume "+name)
 	}
-	return conf, err
-}
-
-// current is the recorded admin kubeconfig. When its time is over, hosts may have
-// renewed theirs by themselves: then that of theirs is recorded.
-func (s *service) current(ctx context.Context, env module.Env) ([]byte, error) {
-	kept, err := s.admin(env.Cluster.Name)
 	if err != nil {
 		return nil, err
 	}
+	if _, err := kubeconfig.ParseAdmin(conf); err == nil {
+		return conf, nil
+	}
+	// Earlier versions saved the fields of the host's file as they were.
+	admin, err := kubeconfig.Untrusted{Text: conf}.Verify(nil)
+	if err != nil {
+		return nil, refused(idDamaged, s.Store.KubeconfigPath(name)+" cannot be used: "+err.Error(), "get it from a control plane: slipway kubeconfig "+name+" --live")
+	}
+	return record.Through(module.Env{Cluster: c}, admin, outside(c))
+}
+
+// current returns the recorded admin kubeconfig. When its certificate has expired,
+// hosts may have renewed theirs automatically: then a control plane's is recorded
+// and returned. Warnings name the control planes whose kubeconfig was refused.
+func (s *service) current(ctx context.Context, env module.Env) ([]byte, diag.List, error) {
+	kept, err := s.admin(env.Cluster.Name)
+	if err != nil {
+		return nil, nil, err
+	}
 	st := pki.State(func(string) ([]byte, error) { return kept, nil }, op.CertificateFile{Path: "kubeconfig"})
 	if st.Ends.IsZero() || s.Now().Before(st.Ends) {
-		return kept, nil
+		return kept, nil, nil
 	}
-	theirs, err := s.live(ctx, env)
-	if err != nil {
-		return kept, nil //nolint:nilerr // whoever uses it is told that it has expired
-	}
-	return theirs, s.Store.SaveKubeconfig(env.Cluster.Name, theirs)
-}
-
-// live is the admin kubeconfig of the first control plane that has one to give.
-func (s *service) live(ctx context.Context, env module.Env) (conf []byte, err error) {
-	for _, h := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
-		one, failed := s.liveOn(ctx, env, h)
-		if failed == nil {
-			return one, nil
+	theirs, warnings, err := s.live(ctx, env)
+	if err != nil { // whoever uses it is told that it has expired
+		var list diag.List
+		if errors.As(err, &list) && list[0].ID == record.IDUntrusted {
+			warnings = asWarnings(list)
 		}
-		err = errors.Join(err, failed)
+		return kept, warnings, nil
 	}
-	return nil, err
+	return theirs, warnings, s.Store.SaveKubeconfig(env.Cluster.Name, theirs)
 }
 
-func (s *service) liveOn(ctx context.Context, env module.Env, h v1alpha1.Host) (_ []byte, err error) {
+// live returns the admin kubeconfig of the first control plane that has a good one.
+// Warnings name those before it whose kubeconfig was refused.
+func (s *service) live(ctx context.Context, env module.Env) (conf []byte, warnings diag.List, err error) {
+	recorded, err := s.Store.Kubeconfig(env.Cluster.Name)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return nil, nil, err
+	}
+	var refusals diag.List
+	var failed error
+	for _, h := range spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane) {
+		one, err := s.liveOn(ctx, env, h, recorded)
+		var list diag.List
+		switch {
+		case err == nil:
+			return one, asWarnings(refusals), nil
+		case errors.As(err, &list) && list[0].ID == record.IDUntrusted:
+			refusals = append(refusals, list...)
+		default:
+			failed = errors.Join(failed, err)
+		}
+	}
+	if failed == nil && len(refusals) > 0 {
+		return nil, nil, refusals
+	}
+	return nil, asWarnings(refusals), failed
+}
+
+func asWarnings(list diag.List) diag.List {
+	out := slices.Clone(list)
+	for i := range out {
+		out[i].Severity = diag.Warning
+	}
+	return out
+}
+
+func (s *service) liveOn(ctx context.Context, env module.Env, h v1alpha1.Host, recorded []byte) (_ []byte, err error) {
 	conn, err := s.Connect(ctx, merged(env.Cluster, h), s.looking())
 	if err != nil {
 		return nil, err
@@ -156,24 +203,31 @@ func (s *service) liveOn(ctx context.Context, env module.Env, h v1alpha1.Host) (
 	if results[0].Missing {
 		return nil, fmt.Errorf("host %s has no admin kubeconfig: %w", h.Name, ErrNotFound)
 	}
-	return record.Outside(env, results[0].Output)
+	conf, err := record.Outside(env, kubeconfig.Untrusted{Text: results[0].Output}, recorded)
+	var list diag.List
+	if errors.As(err, &list) {
+		for i := range list {
+			list[i].Host = h.Name
+		}
+	}
+	return conf, err
 }
 
-// kubeconfigFile is a file with the admin kubeconfig by which the API answers
-// now: the one on record, or one that done removes.
-func (s *service) kubeconfigFile(ctx context.Context, env module.Env) (path string, done func(), err error) {
+// kubeconfigFile returns the path of a file with the admin kubeconfig whose server
+// answers now: the recorded one, or another that done removes.
+func (s *service) kubeconfigFile(ctx context.Context, env module.Env) (path string, done func(), warnings diag.List, err error) {
 	name := env.Cluster.Name
-	kept, err := s.current(ctx, env)
+	kept, warnings, err := s.current(ctx, env)
 	if err != nil {
-		return "", nil, err
+		return "", nil, nil, err
 	}
 	conf, err := s.through(ctx, env, kept)
 	if err != nil {
-		return "", nil, err
+		return "", nil, nil, err
 	}
-	if bytes.Equal(conf, kept) {
-		return s.Store.KubeconfigPath(name), func() {}, nil
+	if recorded, err := s.Store.Kubeconfig(name); err == nil && bytes.Equal(conf, recorded) {
+		return s.Store.KubeconfigPath(name), func() {}, warnings, nil
 	}
 	path, err = s.Store.AnotherKubeconfig(name, conf)
-	return path, func() { _ = os.Remove(path) }, err // else the cluster's next lock sweeps it away
+	return path, func() { _ = os.Remove(path) }, warnings, err // else the cluster's next lock sweeps it away
 }

@@ -3,12 +3,21 @@ package lifecycle
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/kubeconfig"
+	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/pki/pkitest"
 )
 
 // What leads into a cluster from here leads to a control plane that answers.
@@ -38,7 +47,7 @@ func TestDoors(t *testing.T) {
 			}
 			s, server := w.service(), []byte("server: https://"+tc.want+":6443\n")
 			for _, live := range []bool{false, true} {
-				conf, err := s.Kubeconfig(t.Context(), "prod", live)
+				conf, _, err := s.Kubeconfig(t.Context(), "prod", live)
 				if err != nil || !bytes.Contains(conf, server) || !bytes.Contains(conf, []byte("tls-server-name: example.com")) {
 					t.Errorf("live %t: %s, %v; want %s: %s", live, conf, err, tc.want, tc.reason)
 				}
@@ -51,7 +60,7 @@ func TestDoors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			path, done, err := s.kubeconfigFile(t.Context(), env)
+			path, done, _, err := s.kubeconfigFile(t.Context(), env)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,6 +79,101 @@ func TestDoors(t *testing.T) {
 	}
 }
 
+// TestKubeconfigOfLiars: a control plane whose kubeconfig runs programs, or trusts
+// another CA, is named, and the next one is asked. Nothing of its text is used.
+func TestKubeconfigOfLiars(t *testing.T) {
+	t.Parallel()
+	w := running(t, threeAndTwo, threeAndTwo)
+	const file, warned = "/etc/kubernetes/admin.conf", record.IDUntrusted + " warning "
+	other := pkitest.NewAuthority(t, "kubernetes", certTime.Add(-certYear), certTime.Add(certYear))
+	cert, key := other.Issue(t, "kubernetes-admin", certTime.Add(certDay))
+	foreign := pkitest.Kubeconfig("https://api.prod.internal:6443", other.Cert, "", cert, key)
+	good := w.machines["cp1"].files[file]
+	runs := strings.Replace(good, "  user:\n", "  user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: canary}\n", 1)
+	token := regexp.MustCompile(`(?m)^ +client-.*-data: .*$`).ReplaceAllString(good, "    tokenFile: /canary")
+	kept, err := w.service().admin("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name  string
+		files [3]string
+		want  []string // warnings; nil is a refusal
+	}{
+		{"honest", [3]string{good, good, good}, []string{}},
+		{"a program next to certificates", [3]string{runs, good, good}, []string{}},
+		{"one with another CA", [3]string{foreign, good, good}, []string{warned + "cp1"}},
+		{"one with a file's name, one with nonsense", [3]string{token, "\x00", good}, []string{warned + "cp1", warned + "cp2"}},
+		{"all with another CA", [3]string{foreign, foreign, foreign}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for i, text := range tc.files {
+				w.machines[fmt.Sprintf("cp%d", i+1)].files[file] = text
+			}
+			conf, warnings, err := w.service().Kubeconfig(t.Context(), "prod", true)
+			if tc.want == nil {
+				var list diag.List
+				if !errors.As(err, &list) || len(list) != 3 || list[2].Host != "cp3" || list[2].ID != record.IDUntrusted {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			got := []string{}
+			for _, d := range warnings {
+				got = append(got, fmt.Sprintf("%s %s %s", d.ID, d.Severity, d.Host))
+			}
+			if d := cmp.Diff(tc.want, got); d != "" || err != nil {
+				t.Errorf("warnings (-want +got), %v:\n%s", err, d)
+			}
+			if !bytes.Equal(conf, kept) {
+				t.Errorf("the kubeconfig is another:\n%s", conf)
+			}
+		})
+	}
+}
+
+// TestKubeconfigOfEarlierVersions: what they saved is not used as it is.
+func TestKubeconfigOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "cp1")
+	w.create(event.Succeeded)
+	s := w.service()
+	for _, tc := range []struct {
+		name, text string
+		ok         bool
+	}{
+		{"a program next to certificates", strings.Replace(string(w.stored()), "  user:\n", "  user:\n    exec: {command: canary}\n", 1), true},
+		{"no certificate", "apiVersion: v1\nkind: Config\n", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if err := os.WriteFile(s.Store.KubeconfigPath("prod"), []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			conf, _, err := s.Kubeconfig(t.Context(), "prod", false)
+			if !tc.ok {
+				refusal(t, err, idDamaged)
+				return
+			}
+			if _, bad := kubeconfig.ParseAdmin(conf); bad != nil || err != nil {
+				t.Errorf("%s, %v, %v", conf, bad, err)
+			}
+			c, err := s.Store.Cluster("prod")
+			if err != nil {
+				t.Fatal(err)
+			}
+			env, err := s.environment(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path, done, _, err := s.kubeconfigFile(t.Context(), env)
+			if err != nil || path == s.Store.KubeconfigPath("prod") {
+				t.Errorf("kubectl is given %s, %v", path, err)
+			}
+			done()
+		})
+	}
+}
+
 // A load balancer that others can reach comes first, by its name if it has no
 // address in the file; where it cannot be reached from here, control planes do.
 func TestDoorsBehindABalancer(t *testing.T) {
@@ -83,7 +187,7 @@ func TestDoorsBehindABalancer(t *testing.T) {
 		"192.0.2.11":  {"192.0.2.11"},
 	} {
 		w.doors = doors
-		conf, err := w.service().Kubeconfig(t.Context(), "prod", false)
+		conf, _, err := w.service().Kubeconfig(t.Context(), "prod", false)
 		if err != nil || !bytes.Contains(conf, []byte("server: https://"+want+":6443\n")) {
 			t.Errorf("%s, %v; want %s", conf, err, want)
 		}

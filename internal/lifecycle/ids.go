@@ -25,6 +25,7 @@ const (
 	idNotSlipway        = "not-slipway"
 	idNoKubectl         = "no-kubectl"
 	idNoKubeconfig      = "no-kubeconfig"
+	idDamaged           = "record-damaged" // as package store has it
 	idNotCreated        = "not-created"
 	idNoNewHost         = "no-new-host"
 	idLastControlPlane  = "last-control-plane"

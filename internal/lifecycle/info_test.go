@@ -75,6 +75,8 @@ func TestInfo(t *testing.T) {
 	cp.files["/etc/kubernetes/pki/apiserver.crt"], cp.files["/etc/kubernetes/pki/apiserver.key"] = ca.Issue(t, "kube-apiserver", day(200))
 	cert, key := ca.Issue(t, "system:kube-scheduler", day(9))
 	cp.files["/etc/kubernetes/scheduler.conf"] = pkitest.Kubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
+	cert, key = ca.Issue(t, "admin.conf", day(200))
+	cp.files["/etc/kubernetes/admin.conf"] = pkitest.Kubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
 	look := func() *Info {
 		t.Helper()
 		in, err := w.service().Info(t.Context(), "prod", nil)

@@ -51,9 +51,12 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	if err != nil {
 		return 0, err
 	}
-	conf, done, err := s.kubeconfigFile(ctx, env)
+	conf, done, warnings, err := s.kubeconfigFile(ctx, env)
 	if err != nil {
 		return 0, err
+	}
+	for _, d := range warnings {
+		fmt.Fprintln(errw, d)
 	}
 	defer done()
 	cmd := exec.CommandContext(ctx, program, args...)

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/module/record"
 	"slipway.dev/slipway/internal/node/op"
@@ -433,7 +434,7 @@ func (w *world) outside(host string) []byte {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	conf, err := record.Outside(module.Env{Cluster: c}, []byte(w.machines[host].files["/etc/kubernetes/admin.conf"]))
+	conf, err := record.Outside(module.Env{Cluster: c}, kubeconfig.Untrusted{Text: []byte(w.machines[host].files["/etc/kubernetes/admin.conf"])}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -126,6 +126,9 @@ func withAuthority(t *testing.T) (w *world, old string) {
 			m.state["read by "+o.Manifest] = "what was there before"
 		}
 	}
+	if err := w.service().Store.SaveKubeconfig("prod", w.outside("cp1")); err != nil {
+		t.Fatal(err)
+	}
 	w.api.shows = w.shown
 	w.api.put(clusterInfoPath, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "cluster-info", "namespace": "kube-public"}, "data": object{"kubeconfig": pkitest.Kubeconfig("https://example.com:6443", cert, "", "", "")}})
 	w.api.put(publishedAt, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"}, "data": object{"client-ca-file": cert}})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -136,10 +137,15 @@ func (s *Store) Clusters() ([]string, error) {
 	return names, nil
 }
 
-// SaveKubeconfig records the admin kubeconfig of a cluster.
+// SaveKubeconfig records the admin kubeconfig of a cluster. One that can run
+// programs, names files or skips verification is refused: only the fields of
+// kubeconfig.Admin are allowed.
 func (s *Store) SaveKubeconfig(name string, content []byte) error {
 	if err := checkName(name); err != nil {
 		return fmt.Errorf("recording kubeconfig: %w", err)
+	}
+	if _, err := kubeconfig.ParseAdmin(content); err != nil {
+		return fmt.Errorf("recording the kubeconfig of cluster %s: %w", name, err)
 	}
 	if err := s.mkdir(s.clusterPath(name)); err != nil {
 		return fmt.Errorf("recording the kubeconfig of cluster %s: %w", name, err)
@@ -157,12 +163,15 @@ func (s *Store) Kubeconfig(name string) ([]byte, error) { return s.read(name, "k
 // KubeconfigPath is where the admin kubeconfig is, or would be.
 func (s *Store) KubeconfigPath(name string) string { return s.clusterPath(name, "kubeconfig") }
 
-// AnotherKubeconfig writes one beside the recorded one, for a program to read,
-// and answers where. The caller removes it; what a crash leaves is removed under
-// the cluster's next lock.
+// AnotherKubeconfig writes one next to the recorded one, for a program to read,
+// and returns its path. The rules of SaveKubeconfig apply. The caller removes the
+// file; one that a crash leaves is removed under the cluster's next lock.
 func (s *Store) AnotherKubeconfig(name string, content []byte) (string, error) {
 	if err := checkName(name); err != nil {
 		return "", fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	if _, err := kubeconfig.ParseAdmin(content); err != nil {
+		return "", fmt.Errorf("writing a kubeconfig of cluster %s: %w", name, err)
 	}
 	path, err := s.temp(s.KubeconfigPath(name), content)
 	if err != nil {

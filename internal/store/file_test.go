@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/plan"
 )
 
@@ -25,6 +26,30 @@ func named(name, bundle string) *v1alpha1.Cluster {
 	}
 }
 
+func admin(t *testing.T) []byte {
+	t.Helper()
+	text, err := kubeconfig.Admin{Cluster: "prod", Server: "https://10.0.0.11:6443", CA: []byte("a"), Certificate: []byte("b"), Key: []byte("c")}.Bytes()
+	must(t, err)
+	return text
+}
+
+// TestKubeconfigOfOthers: what can run programs, or send files away, is not kept.
+func TestKubeconfigOfOthers(t *testing.T) {
+	s, err := Open(t.TempDir())
+	must(t, err)
+	bad := append(admin(t), "extensions: []\n"...)
+	must(t, s.SaveKubeconfig("prod", admin(t)))
+	if err := s.SaveKubeconfig("prod", bad); err == nil {
+		t.Error("it was saved")
+	}
+	if path, err := s.AnotherKubeconfig("prod", bad); err == nil {
+		t.Errorf("it was written: %s", path)
+	}
+	if text, err := s.Kubeconfig("prod"); err != nil || string(text) != string(admin(t)) {
+		t.Errorf("the one on record: %s, %v", text, err)
+	}
+}
+
 // fill makes one of everything.
 func fill(t *testing.T, s *Store) {
 	t.Helper()
@@ -32,7 +57,7 @@ func fill(t *testing.T, s *Store) {
 	must(t, err)
 	must(t, s.SaveCluster(named("prod", ""), &Source{Text: []byte(id)}))
 	must(t, s.SaveStatus("prod", v1alpha1.ClusterStatus{}))
-	must(t, s.SaveKubeconfig("prod", nil))
+	must(t, s.SaveKubeconfig("prod", admin(t)))
 	must(t, s.SetDefault("prod"))
 	_, err = s.KnownHosts()
 	must(t, err)

@@ -8,9 +8,9 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/pki"
 )
 
 const (
@@ -41,11 +41,10 @@ const (
 )
 
 var (
-	// KeyAdminBoth is the administrator's kubeconfig that trusts what goes and what
-	// comes.
-	KeyAdminBoth = engine.NewKey[[]byte]("certs.admin-both", nil)
-	// KeyAdminLast is the one that trusts what has come, alone.
-	KeyAdminLast = engine.NewKey[[]byte]("certs.admin-last", nil)
+	// KeyAdminBoth is the administrator's kubeconfig that trusts both CAs.
+	KeyAdminBoth = engine.NewKey("certs.admin-both", kubeconfig.Untrusted{})
+	// KeyAdminLast is the one that trusts the next CA alone.
+	KeyAdminLast = engine.NewKey("certs.admin-last", kubeconfig.Untrusted{})
 )
 
 // keyNextCA is the authority that comes, with its key.
@@ -325,13 +324,13 @@ func (c cluster) drops(s *engine.Scope) (op.List, error) {
 	return append(list, readAdmin), err
 }
 
-// admin provides the administrator's kubeconfig as it is after a step, with whom
-// everybody shows a certificate of then.
-func (c cluster) admin(key engine.Key[[]byte], trust func(*engine.Scope) ([]byte, error)) func(context.Context, *engine.Scope, []op.Result) error {
+// admin provides the administrator's kubeconfig as it is after a step, with the CAs
+// that sign certificates from then on.
+func (c cluster) admin(key engine.Key[kubeconfig.Untrusted], trust func(*engine.Scope) ([]byte, error)) func(context.Context, *engine.Scope, []op.Result) error {
 	return func(_ context.Context, s *engine.Scope, results []op.Result) error {
 		text, err := trust(s)
 		if last := results[len(results)-1]; err == nil && len(text) > 0 && c.env.IsFirst(s.Host()) && !last.Missing {
-			engine.Provide(s, key, pki.WithKubeconfigCA(last.Output, text))
+			engine.Provide(s, key, kubeconfig.Untrusted{Text: last.Output, CAs: text})
 		}
 		return err
 	}

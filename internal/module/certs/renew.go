@@ -11,13 +11,14 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
 )
 
 // KeyAdmin is the administrator's kubeconfig, with its new certificate.
-var KeyAdmin = engine.NewKey[[]byte]("certs.admin", nil)
+var KeyAdmin = engine.NewKey("certs.admin", kubeconfig.Untrusted{})
 
 const (
 	adminConf = dir + "admin.conf"
@@ -126,7 +127,7 @@ func Renew(env module.Env, w Wish) engine.Module {
 			},
 			After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
 				if last := results[len(results)-1]; env.IsFirst(s.Host()) && !last.Missing {
-					engine.Provide(s, KeyAdmin, last.Output)
+					engine.Provide(s, KeyAdmin, kubeconfig.Untrusted{Text: last.Output})
 				}
 				return nil
 			},

@@ -17,6 +17,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
@@ -27,7 +28,7 @@ var (
 	keyToken  = engine.NewKey("kubeadm.token", "(join token)")
 	keyCAHash = engine.NewKey("kubeadm.ca-hash", "(hash of the CA)")
 	// KeyAdminConf is the administrator's kubeconfig.
-	KeyAdminConf = engine.NewKey[[]byte]("kubeadm.admin", nil)
+	KeyAdminConf = engine.NewKey("kubeadm.admin", kubeconfig.Untrusted{})
 )
 
 // adminTask reads the credentials that kubeadm made, for everything that
@@ -59,7 +60,7 @@ func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ..
 			if err != nil {
 				return err
 			}
-			engine.Provide(s, KeyAdminConf, results[0].Output)
+			engine.Provide(s, KeyAdminConf, kubeconfig.Untrusted{Text: results[0].Output})
 			engine.Provide(s, keyCAHash, hash)
 			if s.Operation() == "" && !answers(ctx, now) {
 				return nil

@@ -1,15 +1,14 @@
 package record
 
 import (
-	"encoding/json"
-	"fmt"
+	"errors"
 	"net"
 	"slices"
 	"strconv"
 
-	"sigs.k8s.io/yaml"
-
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -45,33 +44,34 @@ func Doors(c *v1alpha1.Cluster) (doors []string) {
 	return doors
 }
 
-// Outside makes a kubeconfig for use away from the nodes, by the first of the
-// doors.
-func Outside(env module.Env, admin []byte) ([]byte, error) {
+// IDUntrusted identifies the refusal of a kubeconfig from a host; see
+// docs/guide/errors.md.
+const IDUntrusted = "kubeconfig-untrusted"
+
+// Outside returns a kubeconfig for use away from the nodes, made from that of a
+// control plane, with the first of the doors as its server. recorded is the
+// kubeconfig on record; nil if there is none. A diag.List says why the control
+// plane's is refused.
+func Outside(env module.Env, from kubeconfig.Untrusted, recorded []byte) ([]byte, error) {
+	admin, err := from.Verify(kubeconfig.RecordedCA(recorded))
+	if err != nil {
+		d := diag.Diagnostic{
+			ID: IDUntrusted, Severity: diag.Error, Message: "the control plane's /etc/kubernetes/admin.conf is refused: " + err.Error(),
+			Hint: "find out who changed the file; then move it away on the host and run 'slipway apply " + env.Cluster.Name + "', which creates it again",
+		}
+		if errors.Is(err, kubeconfig.ErrOtherCA) {
+			d.Hint = "if the CA was rotated from another machine, compare /etc/kubernetes/pki/ca.crt on all control planes, then move " +
+				"$SLIPWAY_HOME/clusters/" + env.Cluster.Name + "/kubeconfig away; if not, find out who changed the file"
+		}
+		return nil, diag.List{d}
+	}
 	return Through(env, admin, Doors(env.Cluster)[0])
 }
 
-// Through makes a kubeconfig that goes by one of the doors. The nodes know the
-// API by a name that others may not resolve, so the address is used and the
-// name is what the certificate is checked for.
-func Through(env module.Env, admin []byte, door string) ([]byte, error) {
-	var doc struct {
-		APIVersion     string            `json:"apiVersion"`
-		Kind           string            `json:"kind"`
-		CurrentContext string            `json:"current-context"`
-		Clusters       []map[string]any  `json:"clusters"`
-		Contexts       []json.RawMessage `json:"contexts"`
-		Users          []json.RawMessage `json:"users"`
-		Preferences    json.RawMessage   `json:"preferences,omitempty"`
-	}
-	if err := yaml.UnmarshalStrict(admin, &doc); err != nil {
-		return nil, fmt.Errorf("reading the admin kubeconfig: %w", err)
-	}
-	for _, c := range doc.Clusters {
-		if cluster, ok := c["cluster"].(map[string]any); ok {
-			cluster["server"] = "https://" + door
-			cluster["tls-server-name"] = env.Cluster.Spec.ControlPlaneEndpoint.Domain
-		}
-	}
-	return yaml.Marshal(doc)
+// Through returns a kubeconfig that has one of the doors as its server. Nodes
+// know the API by a name that other machines may not resolve, so the address is
+// used, and the certificate is verified for the name.
+func Through(env module.Env, admin kubeconfig.Admin, door string) ([]byte, error) {
+	admin.Cluster, admin.Server, admin.TLSServerName = env.Cluster.Name, "https://"+door, env.Cluster.Spec.ControlPlaneEndpoint.Domain
+	return admin.Bytes()
 }

@@ -1,23 +1,20 @@
 package record
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/pki/pkitest"
 )
-
-const admin = `apiVersion: v1
-kind: Config
-current-context: kubernetes-admin@prod
-contexts: [{name: kubernetes-admin@prod, context: {cluster: prod, user: kubernetes-admin}}]
-clusters: [{name: prod, cluster: {server: "https://api.prod.internal:6443", certificate-authority-data: QQ==}}]
-users: [{name: kubernetes-admin, user: {client-certificate-data: Qg==, client-key-data: Qw==}}]
-preferences: {}
-`
 
 func environment(change func(*v1alpha1.Cluster)) module.Env {
 	c := &v1alpha1.Cluster{}
@@ -29,6 +26,7 @@ func environment(change func(*v1alpha1.Cluster)) module.Env {
 }
 
 func TestOutside(t *testing.T) {
+	text, ca, cert, key := adminOf(t)
 	for _, tc := range []struct {
 		name, reason string
 		change       func(*v1alpha1.Cluster)
@@ -52,34 +50,58 @@ func TestOutside(t *testing.T) {
 		}, "https://192.0.2.11:6443"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			out, err := Outside(environment(tc.change), []byte(admin))
+			out, err := Outside(environment(tc.change), kubeconfig.Untrusted{Text: []byte(text)}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got struct {
-				Current  string `json:"current-context"`
-				Clusters []struct {
-					Cluster map[string]string `json:"cluster"`
-				} `json:"clusters"`
-				Users []struct {
-					User map[string]string `json:"user"`
-				} `json:"users"`
-			}
-			if err := yaml.Unmarshal(out, &got); err != nil {
+			got, err := kubeconfig.ParseAdmin(out)
+			if err != nil {
 				t.Fatal(err)
 			}
-			c := got.Clusters[0].Cluster
-			if c["server"] != tc.want || c["tls-server-name"] != "api.prod.internal" {
-				t.Errorf("server %q as %q, want %q: %s", c["server"], c["tls-server-name"], tc.want, tc.reason)
+			want := kubeconfig.Admin{
+				Cluster: "prod", Server: tc.want, TLSServerName: "api.prod.internal",
+				CA: []byte(ca.Cert), Certificate: []byte(cert), Key: []byte(key),
 			}
-			if got.Current != "kubernetes-admin@prod" || got.Users[0].User["client-key-data"] != "Qw==" || c["certificate-authority-data"] != "QQ==" {
-				t.Errorf("what is not ours has changed: %s", out)
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("(-want +got): %s\n%s", tc.reason, d)
 			}
 		})
 	}
-	if _, err := Outside(environment(func(*v1alpha1.Cluster) {}), []byte("clusters: nonsense")); err == nil {
-		t.Error("a damaged kubeconfig is taken")
+}
+
+// TestOutsideOfAnotherCA: the CA on record is the one that counts.
+func TestOutsideOfAnotherCA(t *testing.T) {
+	text, _, _, _ := adminOf(t)
+	other, _, _, _ := adminOf(t)
+	env := environment(func(*v1alpha1.Cluster) {})
+	recorded, err := Outside(env, kubeconfig.Untrusted{Text: []byte(text)}, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if again, err := Outside(env, kubeconfig.Untrusted{Text: []byte(text)}, recorded); err != nil || string(again) != string(recorded) {
+		t.Errorf("the same again: %s, %v", again, err)
+	}
+	for _, tc := range []struct{ name, text, hint string }{
+		{"another CA", other, "the CA was rotated"},
+		{"damaged", "clusters: nonsense", "find out who changed the file"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := Outside(env, kubeconfig.Untrusted{Text: []byte(tc.text)}, recorded)
+			var list diag.List
+			if !errors.As(err, &list) || list[0].ID != IDUntrusted || !strings.Contains(list[0].Hint, tc.hint) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// adminOf returns a kubeconfig as kubeadm writes it, and what is in it.
+func adminOf(t *testing.T) (text string, ca *pkitest.Authority, cert, key string) {
+	t.Helper()
+	begins := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	ca = pkitest.NewAuthority(t, "kubernetes", begins, begins.AddDate(10, 0, 0))
+	cert, key = ca.Issue(t, "kubernetes-admin", begins.AddDate(1, 0, 0))
+	return pkitest.Kubeconfig("https://api.prod.internal:6443", ca.Cert, "", cert, key), ca, cert, key
 }
 
 func TestRecordHoldsNoSecret(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
@@ -37,7 +38,7 @@ type Records interface {
 
 // New is the module. admin is the key of the administrator's kubeconfig as
 // the control plane has it; owner says who looks after the cluster.
-func New(env module.Env, admin engine.Key[[]byte], keep Records, owner string) engine.Module {
+func New(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records, owner string) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{
 		kubeconfigTask(env, admin, keep),
 		{
@@ -49,11 +50,11 @@ func New(env module.Env, admin engine.Key[[]byte], keep Records, owner string) e
 }
 
 // Kubeconfig is the module that keeps the administrator's kubeconfig alone.
-func Kubeconfig(env module.Env, admin engine.Key[[]byte], keep Records) engine.Module {
+func Kubeconfig(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records) engine.Module {
 	return engine.Module{Name: "record", Tasks: []engine.Task{kubeconfigTask(env, admin, keep)}}
 }
 
-func kubeconfigTask(env module.Env, admin engine.Key[[]byte], keep Records) engine.Task {
+func kubeconfigTask(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records) engine.Task {
 	return engine.Task{
 		ID: "record.kubeconfig", Title: "keep the admin kubeconfig", Manager: true,
 		Consumes: []engine.KeyRef{admin.Ref()},
@@ -61,21 +62,25 @@ func kubeconfigTask(env module.Env, admin engine.Key[[]byte], keep Records) engi
 			Check: func(_ context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				change := []plan.OpChange{{Kind: "kubeconfig", Target: env.Cluster.Name, Summary: "keep"}}
 				conf := engine.Get(s, admin)
-				if conf == nil {
+				if conf.Text == nil {
 					return change, nil
 				}
-				want, err := Outside(env, conf)
+				have, err := keep.Kubeconfig(env.Cluster.Name)
 				if err != nil {
 					return nil, err
 				}
-				have, err := keep.Kubeconfig(env.Cluster.Name)
+				want, err := Outside(env, conf, have)
 				if err != nil || bytes.Equal(have, want) {
 					return nil, err
 				}
 				return change, nil
 			},
 			Apply: func(_ context.Context, s *engine.Scope) error {
-				want, err := Outside(env, engine.Get(s, admin))
+				have, err := keep.Kubeconfig(env.Cluster.Name)
+				if err != nil {
+					return err
+				}
+				want, err := Outside(env, engine.Get(s, admin), have)
 				if err != nil {
 					return err
 				}

@@ -46,6 +46,18 @@ func NewAuthority(t testing.TB, name string, begins, ends time.Time) *Authority 
 	return a
 }
 
+// Renew makes a certificate of the authority with the same key, in PEM form.
+func (a *Authority) Renew(t testing.TB, ends time.Time) string {
+	t.Helper()
+	template := *a.cert
+	template.NotAfter = ends
+	text, err := pki.Sign(&template, &template, a.key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // Issue makes a certificate and its key, in PEM form. It begins with its
 // authority, as kubeadm has it, and is for the given name.
 func (a *Authority) Issue(t testing.TB, name string, ends time.Time) (cert, key string) {

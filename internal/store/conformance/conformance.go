@@ -15,6 +15,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/store"
 )
@@ -143,7 +144,12 @@ func clusters(t *testing.T, s Subject) {
 	ok(t, s.SaveCluster(cluster("lab"), nil))
 	status := v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseRunning, Version: "v1.37.1"}
 	ok(t, s.SaveStatus("prod", status))
-	ok(t, s.SaveKubeconfig("prod", []byte("apiVersion: v1\n")))
+	admin, err := kubeconfig.Admin{Cluster: "prod", Server: "https://198.18.0.2:6443", CA: []byte("a"), Certificate: []byte("b"), Key: []byte("c")}.Bytes()
+	ok(t, err)
+	ok(t, s.SaveKubeconfig("prod", admin))
+	if err := s.SaveKubeconfig("prod", append(admin, "extensions: []\n"...)); err == nil {
+		t.Error("a kubeconfig with other fields was saved")
+	}
 	ok(t, s.SetDefault("prod"))
 
 	want := cluster("prod")
