@@ -126,14 +126,33 @@ func (d *decoder) wrongType(n *yaml.Node, t reflect.Type, path string) {
 		hint = "put it in quotes: \"" + n.Value + "\""
 	case scalar && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
 		hint = "write it as a list: [" + n.Value + "]"
-	case scalar && t.Kind() == reflect.Bool && slices.Contains([]string{"yes", "on", "y"}, strings.ToLower(n.Value)):
-		hint = "write true"
-	case scalar && t.Kind() == reflect.Bool && slices.Contains([]string{"no", "off", "n"}, strings.ToLower(n.Value)):
-		hint = "write false"
+	case scalar && unquoted(n.Value, t) != "":
+		hint = unquoted(n.Value, t)
 	case n.Kind == yaml.MappingNode && t.Kind() == reflect.Slice:
 		hint = "begin each item with '- '"
 	}
 	d.report(n, path, idWrongType, "this is "+found+", and must be "+want, hint)
+}
+
+// unquoted is a hint for a number or a truth value that is written as text, "" for other
+// texts.
+func unquoted(text string, t reflect.Type) string {
+	switch lower := strings.ToLower(text); t.Kind() {
+	case reflect.Bool:
+		switch {
+		case slices.Contains([]string{"yes", "on", "y", "1"}, lower):
+			return "write true"
+		case slices.Contains([]string{"no", "off", "n", "0"}, lower):
+			return "write false"
+		case slices.Contains([]string{"true", "false"}, lower):
+			return "write it without quotes: " + lower
+		}
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		if decimal.MatchString(text) {
+			return "write it without quotes: " + text
+		}
+	}
+	return ""
 }
 
 func wanted(t reflect.Type) (want, hint string) {
@@ -147,7 +166,7 @@ func wanted(t reflect.Type) (want, hint string) {
 	case reflect.String:
 		return "text", ""
 	case reflect.Bool:
-		return "true or false", ""
+		return "true or false", "write true or false, without quotes"
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		return "a whole number", "write plain decimal digits, without quotes"
 	case reflect.Slice:

@@ -38,6 +38,7 @@ func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 	v.containerRuntime()
 	v.network()
 	v.registry()
+	v.bundle()
 	v.bundleKeys()
 	v.dns()
 	v.system()

@@ -245,6 +245,8 @@ func (c kubeletChecker) wrong(at string, t reflect.Type, x any) {
 	}
 	if text, ok := x.(string); ok && t.Kind() == reflect.Slice {
 		hint = "write it as a list: [" + text + "]"
+	} else if ok && unquoted(text, t) != "" {
+		hint = unquoted(text, t)
 	}
 	c.refuse(idWrongType, at, "this is "+foundValue(x)+", and must be "+want, hint)
 }

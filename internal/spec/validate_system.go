@@ -104,6 +104,28 @@ func mirrorsAt(r v1alpha1.Registry, host string) (out []*url.URL) {
 	return out
 }
 
+// bundle refuses what is neither a path nor a reference to a registry, which begins with
+// a host and ends with a tag or a digest.
+func (v *validator) bundle() {
+	b := v.c.Spec.Bundle
+	if b == "" || IsBundlePath(b) {
+		return
+	}
+	text, scheme := strings.CutPrefix(b, "oci://")
+	host, rest, _ := strings.Cut(text, "/")
+	file := "./" + text
+	if strings.Contains(text, "@") { // which may have brought a password
+		file = "./FILE"
+	}
+	hint := "write " + file + " for a file beside this one, or registry.example.com/slipway:v1.37.1 for a bundle in a registry"
+	switch {
+	case rest == "" || !scheme && !strings.ContainsAny(host, ".:"):
+		v.refuse(idInvalidValue, "spec.bundle", quoteAddress(b)+" is neither a path nor a reference to a registry", hint)
+	case !strings.ContainsAny(text[strings.LastIndex(text, "/"):], ":@"):
+		v.refuse(idInvalidValue, "spec.bundle", quoteAddress(b)+" is a reference to a registry, without a tag or a digest", hint)
+	}
+}
+
 // bundleKeys are of the form that package bundle reads. What is not is not
 // repeated: it may be a private key.
 func (v *validator) bundleKeys() {
