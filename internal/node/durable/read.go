@@ -12,26 +12,32 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/bounded"
 )
 
 // Open opens a file for reading and leaves its access time alone where the
-// kernel allows.
+// kernel allows. It does not wait for a pipe.
 func Open(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOATIME, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOATIME|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrPermission) {
-		return os.Open(path)
+		return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	}
 	return f, err
 }
 
-// ReadFile reads a file whole, as Open does.
-func ReadFile(path string) ([]byte, error) {
+// ReadFile reads a file of at most limit bytes, as Open does.
+func ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(f)
+	data, err := bounded.ReadAll(f, limit)
+	if over := (*bounded.LimitError)(nil); errors.As(err, &over) {
+		err = &fs.PathError{Op: "read", Path: path, Err: over}
+	}
+	return data, err
 }
 
 // ReadDir lists a directory, as Open does.

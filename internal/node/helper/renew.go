@@ -9,10 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/run"
 )
@@ -75,7 +75,7 @@ func snapshot(ctx context.Context, file string, to io.Writer) error {
 
 // toDo reads what a host is to do by itself, and settles where it works.
 func toDo(file string, job any) error {
-	raw, err := os.ReadFile(file)
+	raw, err := bounded.ReadFile(file, bounded.Proc)
 	if err != nil {
 		return fmt.Errorf("reading what is to be done: %w", err)
 	}

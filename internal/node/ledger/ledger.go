@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/exact"
 	"slipway.dev/slipway/internal/node/durable"
 )
@@ -137,7 +138,7 @@ func Open(state, root string, disk durable.Disk, by Owner) (*Ledger, error) {
 		root: root, disk: disk, by: by, index: map[string]*Entry{},
 	}
 	l.marked = exists(l.marker)
-	raw, err := durable.ReadFile(l.log())
+	raw, err := durable.ReadFile(l.log(), bounded.Record)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("reading the ledger: %w", err)
 	}

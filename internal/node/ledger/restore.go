@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 )
 
@@ -287,7 +288,7 @@ func (l *Ledger) restoreMatch(path string, onlyEmpty bool) (Outcome, error) {
 
 // MountedBelow answers the mount points at or below a path.
 func MountedBelow(path string) ([]string, error) {
-	raw, err := os.ReadFile("/proc/self/mountinfo")
+	raw, err := bounded.ReadFile("/proc/self/mountinfo", bounded.Proc)
 	if err != nil {
 		return nil, fmt.Errorf("listing mounts: %w", err)
 	}

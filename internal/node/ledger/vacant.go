@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 )
 
@@ -64,7 +65,7 @@ func volume(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	raw, err := os.ReadFile("/proc/thread-self/mountinfo")
+	raw, err := bounded.ReadFile("/proc/thread-self/mountinfo", bounded.Proc)
 	if err != nil {
 		return "", fmt.Errorf("listing mounts: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 )
 
@@ -63,7 +64,7 @@ func (s *Store) read(ctx context.Context) (State, record, error) {
 		return st, rec, err
 	}
 	st.Highest = highest
-	raw, err := os.ReadFile(filepath.Join(s.Dir, FileName))
+	raw, err := bounded.ReadFile(filepath.Join(s.Dir, FileName), bounded.Word)
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, rec, nil
 	}
@@ -192,7 +193,7 @@ func (s *Store) tidy() error {
 // Highest is the highest fencing number this host has seen.
 func (s *Store) Highest() (uint64, error) {
 	path := filepath.Join(s.Dir, FenceName)
-	raw, err := os.ReadFile(path)
+	raw, err := bounded.ReadFile(path, bounded.Word)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -23,6 +22,7 @@ import (
 
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/pki"
@@ -189,16 +189,7 @@ func (a autoSnapshot) set(k op.KeptSnapshot) (*copySet, error) {
 
 // small reads a file that goes into a set.
 func (a autoSnapshot) small(path string) ([]byte, error) {
-	f, err := os.Open(a.path(path))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSetFile+1))
-	if err == nil && len(data) > maxSetFile {
-		err = fmt.Errorf("%s has more than %d bytes", path, maxSetFile)
-	}
-	return data, err
+	return bounded.ReadFile(a.path(path), maxSetFile)
 }
 
 var serverImage = regexp.MustCompile(`(?m)^[ -]*image:\s*\S+/kube-apiserver:(v[0-9][^\s@]*)`)
@@ -244,7 +235,7 @@ func (a autoSnapshot) open(ctx context.Context, to op.CopyTarget, bytes int64) (
 	if to.Directory != "" {
 		return a.elsewhere(to.Directory, bytes)
 	}
-	secret, err := durable.ReadFile(a.path(to.SecretFile))
+	secret, err := durable.ReadFile(a.path(to.SecretFile), bounded.Config)
 	if err != nil {
 		return nil, fmt.Errorf("reading what is logged in with: %w", err)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -105,7 +106,7 @@ func (a autoSnapshot) dir() string         { return a.state(filepath.Base(op.Aut
 
 // before is what came of the time before; a damaged record says nothing.
 func (a autoSnapshot) before() (out op.AutoSnapshotOutcome, err error) {
-	raw, err := os.ReadFile(a.outcomeFile())
+	raw, err := bounded.ReadFile(a.outcomeFile(), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return out, nil
 	}

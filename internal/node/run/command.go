@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -204,7 +205,11 @@ func readHead(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
+	data, err := bounded.ReadAll(f, limit)
+	if errors.As(err, new(*bounded.LimitError)) {
+		err = nil // the rest is not wanted
+	}
+	return data, err
 }
 
 func readTail(path string, limit int64) (string, error) {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -51,7 +52,7 @@ func (s *session) askDocker(ctx context.Context, method, path string, body io.Re
 		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	answer, err = bounded.ReadAll(resp.Body, mostAnswer)
 	return resp.StatusCode, answer, err
 }
 

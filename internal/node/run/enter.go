@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
@@ -137,7 +138,7 @@ func displace(f *os.File) error {
 // startTime is when a process was started, in ticks since boot: with the
 // number it names a process for good.
 func startTime(pid int) (string, error) {
-	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	raw, err := bounded.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"), bounded.Proc)
 	if err != nil {
 		return "", fmt.Errorf("reading a process's start: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -143,7 +144,7 @@ func snapshotOf(data string, s op.EtcdReach) string {
 
 // snapshotWhole says that such a file is what was written.
 func snapshotWhole(name string) bool {
-	raw, err := os.ReadFile(name)
+	raw, err := bounded.ReadFile(name, bounded.Config)
 	if err != nil {
 		return false
 	}

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -44,7 +45,7 @@ type restoreRecord struct {
 func (s *session) restoreFile() string { return s.state("restore.json") }
 
 func (s *session) restoreRecord() (rec restoreRecord, err error) {
-	raw, err := durable.ReadFile(s.restoreFile())
+	raw, err := durable.ReadFile(s.restoreFile(), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return rec, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -27,7 +28,7 @@ func (s *session) salvageFile() string { return s.state("salvage.json") }
 
 // salvaged is what was made for a rescue, if it was.
 func (s *session) salvaged(o op.EtcdSalvage) (is op.EtcdSalvaged, made bool, err error) {
-	raw, err := durable.ReadFile(s.salvageFile())
+	raw, err := durable.ReadFile(s.salvageFile(), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return is, false, nil
 	}

@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -72,7 +72,7 @@ func (c scratch) memory(size int64) (int64, error) {
 
 // available is the memory that can be had without taking any from others.
 func available() (int64, error) {
-	raw, err := os.ReadFile("/proc/meminfo")
+	raw, err := bounded.ReadFile("/proc/meminfo", bounded.Proc)
 	if err != nil {
 		return 0, err
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/exact"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
@@ -44,7 +45,7 @@ type execRecord struct {
 }
 
 func (s *session) execRecord(name string) (rec execRecord, known bool, err error) {
-	raw, err := durable.ReadFile(s.state("exec", name+".json"))
+	raw, err := durable.ReadFile(s.state("exec", name+".json"), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return rec, false, nil
 	}

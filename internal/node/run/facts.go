@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
@@ -105,7 +106,7 @@ func (s *session) reach(ctx context.Context, addresses []string) func() []string
 // text is the content of the first file that can be read, trimmed.
 func (s *session) text(paths ...string) string {
 	for _, p := range paths {
-		if raw, err := durable.ReadFile(s.path(p)); err == nil {
+		if raw, err := durable.ReadFile(s.path(p), bounded.Config); err == nil {
 			return strings.TrimSpace(string(raw))
 		}
 	}
@@ -213,7 +214,7 @@ func (s *session) hasFeature(name string) bool {
 	if s.hasModule(module) {
 		return true
 	}
-	raw, err := durable.ReadFile(s.path("/lib/modules/" + s.kernelRelease() + "/modules.dep"))
+	raw, err := durable.ReadFile(s.path("/lib/modules/"+s.kernelRelease()+"/modules.dep"), bounded.Config)
 	if err == nil && inDep(raw, module) {
 		return true
 	}

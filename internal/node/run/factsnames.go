@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -48,7 +48,7 @@ func (s *session) resolver(ctx context.Context) *op.Resolver {
 	if u, err := s.unit(ctx, "systemd-resolved.service"); err == nil && u.running() {
 		r.Path = "/run/systemd/resolve/resolv.conf"
 	}
-	raw, err := os.ReadFile(s.path(r.Path))
+	raw, err := bounded.ReadFile(s.path(r.Path), bounded.Config)
 	if err != nil {
 		r.Missing = errors.Is(err, fs.ErrNotExist)
 		return r

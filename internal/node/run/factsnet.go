@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -155,7 +156,7 @@ func (s *session) socketOwners(inodes map[string]bool) map[string]string {
 			if !ok || !inodes[inode] || owners[inode] != "" {
 				continue
 			}
-			comm, err := os.ReadFile(filepath.Join(filepath.Dir(dir), "comm"))
+			comm, err := bounded.ReadFile(filepath.Join(filepath.Dir(dir), "comm"), bounded.Proc)
 			if err == nil {
 				owners[inode] = strings.TrimSpace(string(comm))
 			}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
@@ -98,7 +99,7 @@ func (s *session) compareFile(o op.File, want durable.Meta, unknown string) (ver
 	if info.Size() != int64(len(o.Content)) {
 		changes = append([]string{"content"}, changes...)
 	}
-	old, err := durable.ReadFile(p)
+	old, err := durable.ReadFile(p, bounded.Config)
 	if err != nil {
 		return v, err
 	}
@@ -178,7 +179,7 @@ func (s *session) parents(path string) error {
 
 // read reads a file of the host; one that is missing is empty.
 func (s *session) read(path string) ([]byte, error) {
-	raw, err := durable.ReadFile(s.path(path))
+	raw, err := durable.ReadFile(s.path(path), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -201,6 +202,6 @@ func (s *session) readFile(o op.ReadFile) (verdict, error) {
 	if info.Size() > maxRead {
 		return v, invalid("%s has %d bytes, more than can be answered", o.Path, info.Size())
 	}
-	v.output, err = durable.ReadFile(s.path(o.Path))
+	v.output, err = durable.ReadFile(s.path(o.Path), bounded.Config)
 	return v, err
 }

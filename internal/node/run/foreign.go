@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 )
 
@@ -24,7 +25,7 @@ type foreign struct {
 }
 
 func (s *session) foreign(path string) (foreign, error) {
-	raw, err := durable.ReadFile(s.path(path))
+	raw, err := durable.ReadFile(s.path(path), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return foreign{Path: path}, nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
@@ -44,7 +45,7 @@ func (s *session) checkHostname(o op.Hostname) (verdict, error) {
 }
 
 func (s *session) liveHostname() (string, error) {
-	raw, err := os.ReadFile(s.path(liveHostname))
+	raw, err := bounded.ReadFile(s.path(liveHostname), bounded.Config)
 	if err != nil {
 		return "", fmt.Errorf("reading the host name: %w", err)
 	}
@@ -137,7 +138,7 @@ func (s *session) applyTimezone(o op.Timezone) error {
 			return err
 		}
 	}
-	name, err := durable.ReadFile(s.path(timezone))
+	name, err := durable.ReadFile(s.path(timezone), bounded.Config)
 	if err != nil || strings.TrimSpace(string(name)) == o.Name {
 		return nil // not a host that keeps it
 	}

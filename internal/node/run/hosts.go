@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -28,7 +29,7 @@ func (s *session) writeHosts(o op.Exec, dir string) error {
 	if len(o.Hosts) == 0 {
 		return nil
 	}
-	text, err := os.ReadFile(s.path(hostsFile))
+	text, err := bounded.ReadFile(s.path(hostsFile), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &op.Error{Reason: "Internal", Message: fmt.Sprintf("%s wants names of its own, and there is no %s to take the place of", o.Name, hostsFile)}
 	}

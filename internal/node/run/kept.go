@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -36,7 +37,7 @@ func (s *session) keptPath(path string) string {
 
 // kept answers a file as it was left, nil if nothing was kept.
 func (s *session) kept(path string) (*keptFile, error) {
-	raw, err := durable.ReadFile(s.keptPath(path))
+	raw, err := durable.ReadFile(s.keptPath(path), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -78,7 +79,7 @@ func (s *session) forgetMade(o op.Exec) error {
 // make is none to keep.
 func (s *session) remember(o op.Exec) error {
 	for _, p := range o.Keeps {
-		content, err := durable.ReadFile(s.path(p))
+		content, err := durable.ReadFile(s.path(p), bounded.Config)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

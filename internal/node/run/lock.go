@@ -5,10 +5,10 @@ package run
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/lock"
 )
 
@@ -42,7 +42,7 @@ func (r *Runner) lockStore() *lock.Store {
 	return &lock.Store{
 		Dir: state, Disk: r.disk, Uptime: lock.Uptime,
 		BootID: func() (string, error) {
-			raw, err := os.ReadFile(filepath.Join("/", root, "proc/sys/kernel/random/boot_id"))
+			raw, err := bounded.ReadFile(filepath.Join("/", root, "proc/sys/kernel/random/boot_id"), bounded.Proc)
 			if err != nil {
 				return "", fmt.Errorf("reading the boot id: %w", err)
 			}

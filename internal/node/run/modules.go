@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -65,13 +66,13 @@ func (s *session) hasModule(name string) bool {
 			return true
 		}
 	}
-	if raw, err := os.ReadFile(s.path("/proc/modules")); err == nil && inModules(raw, under) {
+	if raw, err := bounded.ReadFile(s.path("/proc/modules"), bounded.Proc); err == nil && inModules(raw, under) {
 		return true
 	}
-	if raw, err := os.ReadFile(s.path("/proc/filesystems")); err == nil && inFilesystems(raw, under) {
+	if raw, err := bounded.ReadFile(s.path("/proc/filesystems"), bounded.Proc); err == nil && inFilesystems(raw, under) {
 		return true
 	}
-	raw, err := durable.ReadFile(s.path("/lib/modules/" + s.kernelRelease() + "/modules.builtin"))
+	raw, err := durable.ReadFile(s.path("/lib/modules/"+s.kernelRelease()+"/modules.builtin"), bounded.Config)
 	return err == nil && inBuiltin(raw, under)
 }
 
@@ -114,7 +115,7 @@ func inBuiltin(raw []byte, name string) bool {
 }
 
 func (s *session) kernelRelease() string {
-	if raw, err := os.ReadFile(s.path("/proc/sys/kernel/osrelease")); err == nil {
+	if raw, err := bounded.ReadFile(s.path("/proc/sys/kernel/osrelease"), bounded.Proc); err == nil {
 		return strings.TrimSpace(string(raw))
 	}
 	var u unix.Utsname

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -30,9 +31,12 @@ func (s *session) staleHosts(o op.PodHosts) (map[string]string, error) {
 	}
 	stale := map[string]string{}
 	for _, p := range paths {
-		text, err := os.ReadFile(p)
+		text, err := bounded.ReadFile(p, bounded.Pod)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the pod has gone
+		}
+		if errors.As(err, new(*bounded.LimitError)) {
+			continue // a container has written it: it is not the kubelet's any more
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the hosts file of a pod: %w", err)
@@ -72,7 +76,7 @@ func (s *session) applyPodHosts(o op.PodHosts) error {
 	if err != nil {
 		return err
 	}
-	own, err := os.ReadFile(s.path(hostsFile))
+	own, err := bounded.ReadFile(s.path(hostsFile), bounded.Config)
 	if err != nil {
 		return err
 	}

@@ -63,3 +63,17 @@ func TestPodHosts(t *testing.T) {
 		t.Errorf("an address that the hosts file does not have: %+v", got)
 	}
 }
+
+// TestPodHostsOfAContainer: a container can write its copy, to be of any length.
+func TestPodHostsOfAContainer(t *testing.T) {
+	h := newHost(t)
+	h.write("etc/hosts", "127.0.0.1 api.demo.internal\n")
+	const file = "var/lib/kubelet/pods/endless/etc-hosts"
+	h.write(file, podHostsBegin+"192.0.2.1 api.demo.internal\n")
+	if err := os.Truncate(h.path(file), 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.check(op.PodHosts{Name: "api.demo.internal", Address: "127.0.0.1"})[0]; got.Status != op.Unchanged {
+		t.Errorf("check: %+v", got)
+	}
+}

@@ -12,7 +12,9 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/regular"
 )
 
 const (
@@ -112,7 +114,7 @@ func (s *session) podLogs(manifest string) []string {
 // tail is the end of a container's log, without what the runtime puts before each
 // line.
 func tail(file string) string {
-	f, err := os.Open(file)
+	f, err := regular.Open(file)
 	if err != nil {
 		return ""
 	}
@@ -122,10 +124,7 @@ func tail(file string) string {
 			return ""
 		}
 	}
-	raw, err := io.ReadAll(io.LimitReader(f, wordsOf))
-	if err != nil {
-		return ""
-	}
+	raw, _ := bounded.ReadAll(f, wordsOf) // what can be read of it is evidence; it may grow meanwhile
 	var out []string
 	for line := range strings.Lines(string(raw)) {
 		if _, text, ok := strings.Cut(line, " stderr "); ok {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -27,7 +28,7 @@ const ticks = 100
 // outdated are the programs of a static pod that were started before one of
 // the files was made, and which file that is; runs says that one runs at all.
 func (s *session) outdated(o op.PodRestart) (old []process, file string, runs bool, err error) {
-	raw, err := os.ReadFile(s.path(o.Manifest))
+	raw, err := bounded.ReadFile(s.path(o.Manifest), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", false, nil
 	}
@@ -72,7 +73,7 @@ func (s *session) programs(is func(command []string) bool) (out []process, err e
 		return nil, fmt.Errorf("reading our process namespace: %w", err)
 	}
 	for _, file := range files {
-		raw, err := os.ReadFile(file) // one that ends meanwhile does not run
+		raw, err := bounded.ReadFile(file, bounded.Proc) // one that ends meanwhile does not run
 		if err != nil || !is(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")) {
 			continue
 		}

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -37,7 +38,7 @@ type registry struct {
 func (s *session) registry(o op.RegistryClient) (*registry, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.Name}
 	if o.CAFile != "" {
-		text, err := os.ReadFile(s.path(o.CAFile))
+		text, err := bounded.ReadFile(s.path(o.CAFile), bounded.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +91,7 @@ func (r *registry) want(ctx context.Context, method string, at *url.URL, c conte
 		return 0, nil, fmt.Errorf("asking the registry: %w", err)
 	}
 	defer res.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(res.Body, 300)) // evidence only
+	text, _ := bounded.ReadAll(res.Body, 300) // evidence only
 	for _, code := range codes {
 		if res.StatusCode == code {
 			return code, res.Header, nil
@@ -292,7 +293,7 @@ func (p *push) image(ctx context.Context, img op.PushedImage) error {
 		if err != nil {
 			return err
 		}
-		text, err := os.ReadFile(path)
+		text, err := bounded.ReadFile(path, bounded.Config)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
@@ -71,7 +72,7 @@ func (s *session) cachedOnes(dir string, a *attachments) error {
 	}
 	notes := map[string]cached{}
 	for _, name := range names {
-		raw, err := durable.ReadFile(s.path(filepath.Join(dir, name)))
+		raw, err := durable.ReadFile(s.path(filepath.Join(dir, name)), bounded.Config)
 		var c cached
 		if err != nil || json.Unmarshal(raw, &c) != nil {
 			continue // gone meanwhile, or another's
@@ -117,7 +118,7 @@ func (s *session) reservations(dir string, a *attachments) error {
 				notes = append(notes, p)
 				continue
 			}
-			raw, err := durable.ReadFile(s.path(p))
+			raw, err := durable.ReadFile(s.path(p), bounded.Config)
 			id, _, _ := strings.Cut(string(raw), "\n")
 			if err == nil && a.containers[strings.TrimSpace(id)] || slices.Contains(a.networks, network) {
 				ours = append(ours, p)

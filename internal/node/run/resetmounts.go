@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/ledger"
 )
 
@@ -23,7 +23,7 @@ func (s *session) mountsBelow(dirs []string) ([]string, error) {
 	if len(dirs) == 0 {
 		return nil, nil
 	}
-	raw, err := os.ReadFile("/proc/thread-self/mountinfo")
+	raw, err := bounded.ReadFile("/proc/thread-self/mountinfo", bounded.Proc)
 	if err != nil {
 		return nil, fmt.Errorf("listing mounts: %w", err)
 	}
@@ -92,7 +92,7 @@ func (s *session) unmount(ctx context.Context, path string, until time.Time) err
 // remote says that a file system is another machine's. Asking the file system
 // itself could hang.
 func remote(path string) bool {
-	raw, err := os.ReadFile("/proc/thread-self/mountinfo")
+	raw, err := bounded.ReadFile("/proc/thread-self/mountinfo", bounded.Proc)
 	if err != nil {
 		return false
 	}

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -94,7 +95,7 @@ func (s *session) tellPods(ctx context.Context, o op.Reset) error {
 
 // program is the name that the process was called by, without its directory.
 func (p process) program() string {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
+	raw, err := bounded.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid), bounded.Proc)
 	if err != nil {
 		return "" // gone meanwhile
 	}
@@ -175,7 +176,7 @@ func (s *session) podProcesses(cgroups []string) ([]process, error) {
 		found = append(found, children[found[i].pid]...)
 	}
 	for _, dir := range s.cgroupsNamed(cgroups) {
-		raw, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		raw, err := bounded.ReadFile(filepath.Join(dir, "cgroup.procs"), bounded.Proc)
 		if err != nil {
 			continue // gone meanwhile
 		}
@@ -199,7 +200,7 @@ func readProcess(dir string) (p process, ok bool) {
 	if err != nil {
 		return p, false
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, "stat"))
+	raw, err := bounded.ReadFile(filepath.Join(dir, "stat"), bounded.Proc)
 	if err != nil {
 		return p, false
 	}
@@ -218,7 +219,7 @@ func isShim(dir, here string) bool {
 	if err != nil || !strings.HasPrefix(filepath.Base(exe), "containerd-shim") {
 		return false
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	raw, err := bounded.ReadFile(filepath.Join(dir, "cmdline"), bounded.Proc)
 	if err != nil {
 		return false
 	}

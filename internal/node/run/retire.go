@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/iec"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
@@ -34,7 +35,7 @@ type imported struct {
 
 // imported reads the record. What was imported into another runtime went with that.
 func (s *session) imported(docker bool) (map[string]string, error) {
-	raw, err := durable.ReadFile(s.state(importedFile))
+	raw, err := durable.ReadFile(s.state(importedFile), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return map[string]string{}, nil
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/bounded"
 )
 
 // runcProgram is what runs containers.
@@ -21,7 +23,7 @@ const runcProgram = "/usr/local/bin/runc"
 // runc ends when it is told to, and with it every pod. containerd has a setting
 // for that, and Docker none. It returns only if that fails.
 func Runc(args []string) error {
-	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	own, err := bounded.ReadFile("/proc/self/oom_score_adj", bounded.Proc)
 	if err != nil {
 		return fmt.Errorf("reading our own score: %w", err)
 	}
@@ -117,7 +119,7 @@ func (o rawObject) nested(field string, change func(rawObject) error) error {
 
 // editJSON changes an object in a file.
 func editJSON(file string, change func(rawObject) error) error {
-	raw, err := os.ReadFile(file)
+	raw, err := bounded.ReadFile(file, bounded.Proc)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -20,7 +21,7 @@ func (s *session) checkSelf(o op.Self) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
-	want, err := durable.ReadFile(program)
+	want, err := durable.ReadFile(program, bounded.Config)
 	switch {
 	case err != nil:
 		return verdict{}, fmt.Errorf("reading the helper's program: %w", err)
@@ -38,7 +39,7 @@ func (s *session) checkSelf(o op.Self) (verdict, error) {
 
 // applySelf puts the program there at once: one that runs keeps its own.
 func (s *session) applySelf(o op.Self) error {
-	raw, err := durable.ReadFile(program)
+	raw, err := durable.ReadFile(program, bounded.Config)
 	if err != nil {
 		return fmt.Errorf("reading the helper's program: %w", err)
 	}

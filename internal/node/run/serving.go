@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -24,7 +25,7 @@ type servedBefore struct {
 func (s *session) servingFile(o op.Serving) string { return s.state("serving", o.Name+".json") }
 
 func (s *session) served(o op.Serving) (rec servedBefore, err error) {
-	raw, err := durable.ReadFile(s.servingFile(o))
+	raw, err := durable.ReadFile(s.servingFile(o), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return rec, nil
 	}

@@ -4,11 +4,12 @@ package run
 
 import (
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"slipway.dev/slipway/internal/bounded"
 )
 
 // An argument is one of a static pod's command, as its manifest has it.
@@ -31,7 +32,7 @@ func (a argument) fits(have string) bool {
 // gives it. Right after a change the one before it still does: the kubelet looks
 // at its manifests, and ends a pod, in its own time.
 func (s *session) runsAs(manifest string) error {
-	raw, err := os.ReadFile(s.path(manifest))
+	raw, err := bounded.ReadFile(s.path(manifest), bounded.Config)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (s *session) anyProgram(is func(command []string) bool) (bool, error) {
 		return false, err
 	}
 	for _, file := range processes {
-		raw, err := os.ReadFile(file) // one that ends meanwhile does not run
+		raw, err := bounded.ReadFile(file, bounded.Proc) // one that ends meanwhile does not run
 		if err == nil && is(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")) {
 			return true, nil
 		}

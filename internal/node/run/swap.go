@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -85,7 +85,7 @@ type swapState struct {
 
 func (s *session) swapState(ctx context.Context) (swapState, error) {
 	var st swapState
-	raw, err := os.ReadFile(s.path("/proc/swaps"))
+	raw, err := bounded.ReadFile(s.path("/proc/swaps"), bounded.Proc)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without swap
 		return st, fmt.Errorf("reading the active swap: %w", err)
 	}
@@ -214,7 +214,7 @@ func (s *session) applySwap(ctx context.Context) error {
 			return err
 		}
 	}
-	raw, err := os.ReadFile(s.path("/proc/swaps"))
+	raw, err := bounded.ReadFile(s.path("/proc/swaps"), bounded.Proc)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading the active swap: %w", err)
 	}
@@ -240,7 +240,7 @@ func (s *session) restoreSwap(ctx context.Context, e *ledger.Entry) (string, err
 	if err := s.restoreForeign(was.Fstab, now, withSwap(now)); err != nil {
 		return "", err
 	}
-	raw, err := os.ReadFile(s.path("/proc/swaps"))
+	raw, err := bounded.ReadFile(s.path("/proc/swaps"), bounded.Proc)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("reading the active swap: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
@@ -86,7 +87,7 @@ func (s *session) sysctl(key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	raw, err := os.ReadFile(s.path(p))
+	raw, err := bounded.ReadFile(s.path(p), bounded.Config)
 	if errors.Is(err, fs.ErrPermission) {
 		return "", nil // write-only: such as net.ipv4.route.flush
 	}

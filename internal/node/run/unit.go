@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
@@ -113,7 +114,7 @@ type unitRecord struct {
 
 func (s *session) unitRecord(name string) (unitRecord, error) {
 	var rec unitRecord
-	raw, err := durable.ReadFile(s.state("units", name+".json"))
+	raw, err := durable.ReadFile(s.state("units", name+".json"), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return rec, nil
 	}

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
@@ -49,7 +50,7 @@ func (s *session) unpackedPath(o op.Unpack) string {
 
 func (s *session) unpacked(o op.Unpack) (unpacked, error) {
 	var rec unpacked
-	raw, err := durable.ReadFile(s.unpackedPath(o))
+	raw, err := durable.ReadFile(s.unpackedPath(o), bounded.Record)
 	if errors.Is(err, fs.ErrNotExist) {
 		return rec, nil
 	}

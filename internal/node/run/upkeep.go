@@ -9,11 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -30,7 +30,7 @@ func (r *Runner) AutoRenew(ctx context.Context, job op.AutoRenewal) (op.AutoOutc
 		return op.AutoOutcome{}, err
 	}
 	u := upkeep{session: s, job: job}
-	if raw, err := os.ReadFile(u.outcomeFile()); err == nil {
+	if raw, err := bounded.ReadFile(u.outcomeFile(), bounded.Record); err == nil {
 		_ = json.Unmarshal(raw, &u.before) // a damaged one says nothing
 	}
 	if u.before.Result == op.AutoBegun {

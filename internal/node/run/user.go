@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
 	"slipway.dev/slipway/internal/node/op"
@@ -150,7 +151,7 @@ func (s *session) applyUser(ctx context.Context, o op.User) error {
 // addAccount adds a line unless the file has one for name. The files without
 // which a host does very well (gshadow) are not made.
 func (s *session) addAccount(file, name, line string) error {
-	raw, err := durable.ReadFile(s.path(file))
+	raw, err := durable.ReadFile(s.path(file), bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) && file != passwd && file != group {
 		return nil
 	}

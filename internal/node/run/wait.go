@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -96,7 +97,7 @@ func probeHTTP(ctx context.Context, url, says string) error {
 		return err
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 200)) // else evidence only
+	body, err := bounded.ReadAll(res.Body, 200) // else evidence only
 	if res.StatusCode == http.StatusOK && (says == "" || err == nil && string(body) == says) {
 		return nil
 	}

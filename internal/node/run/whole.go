@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/exact"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
@@ -110,7 +111,7 @@ func (s *session) others(o op.Exec) ([]string, error) {
 func (s *session) started(o op.Exec) ([]string, error) {
 	all, err := s.untaken()
 	return slices.DeleteFunc(all, func(unit string) bool {
-		raw, err := durable.ReadFile(s.state(runDir, unit, "meta.json"))
+		raw, err := durable.ReadFile(s.state(runDir, unit, "meta.json"), bounded.Record)
 		var m wholeMeta
 		// Without it, it was cut before it was started.
 		return err != nil || json.Unmarshal(raw, &m) != nil || m.Name != o.Name
