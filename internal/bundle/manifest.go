@@ -12,6 +12,8 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strings"
+	"unicode"
 
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/node/op"
@@ -119,7 +121,28 @@ func ParseManifest(data []byte) (Manifest, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return Manifest{}, errors.New("parsing config: data after its end")
 	}
+	if err := checkTexts(data); err != nil {
+		return Manifest{}, err
+	}
 	return m, m.check()
+}
+
+// checkTexts refuses control characters in any text: a bundle that nobody has signed is
+// shown to people, too.
+func checkTexts(data []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	for {
+		token, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("parsing config: %w", err)
+		}
+		if text, ok := token.(string); ok && strings.ContainsFunc(text, unicode.IsControl) {
+			return fmt.Errorf("config: %.80q has control characters in it", text)
+		}
+	}
 }
 
 func (m Manifest) check() error {

@@ -41,6 +41,8 @@ func TestParseManifest(t *testing.T) {
 		"negative size":  {"sizes are used to allocate", `"size":1`, `"size":-1`, "is no blob"},
 		"name":           {"a name becomes a path", `"crictl"`, `"../crictl"`, "is no name"},
 		"no reference":   {"an image without a name cannot be imported", `"r/pause:1"`, `""`, "no reference"},
+		"escape":         {"a terminal obeys it", `"licence":"Apache-2.0"`, `"licence":"MIT\u001b]52;c;eA==\u0007"`, "control characters"},
+		"escape of 8":    {"some obey this as well", `"version":"1"`, `"version":"\u009b2J"`, "control characters"},
 		"two at once":    {"anything after the end is not ours", `{"schemaVersion"`, `{} {"schemaVersion"`, "parsing config"},
 	}
 	for name, tt := range tests {

@@ -337,6 +337,9 @@ func (a *app) data(value any, text func(io.Writer) error) error {
 // document writes an answer that is YAML by nature, as it is or as JSON.
 func (a *app) document(text []byte) error {
 	if a.format != view.JSON {
+		if a.Colour { // a terminal
+			text = []byte(view.Visible(string(text)))
+		}
 		_, err := a.Out.Write(text)
 		return err
 	}

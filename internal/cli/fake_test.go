@@ -238,6 +238,8 @@ func (s service) operation() *v1alpha1.Operation {
 	switch s.History {
 	case "failed":
 		o.Status.Phase, o.Status.Message = v1alpha1.OperationFailed, "join node: w2: no space left"
+	case "hostile":
+		o.Status.Phase, o.Status.Message = v1alpha1.OperationFailed, "join node: w2: \x1b]52;c;Y3VybA==\x07\x1b[2J\u009b2J"
 	case "killed":
 		o.Status.Phase, o.Status.EndTime = v1alpha1.OperationRunning, nil
 	}

@@ -233,6 +233,24 @@ func TestInterruptedTwice(t *testing.T) {
 	}
 }
 
+// TestNobodySteers: what a host has said stays text, wherever it is shown.
+func TestNobodySteers(t *testing.T) {
+	for _, args := range [][]string{
+		{"operations", "show", operationID}, {"operations", "list"}, {"get", "clusters"}, {"get", "cluster", "prod"}, {"operations", "watch", operationID},
+		{"exec", "w1", "--cluster", "prod", "--", "true"}, {"exec", "all", "--cluster", "prod", "--", "true"},
+	} {
+		for _, format := range []string{"text", "json", "yaml"} {
+			s := newSeat(t, "")
+			s.run(t, &fake{Clusters: []string{"prod"}, Phase: "Ready", History: "hostile", Lost: "w1"}, append([]string{"-o", format}, args...)...)
+			for _, steers := range []string{"\x1b", "\x07", "\u009b"} {
+				if out := s.out.String() + s.err.String(); strings.Contains(out, steers) || out == "" {
+					t.Errorf("%v as %s: %q is in %q", args, format, steers, out)
+				}
+			}
+		}
+	}
+}
+
 // An operation does not wait for who reads about it, and its reader misses
 // nothing.
 func TestNobodyReads(t *testing.T) {

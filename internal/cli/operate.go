@@ -221,7 +221,7 @@ func (a *app) agree(ctx context.Context, question string) error {
 
 // typed asks, and wants one of the answers.
 func (a *app) typed(ctx context.Context, question string, answers ...string) error {
-	fmt.Fprint(a.Err, question)
+	fmt.Fprint(a.Err, a.style().Text(question))
 	line := make(chan string, 1)
 	go func() { // ends with the program at the latest: a read cannot be called off
 		s, _ := bufio.NewReader(a.In).ReadString('\n')

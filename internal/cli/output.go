@@ -120,7 +120,7 @@ func (a *app) outputs(to *sink, targets []lifecycle.Target) (output func(lifecyc
 	for _, t := range targets {
 		names = append(names, label(t.Cluster, t.Host.Name))
 	}
-	out, errw := view.NewPrefixed(names, a.outStyle()), view.NewPrefixed(names, a.style())
+	out, errw := view.NewPrefixed(names, a.outStyle(), a.Colour), view.NewPrefixed(names, a.style(), a.Size != nil)
 	open := map[string][2]io.WriteCloser{}
 	for i, t := range targets {
 		open[t.Cluster+"@"+t.Host.Name] = [2]io.WriteCloser{out.Writer(to, names[i]), errw.Writer(a.Err, names[i])}

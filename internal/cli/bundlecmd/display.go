@@ -9,6 +9,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/iec"
 )
 
@@ -44,7 +45,7 @@ func (d *Display) Show(p bundle.Progress) {
 	switch {
 	case lasting:
 		d.clear()
-		fmt.Fprintln(d.w, line(p))
+		fmt.Fprintln(d.w, view.Printable(line(p)))
 		if d.head != nil && d.head.Component == p.Component {
 			d.head = nil
 		}
@@ -55,7 +56,7 @@ func (d *Display) Show(p bundle.Progress) {
 			d.draw()
 		}
 	case d.shown[p.Component] != string(p.Phase):
-		fmt.Fprintln(d.w, line(p))
+		fmt.Fprintln(d.w, view.Printable(line(p)))
 	}
 	d.shown[p.Component] = string(p.Phase)
 }
@@ -89,6 +90,7 @@ func (d *Display) draw() {
 	if p.Message != "" {
 		text += "  " + p.Message
 	}
+	text = view.Printable(text)
 	width, _ := d.size()
 	if r := []rune(text); len(r) >= width {
 		text = string(r[:max(0, width-1)])

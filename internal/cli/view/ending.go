@@ -154,6 +154,7 @@ func InGuide(reason string) string {
 
 // Onward writes the two lines that lead on and back.
 func (e Ending) Onward(w io.Writer) {
+	w = e.Style.Writer(w)
 	then, back := e.on()
 	fmt.Fprintf(w, "Then: %s\nBack: %s\n", then, back)
 }

@@ -16,14 +16,16 @@ import (
 // and whole. Of a line that is too long for that, each further piece says that
 // it goes on: what was printed can be put together again.
 type Prefixed struct {
-	mu    sync.Mutex
-	width int
-	paint paint
+	mu       sync.Mutex
+	width    int
+	paint    paint
+	terminal bool
 }
 
-// NewPrefixed is for hosts of these names.
-func NewPrefixed(names []string, s Style) *Prefixed {
-	p := &Prefixed{paint: paint(s.Colour)}
+// NewPrefixed is for hosts of these names. On a terminal, no host steers it, and so
+// writes over what others print; elsewhere all is written as it is.
+func NewPrefixed(names []string, s Style, terminal bool) *Prefixed {
+	p := &Prefixed{paint: paint(s.Colour), terminal: terminal}
 	for _, n := range names {
 		p.width = max(p.width, len(n))
 	}
@@ -75,7 +77,11 @@ func (w *prefixed) next(out *bytes.Buffer, n int) {
 	if w.long {
 		head = w.piece
 	}
-	fmt.Fprintf(out, "%s%s\n", head, w.part[:n])
+	text := string(w.part[:n])
+	if w.p.terminal {
+		text = Visible(strings.TrimSuffix(text, "\r"))
+	}
+	fmt.Fprintf(out, "%s%s\n", head, text)
 	w.part = w.part[n:]
 }
 

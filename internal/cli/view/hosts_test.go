@@ -34,7 +34,7 @@ func TestPrefixed(t *testing.T) {
 	} {
 		for _, size := range []int{1 << 20, maxPart, 4093} {
 			var out bytes.Buffer
-			w := NewPrefixed([]string{"w1", "cp1"}, Style{}).Writer(&out, "w1")
+			w := NewPrefixed([]string{"w1", "cp1"}, Style{}, false).Writer(&out, "w1")
 			for rest := []byte(tc.in); len(rest) > 0; {
 				n := min(size, len(rest))
 				if got, err := w.Write(rest[:n]); got != n || err != nil {
@@ -72,7 +72,7 @@ func TestPrefixed(t *testing.T) {
 // TestPrefixedLooks is what is seen of it.
 func TestPrefixedLooks(t *testing.T) {
 	var out bytes.Buffer
-	p := NewPrefixed([]string{"w1", "cp1"}, Style{})
+	p := NewPrefixed([]string{"w1", "cp1"}, Style{}, false)
 	one, two := p.Writer(&out, "w1"), p.Writer(&out, "cp1")
 	for _, s := range []string{"a", "b\nc"} {
 		for _, w := range []interface{ Write([]byte) (int, error) }{one, two} {

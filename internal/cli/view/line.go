@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -22,6 +23,9 @@ const (
 	yellow = "33"
 	cyan   = "36"
 )
+
+// colours are the sequences that in writes.
+var colours = regexp.MustCompile(`\x1b\[(?:0|` + strings.Join([]string{bold, faint, red, green, yellow, cyan}, "|") + `)m`)
 
 func (p paint) in(code, s string) string {
 	if !p || s == "" || code == "" {

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"sync"
+	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
 
@@ -50,12 +52,42 @@ func (v *Record) Close() {
 	v.closed = true
 }
 
+// escaping writes JSON. Package encoding/json escapes the control characters of ASCII but
+// DEL, and none of the others (U+0080 to U+009F), which some terminals obey as well. In
+// JSON, all of them can only be in strings.
+type escaping struct{ w io.Writer }
+
+func (e escaping) Write(b []byte) (int, error) {
+	if _, err := e.w.Write(escaped(b)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+var controls = regexp.MustCompile("[\u007f-\u009f]")
+
+func escaped(json []byte) []byte {
+	return controls.ReplaceAllFunc(json, func(c []byte) []byte {
+		r, _ := utf8.DecodeRune(c)
+		return fmt.Appendf(nil, `\u%04x`, r)
+	})
+}
+
+// toYAML encodes a value, as its JSON is. YAML takes no control character as it is.
+func toYAML(value any) ([]byte, error) {
+	b, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.JSONToYAML(escaped(b))
+}
+
 // Item writes one value of a stream: a line of JSON, or a YAML document.
 func Item(w io.Writer, f Format, value any) error {
 	if f != YAML {
-		return json.NewEncoder(w).Encode(value)
+		return json.NewEncoder(escaping{w}).Encode(value)
 	}
-	b, err := yaml.Marshal(value)
+	b, err := toYAML(value)
 	if err != nil {
 		return err
 	}
@@ -66,13 +98,13 @@ func Item(w io.Writer, f Format, value any) error {
 // Data writes a value alone: indented JSON, or YAML.
 func Data(w io.Writer, f Format, value any) error {
 	if f == YAML {
-		b, err := yaml.Marshal(value)
+		b, err := toYAML(value)
 		if err == nil {
 			_, err = w.Write(b)
 		}
 		return err
 	}
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(escaping{w})
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(value)

@@ -52,15 +52,30 @@ type Style struct {
 // wrote stays as they did.
 var ascii = strings.NewReplacer("…", "...", "→", "->")
 
-// Text is text as the terminal can show it.
+// Text returns text as the terminal can show it. All text for people passes through
+// here or through Writer, which uses it: hosts, registries and clusters write parts of
+// that text, and none of them steers the terminal. Of escape sequences only our own
+// colours pass.
 func (s Style) Text(text string) string {
-	if s.Unicode {
-		return text
+	if !s.Unicode {
+		text = ascii.Replace(text)
 	}
-	return ascii.Replace(text)
+	if !s.Colour {
+		return Visible(text)
+	}
+	var b strings.Builder
+	for {
+		at := colours.FindStringIndex(text)
+		if at == nil {
+			break
+		}
+		b.WriteString(Visible(text[:at[0]]) + text[at[0]:at[1]])
+		text = text[at[1]:]
+	}
+	return b.String() + Visible(text)
 }
 
-// Writer writes to w as the terminal can show it; a sign must come in one
+// Writer returns a writer to w that writes what Text returns. A sign must come in one
 // piece.
 func (s Style) Writer(w io.Writer) io.Writer { return styled{w, s} }
 

@@ -1,0 +1,193 @@
+package view
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// steering is what a terminal obeys: it sets the clipboard, clears the screen, and does
+// so in the eight-bit form as well.
+const steering = "before\x1b]52;c;Y3VybA==\x07\x1b[2J\u009b2J\u009d\x7f\r\x08\u202eafter"
+
+// obeyed are what of it must not come to a terminal.
+var obeyed = []string{"\x1b]", "\x07", "\x1b[2J", "\u009b", "\u009d", "\x7f", "\x08", "\u202e"}
+
+var everyType = []event.Type{
+	event.OperationStarted, event.StepStarted, event.StepRetry, event.StepProgress, event.StepOutput, event.StepFinished, event.Note,
+}
+
+func steered(out string) (by []string) {
+	for _, s := range obeyed {
+		if strings.Contains(out, s) {
+			by = append(by, s)
+		}
+	}
+	return by
+}
+
+// filled is a value in which every text is steering, down to some depth.
+func filled(v reflect.Value, depth int) {
+	if depth == 0 || !v.CanSet() {
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(steering)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		filled(v.Elem(), depth-1)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		filled(v.Index(0), depth-1)
+	case reflect.Map:
+		if v.Type().Key().Kind() != reflect.String {
+			return
+		}
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		filled(key, depth-1)
+		filled(value, depth-1)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			return
+		}
+		for i := range v.NumField() {
+			filled(v.Field(i), depth-1)
+		}
+	}
+}
+
+func hostile[T any]() *T {
+	v := new(T)
+	filled(reflect.ValueOf(v).Elem(), 8)
+	return v
+}
+
+// TestNobodySteersTheTerminal: whatever hosts, clusters and records say, it comes to the
+// terminal as text.
+func TestNobodySteersTheTerminal(t *testing.T) {
+	now := time.Unix(0, 0).UTC()
+	said := hostile[event.Event]()
+	ending := hostile[Ending]()
+	for name, show := range map[string]func(io.Writer, Style) error{
+		"info":         func(w io.Writer, s Style) error { return Info(w, hostile[lifecycle.Info](), now, s) },
+		"certificates": func(w io.Writer, s Style) error { return Certificates(w, hostile[lifecycle.Certificates](), now, s) },
+		"copies":       func(w io.Writer, s Style) error { return Copies(w, hostile[lifecycle.CopyReport](), now, s) },
+		"members":      func(w io.Writer, s Style) error { return EtcdMembers(w, hostile[lifecycle.EtcdReport](), s) },
+		"health":       func(w io.Writer, s Style) error { return EtcdHealth(w, hostile[lifecycle.EtcdReport](), s) },
+		"snapshot":     func(w io.Writer, s Style) error { return Snapshot(w, hostile[lifecycle.SnapshotInfo](), s) },
+		"snapshots": func(w io.Writer, _ Style) error {
+			return Snapshots(w, []lifecycle.SnapshotInfo{*hostile[lifecycle.SnapshotInfo]()}, now, false)
+		},
+		"schedule": func(w io.Writer, s Style) error { return Scheduled(w, hostile[lifecycle.Scheduled](), now, s) },
+		"drill":    func(w io.Writer, s Style) error { return Drill(w, hostile[lifecycle.DrillReport](), s) },
+		"a table":  func(w io.Writer, _ Style) error { return Table(w, nil, [][]string{{steering}}) },
+		"a line":   func(w io.Writer, _ Style) error { _, err := io.WriteString(w, steering+"\n"); return err },
+	} {
+		for _, style := range []Style{{}, {Colour: true, Unicode: true}} {
+			var b bytes.Buffer
+			if err := show(style.Writer(&b), style); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if by := steered(b.String()); len(by) > 0 || b.Len() == 0 {
+				t.Errorf("%s: %q is in %q", name, by, b.String())
+			}
+		}
+	}
+	// These have no writer of ours around them.
+	for name, show := range map[string]func(io.Writer, Style){
+		"succeeded":   func(w io.Writer, s Style) { ending.Style = s; ending.Succeeded(w) },
+		"failed":      func(w io.Writer, s Style) { ending.Style = s; ending.Failed(w) },
+		"paused":      func(w io.Writer, s Style) { ending.Style = s; ending.Paused(w) },
+		"onward":      func(w io.Writer, s Style) { ending.Style = s; ending.Onward(w) },
+		"diagnostics": func(w io.Writer, s Style) { Diagnostics(w, diag.List{*hostile[diag.Diagnostic]()}, s) },
+		"plan":        func(w io.Writer, s Style) { _ = Plan(w, hostile[plan.Plan](), false, s) },
+		"plain": func(w io.Writer, s Style) {
+			v := NewPlain(w, Options{Style: s, Debug: true})
+			for _, typ := range everyType {
+				said.Type = typ
+				v.Emit(*said)
+			}
+			v.Close()
+		},
+		"live": func(w io.Writer, s Style) {
+			v := NewLive(w, Options{Style: s, Debug: true, Size: func() (int, int) { return 200, 50 }})
+			for _, typ := range everyType {
+				said.Type = typ
+				v.Emit(*said)
+			}
+			v.Close()
+		},
+		"hosts": func(w io.Writer, s Style) {
+			p := NewPrefixed([]string{"w1"}, s, true).Writer(w, "w1")
+			_, _ = io.WriteString(p, steering+"\r\n")
+			_ = p.Close()
+		},
+	} {
+		for _, style := range []Style{{}, {Colour: true, Unicode: true}} {
+			var b bytes.Buffer
+			show(&b, style)
+			if by := steered(b.String()); len(by) > 0 {
+				t.Errorf("%s: %q is in %q", name, by, b.String())
+			}
+		}
+	}
+}
+
+// TestColours: of escape sequences, our own colours pass, where there are any.
+func TestColours(t *testing.T) {
+	ours := paint(true).in(red, "FAILED") + paint(true).in(bold, "x")
+	for _, tt := range []struct {
+		name, in string
+		style    Style
+		want     string
+	}{
+		{"ours", ours, Style{Colour: true, Unicode: true}, ours},
+		{"without colours", paint(true).in(red, "x"), Style{Unicode: true}, `\x1b[31mx\x1b[0m`},
+		{"invisible text", "\x1b[8mx\x1b[30;40m", Style{Colour: true, Unicode: true}, `\x1b[8mx\x1b[30;40m`},
+		{"signs", "a…\tb\n", Style{}, "a...\tb\n"},
+		{"no text", "\xff\x9b2J", Style{Unicode: true}, "��2J"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.style.Text(tt.in); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestJSONSteersNothing: JSON and YAML have the same text, with no control character in it.
+func TestJSONSteersNothing(t *testing.T) {
+	value := map[string]string{"text": steering + "\U000e0001 …"}
+	for _, f := range []Format{JSON, YAML} {
+		for name, write := range map[string]func(io.Writer, Format, any) error{"item": Item, "data": Data} {
+			var b bytes.Buffer
+			if err := write(&b, f, value); err != nil {
+				t.Fatal(err)
+			}
+			out := strings.ReplaceAll(b.String(), "\u202e", "") // steers the reader, not the terminal
+			if by := steered(out); len(by) > 0 {
+				t.Errorf("%s as %s: %q is in %q", name, f, by, out)
+			}
+			if f == JSON {
+				var back map[string]string
+				if err := json.Unmarshal(b.Bytes(), &back); err != nil || back["text"] != value["text"] {
+					t.Errorf("%s: %q, %v", name, back["text"], err)
+				}
+			}
+		}
+	}
+}
