@@ -113,8 +113,8 @@ test-long: setup build bundle ## long scenarios, one by SCENARIO=name; results g
 	@hack/test-long $(SCENARIO)
 
 .PHONY: bench
-bench: setup build bundle ## Slipway beside a plain kubeadm script, N=5 rounds
-	@go run ./test/bench -n $(or $(N),5) -kubernetes $(KUBERNETES)
+bench: setup build bundle ## Slipway next to a plain kubeadm script; N=5 rounds, SHAPES=1+2,3+2
+	@go run ./test/bench -n $(or $(N),5) -kubernetes $(KUBERNETES) $(if $(SHAPES),-shapes $(SHAPES))
 
 .PHONY: bench-hosts
 bench-hosts: setup build ## one manager with 10 to 1,000 hosts on this machine, beside Ansible; HOSTS=10,100 for others

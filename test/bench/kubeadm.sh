@@ -3,14 +3,16 @@
 # the same content. All hosts at once wherever kubeadm allows it. No checks,
 # no plan, no ledger, nothing to undo or resume. Frozen: a change to it makes
 # all earlier figures incomparable.
-#   kubeadm.sh CONTENT KEY CONTROL-PLANE WORKER…
+#   kubeadm.sh CONTENT KEY N CONTROL-PLANE… WORKER…     (N control planes)
 # CONTENT holds *.tgz (programs, from /), control-plane.tar and worker.tar (the
 # images each needs, as OCI layouts), and the files version, pause and flannel
 # (a version and two image names).
 set -euo pipefail
-content=$1 key=$2 cp=$3
+content=$1 key=$2 n=$3
 shift 3
-workers=("$@")
+cps=("${@:1:n}") workers=("${@:n+1}")
+cp=${cps[0]} others=("${cps[@]:1}")
+name=api.bench.internal # several control planes need a name
 version=$(<"$content/version") pause=$(<"$content/pause") flannel=$(<"$content/flannel")
 
 on() { # HOST COMMAND: one SSH session
@@ -86,9 +88,10 @@ settings() {
 
 prepare() {
 	local archive images=worker
-	[[ $1 != "$cp" ]] || images=control-plane
+	[[ " ${cps[*]} " != *" $1 "* ]] || images=control-plane
 	for archive in "$content"/*.tgz; do on "$1" 'tar xzf - -C / --no-same-owner' <"$archive"; done
 	settings | on "$1" 'bash -s'
+	((n == 1)) || on "$1" "echo '$cp $name' >>/etc/hosts"
 	on "$1" 'ctr -n k8s.io images import - >/dev/null 2>&1' <"$content/$images.tar"
 }
 
@@ -102,6 +105,7 @@ init() {
 	apiVersion: kubeadm.k8s.io/v1beta4
 	kind: ClusterConfiguration
 	kubernetesVersion: $version
+	$([[ $n == 1 ]] || echo "controlPlaneEndpoint: $name:6443")
 	networking: {podSubnet: 10.244.0.0/16, serviceSubnet: 10.96.0.0/16}
 	---
 	apiVersion: kubelet.config.k8s.io/v1beta1
@@ -122,19 +126,22 @@ network() {
 }
 
 join() {
-	on "$1" "$join_command --ignore-preflight-errors=SystemVerification,NumCPU,Mem >/var/log/kubeadm.log 2>&1"
+	local more=
+	[[ " ${others[*]} " != *" $1 "* ]] || more="--control-plane --certificate-key $certificate_key"
+	on "$1" "$join_command $more --ignore-preflight-errors=SystemVerification,NumCPU,Mem >/var/log/kubeadm.log 2>&1"
 }
 
-# The workers are prepared while the control plane starts.
-each prepare "${workers[@]}" &
+# All others are prepared while the first control plane starts.
+each prepare "${others[@]}" "${workers[@]}" &
 prepared=$!
 prepare "$cp"
 init
 network
 join_command=$(on "$cp" 'kubeadm token create --print-join-command')
+((n == 1)) || certificate_key=$(on "$cp" 'kubeadm init phase upload-certs --upload-certs 2>/dev/null | tail -n 1')
 wait "$prepared"
-each join "${workers[@]}"
+each join "${others[@]}" "${workers[@]}"
 on "$cp" 'export KUBECONFIG=/etc/kubernetes/admin.conf
-until [ "$(kubectl get nodes --no-headers | wc -l)" = '"$((${#workers[@]} + 1))"' ]; do sleep 0.2; done
+until [ "$(kubectl get nodes --no-headers | wc -l)" = '"$((n + ${#workers[@]}))"' ]; do sleep 0.2; done
 kubectl wait --for=condition=Ready node --all --timeout=180s >/dev/null
 kubectl -n kube-system rollout status deployment/coredns --timeout=180s >/dev/null'

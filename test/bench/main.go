@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -19,18 +20,45 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const (
-	name     = "bench"
-	machines = "3"
-)
+const name = "bench"
+
+// A shape is how many machines of which kind a cluster has.
+type shape struct{ controlPlanes, workers int }
+
+func (s shape) String() string { return fmt.Sprintf("%d+%d", s.controlPlanes, s.workers) }
+
+// target is what the ratio of Slipway's time to the script's is to be at most.
+func (s shape) target() float64 {
+	if s.controlPlanes > 1 {
+		return 1.0
+	}
+	return 1.25
+}
+
+// shapes reads a list such as "1+2,3+2".
+func shapes(list string) (out []shape, err error) {
+	for _, text := range strings.Split(list, ",") {
+		var s shape
+		if n, err := fmt.Sscanf(text, "%d+%d", &s.controlPlanes, &s.workers); n != 2 || err != nil || s.controlPlanes < 1 || s.workers < 1 || s.String() != text {
+			return nil, fmt.Errorf("invalid shape %q: write control planes + workers, such as 3+2", text)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
 
 func main() {
 	rounds := flag.Int("n", 5, "rounds; the median of each figure is printed")
 	version := flag.String("kubernetes", "v1.37.1", "Kubernetes `version`")
+	list := flag.String("shapes", "1+2,3+2", "the clusters to create, each as control planes + workers")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *rounds, *version); err != nil {
+	which, err := shapes(*list)
+	if err == nil {
+		err = run(ctx, *rounds, *version, which)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -42,7 +70,7 @@ type figures struct {
 	peak                    []int64 // bytes
 }
 
-func run(ctx context.Context, rounds int, version string) error {
+func run(ctx context.Context, rounds int, version string, which []shape) error {
 	home, err := os.MkdirTemp("", "slipway-bench-")
 	if err != nil {
 		return err
@@ -53,33 +81,47 @@ func run(ctx context.Context, rounds int, version string) error {
 	if err != nil {
 		return fmt.Errorf("taking the bundle apart: %w", err)
 	}
-	var f figures
-	for round := range rounds {
-		if err := b.roundSlipway(ctx, &f); err != nil {
-			return fmt.Errorf("round %d with slipway: %w", round+1, err)
+	for _, s := range which {
+		b.shape = s
+		f, err := b.rounds(ctx, rounds, content)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s, err)
 		}
-		if err := b.roundKubeadm(ctx, content, &f); err != nil {
-			return fmt.Errorf("round %d with kubeadm: %w", round+1, err)
-		}
-		fmt.Printf("round %d: slipway %s, kubeadm %s, again %s, peak %d MiB\n", round+1,
-			seconds(f.slipway[round]), seconds(f.kubeadm[round]), seconds(f.again[round]), f.peak[round]>>20)
+		f.print(version, s)
 	}
-	f.print(version)
 	return nil
 }
 
-func (f figures) print(version string) {
+// rounds creates the cluster in turns by Slipway and by the script.
+func (b bench) rounds(ctx context.Context, n int, content string) (f figures, err error) {
+	for round := range n {
+		if err := b.roundSlipway(ctx, &f); err != nil {
+			return f, fmt.Errorf("round %d with slipway: %w", round+1, err)
+		}
+		if err := b.roundKubeadm(ctx, content, &f); err != nil {
+			return f, fmt.Errorf("round %d with kubeadm: %w", round+1, err)
+		}
+		fmt.Printf("%s, round %d: slipway %s, kubeadm %s, again %s, peak %d MiB\n", b.shape, round+1,
+			seconds(f.slipway[round]), seconds(f.kubeadm[round]), seconds(f.again[round]), f.peak[round]>>20)
+	}
+	return f, nil
+}
+
+func (f figures) print(version string, s shape) {
 	slipway, kubeadm := median(f.slipway), median(f.kubeadm)
-	fmt.Printf("\nKubernetes %s, 1 control plane + 2 workers, cold hosts, median of %d\n", version, len(f.slipway))
+	fmt.Printf("\nKubernetes %s, control planes + workers: %s, cold hosts, median of %d\n", version, s, len(f.slipway))
 	fmt.Printf("  %-34s %10s\n", "create, slipway", seconds(slipway))
 	fmt.Printf("  %-34s %10s\n", "create, kubeadm script", seconds(kubeadm))
-	fmt.Printf("  %-34s %10.2f  (target: at most 1.25)\n", "ratio", slipway.Seconds()/kubeadm.Seconds())
+	fmt.Printf("  %-34s %10.2f  (target: at most %.2f)\n", "ratio", slipway.Seconds()/kubeadm.Seconds(), s.target())
 	fmt.Printf("  %-34s %10s  (target: at most 2 s)\n", "apply again, nothing changed", seconds(median(f.again)))
-	fmt.Printf("  %-34s %6d MiB  (target: at most 200 MB)\n", "peak memory of slipway", median(f.peak)>>20)
+	fmt.Printf("  %-34s %6d MiB  (target: at most 200 MB)\n\n", "peak memory of slipway", median(f.peak)>>20)
 }
 
 // A bench runs programs with a Slipway state of its own.
-type bench struct{ home string }
+type bench struct {
+	home  string
+	shape shape
+}
 
 // roundSlipway measures a create and an unchanged apply.
 func (b bench) roundSlipway(ctx context.Context, f *figures) error {
@@ -107,7 +149,7 @@ func (b bench) roundKubeadm(ctx context.Context, content string, f *figures) err
 		return err
 	}
 	defer b.remove()
-	args, err := scriptArgs(file, content)
+	args, err := scriptArgs(file, content, b.shape.controlPlanes)
 	if err != nil {
 		return err
 	}
@@ -120,7 +162,7 @@ func (b bench) roundKubeadm(ctx context.Context, content string, f *figures) err
 }
 
 // scriptArgs are the script's arguments for the machines of a cluster file.
-func scriptArgs(file, content string) ([]string, error) {
+func scriptArgs(file, content string, controlPlanes int) ([]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -134,7 +176,7 @@ func scriptArgs(file, content string) ([]string, error) {
 	if err := yaml.Unmarshal(data, &cluster); err != nil {
 		return nil, err
 	}
-	args := []string{content, cluster.Spec.SSH.PrivateKeyFile}
+	args := []string{content, cluster.Spec.SSH.PrivateKeyFile, strconv.Itoa(controlPlanes)}
 	for _, h := range cluster.Spec.Hosts {
 		args = append(args, h.Address)
 	}
@@ -145,7 +187,8 @@ func scriptArgs(file, content string) ([]string, error) {
 func (b bench) machines(ctx context.Context) (string, error) {
 	file := filepath.Join(b.home, name+".yaml")
 	os.Remove(file) // an existing file is never overwritten
-	_, _, err := b.slipway(ctx, "sandbox", "create", name, "--machines", machines, "--out", file)
+	_, _, err := b.slipway(ctx, "sandbox", "create", name, "--machines", strconv.Itoa(b.shape.controlPlanes+b.shape.workers),
+		"--control-planes", strconv.Itoa(b.shape.controlPlanes), "--out", file)
 	return file, err
 }
 
