@@ -156,7 +156,7 @@ func badSettings() []bad {
 		c.Spec.Kubernetes.Kubelet.Config = map[string]any{"evictionHard": map[string]any{"memory.available": "plenty"}}
 	}
 	api := func(c *v1alpha1.Cluster) {
-		c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"no-such-flag": "1"}
+		c.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"authorization-mode": "no-such-mode"}
 	}
 	quota := func(c *v1alpha1.Cluster) { c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "many"} }
 	without := func(file, text string) func(*machine) {
@@ -165,7 +165,7 @@ func badSettings() []bad {
 		}
 	}
 	sick := func(m *machine) {
-		m.sick = func(m *machine) bool { return strings.Contains(m.files[module.APIServerManifest], "no-such-flag") }
+		m.sick = func(m *machine) bool { return strings.Contains(m.files[module.APIServerManifest], "no-such-mode") }
 	}
 	return []bad{
 		{name: "kubelet cp1", reason: "nobody after it has begun", host: "cp1", says: "evictionHard is bad", change: kubelet, spoil: restarted(unit, dropIn, "evictionHard")},

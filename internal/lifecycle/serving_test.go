@@ -62,17 +62,17 @@ func TestNotServing(t *testing.T) {
 func TestNotServingMended(t *testing.T) {
 	w := running(t, threeAndTwo, threeAndTwo)
 	cp1, bad := w.machines["cp1"], w.cluster()
-	bad.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"no-such-flag": "1"}
+	bad.Spec.Kubernetes.APIServer.ExtraArgs = map[string]string{"authorization-mode": "no-such-mode"}
 	cp1.refuse = func(step string, _ op.Op) *op.Error {
 		if step == "kubeadm.init.control-plane" {
-			cp1.silent = strings.Contains(cp1.files[settingsFile], "no-such-flag")
+			cp1.silent = strings.Contains(cp1.files[settingsFile], "no-such-mode")
 		}
 		return nil
 	}
 	w.do(Request{Kind: Apply, Cluster: bad, KeepFailed: true}, event.Failed)
 	w.resume(event.Failed)
 	for _, name := range []string{"cp2", "cp3"} {
-		if strings.Contains(w.machines[name].files[module.APIServerManifest], "no-such-flag") {
+		if strings.Contains(w.machines[name].files[module.APIServerManifest], "no-such-mode") {
 			t.Errorf("settings with which no API server starts reach %s", name)
 		}
 	}

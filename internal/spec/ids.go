@@ -54,6 +54,8 @@ const (
 	idEncryptionCipher   = "encryption-provider"
 	idEncryptionResource = "encryption-resource"
 	idInvalidArgument    = "invalid-argument"
+	idUnknownArgument    = "unknown-argument"
+	idFeatureGate        = "feature-gate"
 	idInvalidCIDR        = "invalid-cidr"
 	idCIDRSize           = "cidr-size"
 	idCIDROverlap        = "cidr-overlap"

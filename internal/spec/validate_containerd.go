@@ -79,7 +79,8 @@ func (v *validator) containerdConfig() {
 	disabled, _ := settings["disabled_plugins"].([]any)
 	for _, name := range disabled {
 		if name, _ := name.(string); !Docker(v.c) && slices.Contains([]string{"cri", criServer, criRuntime, criImages}, name) {
-			c.refuse(c.line("disabled_plugins", ""), "plugin "+name+" cannot be disabled: the kubelet runs containers by it", "leave the plugin out of disabled_plugins")
+			c.refuse(c.line("disabled_plugins", ""), "plugin "+name+" cannot be disabled: the kubelet runs containers by it",
+				"leave the plugin out of disabled_plugins")
 		}
 	}
 }
@@ -132,7 +133,8 @@ func (c containerdChecker) plugin(name string, keys map[string]any) {
 	for _, key := range sortedKeys(keys) {
 		below, _ := keys[key].(map[string]any)
 		if key == "registry" && (below["mirrors"] != nil || below["configs"] != nil || below["auths"] != nil) {
-			c.refuse(c.line(name, key), "mirrors and logins of registries are not part of these settings: containerd would not start, or ignore them",
+			c.refuse(c.line(name, key),
+				"mirrors and logins of registries are not part of these settings: containerd would not start, or ignore them",
 				"write them at spec.registry")
 			continue
 		}

@@ -46,6 +46,7 @@ func (v *validator) kubernetes() {
 			v.refuse(idInvalidValue, keyed(path+".featureGates", gate), strconv.Quote(gate)+" cannot name a feature gate", "gates are written like InPlacePodVerticalScaling")
 		}
 	}
+	v.components()
 	v.audit(k.Audit)
 	v.encryption(k.Encryption)
 	v.hardening()

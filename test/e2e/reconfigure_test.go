@@ -31,9 +31,9 @@ func TestLongReconfigure(t *testing.T) {
 				child(child(child(spec, "kubernetes"), "kubelet"), "config")["topologyManagerPolicy"] = "no-such"
 			})
 		}},
-		{"a bad flag of API servers", func(t *testing.T) {
-			b.refuses(t, "no-such-flag", func(spec map[string]any) {
-				child(child(child(spec, "kubernetes"), "apiServer"), "extraArgs")["no-such-flag"] = "1"
+		{"a bad argument of API servers", func(t *testing.T) {
+			b.refuses(t, "no-such-mode", func(spec map[string]any) {
+				child(child(child(spec, "kubernetes"), "apiServer"), "extraArgs")["authorization-mode"] = "no-such-mode"
 			})
 		}},
 		{"containerd's", b.setsContainerd},

@@ -221,18 +221,18 @@ func TestParts(t *testing.T) {
 			says: "CoreDNS has zones of its own",
 		},
 		{
-			reason: "feature gates that all components have", change: extend("scheduler: {extraArgs: {feature-gates: A=true}}\ncontrollerManager: {extraArgs: {feature-gates: A=true}}\napiServer: {extraArgs: {feature-gates: A=true, v: '4'}}"),
+			reason: "feature gates that all components have", change: extend("scheduler: {extraArgs: {feature-gates: AllAlpha=true}}\ncontrollerManager: {extraArgs: {feature-gates: AllAlpha=true}}\napiServer: {extraArgs: {feature-gates: AllAlpha=true, v: '4'}}"),
 			get: func(c *v1alpha1.Cluster) any {
 				return []any{c.Spec.Kubernetes.FeatureGates, c.Spec.Kubernetes.APIServer.ExtraArgs, c.Spec.Kubernetes.Scheduler.ExtraArgs}
 			},
-			want: []any{map[string]bool{"A": true}, m{"v": "4"}, m(nil)},
+			want: []any{map[string]bool{"AllAlpha": true}, m{"v": "4"}, m(nil)},
 		},
 		{
-			reason: "feature gates of one component stay its argument", change: extend("apiServer: {extraArgs: {feature-gates: A=true}}"),
+			reason: "feature gates of one component stay its argument", change: extend("apiServer: {extraArgs: {feature-gates: AllAlpha=true}}"),
 			get: func(c *v1alpha1.Cluster) any {
 				return []any{c.Spec.Kubernetes.FeatureGates, c.Spec.Kubernetes.APIServer.ExtraArgs}
 			},
-			want: []any{map[string]bool(nil), m{"feature-gates": "A=true"}},
+			want: []any{map[string]bool(nil), m{"feature-gates": "AllAlpha=true"}},
 		},
 		{
 			reason: "names that the certificate has anyway are not written", change: extend("apiServer: {certSANs: [api.lab.example.com, 10.0.0.11, localhost, 127.0.0.1, k8s.example.com]}"),

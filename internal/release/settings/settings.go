@@ -1,0 +1,153 @@
+// Package settings lists the flags and the feature gates that the components of each
+// supported minor of Kubernetes have. The tables are made of the programs themselves:
+// TestSettings of internal/bundle/source/modules compiles them, and compares.
+package settings
+
+import (
+	"embed"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+)
+
+//go:embed data/*.txt
+var data embed.FS
+
+// The components, by the names of their programs.
+const (
+	APIServer         = "kube-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Kubelet           = "kubelet"
+	Proxy             = "kube-proxy"
+	Etcd              = "etcd"
+)
+
+// A Table holds the settings of one minor.
+type Table struct {
+	// Kubernetes and Etcd are the versions whose programs the table is made of:
+	// "v1.37.1", "3.7.0".
+	Kubernetes, Etcd string
+	// Gates are the feature gates by name.
+	Gates map[string]Gate
+
+	flags map[string]map[string]string
+}
+
+// A Gate is a feature gate.
+type Gate struct {
+	// Stage is alpha, beta, ga or deprecated.
+	Stage   string
+	Default bool
+	// Locked reports whether a component refuses another value than Default.
+	Locked bool
+
+	only []string
+}
+
+// Known reports whether a component has the gate: a few gates are unknown to some.
+func (g Gate) Known(component string) bool {
+	return len(g.only) == 0 || slices.Contains(g.only, component)
+}
+
+// Flag returns the type of a component's flag, as the program names it ("bool",
+// "duration"), which is "" for all flags of etcd; ok reports whether there is the flag.
+func (t Table) Flag(component, name string) (kind string, ok bool) {
+	kind, ok = t.flags[component][name]
+	return kind, ok
+}
+
+// Flags returns the names of a component's flags, sorted.
+func (t Table) Flags(component string) []string {
+	var out []string
+	for name := range t.flags[component] {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Minor returns the minor that the table is of: "1.37".
+func (t Table) Minor() string {
+	v, err := semver.NewVersion(t.Kubernetes)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d.%d", v.Major(), v.Minor())
+}
+
+// Newer reports whether a version is newer than the programs that the table is made of.
+// Such a version may have more settings.
+func (t Table) Newer(version string) bool {
+	a, errA := semver.NewVersion(version)
+	b, errB := semver.NewVersion(t.Kubernetes)
+	return errA == nil && errB == nil && a.GreaterThan(b)
+}
+
+// Tables returns the tables of all minors, oldest first. The error is damage to the
+// tables themselves.
+func Tables() ([]Table, error) {
+	entries, err := data.ReadDir("data")
+	if err != nil {
+		return nil, err
+	}
+	var out []Table
+	for _, e := range entries {
+		text, err := data.ReadFile(path.Join("data", e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		t, err := parse(string(text))
+		if err == nil && t.Minor()+".txt" != e.Name() {
+			err = fmt.Errorf("it is of Kubernetes %q", t.Kubernetes)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the settings in %s: %w", e.Name(), err)
+		}
+		out = append(out, t)
+	}
+	slices.SortFunc(out, func(a, b Table) int {
+		if b.Newer(a.Kubernetes) {
+			return 1
+		}
+		return -1
+	})
+	return out, nil
+}
+
+// parse reads a table. Its lines are "flag COMPONENT NAME TYPE", without a type for
+// etcd, and "gate NAME STAGE DEFAULT", then "locked" and the components that have the
+// gate, unless all have it. The first line names the versions.
+func parse(text string) (Table, error) {
+	t := Table{Gates: map[string]Gate{}, flags: map[string]map[string]string{}}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) > 1 && words[0] == "#":
+			// "# Flags and feature gates of Kubernetes v1.37.1 and etcd 3.7.0, made by …"
+			if _, err := fmt.Sscanf(line, "# Flags and feature gates of Kubernetes %s and etcd %s", &t.Kubernetes, &t.Etcd); err != nil {
+				return t, fmt.Errorf("%q: %w", strings.TrimSpace(line), err)
+			}
+			t.Etcd = strings.TrimSuffix(t.Etcd, ",")
+		case len(words) >= 3 && words[0] == "flag":
+			if t.flags[words[1]] == nil {
+				t.flags[words[1]] = map[string]string{}
+			}
+			t.flags[words[1]][words[2]] = strings.Join(words[3:], " ")
+		case len(words) >= 4 && words[0] == "gate":
+			g := Gate{Stage: words[2], Default: words[3] == "true"}
+			for _, word := range words[4:] {
+				if g.Locked = g.Locked || word == "locked"; word != "locked" {
+					g.only = strings.Split(word, ",")
+				}
+			}
+			t.Gates[words[1]] = g
+		case len(words) > 0:
+			return t, fmt.Errorf("%q is neither a flag nor a gate", strings.TrimSpace(line))
+		}
+	}
+	return t, nil
+}

@@ -1,0 +1,218 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/release/settings"
+)
+
+const (
+	gatesFlag     = "feature-gates"
+	pathGates     = "spec.kubernetes.featureGates"
+	kubeletPath   = "spec.kubernetes.kubelet"
+	kubeletGates  = "featureGates" // in a KubeletConfiguration
+	pathScheduler = "spec.kubernetes.scheduler.extraArgs"
+)
+
+// ComponentSettings checks the flags, the feature gates and the kubelet's fields of a
+// cluster against a version of Kubernetes that the cluster is to have.
+func ComponentSettings(c *v1alpha1.Cluster, version string) diag.List {
+	c = Copy(c)
+	c.Spec.Kubernetes.Version = version
+	v := &validator{c: c}
+	v.components()
+	v.kubeletConfig(kubeletPath+".config", c.Spec.Kubernetes.Kubelet.Config)
+	return v.found
+}
+
+// A componentArgs is the extra arguments of a component, and their place.
+type componentArgs struct {
+	component, path string
+	args            map[string]string
+}
+
+func (v *validator) componentArgs() []componentArgs {
+	k := v.c.Spec.Kubernetes
+	return []componentArgs{
+		{settings.APIServer, pathArguments, k.APIServer.ExtraArgs},
+		{settings.ControllerManager, controllerArgsPath, k.ControllerManager.ExtraArgs},
+		{settings.Scheduler, pathScheduler, k.Scheduler.ExtraArgs},
+		{settings.Kubelet, kubeletPath + ".extraArgs", k.Kubelet.ExtraArgs},
+		{settings.Etcd, pathEtcdArgs, v.c.Spec.Etcd.ExtraArgs},
+	}
+}
+
+// components checks flags and feature gates against those that the version has. Of a
+// minor after all that are known, they are checked against the newest, with warnings.
+func (v *validator) components() {
+	version := v.c.Spec.Kubernetes.Version
+	tables, err := settings.Tables()
+	if err != nil {
+		v.refuse(idInvalidVersion, "spec.kubernetes.version", err.Error(), "") // a test reads them all
+		return
+	}
+	minor := versionSyntax.FindStringSubmatch(version)
+	if minor == nil {
+		return
+	}
+	at := slices.IndexFunc(tables, func(t settings.Table) bool { return t.Minor() == minor[1]+"."+minor[2] })
+	if newest := len(tables) - 1; at < 0 && tables[newest].Newer(version) {
+		at = newest
+	}
+	if at < 0 {
+		return // older than all that can be installed
+	}
+	c := componentChecker{validator: v, Table: tables[at], all: tables}
+	for _, of := range v.componentArgs() {
+		for _, name := range sortedKeys(of.args) {
+			if name != gatesFlag || of.component == settings.Etcd { // etcd has gates of its own
+				c.flag(of, name)
+				continue
+			}
+			if len(v.c.Spec.Kubernetes.FeatureGates) > 0 && of.component != settings.Kubelet { // which has both
+				v.refuse(idConflictingFields, keyed(of.path, name), of.component+" would get these feature gates, and none of "+pathGates,
+					"write all feature gates at "+pathGates+", or all here")
+			}
+			c.gatesOf(keyed(of.path, name), of.component, of.args[name])
+		}
+	}
+	every := []string{settings.APIServer, settings.ControllerManager, settings.Scheduler, settings.Kubelet}
+	if v.c.Spec.Kubernetes.ProxyMode != proxyNone {
+		every = append(every, settings.Proxy)
+	}
+	for _, name := range sortedKeys(v.c.Spec.Kubernetes.FeatureGates) {
+		if featureGate.MatchString(name) {
+			c.gate(keyed(pathGates, name), name, v.c.Spec.Kubernetes.FeatureGates[name], every)
+		}
+	}
+	gates, _ := v.c.Spec.Kubernetes.Kubelet.Config[kubeletGates].(map[string]any)
+	for _, name := range sortedKeys(gates) {
+		if value, ok := gates[name].(bool); ok {
+			c.gate(keyed(keyed(kubeletPath+".config", kubeletGates), name), name, value, []string{settings.Kubelet})
+		}
+	}
+}
+
+// A componentChecker checks settings against the table of a minor.
+type componentChecker struct {
+	*validator
+	settings.Table
+	all []settings.Table
+}
+
+// unknown reports a setting that the version does not have. A version that is newer than
+// the table may have it, unless a minor before had it.
+func (c componentChecker) unknown(id, at, message string, has func(settings.Table) bool, near string) {
+	var others []string
+	before := false
+	for _, t := range c.all {
+		if has(t) {
+			others = append(others, "v"+t.Minor())
+			before = before || !c.Newer(t.Kubernetes)
+		}
+	}
+	hint := "leave it out"
+	switch {
+	case len(others) > 0:
+		has := " has it"
+		if len(others) > 1 {
+			has = " have it"
+		}
+		hint += ": only " + strings.Join(others, " and ") + has
+	case near != "":
+		hint = near
+	}
+	if version := c.c.Spec.Kubernetes.Version; c.Newer(version) && !before {
+		c.warn(id, at, message+" that this Slipway knows: it knows those of "+c.Kubernetes, hint)
+		return
+	}
+	c.refuse(id, at, message, hint)
+}
+
+// program is a component with its version, for people.
+func (c componentChecker) program(component string) string {
+	if component == settings.Etcd {
+		return "etcd " + c.Etcd
+	}
+	return component + " " + c.c.Spec.Kubernetes.Version
+}
+
+func (c componentChecker) flag(of componentArgs, name string) {
+	at := keyed(of.path, name)
+	kind, ok := c.Flag(of.component, name)
+	has := func(t settings.Table) bool { _, ok := t.Flag(of.component, name); return ok }
+	switch {
+	case !argumentSyntax.MatchString(name): // refused already
+	case !ok:
+		near := diag.DidYouMean(name, c.Flags(of.component))
+		c.unknown(idUnknownArgument, at, c.program(of.component)+" has no flag --"+name, has, near)
+	case !flagValue(kind, of.args[name]):
+		message := fmt.Sprintf("%q is not a value of --%s, which is of type %s", of.args[name], name, kind)
+		c.refuse(idInvalidArgument, at, message, map[string]string{
+			"bool": "write \"true\" or \"false\"", "duration": "write a number and a unit, h, m or s: 90s, 10m",
+		}[kind])
+	}
+}
+
+// flagValue reports whether a flag takes a value, as far as its type says.
+func flagValue(kind, value string) bool {
+	var err error
+	switch kind {
+	case "bool":
+		_, err = strconv.ParseBool(value)
+	case "int", "int32", "int64":
+		_, err = strconv.ParseInt(value, 0, 64)
+	case "uint", "uint32", "uint64":
+		_, err = strconv.ParseUint(value, 0, 64)
+	case "float32", "float64":
+		_, err = strconv.ParseFloat(value, 64)
+	case "duration":
+		_, err = time.ParseDuration(value)
+	}
+	return err == nil
+}
+
+// gatesOf checks the value of a component's flag: "A=true,B=false", each perhaps behind
+// "kube:".
+func (c componentChecker) gatesOf(at, component, text string) {
+	for pair := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(pair), "kube:"), "=")
+		on, err := strconv.ParseBool(strings.TrimSpace(value))
+		switch name = strings.TrimSpace(name); {
+		case name == "" && value == "":
+		case err != nil:
+			c.refuse(idInvalidArgument, at, strconv.Quote(pair)+" does not set a feature gate", "write NAME=true or NAME=false, with commas between")
+		default:
+			c.gate(at, name, on, []string{component})
+		}
+	}
+}
+
+// gate checks a feature gate of components.
+func (c componentChecker) gate(at, name string, value bool, components []string) {
+	gate, ok := c.Gates[name]
+	if !ok {
+		has := func(t settings.Table) bool { _, ok := t.Gates[name]; return ok }
+		near := diag.DidYouMean(name, slices.Sorted(maps.Keys(c.Gates)))
+		c.unknown(idFeatureGate, at, "Kubernetes "+c.c.Spec.Kubernetes.Version+" has no feature gate "+strconv.Quote(name), has, near)
+		return
+	}
+	for _, component := range components {
+		if !gate.Known(component) {
+			c.refuse(idFeatureGate, at, c.program(component)+" has no feature gate "+strconv.Quote(name)+", and would not start",
+				"write it at the components that have it: kubelet.config.featureGates, or feature-gates in extraArgs")
+			return
+		}
+	}
+	if gate.Locked && value != gate.Default {
+		c.refuse(idFeatureGate, at,
+			fmt.Sprintf("feature gate %s is locked to %t in Kubernetes v%s: no component would start", name, gate.Default, c.Minor()), "leave it out")
+	}
+}
