@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/ocitransport"
 )
 
@@ -74,11 +75,10 @@ func keep(file string, text []byte) error {
 		return err
 	}
 	defer os.Remove(tmp.Name()) // it has another name by then
-	_, err = tmp.Write(text)
-	if err := errors.Join(err, tmp.Close()); err != nil {
-		return err
+	if _, err := tmp.Write(text); err != nil {
+		return errors.Join(err, tmp.Close())
 	}
-	return os.Rename(tmp.Name(), file)
+	return fsync.Commit(tmp, file)
 }
 
 // An answerError is a server that answers, and does not give what it was asked

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/fsync"
 )
 
 // inCache makes a bundle in the cache with fill, which writes a layout into an
@@ -68,7 +69,7 @@ func keep(ctx context.Context, cache string, made *Bundle) (*Bundle, error) {
 	if err := os.Symlink(name, fresh); err != nil {
 		return nil, err
 	}
-	return kept, os.Rename(fresh, link)
+	return kept, fsync.Rename(fresh, link)
 }
 
 // place moves a finished bundle to path, unless the same is there already and
@@ -82,7 +83,7 @@ func place(ctx context.Context, made *Bundle, path string) (*Bundle, error) {
 	if err := os.RemoveAll(path); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(made.Path(), path); err != nil {
+	if err := fsync.Rename(made.Path(), path); err != nil {
 		return nil, err
 	}
 	return openDir(path)

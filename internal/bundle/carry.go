@@ -2,13 +2,13 @@ package bundle
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/regular"
 )
 
@@ -84,10 +84,10 @@ func writeWhole(path string, write func(io.Writer) error) error {
 	if err := write(tmp); err != nil {
 		return err
 	}
-	if err := errors.Join(tmp.Chmod(0o644), tmp.Sync(), tmp.Close()); err != nil {
+	if err := tmp.Chmod(0o644); err != nil {
 		return err
 	}
-	return os.Rename(tmp.Name(), path)
+	return fsync.Commit(tmp, path)
 }
 
 // copyLayout copies, without links to the cache, so that the copy is the

@@ -20,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/layout"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/fsync"
 )
 
 // An extra is an image that a manifest names, as the cache keeps it.
@@ -179,10 +180,10 @@ func (x extras) remember(ref string, e extra) error {
 		return err
 	}
 	_, err = tmp.Write(raw)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), file)
-	}
 	if err != nil {
+		return errors.Join(err, tmp.Close(), os.Remove(tmp.Name()))
+	}
+	if err := fsync.Commit(tmp, file); err != nil {
 		return errors.Join(err, os.Remove(tmp.Name()))
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/regular"
 )
 
@@ -91,7 +92,7 @@ func once(dir string, fill func(tmp string) error) error {
 	if err := errors.Join(os.Chmod(tmp, 0o755), fill(tmp)); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, dir); err != nil && !layout.Is(dir) {
+	if err := fsync.Rename(tmp, dir); err != nil && !layout.Is(dir) {
 		return err // another process may have been faster: fine
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/bundle"
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -137,8 +138,8 @@ func extract(r io.Reader, digest, member, file string) error {
 	if got := "sha256:" + hex.EncodeToString(sum.Sum(nil)); got != digest {
 		return fmt.Errorf("its component has digest %s, not %s: the bundle is damaged", got, digest)
 	}
-	if err := errors.Join(tmp.Chmod(0o755), tmp.Sync()); err != nil {
+	if err := tmp.Chmod(0o755); err != nil {
 		return err
 	}
-	return os.Rename(tmp.Name(), file)
+	return fsync.Commit(tmp, file)
 }

@@ -20,6 +20,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/regular"
 )
@@ -198,10 +199,10 @@ func (d Dir) Add(digest string, r io.Reader) error {
 	if "sha256:"+hex.EncodeToString(h.Sum(nil)) != digest {
 		return fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
 	}
-	if err := errors.Join(tmp.Chmod(0o644), tmp.Close()); err != nil {
+	if err := tmp.Chmod(0o644); err != nil {
 		return err
 	}
-	return os.Rename(tmp.Name(), dst)
+	return fsync.Commit(tmp, dst)
 }
 
 const (
@@ -251,10 +252,10 @@ func (d Dir) SetRoot(root v1.Descriptor) error {
 	if _, err := tmp.Write(data); err != nil {
 		return err
 	}
-	if err := errors.Join(tmp.Chmod(0o644), tmp.Sync(), tmp.Close()); err != nil {
+	if err := tmp.Chmod(0o644); err != nil {
 		return err
 	}
-	return os.Rename(tmp.Name(), filepath.Join(string(d), indexName))
+	return fsync.Commit(tmp, filepath.Join(string(d), indexName))
 }
 
 func indexOf(root v1.Descriptor) ([]byte, error) {

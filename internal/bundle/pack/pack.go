@@ -20,6 +20,8 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
+
+	"slipway.dev/slipway/internal/fsync"
 )
 
 // A Member is one file, link or directory in a tar. Parents need not be named.
@@ -60,11 +62,11 @@ func Write(ctx context.Context, dst string, members []Member) (File, error) {
 	if err != nil {
 		return File{}, fmt.Errorf("packing %s: %w", filepath.Base(dst), err)
 	}
-	if err := errors.Join(tmp.Chmod(0o644), tmp.Sync(), tmp.Close()); err != nil {
+	if err := errors.Join(tmp.Chmod(0o644), fsync.Commit(tmp, dst)); err != nil {
 		return File{}, fmt.Errorf("packing %s: %w", filepath.Base(dst), err)
 	}
 	f.Path = dst
-	return f, os.Rename(tmp.Name(), dst)
+	return f, nil
 }
 
 // counter counts and hashes what passes.

@@ -15,6 +15,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/release"
 )
 
@@ -205,5 +206,5 @@ func replace(from, to string) error {
 	if err := os.RemoveAll(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.Rename(from, to)
+	return fsync.Rename(from, to)
 }

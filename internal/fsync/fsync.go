@@ -1,0 +1,48 @@
+// Package fsync makes changes to files survive a power loss.
+package fsync
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Dir writes the names in a directory to disk. File systems that cannot do that,
+// such as /proc, are not an error.
+func Dir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		err = nil
+	}
+	return errors.Join(err, d.Close())
+}
+
+// Rename renames a file, a link or a directory and writes the new name to disk.
+// The content must be on disk already: else a crash can leave the new name with
+// no content.
+func Rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	if filepath.Dir(from) != filepath.Dir(to) {
+		if err := Dir(filepath.Dir(from)); err != nil {
+			return err
+		}
+	}
+	return Dir(filepath.Dir(to))
+}
+
+// Commit writes the content of a new file to disk, closes the file and renames it.
+// After a crash, the name has the old content or the new. The file is closed in
+// any case, and is not removed after an error.
+func Commit(f *os.File, to string) error {
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return Rename(f.Name(), to)
+}

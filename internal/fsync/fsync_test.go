@@ -1,0 +1,57 @@
+package fsync
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestCommit(t *testing.T) {
+	dir := t.TempDir()
+	to := filepath.Join(dir, "file")
+	for _, text := range []string{"old", "new"} {
+		f, err := os.CreateTemp(dir, ".new-*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if err := Commit(f, to); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(to); err != nil || string(got) != text {
+			t.Errorf("%q, %v", got, err)
+		}
+		if err := f.Close(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("the file is open: %v", err)
+		}
+	}
+}
+
+func TestRename(t *testing.T) {
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "a"), filepath.Join(dir, "b", "a")
+	if err := errors.Join(os.Mkdir(from, 0o700), os.Mkdir(filepath.Dir(to), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(to); err != nil {
+		t.Error(err)
+	}
+	if err := Rename(from, to); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what is gone: %v", err)
+	}
+}
+
+func TestDir(t *testing.T) {
+	for path, want := range map[string]error{t.TempDir(): nil, "/proc": nil, "/nonexistent": fs.ErrNotExist} {
+		if err := Dir(path); !errors.Is(err, want) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
