@@ -200,8 +200,12 @@ func (b *builder) build(ctx context.Context) (*Bundle, error) {
 func (b *builder) obtain(ctx context.Context) (*Bundle, error) {
 	if b.Source == Auto || b.Source == "" {
 		if path, ok := b.cached(); ok {
-			b.request.Tell(Progress{Phase: source.Note, Message: "taking the bundle in the cache, " + path})
-			return openDir(path)
+			have, err := openWhole(ctx, path)
+			if !isCorrupt(err) {
+				b.request.Tell(Progress{Phase: source.Note, Message: "taking the bundle in the cache, " + path})
+				return have, err
+			}
+			b.request.Tell(Progress{Phase: source.Note, Message: fmt.Sprintf("the bundle in the cache is damaged and is built again: %v", err)})
 		}
 	}
 	name, err := b.choose(ctx)
@@ -210,7 +214,7 @@ func (b *builder) obtain(ctx context.Context) (*Bundle, error) {
 	}
 	have, err := b.fromSource(ctx, name)
 	if errors.Is(err, source.ErrSilent) && ctx.Err() == nil {
-		return b.fromCache(name, err)
+		return b.fromCache(ctx, name, err)
 	}
 	return have, err
 }
@@ -241,12 +245,12 @@ func (b *Bundle) hasVersions(r release.Release) bool {
 
 // fromCache takes a bundle of the version from the cache, because the source
 // is silent.
-func (b *builder) fromCache(name string, cause error) (*Bundle, error) {
+func (b *builder) fromCache(ctx context.Context, name string, cause error) (*Bundle, error) {
 	path, ok := b.cached()
 	if !ok {
 		return nil, cause
 	}
-	have, err := openDir(path)
+	have, err := openWhole(ctx, path)
 	if err != nil {
 		return nil, errors.Join(cause, err)
 	}

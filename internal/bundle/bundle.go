@@ -233,34 +233,66 @@ func (b *Bundle) OpenBlob(digest string, offset int64) (io.ReadCloser, error) {
 	return r, nil
 }
 
+// openWhole opens the layout in dir and reads every blob that it names. The error
+// is a diag.List with IDCorrupt where a blob is damaged.
+func openWhole(ctx context.Context, dir string) (*Bundle, error) {
+	b, err := openDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	faults, err := b.damaged(ctx)
+	if err := errors.Join(err, sorted(faults).Err()); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// isCorrupt reports whether content differs from its digest.
+func isCorrupt(err error) bool {
+	var list diag.List
+	return errors.As(err, &list) && slices.ContainsFunc(list, func(d diag.Diagnostic) bool { return d.ID == IDCorrupt })
+}
+
+func (b *Bundle) fault(text string) diag.Diagnostic {
+	return problem(IDCorrupt, "copy or build the bundle again", "%s: %s", b.dir, text)[0]
+}
+
+// damaged reads every blob and returns those that differ from their digests. The
+// error is that of ctx.
+func (b *Bundle) damaged(ctx context.Context) (faults diag.List, err error) {
+	for digest, size := range b.sizes() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if f := b.checkSize(digest, size); f != "" {
+			faults = append(faults, b.fault(f))
+		} else if err := b.dir.Verify(digest); err != nil {
+			faults = append(faults, b.fault(err.Error()+b.usedBy(digest)))
+		}
+	}
+	return faults, nil
+}
+
 // Verify reads every byte and compares it with its digest. The error is a
 // diag.List of all faults.
 func (b *Bundle) Verify(ctx context.Context) error {
-	var faults diag.List
-	fault := func(text string) {
-		faults = append(faults, problem(IDCorrupt, "copy or build the bundle again", "%s: %s", b.dir, text)...)
+	faults, err := b.damaged(ctx)
+	if err != nil {
+		return err
 	}
 	known := map[string]bool{}
-	for digest, size := range b.sizes() {
+	for digest := range b.sizes() {
 		known[digest] = true
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if f := b.checkSize(digest, size); f != "" {
-			fault(f)
-		} else if err := b.dir.Verify(digest); err != nil {
-			fault(err.Error() + b.usedBy(digest))
-		}
 	}
 	for _, f := range b.checkImages() {
-		fault(f)
+		faults = append(faults, b.fault(f))
 	}
 	strangers, err := b.dir.Strangers(known)
 	if err != nil {
 		return explain(string(b.dir), err)
 	}
 	for _, s := range strangers {
-		fault(s + " belongs to nothing in the bundle")
+		faults = append(faults, b.fault(s+" belongs to nothing in the bundle"))
 	}
 	return sorted(faults).Err()
 }

@@ -62,38 +62,42 @@ func openArchive(ctx context.Context, path, cache string) (*Bundle, error) {
 		return nil, explain(path, err)
 	}
 	dir := filepath.Join(cache, "unpacked", hex.EncodeToString(h.Sum(nil)))
-	err = once(dir, func(tmp string) error {
+	b, err := once(ctx, dir, func(tmp string) error {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
 		_, err := layout.Unpack(ctx, f, tmp)
 		return err
 	})
-	if err != nil {
-		return nil, explain(path, err)
-	}
-	return openDir(dir)
+	return b, explain(path, err)
 }
 
-// once makes dir with fill unless it is there: under a temporary name first,
-// so that dir is whole or not there at all.
-func once(dir string, fill func(tmp string) error) error {
+// once opens the bundle in dir, a place of the cache. If it is not there, or is
+// damaged, fill makes it: under a temporary name first, so that dir is whole or
+// not there at all.
+func once(ctx context.Context, dir string, fill func(tmp string) error) (*Bundle, error) {
 	if _, err := os.Stat(dir); err == nil {
-		return nil
+		b, err := openWhole(ctx, dir)
+		if !isCorrupt(err) {
+			return b, err
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, err
+		}
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
+		return nil, err
 	}
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".unpack-*")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(tmp)
 	if err := errors.Join(os.Chmod(tmp, 0o755), fill(tmp)); err != nil {
-		return err
+		return nil, err
 	}
 	if err := fsync.Rename(tmp, dir); err != nil && !layout.Is(dir) {
-		return err // another process may have been faster: fine
+		return nil, err // another process may have been faster: fine
 	}
-	return nil
+	return openDir(dir)
 }

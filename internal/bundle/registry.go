@@ -221,7 +221,7 @@ func openRegistry(ctx context.Context, ref name.Reference, cache string, at Regi
 		return nil, err
 	}
 	dir := filepath.Join(cache, "unpacked", f.digest.Hex)
-	err = once(dir, func(tmp string) error {
+	b, err := once(ctx, dir, func(tmp string) error {
 		d, err := layout.Create(tmp)
 		if err != nil {
 			return err
@@ -230,10 +230,6 @@ func openRegistry(ctx context.Context, ref name.Reference, cache string, at Regi
 	})
 	if err != nil {
 		return nil, f.explain(err)
-	}
-	b, err := openDir(dir)
-	if err != nil {
-		return nil, err
 	}
 	return b, b.annotate(f.signatures) // it may have been signed since
 }

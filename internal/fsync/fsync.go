@@ -3,9 +3,12 @@ package fsync
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Dir writes the names in a directory to disk. File systems that cannot do that,
@@ -35,6 +38,38 @@ func Rename(from, to string) error {
 		}
 	}
 	return Dir(filepath.Dir(to))
+}
+
+// atOnce is how many files are synced at a time: a file system writes its journal
+// once for all that wait.
+const atOnce = 32
+
+// Files writes the files in a directory and their names to disk. It does not
+// descend into directories.
+func Files(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			g.Go(func() error { return file(filepath.Join(dir, e.Name())) })
+		}
+	}
+	return errors.Join(g.Wait(), Dir(dir))
+}
+
+func file(path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // removed meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // Commit writes the content of a new file to disk, closes the file and renames it.

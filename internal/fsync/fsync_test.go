@@ -2,6 +2,7 @@ package fsync
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,6 +29,24 @@ func TestCommit(t *testing.T) {
 		if err := f.Close(); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("the file is open: %v", err)
 		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "dir"), 0o700), os.Symlink("nowhere", filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * atOnce {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte("text"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Files(dir); err != nil {
+		t.Error(err)
+	}
+	if err := Files(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory that is not there: %v", err)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/klauspost/compress/zstd"
+
+	"slipway.dev/slipway/internal/fsync"
 )
 
 // ErrArchive is a file that is no archive of a layout, or is cut short.
@@ -130,7 +132,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string) (Dir, error) {
 	if !indexed {
 		return "", fmt.Errorf("%w: it has no %s", ErrArchive, indexName)
 	}
-	return d, nil
+	return d, fsync.Files(filepath.Join(dir, blobDir))
 }
 
 func (d Dir) unpackOne(tr io.Reader, h *tar.Header) error {
@@ -153,7 +155,7 @@ func (d Dir) unpackOne(tr io.Reader, h *tar.Header) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrArchive, err)
 		}
-		return os.WriteFile(filepath.Join(string(d), indexName), data, 0o644)
+		return d.write(indexName, data)
 	}
 	return fmt.Errorf("%w: %q does not belong there", ErrArchive, h.Name)
 }

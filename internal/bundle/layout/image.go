@@ -14,8 +14,8 @@ import (
 // onDisk is a layer that is a file already; it is linked, not copied.
 type onDisk interface{ DiskPath() string }
 
-// AddImage stores an image's manifest, config and layers, each verified. What
-// is there already with the right size is not read again.
+// AddImage stores an image's manifest, config and layers, each verified. Layers
+// that are there are not fetched again, unless they are damaged.
 func (d Dir) AddImage(img v1.Image) (v1.Descriptor, *v1.Manifest, error) {
 	raw, err := img.RawManifest()
 	if err != nil {
@@ -54,8 +54,8 @@ func joinCorrupt(err error) error {
 
 func (d Dir) addLayer(img v1.Image, desc v1.Descriptor) error {
 	digest := desc.Digest.String()
-	if n, err := d.Size(digest); err == nil && n == desc.Size {
-		return nil
+	if has, err := d.Has(digest); has || err != nil {
+		return err
 	}
 	l, err := img.LayerByDigest(desc.Digest)
 	if err != nil {

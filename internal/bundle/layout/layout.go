@@ -51,10 +51,29 @@ func Is(dir string) bool {
 
 // Create makes an empty layout at dir, which may exist.
 func Create(dir string) (Dir, error) {
-	if err := os.MkdirAll(filepath.Join(dir, blobDir), 0o755); err != nil {
+	d, blobs := Dir(dir), filepath.Join(dir, blobDir)
+	if err := os.MkdirAll(blobs, 0o755); err != nil {
 		return "", err
 	}
-	return Dir(dir), os.WriteFile(filepath.Join(dir, marker), []byte(markerText), 0o644)
+	if Is(dir) {
+		return d, nil
+	}
+	return d, errors.Join(fsync.Dir(filepath.Dir(blobs)), d.write(marker, []byte(markerText)))
+}
+
+// write replaces a file of the layout's own, whole or not at all.
+func (d Dir) write(name string, data []byte) error {
+	tmp, err := os.CreateTemp(string(d), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	_, err = tmp.Write(data)
+	if err := errors.Join(err, tmp.Chmod(0o644)); err != nil {
+		return err
+	}
+	return fsync.Commit(tmp, filepath.Join(string(d), name))
 }
 
 func (d Dir) path(digest string) (string, error) {
@@ -166,8 +185,11 @@ func (d Dir) AddFile(digest, path string) error {
 	if err != nil {
 		return err
 	}
+	if has, err := d.Has(digest); has || err != nil {
+		return err
+	}
 	if err := os.Link(path, dst); err == nil || errors.Is(err, fs.ErrExist) {
-		return nil
+		return nil // there already: another process was faster
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -177,14 +199,36 @@ func (d Dir) AddFile(digest, path string) error {
 	return d.Add(digest, f)
 }
 
-// Add stores what r reads under digest, and refuses anything else.
+// Has reports whether the layout has a blob, after reading it. A damaged blob is
+// removed, so that it can be added again: a crash may have left zeros in it.
+func (d Dir) Has(digest string) (bool, error) {
+	switch err := d.Verify(digest); {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case !errors.Is(err, ErrCorrupt):
+		return false, err
+	}
+	p, err := d.path(digest)
+	if err != nil {
+		return false, err
+	}
+	if err := os.Remove(p); !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	return false, nil
+}
+
+// Add stores what r reads under digest, and refuses anything else. r is not read
+// if the blob is there.
 func (d Dir) Add(digest string, r io.Reader) error {
 	dst, err := d.path(digest)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(dst); err == nil {
-		return nil
+	if has, err := d.Has(digest); has || err != nil {
+		return err
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(dst), ".blob-*")
 	if err != nil {
@@ -199,10 +243,12 @@ func (d Dir) Add(digest string, r io.Reader) error {
 	if "sha256:"+hex.EncodeToString(h.Sum(nil)) != digest {
 		return fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
 	}
-	if err := tmp.Chmod(0o644); err != nil {
+	if err := errors.Join(tmp.Chmod(0o644), tmp.Close()); err != nil {
 		return err
 	}
-	return fsync.Commit(tmp, dst)
+	// SetRoot and Unpack sync all blobs at once; caches without a root verify what
+	// they have.
+	return os.Rename(tmp.Name(), dst)
 }
 
 const (
@@ -237,25 +283,13 @@ func room(dir string, bytes int64) error {
 }
 
 // SetRoot writes index.json with one entry, the root of everything: whole, or
-// not at all.
+// not at all. All blobs are on disk before.
 func (d Dir) SetRoot(root v1.Descriptor) error {
 	data, err := indexOf(root)
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(string(d), ".index-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	defer tmp.Close()
-	if _, err := tmp.Write(data); err != nil {
-		return err
-	}
-	if err := tmp.Chmod(0o644); err != nil {
-		return err
-	}
-	return fsync.Commit(tmp, filepath.Join(string(d), indexName))
+	return errors.Join(fsync.Files(filepath.Join(string(d), blobDir)), d.write(indexName, data))
 }
 
 func indexOf(root v1.Descriptor) ([]byte, error) {
