@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -29,6 +30,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/golden"
 	"slipway.dev/slipway/internal/spec"
@@ -312,6 +314,16 @@ func TestHooksAroundDeletion(t *testing.T) {
 		if same, _ := less.Same(back); same {
 			t.Error("less is the same")
 		}
+		var bomb bytes.Buffer
+		z := gzip.NewWriter(&bomb)
+		_, err = io.CopyN(z, zeros{}, bounded.Document+1)
+		if err := errors.Join(err, z.Close()); err != nil {
+			t.Fatal(err)
+		}
+		var over *bounded.LimitError
+		if _, err := Unpack(bomb.Bytes()); !errors.As(err, &over) {
+			t.Errorf("%d bytes that unpack to too many: %v", bomb.Len(), err)
+		}
 		for name, bad := range map[string][]byte{"nothing": nil, "no gzip": []byte("{}"), "cut": raw[:len(raw)/2]} {
 			if _, err := Unpack(bad); err == nil {
 				t.Errorf("%s: it is read", name)
@@ -340,6 +352,14 @@ func TestHooksTooLarge(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "compressed; 1024 are kept") {
 		t.Errorf("it says %v", err)
 	}
+}
+
+// zeros has no end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 // A site serves files, and can fall silent.

@@ -5,10 +5,11 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"slipway.dev/slipway/internal/bounded"
 )
 
 // A Farewell is what a chart has done around the deletion of its objects. The zero
@@ -50,13 +51,14 @@ func (f Farewell) Pack() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Unpack reads what Pack has made.
+// Unpack reads what Pack has made. The content of a Secret of the cluster may have
+// been changed there: it is not unpacked to any size.
 func Unpack(raw []byte) (f Farewell, err error) {
 	z, err := gzip.NewReader(bytes.NewReader(raw))
 	if err != nil {
 		return Farewell{}, err
 	}
-	text, err := io.ReadAll(z)
+	text, err := bounded.ReadAll(z, bounded.Document)
 	if err != nil {
 		return Farewell{}, err
 	}

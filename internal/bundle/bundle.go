@@ -273,6 +273,11 @@ func (b *Bundle) damaged(ctx context.Context) (faults diag.List, err error) {
 	return faults, nil
 }
 
+// VerifyBlob reads a blob and compares it with its digest. The error is a diag.List.
+func (b *Bundle) VerifyBlob(digest string) error {
+	return explain(string(b.dir), b.dir.Verify(digest))
+}
+
 // Verify reads every byte and compares it with its digest. The error is a
 // diag.List of all faults.
 func (b *Bundle) Verify(ctx context.Context) error {

@@ -84,6 +84,10 @@ func (s *service) kubectl(b *bundle.Bundle) (string, error) {
 	if _, err := os.Stat(file); err == nil {
 		return file, nil
 	}
+	// Before it is unpacked: a changed blob could unpack to any size.
+	if err := b.VerifyBlob(comp.Digest); err != nil {
+		return "", err
+	}
 	r, err := b.OpenBlob(comp.Digest, 0)
 	if err != nil {
 		return "", err

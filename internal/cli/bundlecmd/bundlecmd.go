@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -169,7 +168,7 @@ func aboutBundle(p program.Program, use, short string, answer func(ctx context.C
 	return cmd
 }
 
-const whatIsABundle = "BUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache."
+const whatIsABundle = "BUNDLE is a directory, a .tar.zst file, a registry reference or a version in the cache.\nWrite ./NAME for a file whose name is a version."
 
 // completeBundle completes a bundle: a file, or a version in the cache.
 func completeBundle(p program.Program) cobra.CompletionFunc {
@@ -200,7 +199,9 @@ func open(ctx context.Context, p program.Program, arg string, at bundle.Registry
 	return bundle.Open(ctx, path, cache, at)
 }
 
-// find answers where the bundle is that an argument names, and the cache.
+// find returns where the bundle is that an argument names, and the cache. A version
+// that the cache has comes before a file of that name in the working directory,
+// which somebody else may have put there.
 func find(p program.Program, arg string) (path, cache string, err error) {
 	dirs, err := p.Directories()
 	if err != nil {
@@ -209,13 +210,13 @@ func find(p program.Program, arg string) (path, cache string, err error) {
 	if arg == "" {
 		return "", "", bundle.Unnamed()
 	}
-	if _, err := os.Stat(arg); err != nil {
-		if releases, err := p.Releases(); err == nil {
-			if r, err := releases.Resolve(arg); err == nil {
-				if path, ok := bundle.Cached(dirs.Cache, r.Kubernetes, nil); ok {
-					arg = path
-				}
-			}
+	releases, err := p.Releases()
+	if err != nil {
+		return arg, dirs.Cache, nil
+	}
+	if r, err := releases.Resolve(arg); err == nil {
+		if path, ok := bundle.Cached(dirs.Cache, r.Kubernetes, nil); ok {
+			return path, dirs.Cache, nil
 		}
 	}
 	return arg, dirs.Cache, nil

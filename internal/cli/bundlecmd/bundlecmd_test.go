@@ -96,6 +96,27 @@ func TestBuildInspectVerify(t *testing.T) {
 	}
 }
 
+// TestVersionBeforeFile: a file in the working directory does not take the place of
+// the bundle in the cache.
+func TestVersionBeforeFile(t *testing.T) {
+	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir()}
+	b := bundletest.Build(t, "amd64")
+	if _, err := bundle.Import(t.Context(), b.Path(), dirs.Cache); err != nil {
+		t.Fatal(err)
+	}
+	version := b.Manifest().Kubernetes
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile(version, []byte("somebody's"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, err := run(t, dirs, view.Text, "verify", version); err != nil || !strings.Contains(out, b.Digest()) {
+		t.Errorf("%q, %v", out, err)
+	}
+	if _, _, err := run(t, dirs, view.Text, "verify", "./"+version); err == nil {
+		t.Error("the file is a bundle")
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	dirs := program.Directories{Home: t.TempDir(), Cache: t.TempDir()}
 	for name, tt := range map[string]struct {

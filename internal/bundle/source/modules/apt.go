@@ -110,6 +110,10 @@ func (t *debTree) use(packages ...string) {
 	}
 }
 
+func newDebTree(dir string) *debTree {
+	return &debTree{dir: dir, from: map[string]string{}, used: map[string]bool{}}
+}
+
 // origins are the packages that something was taken from.
 func (t *debTree) origins(component string) []source.Origin {
 	var out []source.Origin
@@ -132,7 +136,7 @@ func (d *debs) tree(ctx context.Context, packages []string, dir string, tell fun
 	if err != nil {
 		return nil, err
 	}
-	t := &debTree{dir: dir, from: map[string]string{}, used: map[string]bool{}}
+	t := newDebTree(dir)
 	for _, f := range files {
 		if err := t.add(ctx, f); err != nil {
 			return nil, fmt.Errorf("unpacking %s: %w", filepath.Base(f), err)
@@ -180,7 +184,14 @@ func (t *debTree) add(ctx context.Context, deb string) error {
 	return errors.Join(<-done, err)
 }
 
+// unpack writes the files of a package below the tree's directory. Links that a
+// package makes do not lead others out of it.
 func (t *debTree) unpack(pkg string, r io.Reader) error {
+	root, err := os.OpenRoot(t.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	tr := tar.NewReader(r)
 	for {
 		h, err := tr.Next()
@@ -191,29 +202,28 @@ func (t *debTree) unpack(pkg string, r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if err := t.unpackOne(pkg, h, tr); err != nil {
+		if err := t.unpackOne(root, pkg, h, tr); err != nil {
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 	}
 }
 
-func (t *debTree) unpackOne(pkg string, h *tar.Header, r io.Reader) error {
+func (t *debTree) unpackOne(root *os.Root, pkg string, h *tar.Header, r io.Reader) error {
 	name := source.Merged(h.Name)
 	if h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeSymlink && h.Typeflag != tar.TypeLink || !fs.ValidPath(name) {
 		return nil
 	}
-	dst := filepath.Join(t.dir, name)
-	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
 	t.from[name] = pkg
 	switch h.Typeflag {
 	case tar.TypeSymlink:
-		return os.Symlink(source.Relative(name, h.Linkname), dst)
+		return root.Symlink(source.Relative(name, h.Linkname), name)
 	case tar.TypeLink:
-		return os.Link(filepath.Join(t.dir, source.Merged(h.Linkname)), dst)
+		return root.Link(source.Merged(h.Linkname), name)
 	}
-	f, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fs.FileMode(h.Mode).Perm()|0o200)
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fs.FileMode(h.Mode).Perm()|0o200)
 	if err != nil {
 		return err
 	}

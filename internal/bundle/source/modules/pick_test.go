@@ -3,6 +3,7 @@ package modules
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,7 +38,7 @@ func tree(t *testing.T, members ...tar.Header) *debTree {
 	if err := tw.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d := &debTree{dir: t.TempDir(), from: map[string]string{}, used: map[string]bool{}}
+	d := newDebTree(t.TempDir())
 	if err := d.unpack("pkg", &b); err != nil {
 		t.Fatal(err)
 	}
@@ -63,6 +64,33 @@ func TestUnpackStaysInside(t *testing.T) {
 	}
 	if data, err := os.ReadFile(filepath.Join(d.dir, "usr/lib64/ld.so")); err != nil || string(data) != "./lib/x86_64-linux-gnu/libc.so.6" {
 		t.Errorf("through an absolute link: %q, %v", data, err)
+	}
+}
+
+// TestUnpackAlongLinks: a package that makes a link does not have another package
+// write outside.
+func TestUnpackAlongLinks(t *testing.T) {
+	outside := t.TempDir()
+	for name, link := range map[string]string{"absolute": outside, "relative": strings.Repeat("../", 20) + outside[1:]} {
+		t.Run(name, func(t *testing.T) {
+			d := newDebTree(t.TempDir())
+			// As an earlier package, or a crafted one, may have left it.
+			if err := os.Symlink(link, filepath.Join(d.dir, "etc")); err != nil {
+				t.Fatal(err)
+			}
+			var b bytes.Buffer
+			w := tar.NewWriter(&b)
+			err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "./etc/passwd", Mode: 0o644})
+			if err := errors.Join(err, w.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.unpack("pkg", &b); err == nil {
+				t.Error("it was unpacked")
+			}
+			if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+				t.Errorf("%v, %v", left, err)
+			}
+		})
 	}
 }
 
