@@ -649,6 +649,34 @@ func TestLockTakenOver(t *testing.T) {
 	}
 }
 
+// TestLockOfACopy: a copy of the records has the same manager id, and works by itself. A
+// process of these records that was killed is known by them.
+func TestLockOfACopy(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "cp1", "w1")
+	first := w.toLock(Request{Kind: Apply})
+	if _, err := first.lockHosts(t.Context(), "killed"); err != nil {
+		t.Fatal(err)
+	}
+	second, err := w.toLock(Request{Kind: Apply}).lockHosts(t.Context(), "resumed")
+	if err != nil {
+		t.Fatalf("a process that was killed holds up the next one: %v", err)
+	}
+	if err := first.svc.Store.EndHold("prod"); err != nil { // as a copy that was made before
+		t.Fatal(err)
+	}
+	var locked *LockedError
+	if _, err := w.toLock(Request{Kind: Apply}).lockHosts(t.Context(), "copy"); !errors.As(err, &locked) {
+		t.Errorf("a copy of the records took the lock over: %v", err)
+	}
+	second.release(t.Context())
+	third, err := w.toLock(Request{Kind: Apply}).lockHosts(t.Context(), "later")
+	if err != nil {
+		t.Fatal(err)
+	}
+	third.release(t.Context())
+}
+
 // TestLockMajority is about three control planes.
 func TestLockMajority(t *testing.T) {
 	theirs := remote.LockState{Held: true, Holder: remote.Lock{Operation: "theirs", Manager: "m2", Fence: 4}, Highest: 4}

@@ -30,6 +30,11 @@ type hostLock struct {
 	// need is how many of the holders must keep it.
 	need int
 	log  *slog.Logger
+	// over is the process whose lock may be taken over at once, by host: it was one of
+	// this manager's, and has ended.
+	over map[string]string
+	// freed is called when no host has the lock any more.
+	freed func() error
 }
 
 type holder struct {
@@ -44,39 +49,36 @@ type holder struct {
 // neither does forgetting a cluster of which no host answers. A
 // control plane that does not answer counts as one that has not got it.
 func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, error) {
-	hl := &hostLock{log: p.svc.Log}
 	if prepares(p.request.Kind) || len(p.hosts) == 0 { // nobody is touched
-		return hl, nil
-	}
-	manager, err := p.svc.Store.ManagerID()
-	if err != nil {
-		return nil, err
+		return &hostLock{log: p.svc.Log}, nil
 	}
 	candidates, all := p.lockers()
 	seen, errs := readLocks(ctx, p.hosts)
-	hl.need = all/2 + 1
-	who := store.ThisProcess()
-	hl.lock = remote.Lock{
-		Operation: operation, Manager: manager, Fence: highestFence(seen) + 1,
-		By: who.String() + " since " + who.Since.Format("2006-01-02 15:04:05 MST"),
+	hl, ours, err := p.newHostLock(operation, seen)
+	if err != nil {
+		return nil, err
 	}
+	hl.need = all/2 + 1
 	// One host that is another's is enough: the records that managers go by may
 	// have different control planes, and majorities of these nobody in common.
 	// Not even the number is raised then: the holder's hosts would refuse it.
 	works := func(st remote.LockState) bool {
-		return !p.request.BreakLock && st.Held && !st.Stale && st.Holder.Manager != manager
+		return !p.request.BreakLock && st.Held && !st.Stale && !ours(st.Holder)
 	}
 	for _, h := range p.hosts {
 		if st := seen[h.Name]; works(st) {
 			return nil, p.lockedBy(&st)
 		}
 	}
+	if hl.lock.Process, err = p.svc.Store.BeginHold(p.env.Cluster.Name); err != nil {
+		return nil, err
+	}
 	var other *remote.LockState
 	for _, c := range candidates {
 		if other != nil && works(*other) { // it came first
 			break
 		}
-		state, ok, err := c.take(ctx, hl.lock, p.request.BreakLock)
+		state, ok, err := c.take(ctx, hl.taking(c.name), p.request.BreakLock)
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("locking the cluster on %s: %w", c.name, err))
@@ -105,6 +107,37 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 	return nil, p.lockedBy(other)
 }
 
+// newHostLock is the lock to be taken where seen was read, and tells which holders are
+// processes of this manager that have ended.
+func (p *prepared) newHostLock(operation string, seen map[string]remote.LockState) (hl *hostLock, ours func(remote.Lock) bool, err error) {
+	manager, err := p.svc.Store.ManagerID()
+	if err != nil {
+		return nil, nil, err
+	}
+	cluster := p.env.Cluster.Name
+	before, err := p.svc.Store.Holds(cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Copies of the records have our manager id: of its processes, only those are ours
+	// that these records remember. Locks of earlier versions do not say whose they are.
+	ours = func(l remote.Lock) bool {
+		return l.Manager == manager && (l.Process == "" || slices.Contains(before, l.Process))
+	}
+	hl = &hostLock{log: p.svc.Log, over: map[string]string{}, freed: func() error { return p.svc.Store.EndHold(cluster) }}
+	for name, st := range seen {
+		if st.Held && ours(st.Holder) {
+			hl.over[name] = st.Holder.Process
+		}
+	}
+	who := store.ThisProcess()
+	hl.lock = remote.Lock{
+		Operation: operation, Manager: manager, Fence: highestFence(seen) + 1,
+		By: who.String() + " since " + who.Since.Format("2006-01-02 15:04:05 MST"),
+	}
+	return hl, ours, nil
+}
+
 // displace has the other hosts that answer refuse whoever had the lock before: a
 // manager that is cut off from the control planes may be at work on them.
 func (p *prepared) displace(ctx context.Context, hl *hostLock, seen map[string]remote.LockState) {
@@ -123,7 +156,7 @@ func (p *prepared) displace(ctx context.Context, hl *hostLock, seen map[string]r
 			continue
 		}
 		g.Go(func() error {
-			_, ok, err := l.TakeLock(ctx, hl.lock, p.request.BreakLock)
+			_, ok, err := l.TakeLock(ctx, hl.taking(h.Name), p.request.BreakLock)
 			if ok && err == nil { // its number stays
 				err = l.ReleaseLock(ctx, hl.lock)
 			}
@@ -229,17 +262,32 @@ func highestFence(seen map[string]remote.LockState) (highest uint64) {
 	return highest
 }
 
+// taking is the lock as a host is asked for it.
+func (l *hostLock) taking(host string) remote.Lock {
+	lock := l.lock
+	lock.Over = l.over[host]
+	return lock
+}
+
 func (l *hostLock) fence() uint64 { return l.lock.Fence }
 
 // release frees the lock where it is held. A host that was put back as it was
 // has none any more; one that does not answer forgets it within a minute.
 func (l *hostLock) release(ctx context.Context) {
+	held := false
 	for _, h := range l.holders {
 		ctx, cancel := context.WithTimeout(ctx, beatEvery)
 		if err := h.conn.ReleaseLock(ctx, l.lock); err != nil {
+			held = true
 			l.log.Warn("the cluster lock was not freed; it ends within a minute", "host", h.name, "error", err)
 		}
 		cancel()
 	}
 	l.holders = nil
+	if held || l.freed == nil {
+		return
+	}
+	if err := l.freed(); err != nil {
+		l.log.Warn("that the cluster lock was freed was not recorded", "error", err)
+	}
 }

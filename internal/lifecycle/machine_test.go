@@ -923,7 +923,8 @@ func (c *conn) TakeLock(_ context.Context, l remote.Lock, breaking bool) (remote
 	if c.down != nil {
 		return c.lock, false, c.down
 	}
-	free := !c.lock.Held || c.lock.Stale || c.lock.Holder.Manager == l.Manager || breaking
+	free := !c.lock.Held || c.lock.Stale || breaking || c.lock.Holder.Manager == l.Manager && c.lock.Holder.Process == l.Over
+	l.Over = ""
 	if l.Fence <= c.lock.Highest || !free {
 		return c.lock, false, nil
 	}

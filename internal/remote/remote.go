@@ -69,6 +69,12 @@ type Lock struct {
 	Fence     uint64 `json:"fence"`
 	// By says who that is, and since when, for people.
 	By string `json:"by,omitempty"`
+	// Process tells the holder from others with the same manager id, as copies of its
+	// records have.
+	Process string `json:"process,omitempty"`
+	// Over, when the lock is taken, is a process of the same manager that has ended:
+	// its lock is free at once. The lock that is kept has none.
+	Over string `json:"over,omitempty"`
 }
 
 // LockState is what a host answers about the lock.
@@ -91,9 +97,9 @@ type Locker interface {
 	// ReadLock answers who holds it.
 	ReadLock(ctx context.Context) (LockState, error)
 	// TakeLock writes the lock if its fencing number is above the highest
-	// seen and the present one is free, stale, of the same manager, or
-	// breaking is asked for; else it answers with the present state and
-	// false.
+	// seen and the present one is free, stale, of the process l.Over of the
+	// same manager, or breaking is asked for; else it answers with the present
+	// state and false.
 	TakeLock(ctx context.Context, l Lock, breaking bool) (LockState, bool, error)
 	// Beat renews the heartbeat; false if the lock is no longer l.
 	Beat(ctx context.Context, l Lock) (bool, error)

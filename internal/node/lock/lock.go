@@ -18,6 +18,11 @@ type Lock struct {
 	Fence     uint64 `json:"fence"`
 	// By says who that is, and since when, for people.
 	By string `json:"by,omitempty"`
+	// Process tells the holder from others with the same manager id.
+	Process string `json:"process,omitempty"`
+	// Over, when the lock is taken, is a process of the same manager that has ended:
+	// its lock is free at once. The lock that is kept has none.
+	Over string `json:"over,omitempty"`
 }
 
 // FenceError is a fence that cannot be read: nobody knows who was displaced.

@@ -24,12 +24,18 @@ import (
 // the same directory at once.
 type Store struct {
 	// Dir is the state directory; it is made when the lock is first taken.
-	Dir  string
+	Dir string
+	// Past is a directory that keeps the fence when the state directory goes, until
+	// the host's next boot. It is for root alone.
+	Past string
 	Disk durable.Disk
 	// BootID tells one boot of the host from another.
 	BootID func() (string, error)
 	// Uptime is the host's monotonic clock: CLOCK_BOOTTIME.
 	Uptime func() (time.Duration, error)
+	// Foreign reports whether an entry of the state directory is not ours; nil has all
+	// be ours.
+	Foreign func(name string) bool
 	// Units answers with an operation's transient units that still run.
 	Units func(ctx context.Context, operation string) ([]string, error)
 }
@@ -99,8 +105,8 @@ func (s *Store) read(ctx context.Context) (State, record, error) {
 }
 
 // Take writes the lock if l's fencing number is above the highest seen and
-// the present lock is free, stale, of the same manager, or breaking is asked
-// for, which also writes a fence anew that cannot be read. Otherwise it answers with the
+// the present lock is free, stale, of the process l.Over of the same manager, or breaking
+// is asked for, which also replaces a fence that cannot be read. Otherwise it returns the
 // present state and false.
 func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, error) {
 	unlock, err := s.exclusive(true)
@@ -112,7 +118,9 @@ func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, e
 	if err != nil && !(breaking && unreadable(err)) { // it is written anew then
 		return st, false, err
 	}
-	free := !st.Held || st.Stale || st.Holder.Manager == l.Manager || breaking
+	own := st.Holder.Manager == l.Manager && st.Holder.Process == l.Over
+	l.Over = ""
+	free := !st.Held || st.Stale || own || breaking
 	if !free || l.Fence <= st.Highest {
 		return st, false, nil
 	}
@@ -125,7 +133,7 @@ func (s *Store) Take(ctx context.Context, l Lock, breaking bool) (State, bool, e
 		return st, false, err
 	}
 	st, err = s.Read(ctx)
-	return st, err == nil, err
+	return st, err == nil && st.Held && st.Holder == l, err
 }
 
 // Beat renews the heartbeat; false if the lock is no longer l.
@@ -145,8 +153,8 @@ func (s *Store) Beat(ctx context.Context, l Lock) (bool, error) {
 	return true, s.write(l)
 }
 
-// Release frees the lock if it is still l. When nothing else is left in the
-// state directory, that goes too.
+// Release frees the lock if it is still l. When nothing of ours is left in the state
+// directory but the fence, that goes to Past, and the directory goes, too.
 func (s *Store) Release(ctx context.Context, l Lock) error {
 	unlock, err := s.exclusive(false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,27 +180,59 @@ func (s *Store) Release(ctx context.Context, l Lock) error {
 	return s.tidy()
 }
 
-// tidy removes a state directory that holds nothing but the fence: the host
-// was restored, or nothing was ever changed on it.
+// tidy removes the lock's files from a state directory that holds nothing else of ours:
+// the host was restored, or nothing was ever changed on it.
 func (s *Store) tidy() error {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
 		return fmt.Errorf("releasing the lock: %w", err)
 	}
 	for _, e := range entries {
-		if e.Name() != FenceName {
+		if e.Name() != FenceName && !s.foreign(e.Name()) {
 			return nil
 		}
 	}
-	if err := os.RemoveAll(s.Dir); err != nil {
+	if err := s.Forget(); err != nil {
+		return err
+	}
+	if err := os.Remove(s.Dir); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("releasing the lock: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) foreign(name string) bool { return s.Foreign != nil && s.Foreign(name) }
+
+// Forget moves the fence out of the state directory, and removes a lock that is held
+// there. A manager that was displaced is still refused.
+func (s *Store) Forget() error {
+	highest, err := s.Highest()
+	if err == nil && highest > 0 && s.Past != "" {
+		err = s.recordIn(s.Past, highest)
+	}
+	if err != nil && !unreadable(err) {
+		return err
+	}
+	for _, name := range []string{FileName, FenceName} {
+		if err := s.Disk.Remove(filepath.Join(s.Dir, name)); err != nil {
+			return fmt.Errorf("releasing the lock: %w", err)
+		}
 	}
 	return nil
 }
 
 // Highest is the highest fencing number this host has seen.
 func (s *Store) Highest() (uint64, error) {
-	path := filepath.Join(s.Dir, FenceName)
+	highest, err := fenceIn(s.Dir)
+	if err != nil || s.Past == "" {
+		return highest, err
+	}
+	past, err := fenceIn(s.Past)
+	return max(highest, past), err
+}
+
+func fenceIn(dir string) (uint64, error) {
+	path := filepath.Join(dir, FenceName)
 	raw, err := bounded.ReadFile(path, bounded.Word)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -230,9 +270,22 @@ func (s *Store) raise(fence uint64) error {
 	return s.record(fence)
 }
 
+// record keeps a number that is the highest. That of the past has no use then.
 func (s *Store) record(fence uint64) error {
+	err := s.recordIn(s.Dir, fence)
+	if err == nil && s.Past != "" {
+		err = s.Disk.Remove(filepath.Join(s.Past, FenceName))
+	}
+	return err
+}
+
+func (s *Store) recordIn(dir string, fence uint64) error {
 	content := strings.NewReader(strconv.FormatUint(fence, 10) + "\n")
-	if err := s.Disk.Replace(filepath.Join(s.Dir, FenceName), content, durable.Meta{Mode: 0o600}); err != nil {
+	err := s.Disk.MkdirAll(dir, durable.Meta{Mode: 0o700})
+	if err == nil {
+		err = s.Disk.Replace(filepath.Join(dir, FenceName), content, durable.Meta{Mode: 0o600})
+	}
+	if err != nil {
 		return fmt.Errorf("recording the fence: %w", err)
 	}
 	return nil
@@ -258,26 +311,53 @@ func (s *Store) write(l Lock) error {
 }
 
 // exclusive keeps other processes out of the lock's files by a flock on the
-// state directory itself, which leaves no file behind.
+// state directory itself, which leaves no file behind. Whoever had it before may have
+// removed the directory, and others made it again: then the lock is on a directory that
+// nobody else sees.
 func (s *Store) exclusive(create bool) (func(), error) {
-	if create {
-		if err := s.Disk.MkdirAll(s.Dir, durable.Meta{Mode: 0o700}); err != nil {
-			return nil, fmt.Errorf("making %s: %w", s.Dir, err)
+	err := fs.ErrNotExist
+	for range attempts {
+		if create {
+			if err = s.Disk.MkdirAll(s.Dir, durable.Meta{Mode: 0o700}); errors.Is(err, fs.ErrNotExist) {
+				continue // removed meanwhile
+			}
+			if err != nil {
+				return nil, fmt.Errorf("making %s: %w", s.Dir, err)
+			}
 		}
-	}
-	dir, err := os.Open(s.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("opening %s: %w", s.Dir, err)
-	}
-	for {
-		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			break
+		var dir *os.File
+		dir, err = os.Open(s.Dir)
+		if create && errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
-	}
-	if err != nil {
+		if err != nil {
+			return nil, fmt.Errorf("opening %s: %w", s.Dir, err)
+		}
+		if err := flock(dir); err != nil {
+			dir.Close()
+			return nil, fmt.Errorf("locking %s: %w", s.Dir, err)
+		}
+		ours, err1 := dir.Stat()
+		there, err2 := os.Stat(s.Dir)
+		if err1 == nil && err2 == nil && os.SameFile(ours, there) {
+			return func() { dir.Close() }, nil
+		}
 		dir.Close()
-		return nil, fmt.Errorf("locking %s: %w", s.Dir, err)
+		if err = errors.Join(err1, err2); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("locking %s: %w", s.Dir, err)
+		}
 	}
-	return func() { dir.Close() }, nil
+	return nil, fmt.Errorf("locking %s: it is removed again and again: %w", s.Dir, err)
+}
+
+// attempts is how often a directory is looked for that others remove.
+const attempts = 1000
+
+func flock(dir *os.File) error {
+	for {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }

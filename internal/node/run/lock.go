@@ -40,7 +40,7 @@ func (r *Runner) lockStore() *lock.Store {
 		state = DefaultState
 	}
 	return &lock.Store{
-		Dir: state, Disk: r.disk, Uptime: lock.Uptime,
+		Dir: state, Past: filepath.Join("/", root, "run/slipway"), Disk: r.disk, Uptime: lock.Uptime, Foreign: foreignState,
 		BootID: func() (string, error) {
 			raw, err := bounded.ReadFile(filepath.Join("/", root, "proc/sys/kernel/random/boot_id"), bounded.Proc)
 			if err != nil {

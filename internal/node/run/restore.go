@@ -7,7 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
+	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/ledger"
@@ -33,22 +37,41 @@ func (s *session) checkRestore(o op.Restore) (verdict, error) {
 	if err != nil {
 		return verdict{}, err
 	}
-	held, rest := false, false
+	held, rest, others := false, false, 0
 	for _, e := range entries {
-		switch e.Name() {
-		case lock.FileName:
+		switch name := e.Name(); {
+		case name == lock.FileName:
 			held = true
-		case lock.FenceName:
-		case ledger.Dir:
+		case name == lock.FenceName:
+		case name == ledger.Dir:
 			return verdict{change: fmt.Sprintf("put %d things back as they were", len(l.Newest()))}, nil
+		case foreignState(name):
+			others++
 		default:
 			rest = true
 		}
 	}
-	if rest || !held || o.EndLock {
-		return verdict{change: "remove " + s.State}, nil
+	nothing := others > 0 && others == len(entries) || held && !rest && !o.EndLock
+	if nothing {
+		return verdict{}, nil
 	}
-	return verdict{}, nil
+	return verdict{change: "remove " + s.State}, nil
+}
+
+// stateNames are what of the state directory is ours, and goes with the cluster. A
+// directory of that name may have been there before, with files of the user.
+var stateNames = map[string]bool{
+	lock.FileName: true, lock.FenceName: true, ledger.Dir: true, ledger.Dir + ".restored": true, ledger.Marker: true,
+	helperDir: true, applyLock: true, keptBlobs: true, passingBlobs: true, importedFile: true, keptDir: true, runDir: true,
+	filepath.Base(op.AutoSnapshots): true, filepath.Base(op.AutoSnapshotFile): true, filepath.Base(op.AutoOutcomeFile): true,
+	filepath.Base(op.EtcdDrills): true, filepath.Base(op.EtcdSnapshots): true,
+	"exec": true, "units": true, "serving": true, "unpacked": true, "hooks": true, "restore.json": true, "salvage.json": true,
+}
+
+// foreignState reports whether an entry of the state directory is not ours.
+func foreignState(name string) bool {
+	temp := strings.HasPrefix(name, ".") && strings.HasSuffix(name, durable.TempSuffix)
+	return !stateNames[name] && !temp
 }
 
 // report is what a restore did, line by line.
@@ -80,10 +103,20 @@ func (s *session) applyRestore(ctx context.Context, o op.Restore, res *op.Result
 	if err := s.restoreEntries(ctx, entries, &rep); err != nil {
 		return err
 	}
+	left, err := s.foreignEntries()
+	if err != nil {
+		return err
+	}
+	for _, name := range left {
+		rep.outcome(ledger.Outcome{Path: filepath.Join(DefaultState, name), Left: "not of Slipway"})
+	}
 	res.Output = []byte(strings.Join(rep.lines, "\n") + "\n")
 	res.Summary = fmt.Sprintf("%d things put back", len(entries))
-	if rep.left > 0 {
-		res.Summary = fmt.Sprintf("%d things put back but %d left as others changed them", len(entries)-rep.left, rep.left)
+	if changed := rep.left - len(left); changed > 0 {
+		res.Summary = fmt.Sprintf("%d things put back but %d left as others changed them", len(entries)-changed, changed)
+	}
+	if len(left) > 0 {
+		res.Summary += fmt.Sprintf("; %s has files of others, which stay: %s", DefaultState, some(left))
 	}
 	return s.removeState(o)
 }
@@ -170,9 +203,22 @@ func (s *session) reviveUnits(ctx context.Context, entries []*ledger.Entry, rep 
 	return nil
 }
 
+// foreignEntries are the entries of the state directory that are not ours.
+func (s *session) foreignEntries() (names []string, err error) {
+	entries, err := durable.ReadDir(s.State)
+	for _, e := range entries {
+		if foreignState(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, err
+}
+
 // removeState removes all we keep: the ledger after what it may still need,
 // the helper after the ledger. A lock that is held, and not to end, stays with its
-// fence, and its release ends the state directory.
+// fence, and its release ends the state directory, which stays if it has anything that is
+// not ours.
 func (s *session) removeState(o op.Restore) error {
 	entries, err := durable.ReadDir(s.State)
 	if err != nil {
@@ -180,10 +226,11 @@ func (s *session) removeState(o op.Restore) error {
 	}
 	held := false
 	for _, e := range entries {
-		switch e.Name() {
-		case lock.FileName:
+		switch name := e.Name(); {
+		case name == lock.FileName:
 			held = true
-		case lock.FenceName, ledger.Dir, ledger.Marker, helperDir, applyLock:
+		case name == lock.FenceName, name == ledger.Dir, name == ledger.Marker, name == helperDir, name == applyLock:
+		case foreignState(name):
 		default:
 			if err := s.disk.RemoveAll(s.state(e.Name())); err != nil {
 				return err
@@ -201,5 +248,11 @@ func (s *session) removeState(o op.Restore) error {
 	if held && !o.EndLock {
 		return nil
 	}
-	return s.disk.RemoveAll(s.State)
+	if err := s.lock.Forget(); err != nil {
+		return err
+	}
+	if err := s.disk.Remove(s.State); !errors.Is(err, unix.ENOTEMPTY) {
+		return err
+	}
+	return nil // files of others
 }

@@ -422,7 +422,7 @@ func TestHandshake(t *testing.T) {
 }
 
 func TestLocks(t *testing.T) {
-	want := remote.Lock{Operation: "o", Manager: "m", Fence: 4, By: "b"}
+	want := remote.Lock{Operation: "o", Manager: "m", Fence: 4, By: "b", Process: "p"}
 	fake := &locks{state: remote.LockState{Held: true, Holder: want, Highest: 4, Units: []string{"u"}}}
 	c, _, served := connect(t, handler{lock: fake}, nil)
 	defer finish(t, c, served)
@@ -438,7 +438,7 @@ func TestLocks(t *testing.T) {
 	if err := c.ReleaseLock(t.Context(), want); err == nil || err.Error() != "read-only file system" {
 		t.Errorf("ReleaseLock: %v", err)
 	}
-	if diff := cmp.Diff([]string{"take {o m 4 b} true", "beat {o m 4 b}", "release {o m 4 b}"}, fake.calls); diff != "" {
+	if diff := cmp.Diff([]string{"take {o m 4 b p } true", "beat {o m 4 b p }", "release {o m 4 b p }"}, fake.calls); diff != "" {
 		t.Error(diff)
 	}
 }

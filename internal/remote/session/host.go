@@ -110,9 +110,11 @@ func (h *Host) ReadLock(ctx context.Context) (remote.LockState, error) {
 func (h *Host) TakeLock(ctx context.Context, l remote.Lock, breaking bool) (remote.LockState, bool, error) {
 	var out remote.LockState
 	var taken bool
+	kept := l
+	kept.Over = ""
 	err := h.call(ctx, func(c *wire.Client, again bool) (err error) {
 		out, taken, err = c.TakeLock(ctx, l, breaking)
-		taken = taken || again && err == nil && out.Held && out.Holder == l
+		taken = taken || again && err == nil && out.Held && out.Holder == kept
 		return err
 	})
 	return out, taken, err

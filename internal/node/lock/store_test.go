@@ -1,0 +1,140 @@
+//go:build linux
+
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestFenceOutlivesTheState: a manager that was displaced is refused after the host was
+// restored, too.
+func TestFenceOutlivesTheState(t *testing.T) {
+	h, ctx := newHost(t), t.Context()
+	h.Past = filepath.Join(t.TempDir(), "run", "slipway")
+	if _, ok, err := h.Take(ctx, second, false); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if err := h.Release(ctx, second); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(h.Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the state directory is left: %v", err)
+	}
+	st, ok, err := h.Take(ctx, first, false)
+	if ok || err != nil || st.Highest != second.Fence {
+		t.Errorf("a lower number is taken: %v, %+v, %v", ok, st, err)
+	}
+	third := Lock{Operation: "create-3", Manager: "c", Fence: 5}
+	if st, ok, err := h.Take(ctx, third, false); !ok || err != nil || st.Highest != 5 {
+		t.Errorf("the next number is not taken: %v, %+v, %v", ok, st, err)
+	}
+	if _, err := os.Stat(filepath.Join(h.Past, FenceName)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the past is left beside the present: %v", err)
+	}
+	// One that cannot be read holds up all but who insists.
+	if err := errors.Join(os.MkdirAll(h.Past, 0o700), os.WriteFile(filepath.Join(h.Past, FenceName), []byte("x"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var fence *FenceError
+	if _, _, err := h.Take(ctx, Lock{Manager: "d", Fence: 6}, false); !errors.As(err, &fence) {
+		t.Errorf("got %v", err)
+	}
+	if st, ok, err := h.Take(ctx, Lock{Manager: "d", Fence: 6}, true); !ok || err != nil || st.Highest != 6 {
+		t.Errorf("by who insists: %v, %+v, %v", ok, st, err)
+	}
+}
+
+// TestForeignFilesStay: a state directory that has files of others stays, without ours.
+func TestForeignFilesStay(t *testing.T) {
+	h, ctx := newHost(t), t.Context()
+	h.Past = filepath.Join(t.TempDir(), "past")
+	h.Foreign = func(name string) bool { return name == "theirs" }
+	if _, ok, err := h.Take(ctx, first, false); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if err := os.WriteFile(filepath.Join(h.Dir, "theirs"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Release(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	entries, err := os.ReadDir(h.Dir)
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if diff := cmp.Diff([]string{"theirs"}, left); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestSameManager: of two with one manager id, as copies of its records have, one waits
+// for the other unless it knows that it has ended.
+func TestSameManager(t *testing.T) {
+	for _, tt := range []struct {
+		name, over string
+		want       bool
+	}{
+		{"another process", "", false}, {"one that has ended, but not this", "x", false}, {"the one that has ended", "p1", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, ctx := newHost(t), t.Context()
+			if _, ok, err := h.Take(ctx, Lock{Operation: "o", Manager: "a", Process: "p1", Fence: 1}, false); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			st, ok, err := h.Take(ctx, Lock{Operation: "o", Manager: "a", Process: "p2", Fence: 2, Over: tt.over}, false)
+			if err != nil || ok != tt.want {
+				t.Fatalf("%v, %v", ok, err)
+			}
+			if ok && (st.Holder.Over != "" || st.Holder.Process != "p2") {
+				t.Errorf("kept: %+v", st.Holder)
+			}
+		})
+	}
+}
+
+// TestOneAtATime: whoever waits for the lock's directory while it is removed and made
+// again does not get in beside the one who made it.
+func TestOneAtATime(t *testing.T) {
+	h := newHost(t)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	inside, most := 0, 0
+	count := func(by int) {
+		mu.Lock()
+		defer mu.Unlock()
+		inside += by
+		most = max(most, inside)
+	}
+	for i := range 8 {
+		wg.Go(func() {
+			for range 50 {
+				unlock, err := h.exclusive(true)
+				if err != nil {
+					t.Error(fmt.Errorf("%d: %w", i, err))
+					return
+				}
+				count(1)
+				file := filepath.Join(h.Dir, "x")
+				err = errors.Join(os.WriteFile(file, []byte("x"), 0o600), os.Remove(file))
+				count(-1)
+				if err = errors.Join(err, os.Remove(h.Dir)); err != nil { // as tidy does, at last
+					t.Error(err)
+				}
+				unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if most != 1 {
+		t.Errorf("%d were inside at once", most)
+	}
+}

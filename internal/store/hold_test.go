@@ -1,0 +1,52 @@
+package store
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestHolds: processes that have not released a cluster are known to the next one, and to
+// no copy of the store that was made before.
+func TestHolds(t *testing.T) {
+	s, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func(want ...string) string {
+		t.Helper()
+		before, err1 := s.Holds("prod")
+		process, err := s.BeginHold("prod")
+		if err = errors.Join(err1, err); err != nil || len(process) != 2*idBytes {
+			t.Fatalf("%q, %v", process, err)
+		}
+		if diff := cmp.Diff(want, before); diff != "" {
+			t.Errorf("processes before (-want +got):\n%s", diff)
+		}
+		return process
+	}
+	first := begin()
+	second := begin(first)
+	if first == second {
+		t.Error("two processes have one id")
+	}
+	if err := s.EndHold("prod"); err != nil {
+		t.Fatal(err)
+	}
+	begin()
+	for range 2 * mostHolds {
+		if _, err := s.BeginHold("prod"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, err := s.Holds("prod"); err != nil || len(all) != mostHolds {
+		t.Errorf("%d are remembered, %v", len(all), err)
+	}
+	if err := s.RemoveCluster("prod"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.EndHold("prod"); err != nil {
+		t.Errorf("of a cluster that is gone: %v", err)
+	}
+}
