@@ -99,6 +99,9 @@ func (s *session) dropped(l *ledger.Ledger, o op.PutBack) ([]*ledger.Entry, erro
 		default:
 			continue // such as directories of links, which all units share
 		}
+		if e.Key == online {
+			continue // likewise
+		}
 		if e.By.Step == o.Step && !wanted[subject{e.Kind, e.Key}.normal()] {
 			out = append(out, e)
 		}

@@ -498,6 +498,56 @@ func TestRestoreEndsTheLock(t *testing.T) {
 	}
 }
 
+// TestForeignStateStays: what others have in the state directory, from before or since,
+// is neither removed nor in the way.
+func TestForeignStateStays(t *testing.T) {
+	h := newHost(t)
+	h.write("var/lib/slipway/d", "precious")
+	h.write("var/lib/slipway/more/deep", "too")
+	if r := h.check(op.Restore{})[0]; r.Status != op.Unchanged {
+		t.Errorf("on a host that nothing was done to: %s", r.Summary)
+	}
+	before := h.snapshot()
+	results := h.apply(op.File{Path: "/etc/x", Content: []byte("x")}, op.Restore{})
+	if diff := cmp.Diff(before, h.snapshot()); diff != "" {
+		t.Errorf("not as before:\n%s", diff)
+	}
+	r := results[len(results)-1]
+	if want := "files of others, which stay: d, more"; !strings.Contains(r.Summary, want) {
+		t.Errorf("%q does not say %q", r.Summary, want)
+	}
+	if want := "/var/lib/slipway/d: left: not of Slipway\n"; !strings.Contains(string(r.Output), want) {
+		t.Errorf("%q does not say %q", r.Output, want)
+	}
+	if r := h.check(op.Restore{})[0]; r.Status != op.Unchanged {
+		t.Errorf("again: %s", r.Summary)
+	}
+}
+
+// TestOnlineTarget: units of ours start a target, which is stopped with them if it was not
+// active before; putting one back leaves it to the others.
+func TestOnlineTarget(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		h := newHost(t)
+		set := func(active bool) {
+			w := h.see()
+			w.Units[online] = &fakeUnit{Active: active}
+			h.world(w)
+		}
+		set(before)
+		h.apply(op.Unit{Name: "old.service", Running: op.Bool(true)})
+		set(true)
+		h.apply(op.PutBack{Step: "step"}, op.Unit{Name: "old.service", Running: op.Bool(true)})
+		if !h.see().Units[online].Active {
+			t.Error("a step that has ended has stopped it")
+		}
+		h.apply(op.Restore{})
+		if got := h.see().Units[online].Active; got != before {
+			t.Errorf("active: %v, was %v", got, before)
+		}
+	}
+}
+
 func TestReleaseEndsARestoredHost(t *testing.T) {
 	h := newHost(t)
 	ctx := context.Background()

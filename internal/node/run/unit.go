@@ -250,7 +250,7 @@ func (s *session) applyUnit(ctx context.Context, o op.Unit) error {
 	if err != nil {
 		return err
 	}
-	if err := s.saveUnit(o.Name, p.now); err != nil {
+	if err := s.saveUnit(ctx, o.Name, p.now); err != nil {
 		return err
 	}
 	for _, pattern := range o.Declares {
@@ -288,17 +288,6 @@ func (s *session) applyUnit(ctx context.Context, o op.Unit) error {
 		return s.serveAgain(ctx, o)
 	}
 	return nil
-}
-
-// saveUnit records a unit as it was, and the directories of links that
-// enabling units may add to.
-func (s *session) saveUnit(name string, now unitState) error {
-	for _, pattern := range []string{"/etc/systemd/system/*.wants", "/etc/systemd/system/*.requires"} {
-		if err := s.ledger.SaveGlob(pattern, true); err != nil {
-			return err
-		}
-	}
-	return s.ledger.Save(ledger.KindUnit, name, unitWas{Enablement: now.enablement, Active: now.running(), Masked: now.masked()})
 }
 
 // loadable refuses a unit that systemd cannot read, before anything is done.
