@@ -61,7 +61,7 @@ func (s *session) outdated(o op.PodRestart) (old []process, file string, runs bo
 	return old, file, len(all) > 0, nil
 }
 
-// programs are the processes in pods of this machine whose command is a certain
+// programs are the processes in static pods of this machine whose command is a certain
 // one. Machines that live inside this one have such processes as well.
 func (s *session) programs(is func(command []string) bool) (out []process, err error) {
 	files, err := filepath.Glob(s.path("/proc/[0-9]*/cmdline"))
@@ -78,7 +78,7 @@ func (s *session) programs(is func(command []string) bool) (out []process, err e
 			continue
 		}
 		p, ok := readProcess(filepath.Dir(file))
-		if ok && isShim(s.path("/proc/"+strconv.Itoa(p.parent)), here) {
+		if ok && !ofOrdinaryPod(filepath.Dir(file)) && isShim(s.path("/proc/"+strconv.Itoa(p.parent)), here) {
 			out = append(out, p)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -56,7 +57,8 @@ func (s *session) ended(argument string) error {
 	return err
 }
 
-// anyProgram says whether a program runs whose command is a certain one.
+// anyProgram reports whether a program runs whose command is a certain one. Those of
+// pods that are not static do not count: their users choose their command lines.
 func (s *session) anyProgram(is func(command []string) bool) (bool, error) {
 	processes, err := filepath.Glob(s.path("/proc/[0-9]*/cmdline"))
 	if err != nil {
@@ -64,11 +66,44 @@ func (s *session) anyProgram(is func(command []string) bool) (bool, error) {
 	}
 	for _, file := range processes {
 		raw, err := bounded.ReadFile(file, bounded.Proc) // one that ends meanwhile does not run
-		if err == nil && is(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")) {
+		if err == nil && is(strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00")) && !ofOrdinaryPod(filepath.Dir(file)) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+var (
+	// podGroup is the cgroup of a pod, as kubelets name it with either driver.
+	podGroup = regexp.MustCompile(`^(?:kubepods-(?:[a-z]+-)?)?pod([0-9a-zA-Z_-]+?)(?:\.slice)?$`)
+	// staticUID is the uid of a static pod: a digest of its manifest. The API gives
+	// others UUIDs, and cgroups have these with '-' or '_'.
+	staticUID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+)
+
+// ofOrdinaryPod reports whether a process, by its directory in /proc, is of a pod that
+// the API knows and no static one. The kernel says which cgroup it is in; only its pod's
+// own cgroups could be below that.
+func ofOrdinaryPod(dir string) bool {
+	raw, err := bounded.ReadFile(filepath.Join(dir, "cgroup"), bounded.Proc)
+	if err != nil {
+		return false // it has ended
+	}
+	for line := range strings.Lines(string(raw)) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) < 3 {
+			continue
+		}
+		for name := range strings.SplitSeq(f[2], "/") {
+			if m := podGroup.FindStringSubmatch(name); m != nil {
+				if !staticUID.MatchString(m[1]) {
+					return true
+				}
+				break
+			}
+		}
+	}
+	return false
 }
 
 func isCommand(want []argument, have []string) bool {

@@ -114,6 +114,42 @@ func TestWaitEnded(t *testing.T) {
 	}
 }
 
+// TestOfOrdinaryPod: whoever may make a pod chooses its command line, and not its cgroup.
+func TestOfOrdinaryPod(t *testing.T) {
+	const uid, static = "1f0e6b4c_7d2a_4e8f_9a3b_0c1d2e3f4a5b", "0123456789abcdef0123456789abcdef"
+	for _, tc := range []struct {
+		name, cgroup string
+		ordinary     bool
+	}{
+		{"ended", "", false},
+		{"a service", "0::/system.slice/kubelet.service\n", false},
+		{"static", "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + static + ".slice/cri-containerd-a.scope\n", false},
+		{"static, guaranteed", "0::/kubepods.slice/kubepods-pod" + static + ".slice/cri-containerd-a.scope\n", false},
+		{"static, with cgroupfs", "0::/kubepods/burstable/pod" + static + "/a\n", false},
+		{"static, of old hierarchies", "4:memory:/kubepods/burstable/pod" + static + "/a\n1:name=systemd:/\n", false},
+		{"of a user", "0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + uid + ".slice/cri-containerd-a.scope\n", true},
+		{"of a user, guaranteed", "0::/kubepods.slice/kubepods-pod" + uid + ".slice/cri-containerd-a.scope\n", true},
+		{"of a user, with cgroupfs", "0::/kubepods/besteffort/pod" + strings.ReplaceAll(uid, "_", "-") + "/a\n", true},
+		{"of a user, of old hierarchies", "1:name=systemd:/\n4:memory:/kubepods/pod" + strings.ReplaceAll(uid, "_", "-") + "/a\n", true},
+		{"of a user who makes cgroups", "0::/kubepods.slice/kubepods-pod" + uid + ".slice/cri-containerd-a.scope/kubepods-pod" + static + ".slice\n", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.write("proc/77/cmdline", "kube-apiserver\x00--a=1\x00")
+			if tc.cgroup != "" {
+				h.write("proc/77/cgroup", tc.cgroup)
+			}
+			if got := ofOrdinaryPod(h.path("proc/77")); got != tc.ordinary {
+				t.Errorf("got %v", got)
+			}
+			wait := op.Wait{Ended: "kube-apiserver", TimeoutSeconds: 1}
+			if r := h.check(wait)[0]; (r.Status == op.Unchanged) != tc.ordinary {
+				t.Errorf("waiting for its end: %s (%v)", r.Status, r.Error)
+			}
+		})
+	}
+}
+
 // A container's image is known by its id, which all runtimes tell: its command may
 // be the same before and after an upgrade.
 func TestWaitForContainer(t *testing.T) {
