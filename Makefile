@@ -13,6 +13,9 @@ export KUBERNETES    ?= v1.37.1
 VERSION    ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)
 COMMIT     ?= $(shell git rev-parse HEAD 2>/dev/null)
 
+# How long each fuzz target runs.
+FUZZTIME ?= 60s
+
 # The same for all targets: what one has compiled, the next finds in Go's cache.
 export GOFLAGS     ?= -trimpath
 export CGO_ENABLED := 0
@@ -87,8 +90,12 @@ race: node ## unit tests with the race detector
 lint: node ## style, mistakes, formatting
 	@$(compiling) $(gotool) golangci-lint run $(others)
 
+.PHONY: fuzz
+fuzz: node ## every fuzz target for FUZZTIME
+	@$(compiling) hack/fuzz $(FUZZTIME)
+
 .PHONY: thorough
-thorough: cross race ## what test leaves out for its time: platforms, the race detector, lint for the updater, more real clusters
+thorough: cross race fuzz ## what test leaves out for its time: platforms, the race detector, fuzzing, lint for the updater, more real clusters
 	@$(compiling) $(gotool) golangci-lint run $(updater)
 	@$(MAKE) e2e RUN='$(apart)'
 
