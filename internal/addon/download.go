@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/ocitransport"
 )
@@ -32,7 +33,7 @@ const patience = 2 * time.Minute
 // changes, is taken from the cache if it is there.
 func (w *work) download(ctx context.Context, at, address, pin string, f freshness) ([]byte, error) {
 	file := w.cached(address)
-	have, err := os.ReadFile(file)
+	have, err := bounded.ReadFile(file, bounded.Document)
 	if err != nil {
 		have = nil
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/spec"
 )
@@ -93,7 +94,7 @@ func (w *work) read(at, file string) ([]byte, error) {
 	}
 	var text []byte
 	if err == nil {
-		text, err = os.ReadFile(file)
+		text, err = bounded.ReadArgument(file, bounded.Document)
 	}
 	if err != nil {
 		return nil, w.refuse(IDUnusable, at, "this cannot be read: "+reason(err), "")

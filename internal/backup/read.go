@@ -15,6 +15,7 @@ import (
 
 	"filippo.io/age"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/regular"
 )
 
@@ -122,7 +123,7 @@ func head(t *tar.Reader) (*Set, error) {
 	if err != nil || h.Name != manifestName || h.Size > maxManifest {
 		return nil, broken(Unknown, "this is no backup set, or its beginning is damaged")
 	}
-	raw, err := io.ReadAll(t)
+	raw, err := bounded.ReadAll(t, maxManifest)
 	if err != nil {
 		return nil, broken(Damaged, "the set is cut off in its beginning, or damaged there")
 	}

@@ -17,6 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/layout"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/diag"
@@ -50,7 +51,7 @@ func (x extras) file(ref string) string {
 // kept is what the cache has of an image, if that is whole and enough.
 func (x extras) kept(ref string, arches []string) (extra, bool) {
 	var e extra
-	raw, err := os.ReadFile(x.file(ref))
+	raw, err := bounded.ReadFile(x.file(ref), bounded.Record)
 	if err != nil || json.Unmarshal(raw, &e) != nil {
 		return e, false
 	}

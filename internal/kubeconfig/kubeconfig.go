@@ -17,6 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/owner"
 )
@@ -139,7 +140,7 @@ func edit(ctx context.Context, path string, to *owner.Owner, change func(*docume
 }
 
 func editLocked(path string, to *owner.Owner, change func(*document) error) error {
-	data, err := os.ReadFile(path)
+	data, err := bounded.ReadFile(path, bounded.Config)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
@@ -156,7 +157,7 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 	if info, err := os.Stat(source.Path); err != nil || !info.Mode().IsRegular() {
 		return nil, nil // what was moved away says nothing
 	}
-	text, err := os.ReadFile(source.Path)
+	text, err := bounded.ReadFile(source.Path, bounded.Config)
 	if err != nil || bytes.Equal(text, source.Text) {
 		return nil, nil
 	}

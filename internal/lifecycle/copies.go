@@ -18,6 +18,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	recovery "slipway.dev/slipway/internal/module/backup"
@@ -94,7 +95,7 @@ func copySecret(to v1alpha1.EtcdCopy) (text secret.String, field string, err err
 	}
 	login := copies.S3Login{AccessKey: access.Reveal(), SecretKey: key.Reveal()}
 	if to.S3.CAFile != "" {
-		authorities, err := os.ReadFile(to.S3.CAFile)
+		authorities, err := bounded.ReadArgument(to.S3.CAFile, bounded.Argument)
 		if err != nil {
 			return text, "s3.caFile", err
 		}
@@ -382,19 +383,19 @@ func (c *copyLook) fetch(ctx context.Context, to v1alpha1.EtcdCopy, k copies.Cop
 	if err != nil {
 		return errors.Join(err, target.Close())
 	}
-	if err := errors.Join(target.Fetch(ctx, k.File.Name, &bounded{f, k.Bytes}), f.Sync(), f.Close(), target.Close()); err != nil {
+	if err := errors.Join(target.Fetch(ctx, k.File.Name, &limited{f, k.Bytes}), f.Sync(), f.Close(), target.Close()); err != nil {
 		return refused(idCopyTarget, to.Name+" ("+placeOf(to)+"): fetching "+k.File.Name+": "+why(err).Message, "fetch it again")
 	}
 	return nil
 }
 
-// bounded takes no more than some bytes: what is there may send without end.
-type bounded struct {
+// limited takes no more than some bytes: what is there may send without end.
+type limited struct {
 	to   io.Writer
 	left int64
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *limited) Write(p []byte) (int, error) {
 	if int64(len(p)) > b.left {
 		return 0, errors.New("there is more of it than was listed")
 	}

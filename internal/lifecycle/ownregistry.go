@@ -5,11 +5,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/plan"
@@ -97,7 +97,7 @@ func (s *service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
 		if f.name == "" { // nodes trust its authority anyway
 			continue
 		}
-		if *f.to, err = os.ReadFile(f.name); err != nil {
+		if *f.to, err = bounded.ReadArgument(f.name, bounded.Argument); err != nil {
 			return nil, fmt.Errorf("reading the registry's certificate: %w", err)
 		}
 	}

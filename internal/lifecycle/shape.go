@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
@@ -149,7 +150,7 @@ func (s *service) fileDiffers(r Request, wanted *v1alpha1.Cluster) diag.List {
 	if info, err := os.Stat(source.Path); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	text, err := os.ReadFile(source.Path)
+	text, err := bounded.ReadFile(source.Path, bounded.Config)
 	if err != nil {
 		return nil
 	}

@@ -9,11 +9,13 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/bounded"
 )
 
 // Find identifies a running process; fs.ErrNotExist if there is none.
 func Find(pid int) (Process, error) {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	stat, err := bounded.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"), bounded.Proc)
 	if errors.Is(err, unix.ESRCH) {
 		err = fs.ErrNotExist
 	}

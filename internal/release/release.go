@@ -11,13 +11,13 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
 	"go.yaml.in/yaml/v3"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 )
 
@@ -170,7 +170,7 @@ func Load(overridePath string) (*Catalogue, error) {
 	if overridePath == "" {
 		return c, nil
 	}
-	data, err := os.ReadFile(overridePath)
+	data, err := bounded.ReadArgument(overridePath, bounded.Config)
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
 	}

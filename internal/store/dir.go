@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/owner"
 )
 
@@ -126,7 +127,15 @@ func (s *Store) mkdirIn(root *os.Root, name string) error {
 }
 
 func (s *Store) readFile(path string) (b []byte, err error) {
-	err = s.in(path, func(root *os.Root, name string) error { b, err = root.ReadFile(name); return err })
+	err = s.in(path, func(root *os.Root, name string) error {
+		f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		b, err = bounded.ReadAll(f, bounded.Record)
+		return err
+	})
 	return b, err
 }
 

@@ -39,7 +39,7 @@ func TestLinks(t *testing.T) {
 		{"kubeconfig", "clusters/prod/kubeconfig", "shadow", func(s *Store, _ string) error { return second(s.Kubeconfig("prod")) }},
 		{"cluster", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveCluster(named("prod", ""), nil) }},
 		{"status", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveStatus("prod", v1alpha1.ClusterStatus{}) }},
-		{"kubeconfig that is saved", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveKubeconfig("prod", nil) }},
+		{"kubeconfig that is saved", "clusters/prod", "etc", func(s *Store, _ string) error { return s.SaveKubeconfig("prod", admin(t)) }},
 		{"removal", "clusters/prod", "etc", func(s *Store, _ string) error { return s.RemoveCluster("prod") }},
 		{"operations", "operations", "etc", func(s *Store, _ string) error {
 			return second(s.NewOperation(time.Unix(0, 0), v1alpha1.OperationSpec{Cluster: "prod", Type: "create"}, &plan.Plan{}))

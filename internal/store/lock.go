@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/process"
 )
 
@@ -174,7 +174,7 @@ func (s *Store) readHolder(path string) (Holder, error) {
 		return Holder{}, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 1<<16))
+	b, err := bounded.ReadAll(f, bounded.Word)
 	if err != nil {
 		return Holder{}, err
 	}

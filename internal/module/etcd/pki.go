@@ -3,11 +3,11 @@ package etcd
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
@@ -167,7 +167,7 @@ func externalPKI(x *v1alpha1.ExternalEtcd) (op.List, error) {
 		from, to string
 		private  bool
 	}{{x.CAFile, module.EtcdCA, false}, {x.CertFile, module.EtcdClientCert, false}, {x.KeyFile, module.EtcdClientKey, true}} {
-		content, err := os.ReadFile(f.from)
+		content, err := bounded.ReadArgument(f.from, bounded.Argument)
 		if err != nil {
 			return nil, fmt.Errorf("reading credentials for etcd: %w", err)
 		}

@@ -4,13 +4,13 @@ package hooks
 import (
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -81,7 +81,7 @@ func ops(env module.Env, h v1alpha1.Hook, host *engine.Host, timeout time.Durati
 	var inputs []string
 	list = op.List{op.Dir{Path: home, Mode: 0o700, Exclusive: true}}
 	add := func(from string, mode fs.FileMode) error {
-		content, err := os.ReadFile(from)
+		content, err := bounded.ReadArgument(from, bounded.Config)
 		if err != nil {
 			return fmt.Errorf("reading a file of hook %s: %w", h.Name, err)
 		}

@@ -2,10 +2,10 @@ package kubeadm
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -52,7 +52,7 @@ func policyOf(a *v1alpha1.Audit) ([]byte, error) {
 	if a.PolicyFile == "" {
 		return files.ReadFile("templates/audit-policy.yaml")
 	}
-	return os.ReadFile(a.PolicyFile)
+	return bounded.ReadArgument(a.PolicyFile, bounded.Argument)
 }
 
 // auditFollows has an API server that runs go by another policy: it reads it when

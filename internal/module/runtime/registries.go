@@ -4,12 +4,12 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -44,7 +44,7 @@ func registriesOf(env module.Env) (registrySet, error) {
 				r.trusts[r.own] = env.Registry.CA
 			}
 		case l.CA != "":
-			content, err := os.ReadFile(l.CA)
+			content, err := bounded.ReadArgument(l.CA, bounded.Argument)
 			if err != nil {
 				return r, fmt.Errorf("reading the authority of registry %s: %w", l.Registry, err)
 			}

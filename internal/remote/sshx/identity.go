@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/remote"
 )
 
@@ -120,7 +121,7 @@ func (id *identity) fromAgent(ctx context.Context, path string, public ssh.Publi
 	if os.Getenv("SSH_AUTH_SOCK") == "" {
 		return nil
 	}
-	if raw, err := os.ReadFile(path + ".pub"); public == nil && err == nil {
+	if raw, err := bounded.ReadArgument(path+".pub", bounded.Argument); public == nil && err == nil {
 		public, _, _, _, _ = ssh.ParseAuthorizedKey(raw) // nil if it is none
 	}
 	signers, err := id.agentKeys(ctx)
@@ -148,7 +149,7 @@ func (id *identity) add(s ssh.Signer, from string) {
 }
 
 func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alpha1.SecretSource, to endpoint) error {
-	raw, err := os.ReadFile(path)
+	raw, err := bounded.ReadArgument(path, bounded.Argument)
 	if err != nil {
 		return to.fail(remote.KeyUnreadable, fmt.Sprintf("the private key %s cannot be read: %s", path, innermost(err)), "correct ssh.privateKeyFile, or the file's permissions", err)
 	}

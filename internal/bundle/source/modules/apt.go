@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/source"
 )
 
@@ -248,7 +249,7 @@ func hashFile(name string) (string, error) {
 func concatenated(names []string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, n := range names {
-		data, err := os.ReadFile(n)
+		data, err := bounded.ReadFile(n, bounded.Argument)
 		if err != nil {
 			return nil, err
 		}

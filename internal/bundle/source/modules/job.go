@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/fsync"
@@ -56,7 +57,7 @@ func (j *job) dir(key string) string {
 // not there.
 func (j *job) load(key string) (built, bool) {
 	var b built
-	data, err := os.ReadFile(filepath.Join(j.dir(key), "component.json"))
+	data, err := bounded.ReadFile(filepath.Join(j.dir(key), "component.json"), bounded.Record)
 	if err != nil || json.Unmarshal(data, &b) != nil {
 		return built{}, false
 	}
@@ -68,7 +69,7 @@ func (j *job) load(key string) (built, bool) {
 // cached says, from its size alone, whether the unit is in the cache.
 func (j *job) cached(key string) bool {
 	var b built
-	data, err := os.ReadFile(filepath.Join(j.dir(key), "component.json"))
+	data, err := bounded.ReadFile(filepath.Join(j.dir(key), "component.json"), bounded.Record)
 	if err != nil || json.Unmarshal(data, &b) != nil {
 		return false
 	}

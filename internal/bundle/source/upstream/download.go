@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/diag"
 )
@@ -67,7 +68,7 @@ func (d *downloader) remembered(url string) string {
 
 // have finds a URL's file in the cache and verifies it.
 func (d *downloader) have(url string) (download, bool) {
-	data, err := os.ReadFile(d.remembered(url))
+	data, err := bounded.ReadFile(d.remembered(url), bounded.Word)
 	if err != nil {
 		return download{}, false
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/layout"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/ocitransport"
@@ -38,7 +39,7 @@ func (p *puller) remembered(ref, arch string) string {
 
 // have finds an image in the cache, whole.
 func (p *puller) have(ref, arch string) (v1.Image, bool) {
-	data, err := os.ReadFile(p.remembered(ref, arch))
+	data, err := bounded.ReadFile(p.remembered(ref, arch), bounded.Word)
 	if err != nil {
 		return nil, false
 	}

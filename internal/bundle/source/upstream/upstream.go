@@ -21,6 +21,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
 )
@@ -276,7 +277,7 @@ func (r *runner) pack(ctx context.Context, c component, content string, tell fun
 // packed finds a component's file in the cache, whole.
 func packed(name string) (pack.File, bool) {
 	var f pack.File
-	data, err := os.ReadFile(name + ".json")
+	data, err := bounded.ReadFile(name+".json", bounded.Record)
 	if err != nil || json.Unmarshal(data, &f) != nil {
 		return pack.File{}, false
 	}
