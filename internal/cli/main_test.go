@@ -236,8 +236,13 @@ func TestInterruptedTwice(t *testing.T) {
 // TestNobodySteers: what a host has said stays text, wherever it is shown.
 func TestNobodySteers(t *testing.T) {
 	for _, args := range [][]string{
-		{"operations", "show", operationID}, {"operations", "list"}, {"get", "clusters"}, {"get", "cluster", "prod"}, {"operations", "watch", operationID},
-		{"exec", "w1", "--cluster", "prod", "--", "true"}, {"exec", "all", "--cluster", "prod", "--", "true"},
+		{"operations", "show", operationID},
+		{"operations", "list"},
+		{"get", "clusters"},
+		{"get", "cluster", "prod"},
+		{"operations", "watch", operationID},
+		{"exec", "w1", "--cluster", "prod", "--", "true"},
+		{"exec", "all", "--cluster", "prod", "--", "true"},
 	} {
 		for _, format := range []string{"text", "json", "yaml"} {
 			s := newSeat(t, "")

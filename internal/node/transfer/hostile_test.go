@@ -155,8 +155,10 @@ func TestMost(t *testing.T) {
 func TestEntries(t *testing.T) {
 	digest := hex.EncodeToString(sha256.New().Sum(nil))
 	for _, more := range []frame{
-		{Kind: kindDir, Path: "d", Mode: 0o755}, {Kind: kindLink, Path: "l", Link: "x"},
-		{Kind: kindFile, Path: "f", Digest: digest}, {Kind: kindSkip, Path: "s", Message: "x"},
+		{Kind: kindDir, Path: "d", Mode: 0o755},
+		{Kind: kindLink, Path: "l", Link: "x"},
+		{Kind: kindFile, Path: "f", Digest: digest},
+		{Kind: kindSkip, Path: "s", Message: "x"},
 	} {
 		t.Run(string(more.Kind), func(t *testing.T) {
 			dir, root := t.TempDir(), frame{Kind: kindDir, Path: ".", Mode: 0o755}

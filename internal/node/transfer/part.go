@@ -212,7 +212,7 @@ func names(info fs.FileInfo) uint64 {
 	if !ok {
 		return 0
 	}
-	return uint64(st.Nlink)
+	return uint64(st.Nlink) //nolint:unconvert // it is of another width elsewhere
 }
 
 func (p *part) open(root *os.Root, flag int) (err error) {
