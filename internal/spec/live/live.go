@@ -118,6 +118,7 @@ func (d *describer) parse() error {
 
 // note is something that the file does not say as it is.
 func (d *describer) note(path, message, hint string) {
+	message, hint = printable(message), printable(hint)
 	d.found = append(d.found, diag.Diagnostic{ID: idNotAsItIs, Severity: diag.Warning, Path: path, Message: message, Hint: hint})
 	text := "TODO: " + message + "."
 	if hint != "" {
@@ -139,8 +140,12 @@ func (d *describer) hosts() {
 		path := fmt.Sprintf("spec.hosts[%d]", len(d.out.Spec.Hosts))
 		h := v1alpha1.Host{Name: n.Name, Labels: ownLabels(n.Labels), Taints: ownTaints(n.Spec.Taints)}
 		for _, a := range n.Status.Addresses {
-			if a.Type == corev1.NodeInternalIP && h.Address == "" {
+			switch {
+			case a.Type != corev1.NodeInternalIP || h.Address != "":
+			case remoteAddress(a.Address):
 				h.Address = a.Address
+			default:
+				d.note(path, "the node says that its address is "+strconv.Quote(a.Address)+", which is not one of another machine", "write its address")
 			}
 		}
 		if _, plane := n.Labels[controlPlaneLabel]; plane {
@@ -287,42 +292,13 @@ func splitEndpoint(text string) (host string, port int) {
 	return strings.Trim(host, "[]"), port
 }
 
-// recorded takes over what Slipway knows of its own cluster, and the API does
-// not.
-func (d *describer) recorded() {
-	if d.record == nil {
-		return
-	}
-	r, out := d.record.Spec, &d.out.Spec
-	out.Kubernetes.Kubelet = r.Kubernetes.Kubelet
-	out.Kubernetes.FeatureGates = r.Kubernetes.FeatureGates
-	out.Kubernetes.Certificates = r.Kubernetes.Certificates
-	out.Registry, out.DNS, out.System = r.Registry, r.DNS, r.System
-	out.Etcd.Type = r.Etcd.Type
-	if len(r.Hooks) > 0 {
-		out.Hooks = r.Hooks
-		d.note("spec.hooks", "the scripts are named as they are on the machine that made the cluster", "")
-	}
-	for i := range out.Hosts {
-		h := &out.Hosts[i]
-		j := slices.IndexFunc(r.Hosts, func(o v1alpha1.Host) bool { return o.Name == h.Name })
-		if j < 0 {
-			continue
-		}
-		if was := r.Hosts[j]; was.InternalAddress == h.Address && was.Address != h.Address && was.Address != "localhost" {
-			h.Address, h.InternalAddress = was.Address, was.InternalAddress
-		}
-		h.Roles = r.Hosts[j].Roles
-	}
-}
-
 // judge says what our own validation would refuse: the file describes what is
 // there, whether we could make it or not.
 func (d *describer) judge() {
 	filled := spec.Copy(d.out)
 	spec.Default(filled, spec.DefaultOptions{KubernetesVersion: d.o.Default})
 	for _, f := range spec.Validate(filled, spec.ValidateOptions{Supported: d.o.Supported}).Errors() {
-		f.Severity = diag.Warning
+		f.Severity, f.Message = diag.Warning, printable(f.Message)
 		d.found = append(d.found, f)
 		d.comments.Add(f.Path, "TODO: "+f.Message+".")
 	}

@@ -1,0 +1,136 @@
+package live
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// recorded takes over settings that Slipway has recorded in its own cluster and that
+// the API does not know. Others than the operator may write that record, so nothing is
+// taken over that names files or secrets on the operator's machine, or that changes where
+// the operator logs in: it becomes a warning and a comment.
+func (d *describer) recorded() {
+	if d.record == nil {
+		return
+	}
+	r, out := d.record.Spec, &d.out.Spec
+	out.Kubernetes.Kubelet = r.Kubernetes.Kubelet
+	out.Kubernetes.FeatureGates = r.Kubernetes.FeatureGates
+	out.Kubernetes.Certificates = r.Kubernetes.Certificates
+	out.DNS, out.System = r.DNS, r.System
+	out.Etcd.Type = r.Etcd.Type
+	d.recordedRegistry(r.Registry)
+	for _, h := range r.Hooks {
+		d.note("spec.hooks", "the record has the hook "+strconv.Quote(h.Name)+" ("+strconv.Quote(string(h.Phase))+", script "+strconv.Quote(h.Script)+")",
+			"write it again if it is yours: scripts run as root on hosts")
+	}
+	d.recordedHosts(r.Hosts)
+}
+
+// recordedRegistry takes over mirrors that are verified, and the cluster's own registry
+// without the files and secrets that it was made of.
+func (d *describer) recordedRegistry(r v1alpha1.Registry) {
+	const path = "spec.registry"
+	out := &d.out.Spec.Registry
+	unverified := slices.Clone(r.Insecure)
+	for _, name := range slices.Sorted(maps.Keys(r.Mirrors)) {
+		for _, url := range r.Mirrors[name] {
+			if strings.HasPrefix(strings.ToLower(url), "http:") {
+				unverified = append(unverified, url)
+				continue
+			}
+			if out.Mirrors == nil {
+				out.Mirrors = map[string][]string{}
+			}
+			out.Mirrors[name] = append(out.Mirrors[name], url)
+		}
+	}
+	if len(unverified) > 0 {
+		d.note(path, "the record has registries that nobody verifies: "+quoted(unverified), "write them to insecure or mirrors again if you trust them")
+	}
+	var logins []string
+	for _, a := range r.Auths {
+		logins = append(logins, a.Registry)
+	}
+	if len(logins) > 0 {
+		d.note(path, "the record has logins, or CAs, for the registries "+quoted(logins), "write auths again, with your own secrets and files")
+	}
+	if r.Private == nil {
+		return
+	}
+	private := *r.Private
+	private.PasswordFrom, private.CertFile, private.KeyFile, private.CAFile = nil, "", "", ""
+	out.Private = &private
+	if r.Private.PasswordFrom != nil || r.Private.CertFile != "" || r.Private.KeyFile != "" || r.Private.CAFile != "" {
+		d.note(path+".private", "the cluster's own registry has a password, or a certificate, of the machine that made it",
+			"write passwordFrom, certFile, keyFile and caFile again")
+	}
+}
+
+// recordedHosts takes over roles, and the address for SSH where the node has it too.
+func (d *describer) recordedHosts(recorded []v1alpha1.Host) {
+	for i := range d.out.Spec.Hosts {
+		h := &d.out.Spec.Hosts[i]
+		j := slices.IndexFunc(recorded, func(o v1alpha1.Host) bool { return o.Name == h.Name })
+		if j < 0 {
+			continue
+		}
+		h.Roles = recorded[j].Roles
+		was := recorded[j]
+		if was.InternalAddress != h.Address || was.Address == h.Address || was.Address == "localhost" {
+			continue
+		}
+		if slices.Contains(d.addresses(h.Name), was.Address) {
+			h.Address, h.InternalAddress = was.Address, was.InternalAddress
+			continue
+		}
+		d.note("spec.hosts["+strconv.Itoa(i)+"]", "the record says that SSH goes to "+strconv.Quote(was.Address)+", which is not an address of the node "+h.Name,
+			"write it to address if it is right, and "+was.InternalAddress+" to internalAddress")
+	}
+}
+
+// addresses are those that a node has, and that a machine elsewhere may log in to.
+func (d *describer) addresses(node string) (out []string) {
+	for _, n := range d.s.Nodes {
+		for _, a := range n.Status.Addresses {
+			if n.Name == node && (remoteAddress(a.Address) || a.Type == corev1.NodeExternalDNS || a.Type == corev1.NodeInternalDNS) {
+				out = append(out, a.Address)
+			}
+		}
+	}
+	return out
+}
+
+// remoteAddress reports whether an address can be another machine's. A node says itself
+// what its addresses are, and "localhost" would be the operator's own machine.
+func remoteAddress(address string) bool {
+	ip, err := netip.ParseAddr(address)
+	return err == nil && !ip.Unmap().IsLoopback() && !ip.IsUnspecified() && !ip.IsMulticast()
+}
+
+// quoted lists texts of others for people.
+func quoted(list []string) string {
+	var out []string
+	for _, text := range list {
+		out = append(out, strconv.Quote(text))
+	}
+	return strings.Join(out, ", ")
+}
+
+// printable replaces characters that would steer a terminal, or end a comment.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, text)
+}
