@@ -26,3 +26,20 @@ func TaintsControlPlane(c *v1alpha1.Cluster, h v1alpha1.Host) bool {
 	return HasRole(h, v1alpha1.RoleControlPlane) && !HasRole(h, v1alpha1.RoleWorker) &&
 		len(HostsWithRole(c, v1alpha1.RoleWorker)) > 0
 }
+
+// HostCalled returns the host that has a name or an address, if there is one.
+func HostCalled(c *v1alpha1.Cluster, name string) (v1alpha1.Host, bool) {
+	for _, h := range c.Spec.Hosts {
+		for _, own := range []string{h.Name, h.Address, h.InternalAddress} {
+			if own != "" && addressMeaning(own) == addressMeaning(name) {
+				return h, true
+			}
+		}
+	}
+	return v1alpha1.Host{}, false
+}
+
+// ToleratesSwap reports whether kubelets start on hosts with swap.
+func ToleratesSwap(c *v1alpha1.Cluster) bool {
+	return c.Spec.Kubernetes.Kubelet.Config["failSwapOn"] == false
+}

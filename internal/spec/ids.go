@@ -36,6 +36,7 @@ const (
 	idNoControlPlane   = "no-control-plane"
 	idNoEtcdHost       = "no-etcd-host"
 	idEvenMembers      = "even-members"
+	idTimeServer       = "time-server"
 	idMissingRole      = "missing-role"
 	idUnknownRole      = "unknown-role"
 	idDuplicateName    = "duplicate-name"

@@ -39,7 +39,10 @@ func (v *validator) endpoint() {
 		string(v1alpha1.EndpointNone), string(v1alpha1.EndpointExternal), string(v1alpha1.EndpointHAProxy),
 		string(v1alpha1.EndpointUpdater), string(v1alpha1.EndpointKeepalived), string(v1alpha1.EndpointKubeVIP),
 	}, nil)
-	if e.Domain != defaultDomain(v.c.Name) {
+	if _, err := netip.ParseAddr(e.Domain); err == nil {
+		v.refuse(idInvalidName, path+".domain", e.Domain+" is an address, and a name is wanted: hosts would go there, whatever their hosts files say",
+			"an address goes to address; leave domain out for "+defaultDomain(v.c.Name))
+	} else if e.Domain != defaultDomain(v.c.Name) {
 		v.domain(path+".domain", e.Domain)
 	}
 	for i, h := range v.c.Spec.Hosts {

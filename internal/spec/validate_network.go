@@ -90,6 +90,7 @@ func (v *validator) podSizes(pods []cidr) {
 		if mask == 0 {
 			continue
 		}
+		v.podAddresses(p, mask)
 		hosts := len(v.c.Spec.Hosts)
 		switch diff := mask - p.Bits(); {
 		case diff < 0 || diff < maxNodeMaskDiff && 1<<diff < hosts:
@@ -100,6 +101,28 @@ func (v *validator) podSizes(pods []cidr) {
 				fmt.Sprintf("use a /%d or smaller", mask-maxNodeMaskDiff))
 		}
 	}
+}
+
+// podAddresses warns of more pods for each node than its part of a range has addresses
+// for: all but three, of the network, of its bridge, and for broadcasts.
+func (v *validator) podAddresses(p cidr, mask int) {
+	const reserved, usual = 3, 110
+	at := "spec.kubernetes.kubelet.config[maxPods]"
+	pods, ok := asNumber(v.c.Spec.Kubernetes.Kubelet.Config["maxPods"])
+	if !ok {
+		pods, at = usual, p.path
+	}
+	bits := p.Addr().BitLen() - mask
+	if v.c.Spec.Network.Plugin != pluginFlannel || bits > 16 || pods <= float64(int(1)<<bits-reserved) {
+		return
+	}
+	name := nodeMaskArgument
+	if len(v.c.Spec.Network.PodCIDR) > 1 {
+		name += map[bool]string{true: "-ipv4", false: "-ipv6"}[p.Addr().Is4()]
+	}
+	v.warn(idCIDRSize, at,
+		fmt.Sprintf("each node has %d addresses for pods (a /%d of %s), and maxPods is %.0f", max(1<<bits-reserved, 0), mask, p, pods),
+		fmt.Sprintf("lower maxPods, or give nodes more addresses: controllerManager.extraArgs: {%s: \"%d\"}", name, p.Addr().BitLen()-bitsFor(int(pods)+reserved)))
 }
 
 // nodeMask is the size of each node's part of a range of pods: what the

@@ -208,6 +208,9 @@ func (v *validator) system() {
 	for i, server := range s.NTPServers {
 		if hint, ok := hostAddress(server); !ok {
 			v.refuse(idInvalidAddress, indexed(path+".ntpServers", i), strconv.Quote(server)+" is neither an IP address nor a host name", hint)
+		} else if h, ok := HostCalled(v.c, server); ok {
+			v.warn(idTimeServer, indexed(path+".ntpServers", i), h.Name+" is a host of this cluster, and Slipway sets up no time server",
+				"write a server that serves the time, or set one up on "+h.Name+": the others follow it, and "+h.Name+" keeps its own settings")
 		}
 	}
 	v.warnRepeated(path+".ntpServers", s.NTPServers, addressMeaning)

@@ -36,10 +36,13 @@ func New(env module.Env) engine.Module {
 				return serving(s.Host(), stepKernel, kernel(env, s.Host())...), nil
 			}},
 			engine.Task{ID: "os.swap", Title: "turn swap off", On: module.IsNode, Ops: func(*engine.Scope) (op.List, error) {
+				if spec.ToleratesSwap(env.Cluster) {
+					return nil, nil // it is wanted
+				}
 				return op.List{op.SwapOff{}}, nil
 			}},
 			engine.Task{ID: stepTime, Title: "set up time", Ops: func(s *engine.Scope) (op.List, error) {
-				return serving(s.Host(), stepTime, clock(env)...), nil
+				return serving(s.Host(), stepTime, clock(env, s.Host())...), nil
 			}},
 		)
 	}
@@ -112,12 +115,20 @@ func kernel(env module.Env, h *engine.Host) op.List {
 
 func isIPv6(cidr string) bool { return strings.Contains(cidr, ":") }
 
-func clock(env module.Env) op.List {
+// clock sets time zone and time servers. A host that is one of the servers does not
+// follow itself.
+func clock(env module.Env, self *engine.Host) op.List {
 	var ops op.List
 	if tz := env.Cluster.Spec.System.Timezone; tz != "" {
 		ops = append(ops, op.Timezone{Name: tz})
 	}
-	if ntp := env.Cluster.Spec.System.NTPServers; len(ntp) > 0 {
+	var ntp []string
+	for _, server := range env.Cluster.Spec.System.NTPServers {
+		if h, ok := spec.HostCalled(env.Cluster, server); !ok || h.Name != self.Name {
+			ntp = append(ntp, server)
+		}
+	}
+	if len(ntp) > 0 {
 		ops = append(ops, op.TimeSync{Servers: ntp})
 	}
 	return append(ops, op.PutBack{Step: stepTime})

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // surroundings judges what else is set up on the host.
@@ -19,8 +20,7 @@ func (r *report) surroundings() {
 			"%s drops packets that nobody has let through; nodes reach each other at %s", list(f.Firewall), r.openPorts())
 	}
 	skip := r.cluster.Spec.System.SkipConfigure
-	tolerant := r.cluster.Spec.Kubernetes.Kubelet.Config["failSwapOn"] == false
-	if len(f.Swap) > 0 && skip && !tolerant && r.node() {
+	if len(f.Swap) > 0 && skip && !spec.ToleratesSwap(r.cluster) && r.node() {
 		r.fail(idSwap, "run swapoff -a and take swap out of /etc/fstab; or write failSwapOn: false under spec.kubernetes.kubelet.config",
 			"swap is on (%s), and spec.system.skipConfigure leaves it so; the kubelet does not start with it", list(f.Swap))
 	}

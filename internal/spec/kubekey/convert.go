@@ -121,6 +121,8 @@ type conversion struct {
 	comments spec.Comments
 	scripts  map[string][]byte
 	origins  []origin
+	// variables are the names of those that hold passwords.
+	variables []string
 }
 
 // An origin says which field of ours came from which of theirs. Of several,
@@ -142,7 +144,7 @@ type attempt struct {
 func (c *conversion) begin() {
 	c.out = &v1alpha1.Cluster{}
 	c.out.APIVersion, c.out.Kind = v1alpha1.APIVersion, spec.Kind
-	c.found, c.origins = nil, nil
+	c.found, c.origins, c.variables = nil, nil, nil
 	c.comments = spec.Comments{}
 	c.scripts = map[string][]byte{}
 	c.comments.Add("", "Made from a file of KubeKey's"+fileText(c.o.File)+" by 'slipway convert'.")
@@ -187,9 +189,34 @@ func (c *conversion) read(data []byte) error {
 	for i := range c.reading {
 		if d := &c.reading[i]; d.Severity == diag.Warning {
 			d.Message += "; KubeKey passes over it, too"
+			if places := placesOf(d.Path); len(places) > 0 {
+				d.Hint = "it belongs at " + strings.Join(places, " or ")
+			}
 		}
 	}
 	return c.reading.Err()
+}
+
+// placesOf are where KubeKey has fields of the name that a path ends with, at most
+// three.
+func placesOf(path string) []string {
+	name := path[strings.LastIndex(path, ".")+1:]
+	var out []string
+	for _, field := range sortedKeys(fields) {
+		for at, word := range strings.Split(field, ".") {
+			if strings.TrimSuffix(word, "[]") != name {
+				continue
+			}
+			place := strings.TrimSuffix(strings.Join(strings.Split(field, ".")[:at+1], "."), "[]")
+			if place != spec.FieldPath(path) && !slices.Contains(out, place) {
+				out = append(out, place)
+			}
+		}
+	}
+	if len(out) > 3 {
+		return nil
+	}
+	return out
 }
 
 func (c *conversion) convert() {

@@ -62,18 +62,27 @@ func TestFiles(t *testing.T) {
 					got = err.Error() + "\n"
 				default:
 					load(t, r.Text)
-					got = r.Warnings.Error() + "\n---\n" + string(r.Text)
-					for _, script := range sortedKeys(r.Scripts) {
-						got += "--- " + script + "\n" + string(r.Scripts[script])
-					}
+					got = r.Warnings.Error() + "\n---\n" + string(r.Text) + scriptsOf(r)
 				}
 				golden.Check(t, strings.TrimSuffix(name, ".yaml")+"."+suffix+".golden", got)
-				if strings.Contains(got, "hunter2") {
-					t.Error("a secret is printed")
+				for _, password := range []string{"hunter2", "P@ss#w0rd!21", "Registry12345", "x:y/z", "a$b", "Demo@2024!", "123456"} {
+					if strings.Contains(got, password) {
+						t.Error("a secret is printed")
+					}
+				}
+				if again, err := Convert(data, o); err == nil && !strings.HasSuffix(got, "---\n"+string(again.Text)+scriptsOf(again)) {
+					t.Error("a second run gives another file")
 				}
 			})
 		}
 	}
+}
+
+func scriptsOf(r *Result) (out string) {
+	for _, script := range sortedKeys(r.Scripts) {
+		out += "--- " + script + "\n" + string(r.Scripts[script])
+	}
+	return out
 }
 
 const base = `
@@ -222,6 +231,25 @@ func TestRefusedFiles(t *testing.T) {
 				t.Errorf("want %q in\n%v", tc.want, err)
 			}
 		})
+	}
+}
+
+// Two passwords are in two variables, whatever is in the names of their hosts.
+func TestVariables(t *testing.T) {
+	r, err := Convert(document(t, `
+hosts:
+- {name: db-1, address: 10.0.0.1, password: one}
+- {name: db.1, address: 10.0.0.2, password: two}
+roleGroups: {control-plane: [db-1], worker: [db.1]}
+registry: {auths: {r-1.example.com: {username: a, password: three}, r.1.example.com: {username: a, password: four}}}`), options("kk.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := load(t, r.Text).Cluster.Spec
+	got := []string{c.Hosts[0].SSH.PasswordFrom.Env, c.Hosts[1].SSH.PasswordFrom.Env, c.Registry.Auths[0].PasswordFrom.Env, c.Registry.Auths[1].PasswordFrom.Env}
+	want := []string{"SSH_PASSWORD_DB_1", "SSH_PASSWORD_DB_1_2", "REGISTRY_PASSWORD_R_1_EXAMPLE_COM", "REGISTRY_PASSWORD_R_1_EXAMPLE_COM_2"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 

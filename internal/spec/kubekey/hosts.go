@@ -20,6 +20,9 @@ const (
 	groupRegistry     = "registry"
 )
 
+// workerLabel is how kubectl shows the role of a worker.
+const workerLabel = "node-role.kubernetes.io/worker"
+
 // attemptEtcd is to have etcd as KubeKey does.
 const attemptEtcd = "etcd"
 
@@ -185,6 +188,9 @@ func (c *conversion) addresses(out *v1alpha1.Host, h host, from, to string) {
 // not set on itself.
 func (c *conversion) labels(out *v1alpha1.Host, h host, from, to string) {
 	for _, key := range sortedKeys(h.Labels) {
+		if key == workerLabel && slices.Contains(out.Roles, v1alpha1.RoleWorker) {
+			continue // Slipway sets it on every worker
+		}
 		a := attempt{
 			name: "label " + h.Name + " " + key, from: from + ".labels[" + key + "]", near: to + ".labels", chosen: true,
 			instead: "the label " + key + " is left out",
@@ -352,7 +358,7 @@ func (c *conversion) secrets() map[string]string {
 			continue
 		}
 		if hosts[h.Password] == nil {
-			names[h.Password], first[h.Password] = "SSH_PASSWORD_"+variable(h.Name), i
+			names[h.Password], first[h.Password] = c.variable("SSH_PASSWORD_"+variable(h.Name)), i
 		}
 		hosts[h.Password] = append(hosts[h.Password], h.Name)
 	}
@@ -374,6 +380,17 @@ var notVariable = regexp.MustCompile(`[^A-Z0-9]+`)
 
 func variable(name string) string {
 	return notVariable.ReplaceAllString(strings.ToUpper(name), "_")
+}
+
+// variable returns a name of a variable that holds nothing else: hosts db-1 and db.1
+// would have one.
+func (c *conversion) variable(name string) string {
+	unique := name
+	for n := 2; slices.Contains(c.variables, unique); n++ {
+		unique = name + "_" + strconv.Itoa(n)
+	}
+	c.variables = append(c.variables, unique)
+	return unique
 }
 
 const passwordComment = "TODO: the password was not copied. Set this variable, or name a file of mode 0600: {file: PATH}."

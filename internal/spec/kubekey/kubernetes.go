@@ -3,7 +3,7 @@ package kubekey
 import (
 	"cmp"
 	"fmt"
-	"maps"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -44,8 +44,11 @@ const (
 
 func (c *conversion) endpoint() {
 	e, out := c.in.Spec.ControlPlaneEndpoint, &c.out.Spec.ControlPlaneEndpoint
-	out.Domain, out.Port = cmp.Or(e.Domain, defaultDomain), e.Port
-	c.came(endpointPath+".domain", endpointPath+".domain")
+	out.Domain, out.Port = defaultDomain, e.Port
+	a := attempt{name: "domain", from: endpointPath + ".domain", near: endpointPath, chosen: true, instead: "the domain is " + defaultDomain}
+	if e.Domain != "" && c.try(a, endpointPath+".domain") {
+		out.Domain = e.Domain
+	}
 	c.came(endpointPath+".port", endpointPath+".port")
 	lb := endpointPath + ".internalLoadbalancer"
 	external := e.ExternalDNS != nil && *e.ExternalDNS
@@ -61,7 +64,11 @@ func (c *conversion) endpoint() {
 			c.lose(idNotSupportedYet, endpointPath+".kubevip.mode", endpointPath, "kube-vip with BGP tells routers of the address, which KubeKey's file does not name; write them under kubeVIP.bgp")
 		}
 	case "":
-		c.plainEndpoint(e.Address, external)
+		address := e.Address
+		if _, err := netip.ParseAddr(e.Domain); err == nil { // nodes reach the API there
+			address = cmp.Or(address, e.Domain)
+		}
+		c.plainEndpoint(address, external)
 	default:
 		c.refuse(idInvalidValue, lb, "KubeKey has no load balancer "+strconv.Quote(e.InternalLoadbalancer), "it has haproxy and kube-vip")
 	}
@@ -133,8 +140,7 @@ func (c *conversion) kubernetes() {
 	for i := range k.ApiserverCertExtraSans {
 		c.came(fmt.Sprintf("%s.apiServer.certSANs[%d]", kubernetesPath, i), fmt.Sprintf("%s.apiserverCertExtraSans[%d]", kubernetesPath, i))
 	}
-	out.FeatureGates = maps.Clone(k.FeatureGates)
-	c.came(kubernetesPath+".featureGates", kubernetesPath+".featureGates")
+	c.gates(k)
 	out.APIServer.ExtraArgs = c.arguments(k.ApiserverArgs, "apiserverArgs", "apiServer.extraArgs")
 	out.ControllerManager.ExtraArgs = c.arguments(k.ControllerManagerArgs, "controllerManagerArgs", "controllerManager.extraArgs")
 	out.Scheduler.ExtraArgs = c.arguments(k.SchedulerArgs, "schedulerArgs", "scheduler.extraArgs")
@@ -208,15 +214,41 @@ func (c *conversion) arguments(list []string, from, to string) map[string]string
 	}
 	out := map[string]string{}
 	for i, text := range list {
-		key, value, _ := strings.Cut(strings.TrimLeft(strings.TrimSpace(text), "-"), "=")
+		key, value, assigned := strings.Cut(strings.TrimLeft(strings.TrimSpace(text), "-"), "=")
+		if !assigned {
+			value = "true" // a flag alone switches something on
+		}
 		at := fmt.Sprintf("%s.%s[%d]", kubernetesPath, from, i)
 		if before, twice := out[key]; twice && before != value {
-			c.warn(idNotConverted, at, kubernetesPath+"."+to, "the argument "+key+" is written twice; the last counts", "", "")
+			c.lose(idLost, at, kubernetesPath+"."+to, "the argument "+key+" is written twice, and can be given once; the last counts")
 		}
-		out[key] = value
-		c.came(kubernetesPath+"."+to+"["+key+"]", at)
+		a := attempt{
+			name: "argument " + at, from: at, near: kubernetesPath + "." + to, chosen: true,
+			instead: "the argument " + key + " is left out",
+		}
+		if c.try(a, kubernetesPath+"."+to+"["+key+"]") {
+			out[key] = value
+		}
 	}
 	return out
+}
+
+// gates are feature gates, of which another version may not have all.
+func (c *conversion) gates(k kubernetes) {
+	for _, name := range sortedKeys(k.FeatureGates) {
+		at := kubernetesPath + ".featureGates[" + name + "]"
+		a := attempt{
+			name: "gate " + name, from: at, near: kubernetesPath, chosen: true,
+			instead: "the feature gate " + name + " is left out",
+		}
+		if !c.try(a, at) {
+			continue
+		}
+		if c.out.Spec.Kubernetes.FeatureGates == nil {
+			c.out.Spec.Kubernetes.FeatureGates = map[string]bool{}
+		}
+		c.out.Spec.Kubernetes.FeatureGates[name] = k.FeatureGates[name]
+	}
 }
 
 // nodeMask is the size of each node's part of the pods' range.

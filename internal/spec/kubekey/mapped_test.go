@@ -203,12 +203,13 @@ var mappedCases = []struct {
 	{field: "spec.kubernetes.apiserverCertExtraSans[]", reason: "no name", in: "kubernetes: {apiserverCertExtraSans: [a, 'b c']}", says: "spec.kubernetes.apiserverCertExtraSans[1] invalid-address error"},
 	{
 		field: "spec.kubernetes.apiserverArgs[] spec.kubernetes.controllerManagerArgs[] spec.kubernetes.schedulerArgs[] spec.kubernetes.kubeletArgs[] spec.kubernetes.featureGates[]", reason: "by key",
-		in: "kubernetes: {apiserverArgs: ['audit-log-maxage=30', '--profiling=false', 'profiling=true'], controllerManagerArgs: [v=1], schedulerArgs: [v=2], kubeletArgs: ['node-labels=a=b'], featureGates: {AllBeta: true}}",
+		in: "kubernetes: {apiserverArgs: ['audit-log-maxage=30', '--profiling'], controllerManagerArgs: [v=1], schedulerArgs: [v=2], kubeletArgs: ['node-labels=a=b'], featureGates: {AllBeta: true}}",
 		want: "spec: {kubernetes: {apiServer: {extraArgs: {audit-log-maxage: '30', profiling: 'true'}}, controllerManager: {extraArgs: {v: '1'}}, scheduler: {extraArgs: {v: '2'}}, " +
 			"kubelet: {extraArgs: {node-labels: a=b}}, featureGates: {AllBeta: true}}}",
-		says: "spec.kubernetes.apiserverArgs[2] not-converted warning",
 	},
-	{field: "spec.kubernetes.apiserverArgs[]", reason: "no argument", in: "kubernetes: {apiserverArgs: [v=2, 'a b=c']}", says: "spec.kubernetes.apiserverArgs[1] invalid-argument error"},
+	{field: "spec.kubernetes.apiserverArgs[]", reason: "one given twice", in: "kubernetes: {apiserverArgs: ['profiling=false', '--profiling=true']}", says: "spec.kubernetes.apiserverArgs[1] lost-in-conversion error"},
+	{field: "spec.kubernetes.schedulerArgs[]", reason: "one that the version has not", in: "kubernetes: {schedulerArgs: ['--address=0.0.0.0']}", says: "spec.kubernetes.schedulerArgs[0] lost-in-conversion error"},
+	{field: "spec.kubernetes.apiserverArgs[]", reason: "no argument", in: "kubernetes: {apiserverArgs: [v=2, 'a b=c']}", says: "spec.kubernetes.apiserverArgs[1] lost-in-conversion error"},
 	{field: "spec.kubernetes.audit.enabled", reason: "by our policy", in: "kubernetes: {audit: {enabled: true}}", want: "spec: {kubernetes: {audit: {maxAge: 30}}}"},
 	{field: "spec.kubernetes.audit.enabled", reason: "as it is without", in: "kubernetes: {audit: {enabled: false}}", want: "spec: {}"},
 	{field: "spec.kubernetes.containerManager", reason: "as written", in: "kubernetes: {containerManager: containerd}", want: "spec: {containerRuntime: {type: containerd}}"},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/spec"
 )
 
 func (c *conversion) network() {
@@ -75,6 +76,13 @@ func (c *conversion) registry() {
 		if !strings.Contains(url, "://") {
 			url = "https://" + url
 		}
+		same := func(other string) bool {
+			return spec.URLMeaning(other) != "" && spec.URLMeaning(other) == spec.URLMeaning(url)
+		}
+		if i := slices.IndexFunc(out.Mirrors[name], same); i >= 0 {
+			c.drop(from, "the mirror "+out.Mirrors[name][i]+" is in the list already")
+			return
+		}
 		if out.Mirrors == nil {
 			out.Mirrors = map[string][]string{}
 		}
@@ -96,6 +104,9 @@ func (c *conversion) registry() {
 		c.came(registryPath+".mirrors["+name+"]", at)
 	}
 	insecure := func(name, from string) {
+		if slices.Contains(out.Insecure, name) {
+			return
+		}
 		c.came(fmt.Sprintf("%s.insecure[%d]", registryPath, len(out.Insecure)), from)
 		out.Insecure = append(out.Insecure, name)
 	}
@@ -131,7 +142,7 @@ func (c *conversion) registryLogin(name, from string, a auth) {
 	to := fmt.Sprintf("%s.auths[%d]", registryPath, len(c.out.Spec.Registry.Auths))
 	made := v1alpha1.RegistryAuth{Registry: name, Username: a.Username}
 	if a.Username != "" && a.Password != "" {
-		made.PasswordFrom = &v1alpha1.SecretSource{Env: "REGISTRY_PASSWORD_" + variable(name)}
+		made.PasswordFrom = &v1alpha1.SecretSource{Env: c.variable("REGISTRY_PASSWORD_" + variable(name))}
 		c.came(to+".passwordFrom", from+".password")
 		c.comments.Add(to+".passwordFrom", passwordComment)
 		c.warn(idInlinePassword, from+".password", "", "the password of "+name+" is not copied: others may read a file",
@@ -198,10 +209,17 @@ func (c *conversion) entries(hosts map[string][]string, text, from string) {
 
 func (c *conversion) system() {
 	s, out := c.in.Spec.System, &c.out.Spec.System
-	out.NTPServers, out.Timezone, out.SkipConfigure = s.NtpServers, s.Timezone, s.SkipConfigureOS
+	out.Timezone, out.SkipConfigure = s.Timezone, s.SkipConfigureOS
 	c.came("spec.system.ntpServers", "spec.system.ntpServers")
-	for i := range s.NtpServers {
-		c.came(fmt.Sprintf("spec.system.ntpServers[%d]", i), fmt.Sprintf("spec.system.ntpServers[%d]", i))
+	for i, server := range s.NtpServers {
+		from := fmt.Sprintf("spec.system.ntpServers[%d]", i)
+		if h, ok := spec.HostCalled(c.out, server); ok {
+			c.lose(idLost, from, "spec.system",
+				"KubeKey has the host "+h.Name+" serve the time to the others, and Slipway sets up no time server: write one that there is, or set one up yourself")
+			continue
+		}
+		c.came(fmt.Sprintf("spec.system.ntpServers[%d]", len(out.NTPServers)), from)
+		out.NTPServers = append(out.NTPServers, server)
 	}
 	c.came("spec.system.timezone", "spec.system.timezone")
 }
