@@ -95,8 +95,8 @@ func formattedCommands(t *testing.T, dir string) map[string][]formatted {
 }
 
 // A sandbox as its records tell of it; its machine is off.
-const sandboxRecord = `{"version": 1, "name": "dev", "range": "198.18.7.0/24", "pool": "198.18.0.0/16",
-"machines": [{"name": "dev-1", "address": "198.18.7.2", "hostKey": "ssh-ed25519 AAAA", "machineID": "00", "disk": 21474836480}]}`
+const sandboxRecord = `{"version": 1, "name": "dev", "range": "198.18.7.0/24", "pool": "198.18.0.0/16", "authorizedKey": "ssh-ed25519 AAAA dev",
+"machines": [{"name": "dev-1", "address": "198.18.7.2", "hostKey": "ssh-ed25519 AAAA", "machineID": "00000000000000000000000000000000", "disk": 21474836480}]}`
 
 // Every command answers, or says why it does not, in the format that is asked
 // for, wherever on the command line that is; a command without an answer of

@@ -452,7 +452,7 @@ func TestCacheUnderSudo(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "new", "cache")
 	caller := underSudo(t, cache, filepath.Join(cache, "bundles", "b", "index.json"), filepath.Join(cache, "sandbox", "tree", "passwd"))
 	for path, want := range map[string]int{
-		"..": caller, "": caller, "bundles/b": caller, "bundles/b/index.json": caller, "sandbox/tree/passwd": os.Geteuid(),
+		"..": caller, "": caller, "bundles/b": caller, "bundles/b/index.json": caller, "sandbox": os.Geteuid(), "sandbox/tree/passwd": os.Geteuid(),
 	} {
 		if got := uidOf(t, filepath.Join(cache, path)); got != want {
 			t.Errorf("%q belongs to %d, want %d", path, got, want)

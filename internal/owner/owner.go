@@ -74,8 +74,8 @@ func Missing(path string) (missing []string) {
 	}
 }
 
-// GiveTree makes the owner's what root owns of a directory, without what is
-// below the entries of it that are named. It follows no links out of it; what
+// GiveTree makes the owner's what root owns of a directory, without the
+// directories in it that are named. It follows no links out of it; what
 // is not there, or goes meanwhile, is fine.
 func (o *Owner) GiveTree(dir string, without ...string) error {
 	if o == nil {
@@ -100,11 +100,11 @@ func (o *Owner) GiveTree(dir string, without ...string) error {
 		if err != nil {
 			return err
 		}
-		if err := o.take(root, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
 		if kept[path] && e.IsDir() {
 			return fs.SkipDir
+		}
+		if err := o.take(root, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 		return nil
 	})

@@ -65,7 +65,7 @@ func TestGiveTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]Owner{
-		"tree": *to, "tree/d": *to, "tree/d/f": *to, "tree/link": *to, "tree/kept": *to,
+		"tree": *to, "tree/d": *to, "tree/d/f": *to, "tree/link": *to, "tree/kept": before,
 		"tree/kept/d": before, "tree/kept/d/f": before, "outside": before, "outside/f": before,
 	} {
 		if d := cmp.Diff(want, ownerOf(t, filepath.Join(dir, path))); d != "" {

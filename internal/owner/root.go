@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -170,6 +171,40 @@ func (o *Owner) OpenFile(root *os.Root, name string, flag int) (*os.File, error)
 	return f, nil
 }
 
+// ReplaceFile replaces a file as a whole, or leaves it as it was: the content
+// is written next to it and then takes its name. A file that was there keeps
+// its mode. The file becomes the owner's.
+func (o *Owner) ReplaceFile(path string, content []byte, mode fs.FileMode) (err error) {
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	name, temp := filepath.Base(path), ".tmp-"+rand.Text()
+	there, err := dir.Lstat(name)
+	if err == nil && !there.Mode().IsRegular() {
+		return &ForeignError{path, "is " + kindOf(there)}
+	}
+	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil && there != nil {
+		err = f.Chmod(there.Mode().Perm())
+	}
+	if err == nil && o != nil {
+		err = f.Chown(o.UID, o.GID)
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = dir.Rename(temp, name)
+	}
+	if err != nil {
+		return errors.Join(err, dir.Remove(temp))
+	}
+	return SyncRoot(dir, ".")
+}
+
 func (o *Owner) openThere(root *os.Root, name string, flag int) (*os.File, error) {
 	path := filepath.Join(root.Name(), name)
 	there, err := root.Lstat(name)
@@ -217,6 +252,39 @@ func kindOf(info fs.FileInfo) string {
 		return "a directory"
 	}
 	return "not a regular file"
+}
+
+// CheckLinks refuses a directory of which entries, or their entries, are links
+// that lead out of it: root would write there for the owner. One that is
+// missing is fine.
+func (o *Owner) CheckLinks(dir string) error {
+	if o == nil {
+		return nil
+	}
+	root, err := o.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // nothing was written to it
+	return fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		var errno syscall.Errno
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case e.Type()&fs.ModeSymlink != 0:
+			if _, err := root.Stat(path); err != nil && !errors.As(err, &errno) {
+				return &ForeignError{filepath.Join(dir, path), "is a symbolic link that leads out of the directory"}
+			}
+		case e.IsDir() && strings.Count(path, "/") > 0:
+			return fs.SkipDir
+		}
+		return nil
+	})
 }
 
 // LinkIn returns the first part of a name in a directory that is a symbolic

@@ -128,3 +128,66 @@ func TestOpenFile(t *testing.T) {
 		})
 	}
 }
+
+func TestReplaceFile(t *testing.T) {
+	to := someone(t)
+	dir := t.TempDir()
+	file, link, shadow := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "shadow")
+	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o640), os.WriteFile(shadow, []byte("root"), 0o600), os.Symlink(shadow, link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.ReplaceFile(file, []byte("new"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode() != 0o640 || ownerOf(t, file) != *to {
+		t.Errorf("mode %s of user %d (%v), want the mode that it had, and the owner", info.Mode(), ownerOf(t, file).UID, err)
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "new" {
+		t.Errorf("content %q (%v)", b, err)
+	}
+	wantOrForeign(t, to.ReplaceFile(link, []byte("new"), 0o644), &ForeignError{})
+	if b, err := os.ReadFile(shadow); err != nil || string(b) != "root" {
+		t.Errorf("a file that a link leads to has %q (%v)", b, err)
+	}
+	// A name that cannot be had: nothing is left.
+	if err := to.ReplaceFile(filepath.Join(dir, "none", "file"), nil, 0o644); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("in a directory that is missing: %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
+		t.Errorf("left are %v (%v)", left, err)
+	}
+}
+
+func TestCheckLinks(t *testing.T) {
+	to := someone(t)
+	for _, tt := range []struct {
+		name, link, target string
+		want               error
+	}{
+		{"none", "file", "", nil},
+		{"in the directory", "bundles/v1", "sha256-1", nil},
+		{"to nothing", "bundles/v1", "none", nil},
+		{"out", "bundles", "../etc", &ForeignError{}},
+		{"out, by its whole name", "bundles/v1", "/etc", &ForeignError{}},
+		{"of a tree of packages", "components/base/etc/alternatives", "/etc/alternatives", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			cache := filepath.Join(dir, "cache")
+			link := filepath.Join(cache, tt.link)
+			if err := errors.Join(os.Mkdir(filepath.Join(dir, "etc"), 0o755), os.MkdirAll(filepath.Dir(link), 0o755), to.Give(cache)); err != nil {
+				t.Fatal(err)
+			}
+			if tt.target != "" {
+				if err := errors.Join(os.Mkdir(filepath.Join(cache, "sha256-1"), 0o755), os.Symlink(tt.target, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantOrForeign(t, to.CheckLinks(cache), tt.want)
+		})
+	}
+	if err := errors.Join(to.CheckLinks(filepath.Join(t.TempDir(), "none")), (*Owner)(nil).CheckLinks("/")); err != nil {
+		t.Error(err)
+	}
+}

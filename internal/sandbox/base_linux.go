@@ -18,7 +18,7 @@ import (
 
 // baseImage is a disk image of the given size that holds the base system,
 // made when it is not in the cache yet. Machines' disks are copies of it.
-func baseImage(ctx context.Context, cache string, size int64, progress func(string)) (string, error) {
+func baseImage(ctx context.Context, o Options) (string, error) {
 	suite, err := hostSuite()
 	if err != nil {
 		return "", err
@@ -28,11 +28,13 @@ func baseImage(ctx context.Context, cache string, size int64, progress func(stri
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(cache, "sandbox", suite+"-"+digest)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("making the cache: %w", err)
+	name := suite + "-" + digest
+	fd, err := baseDir(o.Owner, o.Cache, name)
+	if err != nil {
+		return "", err
 	}
-	image := filepath.Join(dir, "disk-"+strconv.FormatInt(size>>20, 10)+".ext4")
+	dir := pinned(fd)
+	image := filepath.Join(dir, "disk-"+strconv.FormatInt(o.Disk>>20, 10)+".ext4")
 	lock, err := lockPath(ctx, filepath.Join(dir, "lock"))
 	if err != nil {
 		return "", fmt.Errorf("locking the base system: %w", err)
@@ -41,23 +43,37 @@ func baseImage(ctx context.Context, cache string, size int64, progress func(stri
 	if _, err := os.Stat(image); err == nil {
 		return image, nil
 	}
+	if err := sweep(dir); err != nil {
+		return "", fmt.Errorf("removing what a killed program left: %w", err)
+	}
 	tree := filepath.Join(dir, "tree")
 	if _, err := os.Stat(tree); errors.Is(err, fs.ErrNotExist) {
-		progress("Making the base system (Debian packages; once)")
-		if err := makeTree(ctx, r, tree); err != nil {
+		o.Progress("Making the base system (Debian packages; once)")
+		if err := makeTree(ctx, r, tree, filepath.Join(o.Cache, baseName, name)); err != nil {
 			return "", fmt.Errorf("making the base system: %w", err)
 		}
 	}
-	progress("Making the disk image")
-	if err := makeImage(ctx, tree, image, size); err != nil {
+	o.Progress("Making the disk image")
+	if err := makeImage(ctx, tree, image, o.Disk); err != nil {
 		return "", fmt.Errorf("making the disk image: %w", err)
 	}
 	return image, nil
 }
 
+// sweep removes what is half made. The caller holds the lock of the directory.
+func sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tmpPrefix) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
+
 // lockPath waits for an exclusive lock; closing the file gives it up.
 func lockPath(ctx context.Context, path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -95,20 +111,24 @@ func hostSuite() (string, error) {
 	return values["VERSION_CODENAME"], nil
 }
 
-// makeTree installs the packages into a directory, all or nothing.
-func makeTree(ctx context.Context, r recipe, tree string) error {
+// makeTree installs the packages into a directory, all or nothing. The log is
+// next to it; people find it in the directory shown.
+func makeTree(ctx context.Context, r recipe, tree, shown string) error {
 	if err := installDebootstrap(ctx); err != nil {
 		return err
 	}
-	tmp := tree + ".tmp"
-	if err := os.RemoveAll(tmp); err != nil {
+	tmp, err := os.MkdirTemp(filepath.Dir(tree), tmpPrefix)
+	if err != nil {
 		return err
 	}
-	args := []string{"--variant=minbase", "--include=" + strings.Join(r.Packages, ","), r.Suite, tmp}
+	if err := os.Chmod(tmp, 0o755); err != nil { // it becomes the root of machines
+		return err
+	}
+	args := []string{"--force-check-gpg", "--variant=minbase", "--include=" + strings.Join(r.Packages, ","), r.Suite, tmp}
 	if m := hostMirror(ctx, r.Suite); m != "" {
 		args = append(args, m)
 	}
-	if err := debootstrap(ctx, tree+".log", args); err != nil {
+	if err := debootstrap(ctx, tree+".log", filepath.Join(shown, "tree.log"), args); err != nil {
 		return err
 	}
 	if err := tidyTree(r, tmp); err != nil {
@@ -137,7 +157,7 @@ func installDebootstrap(ctx context.Context) error {
 
 // debootstrap runs it in namespaces of its own: what it mounts and starts
 // ends with it, however it ends.
-func debootstrap(ctx context.Context, log string, args []string) error {
+func debootstrap(ctx context.Context, log, shown string, args []string) error {
 	out, err := os.Create(log)
 	if err != nil {
 		return err
@@ -151,7 +171,7 @@ func debootstrap(ctx context.Context, log string, args []string) error {
 		said, _ := os.ReadFile(log)
 		lines := strings.Split(strings.TrimSpace(string(said)), "\n")
 		tail := strings.Join(lines[max(0, len(lines)-5):], "\n")
-		return fmt.Errorf("running debootstrap: %w:\n%s\n(all of it is in %s)", err, tail, log)
+		return fmt.Errorf("running debootstrap: %w:\n%s\n(all of it is in %s)", err, tail, shown)
 	}
 	return nil
 }
@@ -222,11 +242,11 @@ func writeFile(path string, b []byte, mode fs.FileMode) error {
 
 // makeImage makes a file system that holds the tree.
 func makeImage(ctx context.Context, tree, image string, size int64) error {
-	tmp := image + ".tmp"
-	f, err := os.Create(tmp)
+	f, err := os.CreateTemp(filepath.Dir(image), tmpPrefix)
 	if err != nil {
 		return err
 	}
+	tmp := f.Name()
 	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
 		return err
 	}

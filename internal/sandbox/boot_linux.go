@@ -18,9 +18,11 @@ import (
 
 // A bootConfig is what a machine's first process needs to become its init.
 type bootConfig struct {
-	Hostname    string      `json:"hostname"`
+	Hostname string `json:"hostname"`
+	// Disk, and Root where it is mounted, are relative to the directory of
+	// the sandbox, in which the process starts: no link leads elsewhere.
 	Disk        string      `json:"disk"`
-	Root        string      `json:"root"` // directory of the host to mount the disk at
+	Root        string      `json:"root"`
 	Network     string      `json:"network"`
 	Hierarchies []hierarchy `json:"hierarchies"`
 	// MachineID is written last at the first boot: a disk that has it has

@@ -37,7 +37,7 @@ func Create(ctx context.Context, o Options) (_ *Sandbox, err error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	image, err := baseImage(ctx, o.Cache, o.Disk, o.Progress)
+	image, err := baseImage(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +76,9 @@ type creation struct {
 	hosts []v1alpha1.Host // of From
 	text  []byte          // of From
 
-	made  *Sandbox
-	link  string // from Home to the sandbox, when that is elsewhere
-	wrote bool   // the cluster file
+	made   *Sandbox
+	linked bool // from Home to the sandbox, when that is elsewhere
+	wrote  bool // the cluster file
 }
 
 // check refuses what cannot go well, before anything is touched.
@@ -155,7 +155,7 @@ func (c *creation) checkSpace() error {
 		bytes int64
 	}{{c.Cache, baseSpace}, {filepath.Dir(c.dir()), int64(n) * machineSpace}} {
 		if err := c.Owner.MakeDir(need.dir, 0o755); err != nil {
-			return fmt.Errorf("making a directory: %w", err)
+			return fmt.Errorf("making a directory: %w", foreign(err, "choose another place with --dir, SLIPWAY_HOME or SLIPWAY_CACHE"))
 		}
 		free, err := freeBytes(need.dir)
 		if err != nil {
@@ -175,14 +175,12 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return nil, nameTaken(c.Name)
-		}
+	fd, err := c.makeDir(dir)
+	if err != nil {
 		return nil, err
 	}
 	// From here on there is something to undo.
-	s := &Sandbox{dir: dir, program: c.Program, spec: spec{Version: 1, Name: c.Name, Created: time.Now().UTC(), Pool: c.Pool.Masked(), Internet: c.Internet}}
+	s := &Sandbox{dir: dir, fd: fd, program: c.Program, spec: spec{Version: specVersion, Name: c.Name, Created: time.Now().UTC(), Pool: c.Pool.Masked(), Internet: c.Internet}}
 	c.made = s
 	if err := s.save(); err != nil {
 		return nil, err
@@ -203,8 +201,8 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 	}
 	s.spec.AuthorizedKey = key.Public + " " + c.Name
 	err = errors.Join(
-		os.WriteFile(s.PrivateKeyFile(), key.Private, 0o600),
-		os.WriteFile(s.PrivateKeyFile()+".pub", []byte(s.spec.AuthorizedKey+"\n"), 0o644),
+		os.WriteFile(s.path(keyFile), key.Private, 0o600),
+		os.WriteFile(s.path(keyFile+".pub"), []byte(s.spec.AuthorizedKey+"\n"), 0o644),
 	)
 	if err != nil {
 		return nil, err
@@ -219,24 +217,48 @@ func (c *creation) make(ctx context.Context) (*Sandbox, error) {
 		}
 		known = fmt.Appendf(known, "%s,%s %s\n", m.Address, m.Name, s.spec.Machines[i].HostKey)
 	}
-	if err := os.WriteFile(s.KnownHostsFile(), known, 0o644); err != nil {
+	if err := os.WriteFile(s.path(knownHostsFile), known, 0o644); err != nil {
 		return nil, err
 	}
-	return s, errors.Join(s.save(), c.Owner.Give(dir, s.PrivateKeyFile(), s.PrivateKeyFile()+".pub", s.KnownHostsFile(), filepath.Join(dir, specFile)))
+	return s, errors.Join(s.save(), c.Owner.Give(s.path(keyFile)))
+}
+
+// makeDir makes the directory of the sandbox and opens it. It stays root's;
+// the caller can read it.
+func (c *creation) makeDir(dir string) (int, error) {
+	parent, err := c.Owner.MakeRoot(filepath.Dir(dir), 0o755)
+	if err != nil {
+		return -1, foreign(err, "choose another place with --dir")
+	}
+	defer parent.Close()
+	if err := parent.Mkdir(c.Name, 0o755); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return -1, nameTaken(c.Name)
+		}
+		return -1, err
+	}
+	fd, err := openIn(parent, c.Name)
+	if err != nil {
+		return -1, err
+	}
+	return fd, os.Chmod(pinned(fd), 0o755) // whatever the umask
 }
 
 // linkHome makes the sandbox findable in Home.
 func (c *creation) linkHome(dir string) error {
-	home := filepath.Join(c.Home, "sandboxes")
-	if err := c.Owner.MakeDir(home, 0o755); err != nil {
+	home, err := c.Owner.MakeRoot(filepath.Join(c.Home, "sandboxes"), 0o755)
+	if err != nil {
+		return foreign(err, "name another directory with SLIPWAY_HOME")
+	}
+	defer home.Close()
+	if err := home.Symlink(dir, c.Name); err != nil {
 		return err
 	}
-	link := filepath.Join(home, c.Name)
-	if err := os.Symlink(dir, link); err != nil {
-		return err
+	c.linked = true
+	if c.Owner == nil {
+		return nil
 	}
-	c.link = link
-	return c.Owner.Give(link)
+	return home.Lchown(c.Name, c.Owner.UID, c.Owner.GID)
 }
 
 // takeRange chooses a range and addresses, and claims them on this host.
@@ -295,7 +317,7 @@ func (c *creation) makeMachine(s *Sandbox, m machineSpec) (machineSpec, error) {
 		return m, err
 	}
 	m.HostKey, m.MachineID, m.Disk = key.Public, hex.EncodeToString(id[:]), c.Disk
-	dir := filepath.Join(s.dir, m.Name)
+	dir := s.path(m.Name)
 	return m, errors.Join(
 		os.Mkdir(dir, 0o755),
 		os.Mkdir(filepath.Join(dir, rootDir), 0o755),
@@ -329,7 +351,10 @@ func (c *creation) writeClusterFile(s *Sandbox) (err error) {
 	}
 	c.wrote = true
 	_, err = f.Write(text)
-	return errors.Join(err, f.Close(), c.Owner.Give(c.Out))
+	if c.Owner != nil {
+		err = errors.Join(err, f.Chown(c.Owner.UID, c.Owner.GID))
+	}
+	return errors.Join(err, f.Close())
 }
 
 // undo removes what was made; the context may have ended.
@@ -343,8 +368,8 @@ func (c *creation) undo(ctx context.Context) error {
 	if c.wrote {
 		errs = append(errs, os.Remove(c.Out))
 	}
-	if c.link != "" {
-		errs = append(errs, os.Remove(c.link))
+	if c.linked {
+		errs = append(errs, c.made.unlinkHome(c.Home))
 	}
 	return errors.Join(append(errs, c.made.destroy(ctx))...)
 }

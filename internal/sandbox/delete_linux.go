@@ -28,8 +28,7 @@ func (s *Sandbox) Delete(ctx context.Context, home string) error {
 	if err := s.destroy(ctx); err != nil {
 		return fmt.Errorf("deleting sandbox %s: %w", s.Name(), err)
 	}
-	// Where --dir put it elsewhere, this is a link.
-	return removeIfThere(filepath.Join(home, "sandboxes", s.Name()))
+	return s.unlinkHome(home) // there is a link where --dir put it elsewhere
 }
 
 func (s *Sandbox) destroy(ctx context.Context) error {
@@ -41,7 +40,7 @@ func (s *Sandbox) destroy(ctx context.Context) error {
 		}
 	}
 	// Last the files: until here the command can be given again.
-	return os.RemoveAll(s.dir)
+	return s.removeFiles()
 }
 
 // release ends what runs and gives back what is held of the host. It goes
@@ -84,7 +83,7 @@ func (s *Sandbox) seize(ctx context.Context, groups cgroups) (locks []*os.File, 
 			}
 		}
 		waiting = slices.DeleteFunc(waiting, func(m *Machine) bool {
-			f, err := os.OpenFile(m.path(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+			f, err := os.OpenFile(m.path(lockFile), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 			if errors.Is(err, fs.ErrNotExist) {
 				return true // its directory is not made yet, or gone
 			}

@@ -3,7 +3,11 @@ package sandbox
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"text/template"
@@ -26,7 +30,11 @@ func (l lan) addInternet(ctx context.Context, host *hostState) error {
 		return fmt.Errorf("forwarding packets of %s: %w", uplink, err)
 	}
 	// A host that was no router becomes none for others.
-	rules, err := l.internetRules(uplink, host.Settings[forward] != nil)
+	conf, err := hostResolvConf()
+	if err != nil {
+		return err
+	}
+	rules, err := l.internetRules(uplink, host.Settings[forward] != nil, resolvers(conf))
 	if err != nil {
 		return err
 	}
@@ -34,18 +42,50 @@ func (l lan) addInternet(ctx context.Context, host *hostState) error {
 	return err
 }
 
-// internetRules have the packet filter let the machines out, and answers in;
-// with guard, nobody else's packets are forwarded from the uplink.
-func (l lan) internetRules(uplink string, guard bool) (string, error) {
+// internetRules are the rules of the packet filter that let the machines out
+// and answers in. Of private and link-local networks the machines reach only
+// the resolvers, by DNS. With guard, the packets of others are not forwarded
+// from the uplink.
+func (l lan) internetRules(uplink string, guard bool, resolvers []netip.Addr) (string, error) {
 	t, err := template.ParseFS(internetTemplate, "templates/internet.nft.tmpl")
 	if err != nil {
 		return "", err
 	}
 	var rules strings.Builder
 	err = t.Execute(&rules, map[string]any{
-		"Table": l.table(), "Bridge": l.bridge(), "Range": l.prefix.String(), "Uplink": uplink, "Guard": guard,
+		"Table": l.table(), "Bridge": l.bridge(), "Range": l.prefix.String(), "Uplink": uplink, "Guard": guard, "Resolvers": resolvers,
 	})
 	return rules.String(), err
+}
+
+// hostResolvConf is the list of resolvers of this host, for machines.
+func hostResolvConf() ([]byte, error) {
+	// A resolver on the loopback of the host cannot be reached by machines;
+	// systemd keeps the real list there.
+	for _, path := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			return b, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return nil, refuse(IDNoInternet, "this host has no /etc/resolv.conf", "leave out --internet")
+}
+
+// resolvers returns the IPv4 resolvers in a resolv.conf.
+func resolvers(conf []byte) (all []netip.Addr) {
+	for line := range strings.Lines(string(conf)) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "nameserver" {
+			continue
+		}
+		if a, err := netip.ParseAddr(words[1]); err == nil && a.Is4() && !a.IsLoopback() {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 func (l lan) removeInternet(ctx context.Context) error {

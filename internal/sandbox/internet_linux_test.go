@@ -23,7 +23,7 @@ var internetLAN = lan{pool: netip.MustParsePrefix("198.18.0.0/16"), prefix: neti
 
 func TestInternetRules(t *testing.T) {
 	for file, guard := range map[string]bool{"internet": true, "internet-router": false} {
-		rules, err := internetLAN.internetRules("eth0", guard)
+		rules, err := internetLAN.internetRules("eth0", guard, resolvers([]byte("nameserver ::1\nnameserver 127.0.0.53\n# nameserver 8.8.8.8\nnameserver 192.168.1.1 # router\n")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,6 +55,8 @@ func TestInternet(t *testing.T) {
 
 const (
 	machineAddress = "198.18.7.2"
+	privateAddress = "10.9.9.9"        // outside
+	linkAddress    = "169.254.169.254" // outside
 	uplinkAddress  = "203.0.113.1"
 	outsideAddress = "203.0.113.9"
 )
@@ -79,6 +81,7 @@ func ownHost(forwards string) error {
 		"link set lo up", "link add wan0 type veth peer name eth0 netns outside",
 		"addr add "+uplinkAddress+"/24 dev wan0", "link set wan0 up", "route add default via "+outsideAddress,
 		"-n outside addr add "+outsideAddress+"/24 dev eth0", "-n outside link set eth0 up",
+		"-n outside link set lo up", "-n outside addr add "+privateAddress+"/32 dev lo", "-n outside addr add "+linkAddress+"/32 dev lo",
 		"-n outside route add "+internetLAN.prefix.String()+" via "+uplinkAddress)
 }
 
@@ -120,6 +123,14 @@ func testInternet(t *testing.T, l lan) {
 	if from, err := seenFrom(t, "machine", "outside", outsideAddress); from != uplinkAddress {
 		t.Errorf("a machine is seen outside as %q (%v), and not by the host's address", from, err)
 	}
+	if _, err := seenFrom(t, "", "outside", privateAddress); err != nil {
+		t.Errorf("the host does not reach its private network: %v", err)
+	}
+	for _, address := range []string{privateAddress, linkAddress} {
+		if from, err := seenFrom(t, "machine", "outside", address); err == nil {
+			t.Errorf("a machine reaches %s, as %s", address, from)
+		}
+	}
 	if from, err := seenFrom(t, "", "machine", machineAddress); from != l.gateway().String() {
 		t.Errorf("the host is seen by a machine as %q (%v)", from, err)
 	}
@@ -148,7 +159,7 @@ func seenFrom(t *testing.T, client, server, address string) (string, error) {
 	}
 	defer l.Close()
 	patience := 10 * time.Second
-	if client == "outside" {
+	if client == "outside" || client == "machine" && address != outsideAddress {
 		patience = 500 * time.Millisecond // what is dropped is not answered
 	}
 	var c net.Conn

@@ -62,11 +62,9 @@ func (m *Machine) HostKey() string { return m.spec.HostKey }
 func (m *Machine) Sandbox() *Sandbox { return m.sandbox }
 
 // LogFile is its supervisor's log.
-func (m *Machine) LogFile() string { return m.path(logFile) }
+func (m *Machine) LogFile() string { return filepath.Join(m.sandbox.dir, m.spec.Name, logFile) }
 
-func (m *Machine) path(name string) string {
-	return filepath.Join(m.sandbox.dir, m.spec.Name, name)
-}
+func (m *Machine) path(name string) string { return m.sandbox.path(m.spec.Name, name) }
 
 func (m *Machine) state() (runState, error) {
 	var s runState
@@ -133,7 +131,7 @@ func (m *Machine) prepareHost(ctx context.Context) error {
 // one: own session, no terminal, no environment. It returns when the machine
 // has an init.
 func (m *Machine) startSupervisor(ctx context.Context) error {
-	log, err := os.OpenFile(m.LogFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(m.path(logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}

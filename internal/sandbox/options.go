@@ -8,15 +8,15 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// Options say what Create makes. Home, Cache and Name are required.
+// Options say what Create makes. Home, Cache, Name and the numbers are required.
 type Options struct {
 	// Home is Slipway's state directory, Cache that for what can be made
 	// again.
 	Home, Cache string
 	Name        string
-	// Machines is how many; default 1. From overrides it.
+	// Machines is how many; From overrides it.
 	Machines int
-	// ControlPlanes is how many of them are control planes; default 1.
+	// ControlPlanes is how many of them are control planes.
 	ControlPlanes int
 	// From is a cluster file: there is one machine for each of its hosts,
 	// of the same name, and the same address if that is possible.
@@ -27,7 +27,7 @@ type Options struct {
 	Dir string
 	// Out is the cluster file to write; default NAME.yaml.
 	Out string
-	// Disk is the size of each machine's disk in bytes; default 20 GiB.
+	// Disk is the size of each machine's disk in bytes.
 	Disk int64
 	// Internet lets the machines out.
 	Internet bool
@@ -44,22 +44,10 @@ type Options struct {
 	Progress func(string)
 }
 
-const (
-	defaultDisk = 20 << 30
-	minDisk     = 2 << 30
-)
+const minDisk = 2 << 30
 
 // withDefaults fills in what was left out, and reports all that is wrong.
 func (o Options) withDefaults() (Options, error) {
-	if o.Machines == 0 {
-		o.Machines = 1
-	}
-	if o.ControlPlanes == 0 {
-		o.ControlPlanes = 1
-	}
-	if o.Disk == 0 {
-		o.Disk = defaultDisk
-	}
 	if o.Out == "" {
 		o.Out = o.Name + ".yaml"
 	}
@@ -78,17 +66,24 @@ func (o Options) withDefaults() (Options, error) {
 		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d machines", o.Machines),
 			fmt.Sprintf("a sandbox has 1 to %d", maxMachines)))
 	}
-	if o.From == "" && (o.ControlPlanes < 0 || o.ControlPlanes > o.Machines) {
+	if o.From == "" && (o.ControlPlanes < 1 || o.ControlPlanes > o.Machines) {
 		list = append(list, problem(IDBadNumber, fmt.Sprintf("%d control planes of %d machines", o.ControlPlanes, o.Machines),
-			"ask for at least as many machines"))
+			"ask for at least one, and for at least as many machines"))
 	}
 	if o.Disk < minDisk {
 		list = append(list, problem(IDBadNumber, fmt.Sprintf("a disk of %d MiB", o.Disk>>20),
 			fmt.Sprintf("give it at least %d MiB", minDisk>>20)))
 	}
-	if !o.Pool.Addr().Is4() || o.Pool.Bits() > rangeBits || o.Pool.Bits() < 8 {
-		list = append(list, problem(IDBadRange, fmt.Sprintf("no sandbox fits into %s", o.Pool),
-			"name an IPv4 network from /8 to /24"))
+	if p := poolProblem(o.Pool); p != "" {
+		list = append(list, problem(IDBadRange, p, "name an IPv4 network from /8 to /24"))
 	}
 	return o, list.Err()
+}
+
+// poolProblem is why no sandbox can take its range from a network, or "".
+func poolProblem(pool netip.Prefix) string {
+	if !pool.Addr().Is4() || pool.Bits() > rangeBits || pool.Bits() < 8 {
+		return fmt.Sprintf("no sandbox fits into %s", pool)
+	}
+	return ""
 }

@@ -24,6 +24,7 @@ const (
 	IDNameTaken      = "sandbox-name-taken"
 	IDOutputExists   = "output-exists"
 	IDUnknown        = "sandbox-unknown"
+	IDForeign        = "sandbox-foreign"
 	IDMachineUnknown = "machine-unknown"
 	IDMachineOff     = "machine-off"
 )

@@ -14,7 +14,8 @@ import (
 
 // A Sandbox is a set of machines on one network.
 type Sandbox struct {
-	dir     string
+	dir     string // for people and other programs; see path
+	fd      int    // of dir
 	program string
 	spec    spec
 }
@@ -36,7 +37,11 @@ func Open(home, name string) (*Sandbox, error) {
 	if err != nil {
 		return nil, unknownSandbox(home, name)
 	}
-	return load(dir)
+	s, err := load(dir)
+	if err == nil && s.Name() != name {
+		return nil, refuse(IDForeign, fmt.Sprintf("%s is a link to a sandbox called %q", filepath.Join(home, "sandboxes", name), s.Name()), "remove the link")
+	}
+	return s, err
 }
 
 func unknownSandbox(home, name string) error {
@@ -50,21 +55,6 @@ func unknownSandbox(home, name string) error {
 		hint = "there is: " + strings.Join(names, ", ")
 	}
 	return refuse(IDUnknown, fmt.Sprintf("no sandbox is called %q", name), hint)
-}
-
-func load(dir string) (*Sandbox, error) {
-	// Of a creation that was killed in its first moments the name is all
-	// there is.
-	s := &Sandbox{dir: dir, spec: spec{Name: filepath.Base(dir)}}
-	if err := readJSON(filepath.Join(dir, specFile), &s.spec); err != nil {
-		return nil, err
-	}
-	program, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding this program: %w", err)
-	}
-	s.program = program
-	return s, nil
 }
 
 // List finds all sandboxes recorded in home, by name.
@@ -187,7 +177,7 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	return s.each(ctx, func(ctx context.Context, m *Machine) error { return m.Stop(ctx) })
 }
 
-func (s *Sandbox) save() error { return writeJSON(filepath.Join(s.dir, specFile), s.spec) }
+func (s *Sandbox) save() error { return writeJSON(s.path(specFile), s.spec) }
 
 func (s *Sandbox) lan() lan {
 	return lan{pool: s.spec.Pool, prefix: s.spec.Range, internet: s.spec.Internet}

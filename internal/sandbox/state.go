@@ -7,10 +7,19 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
 
 	"slipway.dev/slipway/internal/process"
 )
+
+// tmpPrefix begins the names of files and directories that are being written.
+const tmpPrefix = ".tmp-"
+
+// specVersion is the version of the record of a sandbox.
+const specVersion = 1
 
 // Files of a sandbox, in its directory.
 const (
@@ -54,6 +63,62 @@ type machineSpec struct {
 	Disk int64 `json:"disk"`
 }
 
+var (
+	machineIDRE = regexp.MustCompile(`^[0-9a-f]{32}$`)
+	publicKeyRE = regexp.MustCompile(`^ssh-ed25519 [A-Za-z0-9+/]+=*$`)
+)
+
+// check holds a record to the rules by which create makes it: the names in it
+// become paths, and root works there.
+func (s spec) check() error {
+	key, comment, _ := strings.Cut(strings.TrimPrefix(s.AuthorizedKey, "ssh-ed25519 "), " ")
+	switch {
+	case s.Version != specVersion:
+		return fmt.Errorf("version %d of its record is not known", s.Version)
+	case !nameRE.MatchString(s.Name):
+		return fmt.Errorf("%q cannot name a sandbox", s.Name)
+	case !s.Range.IsValid() && len(s.Machines) == 0:
+		return nil // a creation that was killed before it took a range
+	case poolProblem(s.Pool) != "":
+		return errors.New(poolProblem(s.Pool))
+	case s.Range.Bits() != rangeBits || s.Range != s.Range.Masked() || !s.Pool.Overlaps(s.Range):
+		return fmt.Errorf("range %s is not a part of %s", s.Range, s.Pool)
+	case !publicKeyRE.MatchString("ssh-ed25519 "+key) || !nameRE.MatchString(comment):
+		return fmt.Errorf("%q is not a key", s.AuthorizedKey)
+	case len(s.Machines) > maxMachines:
+		return fmt.Errorf("%d machines", len(s.Machines))
+	}
+	names, addresses := map[string]bool{}, map[netip.Addr]bool{}
+	for _, m := range s.Machines {
+		if err := m.check(s.Range); err != nil {
+			return fmt.Errorf("machine %q: %w", m.Name, err)
+		}
+		if names[m.Name] || addresses[m.Address] {
+			return fmt.Errorf("machine %q: its name or address is used twice", m.Name)
+		}
+		names[m.Name], addresses[m.Address] = true, true
+	}
+	return nil
+}
+
+func (m machineSpec) check(in netip.Prefix) error {
+	switch made := m.HostKey != ""; {
+	case !nameRE.MatchString(m.Name):
+		return errors.New("the name is invalid")
+	case !in.Contains(m.Address) || m.Address.As4()[3] < 2 || int(m.Address.As4()[3]) > maxMachines+1:
+		return fmt.Errorf("address %s is not in %s", m.Address, in)
+	case !made: // a creation that was killed before it made this machine
+		return nil
+	case !publicKeyRE.MatchString(m.HostKey):
+		return fmt.Errorf("%q is not a key", m.HostKey)
+	case !machineIDRE.MatchString(m.MachineID):
+		return fmt.Errorf("%q is not a machine id", m.MachineID)
+	case m.Disk < minDisk:
+		return fmt.Errorf("a disk of %d MiB", m.Disk>>20)
+	}
+	return nil
+}
+
 // A runState is who runs a machine. It may be stale; alive tells.
 type runState struct {
 	Supervisor process.Process `json:"supervisor"`
@@ -86,9 +151,16 @@ func writeJSON(path string, v any) error {
 }
 
 func replaceFile(path string, b []byte, mode fs.FileMode) error {
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, b, mode); err != nil {
+	tmp, err := os.CreateTemp(filepath.Dir(path), tmpPrefix)
+	if err != nil {
 		return err
 	}
-	return os.Rename(tmp, path)
+	_, err = tmp.Write(b)
+	if err = errors.Join(err, tmp.Chmod(mode), tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return nil
 }

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -42,6 +42,10 @@ func supervise(ctx context.Context, dir, name string, log *slog.Logger, started 
 	s, err := load(dir)
 	if err != nil {
 		return err
+	}
+	// A machine's first process, in mounts of its own, starts here as well.
+	if err := unix.Fchdir(s.fd); err != nil {
+		return fmt.Errorf("entering %s: %w", dir, err)
 	}
 	m, err := s.Machine(name)
 	if err != nil {
@@ -165,7 +169,6 @@ func (m *Machine) boot(ctx context.Context, groups cgroups) (_ *exec.Cmd, err er
 	cmd := exec.Command("/proc/self/exe", "sandbox", "boot") //nolint:noctx // ended by waitInit
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, os.Stderr, os.Stderr
 	cmd.ExtraFiles = []*os.File{failedEnd}
-	cmd.Dir = "/"
 	cmd.SysProcAttr = &unix.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNET,
 		Setsid:     true,
@@ -221,7 +224,7 @@ func (m *Machine) bootConfig(groups cgroups) ([]byte, error) {
 	}
 	l := m.sandbox.lan()
 	return json.Marshal(bootConfig{
-		Hostname: m.spec.Name, Disk: m.path(diskFile), Root: m.path(rootDir),
+		Hostname: m.spec.Name, Disk: filepath.Join(m.spec.Name, diskFile), Root: filepath.Join(m.spec.Name, rootDir),
 		Network: l.inside(m.spec.Address), Hierarchies: groups.hierarchies,
 		MachineID: m.spec.MachineID,
 		Files: []bootFile{
@@ -242,16 +245,5 @@ func (s *Sandbox) resolvConf() ([]byte, error) {
 	if !s.spec.Internet {
 		return fmt.Appendf(nil, "nameserver %s\n", s.lan().gateway()), nil
 	}
-	// A resolver on the host's loopback is none for machines; systemd keeps
-	// the real list there.
-	for _, path := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
-		b, err := os.ReadFile(path)
-		if err == nil {
-			return b, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-	}
-	return nil, refuse(IDNoInternet, "this host has no /etc/resolv.conf", "leave out --internet")
+	return hostResolvConf()
 }

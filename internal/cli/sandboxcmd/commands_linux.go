@@ -70,7 +70,7 @@ func createCommand(p program.Program) *cobra.Command {
 	f.StringVar(&o.Dir, "dir", "", "keep the machines in this `directory` (default: below SLIPWAY_HOME)")
 	f.StringVar(&o.Out, "out", "", "cluster `file` to write (default: NAME.yaml)")
 	f.Int64Var(&disk, "disk", 20, "size of each machine's disk in `GiB`; on this host it takes what is in it")
-	f.BoolVar(&o.Internet, "internet", false, "let the machines reach what this host reaches")
+	f.BoolVar(&o.Internet, "internet", false, "let the machines reach the internet, but no private networks other than their own")
 	f.StringVar(&pool, "range", "", "`network` to take the machines' addresses from, /8 to /24 (default: 198.18.0.0/16)")
 	program.CompleteVersion(cmd, p.Releases)
 	_ = cmd.MarkFlagFilename("from", "yaml", "yml", "json") // the flags are there

@@ -1,0 +1,199 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/owner"
+)
+
+// Under sudo, sandboxes and the base system are kept in directories that
+// belong to the caller, who can put links there. So these directories are
+// root's, a program that runs as root works in no other, and it opens each
+// once and then reaches the files in it by the descriptor.
+
+// openDir opens a directory, relative to another one unless at is
+// unix.AT_FDCWD. The descriptor stays open as long as the program runs. As
+// root, the directory must be one that nobody else can write to.
+func openDir(at int, dir, shown string) (int, error) {
+	fd, err := unix.Openat(at, dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: shown, Err: err}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return -1, errors.Join(&fs.PathError{Op: "stat", Path: shown, Err: err}, unix.Close(fd))
+	}
+	if os.Geteuid() == 0 && (st.Uid != 0 || st.Mode&0o022 != 0) {
+		return -1, errors.Join(&owner.ForeignError{Path: shown, Reason: fmt.Sprintf("belongs to user %d, or others can write to it", st.Uid)}, unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// openIn is openDir of a directory in a root.
+func openIn(root *os.Root, name string) (int, error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return -1, err
+	}
+	defer dir.Close()
+	return openDir(int(dir.Fd()), name, filepath.Join(root.Name(), name))
+}
+
+// pinned is the path of an open directory, also for programs that this one
+// starts: it stays the same directory when another one gets its name.
+func pinned(fd int) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd) }
+
+// path is where a file of the sandbox is read and written.
+func (s *Sandbox) path(elem ...string) string {
+	return filepath.Join(append([]string{pinned(s.fd)}, elem...)...)
+}
+
+// foreign makes a directory that root does not use a refusal.
+func foreign(err error, hint string) error {
+	var f *owner.ForeignError
+	if errors.As(err, &f) {
+		return refuse(IDForeign, f.Error(), hint)
+	}
+	return err
+}
+
+// load opens a sandbox by its directory, which is no link.
+func load(dir string) (*Sandbox, error) {
+	fd, err := openDir(unix.AT_FDCWD, dir, dir)
+	if err != nil {
+		return nil, foreign(err, "move it away; if an earlier version of Slipway made it: sudo chown root: "+dir+" "+filepath.Join(dir, specFile))
+	}
+	s := &Sandbox{dir: dir, fd: fd}
+	if err := s.read(); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	if s.program, err = os.Executable(); err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	return s, nil
+}
+
+// read reads the record of a sandbox, which must be as create writes it.
+func (s *Sandbox) read() error {
+	name := filepath.Base(s.dir)
+	notOne := func(why string) error {
+		return refuse(IDForeign, s.dir+" is not a sandbox: "+why, "move it away")
+	}
+	info, err := os.Lstat(s.path(specFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		// Of a creation that was killed in its first moments the name is
+		// all there is.
+		if empty, err := s.empty(); err != nil || !empty {
+			return errors.Join(err, notOne("it has no "+specFile))
+		}
+		s.spec = spec{Version: specVersion, Name: name}
+	case err != nil:
+		return &fs.PathError{Op: "stat", Path: filepath.Join(s.dir, specFile), Err: errors.Unwrap(err)}
+	case !info.Mode().IsRegular():
+		return notOne(specFile + " is not a regular file")
+	case os.Geteuid() == 0 && !owner.IsRoots(s.path(specFile)):
+		return notOne(specFile + " does not belong to root")
+	default:
+		if err := readJSON(s.path(specFile), &s.spec); err != nil {
+			return fmt.Errorf("sandbox %s: %w", name, err)
+		}
+	}
+	if s.spec.Name != name {
+		return notOne(fmt.Sprintf("its record is of a sandbox called %q", s.spec.Name))
+	}
+	if err := s.spec.check(); err != nil {
+		return notOne(err.Error())
+	}
+	return nil
+}
+
+// empty reports whether a sandbox has no file but those that a killed program
+// was about to write.
+func (s *Sandbox) empty() (bool, error) {
+	entries, err := os.ReadDir(s.path())
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), tmpPrefix) {
+			return false, err
+		}
+	}
+	return err == nil, err
+}
+
+// removeFiles removes all files of the sandbox, and its directory last.
+func (s *Sandbox) removeFiles() error {
+	entries, err := os.ReadDir(s.path())
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(s.path(e.Name())); err != nil {
+			return err
+		}
+	}
+	// By its name, which may be another directory's by now: only an empty
+	// one can be removed.
+	if err := unix.Rmdir(s.dir); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &fs.PathError{Op: "rmdir", Path: s.dir, Err: err}
+	}
+	return nil
+}
+
+// unlinkHome removes the link to the sandbox in the state directory, if there
+// is one.
+func (s *Sandbox) unlinkHome(home string) error {
+	root, err := os.OpenRoot(filepath.Join(home, "sandboxes"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if _, err := root.Readlink(s.Name()); err != nil {
+		return nil // no link: where the sandbox was itself
+	}
+	return root.Remove(s.Name())
+}
+
+// baseDir opens the directory of a base system in the cache, and makes it if
+// it is missing.
+func baseDir(of *owner.Owner, cache, name string) (fd int, err error) {
+	root, err := of.MakeRoot(cache, 0o755)
+	if err != nil {
+		return -1, fmt.Errorf("making the cache: %w", foreign(err, "name another directory with SLIPWAY_CACHE"))
+	}
+	defer root.Close()
+	at, err := ownBase(root)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Mkdirat(at, name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+		return -1, fmt.Errorf("making the cache: %w", err)
+	}
+	fd, err = openDir(at, name, filepath.Join(cache, baseName, name))
+	return fd, foreign(err, "remove it")
+}
+
+// baseName is the directory of base systems in the cache.
+const baseName = "sandbox"
+
+// ownBase opens the directory of base systems. Earlier versions gave the
+// directory, but nothing in it, to the caller: it becomes root's again.
+func ownBase(cache *os.Root) (int, error) {
+	if err := cache.Mkdir(baseName, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return -1, fmt.Errorf("making the cache: %w", err)
+	}
+	if err := cache.Lchown(baseName, 0, 0); err != nil {
+		return -1, fmt.Errorf("making the cache: %w", err)
+	}
+	fd, err := openIn(cache, baseName)
+	return fd, foreign(err, "remove it")
+}
