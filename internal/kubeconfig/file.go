@@ -36,7 +36,7 @@ func Path(home string) string {
 // replaceFile writes path as a whole or not at all, mode 0600. A link stays a
 // link; an existing file keeps its owner, a new one is given to the one named.
 func replaceFile(path string, data []byte, to *owner.Owner) (err error) {
-	target, err := followLinks(path)
+	target, err := place(path, to)
 	if err != nil {
 		return err
 	}
@@ -55,13 +55,42 @@ func replaceFile(path string, data []byte, to *owner.Owner) (err error) {
 		}
 	}()
 	_, err = f.Write(data)
-	if err = errors.Join(err, to.Give(f.Name()), f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, give(f, to), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err = os.Rename(f.Name(), target); err != nil {
 		return err
 	}
 	return syncDir(filepath.Dir(target))
+}
+
+// give makes an open file the owner's.
+func give(f *os.File, to *owner.Owner) error {
+	if to == nil {
+		return nil
+	}
+	return f.Chown(to.UID, to.GID)
+}
+
+// place is where a kubeconfig is written. On behalf of a user, root follows
+// links only to directories of that user.
+func place(path string, to *owner.Owner) (string, error) {
+	target, ofRoot, err := followLinks(path)
+	if err != nil || to == nil || ofRoot {
+		return target, err
+	}
+	there := filepath.Dir(target)
+	if missing := owner.Missing(there); len(missing) > 0 {
+		there = filepath.Dir(missing[len(missing)-1]) // what is missing would be made
+	}
+	dir, err := owner.Of(there)
+	switch {
+	case err != nil:
+		return "", err
+	case dir == nil || dir.UID != to.UID:
+		return "", refusal(idForeign, path, "it is a symbolic link to "+target+", in a directory of another user", "name that file with KUBECONFIG, or remove the link")
+	}
+	return target, nil
 }
 
 func syncDir(name string) error {
@@ -72,19 +101,23 @@ func syncDir(name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// followLinks is where a chain of links ends, whether or not a file is there.
-func followLinks(path string) (string, error) {
+// followLinks returns where a chain of links ends, whether or not a file is
+// there, and whether all the links are root's.
+func followLinks(path string) (target string, ofRoot bool, err error) {
+	ofRoot = true
 	for range 40 { // as the kernel does
 		next, err := os.Readlink(path)
 		if err != nil {
-			return path, nil
+			return path, ofRoot, nil
 		}
+		var link unix.Stat_t
+		ofRoot = ofRoot && unix.Lstat(path, &link) == nil && link.Uid == 0
 		if !filepath.IsAbs(next) {
 			next = filepath.Join(filepath.Dir(path), next)
 		}
 		path = next
 	}
-	return "", fmt.Errorf("following the links of %s: too many", path)
+	return "", false, fmt.Errorf("following the links of %s: too many", path)
 }
 
 // lockWait is how long another program may hold a kubeconfig; edits take
@@ -95,7 +128,7 @@ const lockWait = 10 * time.Second
 // directory, which ends with the process, and kubectl's by the file that
 // kubectl makes itself. The directory is made if it is not there.
 func lock(ctx context.Context, path string, to *owner.Owner) (unlock func() error, err error) {
-	target, err := followLinks(path)
+	target, err := place(path, to)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,7 @@ const (
 	idConflict = "kubeconfig-conflict"
 	idInvalid  = "kubeconfig-invalid"
 	idLocked   = "kubeconfig-locked"
+	idForeign  = "kubeconfig-foreign"
 	idDamaged  = "record-damaged" // as package store has it
 )
 
