@@ -20,6 +20,8 @@ type Plain struct {
 	track   *track
 	columns columns
 	said    map[key]time.Time // when a step's progress was last shown
+	states  map[string]int    // how often a state of hosts was shown, such as "connecting"
+	stopped []stopped         // what was cancelled and is not shown yet
 	closed  bool
 }
 
@@ -27,7 +29,7 @@ var _ View = (*Plain)(nil)
 
 // NewPlain makes a plain view on w.
 func NewPlain(w io.Writer, o Options) *Plain {
-	return &Plain{w: o.Style.Writer(w), opts: o, track: newTrack(o.Plan), columns: columnsFor(o.Plan), said: map[key]time.Time{}}
+	return &Plain{w: o.Style.Writer(w), opts: o, track: newTrack(o.Plan), columns: columnsFor(o.Plan), said: map[key]time.Time{}, states: map[string]int{}}
 }
 
 // Emit shows an event.
@@ -43,12 +45,58 @@ func (v *Plain) Emit(e event.Event) {
 		v.progress(e)
 		return
 	}
-	if !telling(e, v.opts.Debug) {
+	if !telling(e, v.opts.Debug) || !v.opts.Debug && (v.stateOfMany(e) || v.hold(e, was)) {
 		return
 	}
+	v.release()
 	for _, l := range v.columns.line(e, was, v.track.start, paint(v.opts.Style.Colour)) {
 		fmt.Fprintln(v.w, l)
 	}
+}
+
+// A stopped task was cancelled on some hosts.
+type stopped struct {
+	first event.Event
+	was   running
+	hosts int
+}
+
+// hold keeps a cancelled step back: the task is shown once for all its hosts.
+func (v *Plain) hold(e event.Event, was running) bool {
+	if e.Type != event.StepFinished || e.Outcome != event.Cancelled {
+		return false
+	}
+	for i := range v.stopped {
+		if v.stopped[i].first.Task == e.Task {
+			v.stopped[i].hosts++
+			return true
+		}
+	}
+	v.stopped = append(v.stopped, stopped{e, was, 1})
+	return true
+}
+
+// release shows the tasks that were held.
+func (v *Plain) release() {
+	for _, s := range v.stopped {
+		if s.hosts > 1 {
+			s.first.Host = fmt.Sprintf("%d hosts", s.hosts)
+		}
+		for _, l := range v.columns.line(s.first, s.was, v.track.start, paint(v.opts.Style.Colour)) {
+			fmt.Fprintln(v.w, l)
+		}
+	}
+	v.stopped = nil
+}
+
+// stateOfMany reports whether a note is of the state of a host, as many hosts
+// have been in before.
+func (v *Plain) stateOfMany(e event.Event) bool {
+	if e.Type != event.Note || e.Host == "" || v.track.state[e.Host] == "" {
+		return false
+	}
+	v.states[e.Message]++
+	return v.states[e.Message] > fewHosts
 }
 
 // progress shows a transfer now and then: a line for each event would drown
@@ -85,6 +133,7 @@ func (v *Plain) progress(e event.Event) {
 func (v *Plain) Write(b []byte) (int, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.release()
 	return v.w.Write(b)
 }
 
@@ -92,5 +141,6 @@ func (v *Plain) Write(b []byte) (int, error) {
 func (v *Plain) Close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.release()
 	v.closed = true
 }

@@ -57,12 +57,17 @@ func paintPlan(text string) string {
 	return b.String()
 }
 
-// Diagnostics writes problems for people, one below the other.
+// Diagnostics writes problems for people, one below the other. Those that are
+// the same on several hosts are one.
 func Diagnostics(w io.Writer, list diag.List, s Style) {
 	p := paint(s.Colour)
-	for _, d := range list {
+	shown := make(diag.List, len(list))
+	for i, d := range list {
 		d.File, d.Host, d.Path = visible(d.File, ""), visible(d.Host, ""), brief(visible(d.Path, ""))
 		d.Message, d.Hint = brief(Visible(d.Message)), brief(Visible(d.Hint))
+		shown[i] = d
+	}
+	for _, d := range fold(shown) {
 		text := s.Text(d.String())
 		if d.Severity == diag.Warning {
 			text = strings.Replace(text, "warning:", p.in(yellow, "warning:"), 1)
