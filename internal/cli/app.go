@@ -37,6 +37,7 @@ const (
 	idOldCgroups   = "old-cgroups"
 	idName         = "invalid-name"
 	idFile         = "file-unreadable"
+	idCacheForeign = "cache-foreign"
 	idNoTerminal   = "no-terminal"
 	idNotConfirmed = "not-confirmed"
 	idRemoval      = "removal-not-allowed"
@@ -132,7 +133,7 @@ certs check); 5 another works on the cluster; 130 interrupted, can be resumed.`,
 func helpOn(cmd *cobra.Command, args []string) error {
 	topic, _, err := cmd.Root().Find(args)
 	if err != nil {
-		return misread(err, cmd.Root())
+		return misread(err, cmd.Root(), args)
 	}
 	topic.InitDefaultHelpFlag() // or it is not shown
 	return topic.Help()
@@ -265,6 +266,9 @@ func (a *app) directories() (program.Directories, error) {
 		if err != nil {
 			return program.Directories{}, refuse(err)
 		}
+		if err := d.Owner.CheckLinks(d.Cache); err != nil {
+			return program.Directories{}, problem(idCacheForeign, "move it away, or name another directory with SLIPWAY_CACHE", "the cache cannot be used as root: %v", err)
+		}
 		a.dirs = d
 	}
 	return a.dirs, nil
@@ -312,9 +316,9 @@ func (a *app) svc(ctx context.Context) (lifecycle.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := records.KnownHosts(); err != nil {
-		return nil, refuse(err)
-	}
+	// Commands that only read work without the list; whoever adds a key to it
+	// is told why it cannot be written.
+	_, _ = records.KnownHosts()
 	level := slog.LevelWarn
 	if a.debug {
 		level = slog.LevelDebug

@@ -13,6 +13,7 @@ import (
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/owner"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/spec/live"
 )
@@ -242,22 +243,49 @@ func (a *app) writeNew(path string, content []byte, mode fs.FileMode) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return problem(idFile, "name a file; without --out it is printed", "%s is there and is no file", path)
 	}
-	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	if a.yes {
-		flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
-	}
-	f, err := os.OpenFile(path, flags, mode)
-	if errors.Is(err, fs.ErrExist) {
-		return problem(idFile, "name another file, or overwrite it with --yes", "%s is there already", path)
-	}
+	d, err := a.directories()
 	if err != nil {
-		return problem(idFile, "", "writing %s: %v", path, unwrapPath(err))
+		return err
+	}
+	if a.yes {
+		err = replace(path, content, mode, d.Owner)
+	} else {
+		err = writeFirst(path, content, mode, d.Owner)
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return problem(idFile, "name another file, or overwrite it with --yes", "%s is there already", path)
+	case errors.As(err, new(*owner.ForeignError)):
+		return problem(idFile, "name another file, or remove the link", "%v", err)
+	case err != nil:
+		return problem(idFile, "name a file in a directory that can be written to, where there is room", "writing %s: %v", path, unwrapPath(err))
+	}
+	return nil
+}
+
+// replace writes a file as a whole, or leaves the one that is there as it was.
+// The user's own links are followed, but not by root on behalf of a user.
+func replace(path string, content []byte, mode fs.FileMode, to *owner.Owner) error {
+	if to == nil {
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+	}
+	return to.ReplaceFile(path, content, mode)
+}
+
+// writeFirst writes a file that must not be there.
+func writeFirst(path string, content []byte, mode fs.FileMode, to *owner.Owner) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
 	}
 	_, err = f.Write(content)
-	d, derr := a.directories()
-	if err = errors.Join(err, derr, d.Owner.Give(path), f.Close()); err != nil {
-		_ = os.Remove(path) // half of it is worth nothing
-		return problem(idFile, "name a file where there is room", "writing %s: %v", path, unwrapPath(err))
+	if to != nil {
+		err = errors.Join(err, f.Chown(to.UID, to.GID))
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path)) // half of it is worth nothing
 	}
 	return nil
 }

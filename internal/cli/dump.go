@@ -69,14 +69,14 @@ func (a *app) dump(ctx context.Context, svc lifecycle.Service, name, out string)
 	if err := svc.Dump(ctx, name, f, progress); err != nil {
 		return err
 	}
-	if err := errors.Join(f.Sync(), f.Close(), os.Rename(f.Name(), out)); err != nil {
-		return err
-	}
 	d, err := a.directories()
 	if err == nil && d.Owner != nil {
-		err = os.Lchown(out, d.Owner.UID, d.Owner.GID)
+		err = f.Chown(d.Owner.UID, d.Owner.GID)
 	}
-	if err != nil {
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), out); err != nil {
 		return err
 	}
 	if a.format != view.Text {

@@ -4,16 +4,20 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/cli/sandboxcmd"
 	"slipway.dev/slipway/internal/cli/view"
@@ -63,7 +67,13 @@ func refuse(err error) error {
 // interrupted is why a context is done after a signal.
 type interrupted struct{ signal os.Signal }
 
-func (e *interrupted) Error() string { return "interrupted by " + e.signal.String() }
+func (e *interrupted) Error() string {
+	name := e.signal.String()
+	if number, ok := e.signal.(syscall.Signal); ok {
+		name = cmp.Or(unix.SignalName(number), name)
+	}
+	return "interrupted by " + name
+}
 
 // Main runs a command line (without the program's name) and answers the exit
 // code. The first SIGINT, SIGTERM or SIGHUP stops cleanly; at a further one
@@ -76,6 +86,10 @@ func Main(ctx context.Context, args []string, s Streams, env Env, services NewSe
 	env.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer env.StopNotify(signals)
 	defer env.handOver(s.Err)()
+	// Or a write to a pipe that is no longer read would end the program.
+	pipe := make(chan os.Signal, 1)
+	env.Notify(pipe, syscall.SIGPIPE)
+	defer env.StopNotify(pipe)
 
 	a := newApp(s, env, services)
 	code := make(chan int, 1)
@@ -115,31 +129,44 @@ func (a *app) main(ctx context.Context, args []string) int {
 
 // usage is a command line that could not be read.
 func (a *app) usage(root *cobra.Command, args []string, err error) error {
-	cmd, _, findErr := root.Find(args)
+	cmd, rest, findErr := root.Find(args)
 	if findErr != nil || cmd == nil {
-		cmd = root
+		cmd, rest = root, args
 	}
 	_ = a.begin(cmd) // what was read of it still says how to answer
 	if errors.As(err, new(diag.List)) {
 		return err // it has its own hint
 	}
-	return misread(err, cmd)
+	return misread(err, cmd, rest)
 }
 
 // misread is what cobra says of a command line, with its suggestions as a
-// hint.
-func misread(err error, see *cobra.Command) error {
+// hint, or with the commands that do what was meant.
+func misread(err error, see *cobra.Command, args []string) error {
 	message, near, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
 	hint := "see: " + see.CommandPath() + " --help"
+	first := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
+	if first >= 0 && strings.HasPrefix(message, "unknown command") {
+		if commands := instead(see, args[first]); len(commands) > 0 {
+			return problem(idUsage, "did you mean: "+strings.Join(commands, "; ")+"? "+hint, "%s", message)
+		}
+	}
 	if names := strings.Fields(near); len(names) > 0 {
 		hint = "did you mean " + strings.Join(names, " or ") + "? " + hint
 	}
 	return problem(idUsage, hint, "%s", message)
 }
 
+// unread reports whether an error is that the reader of a pipe, such as
+// head, has read enough of the output.
+func unread(err error) bool {
+	var write *fs.PathError
+	return errors.As(err, &write) && (write.Path == os.Stdout.Name() || write.Path == os.Stderr.Name()) && errors.Is(write, syscall.EPIPE)
+}
+
 // report says what went wrong and answers the exit code.
 func (a *app) report(ctx context.Context, err error) int {
-	if err == nil {
+	if err == nil || unread(err) {
 		return exitDone
 	}
 	code := codeOf(ctx, err)

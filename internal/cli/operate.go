@@ -3,12 +3,12 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/diag"
@@ -122,7 +122,7 @@ func (a *app) operated(ctx context.Context, o operation) (res *lifecycle.Result,
 	pl := p.Plan()
 	if !pl.Empty() && !o.confirmed {
 		if a.format == view.Text || a.Asks && !a.yes { // who is asked must have seen it
-			if err := view.Plan(a.Err, pl, o.brief, a.style()); err != nil {
+			if err := view.Plan(a.Err, pl, o.brief, a.style()); err != nil && !(a.yes && unread(err)) {
 				return nil, err
 			}
 		}
@@ -143,19 +143,27 @@ func (a *app) operated(ctx context.Context, o operation) (res *lifecycle.Result,
 	}
 	ended := a.end(res, o, pl)
 	if err != nil { // it ran, and could not be recorded to its end
+		if ended != nil && shown(res, err) {
+			return res, ended
+		}
 		return res, &exitError{code: exitFailed, err: err}
 	}
 	return res, ended
 }
 
+// shown reports whether an error is one of the failures of an operation, which
+// have been shown.
+func shown(res *lifecycle.Result, err error) bool {
+	var list diag.List
+	return errors.As(err, &list) && !slices.ContainsFunc(list, func(d diag.Diagnostic) bool {
+		return !slices.ContainsFunc(res.Failures, func(f lifecycle.HostFailure) bool { return f.Reason == d.ID && f.Message == d.Message })
+	})
+}
+
 // apply carries a plan out, and shows it. The work does not wait for who reads
-// about it; in the end the reader is waited for, unless ctx is done.
+// about it, not even when they have left; in the end the reader is waited for, unless ctx is done.
 func (a *app) apply(ctx context.Context, p lifecycle.Prepared) (*lifecycle.Result, error) {
 	pl := p.Plan()
-	// Whoever read our output may go; the work goes on to its end.
-	pipe := make(chan os.Signal, 1)
-	a.env.Notify(pipe, syscall.SIGPIPE)
-	defer a.env.StopNotify(pipe)
 	v := view.NewQueue(a.view(pl), a.env.Now)
 	defer a.drain(ctx, v)
 	defer a.talk.through(v)()
@@ -277,7 +285,7 @@ func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
 		for _, f := range res.Failures {
 			rep.Failures = append(rep.Failures, failureOfHost{f.Host, f.Task, f.Title, f.Failure})
 		}
-		if err := view.Item(a.Out, a.format, rep); err != nil {
+		if err := view.Item(a.Out, a.format, rep); err != nil && !unread(err) {
 			return err
 		}
 	}

@@ -88,7 +88,7 @@ func (s *sink) Write(p []byte) (int, error) {
 func (s *sink) failed(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil {
+	if s.err == nil || unread(s.err) && err != nil {
 		return err
 	}
 	return fmt.Errorf("writing the output: %w", s.err)
