@@ -209,26 +209,6 @@ func TestJournalFailureIsFinal(t *testing.T) {
 	must(t, errors.Join(j.Close(), broken.Close()))
 }
 
-func FuzzScan(f *testing.F) {
-	f.Add("{\"seq\":1}\n", "{\"se")
-	f.Add("", "\x00\n")
-	f.Fuzz(func(t *testing.T, head, tail string) {
-		// What scan calls good, it reads again the same, with nothing left.
-		n := 0
-		count := func(event.Event) error { n++; return nil }
-		end, err := scan(strings.NewReader(head+tail), "journal", count)
-		if err != nil {
-			return
-		}
-		first := n
-		n = 0
-		again, err := scan(strings.NewReader((head + tail)[:end]), "journal", count)
-		if err != nil || again != end || n != first {
-			t.Errorf("first %d events to %d, then %d to %d: %v", first, end, n, again, err)
-		}
-	})
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
