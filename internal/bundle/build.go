@@ -285,5 +285,5 @@ func (b *builder) fromSource(ctx context.Context, name string) (*Bundle, error) 
 	if err != nil {
 		return nil, err
 	}
-	return keep(ctx, b.Cache, made)
+	return keep(ctx, b.Cache, made, nil)
 }

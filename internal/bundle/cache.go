@@ -44,12 +44,13 @@ func inCache(ctx context.Context, cache string, keys []Key, fill func(d layout.D
 	if err := errors.Join(made.CheckSigned(keys), made.Verify(ctx)); err != nil {
 		return nil, err
 	}
-	return keep(ctx, cache, made)
+	return keep(ctx, cache, made, keys)
 }
 
 // keep moves a finished bundle to its place in the cache, named by digest, and
-// points its version's name at it.
-func keep(ctx context.Context, cache string, made *Bundle) (*Bundle, error) {
+// points its version's name at it. Of the signatures of keys, only those that verify
+// are kept.
+func keep(ctx context.Context, cache string, made *Bundle, keys []Key) (*Bundle, error) {
 	dir := filepath.Join(cache, "bundles")
 	version := linkName(made.manifest.Kubernetes, made.manifest.Arches)
 	if version != filepath.Base(version) { // it would lead out of the cache
@@ -57,7 +58,7 @@ func keep(ctx context.Context, cache string, made *Bundle) (*Bundle, error) {
 	}
 	name := strings.ReplaceAll(made.Digest(), ":", "-")
 	path := filepath.Join(dir, name)
-	kept, err := place(ctx, made, path)
+	kept, err := place(ctx, made, path, keys)
 	if err != nil {
 		return nil, fmt.Errorf("keeping the bundle: %w", err)
 	}
@@ -74,10 +75,10 @@ func keep(ctx context.Context, cache string, made *Bundle) (*Bundle, error) {
 
 // place moves a finished bundle to path, unless the same is there already and
 // whole: others may be reading it. That one gets the signatures that it lacks.
-func place(ctx context.Context, made *Bundle, path string) (*Bundle, error) {
+func place(ctx context.Context, made *Bundle, path string, keys []Key) (*Bundle, error) {
 	if have, err := openDir(path); err == nil {
 		if err := have.Verify(ctx); err == nil || ctx.Err() != nil {
-			return have, errors.Join(ctx.Err(), have.annotate(made.root.Annotations))
+			return have, errors.Join(ctx.Err(), have.annotate(made.root.Annotations, keys))
 		}
 	}
 	if err := os.RemoveAll(path); err != nil {
@@ -89,15 +90,11 @@ func place(ctx context.Context, made *Bundle, path string) (*Bundle, error) {
 	return openDir(path)
 }
 
-// annotate adds notes to what index.json says of the bundle: they are no part
-// of its digest.
-func (b *Bundle) annotate(notes map[string]string) error {
+// annotate adds notes to what index.json says of the bundle, as joined does: they
+// are no part of its digest.
+func (b *Bundle) annotate(notes map[string]string, keys []Key) error {
 	root := b.root
-	root.Annotations = maps.Clone(b.root.Annotations)
-	if root.Annotations == nil {
-		root.Annotations = map[string]string{}
-	}
-	maps.Copy(root.Annotations, notes)
+	root.Annotations = joined(root.Digest, b.root.Annotations, notes, keys)
 	if maps.Equal(root.Annotations, b.root.Annotations) {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
@@ -30,7 +31,7 @@ func twoVersions(t *testing.T) (old, next *bundle.Bundle) {
 func TestDelta(t *testing.T) {
 	old, next := twoVersions(t)
 	private, public := keys(t)
-	if _, err := bundle.Sign(t.Context(), next.Path(), t.TempDir(), private, bundle.Registry{}); err != nil {
+	if _, err := bundle.Sign(t.Context(), next.Path(), t.TempDir(), private, bundle.Registry{}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	next, err := bundle.Open(t.Context(), next.Path(), t.TempDir(), bundle.Registry{})

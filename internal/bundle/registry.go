@@ -124,12 +124,12 @@ func Pull(ctx context.Context, from, cache string, at Registry, keys ...Key) (*B
 	if err != nil {
 		return nil, err
 	}
-	f, err := find(ctx, ref, at)
+	f, err := find(ctx, ref, at, keys)
 	if err != nil {
 		return nil, err
 	}
 	// Before anything large is fetched.
-	if err := checkSigned(keys, f.root(), ref.String()); err != nil {
+	if err := checkSigned(keys, f.root(), nil, ref.String()); err != nil {
 		return nil, err
 	}
 	b, err := inCache(ctx, cache, keys, func(d layout.Dir) error { return f.write(d, cache) })
@@ -145,7 +145,7 @@ type found struct {
 	signatures map[string]string
 }
 
-func find(ctx context.Context, ref name.Reference, at Registry) (*found, error) {
+func find(ctx context.Context, ref name.Reference, at Registry, keys []Key) (*found, error) {
 	f := &found{ref: ref}
 	opts, err := at.options(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func find(ctx context.Context, ref name.Reference, at Registry) (*found, error) 
 	if f.raw, err = f.index.RawManifest(); err != nil {
 		return nil, f.explain(err)
 	}
-	if f.signatures, err = signatures(ref, f.digest, opts); err != nil {
+	if f.signatures, err = signatures(ref, f.digest, opts, keys); err != nil {
 		return nil, f.explain(err)
 	}
 	return f, nil
@@ -216,7 +216,7 @@ func openRegistry(ctx context.Context, ref name.Reference, cache string, at Regi
 	if err != nil {
 		return nil, err
 	}
-	f, err := find(ctx, ref, at)
+	f, err := find(ctx, ref, at, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -231,5 +231,5 @@ func openRegistry(ctx context.Context, ref name.Reference, cache string, at Regi
 	if err != nil {
 		return nil, f.explain(err)
 	}
-	return b, b.annotate(f.signatures) // it may have been signed since
+	return b, b.annotate(f.signatures, nil) // it may have been signed since
 }

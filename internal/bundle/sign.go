@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -29,26 +31,27 @@ import (
 
 // A Key is the public half of a pair that signs bundles. The zero value is
 // none.
-type Key struct{ public string }
+type Key struct {
+	public string
+	since  time.Time
+}
+
+// Since returns the key for checks that accept only what it has signed at a time or
+// later: an older bundle is not taken for the newest.
+func (k Key) Since(t time.Time) Key {
+	k.since = t
+	return k
+}
 
 // A SigningKey is the private half.
 type SigningKey struct{ private ed25519.PrivateKey }
 
 const (
 	keyPrefix = "ed25519:"
-	// annotationSignature and a key's name carry a signature in what
-	// index.json says of the bundle's index: so it travels with a directory
-	// or a file, and changes no digest.
-	annotationSignature = "dev.slipway.signature."
 	// mediaTypeSignature is the type of what carries signatures in a
 	// registry, where it refers to the bundle's index.
 	mediaTypeSignature types.MediaType = "application/vnd.slipway.signature.v1+json"
-	// maxSignatures bounds what is read from a registry.
-	maxSignatures = 64
 )
-
-// statement is what is signed. The digest covers every byte of the bundle.
-func statement(digest string) []byte { return []byte("slipway bundle v1\n" + digest + "\n") }
 
 // ParseKey reads a public key: "ed25519:" and its 32 bytes in base64, or PEM.
 func ParseKey(text string) (Key, error) {
@@ -58,7 +61,7 @@ func ParseKey(text string) (Key, error) {
 		if err != nil || len(data) != ed25519.PublicKeySize {
 			return Key{}, fmt.Errorf("what follows %s is not a key of %d bytes in base64", keyPrefix, ed25519.PublicKeySize)
 		}
-		return Key{string(data)}, nil
+		return Key{public: string(data)}, nil
 	}
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {
@@ -66,7 +69,7 @@ func ParseKey(text string) (Key, error) {
 	}
 	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
 	if public, ok := parsed.(ed25519.PublicKey); ok {
-		return Key{string(public)}, nil
+		return Key{public: string(public)}, nil
 	}
 	return Key{}, errors.Join(errors.New("it is no public key of type Ed25519"), err)
 }
@@ -118,7 +121,7 @@ func Keygen(prefix string) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
-	k := Key{string(public)}
+	k := Key{public: string(public)}
 	if _, err := os.Lstat(prefix + ".pub"); err == nil {
 		return Key{}, problem(IDKeyThere, "name another, or move it away", "%s.pub is there already", prefix)
 	}
@@ -178,13 +181,14 @@ func ReadSigningKey(path string) (SigningKey, error) {
 // Public is the other half.
 func (k SigningKey) Public() Key {
 	public, _ := k.private.Public().(ed25519.PublicKey)
-	return Key{string(public)}
+	return Key{public: string(public)}
 }
 
 // Sign signs a bundle where it is: a directory, a .tar.zst file, which is
 // written again, or a reference in a registry. Every byte is compared with its
-// digest first. The digest stays what it was.
-func Sign(ctx context.Context, path, cache string, key SigningKey, at Registry) (*Bundle, error) {
+// digest first. The digest stays what it was. The signature says that it was made
+// now.
+func Sign(ctx context.Context, path, cache string, key SigningKey, at Registry, now time.Time) (*Bundle, error) {
 	b, err := Open(ctx, path, cache, at)
 	if err != nil {
 		return nil, err
@@ -192,34 +196,36 @@ func Sign(ctx context.Context, path, cache string, key SigningKey, at Registry) 
 	if err := b.Verify(ctx); err != nil {
 		return nil, err
 	}
-	signature := map[string]string{
-		annotationSignature + key.Public().Name(): base64.StdEncoding.EncodeToString(ed25519.Sign(key.private, statement(b.Digest()))),
-	}
+	signed := map[string]string{annotationSignature + key.Public().Name(): sign(key.private, b.root.Digest, b.manifest, now).String()}
+	own := []Key{key.Public()}
 	fi, err := os.Stat(path)
 	if err == nil && fi.IsDir() {
-		return b, explain(path, b.annotate(signature))
+		return b, explain(path, b.annotate(signed, own))
 	}
+	return b, b.signAway(ctx, path, at, joined(b.root.Digest, b.root.Annotations, signed, own))
+}
+
+// signAway writes new annotations to where the bundle was opened from: a file or a
+// registry.
+func (b *Bundle) signAway(ctx context.Context, path string, at Registry, notes map[string]string) error {
 	root := b.root
-	root.Annotations = map[string]string{}
-	maps.Copy(root.Annotations, b.root.Annotations)
-	maps.Copy(root.Annotations, signature)
-	signed := *b
-	signed.root = root
-	if err == nil {
-		return &signed, explain(path, writeWhole(path, func(w io.Writer) error { return b.dir.PackAs(ctx, w, root, nil) }))
+	root.Annotations = notes
+	b.root = root
+	if _, err := os.Stat(path); err == nil {
+		return explain(path, writeWhole(path, func(w io.Writer) error { return b.dir.PackAs(ctx, w, root, nil) }))
 	}
 	ref, at, err := named(path, at)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	opts, err := at.options(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := signed.pushSignatures(ref, opts); err != nil {
-		return nil, problem(IDPush, registryHint, "pushing the signature of %s: %v", ref, err)
+	if err := b.pushSignatures(ref, opts); err != nil {
+		return problem(IDPush, registryHint, "pushing the signature of %s: %v", ref, err)
 	}
-	return &signed, nil
+	return nil
 }
 
 // SignedBy are the names of the keys whose signatures the bundle carries,
@@ -234,36 +240,49 @@ func (b *Bundle) SignedBy() []string {
 	return out
 }
 
-// CheckSigned says whether one of keys has signed the bundle, if there are
-// any. The signature is of the digest: whether the content is what that says
-// is for Verify, and for the hosts, which verify what they get. The error is a
+// CheckSigned refuses a bundle that none of keys has signed as what it is, if there
+// are any. The signature is of the digest: whether the content is what that says is
+// for Verify, and for the hosts, which verify what they get. The error is a
 // diag.List.
 func (b *Bundle) CheckSigned(keys []Key) error {
-	return checkSigned(keys, b.root, "the bundle of "+b.manifest.Kubernetes)
+	return checkSigned(keys, b.root, &b.manifest, "the bundle of "+b.manifest.Kubernetes)
 }
 
-func checkSigned(keys []Key, root v1.Descriptor, what string) error {
+// checkSigned is CheckSigned; m is nil as long as only the digest is known.
+func checkSigned(keys []Key, root v1.Descriptor, m *Manifest, what string) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	wrong := false
+	var wrong bool
+	var newest, since time.Time
 	var names []string
 	for _, k := range keys {
 		names = append(names, k.Name())
-		text, ok := root.Annotations[annotationSignature+k.Name()]
-		if !ok {
-			continue
+		for _, s := range parseSignatures(root.Annotations[annotationSignature+k.Name()]) {
+			switch made := s.time(); {
+			case !s.verifies(k, root.Digest), m != nil && (s.kubernetes != m.Kubernetes || s.arches != strings.Join(m.Arches, ",")):
+				wrong = true
+			case made.Before(k.since):
+				since = k.since
+				if made.After(newest) {
+					newest = made
+				}
+			default:
+				return nil
+			}
 		}
-		signature, err := base64.StdEncoding.DecodeString(text)
-		if err == nil && ed25519.Verify(ed25519.PublicKey(k.public), statement(root.Digest.String()), signature) {
-			return nil
-		}
-		wrong = true
 	}
-	if wrong {
-		return problem(IDSignature, "get the bundle again from whom you trust; do not use this one", "%s (%s) carries a signature of %s that is not of this content", what, root.Digest, strings.Join(names, " or "))
+	by := strings.Join(names, " or ")
+	switch {
+	case !newest.IsZero():
+		return problem(IDOldSignature, "get a newer one, or name an earlier time with --not-older-than", "%s (%s) was signed by %s at %s, before %s",
+			what, root.Digest, by, newest.Format(time.RFC3339), since.Format(time.RFC3339))
+	case wrong:
+		return problem(IDSignature, "get the bundle again from whom you trust; do not use this one",
+			"%s (%s) carries a signature of %s that is not of this content", what, root.Digest, by)
 	}
-	return problem(IDUnsigned, "get one that is signed; who has the private key signs it with `slipway bundle sign BUNDLE --key NAME.key`", "%s (%s) is not signed by %s", what, root.Digest, strings.Join(names, " or "))
+	return problem(IDUnsigned, "get one that is signed; who has the private key signs it with `slipway bundle sign BUNDLE --key NAME.key`",
+		"%s (%s) is not signed by %s", what, root.Digest, by)
 }
 
 // pushSignatures puts the bundle's signatures into a registry that has the
@@ -289,8 +308,10 @@ func (b *Bundle) pushSignatures(ref name.Reference, opts []remote.Option) error 
 	return nil
 }
 
-// signatures are what a registry has of them for a bundle.
-func signatures(ref name.Reference, digest v1.Hash, opts []remote.Option) (map[string]string, error) {
+// signatures returns what a registry has of them for a bundle, as annotations. Of
+// the signatures of keys it reads on until all have one that verifies. What cannot
+// be read as a signature is passed over: anybody who may push can put it there.
+func signatures(ref name.Reference, digest v1.Hash, opts []remote.Option, keys []Key) (map[string]string, error) {
 	ix, err := remote.Referrers(ref.Context().Digest(digest.String()), opts...)
 	if err != nil {
 		return nil, fmt.Errorf("asking for signatures: %w", err)
@@ -299,24 +320,37 @@ func signatures(ref name.Reference, digest v1.Hash, opts []remote.Option) (map[s
 	if err != nil {
 		return nil, fmt.Errorf("asking for signatures: %w", err)
 	}
-	out := map[string]string{}
+	out, left := map[string]string{}, maxSigners
+	if len(keys) > 0 {
+		left = maxReferrers
+	}
+	var failed error
 	for _, desc := range im.Manifests {
-		if desc.ArtifactType != string(mediaTypeSignature) || len(out) >= maxSignatures {
+		if desc.ArtifactType != string(mediaTypeSignature) {
 			continue
+		}
+		if left--; left < 0 {
+			break
 		}
 		img, err := remote.Image(ref.Context().Digest(desc.Digest.String()), opts...)
 		if err != nil {
-			return nil, fmt.Errorf("reading a signature: %w", err)
+			failed = cmp.Or(failed, fmt.Errorf("reading a signature: %w", err))
+			continue
 		}
 		m, err := img.Manifest()
 		if err != nil {
-			return nil, fmt.Errorf("reading a signature: %w", err)
+			continue
 		}
+		found := map[string]string{}
 		for k, v := range m.Annotations {
-			if strings.HasPrefix(k, annotationSignature) && len(v) <= base64.StdEncoding.EncodedLen(ed25519.SignatureSize) {
-				out[k] = v
+			if strings.HasPrefix(k, annotationSignature) {
+				found[k] = v
 			}
 		}
+		out = joined(digest, out, found, keys)
+	}
+	if len(out) == 0 {
+		return nil, failed
 	}
 	return out, nil
 }

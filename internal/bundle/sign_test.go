@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/bundle/bundletest"
@@ -153,7 +154,7 @@ func TestSignEveryForm(t *testing.T) {
 			if _, err := bundle.Open(t.Context(), to.path, cache, to.at); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := bundle.Sign(t.Context(), to.path, cache, private, to.at); err != nil {
+			if _, err := bundle.Sign(t.Context(), to.path, cache, private, to.at, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 			if opened, err := bundle.Open(t.Context(), to.path, cache, to.at); err != nil || opened.CheckSigned([]bundle.Key{public}) != nil {
@@ -186,7 +187,7 @@ func TestSignEveryForm(t *testing.T) {
 func TestSignatureOfAnother(t *testing.T) {
 	one, two := bundletest.Build(t, "amd64"), bundletest.Build(t, "arm64")
 	private, public := keys(t)
-	if _, err := bundle.Sign(t.Context(), one.Path(), t.TempDir(), private, bundle.Registry{}); err != nil {
+	if _, err := bundle.Sign(t.Context(), one.Path(), t.TempDir(), private, bundle.Registry{}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	index, err := os.ReadFile(filepath.Join(one.Path(), "index.json"))
@@ -230,7 +231,7 @@ func TestSignatureReachesTheCache(t *testing.T) {
 	if _, err := bundle.Import(t.Context(), b.Path(), cache); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bundle.Sign(t.Context(), b.Path(), cache, private, bundle.Registry{}); err != nil {
+	if _, err := bundle.Sign(t.Context(), b.Path(), cache, private, bundle.Registry{}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := bundle.Import(t.Context(), b.Path(), cache, public); err != nil {

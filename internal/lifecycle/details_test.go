@@ -308,7 +308,7 @@ func TestBundleKeys(t *testing.T) {
 	if m := w.machines["cp1"]; len(m.files) != 0 {
 		t.Errorf("refused, and touched: %v", m.files)
 	}
-	if _, err := bundle.Sign(t.Context(), own.Path(), w.cache, private, bundle.Registry{}); err != nil {
+	if _, err := bundle.Sign(t.Context(), own.Path(), w.cache, private, bundle.Registry{}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	c := w.cluster()

@@ -311,6 +311,10 @@ func (d Dir) Root() (v1.Descriptor, error) {
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
+	return parseRoot(data)
+}
+
+func parseRoot(data []byte) (v1.Descriptor, error) {
 	ix, err := v1.ParseIndexManifest(bytes.NewReader(data))
 	if err != nil {
 		return v1.Descriptor{}, fmt.Errorf("parsing %s: %w: %w", indexName, ErrForm, err)
@@ -318,7 +322,11 @@ func (d Dir) Root() (v1.Descriptor, error) {
 	if len(ix.Manifests) != 1 {
 		return v1.Descriptor{}, fmt.Errorf("%s has %d entries; a bundle has one: %w", indexName, len(ix.Manifests), ErrForm)
 	}
-	return ix.Manifests[0], nil
+	root := ix.Manifests[0]
+	if root.Digest.Algorithm != "sha256" || !hexForm.MatchString(root.Digest.Hex) {
+		return v1.Descriptor{}, fmt.Errorf("%s names no sha256 digest: %w", indexName, ErrForm)
+	}
+	return root, nil
 }
 
 // Lend gives a blob to another layout, by a hard link where the file system

@@ -223,9 +223,9 @@ func find(p program.Program, arg string) (path, cache string, err error) {
 }
 
 func newVerify(p program.Program) *cobra.Command {
-	var signers []string
+	var by signers
 	cmd := aboutBundle(p, "verify", "Compare every byte of a bundle with its checksums", func(ctx context.Context, b *bundle.Bundle, name string) error {
-		keys, err := readKeys(signers)
+		keys, err := by.read()
 		if err != nil {
 			return err
 		}
@@ -240,7 +240,7 @@ func newVerify(p program.Program) *cobra.Command {
 			return err
 		})
 	})
-	keyFlag(cmd, &signers)
+	by.flags(cmd)
 	return cmd
 }
 

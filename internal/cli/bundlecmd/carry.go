@@ -117,7 +117,7 @@ type arrival struct {
 
 func newArrival(p program.Program, a arrival) *cobra.Command {
 	var at bundle.Registry
-	var signers []string
+	var by signers
 	cmd := &cobra.Command{
 		Use: a.use, Short: a.short, Long: a.long, Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -125,7 +125,7 @@ func newArrival(p program.Program, a arrival) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			keys, err := readKeys(signers)
+			keys, err := by.read()
 			if err != nil {
 				return err
 			}
@@ -140,7 +140,7 @@ func newArrival(p program.Program, a arrival) *cobra.Command {
 		registryFlags(cmd, &at)
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
-	keyFlag(cmd, &signers)
+	by.flags(cmd)
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,19 +14,31 @@ import (
 	"slipway.dev/slipway/internal/owner"
 )
 
-// keyFlag names public keys, one of which must have signed a bundle.
-func keyFlag(cmd *cobra.Command, keys *[]string) {
-	cmd.Flags().StringArrayVar(keys, "key", nil, "refuse what is not signed by this public `key`: a file, or ed25519:…; given more than once: by none of them")
+// signers are the flags that say who must have signed a bundle, and since when.
+type signers struct {
+	keys  []string
+	since string
 }
 
-func readKeys(args []string) ([]bundle.Key, error) {
+// flags adds the flags to a command.
+func (s *signers) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.since, "not-older-than", "", "refuse what --key has signed only before this `time`: 2026-11-26 or 2026-11-26T08:00:00Z")
+	cmd.Flags().StringArrayVar(&s.keys, "key", nil, "refuse what is not signed by this public `key`: a file, or ed25519:…; given more than once: by none of them")
+}
+
+// read returns the keys.
+func (s *signers) read() ([]bundle.Key, error) {
+	since, err := bundle.ParseSince(s.since, len(s.keys) > 0)
+	if err != nil {
+		return nil, err
+	}
 	var out []bundle.Key
-	for _, arg := range args {
+	for _, arg := range s.keys {
 		k, err := bundle.ReadKey(arg)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, k)
+		out = append(out, k.Since(since))
 	}
 	return out, nil
 }
@@ -87,7 +100,7 @@ func newSign(p program.Program) *cobra.Command {
 				return err
 			}
 			roots := owner.IsRoots(path)
-			b, err := bundle.Sign(c.Context(), path, cache, key, at)
+			b, err := bundle.Sign(c.Context(), path, cache, key, at, time.Now())
 			if err != nil {
 				return err
 			}
