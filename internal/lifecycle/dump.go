@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,7 +60,7 @@ func (s *service) Dump(ctx context.Context, name string, w io.Writer, progress e
 	if err != nil {
 		return fmt.Errorf("making the support bundle: %w", err)
 	}
-	d := &dump{svc: s, dir: name, scrub: newScrubber(c, l.admin), tar: tar.NewWriter(zw), now: s.Now()}
+	d := &dump{svc: s, dir: name, scrub: newScrubber(c, l.admin, s.registrySecrets(c)...), tar: tar.NewWriter(zw), now: s.Now()}
 	d.records(ctx, c, progress)
 	d.ask(ctx, l, progress)
 	slices.Sort(d.missing)
@@ -94,6 +96,7 @@ type dump struct {
 	mu      sync.Mutex
 	tar     *tar.Writer
 	missing []string
+	names   map[string]bool // of files that are in it
 	err     error
 }
 
@@ -158,12 +161,22 @@ func (d *dump) list(name string, raw []byte) {
 	d.write(name, asJSON(list, " "))
 }
 
+// write adds a file. A name is used once, and leads nowhere outside of the archive's
+// directory.
 func (d *dump) write(name string, content []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err != nil {
 		return
 	}
+	if !filepath.IsLocal(name) || d.names[path.Clean(name)] {
+		d.missing = append(d.missing, strconv.Quote(name)+": the name is not allowed, or was used before")
+		return
+	}
+	if d.names == nil {
+		d.names = map[string]bool{}
+	}
+	d.names[path.Clean(name)] = true
 	h := &tar.Header{Name: path.Join(d.dir, name), Mode: 0o600, Size: int64(len(content)), ModTime: d.now}
 	if d.err = d.tar.WriteHeader(h); d.err == nil {
 		_, d.err = d.tar.Write(content)
@@ -276,23 +289,23 @@ func (d *dump) host(ctx context.Context, h *hostLook) error {
 
 // podLogs are those of the cluster's own pods, the newest first.
 func (d *dump) podLogs(ctx context.Context, dir string, worker remote.Worker) error {
-	list, err := output(ctx, worker, "find", "/var/log/pods", "-path", "/var/log/pods/kube-*", "-name", "*.log", "-printf", "%T@ %p\n")
+	list, err := output(ctx, worker, "find", podLogDir, "-type", "f", "-path", podLogDir+"kube-*", "-name", "*.log", "-printf", "%T@ %p\\0")
 	if err != nil {
 		d.miss(dir+"pods", err)
 		return ctx.Err()
 	}
 	for _, file := range newest(list) {
-		out, err := output(ctx, worker, "tail", "-c", strconv.Itoa(maxPodLog), file)
+		out, err := output(ctx, worker, "tail", "-c", strconv.Itoa(maxPodLog), "--", podLogDir+file)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			d.miss(dir+file, err)
+			d.miss(dir+"pods/"+file, err)
 		default:
 			if len(out) >= maxPodLog {
 				out = wholeLines(out)
 			}
-			d.put(dir+"pods/"+strings.TrimPrefix(file, "/var/log/pods/"), out)
+			d.put(dir+"pods/"+file, out)
 		}
 	}
 	return nil
@@ -305,16 +318,26 @@ func wholeLines(b []byte) []byte {
 	return rest
 }
 
-// newest are the files of a list of "time path" lines, the newest first.
+// podLogDir is where the kubelet keeps the logs of pods.
+const podLogDir = "/var/log/pods/"
+
+// podLog matches a log below podLogDir as the kubelet names it: namespace, pod and uid,
+// then the container, then how often it was restarted.
+var podLog = regexp.MustCompile(`^kube-[a-z0-9_.-]+/[a-z0-9][a-z0-9.-]*/[0-9]+\.log$`)
+
+// newest returns the logs, relative to podLogDir, in a list of "time path" entries that
+// end with a NUL, the newest first. A pod that may write into that directory, and root on
+// the host, choose the names: one that the kubelet would not give is left out.
 func newest(list []byte) []string {
 	type entry struct {
 		at   float64
 		path string
 	}
 	var all []entry
-	for line := range strings.Lines(string(list)) {
-		at, file, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if sec, err := strconv.ParseFloat(at, 64); err == nil && ok {
+	for line := range strings.SplitSeq(string(list), "\x00") {
+		at, file, _ := strings.Cut(line, " ")
+		file, below := strings.CutPrefix(file, podLogDir)
+		if sec, err := strconv.ParseFloat(at, 64); err == nil && below && podLog.MatchString(file) {
 			all = append(all, entry{sec, file})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,7 +63,7 @@ func TestDumpHoldsNoSecret(t *testing.T) {
 	for _, m := range w.machines {
 		m.prints = func(argv []string, out io.Writer) error {
 			if argv[0] == "find" {
-				fmt.Fprintln(out, "2.5 /var/log/pods/kube-system_new/a/0.log\n1.5 /var/log/pods/kube-system_old/a/0.log")
+				fmt.Fprint(out, "2.5 /var/log/pods/kube-system_new/a/0.log\x001.5 /var/log/pods/kube-system_old/a/0.log\x00")
 				return nil
 			}
 			if argv[0] == "df" {
@@ -236,5 +237,58 @@ func TestDumpOfADeadCluster(t *testing.T) {
 	}
 	if err := w.service().Dump(t.Context(), "gone", io.Discard, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a cluster that is not recorded: %v", err)
+	}
+}
+
+// TestDumpOfLyingHosts: names of files that a host reports are neither read nor written
+// when the kubelet would not give them.
+func TestDumpOfLyingHosts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "cp1")
+	w.create(event.Succeeded)
+	w.api.put("/readyz", object{"ok": true})
+	const dir = "/var/log/pods/"
+	good := []string{dir + "kube-system_a_1/c/0.log", dir + "kube-system_a.b_1/c-d/12.log"}
+	bad := []string{
+		dir + "../../../home/op/.bashrc", dir + "kube-x/../../../../etc/0.log", dir + "kube-x/../0.log", "/etc/shadow", "-f", dir + "kube-x/a.log",
+		dir + "kube-x/a/b/0.log", dir + "kube-x/a/0.log\n", dir + "kube-x/a\n9 /etc/shadow\nb/0.log", dir + "default_a_1/c/0.log", dir + "kube-x/a/0.log.gz",
+		dir + "/kube-x/a/0.log", dir + "kube-x/.a/0.log", dir + "kube-system_a_1/c/./0.log", good[0],
+	}
+	var read []string
+	var mu sync.Mutex
+	w.machines["cp1"].prints = func(argv []string, out io.Writer) error {
+		mu.Lock()
+		defer mu.Unlock()
+		switch argv[0] {
+		case "find":
+			if !slices.Contains(argv, "-type") {
+				t.Errorf("links are followed: %v", argv)
+			}
+			for _, name := range slices.Concat(good, bad) {
+				fmt.Fprintf(out, "1.5 %s\x00", name)
+			}
+		case "tail":
+			if argv[3] != "--" {
+				t.Errorf("a name may be an option: %v", argv)
+			}
+			read = append(read, argv[4:]...)
+		}
+		return nil
+	}
+	var b bytes.Buffer
+	if err := w.service().Dump(t.Context(), "prod", &b, nil); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(append(slices.Clone(good), good[0]), read); d != "" {
+		t.Errorf("files that are read (-want +got):\n%s", d)
+	}
+	files := unpacked(t, b.Bytes())
+	for name := range files {
+		if !filepath.IsLocal(name) || !strings.HasPrefix(name, "prod/") {
+			t.Errorf("the archive has %q", name)
+		}
+	}
+	if want := `"hosts/cp1/pods/kube-system_a_1/c/0.log": the name is not allowed, or was used before`; !strings.Contains(files["prod/missing.txt"], want) {
+		t.Errorf("a name that comes twice is not named: %s", files["prod/missing.txt"])
 	}
 }

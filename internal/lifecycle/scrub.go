@@ -1,8 +1,10 @@
 package lifecycle
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 
@@ -10,6 +12,8 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/secret"
+	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/store"
 )
 
 // redacted stands where a secret was.
@@ -21,9 +25,12 @@ type scrubber struct {
 	known []string
 }
 
-// newScrubber knows the secrets of a cluster that this machine can read.
-func newScrubber(c *v1alpha1.Cluster, admin []byte) *scrubber {
+// newScrubber knows the secrets of a cluster that this machine can read, and others.
+func newScrubber(c *v1alpha1.Cluster, admin []byte, others ...string) *scrubber {
 	s := &scrubber{}
+	for _, o := range others {
+		s.know(o)
+	}
 	logins := []v1alpha1.SSH{c.Spec.SSH}
 	for _, h := range c.Spec.Hosts {
 		logins = append(logins, h.SSH)
@@ -74,6 +81,27 @@ func newScrubber(c *v1alpha1.Cluster, admin []byte) *scrubber {
 	// A short one may be a part of a longer one.
 	slices.SortFunc(s.known, func(a, b string) int { return len(b) - len(a) })
 	return s
+}
+
+// registrySecrets are the password of the cluster's own registry, as far as this machine
+// can read it, and the login that has it.
+func (s *service) registrySecrets(c *v1alpha1.Cluster) []string {
+	p := c.Spec.Registry.Private
+	if p == nil {
+		return nil
+	}
+	var password string
+	if p.PasswordFrom != nil {
+		if value, err := secret.Resolve(*p.PasswordFrom); err == nil { // one that cannot be read is nowhere else
+			password = value.Reveal()
+		}
+	} else if text, err := os.ReadFile(s.Store.FilePath(c.Name, store.RegistryPassword)); err == nil {
+		password = string(text)
+	}
+	if password == "" {
+		return nil
+	}
+	return []string{password, base64.StdEncoding.EncodeToString([]byte(cmp.Or(p.Username, spec.DefaultRegistryUser) + ":" + password))}
 }
 
 // know takes note of a secret. One that is very short would take half of the
