@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,11 +35,22 @@ func (c *Client) Forgotten(ctx context.Context) ([]string, error) {
 	}
 	ids := strings.Split(u.GetAnnotations()[forgottenAnnotation], ",")
 	slices.Sort(ids)
-	return slices.DeleteFunc(ids, func(id string) bool { return id == "" }), nil
+	return slices.DeleteFunc(ids, func(id string) bool { return !IsMachineID(id) }), nil
 }
 
-// Forget keeps a machine from being a node again.
+// machineIDs are the ids that a machine can have: 32 hexadecimal digits, or a UUID where
+// the firmware's is used. A kubelet may report any text, and the ids are listed in one.
+var machineIDs = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
+
+// IsMachineID reports whether a text can be the id of a machine.
+func IsMachineID(id string) bool { return machineIDs.MatchString(id) }
+
+// Forget keeps a machine from being a node again. A text that is not the id of a machine
+// is refused.
 func (c *Client) Forget(ctx context.Context, machineID string) error {
+	if machineID != "" && !IsMachineID(machineID) {
+		return fmt.Errorf("turning a machine away: %.80q is not a machine id", machineID)
+	}
 	ids, err := c.Forgotten(ctx)
 	if err != nil || machineID == "" || slices.Contains(ids, machineID) {
 		return err

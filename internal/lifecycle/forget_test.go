@@ -229,3 +229,30 @@ func TestKilledForget(t *testing.T) {
 		}
 	}
 }
+
+// TestForgetOfLyingKubelet: a kubelet that reports another machine's id, or several, must
+// not have that machine turned away.
+func TestForgetOfLyingKubelet(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, reports, want string }{
+		{"its own", "id-w1", "id-w1"},
+		{"another node's", "id-cp1", ""},
+		{"several", "id-w1,id-cp1,id-cp2", ""},
+		{"text for the policy", `"] || true || x in ["`, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := running(t, threeAndTwo, threeAndTwo)
+			w.machines["w1"].down = errDown
+			w.api.lose("w1")
+			node := w.api.objects["/api/v1/nodes/w1"]
+			w.api.put("/api/v1/nodes/w1", merge(node, object{"status": object{"nodeInfo": object{"machineID": tc.reports}}}))
+			w.do(Request{Kind: Remove, Name: "prod", Nodes: []string{"w1"}, Forget: true}, event.Succeeded)
+			if w.api.has("/api/v1/nodes/w1") {
+				t.Error("w1 is still a node")
+			}
+			if got := w.forgotten(); got != tc.want {
+				t.Errorf("the cluster turns away %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -197,21 +197,31 @@ func undeleted(ctx context.Context, env module.Env, s *engine.Scope) (change []p
 	return change, nil
 }
 
-// comesBack is the id of a machine that was given up, and may come back; "" if
-// there is none, nobody knows it, or it is another node by now.
+// comesBack returns the id of a machine that was given up and may come back; "" if there
+// is none, nobody knows it, or another node has it. A node's kubelet reports its id, and
+// may report another machine's: that one must not be turned away.
 func comesBack(ctx context.Context, env module.Env, s *engine.Scope, n *corev1.Node, given bool) (string, error) {
 	l := leaver(env, s.Host().Name)
 	switch {
 	case n != nil && given:
-		return n.Status.NodeInfo.MachineID, nil
-	case n != nil || !l.Gone || l.MachineID == "":
+		l.MachineID = n.Status.NodeInfo.MachineID
+	case n != nil || !l.Gone:
+		return "", nil
+	}
+	return unclaimed(ctx, s, l.MachineID)
+}
+
+// unclaimed returns the id of a machine that the host's node has reported; "" if it is
+// not one, or if another node has it.
+func unclaimed(ctx context.Context, s *engine.Scope, id string) (string, error) {
+	if !kube.IsMachineID(id) {
 		return "", nil
 	}
 	all, err := engine.Get(s, module.KeyKube).Nodes(ctx)
-	if err != nil || slices.ContainsFunc(all, func(o corev1.Node) bool { return o.Status.NodeInfo.MachineID == l.MachineID }) {
+	if err != nil || slices.ContainsFunc(all, func(o corev1.Node) bool { return o.Name != s.Host().Name && o.Status.NodeInfo.MachineID == id }) {
 		return "", err
 	}
-	return l.MachineID, nil
+	return id, nil
 }
 
 const policyTarget = "ValidatingAdmissionPolicy " + kube.ForgottenPolicy
@@ -244,7 +254,9 @@ func remove(ctx context.Context, env module.Env, s *engine.Scope) error {
 		if env.Resets(s.Host()) {
 			who = "the machine that was " + who + " before (machine id " + id + ")"
 		}
-		s.Note("%s: what is on it stays, its kubelet's credentials too; the cluster lets it in again when it has been put back", who)
+		s.Note("%s: its files and kubelet credentials remain; it can rejoin the cluster after it has been reset", who)
+	} else if n != nil && given {
+		s.Note("node %s: its machine id is not one, or another node has it too; the machine can rejoin the cluster with the credentials that it has", n.Name)
 	}
 	if n != nil {
 		if err := client.DeleteNode(ctx, n.Name); err != nil {

@@ -62,9 +62,12 @@ func occupied(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 			Hint:    "take that one off first: slipway delete node " + n.Name + "; or give this host another name",
 		}}
 	}
-	return append(again,
-		plan.OpChange{Kind: "node", Target: n.Name, Summary: "delete: it was another machine (machine id " + st.MachineID + "), which does not answer"},
-		plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add that machine: it would be let in again when it comes back"}), nil
+	again = append(again, plan.OpChange{Kind: "node", Target: n.Name, Summary: "delete: it was another machine (machine id " + st.MachineID + "), which does not answer"})
+	id, err := unclaimed(ctx, s, st.MachineID)
+	if err != nil || id == "" {
+		return again, err
+	}
+	return append(again, plan.OpChange{Kind: module.KindObject, Target: policyTarget, Summary: "add that machine: it would be let in again when it comes back"}), nil
 }
 
 func vacate(ctx context.Context, s *engine.Scope) error {
@@ -76,7 +79,11 @@ func vacate(ctx context.Context, s *engine.Scope) error {
 	if n == nil || err != nil {
 		return err
 	}
-	if err := client.Forget(ctx, n.Status.NodeInfo.MachineID); err != nil {
+	id, err := unclaimed(ctx, s, n.Status.NodeInfo.MachineID)
+	if err != nil {
+		return err
+	}
+	if err := client.Forget(ctx, id); err != nil {
 		return err
 	}
 	if err := client.DeleteNode(ctx, n.Name); err != nil {
