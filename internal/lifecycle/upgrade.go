@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module/certs"
 	"slipway.dev/slipway/internal/spec"
@@ -52,6 +53,9 @@ func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Clus
 	if err != nil {
 		return nil, err
 	}
+	if err := fits(recorded, was, path); err != nil {
+		return nil, err
+	}
 	wanted := spec.Copy(recorded)
 	wanted.Spec.Kubernetes.Version = was
 	if r.way = onTheWay(*r, recorded, path, bundle); len(path) == 0 {
@@ -66,6 +70,23 @@ func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Clus
 		r.Source = nil // the file says where it goes in the end
 	}
 	return wanted, nil
+}
+
+// fits refuses an upgrade on whose path is a version that a component does not start in
+// with the settings of the cluster.
+func fits(c *v1alpha1.Cluster, is string, path []string) error {
+	var list diag.List
+	seen := map[string]bool{}
+	for _, version := range path {
+		for _, d := range spec.ComponentSettings(c, version).Errors() {
+			if !seen[d.Path] {
+				d.Hint = "take the setting out first: 'slipway apply' of a file without it, with version: " + is
+				list = append(list, d)
+			}
+			seen[d.Path] = true
+		}
+	}
+	return list.Err()
 }
 
 // goesBy is the cluster file that an upgrade goes by, as its operation has it.
