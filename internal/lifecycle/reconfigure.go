@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -39,7 +40,8 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 		return !equal(c.Spec.Etcd.ExtraArgs, p.env.Cluster.Spec.Etcd.ExtraArgs)
 	})
 	p.env.OtherProxy = slices.ContainsFunc(been, func(c *v1alpha1.Cluster) bool {
-		return c.Spec.Kubernetes.ProxyMode != p.env.Cluster.Spec.Kubernetes.ProxyMode
+		was, is := c.Spec.Kubernetes, p.env.Cluster.Spec.Kubernetes
+		return was.ProxyMode != is.ProxyMode || !maps.Equal(was.FeatureGates, is.FeatureGates)
 	})
 	p.env.Upgrade = p.request.Rollout
 	p.env.Upgrade.Back = p.request.back

@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/remote"
 	"slipway.dev/slipway/internal/store"
 )
@@ -516,6 +517,24 @@ func (w *world) killedWhile(t *testing.T, do func()) (moments []moment) {
 		t.Fatal("it was killed nowhere")
 	}
 	return moments
+}
+
+// kube-proxy takes up feature gates when its pods start anew, in the same mode.
+func TestProxyGates(t *testing.T) {
+	t.Parallel()
+	w := running(t, threeAndTwo, threeAndTwo)
+	for _, gates := range []map[string]bool{{"AllAlpha": false}, {"AllBeta": false}} {
+		c := w.cluster()
+		c.Spec.Kubernetes.FeatureGates = gates
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+		if !slices.ContainsFunc(p.Plan().Steps, func(s plan.Step) bool { return s.Task == "kubernetes.proxy-pods" }) {
+			t.Errorf("with %v kube-proxy is not started anew", gates)
+		}
+		w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		if p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)); !p.Plan().Empty() {
+			t.Errorf("with %v there is more to do: %+v", gates, p.Plan().Steps)
+		}
+	}
 }
 
 // kube-proxy takes up another mode when its pods start anew, there and back.

@@ -62,8 +62,8 @@ var variants = []struct {
 		k.ControllerManager.ExtraArgs = map[string]string{"node-monitor-grace-period": "20s"}
 		k.Scheduler.ExtraArgs = map[string]string{"v": "4"}
 		k.Kubelet.ExtraArgs = map[string]string{"v": "4", "node-labels": `a="b c",d=100%`}
-		k.Kubelet.Config = map[string]any{"maxPods": float64(200), "featureGates": map[string]any{"A": false}}
-		k.FeatureGates = map[string]bool{"A": true, "B": false}
+		k.Kubelet.Config = map[string]any{"maxPods": float64(200), "featureGates": map[string]any{"AllAlpha": false}}
+		k.FeatureGates = map[string]bool{"AllAlpha": true, "AllBeta": false}
 		k.Certificates.Validity = &metav1.Duration{Duration: 30 * 24 * time.Hour}
 		k.Certificates.CAValidity = &metav1.Duration{Duration: 20 * 365 * 24 * time.Hour}
 		c.Spec.Etcd.ExtraArgs = map[string]string{"quota-backend-bytes": "8589934592"}

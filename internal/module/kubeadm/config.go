@@ -217,8 +217,14 @@ func proxyConfiguration(env module.Env) object {
 	if m := env.Cluster.Spec.Kubernetes.ProxyMode; m != "none" {
 		conf["mode"] = m
 	}
+	if gates := env.Cluster.Spec.Kubernetes.FeatureGates; len(gates) > 0 {
+		conf["featureGates"] = gates
+	}
 	return conf
 }
+
+// gatesFlag is the argument by which components get feature gates.
+const gatesFlag = "feature-gates"
 
 func featureGates(gates map[string]bool) map[string]string {
 	if len(gates) == 0 {
@@ -228,7 +234,7 @@ func featureGates(gates map[string]bool) map[string]string {
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
 		list = append(list, fmt.Sprintf("%s=%t", name, gates[name]))
 	}
-	return map[string]string{"feature-gates": strings.Join(list, ",")}
+	return map[string]string{gatesFlag: strings.Join(list, ",")}
 }
 
 // apiServerArgs have an API server that ends let go of those who watch. It would

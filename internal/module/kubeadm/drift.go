@@ -136,6 +136,9 @@ func Addons(env module.Env) engine.Module {
 func proxyTasks(env module.Env) []engine.Task {
 	const begins = "kubernetes.proxy-pods"
 	mode := env.Cluster.Spec.Kubernetes.ProxyMode
+	// reason is what the pods were started for: with other gates they start again, in
+	// the same mode.
+	reason := strings.TrimSpace(mode + " " + featureGates(env.Cluster.Spec.Kubernetes.FeatureGates)[gatesFlag])
 	other := func(*engine.Scope) bool { return env.OtherProxy && mode != "none" }
 	pods := kube.Workload{Kind: "DaemonSet", Namespace: kubeSystem, Name: "kube-proxy"}
 	within := proxyTime * time.Duration(1+len(env.Cluster.Spec.Hosts))
@@ -151,13 +154,13 @@ func proxyTasks(env module.Env) []engine.Task {
 						return change, nil
 					}
 					is, err := client.RestartedFor(ctx, pods)
-					if is == mode || err != nil {
+					if is == reason || err != nil {
 						return nil, err
 					}
 					return change, nil
 				},
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKube).RestartFor(ctx, pods, mode)
+					return engine.Get(s, module.KeyKube).RestartFor(ctx, pods, reason)
 				},
 			},
 		},
