@@ -36,6 +36,7 @@ func install(env module.Env, s *engine.Scope) (op.List, error) {
 func unitFile(env module.Env, h *engine.Host) (op.File, error) {
 	text, err := module.Render(files, module.EtcdUnitName, map[string]string{
 		"Initial": initial, "Data": facts.EtcdData, "Joined": facts.EtcdJoined, "Program": program, "Args": arguments(env, h),
+		"Mounts": module.UnitMounts(facts.DirEtcd),
 	})
 	return op.File{Path: module.EtcdUnitFile, Content: text}, err
 }

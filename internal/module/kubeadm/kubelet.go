@@ -37,9 +37,12 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 	if env.Docker() {
 		values["Runtime"] = "cri-docker.service"
 	}
+	dirs := []string{facts.DirKubelet}
 	if hasMember(env, h) {
 		values["Data"], values["Joined"] = facts.EtcdData, facts.EtcdJoined
+		dirs = append(dirs, facts.DirEtcd)
 	}
+	values["Mounts"] = module.UnitMounts(dirs...)
 	unit, err := module.Render(files, "kubelet.service", values)
 	if err != nil {
 		return nil, err

@@ -103,7 +103,9 @@ func service(env module.Env) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	unit, err := module.Render(files, module.RegistryUnit, map[string]string{"Program": program, "Config": configFile})
+	unit, err := module.Render(files, module.RegistryUnit, map[string]string{
+		"Program": program, "Config": configFile, "Mounts": module.UnitMounts(p.Directory),
+	})
 	if err != nil {
 		return nil, err
 	}

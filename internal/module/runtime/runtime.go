@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/addon"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -142,12 +143,12 @@ func containerd(env module.Env, s *engine.Scope) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	unit, err := files.ReadFile("templates/containerd.service")
+	unit, err := module.Render(files, "containerd.service", map[string]any{"Mounts": module.UnitMounts(facts.DirContainerd)})
 	if err != nil {
 		return nil, err
 	}
 	ops = append(ops,
-		op.Dir{Path: "/var/lib/containerd", Mode: 0o700, Exclusive: true},
+		op.Dir{Path: facts.DirContainerd, Mode: 0o700, Exclusive: true},
 		op.Dir{Path: "/etc/containerd"},
 		op.Dir{Path: "/etc/cni/net.d"}, // else containerd makes it
 		op.Dir{Path: "/var/lib/cni"},   // likewise; others may use it, too

@@ -1,0 +1,23 @@
+package module
+
+import "testing"
+
+// TestUnitMounts: systemd.syntax(7) takes off quotes and backslashes, and % begins a
+// specifier; $ is no variable in a setting.
+func TestUnitMounts(t *testing.T) {
+	for _, tt := range []struct {
+		name, reason string
+		dirs         []string
+		want         string
+	}{
+		{"one", "a word", []string{"/var/lib/kubelet"}, `"/var/lib/kubelet"`},
+		{"two", "a list of words", []string{"/var/lib/kubelet", "/var/lib/etcd"}, `"/var/lib/kubelet" "/var/lib/etcd"`},
+		{"a name with a space, a per cent and a dollar", "still one word", []string{`/srv/a b/50%/$x`}, `"/srv/a b/50%%/$x"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := UnitMounts(tt.dirs...); got != tt.want {
+				t.Errorf("got %s, want %s: %s", got, tt.want, tt.reason)
+			}
+		})
+	}
+}
