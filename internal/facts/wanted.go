@@ -110,6 +110,7 @@ const (
 const (
 	DirContainerd = "/var/lib/containerd"
 	DirDocker     = "/var/lib/docker"
+	DirAdapter    = "/var/lib/cri-dockerd"
 	DirKubelet    = "/var/lib/kubelet"
 	DirEtcd       = "/var/lib/etcd"
 	DirBlobs      = "/var/lib/slipway"
@@ -126,14 +127,62 @@ func DirImages(c *v1alpha1.Cluster) string {
 	return DirContainerd
 }
 
+// Reservations are the addresses that CNI has given to pods of the network that
+// Slipway sets up, and that kubeadm's users set up by the same name.
+const Reservations = "/var/lib/cni/networks/cbr0/[0-9a-f]*"
+
+// Links are network links that only a pod network makes.
+func Links() []string { return []string{"cni0", "flannel.1", "flannel-v6.1"} }
+
+// Units are the services of a node, whatever its roles in a cluster.
+func Units(c *v1alpha1.Cluster) []string {
+	units := []string{"containerd.service", "kubelet.service"}
+	if c.Spec.ContainerRuntime.Type == "docker" {
+		units = append(units, "docker.service", "cri-docker.service")
+	}
+	return units
+}
+
+// EtcdUnit is the service of an etcd member outside a pod, RegistryUnit that of a
+// host that is a registry.
+const (
+	EtcdUnit     = "etcd.service"
+	RegistryUnit = "slipway-registry.service"
+)
+
+// DataDirs are where a node of a cluster keeps data that Slipway removes with it.
+func DataDirs(c *v1alpha1.Cluster) []string {
+	dirs := []string{DirKubelet, DirContainerd}
+	if c.Spec.ContainerRuntime.Type == "docker" {
+		dirs = append(dirs, DirDocker, DirAdapter)
+	}
+	return dirs
+}
+
+// Replaced are files and globs of a node that may be of others, and that Slipway's
+// own take the place of until the host leaves the cluster.
+func Replaced(c *v1alpha1.Cluster) []string {
+	paths := []string{"/etc/containerd/config.toml", "/etc/crictl.yaml", DirPlugins + "/*"}
+	programs := []string{"containerd", "containerd-shim-runc-v2", "crictl", "ctr", "kubeadm", "kubectl", "kubelet", "runc"}
+	if c.Spec.ContainerRuntime.Type == "docker" {
+		paths = append(paths, "/etc/docker/daemon.json")
+		programs = append(programs, "cri-dockerd", "docker", "dockerd")
+	}
+	for _, program := range programs {
+		paths = append(paths, DirPrograms+"/"+program)
+	}
+	return paths
+}
+
 // A Leftover is what a path on a host means that is not of this cluster.
 type Leftover int
 
 // The leftovers.
 const (
-	LeftoverCluster Leftover = iota // files or data of another cluster
-	LeftoverRuntime                 // a container runtime or distribution that runs
-	LeftoverNetwork                 // settings of another pod network
+	LeftoverCluster   Leftover = iota // files or data of another cluster
+	LeftoverRuntime                   // a container runtime or distribution that runs
+	LeftoverNetwork                   // settings of another pod network
+	LeftoverAddresses                 // addresses reserved for pods
 )
 
 // DockerUnit has the kubelet of a node use Docker: it is on no other node of ours.
@@ -155,6 +204,7 @@ func Leftovers() map[string]Leftover {
 		"/var/lib/kubelet/pki/*.pem":       LeftoverCluster,
 		"/etc/cni/net.d/*.conflist":        LeftoverNetwork,
 		"/etc/cni/net.d/*.conf":            LeftoverNetwork,
+		Reservations:                       LeftoverAddresses,
 		"/run/containerd/containerd.sock":  LeftoverRuntime,
 		"/run/docker.sock":                 LeftoverRuntime,
 		DockerUnit:                         LeftoverRuntime, // nobody could tell it from one of ours
@@ -219,7 +269,7 @@ func Wanted(c *v1alpha1.Cluster) op.Facts {
 	for _, p := range Ports(c, []v1alpha1.Role{v1alpha1.RoleControlPlane, v1alpha1.RoleWorker, v1alpha1.RoleEtcd, v1alpha1.RoleRegistry}) {
 		ports[p.Number] = true
 	}
-	paths := slices.Collect(maps.Keys(Leftovers()))
+	paths := append(slices.Collect(maps.Keys(Leftovers())), Replaced(c)...)
 	for _, dir := range ProgramDirs() {
 		for _, program := range Programs(c) {
 			paths = append(paths, dir+"/"+program)
@@ -242,5 +292,8 @@ func Wanted(c *v1alpha1.Cluster) op.Facts {
 		Ports: slices.Sorted(maps.Keys(ports)),
 		Paths: paths,
 		Dirs:  dirs,
+
+		Contents: append(DataDirs(c), DirEtcd),
+		Units:    append(Units(c), EtcdUnit, RegistryUnit),
 	}
 }

@@ -523,6 +523,20 @@ func TestCancel(t *testing.T) {
 	})
 }
 
+// TestPrecheckRecorded: a cluster that runs is checked as what it is, by its name and
+// by its file, and not as if it were to be created.
+func TestPrecheckRecorded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	for name, r := range map[string]Request{"by name": {Name: "prod"}, "by file": {Cluster: w.cluster()}} {
+		list, err := w.service().Precheck(t.Context(), r, nil)
+		if err != nil || list.Err() != nil {
+			t.Errorf("%s: %v, %v; want no error", name, list, err)
+		}
+	}
+}
+
 func TestPrecheck(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "w2")
 	w.machines["w1"].down = errDown

@@ -477,9 +477,11 @@ func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 	if p.env, err = s.environment(ctx, wanted); err != nil {
 		return nil, err
 	}
-	if r.Kind == Upgrade {
-		p.recorded = recorded
-	} else {
+	switch p.recorded = recorded; {
+	case r.Kind == Upgrade:
+	case created(recorded):
+		p.env.Leaving = leaving(recorded, wanted)
+	default:
 		p.request.Kind = Create
 	}
 	if err := p.load(ctx); err != nil {
@@ -489,6 +491,9 @@ func (s *service) Precheck(ctx context.Context, r Request, progress event.Sink) 
 	var list diag.List
 	if errors.As(err, &list) {
 		err = nil // that is the answer
+		if p.findings.Err() == nil {
+			p.findings = append(p.findings, list...)
+		}
 	}
 	return p.findings, errors.Join(err, p.Close())
 }

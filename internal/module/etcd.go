@@ -35,7 +35,7 @@ func EtcdPrograms() op.EtcdPrograms {
 
 // What runs etcd as a service.
 const (
-	EtcdUnitName = "etcd.service"
+	EtcdUnitName = facts.EtcdUnit
 	EtcdUnitFile = "/etc/systemd/system/" + EtcdUnitName
 )
 

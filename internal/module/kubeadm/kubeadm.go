@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -165,7 +166,7 @@ func initPhases(env module.Env) []phase {
 	return []phase{
 		// Preflight looks at a host without a cluster; it is not asked
 		// again once the CA is there.
-		{id: "preflight", begins: true, title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
+		{id: idPreflight, begins: true, title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
 		{id: "certs", begins: true, title: "make certificates", argv: []string{"certs", "all"}, creates: certificates(env), whole: true},
 		{id: "kubeconfig", begins: true, title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
 			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf,
@@ -310,6 +311,8 @@ func (p phase) task(env module.Env) engine.Task {
 			return controlPlane(), nil
 		case p.id == localEtcd().id:
 			return op.List{memberSettings(env, s.Host(), p.exec())}, nil
+		case p.id == idPreflight:
+			return op.List{preflight(p, s.Host())}, nil
 		case !p.wait:
 			return op.List{p.exec()}, nil
 		case env.Stacked() && env.Begins(s.Host()): // its member has what it serves
@@ -318,6 +321,19 @@ func (p phase) task(env module.Env) engine.Task {
 		return op.List{newAPI(env)}, nil
 	}
 	return t
+}
+
+// idPreflight is the phase in which kubeadm checks a host without a cluster.
+const idPreflight = "preflight"
+
+// preflight runs this phase. kubeadm accepts no lost+found in etcd's directory,
+// which a disk of its own has; whether there is anything else was checked before.
+func preflight(p phase, h *engine.Host) op.Exec {
+	e := p.exec()
+	if h.Facts != nil && !slices.Contains(h.Facts.Filled, facts.DirEtcd) {
+		e.Argv = append(e.Argv, "--ignore-preflight-errors=DirAvailable-"+strings.ReplaceAll(facts.DirEtcd, "/", "-"))
+	}
+	return e
 }
 
 // exec runs the phase on the host, by its settings.

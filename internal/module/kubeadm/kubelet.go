@@ -48,7 +48,8 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 		return nil, err
 	}
 	return op.List{
-		op.Dir{Path: "/var/lib/kubelet", Mode: 0o750, Exclusive: true},
+		// The keys of this node and the volumes of its pods must not stay.
+		op.Dir{Path: facts.DirKubelet, Mode: 0o750, Exclusive: true, Shared: []string{"pki", "pods"}},
 		op.Dir{Path: "/var/log/pods", Exclusive: true},
 		op.Dir{Path: "/var/log/containers", Exclusive: true},
 		op.Dir{Path: dropInDir},

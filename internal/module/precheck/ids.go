@@ -41,6 +41,9 @@ const (
 	idRuntime             = "runtime-running"
 	idOtherNetwork        = "other-network"
 	idPort                = "port-in-use"
+	idUnitDropIn          = "unit-drop-in"
+	idNotEmpty            = "directory-not-empty"
+	idReplaced            = "files-replaced"
 	idCPU                 = "cpu-too-few"
 	idMemory              = "memory-too-small"
 	idMemoryLow           = "memory-low"
@@ -90,7 +93,7 @@ func IDs() []string {
 		idOS, idKernel, idKernelFeature, idCgroupV1, idCgroupController, idProgram, idSELinux, idFirewall, idSwap,
 		idMachineIDDuplicate, idClockSkew, idClockManager, idAddressInUse, idNetworkOverlap, idDefaultRoute, idHostsFile, idResolver,
 		idLeftovers, idRuntime, idEtcdUnreachable, idEndpointUnreachable,
-		idOtherNetwork, idPort,
+		idOtherNetwork, idPort, idUnitDropIn, idNotEmpty, idReplaced,
 		idCPU, idMemory, idMemoryLow, idDisk, idDiskLow, idInodes, idFilesystem, idFilesystemPrograms,
 		idFilesystemTemporary,
 		idReleaseUnknown, idAPIRemoved, idAPIDeprecated, IDBudget, idWebhook, idBundleMissing, idCapacity, idSkew, idEtcdUnready, idCertificate, idAddons,

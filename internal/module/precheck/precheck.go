@@ -163,6 +163,7 @@ func (r *report) judge() {
 	r.etcdData()
 	r.external()
 	r.balancer()
+	r.commands()
 	if !r.ours() {
 		r.leftovers()
 		r.ports()

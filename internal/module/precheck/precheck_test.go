@@ -230,6 +230,60 @@ var surroundingRows = []row{
 		[]string{"error leftovers w1"},
 		"/etc/kubernetes/kubelet.conf, /var/lib/etcd/member",
 	},
+	{
+		"addresses of a network before", "no pod would get one", present(facts.Reservations), []string{"error other-network w1"},
+		"addresses reserved for pods of another cluster: /var/lib/cni/networks/cbr0/[0-9a-f]*",
+	},
+	{
+		"links of a network before", "the plugin refuses them", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			h[1].Facts.Links = []string{"cni0", "eth0", "flannel.1", "lo"}
+			h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "cni0", Prefix: "10.233.64.1/24"})
+		},
+		[]string{"error other-network w1"},
+		"has network links of another pod network: cni0 (10.233.64.1/24), flannel.1",
+	},
+	{"links of our own network", "a node that runs has them", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Ledger, h[1].Facts.Cluster, h[1].Facts.Links = true, "prod", []string{"cni0", "eth0", "flannel.1", "lo"}
+	}, nil, ""},
+	{
+		"drop-in of a package", "the kubelet would not have its settings", dropIn("kubelet.service"), []string{"error unit-drop-in w1"},
+		"/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf replaces the command of kubelet.service",
+	},
+	{"drop-in on a node that runs", "somebody wants it", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {
+		h[1].Facts.Ledger, h[1].Facts.Cluster = true, "prod"
+		dropIn("kubelet.service")(c, h, o)
+	}, []string{"warning unit-drop-in w1"}, ""},
+	{"drop-in of etcd on a worker", "it has no such unit", dropIn("etcd.service"), nil, ""},
+	{
+		"etcd's directory is not empty", "kubeadm asks for it", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			h[0].Facts.Filled, h[1].Facts.Filled = []string{facts.DirEtcd}, []string{facts.DirEtcd}
+		},
+		[]string{"error leftovers cp1"},
+		"/var/lib/etcd is not empty",
+	},
+	{
+		"data directories are not empty", "they are not restored completely", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			h[1].Facts.Filled = []string{facts.DirContainerd, facts.DirKubelet}
+		},
+		[]string{"warning directory-not-empty w1"},
+		"has content in /var/lib/kubelet, /var/lib/containerd",
+	},
+	{"data directories of our own", "the cluster fills them", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[0].Facts.Ledger, h[0].Facts.Cluster = true, "prod"
+		h[0].Facts.Filled = []string{facts.DirContainerd, facts.DirKubelet, facts.DirEtcd}
+	}, nil, ""},
+	{
+		"programs and settings of its own", "they are replaced", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+			h[1].Facts.Present = append(h[1].Facts.Present, "/usr/local/bin/kubectl", "/etc/containerd/config.toml")
+			h[1].Facts.Units = []op.UnitFacts{
+				{Name: "kubelet.service", Running: true, File: "/etc/systemd/system/kubelet.service"},
+				{Name: "containerd.service", File: "/usr/lib/systemd/system/containerd.service"},
+				{Name: "docker.service", Running: true, File: "/usr/lib/systemd/system/docker.service"},
+			}
+		},
+		[]string{"warning files-replaced w1"},
+		"has /etc/containerd/config.toml, /usr/local/bin/kubectl, kubelet.service (running), containerd.service; Slipway replaces them",
+	},
 	{"another runtime", "two cannot share their places", present("/run/docker.sock", "/run/containerd/containerd.sock"), []string{"error runtime-running w1"}, ""},
 	{"what is left of one", "it would be taken for what runs the host's containers", present("/etc/systemd/system/cri-docker.service"), []string{"error runtime-running w1"}, "cri-docker.service"},
 	{"another network", "containerd takes the first by name", present("/etc/cni/net.d/*.conflist"), []string{"error other-network w1"}, ""},
@@ -278,6 +332,12 @@ var surroundingRows = []row{
 func present(paths ...string) func(*v1alpha1.Cluster, []facts.Host, *Options) {
 	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[1].Facts.Present = append(h[1].Facts.Present, paths...)
+	}
+}
+
+func dropIn(unit string) func(*v1alpha1.Cluster, []facts.Host, *Options) {
+	return func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
+		h[1].Facts.Units = []op.UnitFacts{{Name: unit, Commands: []string{"/usr/lib/systemd/system/" + unit + ".d/10-kubeadm.conf"}}}
 	}
 }
 

@@ -2,7 +2,6 @@ package precheck
 
 import (
 	"fmt"
-	"slices"
 
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/spec"
@@ -35,38 +34,6 @@ func (r *report) openPorts() string {
 		}
 	}
 	return list(out)
-}
-
-// leftovers reports what another cluster left or still runs: one finding for
-// each kind, whatever the number of files.
-func (r *report) leftovers() {
-	for _, kind := range []struct {
-		is                facts.Leftover
-		id, found, remedy string
-	}{
-		{
-			facts.LeftoverCluster, idLeftovers, "holds files of another cluster",
-			"if nothing of it is needed any more, take it off with the tool that made it, such as kubeadm reset -f",
-		},
-		{
-			facts.LeftoverRuntime, idRuntime, "has another container runtime",
-			"stop it and remove its package: Slipway installs its own containerd in the same places",
-		},
-		{
-			facts.LeftoverNetwork, idOtherNetwork, "has the settings of another pod network",
-			"remove them: containerd takes the first by name, which may not be this cluster's",
-		},
-	} {
-		var paths []string
-		for path, is := range facts.Leftovers() {
-			if is == kind.is && slices.Contains(r.host.Facts.Present, path) {
-				paths = append(paths, path)
-			}
-		}
-		if slices.Sort(paths); len(paths) > 0 && (r.node() || kind.is == facts.LeftoverCluster) {
-			r.fail(kind.id, kind.remedy, "%s: %s", kind.found, list(paths))
-		}
-	}
 }
 
 // ports reports who sits where our components will listen.

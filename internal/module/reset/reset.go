@@ -98,8 +98,8 @@ func runtimeOf(docker bool) containers {
 	}
 	if docker { // its containers outlive it, and are ended before containerd is
 		c.units = []string{"kubelet.service", "cri-docker.service", "docker.service", "containerd.service"}
-		c.dirs = append(c.dirs, facts.DirDocker, "/var/lib/cri-dockerd", "/run/docker", "/run/docker.sock", "/run/docker.pid", "/run/cri-dockerd.sock")
-		c.sandboxes = "/var/lib/cri-dockerd/sandbox"
+		c.dirs = append(c.dirs, facts.DirDocker, facts.DirAdapter, "/run/docker", "/run/docker.sock", "/run/docker.pid", "/run/cri-dockerd.sock")
+		c.sandboxes = facts.DirAdapter + "/sandbox"
 	}
 	return c
 }

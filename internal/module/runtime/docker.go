@@ -20,7 +20,6 @@ const (
 	criUnit      = module.DockerUnit
 	stepDocker   = "runtime.docker"
 	criSocket    = "/run/cri-dockerd.sock"
-	dirAdapter   = "/var/lib/cri-dockerd"
 	// restricted is the helper's program as Docker's runc, where no process may
 	// lower its score.
 	restricted = "/usr/local/lib/slipway/runc"
@@ -72,14 +71,14 @@ func docker(env module.Env, s *engine.Scope) (op.List, error) {
 	}
 	adapter, err := module.Render(files, "cri-docker.service", map[string]any{
 		"Socket": env.RuntimeSocket(), "Pause": env.Release.ImageRefs()["pause"],
-		"DualStack": len(env.Cluster.Spec.Network.PodCIDR) > 1, "Mounts": module.UnitMounts(dirAdapter),
+		"DualStack": len(env.Cluster.Spec.Network.PodCIDR) > 1, "Mounts": module.UnitMounts(facts.DirAdapter),
 	})
 	if err != nil {
 		return nil, err
 	}
 	ops = append(append(ops, cri...),
 		op.Dir{Path: facts.DirDocker, Mode: 0o710, Exclusive: true},
-		op.Dir{Path: dirAdapter, Exclusive: true},
+		op.Dir{Path: facts.DirAdapter, Exclusive: true},
 		op.Dir{Path: "/etc/docker"},
 		op.File{Path: dockerConfig, Content: config},
 		op.File{Path: dockerUnit, Content: unit},

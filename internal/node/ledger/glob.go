@@ -47,6 +47,25 @@ func (l *Ledger) SaveGlob(pattern string, onlyEmpty bool) error {
 	return l.Save(KindGlob, pattern, glob{Existing: exact.Texts(matches), OnlyEmpty: onlyEmpty})
 }
 
+// SaveContent records what is in a directory of others, so that what comes into it
+// goes again. It keeps no files: a program of ours writes over none of them.
+func (l *Ledger) SaveContent(dir string) error {
+	pattern := escape(dir) + "/*"
+	if l.Get(KindGlob, pattern) != nil {
+		return nil
+	}
+	matches, err := l.match(pattern)
+	if err != nil {
+		return err
+	}
+	return l.Save(KindGlob, pattern, glob{Existing: exact.Texts(matches)})
+}
+
+// escape makes a pattern of a path that matches that path alone.
+func escape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+}
+
 // saveMatches keeps the files a program may write over, and notes the
 // directories it will have to make first.
 func (l *Ledger) saveMatches(pattern string, matches []string) error {

@@ -31,6 +31,9 @@ type Outcome struct {
 	Left string
 }
 
+// hadContent is why a directory may not be as it was.
+const hadContent = "it had content before; what this cluster has written into the directories that it had stays"
+
 // A fate is what becomes of a path when its entry is restored.
 type fate int
 
@@ -133,6 +136,9 @@ func (l *Ledger) RestorePath(e *Entry) (Outcome, error) {
 		return out, err
 	}
 	f, err := l.fate(e, w)
+	if err == nil && e.Exclusive && w.Type == typeDir && w.EmptyOn == "" && exists(p) {
+		out.Left = hadContent
+	}
 	if err != nil || f == fateNone {
 		return out, err
 	}

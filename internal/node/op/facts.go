@@ -20,6 +20,7 @@ type HostFacts struct {
 	// ResourceCapability says that the helper holds CAP_SYS_RESOURCE.
 	ResourceCapability bool `json:"resourceCapability"`
 
+	Links     []string  `json:"links,omitempty"` // network links, by name
 	Addresses []Address `json:"addresses"`
 	Routes    []string  `json:"routes"` // destination prefixes in the main table, "default" included
 	Swap      []string  `json:"swap"`   // active swap devices
@@ -31,6 +32,10 @@ type HostFacts struct {
 	// count: a crash has left it.
 	Present []string `json:"present"`
 	Disks   []Disk   `json:"disks"` // one for each of Facts.Dirs
+	// Filled are those of Facts.Contents that hold something besides lost+found.
+	Filled []string `json:"filled,omitempty"`
+	// Units are those of Facts.Units that systemd has, or has settings for.
+	Units []UnitFacts `json:"units,omitempty"`
 	// KernelFeatures are names out of a fixed list that the kernel has:
 	// overlay, br_netfilter, nf_tables, ip_tables, vxlan, ipvs.
 	KernelFeatures []string `json:"kernelFeatures"`
@@ -60,6 +65,16 @@ type OS struct {
 type Address struct {
 	Link   string `json:"link"`
 	Prefix string `json:"prefix"` // "10.0.0.11/24"
+}
+
+// UnitFacts are what systemd has of a unit.
+type UnitFacts struct {
+	Name    string `json:"name"`
+	Running bool   `json:"running,omitempty"`
+	// File is the unit's own, "" if there is none.
+	File string `json:"file,omitempty"`
+	// Commands are drop-ins that replace the command of a unit by this name.
+	Commands []string `json:"commands,omitempty"`
 }
 
 // Listener is a socket that listens on one of the ports asked for.

@@ -50,8 +50,10 @@ type Dir struct {
 	// Exclusive says that all below Path is ours if we made Path: it is
 	// removed with its content on restore. If Path was there and empty, but
 	// for lost+found, its content goes and it stays, as long as it is still on
-	// the same file system.
-	Exclusive bool `json:"exclusive,omitempty"`
+	// the same file system. If it had content, all goes that is new directly
+	// in Path and in its directories by the names of Shared.
+	Exclusive bool     `json:"exclusive,omitempty"`
+	Shared    []string `json:"shared,omitempty"`
 }
 
 // Link is a symbolic link.
@@ -199,6 +201,11 @@ type Facts struct {
 	Dirs []string `json:"dirs,omitempty"`
 	// Names are looked for in the hosts file.
 	Names []string `json:"names,omitempty"`
+	// Contents are directories (existing or not) of which is wanted whether they
+	// hold anything.
+	Contents []string `json:"contents,omitempty"`
+	// Units are names of units whose state is wanted, if they are there.
+	Units []string `json:"units,omitempty"`
 	// Reach are "host:port" to connect to.
 	Reach []string `json:"reach,omitempty"`
 }

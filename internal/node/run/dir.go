@@ -41,26 +41,32 @@ func (s *session) checkDir(o op.Dir) (verdict, error) {
 	}
 	change := differs(now, want, unknown)
 	if o.Exclusive {
-		found, err := s.foundEmpty(path)
+		note, err := s.unnoted(path)
 		if err != nil {
 			return verdict{}, err
 		}
-		if found {
-			change = append(change, "note that it is empty")
+		if note != "" {
+			change = append(change, note)
 		}
 	}
 	return verdict{change: strings.Join(change, ", ")}, nil
 }
 
-// foundEmpty says that a directory is empty and not in the ledger yet: it has
-// to be before anything comes into it, or that would stay there for good.
-func (s *session) foundEmpty(path string) (bool, error) {
+// unnoted returns what of a directory is to be noted in the ledger before anything
+// comes into it, which would stay there for good: that it is empty, or what is in it.
+func (s *session) unnoted(path string) (string, error) {
 	empty, err := ledger.Vacant(s.path(path))
-	if err != nil || !empty {
-		return false, err
+	if err != nil {
+		return "", err
 	}
 	l, err := ledger.Open(s.State, s.Root, s.disk, ledger.Owner{})
-	return err == nil && l.Get(ledger.KindPath, path) == nil, err
+	switch {
+	case err != nil || l.Get(ledger.KindPath, path) != nil:
+		return "", err
+	case empty:
+		return "note that it is empty", nil
+	}
+	return "note what is in it", nil
 }
 
 // followed is the directory that a link leads to, or the path itself: a host
@@ -101,6 +107,9 @@ func (s *session) applyDir(o op.Dir) error {
 	save := s.ledger.SavePath
 	if o.Exclusive {
 		save = s.ledger.SaveOwn
+		if err := s.saveContent(path, o.Shared); err != nil {
+			return err
+		}
 	}
 	if err := save(path); err != nil {
 		return err
@@ -112,6 +121,30 @@ func (s *session) applyDir(o op.Dir) error {
 		return err
 	}
 	return s.disk.Mkdir(s.path(path), want)
+}
+
+// saveContent records what others have in a directory that we are about to use.
+func (s *session) saveContent(path string, shared []string) error {
+	if s.ledger.Get(ledger.KindPath, path) != nil {
+		return nil // what is in it now may be ours
+	}
+	dirs := []string{path}
+	for _, name := range shared {
+		dirs = append(dirs, filepath.Join(path, name))
+	}
+	for _, dir := range dirs {
+		info, err := os.Lstat(s.path(dir))
+		if err != nil || !info.IsDir() {
+			continue // what comes to be there is new in the directory above
+		}
+		if empty, err := ledger.Vacant(s.path(dir)); err != nil || empty && dir == path {
+			return err
+		}
+		if err := s.ledger.SaveContent(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *session) checkLink(o op.Link) (verdict, error) {

@@ -52,7 +52,7 @@ func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 			f.KernelFeatures = append(f.KernelFeatures, name)
 		}
 	}
-	f.Addresses = addresses()
+	f.Links, f.Addresses = links()
 	f.Routes = append(parseRoutes(s.text("/proc/net/route")), parseRoutes6(s.text("/proc/net/ipv6_route"))...)
 	f.Listeners = s.listeners(o.Ports)
 	for _, p := range o.Paths {
@@ -70,6 +70,12 @@ func (s *session) facts(ctx context.Context, o op.Facts) (verdict, error) {
 			f.Disks = append(f.Disks, d)
 		}
 	}
+	for _, dir := range o.Contents {
+		if full, err := s.holds(dir); err == nil && full {
+			f.Filled = append(f.Filled, dir)
+		}
+	}
+	f.Units = s.unitFacts(ctx, o.Units)
 	// A ledger that we may not look at is there all the same.
 	_, err := os.Lstat(s.state(ledger.Dir))
 	f.Ledger = !errors.Is(err, fs.ErrNotExist)
@@ -241,13 +247,14 @@ func inDep(raw []byte, name string) bool {
 	return false
 }
 
-func addresses() []op.Address {
-	links, err := net.Interfaces()
+// links returns the names of the network links, and their addresses.
+func links() (names []string, out []op.Address) {
+	all, err := net.Interfaces()
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	var out []op.Address
-	for _, l := range links {
+	for _, l := range all {
+		names = append(names, l.Name)
 		addrs, err := l.Addrs()
 		if err != nil {
 			continue
@@ -256,7 +263,8 @@ func addresses() []op.Address {
 			out = append(out, op.Address{Link: l.Name, Prefix: a.String()})
 		}
 	}
-	return out
+	slices.Sort(names)
+	return names, out
 }
 
 // mountOf is the mount point that a path is below: the longest.

@@ -71,9 +71,14 @@ func TestEmptyDataDirectory(t *testing.T) {
 			dir: "/data/etcd", mode: 0o700, plan: "remove all in /data/etcd",
 		},
 		{
-			name: "in use", reason: "nobody can tell what is whose",
+			name: "in use", reason: "what is theirs was noted",
 			make: func(h *host) { h.write("var/lib/etcd/theirs", "x") },
-			dir:  "/var/lib/etcd", mode: 0o700, keeps: []string{"/var/lib/etcd/member", "/var/lib/etcd/member/wal"},
+			dir:  "/var/lib/etcd", mode: 0o700,
+		},
+		{
+			name: "in use, with a name like ours", reason: "nobody can tell what is whose in it",
+			make: func(h *host) { h.write("var/lib/etcd/member/theirs", "x") },
+			dir:  "/var/lib/etcd", mode: 0o700, keeps: []string{"/var/lib/etcd/member/wal"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -229,4 +234,34 @@ func TestCrashWhileEmptying(t *testing.T) {
 		}
 	}
 	t.Fatal("there is no end to the steps")
+}
+
+// TestSharedDirectory: the keys and the volumes of a node go from directories in
+// which others had theirs, and what stays is reported.
+func TestSharedDirectory(t *testing.T) {
+	h := newHost(t)
+	h.write("var/lib/kubelet/pki/theirs.pem", "their key")
+	h.write("var/lib/kubelet/pods/1/volume", "their data")
+	h.write("var/lib/kubelet/note", "theirs")
+	before := h.outside()
+	dir := op.Dir{Path: "/var/lib/kubelet", Mode: 0o755, Exclusive: true, Shared: []string{"pki", "pods", "plugins"}}
+	if r := h.check(dir)[0]; r.Summary != "note what is in it" {
+		t.Errorf("the plan is %q", r.Summary)
+	}
+	h.apply(dir)
+	for _, ours := range []string{"pki/kubelet.key", "pods/2/volume", "plugins/x", "config.yaml"} {
+		h.write("var/lib/kubelet/"+ours, "ours")
+	}
+	if r := h.check(dir)[0]; r.Status != op.Unchanged {
+		t.Errorf("after that: %s (%s)", r.Status, r.Summary)
+	}
+	h.apply(dir) // what is in it by now is ours
+	h.apply(op.Reset{Paths: []string{"/var/lib/kubelet"}})
+	r := h.apply(op.Restore{})[0]
+	if want := "/var/lib/kubelet: left: it had content before;"; !strings.Contains(string(r.Output), want) {
+		t.Errorf("reported %q, want %q", r.Output, want)
+	}
+	if diff := cmp.Diff(before, h.outside()); diff != "" {
+		t.Errorf("not as before:\n%s", diff)
+	}
 }

@@ -1,0 +1,142 @@
+package precheck
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/facts"
+)
+
+// leftovers reports what another cluster left or still runs: one finding for
+// each kind, whatever the number of files.
+func (r *report) leftovers() {
+	for _, kind := range []struct {
+		is                facts.Leftover
+		id, found, remedy string
+	}{
+		{
+			facts.LeftoverCluster, idLeftovers, "holds files of another cluster",
+			"if nothing of it is needed any more, take it off with the tool that made it, such as kubeadm reset -f",
+		},
+		{
+			facts.LeftoverRuntime, idRuntime, "has another container runtime",
+			"stop it and remove its package: Slipway installs its own containerd in the same places",
+		},
+		{
+			facts.LeftoverNetwork, idOtherNetwork, "has the settings of another pod network",
+			"remove them: containerd takes the first by name, which may not be this cluster's",
+		},
+		{
+			facts.LeftoverAddresses, idOtherNetwork, "has addresses reserved for pods of another cluster",
+			"run rm -r " + path.Dir(facts.Reservations) + " on the host: pods would get none of them",
+		},
+	} {
+		var paths []string
+		for path, is := range facts.Leftovers() {
+			if is == kind.is && slices.Contains(r.host.Facts.Present, path) {
+				paths = append(paths, path)
+			}
+		}
+		if slices.Sort(paths); len(paths) > 0 && (r.node() || kind.is == facts.LeftoverCluster) {
+			r.fail(kind.id, kind.remedy, "%s: %s", kind.found, list(paths))
+		}
+	}
+	r.links()
+	r.contents()
+	r.replaced()
+}
+
+// links reports network links of another pod network: those of this cluster have
+// the same names, and are removed with it.
+func (r *report) links() {
+	var found, remedies []string
+	for _, link := range facts.Links() {
+		if !r.node() || !slices.Contains(r.host.Facts.Links, link) {
+			continue
+		}
+		var addresses []string
+		for _, a := range r.host.Facts.Addresses {
+			if a.Link == link {
+				addresses = append(addresses, a.Prefix)
+			}
+		}
+		remedies = append(remedies, "ip link delete "+link)
+		if len(addresses) > 0 {
+			link += " (" + list(addresses) + ")"
+		}
+		found = append(found, link)
+	}
+	if len(found) > 0 {
+		r.fail(idOtherNetwork, fmt.Sprintf("run %s on the host, or restart it", strings.Join(remedies, "; ")),
+			"has network links of another pod network: %s", list(found))
+	}
+}
+
+// contents reports directories for a node's data that are not empty. etcd needs
+// an empty one. Of the others, what is there before stays when the host leaves
+// the cluster, with what the cluster has written into it.
+func (r *report) contents() {
+	filled := func(dir string) bool { return slices.Contains(r.host.Facts.Filled, dir) }
+	if facts.RunsEtcd(r.cluster, r.host.Spec.Roles) && filled(facts.DirEtcd) && !slices.Contains(r.host.Facts.Present, facts.EtcdData) {
+		r.fail(idLeftovers, "move away what is in it; lost+found may stay", "%s is not empty, and etcd keeps its data there", facts.DirEtcd)
+	}
+	var dirs []string
+	for _, dir := range facts.DataDirs(r.cluster) {
+		if r.node() && filled(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	if len(dirs) > 0 {
+		r.warn(idNotEmpty, "move away what is in them, if nothing needs it: the host is then restored completely",
+			"has content in %s; delete removes only files and directories that are new directly in there", list(dirs))
+	}
+}
+
+// replaced names what is the host's own and makes place for Slipway's.
+func (r *report) replaced() {
+	if !r.node() {
+		return
+	}
+	var found []string
+	for _, path := range facts.Replaced(r.cluster) {
+		if slices.Contains(r.host.Facts.Present, path) {
+			found = append(found, path)
+		}
+	}
+	for _, u := range r.host.Facts.Units {
+		switch {
+		case !slices.Contains(facts.Units(r.cluster), u.Name):
+		case u.Running:
+			found = append(found, u.Name+" (running)")
+		case u.File != "":
+			found = append(found, u.Name)
+		}
+	}
+	if len(found) > 0 {
+		r.warn(idReplaced, "stop here if other programs on the host need them; delete cluster restores them",
+			"has %s; Slipway replaces them with its own", list(found))
+	}
+}
+
+// commands reports drop-ins that replace the command of a unit of Slipway's. On a
+// node that runs they may have been added on purpose.
+func (r *report) commands() {
+	units := map[string]bool{facts.EtcdUnit: facts.RunsEtcd(r.cluster, r.host.Spec.Roles), facts.RegistryUnit: r.registry()}
+	for _, name := range facts.Units(r.cluster) {
+		units[name] = r.node()
+	}
+	for _, u := range r.host.Facts.Units {
+		if !units[u.Name] || len(u.Commands) == 0 {
+			continue
+		}
+		report := r.fail
+		if r.ours() {
+			report = r.warn
+		}
+		files := strings.Join(u.Commands, " ")
+		report(idUnitDropIn, fmt.Sprintf("remove the package that it is from, or run rm %s; systemctl daemon-reload", files),
+			"%s replaces the command of %s, which then runs without Slipway's settings", list(u.Commands), u.Name)
+	}
+}
