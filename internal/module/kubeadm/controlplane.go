@@ -156,9 +156,9 @@ func servingTask(env module.Env, id string, on func(*engine.Host) bool) engine.T
 func serveTasks(env module.Env) []engine.Task {
 	return []engine.Task{
 		{
-			ID: "join.api", Title: "wait for the API", On: env.JoinsAsControlPlane, Timeout: 6 * time.Minute,
+			ID: "join.api", Title: "wait for the API", On: env.JoinsAsControlPlane, Timeout: 10 * time.Minute,
 			When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
-			Ops:  func(*engine.Scope) (op.List, error) { return op.List{ownAPI(env)}, nil },
+			Ops:  func(*engine.Scope) (op.List, error) { return append(op.List{ownAPI(env)}, newComponents(env)...), nil },
 		},
 		{
 			// Of a control plane that serves, when the cluster's settings
@@ -167,8 +167,10 @@ func serveTasks(env module.Env) []engine.Task {
 			ID: "join.settings", Title: "update the control plane",
 			On:    func(h *engine.Host) bool { return env.JoinsAsControlPlane(h) && !env.IsFirst(h) },
 			When:  func(s *engine.Scope) bool { return module.Holds(s.Host()) },
-			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}, Timeout: 6 * time.Minute,
-			Ops: func(*engine.Scope) (op.List, error) { return append(controlPlane(), newAPI(env)), nil },
+			Needs: []string{"kubeadm.init.upload-config"}, Rollout: engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"}, Timeout: 10 * time.Minute,
+			Ops: func(*engine.Scope) (op.List, error) {
+				return slices.Concat(controlPlane(), op.List{newAPI(env)}, newComponents(env)), nil
+			},
 		},
 		{
 			ID: "join.mark-control-plane", Title: "mark the control plane", On: env.JoinsAsControlPlane,

@@ -305,6 +305,9 @@ func (p phase) task(env module.Env) engine.Task {
 	if p.id == localEtcd().id {
 		t.Needs = []string{stepMend}
 	}
+	if p.wait { // for one component after the other
+		t.Timeout = 10 * time.Minute
+	}
 	t.Ops = func(s *engine.Scope) (op.List, error) {
 		switch {
 		case p.id == components().id:
@@ -316,9 +319,9 @@ func (p phase) task(env module.Env) engine.Task {
 		case !p.wait:
 			return op.List{p.exec()}, nil
 		case env.Stacked() && env.Begins(s.Host()): // its member has what it serves
-			return op.List{newAPI(env), module.EtcdMark()}, nil
+			return append(op.List{newAPI(env), module.EtcdMark()}, newComponents(env)...), nil
 		}
-		return op.List{newAPI(env)}, nil
+		return append(op.List{newAPI(env)}, newComponents(env)...), nil
 	}
 	return t
 }

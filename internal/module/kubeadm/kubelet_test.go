@@ -4,8 +4,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/golden"
+	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 )
 
@@ -49,6 +52,40 @@ func TestPreflight(t *testing.T) {
 			h.Facts.Filled = tt.filled
 			if got := preflight(p, h).Argv; slices.Contains(got, ignores) != tt.want {
 				t.Errorf("kubeadm is run with %q", got)
+			}
+		})
+	}
+}
+
+// TestNewComponents: after other settings a component must run for longer than the
+// lease of the one before it, at its own port or without one.
+func TestNewComponents(t *testing.T) {
+	wait := func(port, component string, steady int) op.Wait {
+		return op.Wait{
+			HTTP: "https://127.0.0.1:" + port + "/healthz", Manifest: "/etc/kubernetes/manifests/" + component + ".yaml",
+			Crashes: 2, SteadySeconds: steady, TimeoutSeconds: 120,
+		}
+	}
+	created := environment()
+	changed := environment()
+	changed.Reconfigures = true
+	closed := environment()
+	closed.Cluster.Spec.Kubernetes.ControllerManager.ExtraArgs = map[string]string{"secure-port": "20257", "bind-address": "0.0.0.0"}
+	closed.Cluster.Spec.Kubernetes.Scheduler.ExtraArgs = map[string]string{"secure-port": "0"}
+	scheduler := wait("", "kube-scheduler", 5)
+	scheduler.HTTP, scheduler.Name, scheduler.Program = "", "program of kube-scheduler", []string{"/usr/bin/test", "-e", scheduler.Manifest}
+	for _, tt := range []struct {
+		name string
+		env  module.Env
+		want op.List
+	}{
+		{"created", created, op.List{wait("10257", "kube-controller-manager", 5), wait("10259", "kube-scheduler", 5)}},
+		{"changed", changed, op.List{wait("10257", "kube-controller-manager", 20), wait("10259", "kube-scheduler", 20)}},
+		{"other port, no port", closed, op.List{wait("20257", "kube-controller-manager", 5), scheduler}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if d := cmp.Diff(tt.want, newComponents(tt.env)); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
 	}

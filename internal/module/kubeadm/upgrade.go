@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -34,7 +35,7 @@ func Serve(env module.Env) engine.Module {
 		{
 			ID: "upgrade.control-plane", Title: "exchange the control plane", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 12 * time.Minute,
 			Ops: func(*engine.Scope) (op.List, error) {
-				return append(op.List{components().exec()}, componentsServe(env)...), nil
+				return append(op.List{components().exec()}, componentsServe(env, steadyTime)...), nil
 			},
 		},
 	}}
@@ -74,7 +75,7 @@ func Steady(env module.Env) engine.Module {
 		Ops: func(*engine.Scope) (op.List, error) {
 			api := ownAPI(env)
 			api.Since, api.SinceSeconds = "kubelet.service", int(settleTime.Seconds())
-			return append(op.List{api}, componentsServe(env)...), nil
+			return append(op.List{api}, componentsServe(env, 0)...), nil
 		},
 	}}}
 }
@@ -85,15 +86,13 @@ func Again(env module.Env) engine.Module {
 	return engine.Module{Name: "serve", Tasks: []engine.Task{{
 		ID: "runtime.serving", Title: "wait until the control plane serves", On: engine.Role(v1alpha1.RoleControlPlane), Timeout: 8 * time.Minute,
 		Ops: func(s *engine.Scope) (op.List, error) {
-			k := env.Cluster.Spec.Kubernetes
 			var waits op.List
 			if hasMember(env, s.Host()) {
 				// Ready is a member that answers a linearizable read: one that has
 				// caught up.
 				waits = op.List{op.Wait{HTTP: env.OwnMemberReady(), Manifest: manifest("etcd"), TimeoutSeconds: 300}}
 			}
-			return append(waits, ownAPI(env),
-				healthy("kube-controller-manager", 10257, k.ControllerManager.ExtraArgs), healthy("kube-scheduler", 10259, k.Scheduler.ExtraArgs)), nil
+			return slices.Concat(waits, op.List{ownAPI(env)}, componentsHealthy(env, 0)), nil
 		},
 	}}}
 }
@@ -164,22 +163,58 @@ func runs(env module.Env, name string) op.Wait {
 }
 
 // componentsServe waits for all parts of a control plane, in their versions of
-// this release, to be healthy.
-func componentsServe(env module.Env) op.List {
-	k := env.Cluster.Spec.Kubernetes
-	return op.List{
-		runs(env, "kube-apiserver"), ownAPI(env),
-		runs(env, "kube-controller-manager"), healthy("kube-controller-manager", 10257, k.ControllerManager.ExtraArgs),
-		runs(env, "kube-scheduler"), healthy("kube-scheduler", 10259, k.Scheduler.ExtraArgs),
-	}
+// this release, to be healthy, and to have run for a time.
+func componentsServe(env module.Env, steady time.Duration) op.List {
+	return slices.Concat(
+		op.List{runs(env, "kube-apiserver"), ownAPI(env), runs(env, "kube-controller-manager"), runs(env, "kube-scheduler")},
+		componentsHealthy(env, steady),
+	)
 }
 
-// healthy waits for a component at its own port, which the user may have moved.
+// What a component that has just been started must have run for to count as
+// healthy. It ends at once with a flag that it does not know, and with some other
+// settings when it becomes the leader: at the latest when the lease of the one
+// before it has run out, after 15 s.
+const (
+	steadyTime  = 20 * time.Second
+	createdTime = 5 * time.Second // nobody had the lease before
+)
+
+// componentsHealthy waits for the controller manager and the scheduler to be
+// healthy with their settings, and to have run for a time. One that ends again and
+// again is waited for no longer, and the error has its last words.
+func componentsHealthy(env module.Env, steady time.Duration) (out op.List) {
+	k := env.Cluster.Spec.Kubernetes
+	for _, w := range []op.Wait{
+		healthy("kube-controller-manager", 10257, k.ControllerManager.ExtraArgs),
+		healthy("kube-scheduler", 10259, k.Scheduler.ExtraArgs),
+	} {
+		w.Crashes, w.SteadySeconds = mostCrashes, int(steady.Seconds())
+		out = append(out, w)
+	}
+	return out
+}
+
+// newComponents is componentsHealthy after their settings may have changed.
+func newComponents(env module.Env) op.List {
+	if env.Reconfigures {
+		return componentsHealthy(env, steadyTime)
+	}
+	return componentsHealthy(env, createdTime)
+}
+
+// healthy waits for a component at its own port, which the user may have moved or
+// closed.
 func healthy(component string, port int, args map[string]string) op.Wait {
 	host := args["bind-address"]
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	at := net.JoinHostPort(host, cmp.Or(args["secure-port"], fmt.Sprint(port)))
-	return op.Wait{HTTP: "https://" + at + "/healthz", Manifest: manifest(component), TimeoutSeconds: 120}
+	w := op.Wait{Manifest: manifest(component), TimeoutSeconds: 120}
+	if args["secure-port"] == "0" {
+		w.Name, w.Program = "program of "+component, []string{"/usr/bin/test", "-e", w.Manifest}
+		return w
+	}
+	w.HTTP = "https://" + net.JoinHostPort(host, cmp.Or(args["secure-port"], fmt.Sprint(port))) + "/healthz"
+	return w
 }

@@ -72,6 +72,10 @@ type Wait struct {
 	// Crashes is after how many ends of the container of Manifest it is waited for
 	// no longer; 0 is however many there are.
 	Crashes int `json:"crashes,omitempty"`
+	// SteadySeconds is for how long the program of Manifest must have run for an
+	// answer to count: with settings that it cannot use, a program may answer
+	// before it ends.
+	SteadySeconds int `json:"steadySeconds,omitempty"`
 	// Trusts are the files with the authorities by which whoever answers at TCP
 	// shall know its clients, all of them and no others: it has read them as they
 	// are now. It tells their names as it greets, so that of authorities of one

@@ -351,7 +351,7 @@ func (h *headWriter) Write(p []byte) (int, error) {
 // serves says that what is waited for after a change runs already, whatever it was
 // started with. One that does not answer at once may be looking for a leader.
 func (s *session) serves(ctx context.Context, w op.Wait) bool {
-	w.Manifest, w.Crashes = "", 0
+	w.Manifest, w.Crashes, w.SteadySeconds = "", 0, 0
 	for deadline := time.Now().Add(s.etcdTime); checkOne(w) == nil; {
 		if err := s.probe(ctx, w); err == nil || onlyFull(err) {
 			return true

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"slipway.dev/slipway/internal/bounded"
 )
@@ -46,6 +47,26 @@ func (s *session) runsAs(manifest string) error {
 		return err
 	}
 	return fmt.Errorf("no %s runs as %s has it now: the kubelet has not started it", path.Base(want[0].text), manifest)
+}
+
+// steady returns why no program has run for a time with the command that a static
+// pod's manifest gives it, or nil.
+func (s *session) steady(manifest string, least time.Duration) error {
+	raw, err := bounded.ReadFile(s.path(manifest), bounded.Config)
+	if err != nil {
+		return err
+	}
+	want := commandOf(string(raw))
+	running, err := s.programs(func(have []string) bool { return len(want) > 0 && isCommand(want, have) })
+	if err != nil {
+		return err
+	}
+	for _, p := range running {
+		if at, err := p.startedAt(); err == nil && time.Since(at) >= least {
+			return nil
+		}
+	}
+	return fmt.Errorf("the program of %s has not run for %s", manifest, least)
 }
 
 // ended says that no program runs which was started with an argument.

@@ -3,6 +3,8 @@
 package run
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -169,5 +171,34 @@ func TestExecGateAndThen(t *testing.T) {
 	h.apply(e)
 	if r := h.check(e)[0]; r.Status != op.Unchanged || ran() != 2 {
 		t.Errorf("%+v, %d runs", r, ran())
+	}
+}
+
+// TestWaitSteady: a program with settings that it cannot use may answer before it
+// ends; the one of its pod that has run for a time does not end.
+func TestWaitSteady(t *testing.T) {
+	site := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(site.Close)
+	const justNow = 1 << 33 // after boot: it has not run for any time
+	for _, tc := range []struct {
+		name, reason string
+		started      int
+		serves       bool
+	}{
+		{"since boot", "it stays up", 1, true},
+		{"just started", "it may end yet", justNow, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			scheduler(h)
+			h.pod(77, started(tc.started), "pid:[1]")
+			r := h.check(op.Wait{HTTP: site.URL + "/healthz", Manifest: schedulerManifest, SteadySeconds: 1, TimeoutSeconds: 1})[0]
+			if (r.Status == op.Unchanged) != tc.serves || r.Error != nil {
+				t.Errorf("%+v: %s", r, tc.reason)
+			}
+		})
+	}
+	if r := newHost(t).check(op.Wait{Path: "/x", SteadySeconds: 1})[0]; r.Error == nil || r.Error.Reason != "Invalid" {
+		t.Errorf("nothing says whose program: %+v", r)
 	}
 }

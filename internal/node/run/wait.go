@@ -36,6 +36,11 @@ func (s *session) probe(ctx context.Context, o op.Wait) error {
 			return err
 		}
 	}
+	if o.SteadySeconds > 0 {
+		if err := s.steady(o.Manifest, time.Duration(o.SteadySeconds)*time.Second); err != nil {
+			return err
+		}
+	}
 	if o.Since != "" {
 		if err := s.hasRun(ctx, o.Since, time.Duration(o.SinceSeconds)*time.Second); err != nil {
 			return err
@@ -123,6 +128,9 @@ func checkOne(o op.Wait) error {
 	}
 	if o.Crashes != 0 && (o.Manifest == "" || o.Crashes < 0) {
 		return invalid("whose container may end %d times?", o.Crashes)
+	}
+	if o.SteadySeconds != 0 && (o.Manifest == "" || o.SteadySeconds < 0) {
+		return invalid("whose program has to run for %d seconds?", o.SteadySeconds)
 	}
 	if (o.Since == "") != (o.SinceSeconds <= 0) || o.Since != "" && o.HTTP == "" && len(o.Program) == 0 {
 		return invalid("who has to answer to something after %d seconds of %q?", o.SinceSeconds, o.Since)
