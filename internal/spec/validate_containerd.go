@@ -71,6 +71,7 @@ func (v *validator) containerdConfig() {
 		}
 		c.refuse(c.line("version", ""), "version is not part of the settings: Slipway writes version = 3", hint)
 	}
+	c.dataDirs(settings)
 	plugins, _ := settings["plugins"].(map[string]any)
 	for _, name := range sortedKeys(plugins) {
 		keys, _ := plugins[name].(map[string]any)

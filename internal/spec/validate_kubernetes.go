@@ -37,6 +37,7 @@ func (v *validator) kubernetes() {
 	v.oneOf(path+".proxyMode", k.ProxyMode, []string{proxyNFTables, proxyIPTables, proxyIPVS, proxyNone}, nil)
 	v.kubeletConfig(path+".kubelet.config", k.Kubelet.Config)
 	v.extraArgs(path+".kubelet.extraArgs", k.Kubelet.ExtraArgs)
+	v.dataDirs(k.Kubelet)
 	v.extraArgs(path+".apiServer.extraArgs", k.APIServer.ExtraArgs)
 	v.extraArgs(path+".controllerManager.extraArgs", k.ControllerManager.ExtraArgs)
 	v.extraArgs(path+".scheduler.extraArgs", k.Scheduler.ExtraArgs)

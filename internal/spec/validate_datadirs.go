@@ -1,0 +1,58 @@
+package spec
+
+import (
+	"strings"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// Settings that move data of a node away from where Slipway checks for room, waits
+// for the disk at boot, and removes the data: with the standard directory of each.
+var (
+	kubeletDirFlags = map[string]string{"root-dir": "/var/lib/kubelet", "cert-dir": "/var/lib/kubelet/pki"}
+	kubeletDirs     = map[string]string{"podLogsDir": "/var/log/pods", "staticPodPath": "/etc/kubernetes/manifests"}
+	containerdDirs  = map[string]string{"root": "/var/lib/containerd", "state": "/run/containerd"}
+)
+
+// rootPath is the setting of containerd's snapshotters that moves their data.
+const rootPath = "root_path"
+
+// dataDirs refuses settings of the kubelet that move its data. Slipway would leave
+// the data on the host when it leaves the cluster, with the volumes of pods mounted.
+func (v *validator) dataDirs(k v1alpha1.KubeletSettings) {
+	for _, flag := range sortedKeys(k.ExtraArgs) {
+		if dir := kubeletDirFlags[flag]; dir != "" && k.ExtraArgs[flag] != dir {
+			v.refuse(idConflictingFields, keyed("spec.kubernetes.kubelet.extraArgs", flag), movedFrom(flag, dir), mountAt(dir))
+		}
+	}
+	for _, field := range sortedKeys(k.Config) {
+		if dir := kubeletDirs[field]; dir != "" && k.Config[field] != dir {
+			v.refuse(idConflictingFields, keyed("spec.kubernetes.kubelet.config", field), movedFrom(field, dir), mountAt(dir))
+		}
+	}
+}
+
+// dataDirs refuses the same settings of containerd.
+func (c containerdChecker) dataDirs(settings map[string]any) {
+	for _, key := range sortedKeys(settings) {
+		if dir := containerdDirs[key]; dir != "" && settings[key] != dir {
+			c.refuse(c.line(key, ""), movedFrom(key, dir), mountAt(dir))
+		}
+	}
+	plugins, _ := settings["plugins"].(map[string]any)
+	for _, name := range sortedKeys(plugins) {
+		keys, _ := plugins[name].(map[string]any)
+		dir := containerdDirs["root"] + "/" + name
+		if moved, ok := keys[rootPath]; ok && strings.HasPrefix(name, "io.containerd.snapshotter.") && moved != dir {
+			c.refuse(c.line(rootPath, ""), movedFrom(rootPath, dir), mountAt(dir))
+		}
+	}
+}
+
+func movedFrom(setting, dir string) string {
+	return setting + " moves data away from " + dir + ": Slipway would neither wait for its disk at boot nor remove the data"
+}
+
+func mountAt(dir string) string {
+	return "leave it out, and mount the disk at " + dir + "; a link there to a directory on the disk will do"
+}
