@@ -231,7 +231,8 @@ var surroundingRows = []row{
 		"/etc/kubernetes/kubelet.conf, /var/lib/etcd/member",
 	},
 	{
-		"addresses of a network before", "no pod would get one", present(facts.Reservations), []string{"error other-network w1"},
+		"addresses of a network before", "no pod would get one", present(facts.Reservations),
+		[]string{"error other-network w1"},
 		"addresses reserved for pods of another cluster: /var/lib/cni/networks/cbr0/[0-9a-f]*",
 	},
 	{

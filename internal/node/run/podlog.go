@@ -59,7 +59,9 @@ func (s *session) often(o op.Wait, before crashes) bool {
 // crashed is the failure of a container that ends whenever it is started, in its
 // own words.
 func (s *session) crashed(o op.Wait) error {
-	e := &op.Error{Reason: op.ReasonNotServing, Message: fmt.Sprintf("%s does not answer: what is to do so has ended %d times", o.Target(), o.Crashes), Detail: s.podWords(o.Manifest)}
+	name := strings.TrimSuffix(path.Base(o.Manifest), ".yaml")
+	e := &op.Error{Reason: op.ReasonNotServing, Detail: s.podWords(o.Manifest)}
+	e.Message = fmt.Sprintf("%s does not serve at %s: it has ended %d times", name, o.Target(), o.Crashes)
 	if e.Detail != "" {
 		e.Message += "; it says: " + lastWords(e.Detail)
 	}
