@@ -13,7 +13,7 @@ export KUBERNETES    ?= v1.37.1
 VERSION    ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)
 COMMIT     ?= $(shell git rev-parse HEAD 2>/dev/null)
 
-# How long each fuzz target runs.
+# How long each fuzz target runs; 1000x is a number of inputs instead.
 FUZZTIME ?= 60s
 
 # The same for all targets: what one has compiled, the next finds in Go's cache.

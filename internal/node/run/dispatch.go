@@ -122,6 +122,8 @@ func (s *session) look(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkEtcdDowngrade(ctx, o)
 	case op.Retire:
 		return s.checkRetire(ctx, o)
+	case op.ProxyChanges:
+		return proxyChanges(ctx, proxyMetrics)
 	}
 	return s.lookOn(ctx, o)
 }
@@ -173,8 +175,6 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkPrivate(o)
 	case op.Ask:
 		return s.ask(ctx, o)
-	case op.ProxyChanges:
-		return proxyChanges(ctx, proxyMetrics)
 	case op.Self:
 		return s.checkSelf(o)
 	case op.ReadFile:
