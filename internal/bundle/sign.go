@@ -308,9 +308,9 @@ func (b *Bundle) pushSignatures(ref name.Reference, opts []remote.Option) error 
 	return nil
 }
 
-// signatures returns what a registry has of them for a bundle, as annotations. Of
-// the signatures of keys it reads on until all have one that verifies. What cannot
-// be read as a signature is passed over: anybody who may push can put it there.
+// signatures returns the signatures of a bundle in a registry, as annotations. With
+// keys, more is read to find theirs. What cannot be read as a signature is skipped:
+// anybody who may push can put it there.
 func signatures(ref name.Reference, digest v1.Hash, opts []remote.Option, keys []Key) (map[string]string, error) {
 	ix, err := remote.Referrers(ref.Context().Digest(digest.String()), opts...)
 	if err != nil {

@@ -192,7 +192,7 @@ func (t *debTree) unpack(pkg string, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // nothing was written to it
 	tr := tar.NewReader(r)
 	for {
 		h, err := tr.Next()
