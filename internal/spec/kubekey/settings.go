@@ -70,7 +70,8 @@ func (c *conversion) ranges(text, from, to, kubekeys string) []string {
 	return out
 }
 
-func (c *conversion) registry() {
+// mirrors are those of each registry, each once.
+func (c *conversion) mirrors() {
 	r, out := c.in.Spec.Registry, &c.out.Spec.Registry
 	mirror := func(name, url, from string) {
 		if !strings.Contains(url, "://") {
@@ -103,6 +104,11 @@ func (c *conversion) registry() {
 		}
 		c.came(registryPath+".mirrors["+name+"]", at)
 	}
+}
+
+func (c *conversion) registry() {
+	c.mirrors()
+	r, out := c.in.Spec.Registry, &c.out.Spec.Registry
 	insecure := func(name, from string) {
 		if slices.Contains(out.Insecure, name) {
 			return
