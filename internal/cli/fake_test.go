@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -348,6 +349,37 @@ contexts:
     user: kubernetes-admin
 current-context: kubernetes-admin@kubernetes
 `
+
+// merged is where scripts keep the paths of merged kubeconfigs; "" outside of scripts.
+func (s service) merged() string {
+	if dir := os.Getenv("SLIPWAY_HOME"); dir != "" {
+		return filepath.Join(dir, "merged")
+	}
+	return ""
+}
+
+func (s service) AddMerged(_, path string) error {
+	if s.merged() == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(s.merged()), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(s.merged(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(path + "\n")
+	return errors.Join(err, f.Close())
+}
+
+func (s service) Merged(string) ([]string, error) {
+	text, err := os.ReadFile(s.merged())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return strings.Fields(string(text)), err
+}
 
 func (s service) Kubeconfig(ctx context.Context, name string, live bool) ([]byte, diag.List, error) {
 	if _, err := s.Cluster(ctx, name); err != nil {

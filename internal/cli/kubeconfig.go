@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +47,7 @@ is touched, and delete cluster takes it out again.`,
 			}
 			switch {
 			case merge:
-				return a.mergeKubeconfig(ctx, access, kubeconfig.MergeOptions{Use: use, Replace: replace})
+				return a.mergeKubeconfig(ctx, svc, access, kubeconfig.MergeOptions{Use: use, Replace: replace})
 			case out != "":
 				return a.writeKubeconfig(out, access)
 			case called != "":
@@ -72,9 +74,17 @@ func (a *app) ownKubeconfig() (path string, to *owner.Owner, err error) {
 	return kubeconfig.Path(d.User), d.Owner, err
 }
 
-func (a *app) mergeKubeconfig(ctx context.Context, access kubeconfig.Access, o kubeconfig.MergeOptions) error {
+func (a *app) mergeKubeconfig(ctx context.Context, svc lifecycle.Service, access kubeconfig.Access, o kubeconfig.MergeOptions) error {
 	path, to, err := a.ownKubeconfig()
 	if err != nil {
+		return err
+	}
+	at, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	// Before the merge: delete cluster must find the entries also after a crash.
+	if err := svc.AddMerged(access.Cluster, at); err != nil {
 		return err
 	}
 	if err := kubeconfig.Merge(ctx, path, access, o, to); err != nil {
@@ -105,8 +115,8 @@ func (a *app) writeKubeconfig(path string, access kubeconfig.Access) error {
 	return nil
 }
 
-// forget makes a function that takes a cluster out of the user's kubeconfig,
-// once the cluster is gone. What leads there is looked up while it is known.
+// forget returns a function that removes a cluster from all kubeconfigs that Slipway
+// merged it into, once the cluster is gone. They are looked up while they are recorded.
 func (a *app) forget(ctx context.Context, name string) func() {
 	nothing := func() {}
 	svc, err := a.svc(ctx)
@@ -121,14 +131,23 @@ func (a *app) forget(ctx context.Context, name string) func() {
 	if err != nil {
 		return nothing
 	}
+	paths, err := svc.Merged(name)
+	if err != nil {
+		a.say("warning: contexts of cluster %s may remain in kubeconfigs: %v", name, err)
+	}
+	if at, err := filepath.Abs(path); err == nil && !slices.Contains(paths, at) { // merged by an earlier version
+		paths = append(paths, at)
+	}
 	return func() {
 		records, err := a.service.Clusters(ctx)
 		if err == nil && recorded(records, name) {
 			return // taken back, and still there
 		}
 		access := kubeconfig.Access{Cluster: name, Admin: admin}
-		if err := kubeconfig.Remove(ctx, path, access, to); err != nil {
-			a.say("warning: context %s stays in %s: %v", name, path, err)
+		for _, path := range paths {
+			if err := kubeconfig.Remove(ctx, path, access, to); err != nil {
+				a.say("warning: context %s remains in %s: %v", name, path, err)
+			}
 		}
 	}
 }

@@ -266,6 +266,10 @@ type Service interface {
 	// the API is ready. Live asks control planes instead of the store; warnings
 	// name those whose kubeconfig was refused.
 	Kubeconfig(ctx context.Context, name string, live bool) (conf []byte, warnings diag.List, err error)
+	// AddMerged records that a file, by its absolute path, has a cluster's kubeconfig
+	// merged into it. Merged returns these files.
+	AddMerged(name, path string) error
+	Merged(name string) ([]string, error)
 	// Info looks at a cluster, and answers within a bounded time whoever is
 	// down.
 	Info(ctx context.Context, name string, progress event.Sink) (*Info, error)

@@ -231,3 +231,9 @@ func (s *service) kubeconfigFile(ctx context.Context, env module.Env) (path stri
 	path, err = s.Store.AnotherKubeconfig(name, conf)
 	return path, func() { _ = os.Remove(path) }, warnings, err // else the cluster's next lock sweeps it away
 }
+
+// AddMerged records that a file has a cluster's kubeconfig merged into it.
+func (s *service) AddMerged(name, path string) error { return s.Store.AddMerged(name, path) }
+
+// Merged returns the files that have a cluster's kubeconfig merged into them.
+func (s *service) Merged(name string) ([]string, error) { return s.Store.Merged(name) }

@@ -1,0 +1,66 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// mergedPrefix begins the names of files that each hold the path of one kubeconfig.
+const mergedPrefix = "merged-"
+
+// AddMerged records that the kubeconfig at a path, which is absolute, has entries of a
+// cluster. One file for each path: of several processes at once, none loses another's.
+func (s *Store) AddMerged(name, path string) error {
+	if err := checkName(name); err != nil {
+		return fmt.Errorf("recording a merged kubeconfig: %w", err)
+	}
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("recording a merged kubeconfig of cluster %s: %q is not an absolute path", name, path)
+	}
+	if _, err := s.read(name, "cluster.json"); err != nil {
+		return fmt.Errorf("recording a merged kubeconfig: %w", err)
+	}
+	sum := sha256.Sum256([]byte(path))
+	if err := s.write(s.clusterPath(name, mergedPrefix+hex.EncodeToString(sum[:8])), []byte(path)); err != nil {
+		return fmt.Errorf("recording a merged kubeconfig of cluster %s: %w", name, err)
+	}
+	return nil
+}
+
+// Merged returns the paths of the kubeconfigs that have entries of a cluster, sorted.
+func (s *Store) Merged(name string) ([]string, error) {
+	if err := checkName(name); err != nil {
+		return nil, fmt.Errorf("reading merged kubeconfigs: %w", err)
+	}
+	entries, err := s.readDir(s.clusterPath(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading merged kubeconfigs of cluster %s: %w", name, err)
+	}
+	var out []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), mergedPrefix) {
+			continue
+		}
+		text, err := s.read(name, e.Name())
+		if errors.Is(err, ErrNotFound) {
+			continue // removed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		if filepath.IsAbs(string(text)) {
+			out = append(out, string(text))
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
