@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/store"
@@ -95,7 +95,7 @@ func (s *service) registrySecrets(c *v1alpha1.Cluster) []string {
 		if value, err := secret.Resolve(*p.PasswordFrom); err == nil { // one that cannot be read is nowhere else
 			password = value.Reveal()
 		}
-	} else if text, err := os.ReadFile(s.Store.FilePath(c.Name, store.RegistryPassword)); err == nil {
+	} else if text, err := bounded.ReadFile(s.Store.FilePath(c.Name, store.RegistryPassword), bounded.Word); err == nil {
 		password = string(text)
 	}
 	if password == "" {
