@@ -87,8 +87,8 @@ type Taint struct {
 
 // SSH says how to log in.
 type SSH struct {
-	User string `json:"user,omitempty"` // default: root
-	Port int    `json:"port,omitempty"` // default: 22
+	User string `json:"user,omitempty"` // default: of ~/.ssh/config, else root
+	Port int    `json:"port,omitempty"` // default: of ~/.ssh/config, else 22
 	// PrivateKeyFile is a path; "~" is the user's home. Without any
 	// credential, the agent and the usual key files are tried.
 	PrivateKeyFile string        `json:"privateKeyFile,omitempty"`

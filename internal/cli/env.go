@@ -157,7 +157,7 @@ func Lifecycle(_ context.Context, s Settings) (lifecycle.Service, error) {
 	dialer := dial.New(nil)
 	return lifecycle.New(lifecycle.Config{
 		Store: s.Store, Catalogue: s.Catalogue, Cache: s.Cache, Home: s.Home,
-		Connect: dialer.Connect, Shell: dialer.Shell, Now: s.Now, Log: s.Log, Warn: s.Warn,
+		Connect: dialer.Connect, Resolve: dialer.Login, Shell: dialer.Shell, Now: s.Now, Log: s.Log, Warn: s.Warn,
 	}), nil
 }
 

@@ -40,7 +40,7 @@ func (s *service) observe(ctx context.Context, c *v1alpha1.Cluster, blobs remote
 		g.Go(func() error {
 			h.SSH = spec.MergeSSH(c.Spec.SSH, h.SSH)
 			found[i] = facts.Host{Spec: c.Spec.Hosts[i]}
-			note(progress, h.Name, "connecting")
+			note(progress, h.Name, s.connecting(h, opts))
 			conns[i], found[i].Err = s.Connect(ctx, h, opts)
 			if found[i].Err == nil {
 				wanted := wanted

@@ -125,6 +125,38 @@ func TestApplyRecordsWhatNeedsNoOperation(t *testing.T) {
 	}
 }
 
+// Records of earlier versions have root and 22, written or not: a file that
+// leaves them open changes nothing, and who logs in stays the same.
+func TestApplyKeepsTheLoginOfOldRecords(t *testing.T) {
+	w := newWorld(t, "cp1")
+	w.create(event.Succeeded)
+	s := w.service()
+	recorded, err := s.Store.Cluster("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if recorded.Spec.SSH.User != "" || recorded.Spec.SSH.Port != 0 {
+		t.Errorf("a new record has a login that nobody wrote: %+v", recorded.Spec.SSH)
+	}
+	old := w.cluster() // as earlier versions completed it, here and in the cluster
+	old.Spec.SSH.User, old.Spec.SSH.Port = "root", 22
+	w.do(Request{Kind: Apply, Cluster: old}, event.Succeeded)
+	for name, c := range map[string]*v1alpha1.Cluster{"the file leaves it open": w.cluster(), "as recorded": nil} {
+		r := Request{Kind: Apply, Cluster: c, Name: "prod"}
+		if p := w.prepared(w.service().Prepare(t.Context(), r, nil)).Plan(); len(p.Steps) != 0 {
+			t.Errorf("%s: the plan has %v", name, p.Steps)
+		}
+		w.do(r, event.Succeeded)
+		is, err := s.Store.Cluster("prod")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is.Spec.SSH.User != "root" || is.Spec.SSH.Port != 22 {
+			t.Errorf("%s: the record has %+v", name, is.Spec.SSH)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	w := newWorld(t, "cp1")
 	s := w.service()

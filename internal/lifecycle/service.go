@@ -28,8 +28,8 @@ import (
 	"slipway.dev/slipway/internal/store"
 )
 
-// A Config is what a service works with. All but Dial, Log, Warn and Source is
-// required.
+// A Config is what a service works with. All but Resolve, Dial, Log, Warn and
+// Source is required.
 type Config struct {
 	Store     *store.Store
 	Catalogue *release.Catalogue
@@ -39,6 +39,8 @@ type Config struct {
 	Home string
 	// Connect opens a host.
 	Connect func(context.Context, v1alpha1.Host, remote.Options) (remote.Host, error)
+	// Resolve returns how Connect logs in to a host; nil is as the cluster has it.
+	Resolve func(v1alpha1.Host, remote.Options) (remote.Login, error)
 	// Shell opens a login shell on a host and answers its exit code.
 	Shell func(context.Context, v1alpha1.Host, remote.Shell, remote.Options) (int, error)
 	// Dial opens a connection from this machine to an API; nil does it over
@@ -223,6 +225,7 @@ func (s *service) complete(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
 	c = spec.Copy(c)
 	version := s.Catalogue.Default()
 	if recorded != nil {
+		spec.KeepLogin(c, recorded)
 		version = recorded.Spec.Kubernetes.Version
 		if c.Spec.Bundle == "" && cmp.Or(c.Spec.Kubernetes.Version, version) == version && isThere(recorded.Spec.Bundle) {
 			c.Spec.Bundle = recorded.Spec.Bundle // of "create --bundle"
@@ -470,6 +473,17 @@ func note(to event.Sink, host, message string) {
 	if to != nil {
 		to.Emit(event.Event{Type: event.Note, Host: host, Message: message})
 	}
+}
+
+// connecting says how a host is logged in to, and what decided that. An error is
+// said by Connect.
+func (s *service) connecting(h v1alpha1.Host, opts remote.Options) string {
+	if s.Resolve != nil {
+		if l, err := s.Resolve(h, opts); err == nil {
+			return "connecting to " + l.String()
+		}
+	}
+	return "connecting"
 }
 
 // specBytes is a cluster without secrets, for plans.

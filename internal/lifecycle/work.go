@@ -147,6 +147,13 @@ func (s *service) on(ctx context.Context, t Target, opts remote.Options, do func
 		return HostResult{}, err
 	}
 	defer func() { _ = conn.Close() }()
+	if s.Resolve != nil { // whose rights the work has
+		l, err := s.Resolve(t.Host, opts)
+		if err != nil {
+			return HostResult{}, err
+		}
+		t.Host.SSH.User = l.User
+	}
 	worker, ok := conn.(remote.Worker)
 	if !ok {
 		return HostResult{}, fmt.Errorf("host %s runs no programs", t.Host.Name)

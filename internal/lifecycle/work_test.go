@@ -51,7 +51,7 @@ func fleet(t *testing.T) *service {
 		}
 	}
 	d := dial.New(remotetest.Build(t))
-	return New(Config{Store: st, Home: home, Connect: d.Connect, Shell: d.Shell}).(*service)
+	return New(Config{Store: st, Home: home, Connect: d.Connect, Resolve: d.Login, Shell: d.Shell}).(*service)
 }
 
 // TestWork is all that is done on hosts beside the cluster's business.

@@ -5,8 +5,10 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
+	"strings"
 
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -160,6 +162,39 @@ type Terminal struct {
 	Resized <-chan [2]int
 }
 
+// A Login is how a host is logged in to.
+type Login struct {
+	User    string
+	Address string
+	Port    int
+	Via     []string   // the hosts before it, in order
+	From    []Decision // what decided
+	Local   bool       // this machine, without SSH
+}
+
+// A Decision is what decided a setting: the cluster file, a line of the SSH
+// configuration, or the default.
+type Decision struct{ Setting, By string }
+
+// String is for people: "root@10.0.0.1 port 22 (user: default)".
+func (l Login) String() string {
+	if l.Local {
+		return "this machine"
+	}
+	text := fmt.Sprintf("%s@%s port %d", l.User, l.Address, l.Port)
+	if len(l.Via) > 0 {
+		text += " through " + strings.Join(l.Via, ", ")
+	}
+	var from []string
+	for _, s := range l.From {
+		from = append(from, s.Setting+": "+s.By)
+	}
+	if len(from) > 0 {
+		text += " (" + strings.Join(from, ", ") + ")"
+	}
+	return text
+}
+
 // An Error is a host that cannot be reached or used, in words for people.
 type Error struct {
 	Host   string
@@ -186,6 +221,7 @@ type Reason string
 const (
 	Unreachable      Reason = "host-unreachable"
 	AuthFailed       Reason = "ssh-auth-failed"
+	ConfigUnusable   Reason = "ssh-config-unusable"
 	HostKeyUnknown   Reason = "host-key-unknown"
 	HostKeyChanged   Reason = "host-key-changed"
 	KeyUnreadable    Reason = "ssh-key-unreadable"

@@ -21,7 +21,7 @@ func TestCanonical(t *testing.T) {
 	} {
 		t.Run(tc.is, func(t *testing.T) {
 			in := func(address string) *v1alpha1.Cluster {
-				ssh := v1alpha1.SSH{User: DefaultSSHUser, Port: DefaultSSHPort, Bastion: &v1alpha1.Bastion{Address: address}}
+				ssh := v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: address}}
 				c := &v1alpha1.Cluster{}
 				c.Spec.SSH = ssh
 				c.Spec.Hosts = []v1alpha1.Host{{Address: address, InternalAddress: address, SSH: ssh}}

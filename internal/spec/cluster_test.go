@@ -108,7 +108,7 @@ func TestMergeSSH(t *testing.T) {
 		name, reason         string
 		defaults, host, want v1alpha1.SSH
 	}{
-		{"nothing", "SSH's own defaults", v1alpha1.SSH{}, v1alpha1.SSH{}, v1alpha1.SSH{User: "root", Port: 22}},
+		{"nothing", "whoever connects decides", v1alpha1.SSH{}, v1alpha1.SSH{}, v1alpha1.SSH{}},
 		{
 			"field by field", "what the host does not say is the cluster's",
 			v1alpha1.SSH{User: "a", Port: 1, PrivateKeyFile: "k", PassphraseFrom: env("P"), Sudo: &yes},
@@ -119,25 +119,25 @@ func TestMergeSSH(t *testing.T) {
 			"own key", "a default passphrase belongs to the default key, and agent alone would hide the key",
 			v1alpha1.SSH{User: "a", PrivateKeyFile: "k", PassphraseFrom: env("P"), Agent: &yes},
 			v1alpha1.SSH{PrivateKeyFile: "h"},
-			v1alpha1.SSH{User: "a", Port: 22, PrivateKeyFile: "h"},
+			v1alpha1.SSH{User: "a", PrivateKeyFile: "h"},
 		},
 		{
 			"own password", "two passwords would contradict each other",
 			v1alpha1.SSH{Password: "x"},
 			v1alpha1.SSH{PasswordFrom: env("P")},
-			v1alpha1.SSH{User: "root", Port: 22, PasswordFrom: env("P")},
+			v1alpha1.SSH{PasswordFrom: env("P")},
 		},
 		{
 			"own agent", "agent: true is nothing else",
 			v1alpha1.SSH{PrivateKeyFile: "k", PassphraseFrom: env("P"), Password: "x"},
 			v1alpha1.SSH{Agent: &yes},
-			v1alpha1.SSH{User: "root", Port: 22, Agent: &yes},
+			v1alpha1.SSH{Agent: &yes},
 		},
 		{
 			"own bastion", "a bastion is replaced as a whole",
 			v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "a", User: "u"}},
 			v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "b"}},
-			v1alpha1.SSH{User: "root", Port: 22, Bastion: &v1alpha1.Bastion{Address: "b"}},
+			v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "b"}},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

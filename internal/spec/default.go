@@ -41,12 +41,11 @@ type DefaultOptions struct {
 // does. It reads nothing but its arguments, and applying it again changes
 // nothing. A host's internalAddress is filled where
 // its address is one that other hosts can use; for a name, or localhost, the
-// host itself has to be asked. Defaults of SSH are left to MergeSSH.
+// host itself has to be asked. User and port of SSH stay empty: whoever connects
+// takes them from the SSH configuration, or root and 22.
 func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 	Canonical(c)
 	s := &c.Spec
-	setDefault(&s.SSH.User, DefaultSSHUser)
-	setDefault(&s.SSH.Port, DefaultSSHPort)
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
 		if ip, err := netip.ParseAddr(h.Address); err == nil && !ip.IsLoopback() {
@@ -117,9 +116,21 @@ func defaultDomain(cluster string) string {
 	return "api." + cluster + ".internal"
 }
 
+// KeepLogin keeps user and port of a record that earlier versions filled in,
+// where the file leaves them open: such a record has root and 22 whether or not
+// they were written, and the SSH configuration must not replace them.
+func KeepLogin(c, recorded *v1alpha1.Cluster) {
+	if recorded.Spec.SSH.User == DefaultSSHUser {
+		setDefault(&c.Spec.SSH.User, DefaultSSHUser)
+	}
+	if recorded.Spec.SSH.Port == DefaultSSHPort {
+		setDefault(&c.Spec.SSH.Port, DefaultSSHPort)
+	}
+}
+
 // MergeSSH is how to log in to a host: its own settings over the cluster's
 // defaults, field by field. A credential of the host's own takes the place of
-// those defaults that would contradict it.
+// those defaults that would contradict it. What neither says stays empty.
 func MergeSSH(defaults, host v1alpha1.SSH) v1alpha1.SSH {
 	base := defaults
 	ownKey := host.PrivateKeyFile != ""
@@ -147,8 +158,6 @@ func MergeSSH(defaults, host v1alpha1.SSH) v1alpha1.SSH {
 	override(&base.SudoPasswordFrom, host.SudoPasswordFrom)
 	override(&base.Bastion, host.Bastion)
 	override(&base.HostKey, host.HostKey)
-	setDefault(&base.User, DefaultSSHUser)
-	setDefault(&base.Port, DefaultSSHPort)
 	return base
 }
 

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -251,15 +252,15 @@ func loginKey(c *v1alpha1.Cluster, h v1alpha1.Host) string {
 		return localhost
 	}
 	ssh := MergeSSH(c.Spec.SSH, h.SSH)
-	key := strings.ToLower(h.Address) + " " + strconv.Itoa(ssh.Port)
+	key := strings.ToLower(h.Address) + " " + strconv.Itoa(cmp.Or(ssh.Port, DefaultSSHPort))
 	if ssh.Bastion != nil {
-		key += " " + ssh.Bastion.Address + " " + strconv.Itoa(ssh.Bastion.Port)
+		key += " " + ssh.Bastion.Address + " " + strconv.Itoa(cmp.Or(ssh.Bastion.Port, DefaultSSHPort))
 	}
 	return key
 }
 
 func loginText(c *v1alpha1.Cluster, h v1alpha1.Host) string {
-	if port := MergeSSH(c.Spec.SSH, h.SSH).Port; port != DefaultSSHPort {
+	if port := MergeSSH(c.Spec.SSH, h.SSH).Port; port != 0 && port != DefaultSSHPort {
 		return h.Address + " port " + strconv.Itoa(port)
 	}
 	return h.Address

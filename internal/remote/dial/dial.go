@@ -43,6 +43,14 @@ func (d *Dialer) Shell(ctx context.Context, host v1alpha1.Host, sh remote.Shell,
 	return d.SSH.Shell(ctx, host, sh, opts)
 }
 
+// Login returns how Connect would log in to host.
+func (d *Dialer) Login(host v1alpha1.Host, opts remote.Options) (remote.Login, error) {
+	if IsLocal(host) {
+		return remote.Login{User: host.SSH.User, Address: host.Address, Local: true}, nil
+	}
+	return d.SSH.Login(host, opts)
+}
+
 // IsLocal says that the host is this machine and reached without SSH: it is
 // called localhost, or has a loopback address and nothing is said about how to
 // log in. A port other than SSH's own always means SSH.

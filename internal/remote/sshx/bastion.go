@@ -16,19 +16,19 @@ import (
 type bastion struct {
 	ready  chan struct{} // closed when client or err is set
 	client *ssh.Client
+	leave  func() // of the bastions before it
 	err    error
 	users  int // guarded by Dialer.mu
 }
 
-// through gives the way over host's bastion, dialling it if nobody has; after
-// release it is no longer used.
-func (d *Dialer) through(ctx context.Context, host v1alpha1.Host, opts remote.Options) (dialFunc, func(), error) {
-	via := *host.SSH.Bastion
-	to := endpoint{
-		host: host.Name, address: via.Address, port: via.Port, user: via.User, hostKey: via.HostKey,
-		login: login{keyFile: via.PrivateKeyFile, passphrase: via.PassphraseFrom, passwordFrom: via.PasswordFrom},
-	}.withDefaults()
-	key := bastionKey(to)
+// through returns how to dial from behind the last of the hops, which are
+// logged in to unless they are already; after release they are no longer used.
+func (d *Dialer) through(ctx context.Context, hops []endpoint, opts remote.Options) (dial dialFunc, release func(), err error) {
+	if len(hops) == 0 {
+		return direct, func() {}, nil
+	}
+	before, to := hops[:len(hops)-1], hops[len(hops)-1]
+	key := bastionKey(hops)
 	for {
 		d.mu.Lock()
 		b := d.bastions[key]
@@ -44,7 +44,7 @@ func (d *Dialer) through(ctx context.Context, host v1alpha1.Host, opts remote.Op
 		d.mu.Unlock()
 		release := func() { d.release(key, b) }
 		if first {
-			b.client, b.err = d.login(ctx, to, direct, opts)
+			b.client, b.leave, b.err = d.open(ctx, route{hops: before, to: to}, opts)
 			d.opened(key, b)
 		}
 		select {
@@ -60,7 +60,7 @@ func (d *Dialer) through(ctx context.Context, host v1alpha1.Host, opts remote.Op
 		if !first && ctx.Err() == nil && (errors.Is(b.err, context.Canceled) || errors.Is(b.err, context.DeadlineExceeded)) {
 			continue // whoever dialled gave up; we have not
 		}
-		return nil, nil, bastionError(b.err, host.Name)
+		return nil, nil, bastionError(b.err, to.host)
 	}
 }
 
@@ -96,6 +96,7 @@ func (d *Dialer) release(key string, b *bastion) {
 	d.mu.Unlock()
 	if last && b.client != nil {
 		_ = b.client.Close() // closed already if the network is gone
+		b.leave()
 	}
 }
 
@@ -116,12 +117,17 @@ func bastionError(err error, host string) error {
 }
 
 // bastionKey is equal for bastions that are logged in to in the same way.
-func bastionKey(to endpoint) string {
+func bastionKey(hops []endpoint) string {
 	source := func(s *v1alpha1.SecretSource) v1alpha1.SecretSource {
 		if s == nil {
 			return v1alpha1.SecretSource{}
 		}
 		return *s
 	}
-	return fmt.Sprintf("%q %q %q %q %q %q", to.hostport(), to.user, to.hostKey, to.login.keyFile, source(to.login.passphrase), source(to.login.passwordFrom))
+	key := ""
+	for _, to := range hops {
+		key += fmt.Sprintf("%q %q %q %q %q %q %q %q %v\n", to.hostport(), to.user, to.hostKey, to.login.keyFile,
+			source(to.login.passphrase), source(to.login.passwordFrom), to.alias, to.knownHosts, to.identities)
+	}
+	return key
 }

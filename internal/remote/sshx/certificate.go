@@ -9,15 +9,12 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// maxKey bounds the file of a key or certificate, in bytes.
-const maxKey = 1 << 20
-
 // addCertificate offers the certificate beside a private key before the key
 // itself, as ssh does. A certificate that cannot be used does not keep the key
 // from being used; an error of the login names it.
-func (id *identity) addCertificate(key ssh.Signer, path string) {
+func (id *identity) addCertificate(key ssh.Signer, path string, read reader) {
 	file := path + "-cert.pub"
-	raw, err := readFile(file, maxKey)
+	raw, err := read(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}

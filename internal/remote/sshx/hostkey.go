@@ -2,6 +2,7 @@ package sshx
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -75,15 +76,31 @@ func newHostKeys(to endpoint, opts remote.Options) (*hostKeys, error) {
 // files are where known keys are, the user's before ours.
 func (k *hostKeys) files() []string {
 	files := []string{filepath.Join(k.opts.Home, ".ssh", "known_hosts")}
+	if k.to.knownHosts != nil {
+		files = slices.Clone(k.to.knownHosts)
+	}
 	if k.opts.KnownHosts != "" {
 		files = append(files, k.opts.KnownHosts)
 	}
 	return files
 }
 
+// name is what the files call the server.
+func (k *hostKeys) name() string {
+	if k.to.alias != "" {
+		return k.to.alias
+	}
+	return knownhosts.Normalize(k.to.hostport())
+}
+
 // read reads what the files say of the server.
 func (k *hostKeys) read() error {
-	t, err := readTrust(k.files(), knownhosts.Normalize(k.to.hostport()))
+	t, err := readTrust(k.files(), k.name(), func(file string) ([]byte, error) {
+		if slices.Contains(k.to.knownHosts, file) { // named by the person
+			return readAs(k.opts.Home, file, maxKnownHosts)
+		}
+		return readFile(file, maxKnownHosts)
+	})
 	if err != nil {
 		return k.to.fail(remote.HostKeyUnknown, "the known host keys cannot be read: "+err.Error(),
 			"make the file readable: it may revoke the key of "+k.to.hostport(), err)
@@ -166,7 +183,7 @@ func (k *hostKeys) certified(cert *ssh.Certificate) error {
 		return slices.ContainsFunc(k.trust.authorities, func(a knownKey) bool { return same(a.key, key) })
 	}}
 	// As in OpenSSH, a principal may be a pattern; the library compares words.
-	name := k.to.address
+	name := cmp.Or(k.to.alias, k.to.address)
 	if at := slices.IndexFunc(cert.ValidPrincipals, func(p string) bool { return glob(p, name) }); at >= 0 {
 		name = cert.ValidPrincipals[at]
 	}
@@ -182,7 +199,7 @@ func (k *hostKeys) unsigned(key ssh.PublicKey) *remote.Error {
 	}
 	lines := list(k.trust.authorities, knownKey.place)
 	return k.to.fail(remote.HostKeyUnknown, fmt.Sprintf("%s is of the CA in %s, but %s", k.to.hostport(), lines, cause),
-		"sign its host key for the name "+k.to.address+" (`ssh-keygen -s CA -h -n "+k.to.address+"`), or compare "+ssh.FingerprintSHA256(key)+" with "+onConsole([]ssh.PublicKey{key})+" and set ssh.hostKey", k.invalid)
+		"sign its host key for the name "+cmp.Or(k.to.alias, k.to.address)+" (`ssh-keygen -s CA -h -n NAME`), or compare "+ssh.FingerprintSHA256(key)+" with "+onConsole([]ssh.PublicKey{key})+" and set ssh.hostKey", k.invalid)
 }
 
 func (k *hostKeys) compare(key ssh.PublicKey) error {
@@ -256,7 +273,7 @@ func (k *hostKeys) firstUse(key ssh.PublicKey) error {
 		first = len(k.wanted) == 0 && len(k.trust.authorities) == 0 && !revoked
 		return first, nil
 	}
-	err := remember(k.opts.KnownHosts, at, key, unknown)
+	err := remember(k.opts.KnownHosts, k.name(), key, unknown)
 	var refused *remote.Error
 	switch {
 	case errors.As(err, &refused):

@@ -28,6 +28,19 @@ type login struct {
 	agent        bool // the agent and nothing else
 }
 
+// identities are the keys that ~/.ssh/config names, for a login without any
+// credential.
+type identities struct {
+	files []string
+	only  bool // of the agent's keys, those in files alone
+}
+
+// reader reads a file of a key or certificate.
+type reader func(name string) ([]byte, error)
+
+// argument reads what the cluster file names.
+func argument(name string) ([]byte, error) { return bounded.ReadArgument(name, bounded.Argument) }
+
 // identity is the credentials of one login, opened.
 type identity struct {
 	signers  []ssh.Signer
@@ -63,9 +76,9 @@ func (l login) open(ctx context.Context, to endpoint, opts remote.Options) (*ide
 			err = to.fail(remote.KeyUnreadable, "the SSH agent holds no key", "add one with `ssh-add`", nil)
 		}
 	case l.keyFile != "":
-		err = id.addFile(ctx, expand(l.keyFile, opts.Home), l.passphrase, to)
+		err = id.addFile(ctx, expand(l.keyFile, opts.Home), l.passphrase, to, argument)
 	case id.password == "":
-		id.addUsual(ctx, opts.Home, l.passphrase, to)
+		id.addUsual(ctx, opts.Home, to)
 		if len(id.signers) == 0 {
 			err = to.fail(remote.KeyUnreadable, "there is nothing to log in with: no agent, and no usable key in "+filepath.Join(opts.Home, ".ssh")+id.notes(),
 				"name a key with ssh.privateKeyFile, or a password with ssh.passwordFrom", nil)
@@ -117,11 +130,11 @@ func (id *identity) agentKeys(ctx context.Context) ([]ssh.Signer, error) {
 
 // fromAgent finds an encrypted key in the agent. Its public half is in the
 // file, or beside it; nil is not found.
-func (id *identity) fromAgent(ctx context.Context, path string, public ssh.PublicKey) ssh.Signer {
+func (id *identity) fromAgent(ctx context.Context, path string, public ssh.PublicKey, read reader) ssh.Signer {
 	if os.Getenv("SSH_AUTH_SOCK") == "" {
 		return nil
 	}
-	if raw, err := bounded.ReadArgument(path+".pub", bounded.Argument); public == nil && err == nil {
+	if raw, err := read(path + ".pub"); public == nil && err == nil {
 		public, _, _, _, _ = ssh.ParseAuthorizedKey(raw) // nil if it is none
 	}
 	signers, err := id.agentKeys(ctx)
@@ -148,8 +161,8 @@ func (id *identity) add(s ssh.Signer, from string) {
 	id.names = append(id.names, from+" "+keyText(s.PublicKey()))
 }
 
-func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alpha1.SecretSource, to endpoint) error {
-	raw, err := bounded.ReadArgument(path, bounded.Argument)
+func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alpha1.SecretSource, to endpoint, read reader) error {
+	raw, err := read(path)
 	if err != nil {
 		return to.fail(remote.KeyUnreadable, fmt.Sprintf("the private key %s cannot be read: %s", path, innermost(err)), "correct ssh.privateKeyFile, or the file's permissions", err)
 	}
@@ -160,7 +173,7 @@ func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alph
 	case !errors.As(err, &locked):
 		return to.fail(remote.KeyUnreadable, fmt.Sprintf("%s is no private key: %s", path, innermost(err)), "name the private key itself, not the .pub beside it", err)
 	case passphrase == nil:
-		if s = id.fromAgent(ctx, path, locked.PublicKey); s != nil {
+		if s = id.fromAgent(ctx, path, locked.PublicKey, read); s != nil {
 			break
 		}
 		return to.fail(remote.KeyUnreadable, "the private key "+path+" is encrypted", "set ssh.passphraseFrom, or add the key to your SSH agent (`ssh-add`)", err)
@@ -173,28 +186,52 @@ func (id *identity) addFile(ctx context.Context, path string, passphrase *v1alph
 			return to.fail(remote.KeyUnreadable, "the passphrase does not open "+path, "correct ssh.passphraseFrom", err)
 		}
 	}
-	id.addCertificate(s, path)
+	id.addCertificate(s, path, read)
 	id.add(s, path)
 	return nil
 }
 
-// addUsual takes what ssh itself would: the agent's keys, then the usual files.
-func (id *identity) addUsual(ctx context.Context, home string, passphrase *v1alpha1.SecretSource, to endpoint) {
-	if os.Getenv("SSH_AUTH_SOCK") != "" {
+// addUsual takes what ssh itself would: the keys that ~/.ssh/config names, the
+// agent's and, if none are named, the usual files.
+func (id *identity) addUsual(ctx context.Context, home string, to endpoint) {
+	read := func(name string) ([]byte, error) { return readAs(home, name, bounded.Argument) }
+	add := func(path string) {
+		var e *remote.Error
+		if err := id.addIdentity(ctx, path, to, read); errors.As(err, &e) {
+			id.passed = append(id.passed, e.Cause)
+		}
+	}
+	for _, path := range to.identities.files {
+		add(path)
+	}
+	if os.Getenv("SSH_AUTH_SOCK") != "" && !to.identities.only {
 		if err := id.addAgent(ctx); err != nil {
 			id.passed = append(id.passed, "the agent does not answer")
 		}
 	}
+	if len(to.identities.files) > 0 {
+		return
+	}
 	for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
 		path := filepath.Join(home, ".ssh", name)
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		var e *remote.Error
-		if err := id.addFile(ctx, path, passphrase, to); errors.As(err, &e) {
-			id.passed = append(id.passed, e.Cause)
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			add(path)
 		}
 	}
+}
+
+// addIdentity takes a key, or one of the agent's that a public key names.
+func (id *identity) addIdentity(ctx context.Context, path string, to endpoint, read reader) error {
+	if raw, err := read(path); err == nil {
+		if public, _, _, _, err := ssh.ParseAuthorizedKey(raw); err == nil {
+			if s := id.fromAgent(ctx, path, public, read); s != nil {
+				id.add(s, path)
+				return nil
+			}
+			return to.fail(remote.KeyUnreadable, "the agent has no key for "+path, "", nil)
+		}
+	}
+	return id.addFile(ctx, path, nil, to, read)
 }
 
 func (id *identity) notes() string {

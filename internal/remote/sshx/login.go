@@ -89,6 +89,15 @@ var errTimeout = errors.New("no answer in time")
 
 // unreachable explains why there is no TCP connection.
 func (e endpoint) unreachable(ctx context.Context, err error, opts remote.Options) error {
+	err = e.whyUnreachable(ctx, err, opts)
+	var failed *remote.Error
+	if errors.As(err, &failed) && failed.Reason == remote.Unreachable {
+		failed.Remedy += e.note
+	}
+	return err
+}
+
+func (e endpoint) whyUnreachable(ctx context.Context, err error, opts remote.Options) error {
 	var done *remote.Error
 	if errors.As(err, &done) {
 		return done

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,15 +21,15 @@ import (
 // system's program, so that what logs in for operations logs in here: the same
 // keys, passwords and their sources, bastion, and list of host keys.
 func (d *Dialer) Shell(ctx context.Context, host v1alpha1.Host, sh remote.Shell, opts remote.Options) (int, error) {
-	opts = opts.WithDefaults()
-	if opts.Home == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return 0, fmt.Errorf("finding the home directory: %w", err)
-		}
-		opts.Home = home
+	opts, err := complete(opts)
+	if err != nil {
+		return 0, err
 	}
-	client, leave, err := d.open(ctx, host, opts)
+	r, err := resolve(host, opts)
+	if err != nil {
+		return 0, err
+	}
+	client, leave, err := d.open(ctx, r, opts)
 	if err != nil {
 		return 0, err
 	}

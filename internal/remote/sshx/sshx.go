@@ -37,13 +37,9 @@ type Dialer struct {
 // Connect logs in to host, whose SSH settings are merged with the cluster's
 // already, and starts its node helper. Many hosts may be connected to at once.
 func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (remote.Host, error) {
-	opts = opts.WithDefaults()
-	if opts.Home == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return nil, fmt.Errorf("finding the home directory: %w", err)
-		}
-		opts.Home = home
+	opts, err := complete(opts)
+	if err != nil {
+		return nil, err
 	}
 	h, err := session.Open(ctx, host.Name, func(ctx context.Context) (*wire.Client, error) {
 		return d.connect(ctx, host, opts)
@@ -54,29 +50,26 @@ func (d *Dialer) Connect(ctx context.Context, host v1alpha1.Host, opts remote.Op
 	return h, nil
 }
 
-// target is how to log in to a host.
-func target(host v1alpha1.Host) endpoint {
-	return endpoint{
-		host: host.Name, address: host.Address, port: host.SSH.Port, user: host.SSH.User, hostKey: host.SSH.HostKey,
-		login: login{
-			keyFile: host.SSH.PrivateKeyFile, passphrase: host.SSH.PassphraseFrom,
-			password: host.SSH.Password, passwordFrom: host.SSH.PasswordFrom,
-			agent: host.SSH.Agent != nil && *host.SSH.Agent,
-		},
-	}.withDefaults()
+// complete fills in what options leave out.
+func complete(opts remote.Options) (remote.Options, error) {
+	opts = opts.WithDefaults()
+	if opts.Home == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return opts, fmt.Errorf("finding the home directory: %w", err)
+		}
+		opts.Home = home
+	}
+	return opts, nil
 }
 
-// open logs in to host, through its bastion if it has one; after leave, that is
-// no longer used.
-func (d *Dialer) open(ctx context.Context, host v1alpha1.Host, opts remote.Options) (client *ssh.Client, leave func(), err error) {
-	dial := direct
-	leave = func() {}
-	if host.SSH.Bastion != nil {
-		if dial, leave, err = d.through(ctx, host, opts); err != nil {
-			return nil, nil, err
-		}
+// open logs in to the end of a route; after leave, its hops are no longer used.
+func (d *Dialer) open(ctx context.Context, r route, opts remote.Options) (client *ssh.Client, leave func(), err error) {
+	dial, leave, err := d.through(ctx, r.hops, opts)
+	if err != nil {
+		return nil, nil, err
 	}
-	if client, err = d.login(ctx, target(host), dial, opts); err != nil {
+	if client, err = d.login(ctx, r.to, dial, opts); err != nil {
 		leave()
 		return nil, nil, err
 	}
@@ -85,12 +78,16 @@ func (d *Dialer) open(ctx context.Context, host v1alpha1.Host, opts remote.Optio
 
 // connect makes one connection: TCP, SSH, helper, handshake.
 func (d *Dialer) connect(ctx context.Context, host v1alpha1.Host, opts remote.Options) (*wire.Client, error) {
-	client, leave, err := d.open(ctx, host, opts)
+	r, err := resolve(host, opts)
+	if err != nil {
+		return nil, err
+	}
+	client, leave, err := d.open(ctx, r, opts)
 	if err != nil {
 		return nil, err
 	}
 	conn := &connection{client: client, leave: leave}
-	wc, err := d.start(ctx, host, target(host), conn, opts)
+	wc, err := d.start(ctx, host, r.to, conn, opts)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -191,6 +188,13 @@ type endpoint struct {
 	user    string
 	hostKey string // pinned by the file, if at all
 	login   login
+
+	// What ~/.ssh/config says of it.
+	alias      string   // its name in knownHosts; "" is its address
+	knownHosts []string // in the place of ~/.ssh/known_hosts, if not nil
+	identities identities
+	note       string            // what a failure to reach it may come from
+	from       []remote.Decision // what decided
 }
 
 func (e endpoint) withDefaults() endpoint {

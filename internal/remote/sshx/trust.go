@@ -2,8 +2,6 @@ package sshx
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,11 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/owner"
-	"slipway.dev/slipway/internal/regular"
 )
-
-// maxKnownHosts bounds a known_hosts file, in bytes.
-const maxKnownHosts = 64 << 20
 
 // trust is what the known_hosts files say about one server.
 type trust struct {
@@ -27,13 +21,13 @@ type trust struct {
 	revoked     []knownKey // never accepted, from all files
 }
 
-// readTrust reads what files say about an address. A file that does not exist
+// readTrust reads what files say about an address; read reads one of them. A file that does not exist
 // says nothing; one that cannot be read is an error, because it may revoke the
 // key that the server shows.
-func readTrust(files []string, address string) (trust, error) {
+func readTrust(files []string, address string, read func(string) ([]byte, error)) (trust, error) {
 	var t trust
 	for _, file := range files {
-		raw, err := readFile(file, maxKnownHosts)
+		raw, err := read(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -75,23 +69,6 @@ func (t *trust) revocation(key ssh.PublicKey) (knownKey, bool) {
 	return knownKey{}, false
 }
 
-// readFile reads a regular file of at most so many bytes.
-func readFile(name string, most int64) ([]byte, error) {
-	if name == os.DevNull {
-		return nil, nil
-	}
-	f, err := regular.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(raw)) > most {
-		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("the file has more than %d bytes", most)}
-	}
-	return raw, err
-}
-
 // openList opens a list of host keys to append to. Root follows no link in the
 // directory of another user.
 func openList(file string) (*os.File, error) {
@@ -110,7 +87,7 @@ func openList(file string) (*os.File, error) {
 	return f, errors.Join(err, dir.Close())
 }
 
-// remember appends the key of an address to a file, unless accept returns
+// remember appends the key of an address, as lookUp has it, to a file, unless accept returns
 // false once the file is locked: another manager may have been first.
 func remember(file, address string, key ssh.PublicKey, accept func() (bool, error)) (err error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -127,7 +104,7 @@ func remember(file, address string, key ssh.PublicKey, accept func() (bool, erro
 	if ok, err := accept(); err != nil || !ok {
 		return err
 	}
-	line := knownhosts.Line([]string{knownhosts.Normalize(address)}, key) + "\n"
+	line := knownhosts.Line([]string{address}, key) + "\n"
 	if whole, err := endsLine(f); err != nil {
 		return err
 	} else if !whole {

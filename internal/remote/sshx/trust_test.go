@@ -59,7 +59,7 @@ func TestReadTrust(t *testing.T) {
 				}
 				files = append(files, file)
 			}
-			got, err := readTrust(files, "h")
+			got, err := readTrust(files, "h", os.ReadFile)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestReadTrust(t *testing.T) {
 		})
 	}
 	for _, file := range []string{t.TempDir(), filepath.Join(os.Args[0], "below a file")} {
-		if got, err := readTrust([]string{file}, "h"); err == nil {
+		if got, err := readTrust([]string{file}, "h", os.ReadFile); err == nil {
 			t.Errorf("%s cannot be read and says %+v", file, got)
 		}
 	}
@@ -87,7 +87,7 @@ func TestRemember(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "known_hosts")
 	key := newKey(t)
 	first := func() (bool, error) {
-		known, err := readTrust([]string{file}, "h")
+		known, err := readTrust([]string{file}, "h", os.ReadFile)
 		return len(known.keys) == 0, err
 	}
 	var wg sync.WaitGroup
@@ -109,7 +109,7 @@ func TestRemember(t *testing.T) {
 	if err := remember(file, "h", key, first); err != nil {
 		t.Fatal(err)
 	}
-	if known, err := readTrust([]string{file}, "h"); err != nil || len(known.keys) != 1 || known.keys[0].line != 2 {
+	if known, err := readTrust([]string{file}, "h", os.ReadFile); err != nil || len(known.keys) != 1 || known.keys[0].line != 2 {
 		t.Errorf("after a line that was cut: %v, %v", known.keys, err)
 	}
 }

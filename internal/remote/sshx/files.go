@@ -1,0 +1,91 @@
+package sshx
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/regular"
+)
+
+// Limits of files, in bytes.
+const (
+	maxKnownHosts = 64 << 20
+	maxConfig     = 1 << 20
+)
+
+// readFile reads a regular file; /dev/null is empty, as in ssh.
+func readFile(name string, limit int64) ([]byte, error) {
+	if name == os.DevNull {
+		return nil, nil
+	}
+	return bounded.ReadFile(name, limit)
+}
+
+// readAs reads a file that is named by the person whose home it is, or that may
+// be a link of theirs. Under sudo, root reads nothing for them that they could
+// not read: the file has to be theirs, or root's and readable by all.
+func readAs(home, name string, limit int64) ([]byte, error) {
+	of, err := owner.Of(home)
+	if err != nil {
+		return nil, err
+	}
+	if of == nil || os.Geteuid() != 0 {
+		return readFile(name, limit)
+	}
+	return readChecked(name, limit, func(st *syscall.Stat_t) error { return belongs(st, of.UID) })
+}
+
+// readConfig reads a file of ssh's configuration. As in ssh, it has to belong to
+// the person or to root, and nobody else may write it.
+func readConfig(home, name string) ([]byte, error) {
+	uid := 0
+	of, err := owner.Of(home)
+	if err != nil {
+		return nil, err
+	}
+	if of != nil {
+		uid = of.UID
+	}
+	return readChecked(name, maxConfig, func(st *syscall.Stat_t) error {
+		if st.Mode&0o022 != 0 {
+			return errors.New("other users may write it; run chmod go-w")
+		}
+		return belongs(st, uid)
+	})
+}
+
+func readChecked(name string, limit int64, check func(*syscall.Stat_t) error) ([]byte, error) {
+	if name == os.DevNull {
+		return nil, nil
+	}
+	f, err := regular.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok {
+		err = errors.New("its owner is not known")
+	} else {
+		err = check(st)
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: err}
+	}
+	return bounded.ReadAll(f, limit)
+}
+
+func belongs(st *syscall.Stat_t, uid int) error {
+	if int(st.Uid) != uid && (st.Uid != 0 || st.Mode&0o004 == 0) {
+		return fmt.Errorf("it belongs to user %d, not to user %d", st.Uid, uid)
+	}
+	return nil
+}

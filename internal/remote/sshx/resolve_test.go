@@ -1,0 +1,144 @@
+package sshx_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/crypto/ssh"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/remote/remotetest"
+	"slipway.dev/slipway/internal/remote/sshx"
+)
+
+// TestResolve: the cluster file decides, then ~/.ssh/config, then the defaults;
+// and what decided is said.
+func TestResolve(t *testing.T) {
+	yes := true
+	tests := map[string]struct {
+		reason, config string
+		address        string
+		login          v1alpha1.SSH
+		want           string // of Login.String, without the home
+		is             remote.Reason
+		says           string
+	}{
+		"no config":        {"the defaults", "", "10.0.0.1", v1alpha1.SSH{}, "root@10.0.0.1 port 22 (user: default, address: cluster file, port: default)", "", ""},
+		"all from config":  {"an alias", "Host web\n HostName 10.0.0.9\n User admin\n Port 2222\n IdentityFile ~/k\n", "web", v1alpha1.SSH{}, "admin@10.0.0.9 port 2222 (user: ~/.ssh/config line 3, address: ~/.ssh/config line 2, port: ~/.ssh/config line 4, key: ~/.ssh/config line 5)", "", ""},
+		"file wins":        {"explicit fields", "User admin\nPort 2222\nIdentityFile ~/k\nProxyJump jump\n", "10.0.0.1", v1alpha1.SSH{User: "bob", Port: 22, Agent: &yes, Bastion: &v1alpha1.Bastion{Address: "10.0.0.7", User: "j", Port: 23}}, "bob@10.0.0.1 port 22 through j@10.0.0.7:23 (user: cluster file, address: cluster file, port: cluster file, credentials: cluster file, bastion: cluster file)", "", ""},
+		"old record":       {"root and 22 that earlier versions filled in", "User admin\nPort 2222\n", "10.0.0.1", v1alpha1.SSH{User: "root", Port: 22}, "root@10.0.0.1 port 22 (user: cluster file, address: cluster file, port: cluster file)", "", ""},
+		"jumps":            {"a chain, and the jump host's own settings", "Host h\n ProxyJump a@one,two:2200\nHost one\n Port 1111\n ProxyJump zero\nHost two\n User b\n ProxyJump not-this\nHost zero\n HostName 10.0.0.10\n", "h", v1alpha1.SSH{}, "root@h port 22 through root@10.0.0.10:22, a@one:1111, b@two:2200 (user: default, address: cluster file, port: default, bastion: ~/.ssh/config line 2)", "", ""},
+		"no jump":          {"none", "Host h\n ProxyJump none\nHost *\n ProxyJump jump\n", "h", v1alpha1.SSH{}, "root@h port 22 (user: default, address: cluster file, port: default)", "", ""},
+		"jump of bastion":  {"the file says the whole way; its user and port are the configuration's", "Host jump\n User j\n Port 24\n ProxyJump other\n", "h", v1alpha1.SSH{Bastion: &v1alpha1.Bastion{Address: "jump"}}, "root@h port 22 through j@jump:24 (user: default, address: cluster file, port: default, bastion: cluster file)", "", ""},
+		"uri":              {"with an IPv6 address", "Host h\n ProxyJump ssh://x@[fd00::1]:24\n", "h", v1alpha1.SSH{}, "root@h port 22 through x@[fd00::1]:24 (user: default, address: cluster file, port: default, bastion: ~/.ssh/config line 2)", "", ""},
+		"jump loop":        {"bounded", "Host *\n ProxyJump jump\n", "h", v1alpha1.SSH{}, "", remote.ConfigUnusable, "there are more than 8 jump hosts before h1"},
+		"command":          {"it is not run", "ProxyCommand touch /tmp/no\n", "h", v1alpha1.SSH{}, "root@h port 22 (user: default, address: cluster file, port: default)", "", ""},
+		"match exec":       {"no program decides", "Match exec \"touch /tmp/no\"\n User x\n", "h", v1alpha1.SSH{}, "", remote.ConfigUnusable, "line 1 is a Match that Slipway does not evaluate, and may set user for h; set ssh.user in the cluster file"},
+		"match exec, told": {"the cluster file decides", "Match exec \"touch /tmp/no\"\n User x\n", "h", v1alpha1.SSH{User: "bob"}, "bob@h port 22 (user: cluster file, address: cluster file, port: default)", "", ""},
+		"port":             {"the line is named and not quoted", "\nPort seven\n", "h", v1alpha1.SSH{}, "", remote.ConfigUnusable, "config line 2: the port is not a number from 1 to 65535"},
+		"token":            {"not all of ssh's", "IdentityFile %C\n", "h", v1alpha1.SSH{}, "", remote.ConfigUnusable, `does not expand the token "%C"`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			opts := options(t)
+			if tc.config != "" {
+				write(t, filepath.Join(opts.Home, ".ssh", "config"), []byte(tc.config))
+			}
+			var d sshx.Dialer
+			got, err := d.Login(v1alpha1.Host{Name: "h1", Address: tc.address, SSH: tc.login}, opts)
+			if tc.is != "" {
+				refusal(t, err, tc.is, tc.says)
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", tc.reason, err)
+			}
+			if d := cmp.Diff(tc.want, strings.ReplaceAll(got.String(), opts.Home, "~")); d != "" {
+				t.Errorf("%s:\n%s", tc.reason, d)
+			}
+		})
+	}
+}
+
+// TestConnectByConfig: an alias leads through a jump host to the host, with the
+// keys and the lists of host keys that the configuration names.
+func TestConnectByConfig(t *testing.T) {
+	t.Setenv("SSH_AUTH_SOCK", "")
+	opts := options(t)
+	path, pub := keyFile(t, filepath.Join(opts.Home, "keys"), "")
+	_, _ = keyFile(t, filepath.Join(opts.Home, ".ssh"), "") // the usual key is not tried
+	users := []remotetest.User{{Name: "root", Keys: []ssh.PublicKey{pub}}}
+	s := remotetest.Start(t, remotetest.Config{Machine: remotetest.Machine{Handler: checks}, Users: users})
+	jump := remotetest.Start(t, remotetest.Config{Users: users})
+	known := filepath.Join(opts.Home, "known hosts")
+	config := "Host web\n HostName 127.0.0.1\n Port " + strconv.Itoa(s.Port()) + "\n ProxyJump jump\n HostKeyAlias web.example\n" +
+		"Host jump\n HostName 127.0.0.1\n Port " + strconv.Itoa(jump.Port()) + "\n HostKeyAlias jump.example\n" +
+		"Host *\n User root\n IdentityFile ~/keys/%n-none\n IdentityFile %d/keys/id_ed25519\n IdentitiesOnly yes\n UserKnownHostsFile \"" + known + "\"\n"
+	write(t, filepath.Join(opts.Home, ".ssh", "config"), []byte(config))
+	write(t, known, []byte("web.example "+authorized(s.HostKey())+"\njump.example "+authorized(jump.HostKey())+"\n"))
+	opts.KnownHosts = ""
+	d := sshx.Dialer{Helper: remotetest.Helper(t)}
+	host := v1alpha1.Host{Name: "h1", Address: "web"}
+	h, err := d.Connect(t.Context(), host, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, h)
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	if jump.Logins() != 1 {
+		t.Errorf("%d logins on the jump host", jump.Logins())
+	}
+	write(t, known, []byte("web.example "+authorized(s.HostKey())+"\n@revoked jump.example "+authorized(jump.HostKey())+"\n"))
+	_, err = d.Connect(t.Context(), host, opts)
+	refusal(t, err, remote.HostKeyChanged, "the bastion: the host key")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Connect(t.Context(), host, opts)
+	refusal(t, err, remote.KeyUnreadable, "nothing to log in with")
+}
+
+// TestConfigOfAnother: under sudo, root reads no file for the caller that the
+// caller could not read.
+func TestConfigOfAnother(t *testing.T) {
+	asroot.Need(t, "files of other users are made")
+	t.Setenv("SSH_AUTH_SOCK", "")
+	opts := options(t)
+	roots, _ := keyFile(t, filepath.Join(t.TempDir(), "root"), "")
+	secret := filepath.Join(t.TempDir(), "secret")
+	write(t, secret, []byte("root:x:0\n"))
+	config := filepath.Join(opts.Home, ".ssh", "config")
+	set := func(text string) {
+		write(t, config, []byte(text))
+		for _, name := range []string{opts.Home, filepath.Dir(config), config} {
+			if err := os.Lchown(name, 4711, 4711); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var d sshx.Dialer
+	host := v1alpha1.Host{Name: "h1", Address: "127.0.0.1", SSH: v1alpha1.SSH{Port: 1}}
+	set("Include " + secret + "\n")
+	_, err := d.Connect(t.Context(), host, opts)
+	refusal(t, err, remote.ConfigUnusable, secret+": it belongs to user 0, not to user 4711")
+	set("IdentityFile " + roots + "\n")
+	_, err = d.Connect(t.Context(), host, opts)
+	refusal(t, err, remote.KeyUnreadable, "it belongs to user 0, not to user 4711")
+	set("UserKnownHostsFile " + secret + "\nIdentityFile none\n")
+	_, err = d.Connect(t.Context(), host, opts)
+	refusal(t, err, remote.HostKeyUnknown, "it belongs to user 0, not to user 4711")
+	set("User x\n")
+	if err := os.Chmod(config, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Connect(t.Context(), host, opts)
+	refusal(t, err, remote.ConfigUnusable, "other users may write it")
+}

@@ -1,0 +1,165 @@
+package sshconfig
+
+import "strings"
+
+// answer reports whether lines are for the host; unknown has the Match line
+// that is not evaluated.
+type answer struct {
+	is tristate
+	by Place
+}
+
+type tristate int
+
+const (
+	no tristate = iota
+	isYes
+	unknown
+)
+
+var yes = answer{is: isYes}
+
+// and is the answer for lines within both; at is the line of the inner one.
+func (a answer) and(inner tristate, at Place) answer {
+	switch {
+	case a.is == no || inner == no:
+		return answer{is: no}
+	case a.is == unknown:
+		return a
+	case inner == unknown:
+		return answer{is: unknown, by: at}
+	}
+	return yes
+}
+
+func of(ok bool) tristate {
+	if ok {
+		return isYes
+	}
+	return no
+}
+
+// hosts reports whether the patterns of a Host line are for the host: for the
+// name given and, in the second pass, for the one that HostName gives.
+func (r *reader) hosts(patterns []string) tristate {
+	if r.final {
+		return of(listed(patterns, r.name()))
+	}
+	return of(listed(patterns, r.Host))
+}
+
+// name is the host's by HostName, else the one given.
+func (r *reader) name() string {
+	name, err := Expand(r.settings.HostName, map[byte]string{'h': r.Host}, nil)
+	if err != nil || name == "" {
+		return r.Host
+	}
+	return name
+}
+
+// listed reports whether a pattern matches and none excludes name.
+func listed(patterns []string, name string) bool {
+	found := false
+	for _, p := range patterns {
+		not := strings.HasPrefix(p, "!")
+		if wild(strings.TrimPrefix(p, "!"), name) {
+			if not {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// match evaluates a Match line: all its criteria have to be true.
+func (r *reader) match(args []string, at Place) (tristate, error) {
+	if len(args) == 1 && strings.EqualFold(args[0], "all") {
+		return isYes, nil
+	}
+	result := isYes
+	for i := 0; i < len(args); i++ {
+		word, value, given := strings.Cut(args[i], "=")
+		not := strings.HasPrefix(word, "!")
+		word = strings.ToLower(strings.TrimPrefix(word, "!"))
+		var is tristate
+		switch word {
+		case "all": // alone, or after these two
+			if i == 0 || i+1 < len(args) {
+				return no, fail(at, "all cannot be combined with other criteria of Match")
+			}
+			continue
+		case "canonical", "final":
+			r.wantFinal = r.wantFinal || word == "final"
+			is = of(r.final)
+		default:
+			if !given {
+				if i++; i >= len(args) {
+					return no, fail(at, "a criterion of Match has no value")
+				}
+				value = args[i]
+			}
+			is = r.criterion(word, value)
+		}
+		switch {
+		case is == unknown && result == isYes:
+			result = unknown
+		case is != unknown && (is == isYes) == not:
+			result = no
+		}
+	}
+	return result, nil
+}
+
+// criterion evaluates one criterion. What would run a program or ask the
+// network is unknown.
+func (r *reader) criterion(word, value string) tristate {
+	patterns := strings.Split(value, ",")
+	switch word {
+	case "host":
+		return of(listed(lower(patterns), strings.ToLower(r.name())))
+	case "originalhost":
+		return of(listed(lower(patterns), strings.ToLower(r.Host)))
+	case "user":
+		user := r.User
+		if user == "" {
+			user = r.settings.User.Text
+		}
+		if user == "" {
+			user = r.LocalUser
+		}
+		return of(listed(patterns, user))
+	case "localuser":
+		return of(listed(patterns, r.LocalUser))
+	}
+	return unknown
+}
+
+func lower(list []string) (out []string) {
+	for _, s := range list {
+		out = append(out, strings.ToLower(s))
+	}
+	return out
+}
+
+// wild matches with * and ? alone.
+func wild(pattern, name string) bool {
+	star, mark := -1, 0
+	p, n := 0, 0
+	for n < len(name) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, n
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == name[n]):
+			p++
+			n++
+		case star >= 0: // the last star takes one more
+			mark++
+			p, n = star+1, mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}

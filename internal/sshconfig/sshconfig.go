@@ -1,0 +1,275 @@
+// Package sshconfig reads OpenSSH client configuration files (ssh_config(5)) and
+// returns the settings of one host that Slipway uses. It runs no program: neither
+// ProxyCommand nor Match exec.
+package sshconfig
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// A Query names the host to look up, and what its answer depends on.
+type Query struct {
+	// Host is the name or address that ssh would be given.
+	Host string
+	// User is the login that is decided already, if it is.
+	User string
+	// LocalUser is who runs the program, by name.
+	LocalUser string
+	// Home is that user's home directory: "~" and what Include is relative to.
+	Home string
+	// Read returns the content of a file. An error that is fs.ErrNotExist is a
+	// file that does not exist.
+	Read func(path string) ([]byte, error)
+}
+
+// A Value is a setting, and the place that sets it. The zero value is not set.
+type Value struct {
+	Text string
+	From Place
+}
+
+// A Place is a line of a file.
+type Place struct {
+	File string
+	Line int // from 1; 0 is no place
+}
+
+func (p Place) String() string { return fmt.Sprintf("%s line %d", p.File, p.Line) }
+
+// Settings are what the files say of a host: the first value of each, as ssh has
+// it, and all of IdentityFile. Tokens and "~" are not expanded yet.
+type Settings struct {
+	HostName, User, Port, HostKeyAlias Value
+	IdentitiesOnly                     Value
+	ProxyJump, ProxyCommand            Value // the first of the two alone
+	IdentityFile, UserKnownHostsFile   []Value
+
+	undecided map[string]Place
+}
+
+// Undecided returns the Match line that may set an option for this host, by its
+// name in lower case. Such a line asks for something that Slipway does not
+// evaluate, such as exec.
+func (s *Settings) Undecided(option string) (Place, bool) {
+	p, ok := s.undecided[option]
+	return p, ok
+}
+
+const (
+	maxDepth = 16      // of Include, as in ssh
+	maxLines = 100_000 // of one lookup, over all files
+)
+
+// Lookup reads a file, and those that it includes. A file that does not exist
+// says nothing.
+func Lookup(file string, q Query) (Settings, error) {
+	r := reader{Query: q, settings: Settings{undecided: map[string]Place{}}}
+	err := r.pass(file)
+	if err == nil && r.wantFinal { // ssh reads all of it once more, too
+		r.final = true
+		err = r.pass(file)
+	}
+	return r.settings, err
+}
+
+type reader struct {
+	Query
+	settings  Settings
+	wantFinal bool // a Match line has the word "final"
+	final     bool // this is the second pass
+	lines     int
+}
+
+func (r *reader) pass(file string) error {
+	r.lines = 0
+	err := r.file(file, 0, yes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// file reads one file; active is that of the line that includes it.
+func (r *reader) file(name string, depth int, active answer) error {
+	raw, err := r.Read(name)
+	if err != nil {
+		return err
+	}
+	within := active
+	for i, text := range strings.Split(string(raw), "\n") {
+		at := Place{File: name, Line: i + 1}
+		if r.lines++; r.lines > maxLines {
+			return fail(at, "the SSH configuration has more than %d lines", maxLines)
+		}
+		key, args, err := split(text)
+		switch {
+		case err != nil:
+			return fail(at, "%w", err)
+		case key == "":
+			continue
+		case len(args) == 0 && used[key]:
+			return fail(at, "it has no value")
+		}
+		switch key {
+		case "host":
+			within = active.and(r.hosts(args), at)
+		case "match":
+			is, err := r.match(args, at)
+			if err != nil {
+				return err
+			}
+			within = active.and(is, at)
+		case "include":
+			if err := r.include(args, depth, within, at); err != nil {
+				return err
+			}
+		default:
+			r.set(key, args, within, at)
+		}
+	}
+	return nil
+}
+
+// used are the keywords that mean something here; ssh knows many more.
+var used = map[string]bool{
+	"host": true, "match": true, "include": true, "hostname": true, "user": true, "port": true, "identityfile": true,
+	"identitiesonly": true, "userknownhostsfile": true, "hostkeyalias": true, "proxyjump": true, "proxycommand": true,
+}
+
+// set keeps the first value of an option.
+func (r *reader) set(key string, args []string, active answer, at Place) {
+	s := &r.settings
+	single := map[string]*Value{
+		"hostname": &s.HostName, "user": &s.User, "port": &s.Port, "hostkeyalias": &s.HostKeyAlias,
+		"identitiesonly": &s.IdentitiesOnly, "proxyjump": &s.ProxyJump, "proxycommand": &s.ProxyCommand,
+	}
+	if !used[key] || active.is == no || key == "hostname" && r.final { // ssh decides that name after its first pass
+		return
+	}
+	field, one := single[key]
+	if one && field.From.Line > 0 || key == "userknownhostsfile" && len(s.UserKnownHostsFile) > 0 {
+		return
+	}
+	if (key == "proxyjump" || key == "proxycommand") && s.ProxyJump.From.Line+s.ProxyCommand.From.Line > 0 {
+		return
+	}
+	if active.is == unknown {
+		if _, known := s.undecided[key]; !known {
+			s.undecided[key] = active.by
+		}
+		return
+	}
+	switch {
+	case key == "proxycommand":
+		field.Text, field.From = strings.Join(args, " "), at
+	case one:
+		field.Text, field.From = args[0], at
+	case key == "identityfile":
+		if !hasValue(s.IdentityFile, args[0]) { // a second pass finds it again
+			s.IdentityFile = append(s.IdentityFile, Value{args[0], at})
+		}
+	default:
+		for _, a := range args {
+			s.UserKnownHostsFile = append(s.UserKnownHostsFile, Value{a, at})
+		}
+	}
+}
+
+func hasValue(list []Value, text string) bool {
+	for _, v := range list {
+		if v.Text == text {
+			return true
+		}
+	}
+	return false
+}
+
+// include reads the files that patterns name, in the order of their names.
+func (r *reader) include(patterns []string, depth int, active answer, at Place) error {
+	if depth+1 > maxDepth {
+		return fail(at, "Include is nested more than %d times", maxDepth)
+	}
+	for _, p := range patterns {
+		path := Tilde(p, r.Home)
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(r.Home, ".ssh", path)
+		}
+		files, err := filepath.Glob(path)
+		if err != nil {
+			return fail(at, "Include has a pattern that is not valid")
+		}
+		for _, file := range files {
+			err := r.file(file, depth+1, active)
+			if errors.Is(err, fs.ErrNotExist) { // a link without an end, as ssh has it
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Tilde expands a leading "~" to a home directory.
+func Tilde(path, home string) string {
+	if path == "~" || strings.HasPrefix(path, "~/") {
+		return filepath.Join(home, path[1:])
+	}
+	return path
+}
+
+// Expand replaces the tokens of a value, such as %h, and then ${NAME} by
+// getenv. Errors do not quote the value.
+func Expand(v Value, tokens map[byte]string, getenv func(string) (string, bool)) (string, error) {
+	var out strings.Builder
+	for text := v.Text; text != ""; {
+		switch {
+		case text[0] == '%':
+			if len(text) < 2 {
+				return "", fail(v.From, "a %% stands alone: write %%%%")
+			}
+			by, known := tokens[text[1]]
+			if text[1] == '%' {
+				by, known = "%", true
+			}
+			if !known {
+				return "", fail(v.From, "Slipway does not expand the token %s", strconv.Quote(text[:2]))
+			}
+			out.WriteString(by)
+			text = text[2:]
+		case strings.HasPrefix(text, "${") && strings.Contains(text, "}"):
+			name, rest, _ := strings.Cut(text[2:], "}")
+			by, set := getenv(name)
+			if !set {
+				return "", fail(v.From, "a variable of the environment is not set")
+			}
+			out.WriteString(by)
+			text = rest
+		default:
+			out.WriteByte(text[0])
+			text = text[1:]
+		}
+	}
+	return out.String(), nil
+}
+
+// An Error is a line that cannot be used. It does not quote the line, which may
+// be of a file that its reader must not see.
+type Error struct {
+	At  Place
+	Err error
+}
+
+func (e *Error) Error() string { return e.At.String() + ": " + e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+func fail(at Place, format string, args ...any) error {
+	return &Error{At: at, Err: fmt.Errorf(format, args...)}
+}
