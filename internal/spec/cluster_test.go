@@ -395,3 +395,40 @@ func TestDocker(t *testing.T) {
 		})
 	}
 }
+
+// TestHostNames: a name that means something else is refused with its own
+// reason, and so is one that has the right letters in the wrong places.
+func TestHostNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"w1": "", "node-1.example.com": "", "1": "", "allies": "",
+		"all":       "a node cannot be called all: commands such as 'slipway exec all' mean every host by that word",
+		"127.0.0.1": "a node cannot be called 127.0.0.1: an IP address is the address of a host",
+		"a..b":      `"a..b" cannot name a node: there is nothing between two dots`,
+		"a.-b":      `"a.-b" cannot name a node: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends with a letter or digit`,
+	} {
+		v := &validator{c: &v1alpha1.Cluster{}}
+		v.hostName(v1alpha1.Host{Name: name}, "spec.hosts[0]")
+		got := ""
+		for _, d := range v.found {
+			got += d.Message
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestSecretVariable: the variable is named, not expanded.
+func TestSecretVariable(t *testing.T) {
+	for env, hint := range map[string]string{"PASS": "", "$PASS": "write the name alone: env: PASS", "${PASS}": "write the name alone: env: PASS"} {
+		v := &validator{c: &v1alpha1.Cluster{}}
+		v.secretSource(&v1alpha1.SecretSource{Env: env}, "spec.ssh.passwordFrom")
+		got := ""
+		for _, d := range v.found {
+			got += d.Hint
+		}
+		if got != hint {
+			t.Errorf("%s: %q, want %q", env, got, hint)
+		}
+	}
+}

@@ -51,7 +51,7 @@ func choose(c *v1alpha1.Cluster, term string, chosen []bool) diag.List {
 	if key, value, ok := strings.Cut(term, "="); ok {
 		return chooseRole(c, key, value, chosen)
 	}
-	if term == "all" {
+	if term == allHosts {
 		for i := range chosen {
 			chosen[i] = true
 		}

@@ -45,10 +45,24 @@ func (v *validator) hostName(h v1alpha1.Host, path string) {
 		v.refuse(idInvalidName, path, fmt.Sprintf("%q has %d characters, and a host name may have %d", h.Name, len(h.Name), maxHostName), "")
 	case h.Name == localhost:
 		v.refuse(idInvalidName, path, "a node cannot be called localhost: every host knows itself by that name", "")
+	case h.Name == allHosts:
+		v.refuse(idInvalidName, path, "a node cannot be called "+allHosts+": commands such as 'slipway exec "+allHosts+"' mean every host by that word", "")
+	case isIP(h.Name):
+		v.refuse(idInvalidName, path, "a node cannot be called "+h.Name+": an IP address is the address of a host", "write it at address, and a name such as worker-1 here")
+	case strings.Contains(h.Name, ".."):
+		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" cannot name a node: there is nothing between two dots", didYouMeanName(h.Name))
 	case len(validation.IsDNS1123Subdomain(h.Name)) > 0:
-		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" cannot name a node: only a-z, 0-9, '-' and '.' are allowed, with a letter or digit first and last",
+		v.refuse(idInvalidName, path, strconv.Quote(h.Name)+" cannot name a node: only a-z, 0-9, '-' and '.' are allowed, and each part between dots begins and ends with a letter or digit",
 			didYouMeanName(h.Name))
 	}
+}
+
+// allHosts selects every host of a cluster.
+const allHosts = "all"
+
+func isIP(name string) bool {
+	_, err := netip.ParseAddr(name)
+	return err == nil
 }
 
 // didYouMeanName is the valid name that differs in case and underscores.

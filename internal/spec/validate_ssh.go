@@ -79,6 +79,9 @@ func (v *validator) secretSource(src *v1alpha1.SecretSource, path string) {
 		v.refuse(idMissingField, path, "it says neither file nor env", "write {file: PATH} or {env: NAME}")
 	case src.File != "" && src.Env != "":
 		v.refuse(idConflictingFields, path, "file and env are both given", "keep one of them")
+	case strings.ContainsAny(src.Env, "$="):
+		name := strings.Trim(src.Env, "${}")
+		v.refuse(idInvalidValue, path+".env", strconv.Quote(src.Env)+" is not the name of a variable", "write the name alone: env: "+name)
 	}
 }
 

@@ -92,13 +92,21 @@ func (d Disk) Stage(path string, content io.Reader, m Meta) (*Staged, error) {
 func (s *Staged) Commit() error {
 	if err := os.Rename(Temp(s.path), s.path); err != nil {
 		os.Remove(Temp(s.path))
-		return err
+		return denied(s.path, err)
 	}
 	if err := SyncDir(filepath.Dir(s.path)); err != nil {
 		return err
 	}
 	s.disk.Did("commit " + s.path)
 	return nil
+}
+
+// denied names the likely cause where root may not change a file.
+func denied(path string, err error) error {
+	if !errors.Is(err, unix.EPERM) || os.Geteuid() != 0 {
+		return err
+	}
+	return fmt.Errorf("%w: the file may be immutable: 'lsattr %s' shows the flag i, and 'chattr -i %s' clears it", err, path, path)
 }
 
 // Discard removes the staged file.
@@ -132,7 +140,7 @@ func (d Disk) Link(path, to string, m Meta) error {
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(temp))
+		return errors.Join(denied(path, err), os.Remove(temp))
 	}
 	if err := SyncDir(filepath.Dir(path)); err != nil {
 		return err

@@ -217,6 +217,10 @@ func names(info fs.FileInfo) uint64 {
 
 func (p *part) open(root *os.Root, flag int) (err error) {
 	p.file, err = root.OpenFile(p.name, os.O_RDWR|os.O_CREATE|flag, 0o600)
+	if errors.Is(err, fs.ErrPermission) && self() != 0 {
+		dir := filepath.Join(root.Name(), path.Dir(p.name))
+		return fmt.Errorf("user %d may not write to %s (%w); with --sudo, hosts write as root", self(), dir, fs.ErrPermission)
+	}
 	return err
 }
 

@@ -65,7 +65,9 @@ type Starter interface {
 type Boot struct {
 	Host string // its name, for errors
 	User string // who logs in, for errors
-	Arch string // what the host must be (GOARCH); "" is anything
+	// Login is what ssh is given for the same login, for errors; "" is none.
+	Login string
+	Arch  string // what the host must be (GOARCH); "" is anything
 	// Sudo becomes root with sudo; SudoPassword, if known, answers it.
 	Sudo         bool
 	SudoPassword func() (string, error)

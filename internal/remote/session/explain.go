@@ -53,11 +53,19 @@ func (b Boot) explain(ctx context.Context, d *dialog, err error) error {
 		return b.fail(remote.HelperFailed, "the login shell of "+b.User+" prints without end", "make its start-up files silent where there is no terminal", err)
 	case !d.greeted:
 		return b.fail(remote.HelperFailed, b.ended("the login shell of "+b.User, err)+quoted(said),
-			"check the shell and its start-up files: `ssh "+b.User+"@HOST sh -c true` must work", err)
+			"check the shell and its start-up files: "+b.tryShell()+" must print works", err)
 	case !d.isRoot() && b.Sudo:
 		return b.sudo(said, err)
 	}
 	return b.fail(remote.HelperFailed, b.ended("the bootstrap of the node helper", err)+quoted(said), "try again", err)
+}
+
+// tryShell is the command that shows whether a login shell runs commands.
+func (b Boot) tryShell() string {
+	if b.Login == "" {
+		return "`sh -c 'echo works'`"
+	}
+	return "`ssh " + b.Login + " echo works`"
 }
 
 func (b Boot) ended(what string, err error) string {

@@ -101,7 +101,7 @@ func (d *Dialer) start(ctx context.Context, host v1alpha1.Host, to endpoint, con
 	if find == nil {
 		find = embedded.Find
 	}
-	boot := session.Boot{Host: host.Name, User: to.user, Arch: host.Arch, Helper: find, Timeout: opts.Timeout}
+	boot := session.Boot{Host: host.Name, User: to.user, Login: to.command(), Arch: host.Arch, Helper: find, Timeout: opts.Timeout}
 	if to.user != "root" && (host.SSH.Sudo == nil || *host.SSH.Sudo) {
 		boot.Sudo = true
 		boot.SudoPassword = sudoPassword(host.SSH)
@@ -208,6 +208,15 @@ func (e endpoint) withDefaults() endpoint {
 }
 
 func (e endpoint) hostport() string { return net.JoinHostPort(e.address, strconv.Itoa(e.port)) }
+
+// command is what ssh is given to log in there.
+func (e endpoint) command() string {
+	port := ""
+	if e.port != 22 {
+		port = "-p " + strconv.Itoa(e.port) + " "
+	}
+	return port + e.user + "@" + e.address
+}
 
 func (e endpoint) fail(reason remote.Reason, cause, remedy string, err error) *remote.Error {
 	return &remote.Error{Host: e.host, Reason: reason, Cause: cause, Remedy: remedy, Err: err}
