@@ -52,6 +52,10 @@ type OperationSpec struct {
 	Backup   string `json:"backup,omitempty"`
 	Identity string `json:"identity,omitempty"`
 	Restores string `json:"restores,omitempty"`
+	// SignedBy is the public key besides the cluster's own by which etcd-restore verified
+	// the set, and Unverified is that it was used without a valid signature.
+	SignedBy   string `json:"signedBy,omitempty"`
+	Unverified bool   `json:"unverified,omitempty"`
 	// Rotates is what rotate-ca exchanges, by name, with the id of what goes: what
 	// has come in its place is not exchanged again.
 	Rotates map[string]string `json:"rotates,omitempty"`

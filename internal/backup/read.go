@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -51,8 +52,10 @@ func Head(file string, ids []age.Identity) (*Set, error) {
 }
 
 // Read reads a set through, its snapshot to a writer, and answers what it is and
-// its other files. It is an *Error unless every byte is what was written.
-func Read(file string, ids []age.Identity, snapshot io.Writer) (*Set, []Content, error) {
+// its other files. It is an *Error unless every byte is what was written. accept is
+// called with the head before anything else is read, and ends the reading with its
+// error; nil accepts any set.
+func Read(file string, ids []age.Identity, snapshot io.Writer, accept func(*Set) error) (*Set, []Content, error) {
 	f, err := regular.Open(file)
 	if err != nil {
 		return nil, nil, err
@@ -63,6 +66,9 @@ func Read(file string, ids []age.Identity, snapshot io.Writer) (*Set, []Content,
 		return nil, nil, err
 	}
 	set, err := head(t)
+	if err == nil && accept != nil {
+		err = accept(set)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,10 +137,28 @@ func head(t *tar.Reader) (*Set, error) {
 	if err := json.Unmarshal(raw, set); err != nil {
 		return nil, broken(Damaged, "what the set says of itself cannot be read: %v", err)
 	}
-	if set.Format != format && set.Format != keysOnly {
-		return nil, broken(Unknown, "the set has format %d, and this program reads %d and %d", set.Format, format, keysOnly)
+	if set.Format < format || set.Format > signedKeysOnly {
+		return nil, broken(Unknown, "the set has format %d, and this program reads %d to %d", set.Format, format, signedKeysOnly)
+	}
+	if set.isSigned() {
+		if set.Signature, err = signature(t, raw); err != nil {
+			return nil, err
+		}
 	}
 	return set, set.check()
+}
+
+// signature reads the second member of a signed set.
+func signature(t *tar.Reader, head []byte) (*Signature, error) {
+	h, err := t.Next()
+	if err != nil || h.Name != signatureName || h.Size != ed25519.SignatureSize || h.Typeflag != tar.TypeReg {
+		return nil, broken(Damaged, "the set has no signature where its head promises one")
+	}
+	value, err := bounded.ReadAll(t, ed25519.SignatureSize)
+	if err != nil {
+		return nil, broken(Damaged, "the set is cut off in its signature, or damaged there")
+	}
+	return &Signature{Head: head, Value: value}, nil
 }
 
 // check refuses what a set that was written by Write does not say.

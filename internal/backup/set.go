@@ -14,21 +14,24 @@ import (
 	"time"
 )
 
-// The formats of the sets that are written; others are not read. One of keys alone,
-// without a snapshot, has its own: a program that knows none such says so, and does
-// not take it for damaged.
+// The formats of sets; others are not read. A set of keys alone, without a snapshot,
+// has its own format, and so have signed sets: a program that does not know them says
+// so, and does not take them for damaged.
 const (
-	format   = 1
-	keysOnly = 2
+	format         = 1
+	keysOnly       = 2
+	signed         = 3
+	signedKeysOnly = 4
 )
 
 // The members of a set besides the files of hosts, which are below FileDir by
 // their paths.
 const (
-	manifestName = "set.json"
-	SnapshotName = "snapshot.db"
-	ClusterName  = "cluster.yaml"
-	FileDir      = "files"
+	manifestName  = "set.json"
+	signatureName = "set.sig"
+	SnapshotName  = "snapshot.db"
+	ClusterName   = "cluster.yaml"
+	FileDir       = "files"
 )
 
 const (
@@ -56,12 +59,19 @@ type Set struct {
 	// clusters of one name apart.
 	Authority string   `json:"authority"`
 	Snapshot  Snapshot `json:"snapshot"`
-	// Files are all members but this one, in order.
+	// Files are all members but this one and its signature, in order.
 	Files []File `json:"files"`
+	// Signature is the signature that was read with the set; nil is that it has none.
+	// Nothing of a set can be trusted before it was verified: whoever can write where
+	// a set lies can write any set.
+	Signature *Signature `json:"-"`
 }
 
-// KeysOnly says that the set has no snapshot: etcd is others', who keep its data.
-func (s *Set) KeysOnly() bool { return s.Format == keysOnly }
+// KeysOnly reports whether the set has no snapshot, because etcd is external.
+func (s *Set) KeysOnly() bool { return s.Format == keysOnly || s.Format == signedKeysOnly }
+
+// isSigned reports whether a signature follows the head.
+func (s *Set) isSigned() bool { return s.Format == signed || s.Format == signedKeysOnly }
 
 // A Snapshot is what a snapshot of etcd is. Hash, Revision and Version are what
 // etcdutl reads in it, Keys how many there are at its revision.
@@ -100,6 +110,9 @@ const (
 	Unknown   Reason = "backup-unknown"   // no set, or of another format
 	Exists    Reason = "backup-exists"    // there is one at its place
 )
+
+// Unverified is that a set has no signature, or not one by a trusted key.
+const Unverified Reason = "backup-unverified"
 
 // An Error is a file that is no set that can be used.
 type Error struct {

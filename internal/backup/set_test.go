@@ -58,7 +58,7 @@ func written(t *testing.T, recipients ...age.Recipient) (file string, set *Set, 
 	set = &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1", Etcd: "3.7.0", EtcdType: "stacked", Member: "cp1", Authority: "a", Snapshot: is}
 	small = []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
 	file = filepath.Join(t.TempDir(), Place("prod", set.Taken, len(recipients) > 0))
-	if err := Write(file, set, small, db, recipients); err != nil {
+	if err := Write(file, set, small, db, Keys{Recipients: recipients}); err != nil {
 		t.Fatal(err)
 	}
 	return file, set, small
@@ -70,11 +70,11 @@ func TestKeysOnly(t *testing.T) {
 	set := &Set{Cluster: "prod", Taken: time.Date(2026, 11, 20, 18, 0, 0, 0, time.UTC), Kubernetes: "v1.37.1", EtcdType: "external", Authority: "a"}
 	small := []Content{{ClusterName, []byte("kind: Cluster\n")}, {HostFile("/etc/kubernetes/pki/ca.key"), []byte("canary-key")}}
 	file := filepath.Join(t.TempDir(), Place("prod", set.Taken, false))
-	if err := Write(file, set, small, "", nil); err != nil {
+	if err := Write(file, set, small, "", Keys{}); err != nil {
 		t.Fatal(err)
 	}
 	var db bytes.Buffer
-	got, files, err := Read(file, nil, &db)
+	got, files, err := Read(file, nil, &db, nil)
 	if err != nil || !got.KeysOnly() || db.Len() > 0 || got.Format == format {
 		t.Fatalf("%+v, %v, and a snapshot of %d bytes", got, err, db.Len())
 	}
@@ -88,7 +88,7 @@ func TestKeysOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = Read(file, nil, &db)
+	_, _, err = Read(file, nil, &db, nil)
 	wantReason(t, err, Damaged)
 	_, whole, _ := written(t)
 	whole.Format = keysOnly
@@ -117,7 +117,7 @@ func TestWriteAndRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file, set, small := written(t, tc.to...)
 			var db bytes.Buffer
-			got, files, err := Read(file, tc.ids, &db)
+			got, files, err := Read(file, tc.ids, &db, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +145,7 @@ func TestWriteAndRead(t *testing.T) {
 	}
 	file, _, _ := written(t, to...)
 	for name, ids := range map[string][]age.Identity{"no key": nil, "another's key": {other}} {
-		_, _, err := Read(file, ids, &bytes.Buffer{})
+		_, _, err := Read(file, ids, &bytes.Buffer{}, nil)
 		t.Log(name)
 		wantReason(t, err, Encrypted)
 	}
@@ -165,18 +165,18 @@ func TestWriteRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantReason(t, Write(file, set, small, snapshot(t, 300), nil), Exists)
+	wantReason(t, Write(file, set, small, snapshot(t, 300), Keys{}), Exists)
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("what was there is another: %v", err)
 	}
 	short := *set
 	short.Snapshot.Bytes += 5
-	if err := Write(file+"2", &short, small, snapshot(t, 20_000), nil); err == nil {
+	if err := Write(file+"2", &short, small, snapshot(t, 20_000), Keys{}); err == nil {
 		t.Error("a snapshot that is shorter than it says was written")
 	}
 	other := *set
 	other.Snapshot.SHA256 = sum(nil)
-	wantReason(t, Write(file+"2", &other, small, snapshot(t, 20_000), nil), Damaged)
+	wantReason(t, Write(file+"2", &other, small, snapshot(t, 20_000), Keys{}), Damaged)
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(file), ".slipway-*")); err != nil || len(left) > 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}
@@ -232,7 +232,7 @@ func TestReadSparse(t *testing.T) {
 			t.Fatal(err)
 		}
 		var db full
-		_, _, err = Read(at, nil, &db)
+		_, _, err = Read(at, nil, &db, nil)
 		wantReason(t, err, Damaged)
 		if db > 0 {
 			t.Errorf("%d bytes of a set of %d were unpacked", db, file.Len())
@@ -258,7 +258,7 @@ func TestReadWhatIsNoFile(t *testing.T) {
 	}
 	for _, name := range []string{pipe, "/dev/zero", t.TempDir()} {
 		_, err := Head(name, nil)
-		_, _, readErr := Read(name, nil, &bytes.Buffer{})
+		_, _, readErr := Read(name, nil, &bytes.Buffer{}, nil)
 		if err == nil || readErr == nil {
 			t.Errorf("%s: %v, %v", name, err, readErr)
 		}
@@ -284,7 +284,7 @@ func TestReadDamaged(t *testing.T) {
 				if err := os.WriteFile(bad, damage, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				_, _, err := Read(bad, []age.Identity{id}, &bytes.Buffer{})
+				_, _, err := Read(bad, []age.Identity{id}, &bytes.Buffer{}, nil)
 				var e *Error
 				harmless := what == "one bit" && name == "plain" && (raw[at] == 0 || inHeader(raw, at))
 				if !errors.As(err, &e) && !harmless {

@@ -45,7 +45,7 @@ const Parts = ".slipway-backup-*"
 
 // Write writes a set to a file that must not be there yet, whole or not at all;
 // it is on disk when Write returns. The rest is as Stream has it.
-func Write(to string, set *Set, small []Content, snapshot string, recipients []age.Recipient) (err error) {
+func Write(to string, set *Set, small []Content, snapshot string, by Keys) (err error) {
 	if _, err := os.Lstat(to); err == nil {
 		return broken(Exists, "%s is there already", to)
 	}
@@ -54,7 +54,7 @@ func Write(to string, set *Set, small []Content, snapshot string, recipients []a
 		return err
 	}
 	defer func() { err = errors.Join(err, remove(f.Name())) }()
-	err = Stream(f, set, small, snapshot, recipients)
+	err = Stream(f, set, small, snapshot, by)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -98,18 +98,37 @@ func sum(data []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
+// Keys are the keys that a set is written with.
+type Keys struct {
+	// Recipients are the keys that the set is encrypted to; none leaves it plain.
+	Recipients []age.Recipient
+	// Signer signs it; nil leaves it without a signature.
+	Signer *SigningKey
+}
+
+// format is the format of a set that is written with these keys.
+func (k Keys) format(snapshot bool) int {
+	switch {
+	case k.Signer != nil && snapshot:
+		return signed
+	case k.Signer != nil:
+		return signedKeysOnly
+	case snapshot:
+		return format
+	}
+	return keysOnly
+}
+
 // Stream writes a set as it is read, and fails at its end if the snapshot is not what
-// the set says of it. snapshot is its file, "" for a set of keys alone. The set's Format
-// and Files are filled in.
-func Stream(to io.Writer, set *Set, small []Content, snapshot string, recipients []age.Recipient) error {
-	set.Format, set.Files = format, nil
+// the set says of it. snapshot is its file, "" for a set of keys alone. The set's Format,
+// Files and Signature are filled in.
+func Stream(to io.Writer, set *Set, small []Content, snapshot string, by Keys) error {
+	set.Format, set.Files, set.Signature = by.format(snapshot != ""), nil, nil
 	for _, c := range small {
 		set.Files = append(set.Files, File{Name: c.Name, Bytes: int64(len(c.Data)), SHA256: sum(c.Data)})
 	}
 	db := io.Reader(nil)
-	if snapshot == "" {
-		set.Format = keysOnly
-	} else {
+	if snapshot != "" {
 		set.Files = append(set.Files, File{Name: SnapshotName, Bytes: set.Snapshot.Bytes, SHA256: set.Snapshot.SHA256})
 		f, err := os.Open(snapshot)
 		if err != nil {
@@ -123,13 +142,17 @@ func Stream(to io.Writer, set *Set, small []Content, snapshot string, recipients
 		return err
 	}
 	w := io.WriteCloser(nopCloser{to})
-	if len(recipients) > 0 {
-		if w, err = age.Encrypt(to, recipients...); err != nil {
+	if len(by.Recipients) > 0 {
+		if w, err = age.Encrypt(to, by.Recipients...); err != nil {
 			return fmt.Errorf("encrypting the set: %w", err)
 		}
 	}
 	t, is := tar.NewWriter(w), sha256.New()
 	err = add(t, set, manifestName, int64(len(manifest)), bytes.NewReader(manifest))
+	if err == nil && by.Signer != nil {
+		set.Signature = &Signature{Head: manifest, Value: by.Signer.sign(manifest)}
+		err = add(t, set, signatureName, int64(len(set.Signature.Value)), bytes.NewReader(set.Signature.Value))
+	}
 	for i := 0; err == nil && i < len(small); i++ {
 		err = add(t, set, small[i].Name, int64(len(small[i].Data)), bytes.NewReader(small[i].Data))
 	}

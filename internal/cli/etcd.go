@@ -112,7 +112,9 @@ never overwritten, and what the disks have no room for is not begun.
 
 With --copy nothing is taken: a copy that is kept elsewhere (spec.etcd.backup.copies)
 is fetched as it is, encrypted. Of a directory of hosts it comes from these, else
-from where it is kept: for that, neither the cluster nor its hosts need be there.`,
+from where it is kept: for that, neither the cluster nor its hosts need be there.
+The newest is the one whose name a host of the cluster chose last; what is in it is
+verified when it is tried or restored.`,
 		Example: `  slipway etcd snapshot prod
   slipway etcd snapshot prod --out /mnt/safe/prod.tar
   slipway etcd snapshot prod --of cp1
@@ -128,6 +130,7 @@ from where it is kept: for that, neither the cluster nor its hosts need be there
 	cmd.Flags().StringArrayVar(&o.Recipients, "recipient", nil, "encrypt the set to this `key` of age's: age1… (repeatable)")
 	cmd.Flags().StringVar(&o.Of, "of", "", "put a snapshot into the set that `HOST[/FILE]` has taken by itself (its newest, or that file)")
 	cmd.Flags().StringVar(&o.Copy, "copy", "", "fetch a copy from where it is kept: `PLACE[/FILE]` (the newest there, or that file)")
+	unverifiedFlag(cmd, &o.Unverified, "with --copy PLACE: fetch the newest copy even if no host of the cluster chose its name: anybody who can write there can have chosen it")
 	cmd.MarkFlagsMutuallyExclusive("of", "copy")
 	cmd.MarkFlagsMutuallyExclusive("recipient", "copy")
 	return cmd
@@ -225,7 +228,8 @@ an etcd of its own on a host with a member: in a directory that is root's alone,
 on no address, with little weight beside what runs there, and gone afterwards. The
 cluster's etcd is not touched. What comes of it must be what the set says: its
 integrity, its revision, how many keys it has; and a Secret must be read in it,
-decrypted by the set's encryption configuration if the cluster encrypts them.
+decrypted by the set's encryption configuration if the cluster encrypts them. A set
+must be signed by the cluster's key; one that is not is tried only with --unverified.
 
 Exit codes: 0 the set is good; 1 something is not what the set says; 2 the set
 cannot be used, or there is no room or memory for it on the host: what is wrong
@@ -243,6 +247,7 @@ is said.`,
 		}),
 	}
 	setFlags(cmd, &o.From, &o.Identity)
+	trustFlags(cmd, &o.SetTrust)
 	return cmd
 }
 
@@ -252,6 +257,17 @@ func setFlags(cmd *cobra.Command, from, identity *string) {
 	f.StringVar(from, "from", "", "the `file` of the backup set")
 	f.StringVar(identity, "identity", "", "the `file` of the key that opens it, as age-keygen wrote it")
 	_, _ = cmd.MarkFlagFilename("from", "tar", "age"), cmd.MarkFlagFilename("identity") // the flags are there
+}
+
+// trustFlags are those that let sets be used which the cluster's own key has not signed.
+func trustFlags(cmd *cobra.Command, t *lifecycle.SetTrust) {
+	f := cmd.Flags()
+	f.StringVar(&t.SignedBy, "signed-by", "", "trust this public `key` as well, such as that of the manager before (ed25519:…)")
+	unverifiedFlag(cmd, &t.Unverified, "use a set that no trusted key has signed: whoever wrote it becomes as good as root on all hosts")
+}
+
+func unverifiedFlag(cmd *cobra.Command, to *bool, help string) {
+	cmd.Flags().BoolVar(to, "unverified", false, help)
 }
 
 func (a *app) etcdDefragCmd() *cobra.Command {
@@ -277,6 +293,7 @@ Those with less than a tenth to give back are left alone. A database that is ful
 func (a *app) etcdRestoreCmd() *cobra.Command {
 	var (
 		from, identity string
+		trust          lifecycle.SetTrust
 		allowRemoval   bool
 	)
 	cmd := &cobra.Command{
@@ -284,8 +301,10 @@ func (a *app) etcdRestoreCmd() *cobra.Command {
 		Long: `Gives all members of a cluster's etcd the data of a backup set: the cluster is
 what it was when that was taken, and what was written since is lost. The set is
 read through first; one that was cut off or has changed, one of another cluster,
-and one that the cluster's programs cannot read are refused, and nothing is
-touched. Every host with a member and every control plane must answer.
+one that is not signed by the cluster's key, and one that the cluster's programs
+cannot read are refused, and nothing is touched. Whoever can write a set becomes as
+good as root on all hosts when it is restored: --unverified is for sets of which you
+know where they come from. Every host with a member and every control plane must answer.
 
 The new data are made beside the old ones; then etcd and the control planes are
 stopped, the old data are moved aside (they stay on the hosts), and all that has
@@ -293,7 +312,7 @@ kept what the API told is restarted: API servers, controllers, schedulers,
 kubelets, kube-proxy, the network's pods, CoreDNS. It ends when the API serves
 the restored revision and the nodes are ready. Cut off anywhere, it is gone on
 with by: slipway resume. Keys of authorities come from the set only where a host
-has lost its own.
+has lost its own, and never from one that is not verified.
 
 This loses data. It is confirmed by typing the cluster's name, by --yes if the
 name is given, or by --allow-removal.`,
@@ -305,11 +324,12 @@ name is given, or by --allow-removal.`,
 			if err != nil {
 				return err
 			}
-			r.Backup, r.Identity = from, identity
+			r.Backup, r.Identity, r.SetTrust = from, identity, trust
 			return a.operate(cmd.Context(), operation{prepare: a.prepare(r), named: len(args) > 0, allowRemoval: allowRemoval})
 		},
 	}
 	setFlags(cmd, &from, &identity)
+	trustFlags(cmd, &trust)
 	_ = cmd.MarkFlagRequired("from") // the flag is there
 	removalFlag(cmd, &allowRemoval)
 	a.changeFlags(cmd)

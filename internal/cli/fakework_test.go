@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"slipway.dev/slipway/internal/backup"
@@ -205,7 +206,7 @@ func (s service) sets(name string) []lifecycle.SnapshotInfo {
 	return []lifecycle.SnapshotInfo{
 		{Cluster: name, File: "/b/" + name + "-2.tar.age", Bytes: 3 << 20, Taken: epoch, Encrypted: true},
 		{
-			Cluster: name, File: "/b/" + name + "-1.tar", Bytes: 3 << 20, Taken: epoch.Add(-24 * time.Hour), Kubernetes: "v1.37.1", Etcd: "3.7.0", Member: "cp2",
+			Cluster: name, File: "/b/" + name + "-1.tar", Bytes: 3 << 20, Taken: epoch.Add(-24 * time.Hour), Kubernetes: "v1.37.1", Etcd: "3.7.0", Member: "cp2", Verified: true,
 			Snapshot: &backup.Snapshot{Bytes: 2 << 20, Hash: 0xc0ffee, Revision: 4711, Keys: 600}, Files: []string{"/etc/kubernetes/pki/ca.key"},
 		},
 		{Cluster: name, File: "/b/" + name + "-0.tar", Bytes: 20 << 10, Taken: epoch.Add(-48 * time.Hour), Kubernetes: "v1.36.4", KeysOnly: true, Files: []string{"/etc/kubernetes/pki/ca.key"}},
@@ -220,7 +221,7 @@ func (s service) Snapshot(ctx context.Context, name string, o lifecycle.Snapshot
 		return nil, diag.List{{ID: "etcd-unhealthy", Severity: diag.Error, Message: "no member of etcd is well"}}
 	}
 	if o.Copy != "" {
-		i := lifecycle.SnapshotInfo{Cluster: name, File: "/b/" + name + ".tar.age", Bytes: 4 << 20, Taken: epoch, Encrypted: true, Member: "cp1"}
+		i := lifecycle.SnapshotInfo{Cluster: name, File: "/b/" + name + ".tar.age", Bytes: 4 << 20, Taken: epoch, Encrypted: true, Member: "cp1", Revision: 4711, Verified: !o.Unverified}
 		return &i, s.record(call{Method: "Snapshot", Name: name, Args: []string{o.Copy}})
 	}
 	i := s.sets(name)[1]
@@ -250,7 +251,7 @@ func (s service) Copies(ctx context.Context, name string, _ event.Sink) (*lifecy
 		return nil, err
 	}
 	r := &lifecycle.CopyReport{Name: name, Good: s.Lost == "", Next: "slipway etcd snapshot " + name + " --copy nas", Targets: []lifecycle.CopyTarget{{
-		Name: "nas", At: "/mnt/nas", Copies: []lifecycle.CopyInfo{{File: name + "_0123456789ab_cp1_20261120-170000_4711.tar.age", Bytes: 4 << 20, Host: "cp1", Taken: epoch.Add(-time.Hour), Revision: 4711}},
+		Name: "nas", At: "/mnt/nas", Copies: []lifecycle.CopyInfo{{File: name + "_0123456789ab_cp1_20261120-170000_4711.tar.age", Bytes: 4 << 20, Host: "cp1", Taken: epoch.Add(-time.Hour), Revision: 4711, Verified: true}},
 	}}}
 	if !r.Good {
 		r.Targets[0].Problem = &diag.Diagnostic{ID: "backup-copy-unreachable", Severity: diag.Warning, Message: "nas (/mnt/nas) cannot be looked at: it hangs"}
@@ -262,10 +263,10 @@ func (s service) Drill(ctx context.Context, name string, o lifecycle.DrillOption
 	if _, err := s.Cluster(ctx, name); err != nil {
 		return nil, err
 	}
-	r := &lifecycle.DrillReport{Cluster: name, File: "/b/" + name + "-1.tar", Taken: epoch, Host: "cp2", Etcd: "3.7.0", Good: s.Lost == "", Seconds: 4, Checks: []lifecycle.DrillCheck{
+	r := &lifecycle.DrillReport{Cluster: name, File: "/b/" + name + "-1.tar", Taken: epoch, Member: "cp1", Revision: 4711, Verified: !o.Unverified, Host: "cp2", Etcd: "3.7.0", Good: s.Lost == "", Seconds: 4, Checks: []lifecycle.DrillCheck{
 		{Name: "revision", Want: "4711", Got: "4711", Good: true}, {Name: "keys", Want: "600", Got: "600", Good: s.Lost == ""},
 	}}
-	return r, s.record(call{Method: "Drill", Name: name, Args: []string{o.From, o.Identity}})
+	return r, s.record(call{Method: "Drill", Name: name, Args: slices.DeleteFunc([]string{o.From, o.Identity, o.SignedBy}, func(a string) bool { return a == "" })})
 }
 
 func (s service) Snapshots(_ context.Context, name string) ([]lifecycle.SnapshotInfo, error) {

@@ -117,6 +117,8 @@ type Request struct {
 	// opens it, "" if it is not encrypted.
 	Backup   string
 	Identity string
+	// SetTrust says which sets may be restored.
+	SetTrust
 	// IgnoreChecks are precheck ids to pass over; they are recorded.
 	IgnoreChecks []string
 	// IgnoreErrors lets other hosts finish when one fails.

@@ -55,6 +55,9 @@ type CopyInfo struct {
 	Host     string    `json:"host"`
 	Taken    time.Time `json:"taken"`
 	Revision int64     `json:"revision"`
+	// Verified is that a host of the cluster chose the name. Others can write any name
+	// there, and none of them is taken for the newest.
+	Verified bool `json:"verified"`
 }
 
 // copySecrets are what is logged in with where copies are kept, by the target's name.
@@ -134,10 +137,10 @@ func (s *service) Copies(ctx context.Context, name string, progress event.Sink) 
 // conclude says whether all could be looked at, and what to do next.
 func (r *CopyReport) conclude() {
 	r.Good = !slices.ContainsFunc(r.Targets, func(t CopyTarget) bool { return t.Problem != nil })
-	has := func(t CopyTarget) bool { return len(t.Copies) > 0 }
-	switch i := slices.IndexFunc(r.Targets, has); {
+	newest := func(t CopyTarget) int { return slices.IndexFunc(t.Copies, func(k CopyInfo) bool { return k.Verified }) }
+	switch i := slices.IndexFunc(r.Targets, func(t CopyTarget) bool { return newest(t) >= 0 }); {
 	case i >= 0 && r.Targets[i].Problem != nil: // which is the newest there is not known
-		r.Next = "slipway etcd snapshot " + r.Name + " --copy " + r.Targets[i].Name + "/" + r.Targets[i].Copies[0].File
+		r.Next = "slipway etcd snapshot " + r.Name + " --copy " + r.Targets[i].Name + "/" + r.Targets[i].Copies[newest(r.Targets[i])].File
 	case i >= 0:
 		r.Next = "slipway etcd snapshot " + r.Name + " --copy " + r.Targets[i].Name
 	case len(r.Targets) > 0:
@@ -167,7 +170,7 @@ func (c *copyLook) at(ctx context.Context, to v1alpha1.EtcdCopy, progress event.
 		t.Problem = &diag.Diagnostic{ID: idCopyTarget, Severity: diag.Warning, Message: to.Name + " (" + t.At + ") cannot be looked at: " + why(err).Message, Hint: why(err).Hint}
 	}
 	for _, k := range list {
-		t.Copies = append(t.Copies, CopyInfo{File: k.File.Name, Bytes: k.Bytes, Host: k.Host, Taken: k.Taken, Revision: k.Revision})
+		t.Copies = append(t.Copies, CopyInfo{File: k.File.Name, Bytes: k.Bytes, Host: k.Host, Taken: k.Taken, Revision: k.Revision, Verified: k.Name.Verified(c.key)})
 	}
 	return t
 }
@@ -188,8 +191,9 @@ type copyLook struct {
 	svc  *service
 	l    *looker
 	name string
-	// ids are the cluster's in names; none are not known.
+	// ids are the cluster's in names; none are not known. key verifies names.
 	ids []string
+	key *backup.SigningKey
 }
 
 // lookForCopies connects to hosts, if copies are in directories of theirs.
@@ -200,7 +204,11 @@ func (s *service) lookForCopies(ctx context.Context, c *v1alpha1.Cluster, progre
 	}
 	l := newLooker(s, env)
 	l.only(func(h v1alpha1.Host) bool { return recovery.HasCopies(c, h) })
-	look := &copyLook{svc: s, l: l, name: c.Name}
+	key, err := s.knownKey(c.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	look := &copyLook{svc: s, l: l, name: c.Name, key: key}
 	for _, authority := range authoritiesOf(l.admin) {
 		look.ids = append(look.ids, copies.IDOf(authority))
 	}
@@ -316,8 +324,13 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	}
 	defer done()
 	list, on, err := look.list(ctx, to)
-	i = slices.IndexFunc(list, func(k copies.Copy) bool { return file == "" || k.File.Name == file })
+	i = slices.IndexFunc(list, func(k copies.Copy) bool {
+		return file == "" && (o.Unverified || k.Name.Verified(look.key)) || k.File.Name == file
+	})
 	switch {
+	case i < 0 && file == "" && err == nil && len(list) > 0:
+		return nil, refused(string(backup.Unverified), fmt.Sprintf("no host of this cluster has chosen the names of the copies at %s (%d): anybody who can write there can have chosen them", name, len(list)),
+			"see them: slipway etcd snapshots "+c.Name+" --copies; fetch one by its name, or the newest of them with --unverified")
 	case i < 0 && err != nil:
 		return nil, refused(idCopyTarget, name+" ("+placeOf(to)+") cannot be looked at: "+why(err).Message, why(err).Hint)
 	case file == "" && err != nil: // there may be newer ones where nobody answers
@@ -335,11 +348,13 @@ func (s *service) fetchCopy(ctx context.Context, c *v1alpha1.Cluster, o Snapshot
 	if err := transfer.Room(filepath.Dir(m.to), k.Bytes+spareHere); err != nil {
 		return nil, refused(idBackupRoom, err.Error(), "make room, or name a file on another disk with --out")
 	}
-	note(progress, "", "fetching "+k.File.Name+" from "+placeOf(to))
+	note(progress, "", fmt.Sprintf("fetching %s from %s: of %s, revision %d, taken %s", k.File.Name, placeOf(to), k.Host, k.Revision, k.Taken.UTC().Format(time.RFC3339)))
 	if err := m.bring(ctx, look, to, k, on[k.File.Name]); err != nil {
 		return nil, err
 	}
-	return &SnapshotInfo{Cluster: c.Name, File: m.to, Bytes: k.Bytes, Taken: k.Taken, Encrypted: true, Member: k.Host}, s.Store.Own(m.to)
+	return &SnapshotInfo{
+		Cluster: c.Name, File: m.to, Bytes: k.Bytes, Taken: k.Taken, Encrypted: true, Member: k.Host, Revision: k.Revision, Verified: k.Name.Verified(look.key),
+	}, s.Store.Own(m.to)
 }
 
 func orNone(file string) string {

@@ -143,8 +143,12 @@ func copying(t *testing.T) (*world, *copiestest.Machine, func(host string, hour 
 	if err != nil {
 		t.Fatal(err)
 	}
+	key, err := w.service().knownKey("prod")
+	if err != nil || key == nil {
+		t.Fatalf("hosts copy, and there is no key: %v", err)
+	}
 	return w, m, func(host string, hour int) string {
-		return copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host, Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711}.String()
+		return copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host, Taken: time.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC), Revision: 4711}.Tagged(key).String()
 	}
 }
 
@@ -230,9 +234,13 @@ func TestCopiesNewestUnknown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	key, _, err := svc.signingKey("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
 	names := map[string]string{}
 	for i, host := range []string{"cp1", "cp2"} {
-		names[host] = copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host, Taken: time.Date(2026, 11, 20, 16+i, 0, 0, 0, time.UTC), Revision: 4711 + int64(i)}.String()
+		names[host] = copies.Name{Cluster: "prod", ID: copies.IDOf(authoritiesOf(admin)[0]), Host: host, Taken: time.Date(2026, 11, 20, 16+i, 0, 0, 0, time.UTC), Revision: 4711 + int64(i)}.Tagged(key).String()
 		w.machines[host].files["/mnt/nas/"+names[host]] = "of " + host
 	}
 	fetch := func(which string) (string, error) {
@@ -255,7 +263,7 @@ func TestCopiesNewestUnknown(t *testing.T) {
 	if got, err := fetch("nas/" + names["cp1"]); err != nil || got != "of cp1" {
 		t.Errorf("by its name: %q, %v", got, err)
 	}
-	r := &CopyReport{Name: "prod", Targets: []CopyTarget{{Name: "nas", Copies: []CopyInfo{{File: names["cp1"]}}, Problem: &diag.Diagnostic{}}}}
+	r := &CopyReport{Name: "prod", Targets: []CopyTarget{{Name: "nas", Copies: []CopyInfo{{File: names["cp2"]}, {File: names["cp1"], Verified: true}}, Problem: &diag.Diagnostic{}}}}
 	if r.conclude(); !strings.HasSuffix(r.Next, "--copy nas/"+names["cp1"]) {
 		t.Errorf("next is %s", r.Next)
 	}

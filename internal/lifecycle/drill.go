@@ -12,7 +12,10 @@ import (
 	"strconv"
 	"time"
 
+	"filippo.io/age"
+
 	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
@@ -24,6 +27,7 @@ type DrillOptions struct {
 	// From is the file of the set, "" the newest one at its usual place, and
 	// Identity that of the key that opens it.
 	From, Identity string
+	SetTrust
 }
 
 // DrillReport is what came of trying a backup set.
@@ -31,6 +35,13 @@ type DrillReport struct {
 	Cluster string    `json:"cluster"`
 	File    string    `json:"file"`
 	Taken   time.Time `json:"taken"`
+	// Member and Revision are of the snapshot in the set. Verified is that a trusted key
+	// has signed the set.
+	Member   string `json:"member"`
+	Revision int64  `json:"revision"`
+	Verified bool   `json:"verified"`
+	// Warnings are what speaks against the set, though it was tried.
+	Warnings diag.List `json:"warnings,omitempty"`
 	// Host is on which it was restored, by etcd of version Etcd.
 	Host string `json:"host"`
 	Etcd string `json:"etcd"`
@@ -64,7 +75,7 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 	}
 	begun := s.Now()
 	if o.From == "" {
-		if o.From, err = s.newest(ctx, name); err != nil {
+		if o.From, err = s.newest(ctx, name, o, progress); err != nil {
 			return nil, err
 		}
 	}
@@ -73,7 +84,7 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 		return nil, err
 	}
 	note(progress, "", "verifying the backup set")
-	r := &Request{Kind: RestoreEtcd, Name: name, Backup: o.From, Identity: o.Identity}
+	r := &Request{Kind: RestoreEtcd, Name: name, Backup: o.From, Identity: o.Identity, SetTrust: o.SetTrust}
 	set, err := s.unpack(r, env, 0)
 	if err != nil {
 		return nil, err
@@ -96,23 +107,31 @@ func (s *service) Drill(ctx context.Context, name string, o DrillOptions, progre
 	if err != nil {
 		return nil, err
 	}
-	out := &DrillReport{Cluster: name, File: r.Backup, Taken: set.set.Taken, Host: host.spec.Name, Etcd: is.Version, Checks: set.checks(is)}
+	out := &DrillReport{
+		Cluster: name, File: r.Backup, Taken: set.set.Taken, Member: set.set.Member, Revision: set.set.Snapshot.Revision, Verified: set.verified, Warnings: set.warnings(),
+		Host: host.spec.Name, Etcd: is.Version, Checks: set.checks(is),
+	}
 	out.Good = !slices.ContainsFunc(out.Checks, func(c DrillCheck) bool { return !c.Good })
 	out.Seconds = s.Now().Sub(begun).Seconds()
 	return out, nil
 }
 
-// newest is the file of the newest set with data that is kept of a cluster.
-func (s *service) newest(ctx context.Context, name string) (string, error) {
+// newest is the file of the newest set with data that is kept of a cluster and may be
+// used.
+func (s *service) newest(ctx context.Context, name string, o DrillOptions, progress event.Sink) (string, error) {
 	list, err := s.Snapshots(ctx, name)
 	if err != nil {
 		return "", err
 	}
-	list = slices.DeleteFunc(list, func(i SnapshotInfo) bool { return i.KeysOnly })
-	if len(list) == 0 {
-		return "", refused(string(backup.Unknown), "there is no backup of cluster "+name+" at its usual place", "take one: slipway etcd snapshot "+name+"; or name its file with --from")
+	keys, err := s.trusted(name, o.SetTrust)
+	if err != nil {
+		return "", err
 	}
-	return list[0].File, nil
+	var ids []age.Identity
+	if o.Identity != "" { // that it cannot be read is told when the set is opened
+		ids, _ = backup.Identities(o.Identity)
+	}
+	return newestOf(list, name, ids, keys, o.SetTrust, progress)
 }
 
 // drillHost is where a set is tried: where etcd follows, and of these where there

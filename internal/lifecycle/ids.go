@@ -106,6 +106,8 @@ const (
 	idBackupKeys       = "backup-without-keys"
 	idBackupNoData     = "backup-without-data"
 	idBackupOther      = "backup-other-cluster"
+	idBackupRenamed    = "backup-renamed"
+	idBadSigner        = "bad-signer"
 	idBackupVersion    = "backup-version"
 	idBackupChanged    = "backup-changed"
 	idBackupEncryption = "backup-encryption-off"

@@ -45,7 +45,7 @@ func TestUpgradeWithEtcdOfOthers(t *testing.T) {
 	if err != nil || !sets[0].KeysOnly || sets[0].Snapshot != nil || sets[0].Problem != nil {
 		t.Fatalf("the list is %+v, %v", sets, err)
 	}
-	set, small, err := backup.Read(sets[0].File, nil, &bytes.Buffer{})
+	set, small, err := backup.Read(sets[0].File, nil, &bytes.Buffer{}, nil)
 	if err != nil || set.Authority == "" || set.EtcdType != spec.EtcdExternal {
 		t.Fatalf("the set is %+v, %v", set, err)
 	}

@@ -33,6 +33,9 @@ func (p *prepared) loadPasswords() error {
 	if p.env.CopySecrets, err = copySecrets(p.env.Cluster); err != nil {
 		return err
 	}
+	if err := p.svc.signs(&p.env); err != nil {
+		return err
+	}
 	p.env.Registry, err = p.svc.ownRegistry(p.env)
 	return err
 }

@@ -34,6 +34,8 @@ import (
 // methods of nil are those of nothing to restore.
 type openedSet struct {
 	set *backup.Set
+	// verified is that a trusted key has signed it.
+	verified bool
 	// snapshot has no name any more: whatever ends us, nothing is left of it.
 	snapshot *os.File
 	source   recovery.Source
@@ -91,29 +93,25 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	if err := os.Remove(u.snapshot.Name()); err != nil { // before anything is in it
 		return err
 	}
-	set, small, err := backup.Read(r.Backup, ids, u.snapshot)
-	is := backup.Snapshot{}
-	if err == nil && set.KeysOnly() {
-		err = refused(idBackupNoData, "the set has the keys of cluster "+set.Cluster+", and no data: its etcd was others', who keep them",
-			"have the owner of that etcd bring its data back; for a set with data: slipway etcd snapshots "+env.Cluster.Name)
+	admin, err := s.admin(env.Cluster.Name)
+	if err != nil {
+		return err
 	}
+	keys, err := s.trusted(env.Cluster.Name, r.SetTrust)
+	if err != nil {
+		return err
+	}
+	set, small, err := backup.Read(r.Backup, ids, u.snapshot, func(set *backup.Set) error { return u.accept(set, r, env, admin, keys) })
+	is := backup.Snapshot{}
 	if err == nil {
 		is, err = inspect.Open(u.snapshot)
 	}
 	if err != nil {
 		return unusable(err)
 	}
-	u.set = set
 	set.Snapshot.Keys = is.Keys // older sets have the count of etcdutl
 	if is.Hash != set.Snapshot.Hash || is.Revision != set.Snapshot.Revision {
 		return refused(string(backup.Damaged), "the snapshot in the set is not the one that it speaks of", "use another one: slipway etcd snapshots")
-	}
-	admin, err := s.admin(env.Cluster.Name)
-	if err != nil {
-		return err
-	}
-	if err := u.fits(env, admin); err != nil {
-		return err
 	}
 	before := u.source.Before
 	if r.restores == restoreKey(set, env, 0) { // begun by a program that did not count
@@ -121,6 +119,7 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	}
 	u.source = recovery.Source{
 		Before: before, Key: restoreKey(set, env, before), Snapshot: op.Blob{Digest: "sha256:" + is.SHA256, Size: is.Bytes}, Revision: is.Revision, Kubeconfig: admin, Files: map[string][]byte{},
+		Unverified: !u.verified,
 	}
 	for _, c := range small {
 		if at, ok := strings.CutPrefix(c.Name, backup.FileDir); ok {
@@ -135,6 +134,23 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 		return refused(idBackupChanged, "this restore has begun with another backup than "+r.Backup+" is now, or for other hosts with etcd",
 			"if the file is another one, put the first one back in its place, for some hosts may have its data; if a host was taken off since, begin anew: slipway etcd restore "+env.Cluster.Name+" --from FILE")
 	}
+	return nil
+}
+
+// accept refuses a set by its head, before anything else of it is read.
+func (u *openedSet) accept(set *backup.Set, r *Request, env module.Env, admin []byte, keys []backup.PublicKey) error {
+	u.set, u.verified = set, verified(set, keys)
+	if set.KeysOnly() {
+		return refused(idBackupNoData, "the set has the keys of cluster "+set.Cluster+", and no data: its etcd was others', who keep them",
+			"have the owner of that etcd bring its data back; for a set with data: slipway etcd snapshots "+env.Cluster.Name)
+	}
+	if err := u.fits(env, admin); err != nil {
+		return err
+	}
+	if !u.verified && !r.Unverified {
+		return unverified(set, env.Cluster.Name)
+	}
+	u.told = append(u.told, doubts(set, filepath.Base(r.Backup), u.verified)...)
 	return nil
 }
 
@@ -272,8 +288,12 @@ func (u *openedSet) losses(cluster string) []string {
 	if u == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("all that was written to cluster %s since %s (revision %d); the data of now are moved aside on the hosts, and stay there",
-		cluster, u.set.Taken.UTC().Format("2006-01-02 15:04:05 MST"), u.set.Snapshot.Revision)}
+	is := "verified"
+	if !u.verified {
+		is = "NOT VERIFIED"
+	}
+	return []string{fmt.Sprintf("all that was written to cluster %s since %s (the snapshot of %s, revision %d, %s); the data of now are moved aside on the hosts, and stay there",
+		cluster, u.set.Taken.UTC().Format("2006-01-02 15:04:05 MST"), cmp.Or(u.set.Member, "a member that is not named"), u.set.Snapshot.Revision, is)}
 }
 
 // restored says what has come back, and what stays to be done.

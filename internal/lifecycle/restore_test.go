@@ -119,7 +119,7 @@ func TestRestore(t *testing.T) {
 	delete(w.machines["cp2"].files, "/etc/kubernetes/pki/sa.key")
 	w.api.halt()
 	p := w.prepared(w.service().Prepare(t.Context(), restoring(file), nil))
-	if r := p.Plan().Removes; len(r) != 1 || !strings.HasPrefix(r[0], "all that was written to cluster prod since 2026-11-20 ") || !strings.Contains(r[0], "(revision 4711)") {
+	if r := p.Plan().Removes; len(r) != 1 || !strings.HasPrefix(r[0], "all that was written to cluster prod since 2026-11-20 ") || !strings.Contains(r[0], "revision 4711, verified)") {
 		t.Errorf("the plan loses %v", r)
 	}
 	res := w.apply(p, event.Succeeded)
@@ -334,11 +334,21 @@ func (w *world) swapped() bool {
 	return false
 }
 
-// rewritten is a set that says something else of itself.
-func rewritten(t *testing.T, file string, change func(*backup.Set)) string {
+// rewritten is a set that says something else of itself, signed by the cluster's key.
+func (w *world) rewritten(t *testing.T, file string, change func(*backup.Set)) string {
+	t.Helper()
+	key, _, err := w.service().signingKey("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written(t, file, change, key)
+}
+
+// written is such a set, signed by any key, or none.
+func written(t *testing.T, file string, change func(*backup.Set), by *backup.SigningKey) string {
 	t.Helper()
 	var db bytes.Buffer
-	set, small, err := backup.Read(file, nil, &db)
+	set, small, err := backup.Read(file, nil, &db, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +358,7 @@ func rewritten(t *testing.T, file string, change func(*backup.Set)) string {
 	if err := os.WriteFile(snapshot, db.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := backup.Write(out, set, small, snapshot, nil); err != nil {
+	if err := backup.Write(out, set, small, snapshot, backup.Keys{Signer: by}); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -390,15 +400,15 @@ func TestRestoreRefuses(t *testing.T) {
 		{"something else", "it is no set", written([]byte("kind: Cluster\n")), "", string(backup.Unknown)},
 		{"cut off", "the end is missing", written(raw[:len(raw)-2000]), "", string(backup.Damaged)},
 		{"corrupted", "one bit of the snapshot is another", written(flipped), "", string(backup.Damaged)},
-		{"another cluster's", "it has another name", rewritten(t, file, func(s *backup.Set) { s.Cluster = "lab" }), "", idBackupOther},
-		{"a namesake's", "it has another authority", rewritten(t, file, func(s *backup.Set) { s.Authority = "a" }), "", idBackupOther},
-		{"a later etcd's", "it cannot be read", rewritten(t, file, func(s *backup.Set) { s.Snapshot.Version = "99.1.0" }), "", idBackupVersion},
-		{"a later Kubernetes'", "not all in it may be known", rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v99.1.0" }), "", idBackupVersion},
-		{"another snapshot", "it is not the one that the set speaks of", rewritten(t, file, func(s *backup.Set) { s.Snapshot.Revision++ }), "", string(backup.Damaged)},
+		{"another cluster's", "it has another name", w.rewritten(t, file, func(s *backup.Set) { s.Cluster = "lab" }), "", idBackupOther},
+		{"a namesake's", "it has another authority", w.rewritten(t, file, func(s *backup.Set) { s.Authority = "a" }), "", idBackupOther},
+		{"a later etcd's", "it cannot be read", w.rewritten(t, file, func(s *backup.Set) { s.Snapshot.Version = "99.1.0" }), "", idBackupVersion},
+		{"a later Kubernetes'", "not all in it may be known", w.rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v99.1.0" }), "", idBackupVersion},
+		{"another snapshot", "it is not the one that the set speaks of", w.rewritten(t, file, func(s *backup.Set) { s.Snapshot.Revision++ }), "", string(backup.Damaged)},
 		{"encrypted", "there is no key", sealed, "", string(backup.Encrypted)},
 		{"encrypted, no key in the file", "what is named is none", sealed, file, string(backup.Encrypted)},
 		{"encrypted, and its key", "that is no reason", sealed, key, ""},
-		{"of an older Kubernetes", "it is told, and no reason", rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v0.1.0" }), "", ""},
+		{"of an older Kubernetes", "it is told, and no reason", w.rewritten(t, file, func(s *backup.Set) { s.Kubernetes = "v0.1.0" }), "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := restoring(tc.file)

@@ -35,6 +35,8 @@ type SnapshotOptions struct {
 	// Copy fetches a copy that is kept elsewhere, as it is, instead of making a set:
 	// TARGET is the newest there, TARGET/FILE that one.
 	Copy string
+	// SetTrust says which copies count when the newest is fetched.
+	SetTrust
 	// Of makes the set of a snapshot that a host has taken by itself, instead of a
 	// new one: HOST is its newest, HOST/FILE that one.
 	Of string
@@ -48,13 +50,19 @@ type SnapshotOptions struct {
 // SnapshotInfo is a backup set. Of one that is encrypted no more is known than
 // its file tells, but when it was just made.
 type SnapshotInfo struct {
-	Cluster    string    `json:"cluster"`
-	File       string    `json:"file"`
-	Bytes      int64     `json:"bytes"`
-	Taken      time.Time `json:"taken"`
-	Encrypted  bool      `json:"encrypted"`
-	Kubernetes string    `json:"kubernetes,omitempty"`
-	Etcd       string    `json:"etcd,omitempty"`
+	Cluster   string    `json:"cluster"`
+	File      string    `json:"file"`
+	Bytes     int64     `json:"bytes"`
+	Taken     time.Time `json:"taken"`
+	Encrypted bool      `json:"encrypted"`
+	// Verified is that the key of its cluster has signed it. Of a set that is encrypted
+	// this is not known without the key that opens it, and of a copy that was just
+	// fetched it is said of the name alone.
+	Verified bool `json:"verified"`
+	// Revision is etcd's, as the name of a copy has it.
+	Revision   int64  `json:"revision,omitempty"`
+	Kubernetes string `json:"kubernetes,omitempty"`
+	Etcd       string `json:"etcd,omitempty"`
 	// Member is whose snapshot it is.
 	Member   string           `json:"member,omitempty"`
 	Snapshot *backup.Snapshot `json:"snapshot,omitempty"`
@@ -78,6 +86,7 @@ type snapshotting struct {
 	options  SnapshotOptions
 	to       string
 	keys     []age.Recipient
+	signer   *backup.SigningKey
 	progress event.Sink
 }
 
@@ -100,6 +109,9 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	m := &snapshotting{svc: s, taken: s.Now(), options: o, progress: progress}
 	if m.keys, err = backup.Recipients(o.Recipients); err != nil {
 		return nil, refused(idBadRecipient, err.Error(), "make a key with age-keygen, and name what it prints as the public key")
+	}
+	if m.signer, _, err = s.signingKey(name); err != nil {
+		return nil, err
 	}
 	if o.Of == "" {
 		if m.to, err = m.place(name, o, len(m.keys) > 0); err != nil {
@@ -202,7 +214,7 @@ func (m *snapshotting) set(authority string) *backup.Set {
 // write puts the set at its place; snapshot is its file, "" for none.
 func (m *snapshotting) write(set *backup.Set, small []backup.Content, snapshot string) (*SnapshotInfo, error) {
 	note(m.progress, "", "writing the backup set")
-	if err := backup.Write(m.to, set, small, snapshot, m.keys); err != nil {
+	if err := backup.Write(m.to, set, small, snapshot, backup.Keys{Recipients: m.keys, Signer: m.signer}); err != nil {
 		return nil, unusable(err)
 	}
 	if err := m.svc.Store.Own(m.to); err != nil {

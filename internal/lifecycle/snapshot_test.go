@@ -160,7 +160,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("%+v %+v, want that of one who does not lead", i, i.Snapshot)
 	}
 	var db bytes.Buffer
-	set, small, err := backup.Read(i.File, nil, &db)
+	set, small, err := backup.Read(i.File, nil, &db, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestSnapshotEncrypted(t *testing.T) {
 	if !i.Encrypted || i.File != out || !slices.Contains(i.Files, "/etc/kubernetes/enc.yaml") {
 		t.Errorf("%+v", i)
 	}
-	if _, _, err := backup.Read(out, []age.Identity{id}, &bytes.Buffer{}); err != nil {
+	if _, _, err := backup.Read(out, []age.Identity{id}, &bytes.Buffer{}, nil); err != nil {
 		t.Error(err)
 	}
 	if list, err := w.service().Snapshots(t.Context(), "prod"); err != nil || len(list) != 0 {

@@ -38,13 +38,17 @@ func (s *service) setsOf(name string) ([]SnapshotInfo, error) {
 		if err != nil {
 			return nil, err
 		}
+		keys, err := s.trusted(c, SetTrust{})
+		if err != nil {
+			return nil, err
+		}
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		for _, e := range entries {
 			if of, _, _, ok := backup.Placed(e.Name()); ok && of == c {
-				out = append(out, listed(filepath.Join(dir, e.Name())))
+				out = append(out, listed(filepath.Join(dir, e.Name()), keys))
 			}
 		}
 	}
@@ -53,7 +57,7 @@ func (s *service) setsOf(name string) ([]SnapshotInfo, error) {
 }
 
 // listed is what a set says of itself; an encrypted one says it by its name.
-func listed(file string) SnapshotInfo {
+func listed(file string, keys []backup.PublicKey) SnapshotInfo {
 	cluster, taken, encrypted, _ := backup.Placed(filepath.Base(file))
 	i := SnapshotInfo{Cluster: cluster, File: file, Taken: taken, Encrypted: encrypted}
 	info, err := os.Stat(file)
@@ -69,6 +73,7 @@ func listed(file string) SnapshotInfo {
 	}
 	if set != nil {
 		i.say(set)
+		i.Verified = verified(set, keys)
 	}
 	return i
 }
@@ -79,7 +84,7 @@ func infoOf(file string, set *backup.Set, encrypted bool) (*SnapshotInfo, error)
 	if err != nil {
 		return nil, err
 	}
-	i := &SnapshotInfo{Cluster: set.Cluster, File: file, Bytes: info.Size(), Encrypted: encrypted}
+	i := &SnapshotInfo{Cluster: set.Cluster, File: file, Bytes: info.Size(), Encrypted: encrypted, Verified: set.Signature != nil}
 	i.say(set)
 	return i, nil
 }

@@ -44,6 +44,10 @@ type Env struct {
 	// CopySecrets are what hosts log in with where copies of backups are kept, by the
 	// target's name.
 	CopySecrets map[string]secret.String
+	// BackupKey signs the backup sets of hosts that copy their snapshots, in PEM form, and
+	// BackupSigner is its public half; "" where no host makes sets.
+	BackupKey    secret.String
+	BackupSigner string
 	// Registry is what is secret, or made by chance, of the registry that one of
 	// the hosts is; nil if none is.
 	Registry *Registry

@@ -188,6 +188,9 @@ const (
 	RegistryCAKey    = "registry-ca.key"
 )
 
+// BackupKey is the file of the key that signs a cluster's backup sets.
+const BackupKey = "backup-signing.key"
+
 // Made answers a file of a cluster, and has it be made first if it is not there. It
 // is made once: of several who come at the same time, all get the first one's.
 func (s *Store) Made(name, file string, content func() ([]byte, error)) ([]byte, error) {

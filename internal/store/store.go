@@ -11,6 +11,7 @@
 //	              status.json       the latest status
 //	              kubeconfig        the admin kubeconfig
 //	              registry.…        password and authority of its own registry
+//	              backup-signing.key  signs its backup sets
 //	              lock              flock and, within, who holds it
 //	backups/NAME/                   backup sets, which outlive the cluster
 //	operations/ID/operation.json    what was asked, how it went

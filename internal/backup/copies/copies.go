@@ -6,6 +6,7 @@ package copies
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -33,7 +34,13 @@ type Name struct {
 	Host     string
 	Taken    time.Time
 	Revision int64
+	// Tag proves that a host of the cluster chose the name. It is "" in names that were
+	// written without a key.
+	Tag string
 }
+
+// A Tagger computes the tag of a name. Nobody without its key can.
+type Tagger interface{ Tag(name string) string }
 
 // idDigits is how much of the digest of an authority is in names.
 const idDigits = 12
@@ -44,15 +51,39 @@ func IDOf(authority string) string { return authority[:min(len(authority), idDig
 
 // String is the name of the file.
 func (n Name) String() string {
-	return fmt.Sprintf("%s%s_%d.tar.age", n.owner(), n.Taken.UTC().Format(takenFormat), n.Revision)
+	if n.Tag != "" {
+		return n.untagged() + "_" + n.Tag + extension
+	}
+	return n.untagged() + extension
+}
+
+const extension = ".tar.age"
+
+// untagged is what a tag is made of.
+func (n Name) untagged() string {
+	return fmt.Sprintf("%s%s_%d", n.owner(), n.Taken.UTC().Format(takenFormat), n.Revision)
+}
+
+// Tagged returns the name with its tag.
+func (n Name) Tagged(by Tagger) Name {
+	n.Tag = by.Tag(n.untagged())
+	return n
+}
+
+// Verified reports whether the name was chosen by a holder of the key. What the file
+// holds is another question: whoever can write to a target can put something else below
+// a name that was there.
+func (n Name) Verified(by Tagger) bool {
+	return n.Tag != "" && hmac.Equal([]byte(n.Tag), []byte(by.Tag(n.untagged())))
 }
 
 // owner is what the names of all copies of the same host begin with.
 func (n Name) owner() string { return fmt.Sprintf("%s_%s_%s_", n.Cluster, n.ID, n.Host) }
 
-var names = regexp.MustCompile(`^([a-z0-9-]+)_([0-9a-f]{12})_([a-z0-9.-]+)_([0-9]{8}-[0-9]{6})_([0-9]+)\.tar\.age$`)
+var names = regexp.MustCompile(`^([a-z0-9-]+)_([0-9a-f]{12})_([a-z0-9.-]+)_([0-9]{8}-[0-9]{6})_([0-9]+)(?:_([0-9a-f]{20}))?\.tar\.age$`)
 
-// Parse reads the name of a copy; false is another file's.
+// Parse reads the name of a copy; false is another file's. No two files have the same
+// name for it: one that is spelled otherwise than String does is not a copy.
 func Parse(file string) (n Name, ok bool) {
 	m := names.FindStringSubmatch(file)
 	if m == nil {
@@ -60,7 +91,8 @@ func Parse(file string) (n Name, ok bool) {
 	}
 	taken, err := time.Parse(takenFormat, m[4])
 	revision, errRevision := strconv.ParseInt(m[5], 10, 64)
-	return Name{Cluster: m[1], ID: m[2], Host: m[3], Taken: taken, Revision: revision}, err == nil && errRevision == nil
+	n = Name{Cluster: m[1], ID: m[2], Host: m[3], Taken: taken, Revision: revision, Tag: m[6]}
+	return n, err == nil && errRevision == nil && n.String() == file
 }
 
 // same says that two are of one host of one cluster.
@@ -72,6 +104,8 @@ func (n Name) same(other Name) bool {
 type File struct {
 	Name  string `json:"name"`
 	Bytes int64  `json:"bytes"`
+	// Modified is when it was written, by the target's own clock; zero is not known.
+	Modified time.Time `json:"modified,omitzero"`
 }
 
 // A Source is a target to read from.
@@ -116,43 +150,24 @@ type Sent struct {
 
 // Send puts a copy there, and removes the oldest of the same host beyond the number
 // that is kept: before, so that a place that is full has room when fewer are to be kept,
-// and after. What cannot be removed keeps no new copy from being there.
-func Send(ctx context.Context, to Target, name Name, keep int, write func(io.Writer) error) (out Sent, err error) {
+// and after. What cannot be removed keeps no new copy from being there. Only names that
+// by verifies count; nil is for a host without a key, which counts all of its own.
+func Send(ctx context.Context, to Target, name Name, by Tagger, keep int, write func(io.Writer) error) (out Sent, err error) {
 	files, err := to.List(ctx, name.owner())
 	if err != nil {
 		return out, fmt.Errorf("listing what is there: %w", err)
 	}
 	cut := tidy(ctx, to, name, files)
-	before, full := retain(ctx, to, name, keep)
+	r := retention{to: to, name: name, by: by, keep: max(keep, 1)}
+	before, full := r.before(ctx)
 	if err := to.Put(ctx, name.String(), write); err != nil {
 		return out, errors.Join(err, cut, full)
 	}
-	others, stays := retain(ctx, to, name, keep-1)
-	if stays != nil && others == 0 { // they could not be listed
-		others = before
+	left, stays := r.after(ctx)
+	if stays != nil && left == 0 { // they could not be listed
+		left = before + 1
 	}
-	return Sent{others + 1, errors.Join(cut, stays)}, nil
-}
-
-// retain removes the oldest of the same host but for a number of them, and answers how
-// many are left. The new one is not among them, whatever its name says.
-func retain(ctx context.Context, to Target, name Name, keep int) (left int, err error) {
-	own, err := Own(ctx, to, name.owner(), func(n Name) bool { return n.same(name) && n != name })
-	if err != nil {
-		return 0, err
-	}
-	left = len(own)
-	for _, c := range own[min(left, max(keep, 0)):] {
-		if failed := to.Remove(ctx, c.File.Name); failed != nil {
-			err = errors.Join(err, failed)
-		} else {
-			left--
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf("removing the oldest: %w", err)
-	}
-	return left, err
+	return Sent{left, errors.Join(cut, stays)}, nil
 }
 
 // tidy removes what the same host has left that was cut off.
@@ -198,12 +213,26 @@ func Among(files []File, chosen func(Name) bool) (out []Copy) {
 			out = append(out, Copy{n, f})
 		}
 	}
-	slices.SortFunc(out, Newer)
+	return ordered(out, Newer)
+}
+
+// ordered sorts by pointers: sorting these is compiled once for all types, and the node
+// helper is to be small.
+func ordered(list []Copy, order func(a, b Copy) int) (out []Copy) {
+	all := make([]*Copy, 0, len(list))
+	for i := range list {
+		all = append(all, &list[i])
+	}
+	slices.SortFunc(all, func(a, b *Copy) int { return order(*a, *b) })
+	for _, c := range all {
+		out = append(out, *c)
+	}
 	return out
 }
 
 // Newer orders copies, newest first: by etcd's revision, which all members share and
-// which a restore takes further, and only then by clocks, which may have been wrong.
+// which a restore takes further, and only then by clocks, which may have been wrong. It
+// orders by what names say, which means something only of names that were verified.
 func Newer(a, b Copy) int {
 	return cmp.Or(cmp.Compare(b.Revision, a.Revision), b.Taken.Compare(a.Taken), cmp.Compare(a.File.Name, b.File.Name))
 }

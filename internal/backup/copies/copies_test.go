@@ -88,7 +88,7 @@ func TestName(t *testing.T) {
 	if got, ok := copies.Parse(n.String()); !ok || got != n || n.String() != "prod_0123456789ab_cp-1.example_20261120-180007_4720.tar.age" {
 		t.Errorf("%s is read as %+v, %t", n, got, ok)
 	}
-	for _, other := range []string{"prod-20261120-180007.tar.age", "." + n.String() + ".part", n.String() + ".part", "../" + n.String(), strings.Replace(n.String(), "20261120", "20269920", 1), "prod_0123_cp1_20261120-180007_1.tar.age"} {
+	for _, other := range []string{"prod-20261120-180007.tar.age", "." + n.String() + ".part", n.String() + ".part", "../" + n.String(), strings.Replace(n.String(), "20261120", "20269920", 1), strings.Replace(n.String(), "_4720", "_04720", 1), "prod_0123_cp1_20261120-180007_1.tar.age"} {
 		if _, ok := copies.Parse(other); ok {
 			t.Errorf("%s is taken for a copy", other)
 		}
@@ -130,7 +130,7 @@ func TestSend(t *testing.T) {
 			foreign = append(foreign, name("cp1", 3).String())
 			big := bytes.Repeat([]byte("0123456789abcde\n"), 300_000)
 			for day := range 4 {
-				sent, err := copies.Send(t.Context(), to, name("cp1", 10+day), 2, writes(big))
+				sent, err := copies.Send(t.Context(), to, name("cp1", 10+day), nil, 2, writes(big))
 				if err != nil || sent != (copies.Sent{Left: min(day+1, 2)}) {
 					t.Fatalf("%+v, %v", sent, err)
 				}
@@ -169,7 +169,7 @@ func TestSendClocks(t *testing.T) {
 			}
 			var newest copies.Name
 			for _, newest = range []copies.Name{of(28, 4701), of(27, 4702), of(1, 4703), of(2, 4704), of(2, 4705)} {
-				if _, err := copies.Send(t.Context(), to, newest, 2, writes(nil)); err != nil {
+				if _, err := copies.Send(t.Context(), to, newest, nil, 2, writes(nil)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -182,7 +182,7 @@ func TestSendClocks(t *testing.T) {
 			}
 			// Etcd was made anew, and counts from the first again.
 			anew := of(3, 7)
-			if sent, err := copies.Send(t.Context(), to, anew, 2, writes(nil)); err != nil || sent != (copies.Sent{Left: 2}) || !strings.Contains(files(t, dir), anew.String()) {
+			if sent, err := copies.Send(t.Context(), to, anew, nil, 2, writes(nil)); err != nil || sent != (copies.Sent{Left: 2}) || !strings.Contains(files(t, dir), anew.String()) {
 				t.Errorf("%+v, %v: %s", sent, err, files(t, dir))
 			}
 		})
@@ -211,14 +211,14 @@ func TestSendFull(t *testing.T) {
 	}
 	to := full{d, dir}
 	for day := range 3 {
-		if _, err := copies.Send(t.Context(), to, name("cp1", 1+day), 3, writes(nil)); err != nil {
+		if _, err := copies.Send(t.Context(), to, name("cp1", 1+day), nil, 3, writes(nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := copies.Send(t.Context(), to, name("cp1", 4), 3, writes(nil)); err == nil || len(strings.Fields(files(t, dir))) != 3 {
+	if _, err := copies.Send(t.Context(), to, name("cp1", 4), nil, 3, writes(nil)); err == nil || len(strings.Fields(files(t, dir))) != 3 {
 		t.Errorf("%v; there is %s: what there was is to stay until there is a new one", err, files(t, dir))
 	}
-	if sent, err := copies.Send(t.Context(), to, name("cp1", 4), 2, writes(nil)); err != nil || sent != (copies.Sent{Left: 2}) {
+	if sent, err := copies.Send(t.Context(), to, name("cp1", 4), nil, 2, writes(nil)); err != nil || sent != (copies.Sent{Left: 2}) {
 		t.Errorf("%+v, %v", sent, err)
 	}
 	if want := name("cp1", 3).String() + " " + name("cp1", 4).String(); files(t, dir) != want {
@@ -263,12 +263,16 @@ func TestSendStuck(t *testing.T) {
 			for day := 1; day <= 3; day++ {
 				was[name("cp1", day).String()] = strconv.Itoa(day)
 			}
+			old := time.Now().Add(-time.Hour) // of all, which says nothing of their order
 			for file := range was {
 				if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
+				if err := os.Chtimes(filepath.Join(dir, file), old, old); err != nil {
+					t.Fatal(err)
+				}
 			}
-			sent, err := copies.Send(t.Context(), stuck{d, tc.stuck}, name("cp1", 4), 2, writes([]byte("new")))
+			sent, err := copies.Send(t.Context(), stuck{d, tc.stuck}, name("cp1", 4), nil, 2, writes([]byte("new")))
 			if err != nil || sent.Left != tc.left || (sent.Unremoved != nil) != (len(tc.stuck) > 0) {
 				t.Errorf("%s: %+v, %v", tc.reason, sent, err)
 			}
@@ -285,7 +289,7 @@ func TestSendStuck(t *testing.T) {
 				t.Errorf("there is %q: %s", got, tc.reason)
 			}
 			// A place without room says what would have made some.
-			_, err = copies.Send(t.Context(), stuck{full{d, dir}, tc.stuck}, name("cp1", 5), 1, writes(nil))
+			_, err = copies.Send(t.Context(), stuck{full{d, dir}, tc.stuck}, name("cp1", 5), nil, 1, writes(nil))
 			if (err != nil) != (len(tc.stuck) > 1) || err != nil && (!strings.Contains(err.Error(), "no space") || !strings.Contains(err.Error(), "is locked")) {
 				t.Errorf("full: %v", err)
 			}
@@ -298,11 +302,11 @@ func TestSendFails(t *testing.T) {
 	for kind, open := range targets(t) {
 		t.Run(kind, func(t *testing.T) {
 			to, dir := open(t)
-			if _, err := copies.Send(t.Context(), to, name("cp1", 1), 1, writes([]byte("one"))); err != nil {
+			if _, err := copies.Send(t.Context(), to, name("cp1", 1), nil, 1, writes([]byte("one"))); err != nil {
 				t.Fatal(err)
 			}
 			broken := errors.New("the snapshot is damaged")
-			_, err := copies.Send(t.Context(), to, name("cp1", 2), 1, func(w io.Writer) error {
+			_, err := copies.Send(t.Context(), to, name("cp1", 2), nil, 1, func(w io.Writer) error {
 				_, err := w.Write(bytes.Repeat([]byte("x"), 2<<20))
 				return errors.Join(err, broken)
 			})
@@ -310,7 +314,7 @@ func TestSendFails(t *testing.T) {
 				t.Errorf("%v; there is %s", err, files(t, dir))
 			}
 			// Somebody else writes to it meanwhile: it is not what was written.
-			_, err = copies.Send(t.Context(), to, name("cp1", 2), 1, func(w io.Writer) error {
+			_, err = copies.Send(t.Context(), to, name("cp1", 2), nil, 1, func(w io.Writer) error {
 				if _, err := w.Write(bytes.Repeat([]byte("x"), 9<<20)); err != nil {
 					return err
 				}
@@ -331,7 +335,7 @@ func TestSendFails(t *testing.T) {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := copies.Send(t.Context(), to, name("cp1", 2), 1, writes(nil)); err == nil {
+			if _, err := copies.Send(t.Context(), to, name("cp1", 2), nil, 1, writes(nil)); err == nil {
 				t.Error("a copy went to where nothing is")
 			}
 		})
@@ -377,7 +381,7 @@ func TestHangs(t *testing.T) {
 	m := copiestest.Listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	to := opened(ctx, t, m)
-	_, err := copies.Send(ctx, to, name("cp1", 1), 1, func(w io.Writer) error {
+	_, err := copies.Send(ctx, to, name("cp1", 1), nil, 1, func(w io.Writer) error {
 		cancel()
 		_, err := w.Write(bytes.Repeat([]byte("x"), 4<<20))
 		return err
@@ -406,7 +410,7 @@ func TestPlanted(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if _, err := copies.Send(t.Context(), to, name("cp1", 1), 1, writes([]byte("one"))); err != nil {
+				if _, err := copies.Send(t.Context(), to, name("cp1", 1), nil, 1, writes([]byte("one"))); err != nil {
 					t.Error(err)
 				}
 				if got, err := os.ReadFile(victim); err != nil || string(got) != "canary" {

@@ -35,7 +35,7 @@ func (d directory) List(context.Context, string) (out []File, err error) {
 		case err != nil:
 			return nil, err
 		case info.Mode().IsRegular():
-			out = append(out, File{Name: e.Name(), Bytes: info.Size()})
+			out = append(out, File{Name: e.Name(), Bytes: info.Size(), Modified: info.ModTime().UTC()})
 		}
 	}
 	return out, err

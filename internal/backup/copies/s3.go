@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -117,24 +118,24 @@ func (b *bucket) List(ctx context.Context, begin string) (out []File, err error)
 	ctx, cancel := context.WithCancel(ctx) // who lists goes on until it ends
 	defer cancel()
 	listed := 0
-	add := func(key string, bytes int64, named func(string) string, failed error) {
+	add := func(key string, bytes int64, modified time.Time, named func(string) string, failed error) {
 		if listed++; failed != nil {
 			err = cmp.Or(err, b.plain(failed))
 		} else if listed > maxListed {
 			err = cmp.Or(err, fmt.Errorf("bucket %s at %s: there are more than %d keys that begin with %q", b.to.Bucket, b.to.Endpoint, maxListed, b.below()+begin))
 			cancel()
 		} else if name := strings.TrimPrefix(key, b.below()); name != "" && !strings.Contains(name, "/") {
-			out = append(out, File{Name: named(name), Bytes: bytes})
+			out = append(out, File{Name: named(name), Bytes: bytes, Modified: modified.UTC()})
 		}
 	}
 	for o := range b.s3.Client.ListObjects(ctx, b.to.Bucket, minio.ListObjectsOptions{Prefix: b.below() + begin}) {
-		add(o.Key, o.Size, func(name string) string { return name }, o.Err)
+		add(o.Key, o.Size, o.LastModified, func(name string) string { return name }, o.Err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	for o := range b.s3.ListIncompleteUploads(ctx, b.to.Bucket, b.below()+begin, false) {
-		add(o.Key, o.Size, partOf, o.Err)
+		add(o.Key, o.Size, o.Initiated, partOf, o.Err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("looking for uploads that were cut off: %w", err)

@@ -64,7 +64,7 @@ func TestStorageFails(t *testing.T) {
 			}
 			target, err := copies.Open(t.Context(), op.CopyTarget{Name: "s3", S3: &to}, secret)
 			if err == nil {
-				_, err = copies.Send(t.Context(), target, name("cp1", 1), 3, writes([]byte("one")))
+				_, err = copies.Send(t.Context(), target, name("cp1", 1), nil, 3, writes([]byte("one")))
 			}
 			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s: %v, want %q", tc.reason, err, tc.want)
@@ -95,7 +95,7 @@ func TestStorageNeighbours(t *testing.T) {
 		}
 	}
 	for day := range 9 {
-		if sent, err := copies.Send(t.Context(), to, name("cp1", 10+day), 5, writes([]byte("one"))); err != nil || sent.Left != min(day+1, 5) {
+		if sent, err := copies.Send(t.Context(), to, name("cp1", 10+day), nil, 5, writes([]byte("one"))); err != nil || sent.Left != min(day+1, 5) {
 			t.Fatalf("%+v, %v", sent, err)
 		}
 	}
@@ -114,7 +114,7 @@ func TestStorageHangs(t *testing.T) {
 	s := copiestest.ListenS3(t)
 	to := stored(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := copies.Send(ctx, to, name("cp1", 1), 1, func(w io.Writer) error {
+	_, err := copies.Send(ctx, to, name("cp1", 1), nil, 1, func(w io.Writer) error {
 		cancel()
 		_, err := w.Write(bytes.Repeat([]byte("x"), 40<<20))
 		return err
@@ -125,7 +125,7 @@ func TestStorageHangs(t *testing.T) {
 	s.Hangs.Store(true)
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := copies.Send(ctx, to, name("cp1", 1), 1, writes(nil)); err == nil || !strings.Contains(err.Error(), "deadline") {
+	if _, err := copies.Send(ctx, to, name("cp1", 1), nil, 1, writes(nil)); err == nil || !strings.Contains(err.Error(), "deadline") {
 		t.Errorf("%v", err)
 	}
 }
@@ -140,7 +140,7 @@ func TestStorageEndless(t *testing.T) {
 	if _, err := stored(t, s).List(ctx, ""); err == nil || !strings.Contains(err.Error(), "more than 20000 keys") {
 		t.Errorf("%v", err)
 	}
-	if _, err := copies.Send(ctx, stored(t, s), name("cp1", 1), 1, writes(nil)); err != nil {
+	if _, err := copies.Send(ctx, stored(t, s), name("cp1", 1), nil, 1, writes(nil)); err != nil {
 		t.Errorf("%v", err)
 	}
 }

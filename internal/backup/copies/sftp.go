@@ -164,7 +164,7 @@ func (m *machine) List(ctx context.Context, _ string) (out []File, err error) {
 	}
 	for _, info := range infos {
 		if info.Mode().IsRegular() {
-			out = append(out, File{Name: info.Name(), Bytes: info.Size()})
+			out = append(out, File{Name: info.Name(), Bytes: info.Size(), Modified: info.ModTime().UTC()})
 		}
 	}
 	return out, nil

@@ -67,7 +67,7 @@ func Copies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Style) er
 			warnings = append(warnings, *t.Problem)
 		}
 		for _, c := range t.Copies {
-			rows = append(rows, []string{t.Name, c.Host, Age(max(now.Sub(c.Taken), 0)), strconv.FormatInt(c.Revision, 10), iec.Bytes(c.Bytes), c.File})
+			rows = append(rows, []string{t.Name, c.Host, Age(max(now.Sub(c.Taken), 0)), strconv.FormatInt(c.Revision, 10), iec.Bytes(c.Bytes), yes(c.Verified), c.File})
 		}
 	}
 	places := "1 place"
@@ -81,7 +81,7 @@ func Copies(w io.Writer, r *lifecycle.CopyReport, now time.Time, style Style) er
 	}
 	if len(rows) > 0 {
 		fmt.Fprintln(w)
-		if err := Table(w, []string{"PLACE", "HOST", "AGE", "REVISION", "SIZE", "FILE"}, rows); err != nil {
+		if err := Table(w, []string{"PLACE", "HOST", "AGE", "REVISION", "SIZE", "VERIFIED", "FILE"}, rows); err != nil {
 			return err
 		}
 	}

@@ -22,23 +22,33 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 	if i.Encrypted {
 		how = "encrypted"
 	}
+	isCopy := i.Kubernetes == "" // its encryption hides the rest
+	switch {
+	case !isCopy && i.Verified:
+		how += "; signed"
+	case !isCopy:
+	case i.Verified:
+		how += "; its name is verified, and what is in it when it is opened"
+	default:
+		how += "; NOT VERIFIED: anybody who can write where it lay can have written it"
+	}
 	fmt.Fprintf(w, "%s\n", p.in(bold, "Wrote "+i.File))
 	fmt.Fprintf(w, "%s, %s\n\n", iec.Bytes(i.Bytes), how)
 	if d := i.Snapshot; d != nil {
 		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, %d keys, hash %08x, %s\n", i.Member, d.Revision, d.Keys, d.Hash, iec.Bytes(d.Bytes))
 	}
-	if i.Kubernetes != "" { // of a copy, its encryption hides the rest
+	if !isCopy {
 		fmt.Fprintf(w, "Versions:  Kubernetes %s, etcd %s\n", i.Kubernetes, i.Etcd)
 		fmt.Fprintf(w, "Files:     %d of hosts, with the keys of the authorities\n", len(i.Files))
 	} else {
-		fmt.Fprintf(w, "Snapshot:  of %s, taken %s\n", i.Member, i.Taken.UTC().Format(stamp))
+		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, taken %s\n", i.Member, i.Revision, i.Taken.UTC().Format(stamp))
 	}
 	from := ""
 	if i.Encrypted {
 		from = " --identity KEYFILE"
 	}
 	next := "copy it to another machine"
-	if i.Kubernetes == "" {
+	if isCopy {
 		next = fmt.Sprintf("slipway etcd drill %s --from %s%s", i.Cluster, i.File, from)
 	}
 	_, err := fmt.Fprintf(w, "\nNext: %s\nBack to it: slipway etcd restore %s --from %s%s\n", next, i.Cluster, i.File, from)
@@ -60,6 +70,8 @@ func Snapshots(w io.Writer, list []lifecycle.SnapshotInfo, now time.Time, noHead
 			is = "keys alone"
 		case i.Encrypted:
 			is = "encrypted"
+		case !i.Verified:
+			is = "UNVERIFIED"
 		}
 		rows = append(rows, []string{
 			i.Cluster, Age(now.Sub(i.Taken)), cmp.Or(i.Kubernetes, "-"), cmp.Or(i.Etcd, "-"), revision, keys, iec.Bytes(i.Bytes), is, i.File,
@@ -123,6 +135,15 @@ func Drill(w io.Writer, r *lifecycle.DrillReport, s Style) error {
 	if err := Table(w, []string{"CHECK", "THE SET SAYS", "WHAT CAME OF IT", "GOOD"}, rows); err != nil {
 		return err
 	}
+	if len(r.Warnings) > 0 {
+		fmt.Fprintln(w)
+		Diagnostics(w, r.Warnings, s)
+	}
+	is := "signed by a trusted key"
+	if !r.Verified {
+		is = "NOT VERIFIED"
+	}
+	fmt.Fprintf(w, "\nThe snapshot of %s, revision %d, %s", r.Member, r.Revision, is)
 	fmt.Fprintf(w, "\nTaken %s; restored on %s by etcd %s, and removed again, in %.0f s\n", r.Taken.UTC().Format(stamp), r.Host, r.Etcd, r.Seconds)
 	_, err := fmt.Fprintf(w, "\nNext: %s\n", next)
 	return err

@@ -12,10 +12,10 @@ import (
 // keyEncrypts is a control plane's file of keys; it is on no record.
 var keyEncrypts = engine.NewHostKey[[]byte]("restore.keys-of-now", nil)
 
-// encryption has API servers, which are stopped meanwhile, read what is restored:
-// by the keys that the set has, or as it was before there were any. They write so,
-// too, and keep the keys of now beside it; what is written by which is for the next
-// apply to put in order.
+// encryption lets API servers, which are stopped meanwhile, read what is restored: by
+// the keys that the set has, or as it was before there were any. They write with the
+// present keys, as before: nobody who wrote the set chooses by which key Secrets are
+// encrypted. The next apply finds out which keys are still used.
 func encryption(src Source) []engine.Task {
 	control := engine.Role(v1alpha1.RoleControlPlane)
 	return []engine.Task{
@@ -32,7 +32,7 @@ func encryption(src Source) []engine.Task {
 			},
 		},
 		{
-			ID: "restore.encryption", Title: "have API servers read by the keys of then", On: control, Needs: []string{StepSwap},
+			ID: "restore.encryption", Title: "add encryption keys of the backup", On: control, Needs: []string{StepSwap},
 			When:     func(*engine.Scope) bool { return src.Rescue == nil },
 			Consumes: []engine.KeyRef{keyEncrypts.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
@@ -40,7 +40,7 @@ func encryption(src Source) []engine.Task {
 				if len(now) == 0 {
 					return nil, nil // nothing is encrypted; or they are lost, and come with the other keys
 				}
-				text, err := keysOfThen(src.Files[module.EncryptionFile], now)
+				text, err := withKeysOf(src.Files[module.EncryptionFile], now)
 				if err != nil {
 					return nil, err
 				}
@@ -50,21 +50,21 @@ func encryption(src Source) []engine.Task {
 	}
 }
 
-// keysOfThen are those of a set, with those of now behind them, and what is not
-// encrypted can be read, too: a snapshot may be older than the keys that are in its
-// set. The next apply finds out by which of them something is written.
-func keysOfThen(then, now []byte) ([]byte, error) {
-	has, err := module.ParseEncryption(now)
+// withKeysOf returns the present keys with those of a set behind them, and has what is
+// not encrypted be readable, too: a snapshot may be older than the keys that are in its
+// set. API servers write by the first key, which is always a present one.
+func withKeysOf(set, present []byte) ([]byte, error) {
+	out, err := module.ParseEncryption(present)
 	if err != nil {
 		return nil, err
 	}
-	set := module.Encryption{}
-	if len(then) > 0 {
-		if set, err = module.ParseEncryption(then); err != nil {
+	if len(set) > 0 {
+		of, err := module.ParseEncryption(set)
+		if err != nil {
 			return nil, err
 		}
+		out = out.With(of)
 	}
-	out := set.With(has)
 	for r := range out {
 		out[r] = module.Readable(out[r], module.EncryptionKey{Provider: module.Plain})
 	}

@@ -8,8 +8,9 @@ import (
 	"slipway.dev/slipway/internal/module"
 )
 
-// Restored data are read and written by the keys of then; those of now stay.
-func TestKeysOfThen(t *testing.T) {
+// Restored data are read by the keys of the set, and written by the present ones: nobody
+// who can write a set chooses by which key Secrets are encrypted.
+func TestWithKeysOf(t *testing.T) {
 	file := func(resource string, keys ...string) string {
 		out := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [" + resource + "]\n  providers:\n"
 		for _, k := range keys {
@@ -27,14 +28,15 @@ func TestKeysOfThen(t *testing.T) {
 		fails                   bool
 	}{
 		{"the same key", "there is nothing to change", file("secrets", "1-a"), file("secrets", "1-a"), "1-a identity; identity", false},
-		{"rotated since", "what is restored is written by the old key", file("secrets", "1-a"), file("secrets", "2-b"), "1-a 2-b identity; identity", false},
-		{"in the midst of it", "all that either has", file("secrets", "2-b", "1-a"), file("secrets", "3-c"), "2-b 1-a 3-c identity; identity", false},
-		{"not encrypted then", "what is restored can be read as it is", "", file("secrets", "1-a"), "identity 1-a; identity", false},
-		{"other resources", "each by itself", file("configmaps", "1-a"), file("secrets", "1-a"), "identity 1-a; 1-a identity", false},
+		{"rotated since", "what is restored is read by the old key", file("secrets", "1-a"), file("secrets", "2-b"), "2-b 1-a identity; identity", false},
+		{"in the midst of it", "all that either has", file("secrets", "2-b", "1-a"), file("secrets", "3-c"), "3-c 2-b 1-a identity; identity", false},
+		{"not encrypted then", "what is restored can be read as it is", "", file("secrets", "1-a"), "1-a identity; identity", false},
+		{"other resources", "each separately", file("configmaps", "1-a"), file("secrets", "1-a"), "1-a identity; identity 1-a", false},
+		{"no longer encrypted", "the set does not switch it on", file("secrets", "1-a"), file("secrets", module.Plain), "identity 1-a; identity", false},
 		{"broken", "it is told, and quotes nothing", file("secrets", "1-a"), "resources: [canary", "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			text, err := keysOfThen([]byte(tc.then), []byte(tc.now))
+			text, err := withKeysOf([]byte(tc.then), []byte(tc.now))
 			if (err != nil) != tc.fails || err != nil && strings.Contains(err.Error(), "canary") {
 				t.Fatalf("%v: %s", err, tc.reason)
 			}

@@ -28,6 +28,8 @@ type Source struct {
 	Before   int
 	// Files are those of hosts, by their paths.
 	Files map[string][]byte
+	// Unverified is that nobody knows who wrote the set: of its files hosts get none.
+	Unverified bool
 	// Kubeconfig is the administrator's.
 	Kubeconfig []byte
 	// Rescue is instead of a set: what a member has that is left over.
@@ -84,8 +86,12 @@ func podCgroups() []string {
 func caching() []string { return []string{"kube-proxy", "flanneld", "coredns"} }
 
 // Marks are the files of the set that hosts may have lost; facts are asked for
-// them. Nothing else of a set goes to hosts, whatever is in it.
+// them. Nothing else of a set goes to hosts, whatever is in it, and nothing at all of a
+// set that is not verified.
 func (s Source) Marks(c *v1alpha1.Cluster) []string {
+	if s.Unverified {
+		return nil
+	}
 	return slices.DeleteFunc(slices.Sorted(slices.Values(ofSets(c))), func(p string) bool { return s.Files[p] == nil })
 }
 

@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/pki/pkitest"
+	"slipway.dev/slipway/internal/secret"
 )
 
 func environment(change func(*v1alpha1.Cluster)) module.Env {
@@ -108,7 +109,8 @@ func TestRecordHoldsNoSecret(t *testing.T) {
 	env := environment(func(c *v1alpha1.Cluster) {
 		c.Spec.SSH.Password, c.Spec.Hosts[0].SSH.Password = "canary-1", "canary-2"
 	})
-	objs, err := configMap(env.Cluster, "slipway")
+	env.BackupKey = secret.New("canary-3")
+	objs, err := configMap(env, "slipway")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,6 +120,13 @@ func TestRecordHoldsNoSecret(t *testing.T) {
 	}
 	if strings.Contains(string(text), "canary") {
 		t.Errorf("the record holds a password:\n%s", text)
+	}
+	if strings.Contains(string(text), SignerKey) {
+		t.Errorf("no host makes backup sets, and the record has a key:\n%s", text)
+	}
+	env.BackupSigner = "ed25519:public"
+	if objs, err = configMap(env, "slipway"); err != nil || objs[0].Object["data"].(map[string]any)[SignerKey] != "ed25519:public" {
+		t.Errorf("the record has no public key: %v, %v", objs, err)
 	}
 	if !strings.Contains(string(text), "name: cp1") {
 		t.Errorf("the record does not describe the cluster:\n%s", text)

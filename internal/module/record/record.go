@@ -20,10 +20,13 @@ import (
 )
 
 // The config map in kube-system that the cluster's description is in, and its
-// key there.
+// key there. SignerKey is the key of the public half of what signs its backup sets. A
+// person may compare it: a program must not trust it, for whoever can write the config
+// map can write another one there.
 const (
-	Name = "slipway-cluster"
-	Key  = "cluster.yaml"
+	Name      = "slipway-cluster"
+	Key       = "cluster.yaml"
+	SignerKey = "backupSigner"
 )
 
 // Records are what the manager keeps of clusters.
@@ -44,7 +47,7 @@ func New(env module.Env, admin engine.Key[kubeconfig.Untrusted], keep Records, o
 		{
 			ID: "record.cluster", Title: "record the cluster in itself", Manager: true,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			Run:      module.Objects(module.Wanted(func() ([]*unstructured.Unstructured, error) { return configMap(env.WithLeaving(), owner) })),
+			Run:      module.Objects(module.Wanted(func() ([]*unstructured.Unstructured, error) { return configMap(env, owner) })),
 		},
 	}}
 }
@@ -112,7 +115,7 @@ func Left(env module.Env, keep Records, owner string) engine.Module {
 				}
 				now := env
 				now.Leaving = slices.DeleteFunc(slices.Clone(env.Leaving), func(l module.Leaving) bool { return !slices.Contains(left, l.Name) })
-				objs, err := configMap(now.WithLeaving(), owner)
+				objs, err := configMap(now, owner)
 				if err != nil {
 					return err
 				}
@@ -141,16 +144,20 @@ func Off(env module.Env, keep Records) engine.Module {
 }
 
 // configMap is the cluster's description, in which secrets are not.
-func configMap(c *v1alpha1.Cluster, owner string) ([]*unstructured.Unstructured, error) {
-	wanted := spec.Redacted(c)
+func configMap(env module.Env, owner string) ([]*unstructured.Unstructured, error) {
+	wanted := spec.Redacted(env.WithLeaving())
 	wanted.Status = v1alpha1.ClusterStatus{} // changes with every operation, and is no part of what is wanted
 	text, err := yaml.Marshal(wanted)
 	if err != nil {
 		return nil, fmt.Errorf("describing the cluster: %w", err)
 	}
+	data := map[string]any{Key: string(text), "owner": owner}
+	if env.BackupSigner != "" {
+		data[SignerKey] = env.BackupSigner
+	}
 	return []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{"name": Name, "namespace": "kube-system"},
-		"data":     map[string]any{Key: string(text), "owner": owner},
+		"data":     data,
 	}}}, nil
 }

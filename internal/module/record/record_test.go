@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/module"
 )
 
 // TestStatusIsNotRecorded: a description read from the manager's records has
@@ -14,13 +15,13 @@ import (
 func TestStatusIsNotRecorded(t *testing.T) {
 	c := &v1alpha1.Cluster{}
 	c.Name = "prod"
-	want, err := configMap(c, "slipway")
+	want, err := configMap(module.Env{Cluster: c}, "slipway")
 	if err != nil {
 		t.Fatal(err)
 	}
 	known := &v1alpha1.Cluster{ObjectMeta: c.ObjectMeta}
 	known.Status = v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseRunning, Operation: "20261120-181502-create-x7k2"}
-	got, err := configMap(known, "slipway")
+	got, err := configMap(module.Env{Cluster: known}, "slipway")
 	if err != nil {
 		t.Fatal(err)
 	}

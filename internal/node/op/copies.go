@@ -14,6 +14,9 @@ type AutoCopies struct {
 	// cluster's, and Server the API server's manifest, which has the version.
 	Authority string `json:"authority"`
 	Server    string `json:"server"`
+	// SigningKey is the file of the key that signs the sets and their names; "" leaves
+	// them without signatures.
+	SigningKey string `json:"signingKey,omitempty"`
 	// Files go into the sets as far as they are there.
 	Files []string     `json:"files"`
 	To    []CopyTarget `json:"to"`

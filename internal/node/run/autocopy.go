@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"filippo.io/age"
 	"golang.org/x/sys/unix"
 
 	"slipway.dev/slipway/internal/backup"
@@ -141,11 +140,11 @@ func judged(out op.CopyOutcome, sent copies.Sent, problem error, taken time.Time
 
 // A copySet is the backup set of a snapshot, as it goes to each target.
 type copySet struct {
-	name       copies.Name
-	set        backup.Set
-	small      []backup.Content
-	snapshot   string
-	recipients []age.Recipient
+	name     copies.Name
+	set      backup.Set
+	small    []backup.Content
+	snapshot string
+	keys     backup.Keys
 }
 
 // set is a set of what the host itself has. The cluster's description is not in it:
@@ -169,11 +168,15 @@ func (a autoSnapshot) set(k op.KeptSnapshot) (*copySet, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &copySet{recipients: to, snapshot: filepath.Join(a.dir(), filepath.Base(k.Path)), set: backup.Set{
+	signer, err := a.signer(c.SigningKey)
+	if err != nil {
+		return nil, err
+	}
+	s := &copySet{keys: backup.Keys{Recipients: to, Signer: signer}, snapshot: filepath.Join(a.dir(), filepath.Base(k.Path)), set: backup.Set{
 		Cluster: a.job.Cluster, Taken: k.Taken, Kubernetes: version, Etcd: k.Etcd, EtcdType: c.EtcdType, Member: c.Host, Authority: hex.EncodeToString(sum[:]),
 		Snapshot: backup.Snapshot{Bytes: k.Bytes, SHA256: k.SHA256, Hash: k.Hash, Revision: k.Revision, Keys: k.Keys, Version: k.Version},
 	}}
-	s.name = copies.Name{Cluster: a.job.Cluster, ID: copies.IDOf(s.set.Authority), Host: c.Host, Taken: k.Taken, Revision: k.Revision}
+	s.name = copies.Name{Cluster: a.job.Cluster, ID: copies.IDOf(s.set.Authority), Host: c.Host, Taken: k.Taken, Revision: k.Revision}.Tagged(signer)
 	for _, p := range c.Files {
 		data, err := a.small(p)
 		switch {
@@ -185,6 +188,24 @@ func (a autoSnapshot) set(k op.KeptSnapshot) (*copySet, error) {
 		}
 	}
 	return s, nil
+}
+
+// signer is the key that signs sets; nil if the host is to have none. A set without
+// a signature is of little use to those who restore it, so a key that is missing ends
+// the copying, which is reported.
+func (a autoSnapshot) signer(file string) (*backup.SigningKey, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := durable.ReadFile(a.path(file), bounded.Config)
+	if err != nil {
+		return nil, fmt.Errorf("reading the key that signs backup sets: %w", err)
+	}
+	key, err := backup.ParseSigningKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return key, nil
 }
 
 // small reads a file that goes into a set.
@@ -215,8 +236,12 @@ func (s *copySet) send(ctx context.Context, a autoSnapshot, to op.CopyTarget) (s
 	}
 	// Each target has a set of its own: Stream fills it in.
 	set := s.set
-	sent, err = copies.Send(ctx, target, s.name, to.Keep, func(w io.Writer) error {
-		return backup.Stream(w, &set, s.small, s.snapshot, s.recipients)
+	var by copies.Tagger
+	if s.keys.Signer != nil {
+		by = s.keys.Signer
+	}
+	sent, err = copies.Send(ctx, target, s.name, by, to.Keep, func(w io.Writer) error {
+		return backup.Stream(w, &set, s.small, s.snapshot, s.keys)
 	})
 	return sent, errors.Join(err, target.Close())
 }

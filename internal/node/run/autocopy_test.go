@@ -80,7 +80,7 @@ func TestAutoCopy(t *testing.T) {
 			t.Errorf("%s can be read: %v", file, err)
 		}
 		var db bytes.Buffer
-		set, small, err := backup.Read(file, []age.Identity{id}, &db)
+		set, small, err := backup.Read(file, []age.Identity{id}, &db, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,6 +92,44 @@ func TestAutoCopy(t *testing.T) {
 		}
 		if want := "prod_" + set.Authority[:12] + "_cp1_" + out.At.Format(takenFormat) + "_4711.tar.age"; filepath.Base(file) != want {
 			t.Errorf("it is called %s, want %s", filepath.Base(file), want)
+		}
+	}
+}
+
+// With a key a host signs its sets and the names of its copies. One that is to have a
+// key and has none makes no copies.
+func TestAutoCopySigned(t *testing.T) {
+	h, m, nas, id, job := copying(t)
+	text, err := backup.NewSigningKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := backup.ParseSigningKey(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.Copies.SigningKey = "/etc/slipway/backup-signing.key"
+	for _, wrong := range []string{"", "canary"} {
+		if wrong != "" {
+			h.write("etc/slipway/backup-signing.key", wrong)
+		}
+		for _, c := range h.takes(job).Copies {
+			if !strings.Contains(c.Failed, "sign") || strings.Contains(c.Failed, "canary") {
+				t.Errorf("with the key %q: %+v", wrong, c)
+			}
+		}
+	}
+	h.write("etc/slipway/backup-signing.key", string(text))
+	if out := h.takes(job); out.Copies[0].Failed != "" || out.Copies[1].Failed != "" {
+		t.Fatalf("%+v", out.Copies)
+	}
+	for _, file := range []string{only(t, nas), only(t, m.Dir)} {
+		set, err := backup.Head(file, []age.Identity{id})
+		if err != nil || !key.Public().Verifies(set.Signature) {
+			t.Errorf("%s: %+v, %v", file, set, err)
+		}
+		if n, ok := copies.Parse(filepath.Base(file)); !ok || !n.Verified(key) {
+			t.Errorf("%s is not verified", file)
 		}
 	}
 }
@@ -321,7 +359,7 @@ func TestAutoCopyToStorage(t *testing.T) {
 		t.Fatalf("%+v", out)
 	}
 	var db bytes.Buffer
-	if _, _, err := backup.Read(only(t, s.Dir), []age.Identity{id}, &db); err != nil || db.String() != sealed("whole 4711") {
+	if _, _, err := backup.Read(only(t, s.Dir), []age.Identity{id}, &db, nil); err != nil || db.String() != sealed("whole 4711") {
 		t.Errorf("%d bytes come back, %v", db.Len(), err)
 	}
 	s.SecretKey = "other"

@@ -216,10 +216,9 @@ func (s *Storage) complete(w http.ResponseWriter, key, file, part string) error 
 	return answerXML(w, "CompleteMultipartUploadResult", "<Bucket>"+s.To.Bucket+"</Bucket><Key>"+key+"</Key><ETag>x-1</ETag>")
 }
 
-// keys are all that begin with a prefix, as files with their sizes; of uploads, if
-// these are asked for.
-func (s *Storage) keys(prefix string, uploads bool) (keys []string, sizes map[string]int64, err error) {
-	sizes = map[string]int64{}
+// keys are all that begin with a prefix, as files; of uploads, if these are asked for.
+func (s *Storage) keys(prefix string, uploads bool) (keys []string, files map[string]fs.FileInfo, err error) {
+	files = map[string]fs.FileInfo{}
 	if _, err := os.Stat(s.Dir); err != nil {
 		return nil, nil, err
 	}
@@ -237,17 +236,17 @@ func (s *Storage) keys(prefix string, uploads bool) (keys []string, sizes map[st
 			key = filepath.Join(filepath.Dir(key), strings.TrimPrefix(whole, "."))
 		}
 		if is == uploads && strings.HasPrefix(key, prefix) {
-			keys, sizes[key] = append(keys, key), info.Size()
+			keys, files[key] = append(keys, key), info
 		}
 		return nil
 	})
 	slices.Sort(keys)
-	return keys, sizes, err
+	return keys, files, err
 }
 
 // list answers a page of keys; those further below stand for each other.
 func (s *Storage) list(w http.ResponseWriter, q url.Values) error {
-	keys, sizes, err := s.keys(q.Get("prefix"), false)
+	keys, files, err := s.keys(q.Get("prefix"), false)
 	if err != nil {
 		return err
 	}
@@ -266,7 +265,8 @@ func (s *Storage) list(w http.ResponseWriter, q url.Values) error {
 			out += "<CommonPrefixes><Prefix>" + q.Get("prefix") + below + "/</Prefix></CommonPrefixes>"
 			continue
 		}
-		out += fmt.Sprintf("<Contents><Key>%s</Key><Size>%d</Size></Contents>", key, sizes[key])
+		modified := files[key].ModTime().UTC().Format("2006-01-02T15:04:05.000Z")
+		out += fmt.Sprintf("<Contents><Key>%s</Key><Size>%d</Size><LastModified>%s</LastModified></Contents>", key, files[key].Size(), modified)
 	}
 	if end < len(keys) {
 		out += "<NextContinuationToken>" + keys[end-1] + "</NextContinuationToken>"

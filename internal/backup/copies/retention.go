@@ -1,0 +1,93 @@
+package copies
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A retention removes the copies of a host that are beyond the number which is kept.
+// Whoever can write to a target can choose names there, and must not have real copies
+// be removed by that: so a name counts only if it was verified, and no copy is removed
+// that the target's own clock calls newer than one that is kept.
+type retention struct {
+	to   Target
+	name Name // of the new copy, which is kept whatever its name says
+	by   Tagger
+	keep int
+}
+
+// before makes room for the new copy, if fewer are to be kept than are there.
+func (r retention) before(ctx context.Context) (left int, err error) {
+	return r.remove(ctx, func(n Name) bool { return n != r.name })
+}
+
+// after removes what is beyond the number when the new copy is there.
+func (r retention) after(ctx context.Context) (left int, err error) {
+	return r.remove(ctx, func(Name) bool { return true })
+}
+
+// remove removes copies beyond the number, and answers how many are left that count.
+func (r retention) remove(ctx context.Context, chosen func(Name) bool) (left int, err error) {
+	own, err := Own(ctx, r.to, r.name.owner(), func(n Name) bool { return n.same(r.name) && chosen(n) })
+	if err != nil {
+		return 0, err
+	}
+	own = ordered(own, func(a, b Copy) int { return cmp.Or(r.last(a)-r.last(b), Newer(a, b)) })
+	for left < len(own) && r.counts(own[left].Name) {
+		left++
+	}
+	if left < r.keep {
+		return left, nil
+	}
+	kept := own[:r.keep]
+	var newer []string
+	for _, c := range own[r.keep:] {
+		switch counts := r.counts(c.Name); {
+		case newerThanKept(c, kept):
+			if counts {
+				newer = append(newer, c.File.Name)
+			}
+		default:
+			if failed := r.to.Remove(ctx, c.File.Name); failed != nil {
+				err = errors.Join(err, failed)
+			} else if counts {
+				left--
+			}
+		}
+	}
+	if len(newer) > 0 {
+		err = errors.Join(err, fmt.Errorf("by the clock there, these were written after copies that are kept, although their names are older: %s", strings.Join(newer, ", ")))
+	}
+	if err != nil {
+		err = fmt.Errorf("removing the oldest: %w", err)
+	}
+	return left, err
+}
+
+// last orders what counts before what does not, and the new copy first.
+func (r retention) last(c Copy) int {
+	switch {
+	case c.Name == r.name:
+		return 0
+	case r.counts(c.Name):
+		return 1
+	}
+	return 2
+}
+
+// counts reports whether a name counts towards the number that is kept.
+func (r retention) counts(n Name) bool { return n == r.name || r.by == nil || n.Verified(r.by) }
+
+// newerThanKept reports whether a copy was written after one of those that are kept, by
+// the target's clock. A time that is not known is not compared.
+func newerThanKept(c Copy, kept []Copy) bool {
+	for _, k := range kept {
+		if !k.Modified.IsZero() && c.Modified.After(k.Modified) {
+			return true
+		}
+	}
+	return false
+}

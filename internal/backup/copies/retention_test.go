@@ -1,0 +1,133 @@
+package copies_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/backup/copies"
+)
+
+// A tagger is a key.
+type tagger string
+
+func (k tagger) Tag(name string) string {
+	mac := hmac.New(sha256.New, []byte(k))
+	mac.Write([]byte(name))
+	return hex.EncodeToString(mac.Sum(nil)[:10])
+}
+
+const ours tagger = "ours"
+
+// of is a name of cp1's with a tag.
+func of(day int, by tagger) copies.Name { return name("cp1", day).Tagged(by) }
+
+func TestNameTagged(t *testing.T) {
+	n := of(20, ours)
+	got, ok := copies.Parse(n.String())
+	if !ok || got != n || !got.Verified(ours) || got.Verified(tagger("theirs")) {
+		t.Errorf("%s is read as %+v, %t", n, got, ok)
+	}
+	for what, change := range map[string]func(*copies.Name){
+		"another revision": func(n *copies.Name) { n.Revision = 1 << 62 },
+		"another time":     func(n *copies.Name) { n.Taken = n.Taken.Add(time.Hour) },
+		"another host":     func(n *copies.Name) { n.Host = "cp2" },
+		"another cluster":  func(n *copies.Name) { n.ID = "ba9876543210" },
+		"no tag":           func(n *copies.Name) { n.Tag = "" },
+	} {
+		other := n
+		if change(&other); other.Verified(ours) {
+			t.Errorf("%s: %s is verified", what, other)
+		}
+	}
+	// Another spelling would be another file that counts.
+	for _, alias := range []string{strings.Replace(n.String(), "_4720_", "_04720_", 1), strings.ToUpper(n.String())} {
+		if got, ok := copies.Parse(alias); ok {
+			t.Errorf("%s is read as %+v", alias, got)
+		}
+	}
+}
+
+// What somebody has put there does not have real copies be removed, whatever its name
+// says; nor does a clock.
+func TestRetention(t *testing.T) {
+	planted := func(day int) copies.Name {
+		n := name("cp1", day)
+		n.Revision = 1<<62 + int64(day)
+		return n
+	}
+	forged := planted(9)
+	forged.Tag = tagger("theirs").Tag("x")
+	type file struct {
+		name copies.Name
+		age  time.Duration // by the target's clock
+	}
+	for _, tc := range []struct {
+		name  string
+		there []file
+		gone  []copies.Name
+		told  string
+	}{
+		{"nothing is beyond the number", []file{{of(1, ours), time.Hour}}, nil, ""},
+		{"the oldest goes", []file{{of(1, ours), 2 * time.Hour}, {of(2, ours), time.Hour}}, []copies.Name{of(1, ours)}, ""},
+		{"planted names do not count", []file{{of(1, ours), time.Hour}, {planted(1), time.Minute}, {planted(2), time.Minute}, {forged, time.Minute}}, nil, ""},
+		{"a planted name that is older goes", []file{{of(1, ours), time.Hour}, {planted(1), 2 * time.Hour}}, []copies.Name{planted(1)}, ""},
+		{"names from before there were tags go when enough have some", []file{{name("cp1", 1), 3 * time.Hour}, {of(2, ours), time.Hour}}, []copies.Name{name("cp1", 1)}, ""},
+		{"and stay until then", []file{{name("cp1", 1), 3 * time.Hour}, {name("cp1", 2), 2 * time.Hour}}, nil, ""},
+		{"an old name that was written again is told", []file{{of(1, ours), time.Minute}, {of(2, ours), time.Hour}}, nil, of(1, ours).String()},
+		{"another host's stays", []file{{name("cp2", 1).Tagged(ours), 3 * time.Hour}, {of(2, ours), time.Hour}}, nil, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, now := t.TempDir(), time.Now()
+			d, err := copies.Directory(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []string{of(10, ours).String()}
+			for _, f := range tc.there {
+				at := filepath.Join(dir, f.name.String())
+				if err := os.WriteFile(at, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chtimes(at, now.Add(-f.age), now.Add(-f.age)); err != nil {
+					t.Fatal(err)
+				}
+				if !slices.Contains(tc.gone, f.name) {
+					want = append(want, f.name.String())
+				}
+			}
+			sent, err := copies.Send(t.Context(), d, of(10, ours), ours, 2, writes(nil))
+			if err != nil || (sent.Unremoved != nil) != (tc.told != "") || tc.told != "" && !strings.Contains(sent.Unremoved.Error(), tc.told) {
+				t.Errorf("%+v, %v, want %q", sent, err, tc.told)
+			}
+			slices.Sort(want)
+			if d := cmp.Diff(want, strings.Fields(files(t, dir))); d != "" {
+				t.Errorf("files (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// Each target says when a file was written.
+func TestModified(t *testing.T) {
+	for kind, open := range targets(t) {
+		t.Run(kind, func(t *testing.T) {
+			to, _ := open(t)
+			if _, err := copies.Send(t.Context(), to, of(1, ours), ours, 2, writes([]byte("one"))); err != nil {
+				t.Fatal(err)
+			}
+			all, err := to.List(t.Context(), "")
+			if err != nil || len(all) != 1 || time.Since(all[0].Modified).Abs() > time.Hour {
+				t.Errorf("%+v, %v", all, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,180 @@
+package backup
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"filippo.io/age"
+	"github.com/google/go-cmp/cmp"
+)
+
+// signingKey is a new one.
+func signingKey(t testing.TB) *SigningKey {
+	t.Helper()
+	text, err := NewSigningKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ParseSigningKey(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// A signed set is verified by the public half of the key that signed it, and by no
+// other; one without a signature by none.
+func TestSigned(t *testing.T) {
+	id, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, other := signingKey(t), signingKey(t)
+	_, set, small := written(t)
+	for _, tc := range []struct {
+		name     string
+		by       Keys
+		snapshot string
+		verified bool
+	}{
+		{"plain", Keys{Signer: key}, snapshot(t, 20_000), true},
+		{"encrypted", Keys{Signer: key, Recipients: []age.Recipient{id.Recipient()}}, snapshot(t, 20_000), true},
+		{"keys alone", Keys{Signer: key}, "", true},
+		{"signed by another key", Keys{Signer: other}, snapshot(t, 20_000), false},
+		{"not signed", Keys{}, snapshot(t, 20_000), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			file, one := filepath.Join(t.TempDir(), "set"), *set
+			if err := Write(file, &one, small, tc.snapshot, tc.by); err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := Read(file, []age.Identity{id}, &bytes.Buffer{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(&one, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if got.KeysOnly() != (tc.snapshot == "") || key.Public().Verifies(got.Signature) != tc.verified {
+				t.Errorf("format %d is verified: %t, want %t", got.Format, key.Public().Verifies(got.Signature), tc.verified)
+			}
+			if (PublicKey{}).Verifies(got.Signature) {
+				t.Error("the zero key verifies a signature")
+			}
+		})
+	}
+}
+
+// resigned is a signed set whose head is changed while its signature is kept, as an
+// attacker would do it who has no key.
+func resigned(t *testing.T, file string, change func(*Set)) string {
+	t.Helper()
+	in, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	r, out := tar.NewReader(in), &bytes.Buffer{}
+	w := tar.NewWriter(out)
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		raw, readErr := io.ReadAll(r)
+		if err := errors.Join(err, readErr); err != nil {
+			t.Fatal(err)
+		}
+		if h.Name == manifestName {
+			set := &Set{}
+			if err := json.Unmarshal(raw, set); err != nil {
+				t.Fatal(err)
+			}
+			change(set)
+			if raw, err = json.MarshalIndent(set, "", "  "); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h.Size = int64(len(raw))
+		if err := errors.Join(w.WriteHeader(h), errOf(w.Write(raw))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forged := filepath.Join(t.TempDir(), "forged.tar")
+	if err := errors.Join(w.Close(), os.WriteFile(forged, out.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return forged
+}
+
+func errOf(_ int, err error) error { return err }
+
+// No byte of the head can be changed: it has the hashes of all other files. What is
+// refused by its head is not read any further.
+func TestSignedForged(t *testing.T) {
+	key := signingKey(t)
+	_, set, small := written(t)
+	file := filepath.Join(t.TempDir(), "set.tar")
+	if err := Write(file, set, small, snapshot(t, 20_000), Keys{Signer: key}); err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("not verified")
+	verify := func(s *Set) error {
+		if !key.Public().Verifies(s.Signature) {
+			return refused
+		}
+		return nil
+	}
+	for _, tc := range []struct {
+		name string
+		do   func(*Set)
+		want error
+	}{
+		{"as it was", func(*Set) {}, nil},
+		{"another revision", func(s *Set) { s.Snapshot.Revision++ }, refused},
+		{"another file", func(s *Set) { s.Files[0].SHA256 = sum(nil) }, refused},
+		{"said to be unsigned", func(s *Set) { s.Format = format }, refused},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var db bytes.Buffer
+			_, files, err := Read(resigned(t, file, tc.do), nil, &db, verify)
+			if !errors.Is(err, tc.want) || tc.want != nil && (db.Len() > 0 || files != nil) {
+				t.Errorf("%v, want %v; %d bytes of the snapshot were read", err, tc.want, db.Len())
+			}
+		})
+	}
+	cut := resigned(t, file, func(s *Set) { s.Format = signedKeysOnly })
+	if _, err := Head(cut, nil); err == nil {
+		t.Error("a set of keys alone has a snapshot")
+	}
+}
+
+func TestSigningKey(t *testing.T) {
+	key := signingKey(t)
+	if got, err := ParsePublicKey(" " + key.Public().String() + "\n"); err != nil || got != key.Public() {
+		t.Errorf("%v is read as %v, %v", key.Public(), got, err)
+	}
+	for _, bad := range []string{"", "ed25519:", "ed25519:AAAA", key.Public().String()[8:], "rsa:" + key.Public().String()[8:]} {
+		if k, err := ParsePublicKey(bad); err == nil {
+			t.Errorf("%q is read as %v", bad, k)
+		}
+	}
+	for _, bad := range []string{"", "canary", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"} {
+		if _, err := ParseSigningKey([]byte(bad)); err == nil {
+			t.Errorf("%q is a key", bad)
+		}
+	}
+	var none *SigningKey
+	if none.Tag("a") != "" || none.Public() != (PublicKey{}) || none.Public().String() != "" {
+		t.Error("no key makes tags")
+	}
+	if key.Tag("a") == key.Tag("b") || key.Tag("a") == signingKey(t).Tag("a") || len(key.Tag("a")) != 2*tagBytes {
+		t.Errorf("the tags are %s and %s", key.Tag("a"), key.Tag("b"))
+	}
+}

@@ -1,0 +1,190 @@
+package lifecycle
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway.dev/slipway/internal/backup"
+	"slipway.dev/slipway/internal/backup/copies"
+	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/module/record"
+)
+
+// otherKey is the key of another manager, or of whoever can write where sets lie.
+func otherKey(t *testing.T) *backup.SigningKey {
+	t.Helper()
+	text, err := backup.NewSigningKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := backup.ParseSigningKey(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func asItIs(*backup.Set) {}
+
+// Whoever can write where sets lie can write a set. It is restored, and tried, only if
+// somebody says so; and then nothing of it but its data goes to hosts.
+func TestRestoreUnverified(t *testing.T) {
+	t.Parallel()
+	w, file := restorable(t)
+	foreign := otherKey(t)
+	for _, tc := range []struct {
+		name  string
+		file  string
+		trust SetTrust
+		id    string
+		told  bool
+	}{
+		{"signed by the cluster's key", file, SetTrust{}, "", false},
+		{"not signed", written(t, file, asItIs, nil), SetTrust{}, string(backup.Unverified), false},
+		{"signed by another key", written(t, file, asItIs, foreign), SetTrust{}, string(backup.Unverified), false},
+		{"signed by another key, which is trusted", written(t, file, asItIs, foreign), SetTrust{SignedBy: foreign.Public().String()}, "", false},
+		{"signed by a key that is not the trusted one", written(t, file, asItIs, nil), SetTrust{SignedBy: foreign.Public().String()}, string(backup.Unverified), false},
+		{"no key", file, SetTrust{SignedBy: "ed25519:AAAA"}, idBadSigner, false},
+		{"not signed, on purpose", written(t, file, asItIs, nil), SetTrust{Unverified: true}, "", true},
+		{"another cluster's, on purpose", written(t, file, func(s *backup.Set) { s.Authority = "a" }, nil), SetTrust{Unverified: true}, idBackupOther, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := restoring(tc.file)
+			r.SetTrust = tc.trust
+			p, err := w.service().Prepare(t.Context(), r, nil)
+			_, drillErr := w.impatient().Drill(t.Context(), "prod", DrillOptions{From: tc.file, SetTrust: tc.trust}, nil)
+			if tc.id != "" {
+				refusal(t, err, tc.id)
+				refusal(t, drillErr, tc.id)
+				return
+			}
+			p = w.prepared(p, err)
+			if told := slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == string(backup.Unverified) }); told != tc.told {
+				t.Errorf("findings: %v", p.Findings())
+			}
+			if says := strings.Contains(p.Plan().Removes[0], "NOT VERIFIED"); says != tc.told || !strings.Contains(p.Plan().Removes[0], "the snapshot of cp") {
+				t.Errorf("the plan says %q", p.Plan().Removes)
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Keys that hosts have lost come from a set that was verified, and from no other; that
+// it was used all the same is known to those who resume.
+func TestRestoreUnverifiedKeys(t *testing.T) {
+	t.Parallel()
+	const lost = "/etc/kubernetes/pki/sa.key"
+	for _, unverified := range []bool{false, true} {
+		w, file := restorable(t)
+		delete(w.machines["cp2"].files, lost)
+		r := restoring(file)
+		if unverified {
+			r = restoring(written(t, file, asItIs, nil))
+			r.Unverified = true
+		}
+		w.refusing("cp3", "restore.start")
+		w.do(r, event.Failed)
+		w.machines["cp3"].refuse = nil
+		w.resume(event.Succeeded)
+		if w.machines["cp2"].has(lost) == unverified {
+			t.Errorf("unverified %t: cp2 has its key: %t", unverified, w.machines["cp2"].has(lost))
+		}
+		if got := w.machines["cp2"].files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
+			t.Errorf("cp2 has %q", got)
+		}
+	}
+}
+
+// The newest set is the newest that is verified; and a file that was put in the place of
+// another is told.
+func TestDrillNewestVerified(t *testing.T) {
+	t.Parallel()
+	w, s, _, i := drilled(t)
+	later := func(name string) string { return filepath.Join(filepath.Dir(i.File), name) }
+	forged := written(t, i.File, func(s *backup.Set) { s.Taken = s.Taken.Add(time.Hour) }, otherKey(t))
+	if err := os.Rename(forged, later("prod-20270101-000000.tar")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Drill(t.Context(), "prod", DrillOptions{}, nil)
+	if err != nil || r.File != i.File || !r.Verified || len(r.Warnings) > 0 || r.Revision != 4711 || r.Member != i.Member {
+		t.Errorf("%+v, %v", r, err)
+	}
+	r, err = s.Drill(t.Context(), "prod", DrillOptions{SetTrust: SetTrust{Unverified: true}}, nil)
+	if err != nil || r.File != later("prod-20270101-000000.tar") || r.Verified || len(r.Warnings) != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	list, err := s.Snapshots(t.Context(), "prod")
+	if err != nil || len(list) != 2 || list[0].Verified || !list[1].Verified {
+		t.Errorf("%+v, %v", list, err)
+	}
+	raw, err := os.ReadFile(i.File)
+	if err == nil {
+		err = os.WriteFile(later("prod-20270102-000000.tar"), raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err = s.Drill(t.Context(), "prod", DrillOptions{From: later("prod-20270102-000000.tar")}, nil)
+	if err != nil || len(r.Warnings) != 1 || r.Warnings[0].ID != idBackupRenamed {
+		t.Errorf("%+v, %v", r, err)
+	}
+	w.remove(i.File)
+	w.remove(later("prod-20270102-000000.tar"))
+	_, err = s.Drill(t.Context(), "prod", DrillOptions{}, nil)
+	refusal(t, err, string(backup.Unverified))
+}
+
+// Hosts that make sets have the key, the record its public half, and nobody else
+// anything of it.
+func TestSigningKeyOnHosts(t *testing.T) {
+	t.Parallel()
+	const at = "/etc/slipway/backup-signing.key"
+	w, m, name := copying(t)
+	key, text, err := w.service().signingKey("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.machines["cp1"].files[at]; got != text.Reveal() || w.machines["w1"].has(at) {
+		t.Errorf("cp1 has %.20q; w1 has one: %t", got, w.machines["w1"].has(at))
+	}
+	planted := copies.Name{Cluster: "prod", ID: strings.Split(name("cp1", 17), "_")[1], Host: "cp1", Taken: time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC), Revision: 1 << 62}.String()
+	for _, file := range []string{name("cp1", 17), planted} {
+		if err := os.WriteFile(filepath.Join(m.Dir, file), []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		o    SnapshotOptions
+		want string
+	}{
+		{"the newest", SnapshotOptions{Copy: "vault"}, name("cp1", 17)},
+		{"the newest of all", SnapshotOptions{Copy: "vault", SetTrust: SetTrust{Unverified: true}}, planted},
+		{"by its name", SnapshotOptions{Copy: "vault/" + planted, Out: filepath.Join(t.TempDir(), "x")}, planted},
+	} {
+		i, err := w.impatient().Snapshot(t.Context(), "prod", tc.o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(i.File); err != nil || string(got) != tc.want || i.Verified != (tc.want != planted) || i.Revision == 0 {
+			t.Errorf("%s is %q, %+v, %v", tc.name, got, i, err)
+		}
+	}
+	r, err := w.impatient().Copies(t.Context(), "prod", nil)
+	if err != nil || len(r.Targets[1].Copies) != 2 || r.Targets[1].Copies[0].Verified || !r.Targets[1].Copies[1].Verified {
+		t.Errorf("%+v, %v", r, err)
+	}
+	data, ok := w.api.objects["/api/v1/namespaces/kube-system/configmaps/"+record.Name]["data"].(object)
+	if got := data[record.SignerKey]; !ok || got != key.Public().String() {
+		t.Errorf("the record has %q", got)
+	}
+}
