@@ -247,7 +247,8 @@ var surroundingRows = []row{
 		h[1].Facts.Ledger, h[1].Facts.Cluster, h[1].Facts.Links = true, "prod", []string{"cni0", "eth0", "flannel.1", "lo"}
 	}, nil, ""},
 	{
-		"drop-in of a package", "the kubelet would not have its settings", dropIn("kubelet.service"), []string{"error unit-drop-in w1"},
+		"drop-in of a package", "the kubelet would not have its settings", dropIn("kubelet.service"),
+		[]string{"error unit-drop-in w1"},
 		"/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf replaces the command of kubelet.service",
 	},
 	{"drop-in on a node that runs", "somebody wants it", func(c *v1alpha1.Cluster, h []facts.Host, o *Options) {

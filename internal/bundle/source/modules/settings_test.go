@@ -1,7 +1,10 @@
+//go:build long
+
 package modules
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"maps"
@@ -54,16 +57,13 @@ func settingsPrograms() map[string]string {
 
 // TestSettings compares the tables of package settings with the programs of the newest
 // listed patch of each minor, compiled as those of a bundle. It needs the module proxy,
-// and up to twenty minutes for a minor, and so runs on request:
+// and up to twenty minutes for a minor, and so has a build tag:
 //
-//	SLIPWAY_SETTINGS=1.37 go test -timeout 60m -run '^TestSettings$' ./internal/bundle/source/modules -update
+//	SLIPWAY_SETTINGS=1.37 go test -tags long -timeout 60m -run '^TestSettings$' ./internal/bundle/source/modules -update
 //
-// SLIPWAY_SETTINGS names minors, such as "1.36,1.37", or is "all".
+// SLIPWAY_SETTINGS names minors, such as "1.36,1.37"; all are the default.
 func TestSettings(t *testing.T) {
-	asked := strings.Split(os.Getenv("SLIPWAY_SETTINGS"), ",")
-	if asked[0] == "" {
-		t.Skip("SLIPWAY_SETTINGS names no minor")
-	}
+	asked := strings.Split(cmp.Or(os.Getenv("SLIPWAY_SETTINGS"), "all"), ",")
 	catalogue, err := release.Load("")
 	if err != nil {
 		t.Fatal(err)
