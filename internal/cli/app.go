@@ -330,12 +330,21 @@ func (a *app) svc(ctx context.Context) (lifecycle.Service, error) {
 	return a.service, refuse(err)
 }
 
-// data writes an answer: text by its own function, else as JSON or YAML.
+// data writes an answer: text by its own function, else as JSON or YAML. That
+// nobody reads it to its end is not an error: the exit code is still the answer's.
 func (a *app) data(value any, text func(io.Writer) error) error {
 	if a.format == view.Text {
-		return text(a.outStyle().Writer(a.Out))
+		return unlessUnread(text(a.outStyle().Writer(a.Out)))
 	}
-	return view.Data(a.Out, a.format, value)
+	return unlessUnread(view.Data(a.Out, a.format, value))
+}
+
+// unlessUnread returns an error of writing, but nil if the reader has left.
+func unlessUnread(err error) error {
+	if unread(err) {
+		return nil
+	}
+	return err
 }
 
 // document writes an answer that is YAML by nature, as it is or as JSON.
@@ -345,7 +354,7 @@ func (a *app) document(text []byte) error {
 			text = []byte(view.Visible(string(text)))
 		}
 		_, err := a.Out.Write(text)
-		return err
+		return unlessUnread(err)
 	}
 	var value any
 	if err := yaml.Unmarshal(text, &value); err != nil {

@@ -65,7 +65,7 @@ func (a *app) showPlan(prepared lifecycle.Prepared, out string, exitCode bool) e
 	default:
 		err = view.Data(a.Out, a.format, p)
 	}
-	if err != nil {
+	if err := unlessUnread(err); err != nil {
 		return err
 	}
 	if out != "" {

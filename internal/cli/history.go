@@ -33,15 +33,19 @@ type history struct {
 	// those that had nothing to do; last is the latest.
 	ends map[string]event.Event
 	last string
+	// linked reports whether any of ends names the step before it: operations of
+	// earlier versions do not.
+	linked bool
 }
 
 func (h *history) see(e event.Event) {
 	if e.Type == event.OperationStarted {
-		h.began, h.ends, h.last = e.Time, map[string]event.Event{}, ""
+		h.began, h.ends, h.last, h.linked = e.Time, map[string]event.Event{}, "", false
 	}
 	if e.Type == event.StepFinished && h.ends != nil {
 		h.last = e.Task + "@" + e.Host
 		h.ends[h.last] = e
+		h.linked = h.linked || e.After != ""
 	}
 	k := [2]string{e.Task, e.Host}
 	if h.open == nil {
@@ -103,6 +107,9 @@ type pathStep struct {
 // order: each began when the one before it ended.
 func (h *history) criticalPath() []pathStep {
 	path := []pathStep{}
+	if len(h.ends) > 1 && !h.linked {
+		return path
+	}
 	for at := h.last; at != ""; {
 		e := h.ends[at]
 		before, known := h.ends[e.After]
@@ -129,7 +136,11 @@ const shortest = 0.05
 
 func writeCriticalPath(w io.Writer, o *v1alpha1.Operation, h *history) error {
 	path := h.criticalPath()
-	if len(path) == 0 {
+	switch {
+	case len(path) == 0 && len(h.ends) > 0:
+		fmt.Fprintf(w, "Operation %s was recorded by an earlier version, without its critical path.\n", o.Name)
+		return nil
+	case len(path) == 0:
 		fmt.Fprintf(w, "No step of operation %s has ended.\n", o.Name)
 		return nil
 	}

@@ -55,6 +55,11 @@ func TestCriticalPath(t *testing.T) {
 			},
 		},
 		{
+			name: "an earlier version did not record what came before", want: []pathStep{},
+			events: []event.Event{at(0, begun), at(1, ended("a", "w1", "")), at(2, ended("b", "w1", ""))},
+			text:   []string{"was recorded by an earlier version"},
+		},
+		{
 			name:   "a damaged journal leads in a circle",
 			events: []event.Event{at(0, begun), at(1, ended("a", "w1", "b@w1")), at(2, ended("b", "w1", "a@w1"))},
 			want: []pathStep{

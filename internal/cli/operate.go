@@ -122,8 +122,10 @@ func (a *app) operated(ctx context.Context, o operation) (res *lifecycle.Result,
 	pl := p.Plan()
 	if !pl.Empty() && !o.confirmed {
 		if a.format == view.Text || a.Asks && !a.yes { // who is asked must have seen it
-			if err := view.Plan(a.Err, pl, o.brief, a.style()); err != nil && !(a.yes && unread(err)) {
+			if err := view.Plan(a.Err, pl, o.brief, a.style()); unlessUnread(err) != nil {
 				return nil, err
+			} else if err != nil && !a.yes {
+				return nil, problem(idNotConfirmed, "run it again with --yes, or read its output to the end", "the plan was not read to its end; nothing was touched")
 			}
 		}
 		if err := a.confirm(ctx, p, o); err != nil {
@@ -285,7 +287,7 @@ func (a *app) end(res *lifecycle.Result, o operation, p *plan.Plan) error {
 		for _, f := range res.Failures {
 			rep.Failures = append(rep.Failures, failureOfHost{f.Host, f.Task, f.Title, f.Failure})
 		}
-		if err := view.Item(a.Out, a.format, rep); err != nil && !unread(err) {
+		if err := view.Item(a.Out, a.format, rep); unlessUnread(err) != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki/pkitest"
 	"slipway.dev/slipway/internal/remote"
 )
 
@@ -185,7 +186,10 @@ func (w *world) remove(file string) {
 
 func (w *world) otherAuthority() {
 	w.t.Helper()
-	if err := os.WriteFile(w.service().Store.KubeconfigPath("prod"), []byte("clusters: [{cluster: {certificate-authority-data: eA==}}]"), 0o600); err != nil {
+	ca := pkitest.NewAuthority(w.t, "other", certTime.Add(-certYear), certTime.Add(certYear))
+	cert, key := ca.Issue(w.t, "admin", certTime.Add(certYear))
+	other := pkitest.Kubeconfig("https://example.com:6443", ca.Cert, "", cert, key)
+	if err := os.WriteFile(w.service().Store.KubeconfigPath("prod"), []byte(other), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -95,6 +95,8 @@ func (p *prepared) lockHosts(ctx context.Context, operation string) (*hostLock, 
 		p.displace(ctx, hl, seen)
 		return hl, nil
 	}
+	// Hosts that were not reached may still have locks of processes that crashed.
+	hl.freed = func() error { return p.svc.Store.EndHold(p.env.Cluster.Name, hl.lock.Process) }
 	hl.release(context.WithoutCancel(ctx))
 	switch {
 	case ctx.Err() != nil:

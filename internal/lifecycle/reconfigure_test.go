@@ -433,7 +433,7 @@ func TestBadSettingsGoBackAsLoggedIn(t *testing.T) {
 			c.Spec.SSH.User, c.Spec.Hosts[4].SSH.Port = "later", 2222
 			s := w.service()
 			s.Connect = func(ctx context.Context, h v1alpha1.Host, o remote.Options) (remote.Host, error) {
-				if port := map[bool]int{true: 2222, false: 22}[h.Name == "w2"]; h.SSH.User != "later" || h.SSH.Port != port {
+				if port := map[bool]int{true: 2222}[h.Name == "w2"]; h.SSH.User != "later" || h.SSH.Port != port {
 					t.Errorf("%s is logged in to as %s, at port %d", h.Name, h.SSH.User, h.SSH.Port)
 				}
 				return w.connect(ctx, h, o)

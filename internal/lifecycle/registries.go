@@ -24,7 +24,7 @@ func (p *prepared) load(ctx context.Context) error {
 // are in no plan and in no record: each reads them again.
 func (p *prepared) loadPasswords() error {
 	if !p.installs() {
-		return nil
+		return p.svc.knownSigner(&p.env)
 	}
 	var err error
 	if p.env.Passwords, err = passwords(p.env.Cluster); err != nil {

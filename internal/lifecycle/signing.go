@@ -67,6 +67,19 @@ func (s *service) signs(env *module.Env) error {
 	return nil
 }
 
+// knownSigner gives an environment the public half of the key alone, as far as there is
+// one: operations that set up no copies keep it in the cluster's record.
+func (s *service) knownSigner(env *module.Env) error {
+	if len(targetsOf(env.Cluster)) == 0 {
+		return nil
+	}
+	key, err := s.knownKey(env.Cluster.Name)
+	if key != nil {
+		env.BackupSigner = key.Public().String()
+	}
+	return err
+}
+
 // trusted are the public keys whose signatures count for sets of a cluster.
 func (s *service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error) {
 	key, err := s.knownKey(cluster)

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // mostHolds is how many processes are remembered that ended without releasing a
@@ -45,9 +46,20 @@ func (s *Store) BeginHold(name string) (process string, err error) {
 	return process, nil
 }
 
-// EndHold forgets all that BeginHold has remembered: no host has a lock of ours.
-func (s *Store) EndHold(name string) error {
-	if err := errors.Join(checkName(name), s.put(name, holdsFile, nil)); err != nil {
+// EndHold forgets processes that BeginHold has remembered; without any named, all
+// of them: no host has a lock of ours.
+func (s *Store) EndHold(name string, processes ...string) error {
+	left, err := s.Holds(name)
+	if err != nil {
+		return err
+	}
+	left = slices.DeleteFunc(left, func(p string) bool { return len(processes) == 0 || slices.Contains(processes, p) })
+	if len(left) > 0 {
+		err = s.writeJSON(s.clusterPath(name, holdsFile), left)
+	} else {
+		err = s.put(name, holdsFile, nil)
+	}
+	if err != nil {
 		return fmt.Errorf("forgetting who has locked cluster %s: %w", name, err)
 	}
 	return nil

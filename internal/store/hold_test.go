@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,6 +31,12 @@ func TestHolds(t *testing.T) {
 	second := begin(first)
 	if first == second {
 		t.Error("two processes have one id")
+	}
+	if err := s.EndHold("prod", second); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := s.Holds("prod"); err != nil || !slices.Equal(all, []string{first}) {
+		t.Errorf("after one has ended: %q, %v", all, err)
 	}
 	if err := s.EndHold("prod"); err != nil {
 		t.Fatal(err)

@@ -166,7 +166,7 @@ func initPhases(env module.Env) []phase {
 	return []phase{
 		// Preflight looks at a host without a cluster; it is not asked
 		// again once the CA is there.
-		{id: idPreflight, begins: true, title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
+		{id: phasePreflight, begins: true, title: "ask kubeadm's preflight", argv: []string{"preflight"}, creates: []string{caCert}},
 		{id: "certs", begins: true, title: "make certificates", argv: []string{"certs", "all"}, creates: certificates(env), whole: true},
 		{id: "kubeconfig", begins: true, title: "make kubeconfigs", argv: []string{"kubeconfig", "all"}, whole: true, creates: []string{
 			adminConf, "/etc/kubernetes/super-admin.conf", "/etc/kubernetes/controller-manager.conf", "/etc/kubernetes/scheduler.conf", kubeletConf,
@@ -314,7 +314,7 @@ func (p phase) task(env module.Env) engine.Task {
 			return controlPlane(), nil
 		case p.id == localEtcd().id:
 			return op.List{memberSettings(env, s.Host(), p.exec())}, nil
-		case p.id == idPreflight:
+		case p.id == phasePreflight:
 			return op.List{preflight(p, s.Host())}, nil
 		case !p.wait:
 			return op.List{p.exec()}, nil
@@ -326,8 +326,8 @@ func (p phase) task(env module.Env) engine.Task {
 	return t
 }
 
-// idPreflight is the phase in which kubeadm checks a host without a cluster.
-const idPreflight = "preflight"
+// phasePreflight is the phase in which kubeadm checks a host without a cluster.
+const phasePreflight = "preflight"
 
 // preflight runs this phase. kubeadm accepts no lost+found in etcd's directory,
 // which a disk of its own has; whether there is anything else was checked before.

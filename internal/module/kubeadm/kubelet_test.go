@@ -37,7 +37,7 @@ func TestKubeletUnit(t *testing.T) {
 func TestPreflight(t *testing.T) {
 	const ignores = "--ignore-preflight-errors=DirAvailable--var-lib-etcd"
 	env := environment()
-	p := initPhase(env, idPreflight)
+	p := initPhase(env, phasePreflight)
 	for _, tt := range []struct {
 		name   string
 		filled []string

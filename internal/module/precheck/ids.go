@@ -103,7 +103,7 @@ func IDs() []string {
 // reasons are the ids of hosts that could not be reached or used.
 func reasons() []string {
 	return []string{
-		string(remote.Unreachable), string(remote.AuthFailed), string(remote.HostKeyUnknown),
+		string(remote.Unreachable), string(remote.ConfigUnusable), string(remote.AuthFailed), string(remote.HostKeyUnknown),
 		string(remote.HostKeyChanged), string(remote.KeyUnreadable), string(remote.SudoFailed),
 		string(remote.SecretUnreadable), string(remote.WrongArch), string(remote.NoExec), string(remote.HelperFailed), string(remote.ConnectionLost), string(remote.NoShell),
 	}

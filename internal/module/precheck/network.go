@@ -37,7 +37,7 @@ func (r *report) addresses() {
 	case !owns(r.host, ip):
 		r.fail(idInternalAddress, remedy, "does not have the address %s on any interface; %s", ip, has)
 	case r.node() && facts.Flannel(r.cluster) && facts.Link(r.host.Facts, ip.String()) == "lo":
-		r.fail(idInternalAddress, remedy, "has the address %s on lo alone; flannel needs it on the interface that leads to the other nodes", ip)
+		r.newly()(idInternalAddress, remedy, "has the address %s on lo alone; flannel needs it on the interface that leads to the other nodes", ip)
 	case len(r.cluster.Spec.Network.PodCIDR) > 1:
 		r.dualStack(ip, has)
 	}
@@ -57,9 +57,18 @@ func (r *report) dualStack(ip netip.Addr, has string) {
 		r.fail(idDualStack, "give it one that the other nodes reach; or write one range each at spec.network.podCIDR and serviceCIDR",
 			"has no %s address; with dual stack a node needs one of each version; %s", version, has)
 	case r.node() && facts.Flannel(r.cluster) && facts.Link(f, other) != link:
-		r.fail(idDualStack, fmt.Sprintf("add an %s address to %s; or write one range each at spec.network.podCIDR and serviceCIDR", version, link),
+		r.newly()(idDualStack, fmt.Sprintf("add an %s address to %s; or write one range each at spec.network.podCIDR and serviceCIDR", version, link),
 			"has its %s address %s on %s and its address %s on %s; flannel needs both on one interface", version, other, facts.Link(f, other), ip, link)
 	}
+}
+
+// newly returns how a finding is reported that stops a host from joining: on a node that
+// runs, it is a warning, or the cluster could not be changed any further.
+func (r *report) newly() func(id, remedy, format string, args ...any) {
+	if r.ours() {
+		return r.warn
+	}
+	return r.fail
 }
 
 func owns(h *facts.Host, ip netip.Addr) bool {

@@ -71,6 +71,15 @@ var networkRows = []row{
 		[]string{"error internal-address-missing w1"},
 		"has the address 198.51.100.7 on lo alone",
 	},
+	{
+		"address on lo of a node that runs", "its cluster can still be changed", func(_ *v1alpha1.Cluster, h []facts.Host, o *Options) {
+			h[1].Spec.Address = "198.51.100.7"
+			h[1].Facts.Addresses = append(h[1].Facts.Addresses, op.Address{Link: "lo", Prefix: "198.51.100.7/32"})
+			h[1].Facts.Ledger, h[1].Facts.Cluster, o.Recorded = true, "prod", true
+		},
+		[]string{"warning internal-address-missing w1"},
+		"has the address 198.51.100.7 on lo alone",
+	},
 	{"address twice", "packets for one go to the other", func(_ *v1alpha1.Cluster, h []facts.Host, _ *Options) {
 		h[0].Facts.Addresses = append(h[0].Facts.Addresses, op.Address{Link: "eth1", Prefix: "192.0.2.12/24"})
 	}, []string{"error address-in-use w1"}, "its address 192.0.2.12 is on an interface of cp1 as well"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +33,9 @@ const gateTime = 3 * time.Minute
 // that the next drain deletes. It creates an EndpointSlice without a Service,
 // and deletes it when kube-proxy has picked it up: kube-proxy synchronizes its
 // rules one after the other, so a synchronization with the deletion begins only
-// after the one with the creation has ended. On the way back from a failed
+// after the one with the creation has ended. The counters do not say whose changes
+// they count: with many changes of others at the same time, the gate can pass a
+// moment early. On the way back from a failed
 // upgrade, a kube-proxy that is behind is reported and holds nothing up.
 func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
 	if env.Cluster.Spec.Kubernetes.ProxyMode == "none" {
@@ -40,8 +43,16 @@ func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, gateTime)
 	defer cancel()
-	h := s.Host()
-	err := proxyApplies(bounded, engine.Get(s, module.KeyKube), gateSlice(h.Host), func(ctx context.Context) (op.ProxyCounters, string, error) {
+	h, client := s.Host(), engine.Get(s, module.KeyKube)
+	sets, err := client.DaemonSets(bounded)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(sets, namespace+"/kube-proxy") { // something else is in its place
+		s.Tell("there is no DaemonSet kube-proxy: not waiting for it")
+		return nil
+	}
+	err = proxyApplies(bounded, client, gateSlice(h.Host), func(ctx context.Context) (op.ProxyCounters, string, error) {
 		return proxyCounters(ctx, h)
 	})
 	switch {
@@ -54,7 +65,8 @@ func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return diag.List{{
 		ID: IDProxyBehind, Severity: diag.Error,
 		Message: fmt.Sprintf("kube-proxy on node %s has not applied a new change of Services within %s: %v", s.Host().Name, gateTime, err),
-		Hint:    "read its log: kubectl -n kube-system logs -l k8s-app=kube-proxy --prefix; fix the cause, then resume",
+		Hint: "read its log: kubectl -n kube-system logs -l k8s-app=kube-proxy --prefix; it must serve metrics at 127.0.0.1:10249; " +
+			"fix the cause, then resume",
 	}}
 }
 

@@ -101,7 +101,8 @@ func (d *describer) recordedHosts(recorded []v1alpha1.Host) {
 func (d *describer) addresses(node string) (out []string) {
 	for _, n := range d.s.Nodes {
 		for _, a := range n.Status.Addresses {
-			if n.Name == node && (remoteAddress(a.Address) || a.Type == corev1.NodeExternalDNS || a.Type == corev1.NodeInternalDNS) {
+			dns := a.Type == corev1.NodeExternalDNS || a.Type == corev1.NodeInternalDNS
+			if n.Name == node && (remoteAddress(a.Address) || dns && remoteName(a.Address)) {
 				out = append(out, a.Address)
 			}
 		}
@@ -114,6 +115,15 @@ func (d *describer) addresses(node string) (out []string) {
 func remoteAddress(address string) bool {
 	ip, err := netip.ParseAddr(address)
 	return err == nil && !ip.Unmap().IsLoopback() && !ip.IsUnspecified() && !ip.IsMulticast()
+}
+
+// remoteName reports whether a DNS name can be another machine's: not an address in its
+// place, nor one of the names that every machine has for itself.
+func remoteName(name string) bool {
+	_, err := netip.ParseAddr(name)
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	itself := name == "localhost" || strings.HasSuffix(name, ".localhost") || strings.HasPrefix(name, "localhost.") || strings.HasPrefix(name, "ip6-")
+	return err != nil && name != "" && !itself
 }
 
 // quoted lists texts of others for people.

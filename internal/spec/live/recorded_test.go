@@ -178,3 +178,15 @@ func local(v reflect.Value, path string) (out []string) {
 	}
 	return out
 }
+
+func TestRemoteName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"node1.example.com": true, "localhosts.example.com": true,
+		"": false, "127.0.0.1": false, "10.0.0.1": false, "::1": false, "localhost": false, "LOCALHOST.": false,
+		"a.localhost": false, "localhost.localdomain": false, "ip6-localhost": false, "ip6-loopback": false,
+	} {
+		if got := remoteName(name); got != want {
+			t.Errorf("remoteName(%q) is %t, want %t", name, got, want)
+		}
+	}
+}
