@@ -31,7 +31,7 @@ func (r *receiver) fits(size int64, entries int) error {
 		return noRoom(filepath.Clean(dir.Name()), size, free)
 	}
 	if n := int64(entries) - those; !filesFit && n > files {
-		return fmt.Errorf("the disk of %s has no room for more files: %d are needed, and %d can be made", filepath.Clean(dir.Name()), n, files)
+		return fmt.Errorf("the disk of %s has no room: the copy needs %d more files, and there is room for %d", filepath.Clean(dir.Name()), n, files)
 	}
 	return nil
 }
@@ -40,10 +40,19 @@ func (r *receiver) fits(size int64, entries int) error {
 // many file systems have no such bound.
 func inodes(on *os.File) (free int64, known bool) {
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(on.Fd()), &st); err != nil || st.Files == 0 {
+	if err := unix.Fstatfs(int(on.Fd()), &st); err != nil {
 		return 0, false
 	}
-	return int64(st.Ffree), true
+	return freeInodes(st.Files, st.Ffree)
+}
+
+// freeInodes judges what a file system says of its inodes: some have no bound, or
+// count only what is there and answer with -1 for the rest.
+func freeInodes(all, unused uint64) (free int64, known bool) {
+	if all == 0 || unused > all || int64(unused) < 0 {
+		return 0, false
+	}
+	return int64(unused), true
 }
 
 // disk is a directory on the disk that the copy goes to.
