@@ -40,11 +40,11 @@ func Open(ctx context.Context, path, cache string, at Registry) (*Bundle, error)
 }
 
 // reference says whether a path that does not exist names a registry: its
-// first element is a host, with a dot or a port.
+// first element is a host, with a dot or a port, or localhost.
 func reference(path string) (name.Reference, bool) {
 	text, scheme := strings.CutPrefix(path, "oci://")
 	host, rest, _ := strings.Cut(text, "/")
-	if !scheme && (rest == "" || strings.HasPrefix(host, ".") || !strings.ContainsAny(host, ".:")) {
+	if !scheme && (rest == "" || strings.HasPrefix(host, ".") || host != "localhost" && !strings.ContainsAny(host, ".:")) {
 		return nil, false
 	}
 	ref, err := name.ParseReference(text, name.StrictValidation)

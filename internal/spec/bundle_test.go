@@ -19,6 +19,7 @@ func TestBundle(t *testing.T) {
 		"~/bundle":                             "",
 		"registry.example.com/slipway:v1.37.1": "",
 		"localhost:5000/slipway@sha256:0123":   "",
+		"localhost/slipway:v1.37.1":            "",
 		"oci://registry/slipway:v1.37.1":       "",
 		"bundles/b.tar":                        `"bundles/b.tar"` + neither + "; write ./bundles/b.tar",
 		"b.tar.zst":                            `"b.tar.zst"` + neither + "; write ./b.tar.zst",

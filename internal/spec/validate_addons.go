@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -123,9 +124,16 @@ func (v *validator) address(path, address, digest, pinned string) {
 		v.refuse(idInvalidAddress, path, "a name or password in a URL would be in records and plans", "take it out; what needs a login is downloaded before, to a file")
 	case digest != "" && !digestSyntax.MatchString(digest):
 		v.refuse(idInvalidValue, path, strconv.Quote(digest)+" is no checksum", "it is sha256: and 64 hexadecimal digits")
-	case digest == "" && u.Scheme == "http":
+	case digest == "" && u.Scheme == "http" && !thisMachine(u.Hostname()):
 		v.refuse(idInsecureSource, path, "content over plain HTTP can be replaced by anybody on the network path", "use https://, or pin its checksum: "+pinned)
 	}
+}
+
+// thisMachine says that what goes to a host leaves this machine by no network.
+// Names below localhost are not meant: a DNS server may resolve them to anything.
+func thisMachine(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == localhost || err == nil && ip.Unmap().IsLoopback()
 }
 
 func (v *validator) chart(path string, c v1alpha1.Chart) {

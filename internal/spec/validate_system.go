@@ -119,7 +119,7 @@ func (v *validator) bundle() {
 	}
 	hint := "write " + file + " for a file beside this one, or registry.example.com/slipway:v1.37.1 for a bundle in a registry"
 	switch {
-	case rest == "" || !scheme && !strings.ContainsAny(host, ".:"):
+	case rest == "" || !scheme && host != localhost && !strings.ContainsAny(host, ".:"):
 		v.refuse(idInvalidValue, "spec.bundle", quoteAddress(b)+" is neither a path nor a reference to a registry", hint)
 	case !strings.ContainsAny(text[strings.LastIndex(text, "/"):], ":@"):
 		v.refuse(idInvalidValue, "spec.bundle", quoteAddress(b)+" is a reference to a registry, without a tag or a digest", hint)

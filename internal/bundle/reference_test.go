@@ -1,0 +1,23 @@
+package bundle
+
+import "testing"
+
+// TestReference: what begins with a host is in a registry.
+func TestReference(t *testing.T) {
+	for path, want := range map[string]string{
+		"registry.example.com/slipway:v1": "registry.example.com/slipway:v1",
+		"localhost:5000/slipway:v1":       "localhost:5000/slipway:v1",
+		"localhost/slipway:v1":            "localhost/slipway:v1",
+		"localhost":                       "",
+		"bundles/slipway:v1":              "",
+		"./bundles/slipway:v1":            "",
+	} {
+		got := ""
+		if ref, is := reference(path); is {
+			got = ref.Name()
+		}
+		if got != want {
+			t.Errorf("%s is the reference %q, want %q", path, got, want)
+		}
+	}
+}
