@@ -126,7 +126,7 @@ func (r *reader) criterion(word, value string) tristate {
 			user = r.settings.User.Text
 		}
 		if user == "" {
-			user = r.LocalUser
+			user = r.DefaultUser
 		}
 		return of(listed(patterns, user))
 	case "localuser":

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,6 +19,8 @@ type Query struct {
 	Host string
 	// User is the login that is decided already, if it is.
 	User string
+	// DefaultUser is the login where nothing decides it.
+	DefaultUser string
 	// LocalUser is who runs the program, by name.
 	LocalUser string
 	// Home is that user's home directory: "~" and what Include is relative to.
@@ -48,6 +51,7 @@ type Settings struct {
 	IdentitiesOnly                     Value
 	ProxyJump, ProxyCommand            Value // the first of the two alone
 	IdentityFile, UserKnownHostsFile   []Value
+	Unused                             []Value // options that ssh logs in by and Slipway does not, by name
 
 	undecided map[string]Place
 }
@@ -141,9 +145,15 @@ var used = map[string]bool{
 	"identitiesonly": true, "userknownhostsfile": true, "hostkeyalias": true, "proxyjump": true, "proxycommand": true,
 }
 
+// unused are keywords that decide how ssh logs in, and mean nothing here.
+var unused = map[string]string{"certificatefile": "CertificateFile", "identityagent": "IdentityAgent"}
+
 // set keeps the first value of an option.
 func (r *reader) set(key string, args []string, active answer, at Place) {
 	s := &r.settings
+	if name := unused[key]; name != "" && active.is == isYes && !hasValue(s.Unused, name) {
+		s.Unused = append(s.Unused, Value{name, at})
+	}
 	single := map[string]*Value{
 		"hostname": &s.HostName, "user": &s.User, "port": &s.Port, "hostkeyalias": &s.HostKeyAlias,
 		"identitiesonly": &s.IdentitiesOnly, "proxyjump": &s.ProxyJump, "proxycommand": &s.ProxyCommand,
@@ -204,6 +214,9 @@ func (r *reader) include(patterns []string, depth int, active answer, at Place) 
 			return fail(at, "Include has a pattern that is not valid")
 		}
 		for _, file := range files {
+			if info, err := os.Stat(file); err == nil && info.IsDir() { // ssh finds no line in it
+				continue
+			}
 			err := r.file(file, depth+1, active)
 			if errors.Is(err, fs.ErrNotExist) { // a link without an end, as ssh has it
 				continue
@@ -224,8 +237,8 @@ func Tilde(path, home string) string {
 	return path
 }
 
-// Expand replaces the tokens of a value, such as %h, and then ${NAME} by
-// getenv. Errors do not quote the value.
+// Expand replaces the tokens of a value, such as %h, and ${NAME} by getenv, which
+// is nil where ssh knows no variables. Errors do not quote the value.
 func Expand(v Value, tokens map[byte]string, getenv func(string) (string, bool)) (string, error) {
 	var out strings.Builder
 	for text := v.Text; text != ""; {
@@ -243,7 +256,7 @@ func Expand(v Value, tokens map[byte]string, getenv func(string) (string, bool))
 			}
 			out.WriteString(by)
 			text = text[2:]
-		case strings.HasPrefix(text, "${") && strings.Contains(text, "}"):
+		case getenv != nil && strings.HasPrefix(text, "${") && strings.Contains(text, "}"):
 			name, rest, _ := strings.Cut(text[2:], "}")
 			by, set := getenv(name)
 			if !set {

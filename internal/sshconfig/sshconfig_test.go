@@ -39,6 +39,7 @@ func texts(s Settings) map[string]string {
 	add("proxyjump", s.ProxyJump)
 	add("proxycommand", s.ProxyCommand)
 	add("identityfile", s.IdentityFile...)
+	add("unused", s.Unused...)
 	add("userknownhostsfile", s.UserKnownHostsFile...)
 	return out
 }
@@ -71,13 +72,16 @@ func TestLookup(t *testing.T) {
 		"match host":         {"by the name that HostName gives", files("HostName 10.0.0.1\nMatch host web1\n User a\nMatch host 10.0.0.*,x\n User b\n"), "", map[string]string{"hostname": "10.0.0.1", "user": "b"}, ""},
 		"match originalhost": {"by the name given", files("HostName 10.0.0.1\nMatch originalhost=web1\n User a\n"), "", map[string]string{"hostname": "10.0.0.1", "user": "a"}, ""},
 		"match user":         {"decided by the cluster file", files("Match user root\n Port 1\nMatch user a\n Port 2\n"), "a", map[string]string{"port": "2"}, ""},
-		"match user, local":  {"ssh's default is the local user", files("Match user me localuser me\n Port 1\n"), "", map[string]string{"port": "1"}, ""},
-		"match not":          {"! turns a criterion around", files("Match !host web2 !user root\n Port 1\n"), "", map[string]string{"port": "1"}, ""},
+		"match user, usual":  {"the user that is logged in as, and not the local one", files("Match user root localuser me\n Port 1\nMatch user me\n Port 2\n"), "", map[string]string{"port": "1"}, ""},
+		"match not":          {"! turns a criterion around", files("Match !host web2 !user me\n Port 1\n"), "", map[string]string{"port": "1"}, ""},
 		"match final":        {"as ssh: the file is read once more, and the first value stays", files("Match final\n User a\n Port 1\nMatch all\n User b\n"), "", map[string]string{"user": "b", "port": "1"}, ""},
 		"match exec, no":     {"another criterion is false", files("Match host other exec \"true\"\n User a\nMatch exec true host other\n User b\n"), "", map[string]string{}, ""},
 		"include":            {"relative to ~/.ssh, sorted, ~ is home", files("Include conf.d/* ~/more\nUser z\n", "/home/.ssh/conf.d/2", "User b\n", "/home/.ssh/conf.d/1", "Port 1\n", "/home/more", "HostName h\n"), "", map[string]string{"user": "b", "port": "1", "hostname": "h"}, ""},
 		"include in a Host":  {"what is included is for that host alone", files("Host other\n Include x\nHost web1\n Include y\n", "/home/.ssh/x", "Host *\nUser a\n", "/home/.ssh/y", "Host other\nUser b\nHost *\nPort 1\n"), "", map[string]string{"port": "1"}, ""},
 		"after an include":   {"a Host line in it does not go on", files("Include x\nUser a\n", "/home/.ssh/x", "Host other\n"), "", map[string]string{"user": "a"}, ""},
+		"include directory":  {"it has no lines", files("Include conf.d/*\nUser z\n", "/home/.ssh/conf.d/old/1", "User a\n", "/home/.ssh/conf.d/2", "Port 1\n"), "", map[string]string{"user": "z", "port": "1"}, ""},
+		"name of a variable": {"HostName knows no variables", files("HostName ${X}\nMatch host *\n User a\n"), "", map[string]string{"hostname": "${X}", "user": "a"}, ""},
+		"unused":             {"the first of each, where it is for the host", files("IdentityAgent a\nCertificateFile b\nCertificateFile c\nHost other\nIdentityAgent d\n"), "", map[string]string{"unused": "IdentityAgent CertificateFile"}, ""},
 		"include loop":       {"bounded, as in ssh", files("Include config\n"), "", nil, "/home/.ssh/config line 1: Include is nested more than 16 times"},
 		"unreadable include": {"half a configuration is none", files("Host other\nInclude secret\n", "/home/.ssh/secret", "locked"), "", nil, "permission denied"},
 		"no value":           {"with its line", files("\nUser\n"), "", nil, "/home/.ssh/config line 2: it has no value"},
@@ -95,7 +99,7 @@ func TestLookup(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			q := Query{Host: "web1", User: tc.user, LocalUser: "me", Home: filepath.Join(root, "home"), Read: func(path string) ([]byte, error) {
+			q := Query{Host: "web1", User: tc.user, DefaultUser: "root", LocalUser: "me", Home: filepath.Join(root, "home"), Read: func(path string) ([]byte, error) {
 				raw, err := os.ReadFile(path)
 				if string(raw) == "locked" {
 					return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrPermission}
@@ -126,7 +130,7 @@ func TestUndecided(t *testing.T) {
 		"Match host web1 exec \"touch /nowhere\"\n User a\n Port 2\n" +
 		"Match user root localnetwork 10.0.0.0/8\n HostName x\n" +
 		"Match host web1\n User b\n"
-	q := Query{Host: "web1", LocalUser: "me", Home: "/h", Read: func(string) ([]byte, error) { return []byte(config), nil }}
+	q := Query{Host: "web1", DefaultUser: "me", LocalUser: "me", Home: "/h", Read: func(string) ([]byte, error) { return []byte(config), nil }}
 	s, err := Lookup("c", q)
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +184,7 @@ func TestAsSSH(t *testing.T) {
 		case 4:
 			return pick("User admin", "user=bob", "User \"carol\"", "  User\tadmin # c")
 		case 5:
-			return pick("HostName 10.0.0.1", "HostName %h.example", "HostName web2")
+			return pick("HostName 10.0.0.1", "HostName %h.example", "HostName web2", "HostName ${none}.x")
 		case 6:
 			return pick("Port 2222", "Port = 2200", "ProxyJump jump", "ProxyCommand nc %h", "HostKeyAlias alias", "IdentitiesOnly yes")
 		case 7:
@@ -204,11 +208,11 @@ func TestAsSSH(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := askSSH(t, config)
-		s, err := Lookup(config, Query{Host: "web1", LocalUser: me.Username, Home: dir, Read: os.ReadFile})
+		s, err := Lookup(config, Query{Host: "web1", DefaultUser: me.Username, LocalUser: me.Username, Home: dir, Read: os.ReadFile})
 		if err != nil {
 			t.Fatalf("%v in:\n%s", err, main)
 		}
-		name, err := Expand(s.HostName, map[byte]string{'h': "web1"}, os.LookupEnv)
+		name, err := Expand(s.HostName, map[byte]string{'h': "web1"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
