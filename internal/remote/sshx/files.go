@@ -37,25 +37,26 @@ func readAs(home, name string, limit int64) ([]byte, error) {
 	if of == nil || os.Geteuid() != 0 {
 		return readFile(name, limit)
 	}
-	return readChecked(name, limit, func(st *syscall.Stat_t) error { return belongs(st, of.UID) })
+	return readChecked(name, limit, func(st *syscall.Stat_t) error { return belongs(st, of.UID, 0) })
 }
 
-// readConfig reads a file of ssh's configuration. As in ssh, it has to belong to
-// the person or to root, and nobody else may write it.
+// readConfig reads a file of ssh's configuration. As in the ssh of Debian, it has
+// to belong to the person or to root, and nobody else may write it but the group
+// of the person's home, which is usually theirs alone.
 func readConfig(home, name string) ([]byte, error) {
-	uid := 0
+	uid, gid := 0, 0
 	of, err := owner.Of(home)
 	if err != nil {
 		return nil, err
 	}
 	if of != nil {
-		uid = of.UID
+		uid, gid = of.UID, of.GID
 	}
 	return readChecked(name, maxConfig, func(st *syscall.Stat_t) error {
-		if st.Mode&0o022 != 0 {
+		if st.Mode&0o002 != 0 || st.Mode&0o020 != 0 && int(st.Gid) != gid {
 			return errors.New("other users may write it; run chmod go-w")
 		}
-		return belongs(st, uid)
+		return belongs(st, uid, os.Geteuid())
 	})
 }
 
@@ -83,8 +84,11 @@ func readChecked(name string, limit int64, check func(*syscall.Stat_t) error) ([
 	return bounded.ReadAll(f, limit)
 }
 
-func belongs(st *syscall.Stat_t, uid int) error {
-	if int(st.Uid) != uid && (st.Uid != 0 || st.Mode&0o004 == 0) {
+// belongs refuses what is neither the person's nor root's. Of root's files, root
+// reads for another person only what all may read.
+func belongs(st *syscall.Stat_t, uid, reader int) error {
+	secret := st.Mode&0o004 == 0 && reader == 0
+	if int(st.Uid) != uid && (st.Uid != 0 || secret) {
 		return fmt.Errorf("it belongs to user %d, not to user %d", st.Uid, uid)
 	}
 	return nil

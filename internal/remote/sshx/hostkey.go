@@ -261,7 +261,7 @@ func (k *hostKeys) firstUse(key ssh.PublicKey) error {
 	at, fp := k.to.hostport(), ssh.FingerprintSHA256(key)
 	if k.opts.KnownHosts == "" {
 		return k.to.fail(remote.HostKeyUnknown, fmt.Sprintf("the host key of %s is not known: it shows %s %s", at, key.Type(), fp),
-			"add it to ~/.ssh/known_hosts, or set ssh.hostKey", nil)
+			"add it to ~/.ssh/known_hosts, or set ssh.hostKey"+k.to.knownNote, nil)
 	}
 	// Another connection or manager may have been first.
 	first := false
@@ -282,6 +282,9 @@ func (k *hostKeys) firstUse(key ssh.PublicKey) error {
 		return k.to.fail(remote.HostKeyUnknown, "the host key of "+at+" cannot be kept: "+innermost(err), "make "+k.opts.KnownHosts+" writable", err)
 	case !first:
 		return k.judge(key)
+	}
+	if k.to.knownNote != "" {
+		k.opts.Log.Warn("host keys are not looked up everywhere"+k.to.knownNote, "host", k.to.host)
 	}
 	k.opts.Log.Info("host key seen first and kept", "host", k.to.host, "address", at, "key", fp, "file", k.opts.KnownHosts)
 	k.wanted = []knownKey{{key: key, file: k.opts.KnownHosts}}

@@ -32,7 +32,8 @@ type login struct {
 // credential.
 type identities struct {
 	files []string
-	only  bool // of the agent's keys, those in files alone
+	only  bool     // of the agent's keys, those in files alone
+	notes []string // what of ~/.ssh/config is not used
 }
 
 // reader reads a file of a key or certificate.
@@ -201,6 +202,7 @@ func (id *identity) addUsual(ctx context.Context, home string, to endpoint) {
 			id.passed = append(id.passed, e.Cause)
 		}
 	}
+	id.passed = append(id.passed, to.identities.notes...)
 	for _, path := range to.identities.files {
 		add(path)
 	}

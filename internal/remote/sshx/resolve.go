@@ -1,6 +1,8 @@
 package sshx
 
 import (
+	"cmp"
+	"crypto/sha1" //nolint:gosec // ssh names connections by it
 	"errors"
 	"fmt"
 	"os"
@@ -99,12 +101,17 @@ func chain(jump []endpoint, opts remote.Options, depth int, more bool) ([]endpoi
 // the jump hosts that ~/.ssh/config has before it, if they are wanted.
 func (e endpoint) configured(opts remote.Options, jumps bool) (endpoint, []endpoint, error) {
 	q := sshconfig.Query{
-		Host: e.address, User: e.user, LocalUser: localUser(opts.Home), Home: opts.Home,
+		Host: e.address, User: e.user, DefaultUser: e.withDefaults().user, LocalUser: localUser(opts.Home), Home: opts.Home,
 		Read: func(path string) ([]byte, error) { return readConfig(opts.Home, path) },
 	}
 	c := &config{endpoint: e, home: opts.Home, local: q.LocalUser, given: e.address}
 	var err error
-	if c.Settings, err = sshconfig.Lookup(filepath.Join(opts.Home, ".ssh", "config"), q); err == nil {
+	c.Settings, err = sshconfig.Lookup(filepath.Join(opts.Home, ".ssh", "config"), q)
+	if err != nil && e.settled(jumps) {
+		c.Settings, c.note = sshconfig.Settings{}, "; the SSH configuration is not used: "+err.Error()
+		err = nil
+	}
+	if err == nil {
 		err = c.apply(jumps)
 	}
 	var done *remote.Error
@@ -112,6 +119,11 @@ func (e endpoint) configured(opts remote.Options, jumps bool) (endpoint, []endpo
 		err = e.fail(remote.ConfigUnusable, "the SSH configuration cannot be used: "+err.Error(), "correct that line or the file's permissions; `ssh -G "+e.address+"` shows what ssh makes of it", err)
 	}
 	return c.endpoint.withDefaults(), c.jump, err
+}
+
+// settled reports whether the cluster file decides all that ~/.ssh/config could.
+func (e endpoint) settled(jumps bool) bool {
+	return e.user != "" && e.port != 0 && e.login != login{} && e.hostKey != "" && !jumps
 }
 
 // config is a server, and what ~/.ssh/config says of it.
@@ -132,18 +144,9 @@ func (c *config) apply(jumps bool) error {
 	if err := c.name(); err != nil {
 		return err
 	}
-	if err := c.keys(); err != nil {
-		return err
-	}
+	c.keys()
 	if c.hostKey == "" {
-		c.alias = c.HostKeyAlias.Text
-		for _, v := range c.UserKnownHostsFile {
-			path, err := c.path(v)
-			if err != nil {
-				return err
-			}
-			c.knownHosts = append(c.knownHosts, path)
-		}
+		c.lists()
 	}
 	if c.ProxyCommand.From.Line > 0 && !strings.EqualFold(c.ProxyCommand.Text, "none") {
 		c.note = "; the ProxyCommand in " + c.ProxyCommand.From.String() + " is not run: use ProxyJump or ssh.bastion"
@@ -201,7 +204,7 @@ func (c *config) name() error {
 		c.user = c.User.Text
 	}
 	if c.HostName.From.Line > 0 {
-		name, err := sshconfig.Expand(c.HostName, map[byte]string{'h': c.address}, os.LookupEnv)
+		name, err := sshconfig.Expand(c.HostName, map[byte]string{'h': c.address}, nil)
 		if err != nil {
 			return err
 		}
@@ -220,10 +223,13 @@ func (c *config) name() error {
 }
 
 // keys takes the keys to log in with, where the cluster file names nothing.
-func (c *config) keys() error {
+func (c *config) keys() {
 	if c.login != (login{}) {
 		c.from = append(c.from, remote.Decision{Setting: "credentials", By: byFile})
-		return nil
+		return
+	}
+	for _, v := range c.Unused {
+		c.identities.notes = append(c.identities.notes, "the "+v.Text+" in "+v.From.String()+" is not used")
 	}
 	c.identities.only = strings.EqualFold(c.IdentitiesOnly.Text, "yes")
 	for _, v := range c.IdentityFile {
@@ -232,21 +238,31 @@ func (c *config) keys() error {
 		}
 		path, err := c.path(v)
 		if err != nil {
-			return err
+			c.identities.notes = append(c.identities.notes, "this IdentityFile is not used: "+err.Error())
+			continue
 		}
 		c.identities.files = append(c.identities.files, path)
 		c.from = append(c.from, remote.Decision{Setting: "key", By: v.From.String()})
 	}
-	return nil
+}
+
+// lists takes the lists of host keys, and the server's name in them.
+func (c *config) lists() {
+	c.alias = c.HostKeyAlias.Text
+	for _, v := range c.UserKnownHostsFile {
+		path, err := c.path(v)
+		if err != nil {
+			c.knownNote += "; this UserKnownHostsFile is not used: " + err.Error()
+			path = os.DevNull
+		}
+		c.knownHosts = append(c.knownHosts, path)
+	}
 }
 
 // path is a file that ~/.ssh/config names.
 func (c *config) path(v sshconfig.Value) (string, error) {
-	to := c.withDefaults()
 	v.Text = sshconfig.Tilde(v.Text, c.home)
-	path, err := sshconfig.Expand(v, map[byte]string{
-		'd': c.home, 'h': c.address, 'n': c.given, 'p': strconv.Itoa(to.port), 'r': to.user, 'u': c.local,
-	}, os.LookupEnv)
+	path, err := sshconfig.Expand(v, c.tokens(), os.LookupEnv)
 	if err != nil || strings.EqualFold(path, "none") {
 		return os.DevNull, err
 	}
@@ -256,10 +272,32 @@ func (c *config) path(v sshconfig.Value) (string, error) {
 	return path, nil
 }
 
+// tokens are those of ssh_config(5) in names of files. What is not known here
+// is left out.
+func (c *config) tokens() map[byte]string {
+	to := c.withDefaults()
+	port, jump := strconv.Itoa(to.port), c.ProxyJump.Text
+	if strings.EqualFold(jump, "none") {
+		jump = ""
+	}
+	out := map[byte]string{
+		'd': c.home, 'h': c.address, 'j': jump, 'k': cmp.Or(c.HostKeyAlias.Text, c.given), 'n': c.given, 'p': port, 'r': to.user, 'u': c.local,
+	}
+	if uid, err := ownerOf(c.home); err == nil {
+		out['i'] = strconv.Itoa(uid)
+	}
+	if here, err := os.Hostname(); err == nil {
+		out['l'] = here
+		out['L'], _, _ = strings.Cut(here, ".")
+		out['C'] = fmt.Sprintf("%x", sha1.Sum([]byte(here+c.address+port+to.user+jump))) //nolint:gosec // ssh's name of a connection
+	}
+	return out
+}
+
 // jumps takes the jump hosts apart: [user@]host[:port], or a URI, with commas.
 func (c *config) jumps() error {
 	to := c.withDefaults()
-	text, err := sshconfig.Expand(c.ProxyJump, map[byte]string{'h': c.address, 'n': c.given, 'p': strconv.Itoa(to.port), 'r': to.user}, os.LookupEnv)
+	text, err := sshconfig.Expand(c.ProxyJump, map[byte]string{'h': c.address, 'n': c.given, 'p': strconv.Itoa(to.port), 'r': to.user}, nil)
 	if err != nil {
 		return err
 	}
@@ -268,7 +306,7 @@ func (c *config) jumps() error {
 		if err != nil {
 			return &sshconfig.Error{At: c.ProxyJump.From, Err: err}
 		}
-		via.host = c.host
+		via.host, via.usual = c.host, c.local
 		c.jump = append(c.jump, via)
 	}
 	c.from = append(c.from, remote.Decision{Setting: "bastion", By: c.ProxyJump.From.String()})
@@ -299,17 +337,22 @@ func jumpHost(text string) (endpoint, error) {
 // localUser is the name of the person whose home it is: under sudo, of the
 // caller. "" is not known.
 func localUser(home string) string {
-	of, err := owner.Of(home)
+	uid, err := ownerOf(home)
 	if err != nil {
 		return ""
-	}
-	uid := 0
-	if of != nil {
-		uid = of.UID
 	}
 	u, err := user.LookupId(strconv.Itoa(uid))
 	if err != nil {
 		return ""
 	}
 	return u.Username
+}
+
+// ownerOf is the number of the person whose home it is.
+func ownerOf(home string) (uid int, err error) {
+	of, err := owner.Of(home)
+	if err != nil || of == nil {
+		return 0, err
+	}
+	return of.UID, nil
 }

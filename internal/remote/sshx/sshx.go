@@ -3,6 +3,7 @@
 package sshx
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,12 +187,14 @@ type endpoint struct {
 	address string
 	port    int
 	user    string
+	usual   string // the user where nothing decides; "" is root
 	hostKey string // pinned by the file, if at all
 	login   login
 
 	// What ~/.ssh/config says of it.
 	alias      string   // its name in knownHosts; "" is its address
 	knownHosts []string // in the place of ~/.ssh/known_hosts, if not nil
+	knownNote  string   // which of them are not used, and why
 	identities identities
 	note       string            // what a failure to reach it may come from
 	from       []remote.Decision // what decided
@@ -201,9 +204,7 @@ func (e endpoint) withDefaults() endpoint {
 	if e.port == 0 {
 		e.port = 22
 	}
-	if e.user == "" {
-		e.user = "root"
-	}
+	e.user = cmp.Or(e.user, e.usual, "root")
 	return e
 }
 
