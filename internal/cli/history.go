@@ -110,7 +110,9 @@ func (h *history) criticalPath() []pathStep {
 	if len(h.ends) > 1 && !h.linked {
 		return path
 	}
-	for at := h.last; at != ""; {
+	seen := map[string]bool{} // a damaged journal must not lead in a circle
+	for at := h.last; at != "" && !seen[at]; {
+		seen[at] = true
 		e := h.ends[at]
 		before, known := h.ends[e.After]
 		begin := h.began
@@ -121,7 +123,6 @@ func (h *history) criticalPath() []pathStep {
 			Task: e.Task, Title: e.Title, Host: e.Host,
 			Begin: begin.Sub(h.began).Seconds(), Seconds: e.Time.Sub(begin).Seconds(),
 		})
-		delete(h.ends, at) // a damaged journal must not lead in a circle
 		if at = e.After; !known {
 			break
 		}
