@@ -501,7 +501,7 @@ func (w *world) killedWhile(t *testing.T, do func()) (moments []moment) {
 			n++
 			at := n
 			w.mu.Unlock()
-			if at%(every*oneIn) == 0 {
+			if at%(every*oneIn) == every%(every*oneIn) { // the first few changes may be all
 				f := w.fork(t)
 				w.mu.Lock()
 				moments = append(moments, moment{fmt.Sprintf("%03d %s", at, what), f})
