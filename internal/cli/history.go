@@ -29,8 +29,8 @@ type history struct {
 	runs []stepRun
 	// began is when the last attempt began: a resumed operation begins again.
 	began time.Time
-	// ends are the ends of all steps of that attempt, by "task@host", also of
-	// those that had nothing to do; last is the latest.
+	// ends are the ends of all steps of that attempt, by "task@host", steps with
+	// nothing to do included. last is the key of the latest.
 	ends map[string]event.Event
 	last string
 	// linked reports whether any of ends names the step before it: operations of

@@ -213,8 +213,8 @@ func (w *walk) set(n int, o outcome) {
 	w.outcomes[n], w.ended[n] = o, w.count
 }
 
-// last returns the key of the step that ended last of those that a node waits
-// for, "" if it waits for none.
+// last returns the key of the step that was the last to end among those before a
+// node, "" if there is none.
 func (w *walk) last(n int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -519,7 +519,7 @@ func (w *world) killedWhile(t *testing.T, do func()) (moments []moment) {
 	return moments
 }
 
-// kube-proxy takes up feature gates when its pods start anew, in the same mode.
+// kube-proxy reads feature gates when its pods start; its mode stays the same.
 func TestProxyGates(t *testing.T) {
 	t.Parallel()
 	w := running(t, threeAndTwo, threeAndTwo)

@@ -35,8 +35,8 @@ const gateTime = 3 * time.Minute
 // rules one after the other, so a synchronization with the deletion begins only
 // after the one with the creation has ended. The counters do not say whose changes
 // they count: with many changes of others at the same time, the gate can pass a
-// moment early. On the way back from a failed
-// upgrade, a kube-proxy that is behind is reported and holds nothing up.
+// moment early. During a rollback, a kube-proxy that is behind is reported, and
+// the rollback continues.
 func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
 	if env.Cluster.Spec.Kubernetes.ProxyMode == "none" {
 		return nil
@@ -45,16 +45,15 @@ func proxyGate(ctx context.Context, env module.Env, s *engine.Scope) error {
 	defer cancel()
 	h, client := s.Host(), engine.Get(s, module.KeyKube)
 	sets, err := client.DaemonSets(bounded)
-	if err != nil {
-		return err
-	}
-	if !slices.Contains(sets, namespace+"/kube-proxy") { // something else is in its place
+	if err == nil && !slices.Contains(sets, namespace+"/kube-proxy") { // something else is in its place
 		s.Tell("there is no DaemonSet kube-proxy: not waiting for it")
 		return nil
 	}
-	err = proxyApplies(bounded, client, gateSlice(h.Host), func(ctx context.Context) (op.ProxyCounters, string, error) {
-		return proxyCounters(ctx, h)
-	})
+	if err == nil {
+		err = proxyApplies(bounded, client, gateSlice(h.Host), func(ctx context.Context) (op.ProxyCounters, string, error) {
+			return proxyCounters(ctx, h)
+		})
+	}
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return err
