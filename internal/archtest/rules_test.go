@@ -21,13 +21,13 @@ var rules = []rule{
 	{layer: 0, pkg: "images/updater", exactly: true, why: "compiled into an image from client-go alone"},
 	{layer: 0, pkg: "internal/version", why: "which build this is; knows nothing"},
 	{layer: 0, pkg: "internal/diag", why: "what is wrong, where, and what to do"},
-	{layer: 0, pkg: "internal/owner", why: "whose files become, by number; knows no place"},
+	{layer: 0, pkg: "internal/owner", may: []string{"internal/fsync"}, why: "whose files become, by number; knows no place"},
 	{layer: 0, pkg: "internal/process", may: []string{"internal/bounded"}, why: "processes of this machine, by number and start"},
 	{layer: 0, pkg: "internal/asroot", why: "what tests need of who runs them; links into no program"},
 	{layer: 0, pkg: "internal/regular", why: "files that others have named; the helper links it too"},
 	{layer: 0, pkg: "internal/bounded", may: []string{"internal/regular"}, why: "bytes that others have written, up to a limit; the helper links it too"},
 	{layer: 0, pkg: "internal/ocitransport", exactly: true, why: "which requests may be sent to a registry; knows no bundle and no chart"},
-	{layer: 0, pkg: "internal/fsync", why: "files that survive a power loss"},
+	{layer: 0, pkg: "internal/fsync", why: "files that survive a power loss; the helper links it too"},
 	{layer: 0, pkg: "internal/iec", why: "numbers of bytes for people; the helper links it too"},
 	{layer: 0, pkg: "internal/exact", why: "text with any bytes, in JSON; the helper links it too"},
 	{layer: 0, pkg: "internal/golden", why: "what tests hold against files; links into no program"},
@@ -43,12 +43,12 @@ var rules = []rule{
 	{layer: 0, pkg: "internal/spec/live", may: []string{"api/v1alpha1", "internal/diag", "internal/spec"}, why: "from what a cluster says of itself to a file: pure, asks nothing"},
 	{layer: 0, pkg: "internal/status", may: []string{"api/v1alpha1", "internal/event", "internal/plan"}, why: "a pure function of plan and events"},
 
-	{layer: 1, pkg: "internal/node/durable", exactly: true, may: []string{"internal/bounded"}, why: "links into the node helper: small, knows files alone"},
-	{layer: 1, pkg: "internal/node/ledger", exactly: true, may: []string{"internal/bounded", "internal/exact", "internal/node/op", "internal/node/durable"}, why: "links into the node helper: what was here before us"},
+	{layer: 1, pkg: "internal/node/durable", exactly: true, may: []string{"internal/bounded", "internal/fsync"}, why: "links into the node helper: small, knows files alone"},
+	{layer: 1, pkg: "internal/node/ledger", exactly: true, may: []string{"internal/bounded", "internal/exact", "internal/fsync", "internal/node/op", "internal/node/durable"}, why: "links into the node helper: what was here before us"},
 	{layer: 1, pkg: "internal/node/lock", exactly: true, may: []string{"internal/bounded", "internal/node/durable"}, why: "links into the node helper: the part of the lock that one host keeps"},
 	{layer: 1, pkg: "internal/pki", exactly: true, may: []string{"internal/node/op"}, why: "links into the node helper: certificates and keys as text; touches no file"},
 	{layer: 1, pkg: "internal/pki/pkitest", may: []string{"internal/pki"}, why: "authorities and certificates for tests; links into no program"},
-	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/backup", "internal/backup/copies", "internal/bounded", "internal/exact", "internal/iec", "internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock", "internal/pki", "internal/regular"}, why: "the helper's engine room: knows the host and nothing of clusters"},
+	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/backup", "internal/backup/copies", "internal/bounded", "internal/exact", "internal/fsync", "internal/iec", "internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock", "internal/pki", "internal/regular"}, why: "the helper's engine room: knows the host and nothing of clusters"},
 	{layer: 1, pkg: "internal/node/transfer", exactly: true, may: []string{"internal/exact", "internal/iec"}, why: "a copy, the same at both ends: knows files and a connection"},
 	{layer: 1, pkg: "internal/node/peer", exactly: true, may: []string{"internal/remote"}, why: "content between two helpers: knows files, a connection, and the words of the contract"},
 	{layer: 1, pkg: "internal/node/wire", exactly: true, may: []string{"internal/node/op", "internal/remote"}, why: "the framing between the two ends, and the words of the contract"},
@@ -64,8 +64,8 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/remote/remotetest", may: []string{"internal/remote/...", "internal/node/..."}, why: "a real SSH server over the real helper, for tests"},
 	{layer: 1, pkg: "internal/remote/spread", exactly: true, may: []string{"internal/remote"}, why: "who gets content from whom; knows no transport"},
 	{layer: 1, pkg: "internal/facts", may: []string{"internal/remote"}, why: "asks hosts what they are"},
-	{layer: 1, pkg: "internal/backup", exactly: true, may: []string{"internal/bounded", "internal/regular"}, why: "backup sets are files: knows no cluster and no host; links into the node helper"},
-	{layer: 1, pkg: "internal/backup/copies", exactly: true, may: []string{"internal/node/op"}, why: "where copies are kept: knows names of files, and nothing of what is in them; links into the node helper"},
+	{layer: 1, pkg: "internal/backup", exactly: true, may: []string{"internal/bounded", "internal/fsync", "internal/regular"}, why: "backup sets are files: knows no cluster and no host; links into the node helper"},
+	{layer: 1, pkg: "internal/backup/copies", exactly: true, may: []string{"internal/fsync", "internal/node/op"}, why: "where copies are kept: knows names of files, and nothing of what is in them; links into the node helper"},
 	{layer: 1, pkg: "internal/backup/copies/copiestest", may: []string{"internal/node/op"}, why: "a machine and storage that keep copies, for tests; links into no program"},
 	{layer: 1, pkg: "internal/backup/inspect", exactly: true, may: []string{"internal/backup"}, why: "what is in a set, by libraries that the node helper has not"},
 	{layer: 1, pkg: "internal/kube", why: "the Kubernetes API: apply, wait, drain"},
@@ -179,7 +179,7 @@ type closure struct {
 
 var closures = []closure{
 	{of: "cmd/slipway-node", may: []string{
-		"golang.org/x/sys/...", "internal/bounded", "internal/exact", "internal/iec", "internal/node/...", "internal/pki", "internal/regular", "internal/remote",
+		"golang.org/x/sync/errgroup", "golang.org/x/sys/...", "internal/bounded", "internal/exact", "internal/fsync", "internal/iec", "internal/node/...", "internal/pki", "internal/regular", "internal/remote",
 		"internal/backup", "internal/backup/copies", // sets that hosts copy by themselves
 		"filippo.io/age/...", "filippo.io/hpke/...", "github.com/pkg/sftp/...", "github.com/kr/fs/...", "golang.org/x/crypto/...",
 		// The client of S3, and what it links.

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"filippo.io/age"
+
+	"slipway.dev/slipway/internal/fsync"
 )
 
 // Recipients are the keys that a set is encrypted to: "age1…", each as age writes
@@ -75,7 +77,7 @@ func Settle(part, to string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return broken(Exists, "%s is there already", to)
 	}
-	return errors.Join(err, syncDir(filepath.Dir(to)))
+	return errors.Join(err, fsync.Dir(filepath.Dir(to)))
 }
 
 func remove(path string) error {
@@ -83,14 +85,6 @@ func remove(path string) error {
 		return err
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 func sum(data []byte) string {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 
@@ -10,6 +9,7 @@ import (
 
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/lifecycle"
 )
 
@@ -56,7 +56,7 @@ func (a *app) dump(ctx context.Context, svc lifecycle.Service, name, out string)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+			_, _ = f.Close(), os.Remove(f.Name()) // the first error says more
 		}
 	}()
 	var progress event.Sink
@@ -73,10 +73,10 @@ func (a *app) dump(ctx context.Context, svc lifecycle.Service, name, out string)
 	if err == nil && d.Owner != nil {
 		err = f.Chown(d.Owner.UID, d.Owner.GID)
 	}
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), out); err != nil {
+	if err := fsync.Commit(f, out); err != nil {
 		return err
 	}
 	if a.format != view.Text {

@@ -18,7 +18,21 @@ func Dir(path string) error {
 	if err != nil {
 		return err
 	}
-	err = d.Sync()
+	return names(d)
+}
+
+// Root is Dir for a directory below root.
+func Root(root *os.Root, name string) error {
+	d, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	return names(d)
+}
+
+// names writes the names in an open directory to disk and closes the directory.
+func names(d *os.File) error {
+	err := d.Sync()
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
 		err = nil
 	}

@@ -74,3 +74,23 @@ func TestDir(t *testing.T) {
 		}
 	}
 }
+
+func TestRoot(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "in"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = root.Close() }() // the test is over
+	for name, want := range map[string]error{".": nil, "in": nil, "missing": fs.ErrNotExist} {
+		if err := Root(root, name); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+	if err := Dir("/proc/self"); err != nil {
+		t.Errorf("a file system without fsync: %v", err)
+	}
+}

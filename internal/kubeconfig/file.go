@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/owner"
 )
 
@@ -55,13 +56,10 @@ func replaceFile(path string, data []byte, to *owner.Owner) (err error) {
 		}
 	}()
 	_, err = f.Write(data)
-	if err = errors.Join(err, give(f, to), f.Sync(), f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, give(f, to)); err != nil {
+		return errors.Join(err, f.Close())
 	}
-	if err = os.Rename(f.Name(), target); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(target))
+	return fsync.Commit(f, target)
 }
 
 // give makes an open file the owner's.
@@ -91,14 +89,6 @@ func place(path string, to *owner.Owner) (string, error) {
 		return "", refusal(idForeign, path, "it is a symbolic link to "+target+", in a directory of another user", "name that file with KUBECONFIG, or remove the link")
 	}
 	return target, nil
-}
-
-func syncDir(name string) error {
-	dir, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // followLinks returns where a chain of links ends, whether or not a file is

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"slipway.dev/slipway/internal/fsync"
 )
 
 // A ForeignError is a file or directory that root does not use on behalf of
@@ -78,19 +80,10 @@ func (o *Owner) makeIn(root *os.Root, name string, mode fs.FileMode) (*os.Root, 
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	if err := SyncRoot(root, "."); err != nil {
+	if err := fsync.Root(root, "."); err != nil {
 		return nil, err
 	}
 	return root.OpenRoot(name)
-}
-
-// SyncRoot puts the entries of a directory on disk.
-func SyncRoot(root *os.Root, name string) error {
-	d, err := root.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // straight reports whether a path leads to a directory without any link that
@@ -202,7 +195,7 @@ func (o *Owner) ReplaceFile(path string, content []byte, mode fs.FileMode) (err 
 	if err != nil {
 		return errors.Join(err, dir.Remove(temp))
 	}
-	return SyncRoot(dir, ".")
+	return fsync.Root(dir, ".")
 }
 
 func (o *Owner) openThere(root *os.Root, name string, flag int) (*os.File, error) {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/owner"
 )
 
@@ -123,7 +124,7 @@ func (s *Store) mkdirIn(root *os.Root, name string) error {
 			return err
 		}
 	}
-	return owner.SyncRoot(root, filepath.Dir(name))
+	return fsync.Root(root, filepath.Dir(name))
 }
 
 func (s *Store) readFile(path string) (b []byte, err error) {
@@ -174,7 +175,7 @@ func (s *Store) removeAll(path string) error {
 }
 
 // syncDir puts a directory's entries on disk.
-func (s *Store) syncDir(dir string) error { return s.in(dir, owner.SyncRoot) }
+func (s *Store) syncDir(dir string) error { return s.in(dir, fsync.Root) }
 
 // renameIn is os.Rename of two files in one directory.
 func (s *Store) renameIn(from, to string) error {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/fsync"
 )
 
 // A directory is a target on the host itself.
@@ -82,14 +84,7 @@ func (d directory) Put(ctx context.Context, name string, write func(io.Writer) e
 	if err := errors.Join(err, f.Close(), ctx.Err()); err != nil {
 		return err
 	}
-	if err := os.Rename(part, filepath.Join(d.path, name)); err != nil {
-		return err
-	}
-	dir, err := os.Open(d.path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return fsync.Rename(part, filepath.Join(d.path, name))
 }
 
 func (d directory) Remove(_ context.Context, name string) error {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/fsync"
 )
 
 // A Disk carries out changes. Its zero value is ready to use.
@@ -94,7 +96,7 @@ func (s *Staged) Commit() error {
 		os.Remove(Temp(s.path))
 		return denied(s.path, err)
 	}
-	if err := SyncDir(filepath.Dir(s.path)); err != nil {
+	if err := fsync.Dir(filepath.Dir(s.path)); err != nil {
 		return err
 	}
 	s.disk.Did("commit " + s.path)
@@ -142,7 +144,7 @@ func (d Disk) Link(path, to string, m Meta) error {
 	if err != nil {
 		return errors.Join(denied(path, err), os.Remove(temp))
 	}
-	if err := SyncDir(filepath.Dir(path)); err != nil {
+	if err := fsync.Dir(filepath.Dir(path)); err != nil {
 		return err
 	}
 	d.Did("link " + path)
@@ -167,7 +169,7 @@ func (d Disk) gone(path string, err error) error {
 	if err != nil {
 		return err
 	}
-	if err := SyncDir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := fsync.Dir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	d.Did("remove " + path)
@@ -182,7 +184,7 @@ func (d Disk) Mkdir(path string, m Meta) error {
 	if err := Chmeta(path, m); err != nil {
 		return err
 	}
-	if err := SyncDir(filepath.Dir(path)); err != nil {
+	if err := fsync.Dir(filepath.Dir(path)); err != nil {
 		return err
 	}
 	d.Did("mkdir " + path)
@@ -233,20 +235,6 @@ func (m Meta) applyTo(f *os.File) error {
 	return os.Chtimes(f.Name(), m.MTime, m.MTime)
 }
 
-// SyncDir makes the names in a directory durable.
-func SyncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	err = dir.Sync()
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
-		return nil // not on this file system: /proc, for one
-	}
-	return err
-}
-
 // SyncTree makes the content of a file durable, or of all that is below a
 // directory. What is neither, and what is gone meanwhile, has none.
 func SyncTree(root string) error {
@@ -254,7 +242,7 @@ func SyncTree(root string) error {
 		switch {
 		case err != nil:
 		case d.IsDir():
-			err = SyncDir(path)
+			err = fsync.Dir(path)
 		case d.Type().IsRegular():
 			err = syncFile(path)
 		}

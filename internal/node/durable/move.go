@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/fsync"
 )
 
 // Move moves a file or a tree with all it carries. Across file systems it
@@ -23,7 +25,7 @@ func (d Disk) Move(from, to string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(SyncDir(filepath.Dir(from)), SyncDir(filepath.Dir(to))); err != nil {
+	if err := errors.Join(fsync.Dir(filepath.Dir(from)), fsync.Dir(filepath.Dir(to))); err != nil {
 		return err
 	}
 	d.Did("move " + from)
@@ -41,7 +43,7 @@ func (d Disk) moveAcross(from, to string) error {
 	if err := os.Rename(temp, to); err != nil {
 		return err
 	}
-	if err := SyncDir(filepath.Dir(to)); err != nil {
+	if err := fsync.Dir(filepath.Dir(to)); err != nil {
 		return err
 	}
 	d.Did("copy " + from)
@@ -96,5 +98,5 @@ func copyDir(from, to string, m Meta) error {
 	if err := Chmeta(to, m); err != nil {
 		return err
 	}
-	return SyncDir(to)
+	return fsync.Dir(to)
 }

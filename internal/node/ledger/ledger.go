@@ -16,6 +16,7 @@ import (
 
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/exact"
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/node/durable"
 )
 
@@ -270,7 +271,7 @@ func (l *Ledger) write(raw []byte) error {
 		return err
 	}
 	if l.size == 0 {
-		if err := durable.SyncDir(l.dir); err != nil {
+		if err := fsync.Dir(l.dir); err != nil {
 			return err
 		}
 	}

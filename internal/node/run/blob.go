@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/iec"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
@@ -179,7 +180,7 @@ func (s *session) fetchPart(ctx context.Context, to string, b op.Blob, p progres
 	if err := os.Rename(part, to); err != nil {
 		return again, err
 	}
-	if err := durable.SyncDir(filepath.Dir(to)); err != nil {
+	if err := fsync.Dir(filepath.Dir(to)); err != nil {
 		return again, err
 	}
 	s.disk.Did("blob in place")

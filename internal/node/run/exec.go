@@ -17,6 +17,7 @@ import (
 
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/exact"
+	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/node/durable"
 	"slipway.dev/slipway/internal/node/op"
 )
@@ -285,7 +286,7 @@ func (s *session) succeed(ctx context.Context, o op.Exec, record string, in map[
 func (s *session) flush(pattern string) error {
 	matches, err := filepath.Glob(s.path(pattern))
 	for _, m := range matches {
-		err = errors.Join(err, durable.SyncTree(m), durable.SyncDir(filepath.Dir(m)))
+		err = errors.Join(err, durable.SyncTree(m), fsync.Dir(filepath.Dir(m)))
 	}
 	return err
 }
