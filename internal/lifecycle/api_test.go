@@ -676,9 +676,10 @@ func (a *api) podsOf(namespace, selected string) (out []any) {
 		if !selector.Matches(labels.Set(w.Spec.Selector.MatchLabels)) {
 			continue
 		}
-		for range max(w.Status.AvailableReplicas, w.Status.NumberAvailable) {
+		for i := range max(w.Status.AvailableReplicas, w.Status.NumberAvailable) {
 			out = append(out, object{
 				"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": path.Base(at)},
+				"spec":   object{"nodeName": fmt.Sprintf("node-%d", i)},
 				"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}},
 			})
 		}

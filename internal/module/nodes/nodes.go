@@ -22,12 +22,22 @@ import (
 const (
 	controlPlaneTaint = "node-role.kubernetes.io/control-plane"
 	workerLabel       = "node-role.kubernetes.io/worker"
-	dnsPods           = "k8s-app=kube-dns"
+	stepReady         = "nodes.ready"
+	stepSpread        = "nodes.spread"
 )
 
-// New is the module.
+// dns is the Deployment of CoreDNS.
+var dns = kube.Spreading{Namespace: "kube-system", Deployment: "coredns", Selector: "k8s-app=kube-dns"}
+
+// New is the module. It spreads DNS as soon as a second node takes pods, while others
+// still join.
 func New(env module.Env) engine.Module {
 	m := Settled(env)
+	for i := range m.Tasks {
+		if m.Tasks[i].ID == stepSpread {
+			m.Tasks[i].Needs = nil
+		}
+	}
 	m.Tasks = slices.Insert(m.Tasks, 1, Ready(env).Tasks...)
 	return m
 }
@@ -36,7 +46,7 @@ func New(env module.Env) engine.Module {
 func Ready(env module.Env) engine.Module {
 	return engine.Module{Name: "nodes", Tasks: []engine.Task{
 		{
-			ID: "nodes.ready", Title: "wait until the node is ready", On: module.IsNode, Timeout: 6 * time.Minute,
+			ID: stepReady, Title: "wait until the node is ready", On: module.IsNode, Timeout: 6 * time.Minute,
 			Consumes: []engine.KeyRef{module.KeyKube.Ref(), module.KeyKubeletStarted.Ref()},
 			// Without a network of ours no node gets ready before the user
 			// has brought one.
@@ -54,7 +64,7 @@ func Ready(env module.Env) engine.Module {
 // Settled is the rest of it, for nodes that are ready.
 func Settled(env module.Env) engine.Module {
 	consumes := []engine.KeyRef{module.KeyKube.Ref()}
-	settled := []string{"nodes.ready", "nodes.spread"}
+	settled := []string{stepReady, stepSpread}
 	if len(env.Leaving) > 0 { // they take pods of CoreDNS along
 		settled = append(settled, "leave.node")
 	}
@@ -70,16 +80,16 @@ func Settled(env module.Env) engine.Module {
 			},
 		},
 		{
-			// CoreDNS is put where there is a node: on the first, all of it,
-			// which nobody would mend before that node is lost.
-			ID: "nodes.spread", Title: "spread DNS over nodes", Manager: true, Consumes: consumes, Needs: []string{"nodes.ready"},
+			// All pods of CoreDNS start on the node that is Ready first. Kubernetes would
+			// not move any of them before that node is lost.
+			ID: stepSpread, Title: "spread DNS over nodes", Manager: true, Timeout: 6 * time.Minute, Consumes: consumes, Needs: []string{stepReady},
 			When: func(*engine.Scope) bool {
 				return env.Cluster.Spec.Network.Plugin != "none" && len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) > 1
 			},
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return crowded(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKube).Spread(ctx, "kube-system", dnsPods)
+					return engine.Get(s, module.KeyKube).Spread(ctx, dns, joining(env, s), func(m string) { s.Tell("%s", m) })
 				},
 			},
 		},
@@ -96,20 +106,28 @@ func Settled(env module.Env) engine.Module {
 	}}
 }
 
-// crowded says that one node has all of CoreDNS, though there is another.
+// crowded reports the move of CoreDNS that is necessary if one node has all of its pods
+// although there is another node.
 func crowded(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	move := []plan.OpChange{{Kind: module.KindObject, Target: "pods of CoreDNS", Summary: "move, if they are all on one node"}}
 	client := engine.Get(s, module.KeyKube)
 	if client == nil {
 		return move, nil
 	}
-	pods, err := client.Crowded(ctx, "kube-system", dnsPods, slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool {
-		return module.IsNode(h) && env.Stays(h) && !module.Holds(h)
-	}))
-	if len(pods) == 0 {
+	if is, err := client.Crowded(ctx, dns, len(joining(env, s)) > 0); err != nil || !is {
 		return nil, err
 	}
-	return move, err
+	return move, nil
+}
+
+// joining are the nodes that were not in the cluster when the operation began.
+func joining(env module.Env, s *engine.Scope) (names []string) {
+	for _, h := range s.Hosts() {
+		if module.IsNode(h) && env.Stays(h) && !module.Holds(h) {
+			names = append(names, h.Name)
+		}
+	}
+	return names
 }
 
 func want(env module.Env, h *engine.Host) kube.NodeWant {
