@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // An Owner is a user and a group, by number. A nil Owner is whoever runs the
@@ -27,14 +29,15 @@ func Of(path string) (*Owner, error) {
 	return nil, nil
 }
 
-// Give makes files the owner's; a link itself, and not where it leads.
+// Give makes files the owner's; a link itself, and not where it leads. Links on
+// the way are followed as package safefile does.
 func (o *Owner) Give(paths ...string) error {
 	if o == nil {
 		return nil
 	}
 	var errs []error
 	for _, path := range paths {
-		if err := os.Lchown(path, o.UID, o.GID); err != nil {
+		if err := safefile.Lchown(path, o.UID, o.GID); err != nil {
 			errs = append(errs, fmt.Errorf("giving to user %d: %w", o.UID, err))
 		}
 	}
@@ -76,12 +79,13 @@ func Missing(path string) (missing []string) {
 
 // GiveTree makes the owner's what root owns of a directory, without the
 // directories in it that are named. It follows no links out of it; what
-// is not there, or goes meanwhile, is fine.
+// is not there, or goes meanwhile, is fine. A file is given if all its names (hard
+// links) are in the directory: else it may be a file elsewhere.
 func (o *Owner) GiveTree(dir string, without ...string) error {
 	if o == nil {
 		return nil
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := safefile.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -93,6 +97,7 @@ func (o *Owner) GiveTree(dir string, without ...string) error {
 	for _, name := range without {
 		kept[name] = true
 	}
+	seen := map[uint64]uint64{}
 	err = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -103,7 +108,7 @@ func (o *Owner) GiveTree(dir string, without ...string) error {
 		if kept[path] && e.IsDir() {
 			return fs.SkipDir
 		}
-		if err := o.take(root, path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := o.take(root, path, seen); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
@@ -114,11 +119,17 @@ func (o *Owner) GiveTree(dir string, without ...string) error {
 	return nil
 }
 
-// take makes one file of a directory the owner's, if it is root's.
-func (o *Owner) take(root *os.Root, path string) error {
+// take makes one file of a directory the owner's, if it is root's and has no name
+// that was not seen.
+func (o *Owner) take(root *os.Root, path string, seen map[uint64]uint64) error {
 	info, err := root.Lstat(path)
 	if err != nil || !isRoots(info) {
 		return err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() {
+		if seen[st.Ino]++; seen[st.Ino] < uint64(st.Nlink) { //nolint:unconvert // it has another type on other systems
+			return nil
+		}
 	}
 	return root.Lchown(path, o.UID, o.GID)
 }

@@ -60,12 +60,16 @@ func TestGiveTree(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(tree, "link")); err != nil {
 		t.Fatal(err)
 	}
+	if err := errors.Join(os.Link(filepath.Join(tree, "d", "f"), filepath.Join(tree, "g")),
+		os.Link(filepath.Join(outside, "f"), filepath.Join(tree, "hard"))); err != nil {
+		t.Fatal(err)
+	}
 	before := ownerOf(t, outside)
 	if err := to.GiveTree(tree, "kept"); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]Owner{
-		"tree": *to, "tree/d": *to, "tree/d/f": *to, "tree/link": *to, "tree/kept": before,
+		"tree": *to, "tree/d": *to, "tree/d/f": *to, "tree/g": *to, "tree/hard": before, "tree/link": *to, "tree/kept": before,
 		"tree/kept/d": before, "tree/kept/d/f": before, "outside": before, "outside/f": before,
 	} {
 		if d := cmp.Diff(want, ownerOf(t, filepath.Join(dir, path))); d != "" {
@@ -76,7 +80,7 @@ func TestGiveTree(t *testing.T) {
 		t.Errorf("a tree that is not there: %v", err)
 	}
 	other := Owner{UID: 54321, GID: 54321}
-	if err := errors.Join(other.Give(filepath.Join(tree, "d", "f")), to.GiveTree(tree)); err != nil {
+	if err := errors.Join(os.Chown(filepath.Join(tree, "d", "f"), other.UID, other.GID), to.GiveTree(tree)); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(other, ownerOf(t, filepath.Join(tree, "d", "f"))); d != "" {

@@ -12,19 +12,20 @@ import (
 	"syscall"
 
 	"slipway.dev/slipway/internal/fsync"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // A ForeignError is a file or directory that root does not use on behalf of
 // an owner: it belongs to another user, or a link leads to it.
-type ForeignError struct{ Path, Reason string }
-
-func (e *ForeignError) Error() string { return e.Path + " " + e.Reason }
+type ForeignError = safefile.ForeignError
 
 // OpenRoot opens a directory for work on behalf of the owner: nothing that is
-// done by the result leaves that directory, whatever links are in it. A
-// directory of another user is refused with a *ForeignError if a link that is
-// not root's leads to it.
+// done by the result leaves that directory, whatever links are in it. For an
+// owner, links of users are followed as package safefile does.
 func (o *Owner) OpenRoot(dir string) (*os.Root, error) {
+	if o != nil {
+		return safefile.OpenRoot(dir)
+	}
 	info, err := os.Stat(dir)
 	if err != nil {
 		return nil, err
@@ -32,18 +33,24 @@ func (o *Owner) OpenRoot(dir string) (*os.Root, error) {
 	if !info.IsDir() { // os.OpenRoot would wait for the other end of a pipe
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: syscall.ENOTDIR}
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil || o == nil {
-		return root, err
-	}
-	opened, err := root.Stat(".")
-	if err == nil && uidOf(opened) != o.UID && !straight(dir, opened) {
-		err = &ForeignError{dir, fmt.Sprintf("leads to a directory of user %d by a symbolic link", uidOf(opened))}
+	return os.OpenRoot(dir)
+}
+
+// MakeParent makes the directories that lead to a file, all of them the
+// owner's, and opens the last of them. It follows links as package safefile
+// does, also that of the file, and returns the name that the file has there.
+func (o *Owner) MakeParent(path string, mode fs.FileMode) (dir *os.Root, name string, err error) {
+	dir, rest, err := safefile.Reach(path)
+	for err == nil && len(rest) > 1 {
+		var next *os.Root
+		next, err = o.makeIn(dir, rest[0], mode)
+		err = errors.Join(err, dir.Close())
+		dir, rest = next, rest[1:]
 	}
 	if err != nil {
-		return nil, errors.Join(err, root.Close())
+		return nil, "", err
 	}
-	return root, nil
+	return dir, rest[0], nil
 }
 
 // MakeRoot makes a directory, with the directories above it that are missing,
@@ -86,64 +93,6 @@ func (o *Owner) makeIn(root *os.Root, name string, mode fs.FileMode) (*os.Root, 
 	return root.OpenRoot(name)
 }
 
-// straight reports whether a path leads to a directory without any link that
-// another user than root has made.
-func straight(path string, to fs.FileInfo) bool {
-	path, err := filepath.Abs(path)
-	for range 40 { // links, as in the kernel
-		if err != nil {
-			return false
-		}
-		var at fs.FileInfo
-		if path, at, err = walk(path); at != nil {
-			return err == nil && os.SameFile(at, to)
-		}
-	}
-	return false
-}
-
-// walk opens the directories of a path one after the other and returns the
-// last one. At a link of root's it returns the path with the target in the
-// place of the link; a link of another user is an error.
-func walk(path string) (instead string, at fs.FileInfo, err error) {
-	root, err := os.OpenRoot("/")
-	if err != nil {
-		return "", nil, err
-	}
-	defer func() { err = errors.Join(err, root.Close()) }()
-	names := strings.Split(strings.Trim(path, "/"), "/")
-	for i, name := range names {
-		if name == "" {
-			continue
-		}
-		info, err := root.Lstat(name)
-		switch {
-		case err != nil:
-			return "", nil, err
-		case info.Mode()&fs.ModeSymlink == 0:
-		case !isRoots(info):
-			return "", nil, &ForeignError{path, "has a symbolic link of a user"}
-		default:
-			target, err := root.Readlink(name)
-			if !filepath.IsAbs(target) {
-				target = "/" + filepath.Join(append(slices.Clone(names[:i]), target)...)
-			}
-			return filepath.Join(append([]string{target}, names[i+1:]...)...), nil, err
-		}
-		next, err := root.OpenRoot(name)
-		if err != nil {
-			return "", nil, err
-		}
-		_ = root.Close() // it was only read
-		root = next
-		if opened, err := root.Stat("."); err != nil || !os.SameFile(info, opened) {
-			return "", nil, errors.Join(err, &ForeignError{path, "changes while it is opened"})
-		}
-	}
-	at, err = root.Stat(".")
-	return "", at, err
-}
-
 // OpenFile opens a file in a directory to read and write, with more flags such
 // as os.O_APPEND; a new one has mode 0600. The file becomes the owner's. It is
 // refused with a *ForeignError if it is a link or no regular file, and on
@@ -168,7 +117,7 @@ func (o *Owner) OpenFile(root *os.Root, name string, flag int) (*os.File, error)
 // is written next to it and then takes its name. A file that was there keeps
 // its mode. The file becomes the owner's.
 func (o *Owner) ReplaceFile(path string, content []byte, mode fs.FileMode) (err error) {
-	dir, err := os.OpenRoot(filepath.Dir(path))
+	dir, err := o.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -176,7 +125,7 @@ func (o *Owner) ReplaceFile(path string, content []byte, mode fs.FileMode) (err 
 	name, temp := filepath.Base(path), ".tmp-"+rand.Text()
 	there, err := dir.Lstat(name)
 	if err == nil && !there.Mode().IsRegular() {
-		return &ForeignError{path, "is " + kindOf(there)}
+		return &ForeignError{Path: path, Reason: "is " + kindOf(there)}
 	}
 	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -205,7 +154,7 @@ func (o *Owner) openThere(root *os.Root, name string, flag int) (*os.File, error
 		return nil, err
 	}
 	if !there.Mode().IsRegular() { // never opened: it may be a pipe or a device
-		return nil, &ForeignError{path, "is " + kindOf(there)}
+		return nil, &ForeignError{Path: path, Reason: "is " + kindOf(there)}
 	}
 	f, err := root.OpenFile(name, flag|os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -213,7 +162,7 @@ func (o *Owner) openThere(root *os.Root, name string, flag int) (*os.File, error
 	}
 	info, err := f.Stat()
 	if err == nil && !os.SameFile(there, info) {
-		err = &ForeignError{path, "changes while it is opened"}
+		err = &ForeignError{Path: path, Reason: "changes while it is opened"}
 	}
 	if err == nil {
 		err = o.check(path, info)
@@ -230,9 +179,9 @@ func (o *Owner) check(path string, info fs.FileInfo) error {
 	switch {
 	case o == nil || !ok:
 	case st.Uid != 0 && int(st.Uid) != o.UID:
-		return &ForeignError{path, fmt.Sprintf("belongs to user %d", st.Uid)}
+		return &ForeignError{Path: path, Reason: fmt.Sprintf("belongs to user %d", st.Uid)}
 	case st.Nlink != 1:
-		return &ForeignError{path, "has a second name (a hard link)"}
+		return &ForeignError{Path: path, Reason: "has a second name (a hard link)"}
 	}
 	return nil
 }
@@ -271,7 +220,7 @@ func (o *Owner) CheckLinks(dir string) error {
 			return err
 		case e.Type()&fs.ModeSymlink != 0:
 			if _, err := root.Stat(path); err != nil && !errors.As(err, &errno) {
-				return &ForeignError{filepath.Join(dir, path), "is a symbolic link that leads out of the directory"}
+				return &ForeignError{Path: filepath.Join(dir, path), Reason: "is a symbolic link that leads out of the directory"}
 			}
 		case e.IsDir() && strings.Count(path, "/") > 0:
 			return fs.SkipDir

@@ -191,3 +191,38 @@ func TestCheckLinks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGiveThroughALink: a directory that has become a link since the file was
+// written leads root to no file of others.
+func TestGiveThroughALink(t *testing.T) {
+	to, dir := someone(t), t.TempDir()
+	home, etc := filepath.Join(dir, "home"), filepath.Join(dir, "etc")
+	shadow := filepath.Join(etc, "shadow")
+	if err := errors.Join(os.Mkdir(home, 0o755), os.Mkdir(etc, 0o755), os.WriteFile(shadow, nil, 0o600),
+		os.Symlink(etc, filepath.Join(home, "out")), os.Link(shadow, filepath.Join(home, "hard")),
+		to.Give(home), os.Lchown(filepath.Join(home, "out"), to.UID, to.GID)); err != nil {
+		t.Fatal(err)
+	}
+	before := ownerOf(t, shadow)
+	for name, give := range map[string]func() error{
+		"a file":       func() error { return to.Give(filepath.Join(home, "out", "shadow")) },
+		"a hard link":  func() error { return to.Give(filepath.Join(home, "hard")) },
+		"what is made": func() error { return to.GiveMade([]string{filepath.Join(home, "out", "shadow")}) },
+		"a tree":       func() error { return to.GiveTree(filepath.Join(home, "out")) },
+		"a replaced one": func() error {
+			return to.ReplaceFile(filepath.Join(home, "out", "shadow"), []byte("evil"), 0o600)
+		},
+		"parents": func() error {
+			_, _, err := to.MakeParent(filepath.Join(home, "out", "new", "config"), 0o755)
+			return err
+		},
+	} {
+		wantOrForeign(t, give(), &ForeignError{})
+		if ownerOf(t, shadow) != before {
+			t.Errorf("%s: a file of root's was given away", name)
+		}
+	}
+	if text, err := os.ReadFile(shadow); err != nil || len(text) > 0 {
+		t.Errorf("a file of root's has %q, %v", text, err)
+	}
+}

@@ -1,0 +1,349 @@
+package safefile
+
+import (
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/fsync"
+)
+
+// in calls f with the directory that a path ends in, and the last name.
+func in(path string, follow bool, f func(dir *os.Root, name string) error) error {
+	dir, rest, err := reach(path, follow)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }() // it is a directory: nothing is lost
+	if len(rest) > 1 {
+		return &fs.PathError{Op: "open", Path: path, Err: syscall.ENOENT}
+	}
+	return named(path, f(dir, rest[0]))
+}
+
+// Stat is os.Stat.
+func Stat(path string) (info fs.FileInfo, err error) {
+	err = in(path, true, func(dir *os.Root, name string) error { info, err = dir.Lstat(name); return err })
+	return info, err
+}
+
+// Lstat is os.Lstat.
+func Lstat(path string) (info fs.FileInfo, err error) {
+	err = in(path, false, func(dir *os.Root, name string) error { info, err = dir.Lstat(name); return err })
+	return info, err
+}
+
+// Readlink is os.Readlink.
+func Readlink(path string) (target string, err error) {
+	err = in(path, false, func(dir *os.Root, name string) error { target, err = dir.Readlink(name); return err })
+	return target, err
+}
+
+// OpenRoot is os.OpenRoot. It does not wait for a pipe.
+func OpenRoot(path string) (root *os.Root, err error) {
+	err = in(path, true, func(dir *os.Root, name string) error {
+		info, err := dir.Lstat(name)
+		if err == nil && !info.IsDir() {
+			err = &fs.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
+		}
+		if err == nil {
+			root, _, err = enter(dir, name, info)
+		}
+		return err
+	})
+	return root, err
+}
+
+// ReadDir is os.ReadDir.
+func ReadDir(path string) ([]fs.DirEntry, error) {
+	root, err := OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := fs.ReadDir(root.FS(), ".")
+	return entries, named(path, errors.Join(err, root.Close()))
+}
+
+// Open opens a regular file to read. It does not wait for a pipe.
+func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY, 0) }
+
+// OpenFile is os.OpenFile for regular files. To write, root opens no file that
+// has a second name (a hard link): that may be a file elsewhere.
+func OpenFile(path string, flag int, perm fs.FileMode) (f *os.File, err error) {
+	err = in(path, flag&os.O_EXCL == 0, func(dir *os.Root, name string) error {
+		if flag&os.O_CREATE != 0 {
+			if f, err = dir.OpenFile(name, flag|os.O_EXCL, perm); err == nil || flag&os.O_EXCL != 0 || !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+		}
+		f, err = openThere(dir, name, flag&^os.O_CREATE)
+		return err
+	})
+	return f, err
+}
+
+func openThere(dir *os.Root, name string, flag int) (*os.File, error) {
+	there, err := dir.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir.Name(), name)
+	if !there.Mode().IsRegular() { // never opened: it may be a pipe or a device
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("not a regular file")}
+	}
+	f, err := dir.OpenFile(name, flag&^os.O_TRUNC|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !os.SameFile(there, info) {
+		err = &ForeignError{path, "changes while it is opened"}
+	}
+	if writes := flag&(os.O_WRONLY|os.O_RDWR) != 0; err == nil && writes && os.Geteuid() == 0 && names(info) != 1 {
+		err = &ForeignError{path, "has a second name (a hard link)"}
+	}
+	if err == nil && flag&os.O_TRUNC != 0 {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// names is how many names a file has.
+func names(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Nlink) //nolint:unconvert // it has another type on other systems
+	}
+	return 1
+}
+
+// ReadFile reads a regular file of at most limit bytes; see package bounded.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := bounded.ReadAll(f, limit)
+	var over *bounded.LimitError
+	if errors.As(err, &over) {
+		err = &fs.PathError{Op: "read", Path: path, Err: over}
+	}
+	return data, err
+}
+
+// WriteFile replaces a file as a whole. A crash of the machine may leave it empty.
+func WriteFile(path string, data []byte, perm fs.FileMode) error {
+	return in(path, true, func(dir *os.Root, name string) error {
+		f, err := createTemp(dir, ".new-*")
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(data)
+		err = errors.Join(err, f.Chmod(perm), f.Close())
+		if err == nil {
+			err = dir.Rename(filepath.Base(f.Name()), name)
+		}
+		if err != nil {
+			return errors.Join(err, dir.Remove(filepath.Base(f.Name())))
+		}
+		return nil
+	})
+}
+
+// CreateTemp is os.CreateTemp. Remove removes the file, Commit gives it its name.
+func CreateTemp(dir, pattern string) (f *os.File, err error) {
+	root, err := OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }() // it is a directory: nothing is lost
+	f, err = createTemp(root, pattern)
+	return f, named(dir, err)
+}
+
+func createTemp(root *os.Root, pattern string) (*os.File, error) {
+	return root.OpenFile(temporary(pattern), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+func temporary(pattern string) string { return strings.Replace(pattern, "*", rand.Text(), 1) }
+
+// MkdirTemp is os.MkdirTemp with a mode, whatever the umask.
+func MkdirTemp(dir, pattern string, perm fs.FileMode) (path string, err error) {
+	path = filepath.Join(dir, temporary(pattern))
+	return path, in(path, false, func(dir *os.Root, name string) error {
+		if err := dir.Mkdir(name, 0o700); err != nil {
+			return err
+		}
+		made, err := dir.OpenRoot(name)
+		if err != nil {
+			return err
+		}
+		return errors.Join(made.Chmod(".", perm), made.Close())
+	})
+}
+
+// MkdirAll is os.MkdirAll.
+func MkdirAll(path string, perm fs.FileMode) error {
+	dir, rest, err := reach(path, true)
+	for err == nil && len(rest) > 0 {
+		var next *os.Root
+		if err = dir.Mkdir(rest[0], perm); err == nil || errors.Is(err, fs.ErrExist) {
+			next, err = enterMade(dir, rest[0])
+		}
+		err = errors.Join(err, dir.Close())
+		dir, rest = next, rest[1:]
+	}
+	if dir != nil {
+		err = errors.Join(err, dir.Close())
+	}
+	return named(path, err)
+}
+
+func enterMade(dir *os.Root, name string) (*os.Root, error) {
+	info, err := dir.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
+	}
+	next, _, err := enter(dir, name, info)
+	return next, err
+}
+
+// Remove is os.Remove.
+func Remove(path string) error {
+	return in(path, false, func(dir *os.Root, name string) error { return dir.Remove(name) })
+}
+
+// RemoveAll is os.RemoveAll.
+func RemoveAll(path string) error {
+	err := in(path, false, func(dir *os.Root, name string) error { return dir.RemoveAll(name) })
+	if errors.Is(err, fs.ErrNotExist) { // of a directory above
+		return nil
+	}
+	return err
+}
+
+// Symlink is os.Symlink.
+func Symlink(target, path string) error {
+	return in(path, false, func(dir *os.Root, name string) error { return dir.Symlink(target, name) })
+}
+
+// Link is os.Link.
+func Link(from, to string) error {
+	return both(from, to, func(dir *os.Root, old string, todir *os.Root, name string) error {
+		return at(dir, todir, func(fd, tofd int) error { return unix.Linkat(fd, old, tofd, name, 0) })
+	})
+}
+
+// Rename renames a file, a link or a directory, and writes the new name to disk.
+// The content must be on disk already.
+func Rename(from, to string) error {
+	return both(from, to, func(dir *os.Root, old string, todir *os.Root, name string) error {
+		err := at(dir, todir, func(fd, tofd int) error { return unix.Renameat(fd, old, tofd, name) })
+		if err == nil && filepath.Dir(from) != filepath.Dir(to) {
+			err = fsync.Root(dir, ".")
+		}
+		if err == nil {
+			err = fsync.Root(todir, ".")
+		}
+		return err
+	})
+}
+
+// Commit writes the content of a new file to disk, closes the file and renames
+// it; see fsync.Commit.
+func Commit(f *os.File, to string) error {
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return Rename(f.Name(), to)
+}
+
+// both is in for two paths, of which neither is followed.
+func both(from, to string, f func(dir *os.Root, old string, todir *os.Root, name string) error) error {
+	return in(from, false, func(dir *os.Root, old string) error {
+		var failed error // of f: it is about the first path as well
+		err := in(to, false, func(todir *os.Root, name string) error {
+			failed = f(dir, old, todir, name)
+			return nil
+		})
+		if failed != nil {
+			return &os.LinkError{Op: "rename or link", Old: from, New: to, Err: failed}
+		}
+		return err
+	})
+}
+
+// at calls f with the descriptors of two directories.
+func at(dir, todir *os.Root, f func(fd, tofd int) error) error {
+	from, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := todir.Open(".")
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	return f(int(from.Fd()), int(to.Fd()))
+}
+
+// Lchown is os.Lchown. Root gives away no file that has a second name (a hard
+// link): that may be a file elsewhere.
+func Lchown(path string, uid, gid int) error {
+	return in(path, false, func(dir *os.Root, name string) error { return give(dir, name, uid, gid) })
+}
+
+func give(dir *os.Root, name string, uid, gid int) error {
+	info, err := dir.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return dir.Lchown(name, uid, gid)
+	}
+	f, err := openThere(dir, name, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	info, err = f.Stat()
+	if err == nil && names(info) != 1 {
+		err = &ForeignError{filepath.Join(dir.Name(), name), "has a second name (a hard link)"}
+	}
+	if err == nil {
+		err = f.Chown(uid, gid)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// RootOnly reports whether a file that is there and all directories that lead to
+// it belong to root, and nobody else can write to them.
+func RootOnly(path string) bool {
+	dir, rest, err := reach(path, true)
+	if err != nil {
+		return false
+	}
+	_ = dir.Close() // it was only read
+	for path = filepath.Join(append([]string{dir.Name()}, rest...)...); ; path = filepath.Dir(path) {
+		info, err := Lstat(path)
+		if err != nil || uidOf(info) != 0 || info.Mode().Perm()&0o022 != 0 {
+			return false
+		}
+		if path == filepath.Dir(path) {
+			return true
+		}
+	}
+}
