@@ -2,15 +2,18 @@ package kubeconfig
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/owner"
 )
@@ -34,99 +37,94 @@ func Path(home string) string {
 	return path
 }
 
-// replaceFile writes path as a whole or not at all, mode 0600. A link stays a
-// link; an existing file keeps its owner, a new one is given to the one named.
-func replaceFile(path string, data []byte, to *owner.Owner) (err error) {
-	target, err := place(path, to)
+// A place is where a kubeconfig is: a name in an open directory. So root
+// reads, locks and writes the same place, whatever becomes of the path.
+type place struct {
+	path string // as it was asked for
+	dir  *os.Root
+	name string
+}
+
+// open opens the directory that a kubeconfig is in, and makes it if it is
+// missing. A link stays a link: what counts is where it leads. As root, links of a
+// user lead only to directories of that user. The caller closes the place.
+func open(path string, to *owner.Owner) (*place, error) {
+	dir, name, err := to.MakeParent(path, 0o700)
+	var foreign *owner.ForeignError
+	switch {
+	case errors.As(err, &foreign):
+		return nil, refusal(idForeign, path, foreign.Error(), "name the file that it leads to with KUBECONFIG, or remove the link")
+	case err != nil:
+		return nil, fmt.Errorf("opening the kubeconfig's directory: %w", err)
+	}
+	return &place{path, dir, name}, nil
+}
+
+func (p *place) close() error { return p.dir.Close() }
+
+// read returns the content; nil if there is no file.
+func (p *place) read() ([]byte, error) {
+	info, err := p.dir.Lstat(p.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil && !info.Mode().IsRegular() {
+		err = irregular(p.path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	opened, err := p.dir.OpenFile(p.name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	return bounded.ReadAll(opened, bounded.Config)
+}
+
+// replace writes the file as a whole or not at all, mode 0600. An existing file
+// keeps its owner, a new one is given to the one named.
+func (p *place) replace(data []byte, to *owner.Owner) error {
+	if err := p.write(data, to); err != nil {
+		return fmt.Errorf("writing the kubeconfig: %w", err)
+	}
+	return nil
+}
+
+func (p *place) write(data []byte, to *owner.Owner) error {
+	if info, err := p.dir.Lstat(p.name); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			to = &owner.Owner{UID: int(st.Uid), GID: int(st.Gid)}
+		}
+	}
+	temp := ".kubeconfig-" + rand.Text()
+	opened, err := p.dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	var old unix.Stat_t
-	if unix.Stat(target, &old) == nil {
-		to = &owner.Owner{UID: int(old.Uid), GID: int(old.Gid)}
+	_, err = opened.Write(data)
+	if err == nil && to != nil {
+		err = opened.Chown(to.UID, to.GID)
 	}
-	f, err := os.CreateTemp(filepath.Dir(target), ".kubeconfig-*") // mode 0600
+	if err = errors.Join(err, opened.Sync(), opened.Close()); err == nil {
+		err = p.dir.Rename(temp, p.name)
+	}
 	if err != nil {
-		return fmt.Errorf("writing the kubeconfig: %w", err)
+		_ = p.dir.Remove(temp) // the first error says more
+		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name()) // the first error says more
-			err = fmt.Errorf("writing the kubeconfig: %w", err)
-		}
-	}()
-	_, err = f.Write(data)
-	if err = errors.Join(err, give(f, to)); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	return fsync.Commit(f, target)
-}
-
-// give makes an open file the owner's.
-func give(f *os.File, to *owner.Owner) error {
-	if to == nil {
-		return nil
-	}
-	return f.Chown(to.UID, to.GID)
-}
-
-// place is where a kubeconfig is written. On behalf of a user, root follows
-// links only to directories of that user.
-func place(path string, to *owner.Owner) (string, error) {
-	target, ofRoot, err := followLinks(path)
-	if err != nil || to == nil || ofRoot {
-		return target, err
-	}
-	there := filepath.Dir(target)
-	if missing := owner.Missing(there); len(missing) > 0 {
-		there = filepath.Dir(missing[len(missing)-1]) // what is missing would be made
-	}
-	dir, err := owner.Of(there)
-	switch {
-	case err != nil:
-		return "", err
-	case dir == nil || dir.UID != to.UID:
-		return "", refusal(idForeign, path, "it is a symbolic link to "+target+", in a directory of another user", "name that file with KUBECONFIG, or remove the link")
-	}
-	return target, nil
-}
-
-// followLinks returns where a chain of links ends, whether or not a file is
-// there, and whether all the links are root's.
-func followLinks(path string) (target string, ofRoot bool, err error) {
-	ofRoot = true
-	for range 40 { // as the kernel does
-		next, err := os.Readlink(path)
-		if err != nil {
-			return path, ofRoot, nil
-		}
-		var link unix.Stat_t
-		ofRoot = ofRoot && unix.Lstat(path, &link) == nil && link.Uid == 0
-		if !filepath.IsAbs(next) {
-			next = filepath.Join(filepath.Dir(path), next)
-		}
-		path = next
-	}
-	return "", false, fmt.Errorf("following the links of %s: too many", path)
+	return fsync.Root(p.dir, ".")
 }
 
 // lockWait is how long another program may hold a kubeconfig; edits take
 // milliseconds.
 const lockWait = 10 * time.Second
 
-// lock keeps other edits of the file at path away: ours by a lock on its
-// directory, which ends with the process, and kubectl's by the file that
-// kubectl makes itself. The directory is made if it is not there.
-func lock(ctx context.Context, path string, to *owner.Owner) (unlock func() error, err error) {
-	target, err := place(path, to)
-	if err != nil {
-		return nil, err
-	}
-	dirName := filepath.Dir(target)
-	if err := to.MakeDir(dirName, 0o700); err != nil {
-		return nil, fmt.Errorf("making the kubeconfig's directory: %w", err)
-	}
-	dir, err := os.Open(dirName)
+// lock keeps other edits of the file away: ours by a lock on its directory,
+// which ends with the process, and kubectl's by the file that kubectl makes
+// itself.
+func (p *place) lock(ctx context.Context) (unlock func() error, err error) {
+	dir, err := p.dir.Open(".")
 	if err != nil {
 		return nil, fmt.Errorf("locking the kubeconfig: %w", err)
 	}
@@ -139,32 +137,33 @@ func lock(ctx context.Context, path string, to *owner.Owner) (unlock func() erro
 		}
 		return true, err
 	})
-	kubectlLock := target + ".lock"
+	kubectlLock := p.name + ".lock"
 	if err == nil {
-		err = poll(ctx, func() (bool, error) { return takeKubectlLock(kubectlLock) })
+		err = poll(ctx, func() (bool, error) { return takeKubectlLock(p.dir, kubectlLock) })
 	}
 	if err != nil {
 		_ = dir.Close() // the first error says more
 		if errors.Is(err, context.DeadlineExceeded) {
-			return nil, refusal(idLocked, path, "another program has been changing it for "+lockWait.String(), "if none is, remove "+kubectlLock)
+			return nil, refusal(idLocked, p.path, "another program has been changing it for "+lockWait.String(),
+				"if none is, remove "+filepath.Join(p.dir.Name(), kubectlLock))
 		}
 		return nil, fmt.Errorf("locking the kubeconfig: %w", err)
 	}
-	return func() error { return errors.Join(os.Remove(kubectlLock), dir.Close()) }, nil
+	return func() error { return errors.Join(p.dir.Remove(kubectlLock), dir.Close()) }, nil
 }
 
 // takeKubectlLock makes the file that client-go makes with mode 0. One with our
 // mode, found while we hold the directory, was left by a process that died.
-func takeKubectlLock(name string) (bool, error) {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+func takeKubectlLock(dir *os.Root, name string) (bool, error) {
+	f, err := dir.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err == nil {
 		return true, f.Close()
 	}
 	if !errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	if info, err := os.Lstat(name); err == nil && info.Mode().Perm() != 0 {
-		return false, os.Remove(name)
+	if info, err := dir.Lstat(name); err == nil && info.Mode().Perm() != 0 {
+		return false, dir.Remove(name)
 	}
 	return false, nil
 }

@@ -11,13 +11,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
-	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/owner"
 )
@@ -121,10 +119,11 @@ func Write(path string, access Access, to *owner.Owner) error {
 	if err != nil {
 		return err
 	}
-	if err := to.MakeDir(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("making the kubeconfig's directory: %w", err)
+	p, err := open(path, to)
+	if err != nil {
+		return err
 	}
-	return replaceFile(path, data, to)
+	return errors.Join(p.replace(data, to), p.close())
 }
 
 // edit changes the file at path under its lock; an edit that changes nothing
@@ -133,21 +132,25 @@ func edit(ctx context.Context, path string, to *owner.Owner, change func(*docume
 	if err := regular(path); err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, path, to)
+	p, err := open(path, to)
 	if err != nil {
 		return err
 	}
-	return errors.Join(editLocked(path, to, change), unlock())
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return errors.Join(err, p.close())
+	}
+	return errors.Join(editLocked(p, to, change), unlock(), p.close())
 }
 
-func editLocked(path string, to *owner.Owner, change func(*document) error) error {
-	data, err := bounded.ReadFile(path, bounded.Config)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+func editLocked(p *place, to *owner.Owner, change func(*document) error) error {
+	data, err := p.read()
+	if err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	d, err := parse(data)
 	if err != nil {
-		return refusal(idInvalid, path, "this is not a kubeconfig: "+err.Error(), "mend it, or choose another file with KUBECONFIG or --out")
+		return refusal(idInvalid, p.path, "this is not a kubeconfig: "+err.Error(), "mend it, or choose another file with KUBECONFIG or --out")
 	}
 	before, err := d.bytes()
 	if err != nil {
@@ -163,7 +166,7 @@ func editLocked(path string, to *owner.Owner, change func(*document) error) erro
 	if len(data) > 0 && string(before) == string(after) {
 		return nil
 	}
-	return replaceFile(path, after, to)
+	return p.replace(after, to)
 }
 
 // regular refuses what is there and is no file: a device or a pipe would be
@@ -173,6 +176,10 @@ func regular(path string) error {
 	if err != nil || info.Mode().IsRegular() {
 		return nil // what cannot be looked at cannot be written either, and says so itself
 	}
+	return irregular(path)
+}
+
+func irregular(path string) error {
 	return refusal(idInvalid, path, "this is not a file that can hold a kubeconfig", "choose another file with KUBECONFIG or --out; without them it is printed")
 }
 

@@ -152,12 +152,18 @@ func TestReach(t *testing.T) {
 // nothing that root does then reads, changes, removes or gives away what others have.
 func TestSwaps(t *testing.T) {
 	for name, do := range map[string]func(w world, path string) error{
-		"open":        func(_ world, path string) error { _, err := Open(path); return err },
-		"read":        func(_ world, path string) error { _, err := ReadFile(path, 100); return err },
-		"append":      func(_ world, path string) error { _, err := OpenFile(path, os.O_WRONLY|os.O_APPEND, 0); return err },
-		"truncate":    func(_ world, path string) error { _, err := OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0); return err },
-		"create":      func(_ world, path string) error { _, err := OpenFile(path+".new", os.O_RDWR|os.O_CREATE, 0o600); return err },
-		"create only": func(_ world, path string) error { _, err := OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); return err },
+		"open":     func(_ world, path string) error { _, err := Open(path); return err },
+		"read":     func(_ world, path string) error { _, err := ReadFile(path, 100); return err },
+		"append":   func(_ world, path string) error { _, err := OpenFile(path, os.O_WRONLY|os.O_APPEND, 0); return err },
+		"truncate": func(_ world, path string) error { _, err := OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0); return err },
+		"create": func(_ world, path string) error {
+			_, err := OpenFile(path+".new", os.O_RDWR|os.O_CREATE, 0o600)
+			return err
+		},
+		"create only": func(_ world, path string) error {
+			_, err := OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+			return err
+		},
 		"write":       func(_ world, path string) error { return WriteFile(path, []byte("evil"), 0o666) },
 		"write new":   func(_ world, path string) error { return WriteFile(path+".new", []byte("evil"), 0o666) },
 		"temporary":   func(_ world, path string) error { _, err := CreateTemp(filepath.Dir(path), ".x-*"); return err },
@@ -178,9 +184,13 @@ func TestSwaps(t *testing.T) {
 	} {
 		for place, swap := range map[string]func(w world){
 			"the directory": func(w world) { w.link("home/cache", "etc", user) },
-			"one above":     func(w world) { w.mkdir("etc/cache", 0); w.write("etc/cache/shadow", "", 0); w.link("home", "etc", user) },
-			"the file":      func(w world) { w.link("home/cache/shadow", "etc/shadow", user) },
-			"a hard link":   func(w world) { w.must(os.Link(w.path("etc/shadow"), w.path("home/cache/shadow"))) },
+			"one above": func(w world) {
+				w.mkdir("etc/cache", 0)
+				w.write("etc/cache/shadow", "", 0)
+				w.link("home", "etc", user)
+			},
+			"the file":    func(w world) { w.link("home/cache/shadow", "etc/shadow", user) },
+			"a hard link": func(w world) { w.must(os.Link(w.path("etc/shadow"), w.path("home/cache/shadow"))) },
 		} {
 			t.Run(name+", "+place, func(t *testing.T) {
 				w := newWorld(t)

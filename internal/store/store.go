@@ -103,6 +103,10 @@ func Open(home string, opts ...Option) (*Store, error) {
 // Home is the store's directory, absolute.
 func (s *Store) Home() string { return s.home }
 
+// Owner is whose the records are, if they are not those of the user who runs the
+// program.
+func (s *Store) Owner() *owner.Owner { return s.owner }
+
 func (s *Store) path(elem ...string) string {
 	return filepath.Join(append([]string{s.home}, elem...)...)
 }
