@@ -11,13 +11,17 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/user"
 	"path"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"slipway.dev/slipway/internal/bundle"
-	"slipway.dev/slipway/internal/fsync"
+	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/safefile"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -62,6 +66,7 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	defer done()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+conf)
+	asOwner(cmd, s.Store.Owner())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errw
 	err = cmd.Run()
 	var exit *exec.ExitError
@@ -74,6 +79,26 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	return 0, nil
 }
 
+// asOwner makes a program run as the owner of the records, if that is not who
+// runs this program: under sudo, the caller can replace what is in the cache, and
+// root is not to run it. A program that root alone can replace runs as root.
+func asOwner(cmd *exec.Cmd, to *owner.Owner) {
+	if to == nil || os.Geteuid() != 0 || safefile.RootOnly(cmd.Path) {
+		return
+	}
+	as := &syscall.Credential{Uid: uint32(to.UID), Gid: uint32(to.GID)} //nolint:gosec // ids of the kernel
+	if u, err := user.LookupId(strconv.Itoa(to.UID)); err == nil {
+		cmd.Env = append(cmd.Env, "HOME="+u.HomeDir, "USER="+u.Username, "LOGNAME="+u.Username)
+		groups, _ := u.GroupIds() // without them, it has its own group
+		for _, g := range groups {
+			if id, err := strconv.ParseUint(g, 10, 32); err == nil {
+				as.Groups = append(as.Groups, uint32(id))
+			}
+		}
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+}
+
 // kubectl answers the path of the bundle's kubectl, unpacked once.
 func (s *service) kubectl(b *bundle.Bundle) (string, error) {
 	comp, err := b.Component("kubernetes", runtime.GOARCH)
@@ -81,7 +106,7 @@ func (s *service) kubectl(b *bundle.Bundle) (string, error) {
 		return "", err
 	}
 	file := filepath.Join(s.Cache, "kubectl", strings.TrimPrefix(comp.Digest, "sha256:"), "kubectl")
-	if _, err := os.Stat(file); err == nil {
+	if _, err := safefile.Stat(file); err == nil {
 		return file, nil
 	}
 	// Before it is unpacked: a changed blob could unpack to any size.
@@ -93,7 +118,7 @@ func (s *service) kubectl(b *bundle.Bundle) (string, error) {
 		return "", err
 	}
 	defer r.Close()
-	if err := extract(r, comp.Digest, "usr/local/bin/kubectl", file); err != nil {
+	if err := extract(r, comp.Digest, "usr/local/bin/kubectl", file, s.Store.Owner()); err != nil {
 		return "", fmt.Errorf("unpacking kubectl: %w", err)
 	}
 	return file, nil
@@ -101,22 +126,24 @@ func (s *service) kubectl(b *bundle.Bundle) (string, error) {
 
 // extract writes one program out of a gzip'd tar with a digest. Where it is a
 // link to another member, as in a binary of several programs, that one is
-// taken.
-func extract(r io.Reader, digest, member, file string) error {
+// taken. The file and its directories are the owner's.
+func extract(r io.Reader, digest, member, file string, to *owner.Owner) error {
 	sum := sha256.New()
 	r = io.TeeReader(r, sum)
 	zr, err := gzip.NewReader(r)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".kubectl-*")
+	dir, _, err := to.MakeParent(file, 0o755)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
+	_ = dir.Close() // nothing was written to it
+	tmp, err := safefile.CreateTemp(filepath.Dir(file), ".kubectl-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has another name by then
 	defer tmp.Close()
 	shared := path.Join(path.Dir(member), "kube")
 	for tr := tar.NewReader(zr); ; {
@@ -145,5 +172,10 @@ func extract(r io.Reader, digest, member, file string) error {
 	if err := tmp.Chmod(0o755); err != nil {
 		return err
 	}
-	return fsync.Commit(tmp, file)
+	if to != nil {
+		if err := tmp.Chown(to.UID, to.GID); err != nil {
+			return err
+		}
+	}
+	return safefile.Commit(tmp, file)
 }
