@@ -9,13 +9,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"time"
 
 	"slipway.dev/slipway/internal/bounded"
-	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/ocitransport"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // A freshness says whether a copy in the cache is as good as what is there now.
@@ -33,7 +32,7 @@ const patience = 2 * time.Minute
 // changes, is taken from the cache if it is there.
 func (w *work) download(ctx context.Context, at, address, pin string, f freshness) ([]byte, error) {
 	file := w.cached(address)
-	have, err := bounded.ReadFile(file, bounded.Document)
+	have, err := safefile.ReadFile(file, bounded.Document)
 	if err != nil {
 		have = nil
 	}
@@ -68,18 +67,18 @@ func (w *work) cached(address string) string {
 
 // keep writes a file whole or not at all.
 func keep(file string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+	if err := safefile.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".download-*")
+	tmp, err := safefile.CreateTemp(filepath.Dir(file), ".download-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name()) // it has another name by then
+	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has another name by then
 	if _, err := tmp.Write(text); err != nil {
 		return errors.Join(err, tmp.Close())
 	}
-	return fsync.Commit(tmp, file)
+	return safefile.Commit(tmp, file)
 }
 
 // An answerError is a server that answers, and does not give what it was asked

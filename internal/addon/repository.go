@@ -21,6 +21,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/ocitransport"
+	"slipway.dev/slipway/internal/safefile"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -37,7 +38,7 @@ func (w *work) fetch(ctx context.Context, c v1alpha1.Chart) (file, source string
 	address := strings.TrimSuffix(c.Repository, "/") + "/" + c.Name + ":" + c.Version
 	file = w.cached(address)
 	// A version of a chart is one archive: what is here is not asked for again.
-	if have, readErr := bounded.ReadFile(file, bounded.Document); readErr == nil && (c.Digest == "" || sum(have) == c.Digest) && isChart(have) == nil {
+	if have, readErr := safefile.ReadFile(file, bounded.Document); readErr == nil && (c.Digest == "" || sum(have) == c.Digest) && isChart(have) == nil {
 		return file, address + " " + sum(have), nil
 	}
 	if spec.IsOCI(c.Repository) {

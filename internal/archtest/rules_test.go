@@ -79,8 +79,8 @@ var rules = []rule{
 	{layer: 2, pkg: "internal/store/conformance", may: []string{"internal/store"}, why: "one suite for every backend"},
 
 	{layer: 3, pkg: "internal/bundle", may: []string{"internal/ocitransport"}, why: "from a catalogue to verified content"},
-	{layer: 3, pkg: "internal/bundle/layout", exactly: true, may: []string{"internal/fsync", "internal/node/transfer", "internal/regular"}, why: "blobs in a directory or archive; knows no catalogue; transfer says what a disk has room for"},
-	{layer: 3, pkg: "internal/bundle/pack", exactly: true, may: []string{"internal/fsync"}, why: "layers and images, bit for bit the same"},
+	{layer: 3, pkg: "internal/bundle/layout", exactly: true, may: []string{"internal/node/transfer", "internal/safefile"}, why: "blobs in a directory or archive; knows no catalogue; transfer says what a disk has room for"},
+	{layer: 3, pkg: "internal/bundle/pack", exactly: true, may: []string{"internal/safefile"}, why: "layers and images, bit for bit the same"},
 	{layer: 3, pkg: "internal/bundle/source", exactly: true, may: []string{"internal/bundle/pack", "internal/release"}, why: "what a source of content answers"},
 	{layer: 3, pkg: "internal/bundle/source/modules", may: []string{"internal/bundle/pack", "internal/bundle/source", "images"}, why: "a source; knows no other"},
 	{layer: 3, pkg: "internal/bundle/source/upstream", may: []string{"internal/bundle/layout", "internal/bundle/pack", "internal/bundle/source", "internal/ocitransport"}, why: "a source; knows no other; keeps pulled images in a layout"},

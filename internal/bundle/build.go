@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/source/modules"
 	"slipway.dev/slipway/internal/bundle/source/upstream"
 	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // The sources a bundle is made from.
@@ -269,16 +269,16 @@ func (b *builder) fromSource(ctx context.Context, name string) (*Bundle, error) 
 	}
 	parts.Add(more)
 	dir := filepath.Join(b.Cache, "bundles")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := safefile.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	tmp, err := os.MkdirTemp(dir, ".build-*")
+	tmp, err := safefile.MkdirTemp(dir, ".build-*", 0o755)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = safefile.RemoveAll(tmp) }() // it has another name by then
 	head := Manifest{Kubernetes: b.request.Release.Kubernetes, Arches: b.request.Arches, Source: name}
-	if err := errors.Join(os.Chmod(tmp, 0o755), assemble(tmp, head, parts)); err != nil {
+	if err := assemble(tmp, head, parts); err != nil {
 		return nil, fmt.Errorf("assembling the bundle: %w", err)
 	}
 	made, err := openDir(tmp)

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/bundle/layout"
-	"slipway.dev/slipway/internal/fsync"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // inCache makes a bundle in the cache with fill, which writes a layout into an
@@ -19,16 +19,16 @@ import (
 // keys has signed, if there are any.
 func inCache(ctx context.Context, cache string, keys []Key, fill func(d layout.Dir) error) (*Bundle, error) {
 	dir := filepath.Join(cache, "bundles")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := safefile.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	tmp, err := os.MkdirTemp(dir, ".import-*")
+	tmp, err := safefile.MkdirTemp(dir, ".import-*", 0o755)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = safefile.RemoveAll(tmp) }() // it has another name by then
 	d, err := layout.Create(tmp)
-	if err := errors.Join(err, os.Chmod(tmp, 0o755)); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if err := fill(d); err != nil {
@@ -64,13 +64,13 @@ func keep(ctx context.Context, cache string, made *Bundle, keys []Key) (*Bundle,
 	}
 	link := filepath.Join(dir, version)
 	fresh := link + ".new"
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := safefile.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	if err := os.Symlink(name, fresh); err != nil {
+	if err := safefile.Symlink(name, fresh); err != nil {
 		return nil, err
 	}
-	return kept, fsync.Rename(fresh, link)
+	return kept, safefile.RenameSynced(fresh, link)
 }
 
 // place moves a finished bundle to path, unless the same is there already and
@@ -81,10 +81,10 @@ func place(ctx context.Context, made *Bundle, path string, keys []Key) (*Bundle,
 			return have, errors.Join(ctx.Err(), have.annotate(made.root.Annotations, keys))
 		}
 	}
-	if err := os.RemoveAll(path); err != nil {
+	if err := safefile.RemoveAll(path); err != nil {
 		return nil, err
 	}
-	if err := fsync.Rename(made.Path(), path); err != nil {
+	if err := safefile.RenameSynced(made.Path(), path); err != nil {
 		return nil, err
 	}
 	return openDir(path)
@@ -110,7 +110,7 @@ func linkName(version string, arches []string) string {
 // architectures in the cache; if there are keys, one that they have signed.
 func Cached(cache, version string, arches []string, keys ...Key) (path string, ok bool) {
 	dir := filepath.Join(cache, "bundles")
-	entries, err := os.ReadDir(dir)
+	entries, err := safefile.ReadDir(dir)
 	if err != nil {
 		return "", false
 	}
@@ -119,7 +119,7 @@ func Cached(cache, version string, arches []string, keys ...Key) (path string, o
 		if have[0] != version || slices.ContainsFunc(arches, func(a string) bool { return !slices.Contains(have[1:], a) }) {
 			continue
 		}
-		target, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name()))
+		target, err := safefile.Resolve(filepath.Join(dir, e.Name()))
 		if err != nil || !layout.Is(target) {
 			continue
 		}
@@ -137,12 +137,16 @@ func Cached(cache, version string, arches []string, keys ...Key) (path string, o
 // they are there and whole.
 func borrow(d layout.Dir, cache string, digests ...string) error {
 	var from []string
-	for _, below := range []string{"bundles/sha256-*", "unpacked/*"} {
-		found, err := filepath.Glob(filepath.Join(cache, below))
-		if err != nil {
+	for _, below := range []string{"bundles", "unpacked"} {
+		entries, err := safefile.ReadDir(filepath.Join(cache, below))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		from = append(from, found...)
+		for _, e := range entries {
+			if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+				from = append(from, filepath.Join(cache, below, e.Name()))
+			}
+		}
 	}
 	for _, digest := range digests {
 		if _, err := d.Size(digest); err == nil {

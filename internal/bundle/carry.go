@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"slipway.dev/slipway/internal/bundle/layout"
-	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/regular"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // CheckOut says whether Export can write to out: a directory if it ends in a
@@ -72,14 +72,14 @@ func Export(ctx context.Context, b *Bundle, out string) error {
 // writeWhole makes a file with write: under another name first, so that it is
 // whole or not there at all.
 func writeWhole(path string, write func(io.Writer) error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := safefile.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".bundle-*")
+	tmp, err := safefile.CreateTemp(filepath.Dir(path), ".bundle-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has another name by then
 	defer tmp.Close()
 	if err := write(tmp); err != nil {
 		return err
@@ -87,7 +87,7 @@ func writeWhole(path string, write func(io.Writer) error) error {
 	if err := tmp.Chmod(0o644); err != nil {
 		return err
 	}
-	return fsync.Commit(tmp, path)
+	return safefile.Commit(tmp, path)
 }
 
 // copyLayout copies, without links to the cache, so that the copy is the
@@ -130,7 +130,7 @@ func Import(ctx context.Context, path, cache string, keys ...Key) (*Bundle, erro
 	}
 	b, err := inCache(ctx, cache, keys, func(d layout.Dir) error {
 		if fi.IsDir() {
-			have, err := openDir(path)
+			have, err := openGiven(path, cache)
 			if err != nil {
 				return err
 			}

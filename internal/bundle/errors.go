@@ -8,6 +8,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle/layout"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // Identifiers of this package's diagnostics, each with an entry in
@@ -40,6 +41,7 @@ const (
 	IDWanted       = "bundle-manifest-invalid"
 	IDExtra        = "extra-image-missing"
 	IDUntagged     = "extra-image-untagged"
+	IDForeign      = "cache-foreign"
 )
 
 func problem(id, hint, format string, args ...any) diag.List {
@@ -53,6 +55,8 @@ func explain(path string, err error) error {
 	switch {
 	case err == nil, errors.As(err, &d):
 		return err
+	case errors.As(err, new(*safefile.ForeignError)):
+		return problem(IDForeign, "remove the link, or name the directory that it leads to", "%s cannot be used as root: %v", path, err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return problem(IDDiskFull, "free some space, or put the cache elsewhere with SLIPWAY_CACHE", "no space left for %s: %v", path, err)
 	case errors.Is(err, layout.ErrArchive):

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,7 +20,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/layout"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/diag"
-	"slipway.dev/slipway/internal/fsync"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // An extra is an image that a manifest names, as the cache keeps it.
@@ -51,7 +50,7 @@ func (x extras) file(ref string) string {
 // kept is what the cache has of an image, if that is whole and enough.
 func (x extras) kept(ref string, arches []string) (extra, bool) {
 	var e extra
-	raw, err := bounded.ReadFile(x.file(ref), bounded.Record)
+	raw, err := safefile.ReadFile(x.file(ref), bounded.Record)
 	if err != nil || json.Unmarshal(raw, &e) != nil {
 		return e, false
 	}
@@ -173,19 +172,19 @@ func (x extras) remember(ref string, e extra) error {
 		return err
 	}
 	file := x.file(ref)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+	if err := safefile.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".ref-*")
+	tmp, err := safefile.CreateTemp(filepath.Dir(file), ".ref-*")
 	if err != nil {
 		return err
 	}
 	_, err = tmp.Write(raw)
 	if err != nil {
-		return errors.Join(err, tmp.Close(), os.Remove(tmp.Name()))
+		return errors.Join(err, tmp.Close(), safefile.Remove(tmp.Name()))
 	}
-	if err := fsync.Commit(tmp, file); err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
+	if err := safefile.Commit(tmp, file); err != nil {
+		return errors.Join(err, safefile.Remove(tmp.Name()))
 	}
 	return nil
 }

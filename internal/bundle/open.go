@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"slipway.dev/slipway/internal/bundle/layout"
-	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/regular"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // Open opens a bundle: a directory, a .tar.zst file, or a reference in an OCI
@@ -27,7 +27,7 @@ func Open(ctx context.Context, path, cache string, at Registry) (*Bundle, error)
 	fi, err := os.Stat(path)
 	switch {
 	case err == nil && fi.IsDir():
-		return openDir(path)
+		return openGiven(path, cache)
 	case err == nil:
 		return openArchive(ctx, path, cache)
 	case !errors.Is(err, fs.ErrNotExist):
@@ -37,6 +37,19 @@ func Open(ctx context.Context, path, cache string, at Registry) (*Bundle, error)
 		return openRegistry(ctx, ref, cache, at)
 	}
 	return nil, explain(path, fs.ErrNotExist)
+}
+
+// openGiven opens the directory that a user has named. The user's links are
+// followed, wherever they lead, but not in the cache.
+func openGiven(path, cache string) (*Bundle, error) {
+	if rel, err := filepath.Rel(cache, path); err == nil && filepath.IsLocal(rel) {
+		return openDir(path)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	return openDir(real)
 }
 
 // reference says whether a path that does not exist names a registry: its
@@ -76,27 +89,27 @@ func openArchive(ctx context.Context, path, cache string) (*Bundle, error) {
 // damaged, fill makes it: under a temporary name first, so that dir is whole or
 // not there at all.
 func once(ctx context.Context, dir string, fill func(tmp string) error) (*Bundle, error) {
-	if _, err := os.Stat(dir); err == nil {
+	if _, err := safefile.Stat(dir); err == nil {
 		b, err := openWhole(ctx, dir)
 		if !isCorrupt(err) {
 			return b, err
 		}
-		if err := os.RemoveAll(dir); err != nil {
+		if err := safefile.RemoveAll(dir); err != nil {
 			return nil, err
 		}
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+	if err := safefile.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return nil, err
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".unpack-*")
+	tmp, err := safefile.MkdirTemp(filepath.Dir(dir), ".unpack-*", 0o755)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(tmp)
-	if err := errors.Join(os.Chmod(tmp, 0o755), fill(tmp)); err != nil {
+	defer func() { _ = safefile.RemoveAll(tmp) }() // it has another name by then
+	if err := fill(tmp); err != nil {
 		return nil, err
 	}
-	if err := fsync.Rename(tmp, dir); err != nil && !layout.Is(dir) {
+	if err := safefile.RenameSynced(tmp, dir); err != nil && !layout.Is(dir) {
 		return nil, err // another process may have been faster: fine
 	}
 	return openDir(dir)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	gglayout "github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"slipway.dev/slipway/internal/bundle/layout"
@@ -58,11 +57,7 @@ func Push(ctx context.Context, b *Bundle, to string, at Registry) (string, error
 	if err != nil {
 		return "", err
 	}
-	root, err := gglayout.ImageIndexFromPath(b.Path())
-	if err != nil {
-		return "", failed(err)
-	}
-	ix, err := root.ImageIndex(b.root.Digest)
+	ix, err := b.dir.Index(b.root)
 	if err != nil {
 		return "", failed(err)
 	}

@@ -27,6 +27,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/bundle/layout"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // A Key is the public half of a pair that signs bundles. The zero value is
@@ -137,7 +139,7 @@ func Keygen(prefix string) (Key, error) {
 			return Key{}, problem(IDKeyThere, "name another, or move it away", "%s is there already", f.path)
 		} else if err != nil {
 			if f.path == prefix+".pub" { // half a pair is none
-				err = errors.Join(err, os.Remove(prefix+".key"))
+				err = errors.Join(err, safefile.Remove(prefix+".key"))
 			}
 			return Key{}, problem(IDKey, "name the pair in a directory that is there and can be written to", "the keys cannot be written: %v", err)
 		}
@@ -147,13 +149,13 @@ func Keygen(prefix string) (Key, error) {
 
 // writeNew writes a file that is not there yet, whole or not at all.
 func writeNew(path string, mode os.FileMode, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	f, err := safefile.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(path))
+		return errors.Join(err, safefile.Remove(path))
 	}
 	return nil
 }
@@ -200,6 +202,7 @@ func Sign(ctx context.Context, path, cache string, key SigningKey, at Registry, 
 	own := []Key{key.Public()}
 	fi, err := os.Stat(path)
 	if err == nil && fi.IsDir() {
+		b.dir = layout.Dir(path) // links that are followed to read are not all followed to write
 		return b, explain(path, b.annotate(signed, own))
 	}
 	return b, b.signAway(ctx, path, at, joined(b.root.Digest, b.root.Annotations, signed, own))

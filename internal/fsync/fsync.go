@@ -60,8 +60,8 @@ const atOnce = 32
 
 // Files writes the files in a directory and their names to disk. It does not
 // descend into directories.
-func Files(dir string) error {
-	entries, err := os.ReadDir(dir)
+func Files(dir *os.Root) error {
+	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
 		return err
 	}
@@ -69,14 +69,14 @@ func Files(dir string) error {
 	g.SetLimit(atOnce)
 	for _, e := range entries {
 		if e.Type().IsRegular() {
-			g.Go(func() error { return file(filepath.Join(dir, e.Name())) })
+			g.Go(func() error { return file(dir, e.Name()) })
 		}
 	}
-	return errors.Join(g.Wait(), Dir(dir))
+	return errors.Join(g.Wait(), Root(dir, "."))
 }
 
-func file(path string) error {
-	f, err := os.Open(path)
+func file(dir *os.Root, name string) error {
+	f, err := dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // removed meanwhile
 	}

@@ -42,11 +42,15 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := Files(dir); err != nil {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(Files(root), root.Close()); err != nil {
 		t.Error(err)
 	}
-	if err := Files(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a directory that is not there: %v", err)
+	if err := Files(root); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("a directory that is closed: %v", err)
 	}
 }
 

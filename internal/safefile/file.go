@@ -46,6 +46,16 @@ func Readlink(path string) (target string, err error) {
 	return target, err
 }
 
+// Resolve returns where a path leads, which may be missing: a path without links.
+func Resolve(path string) (string, error) {
+	dir, rest, err := Reach(path)
+	if err != nil {
+		return "", err
+	}
+	_ = dir.Close() // it was only read
+	return filepath.Join(append([]string{dir.Name()}, rest...)...), nil
+}
+
 // OpenRoot is os.OpenRoot. It does not wait for a pipe.
 func OpenRoot(path string) (root *os.Root, err error) {
 	err = in(path, true, func(dir *os.Root, name string) error {
@@ -221,6 +231,11 @@ func enterMade(dir *os.Root, name string) (*os.Root, error) {
 	return next, err
 }
 
+// Mkdir is os.Mkdir.
+func Mkdir(path string, perm fs.FileMode) error {
+	return in(path, false, func(dir *os.Root, name string) error { return dir.Mkdir(name, perm) })
+}
+
 // Remove is os.Remove.
 func Remove(path string) error {
 	return in(path, false, func(dir *os.Root, name string) error { return dir.Remove(name) })
@@ -247,19 +262,42 @@ func Link(from, to string) error {
 	})
 }
 
-// Rename renames a file, a link or a directory, and writes the new name to disk.
-// The content must be on disk already.
+// Rename is os.Rename.
 func Rename(from, to string) error {
 	return both(from, to, func(dir *os.Root, old string, todir *os.Root, name string) error {
-		err := at(dir, todir, func(fd, tofd int) error { return unix.Renameat(fd, old, tofd, name) })
-		if err == nil && filepath.Dir(from) != filepath.Dir(to) {
-			err = fsync.Root(dir, ".")
-		}
-		if err == nil {
-			err = fsync.Root(todir, ".")
-		}
-		return err
+		return at(dir, todir, func(fd, tofd int) error { return unix.Renameat(fd, old, tofd, name) })
 	})
+}
+
+// RenameSynced renames a file, a link or a directory, and writes the new name to
+// disk. The content must be on disk already.
+func RenameSynced(from, to string) error {
+	if err := Rename(from, to); err != nil {
+		return err
+	}
+	if filepath.Dir(from) != filepath.Dir(to) {
+		if err := Sync(filepath.Dir(from)); err != nil {
+			return err
+		}
+	}
+	return Sync(filepath.Dir(to))
+}
+
+// Sync writes the names in a directory to disk.
+func Sync(dir string) error {
+	return opened(dir, func(root *os.Root) error { return fsync.Root(root, ".") })
+}
+
+// SyncFiles writes the files in a directory and their names to disk.
+func SyncFiles(dir string) error { return opened(dir, fsync.Files) }
+
+// opened calls f with an open directory.
+func opened(dir string, f func(*os.Root) error) error {
+	root, err := OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	return named(dir, errors.Join(f(root), root.Close()))
 }
 
 // Commit writes the content of a new file to disk, closes the file and renames
@@ -268,7 +306,7 @@ func Commit(f *os.File, to string) error {
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return Rename(f.Name(), to)
+	return RenameSynced(f.Name(), to)
 }
 
 // both is in for two paths, of which neither is followed.
@@ -332,12 +370,11 @@ func give(dir *os.Root, name string, uid, gid int) error {
 // RootOnly reports whether a file that is there and all directories that lead to
 // it belong to root, and nobody else can write to them.
 func RootOnly(path string) bool {
-	dir, rest, err := reach(path, true)
+	path, err := Resolve(path)
 	if err != nil {
 		return false
 	}
-	_ = dir.Close() // it was only read
-	for path = filepath.Join(append([]string{dir.Name()}, rest...)...); ; path = filepath.Dir(path) {
+	for ; ; path = filepath.Dir(path) {
 		info, err := Lstat(path)
 		if err != nil || uidOf(info) != 0 || info.Mode().Perm()&0o022 != 0 {
 			return false

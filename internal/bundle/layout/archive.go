@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/klauspost/compress/zstd"
 
-	"slipway.dev/slipway/internal/fsync"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // ErrArchive is a file that is no archive of a layout, or is cut short.
@@ -57,7 +56,7 @@ func (d Dir) PackAs(ctx context.Context, w io.Writer, root v1.Descriptor, withou
 }
 
 func (d Dir) packAll(ctx context.Context, tw *tar.Writer, index []byte, without map[string]bool) error {
-	entries, err := os.ReadDir(filepath.Join(string(d), blobDir))
+	entries, err := safefile.ReadDir(filepath.Join(string(d), blobDir))
 	if err != nil {
 		return err
 	}
@@ -85,7 +84,7 @@ func packBytes(tw *tar.Writer, name string, data []byte) error {
 }
 
 func (d Dir) packOne(tw *tar.Writer, name string) error {
-	f, err := os.Open(filepath.Join(string(d), name))
+	f, err := safefile.Open(filepath.Join(string(d), name))
 	if err != nil {
 		return err
 	}
@@ -132,7 +131,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string) (Dir, error) {
 	if !indexed {
 		return "", fmt.Errorf("%w: it has no %s", ErrArchive, indexName)
 	}
-	return d, fsync.Files(filepath.Join(dir, blobDir))
+	return d, safefile.SyncFiles(filepath.Join(dir, blobDir))
 }
 
 func (d Dir) unpackOne(tr io.Reader, h *tar.Header) error {

@@ -122,3 +122,34 @@ func (l storedLayer) MediaType() (types.MediaType, error) { return l.desc.MediaT
 func (l storedLayer) Compressed() (io.ReadCloser, error) {
 	return l.dir.Open(l.desc.Digest.String(), 0)
 }
+
+// Index reads the index that has the given digest.
+func (d Dir) Index(index v1.Descriptor) (v1.ImageIndex, error) {
+	raw, err := d.Read(index.Digest.String(), maxImageManifest)
+	if err != nil {
+		return nil, err
+	}
+	m, err := v1.ParseIndexManifest(bytes.NewReader(raw))
+	if err != nil {
+		return nil, fmt.Errorf("parsing index %s: %w", index.Digest, err)
+	}
+	return storedIndex{dir: d, is: index, raw: raw, manifest: m}, nil
+}
+
+// storedIndex is an index of a layout.
+type storedIndex struct {
+	dir      Dir
+	is       v1.Descriptor
+	raw      []byte
+	manifest *v1.IndexManifest
+}
+
+func (s storedIndex) MediaType() (types.MediaType, error)       { return s.is.MediaType, nil }
+func (s storedIndex) Digest() (v1.Hash, error)                  { return s.is.Digest, nil }
+func (s storedIndex) Size() (int64, error)                      { return int64(len(s.raw)), nil }
+func (s storedIndex) RawManifest() ([]byte, error)              { return s.raw, nil }
+func (s storedIndex) IndexManifest() (*v1.IndexManifest, error) { return s.manifest, nil }
+func (s storedIndex) Image(h v1.Hash) (v1.Image, error)         { return s.dir.Image(h.String()) }
+func (s storedIndex) ImageIndex(h v1.Hash) (v1.ImageIndex, error) {
+	return nil, fmt.Errorf("no index %s in the index", h)
+}

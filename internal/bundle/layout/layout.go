@@ -20,9 +20,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/node/transfer"
-	"slipway.dev/slipway/internal/regular"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 const (
@@ -45,35 +44,35 @@ type Dir string
 
 // Is says whether dir is an OCI image layout.
 func Is(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, marker))
+	_, err := safefile.Stat(filepath.Join(dir, marker))
 	return err == nil
 }
 
 // Create makes an empty layout at dir, which may exist.
 func Create(dir string) (Dir, error) {
 	d, blobs := Dir(dir), filepath.Join(dir, blobDir)
-	if err := os.MkdirAll(blobs, 0o755); err != nil {
+	if err := safefile.MkdirAll(blobs, 0o755); err != nil {
 		return "", err
 	}
 	if Is(dir) {
 		return d, nil
 	}
-	return d, errors.Join(fsync.Dir(filepath.Dir(blobs)), d.write(marker, []byte(markerText)))
+	return d, errors.Join(safefile.Sync(filepath.Dir(blobs)), d.write(marker, []byte(markerText)))
 }
 
 // write replaces a file of the layout's own, whole or not at all.
 func (d Dir) write(name string, data []byte) error {
-	tmp, err := os.CreateTemp(string(d), ".new-*")
+	tmp, err := safefile.CreateTemp(string(d), ".new-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has another name by then
 	defer tmp.Close()
 	_, err = tmp.Write(data)
 	if err := errors.Join(err, tmp.Chmod(0o644)); err != nil {
 		return err
 	}
-	return fsync.Commit(tmp, filepath.Join(string(d), name))
+	return safefile.Commit(tmp, filepath.Join(string(d), name))
 }
 
 func (d Dir) path(digest string) (string, error) {
@@ -90,7 +89,7 @@ func (d Dir) Open(digest string, offset int64) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := regular.Open(p)
+	f, err := safefile.Open(p)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +126,7 @@ func (d Dir) Size(digest string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	fi, err := os.Stat(p)
+	fi, err := safefile.Stat(p)
 	if err != nil {
 		return 0, err
 	}
@@ -153,7 +152,7 @@ func (d Dir) Verify(digest string) error {
 
 // Strangers are files below the blob directory that no digest in known names.
 func (d Dir) Strangers(known map[string]bool) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(string(d), blobDir))
+	entries, err := safefile.ReadDir(filepath.Join(string(d), blobDir))
 	if err != nil {
 		return nil, err
 	}
@@ -188,10 +187,10 @@ func (d Dir) AddFile(digest, path string) error {
 	if has, err := d.Has(digest); has || err != nil {
 		return err
 	}
-	if err := os.Link(path, dst); err == nil || errors.Is(err, fs.ErrExist) {
+	if err := safefile.Link(path, dst); err == nil || errors.Is(err, fs.ErrExist) {
 		return nil // there already: another process was faster
 	}
-	f, err := os.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return err
 	}
@@ -214,7 +213,7 @@ func (d Dir) Has(digest string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := os.Remove(p); !errors.Is(err, fs.ErrNotExist) {
+	if err := safefile.Remove(p); !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
 	return false, nil
@@ -230,11 +229,11 @@ func (d Dir) Add(digest string, r io.Reader) error {
 	if has, err := d.Has(digest); has || err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(dst), ".blob-*")
+	tmp, err := safefile.CreateTemp(filepath.Dir(dst), ".blob-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has another name by then
 	defer tmp.Close()
 	h := sha256.New()
 	if _, err := io.Copy(io.MultiWriter(&roomy{to: tmp}, h), r); err != nil {
@@ -248,7 +247,7 @@ func (d Dir) Add(digest string, r io.Reader) error {
 	}
 	// SetRoot and Unpack sync all blobs at once; caches without a root verify what
 	// they have.
-	return os.Rename(tmp.Name(), dst)
+	return safefile.Rename(tmp.Name(), dst)
 }
 
 const (
@@ -289,7 +288,7 @@ func (d Dir) SetRoot(root v1.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(fsync.Files(filepath.Join(string(d), blobDir)), d.write(indexName, data))
+	return errors.Join(safefile.SyncFiles(filepath.Join(string(d), blobDir)), d.write(indexName, data))
 }
 
 func indexOf(root v1.Descriptor) ([]byte, error) {
@@ -302,7 +301,7 @@ func indexOf(root v1.Descriptor) ([]byte, error) {
 
 // Root reads the one entry of index.json.
 func (d Dir) Root() (v1.Descriptor, error) {
-	f, err := regular.Open(filepath.Join(string(d), indexName))
+	f, err := safefile.Open(filepath.Join(string(d), indexName))
 	if err != nil {
 		return v1.Descriptor{}, err
 	}

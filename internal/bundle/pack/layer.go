@@ -2,11 +2,12 @@ package pack
 
 import (
 	"io"
-	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/gzip"
+
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // A Layer is a File as a layer of a container image.
@@ -21,11 +22,11 @@ func (l Layer) Digest() (v1.Hash, error) { return v1.NewHash(l.File.Digest) }
 func (l Layer) DiffID() (v1.Hash, error) { return v1.NewHash(l.File.DiffID) }
 
 // Compressed opens the file.
-func (l Layer) Compressed() (io.ReadCloser, error) { return os.Open(l.Path) }
+func (l Layer) Compressed() (io.ReadCloser, error) { return safefile.Open(l.Path) }
 
 // Uncompressed opens the tar in it.
 func (l Layer) Uncompressed() (io.ReadCloser, error) {
-	f, err := os.Open(l.Path)
+	f, err := safefile.Open(l.Path)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 	"hash"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -21,7 +20,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
-	"slipway.dev/slipway/internal/fsync"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // A Member is one file, link or directory in a tar. Parents need not be named.
@@ -52,17 +51,17 @@ type File struct {
 // Write writes members to a gzip'd tar at dst, replacing it only when the new
 // one is whole.
 func Write(ctx context.Context, dst string, members []Member) (File, error) {
-	tmp, err := os.CreateTemp(filepath.Dir(dst), ".pack-*")
+	tmp, err := safefile.CreateTemp(filepath.Dir(dst), ".pack-*")
 	if err != nil {
 		return File{}, err
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = safefile.Remove(tmp.Name()) }() // it has another name by then
 	defer tmp.Close()
 	f, err := write(ctx, tmp, members)
 	if err != nil {
 		return File{}, fmt.Errorf("packing %s: %w", filepath.Base(dst), err)
 	}
-	if err := errors.Join(tmp.Chmod(0o644), fsync.Commit(tmp, dst)); err != nil {
+	if err := errors.Join(tmp.Chmod(0o644), safefile.Commit(tmp, dst)); err != nil {
 		return File{}, fmt.Errorf("packing %s: %w", filepath.Base(dst), err)
 	}
 	f.Path = dst
@@ -164,7 +163,7 @@ func add(tw *tar.Writer, m Member) error {
 		_, err := tw.Write(m.Content)
 		return err
 	}
-	f, err := os.Open(m.Path)
+	f, err := safefile.Open(m.Path)
 	if err != nil {
 		return err
 	}

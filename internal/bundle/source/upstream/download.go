@@ -20,6 +20,7 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 const (
@@ -68,7 +69,7 @@ func (d *downloader) remembered(url string) string {
 
 // have finds a URL's file in the cache and verifies it.
 func (d *downloader) have(url string) (download, bool) {
-	data, err := bounded.ReadFile(d.remembered(url), bounded.Word)
+	data, err := safefile.ReadFile(d.remembered(url), bounded.Word)
 	if err != nil {
 		return download{}, false
 	}
@@ -83,7 +84,7 @@ var (
 )
 
 func verify(path, sum string) error {
-	f, err := os.Open(path)
+	f, err := safefile.Open(path)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (d *downloader) get(ctx context.Context, url, sumsURL string, tell func(sou
 
 // known answers with the file at url, whose checksum is known.
 func (d *downloader) known(ctx context.Context, url, sum string, tell func(source.Progress)) (download, error) {
-	if err := os.MkdirAll(filepath.Join(d.dir, "urls"), 0o755); err != nil {
+	if err := safefile.MkdirAll(filepath.Join(d.dir, "urls"), 0o755); err != nil {
 		return download{}, err
 	}
 	path := filepath.Join(d.dir, sum)
@@ -121,7 +122,7 @@ func (d *downloader) known(ctx context.Context, url, sum string, tell func(sourc
 			return download{}, err
 		}
 	}
-	return download{path, sum}, os.WriteFile(d.remembered(url), []byte(sum+"\n"), 0o644)
+	return download{path, sum}, safefile.WriteFile(d.remembered(url), []byte(sum+"\n"), 0o644)
 }
 
 // checksum reads the published checksum of a file.
@@ -177,7 +178,7 @@ func (d *downloader) fetch(ctx context.Context, url, path, sum string, tell func
 		}
 		switch {
 		case err == nil:
-			return os.Rename(part, path)
+			return safefile.Rename(part, path)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
@@ -185,7 +186,7 @@ func (d *downloader) fetch(ctx context.Context, url, path, sum string, tell func
 		case errors.Is(err, errWrong):
 			// What an earlier run left may be of another file: once more
 			// from the start.
-			if err := os.Remove(part); err != nil {
+			if err := safefile.Remove(part); err != nil {
 				return err
 			}
 			if clean || before == 0 {
@@ -207,7 +208,7 @@ func (d *downloader) fetch(ctx context.Context, url, path, sum string, tell func
 }
 
 func fileSize(path string) int64 {
-	fi, err := os.Stat(path)
+	fi, err := safefile.Stat(path)
 	if err != nil {
 		return 0
 	}
@@ -246,7 +247,7 @@ func (d *downloader) resume(ctx context.Context, url, part string, offset int64,
 	default:
 		return errors.New(resp.Status)
 	}
-	f, err := os.OpenFile(part, flags, 0o644)
+	f, err := safefile.OpenFile(part, flags, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the cache directory is gone: %w", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -23,6 +22,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/layout"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/ocitransport"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // A puller keeps images in a layout in the cache. What a release's tag names
@@ -39,7 +39,7 @@ func (p *puller) remembered(ref, arch string) string {
 
 // have finds an image in the cache, whole.
 func (p *puller) have(ref, arch string) (v1.Image, bool) {
-	data, err := bounded.ReadFile(p.remembered(ref, arch), bounded.Word)
+	data, err := safefile.ReadFile(p.remembered(ref, arch), bounded.Word)
 	if err != nil {
 		return nil, false
 	}
@@ -98,7 +98,7 @@ func (p *puller) get(ctx context.Context, ref, registry, arch string, tell func(
 	case err != nil:
 		return nil, &silentError{problem(IDPull, "check the network, name a --mirror, or build with --source modules", "pulling %s for %s: %v", registry, arch, err), err}
 	}
-	if err := os.WriteFile(p.remembered(ref, arch), []byte(h.String()+"\n"), 0o644); err != nil {
+	if err := safefile.WriteFile(p.remembered(ref, arch), []byte(h.String()+"\n"), 0o644); err != nil {
 		return nil, err
 	}
 	return p.open(h)
@@ -135,7 +135,7 @@ func (p *puller) pull(ctx context.Context, r name.Reference, arch string) (v1.Ha
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	if err := os.MkdirAll(filepath.Join(p.dir, "refs"), 0o755); err != nil {
+	if err := safefile.MkdirAll(filepath.Join(p.dir, "refs"), 0o755); err != nil {
 		return v1.Hash{}, err
 	}
 	desc, _, err := d.AddImage(img)

@@ -18,12 +18,13 @@ import (
 
 	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // extract writes the wanted members of a gzip'd tar below dir and answers with
 // them as members under their new names.
 func extract(ctx context.Context, archive, dir string, want map[string]string) ([]pack.Member, error) {
-	f, err := os.Open(archive)
+	f, err := safefile.Open(archive)
 	if err != nil {
 		return nil, err
 	}
@@ -56,10 +57,10 @@ func extract(ctx context.Context, archive, dir string, want map[string]string) (
 }
 
 func writeFile(dst string, r io.Reader) error {
-	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+	if err := safefile.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
 		return err
 	}
-	f, err := os.Create(dst)
+	f, err := safefile.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // Options say where releases and images are downloaded from.
@@ -137,14 +137,14 @@ func (s *Source) Parts(ctx context.Context, r source.Request) (source.Parts, err
 	if err := unsummed(r); err != nil {
 		return source.Parts{}, err
 	}
-	if err := os.MkdirAll(s.cache, 0o755); err != nil {
+	if err := safefile.MkdirAll(s.cache, 0o755); err != nil {
 		return source.Parts{}, err
 	}
-	scratch, err := os.MkdirTemp(s.cache, ".upstream-*")
+	scratch, err := safefile.MkdirTemp(s.cache, ".upstream-*", 0o755)
 	if err != nil {
 		return source.Parts{}, err
 	}
-	defer os.RemoveAll(scratch)
+	defer func() { _ = safefile.RemoveAll(scratch) }() // it is scratch
 	var parts source.Parts
 	for _, arch := range r.Arches {
 		run := &runner{Source: s, sites: sites, request: r, arch: arch, scratch: filepath.Join(scratch, arch)}
@@ -251,7 +251,7 @@ func (r *runner) pack(ctx context.Context, c component, content string, tell fun
 		return out, nil
 	}
 	tell(source.Progress{Phase: source.Packing})
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := safefile.MkdirAll(dir, 0o755); err != nil {
 		return source.Component{}, err
 	}
 	list, err := members()
@@ -266,7 +266,7 @@ func (r *runner) pack(ctx context.Context, c component, content string, tell fun
 	if err != nil {
 		return source.Component{}, err
 	}
-	if err := os.WriteFile(name+".json", data, 0o644); err != nil {
+	if err := safefile.WriteFile(name+".json", data, 0o644); err != nil {
 		return source.Component{}, err
 	}
 	tell(source.Progress{Phase: source.Done, Done: f.Size, Total: f.Size, Unit: "bytes"})
@@ -277,7 +277,7 @@ func (r *runner) pack(ctx context.Context, c component, content string, tell fun
 // packed finds a component's file in the cache, whole.
 func packed(name string) (pack.File, bool) {
 	var f pack.File
-	data, err := bounded.ReadFile(name+".json", bounded.Record)
+	data, err := safefile.ReadFile(name+".json", bounded.Record)
 	if err != nil || json.Unmarshal(data, &f) != nil {
 		return pack.File{}, false
 	}
