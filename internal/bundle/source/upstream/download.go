@@ -181,7 +181,7 @@ func (d *downloader) fetch(ctx context.Context, url, path, sum string, tell func
 			return safefile.Rename(part, path)
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.As(err, new(*safefile.ForeignError)):
 			return err
 		case errors.Is(err, errWrong):
 			// What an earlier run left may be of another file: once more

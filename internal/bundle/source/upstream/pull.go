@@ -93,7 +93,7 @@ func (p *puller) get(ctx context.Context, ref, registry, arch string, tell func(
 		}
 	}
 	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, layout.ErrCorrupt), err != nil && ctx.Err() != nil:
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, layout.ErrCorrupt), errors.As(err, new(*safefile.ForeignError)), err != nil && ctx.Err() != nil:
 		return nil, err
 	case err != nil:
 		return nil, &silentError{problem(IDPull, "check the network, name a --mirror, or build with --source modules", "pulling %s for %s: %v", registry, arch, err), err}
@@ -108,7 +108,7 @@ func (p *puller) get(ctx context.Context, ref, registry, arch string, tell func(
 // kept, so it goes on where it broke.
 func again(err error) bool {
 	var t *transport.Error
-	return !errors.As(err, &t) || t.Temporary()
+	return !errors.As(err, new(*safefile.ForeignError)) && (!errors.As(err, &t) || t.Temporary())
 }
 
 func (p *puller) pull(ctx context.Context, r name.Reference, arch string) (v1.Hash, error) {
