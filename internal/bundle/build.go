@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/bundle/source/modules"
 	"slipway.dev/slipway/internal/bundle/source/upstream"
+	"slipway.dev/slipway/internal/owner"
 	"slipway.dev/slipway/internal/release"
 	"slipway.dev/slipway/internal/safefile"
 )
@@ -49,6 +50,9 @@ type BuildOptions struct {
 	Out string
 	// Cache is the directory for downloads, builds and bundles.
 	Cache string
+	// Owner is whose the cache is to be: under sudo, the caller. Compilers run as
+	// the owner, unless the cache is root's alone.
+	Owner *owner.Owner
 	// Releases is the release catalogue.
 	Releases *release.Catalogue
 	// Upstream says where releases and images are downloaded from.
@@ -122,7 +126,7 @@ func newBuilder(o BuildOptions) (*builder, error) {
 	b := &builder{BuildOptions: o, request: source.Request{Release: r, Arches: o.Arches, Docker: o.Docker, Report: o.Progress}}
 	b.sources = map[string]Source{
 		Upstream: upstream.New(o.Upstream, o.Cache),
-		Modules:  modules.New(modules.Options{Cache: o.Cache, Environ: o.Environ}),
+		Modules:  modules.New(modules.Options{Cache: o.Cache, Environ: o.Environ, Owner: o.Owner}),
 	}
 	return b, nil
 }

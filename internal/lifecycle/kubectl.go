@@ -11,11 +11,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/user"
 	"path"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -86,17 +84,8 @@ func asOwner(cmd *exec.Cmd, to *owner.Owner) {
 	if to == nil || os.Geteuid() != 0 || safefile.RootOnly(cmd.Path) {
 		return
 	}
-	as := &syscall.Credential{Uid: uint32(to.UID), Gid: uint32(to.GID)} //nolint:gosec // ids of the kernel
-	if u, err := user.LookupId(strconv.Itoa(to.UID)); err == nil {
-		cmd.Env = append(cmd.Env, "HOME="+u.HomeDir, "USER="+u.Username, "LOGNAME="+u.Username)
-		groups, _ := u.GroupIds() // without them, it has its own group
-		for _, g := range groups {
-			if id, err := strconv.ParseUint(g, 10, 32); err == nil {
-				as.Groups = append(as.Groups, uint32(id))
-			}
-		}
-	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	cmd.Env = to.Environ(cmd.Env)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: to.Credential()}
 }
 
 // kubectl answers the path of the bundle's kubectl, unpacked once.

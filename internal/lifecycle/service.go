@@ -441,7 +441,7 @@ func (b *source) Describe() string { return "build for Kubernetes " + b.env.Rele
 func (b *source) options() bundle.BuildOptions {
 	return bundle.BuildOptions{
 		Kubernetes: b.env.Release.Kubernetes, Arches: b.arches, Source: b.svc.Source,
-		Cache: b.svc.Cache, Releases: b.svc.Catalogue,
+		Cache: b.svc.Cache, Owner: b.svc.Store.Owner(), Releases: b.svc.Catalogue,
 	}
 }
 

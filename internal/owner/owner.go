@@ -45,13 +45,19 @@ func (o *Owner) Give(paths ...string) error {
 }
 
 // MakeDir makes a directory, and those above it that are not there; all that
-// it makes is the owner's. See MakeRoot.
+// it makes is the owner's. Links are followed as package safefile does.
 func (o *Owner) MakeDir(dir string, mode fs.FileMode) error {
-	root, err := o.MakeRoot(dir, mode)
-	if err != nil {
-		return err
+	at, rest, err := safefile.Reach(dir)
+	for err == nil && len(rest) > 0 {
+		var next *os.Root
+		next, err = o.makeIn(at, rest[0], mode)
+		err = errors.Join(err, at.Close())
+		at, rest = next, rest[1:]
 	}
-	return root.Close()
+	if at != nil {
+		err = errors.Join(err, at.Close())
+	}
+	return err
 }
 
 // GiveMade makes the owner's what was missing and is there now.

@@ -51,7 +51,7 @@ modules. What the cache holds already is neither fetched nor compiled again.`,
 			if runtime != "containerd" && runtime != "docker" {
 				return bundle.UnknownRuntime(runtime)
 			}
-			o.Cache, o.Docker = dirs.Cache, runtime == "docker"
+			o.Cache, o.Owner, o.Docker = dirs.Cache, dirs.Owner, runtime == "docker"
 			if err := from(&o, manifest); err != nil {
 				return err
 			}

@@ -19,6 +19,8 @@ import (
 
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // debs fetches Debian packages for one architecture with the host's own apt:
@@ -27,6 +29,7 @@ import (
 type debs struct {
 	dir  string // of apt's lists and caches
 	arch string
+	as   *owner.Owner // who runs apt; nil is whoever runs this program
 
 	mu    sync.Mutex // held while apt works
 	fresh bool       // the lists were updated in this run
@@ -69,13 +72,13 @@ func (d *debs) update(ctx context.Context, tell func(source.Progress)) error {
 		return nil
 	}
 	for _, sub := range []string{"state/lists/partial", "cache/archives/partial", "log"} {
-		if err := os.MkdirAll(filepath.Join(d.dir, sub), 0o755); err != nil {
+		if err := d.as.MakeDir(filepath.Join(d.dir, sub), 0o755); err != nil {
 			return err
 		}
 	}
 	err := errors.Join(
-		os.WriteFile(filepath.Join(d.dir, "status"), nil, 0o644),
-		os.WriteFile(filepath.Join(d.dir, "hooks.conf"), []byte(hooks), 0o644))
+		safefile.WriteFile(filepath.Join(d.dir, "status"), nil, 0o644),
+		safefile.WriteFile(filepath.Join(d.dir, "hooks.conf"), []byte(hooks), 0o644))
 	if err != nil {
 		return err
 	}
@@ -89,7 +92,7 @@ func (d *debs) update(ctx context.Context, tell func(source.Progress)) error {
 
 func (d *debs) apt(ctx context.Context, args ...string) error {
 	argv := slices.Concat([]string{"apt-get", "-q", "-y"}, d.options(), args)
-	err := run(ctx, command{argv: argv, dir: d.dir, env: append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")})
+	err := run(ctx, command{argv: argv, dir: d.dir, as: d.as, env: append(d.as.Environ(os.Environ()), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")})
 	var failed *runError
 	if errors.As(err, &failed) {
 		return silent(problem(IDPackages, "check the network and apt's sources for architecture "+d.arch+", or build with --source upstream", "fetching Debian packages for %s: %v", d.arch, failed))
@@ -133,17 +136,20 @@ func (d *debs) tree(ctx context.Context, packages []string, dir string, tell fun
 	if err := d.download(ctx, packages, archives, tell); err != nil {
 		return nil, err
 	}
-	files, err := filepath.Glob(filepath.Join(archives, "*.deb"))
+	files, err := safefile.ReadDir(archives)
 	if err != nil {
 		return nil, err
 	}
 	t := newDebTree(dir)
 	for _, f := range files {
-		if err := t.add(ctx, f); err != nil {
-			return nil, fmt.Errorf("unpacking %s: %w", filepath.Base(f), err)
+		if filepath.Ext(f.Name()) != ".deb" {
+			continue
+		}
+		if err := t.add(ctx, filepath.Join(archives, f.Name()), d.as); err != nil {
+			return nil, fmt.Errorf("unpacking %s: %w", f.Name(), err)
 		}
 	}
-	return t, os.RemoveAll(archives)
+	return t, errors.Join(safefile.RemoveAll(archives), d.as.GiveTree(dir))
 }
 
 // download fetches packages with all they depend on, as files in archives.
@@ -153,7 +159,7 @@ func (d *debs) download(ctx context.Context, packages []string, archives string,
 	if err := d.update(ctx, tell); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(archives, "partial"), 0o755); err != nil {
+	if err := d.as.MakeDir(filepath.Join(archives, "partial"), 0o755); err != nil {
 		return err
 	}
 	tell(source.Progress{Phase: source.Fetching, Message: "Debian packages " + strings.Join(packages, ", ")})
@@ -161,8 +167,8 @@ func (d *debs) download(ctx context.Context, packages []string, archives string,
 	return d.apt(ctx, args...)
 }
 
-// add unpacks one package.
-func (t *debTree) add(ctx context.Context, deb string) error {
+// add unpacks one package, which dpkg-deb reads as a user.
+func (t *debTree) add(ctx context.Context, deb string, as *owner.Owner) error {
 	sum, err := hashFile(deb)
 	if err != nil {
 		return err
@@ -180,7 +186,7 @@ func (t *debTree) add(ctx context.Context, deb string) error {
 		pr.CloseWithError(err)
 		done <- err
 	}()
-	err = run(ctx, command{argv: []string{"dpkg-deb", "--fsys-tarfile", deb}, dir: t.dir, env: os.Environ(), stdout: pw})
+	err = run(ctx, command{argv: []string{"dpkg-deb", "--fsys-tarfile", deb}, dir: t.dir, as: as, env: os.Environ(), stdout: pw})
 	pw.Close()
 	return errors.Join(<-done, err)
 }
@@ -188,7 +194,7 @@ func (t *debTree) add(ctx context.Context, deb string) error {
 // unpack writes the files of a package below the tree's directory. Links that a
 // package makes do not lead others out of it.
 func (t *debTree) unpack(pkg string, r io.Reader) error {
-	root, err := os.OpenRoot(t.dir)
+	root, err := safefile.OpenRoot(t.dir)
 	if err != nil {
 		return err
 	}
@@ -233,7 +239,7 @@ func (t *debTree) unpackOne(root *os.Root, pkg string, h *tar.Header, r io.Reade
 }
 
 func hashFile(name string) (string, error) {
-	f, err := os.Open(name)
+	f, err := safefile.Open(name)
 	if err != nil {
 		return "", err
 	}
@@ -249,7 +255,7 @@ func hashFile(name string) (string, error) {
 func concatenated(names []string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, n := range names {
-		data, err := bounded.ReadFile(n, bounded.Argument)
+		data, err := safefile.ReadFile(n, bounded.Argument)
 		if err != nil {
 			return nil, err
 		}

@@ -53,7 +53,7 @@ func (j *job) askOne(ctx context.Context, path string, q question) error {
 	defer cancel()
 	var out, talk bytes.Buffer
 	err := run(ctx, command{
-		path: path, argv: q.args, dir: j.scratch, stdout: &out,
+		path: path, argv: q.args, dir: j.scratch, as: j.tool.as, stdout: &out,
 		env:  []string{"PATH=" + os.Getenv("PATH"), "HOME=" + j.scratch},
 		line: func(l string) { talk.WriteString(l + "\n") },
 	})

@@ -12,7 +12,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -21,6 +20,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // A goMod is what is taken over from a module's own go.mod: it would hold if
@@ -47,7 +47,7 @@ func (j *job) download(ctx context.Context, mod string) (downloaded, error) {
 	var out bytes.Buffer
 	var d downloaded
 	err := run(ctx, command{
-		argv: []string{"go", "mod", "download", "-json", mod}, dir: j.scratch, env: j.tool.env, stdout: &out,
+		argv: []string{"go", "mod", "download", "-json", mod}, dir: j.scratch, env: j.tool.env, as: j.tool.as, stdout: &out,
 		line: func(l string) { j.tell(source.Progress{Phase: source.Fetching, Message: l}) },
 	})
 	if e := json.Unmarshal(out.Bytes(), &d); e == nil && d.Error != "" {
@@ -72,7 +72,7 @@ func (j *job) goMod(ctx context.Context, m module, dir string) error {
 		if m.ModFile != "" {
 			file = filepath.Join(d.Dir, m.ModFile)
 		}
-		if err := run(ctx, command{argv: []string{"go", "mod", "edit", "-json", file}, dir: j.scratch, env: j.tool.env, stdout: &out}); err != nil {
+		if err := run(ctx, command{argv: []string{"go", "mod", "edit", "-json", file}, dir: j.scratch, env: j.tool.env, as: j.tool.as, stdout: &out}); err != nil {
 			return fmt.Errorf("reading the go.mod of %s: %w", m.Primary, err)
 		}
 		var theirs goMod
@@ -83,7 +83,7 @@ func (j *job) goMod(ctx context.Context, m module, dir string) error {
 	} else {
 		text += "\ngo 1.26\n"
 	}
-	return os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o644)
+	return safefile.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o644)
 }
 
 func directives(m module, theirs goMod) string {
@@ -173,7 +173,7 @@ func (j *job) compile(ctx context.Context, index int, m module) ([]pack.Member, 
 	if err := writeFiles(dir, m.Files); err != nil {
 		return nil, nil, err
 	}
-	if err := j.goMod(ctx, m, dir); err != nil {
+	if err := errors.Join(j.goMod(ctx, m, dir), j.tool.as.GiveTree(dir)); err != nil { // the go tool writes there
 		return nil, nil, err
 	}
 	env, err := j.buildEnv(ctx, m)
@@ -187,7 +187,7 @@ func (j *job) compile(ctx context.Context, index int, m module) ([]pack.Member, 
 	}
 	out := filepath.Join(dir, "out") + "/"
 	argv := slices.Concat([]string{"go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-v", "-tags", m.Tags, "-ldflags", m.LDFlags, "-o", out}, pkgs)
-	if err := j.goBuild(ctx, command{argv: argv, dir: dir, env: env}, total); err != nil {
+	if err := j.goBuild(ctx, command{argv: argv, dir: dir, env: env, as: j.tool.as}, total); err != nil {
 		return nil, nil, err
 	}
 	return j.collect(m, out)
@@ -221,7 +221,7 @@ func (j *job) goBuild(ctx context.Context, c command, total int64) error {
 func (j *job) list(ctx context.Context, m module, dir string, env, pkgs []string) (int64, error) {
 	var out bytes.Buffer
 	argv := slices.Concat([]string{"go", "list", "-mod=mod", "-deps", "-tags", m.Tags, "-f", "{{.ImportPath}}"}, pkgs)
-	err := run(ctx, command{argv: argv, dir: dir, env: env, stdout: &out, line: func(l string) {
+	err := run(ctx, command{argv: argv, dir: dir, env: env, as: j.tool.as, stdout: &out, line: func(l string) {
 		j.tell(source.Progress{Phase: source.Fetching, Message: strings.TrimPrefix(l, "go: ")})
 	}})
 	return int64(bytes.Count(out.Bytes(), []byte("\n"))), fetchError(j.label(), err)
@@ -265,7 +265,7 @@ func (j *job) collect(m module, out string) ([]pack.Member, []source.Origin, err
 			name = path.Base(j.unit.Name)
 		}
 		file := filepath.Join(out, name)
-		info, err := buildinfo.ReadFile(file)
+		info, err := buildInfo(file)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading the build information of %s: %w", name, err)
 		}
@@ -282,16 +282,26 @@ func (j *job) collect(m module, out string) ([]pack.Member, []source.Origin, err
 	return members, origins, nil
 }
 
+// buildInfo reads what the go tool has written into a program.
+func buildInfo(file string) (*buildinfo.BuildInfo, error) {
+	f, err := safefile.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return buildinfo.Read(f)
+}
+
 func writeFiles(dir string, files map[string]string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := safefile.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for name, text := range files {
 		p := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		if err := safefile.MkdirAll(filepath.Dir(p), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+		if err := safefile.WriteFile(p, []byte(text), 0o644); err != nil {
 			return err
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/diag"
+	"slipway.dev/slipway/internal/owner"
 )
 
 // Identifiers of this package's diagnostics.
@@ -51,22 +52,24 @@ func (e *silentError) Unwrap() []error { return []error{source.ErrSilent, e.List
 // nothing private, and no flags that would change what is built.
 type goTool struct {
 	env     []string
-	version string // "go1.26.8"
+	version string       // "go1.26.8"
+	as      *owner.Owner // who runs it; nil is whoever runs this program
 }
 
 type goEnv struct{ GOVERSION, GOPROXY, GOSUMDB, GOFLAGS, GOMODCACHE, GOCACHE, GOTOOLCHAIN, GOROOT string }
 
 // newGoTool asks the go tool for its settings and refuses those that switch
 // checksum verification off. Only a test passes unchecked.
-func newGoTool(ctx context.Context, environ []string, unchecked bool) (*goTool, error) {
+func newGoTool(ctx context.Context, environ []string, as *owner.Owner, unchecked bool) (*goTool, error) {
 	if environ == nil {
 		environ = os.Environ()
 	}
+	environ = as.Environ(environ)
 	if _, err := exec.LookPath("go"); err != nil {
 		return nil, problem(IDNoGo, "install Go 1.26 or newer, or build with --source upstream", "compiling from modules needs the go tool: %v", err)
 	}
 	var out bytes.Buffer
-	err := run(ctx, command{argv: []string{"go", "env", "-json", "GOVERSION", "GOPROXY", "GOSUMDB", "GOFLAGS", "GOMODCACHE", "GOCACHE", "GOTOOLCHAIN", "GOROOT"}, dir: os.TempDir(), env: append(slices.Clone(environ), "GOWORK=off"), stdout: &out})
+	err := run(ctx, command{argv: []string{"go", "env", "-json", "GOVERSION", "GOPROXY", "GOSUMDB", "GOFLAGS", "GOMODCACHE", "GOCACHE", "GOTOOLCHAIN", "GOROOT"}, dir: os.TempDir(), env: append(slices.Clone(environ), "GOWORK=off"), as: as, stdout: &out})
 	if err != nil {
 		return nil, problem(IDNoGo, "run `go env` and mend what it reports", "asking the go tool for its settings: %v", err)
 	}
@@ -79,7 +82,7 @@ func newGoTool(ctx context.Context, environ []string, unchecked bool) (*goTool, 
 			return nil, err
 		}
 	}
-	return &goTool{version: e.GOVERSION, env: cleanEnv(environ, e)}, nil
+	return &goTool{version: e.GOVERSION, as: as, env: cleanEnv(environ, e)}, nil
 }
 
 // checked refuses settings that keep modules from being verified.
@@ -142,10 +145,12 @@ func platform(arch string) []string {
 // A command is a program to run: argv, never a shell.
 type command struct {
 	// path is the program, if it is not found by argv[0].
-	path   string
-	argv   []string
-	dir    string
-	env    []string
+	path string
+	argv []string
+	dir  string
+	env  []string
+	// as runs it; nil is whoever runs this program.
+	as     *owner.Owner
 	stdout io.Writer
 	// line takes each line of stderr as it comes.
 	line func(string)
@@ -177,7 +182,7 @@ func run(ctx context.Context, c command) error {
 		cmd.Path, cmd.Err = c.path, nil
 	}
 	cmd.Dir, cmd.Env, cmd.Stdout = c.dir, c.env, c.stdout
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: c.as.Credential()}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = killDelay
 	stderr := &lines{each: c.line}

@@ -16,8 +16,8 @@ import (
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
-	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // A built unit, as it is in the cache.
@@ -57,7 +57,7 @@ func (j *job) dir(key string) string {
 // not there.
 func (j *job) load(key string) (built, bool) {
 	var b built
-	data, err := bounded.ReadFile(filepath.Join(j.dir(key), "component.json"), bounded.Record)
+	data, err := safefile.ReadFile(filepath.Join(j.dir(key), "component.json"), bounded.Record)
 	if err != nil || json.Unmarshal(data, &b) != nil {
 		return built{}, false
 	}
@@ -69,11 +69,11 @@ func (j *job) load(key string) (built, bool) {
 // cached says, from its size alone, whether the unit is in the cache.
 func (j *job) cached(key string) bool {
 	var b built
-	data, err := bounded.ReadFile(filepath.Join(j.dir(key), "component.json"), bounded.Record)
+	data, err := safefile.ReadFile(filepath.Join(j.dir(key), "component.json"), bounded.Record)
 	if err != nil || json.Unmarshal(data, &b) != nil {
 		return false
 	}
-	fi, err := os.Stat(filepath.Join(j.dir(key), j.unit.Name+".tar.gz"))
+	fi, err := safefile.Stat(filepath.Join(j.dir(key), j.unit.Name+".tar.gz"))
 	return err == nil && fi.Size() == b.File.Size
 }
 
@@ -88,7 +88,7 @@ func (j *job) get(ctx context.Context) (built, error) {
 		return b, nil
 	}
 	j.scratch = filepath.Join(j.cache, "modules", j.unit.Name+"-"+key[:16])
-	if err := os.MkdirAll(filepath.Dir(j.scratch), 0o755); err != nil {
+	if err := safefile.MkdirAll(filepath.Dir(j.scratch), 0o755); err != nil {
 		return built{}, err
 	}
 	unlock, err := j.lock(ctx)
@@ -105,7 +105,7 @@ func (j *job) get(ctx context.Context) (built, error) {
 		return built{}, err
 	}
 	j.tell(source.Progress{Phase: source.Done, Done: b.File.Size, Total: b.File.Size, Unit: "bytes"})
-	return b, os.RemoveAll(j.scratch)
+	return b, safefile.RemoveAll(j.scratch)
 }
 
 // lockPoll is how often a build that another process is doing is looked at.
@@ -113,7 +113,7 @@ const lockPoll = 500 * time.Millisecond
 
 // lock keeps two processes from building the same unit at once.
 func (j *job) lock(ctx context.Context) (unlock func(), err error) {
-	f, err := os.OpenFile(j.scratch+".lock", os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := safefile.OpenFile(j.scratch+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -139,10 +139,10 @@ func (j *job) lock(ctx context.Context) (unlock func(), err error) {
 func (j *job) build(ctx context.Context, key string) (built, error) {
 	// What an interrupted build left is of no use: the go tool keeps what it
 	// compiled and fetched in its own caches.
-	if err := os.RemoveAll(j.scratch); err != nil {
+	if err := safefile.RemoveAll(j.scratch); err != nil {
 		return built{}, err
 	}
-	if err := os.MkdirAll(j.scratch, 0o755); err != nil {
+	if err := j.tool.as.MakeDir(j.scratch, 0o755); err != nil {
 		return built{}, err
 	}
 	members, err := j.members(ctx)
@@ -154,7 +154,7 @@ func (j *job) build(ctx context.Context, key string) (built, error) {
 	}
 	j.tell(source.Progress{Phase: source.Packing})
 	out := filepath.Join(j.scratch, "packed")
-	if err := os.MkdirAll(out, 0o755); err != nil {
+	if err := safefile.MkdirAll(out, 0o755); err != nil {
 		return built{}, err
 	}
 	file, err := pack.Write(ctx, filepath.Join(out, j.unit.Name+".tar.gz"), members)
@@ -166,7 +166,7 @@ func (j *job) build(ctx context.Context, key string) (built, error) {
 	if err != nil {
 		return built{}, err
 	}
-	if err := os.WriteFile(filepath.Join(out, "component.json"), data, 0o644); err != nil {
+	if err := safefile.WriteFile(filepath.Join(out, "component.json"), data, 0o644); err != nil {
 		return built{}, err
 	}
 	b.File.Path = filepath.Join(j.dir(key), j.unit.Name+".tar.gz")
@@ -201,11 +201,11 @@ func (j *job) members(ctx context.Context) ([]pack.Member, error) {
 
 // replace moves a directory into place; what was there is damaged.
 func replace(from, to string) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+	if err := safefile.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := safefile.RemoveAll(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return fsync.Rename(from, to)
+	return safefile.RenameSynced(from, to)
 }

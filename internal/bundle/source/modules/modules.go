@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/owner"
 	"slipway.dev/slipway/internal/release"
 )
 
@@ -27,6 +28,8 @@ type Options struct {
 	Cache string
 	// Environ is the environment of the go tool; nil is the process's own.
 	Environ []string
+	// Owner is whose the cache is to be: under sudo, the caller.
+	Owner *owner.Owner
 }
 
 // A Source compiles components from Go modules.
@@ -69,7 +72,7 @@ func (r *runner) tell(p source.Progress) {
 }
 
 func (s *Source) runner(ctx context.Context, r source.Request) (*runner, error) {
-	tool, err := newGoTool(ctx, s.opts.Environ, s.unchecked)
+	tool, err := newGoTool(ctx, s.opts.Environ, s.opts.Owner.Runs(s.opts.Cache), s.unchecked)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +184,7 @@ const ahead = 3
 func (r *runner) parts(ctx context.Context, arch string) (source.Parts, error) {
 	names := slices.DeleteFunc(slices.Clone(buildOrder), func(name string) bool { _, ok := r.units[name]; return !ok })
 	made := make([]built, len(names))
-	d := &debs{dir: filepath.Join(r.source.opts.Cache, "apt", arch), arch: arch}
+	d := &debs{dir: filepath.Join(r.source.opts.Cache, "apt", arch), arch: arch, as: r.tool.as}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(ahead)
 	for i, name := range names {

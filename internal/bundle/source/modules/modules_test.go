@@ -316,7 +316,7 @@ func TestChecksumsMustBeOn(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			env := append(environ(t, "off"), "GOSUMDB=sum.golang.org", tt.set)
-			tool, err := newGoTool(t.Context(), env, false)
+			tool, err := newGoTool(t.Context(), env, nil, false)
 			if (id(err) == IDUnchecked) != tt.refused {
 				t.Fatalf("%s: got %v", tt.reason, err)
 			}

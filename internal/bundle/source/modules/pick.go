@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // A picker says what to take from unpacked Debian packages.
@@ -119,11 +119,15 @@ func (c *closure) add(name string) error {
 		return err
 	}
 	c.members[name] = pack.Member{Name: name, Path: filepath.Join(c.tree.dir, real)}
-	f, err := elf.Open(filepath.Join(c.tree.dir, real))
+	file, err := safefile.Open(filepath.Join(c.tree.dir, real))
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
-	defer func() { _ = f.Close() }()
+	defer file.Close()
+	f, err := elf.NewFile(file)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
 	needs, err := f.ImportedLibraries()
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", name, err)
@@ -168,14 +172,14 @@ func (c *closure) addInterpreter(f *elf.File) error {
 // real follows links inside the tree.
 func (c *closure) real(name string) (string, error) {
 	for range 8 {
-		fi, err := os.Lstat(filepath.Join(c.tree.dir, name))
+		fi, err := safefile.Lstat(filepath.Join(c.tree.dir, name))
 		if err != nil {
 			return "", err
 		}
 		if fi.Mode()&fs.ModeSymlink == 0 {
 			return name, nil
 		}
-		to, err := os.Readlink(filepath.Join(c.tree.dir, name))
+		to, err := safefile.Readlink(filepath.Join(c.tree.dir, name))
 		if err != nil {
 			return "", err
 		}
@@ -194,7 +198,7 @@ func (c *closure) copyrights() {
 	for _, p := range slices.Sorted(maps.Keys(c.tree.used)) {
 		name := "usr/share/doc/" + p + "/copyright"
 		file := filepath.Join(c.tree.dir, name)
-		if fi, err := os.Stat(file); err == nil && fi.Mode().IsRegular() {
+		if fi, err := safefile.Stat(file); err == nil && fi.Mode().IsRegular() {
 			c.members[name] = pack.Member{Name: name, Path: file, Mode: 0o644}
 		}
 	}

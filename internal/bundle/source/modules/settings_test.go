@@ -87,7 +87,7 @@ func TestSettings(t *testing.T) {
 
 // settingsTable compiles the programs of a release, and has each print its settings.
 func settingsTable(t *testing.T, r release.Release) string {
-	tool, err := newGoTool(t.Context(), nil, false)
+	tool, err := newGoTool(t.Context(), nil, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,134 @@
+package modules
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/bundle/source"
+	"slipway.dev/slipway/internal/owner"
+)
+
+// open makes a directory of a test one that other users reach, and gives it away.
+func open(t *testing.T, dir string, to *owner.Owner) {
+	t.Helper()
+	for up := dir; up != os.TempDir() && up != "/"; up = filepath.Dir(up) {
+		if err := os.Chmod(up, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := to.GiveTree(dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPartsUnderSudo: compilers, and the programs that they make, run as the
+// caller, and as root only in a cache where nobody else can write.
+func TestPartsUnderSudo(t *testing.T) {
+	asroot.Need(t, "running programs as others")
+	to := &owner.Owner{UID: 12345, GID: 12346}
+	modules := t.TempDir()
+	cache, gocache, home := t.TempDir(), t.TempDir(), t.TempDir()
+	mods := hello("v1.1.0")
+	// It says who it is, without the packages that take long to compile.
+	mods["example.com/hello@v1.1.0"]["cmd/hello/main.go"] = `package main
+
+import (
+	"syscall"
+
+	"example.com/words"
+)
+
+var version = "unknown"
+
+func main() { println(words.Hello, version, "as", syscall.Getuid(), syscall.Getgid()) }
+`
+	at := proxy(t, mods)
+	for _, dir := range []string{modules, cache, gocache, home} {
+		open(t, dir, to)
+	}
+	open(t, at[len("file://"):], nil)
+	t.Cleanup(func() { // the go tool makes it read-only
+		_ = filepath.WalkDir(modules, func(p string, _ fs.DirEntry, _ error) error { return os.Chmod(p, 0o755) })
+	})
+	env := append(os.Environ(), "GOPROXY="+at, "GOMODCACHE="+modules, "GOCACHE="+gocache, "GONOSUMDB=", "GOFLAGS=", "HOME="+home)
+	s := helloSource(cache, env, "hello 1.1.0 as 12345 12346")
+	s.opts.Owner = to
+	parts, err := s.Parts(t.Context(), source.Request{Arches: []string{runtime.GOARCH}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(parts.Components) != 1 {
+		t.Errorf("components %v", parts.Components)
+	}
+	compiled := 0
+	err = filepath.WalkDir(gocache, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil && info.Sys().(*syscall.Stat_t).Uid != 12345 {
+			t.Errorf("%s is not the caller's", path)
+		}
+		compiled++
+		return err
+	})
+	if err != nil || compiled < 10 {
+		t.Errorf("%d files were compiled, %v", compiled, err)
+	}
+}
+
+// TestScratchThatIsALink: root builds nothing where a link of the caller's leads.
+func TestScratchThatIsALink(t *testing.T) {
+	asroot.Need(t, "giving files to others")
+	to := &owner.Owner{UID: 12345, GID: 12346}
+	for _, place := range []string{"modules", "components", "apt"} {
+		dir := t.TempDir()
+		cache, etc := filepath.Join(dir, "cache"), filepath.Join(dir, "etc")
+		if err := errors.Join(os.Mkdir(cache, 0o755), os.Mkdir(etc, 0o755), os.Symlink(etc, filepath.Join(cache, place)),
+			to.Give(cache, filepath.Join(cache, place))); err != nil {
+			t.Fatal(err)
+		}
+		j := &job{unit: helloUnit(""), arch: "amd64", cache: cache, tool: &goTool{version: "go1.26.0", as: to}, report: func(source.Progress) {}}
+		d := &debs{dir: filepath.Join(cache, "apt", "amd64"), arch: "amd64", as: to}
+		var err error
+		switch place {
+		case "modules":
+			_, err = j.get(t.Context())
+		case "components":
+			err = errors.Join(os.Mkdir(filepath.Join(cache, "made"), 0o755), replace(filepath.Join(cache, "made"), j.dir("0123456789abcdef")))
+		case "apt":
+			err = d.update(t.Context(), func(source.Progress) {})
+		}
+		var foreign *owner.ForeignError
+		if !errors.As(err, &foreign) {
+			t.Errorf("%s: error %v, want a *ForeignError", place, err)
+		}
+		if left, err := os.ReadDir(etc); err != nil || len(left) > 0 {
+			t.Errorf("%s: in the directory of root are %v, %v", place, left, err)
+		}
+	}
+}
+
+// TestAptUnderSudo: apt gets directories that it can write to as the caller.
+func TestAptUnderSudo(t *testing.T) {
+	asroot.Need(t, "giving files to others")
+	to := &owner.Owner{UID: 12345, GID: 12346}
+	tools, cache := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(tools, "apt-get"), "#!/bin/sh\nset -e\ntest $(id -u) = 12345\ntouch state/lists/x cache/archives/x log/x\n")
+	if err := os.Chmod(filepath.Join(tools, "apt-get"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	open(t, tools, nil)
+	open(t, cache, to)
+	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	d := &debs{dir: filepath.Join(cache, "apt", "amd64"), arch: "amd64", as: to}
+	if err := d.update(t.Context(), func(source.Progress) {}); err != nil {
+		t.Error(err)
+	}
+}
