@@ -22,6 +22,7 @@ import (
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // readChart reads a chart. Of a directory that is none, all would be read before that is
@@ -35,6 +36,16 @@ func readChart(file string) (*chart.Chart, error) {
 	return loader.Load(file)
 }
 
+// readCached reads the archive of a chart in the cache.
+func readCached(file string) (*chart.Chart, error) {
+	f, err := safefile.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return loader.LoadArchive(f)
+}
+
 // chart renders an add-on's chart: definitions of kinds first, then what its
 // templates make, in the order in which objects need each other.
 func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
@@ -45,7 +56,11 @@ func (w *work) chart(ctx context.Context, a v1alpha1.Addon, out *Addon) error {
 	if source != "" {
 		out.Sources = append(out.Sources, source)
 	}
-	c, err := readChart(file)
+	read := readCached
+	if a.Chart.Path != "" {
+		read = readChart
+	}
+	c, err := read(file)
 	if err != nil {
 		return w.unreadable(*a.Chart, err)
 	}

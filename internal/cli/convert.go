@@ -13,6 +13,7 @@ import (
 
 	"slipway.dev/slipway/internal/cli/program"
 	"slipway.dev/slipway/internal/cli/view"
+	"slipway.dev/slipway/internal/safefile"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/spec/kubekey"
 )
@@ -123,7 +124,7 @@ func (a *app) writeConverted(out string, r *kubekey.Result) error {
 	}
 	for _, name := range scripts {
 		dir := filepath.Dir(paths.Resolve(name))
-		if err := os.Mkdir(dir, 0o755); err == nil {
+		if err := safefile.Mkdir(dir, 0o755); err == nil {
 			if err := d.Owner.Give(dir); err != nil {
 				return refuse(err)
 			}

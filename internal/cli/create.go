@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/lifecycle"
 	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/safefile"
 	"slipway.dev/slipway/internal/spec"
 	"slipway.dev/slipway/internal/spec/live"
 )
@@ -276,7 +277,7 @@ func replace(path string, content []byte, mode fs.FileMode, to *owner.Owner) err
 
 // writeFirst writes a file that must not be there.
 func writeFirst(path string, content []byte, mode fs.FileMode, to *owner.Owner) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	f, err := safefile.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
@@ -285,7 +286,7 @@ func writeFirst(path string, content []byte, mode fs.FileMode, to *owner.Owner) 
 		err = errors.Join(err, f.Chown(to.UID, to.GID))
 	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(path)) // half of it is worth nothing
+		return errors.Join(err, safefile.Remove(path)) // half of it is worth nothing
 	}
 	return nil
 }

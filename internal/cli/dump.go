@@ -9,8 +9,8 @@ import (
 
 	"slipway.dev/slipway/internal/cli/view"
 	"slipway.dev/slipway/internal/event"
-	"slipway.dev/slipway/internal/fsync"
 	"slipway.dev/slipway/internal/lifecycle"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 func (a *app) dumpCmd() *cobra.Command {
@@ -50,13 +50,13 @@ func (a *app) dump(ctx context.Context, svc lifecycle.Service, name, out string)
 	if _, err := os.Lstat(out); err == nil && !a.yes {
 		return problem(idFile, "name another file, or overwrite it with --yes", "%s is there already", out)
 	}
-	f, err := os.CreateTemp(filepath.Dir(out), ".slipway-dump-*")
+	f, err := safefile.CreateTemp(filepath.Dir(out), ".slipway-dump-*")
 	if err != nil {
 		return problem(idFile, "name a file in a directory that can be written to", "writing %s: %v", out, unwrapPath(err))
 	}
 	defer func() {
 		if err != nil {
-			_, _ = f.Close(), os.Remove(f.Name()) // the first error says more
+			_, _ = f.Close(), safefile.Remove(f.Name()) // the first error says more
 		}
 	}()
 	var progress event.Sink
@@ -76,7 +76,7 @@ func (a *app) dump(ctx context.Context, svc lifecycle.Service, name, out string)
 	if err != nil {
 		return err
 	}
-	if err := fsync.Commit(f, out); err != nil {
+	if err := safefile.Commit(f, out); err != nil {
 		return err
 	}
 	if a.format != view.Text {
