@@ -14,7 +14,7 @@ func (o *Owner) Credential() *syscall.Credential {
 	if o == nil {
 		return nil
 	}
-	as := &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID)} //nolint:gosec // ids of the kernel
+	as := &syscall.Credential{Uid: uint32(o.UID), Gid: uint32(o.GID)}
 	if u, err := user.LookupId(strconv.Itoa(o.UID)); err == nil {
 		groups, _ := u.GroupIds() // without them, it has its own group
 		for _, g := range groups {
