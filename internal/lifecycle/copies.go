@@ -24,6 +24,7 @@ import (
 	recovery "slipway.dev/slipway/internal/module/backup"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
+	"slipway.dev/slipway/internal/safefile"
 	"slipway.dev/slipway/internal/secret"
 )
 
@@ -367,11 +368,11 @@ func orNone(file string) string {
 // bring has a copy in a file here, whole or not at all.
 func (m *snapshotting) bring(ctx context.Context, look *copyLook, to v1alpha1.EtcdCopy, k copies.Copy, on *hostLook) (err error) {
 	dir := filepath.Dir(m.to)
-	scratch, err := os.MkdirTemp(dir, passing) // 0700
+	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {
 		return refused(idBackupFailed, err.Error(), "name a file in a directory that can be written to with --out")
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	defer func() { err = errors.Join(err, safefile.RemoveAll(scratch)) }()
 	part := filepath.Join(scratch, "copy")
 	if on != nil {
 		err = m.copyFrom(ctx, on, to.Directory+"/"+k.File.Name, part, k.Bytes)

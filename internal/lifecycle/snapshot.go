@@ -22,6 +22,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/node/transfer"
 	"slipway.dev/slipway/internal/remote"
+	"slipway.dev/slipway/internal/safefile"
 	"slipway.dev/slipway/internal/spec"
 )
 
@@ -154,7 +155,9 @@ func (m *snapshotting) place(name string, o SnapshotOptions, encrypted bool) (to
 	if to, err = filepath.Abs(to); err != nil {
 		return "", err
 	}
-	if _, err := os.Lstat(to); err == nil {
+	if _, err := safefile.Lstat(to); errors.As(err, new(*safefile.ForeignError)) {
+		return "", refused(idBackupFailed, err.Error(), "name the directory that the link leads to, or remove the link")
+	} else if err == nil {
 		return "", refused(string(backup.Exists), to+" is there already", "name another file with --out; a backup is never overwritten")
 	}
 	if info, err := os.Stat(filepath.Dir(to)); err != nil || !info.IsDir() {
@@ -187,11 +190,11 @@ func (m *snapshotting) run(ctx context.Context) (info *SnapshotInfo, err error) 
 	if err != nil {
 		return nil, err
 	}
-	scratch, err := os.MkdirTemp(dir, passing) // 0700
+	scratch, err := safefile.MkdirTemp(dir, passing, 0o700)
 	if err != nil {
 		return nil, refused(idBackupFailed, err.Error(), "name a file in a directory that can be written to with --out")
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	defer func() { err = errors.Join(err, safefile.RemoveAll(scratch)) }()
 	file := filepath.Join(scratch, backup.SnapshotName)
 	is, err := m.fetch(ctx, host, kept, file)
 	if err != nil {
@@ -281,7 +284,7 @@ func sweepOld(dir, pattern string) error {
 	left, err := filepath.Glob(filepath.Join(dir, pattern))
 	for _, path := range left {
 		if info, serr := os.Lstat(path); serr == nil && time.Since(info.ModTime()) > 24*time.Hour {
-			err = errors.Join(err, os.RemoveAll(path))
+			err = errors.Join(err, safefile.RemoveAll(path))
 		}
 	}
 	return err

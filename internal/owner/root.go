@@ -196,9 +196,9 @@ func kindOf(info fs.FileInfo) string {
 	return "not a regular file"
 }
 
-// CheckLinks refuses a directory of which entries, or their entries, are links
-// that lead out of it: root would write there for the owner. One that is
-// missing is fine.
+// CheckLinks refuses a directory of which entries, or their entries, are links that
+// package safefile does not follow: it says so before anything is done. A
+// directory that is missing is fine.
 func (o *Owner) CheckLinks(dir string) error {
 	if o == nil {
 		return nil
@@ -212,15 +212,15 @@ func (o *Owner) CheckLinks(dir string) error {
 	}
 	defer func() { _ = root.Close() }() // nothing was written to it
 	return fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
-		var errno syscall.Errno
+		var foreign *ForeignError
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
 		case err != nil:
 			return err
 		case e.Type()&fs.ModeSymlink != 0:
-			if _, err := root.Stat(path); err != nil && !errors.As(err, &errno) {
-				return &ForeignError{Path: filepath.Join(dir, path), Reason: "is a symbolic link that leads out of the directory"}
+			if _, err := safefile.Stat(filepath.Join(dir, path)); errors.As(err, &foreign) {
+				return foreign
 			}
 		case e.IsDir() && strings.Count(path, "/") > 0:
 			return fs.SkipDir

@@ -168,6 +168,7 @@ func TestCheckLinks(t *testing.T) {
 		{"none", "file", "", nil},
 		{"in the directory", "bundles/v1", "sha256-1", nil},
 		{"to nothing", "bundles/v1", "none", nil},
+		{"to another disk of the owner's", "bundles", "../disk", nil},
 		{"out", "bundles", "../etc", &ForeignError{}},
 		{"out, by its whole name", "bundles/v1", "/etc", &ForeignError{}},
 		{"of a tree of packages", "components/base/etc/alternatives", "/etc/alternatives", nil},
@@ -176,7 +177,8 @@ func TestCheckLinks(t *testing.T) {
 			dir := t.TempDir()
 			cache := filepath.Join(dir, "cache")
 			link := filepath.Join(cache, tt.link)
-			if err := errors.Join(os.Mkdir(filepath.Join(dir, "etc"), 0o755), os.MkdirAll(filepath.Dir(link), 0o755), to.Give(cache)); err != nil {
+			if err := errors.Join(os.Mkdir(filepath.Join(dir, "etc"), 0o755), os.Mkdir(filepath.Join(dir, "disk"), 0o755), os.MkdirAll(filepath.Dir(link), 0o755),
+				to.Give(cache, filepath.Join(dir, "disk")), to.GiveTree(cache)); err != nil {
 				t.Fatal(err)
 			}
 			if tt.target != "" {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/safefile"
 )
 
 // baseSpace is what the base system takes to make, machineSpace what a
@@ -345,7 +346,7 @@ func (c *creation) writeClusterFile(s *Sandbox) (err error) {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(c.Out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	f, err := safefile.OpenFile(c.Out, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -366,7 +367,7 @@ func (c *creation) undo(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	if c.wrote {
-		errs = append(errs, os.Remove(c.Out))
+		errs = append(errs, safefile.Remove(c.Out))
 	}
 	if c.linked {
 		errs = append(errs, c.made.unlinkHome(c.Home))
