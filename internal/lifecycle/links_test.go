@@ -1,0 +1,34 @@
+package lifecycle
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/owner"
+)
+
+// TestSnapshotThroughALink: root writes no backup set where a user's link leads to a
+// directory of others.
+func TestSnapshotThroughALink(t *testing.T) {
+	asroot.Need(t, "giving files to others")
+	to := &owner.Owner{UID: 12345, GID: 12346}
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.Mkdir(path("home"), 0o755), os.Mkdir(path("home/disk"), 0o755), os.Mkdir(path("etc"), 0o755),
+		os.Symlink("../etc", path("home/link")), os.Symlink("disk", path("home/mine")),
+		to.Give(path("home"), path("home/disk"), path("home/link"), path("home/mine"))); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, "cp1")
+	m := &snapshotting{svc: w.service()}
+	_, err := m.place("prod", SnapshotOptions{Out: path("home/link/set")}, false)
+	refusal(t, err, idBackupFailed)
+	for _, name := range []string{"home/set", "home/mine/set", "etc/set"} {
+		if got, err := m.place("prod", SnapshotOptions{Out: path(name)}, false); err != nil || got != path(name) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
