@@ -3,25 +3,87 @@ package main
 import (
 	"bytes"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 )
 
-// TestManifestGivesWhatIsNeeded: the rights are those that the program uses, on
-// the objects it names, in two namespaces, and nobody else gets them.
-func TestManifestGivesWhatIsNeeded(t *testing.T) {
+// TestManifestLimitsWhatIsWritten: a slice with the label of another Service answers for
+// that one, and a role does not limit labels, nor the names of what is created.
+func TestManifestLimitsWhatIsWritten(t *testing.T) {
+	var policy admissionv1.ValidatingAdmissionPolicy
+	var binding admissionv1.ValidatingAdmissionPolicyBinding
+	for _, doc := range documents(t) {
+		for _, o := range []any{&policy, &binding} {
+			if kind := reflect.TypeOf(o).Elem().Name(); bytes.Contains(doc, []byte("\nkind: "+kind+"\n")) {
+				if err := yaml.UnmarshalStrict(doc, o); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if policy.Name == "" || binding.Spec.PolicyName != policy.Name || !slices.Equal(binding.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny}) {
+		t.Fatalf("policy %q is bound as %+v", policy.Name, binding.Spec)
+	}
+	if f := policy.Spec.FailurePolicy; f == nil || *f != admissionv1.Fail {
+		t.Errorf("failure policy: %v", f)
+	}
+	matched := map[string][]admissionv1.OperationType{}
+	for _, r := range policy.Spec.MatchConstraints.ResourceRules {
+		matched[strings.Join(r.APIGroups, " ")+"/"+strings.Join(r.Resources, " ")] = r.Operations
+	}
+	both := []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}
+	if d := cmp.Diff(map[string][]admissionv1.OperationType{"discovery.k8s.io/endpointslices": both, "coordination.k8s.io/leases": both}, matched); d != "" {
+		t.Errorf("what is judged (-want +got):\n%s", d)
+	}
+	if c := policy.Spec.MatchConditions; len(c) != 1 || c[0].Expression != "request.userInfo.username == 'system:serviceaccount:kube-system:apiserver-updater'" {
+		t.Errorf("who is judged: %+v", c)
+	}
+	var names []string
+	for _, f := range families() {
+		names = append(names, "'"+sliceName("apiserver", f)+"'")
+	}
+	var all strings.Builder
+	for _, v := range policy.Spec.Validations {
+		all.WriteString(strings.Join(strings.Fields(v.Expression), " ") + "\n")
+	}
+	for _, want := range []string{
+		"object.metadata.name == '" + leaseName + "'", "object.metadata.name in [" + strings.Join(names, ", ") + "]",
+		"object.metadata.labels['" + discoveryv1.LabelServiceName + "'] == 'apiserver'",
+	} {
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("no rule says %s:\n%s", want, all.String())
+		}
+	}
+}
+
+// documents are the manifest's.
+func documents(t *testing.T) (docs [][]byte) {
+	t.Helper()
 	data, err := os.ReadFile("../../internal/module/endpoint/templates/updater.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
+	for doc := range bytes.SplitSeq(regexp.MustCompile(`{{[^}]*}}`).ReplaceAll(data, []byte("1")), []byte("\n---\n")) {
+		docs = append(docs, doc)
+	}
+	return docs
+}
+
+// TestManifestGivesWhatIsNeeded: the rights are those that the program uses, on
+// the objects it names, in two namespaces, and nobody else gets them.
+func TestManifestGivesWhatIsNeeded(t *testing.T) {
 	kinds := map[string]bool{}
 	got := map[string][]rbacv1.PolicyRule{}
-	for doc := range bytes.SplitSeq(regexp.MustCompile(`{{[^}]*}}`).ReplaceAll(data, []byte("1")), []byte("\n---\n")) {
+	for _, doc := range documents(t) {
 		var r rbacv1.Role
 		if err := yaml.Unmarshal(doc, &r); err != nil {
 			t.Fatal(err)

@@ -56,6 +56,7 @@ func (t Timed) Ops(templates fs.FS, job []byte, at TimedAt) (op.List, error) {
 		op.File{Path: t.JobFile, Content: append(job, '\n'), Mode: 0o600},
 		op.File{Path: unitDir + name, Content: service},
 		op.File{Path: unitDir + unit.Name, Content: timer},
+		op.Unit{Name: name}, // so that systemd reads it again
 		unit,
 	}, nil
 }

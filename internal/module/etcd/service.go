@@ -3,7 +3,10 @@ package etcd
 import (
 	"fmt"
 	"maps"
+	"net/url"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"slipway.dev/slipway/internal/engine"
@@ -34,9 +37,10 @@ func install(env module.Env, s *engine.Scope) (op.List, error) {
 
 // unitFile is etcd's unit.
 func unitFile(env module.Env, h *engine.Host) (op.File, error) {
-	text, err := module.Render(files, module.EtcdUnitName, map[string]string{
+	args := env.Cluster.Spec.Etcd.ExtraArgs
+	text, err := module.Render(files, module.EtcdUnitName, map[string]any{
 		"Initial": initial, "Data": facts.EtcdData, "Joined": facts.EtcdJoined, "Program": program, "Args": arguments(env, h),
-		"Mounts": module.UnitMounts(facts.DirEtcd),
+		"Mounts": module.UnitMounts(facts.DirEtcd), "Directory": optional(facts.DirEtcd), "Logs": logs(args), "LowPort": lowPort(args),
 	})
 	return op.File{Path: module.EtcdUnitFile, Content: text}, err
 }
@@ -101,4 +105,33 @@ func arguments(env module.Env, h *engine.Host) string {
 		b.WriteString(" " + module.UnitWord("--"+k+"="+args[k]))
 	}
 	return b.String()
+}
+
+// optional names a path that a unit may do without: without it, the checks of the
+// unit say what is wrong, and not that systemd could not set it up.
+func optional(path string) string { return module.UnitMounts("-" + path) }
+
+// logs are the directories of the files that a user has etcd write its log to: it
+// makes others there when they are full.
+func logs(args map[string]string) (dirs []string) {
+	for to := range strings.SplitSeq(args["log-outputs"], ",") {
+		if dir := optional(path.Dir(to)); path.IsAbs(to) && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// lowPort reports whether a user has etcd listen on one of the first 1024 ports.
+func lowPort(args map[string]string) bool {
+	return slices.ContainsFunc([]string{"listen-metrics-urls", "listen-client-http-urls"}, func(key string) bool {
+		return slices.ContainsFunc(strings.Split(args[key], ","), func(text string) bool {
+			u, err := url.Parse(strings.TrimSpace(text))
+			if err != nil {
+				return false // etcd says what is wrong with it
+			}
+			port, err := strconv.Atoi(u.Port())
+			return err == nil && port < 1024
+		})
+	})
 }

@@ -5,6 +5,8 @@ package registry
 import (
 	"embed"
 	"path"
+	"slices"
+	"strings"
 	"time"
 
 	"slipway.dev/slipway/internal/engine"
@@ -22,6 +24,9 @@ const (
 	program    = programs + "/registry"
 	configFile = module.RegistryDir + "/config.yml"
 	unitFile   = "/etc/systemd/system/" + module.RegistryUnit
+	// user is who the registry runs as, and runDir where systemd makes a directory for it.
+	user   = "slipway-registry"
+	runDir = "/run/" + user
 
 	stepCertificate = "registry.certificate"
 	stepService     = "registry.service"
@@ -93,18 +98,22 @@ func certificate(env module.Env, h *engine.Host) op.List {
 	)
 }
 
-// service is the registry's unit, its settings and its users. It reads its users at
-// each login, and all else when it starts.
+// service is the registry's user, its unit, its settings and its logins. The unit
+// copies the files at each start: the registry runs as a user that cannot read them
+// where they are, and restarts when one of them changes.
 func service(env module.Env) (op.List, error) {
 	p := env.Cluster.Spec.Registry.Private
 	config, err := module.Render(files, "config.yml", map[string]any{
-		"Directory": p.Directory, "Port": p.Port, "Cert": module.RegistryCert, "Key": module.RegistryKey, "Users": module.RegistryUsers,
+		"Directory": p.Directory, "Port": p.Port,
+		"Cert": copied(module.RegistryCert), "Key": copied(module.RegistryKey), "Users": copied(module.RegistryUsers),
 	})
 	if err != nil {
 		return nil, err
 	}
-	unit, err := module.Render(files, module.RegistryUnit, map[string]string{
-		"Program": program, "Config": configFile, "Mounts": module.UnitMounts(p.Directory),
+	reads := []string{configFile, module.RegistryUsers, module.RegistryCert, module.RegistryKey}
+	unit, err := module.Render(files, module.RegistryUnit, map[string]any{
+		"Program": program, "Config": copied(configFile), "Mounts": module.UnitMounts(p.Directory), "Directory": p.Directory,
+		"User": user, "Run": runDir, "Files": reads, "LowPort": p.Port < 1024,
 	})
 	if err != nil {
 		return nil, err
@@ -113,14 +122,34 @@ func service(env module.Env) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	return op.List{
-		op.Dir{Path: p.Directory, Mode: 0o700, Exclusive: true},
+	list := op.List{
+		op.User{Name: user},
+		op.Dir{Path: p.Directory, Mode: 0o700, Owner: user, Group: user, Exclusive: true},
+	}
+	return append(append(list, enters(p.Directory)...),
 		op.File{Path: configFile, Content: config},
 		op.File{Path: module.RegistryUsers, Content: users, Mode: 0o600, Secret: true},
 		op.File{Path: unitFile, Content: unit},
 		op.Unit{
 			Name: module.RegistryUnit, Enabled: op.Bool(true), Running: op.Bool(true),
-			RestartOn: []string{unitFile, configFile, module.RegistryCert, module.RegistryKey, program},
+			RestartOn: append(reads, unitFile, program),
 		},
-	}, nil
+	), nil
+}
+
+// copied is where the unit copies a file for the registry to read.
+func copied(file string) string { return runDir + "/" + path.Base(file) }
+
+// enters waits for the registry's user to get into a directory of the user's choice,
+// before a registry that runs as root is restarted as that user: a directory above
+// may be closed. The unit itself provides what is below the directories that it hides.
+func enters(dir string) op.List {
+	hidden := slices.ContainsFunc([]string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}, func(p string) bool { return strings.HasPrefix(dir, p) })
+	if hidden || dir == spec.DefaultRegistryDirectory {
+		return nil
+	}
+	return op.List{op.Wait{
+		Name:    "a way into " + dir + " for user " + user + " (mode o+x on every directory above it)",
+		Program: []string{"setpriv", "--reuid=" + user, "--regid=" + user, "--clear-groups", "test", "-x", dir}, TimeoutSeconds: 1,
+	}}
 }

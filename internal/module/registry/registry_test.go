@@ -1,6 +1,8 @@
 package registry
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,6 +44,62 @@ func TestFiles(t *testing.T) {
 		if f, ok := o.(op.File); ok && !f.Secret {
 			golden.Check(t, "testdata"+f.Path, string(f.Content))
 		}
+	}
+}
+
+// TestUnprivileged has the registry run as a user that can write its directory alone.
+func TestUnprivileged(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason, dir string
+		port              int
+		enters            bool
+		caps              []string
+	}{
+		{"default", "/var/lib is open", "", 0, false, []string{"CapabilityBoundingSet="}},
+		{"a port of the first 1024", "an unprivileged user may not listen there", "", 443, false,
+			[]string{"CapabilityBoundingSet=CAP_NET_BIND_SERVICE", "AmbientCapabilities=CAP_NET_BIND_SERVICE"}},
+		{"a directory of the user's", "what is above it may be closed to others", "/srv/images", 5000, true, []string{"CapabilityBoundingSet="}},
+		{"in a home", "the unit provides it, whatever is above", "/home/images/data", 5000, false, []string{"CapabilityBoundingSet="}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			list, err := service(environment(func(c *v1alpha1.Cluster) {
+				c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: tc.dir, Port: tc.port}
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := tc.dir
+			if dir == "" {
+				dir = spec.DefaultRegistryDirectory
+			}
+			var unit string
+			waits, owns := false, false
+			for _, o := range list {
+				switch o := o.(type) {
+				case op.Wait:
+					waits = true
+				case op.Dir:
+					owns = o.Path == dir && o.Owner == user && o.Group == user && o.Mode == 0o700
+				case op.File:
+					if o.Path == unitFile {
+						unit = string(o.Content)
+					}
+				case op.Unit:
+					if !slices.Contains(o.RestartOn, module.RegistryUsers) {
+						t.Error("a changed password does not restart it, and it has a copy of the one before")
+					}
+				}
+			}
+			if waits != tc.enters || !owns {
+				t.Errorf("%s: it waits for a way in: %v, its directory is its own: %v", tc.reason, waits, owns)
+			}
+			has := strings.Split(unit, "\n")
+			for _, line := range append(tc.caps, "User="+user, "ReadWritePaths="+dir, "BindPaths="+dir, "ProtectSystem=strict", "NoNewPrivileges=yes") {
+				if !slices.Contains(has, line) {
+					t.Errorf("%s: the unit has no line %s", tc.reason, line)
+				}
+			}
+		})
 	}
 }
 
