@@ -12,6 +12,13 @@ const KeepalivedManifest = "/etc/kubernetes/manifests/slipway-keepalived.yaml"
 // KubeVIPManifest is the same of kube-vip.
 const KubeVIPManifest = "/etc/kubernetes/manifests/slipway-kube-vip.yaml"
 
+// What kube-vip asks the API with: a directory that it has as /etc/kubernetes.
+const (
+	KubeVIPDir  = "/etc/kubernetes/slipway/kube-vip"
+	KubeVIPCert = KubeVIPDir + "/client.crt"
+	KubeVIPKey  = KubeVIPDir + "/client.key"
+)
+
 // EndpointImages are those that a host needs for the API to be found in a
 // mode.
 func EndpointImages(mode v1alpha1.EndpointMode, h *engine.Host) []string {

@@ -278,6 +278,7 @@ func joined(env module.Env, p Parts, after ...string) []engine.Module {
 		record.New(env, kubeadm.KeyAdminConf, p.Records, p.Owner),
 		endpoint.New(env),
 		kubeadm.Join(env, after...),
+		endpoint.Joined(env),
 		kubeadm.Kubelet(env),
 	}
 }

@@ -273,6 +273,9 @@ func (b *balanced) mode(t *testing.T, mode string) {
 	b.reached(t)
 	b.smoke(t, b.name, b.user.nodes(t, b.name, b.nodesOf()...))
 	b.unchanged(t, b.file)
+	if mode == "updater" {
+		t.Run("with its token", b.updaterHeld)
+	}
 	if mode == "keepalived" {
 		t.Run("the holder's API server stops", func(t *testing.T) { b.givesUp(t) })
 	}

@@ -34,6 +34,7 @@ func TestLongManagedMembers(t *testing.T) {
 	b.of(t, []string{cp}, []string{w})
 	b.create(t, b.file)
 	b.wellMembers(t, cp, []string{cp})
+	b.confined(t, cp, "etcd.service", "root")
 	writes := b.writing(t, "members")
 	for _, to := range []struct{ workers, nodes, members []string }{
 		{[]string{w, e[0], e[1]}, []string{cp, w, e[1]}, []string{cp, e[0], e[1]}},

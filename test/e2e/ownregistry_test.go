@@ -58,6 +58,7 @@ func TestLongRegistry(t *testing.T) {
 	if code := reg.status(t, wrongWord); code != http.StatusUnauthorized {
 		t.Errorf("with a wrong password it answers %d", code)
 	}
+	u.confined(t, machine, "slipway-registry.service", "slipway-registry")
 	again := u.exits(t, 0, "init", "registry", "-f", file, "--yes")
 	t.Logf("figure: again, with nothing to do, in %.0f s", again.took.Seconds())
 
@@ -79,6 +80,7 @@ func TestLongRegistry(t *testing.T) {
 	if reg.shows(t) == shown {
 		t.Error("renewed, it shows the certificate that it had")
 	}
+	u.confined(t, machine, "slipway-registry.service", "slipway-registry")
 	u.unchanged(t, file)
 
 	if err := os.WriteFile(filepath.Join(u.home, "word"), []byte(pullWord+"\n"), 0o600); err != nil {

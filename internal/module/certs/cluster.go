@@ -262,7 +262,7 @@ func (c cluster) onWorker(what func(*engine.Scope) ([]byte, error)) func(*engine
 // restarts have what runs on a control plane have read whom it trusts, and what it is
 // signed by.
 func (c cluster) restarts(h *engine.Host) op.List {
-	list := restarts()
+	list := restarts(c.env)
 	for i, o := range list {
 		if r := o.(op.PodRestart); r.Manifest == managerPod {
 			r.Files = append(slices.Clone(r.Files), AuthorityCert, authorityKey, module.SigningCert)

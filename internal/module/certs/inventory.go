@@ -41,6 +41,7 @@ const (
 	nameKubelet        = "kubelet-client"
 	nameKubeletServing = "kubelet-serving"
 	nameRegistry       = "registry"
+	nameKubeVIP        = "kube-vip"
 )
 
 // pairOf is a certificate below pkiDir, with its key beside it, under an
@@ -73,6 +74,12 @@ func Of(env module.Env, h v1alpha1.Host) (out []Known) {
 		out = append(out, pairOf("apiserver", "apiserver", "ca"), pairOf("apiserver-kubelet-client", "apiserver-kubelet-client", "ca"),
 			pairOf("front-proxy-ca", "front-proxy-ca", ""), pairOf("front-proxy-client", "front-proxy-client", "front-proxy-ca"),
 			conf("admin.conf"), conf("controller-manager.conf"), conf("scheduler.conf"))
+		if env.Cluster.Spec.ControlPlaneEndpoint.Mode == v1alpha1.EndpointKubeVIP {
+			// Optional: kube-vip of a cluster from before has the administrator's.
+			out = append(out, Known{Name: nameKubeVIP, Optional: true, CertificateFile: op.CertificateFile{
+				Path: module.KubeVIPCert, Key: module.KubeVIPKey, CA: pkiDir + "ca.crt",
+			}})
+		}
 		super := conf("super-admin.conf")
 		super.Optional = true // on the host on which the cluster began
 		out = append(out, super)
@@ -134,7 +141,8 @@ func etcds(env module.Env, member, control bool) []Known {
 func Names() []string {
 	out := []string{
 		"admin.conf", "apiserver", "apiserver-etcd-client", "apiserver-kubelet-client", "controller-manager.conf",
-		"etcd-healthcheck-client", "etcd-peer", "etcd-server", "front-proxy-client", nameKubeletServing, nameRegistry, "scheduler.conf", "super-admin.conf",
+		"etcd-healthcheck-client", "etcd-peer", "etcd-server", "front-proxy-client", nameKubeletServing, nameKubeVIP, nameRegistry,
+		"scheduler.conf", "super-admin.conf",
 	}
 	slices.Sort(out)
 	return out

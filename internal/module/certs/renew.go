@@ -119,7 +119,7 @@ func Renew(env module.Env, w Wish) engine.Module {
 			Provides: []engine.KeyRef{KeyAdmin.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				list := chosen(s.Host(), func(r op.Renewal) bool { return !ofKubelet(r) && !ofEtcd(r) && !ofRegistry(r) })
-				list = append(list, restarts()...)
+				list = append(list, restarts(env)...)
 				if concerned(s.Host()) {
 					list = append(list, serves(env))
 				}
@@ -147,21 +147,26 @@ func Renew(env module.Env, w Wish) engine.Module {
 func (w Wish) Look(env module.Env, h v1alpha1.Host) op.List {
 	list := w.Renewals(env, h)
 	if slices.Contains(h.Roles, v1alpha1.RoleControlPlane) {
-		list = append(list, restarts()...)
+		list = append(list, restarts(env)...)
 	}
 	return list
 }
 
 // restarts have programs read their kubeconfigs anew. kube-vip, where there is
-// one, goes by the administrator's.
-func restarts() op.List {
-	restart := func(manifest, conf string) op.PodRestart {
-		return op.PodRestart{Manifest: manifest, Files: []string{conf}, TimeoutSeconds: 300}
+// one, follows its own certificate, and not its authority; that of a cluster from
+// before goes by the administrator's.
+func restarts(env module.Env) op.List {
+	restart := func(manifest string, files ...string) op.PodRestart {
+		return op.PodRestart{Manifest: manifest, Files: files, TimeoutSeconds: 300}
+	}
+	vip := []string{adminConf}
+	if env.Cluster.Spec.ControlPlaneEndpoint.Mode == v1alpha1.EndpointKubeVIP {
+		vip = append(vip, module.KubeVIPCert, AuthorityCert)
 	}
 	return op.List{
 		restart(dir+"manifests/kube-controller-manager.yaml", dir+"controller-manager.conf"),
 		restart(dir+"manifests/kube-scheduler.yaml", dir+"scheduler.conf"),
-		restart(module.KubeVIPManifest, adminConf),
+		restart(module.KubeVIPManifest, vip...),
 	}
 }
 

@@ -125,7 +125,7 @@ func autoRenewal(env module.Env, h v1alpha1.Host) op.AutoRenewal {
 	}
 	port := strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port)
 	if control {
-		a.Ops = append(a.Ops, restarts()...)
+		a.Ops = append(a.Ops, restarts(env)...)
 		a.Serves = append(a.Serves, serves(env))
 		a.Own = "https://" + net.JoinHostPort("127.0.0.1", port) + "/readyz"
 	}

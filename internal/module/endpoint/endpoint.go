@@ -11,8 +11,11 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/plan"
@@ -38,7 +41,8 @@ func MarkPaths() []string { return []string{module.KeepalivedManifest, module.Ku
 // by it. On nodes that run, the way that the mode goes is there and answers
 // before the API's name leads to it; Retire takes the way of another mode away.
 func New(env module.Env) engine.Module {
-	tasks := append(keepalivedTasks(env), kubeVIPTask(env), haproxyTask(env), relayTask(env), updaterTask(env))
+	tasks := append(keepalivedTasks(env), kubeVIPTasks(env)...)
+	tasks = append(tasks, haproxyTask(env), relayTask(env), updaterTask(env))
 	return engine.Module{Name: "endpoint", Tasks: append(tasks,
 		engine.Task{
 			ID: "endpoint.name", Title: "name the API", On: module.JoinsAsWorker, Timeout: 4 * time.Minute,
@@ -86,9 +90,9 @@ func Retire(env module.Env) engine.Module {
 			ID: "endpoint.retire", Title: "end other ways to the API", On: module.IsNode, When: asked, Needs: through, NeedsAll: true,
 			Ops: func(*engine.Scope) (op.List, error) {
 				var list op.List
-				for mode, step := range map[v1alpha1.EndpointMode]string{
-					v1alpha1.EndpointHAProxy: stepHAProxy, v1alpha1.EndpointUpdater: stepRelay,
-					v1alpha1.EndpointKeepalived: stepKeepalived, v1alpha1.EndpointKubeVIP: stepKubeVIP,
+				for step, mode := range map[string]v1alpha1.EndpointMode{
+					stepHAProxy: v1alpha1.EndpointHAProxy, stepRelay: v1alpha1.EndpointUpdater, stepKeepalived: v1alpha1.EndpointKeepalived,
+					stepKubeVIP: v1alpha1.EndpointKubeVIP, stepKubeVIPJoined: v1alpha1.EndpointKubeVIP,
 				} {
 					if mode != env.Cluster.Spec.ControlPlaneEndpoint.Mode {
 						list = append(list, op.PutBack{Step: step})
@@ -97,16 +101,55 @@ func Retire(env module.Env) engine.Module {
 				return sorted(list), nil
 			},
 		},
-		{
-			ID: "endpoint.updater-end", Title: "end the API's own Service", Manager: true, Needs: through, NeedsAll: true,
-			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
-			When: func(s *engine.Scope) bool {
-				return asked(s) && env.Cluster.Spec.ControlPlaneEndpoint.Mode != v1alpha1.EndpointUpdater
+		ends(env, asked, v1alpha1.EndpointUpdater, "endpoint.updater-end", "end the API's own Service", updaterTraces),
+		ends(env, asked, v1alpha1.EndpointKubeVIP, "endpoint.kube-vip-end", "take the rights of kube-vip away",
+			func(module.Env) ([]*unstructured.Unstructured, error) { return kubeVIPRights() }),
+	}}
+}
+
+// ends takes what another mode has had in the cluster out of it, when no node goes by
+// that mode.
+func ends(
+	env module.Env, asked func(*engine.Scope) bool, mode v1alpha1.EndpointMode, id, title string,
+	traces func(module.Env) ([]*unstructured.Unstructured, error),
+) engine.Task {
+	return engine.Task{
+		ID: id, Title: title, Manager: true, Needs: []string{"endpoint.pods", "endpoint.retire"}, NeedsAll: true,
+		Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+		When: func(s *engine.Scope) bool {
+			return asked(s) && env.Cluster.Spec.ControlPlaneEndpoint.Mode != mode
+		},
+		Run: &engine.Action{
+			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+				objs, err := traces(env)
+				if err != nil {
+					return nil, err
+				}
+				return left(ctx, s, objs)
 			},
-			Run: &engine.Action{
-				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return updaterLeft(ctx, env, s) },
-				Apply: func(ctx context.Context, s *engine.Scope) error { return endUpdater(ctx, env, s) },
+			Apply: func(ctx context.Context, s *engine.Scope) error {
+				objs, err := traces(env)
+				if err != nil {
+					return err
+				}
+				return engine.Get(s, module.KeyKube).Delete(ctx, objs)
 			},
 		},
-	}}
+	}
+}
+
+// left is what is left of objects in the cluster.
+func left(ctx context.Context, s *engine.Scope, objs []*unstructured.Unstructured) ([]plan.OpChange, error) {
+	client := engine.Get(s, module.KeyKube)
+	if client == nil {
+		return nil, nil // no cluster yet
+	}
+	there, err := client.Existing(ctx, objs)
+	var out []plan.OpChange
+	for _, o := range there {
+		out = append(out, plan.OpChange{
+			Kind: module.KindObject, Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Target(), Summary: "delete",
+		})
+	}
+	return out, err
 }

@@ -104,9 +104,9 @@ func servedAfter(env module.Env, s *engine.Scope, manifest string, list op.List)
 // on which nothing ends the pod does not stay for it.
 func Release(env module.Env) engine.Module {
 	mode := env.Cluster.Spec.ControlPlaneEndpoint.Mode
-	step, program := stepKeepalived, keepalivedConfig
+	list, program := op.List{op.PutBack{Step: stepKeepalived}}, keepalivedConfig
 	if mode == v1alpha1.EndpointKubeVIP {
-		step, program = stepKubeVIP, kubeVIPProgram
+		list, program = op.List{op.PutBack{Step: stepKubeVIP}, op.PutBack{Step: stepKubeVIPJoined}}, kubeVIPProgram
 	}
 	return engine.Module{Name: "endpoint", Tasks: []engine.Task{{
 		ID: stepRelease, Title: "give up the API's address", IgnoreError: true, Timeout: 2 * time.Minute,
@@ -114,7 +114,7 @@ func Release(env module.Env) engine.Module {
 		When:  func(*engine.Scope) bool { return spec.HoldsAddress(mode) },
 		Needs: []string{"endpoint.password"},
 		Ops: func(*engine.Scope) (op.List, error) {
-			return op.List{op.PutBack{Step: step}, op.Wait{Ended: program, TimeoutSeconds: 60}}, nil
+			return append(slices.Clone(list), op.Wait{Ended: program, TimeoutSeconds: 60}), nil
 		},
 	}}}
 }

@@ -3,9 +3,13 @@ package endpoint
 import (
 	"fmt"
 	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -13,27 +17,85 @@ import (
 
 const (
 	stepKubeVIP = "endpoint.kube-vip"
+	// stepKubeVIPJoined is the same on control planes that join.
+	stepKubeVIPJoined = "endpoint.kube-vip-joined"
+	stepKubeVIPRights = "endpoint.kube-vip-rights"
 	// kubeVIPProgram is an argument that no other kube-vip of the host has.
 	kubeVIPProgram = "slipway-kube-vip"
+	// kubeVIPUser is who kube-vip is for the API: it may read and write its Lease.
+	kubeVIPUser = "slipway:kube-vip"
+	caKey       = "/etc/kubernetes/pki/ca.key"
 )
 
-// kubeVIPTask has kube-vip hold the API's address: on the control plane that
-// leads by a Lease, or with BGP on all of them. It is laid down when the
-// cluster has begun and the administrator's credentials are good, so it needs
-// none of those that are good before. Other settings go to one control plane
+// kubeVIPTasks have kube-vip hold the API's address: on the control plane that
+// leads by a Lease, or with BGP on all of them. It has credentials of its own, which
+// may do no more than that. They are signed by the cluster's authority on the host
+// itself, so the cluster has begun there. Other settings go to one control plane
 // after the other, each when the address is served again.
-func kubeVIPTask(env module.Env) engine.Task {
+func kubeVIPTasks(env module.Env) []engine.Task {
+	return []engine.Task{
+		{
+			ID: stepKubeVIPRights, Title: "let kube-vip use its Lease", Manager: true,
+			When:     inMode(env, v1alpha1.EndpointKubeVIP),
+			Consumes: []engine.KeyRef{module.KeyKube.Ref()},
+			Run:      module.Objects(module.Wanted(kubeVIPRights)),
+		},
+		kubeVIPTask(env, stepKubeVIP, func(h *engine.Host) bool { return begun(env, h) }),
+	}
+}
+
+// begun reports whether a control plane has the cluster's authority before others join.
+func begun(env module.Env, h *engine.Host) bool { return env.Begins(h) || module.Holds(h) }
+
+// Joined is the module that has control planes which join hold the API's address: when
+// they have joined, for they have the cluster's authority then.
+func Joined(env module.Env) engine.Module {
+	return engine.Module{Name: "endpoint-joined", Tasks: []engine.Task{
+		kubeVIPTask(env, stepKubeVIPJoined, func(h *engine.Host) bool { return !begun(env, h) }),
+	}}
+}
+
+func kubeVIPTask(env module.Env, step string, on func(*engine.Host) bool) engine.Task {
 	return engine.Task{
-		ID: stepKubeVIP, Title: "hold the API's address", When: inMode(env, v1alpha1.EndpointKubeVIP),
-		On:       func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) },
+		ID: step, Title: "hold the API's address", When: inMode(env, v1alpha1.EndpointKubeVIP),
+		On:       func(h *engine.Host) bool { return h.HasRole(v1alpha1.RoleControlPlane) && on(h) },
+		Needs:    []string{stepKubeVIPRights},
 		Consumes: []engine.KeyRef{module.KeyContent.Ref()},
 		Rollout:  engine.Rollout{MaxParallel: "1", MaxUnavailable: "1"},
 		Ops: func(s *engine.Scope) (op.List, error) {
 			list, err := kubeVIP(env, s)
-			return servedAfter(env, s, module.KubeVIPManifest, append(list, op.PutBack{Step: stepKubeVIP})), err
+			return servedAfter(env, s, module.KubeVIPManifest, append(list, op.PutBack{Step: step})), err
 		},
 	}
 }
+
+func kubeVIPRights() ([]*unstructured.Unstructured, error) {
+	text, err := module.Render(files, "kube-vip-rights.yaml", nil)
+	if err != nil {
+		return nil, err
+	}
+	return kube.Objects(text)
+}
+
+// kubeVIPCredentials are what kube-vip asks the API with. It follows its certificate as
+// that is renewed, and reads its authority when it starts.
+func kubeVIPCredentials(env module.Env) (op.List, error) {
+	conf, err := module.Render(files, "kube-vip.conf", map[string]any{"CA": kubeVIPTrusts, "Port": env.Cluster.Spec.ControlPlaneEndpoint.Port})
+	if err != nil {
+		return nil, err
+	}
+	return op.List{
+		op.Dir{Path: module.KubeVIPDir, Mode: 0o700},
+		op.Certificate{
+			Cert: module.KubeVIPCert, Key: module.KubeVIPKey, CAFile: caCert, CAKeyFile: caKey,
+			CommonName: kubeVIPUser, Client: true, ValiditySeconds: int64(env.Validity() / time.Second),
+		},
+		op.File{Path: module.KubeVIPDir + "/admin.conf", Content: conf, Mode: 0o600},
+	}, nil
+}
+
+// kubeVIPTrusts is where kube-vip finds whom it trusts, in its container.
+const kubeVIPTrusts = "/run/kube-vip/ca.crt"
 
 func kubeVIP(env module.Env, s *engine.Scope) (op.List, error) {
 	image, err := module.Image(s, "kube-vip")
@@ -48,7 +110,8 @@ func kubeVIP(env module.Env, s *engine.Scope) (op.List, error) {
 	bits := prefix(ep.Address)[strings.LastIndex(prefix(ep.Address), "/")+1:]
 	values := map[string]any{
 		"Image": image.Ref, "Images": image.Manifest.Digest, "Address": ep.Address, "Bits": bits, "Port": ep.Port, "Interface": link,
-		"Program": kubeVIPProgram, "BGP": false,
+		"Program": kubeVIPProgram, "BGP": false, "Node": s.Host().Name,
+		"Credentials": module.KubeVIPDir, "CA": kubeVIPTrusts, "CAFile": caCert,
 	}
 	if k := ep.KubeVIP; k != nil && k.Announce == spec.AnnounceBGP && k.BGP != nil {
 		var peers []string
@@ -65,5 +128,6 @@ func kubeVIP(env module.Env, s *engine.Scope) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	return op.List{op.File{Path: module.KubeVIPManifest, Content: manifest, Mode: 0o600}}, nil
+	list, err := kubeVIPCredentials(env)
+	return append(list, op.File{Path: module.KubeVIPManifest, Content: manifest, Mode: 0o600}), err
 }

@@ -1,7 +1,6 @@
 package endpoint
 
 import (
-	"context"
 	"net/netip"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -11,7 +10,6 @@ import (
 	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
-	"slipway.dev/slipway/internal/plan"
 )
 
 const stepRelay = "endpoint.relay"
@@ -88,30 +86,4 @@ func updaterTraces(env module.Env) ([]*unstructured.Unstructured, error) {
 	}
 	objs, err := updater(env)
 	return append(traces, objs...), err
-}
-
-// updaterLeft is what is left of the Service and what kept it.
-func updaterLeft(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
-	client := engine.Get(s, module.KeyKube)
-	if client == nil {
-		return nil, nil // no cluster yet
-	}
-	objs, err := updaterTraces(env)
-	if err != nil {
-		return nil, err
-	}
-	there, err := client.Existing(ctx, objs)
-	var out []plan.OpChange
-	for _, o := range there {
-		out = append(out, plan.OpChange{Kind: module.KindObject, Target: kube.Change{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}.Target(), Summary: "delete"})
-	}
-	return out, err
-}
-
-func endUpdater(ctx context.Context, env module.Env, s *engine.Scope) error {
-	objs, err := updaterTraces(env)
-	if err != nil {
-		return err
-	}
-	return engine.Get(s, module.KeyKube).Delete(ctx, objs)
 }

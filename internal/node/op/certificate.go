@@ -14,6 +14,10 @@ type Certificate struct {
 	// known yet. CAKey is a secret, and not kept on the host.
 	CA    []byte `json:"ca,omitempty"`
 	CAKey []byte `json:"caKey,omitempty"`
+	// CAFile and CAKeyFile are files of the host with them, instead: the key of that
+	// authority is on the host, and stays there.
+	CAFile    string `json:"caFile,omitempty"`
+	CAKeyFile string `json:"caKeyFile,omitempty"`
 
 	CommonName string `json:"commonName"`
 	// Names are DNS names and IP addresses.

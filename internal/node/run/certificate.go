@@ -22,6 +22,10 @@ import (
 const backdate = 5 * time.Minute
 
 func (s *session) checkCertificate(o op.Certificate) (verdict, error) {
+	o, err := s.withAuthority(o)
+	if err != nil {
+		return verdict{}, err
+	}
 	cert, key, err := s.pair(o)
 	if err != nil {
 		return verdict{}, err
@@ -32,6 +36,19 @@ func (s *session) checkCertificate(o op.Certificate) (verdict, error) {
 	}
 	v.wrote = map[string]string{o.Cert: "", o.Key: ""} // not known before
 	return v, nil
+}
+
+// withAuthority reads the authority of an operation that names its files. One that is
+// not there yet is not known.
+func (s *session) withAuthority(o op.Certificate) (op.Certificate, error) {
+	if o.CAFile == "" {
+		return o, nil
+	}
+	var err error
+	if o.CA, err = s.read(o.CAFile); err == nil {
+		o.CAKey, err = s.read(o.CAKeyFile)
+	}
+	return o, err
 }
 
 // pairChange says what has to be done about a pair, in words.
@@ -138,6 +155,13 @@ func (s *session) pair(o op.Certificate) (*x509.Certificate, crypto.Signer, erro
 // of no use to whoever comes after a crash, and the other way round it is.
 func (s *session) applyCertificate(o op.Certificate) error {
 	now := time.Now()
+	o, err := s.withAuthority(o)
+	if err != nil {
+		return err
+	}
+	if o.CAFile != "" && (len(o.CA) == 0 || len(o.CAKey) == 0) {
+		return &op.Error{Reason: op.IDAuthorityNoKey, Message: fmt.Sprintf("cannot sign %s: %s or %s is not on this host", o.Cert, o.CAFile, o.CAKeyFile)}
+	}
 	_, key, err := s.pair(o)
 	if err != nil {
 		return err

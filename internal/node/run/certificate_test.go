@@ -70,6 +70,36 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
+// TestCertificateByFiles: an authority that is on the host is named by its files, so that
+// its key stays there. The pair goes when its step no longer wants it.
+func TestCertificateByFiles(t *testing.T) {
+	h := newHost(t)
+	o := op.Certificate{
+		Cert: "/etc/ours/client.crt", Key: "/etc/ours/client.key", CAFile: "/etc/pki/ca.crt", CAKeyFile: "/etc/pki/ca.key",
+		CommonName: "slipway:kube-vip", Client: true, ValiditySeconds: 3600,
+	}
+	if r := h.check(o); r[0].Status != op.Changed {
+		t.Errorf("before there is an authority: %+v", r[0])
+	}
+	if r := h.r.Apply(t.Context(), h.batch(o), nil)[0]; r.Status != op.Failed || r.Error.Reason != op.IDAuthorityNoKey {
+		t.Errorf("it is made without an authority: %+v", r)
+	}
+	h.apply(authority(), o, op.PutBack{Step: "step"})
+	ca, made := h.cert("etc/pki/ca.crt"), h.cert("etc/ours/client.crt")
+	if err := made.CheckSignatureFrom(ca); err != nil || made.Subject.CommonName != "slipway:kube-vip" {
+		t.Errorf("%s is not of the authority on the host: %v", made.Subject, err)
+	}
+	if r := h.check(o); r[0].Status != op.Unchanged {
+		t.Errorf("once made it is as wanted: %+v", r[0])
+	}
+	h.apply(authority(), op.PutBack{Step: "step"})
+	for path := range h.outside() {
+		if strings.HasPrefix(path, "/etc/ours") {
+			t.Errorf("%s is left when it is wanted no longer", path)
+		}
+	}
+}
+
 // TestCertificateRenewed: what is changed about a certificate that is there,
 // what is said of it, and whether its key stays.
 func TestCertificateRenewed(t *testing.T) {

@@ -33,6 +33,8 @@ func subjects(o op.Op) ([]subject, error) {
 			out = append(out, subject{ledger.KindSysctl, key})
 		}
 		return out, nil
+	case op.Certificate:
+		return []subject{{ledger.KindPath, o.Cert}, {ledger.KindPath, o.Key}}, nil
 	case op.Unit:
 		return []subject{{ledger.KindUnit, o.Name}}, nil
 	case op.Timezone:
