@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -30,9 +31,28 @@ type debs struct {
 	dir  string // of apt's lists and caches
 	arch string
 	as   *owner.Owner // who runs apt; nil is whoever runs this program
+	// sandboxed has apt fetch as its own user, which is what it does for root.
+	sandboxed bool
 
 	mu    sync.Mutex // held while apt works
 	fresh bool       // the lists were updated in this run
+}
+
+// newDebs has apt work in a directory of the cache; for root, in one for the time being
+// that apt's own user can enter: what parses answers from the network is not root.
+func newDebs(cache, arch string, as *owner.Owner) (d *debs, remove func() error, err error) {
+	if as != nil || os.Geteuid() != 0 {
+		return &debs{dir: filepath.Join(cache, "apt", arch), arch: arch, as: as}, func() error { return nil }, nil
+	}
+	dir, err := os.MkdirTemp("", "slipway-apt-*")
+	if err != nil {
+		return nil, nil, err
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // without entering it, apt's user writes nothing
+		return nil, nil, errors.Join(err, remove())
+	}
+	return &debs{dir: dir, arch: arch, sandboxed: true}, remove, nil
 }
 
 // options are apt's, on top of the host's configuration. An empty status file
@@ -45,10 +65,13 @@ func (d *debs) options() []string {
 		"Dir::Cache=" + filepath.Join(d.dir, "cache"),
 		"Dir::Log=" + filepath.Join(d.dir, "log"),
 		"APT::Architecture=" + d.arch, "APT::Architectures=" + d.arch,
-		"APT::Install-Recommends=false", "APT::Sandbox::User=",
+		"APT::Install-Recommends=false",
 		"Debug::NoLocking=true", "Acquire::Retries=3", "Acquire::Languages=none",
 	} {
 		o = append(o, "-o", kv)
+	}
+	if !d.sandboxed { // who is not root cannot become another
+		o = append(o, "-o", "APT::Sandbox::User=")
 	}
 	return append(o, "-c", filepath.Join(d.dir, "hooks.conf"))
 }
@@ -132,8 +155,11 @@ func (t *debTree) origins(component string) []source.Origin {
 
 // tree fetches packages with all they depend on and unpacks them into dir.
 func (d *debs) tree(ctx context.Context, packages []string, dir string, tell func(source.Progress)) (*debTree, error) {
-	archives := filepath.Join(dir, ".archives")
-	if err := d.download(ctx, packages, archives, tell); err != nil {
+	archives, err := d.download(ctx, packages, tell)
+	if archives != "" {
+		defer func() { _ = safefile.RemoveAll(archives) }() // it is gone already, if all went well
+	}
+	if err != nil {
 		return nil, err
 	}
 	files, err := safefile.ReadDir(archives)
@@ -152,19 +178,25 @@ func (d *debs) tree(ctx context.Context, packages []string, dir string, tell fun
 	return t, errors.Join(safefile.RemoveAll(archives), d.as.GiveTree(dir))
 }
 
-// download fetches packages with all they depend on, as files in archives.
-func (d *debs) download(ctx context.Context, packages []string, archives string, tell func(source.Progress)) error {
+// download fetches packages with all they depend on, as files in a directory.
+func (d *debs) download(ctx context.Context, packages []string, tell func(source.Progress)) (archives string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.update(ctx, tell); err != nil {
-		return err
+		return "", err
 	}
+	archives = filepath.Join(d.dir, "archives-"+rand.Text())
 	if err := d.as.MakeDir(filepath.Join(archives, "partial"), 0o755); err != nil {
-		return err
+		return "", err
+	}
+	if d.sandboxed {
+		if err := os.Chmod(archives, 0o755); err != nil { //nolint:gosec // as for dir
+			return archives, err
+		}
 	}
 	tell(source.Progress{Phase: source.Fetching, Message: "Debian packages " + strings.Join(packages, ", ")})
 	args := slices.Concat([]string{"-o", "Dir::Cache::archives=" + archives, "install", "--download-only"}, packages)
-	return d.apt(ctx, args...)
+	return archives, d.apt(ctx, args...)
 }
 
 // add unpacks one package, which dpkg-deb reads as a user.

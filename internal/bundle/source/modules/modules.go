@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -184,7 +183,11 @@ const ahead = 3
 func (r *runner) parts(ctx context.Context, arch string) (source.Parts, error) {
 	names := slices.DeleteFunc(slices.Clone(buildOrder), func(name string) bool { _, ok := r.units[name]; return !ok })
 	made := make([]built, len(names))
-	d := &debs{dir: filepath.Join(r.source.opts.Cache, "apt", arch), arch: arch, as: r.tool.as}
+	d, remove, err := newDebs(r.source.opts.Cache, arch, r.tool.as)
+	if err != nil {
+		return source.Parts{}, err
+	}
+	defer func() { _ = remove() }()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(ahead)
 	for i, name := range names {
@@ -206,7 +209,6 @@ func (r *runner) parts(ctx context.Context, arch string) (source.Parts, error) {
 			parts.Components = append(parts.Components, source.Component{Name: name, Version: u.Version, Arch: arch, Licence: u.Licence, File: b.File})
 		}
 	}
-	var err error
 	parts.Images, err = r.images(arch, have)
 	return parts, err
 }
