@@ -133,6 +133,8 @@ func service(env module.Env) (op.List, error) {
 		op.Unit{
 			Name: module.RegistryUnit, Enabled: op.Bool(true), Running: op.Bool(true),
 			RestartOn: append(reads, unitFile, program),
+			// What comes next logs in, and finds it listening.
+			Again: []op.Wait{{TCP: env.RegistryClient().Address, TimeoutSeconds: 60}},
 		},
 	), nil
 }

@@ -88,6 +88,9 @@ func TestUnprivileged(t *testing.T) {
 					if !slices.Contains(o.RestartOn, module.RegistryUsers) {
 						t.Error("a changed password does not restart it, and it has a copy of the one before")
 					}
+					if len(o.Again) != 1 || o.Again[0].TCP == "" {
+						t.Errorf("who logs in next does not wait for it: %+v", o.Again)
+					}
 				}
 			}
 			if waits != tc.enters || !owns {
