@@ -215,11 +215,15 @@ func Leftovers() map[string]Leftover {
 }
 
 // Programs are what a host itself must have: those the kubelet, kubeadm and
-// the container runtime call and the bundle cannot bring.
-func Programs(c *v1alpha1.Cluster) []string {
+// the container runtime call and the bundle cannot bring, and those that the unit of a
+// registry calls.
+func Programs(c *v1alpha1.Cluster, roles []v1alpha1.Role) []string {
 	list := []string{"systemctl", "mount", "umount", "losetup", "modprobe", "cp"}
 	if c.Spec.ContainerRuntime.Type == "docker" { // with them cri-dockerd asks for the address of a pod
 		list = append(list, "nsenter", "ip")
+	}
+	if c.Spec.Registry.Private != nil && slices.Contains(roles, v1alpha1.RoleRegistry) {
+		list = append(list, "find", "install", "setpriv")
 	}
 	return list
 }
@@ -271,7 +275,7 @@ func Wanted(c *v1alpha1.Cluster) op.Facts {
 	}
 	paths := append(slices.Collect(maps.Keys(Leftovers())), Replaced(c)...)
 	for _, dir := range ProgramDirs() {
-		for _, program := range Programs(c) {
+		for _, program := range Programs(c, []v1alpha1.Role{v1alpha1.RoleRegistry}) {
 			paths = append(paths, dir+"/"+program)
 		}
 	}

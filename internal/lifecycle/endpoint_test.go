@@ -410,6 +410,41 @@ func TestKubeVIPGivenUpFirst(t *testing.T) {
 	w.wantHosts("cp1", "cp2", "w1", "w2")
 }
 
+// TestKubeVIPCredentials: every control plane has kube-vip's own, those that joined too;
+// nothing of them is left when nodes go another way.
+func TestKubeVIPCredentials(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.endpoint = &v1alpha1.ControlPlaneEndpoint{Mode: v1alpha1.EndpointKubeVIP, Address: virtual}
+	w.create(event.Succeeded)
+	files := []string{module.KubeVIPDir + "/admin.conf", module.KubeVIPCert, module.KubeVIPManifest}
+	objects := []string{
+		"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/slipway-kube-vip",
+		"/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/slipway-kube-vip",
+		"/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings/slipway-kube-vip",
+	}
+	want := func(there bool) {
+		t.Helper()
+		for _, name := range []string{"cp1", "cp2", "cp3"} {
+			for _, f := range files {
+				if w.machines[name].has(f) != there {
+					t.Errorf("%s has %s: %t", name, f, !there)
+				}
+			}
+		}
+		for _, o := range objects {
+			if w.api.has(o) != there {
+				t.Errorf("there is %s: %t", o, !there)
+			}
+		}
+	}
+	want(true)
+	w.whole()
+	w.endpoint = &onHAProxy
+	w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Succeeded)
+	want(false)
+	w.whole()
+}
+
 // TestUpdaterLeavesNothing: what the apiserver-updater made by itself goes with
 // it.
 func TestUpdaterLeavesNothing(t *testing.T) {

@@ -127,7 +127,9 @@ func (m *machine) facts() *op.HostFacts {
 	if m.second != "" {
 		f.Addresses = append(f.Addresses, op.Address{Link: "eth1", Prefix: m.second + "/24"})
 	}
-	for _, p := range facts.Programs(&v1alpha1.Cluster{Spec: v1alpha1.ClusterSpec{ContainerRuntime: v1alpha1.ContainerRuntime{Type: "docker"}}}) {
+	all := v1alpha1.ClusterSpec{ContainerRuntime: v1alpha1.ContainerRuntime{Type: "docker"}}
+	all.Registry.Private = &v1alpha1.PrivateRegistry{}
+	for _, p := range facts.Programs(&v1alpha1.Cluster{Spec: all}, []v1alpha1.Role{v1alpha1.RoleRegistry}) {
 		f.Present = append(f.Present, "/usr/bin/"+p)
 	}
 	f.Present = append(f.Present, slices.Collect(maps.Keys(m.files))...)
@@ -278,10 +280,21 @@ func (m *machine) serving(w *op.Wait) bool {
 	return w != nil && m.state[module.EtcdUnitName+" started"] != ""
 }
 
+// writes are the files that an operation writes and that are put back with its step.
+func writes(o op.Op) []string {
+	switch o := o.(type) {
+	case op.File:
+		return []string{o.Path}
+	case op.Certificate:
+		return []string{o.Cert, o.Key}
+	}
+	return nil
+}
+
 // dropped are files that a step has written and nothing wants any more.
 func (m *machine) dropped(o op.PutBack) (paths []string) {
 	for path, step := range m.by {
-		wanted := slices.ContainsFunc(m.wanted, func(w op.Op) bool { return w.Kind() == op.KindFile && w.Target() == path })
+		wanted := slices.ContainsFunc(m.wanted, func(w op.Op) bool { return slices.Contains(writes(w), path) })
 		if _, ok := m.files[path]; ok && step == o.Step && !wanted {
 			paths = append(paths, path)
 		}
@@ -891,8 +904,8 @@ func (c *conn) one(b remote.Batch, o op.Op) op.Result {
 	case c.refuse != nil && c.refuse(b.Step, o) != nil:
 		r.Error = c.refuse(b.Step, o)
 	default:
-		if f, ok := o.(op.File); ok {
-			c.by[f.Path] = b.Step
+		for _, path := range writes(o) {
+			c.by[path] = b.Step
 		}
 		for _, what := range makes(o) {
 			c.made[what] = b.Step

@@ -61,13 +61,13 @@ func (r *report) machine() {
 		r.fail(idMachineIDMissing, "run systemd-machine-id-setup on it", "has no machine id in /etc/machine-id, which a node is known by")
 	}
 	var missing []string
-	for _, program := range facts.Programs(r.cluster) {
+	for _, program := range facts.Programs(r.cluster, spec.Roles) {
 		if !slices.ContainsFunc(facts.ProgramDirs(), func(dir string) bool { return slices.Contains(f.Present, dir+"/"+program) }) {
 			missing = append(missing, program)
 		}
 	}
 	if len(missing) > 0 {
-		r.fail(idProgram, "install them with the system's packages: util-linux, kmod, coreutils, systemd, iproute2",
+		r.fail(idProgram, "install them with the system's packages: util-linux, kmod, coreutils, findutils, systemd, iproute2",
 			"lacks %s, which the kubelet, the container runtime or Slipway call", list(missing))
 	}
 }
