@@ -56,8 +56,10 @@ func TestUnprivileged(t *testing.T) {
 		caps              []string
 	}{
 		{"default", "/var/lib is open", "", 0, false, []string{"CapabilityBoundingSet="}},
-		{"a port of the first 1024", "an unprivileged user may not listen there", "", 443, false,
-			[]string{"CapabilityBoundingSet=CAP_NET_BIND_SERVICE", "AmbientCapabilities=CAP_NET_BIND_SERVICE"}},
+		{
+			"a port of the first 1024", "an unprivileged user may not listen there", "", 443, false,
+			[]string{"CapabilityBoundingSet=CAP_NET_BIND_SERVICE", "AmbientCapabilities=CAP_NET_BIND_SERVICE"},
+		},
 		{"a directory of the user's", "what is above it may be closed to others", "/srv/images", 5000, true, []string{"CapabilityBoundingSet="}},
 		{"in a home", "the unit provides it, whatever is above", "/home/images/data", 5000, false, []string{"CapabilityBoundingSet="}},
 	} {

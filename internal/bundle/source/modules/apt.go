@@ -49,7 +49,7 @@ func newDebs(cache, arch string, as *owner.Owner) (d *debs, remove func() error,
 		return nil, nil, err
 	}
 	remove = func() error { return os.RemoveAll(dir) }
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // without entering it, apt's user writes nothing
+	if err := os.Chmod(dir, 0o711); err != nil {
 		return nil, nil, errors.Join(err, remove())
 	}
 	return &debs{dir: dir, arch: arch, sandboxed: true}, remove, nil
@@ -190,7 +190,7 @@ func (d *debs) download(ctx context.Context, packages []string, tell func(source
 		return "", err
 	}
 	if d.sandboxed {
-		if err := os.Chmod(archives, 0o755); err != nil { //nolint:gosec // as for dir
+		if err := os.Chmod(archives, 0o755); err != nil {
 			return archives, err
 		}
 	}
