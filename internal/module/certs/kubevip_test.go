@@ -1,0 +1,51 @@
+package certs
+
+import (
+	"slices"
+	"testing"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+// TestKubeVIP has its certificate be renewed as others are, on control planes and in its
+// mode alone, and kube-vip restarted for it and for another authority.
+func TestKubeVIP(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		mode         v1alpha1.EndpointMode
+		role         v1alpha1.Role
+		want         bool
+	}{
+		{"control plane", "kube-vip runs there", v1alpha1.EndpointKubeVIP, v1alpha1.RoleControlPlane, true},
+		{"worker", "it has no kube-vip", v1alpha1.EndpointKubeVIP, v1alpha1.RoleWorker, false},
+		{"another mode", "there is none", v1alpha1.EndpointKeepalived, v1alpha1.RoleControlPlane, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &v1alpha1.Cluster{}
+			c.Spec.Hosts = []v1alpha1.Host{{Name: "a", Address: "192.0.2.1", Roles: []v1alpha1.Role{tc.role}}}
+			c.Spec.ControlPlaneEndpoint = v1alpha1.ControlPlaneEndpoint{Mode: tc.mode, Address: "192.0.2.100"}
+			spec.Default(c, spec.DefaultOptions{KubernetesVersion: "v1.37.1"})
+			env := module.Env{Cluster: c}
+			renewed := slices.ContainsFunc(byItself(env, c.Spec.Hosts[0]), func(o op.Op) bool {
+				r, ok := o.(op.Renewal)
+				return ok && r.Path == module.KubeVIPCert && r.Key == module.KubeVIPKey && r.CAKey == "/etc/kubernetes/pki/ca.key"
+			})
+			if renewed != tc.want {
+				t.Errorf("its host renews it by itself: %t: %s", renewed, tc.reason)
+			}
+			restarted := slices.ContainsFunc(restarts(env), func(o op.Op) bool {
+				r := o.(op.PodRestart)
+				return r.Manifest == module.KubeVIPManifest && slices.Contains(r.Files, module.KubeVIPCert) && slices.Contains(r.Files, AuthorityCert)
+			})
+			if want := tc.mode == v1alpha1.EndpointKubeVIP; restarted != want {
+				t.Errorf("it is restarted for its certificate and its authority: %t", restarted)
+			}
+		})
+	}
+	if !slices.Contains(Names(), nameKubeVIP) {
+		t.Error("it cannot be asked for by name")
+	}
+}
