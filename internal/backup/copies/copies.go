@@ -204,7 +204,7 @@ func Own(ctx context.Context, from Source, begin string, chosen func(Name) bool)
 
 // maxBytes is more than any copy has: what is told to have more, or less than nothing, is
 // none, whatever it is called.
-const maxBytes = 10000 * partSize
+const maxBytes = maxParts * partSize
 
 // Among are those of some files, newest first.
 func Among(files []File, chosen func(Name) bool) (out []Copy) {

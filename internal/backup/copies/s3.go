@@ -1,10 +1,13 @@
 package copies
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/md5" //nolint:gosec // each storage knows that sum
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +29,7 @@ const (
 	// partSize is how much of a copy is in memory while it goes to storage, which
 	// takes 10000 parts: 78 GiB, ten times what etcd may have.
 	partSize = 8 << 20
+	maxParts = 10_000
 	// maxListed is how many keys are listed that begin alike: a host keeps 1000 copies at
 	// most, and storage may go on without end.
 	maxListed = 20_000
@@ -172,9 +176,7 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 			_ = b.Remove(rest, partOf(name)) // the next copy tries again
 		}
 	}()
-	_, err = b.s3.Client.PutObject(ctx, b.to.Bucket, b.key(name), from, -1, minio.PutObjectOptions{
-		ContentType: "application/octet-stream", PartSize: partSize, SendContentMd5: true, // each storage knows that sum
-	})
+	err = b.upload(ctx, b.key(name), from)
 	_ = from.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // whoever still writes gets it
 	if failed := <-written; err != nil || failed != nil {
 		return cmp.Or(cause(failed, err), b.plain(err))
@@ -186,6 +188,43 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 		return errors.Join(err, b.Remove(rest, name))
 	}
 	return nil
+}
+
+// upload sends what from has, part by part. The library's own loops for all other
+// kinds of uploads are not linked by this: the helper is small.
+func (b *bucket) upload(ctx context.Context, key string, from io.Reader) error {
+	options := minio.PutObjectOptions{ContentType: "application/octet-stream", SendContentMd5: true}
+	id, err := b.s3.NewMultipartUpload(ctx, b.to.Bucket, key, options)
+	if err != nil {
+		return err
+	}
+	var parts []minio.CompletePart
+	buf := make([]byte, partSize)
+	for {
+		n, err := io.ReadFull(from, buf)
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			return err
+		}
+		if n == 0 && len(parts) > 0 {
+			break
+		}
+		if len(parts) == maxParts {
+			return fmt.Errorf("the copy has more than %d bytes", int64(maxBytes))
+		}
+		sum := md5.Sum(buf[:n]) //nolint:gosec // each storage knows that sum
+		part, err := b.s3.PutObjectPart(ctx, b.to.Bucket, key, id, len(parts)+1, bytes.NewReader(buf[:n]), int64(n),
+			minio.PutObjectPartOptions{Md5Base64: base64.StdEncoding.EncodeToString(sum[:])})
+		if err != nil {
+			return err
+		}
+		parts = append(parts, minio.CompletePart{PartNumber: part.PartNumber, ETag: part.ETag})
+		if last {
+			break
+		}
+	}
+	_, err = b.s3.CompleteMultipartUpload(ctx, b.to.Bucket, key, id, parts, options)
+	return err
 }
 
 // cause is why writing failed, if it was not that storage took no more.
