@@ -335,6 +335,8 @@ func remedy(reason string) string {
 		return "what it signs is worth nothing any more, and the cluster's and etcd's are exchanged while they last: docs/guide/certificates.md"
 	case op.IDCertificateForeign:
 		return "put the certificate or the authority back that was there before, or renew it where it was made; or go on with the other hosts: --ignore-errors"
+	case op.IDCertificateRequest:
+		return "look at the key on that host, move it away if it is weak or foreign, then resume"
 	case "DiskFull":
 		return "make room on the host, or mount a larger disk there, then resume"
 	case "BlobCorrupt":
@@ -426,6 +428,8 @@ func (d *dirty) add(host string, o op.Op) {
 		m[o.Private], m[o.Public] = true, true
 	case op.Certificate:
 		m[o.Cert], m[o.Key] = true, true
+	case op.CertificateRequest:
+		m[o.Key] = true
 	case op.Exec:
 		for _, p := range append(slices.Clone(o.Creates), o.Declares...) {
 			m[p] = true

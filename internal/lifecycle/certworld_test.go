@@ -218,8 +218,48 @@ func (m *machine) outOfDate(o op.Certificate) bool {
 	if err != nil {
 		return text != pairOf(o)
 	}
+	if ca, err := pki.Certificate(o.CA); err == nil && o.CAKey == "" && cert.CheckSignatureFrom(ca) != nil {
+		return true
+	}
 	wish := pki.Wish{Validity: time.Duration(o.ValiditySeconds) * time.Second, Due: o.Due, Within: time.Duration(o.WithinSeconds) * time.Second}
 	return wish.Unmet(cert, time.Time{}, certTime) != ""
+}
+
+// unsigned reports whether the host needs a certificate that the manager signs.
+func (m *machine) unsigned(o op.Certificate) bool {
+	return !m.has(o.Cert) || len(o.CA) == 0 || m.outOfDate(o) || pki.State(m.read, op.CertificateFile{Path: o.Cert, Key: o.Key}).OtherKey
+}
+
+// request plays the helper.
+func (m *machine) request(o op.CertificateRequest) []byte {
+	key, err := pki.Key([]byte(m.files[o.Key]))
+	if err != nil {
+		m.api.t.Errorf("the key of %s on %s: %v", o.Cert, m.name, err)
+		return nil
+	}
+	request, err := pki.Request(key)
+	if err != nil {
+		m.api.t.Error(err)
+	}
+	return request
+}
+
+// certificate plays the helper that makes a pair, or installs what was signed for it.
+func (m *machine) certificate(o op.Certificate) *op.Error {
+	if o.CAKey != "" {
+		m.files[o.Key], m.files[o.Cert] = "key of "+m.name, pairOf(o)
+		return nil
+	}
+	cert, err := pki.Certificate(o.Signed)
+	if err != nil {
+		return &op.Error{Reason: "Internal", Message: o.Cert + " is not signed: " + err.Error()}
+	}
+	key, err := pki.Key([]byte(m.files[o.Key]))
+	if err != nil || !pki.Belong(cert, key) {
+		return &op.Error{Reason: "Internal", Message: o.Cert + " is not of the key that is there"}
+	}
+	m.files[o.Cert] = string(o.Signed)
+	return nil
 }
 
 // outdated says that the program of a pod has read something else.

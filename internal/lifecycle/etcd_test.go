@@ -199,10 +199,14 @@ func TestManagedEtcd(t *testing.T) {
 	for name, m := range w.machines {
 		keys := 0
 		for path, content := range m.files {
-			if strings.HasSuffix(path, ".key") && strings.HasPrefix(path, module.EtcdPKI) && strings.HasPrefix(content, "key of ") {
-				if content != "key of "+name && !strings.HasSuffix(path, "/ca.key") {
+			switch {
+			case !strings.HasSuffix(path, ".key") || !strings.HasPrefix(path, module.EtcdPKI):
+			case strings.HasPrefix(content, "key of "):
+				if content != "key of "+name {
 					t.Errorf("%s of %s is the %s", path, name, content)
 				}
+				keys++
+			case signsForEtcd(content) && path == etcdCAKey:
 				keys++
 			}
 		}

@@ -79,6 +79,8 @@ type machine struct {
 	sick    func(*machine) bool
 	admit   func(*machine) // what the cluster gives a kubelet that asks for credentials
 	touched func(what string)
+	// given is called with each operation that the manager sends, before it is checked.
+	given func(op.Op)
 }
 
 func newMachine(name, address string, a *api) *machine {
@@ -141,6 +143,9 @@ func (m *machine) facts() *op.HostFacts {
 
 // check answers one operation.
 func (m *machine) check(o op.Op) op.Result {
+	if m.given != nil {
+		m.given(o)
+	}
 	r := op.Result{Kind: o.Kind(), Target: o.Target(), Status: op.Unchanged}
 	if r.Kind == m.blind {
 		r.Status, r.Error = op.Failed, &op.Error{Reason: "Internal", Message: "it cannot be read"}
@@ -207,7 +212,11 @@ func (m *machine) check(o op.Op) op.Result {
 			r.Status, r.Error = op.Failed, &op.Error{Reason: "AuthorityKeyLost", Message: o.Key + " is not there"}
 			return r
 		}
-		changed = cert == "" || key == "" || len(o.CA) > 0 && m.outOfDate(o)
+		changed = cert == "" || key == "" || len(o.CA) > 0 && m.outOfDate(o) || !o.Authority && o.CAKey == "" && m.unsigned(o)
+	case op.CertificateRequest:
+		if changed = !m.has(o.Key); !changed && m.unsigned(o.Certificate) {
+			r.Output = m.request(o)
+		}
 	case op.Unit:
 		changed = m.state[o.Name+" enabled"] == "" || o.Running != nil && m.state[o.Name+" started"] != m.content(o) && (!o.KeepRunning && !m.serving(o.UnlessServes) || m.state[o.Name+" started"] == "")
 	case op.EtcdMember:
@@ -532,11 +541,20 @@ func (m *machine) apply(o op.Op) *op.Error {
 			m.files[o.Cert], m.files[o.Key] = lastingAuthority(m.api.t)
 			return nil
 		}
-		if strings.Contains(o.Cert, "/rotate/") { // what it signs is looked at
+		if o.Authority { // what it signs is looked at
 			m.files[o.Key], m.files[o.Cert] = newAuthority(m.api.t, o.CommonName)
+			if o.CommonName == "etcd-ca" {
+				etcdKeys.Store(m.files[o.Key], true)
+			}
 			return nil
 		}
-		m.files[o.Key], m.files[o.Cert] = "key of "+m.name, pairOf(o)
+		return m.certificate(o)
+	case op.CertificateRequest:
+		_, text, err := pki.NewKey()
+		if err != nil {
+			return &op.Error{Reason: "Internal", Message: err.Error()}
+		}
+		m.files[o.Key] = string(text)
 	case op.Block:
 		if o.Gate != nil && !m.awaited(*o.Gate) {
 			return &op.Error{Reason: "Timeout", Message: "nothing answers at " + o.Gate.Target()}
@@ -682,7 +700,7 @@ func (m *machine) notes(ops op.List, changes op.Op) {
 
 // pairOf is a certificate as it is wanted.
 func pairOf(o op.Certificate) string {
-	return "certificate of " + o.CommonName + " under " + hash(string(o.CA), string(o.CAKey))
+	return "certificate of " + o.CommonName + " under " + hash(string(o.CA))
 }
 
 // left keeps what a program has left, if it succeeded.

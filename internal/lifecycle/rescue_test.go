@@ -480,6 +480,7 @@ func TestRescueNotNeeded(t *testing.T) {
 func TestRescueManaged(t *testing.T) {
 	w := newWorld(t, "cp1", "e1", "e2", "e3")
 	w.managed = true
+	watchKeys(w)
 	c := w.cluster()
 	c.Spec.Hosts[0].Roles = c.Spec.Hosts[0].Roles[:1]
 	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)

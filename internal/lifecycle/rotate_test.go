@@ -300,7 +300,11 @@ func (w *world) unwatched() {}
 // once that is made, and no second.
 func (w *world) killedExchange(t *testing.T, r Request, next, signs string, watched, exchanged func(*world)) {
 	t.Helper()
-	old := w.machines["cp1"].files[signs]
+	keeper := "cp1"
+	if w.apart {
+		keeper = "ex1"
+	}
+	old := w.machines[keeper].files[signs]
 	moments := w.killed(t, r)
 	if len(moments) < 10/oneIn {
 		t.Errorf("%d moments", len(moments))
@@ -315,11 +319,11 @@ func (w *world) killedExchange(t *testing.T, r Request, next, signs string, watc
 			t.Run(m.name+", "+how, func(t *testing.T) {
 				t.Parallel()
 				k.t = t
-				made, had := k.machines["cp1"].files[next], k.machines["cp1"].files[signs]
+				made, had := k.machines[keeper].files[next], k.machines[keeper].files[signs]
 				watched(k)
 				goOn(k)
 				exchanged(k)
-				if is := k.machines["cp1"].files[signs]; made != "" && is != made || made == "" && had != old && is != had {
+				if is := k.machines[keeper].files[signs]; made != "" && is != made || made == "" && had != old && is != had {
 					t.Error("it was exchanged twice")
 				}
 				k.wantPhase(v1alpha1.PhaseRunning)

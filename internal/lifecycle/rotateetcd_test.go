@@ -44,7 +44,8 @@ const etcdUnit = "/etc/systemd/system/etcd.service"
 func withEtcd(t *testing.T, machines ...string) *world {
 	t.Helper()
 	w := newWorld(t, machines...)
-	w.managed = slices.Contains(machines, "e1")
+	w.apart = slices.Contains(machines, "ex1")
+	w.managed = w.apart || slices.Contains(machines, "e1")
 	w.create(event.Succeeded)
 	w.certified(300 * certDay)
 	for _, m := range w.machines {
@@ -144,9 +145,9 @@ func rotateEtcd() Request {
 	return Request{Kind: RotateCA, Name: "prod", Rotate: []string{certs.Etcd}}
 }
 
-// etcdShapes are clusters with etcd in pods, and as a service beside control planes
-// and on hosts of its own.
-var etcdShapes = map[string][]string{"stacked": {"cp1", "cp2", "cp3", "w1"}, "managed": {"cp1", "cp2", "e1"}}
+// etcdShapes are clusters with etcd in pods, as a service beside control planes, and on
+// hosts of its own alone.
+var etcdShapes = map[string][]string{"stacked": {"cp1", "cp2", "cp3", "w1"}, "managed": {"cp1", "cp2", "e1"}, "apart": {"cp1", "cp2", "ex1"}}
 
 // TestRotateEtcd: at no moment is anybody not believed who speaks with etcd.
 func TestRotateEtcd(t *testing.T) {
@@ -193,8 +194,12 @@ func TestRotateEtcdUnread(t *testing.T) {
 			from := w.machines["cp1"].files[module.EtcdCA]
 			w.do(rotateEtcd(), event.Succeeded)
 			is := w.machines["cp1"].files[module.EtcdCA]
-			w.machines["cp1"].files["/etc/slipway/rotate/etcd-ca.crt"] = is // the end was not come to
-			w.machines["cp1"].files["/etc/slipway/rotate/etcd-ca.key"] = w.machines["cp1"].files[etcdCAKey]
+			keeper := w.machines["cp1"]
+			if w.apart {
+				keeper = w.machines["ex1"]
+			}
+			keeper.files["/etc/slipway/rotate/etcd-ca.crt"] = is // the end was not come to
+			keeper.files["/etc/slipway/rotate/etcd-ca.key"] = keeper.files[etcdCAKey]
 			m := w.machines["cp2"]
 			member, server := m.etcdRuns()
 			for _, by := range []string{member, server} {

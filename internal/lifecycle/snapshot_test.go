@@ -58,6 +58,9 @@ func aSnapshot(t testing.TB, revisions int) string {
 
 // said is what an operation answers with that was just applied.
 func (m *machine) said(o op.Op) []byte {
+	if r, ok := o.(op.CertificateRequest); ok {
+		return m.request(r)
+	}
 	if d, ok := o.(op.EtcdDefrag); ok && (d.Do == op.DefragAny || d.Do == op.DefragFollower) {
 		return []byte(`{"before":104857600,"after":41943040}`)
 	}

@@ -35,8 +35,9 @@ type world struct {
 	cache    string
 	machines map[string]*machine
 	api      *api
-	// managed has etcd on every machine, and on those called e nothing else.
-	managed bool
+	// managed has etcd on every machine, and on those called e nothing else. With apart,
+	// no other machine has etcd.
+	managed, apart bool
 	// doors are addresses at which the API answers from here.
 	doors []string
 	// version is that of Kubernetes, "" is the default.
@@ -236,7 +237,10 @@ func (w *world) cluster() *v1alpha1.Cluster {
 			roles[0] = v1alpha1.RoleControlPlane
 		}
 		if w.managed {
-			c.Spec.Etcd.Type, roles = spec.EtcdManaged, append(roles, v1alpha1.RoleEtcd)
+			c.Spec.Etcd.Type = spec.EtcdManaged
+			if !w.apart || strings.HasPrefix(n, "e") {
+				roles = append(roles, v1alpha1.RoleEtcd)
+			}
 		}
 		if strings.HasPrefix(n, "e") {
 			roles = roles[1:]

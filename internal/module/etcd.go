@@ -145,6 +145,15 @@ func (e Env) EtcdClientValidity(h *engine.Host) time.Duration {
 	return e.Cluster.Spec.Kubernetes.Certificates.CAValidity.Duration
 }
 
+// EtcdClientPair returns what a control plane authenticates to a managed etcd with. Who
+// signs it is left open.
+func (e Env) EtcdClientPair(h *engine.Host, ca []byte) op.Certificate {
+	return op.Certificate{
+		Cert: EtcdClientCert, Key: EtcdClientKey, CA: ca, CommonName: "kube-apiserver-etcd-client", Client: true,
+		ValiditySeconds: int64(e.EtcdClientValidity(h) / time.Second),
+	}
+}
+
 // EtcdMark is on hosts whose member of etcd was seen in its cluster: from then on
 // it does not start without its data.
 func EtcdMark() op.File {

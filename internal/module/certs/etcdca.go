@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"context"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -47,12 +48,18 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 				return reread(env, s.Host(), op.File{Path: r.Trust, Content: text}), err
 			},
 		},
+		r.request(env),
 		{
-			ID: "rotate.etcd.sign", Title: "sign etcd's certificates with the next", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime, Consumes: next,
+			ID: "rotate.etcd.sign", Title: "sign etcd's certificates with the next", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime,
+			Consumes: append(next, keyEtcdSigned.Ref()),
 			Needs: []string{"rotate.etcd.trust"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.first(get(s).cert)
-				return r.ofEtcd(env, s.Host(), text, get(s)), err
+				var signed []byte
+				if requests(env, s.Host()) {
+					signed = engine.Get(s, keyEtcdSigned)
+				}
+				return r.ofEtcd(env, s.Host(), text, get(s), signed), err
 			},
 		},
 		{
@@ -68,6 +75,40 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 		},
 		r.end("rotate.etcd.drop"),
 	}}
+}
+
+// keyEtcdSigned is what the next authority of etcd has signed for a control plane; nil if
+// it needs nothing.
+var keyEtcdSigned = engine.NewHostKey[[]byte]("certs.etcd-signed", nil)
+
+// requests reports whether a host asks etcd and has no member: it does not get the
+// authority's key.
+func requests(env module.Env, h *engine.Host) bool {
+	return h.HasRole(v1alpha1.RoleControlPlane) && !hasMember(env, h)
+}
+
+// request is the task in which the next authority signs for control planes without a
+// member, here.
+func (r AuthorityRotation) request(env module.Env) engine.Task {
+	pair := func(s *engine.Scope) op.Certificate {
+		return env.EtcdClientPair(s.Host(), engine.Get(s, keyNextEtcd).cert)
+	}
+	return engine.Task{
+		ID: "rotate.etcd.request", Title: "request the etcd client certificate", When: r.Everywhere,
+		On:       func(h *engine.Host) bool { return requests(env, h) },
+		Consumes: []engine.KeyRef{keyNextEtcd.Ref()}, Provides: []engine.KeyRef{keyEtcdSigned.Ref()},
+		Ops: func(s *engine.Scope) (op.List, error) {
+			return op.List{op.CertificateRequest{Certificate: pair(s)}}, nil
+		},
+		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
+			signed, err := module.SignRequest(s, pair(s), engine.Get(s, keyNextEtcd).key, results[0])
+			if err != nil {
+				return err
+			}
+			engine.Provide(s, keyEtcdSigned, signed)
+			return nil
+		},
+	}
 }
 
 // rereadTime bounds what is done on a host: two restarts, and all that is waited for.
@@ -105,7 +146,7 @@ func everyMember(env module.Env) op.Wait {
 // ofEtcd has all that a host shows of etcd be signed by the next authority, with
 // which it signs from then on, if it has a member. A control plane that has none is
 // signed for, and does not get the key.
-func (r AuthorityRotation) ofEtcd(env module.Env, h *engine.Host, trusted []byte, next nextPair) op.List {
+func (r AuthorityRotation) ofEtcd(env module.Env, h *engine.Host, trusted []byte, next nextPair, signed []byte) op.List {
 	member, control := hasMember(env, h), h.HasRole(v1alpha1.RoleControlPlane)
 	var list op.List
 	if member {
@@ -121,10 +162,9 @@ func (r AuthorityRotation) ofEtcd(env module.Env, h *engine.Host, trusted []byte
 	case control && member:
 		list = append(list, r.signs(env, pkiDir+"apiserver-etcd-client"))
 	case control:
-		list = append(list, op.Certificate{
-			Cert: module.EtcdClientCert, Key: module.EtcdClientKey, CA: next.cert, CAKey: next.key, CommonName: "kube-apiserver-etcd-client", Client: true,
-			ValiditySeconds: int64(env.EtcdClientValidity(h) / time.Second),
-		})
+		c := env.EtcdClientPair(h, next.cert)
+		c.Signed = signed
+		list = append(list, c)
 	}
 	if member {
 		list = append(list, ownMember(env), everyMember(env))

@@ -87,7 +87,7 @@ func kubeVIPCredentials(env module.Env) (op.List, error) {
 	return op.List{
 		op.Dir{Path: module.KubeVIPDir, Mode: 0o700},
 		op.Certificate{
-			Cert: module.KubeVIPCert, Key: module.KubeVIPKey, CAFile: caCert, CAKeyFile: caKey,
+			Cert: module.KubeVIPCert, Key: module.KubeVIPKey, CAFile: caCert, CAKey: caKey,
 			CommonName: kubeVIPUser, Client: true, ValiditySeconds: int64(env.Validity() / time.Second),
 		},
 		op.File{Path: module.KubeVIPDir + "/admin.conf", Content: conf, Mode: 0o600},

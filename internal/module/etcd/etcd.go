@@ -34,7 +34,7 @@ func MarkPaths() []string { return []string{facts.EtcdData, facts.EtcdJoined, ca
 // half of them are there. From then on others join one after the other, and a
 // member is restarted when all are well, one after the other.
 func New(env module.Env) engine.Module {
-	return engine.Module{Name: "etcd", Tasks: append(pkiTasks(env), []engine.Task{
+	return engine.Module{Name: "etcd", Tasks: append(pkiTasks(env, clientPair(env)), []engine.Task{
 		{
 			ID: "etcd.service", Title: "set up etcd", On: env.RunsEtcd,
 			Ops: func(s *engine.Scope) (op.List, error) { return service(env, s) },

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
@@ -27,10 +26,14 @@ type authority struct{ cert, key []byte }
 
 var keyAuthority = engine.NewKey("etcd.authority", authority{})
 
+// keySigned is the certificate that was signed for a control plane; nil if it needs none.
+var keySigned = engine.NewHostKey[[]byte]("etcd.signed", nil)
+
 // pkiTasks have every host make its own keys. The authority is made on one
 // host with etcd, and all of these have it: each can be lost, and any can make
-// what another needs. Control planes are signed for and do not get its key.
-func pkiTasks(env module.Env) []engine.Task {
+// what another needs. Control planes are signed for and do not get its key; client is
+// what each of them is to have.
+func pkiTasks(env module.Env, client func(*engine.Scope) op.Certificate) []engine.Task {
 	return []engine.Task{
 		{
 			ID: "etcd.programs", Title: "install etcd", Consumes: []engine.KeyRef{module.KeyContent.Ref()},
@@ -56,19 +59,41 @@ func pkiTasks(env module.Env) []engine.Task {
 			ID: "etcd.certificates", Title: "make etcd's certificates", On: env.RunsEtcd, Consumes: []engine.KeyRef{keyAuthority.Ref()},
 			Ops: func(s *engine.Scope) (op.List, error) { return memberPKI(env, s), nil },
 		},
+		requestTask(env, client),
 		{
-			ID: "etcd.client", Title: "let the API server into etcd", On: asks(env), Consumes: []engine.KeyRef{keyAuthority.Ref()},
-			// Without a member that takes part there is nobody to ask for the
-			// authority; what the host has is good for as long.
-			When: func(s *engine.Scope) bool {
-				return env.Cluster.Spec.Etcd.External != nil || keeper(env, s.Hosts()) != ""
-			},
+			ID: "etcd.client", Title: "let the API server into etcd", On: asks(env), Consumes: []engine.KeyRef{keyAuthority.Ref(), keySigned.Ref()},
+			When: func(s *engine.Scope) bool { return env.Cluster.Spec.Etcd.External != nil || signs(env, s) },
 			Ops: func(s *engine.Scope) (op.List, error) {
 				if x := env.Cluster.Spec.Etcd.External; x != nil {
 					return externalPKI(x)
 				}
-				return clientPKI(env, s), nil
+				return clientPKI(s, client), nil
 			},
+		},
+	}
+}
+
+// signs reports whether a host can be signed for. Without a member that takes part
+// there is nobody to ask for the authority; what the host has is good for as long.
+func signs(env module.Env, s *engine.Scope) bool { return keeper(env, s.Hosts()) != "" }
+
+// requestTask makes the key of a control plane's client certificate there, and signs for
+// it here: the authority's key is not sent.
+func requestTask(env module.Env, client func(*engine.Scope) op.Certificate) engine.Task {
+	return engine.Task{
+		ID: "etcd.request", Title: "request the etcd client certificate", Consumes: []engine.KeyRef{keyAuthority.Ref()}, Provides: []engine.KeyRef{keySigned.Ref()},
+		On:   func(h *engine.Host) bool { return asks(env)(h) && env.Cluster.Spec.Etcd.External == nil },
+		When: func(s *engine.Scope) bool { return signs(env, s) },
+		Ops: func(s *engine.Scope) (op.List, error) {
+			return op.List{op.CertificateRequest{Certificate: client(s)}}, nil
+		},
+		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
+			signed, err := module.SignRequest(s, client(s), engine.Get(s, keyAuthority).key, results[0])
+			if err != nil {
+				return err
+			}
+			engine.Provide(s, keySigned, signed)
+			return nil
 		},
 	}
 }
@@ -81,24 +106,15 @@ func Renew(env module.Env, r module.Renewal) engine.Module {
 	if env.Cluster.Spec.Etcd.Type != spec.EtcdManaged || !wanted {
 		return m
 	}
-	for _, t := range pkiTasks(env) {
-		switch t.ID {
-		case "etcd.authority":
-		case "etcd.client":
-			t.Ops = func(s *engine.Scope) (op.List, error) {
-				ops := clientPKI(env, s)
-				for i, o := range ops {
-					if c, ok := o.(op.Certificate); ok {
-						c.Due, c.WithinSeconds = due, within
-						ops[i] = c
-					}
-				}
-				return ops, nil
-			}
-		default:
-			continue
+	client := func(s *engine.Scope) op.Certificate {
+		c := clientPair(env)(s)
+		c.Due, c.WithinSeconds = due, within
+		return c
+	}
+	for _, t := range pkiTasks(env, client) {
+		if slices.Contains([]string{"etcd.authority", "etcd.request", "etcd.client"}, t.ID) {
+			m.Tasks = append(m.Tasks, t)
 		}
-		m.Tasks = append(m.Tasks, t)
 	}
 	return m
 }
@@ -130,7 +146,10 @@ func memberPKI(env module.Env, s *engine.Scope) op.List {
 	names := []string{s.Host().Name, module.InternalAddress(s.Host().Host), "localhost", "127.0.0.1", "::1"}
 	ca := engine.Get(s, keyAuthority)
 	pair := func(cert, key, name string, server bool) op.Certificate {
-		c := signed(env, ca, cert, key, name)
+		c := op.Certificate{
+			Cert: cert, Key: key, CA: ca.cert, CAKey: caKey, CommonName: name, Client: true,
+			ValiditySeconds: int64(env.Cluster.Spec.Kubernetes.Certificates.Validity.Seconds()),
+		}
 		if server {
 			c.Server, c.Names = true, names
 		}
@@ -145,19 +164,18 @@ func memberPKI(env module.Env, s *engine.Scope) op.List {
 	}
 }
 
-// clientPKI is an API server's.
-func clientPKI(env module.Env, s *engine.Scope) op.List {
-	ca := engine.Get(s, keyAuthority)
-	client := signed(env, ca, module.EtcdClientCert, module.EtcdClientKey, "kube-apiserver-etcd-client")
-	client.ValiditySeconds = int64(env.EtcdClientValidity(s.Host()) / time.Second)
-	return op.List{op.File{Path: module.EtcdCA, Content: ca.cert}, client}
+// clientPair is what a control plane authenticates with.
+func clientPair(env module.Env) func(*engine.Scope) op.Certificate {
+	return func(s *engine.Scope) op.Certificate {
+		return env.EtcdClientPair(s.Host(), engine.Get(s, keyAuthority).cert)
+	}
 }
 
-func signed(env module.Env, ca authority, cert, key, name string) op.Certificate {
-	return op.Certificate{
-		Cert: cert, Key: key, CA: ca.cert, CAKey: ca.key, CommonName: name, Client: true,
-		ValiditySeconds: int64(env.Cluster.Spec.Kubernetes.Certificates.Validity.Seconds()),
-	}
+// clientPKI is an API server's.
+func clientPKI(s *engine.Scope, client func(*engine.Scope) op.Certificate) op.List {
+	c := client(s)
+	c.Signed = engine.Get(s, keySigned)
+	return op.List{op.File{Path: module.EtcdCA, Content: c.CA}, c}
 }
 
 // externalPKI are the user's files.

@@ -92,7 +92,7 @@ func certificate(env module.Env, h *engine.Host) op.List {
 		op.File{Path: module.RegistryCA, Content: r.CA},
 		op.File{Path: module.RegistryCAKey, Content: r.CAKey, Mode: 0o600, Secret: true},
 		op.Certificate{
-			Cert: module.RegistryCert, Key: module.RegistryKey, CA: r.CA, CAKey: r.CAKey,
+			Cert: module.RegistryCert, Key: module.RegistryKey, CA: r.CA, CAKey: module.RegistryCAKey,
 			CommonName: h.Name, Names: spec.RegistryNames(env.Cluster), Server: true, ValiditySeconds: int64(env.Validity().Seconds()),
 		},
 	)

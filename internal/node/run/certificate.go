@@ -5,11 +5,8 @@ package run
 import (
 	"crypto"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"net"
-	"slices"
 	"time"
 
 	"slipway.dev/slipway/internal/node/durable"
@@ -17,12 +14,8 @@ import (
 	"slipway.dev/slipway/internal/pki"
 )
 
-// backdate is how far the clocks of hosts may differ for a certificate that was
-// made just now.
-const backdate = 5 * time.Minute
-
 func (s *session) checkCertificate(o op.Certificate) (verdict, error) {
-	o, err := s.withAuthority(o)
+	o, err := s.withCA(o)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -38,16 +31,14 @@ func (s *session) checkCertificate(o op.Certificate) (verdict, error) {
 	return v, nil
 }
 
-// withAuthority reads the authority of an operation that names its files. One that is
+// withCA reads the certificate of a CA that an operation names by its file. One that is
 // not there yet is not known.
-func (s *session) withAuthority(o op.Certificate) (op.Certificate, error) {
+func (s *session) withCA(o op.Certificate) (op.Certificate, error) {
 	if o.CAFile == "" {
 		return o, nil
 	}
 	var err error
-	if o.CA, err = s.read(o.CAFile); err == nil {
-		o.CAKey, err = s.read(o.CAKeyFile)
-	}
+	o.CA, err = s.read(o.CAFile)
 	return o, err
 }
 
@@ -72,15 +63,18 @@ func pairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now
 	if why := wish.Unmet(cert, end, now); why != "" {
 		return why, nil
 	}
-	want, err := template(o, now)
+	want, err := pki.Template(o, now)
 	if err != nil {
 		return "", err
 	}
-	if !sameUse(cert, want) {
+	if !pki.SameUse(cert, want) {
 		return "renew: names or purpose are others", nil
 	}
+	if len(o.CA) == 0 && o.CAKey != "" {
+		return "", nil // the CA that is there signs again
+	}
 	if len(o.CA) == 0 {
-		return "", nil
+		return "renew: the authority is about to be another", nil // and is yet to be made
 	}
 	ca, err := pki.Certificate(o.CA)
 	if err != nil {
@@ -90,46 +84,6 @@ func pairChange(o op.Certificate, cert *x509.Certificate, key crypto.Signer, now
 		return "renew: the authority is another", nil
 	}
 	return "", nil
-}
-
-func sameUse(have, want *x509.Certificate) bool {
-	text := func(ips []net.IP) (out []string) {
-		for _, ip := range ips {
-			out = append(out, ip.String())
-		}
-		return out
-	}
-	return have.Subject.CommonName == want.Subject.CommonName && slices.Equal(have.DNSNames, want.DNSNames) &&
-		slices.Equal(text(have.IPAddresses), text(want.IPAddresses)) && slices.Equal(have.ExtKeyUsage, want.ExtKeyUsage)
-}
-
-// template is a certificate as it is wanted, without a number.
-func template(o op.Certificate, now time.Time) (*x509.Certificate, error) {
-	if o.ValiditySeconds <= 0 || o.CommonName == "" {
-		return nil, invalid("a certificate at %s needs a name and a time", o.Cert)
-	}
-	c := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: o.CommonName},
-		NotBefore: now.Add(-backdate), NotAfter: now.Add(time.Duration(o.ValiditySeconds) * time.Second),
-		KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true,
-	}
-	if o.Authority {
-		c.KeyUsage, c.IsCA = x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign, true
-	}
-	for _, name := range o.Names {
-		if ip := net.ParseIP(name); ip != nil {
-			c.IPAddresses = append(c.IPAddresses, ip)
-			continue
-		}
-		c.DNSNames = append(c.DNSNames, name)
-	}
-	if o.Server {
-		c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
-	}
-	if o.Client {
-		c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
-	}
-	return c, nil
 }
 
 // pair reads a certificate and a key. What is missing or damaged is nil: a
@@ -151,35 +105,71 @@ func (s *session) pair(o op.Certificate) (*x509.Certificate, crypto.Signer, erro
 	return cert, key, nil
 }
 
-// applyCertificate writes the key first: without it the certificate would be
-// of no use to whoever comes after a crash, and the other way round it is.
-func (s *session) applyCertificate(o op.Certificate) error {
-	now := time.Now()
-	o, err := s.withAuthority(o)
+// checkRequest finds a key to make, and returns the request of the one that is there.
+func (s *session) checkRequest(o op.CertificateRequest) (verdict, error) {
+	cert, key, err := s.pair(o.Certificate)
+	if err != nil {
+		return verdict{}, err
+	}
+	if key == nil {
+		return verdict{change: "create", wrote: map[string]string{o.Key: ""}}, nil
+	}
+	change, err := pairChange(o.Certificate, cert, key, time.Now())
+	if err != nil || change == "" {
+		return verdict{}, err
+	}
+	request, err := pki.Request(key)
+	return verdict{output: request}, err
+}
+
+// applyRequest makes the key.
+func (s *session) applyRequest(o op.CertificateRequest, res *op.Result) error {
+	key, err := s.makeKey(o.Key)
 	if err != nil {
 		return err
 	}
-	if o.CAFile != "" && (len(o.CA) == 0 || len(o.CAKey) == 0) {
-		return &op.Error{Reason: op.IDAuthorityNoKey, Message: fmt.Sprintf("cannot sign %s: %s or %s is not on this host", o.Cert, o.CAFile, o.CAKeyFile)}
+	res.Output, err = pki.Request(key)
+	return err
+}
+
+// applyCertificate writes the key first: without it the certificate would be
+// of no use to whoever comes after a crash, and the other way round it is.
+func (s *session) applyCertificate(o op.Certificate) error {
+	o, err := s.withCA(o)
+	if err != nil {
+		return err
 	}
 	_, key, err := s.pair(o)
 	if err != nil {
 		return err
 	}
-	cert, err := template(o, now)
-	if err != nil {
-		return err
+	if !o.Authority && o.CAKey == "" {
+		return s.install(o, key)
 	}
 	if key == nil {
 		if key, err = s.makeKey(o.Key); err != nil {
 			return err
 		}
 	}
-	text, err := sign(o, cert, key)
+	text, err := s.sign(o, key)
 	if err != nil {
 		return fmt.Errorf("signing %s: %w", o.Cert, err)
 	}
 	return s.write(o.Cert, text, durable.Meta{Mode: 0o644})
+}
+
+// install writes what the manager has signed, if it is what was asked for.
+func (s *session) install(o op.Certificate, key crypto.Signer) error {
+	cert, err := pki.Certificate(o.Signed)
+	if err != nil {
+		return fmt.Errorf("reading what the manager has signed: %w", err)
+	}
+	// That it was made just now is no reason to make another: due is what was there.
+	o.Due, o.WithinSeconds = "", 0
+	if why, err := pairChange(o, cert, key, time.Now()); err != nil || why != "" {
+		return errors.Join(err, fmt.Errorf("what the manager has signed is not for this host: %s", why))
+	}
+	return s.write(o.Cert, o.Signed, durable.Meta{Mode: 0o644})
 }
 
 func (s *session) makeKey(path string) (crypto.Signer, error) {
@@ -190,20 +180,44 @@ func (s *session) makeKey(path string) (crypto.Signer, error) {
 	return key, s.write(path, text, durable.Meta{Mode: 0o600})
 }
 
-func sign(o op.Certificate, cert *x509.Certificate, key crypto.Signer) ([]byte, error) {
+// noCA is the error for a certificate whose CA is not on the host.
+func noCA(o op.Certificate) error {
+	files := o.CAKey
+	if o.CAFile != "" {
+		files = o.CAFile + " or " + o.CAKey
+	}
+	return &op.Error{Reason: op.IDAuthorityNoKey, Message: fmt.Sprintf("cannot sign %s: %s is not on this host", o.Cert, files)}
+}
+
+// sign signs with the CA's key that is on the host.
+func (s *session) sign(o op.Certificate, key crypto.Signer) ([]byte, error) {
+	cert, err := pki.Template(o, time.Now())
+	if err != nil {
+		return nil, err
+	}
 	if o.Authority {
 		return pki.Sign(cert, cert, key.Public(), key)
+	}
+	if o.CAFile != "" && o.CA == nil {
+		return nil, noCA(o)
 	}
 	ca, err := pki.Certificate(o.CA)
 	if err != nil {
 		return nil, err
 	}
-	caKey, err := pki.Key(o.CAKey)
+	text, err := s.read(o.CAKey)
 	if err != nil {
 		return nil, err
 	}
+	if text == nil {
+		return nil, noCA(o)
+	}
+	caKey, err := pki.Key(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", o.CAKey, err)
+	}
 	if !pki.Belong(ca, caKey) {
-		return nil, errors.New("the authority's key is not that of its certificate")
+		return nil, pki.ErrNotPair
 	}
 	return pki.Sign(cert, ca, key.Public(), caKey)
 }

@@ -22,7 +22,7 @@ func authority() op.Certificate {
 
 func (h *host) server() op.Certificate {
 	return op.Certificate{
-		Cert: "/etc/pki/server.crt", Key: "/etc/pki/server.key", CA: []byte(h.read("etc/pki/ca.crt")), CAKey: []byte(h.read("etc/pki/ca.key")),
+		Cert: "/etc/pki/server.crt", Key: "/etc/pki/server.key", CA: []byte(h.read("etc/pki/ca.crt")), CAKey: "/etc/pki/ca.key",
 		CommonName: "e1", Names: []string{"e1", "192.0.2.1", "localhost", "2001:db8::1"}, Server: true, Client: true, ValiditySeconds: 3600,
 	}
 }
@@ -75,7 +75,7 @@ func TestCertificate(t *testing.T) {
 func TestCertificateByFiles(t *testing.T) {
 	h := newHost(t)
 	o := op.Certificate{
-		Cert: "/etc/ours/client.crt", Key: "/etc/ours/client.key", CAFile: "/etc/pki/ca.crt", CAKeyFile: "/etc/pki/ca.key",
+		Cert: "/etc/ours/client.crt", Key: "/etc/ours/client.key", CAFile: "/etc/pki/ca.crt", CAKey: "/etc/pki/ca.key",
 		CommonName: "slipway:kube-vip", Client: true, ValiditySeconds: 3600,
 	}
 	if r := h.check(o); r[0].Status != op.Changed {
@@ -117,9 +117,9 @@ func TestCertificateRenewed(t *testing.T) {
 			other := authority()
 			other.Cert, other.Key = "/etc/pki/other.crt", "/etc/pki/other.key"
 			h.apply(other)
-			o.CA, o.CAKey = []byte(h.read("etc/pki/other.crt")), []byte(h.read("etc/pki/other.key"))
+			o.CA, o.CAKey = []byte(h.read("etc/pki/other.crt")), other.Key
 		}, "renew: the authority is another", true},
-		{"authority not known yet", "a plan is made before it is read", func(_ *host, o *op.Certificate) { o.CA, o.CAKey = nil, nil }, "", true},
+		{"authority not known yet", "a plan is made before it is read", func(_ *host, o *op.Certificate) { o.CA = nil }, "", true},
 		{"no certificate", "a crash came between key and certificate", func(h *host, _ *op.Certificate) { h.remove("etc/pki/server.crt") }, "create", true},
 		{"half a certificate", "a crash came in between", func(h *host, _ *op.Certificate) { h.write("etc/pki/server.crt", "-----BEGIN CERT") }, "create", true},
 		{"no key", "the certificate alone is worth nothing", func(h *host, _ *op.Certificate) { h.remove("etc/pki/server.key") }, "renew: the key is another", false},
@@ -296,5 +296,105 @@ func TestUnitGate(t *testing.T) {
 	h.world(w)
 	if r := h.apply(keep)[0]; r.Status != op.Changed || starts() != 3 {
 		t.Errorf("not started with what is there now: %+v, %d starts", r, starts())
+	}
+}
+
+// requested is a certificate that the manager signs.
+func (h *host) requested() op.Certificate {
+	o := h.server()
+	o.CAKey, o.Cert, o.Key = "", "/etc/pki/client.crt", "/etc/pki/client.key"
+	return o
+}
+
+// signs plays the manager, which has the CA's key.
+func (h *host) signs(request []byte, o op.Certificate) []byte {
+	h.t.Helper()
+	text, err := pki.SignRequest(request, o, []byte(h.read("etc/pki/ca.key")), time.Now())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return text
+}
+
+// TestCertificateRequest: key and request are made on the host, and what is signed for
+// them is installed. Cut off in between, the same key is asked for again; complete,
+// nothing is requested.
+func TestCertificateRequest(t *testing.T) {
+	h := newHost(t)
+	h.apply(authority())
+	o := h.requested()
+	before := h.snapshot()
+	if r := h.check(op.CertificateRequest{Certificate: o})[0]; r.Summary != "create" || len(r.Output) > 0 || r.Target != o.Key {
+		t.Errorf("without a key: %+v", r)
+	}
+	if d := cmp.Diff(before, h.snapshot()); d != "" {
+		t.Errorf("a check has changed the host:\n%s", d)
+	}
+	first := h.apply(op.CertificateRequest{Certificate: o})[0]
+	key := h.read("etc/pki/client.key")
+	again := h.check(op.CertificateRequest{Certificate: o})[0]
+	if first.Status != op.Changed || again.Status != op.Unchanged || len(first.Output) == 0 || len(again.Output) == 0 {
+		t.Fatalf("%+v, %+v", first, again)
+	}
+	if mode := h.snapshot()["/etc/pki/client.key"].Mode.String(); mode != "-rw-------" {
+		t.Errorf("the key has mode %s", mode)
+	}
+	o.Signed = h.signs(again.Output, o)
+	if r := h.apply(o)[0]; r.Status != op.Changed {
+		t.Errorf("%+v", r)
+	}
+	if _, err := tls.X509KeyPair([]byte(h.read("etc/pki/client.crt")), []byte(key)); err != nil {
+		t.Error(err)
+	}
+	o.Signed = nil
+	for _, r := range h.check(op.CertificateRequest{Certificate: o}, o) {
+		if r.Status != op.Unchanged || len(r.Output) > 0 {
+			t.Errorf("there is nothing to do: %+v", r)
+		}
+	}
+	h.remove("etc/pki/client.key")
+	if r := h.check(op.CertificateRequest{Certificate: o}, o); r[0].Summary != "create" || r[1].Summary != "renew: the key is another" {
+		t.Errorf("the key is lost: %+v", r)
+	}
+	o.CA = nil
+	if r := h.check(o)[0]; r.Status != op.Changed {
+		t.Errorf("another CA is about to sign: %+v", r)
+	}
+}
+
+// TestCertificateInstalled: a host installs what was signed for its key, by the CA that
+// it trusts and for what it asked for, and nothing else.
+func TestCertificateInstalled(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason string
+		change       func(*host, *op.Certificate)
+	}{
+		{"nothing", "the manager has not signed", func(_ *host, o *op.Certificate) { o.Signed = nil }},
+		{"another key", "the key was lost in between", func(h *host, o *op.Certificate) {
+			h.remove("etc/pki/client.key")
+			h.apply(op.CertificateRequest{Certificate: *o})
+		}},
+		{"no key", "the key was lost in between", func(h *host, _ *op.Certificate) { h.remove("etc/pki/client.key") }},
+		{"other names", "it is of another host", func(_ *host, o *op.Certificate) { o.Names = []string{"e2"} }},
+		{"another CA", "nobody trusts it", func(h *host, o *op.Certificate) {
+			other := authority()
+			other.Cert, other.Key = "/etc/pki/other.crt", "/etc/pki/other.key"
+			h.apply(other)
+			o.CA = []byte(h.read("etc/pki/other.crt"))
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			h.apply(authority())
+			o := h.requested()
+			o.Signed = h.signs(h.apply(op.CertificateRequest{Certificate: o})[0].Output, o)
+			tc.change(h, &o)
+			if r := h.r.Apply(t.Context(), h.batch(o), nil)[0]; r.Status != op.Failed {
+				t.Errorf("%s: %+v", tc.reason, r)
+			}
+			if _, there := h.snapshot()["/etc/pki/client.crt"]; there {
+				t.Error("it was installed")
+			}
+		})
 	}
 }

@@ -159,6 +159,8 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkWait(ctx, o)
 	case op.Certificate:
 		return s.checkCertificate(o)
+	case op.CertificateRequest:
+		return s.checkRequest(o)
 	case op.PodHosts:
 		return s.checkPodHosts(o)
 	case op.Certificates:
@@ -265,6 +267,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyEtcdSalvage(ctx, o, res)
 	case op.Certificate:
 		return s.applyCertificate(o)
+	case op.CertificateRequest:
+		return s.applyRequest(o, res)
 	case op.PodHosts:
 		return s.applyPodHosts(o)
 	case op.Renewal:
@@ -322,6 +326,8 @@ func clean(o op.Op) error {
 		}
 		paths = []string{o.Service.Initial}
 	case op.Certificate:
+		paths = named(o.Cert, o.Key, o.CAKey)
+	case op.CertificateRequest:
 		paths = []string{o.Cert, o.Key}
 	case op.KeyPair:
 		paths = []string{o.Private, o.Public}

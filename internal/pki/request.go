@@ -1,0 +1,154 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	pemRequest = "CERTIFICATE REQUEST"
+	// maxRequest is more than a request of the largest key takes, in PEM form.
+	maxRequest = 16 << 10
+	// leastRSA and mostRSA bound the sizes of RSA keys in requests.
+	leastRSA, mostRSA = 2048, 8192
+)
+
+// Template returns a certificate as an operation wants it, without a number.
+func Template(o op.Certificate, now time.Time) (*x509.Certificate, error) {
+	if o.ValiditySeconds <= 0 || o.CommonName == "" {
+		return nil, &op.Error{Reason: "Invalid", Message: fmt.Sprintf("a certificate at %s needs a name and a time", o.Cert)}
+	}
+	c := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: o.CommonName},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(seconds(o.ValiditySeconds)),
+		KeyUsage: x509.KeyUsageDigitalSignature, BasicConstraintsValid: true,
+	}
+	if o.Authority {
+		c.KeyUsage, c.IsCA = x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign, true
+	}
+	for _, name := range o.Names {
+		if ip := net.ParseIP(name); ip != nil {
+			c.IPAddresses = append(c.IPAddresses, ip)
+			continue
+		}
+		c.DNSNames = append(c.DNSNames, name)
+	}
+	if o.Server {
+		c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	}
+	if o.Client {
+		c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
+	}
+	return c, nil
+}
+
+// SameUse reports whether two certificates have the same names and purpose.
+func SameUse(have, want *x509.Certificate) bool {
+	text := func(ips []net.IP) (out []string) {
+		for _, ip := range ips {
+			out = append(out, ip.String())
+		}
+		return out
+	}
+	return have.Subject.CommonName == want.Subject.CommonName && slices.Equal(have.DNSNames, want.DNSNames) &&
+		slices.Equal(text(have.IPAddresses), text(want.IPAddresses)) && slices.Equal(have.ExtKeyUsage, want.ExtKeyUsage)
+}
+
+// Request returns a request for a certificate of a key, in PEM form. It names nothing:
+// who signs decides on names and purpose.
+func Request(key crypto.Signer) ([]byte, error) {
+	raw, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate request: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemRequest, Bytes: raw}), nil
+}
+
+// SignRequest signs a host's request with a CA, both in PEM form. Of the request it
+// takes the public key, once the request is signed with that key and the key is strong.
+// Names, purpose and validity are those of the operation, whatever the request says.
+func SignRequest(request []byte, o op.Certificate, caKey []byte, now time.Time) ([]byte, error) {
+	public, err := requested(request)
+	if err != nil {
+		return nil, &op.Error{Reason: op.IDCertificateRequest, Message: fmt.Sprintf("the request for %s is refused: %v", o.Cert, err)}
+	}
+	if o.Authority {
+		return nil, errors.New("a host cannot request a CA")
+	}
+	ca, err := Certificate(o.CA)
+	if err != nil {
+		return nil, fmt.Errorf("reading the CA that signs %s: %w", o.Cert, err)
+	}
+	key, err := Key(caKey)
+	if err != nil {
+		return nil, fmt.Errorf("reading the CA's key that signs %s: %w", o.Cert, err)
+	}
+	if !Belong(ca, key) {
+		return nil, fmt.Errorf("signing %s: %w", o.Cert, ErrNotPair)
+	}
+	cert, err := Template(o, now)
+	if err != nil {
+		return nil, err
+	}
+	if ca.NotBefore.Before(cert.NotBefore) { // the clocks of hosts may differ from the manager's
+		cert.NotBefore = ca.NotBefore
+	}
+	return Sign(cert, ca, public, key)
+}
+
+// ErrNotPair reports that a CA's certificate and key do not belong together.
+var ErrNotPair = errors.New("the CA's key is not that of its certificate")
+
+// requested returns the public key of a request, if it may be signed.
+func requested(text []byte) (crypto.PublicKey, error) {
+	if len(text) > maxRequest {
+		return nil, fmt.Errorf("it has more than %d bytes", maxRequest)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != pemRequest {
+		return nil, errors.New("it is not a certificate request")
+	}
+	req, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if err := strong(req.PublicKey); err != nil { // first: a signature of a huge key takes long to check
+		return nil, err
+	}
+	if err := req.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("it is not signed with its key: %w", err)
+	}
+	return req.PublicKey, nil
+}
+
+// strong refuses keys that a certificate must not be issued for.
+func strong(key crypto.PublicKey) error {
+	switch k := key.(type) {
+	case *ecdsa.PublicKey:
+		if !slices.Contains([]elliptic.Curve{elliptic.P256(), elliptic.P384(), elliptic.P521()}, k.Curve) {
+			return fmt.Errorf("its key is on the curve %s", k.Curve.Params().Name)
+		}
+	case *rsa.PublicKey:
+		if n := k.N.BitLen(); n < leastRSA || n > mostRSA {
+			return fmt.Errorf("its RSA key has %d bits, and must have %d to %d", n, leastRSA, mostRSA)
+		}
+	case ed25519.PublicKey:
+	default:
+		return errors.New("its key is of an unknown type")
+	}
+	return nil
+}
