@@ -52,7 +52,7 @@ func RotateEtcd(env module.Env, r AuthorityRotation) engine.Module {
 		{
 			ID: "rotate.etcd.sign", Title: "sign etcd's certificates with the next", On: r.On, When: r.Everywhere, Rollout: rolling, Timeout: rereadTime,
 			Consumes: append(next, keyEtcdSigned.Ref()),
-			Needs: []string{"rotate.etcd.trust"},
+			Needs:    []string{"rotate.etcd.trust"},
 			Ops: func(s *engine.Scope) (op.List, error) {
 				text, err := r.first(get(s).cert)
 				var signed []byte
