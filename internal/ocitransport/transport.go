@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -115,14 +116,39 @@ func tokenServices(registry string) []string {
 		return []string{"auth.docker.io"}
 	case "registry.gitlab.com":
 		return []string{"gitlab.com"}
+	case "registry.digitalocean.com":
+		return []string{"api.digitalocean.com"}
 	}
-	// Alibaba Cloud has one token service per region.
-	if region, ok := strings.CutSuffix(registry, ".aliyuncs.com"); ok {
-		if region, ok = strings.CutPrefix(region, "registry."); ok && !strings.Contains(region, ".") {
-			return []string{"dockerauth." + region + ".aliyuncs.com"}
-		}
+	switch {
+	case scaleway.MatchString(registry):
+		return []string{"api.scaleway.com"}
+	case alibaba.MatchString(registry):
+		m := alibaba.FindStringSubmatch(registry)
+		return alibabaServices("", m[1], m[2])
+	case alibabaEnterprise.MatchString(registry):
+		m := alibabaEnterprise.FindStringSubmatch(registry)
+		return append(alibabaServices("", m[1], m[2]), alibabaServices("-ee", m[1], m[2])...)
 	}
 	return nil
+}
+
+// The registries of clouds that have one per region. Those of Alibaba Cloud have other
+// names, and other token services, in its private networks.
+var (
+	scaleway          = regexp.MustCompile(`^rg\.[a-z0-9-]+\.scw\.cloud$`)
+	alibaba           = regexp.MustCompile(`^registry(?:-intl)?(-vpc)?\.([a-z0-9-]+)\.aliyuncs\.com$`)
+	alibabaEnterprise = regexp.MustCompile(`^[a-z0-9-]+-registry(-vpc)?\.([a-z0-9-]+)\.cr\.aliyuncs\.com$`)
+)
+
+// alibabaServices returns the token services of an edition and a network in a region. One
+// region writes its name in another way.
+func alibabaServices(edition, network, region string) []string {
+	service := "dockerauth" + edition + network
+	out := []string{service + "." + region + ".aliyuncs.com"}
+	if region == "cn-zhangjiakou" {
+		out = append(out, service+"-"+region+".aliyuncs.com")
+	}
+	return out
 }
 
 // carriesCredentials reports whether a request has a password or a refresh
