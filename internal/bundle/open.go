@@ -21,9 +21,10 @@ import (
 // Open opens a bundle: a directory, a .tar.zst file, or a reference in an OCI
 // registry ("registry.example.com/slipway/bundle:v1.37.1", with or without
 // "oci://"). A file or reference is unpacked once below the cache directory,
-// verified, and found there by its digest the next time. What the user can
-// mend is a diag.List.
-func Open(ctx context.Context, path, cache string, at Registry) (*Bundle, error) {
+// verified, and found there by its digest the next time. Signatures of keys are kept
+// before those of others, of which a registry may have any number; CheckSigned refuses a
+// bundle that none of them has signed. What the user can mend is a diag.List.
+func Open(ctx context.Context, path, cache string, at Registry, keys ...Key) (*Bundle, error) {
 	fi, err := os.Stat(path)
 	switch {
 	case err == nil && fi.IsDir():
@@ -34,7 +35,7 @@ func Open(ctx context.Context, path, cache string, at Registry) (*Bundle, error)
 		return nil, explain(path, err)
 	}
 	if ref, ok := reference(path); ok {
-		return openRegistry(ctx, ref, cache, at)
+		return openRegistry(ctx, ref, cache, at, keys)
 	}
 	return nil, explain(path, fs.ErrNotExist)
 }

@@ -206,12 +206,12 @@ func (f *found) write(d layout.Dir, cache string) error {
 	return d.SetRoot(f.root())
 }
 
-func openRegistry(ctx context.Context, ref name.Reference, cache string, at Registry) (*Bundle, error) {
+func openRegistry(ctx context.Context, ref name.Reference, cache string, at Registry, keys []Key) (*Bundle, error) {
 	ref, at, err := named(ref.String(), at)
 	if err != nil {
 		return nil, err
 	}
-	f, err := find(ctx, ref, at, nil)
+	f, err := find(ctx, ref, at, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -226,5 +226,5 @@ func openRegistry(ctx context.Context, ref name.Reference, cache string, at Regi
 	if err != nil {
 		return nil, f.explain(err)
 	}
-	return b, b.annotate(f.signatures, nil) // it may have been signed since
+	return b, b.annotate(f.signatures, keys) // it may have been signed since
 }

@@ -278,3 +278,41 @@ func TestKeysThatAreNone(t *testing.T) {
 		}
 	}
 }
+
+// TestOpen_FindsTheSignatureOfAKey: a registry may have any number of signatures of
+// strangers before the good one.
+func TestOpen_FindsTheSignatureOfAKey(t *testing.T) {
+	b := bundletest.Build(t, "amd64")
+	private, public := keys(t)
+	stranger, _ := keys(t)
+	reg := bundletest.NewRegistry(t, true)
+	ref := reg.Host + "/a/b:v1"
+	if _, err := bundle.Push(t.Context(), b, ref, reg.At); err != nil {
+		t.Fatal(err)
+	}
+	sign := func(key bundle.SigningKey) {
+		if _, err := bundle.Sign(t.Context(), ref, t.TempDir(), key, reg.At, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sign(stranger)
+	if _, err := bundle.Open(t.Context(), ref, t.TempDir(), reg.At); err != nil {
+		t.Fatal(err)
+	}
+	reg.Crowd(64)
+	sign(private)
+	cache := t.TempDir()
+	opened, err := bundle.Open(t.Context(), ref, cache, reg.At)
+	if err != nil || opened.CheckSigned([]bundle.Key{public}) == nil {
+		t.Errorf("without keys, so many signatures are not read: %v", err)
+	}
+	for _, where := range []string{cache, t.TempDir()} { // the first has it unpacked already
+		opened, err := bundle.Open(t.Context(), ref, where, reg.At, public)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := opened.CheckSigned([]bundle.Key{public}); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -386,7 +386,7 @@ func (b *source) Have(ctx context.Context) (module.Content, error) {
 	if path == "" {
 		return nil, b.mayMake(keys)
 	}
-	opened, err := bundle.Open(ctx, path, b.svc.Cache, speaking(b.env))
+	opened, err := bundle.Open(ctx, path, b.svc.Cache, speaking(b.env), keys...)
 	if err != nil {
 		return nil, err
 	}

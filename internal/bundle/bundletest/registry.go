@@ -1,6 +1,7 @@
 package bundletest
 
 import (
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"log/slog"
@@ -8,7 +9,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -24,6 +27,37 @@ type Registry struct {
 	At bundle.Registry
 	// Uploads and Fetches count blobs.
 	Uploads, Fetches atomic.Int64
+
+	mu sync.Mutex
+	// listed is what referred to a manifest when that was asked for last, and crowd is
+	// what comes before all of it.
+	listed, crowd []json.RawMessage
+}
+
+// Crowd puts n copies of the signatures that were listed last before all others.
+func (r *Registry) Crowd(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.crowd = slices.Repeat(r.listed, n)
+}
+
+// referrers answers which manifests refer to one.
+func (r *Registry) referrers(w http.ResponseWriter, req *http.Request, handler http.Handler) {
+	rec := httptest.NewRecorder()
+	handler.ServeHTTP(rec, req)
+	var index map[string]json.RawMessage
+	var list []json.RawMessage
+	if rec.Code != http.StatusOK || json.Unmarshal(rec.Body.Bytes(), &index) != nil || json.Unmarshal(index["manifests"], &list) != nil {
+		http.Error(w, rec.Body.String(), rec.Code)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listed = list
+	index["manifests"], _ = json.Marshal(slices.Concat(r.crowd, list)) // it was JSON
+	raw, _ := json.Marshal(index)
+	w.Header().Set("Content-Type", rec.Header().Get("Content-Type"))
+	_, _ = w.Write(raw)
 }
 
 const user, password = "carrier", "s3cret-of-the-registry"
@@ -45,6 +79,10 @@ func NewRegistry(t testing.TB, referrers bool) *Registry {
 			r.Uploads.Add(1)
 		case blob && req.Method == http.MethodGet:
 			r.Fetches.Add(1)
+		}
+		if referrers && strings.Contains(req.URL.Path, "/referrers/") {
+			r.referrers(w, req, handler)
+			return
 		}
 		handler.ServeHTTP(w, req)
 	}))
