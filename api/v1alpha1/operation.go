@@ -53,9 +53,13 @@ type OperationSpec struct {
 	Identity string `json:"identity,omitempty"`
 	Restores string `json:"restores,omitempty"`
 	// SignedBy is the public key besides the cluster's own by which etcd-restore verified
-	// the set, and Unverified is that it was used without a valid signature.
+	// the set, and Unverified is that it was used without a valid signature; WithKeys is
+	// that hosts got keys that they had lost from such a set. Verified is that a trusted key
+	// had signed it.
 	SignedBy   string `json:"signedBy,omitempty"`
 	Unverified bool   `json:"unverified,omitempty"`
+	WithKeys   bool   `json:"withKeys,omitempty"`
+	Verified   bool   `json:"verified,omitempty"`
 	// Rotates is what rotate-ca exchanges, by name, with the id of what goes: what
 	// has come in its place is not exchanged again.
 	Rotates map[string]string `json:"rotates,omitempty"`

@@ -312,7 +312,8 @@ kept what the API told is restarted: API servers, controllers, schedulers,
 kubelets, kube-proxy, the network's pods, CoreDNS. It ends when the API serves
 the restored revision and the nodes are ready. Cut off anywhere, it is gone on
 with by: slipway resume. Keys of authorities come from the set only where a host
-has lost its own, and never from one that is not verified.
+has lost its own. From a set that is not verified they come only with --with-keys:
+whoever wrote the set may have these keys, and can sign certificates with them.
 
 This loses data. It is confirmed by typing the cluster's name, by --yes if the
 name is given, or by --allow-removal.`,
@@ -330,6 +331,7 @@ name is given, or by --allow-removal.`,
 	}
 	setFlags(cmd, &from, &identity)
 	trustFlags(cmd, &trust)
+	cmd.Flags().BoolVar(&trust.WithKeys, "with-keys", false, "with --unverified: take lost CA and service account keys from the set, too; whoever wrote it may have them")
 	_ = cmd.MarkFlagRequired("from") // the flag is there
 	removalFlag(cmd, &allowRemoval)
 	a.changeFlags(cmd)

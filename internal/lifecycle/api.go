@@ -135,8 +135,10 @@ type Request struct {
 	// BreakLock takes a lock over whose holder cannot be asked.
 	BreakLock bool
 
-	// restores is what of a backup an operation that was cut off has begun with.
-	restores string
+	// restores is what of a backup an operation that was cut off has begun with, and
+	// restoresVerified is that a trusted key had signed it.
+	restores         string
+	restoresVerified bool
 	// rotates is what is exchanged, with what goes of it.
 	rotates map[string]string
 	// midst is what an operation that gives hosts up leaves unfinished, by the id

@@ -186,7 +186,8 @@ func (p *prepared) operation() (*v1alpha1.Operation, error) {
 		DrainTimeout:   metav1.Duration{Duration: p.request.Removal.DrainTimeout},
 		MaxUnavailable: p.request.Rollout.MaxUnavailable,
 		Certificates:   p.request.Renew.Names, AllCertificates: p.request.Renew.All, Within: metav1.Duration{Duration: p.request.Renew.Within},
-		Backup: p.request.Backup, Identity: p.request.Identity, SignedBy: p.request.SignedBy, Unverified: p.request.Unverified, Restores: cmp.Or(p.backup.key(), p.rescue.mark()),
+		Backup: p.request.Backup, Identity: p.request.Identity, SignedBy: p.request.SignedBy, Unverified: p.request.Unverified, WithKeys: p.request.WithKeys,
+		Verified: p.backup.isVerified(), Restores: cmp.Or(p.backup.key(), p.rescue.mark()),
 		Rotates: p.request.rotates, Version: p.request.Version, File: p.request.goesBy(),
 	}, p.plan)
 }

@@ -115,7 +115,8 @@ func (s *service) PrepareResume(ctx context.Context, name string, r Request, pro
 	r.Renew = Renewal{All: o.Spec.AllCertificates, Within: o.Spec.Within.Duration, Names: o.Spec.Certificates}
 	r.rotates = o.Spec.Rotates
 	r.Backup, r.Identity, r.restores = o.Spec.Backup, cmp.Or(r.Identity, o.Spec.Identity), o.Spec.Restores
-	r.SignedBy, r.Unverified = o.Spec.SignedBy, o.Spec.Unverified
+	r.restoresVerified = o.Spec.Verified
+	r.SetTrust = SetTrust{SignedBy: o.Spec.SignedBy, Unverified: o.Spec.Unverified, WithKeys: o.Spec.WithKeys}
 	r.Removal.Force, r.KeepFailed = r.Removal.Force || o.Spec.Force, r.KeepFailed || o.Spec.KeepFailed
 	r.Removal.DrainTimeout = cmp.Or(r.Removal.DrainTimeout, o.Spec.DrainTimeout.Duration)
 	r.Rollout.MaxUnavailable = cmp.Or(r.Rollout.MaxUnavailable, o.Spec.MaxUnavailable)

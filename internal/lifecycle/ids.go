@@ -108,6 +108,7 @@ const (
 	idBackupOther      = "backup-other-cluster"
 	idBackupRenamed    = "backup-renamed"
 	idBadSigner        = "bad-signer"
+	idWithKeys         = "keys-of-unverified"
 	idBackupVersion    = "backup-version"
 	idBackupChanged    = "backup-changed"
 	idBackupEncryption = "backup-encryption-off"

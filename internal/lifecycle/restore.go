@@ -119,7 +119,7 @@ func (s *service) fill(u *openedSet, r *Request, env module.Env, ids []age.Ident
 	}
 	u.source = recovery.Source{
 		Before: before, Key: restoreKey(set, env, before), Snapshot: op.Blob{Digest: "sha256:" + is.SHA256, Size: is.Bytes}, Revision: is.Revision, Kubeconfig: admin, Files: map[string][]byte{},
-		Unverified: !u.verified,
+		Unverified: !u.verified && !r.WithKeys,
 	}
 	for _, c := range small {
 		if at, ok := strings.CutPrefix(c.Name, backup.FileDir); ok {
@@ -147,11 +147,18 @@ func (u *openedSet) accept(set *backup.Set, r *Request, env module.Env, admin []
 	if err := u.fits(env, admin); err != nil {
 		return err
 	}
-	if !u.verified && !r.Unverified {
+	if !u.verified && !r.Unverified && !begunUnsigned(set, r) {
 		return unverified(set, env.Cluster.Name)
 	}
-	u.told = append(u.told, doubts(set, filepath.Base(r.Backup), u.verified)...)
+	u.told = append(u.told, doubts(set, filepath.Base(r.Backup), u.verified, r.SetTrust)...)
 	return nil
+}
+
+// begunUnsigned reports whether a restore that continues was begun with this set by a
+// program that did not sign sets. Later ones put on record whether the set was verified.
+// That the snapshot is the one that it began with is compared afterwards.
+func begunUnsigned(set *backup.Set, r *Request) bool {
+	return r.restores != "" && !r.restoresVerified && r.SignedBy == "" && set.Signature == nil
 }
 
 // renewedBefore is how many times a cluster of this name was given other data, before
@@ -251,6 +258,8 @@ func (u *openedSet) close() error {
 	u.snapshot = nil
 	return f.Close()
 }
+
+func (u *openedSet) isVerified() bool { return u != nil && u.verified }
 
 func (u *openedSet) key() string {
 	if u == nil {

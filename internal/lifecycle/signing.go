@@ -25,6 +25,9 @@ type SetTrust struct {
 	// Unverified uses a set without a valid signature: whoever could write it becomes
 	// as good as root on all hosts of the cluster.
 	Unverified bool
+	// WithKeys takes keys that hosts have lost from a set without a valid signature, too:
+	// whoever wrote the set may have these keys. It needs Unverified.
+	WithKeys bool
 }
 
 // knownKey returns the key that signs the backup sets of a cluster, as it is on record;
@@ -82,6 +85,10 @@ func (s *service) knownSigner(env *module.Env) error {
 
 // trusted are the public keys whose signatures count for sets of a cluster.
 func (s *service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error) {
+	if t.WithKeys && !t.Unverified {
+		return nil, refused(idWithKeys, "--with-keys is for sets that are not verified, and --unverified is not given",
+			"leave it away: lost keys are always taken from a verified set; or add --unverified if you know where the set comes from")
+	}
 	key, err := s.knownKey(cluster)
 	if err != nil {
 		return nil, err
@@ -139,11 +146,14 @@ func newestOf(list []SnapshotInfo, name string, ids []age.Identity, keys []backu
 }
 
 // doubts are what is told of a set that is used all the same.
-func doubts(set *backup.Set, file string, isVerified bool) (out diag.List) {
+func doubts(set *backup.Set, file string, isVerified bool, t SetTrust) (out diag.List) {
 	if !isVerified {
+		hint := "continue only if you know where it comes from; keys that hosts have lost are not taken from it; with --with-keys, they are"
+		if t.WithKeys {
+			hint = "continue only if you know where it comes from: hosts get the CA and service account keys that they have lost from this set; whoever wrote it may have these keys and can use them after the restore"
+		}
 		out = append(out, diag.Diagnostic{
-			ID: string(backup.Unverified), Severity: diag.Warning, Message: "the set is not verified: whoever could write it becomes as good as root on all hosts",
-			Hint: "continue only if you know where it comes from; keys that hosts have lost are not taken from it",
+			ID: string(backup.Unverified), Severity: diag.Warning, Message: "the set is not verified: whoever could write it becomes as good as root on all hosts", Hint: hint,
 		})
 	}
 	if says, ok := takenBy(file); ok && !says.Equal(set.Taken) {

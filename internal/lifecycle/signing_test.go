@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/diag"
@@ -78,29 +79,100 @@ func TestRestoreUnverified(t *testing.T) {
 	}
 }
 
-// Keys that hosts have lost come from a set that was verified, and from no other; that
-// it was used all the same is known to those who resume.
+// Keys that hosts have lost come from a set that was verified, and from another one only
+// if somebody says that as well; what was said is known to those who resume.
 func TestRestoreUnverifiedKeys(t *testing.T) {
 	t.Parallel()
 	const lost = "/etc/kubernetes/pki/sa.key"
-	for _, unverified := range []bool{false, true} {
-		w, file := restorable(t)
-		delete(w.machines["cp2"].files, lost)
-		r := restoring(file)
-		if unverified {
-			r = restoring(written(t, file, asItIs, nil))
+	for name, tc := range map[string]struct {
+		trust SetTrust
+		keys  bool
+	}{
+		"verified":           {SetTrust{}, true},
+		"not verified":       {SetTrust{Unverified: true}, false},
+		"not verified, keys": {SetTrust{Unverified: true, WithKeys: true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, file := restorable(t)
+			delete(w.machines["cp2"].files, lost)
+			r := restoring(file)
+			if tc.trust.Unverified {
+				r = restoring(written(t, file, asItIs, nil))
+				r.SetTrust = tc.trust
+			}
+			p := w.prepared(w.service().Prepare(t.Context(), r, nil))
+			says := slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool {
+				return d.ID == string(backup.Unverified) && strings.Contains(d.Hint, "may have these keys")
+			})
+			if err := p.Close(); err != nil || says != tc.trust.WithKeys {
+				t.Errorf("it says what the keys mean: %t, want %t; %v", says, tc.trust.WithKeys, err)
+			}
+			w.refusing("cp3", "restore.start")
+			w.do(r, event.Failed)
+			w.machines["cp3"].refuse = nil
+			w.resume(event.Succeeded)
+			if w.machines["cp2"].has(lost) != tc.keys {
+				t.Errorf("cp2 has its key: %t, want %t", w.machines["cp2"].has(lost), tc.keys)
+			}
+			if got := w.machines["cp2"].files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
+				t.Errorf("cp2 has %q", got)
+			}
+		})
+	}
+}
+
+// TestWithKeysNeedsUnverified: of a verified set they are taken anyway.
+func TestWithKeysNeedsUnverified(t *testing.T) {
+	t.Parallel()
+	w, file := restorable(t)
+	r := restoring(file)
+	r.WithKeys = true
+	_, err := w.service().Prepare(t.Context(), r, nil)
+	refusal(t, err, idWithKeys)
+}
+
+// TestResumeRestoreFromBeforeSigning: a restore that was begun by a program that signed no
+// sets goes on with the set that it began with. One that was begun with a verified set
+// does not go on with one that is not.
+func TestResumeRestoreFromBeforeSigning(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		record func(*v1alpha1.Operation)
+		id     string
+	}{
+		"before signing": {func(o *v1alpha1.Operation) { o.Spec.Unverified, o.Spec.Verified = false, false }, ""},
+		"verified then":  {func(o *v1alpha1.Operation) { o.Spec.Unverified, o.Spec.Verified = false, true }, string(backup.Unverified)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, file := restorable(t)
+			r := restoring(written(t, file, asItIs, nil))
 			r.Unverified = true
-		}
-		w.refusing("cp3", "restore.start")
-		w.do(r, event.Failed)
-		w.machines["cp3"].refuse = nil
-		w.resume(event.Succeeded)
-		if w.machines["cp2"].has(lost) == unverified {
-			t.Errorf("unverified %t: cp2 has its key: %t", unverified, w.machines["cp2"].has(lost))
-		}
-		if got := w.machines["cp2"].files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
-			t.Errorf("cp2 has %q", got)
-		}
+			w.refusing("cp3", "restore.start")
+			w.do(r, event.Failed)
+			w.machines["cp3"].refuse = nil
+			s := w.service()
+			ops, err := s.Store.Operations("prod")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range ops {
+				if Kind(o.Spec.Type) == RestoreEtcd {
+					tc.record(&o)
+					if err := s.Store.SaveOperation(&o); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if tc.id != "" {
+				_, err := s.PrepareResume(t.Context(), "prod", Request{}, nil)
+				refusal(t, err, tc.id)
+				return
+			}
+			w.resume(event.Succeeded)
+			if got := w.machines["cp2"].files[facts.EtcdData]; !strings.HasPrefix(got, "restored ") {
+				t.Errorf("cp2 has %q", got)
+			}
+		})
 	}
 }
 
