@@ -150,7 +150,7 @@ func (a *app) applied(ctx context.Context, file string, args []string, how lifec
 	if !errors.Is(err, plan.ErrNotAPlan) {
 		return o, problem(idPlanChanged, "plan again", "%s: %v", called(file), err)
 	}
-	d, err := a.load(file, data, dir)
+	d, err := a.load(ctx, file, data, dir)
 	if err != nil {
 		return o, err
 	}

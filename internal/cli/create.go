@@ -76,7 +76,7 @@ func (a *app) wanted(ctx context.Context, file, kubernetes string, args []string
 		name = args[0]
 	}
 	if file == "" {
-		return a.thisHost(name, kubernetes)
+		return a.thisHost(ctx, name, kubernetes)
 	}
 	return a.loadFile(ctx, file, name)
 }

@@ -43,6 +43,19 @@ var elsewhere = []struct {
 	{"config", []string{"slipway create config", "slipway kubeconfig NAME"}},
 }
 
+// misspelled returns the commands below one whose names an unknown word is close to.
+func misspelled(see *cobra.Command, unknown string) []string {
+	const typos = 2
+	if see.SuggestionsMinimumDistance < typos {
+		see.SuggestionsMinimumDistance = typos
+	}
+	var names []string
+	for _, name := range see.SuggestionsFor(unknown) {
+		names = append(names, strings.TrimPrefix(see.CommandPath()+" "+name, see.Root().Name()+" "))
+	}
+	return names
+}
+
 // instead returns the commands that do what an unknown command asks for, or
 // nothing.
 func instead(see *cobra.Command, unknown string) []string {
@@ -53,7 +66,7 @@ func instead(see *cobra.Command, unknown string) []string {
 			return e.instead
 		}
 	}
-	if see.Name() != "get" && see.Name() != "delete" {
+	if see.Name() != "get" && see.Name() != "delete" || len(misspelled(see, unknown)) > 0 {
 		return nil
 	}
 	for _, e := range elsewhere {

@@ -150,6 +150,9 @@ func misread(err error, see *cobra.Command, args []string) error {
 		if commands := instead(see, args[first]); len(commands) > 0 {
 			return problem(idUsage, "did you mean: "+strings.Join(commands, "; ")+"? "+hint, "%s", message)
 		}
+		if names := misspelled(see, args[first]); len(names) > 0 {
+			return problem(idUsage, "did you mean "+strings.Join(names, " or ")+"? "+hint, "%s", message)
+		}
 	}
 	if names := strings.Fields(near); len(names) > 0 {
 		hint = "did you mean " + strings.Join(names, " or ") + "? " + hint

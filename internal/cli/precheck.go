@@ -43,7 +43,7 @@ func (a *app) toCheck(ctx context.Context, file string, args []string) (lifecycl
 	r, err := a.request(ctx, lifecycle.Create, file, args)
 	var list diag.List
 	if errors.As(err, &list) && list[0].ID == idNoCluster {
-		d, err := a.thisHost("", "")
+		d, err := a.thisHost(ctx, "", "")
 		if err != nil {
 			return lifecycle.Request{}, err
 		}

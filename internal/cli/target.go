@@ -105,7 +105,7 @@ func unwrapPath(err error) error {
 
 // load reads a cluster from a file's content and checks the files it names.
 // Warnings are told.
-func (a *app) load(file string, data []byte, dir string) (*described, error) {
+func (a *app) load(ctx context.Context, file string, data []byte, dir string) (*described, error) {
 	cat, err := a.catalogue()
 	if err != nil {
 		return nil, err
@@ -117,6 +117,14 @@ func (a *app) load(file string, data []byte, dir string) (*described, error) {
 			_, err := cat.With(v, release.Components{}).Resolve(v) // which minors bundles have, the service sees
 			return err
 		},
+	}
+	loader.Recorded = func(name string) *v1alpha1.Cluster {
+		svc, err := a.svc(ctx)
+		if err != nil {
+			return nil // whoever needs it says so
+		}
+		c, _ := svc.Cluster(ctx, name) // nil if there is none
+		return c
 	}
 	loaded, err := loader.Load(called(file), data)
 	if err != nil {
@@ -139,7 +147,7 @@ func (a *app) loadFile(ctx context.Context, file, name string) (*described, erro
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.load(file, data, dir)
+	d, err := a.load(ctx, file, data, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +158,7 @@ func (a *app) loadFile(ctx context.Context, file, name string) (*described, erro
 }
 
 // thisHost describes a cluster of this machine alone.
-func (a *app) thisHost(name, kubernetes string) (*described, error) {
+func (a *app) thisHost(ctx context.Context, name, kubernetes string) (*described, error) {
 	host, err := a.env.Hostname()
 	if err != nil {
 		return nil, refuse(fmt.Errorf("asking for the host's name: %w", err))
@@ -172,7 +180,7 @@ func (a *app) thisHost(name, kubernetes string) (*described, error) {
 	if err != nil {
 		return nil, refuse(err)
 	}
-	d, err := a.load("", text, dir)
+	d, err := a.load(ctx, "", text, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 	"slipway.dev/slipway/internal/addon"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/release"
-	"slipway.dev/slipway/internal/spec"
 )
 
 // loadAddons reads what goes into the cluster, for operations that look after
@@ -84,7 +83,7 @@ func (r Request) inFile(list diag.List) diag.List {
 	if len(list) == 0 || len(r.Source) == 0 || r.File == "" {
 		return list
 	}
-	loaded, err := spec.Load(r.File, r.Source)
+	loaded, err := reader(r.Cluster).Load(r.File, r.Source)
 	if err != nil { // it was read before: this is another's
 		return list
 	}

@@ -163,7 +163,7 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 	if err != nil || bytes.Equal(text, source.Text) {
 		return nil, nil
 	}
-	loaded, err := spec.Load(source.Path, text)
+	loaded, err := reader(goesOn).Load(source.Path, text)
 	if err == nil {
 		same, err := s.describes(asOf(goesOn, o, loaded.Cluster), filepath.Dir(source.Path), goesOn)
 		if same || err != nil || loaded.Cluster.Name != goesOn.Name {

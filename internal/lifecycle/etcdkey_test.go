@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
@@ -73,8 +74,14 @@ func TestEtcdKeyStaysWithMembers(t *testing.T) {
 	before := w.machines["cp1"].files[module.EtcdClientCert]
 	w.settled(c)
 
+	for _, name := range []string{"cp1", "cp2"} {
+		w.machines[name].ages(t, w.machines["e1"].files[etcdCAKey])
+	}
 	w.renew(Renewal{Names: []string{"apiserver-etcd-client"}}, event.Succeeded)
 	w.asks("cp1", "cp2")
+	if st := pki.State(w.machines["cp2"].read, op.CertificateFile{Path: module.EtcdClientCert}); st.Ends.Before(certTime.Add(9 * certYear)) {
+		t.Errorf("it ends on %s: it was not renewed", st.Ends)
+	}
 
 	was := w.machines["e1"].files[module.EtcdCA]
 	w.do(rotateEtcd(), event.Succeeded)
@@ -144,4 +151,18 @@ func signsForEtcd(text string) (is bool) {
 		return !is
 	})
 	return is
+}
+
+// ages replaces what a machine authenticates to etcd with by one that ends in ten days.
+func (m *machine) ages(t *testing.T, caKey string) {
+	t.Helper()
+	o := op.Certificate{
+		Cert: module.EtcdClientCert, Key: module.EtcdClientKey, CA: []byte(m.files[module.EtcdCA]),
+		CommonName: "kube-apiserver-etcd-client", Client: true, ValiditySeconds: int64(10 * certDay / time.Second),
+	}
+	signed, err := pki.SignRequest(m.request(op.CertificateRequest{Certificate: o}), o, []byte(caKey), certTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.files[module.EtcdClientCert] = string(signed)
 }

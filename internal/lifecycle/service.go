@@ -139,7 +139,7 @@ func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1
 		wanted = s.complete(r.Cluster, recorded)
 	}
 	paths := spec.Paths{Dir: r.Dir, Home: s.Home}
-	if err := s.valid(ctx, r, wanted, paths); err != nil {
+	if err := s.valid(ctx, r, wanted, recorded, paths); err != nil {
 		return nil, nil, err
 	}
 	if err := spec.Absolute(wanted, paths); err != nil {
@@ -264,7 +264,7 @@ func (s *service) supported(version string) error {
 
 // valid refuses a cluster that is not, and one of a version for which there is
 // neither a minor in the catalogue nor a bundle.
-func (s *service) valid(ctx context.Context, r *Request, c *v1alpha1.Cluster, p spec.Paths) error {
+func (s *service) valid(ctx context.Context, r *Request, c, recorded *v1alpha1.Cluster, p spec.Paths) error {
 	named := spec.Copy(c)
 	if err := spec.Absolute(named, p); err != nil {
 		return err
@@ -273,7 +273,7 @@ func (s *service) valid(ctx context.Context, r *Request, c *v1alpha1.Cluster, p 
 		_, err := s.resolve(ctx, named, version, named.Spec.Bundle)
 		return err
 	}
-	return r.inFile(spec.Validate(c, spec.ValidateOptions{Supported: supported})).Err()
+	return r.inFile(spec.Validate(c, spec.ValidateOptions{Supported: supported, Recorded: recorded})).Err()
 }
 
 // releases is the catalogue, and for a version that it does not have also what

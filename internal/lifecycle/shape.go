@@ -154,13 +154,23 @@ func (s *service) fileDiffers(r Request, wanted *v1alpha1.Cluster) diag.List {
 	if err != nil {
 		return nil
 	}
-	loaded, err := spec.Load(source.Path, text)
+	loaded, err := reader(wanted).Load(source.Path, text)
 	if err != nil || loaded.Cluster.Name != wanted.Name || sameNames(loaded.Cluster, wanted) {
 		return nil
 	}
 	d.Message = source.Path + " says otherwise: its next apply would take this back"
 	d.Hint = "write the same hosts into the file"
 	return diag.List{d}
+}
+
+// reader reads the file of a cluster that is recorded.
+func reader(recorded *v1alpha1.Cluster) spec.Loader {
+	return spec.Loader{Recorded: func(name string) *v1alpha1.Cluster {
+		if recorded == nil || recorded.Name != name {
+			return nil
+		}
+		return recorded
+	}}
 }
 
 func sameNames(a, b *v1alpha1.Cluster) bool {

@@ -1,12 +1,14 @@
 package spec
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/diag"
 )
 
 func TestEndpointAddress(t *testing.T) {
@@ -246,5 +248,42 @@ func TestBalancerLeaves(t *testing.T) {
 		if got != tc.refused {
 			t.Errorf("%s: refused is %q, want %q", tc.reason, got, tc.refused)
 		}
+	}
+}
+
+// TestAddressAsDomain: an address is no name for a new cluster; one that exists with it
+// goes on, and is warned.
+func TestAddressAsDomain(t *testing.T) {
+	cluster := func(domain string) *v1alpha1.Cluster {
+		c := &v1alpha1.Cluster{}
+		c.Name = "prod"
+		c.Spec.ControlPlaneEndpoint.Domain = domain
+		c.Spec.Hosts = []v1alpha1.Host{{Name: "cp1", Address: "192.0.2.1", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
+		Default(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
+		return c
+	}
+	text := []byte("apiVersion: slipway.dev/v1alpha1\nkind: Cluster\nmetadata: {name: prod}\nspec:\n" +
+		"  controlPlaneEndpoint: {domain: 192.0.2.9}\n  kubernetes: {version: v1.37.1}\n" +
+		"  hosts:\n  - {name: cp1, address: 192.0.2.1, roles: [control-plane]}\n")
+	for _, tc := range []struct {
+		name     string
+		recorded *v1alpha1.Cluster
+		want     diag.Severity
+	}{
+		{"a new cluster", nil, diag.Error},
+		{"one that exists with it", cluster("192.0.2.9"), diag.Warning},
+		{"one that exists with another", cluster("192.0.2.8"), diag.Error},
+		{"one that exists with a name", cluster("api.example.com"), diag.Error},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			found := Validate(cluster("192.0.2.9"), ValidateOptions{Recorded: tc.recorded})
+			if i := slices.IndexFunc(found, func(d diag.Diagnostic) bool { return d.Path == "spec.controlPlaneEndpoint.domain" }); i < 0 || found[i].Severity != tc.want {
+				t.Errorf("%+v", found)
+			}
+			loaded, err := Loader{Recorded: func(string) *v1alpha1.Cluster { return tc.recorded }}.Load("prod.yaml", text)
+			if (err != nil) != (tc.want == diag.Error) || err == nil && len(loaded.Warnings) != 1 {
+				t.Errorf("%+v, %v", loaded, err)
+			}
+		})
 	}
 }

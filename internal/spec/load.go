@@ -31,6 +31,9 @@ type Loader struct {
 	Supported func(version string) error
 	// Files, if set, looks at the files that the cluster names, too.
 	Files *Paths
+	// Recorded, if set, returns the cluster of a name that exists, nil if there is none:
+	// it may keep what is refused for a new one.
+	Recorded func(name string) *v1alpha1.Cluster
 }
 
 // Loaded is a cluster from a file: valid, with its defaults.
@@ -64,7 +67,11 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	if !d.unreadable {
 		mode := c.Spec.ControlPlaneEndpoint.Mode
 		Default(c, DefaultOptions{KubernetesVersion: l.KubernetesVersion})
-		found := Validate(c, ValidateOptions{Supported: l.Supported})
+		options := ValidateOptions{Supported: l.Supported}
+		if l.Recorded != nil {
+			options.Recorded = l.Recorded(c.Name)
+		}
+		found := Validate(c, options)
 		if l.Files != nil {
 			found = append(found, CheckFiles(c, *l.Files)...)
 		}

@@ -22,13 +22,16 @@ type ValidateOptions struct {
 	// Supported refuses a Kubernetes version, with a reason for the user.
 	// Nil supports all.
 	Supported func(version string) error
+	// Recorded is the cluster as it exists; nil is a new one. It may keep what is refused
+	// for a new one.
+	Recorded *v1alpha1.Cluster
 }
 
 // Validate finds all that is wrong with a cluster whose defaults are filled.
 // It looks at nothing but its arguments; the paths of its diagnostics are
 // those of the file, their lines are added by Loaded.Place.
 func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
-	v := &validator{c: c, supported: opts.Supported}
+	v := &validator{c: c, supported: opts.Supported, recorded: opts.Recorded}
 	v.header()
 	v.ssh(c.Spec.SSH, v1alpha1.SSH{}, "spec.ssh")
 	v.hosts()
@@ -50,6 +53,7 @@ func Validate(c *v1alpha1.Cluster, opts ValidateOptions) diag.List {
 type validator struct {
 	c         *v1alpha1.Cluster
 	supported func(string) error
+	recorded  *v1alpha1.Cluster
 	found     diag.List
 }
 

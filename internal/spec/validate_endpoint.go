@@ -39,7 +39,11 @@ func (v *validator) endpoint() {
 		string(v1alpha1.EndpointNone), string(v1alpha1.EndpointExternal), string(v1alpha1.EndpointHAProxy),
 		string(v1alpha1.EndpointUpdater), string(v1alpha1.EndpointKeepalived), string(v1alpha1.EndpointKubeVIP),
 	}, nil)
-	if _, err := netip.ParseAddr(e.Domain); err == nil {
+	_, err := netip.ParseAddr(e.Domain)
+	if err == nil && v.recorded != nil && v.recorded.Spec.ControlPlaneEndpoint.Domain == e.Domain {
+		v.warn(idInvalidName, path+".domain", e.Domain+" is an address, not a name; the cluster exists with it and keeps it",
+			"give the next cluster a name: hosts reach an address as it is, whatever their hosts files say")
+	} else if err == nil {
 		v.refuse(idInvalidName, path+".domain", e.Domain+" is an address, and a name is wanted: hosts would go there, whatever their hosts files say",
 			"an address goes to address; leave domain out for "+defaultDomain(v.c.Name))
 	} else if e.Domain != defaultDomain(v.c.Name) {

@@ -297,7 +297,7 @@ func splitEndpoint(text string) (host string, port int) {
 func (d *describer) judge() {
 	filled := spec.Copy(d.out)
 	spec.Default(filled, spec.DefaultOptions{KubernetesVersion: d.o.Default})
-	for _, f := range spec.Validate(filled, spec.ValidateOptions{Supported: d.o.Supported}).Errors() {
+	for _, f := range spec.Validate(filled, spec.ValidateOptions{Supported: d.o.Supported, Recorded: filled}).Errors() {
 		f.Severity, f.Message = diag.Warning, printable(f.Message)
 		d.found = append(d.found, f)
 		d.comments.Add(f.Path, "TODO: "+f.Message+".")
