@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"archive/tar"
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"io"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -284,31 +282,54 @@ func (d *dump) host(ctx context.Context, h *hostLook) error {
 			d.put(dir+c.file, out)
 		}
 	}
-	return d.podLogs(ctx, dir, worker)
+	return d.podLogs(ctx, dir, h.conn)
 }
 
 // podLogs are those of the cluster's own pods, the newest first.
-func (d *dump) podLogs(ctx context.Context, dir string, worker remote.Worker) error {
-	list, err := output(ctx, worker, "find", podLogDir, "-type", "f", "-path", podLogDir+"kube-*", "-name", "*.log", "-printf", "%T@ %p\\0")
+func (d *dump) podLogs(ctx context.Context, dir string, host remote.Host) error {
+	list, err := answer(ctx, host, op.PodLogs{Most: maxPodLogs})
+	var names []string
+	if err == nil {
+		err = json.Unmarshal(list, &names)
+	}
 	if err != nil {
 		d.miss(dir+"pods", err)
 		return ctx.Err()
 	}
-	for _, file := range newest(list) {
-		out, err := output(ctx, worker, "tail", "-c", strconv.Itoa(maxPodLog), "--", podLogDir+file)
+	for _, name := range names[:min(len(names), maxPodLogs)] {
+		if !op.IsPodLog(name) {
+			continue // the host says what the kubelet would not
+		}
+		out, err := answer(ctx, host, op.PodLog{Name: name, Bytes: maxPodLog})
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			d.miss(dir+"pods/"+file, err)
+			d.miss(dir+"pods/"+name, err)
 		default:
 			if len(out) >= maxPodLog {
 				out = wholeLines(out)
 			}
-			d.put(dir+"pods/"+file, out)
+			d.put(dir+"pods/"+name, out)
 		}
 	}
 	return nil
+}
+
+// answer is what an operation that changes nothing answers on a host.
+func answer(ctx context.Context, host remote.Host, o op.Op) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	results, err := host.Check(ctx, op.List{o})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(results) != 1:
+		return nil, fmt.Errorf("the node helper answered %d results for one operation", len(results))
+	case results[0].Error != nil:
+		return nil, results[0].Error
+	}
+	return results[0].Output, nil
 }
 
 // wholeLines are those after the first, of which a part was cut off: without
@@ -316,37 +337,6 @@ func (d *dump) podLogs(ctx context.Context, dir string, worker remote.Worker) er
 func wholeLines(b []byte) []byte {
 	_, rest, _ := bytes.Cut(b, []byte("\n"))
 	return rest
-}
-
-// podLogDir is where the kubelet keeps the logs of pods.
-const podLogDir = "/var/log/pods/"
-
-// podLog matches a log below podLogDir as the kubelet names it: namespace, pod and uid,
-// then the container, then how often it was restarted.
-var podLog = regexp.MustCompile(`^kube-[a-z0-9_.-]+/[a-z0-9][a-z0-9.-]*/[0-9]+\.log$`)
-
-// newest returns the logs, relative to podLogDir, in a list of "time path" entries that
-// end with a NUL, the newest first. A pod that may write into that directory, and root on
-// the host, choose the names: one that the kubelet would not give is left out.
-func newest(list []byte) []string {
-	type entry struct {
-		at   float64
-		path string
-	}
-	var all []entry
-	for line := range strings.SplitSeq(string(list), "\x00") {
-		at, file, _ := strings.Cut(line, " ")
-		file, below := strings.CutPrefix(file, podLogDir)
-		if sec, err := strconv.ParseFloat(at, 64); err == nil && below && podLog.MatchString(file) {
-			all = append(all, entry{sec, file})
-		}
-	}
-	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(b.at, a.at) })
-	var out []string
-	for _, e := range all[:min(len(all), maxPodLogs)] {
-		out = append(out, e.path)
-	}
-	return out
 }
 
 // output is what a program prints on a host, the end of it.

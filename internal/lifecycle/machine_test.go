@@ -79,6 +79,9 @@ type machine struct {
 	sick    func(*machine) bool
 	admit   func(*machine) // what the cluster gives a kubelet that asks for credentials
 	touched func(what string)
+	// podLogs are the names of logs that it reports, and podLog is what one holds.
+	podLogs []string
+	podLog  func(name string) string
 	// given is called with each operation that the manager sends, before it is checked.
 	given func(op.Op)
 }
@@ -162,6 +165,10 @@ func (m *machine) check(o op.Op) op.Result {
 		// Nobody has the address that control planes are to hold.
 		f.Unreached = slices.DeleteFunc(slices.Clone(o.Reach), func(at string) bool { return !strings.HasPrefix(at, virtual+":") })
 		r.Output, _ = json.Marshal(f)
+	case op.PodLogs:
+		r.Output, _ = json.Marshal(m.podLogs)
+	case op.PodLog:
+		r.Output = []byte(m.podLog(o.Name))
 	case op.UnitStarted:
 		r.Output = []byte(m.started.Format(time.RFC3339Nano))
 	case op.Kept:

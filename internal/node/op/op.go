@@ -437,6 +437,8 @@ var decoders = map[Kind]func(json.RawMessage) (Op, error){
 	KindEtcdValues:         decode[EtcdValues],
 	KindCertificate:        decode[Certificate],
 	KindCertificateRequest: decode[CertificateRequest],
+	KindPodLogs:            decode[PodLogs],
+	KindPodLog:             decode[PodLog],
 	KindPodHosts:           decode[PodHosts],
 	KindCertificates:       decode[Certificates],
 	KindRenewal:            decode[Renewal],

@@ -181,6 +181,10 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkSelf(o)
 	case op.ReadFile:
 		return s.readFile(o)
+	case op.PodLogs:
+		return s.podLogNames(o)
+	case op.PodLog:
+		return s.podLogEnd(o)
 	case op.Facts:
 		return s.facts(ctx, o)
 	case op.Reset:

@@ -1,0 +1,200 @@
+//go:build linux
+
+package run
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway.dev/slipway/internal/bounded"
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	logDir     = "/var/log"
+	podsDir    = "pods"
+	dockerLogs = "/var/lib/docker/containers"
+	// mostEntries bounds what is looked at in one directory, which pods may fill.
+	mostEntries = 4096
+)
+
+// dockerLog matches a container's log below dockerLogs.
+var dockerLog = regexp.MustCompile(`^([0-9a-f]{64})/([0-9a-f]{64})-json\.log$`)
+
+// podLogNames lists the logs of the cluster's own pods.
+func (s *session) podLogNames(o op.PodLogs) (verdict, error) {
+	type entry struct {
+		name string
+		at   time.Time
+	}
+	var all []entry
+	pods, err := s.entries(podsDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return verdict{}, err
+	}
+	for _, pod := range pods {
+		if !strings.HasPrefix(pod, "kube-") {
+			continue
+		}
+		containers, _ := s.entries(path.Join(podsDir, pod)) // a link, or gone meanwhile
+		for _, container := range containers {
+			logs, _ := s.entries(path.Join(podsDir, pod, container))
+			for _, log := range logs {
+				name := path.Join(pod, container, log)
+				if !op.IsPodLog(name) {
+					continue
+				}
+				if f, err := s.openPodLog(name); err == nil {
+					if info, err := f.Stat(); err == nil {
+						all = append(all, entry{name, info.ModTime()})
+					}
+					_ = f.Close()
+				}
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int { return b.at.Compare(a.at) })
+	names := []string{}
+	for _, e := range all[:min(len(all), max(o.Most, 0))] {
+		names = append(names, e.name)
+	}
+	v := verdict{}
+	v.output, err = json.Marshal(names)
+	return v, err
+}
+
+// podLogEnd reads the end of one of them.
+func (s *session) podLogEnd(o op.PodLog) (verdict, error) {
+	if o.Bytes <= 0 || o.Bytes > maxRead {
+		return verdict{}, invalid("%d bytes of a log cannot be answered", o.Bytes)
+	}
+	f, err := s.openPodLog(o.Name)
+	if err != nil {
+		return verdict{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Size() > o.Bytes {
+		_, err = f.Seek(-o.Bytes, io.SeekEnd)
+	}
+	if err != nil {
+		return verdict{}, err
+	}
+	v := verdict{}
+	v.output, err = bounded.ReadAll(f, o.Bytes)
+	if errors.As(err, new(*bounded.LimitError)) { // it has grown meanwhile
+		err = nil
+	}
+	return v, err
+}
+
+// openPodLog opens a log by its name below /var/log/pods. Pods can be given /var/log to
+// write to: each part of the path is opened by itself, and none may be a link. With
+// Docker, the log is a link to the one that Docker writes, which pods cannot reach.
+func (s *session) openPodLog(name string) (*os.File, error) {
+	if !op.IsPodLog(name) {
+		return nil, invalid("%q is not the name of a pod's log", name)
+	}
+	dir, base, err := s.parent(logDir, path.Join(podsDir, name))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	f, err := openAt(dir, base, unix.O_NONBLOCK)
+	if errors.Is(err, unix.ELOOP) {
+		return s.openDockerLog(dir, base)
+	}
+	return onlyFile(f, err)
+}
+
+// openDockerLog opens what a pod's log is a link to, if that is a log of Docker's.
+func (s *session) openDockerLog(dir *os.File, link string) (*os.File, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(dir.Fd()), link, buf)
+	if err != nil {
+		return nil, &fs.PathError{Op: "readlink", Path: link, Err: err}
+	}
+	to, below := strings.CutPrefix(string(buf[:n]), dockerLogs+"/")
+	if m := dockerLog.FindStringSubmatch(to); !below || m == nil || m[1] != m[2] {
+		return nil, &fs.PathError{Op: "open", Path: link, Err: errors.New("it is a link, and not to a log of Docker's")}
+	}
+	target, base, err := s.parent(dockerLogs, to)
+	if err != nil {
+		return nil, err
+	}
+	defer target.Close()
+	return onlyFile(openAt(target, base, unix.O_NONBLOCK))
+}
+
+// entries are the names in a directory below /var/log, as many as are looked at.
+func (s *session) entries(name string) ([]string, error) {
+	dir, base, err := s.parent(logDir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	f, err := openAt(dir, base, unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(mostEntries)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+// parent opens the directory that a path below a root is in, without following a link
+// below the root.
+func (s *session) parent(root, name string) (*os.File, string, error) {
+	dir, err := os.Open(s.path(root))
+	if err != nil {
+		return nil, "", err
+	}
+	parts := strings.Split(name, "/")
+	for _, part := range parts[:len(parts)-1] {
+		next, err := openAt(dir, part, unix.O_DIRECTORY)
+		_ = dir.Close() // it was only read
+		if err != nil {
+			return nil, "", err
+		}
+		dir = next
+	}
+	return dir, parts[len(parts)-1], nil
+}
+
+// openAt opens an entry of a directory to read, and no link.
+func openAt(dir *os.File, name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path.Join(dir.Name(), name), Err: err}
+	}
+	return os.NewFile(uintptr(fd), path.Join(dir.Name(), name)), nil
+}
+
+// onlyFile refuses what is open and no regular file.
+func onlyFile(f *os.File, err error) (*os.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: f.Name(), Err: errors.New("not a regular file")}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
