@@ -150,10 +150,12 @@ func doubts(set *backup.Set, file string, isVerified bool, t SetTrust) (out diag
 	if !isVerified {
 		hint := "continue only if you know where it comes from; keys that hosts have lost are not taken from it; with --with-keys, they are"
 		if t.WithKeys {
-			hint = "continue only if you know where it comes from: hosts get the CA and service account keys that they have lost from this set; whoever wrote it may have these keys and can use them after the restore"
+			hint = "continue only if you know where it comes from: hosts get the CA and service account keys that they have lost from this set; " +
+				"whoever wrote it may have these keys and can use them after the restore"
 		}
 		out = append(out, diag.Diagnostic{
-			ID: string(backup.Unverified), Severity: diag.Warning, Message: "the set is not verified: whoever could write it becomes as good as root on all hosts", Hint: hint,
+			ID: string(backup.Unverified), Severity: diag.Warning, Hint: hint,
+			Message: "the set is not verified: whoever could write it becomes as good as root on all hosts",
 		})
 	}
 	if says, ok := takenBy(file); ok && !says.Equal(set.Taken) {

@@ -60,6 +60,10 @@ type SnapshotInfo struct {
 	// this is not known without the key that opens it, and of a copy that was just
 	// fetched it is said of the name alone.
 	Verified bool `json:"verified"`
+	// SignedBy is the public key of the cluster that has signed a set that was just made,
+	// and NewKey is that the key was made for it.
+	SignedBy string `json:"signedBy,omitempty"`
+	NewKey   bool   `json:"newKey,omitempty"`
 	// Revision is etcd's, as the name of a copy has it.
 	Revision   int64  `json:"revision,omitempty"`
 	Kubernetes string `json:"kubernetes,omitempty"`
@@ -88,6 +92,7 @@ type snapshotting struct {
 	to       string
 	keys     []age.Recipient
 	signer   *backup.SigningKey
+	newKey   bool
 	progress event.Sink
 }
 
@@ -111,6 +116,11 @@ func (s *service) Snapshot(ctx context.Context, name string, o SnapshotOptions, 
 	if m.keys, err = backup.Recipients(o.Recipients); err != nil {
 		return nil, refused(idBadRecipient, err.Error(), "make a key with age-keygen, and name what it prints as the public key")
 	}
+	known, err := s.knownKey(name)
+	if err != nil {
+		return nil, err
+	}
+	m.newKey = known == nil
 	if m.signer, _, err = s.signingKey(name); err != nil {
 		return nil, err
 	}
@@ -223,7 +233,11 @@ func (m *snapshotting) write(set *backup.Set, small []backup.Content, snapshot s
 	if err := m.svc.Store.Own(m.to); err != nil {
 		return nil, err
 	}
-	return infoOf(m.to, set, len(m.keys) > 0)
+	i, err := infoOf(m.to, set, len(m.keys) > 0)
+	if err == nil {
+		i.SignedBy, i.NewKey = m.signer.Public().String(), m.newKey
+	}
+	return i, err
 }
 
 // passes is the directory that the snapshot is in until it is in the set: that of the set,

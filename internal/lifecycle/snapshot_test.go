@@ -159,6 +159,13 @@ func (w *world) snapshot(o SnapshotOptions) *SnapshotInfo {
 func TestSnapshot(t *testing.T) {
 	w, _ := backedUp(t)
 	i := w.snapshot(SnapshotOptions{})
+	key, _, err := w.service().signingKey("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := w.snapshot(SnapshotOptions{Out: filepath.Join(t.TempDir(), "again.tar")}); !i.NewKey || again.NewKey || i.SignedBy != key.Public().String() || again.SignedBy != i.SignedBy {
+		t.Errorf("the key is to be noted down once: %q, %t; then %q, %t", i.SignedBy, i.NewKey, again.SignedBy, again.NewKey)
+	}
 	if i.Member == "cp1" || i.Member == "" || i.Snapshot.Revision != 4711 || i.Snapshot.Keys != 600 || i.Encrypted || i.Etcd != "3.7.0" {
 		t.Errorf("%+v %+v, want that of one who does not lead", i, i.Snapshot)
 	}

@@ -40,6 +40,9 @@ func Snapshot(w io.Writer, i *lifecycle.SnapshotInfo, s Style) error {
 	if !isCopy {
 		fmt.Fprintf(w, "Versions:  Kubernetes %s, etcd %s\n", i.Kubernetes, i.Etcd)
 		fmt.Fprintf(w, "Files:     %d of hosts, with the keys of the authorities\n", len(i.Files))
+		if i.NewKey {
+			fmt.Fprintf(w, "Signed by: %s\n           This key is new: note it down. Another manager trusts the sets of this one with --signed-by.\n", i.SignedBy)
+		}
 	} else {
 		fmt.Fprintf(w, "Snapshot:  of %s, revision %d, taken %s\n", i.Member, i.Revision, i.Taken.UTC().Format(stamp))
 	}

@@ -161,14 +161,10 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkCertificate(o)
 	case op.CertificateRequest:
 		return s.checkRequest(o)
-	case op.PodHosts:
-		return s.checkPodHosts(o)
 	case op.Certificates:
 		return s.certificates(o)
 	case op.Renewal:
 		return s.checkRenewal(ctx, o)
-	case op.PodRestart:
-		return s.checkPodRestart(o)
 	case op.Reload:
 		return s.checkReload(o)
 	case op.Kept:
@@ -181,10 +177,6 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkSelf(o)
 	case op.ReadFile:
 		return s.readFile(o)
-	case op.PodLogs:
-		return s.podLogNames(o)
-	case op.PodLog:
-		return s.podLogEnd(o)
 	case op.Facts:
 		return s.facts(ctx, o)
 	case op.Reset:
@@ -193,6 +185,20 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 		return s.checkPutBack(o)
 	case op.Restore:
 		return s.checkRestore(o)
+	}
+	return s.lookAtPods(o)
+}
+
+func (s *session) lookAtPods(o op.Op) (verdict, error) {
+	switch o := o.(type) {
+	case op.PodHosts:
+		return s.checkPodHosts(o)
+	case op.PodRestart:
+		return s.checkPodRestart(o)
+	case op.PodLogs:
+		return s.podLogNames(o)
+	case op.PodLog:
+		return s.podLogEnd(o)
 	}
 	return verdict{}, invalid("this helper does not know operations of kind %q", o.Kind())
 }
@@ -273,12 +279,8 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyCertificate(o)
 	case op.CertificateRequest:
 		return s.applyRequest(o, res)
-	case op.PodHosts:
-		return s.applyPodHosts(o)
 	case op.Renewal:
 		return s.applyRenewal(ctx, o)
-	case op.PodRestart:
-		return s.applyPodRestart(ctx, o)
 	case op.Reload:
 		return s.applyReload(ctx, o)
 	case op.Kept:
@@ -303,6 +305,11 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyRestore(ctx, o, res)
 	case op.Serving:
 		return s.applyServing(ctx, o)
+	case op.PodHosts:
+		return s.applyPodHosts(o)
+	}
+	if o, ok := o.(op.PodRestart); ok {
+		return s.applyPodRestart(ctx, o)
 	}
 	return invalid("operations of kind %q change nothing", o.Kind())
 }
