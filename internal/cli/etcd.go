@@ -331,7 +331,7 @@ name is given, or by --allow-removal.`,
 	}
 	setFlags(cmd, &from, &identity)
 	trustFlags(cmd, &trust)
-	cmd.Flags().BoolVar(&trust.WithKeys, "with-keys", false, 
+	cmd.Flags().BoolVar(&trust.WithKeys, "with-keys", false,
 		"with --unverified: take lost CA and service account keys from the set, too; whoever wrote it may have them")
 	_ = cmd.MarkFlagRequired("from") // the flag is there
 	removalFlag(cmd, &allowRemoval)

@@ -109,6 +109,7 @@ const (
 	idBackupRenamed    = "backup-renamed"
 	idBadSigner        = "bad-signer"
 	idWithKeys         = "keys-of-unverified"
+	idSignerAdopted    = "backup-key-adopted"
 	idBackupVersion    = "backup-version"
 	idBackupChanged    = "backup-changed"
 	idBackupEncryption = "backup-encryption-off"

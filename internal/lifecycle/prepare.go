@@ -158,6 +158,9 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 			return nil, errors.Join(err, p.Close())
 		}
 	}
+	if err := p.adoptSigner(ctx); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
 	if err := cmp.Or(s.makePlan(ctx, p), p.otherLogin()); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,11 +9,14 @@ import (
 
 	"filippo.io/age"
 
+	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/backup"
 	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/module"
+	recovery "slipway.dev/slipway/internal/module/backup"
+	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/secret"
 	"slipway.dev/slipway/internal/store"
 )
@@ -70,6 +74,43 @@ func (s *service) signs(env *module.Env) error {
 	return nil
 }
 
+// adoptSigner makes the key with which the cluster's hosts sign this manager's own. Of
+// several managers, the key of the first stays: else each would replace the other's at
+// every apply. Control planes have the keys of the CAs, so they are trusted with this one.
+func (p *prepared) adoptSigner(ctx context.Context) error {
+	if p.env.BackupSigner == "" || !p.installs() || !created(p.recorded) {
+		return nil
+	}
+	for _, h := range p.hosts {
+		if h.Conn == nil || !h.HasRole(v1alpha1.RoleControlPlane) {
+			continue
+		}
+		text, err := answer(ctx, h.Conn, op.ReadFile{Path: recovery.SigningKey, Secret: true})
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		key, bad := backup.ParseSigningKey(text)
+		if err != nil || bad != nil {
+			continue // it has none, or cannot be asked
+		}
+		signer := key.Public().String()
+		if signer == p.env.BackupSigner {
+			return nil
+		}
+		if err := p.svc.Store.AdoptBackupKey(p.env.Cluster.Name, text, p.env.BackupSigner); err != nil {
+			return err
+		}
+		p.findings = append(p.findings, diag.Diagnostic{
+			ID: idSignerAdopted, Severity: diag.Warning, Host: h.Name,
+			Message: "hosts sign their backup sets with " + signer + ", and this manager signed with " + p.env.BackupSigner + ": from now on it uses the key of the hosts",
+			Hint:    "sets that this manager has signed stay trusted here; for a new key, remove the old one here and on the hosts first: docs/guide/backup.md",
+		})
+		p.env.BackupKey, p.env.BackupSigner = secret.New(string(text)), signer
+		return nil
+	}
+	return nil
+}
+
 // knownSigner gives an environment the public half of the key alone, as far as there is
 // one: operations that set up no copies keep it in the cluster's record.
 func (s *service) knownSigner(env *module.Env) error {
@@ -94,6 +135,15 @@ func (s *service) trusted(cluster string, t SetTrust) ([]backup.PublicKey, error
 		return nil, err
 	}
 	out := []backup.PublicKey{key.Public()}
+	former, err := s.Store.Former(cluster)
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range former {
+		if k, err := backup.ParsePublicKey(text); err == nil {
+			out = append(out, k)
+		}
+	}
 	if t.SignedBy != "" {
 		other, err := backup.ParsePublicKey(t.SignedBy)
 		if err != nil {

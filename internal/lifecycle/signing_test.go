@@ -260,3 +260,57 @@ func TestSigningKeyOnHosts(t *testing.T) {
 		t.Errorf("the record has %q", got)
 	}
 }
+
+// TestSigningKeyOfAnotherManager: the key of the manager that was first stays on hosts; a
+// later one takes it over, and goes on to trust the sets that it signed before.
+func TestSigningKeyOfAnotherManager(t *testing.T) {
+	t.Parallel()
+	const at = "/etc/slipway/backup-signing.key"
+	w, _, _ := copying(t)
+	first := w.machines["cp1"].files[at]
+	s := w.service()
+	own, _, err := s.signingKey("prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := backup.NewSigningKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.machines["cp1"].files[at] = string(other) // of the other manager, which was first
+	c := w.cluster()
+	recorded, err := s.Cluster(t.Context(), "prod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Spec = recorded.Spec
+	p := w.prepared(s.Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idSignerAdopted && d.Severity == diag.Warning }) {
+		t.Errorf("nothing is said: %+v", p.Findings())
+	}
+	for _, step := range p.Plan().Steps {
+		for _, change := range step.Changes {
+			if change.Target == at {
+				t.Errorf("the key of the first manager is replaced: %+v", step)
+			}
+		}
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, text, err := s.signingKey("prod")
+	if err != nil || text.Reveal() != string(other) || text.Reveal() == first {
+		t.Errorf("the manager has not taken the key over: %v", err)
+	}
+	keys, err := s.trusted("prod", SetTrust{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(keys, func(k backup.PublicKey) bool { return k.String() == own.Public().String() }) {
+		t.Error("its own sets are not trusted any more")
+	}
+	p = w.prepared(s.Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	if slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idSignerAdopted }) {
+		t.Error("it is said again")
+	}
+}

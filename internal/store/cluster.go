@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"slipway.dev/slipway/api/v1alpha1"
@@ -190,6 +191,35 @@ const (
 
 // BackupKey is the file of the key that signs a cluster's backup sets.
 const BackupKey = "backup-signing.key"
+
+// FormerSigners is the file of the public keys whose private halves signed a cluster's
+// backup sets here before, one a line.
+const FormerSigners = "backup-signers.pub"
+
+// AdoptBackupKey replaces the key that signs a cluster's backup sets, and keeps the public
+// half of the one before.
+func (s *Store) AdoptBackupKey(name string, key []byte, former string) error {
+	list, err := s.Former(name)
+	if err == nil && !slices.Contains(list, former) {
+		err = s.write(s.clusterPath(name, FormerSigners), []byte(strings.Join(append(list, former), "\n")+"\n"))
+	}
+	if err == nil { // last: until then the one before counts
+		err = s.write(s.clusterPath(name, BackupKey), key)
+	}
+	if err != nil {
+		return fmt.Errorf("keeping the backup signing key of cluster %s: %w", name, err)
+	}
+	return nil
+}
+
+// Former returns the public keys of FormerSigners.
+func (s *Store) Former(name string) ([]string, error) {
+	text, err := s.read(name, FormerSigners)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	return strings.Fields(string(text)), err
+}
 
 // Made answers a file of a cluster, and has it be made first if it is not there. It
 // is made once: of several who come at the same time, all get the first one's.

@@ -15,9 +15,9 @@ import (
 // secretDir is where a host has what it logs in with where copies are kept.
 const secretDir = "/etc/slipway/backup"
 
-// signingKey is where a host has the key that signs the sets it makes. Hosts that make
+// SigningKey is where a host has the key that signs the sets it makes. Hosts that make
 // none do not have it.
-const signingKey = "/etc/slipway/backup-signing.key"
+const SigningKey = "/etc/slipway/backup-signing.key"
 
 // HasCopies says that a host copies its snapshots to elsewhere. One with a member alone
 // does not: it has no keys of the cluster's authorities, and gets none for this.
@@ -39,7 +39,7 @@ func copied(env module.Env, h *engine.Host) *op.AutoCopies {
 	authority := AuthorityKeys()[0]
 	out := &op.AutoCopies{
 		Host: h.Name, Recipients: b.Recipients, EtcdType: env.Cluster.Spec.Etcd.Type, Authority: authority, Server: module.APIServerManifest,
-		SigningKey:    signingKey,
+		SigningKey:    SigningKey,
 		Files:         ofSets(env.Cluster),
 		WithinSeconds: int64(CopyTime(b) / time.Second),
 	}
@@ -94,7 +94,7 @@ func CopyTarget(to v1alpha1.EtcdCopy) op.CopyTarget {
 
 // secrets are what a host logs in with, and what it signs its sets with.
 func secrets(env module.Env) (list op.List) {
-	sign := op.File{Path: signingKey, Content: []byte(env.BackupKey.Reveal()), Mode: 0o600, Secret: true}
+	sign := op.File{Path: SigningKey, Content: []byte(env.BackupKey.Reveal()), Mode: 0o600, Secret: true}
 	for _, to := range env.Cluster.Spec.Etcd.Backup.Copies {
 		file := CopyTarget(to).SecretFile
 		if file == "" {
