@@ -305,10 +305,15 @@ func (s *session) applyOn(ctx context.Context, o op.Op, res *op.Result) error {
 		return s.applyRestore(ctx, o, res)
 	case op.Serving:
 		return s.applyServing(ctx, o)
+	}
+	return s.applyToPods(ctx, o)
+}
+
+func (s *session) applyToPods(ctx context.Context, o op.Op) error {
+	switch o := o.(type) {
 	case op.PodHosts:
 		return s.applyPodHosts(o)
-	}
-	if o, ok := o.(op.PodRestart); ok {
+	case op.PodRestart:
 		return s.applyPodRestart(ctx, o)
 	}
 	return invalid("operations of kind %q change nothing", o.Kind())
