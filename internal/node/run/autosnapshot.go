@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sort"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -246,7 +247,7 @@ func (a autoSnapshot) files(record []op.KeptSnapshot) (out []fs.FileInfo, err er
 		}
 		return i
 	}
-	slices.SortStableFunc(out, func(x, y fs.FileInfo) int { return age(y) - age(x) })
+	sort.SliceStable(out, func(i, j int) bool { return age(out[i]) > age(out[j]) })
 	return out, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -48,7 +49,7 @@ func (s *session) removals(ctx context.Context, o op.EtcdRemove) (gone []voice, 
 		}
 		all = append(all, v)
 	}
-	slices.SortStableFunc(gone, func(a, b voice) int { return boolInt(a.answers) - boolInt(b.answers) })
+	sort.SliceStable(gone, func(i, j int) bool { return !gone[i].answers && gone[j].answers })
 	return gone, from, safely(all, gone)
 }
 

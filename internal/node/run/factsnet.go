@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -124,11 +125,12 @@ func (s *session) listeners(ports []int) []op.Listener {
 			out = append(out, entry)
 		}
 	}
-	slices.SortFunc(out, func(a, b op.Listener) int {
+	sort.Slice(out, func(i, j int) bool { // compiled once for all types: the helper is to be small
+		a, b := out[i], out[j]
 		if a.Port != b.Port {
-			return a.Port - b.Port
+			return a.Port < b.Port
 		}
-		return strings.Compare(a.Protocol+a.Process, b.Protocol+b.Process)
+		return a.Protocol+a.Process < b.Protocol+b.Process
 	})
 	return out
 }

@@ -3,7 +3,6 @@
 package run
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -17,7 +16,7 @@ import (
 // files, all of them and no others, or nil. What it trusts it tells by name before
 // it asks who is there; nothing is sent, and nothing is believed.
 func (s *session) trusts(ctx context.Context, address string, files []string) error {
-	var want [][]byte
+	var want []string
 	seen := map[string]bool{}
 	for _, file := range files {
 		text, err := s.read(file)
@@ -37,23 +36,23 @@ func (s *session) trusts(ctx context.Context, address string, files []string) er
 			if err != nil {
 				return err
 			}
-			want = append(want, cert.RawSubject)
+			want = append(want, string(cert.RawSubject))
 		}
 	}
 	have, err := asked(ctx, address)
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(want, bytes.Compare)
-	slices.SortFunc(have, bytes.Compare)
-	if !slices.EqualFunc(want, have, bytes.Equal) {
+	slices.Sort(want)
+	slices.Sort(have)
+	if !slices.Equal(want, have) {
 		return fmt.Errorf("%s knows its clients by %d authorities, and not yet by the %d that there are", address, len(have), len(want))
 	}
 	return nil
 }
 
 // asked are the names of the authorities by which a server knows its clients.
-func asked(ctx context.Context, address string) (names [][]byte, err error) {
+func asked(ctx context.Context, address string) (names []string, err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
@@ -62,7 +61,10 @@ func asked(ctx context.Context, address string) (names [][]byte, err error) {
 	client := tls.Client(conn, &tls.Config{
 		InsecureSkipVerify: true, //nolint:gosec // a question to whoever is there: nothing is sent, nothing is believed
 		GetClientCertificate: func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			names = slices.Clone(info.AcceptableCAs)
+			names = nil
+			for _, name := range info.AcceptableCAs {
+				names = append(names, string(name))
+			}
 			return &tls.Certificate{}, nil
 		},
 	})
