@@ -48,8 +48,9 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/node/ledger", exactly: true, may: []string{"internal/bounded", "internal/exact", "internal/fsync", "internal/node/op", "internal/node/durable"}, why: "links into the node helper: what was here before us"},
 	{layer: 1, pkg: "internal/node/lock", exactly: true, may: []string{"internal/bounded", "internal/node/durable"}, why: "links into the node helper: the part of the lock that one host keeps"},
 	{layer: 1, pkg: "internal/pki", exactly: true, may: []string{"internal/node/op"}, why: "links into the node helper: certificates and keys as text; touches no file"},
+	{layer: 1, pkg: "internal/kubeletcsr", exactly: true, may: []string{"internal/node/op"}, why: "links into the node helper: which requests of kubelets may be approved; asks nobody"},
 	{layer: 1, pkg: "internal/pki/pkitest", may: []string{"internal/pki"}, why: "authorities and certificates for tests; links into no program"},
-	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/backup", "internal/backup/copies", "internal/bounded", "internal/exact", "internal/fsync", "internal/iec", "internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock", "internal/pki", "internal/regular"}, why: "the helper's engine room: knows the host and nothing of clusters"},
+	{layer: 1, pkg: "internal/node/run", exactly: true, may: []string{"internal/backup", "internal/backup/copies", "internal/bounded", "internal/exact", "internal/fsync", "internal/iec", "internal/kubeletcsr", "internal/node/op", "internal/node/durable", "internal/node/ledger", "internal/node/lock", "internal/pki", "internal/regular"}, why: "the helper's engine room: knows the host and nothing of clusters"},
 	{layer: 1, pkg: "internal/node/transfer", exactly: true, may: []string{"internal/exact", "internal/iec"}, why: "a copy, the same at both ends: knows files and a connection"},
 	{layer: 1, pkg: "internal/node/peer", exactly: true, may: []string{"internal/remote"}, why: "content between two helpers: knows files, a connection, and the words of the contract"},
 	{layer: 1, pkg: "internal/node/wire", exactly: true, may: []string{"internal/node/op", "internal/remote"}, why: "the framing between the two ends, and the words of the contract"},
@@ -69,11 +70,11 @@ var rules = []rule{
 	{layer: 1, pkg: "internal/backup/copies", exactly: true, may: []string{"internal/fsync", "internal/node/op"}, why: "where copies are kept: knows names of files, and nothing of what is in them; links into the node helper"},
 	{layer: 1, pkg: "internal/backup/copies/copiestest", may: []string{"internal/node/op"}, why: "a machine and storage that keep copies, for tests; links into no program"},
 	{layer: 1, pkg: "internal/backup/inspect", exactly: true, may: []string{"internal/backup"}, why: "what is in a set, by libraries that the node helper has not"},
-	{layer: 1, pkg: "internal/kube", why: "the Kubernetes API: apply, wait, drain"},
+	{layer: 1, pkg: "internal/kube", may: []string{"internal/kubeletcsr"}, why: "the Kubernetes API: apply, wait, drain; approves what kubelets may ask for"},
 	{layer: 1, pkg: "internal/kubeconfig", may: []string{"internal/pki"}, why: "users' kubeconfig files, merged without touching other entries; certificates in hosts' kubeconfigs are verified"},
 	{layer: 1, pkg: "internal/sandbox", why: "machines for trying and testing; knows no cluster that runs on them"},
 
-	{layer: 2, pkg: "internal/addon", may: []string{"internal/ocitransport"}, why: "from manifests and charts to objects; asks no cluster"},
+	{layer: 2, pkg: "internal/addon", may: []string{"internal/ocitransport", "internal/pki"}, why: "from manifests and charts to objects, and certificates for them; asks no cluster"},
 	{layer: 2, pkg: "internal/engine", may: []string{"internal/remote"}, why: "pipelines over hosts; knows no module"},
 	{layer: 2, pkg: "internal/store", why: "where clusters and operations are kept"},
 	{layer: 2, pkg: "internal/store/conformance", may: []string{"internal/store"}, why: "one suite for every backend"},
@@ -87,7 +88,7 @@ var rules = []rule{
 	{layer: 3, pkg: "internal/bundle/bundletest", may: []string{"internal/bundle", "internal/bundle/..."}, why: "tiny releases on loopback, for tests"},
 	{layer: 3, pkg: "internal/module", exactly: true, may: append([]string{"internal/pki"}, moduleBase...), why: "what modules share; knows none of them; signs what hosts request"},
 	{layer: 3, pkg: "internal/module/addon", may: []string{"internal/module"}, why: noOtherModule},
-	{layer: 3, pkg: "internal/module/certs", may: []string{"internal/module", "internal/pki"}, why: noOtherModule + "; pki says by which key a token was signed"},
+	{layer: 3, pkg: "internal/module/certs", may: []string{"internal/kubeletcsr", "internal/module", "internal/pki"}, why: noOtherModule + "; pki says by which key a token was signed"},
 	{layer: 3, pkg: "internal/module/backup", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/content", may: []string{"internal/module", "internal/bundle"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/dns", may: []string{"internal/module"}, why: noOtherModule},
@@ -180,7 +181,7 @@ type closure struct {
 
 var closures = []closure{
 	{of: "cmd/slipway-node", may: []string{
-		"golang.org/x/sync/errgroup", "golang.org/x/sys/...", "internal/bounded", "internal/exact", "internal/fsync", "internal/iec", "internal/node/...", "internal/pki", "internal/regular", "internal/remote",
+		"golang.org/x/sync/errgroup", "golang.org/x/sys/...", "internal/bounded", "internal/exact", "internal/fsync", "internal/iec", "internal/kubeletcsr", "internal/node/...", "internal/pki", "internal/regular", "internal/remote",
 		"internal/backup", "internal/backup/copies", // sets that hosts copy by themselves
 		"filippo.io/age/...", "filippo.io/hpke/...", "github.com/pkg/sftp/...", "github.com/kr/fs/...", "golang.org/x/crypto/...",
 		// The client of S3, and what it links.

@@ -61,3 +61,23 @@ const (
 
 // AutoOutcomeFile is where a host keeps it.
 const AutoOutcomeFile = "/var/lib/slipway/renewal.json"
+
+// An AutoApproval is how a control plane approves, with no manager there, what
+// kubelets of the cluster ask for when they renew their serving certificates.
+type AutoApproval struct {
+	// Get is the command that prints pending requests, and Put the one that
+	// replaces the approval of the request whose name is added to its last argument,
+	// followed by Suffix.
+	Get    []string `json:"get"`
+	Put    []string `json:"put"`
+	Suffix string   `json:"suffix"`
+	// Kubelets are all kubelets of the cluster.
+	Kubelets []KubeletIdentity `json:"kubelets"`
+}
+
+// A KubeletIdentity is what a kubelet may have certified: the name of its node,
+// which is also the host's name, and IP addresses.
+type KubeletIdentity struct {
+	Name      string   `json:"name"`
+	Addresses []string `json:"addresses"`
+}

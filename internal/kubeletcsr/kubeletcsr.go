@@ -1,0 +1,168 @@
+// Package kubeletcsr decides which requests for serving certificates of kubelets
+// may be approved. A request is compared with the nodes of the cluster as Slipway
+// knows them. The package only reads what it is given, and the node helper links it.
+package kubeletcsr
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+const (
+	// Signer is the signer in Kubernetes that signs serving certificates of kubelets.
+	Signer = "kubernetes.io/kubelet-serving"
+
+	userPrefix = "system:node:"
+	group      = "system:nodes"
+	// minRSABits is the smallest RSA key that may be certified.
+	minRSABits = 2048
+)
+
+// A Request holds the fields of a CertificateSigningRequest that are compared, in
+// their JSON form in the API.
+type Request struct {
+	Metadata struct {
+		Name string `json:"name"`
+	} `json:"metadata"`
+	Spec struct {
+		Request    []byte   `json:"request"`
+		SignerName string   `json:"signerName"`
+		Username   string   `json:"username"`
+		Groups     []string `json:"groups"`
+		Usages     []string `json:"usages"`
+	} `json:"spec"`
+	Status struct {
+		Certificate []byte `json:"certificate"`
+		Conditions  []struct {
+			Type string `json:"type"`
+		} `json:"conditions"`
+	} `json:"status"`
+}
+
+// Pending reports whether nobody has approved or denied the request yet.
+func (r Request) Pending() bool {
+	return r.Spec.SignerName == Signer && len(r.Status.Conditions) == 0 && len(r.Status.Certificate) == 0
+}
+
+// Approval is the condition that approves a request.
+func Approval() map[string]any {
+	return map[string]any{
+		"type": "Approved", "status": "True", "reason": "SlipwayApproved",
+		"message": "Slipway knows this node by these names and addresses.",
+	}
+}
+
+// Of reports whether the kubelet of a node has made the request, according to the
+// API server.
+func (r Request) Of(node string) bool { return r.Spec.Username == userPrefix+node }
+
+// Check returns why a request may not be approved, or nil. It may be approved if
+// the kubelet of one of the nodes asks for a serving certificate with its own name
+// and addresses, and for nothing else.
+func Check(r Request, nodes []op.KubeletIdentity) error {
+	if r.Spec.SignerName != Signer {
+		return fmt.Errorf("the signer is %q", r.Spec.SignerName)
+	}
+	at := slices.IndexFunc(nodes, func(n op.KubeletIdentity) bool { return r.Of(n.Name) })
+	if at < 0 {
+		return fmt.Errorf("%q is not a node of the cluster", r.Spec.Username)
+	}
+	if !slices.Contains(r.Spec.Groups, group) {
+		return errors.New("the requester is not in group " + group)
+	}
+	if err := usages(r.Spec.Usages); err != nil {
+		return err
+	}
+	block, rest := pem.Decode(r.Spec.Request)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(block.Headers) > 0 || strings.TrimSpace(string(rest)) != "" {
+		return errors.New("it does not hold exactly one request in PEM form")
+	}
+	c, err := x509.ParseCertificateRequest(block.Bytes)
+	if err == nil {
+		err = c.CheckSignature()
+	}
+	if err != nil {
+		return fmt.Errorf("reading the request: %w", err)
+	}
+	return compare(nodes[at], c)
+}
+
+// compare returns why a node may not be certified as is asked for, or nil.
+func compare(n op.KubeletIdentity, c *x509.CertificateRequest) error {
+	if s := c.Subject; s.CommonName != userPrefix+n.Name || !slices.Equal(s.Organization, []string{group}) || len(s.Names) != 2 {
+		return fmt.Errorf("the subject is %q", s.String())
+	}
+	if len(c.EmailAddresses) > 0 || len(c.URIs) > 0 {
+		return errors.New("it asks for email addresses or URIs")
+	}
+	if len(c.IPAddresses) == 0 {
+		return errors.New("it asks for no address")
+	}
+	for _, name := range c.DNSNames {
+		if name != n.Name {
+			return fmt.Errorf("%q is not a name of node %s", name, n.Name)
+		}
+	}
+	for _, ip := range c.IPAddresses {
+		if !slices.ContainsFunc(n.Addresses, func(a string) bool { return ip.Equal(net.ParseIP(a)) }) {
+			return fmt.Errorf("%s is not an address of node %s", ip, n.Name)
+		}
+	}
+	names := 0
+	for _, e := range c.Extensions {
+		if !e.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 17}) { // subject alternative names
+			return fmt.Errorf("it asks for extension %s", e.Id)
+		}
+		names++
+	}
+	if names > 1 {
+		return errors.New("it asks for alternative names twice")
+	}
+	return key(c.PublicKey)
+}
+
+// usages accepts the usages of a serving certificate.
+func usages(list []string) error {
+	required := map[string]bool{"digital signature": false, "server auth": false}
+	for _, u := range list {
+		if _, ok := required[u]; ok {
+			required[u] = true
+		} else if u != "key encipherment" {
+			return fmt.Errorf("it asks for usage %q", u)
+		}
+	}
+	for u, there := range required {
+		if !there {
+			return fmt.Errorf("it does not ask for usage %q", u)
+		}
+	}
+	return nil
+}
+
+// key accepts keys that no one can guess.
+func key(public any) error {
+	switch k := public.(type) {
+	case *ecdsa.PublicKey:
+		if k.Curve.Params().BitSize >= 256 {
+			return nil
+		}
+	case *rsa.PublicKey:
+		if k.N.BitLen() >= minRSABits {
+			return nil
+		}
+	case ed25519.PublicKey:
+		return nil
+	}
+	return fmt.Errorf("a key of type %T, or of this size, is not accepted", public)
+}
