@@ -30,6 +30,7 @@ const self = "/proc/self/exe"
 //	digest         print the program's SHA-256, in hex
 //	renew FILE     renew what is due of this host's certificates, as FILE says
 //	snapshot FILE  take a snapshot of this host's member of etcd, as FILE says
+//	approve FILE   approve serving certificates of kubelets, as FILE says
 //	runc ARG       become runc, with scores that this host permits
 //
 // Whoever starts it compares the digest with what it should be, before it
@@ -46,10 +47,12 @@ func Main(ctx context.Context, args []string, stdin, stdout *os.File) error {
 		return renew(ctx, args[1], stdout)
 	case len(args) == 2 && args[0] == "snapshot":
 		return snapshot(ctx, args[1], stdout)
+	case len(args) == 2 && args[0] == "approve":
+		return approve(ctx, args[1], stdout)
 	case len(args) > 1 && args[0] == "runc":
 		return run.Runc(args[1:])
 	}
-	return errors.New("this is a part of slipway and of no use alone; usage: slipway-node serve [DIR] | digest | renew FILE | snapshot FILE | runc ARG")
+	return errors.New("this is a part of slipway and of no use alone; usage: slipway-node serve [DIR] | digest | renew FILE | snapshot FILE | approve FILE | runc ARG")
 }
 
 func digest(to io.Writer) error {

@@ -73,6 +73,21 @@ func snapshot(ctx context.Context, file string, to io.Writer) error {
 	return errors.Join(failed...)
 }
 
+// approve has a control plane approve what kubelets ask for, as a file says, and
+// tells the journal what it approved. It fails if it leaves requests pending.
+func approve(ctx context.Context, file string, to io.Writer) error {
+	var job op.AutoApproval
+	if err := toDo(file, &job); err != nil {
+		return err
+	}
+	approved, err := (&run.Runner{}).AutoApprove(ctx, job)
+	for _, name := range approved {
+		_, failed := fmt.Fprintln(to, "approved:", name)
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
 // toDo reads what a host is to do by itself, and settles where it works.
 func toDo(file string, job any) error {
 	raw, err := bounded.ReadFile(file, bounded.Proc)
