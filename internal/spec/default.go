@@ -76,6 +76,7 @@ func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 			e.Resources = []string{"secrets"}
 		}
 	}
+	setKubeletDefaults(&s.Kubernetes)
 	setDefault(&s.Etcd.Type, EtcdStacked)
 	setBackupDefaults(s.Etcd.Backup)
 	setDefault(&s.Network.Plugin, pluginFlannel)
@@ -94,6 +95,37 @@ func Default(c *v1alpha1.Cluster, opts DefaultOptions) {
 	for i := range s.Hooks {
 		setDuration(&s.Hooks[i].Timeout, DefaultHookTimeout)
 	}
+}
+
+// serverTLSBootstrap is the field of the kubelet's configuration by which it asks the
+// cluster for its serving certificate.
+const serverTLSBootstrap = "serverTLSBootstrap"
+
+// SignsKubelets reports whether the kubelets of a cluster serve with certificates that
+// the cluster has signed.
+func SignsKubelets(c *v1alpha1.Cluster) bool {
+	k := c.Spec.Kubernetes.Kubelet
+	return k.Config[serverTLSBootstrap] == true || k.ExtraArgs["rotate-server-certificates"] == "true"
+}
+
+// setKubeletDefaults has kubelets ask the cluster for their serving certificates,
+// unless the user decides otherwise or brings other certificates. Of a kubelet with a
+// cloud provider Slipway does not know the addresses, and could approve nothing.
+func setKubeletDefaults(k *v1alpha1.Kubernetes) {
+	for _, field := range []string{serverTLSBootstrap, "tlsCertFile", "tlsPrivateKeyFile"} {
+		if _, ok := k.Kubelet.Config[field]; ok {
+			return
+		}
+	}
+	for _, flag := range []string{"tls-cert-file", "tls-private-key-file", "rotate-server-certificates", "cloud-provider"} {
+		if _, ok := k.Kubelet.ExtraArgs[flag]; ok {
+			return
+		}
+	}
+	if k.Kubelet.Config == nil {
+		k.Kubelet.Config = map[string]any{}
+	}
+	k.Kubelet.Config[serverTLSBootstrap] = true
 }
 
 func setDefault[T comparable](field *T, value T) {

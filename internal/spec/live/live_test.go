@@ -97,7 +97,7 @@ func TestBackToTheFile(t *testing.T) {
 	}{
 		{"with its record", true, func(*v1alpha1.Cluster) {}},
 		{"without", false, func(c *v1alpha1.Cluster) {
-			c.Spec.Kubernetes.Kubelet.Config, c.Spec.System.Sysctls = nil, nil
+			c.Spec.Kubernetes.Kubelet.Config, c.Spec.System.Sysctls = map[string]any{"serverTLSBootstrap": true}, nil // the default
 		}},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
