@@ -74,6 +74,9 @@ type Addon struct {
 	Wait    bool
 	Timeout time.Duration
 	Retries int
+	// Serving is how it serves an API; nil if it serves none, or if its objects
+	// say how.
+	Serving *Serving
 }
 
 // A Loader makes add-ons.

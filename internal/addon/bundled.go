@@ -21,6 +21,8 @@ type bundledAddon struct {
 	images []string
 	// values are what it can be told, as they are without.
 	values func() any
+	// serving is how it serves an API, nil if it serves none.
+	serving *Serving
 }
 
 // settings of local-path.
@@ -34,8 +36,10 @@ type localPath struct {
 // bundled are they by name.
 func bundled() map[string]bundledAddon {
 	return map[string]bundledAddon{
-		"metrics-server": {images: []string{"metrics-server"}, values: func() any { return &struct{}{} }},
-		"local-path":     {images: []string{"local-path"}, values: func() any { return &localPath{Path: "/opt/local-path-provisioner", Default: true} }},
+		"metrics-server": {images: []string{"metrics-server"}, values: func() any { return &struct{}{} }, serving: &Serving{
+			Namespace: "kube-system", Secret: "metrics-server-tls", APIService: "v1beta1.metrics.k8s.io", Name: "metrics-server.kube-system.svc",
+		}},
+		"local-path": {images: []string{"local-path"}, values: func() any { return &localPath{Path: "/opt/local-path-provisioner", Default: true} }},
 	}
 }
 
@@ -82,8 +86,9 @@ func (w *work) fromBundle(a v1alpha1.Addon, out *Addon) error {
 		}
 		data["Path"], data["Default"] = path.Clean(l.Path), l.Default
 	}
+	out.Serving = bundled()[a.Name].serving
 	if a.Name == "metrics-server" && !w.VerifiedKubelets {
-		out.Sources = append(out.Sources, "kubelets are not verified: their certificates are of their own making (kubernetes.kubelet.config.serverTLSBootstrap)")
+		out.Sources = append(out.Sources, "kubelets are not verified: each has signed its own certificate (kubernetes.kubelet.config.serverTLSBootstrap)")
 	}
 	t, err := template.ParseFS(templates, "templates/"+a.Name+".yaml")
 	if err != nil {

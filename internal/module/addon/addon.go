@@ -119,10 +119,15 @@ func check(ctx context.Context, s *engine.Scope, a addon.Addon) ([]plan.OpChange
 	} else if !same && len(out) == 0 {
 		out = append(out, plan.OpChange{Kind: KindAddon, Target: a.Name, Summary: "record"})
 	}
-	changes, err := c.Diff(ctx, objects(a))
+	served, due, err := withCert(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
+	changes, err := c.Diff(ctx, objects(served))
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, due...)
 	for _, ch := range changes {
 		out = append(out, plan.OpChange{Kind: module.KindObject, Target: ch.Target(), Summary: string(ch.Action), Diff: ch.Diff})
 	}
@@ -194,6 +199,9 @@ func apply(ctx context.Context, s *engine.Scope, a addon.Addon) error {
 	began := *want
 	began.State, began.Installed = applying, have != nil && have.Installed
 	began.Objects = append(slices.Clone(want.Objects), have.without(want.Objects)...)
+	if a, err = certified(ctx, c, a); err != nil {
+		return err
+	}
 	run := hooks(a, have)
 	if have != nil && have.same(want) {
 		run = nil // what was changed by hand is put right
