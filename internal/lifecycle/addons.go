@@ -66,7 +66,7 @@ func (p *prepared) addonsWith(ctx context.Context, list []v1alpha1.Addon, is rel
 	told := unfitAddons(list, is.Kubernetes, p.request.IgnoreChecks)
 	loader := addon.Loader{
 		Cache: p.svc.Cache, Insecure: c.Spec.Registry.Insecure, Speak: speaking(p.env).Speak, Kubernetes: is.Kubernetes, Images: is.ImageRefs(),
-		VerifiedKubelets: c.Spec.Kubernetes.Kubelet.Config["serverTLSBootstrap"] == true,
+		VerifiedKubelets: spec.SignsKubelets(c),
 	}
 	loaded, warnings, err := loader.Load(ctx, list)
 	told = append(told, warnings...)

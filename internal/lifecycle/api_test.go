@@ -90,6 +90,8 @@ type api struct {
 	servers, sealed map[string]string
 	// shows, if not nil, is what API servers show of themselves.
 	shows func() *tls.Certificate
+	// kubeletShows, if not nil, is what kubelets show, by their addresses.
+	kubeletShows func(address string) *tls.Certificate
 	// ending is for how many times pods that are ending are listed yet.
 	ending int
 	// wrote, if not nil, hears of each request that has changed something.
@@ -110,7 +112,7 @@ var kinds = map[string]map[string]string{
 		"validatingwebhookconfigurations": "!ValidatingWebhookConfiguration", "mutatingwebhookconfigurations": "!MutatingWebhookConfiguration",
 	},
 	"/apis/apiregistration.k8s.io/v1":    {"apiservices": "!APIService"},
-	"/apis/certificates.k8s.io/v1":       {"clustertrustbundles": "!ClusterTrustBundle"},
+	"/apis/certificates.k8s.io/v1":       {"clustertrustbundles": "!ClusterTrustBundle", "certificatesigningrequests": "!CertificateSigningRequest"},
 	"/apis/coordination.k8s.io/v1":       {"leases": "Lease"},
 	"/apis/discovery.k8s.io/v1":          {"endpointslices": "EndpointSlice"},
 	"/apis/policy/v1":                    {"poddisruptionbudgets": "PodDisruptionBudget"},
@@ -143,6 +145,9 @@ var served = sync.OnceValue(func() tls.Certificate {
 	c := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
 		IsCA: true, BasicConstraintsValid: true, DNSNames: []string{"example.com"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	for i := byte(11); i < 40; i++ { // kubelets show it as well
+		c.IPAddresses = append(c.IPAddresses, net.IPv4(192, 0, 2, i))
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
 	if err != nil {
@@ -591,6 +596,8 @@ func (a *api) answer(r *http.Request, body object) (any, int) {
 			a.objects[p] = then
 		}
 		return then, http.StatusOK
+	case r.Method == http.MethodPut && path.Base(p) == "approval":
+		return a.approves(p, body)
 	case have == nil:
 		return missing, http.StatusNotFound
 	case r.Method == http.MethodGet && a.away > 0 && p == dnsPath:

@@ -80,7 +80,7 @@ func TestCertificates(t *testing.T) {
 
 // Every certificate of every host is there, by the roles of the host.
 func TestCertificatesOfRoles(t *testing.T) {
-	const node, control, member = "ca kubelet-client", "admin.conf apiserver apiserver-etcd-client apiserver-kubelet-client controller-manager.conf etcd-ca front-proxy-ca front-proxy-client scheduler.conf", "etcd-healthcheck-client etcd-peer etcd-server"
+	const node, control, member = "ca kubelet-client kubelet-serving", "admin.conf apiserver apiserver-etcd-client apiserver-kubelet-client controller-manager.conf etcd-ca front-proxy-ca front-proxy-client scheduler.conf", "etcd-healthcheck-client etcd-peer etcd-server"
 	for _, tc := range []struct {
 		name    string
 		managed bool

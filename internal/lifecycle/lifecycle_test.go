@@ -410,7 +410,7 @@ func TestLocked(t *testing.T) {
 		w.wantStatus(v1alpha1.PhaseRunning, "apply Failed", "create Succeeded")
 		_, err := w.service().PrepareResume(t.Context(), "prod", Request{}, nil)
 		refusal(t, err, idNothingUnfinished)
-		if recorded, err := w.service().Store.Cluster("prod"); err != nil || recorded.Spec.Kubernetes.Kubelet.Config != nil {
+		if recorded, err := w.service().Store.Cluster("prod"); err != nil || len(recorded.Spec.Kubernetes.Kubelet.Config) != 1 { // the default
 			t.Errorf("the record is that of an operation that never began (%v)", err)
 		}
 

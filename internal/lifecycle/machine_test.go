@@ -77,6 +77,7 @@ type machine struct {
 	// says that its API server does not answer, by what is on the machine.
 	spoils  func(m *machine, step string, o op.Op) *op.Error
 	sick    func(*machine) bool
+	greedy  string         // an address of another that its kubelet asks for
 	admit   func(*machine) // what the cluster gives a kubelet that asks for credentials
 	touched func(what string)
 	// podLogs are the names of logs that it reports, and podLog is what one holds.
@@ -100,7 +101,7 @@ func (m *machine) clone(a *api) *machine {
 	c.kept, c.opened = maps.Clone(m.kept), maps.Clone(m.opened)
 	c.reaches, c.told, c.version, c.admit = m.reaches, m.told, m.version, m.admit
 	c.machineID, c.second = m.machineID, m.second
-	c.spoils, c.sick = m.spoils, m.sick
+	c.spoils, c.sick, c.greedy = m.spoils, m.sick, m.greedy
 	c.snapshot, c.waste, c.leads, c.etcdctl = m.snapshot, m.waste, m.leads, m.etcdctl
 	c.ledger, c.cluster, c.lock = m.ledger, m.cluster, m.lock
 	return c
@@ -845,6 +846,9 @@ func (c *conn) DialContext(ctx context.Context, network, address string) (net.Co
 	c.mu.Lock()
 	silent := c.silent || c.refused || c.lapsed()
 	c.mu.Unlock()
+	if address == c.address+":10250" {
+		return c.kubelet()
+	}
 	if silent || !slices.Contains([]string{"127.0.0.1:6443", "example.com:6443"}, address) || !c.api.runs() || strings.HasPrefix(address, "example.") && c.cutOff {
 		return nil, fmt.Errorf("nothing listens on %s of %s", address, c.name)
 	}

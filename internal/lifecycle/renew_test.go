@@ -66,9 +66,9 @@ const (
 	managedFirst = "admin.conf apiserver apiserver-kubelet-client controller-manager.conf etcd-healthcheck-client etcd-peer etcd-server front-proxy-client scheduler.conf super-admin.conf"
 )
 
-// withKubelet is with the kubelet's certificate, in its place.
+// withKubelet is with the kubelet's certificates, in their place.
 func withKubelet(names string) string {
-	return strings.Replace(names, "scheduler.conf", "kubelet-client scheduler.conf", 1)
+	return strings.Replace(names, "scheduler.conf", "kubelet-client kubelet-serving scheduler.conf", 1)
 }
 
 // order are the hosts on which steps of a task began.
@@ -375,7 +375,7 @@ func TestRenewForLonger(t *testing.T) {
 	}
 	w.events = nil
 	w.apply(p, event.Succeeded)
-	if d := cmp.Diff([]string{"cp1", "cp2", "w1"}, slices.Sorted(slices.Values(w.turns("certs.timer")))); d != "" {
+	if d := cmp.Diff([]string{"cp1", "cp2"}, slices.Sorted(slices.Values(w.turns("certs.timer")))); d != "" {
 		t.Errorf("hosts that renew by themselves for that long (-want +got):\n%s", d)
 	}
 	if p = w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil)); !p.Plan().Empty() {

@@ -39,7 +39,10 @@ func lastingAuthority(t testing.TB) (cert, key string) {
 
 // shown is what the API servers show: something of the authority that has signed what
 // the first of them has that answers.
-func (w *world) shown() *tls.Certificate {
+func (w *world) shown() *tls.Certificate { return w.shownBy("example.com") }
+
+// shownBy is what somebody of a name or an address shows.
+func (w *world) shownBy(name string) *tls.Certificate {
 	m := w.machines["cp1"]
 	if m.down != nil {
 		m = w.machines["cp2"]
@@ -57,7 +60,7 @@ func (w *world) shown() *tls.Certificate {
 		if err != nil || leaf.CheckSignatureFrom(ca) != nil {
 			return true
 		}
-		cert, key := by.(*pkitest.Authority).Issue(w.t, "example.com", ca.NotAfter)
+		cert, key := by.(*pkitest.Authority).Issue(w.t, name, ca.NotAfter)
 		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 		if err != nil {
 			w.t.Error(err)
@@ -129,7 +132,7 @@ func withAuthority(t *testing.T) (w *world, old string) {
 	if err := w.service().Store.SaveKubeconfig("prod", w.outside("cp1")); err != nil {
 		t.Fatal(err)
 	}
-	w.api.shows = w.shown
+	w.api.shows, w.api.kubeletShows = w.shown, w.shownBy
 	w.api.put(clusterInfoPath, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "cluster-info", "namespace": "kube-public"}, "data": object{"kubeconfig": pkitest.Kubeconfig("https://example.com:6443", cert, "", "", "")}})
 	w.api.put(publishedAt, object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "extension-apiserver-authentication", "namespace": "kube-system"}, "data": object{"client-ca-file": cert}})
 	w.api.put(rootCAPath, object{})

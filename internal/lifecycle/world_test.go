@@ -129,8 +129,9 @@ func (w *world) fork(t testing.TB) *world {
 	for n, m := range w.machines {
 		f.machines[n] = m.clone(f.api)
 	}
+	f.api.kubeletShows = w.api.kubeletShows
 	if w.api.shows != nil {
-		f.api.shows = f.shown
+		f.api.shows, f.api.kubeletShows = f.shown, f.shownBy
 	}
 	for {
 		f.home = t.TempDir()

@@ -65,7 +65,7 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 // changed on one after the other; what serves the cluster as a whole follows.
 func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.Gated = true
-	onNodes, err := upgrade.Settings(env, os.New(env), runtime.New(env), kubeadm.Install(env), kubeadm.Restart(env))
+	onNodes, err := upgrade.Settings(env, os.New(env), runtime.New(env), kubeadm.Install(env), kubeadm.RestartServing(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
@@ -116,7 +116,7 @@ func before(modules []engine.Module) []engine.Module {
 func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 	// Nothing on a node serves on meanwhile: it is started anew, and waited for then.
 	onNodes, err := upgrade.InWaves(env,
-		reset.Runtime(env), runtime.New(env), runtime.Images(env), kubeadm.Install(env), kubeadm.Kubelet(env), kubeadm.Again(env), nodes.Ready(env))
+		reset.Runtime(env), runtime.New(env), runtime.Images(env), kubeadm.Install(env), kubeadm.Kubelet(env), kubeadm.Again(env), nodes.Ready(env), kubeadm.Serving(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
@@ -134,7 +134,7 @@ func Migrate(env module.Env, p Parts) (engine.Pipeline, error) {
 // service.
 func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 	nodesFirst, err := upgrade.InWaves(env,
-		runtime.New(env), kubeadm.Install(env), kubeadm.Upgrade(env), kubeadm.Kubelet(env), kubeadm.Steady(env), nodes.Ready(env))
+		runtime.New(env), kubeadm.Install(env), kubeadm.Upgrade(env), kubeadm.Kubelet(env), kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
@@ -152,7 +152,7 @@ func Upgrade(env module.Env, p Parts) (engine.Pipeline, error) {
 func Revert(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.Upgrade.Back = true
 	nodesBack, err := upgrade.InWaves(env,
-		runtime.New(env), kubeadm.Install(env), kubeadm.KubeletSettings(env), kubeadm.Kubelet(env), kubeadm.Serve(env), kubeadm.Steady(env), nodes.Ready(env))
+		runtime.New(env), kubeadm.Install(env), kubeadm.KubeletSettings(env), kubeadm.Kubelet(env), kubeadm.Serve(env), kubeadm.Steady(env), nodes.Ready(env), kubeadm.Serving(env))
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
@@ -288,6 +288,7 @@ func settled(env module.Env) []engine.Module {
 		dns.New(env),
 		network.New(env),
 		nodes.New(env),
+		kubeadm.Serving(env),
 		certs.Timer(env),
 		backup.Schedule(env),
 	}

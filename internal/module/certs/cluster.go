@@ -146,7 +146,7 @@ func (c cluster) dropTasks() []engine.Task {
 	return []engine.Task{
 		{
 			ID: "rotate.cluster.needed", Title: "look who needs the old authority", Manager: true, When: c.r.Everywhere, Consumes: withAPI,
-			Needs: []string{StepSigned, "readmit.kubelet"}, Run: &engine.Action{Check: c.mayNeed, Apply: c.needed},
+			Needs: []string{StepSigned, "readmit.kubelet", "readmit.serving"}, Run: &engine.Action{Check: c.mayNeed, Apply: c.needed},
 		},
 		{
 			ID: StepDropped, Title: "trust the next authority alone", On: c.r.On, When: c.r.Begun, Rollout: rolling, Timeout: 30 * time.Minute, Consumes: withNext,

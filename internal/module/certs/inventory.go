@@ -65,7 +65,7 @@ func conf(name string) Known {
 func Of(env module.Env, h v1alpha1.Host) (out []Known) {
 	control, member := spec.HasRole(h, v1alpha1.RoleControlPlane), facts.RunsEtcd(env.Cluster, h.Roles)
 	if facts.RunsKubelet(h.Roles) {
-		out = append(out, kubeletsOwn()...)
+		out = append(out, kubeletsOwn(spec.SignsKubelets(env.Cluster))...)
 		ca := pairOf("ca", "ca", "")
 		ca.KeyElsewhere, ca.Optional = !control, !control
 		out = append(out, ca)
@@ -103,16 +103,20 @@ func registrys(theirs bool) []Known {
 	return []Known{k, {Name: "registry-ca", CertificateFile: op.CertificateFile{Path: module.RegistryCA, Key: module.RegistryCAKey}, Authority: true}}
 }
 
-// kubeletsOwn are those of a node.
-func kubeletsOwn() []Known {
+// kubeletsOwn are those of a node. Its kubelet makes its serving certificate itself,
+// or the cluster signs it; a file of the other kind may be left, and nobody reads it.
+func kubeletsOwn(signs bool) []Known {
 	ca := pkiDir + "ca.crt"
 	client := Known{Name: nameKubelet, CertificateFile: op.CertificateFile{Path: module.ClientCert, CA: ca}, Rotates: true}
 	// Made by the kubelet itself when it starts: no authority, and nobody asks.
 	serving := Known{Name: nameKubeletServing, CertificateFile: op.CertificateFile{Path: kubeletDir + "kubelet.crt", Key: kubeletDir + "kubelet.key"}, Optional: true}
 	// With serverTLSBootstrap: asked for, like its client's.
-	signed := Known{Name: nameKubeletServing, CertificateFile: op.CertificateFile{Path: kubeletDir + "kubelet-server-current.pem", CA: ca}, Rotates: true, Optional: true}
+	signed := Known{Name: nameKubeletServing, CertificateFile: op.CertificateFile{Path: module.ServingCert, CA: ca}, Rotates: true, Optional: true}
 	embedded := conf("kubelet.conf")
 	embedded.Optional = true // it names the file above, but on nodes that others have made
+	if signs {
+		return []Known{client, signed, embedded}
+	}
 	return []Known{client, serving, signed, embedded}
 }
 

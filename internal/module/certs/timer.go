@@ -51,15 +51,15 @@ const (
 func Timer(env module.Env) engine.Module {
 	return engine.Module{Name: "certs", Tasks: []engine.Task{{
 		ID: stepTimer, Title: "have certificates be renewed by themselves",
-		On: func(h *engine.Host) bool { return len(byItself(env, h.Host)) > 0 },
+		On: func(h *engine.Host) bool { return module.IsNode(h) || len(byItself(env, h.Host)) > 0 },
 		Ops: func(s *engine.Scope) (op.List, error) {
-			if !AutoRenews(env) {
+			if !HasTimer(env, s.Host().Host) { // a worker whose kubelet signed its own certificate had one
 				return op.List{op.PutBack{Step: stepTimer}}, nil
 			}
 			list, err := timer(env, s.Host().Host)
 			return append(list, op.PutBack{Step: stepTimer}), err
 		},
-	}}}
+	}, approval(env)}}
 }
 
 // AutoRenews says that the cluster's hosts renew their certificates by

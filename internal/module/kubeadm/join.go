@@ -80,10 +80,13 @@ func ownServer(s *engine.Scope) kube.DialFunc { return s.Host().Conn.DialContext
 
 // anyServer reaches that one, or, while nothing takes a connection there, that of
 // another control plane: they show certificates of one authority.
-func anyServer(s *engine.Scope) kube.DialFunc {
-	from := []*engine.Host{s.Host()}
+func anyServer(s *engine.Scope) kube.DialFunc { return serverOf(s, s.Host()) }
+
+// serverOf reaches the API server of a host, or that of another control plane.
+func serverOf(s *engine.Scope, first *engine.Host) kube.DialFunc {
+	from := []*engine.Host{first}
 	for _, h := range s.Hosts() {
-		if h.Name != s.Host().Name && h.HasRole(v1alpha1.RoleControlPlane) && h.Conn != nil {
+		if h.Name != first.Name && h.HasRole(v1alpha1.RoleControlPlane) && h.Conn != nil {
 			from = append(from, h)
 		}
 	}

@@ -44,6 +44,7 @@ func Readmit(env module.Env, hosts []string) engine.Module {
 				return op.List{op.Wait{Certificate: module.ClientCert, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
 			},
 		},
+		readmitServing(env, on, func(*engine.Host) bool { return false }),
 		endTokens(env, made, "readmit.wait"),
 	}}
 }

@@ -132,6 +132,7 @@ func ReadmitAnew(env module.Env, step string, hosts []string, anew func(*engine.
 				), nil
 			},
 		},
+		readmitServing(env, module.JoinsAsWorker, on),
 		endTokens(env, made, "readmit.kubelet"),
 	}}
 }

@@ -59,16 +59,20 @@ func (a *Authority) Renew(t testing.TB, ends time.Time) string {
 }
 
 // Issue makes a certificate and its key, in PEM form. It begins with its
-// authority, as kubeadm has it, and is for the given name.
+// authority, as kubeadm has it, and is for the given name or address.
 func (a *Authority) Issue(t testing.TB, name string, ends time.Time) (cert, key string) {
 	t.Helper()
 	signer, text, err := pki.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
+	ips := []net.IP{net.IPv4(127, 0, 0, 1)}
+	if ip := net.ParseIP(name); ip != nil {
+		ips = append(ips, ip)
+	}
 	signed, err := pki.Sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name, Organization: []string{"system:nodes"}}, NotBefore: a.cert.NotBefore, NotAfter: ends,
-		DNSNames: []string{name, "localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true,
+		DNSNames: []string{name, "localhost"}, IPAddresses: ips, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.cert, signer.Public(), a.key)

@@ -1,0 +1,287 @@
+package lifecycle
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"maps"
+	"net"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/kubeletcsr"
+	"slipway.dev/slipway/internal/module"
+)
+
+const (
+	signingRequests = "/apis/certificates.k8s.io/v1/certificatesigningrequests/"
+	kubeletDropIn   = "/etc/kubernetes/kubelet.conf.d/50-slipway.conf"
+)
+
+// kubeletKey is the key of all kubelets that are played.
+var kubeletKey = sync.OnceValue(func() *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	return key
+})
+
+// kubelet is a connection to the kubelet of the machine, which shows its certificate.
+func (m *machine) kubelet() (net.Conn, error) {
+	m.mu.Lock()
+	serves := !m.signs() || m.has(module.ServingCert)
+	m.mu.Unlock()
+	if !serves {
+		return nil, errors.New("the kubelet has no certificate to serve with")
+	}
+	cert := served()
+	if m.api.kubeletShows != nil {
+		cert = *m.api.kubeletShows(m.address)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		defer func() { _ = l.Close() }()
+		if there, err := l.Accept(); err == nil {
+			_ = tls.Server(there, &tls.Config{Certificates: []tls.Certificate{cert}}).Handshake()
+			_ = there.Close()
+		}
+	}()
+	return net.Dial("tcp", l.Addr().String())
+}
+
+// signs reports whether the kubelet asks the cluster for its serving certificate.
+func (m *machine) signs() bool {
+	return m.has(module.ClientCert) && strings.Contains(m.files[kubeletDropIn], "serverTLSBootstrap: true")
+}
+
+// certifies plays a kubelet that has no serving certificate: it asks for one, and
+// takes the one that has been approved.
+func (m *machine) certifies() {
+	if !m.signs() || m.has(module.ServingCert) && !m.over(module.ServingCert) {
+		return
+	}
+	at := signingRequests + "csr-" + m.name
+	m.api.mu.Lock()
+	defer m.api.mu.Unlock()
+	have := m.api.objects[at]
+	if have == nil {
+		m.api.objects[at] = m.asks()
+		return
+	}
+	if status, _ := have["status"].(object); status != nil && len(status["conditions"].([]any)) > 0 {
+		delete(m.api.objects, at)
+		m.files[module.ServingCert] = "made by the kubelet"
+	}
+}
+
+// asks is what the kubelet asks for: for more than it has, if it is told to.
+func (m *machine) asks() object {
+	ips := []net.IP{net.ParseIP(m.address)}
+	if m.greedy != "" {
+		ips = append(ips, net.ParseIP(m.greedy))
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject:  pkix.Name{CommonName: "system:node:" + m.name, Organization: []string{"system:nodes"}},
+		DNSNames: []string{m.name}, IPAddresses: ips,
+	}, kubeletKey())
+	if err != nil {
+		m.api.t.Error(err)
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	return object{
+		"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": object{"name": "csr-" + m.name},
+		"spec": object{
+			"request": base64.StdEncoding.EncodeToString(text), "signerName": kubeletcsr.Signer, "username": "system:node:" + m.name,
+			"groups": []any{"system:nodes", "system:authenticated"}, "usages": []any{"digital signature", "server auth"},
+		},
+	}
+}
+
+// get is an object as it is.
+func (a *api) get(p string) object {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return copied(a.objects[p])
+}
+
+// approves takes the approval of a request. The caller holds mu.
+func (a *api) approves(p string, body object) (any, int) {
+	have := a.objects[path.Dir(p)]
+	if have == nil || have["spec"].(object)["request"] != body["spec"].(object)["request"] {
+		return object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409}, http.StatusConflict
+	}
+	have["status"] = body["status"]
+	return have, http.StatusOK
+}
+
+// signed are the hosts whose kubelets have a serving certificate of the cluster.
+func (w *world) signed() (hosts []string) {
+	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
+		if m := w.machines[name]; m.look()[module.ServingCert] != "" {
+			hosts = append(hosts, name)
+		}
+	}
+	return hosts
+}
+
+// selfSigned is a cluster whose kubelets sign their certificates themselves, as all did.
+func (w *world) selfSigned() *v1alpha1.Cluster {
+	c := w.cluster()
+	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"serverTLSBootstrap": false}
+	return c
+}
+
+// TestKubeletsServeSigned: kubelets of a new cluster get certificates of its CA, and so
+// do those that join.
+func TestKubeletsServeSigned(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "w2")
+	all := w.cluster()
+	first := w.cluster()
+	first.Spec.Hosts = first.Spec.Hosts[:2]
+	w.do(Request{Kind: Create, Cluster: first}, event.Succeeded)
+	if d := cmp.Diff([]string{"cp1", "w1"}, w.signed()); d != "" {
+		t.Errorf("kubelets with a certificate of the cluster (-want +got):\n%s", d)
+	}
+	w.events = nil
+	w.do(Request{Kind: Add, Name: "prod", Cluster: all}, event.Succeeded)
+	if d := cmp.Diff([]string{"w2"}, w.turns("nodes.serving")); d != "" {
+		t.Errorf("the kubelets that were waited for (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"cp1", "w1", "w2"}, w.signed()); d != "" {
+		t.Errorf("kubelets with a certificate of the cluster (-want +got):\n%s", d)
+	}
+	if job := w.machines["cp1"].look()["/etc/slipway/approve.json"]; !strings.Contains(job, `{"name":"w2","addresses":["192.0.2.13"]}`) {
+		t.Errorf("the control plane would not approve what w2 asks for: %s", job)
+	}
+	w.whole()
+}
+
+// TestKubeletsComeToServeSigned: on a cluster that has self-signed ones the plan says so,
+// and each kubelet has its certificate before the next one is touched.
+func TestKubeletsComeToServeSigned(t *testing.T) {
+	w := newWorld(t, threeAndTwo...)
+	w.do(Request{Kind: Create, Cluster: w.selfSigned()}, event.Succeeded)
+	if got := w.signed(); len(got) > 0 {
+		t.Fatalf("%v have certificates that nobody wanted", got)
+	}
+	if w.machines["cp1"].look()["/etc/slipway/approve.json"] != "" {
+		t.Error("the control plane approves what nobody asks for")
+	}
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: w.cluster()}, nil))
+	var told []string
+	for _, s := range p.Plan().Steps {
+		if s.Task == "kubelet.serving" {
+			told = append(told, s.Host+": "+s.Changes[0].Summary)
+		}
+	}
+	var want []string
+	for _, name := range threeAndTwo {
+		want = append(want, name+": serve with a certificate that the cluster has signed")
+	}
+	if d := cmp.Diff(want, told); d != "" {
+		t.Errorf("what the plan says (-want +got):\n%s", d)
+	}
+	w.events = nil
+	w.apply(p, event.Succeeded)
+	var order []string
+	for _, e := range w.events {
+		if e.Type == event.StepFinished && e.Outcome == event.Changed && slices.Contains([]string{"kubelet.settings", "kubelet.serving"}, e.Task) {
+			order = append(order, e.Host+" "+e.Task)
+		}
+	}
+	want = nil
+	for _, name := range threeAndTwo {
+		want = append(want, name+" kubelet.settings", name+" kubelet.serving")
+	}
+	if d := cmp.Diff(want, order); d != "" {
+		t.Errorf("one node after the other (-want +got):\n%s", d)
+	}
+	w.whole()
+}
+
+// TestKubeletAsksForAnothersAddress: nobody approves that. The cluster goes back to the
+// settings that it had, and other nodes are not touched.
+func TestKubeletAsksForAnothersAddress(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "w2")
+	w.do(Request{Kind: Create, Cluster: w.selfSigned()}, event.Succeeded)
+	w.machines["w1"].greedy = w.machines["cp1"].address
+	res := w.do(Request{Kind: Apply, Cluster: w.cluster()}, event.Failed)
+	if len(res.Failures) == 0 || !res.Reverted {
+		t.Fatalf("reverted: %t, failures: %+v", res.Reverted, res.Failures)
+	}
+	for _, want := range []string{"csr-w1", "192.0.2.11 is not an address of node w1"} {
+		if !strings.Contains(res.Failures[0].Message, want) {
+			t.Errorf("%q is not in: %s", want, res.Failures[0].Message)
+		}
+	}
+	if got := w.signed(); slices.Contains(got, "w1") || slices.Contains(got, "w2") {
+		t.Errorf("%v have certificates", got)
+	}
+	for name := range w.machines {
+		if strings.Contains(w.machines[name].look()[kubeletDropIn], "serverTLSBootstrap: true") {
+			t.Errorf("the kubelet of %s still asks the cluster", name)
+		}
+	}
+}
+
+// TestMetricsServerIsVerified: it has a certificate that the API server verifies, which
+// stays as it is until it is of no use.
+func TestMetricsServerIsVerified(t *testing.T) {
+	const (
+		secretPath = "/api/v1/namespaces/kube-system/secrets/metrics-server-tls"
+		apiPath    = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io"
+	)
+	w := newWorld(t, "cp1", "w1")
+	no := false
+	c := w.cluster()
+	c.Spec.Addons = []v1alpha1.Addon{{Name: "metrics-server", Wait: &no}}
+	w.do(Request{Kind: Create, Cluster: c}, event.Succeeded)
+	trusted := func() string {
+		t.Helper()
+		secret, api := w.api.get(secretPath), w.api.get(apiPath)
+		ca, _ := secret["data"].(object)["ca.crt"].(string)
+		if bundle, _ := api["spec"].(object)["caBundle"].(string); bundle != ca || ca == "" {
+			t.Errorf("the API server trusts %q, and the Secret has %q", bundle, ca)
+		}
+		return ca
+	}
+	empty := func() {
+		t.Helper()
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+		if !p.Plan().Empty() {
+			t.Errorf("there is something left to do: %+v", p.Plan().Steps)
+		}
+	}
+	first := trusted()
+	empty()
+	w.api.put(secretPath, object{"apiVersion": "v1", "kind": "Secret", "metadata": object{"name": "metrics-server-tls", "namespace": "kube-system"}, "data": object{"tls.crt": "eA=="}})
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	text, err := json.Marshal(p.Plan())
+	if err != nil || !strings.Contains(string(text), "make the serving certificate: it cannot be read") {
+		t.Errorf("the plan does not say what it makes: %s, %v", text, err)
+	}
+	w.apply(p, event.Succeeded)
+	if next := trusted(); next == first {
+		t.Error("the API server trusts the CA alone that has signed what is gone")
+	}
+	empty()
+}

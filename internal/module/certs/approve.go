@@ -1,0 +1,90 @@
+package certs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/kubeletcsr"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/spec"
+)
+
+const (
+	stepApprove = "certs.approve"
+	// ApproveUnit is the timer of a control plane that approves serving certificates
+	// of kubelets.
+	ApproveUnit = approveName + ".timer"
+	approveName = "slipway-approve"
+	// requestsPath lists the requests for serving certificates of kubelets.
+	requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+)
+
+var approving = module.Timed{
+	Name: approveName, Title: "Look for serving certificates of kubelets to approve",
+	Program: "/usr/local/lib/slipway/slipway-approve", JobFile: "/etc/slipway/approve.json",
+}
+
+// How often a control plane looks for requests. A kubelet renews its certificate when
+// a tenth of its time or more is left.
+const (
+	approveFirst  = 2 * time.Minute
+	approveEvery  = 5 * time.Minute
+	approveSpread = 2 * time.Minute
+)
+
+// approval is the task that has every control plane approve what kubelets ask for when
+// they renew their serving certificates. Control planes need not agree: a request is
+// approved once.
+func approval(env module.Env) engine.Task {
+	return engine.Task{
+		ID: stepApprove, Title: "approve kubelets' certificates automatically", On: engine.Role(v1alpha1.RoleControlPlane),
+		Ops: func(s *engine.Scope) (op.List, error) {
+			var list op.List
+			if spec.SignsKubelets(env.Cluster) {
+				job, err := json.Marshal(autoApproval(env, s.Hosts()))
+				if err != nil {
+					return nil, fmt.Errorf("writing down which kubelets there are: %w", err)
+				}
+				// A line for each kubelet, for whoever reads a difference.
+				job = bytes.ReplaceAll(job, []byte(`{"name":`), []byte("\n"+`{"name":`))
+				if list, err = approving.Ops(files, job, module.TimedAt{First: approveFirst, Every: approveEvery, Spread: approveSpread}); err != nil {
+					return nil, err
+				}
+			}
+			return append(list, op.PutBack{Step: stepApprove}), nil
+		},
+	}
+}
+
+// autoApproval is what a control plane does for it: it asks its own API server, with
+// the kubeconfig that other checks on control planes use.
+func autoApproval(env module.Env, hosts []*engine.Host) op.AutoApproval {
+	own := net.JoinHostPort("127.0.0.1", strconv.Itoa(env.Cluster.Spec.ControlPlaneEndpoint.Port))
+	ask := func(args ...string) []string {
+		return append([]string{kubectl, "--kubeconfig=" + adminConf, "--server=https://" + own, "--request-timeout=30s"}, args...)
+	}
+	a := op.AutoApproval{
+		Get: ask("get", "--raw="+requestsPath+"?limit=500&fieldSelector=spec.signerName%3D"+kubeletcsr.Signer),
+		Put: ask("replace", "-f", "-", "--raw="+requestsPath+"/"), Suffix: "/approval",
+	}
+	for _, h := range env.Cluster.Spec.Hosts {
+		if !facts.RunsKubelet(h.Roles) {
+			continue
+		}
+		host := &engine.Host{Host: h}
+		if at := slices.IndexFunc(hosts, func(o *engine.Host) bool { return o.Name == h.Name }); at >= 0 {
+			host.Facts = hosts[at].Facts
+		}
+		a.Kubelets = append(a.Kubelets, env.KubeletIdentity(host))
+	}
+	return a
+}
