@@ -171,6 +171,14 @@ func (u *user) measured(t *testing.T, cluster string) {
 		}
 		return nil
 	})
+	args := u.kubectl(t, cluster, "-n", "kube-system", "get", "deployment/metrics-server", "-o", "jsonpath={.spec.template.spec.containers[0].args}")
+	if strings.Contains(args, "insecure") || !strings.Contains(args, "--kubelet-certificate-authority=") {
+		t.Errorf("metrics-server does not verify kubelets: %s", args)
+	}
+	api := u.kubectl(t, cluster, "get", "apiservice/v1beta1.metrics.k8s.io", "-o", "jsonpath={.spec.insecureSkipTLSVerify} {.spec.caBundle}")
+	if skips, bundle, _ := strings.Cut(api, " "); skips == "true" || bundle == "" {
+		t.Errorf("the API server does not verify metrics-server: %s", api)
+	}
 	t.Logf("figure: kubectl top answers %.0f s after creation", time.Since(begin).Seconds())
 }
 

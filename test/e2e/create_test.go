@@ -41,6 +41,11 @@ func TestCreate(t *testing.T) {
 		u.takesOver(t, m)
 	}
 	t.Run("smoke", func(t *testing.T) { u.smoke(t, name, addresses) })
+	t.Run("kubelets", func(t *testing.T) {
+		u.kubeletsServeSigned(t, name, addresses)
+		u.asksAgain(t, machines[0], machines[1])
+		u.kubeletsServeSigned(t, name, addresses)
+	})
 	t.Run("services, restarted", func(t *testing.T) { u.restartsProxies(t, name, addresses) })
 	t.Run("settings", func(t *testing.T) { u.isSetUp(t, name, machines) })
 	t.Run("host port", func(t *testing.T) { u.hostPort(t, name, machines[1], addresses[machines[1]]) })
