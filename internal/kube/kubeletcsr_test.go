@@ -1,0 +1,71 @@
+package kube
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/internal/node/op"
+)
+
+// TestApproveServing: of the pending requests of one kubelet those are approved that it
+// may make, as they were read.
+func TestApproveServing(t *testing.T) {
+	const path = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func(name, node, address, status string) string {
+		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+			Subject:     pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
+			IPAddresses: []net.IP{net.ParseIP(address)},
+		}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+		return fmt.Sprintf(`{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":%q,"resourceVersion":"7"},`+
+			`"spec":{"request":%q,"signerName":"kubernetes.io/kubelet-serving","username":"system:node:%s","groups":["system:nodes"],"usages":["digital signature","server auth"]},"status":%s}`,
+			name, text, node, status)
+	}
+	list := `{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequestList","items":[` + strings.Join([]string{
+		request("good", "w1", "192.0.2.12", "{}"),
+		request("bad", "w1", "192.0.2.11", "{}"),
+		request("denied", "w1", "192.0.2.12", `{"conditions":[{"type":"Denied","status":"True"}]}`),
+		request("others", "w2", "192.0.2.13", "{}"),
+	}, ",") + "]}"
+	asks := call{request: "GET " + path + "?fieldSelector=spec.signerName%3Dkubernetes.io%2Fkubelet-serving", answer: list}
+	approves := call{request: "PUT " + path + "/good/approval?fieldManager=slipway", body: `"resourceVersion":"7"`, answer: request("good", "w1", "192.0.2.12", "{}")}
+	gone, changed := approves, approves
+	gone.status, gone.answer, changed.status, changed.answer = 404, "", 409, ""
+	approves.body = `"type":"Approved"`
+	f := newFakeAPI(t, asks, approves, asks, gone, asks, changed)
+	c := f.client()
+	kubelet := op.KubeletIdentity{Name: "w1", Addresses: []string{"192.0.2.12"}}
+	for _, reason := range []string{"it is approved", "one that is gone needs no approval"} {
+		approved, refused, err := c.ApproveServing(t.Context(), kubelet)
+		if err != nil {
+			t.Fatalf("%s: %v", reason, err)
+		}
+		if d := cmp.Diff([]string{"good"}, approved); d != "" {
+			t.Errorf("%s (-want +got):\n%s", reason, d)
+		}
+		if d := cmp.Diff([]string{"bad: 192.0.2.11 is not an address of node w1"}, refused); d != "" {
+			t.Errorf("what is left pending (-want +got):\n%s", d)
+		}
+	}
+	if _, _, err := c.ApproveServing(t.Context(), kubelet); !IsTemporary(err) {
+		t.Errorf("one that has changed since is looked at again: %v", err)
+	}
+}
