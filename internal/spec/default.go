@@ -109,8 +109,9 @@ func SignsKubelets(c *v1alpha1.Cluster) bool {
 }
 
 // setKubeletDefaults has kubelets ask the cluster for their serving certificates,
-// unless the user decides otherwise or brings other certificates. Of a kubelet with a
-// cloud provider Slipway does not know the addresses, and could approve nothing.
+// unless the user decides otherwise, brings other certificates, or switches off the
+// feature that it needs. Of a kubelet with a cloud provider Slipway does not know the
+// addresses, and could approve nothing.
 func setKubeletDefaults(k *v1alpha1.Kubernetes) {
 	for _, field := range []string{serverTLSBootstrap, "tlsCertFile", "tlsPrivateKeyFile"} {
 		if _, ok := k.Kubelet.Config[field]; ok {
@@ -122,10 +123,29 @@ func setKubeletDefaults(k *v1alpha1.Kubernetes) {
 			return
 		}
 	}
+	if !rotatesServing(k) {
+		return
+	}
 	if k.Kubelet.Config == nil {
 		k.Kubelet.Config = map[string]any{}
 	}
 	k.Kubelet.Config[serverTLSBootstrap] = true
+}
+
+// rotatesServing reports whether kubelets have the feature that serverTLSBootstrap
+// needs: a kubelet without it does not start with that setting. The kubelet's own
+// gates come before those of all components, and a gate before AllBeta.
+func rotatesServing(k *v1alpha1.Kubernetes) bool {
+	own, _ := k.Kubelet.Config["featureGates"].(map[string]any)
+	for _, gate := range []string{"RotateKubeletServerCertificate", "AllBeta"} {
+		if on, ok := own[gate].(bool); ok {
+			return on
+		}
+		if on, ok := k.FeatureGates[gate]; ok {
+			return on
+		}
+	}
+	return true
 }
 
 func setDefault[T comparable](field *T, value T) {
