@@ -158,9 +158,6 @@ func (s *service) prepare(ctx context.Context, p *prepared, progress event.Sink)
 			return nil, errors.Join(err, p.Close())
 		}
 	}
-	if err := p.adoptSigner(ctx); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
 	if err := cmp.Or(s.makePlan(ctx, p), p.otherLogin()); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -237,7 +234,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if err := p.findings.Err(); err != nil {
 		return err
 	}
-	if err := errors.Join(p.lookAtCertificates(ctx), p.lookAtRotation(ctx)); err != nil {
+	if err := errors.Join(p.lookAtCertificates(ctx), p.lookAtRotation(ctx), p.adoptSigner(ctx)); err != nil {
 		return err
 	}
 	p.plan = &plan.Plan{FactsDigest: facts.Digest(found)}
