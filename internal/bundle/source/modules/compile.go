@@ -180,17 +180,36 @@ func (j *job) compile(ctx context.Context, index int, m module) ([]pack.Member, 
 	if err != nil {
 		return nil, nil, err
 	}
-	pkgs := slices.Sorted(maps.Keys(m.Programs))
-	total, err := j.list(ctx, m, dir, env, pkgs)
-	if err != nil {
-		return nil, nil, err
-	}
 	out := filepath.Join(dir, "out") + "/"
-	argv := slices.Concat([]string{"go", "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-v", "-tags", m.Tags, "-ldflags", m.LDFlags, "-o", out}, pkgs)
-	if err := j.goBuild(ctx, command{argv: argv, dir: dir, env: env, as: j.tool.as}, total); err != nil {
-		return nil, nil, err
+	flags := []string{"-mod=mod", "-trimpath", "-buildvcs=false", "-tags", m.Tags, "-ldflags", m.LDFlags, "-o", out}
+	// Tests come last: they find what the programs have compiled.
+	for _, b := range []struct {
+		pkgs       []string
+		list, argv []string
+	}{
+		{slices.Sorted(maps.Keys(m.Programs)), nil, []string{"go", "build", "-v"}},
+		{slices.Sorted(maps.Keys(m.Tests)), []string{"-test"}, []string{"go", "test", "-c", "-vet=off"}},
+	} {
+		if len(b.pkgs) == 0 {
+			continue
+		}
+		total, err := j.list(ctx, m, dir, env, append(b.list, b.pkgs...))
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := j.goBuild(ctx, command{argv: slices.Concat(b.argv, flags, b.pkgs), dir: dir, env: env, as: j.tool.as}, total); err != nil {
+			return nil, nil, err
+		}
 	}
-	return j.collect(m, out)
+	members, origins, err := j.collect(m, out)
+	if err != nil || len(m.Data) == 0 {
+		return members, origins, err
+	}
+	d, err := j.download(ctx, m.Primary)
+	for file, member := range m.Data {
+		members = append(members, pack.Member{Name: member, Path: filepath.Join(d.Dir, file), Mode: 0o644})
+	}
+	return members, origins, err
 }
 
 // goBuild runs the go tool, when it is this job's turn, and counts the packages
@@ -259,11 +278,18 @@ func (j *job) buildEnv(ctx context.Context, m module) ([]string, error) {
 func (j *job) collect(m module, out string) ([]pack.Member, []source.Origin, error) {
 	var members []pack.Member
 	origins := []source.Origin{{For: j.unit.Name, Kind: "tool", Name: "go", Version: j.tool.version}}
+	files := map[string]string{}
 	for pkg, member := range m.Programs {
 		name := binary(pkg)
 		if pkg == "." {
 			name = path.Base(j.unit.Name)
 		}
+		files[name] = member
+	}
+	for pkg, member := range m.Tests {
+		files[binary(pkg)+".test"] = member
+	}
+	for name, member := range files {
 		file := filepath.Join(out, name)
 		info, err := buildInfo(file)
 		if err != nil {

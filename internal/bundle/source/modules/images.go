@@ -19,7 +19,9 @@ type image struct {
 	// layers are units' names, lowest first; the last gives the version.
 	layers     []string
 	entrypoint []string
-	user       string
+	// cmd are the arguments where a pod gives none.
+	cmd  []string
+	user string
 }
 
 // imageList are the images of every release. One of a release's is not among
@@ -71,7 +73,7 @@ func (i image) make(arch string, have map[string]built) (v1.Image, error) {
 	}
 	cf = cf.DeepCopy()
 	cf.OS, cf.Architecture = "linux", arch
-	cf.Config = v1.Config{Entrypoint: i.entrypoint, User: i.user, WorkingDir: "/", Env: []string{searchPath}}
+	cf.Config = v1.Config{Entrypoint: i.entrypoint, Cmd: i.cmd, User: i.user, WorkingDir: "/", Env: []string{searchPath}}
 	return mutate.ConfigFile(img, cf)
 }
 

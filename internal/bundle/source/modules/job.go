@@ -152,6 +152,9 @@ func (j *job) build(ctx context.Context, key string) (built, error) {
 	for name, to := range j.unit.Links {
 		members = append(members, pack.Member{Name: name, Link: to})
 	}
+	for name, text := range j.unit.Content {
+		members = append(members, pack.Member{Name: name, Content: []byte(text), Mode: 0o644})
+	}
 	j.tell(source.Progress{Phase: source.Packing})
 	out := filepath.Join(j.scratch, "packed")
 	if err := safefile.MkdirAll(out, 0o755); err != nil {

@@ -46,8 +46,8 @@ func New(o Options) *Source { return &Source{opts: o, recipes: units, images: im
 
 // buildOrder has the longest builds first; components are those for hosts.
 var (
-	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path", "base", "probe", "pause", "echo"}
-	components = []string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools"}
+	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path", "base", "probe", "pause", "echo", "conformance", "agnhost", "sample-apiserver", "testtools", "webserver"}
+	components = []string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools", "conformance"}
 )
 
 // A runner is one request being worked on.

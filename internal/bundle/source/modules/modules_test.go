@@ -193,7 +193,7 @@ func TestPartsAtOnce(t *testing.T) {
 	for _, c := range parts.Components {
 		names = append(names, c.Name)
 	}
-	if diff := cmp.Diff([]string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools", "conformance"}, names); diff != "" {
 		t.Errorf("components (-want +got):\n%s", diff)
 	}
 	if done != len(components) {

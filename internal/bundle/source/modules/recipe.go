@@ -29,6 +29,8 @@ type unit struct {
 	// files, which one release of Debian may have and another not.
 	Take []string `json:",omitempty"`
 	Data []string `json:",omitempty"`
+	// Content are small files in the tar, by name.
+	Content map[string]string `json:",omitempty"`
 	// Questions check the programs; they change nothing in them.
 	Questions []question `json:"-"`
 }
@@ -61,6 +63,10 @@ type module struct {
 	Sysroot []string `json:",omitempty"`
 	// Programs map a main package to its name in the tar.
 	Programs map[string]string
+	// Tests map a package to the name in the tar of the program of its tests.
+	Tests map[string]string `json:",omitempty"`
+	// Data maps files of Primary to their names in the tar.
+	Data map[string]string `json:",omitempty"`
 }
 
 // key identifies the unit's content for an architecture and a Go version.

@@ -1,0 +1,123 @@
+package modules
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+
+	"slipway.dev/slipway/internal/release"
+)
+
+//go:embed templates/webserver.go.tmpl
+var webserverMain string
+
+// ConformanceTests is the component that holds Kubernetes' own end-to-end tests
+// ("e2e.test"), the program that runs them in parallel ("ginkgo") and "kubectl".
+const ConformanceTests = "conformance"
+
+// NewConformance returns a source of the conformance tests of a release and of the
+// images that these tests run. No bundle contains them.
+func NewConformance(o Options) *Source {
+	return &Source{opts: o, recipes: conformanceUnits, images: conformanceImages()}
+}
+
+// conformanceUnits returns what the conformance tests of a release are made of.
+func conformanceUnits(r release.Release) map[string]unit {
+	// The tests compare the version that they were built with to the server's.
+	kube := kubernetes(r).Modules[0]
+	kube.Files, kube.Programs = nil, nil
+	of := func(name, licence string, fill func(*module)) unit {
+		m := kube
+		fill(&m)
+		return unit{Name: name, Version: r.Kubernetes, Licence: licence, Modules: []module{m}}
+	}
+	tests := of(ConformanceTests, apache, func(m *module) {
+		m.Programs = map[string]string{"k8s.io/kubernetes/cmd/kubectl": "kubectl", "github.com/onsi/ginkgo/v2/ginkgo": "ginkgo"}
+		m.Tests = map[string]string{"k8s.io/kubernetes/test/e2e": "e2e.test"}
+	})
+	tests.Questions = []question{
+		{"e2e.test", []string{"e2e.test", "--version"}, []string{r.Kubernetes}},
+		{"kubectl", []string{"kubectl", "version", "--client"}, []string{r.Kubernetes}},
+		{"ginkgo", []string{"ginkgo", "version"}, []string{"Ginkgo Version 2."}},
+	}
+	const agnhostDir = "test/images/agnhost"
+	agnhost := of("agnhost", apache, func(m *module) {
+		m.Programs = map[string]string{"k8s.io/kubernetes/" + agnhostDir: "agnhost"}
+		m.Data = map[string]string{
+			agnhostDir + "/porter/localhost.crt": "localhost.crt",
+			agnhostDir + "/porter/localhost.key": "localhost.key",
+		}
+	})
+	agnhost.Links = map[string]string{"agnhost-2": "agnhost"} // some tests tell the two names apart
+	agnhost.Content = map[string]string{
+		"uploads/.keep": "",
+		"etc/passwd":    "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n",
+		"etc/group":     "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
+	}
+	agnhost.Questions = []question{{"agnhost", []string{"agnhost", "--help"}, []string{"netexec"}}}
+	sample := of("sample-apiserver", apache, func(m *module) {
+		m.Programs = map[string]string{"k8s.io/sample-apiserver": "sample-apiserver"}
+	})
+	sample.Questions = []question{{"sample-apiserver", []string{"sample-apiserver", "--help"}, []string{"--etcd-servers"}}}
+	webserver := own("webserver", "webserver", "1", webserverMain)
+	webserver.Content = map[string]string{}
+	for _, dir := range webserverDirs() {
+		webserver.Content[dir+"/index.html"] = "<html><body>It works: a stand-in for another web server.</body></html>\n"
+	}
+	webserver.Questions = []question{{"webserver", []string{"webserver"}, []string{"usage"}}}
+	out := map[string]unit{}
+	for _, u := range []unit{tests, agnhost, sample, testtools(), webserver, base()} {
+		out[u.Name] = u
+	}
+	return out
+}
+
+// testtools returns the shell and the network tools that tests call in their images.
+func testtools() unit {
+	u := unit{
+		Name: "testtools", Version: "1",
+		Licence:  "Apache-2.0 AND BSD-3-Clause AND curl AND GPL-2.0-only AND GPL-2.0-or-later AND GPL-3.0-or-later AND LGPL-2.1-or-later AND MPL-2.0",
+		Packages: []string{"bash", "bind9-dnsutils", "bind9-host", "busybox-static", "curl", "hostname", "iproute2", "libc-bin", "netcat-openbsd"},
+		Pick:     pickNamed,
+		Take: []string{
+			"usr/bin/bash", "usr/bin/busybox", "usr/bin/curl", "usr/bin/dig", "usr/bin/getent", "usr/bin/host",
+			"usr/bin/hostname", "usr/bin/nc.openbsd", "usr/bin/nslookup", "usr/bin/ss",
+		},
+		Links: map[string]string{"usr/bin/nc": "nc.openbsd"},
+	}
+	for name := range strings.FieldsSeq(applets) {
+		if !slices.Contains(u.Take, "usr/bin/"+name) {
+			u.Links["usr/bin/"+name] = "busybox"
+		}
+	}
+	return u
+}
+
+// applets are programs that Debian's busybox contains.
+const applets = `[ [[ awk base64 basename cat chgrp chmod chown clear cmp cp cut date dd df dirname dmesg du echo egrep env expr
+	false fgrep find fold free grep groups gunzip gzip head id ifconfig ip kill killall ln ls md5sum mkdir mkfifo mknod mktemp
+	more mount mv netstat nohup od ping ping6 printenv printf ps pwd readlink realpath rm rmdir route sed seq sh sha1sum
+	sha256sum sleep sort stat stty sync tail tar tee telnet test time timeout top touch tr traceroute true tty umount uname
+	uniq uptime vi watch wc wget which whoami xargs yes`
+
+// webserverDirs are where the servers that webserver stands in for have their files.
+func webserverDirs() []string { return []string{"usr/share/nginx/html", "usr/local/apache2/htdocs"} }
+
+// conformanceImages are the images that conformance tests run, without those that a
+// bundle contains. Their names are the last part of the names that tests use.
+func conformanceImages() []image {
+	shell := []string{"base", "testtools"}
+	list := []image{
+		// Its dig and its resolver are glibc's, where the original has those of musl.
+		{name: "agnhost", layers: []string{"base", "testtools", "agnhost"}, entrypoint: []string{"/agnhost"}, cmd: []string{"pause"}},
+		{name: "sample-apiserver", layers: []string{"base", "sample-apiserver"}, entrypoint: []string{"/sample-apiserver"}},
+		{name: "busybox", layers: shell, cmd: []string{"sh"}},
+		{name: "glibc-dns-testing", layers: shell, cmd: []string{"bash"}},
+		{name: "jessie-dnsutils", layers: shell, cmd: []string{"bash"}}, // its name until v1.35
+	}
+	// Stand-ins: tests want a web server with a shell, and not this one or that one.
+	for i, name := range []string{"nginx", "httpd"} {
+		list = append(list, image{name: name, layers: []string{"base", "testtools", "webserver"}, cmd: []string{"/webserver", "/" + webserverDirs()[i]}})
+	}
+	return list
+}
