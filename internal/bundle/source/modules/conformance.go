@@ -60,10 +60,7 @@ func conformanceUnits(r release.Release) map[string]unit {
 	})
 	sample.Questions = []question{{"sample-apiserver", []string{"sample-apiserver", "--help"}, []string{"--etcd-servers"}}}
 	webserver := own("webserver", "webserver", "1", webserverMain)
-	webserver.Content = map[string]string{}
-	for _, dir := range webserverDirs() {
-		webserver.Content[dir+"/index.html"] = "<html><body>It works: a stand-in for another web server.</body></html>\n"
-	}
+	webserver.Content = map[string]string{webserverDir + "/index.html": "<html><body>A stand-in for another web server.</body></html>\n"}
 	webserver.Questions = []question{{"webserver", []string{"webserver"}, []string{"usage"}}}
 	out := map[string]unit{}
 	for _, u := range []unit{tests, agnhost, sample, testtools(), webserver, base()} {
@@ -100,24 +97,21 @@ const applets = `[ [[ awk base64 basename cat chgrp chmod chown clear cmp cp cut
 	sha256sum sleep sort stat stty sync tail tar tee telnet test time timeout top touch tr traceroute true tty umount uname
 	uniq uptime vi watch wc wget which whoami xargs yes`
 
-// webserverDirs are where the servers that webserver stands in for have their files.
-func webserverDirs() []string { return []string{"usr/share/nginx/html", "usr/local/apache2/htdocs"} }
+// webserverDir is where nginx, which webserver stands in for, has its files.
+const webserverDir = "usr/share/nginx/html"
 
 // conformanceImages are the images that conformance tests run, without those that a
 // bundle contains. Their names are the last part of the names that tests use.
 func conformanceImages() []image {
 	shell := []string{"base", "testtools"}
-	list := []image{
+	return []image{
 		// Its dig and its resolver are glibc's, where the original has those of musl.
 		{name: "agnhost", layers: []string{"base", "testtools", "agnhost"}, entrypoint: []string{"/agnhost"}, cmd: []string{"pause"}},
 		{name: "sample-apiserver", layers: []string{"base", "sample-apiserver"}, entrypoint: []string{"/sample-apiserver"}},
 		{name: "busybox", layers: shell, cmd: []string{"sh"}},
 		{name: "glibc-dns-testing", layers: shell, cmd: []string{"bash"}},
 		{name: "jessie-dnsutils", layers: shell, cmd: []string{"bash"}}, // its name until v1.35
+		// A stand-in: tests want some web server with a shell.
+		{name: "nginx", layers: []string{"base", "testtools", "webserver"}, cmd: []string{"/webserver", "/" + webserverDir}},
 	}
-	// Stand-ins: tests want a web server with a shell, and not this one or that one.
-	for i, name := range []string{"nginx", "httpd"} {
-		list = append(list, image{name: name, layers: []string{"base", "testtools", "webserver"}, cmd: []string{"/webserver", "/" + webserverDirs()[i]}})
-	}
-	return list
 }
