@@ -238,6 +238,7 @@ func (s *suite) run(t *testing.T, u *user, cluster string, tests []string) []tes
 	}
 	args := []string{
 		"--procs", fmt.Sprint(conformanceProcs), "--timeout", conformanceTime.String(), "--no-color",
+		"--seed", "1", // the same order each time
 		"--output-dir", s.dir, "--junit-report", "junit.xml",
 	}
 	for _, name := range tests {

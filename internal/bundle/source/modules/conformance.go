@@ -63,7 +63,7 @@ func conformanceUnits(r release.Release) map[string]unit {
 	webserver.Content = map[string]string{webserverDir + "/index.html": "<html><body>A stand-in for another web server.</body></html>\n"}
 	webserver.Questions = []question{{"webserver", []string{"webserver"}, []string{"usage"}}}
 	out := map[string]unit{}
-	for _, u := range []unit{tests, agnhost, sample, testtools(), webserver, base()} {
+	for _, u := range []unit{tests, agnhost, sample, testtools(), busybox(), webserver, base()} {
 		out[u.Name] = u
 	}
 	return out
@@ -80,14 +80,23 @@ func testtools() unit {
 			"usr/bin/bash", "usr/bin/busybox", "usr/bin/curl", "usr/bin/dig", "usr/bin/getent", "usr/bin/host",
 			"usr/bin/hostname", "usr/bin/nc.openbsd", "usr/bin/nslookup", "usr/bin/ss",
 		},
-		Links: map[string]string{"usr/bin/nc": "nc.openbsd"},
+		// Debian's busybox, as a shell, runs its own nc and no other.
+		Links: map[string]string{"usr/bin/nc": "nc.openbsd", "usr/bin/sh": "bash"},
 	}
 	for name := range strings.FieldsSeq(applets) {
-		if !slices.Contains(u.Take, "usr/bin/"+name) {
+		if _, ok := u.Links["usr/bin/"+name]; !ok && !slices.Contains(u.Take, "usr/bin/"+name) {
 			u.Links["usr/bin/"+name] = "busybox"
 		}
 	}
 	return u
+}
+
+// busybox returns the links by which the shell and nc of an image are busybox's.
+func busybox() unit {
+	return unit{
+		Name: "busybox", Version: "1", Licence: "GPL-2.0-only",
+		Links: map[string]string{"usr/bin/sh": "busybox", "usr/bin/nc": "busybox"},
+	}
 }
 
 // applets are programs that Debian's busybox contains.
@@ -108,7 +117,7 @@ func conformanceImages() []image {
 		// Its dig and its resolver are glibc's, where the original has those of musl.
 		{name: "agnhost", layers: []string{"base", "testtools", "agnhost"}, entrypoint: []string{"/agnhost"}, cmd: []string{"pause"}},
 		{name: "sample-apiserver", layers: []string{"base", "sample-apiserver"}, entrypoint: []string{"/sample-apiserver"}},
-		{name: "busybox", layers: shell, cmd: []string{"sh"}},
+		{name: "busybox", layers: []string{"base", "testtools", "busybox"}, cmd: []string{"sh"}},
 		{name: "glibc-dns-testing", layers: shell, cmd: []string{"bash"}},
 		{name: "jessie-dnsutils", layers: shell, cmd: []string{"bash"}}, // its name until v1.35
 		// A stand-in: tests want some web server with a shell.

@@ -46,7 +46,7 @@ func New(o Options) *Source { return &Source{opts: o, recipes: units, images: im
 
 // buildOrder has the longest builds first; components are those for hosts.
 var (
-	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path", "base", "probe", "pause", "echo", "conformance", "agnhost", "sample-apiserver", "testtools", "webserver"}
+	buildOrder = []string{"kubernetes", "coredns", "flannel", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools", "haproxy", "keepalived", "apiserver-updater", "metrics-server", "local-path", "base", "probe", "pause", "echo", "conformance", "agnhost", "sample-apiserver", "testtools", "busybox", "webserver"}
 	components = []string{"kubernetes", "containerd", "etcd", "docker", "cri-dockerd", "registry", "crictl", "cni-plugins", "nettools", "conformance"}
 )
 
