@@ -2,6 +2,7 @@ package modules
 
 import (
 	_ "embed"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,6 +27,9 @@ func conformanceUnits(r release.Release) map[string]unit {
 	// The tests compare the version that they were built with to the server's.
 	kube := kubernetes(r).Modules[0]
 	kube.Files, kube.Programs = nil, nil
+	kube.Instead = map[string]string{}
+	maps.Copy(kube.Instead, r.Modules)
+	maps.Copy(kube.Instead, testModules(r.Kubernetes))
 	of := func(name, licence string, fill func(*module)) unit {
 		m := kube
 		fill(&m)
@@ -67,6 +71,14 @@ func conformanceUnits(r release.Release) map[string]unit {
 		out[u.Name] = u
 	}
 	return out
+}
+
+// testModules returns modules that tests alone need and that cannot be had at the
+// version of a release, with the version that stands in for each.
+func testModules(version string) map[string]string {
+	return map[string]map[string]string{
+		"v1.35.6": {"k8s.io/sample-apiserver": "v0.35.4"},
+	}[version]
 }
 
 // testtools returns the shell and the network tools that tests call in their images.

@@ -136,6 +136,9 @@ func TestConformanceHasItsUnits(t *testing.T) {
 				t.Errorf("%s: bundles have %s, too", version, name)
 			}
 			for _, m := range u.Modules {
+				if want := normal["kubernetes"].Modules[0].Instead; !contains(m.Instead, want) && m.Primary != "" {
+					t.Errorf("%s: %s is made with %v, and Kubernetes with %v", version, name, m.Instead, want)
+				}
 				if strings.HasPrefix(m.Primary, "k8s.io/kubernetes@") && (m.Primary != "k8s.io/kubernetes@"+version || m.LDFlags != normal["kubernetes"].Modules[0].LDFlags || m.Staging == "") {
 					t.Errorf("%s: %s is made of %s with %q", version, name, m.Primary, m.LDFlags)
 				}
@@ -147,4 +150,14 @@ func TestConformanceHasItsUnits(t *testing.T) {
 			}
 		}
 	}
+}
+
+// contains reports whether a map has all entries of another.
+func contains(all, some map[string]string) bool {
+	for key, value := range some {
+		if all[key] != value {
+			return false
+		}
+	}
+	return true
 }
