@@ -30,13 +30,15 @@ import (
 	"slipway.dev/slipway/internal/release"
 )
 
-// Kubernetes' own conformance tests, by the group that owns them.
+// Kubernetes' own conformance tests, by the group that owns them. Those of sig-node,
+// whose probes take minutes each, are in two parts.
 
 func TestLongConformanceNetwork(t *testing.T)      { conforms(t, "sig-network", 1, 1) }
 func TestLongConformanceApps(t *testing.T)         { conforms(t, "sig-apps", 1, 1) }
 func TestLongConformanceAuth(t *testing.T)         { conforms(t, "sig-auth", 1, 1) }
 func TestLongConformanceAPIMachinery(t *testing.T) { conforms(t, "sig-api-machinery", 1, 1) }
-func TestLongConformanceNode(t *testing.T)         { conforms(t, "sig-node", 1, 1) }
+func TestLongConformanceNode1(t *testing.T)        { conforms(t, "sig-node", 1, 2) }
+func TestLongConformanceNode2(t *testing.T)        { conforms(t, "sig-node", 2, 2) }
 func TestLongConformanceScheduling(t *testing.T)   { conforms(t, "sig-scheduling", 1, 1) }
 
 const (
