@@ -11,6 +11,7 @@ import (
 	"slipway.dev/slipway/internal/addon"
 	"slipway.dev/slipway/internal/diag"
 	"slipway.dev/slipway/internal/release"
+	"slipway.dev/slipway/internal/spec"
 )
 
 // loadAddons reads what goes into the cluster, for operations that look after

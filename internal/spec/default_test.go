@@ -20,45 +20,58 @@ func TestKubeletDefaults(t *testing.T) {
 	}{
 		{"nothing", "the default", v1alpha1.Kubernetes{}, object{serverTLSBootstrap: true}, true},
 		{
-			"other settings", "they are kept", v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{Config: object{"maxPods": 50}}},
-			object{"maxPods": 50, serverTLSBootstrap: true}, true,
+			"other settings", "they are kept",
+			v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{Config: object{"maxPods": 50}}},
+			object{"maxPods": 50, serverTLSBootstrap: true},
+			true,
 		},
 		{
-			"switched off", "the user decides", v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{Config: object{serverTLSBootstrap: false}}},
-			object{serverTLSBootstrap: false}, false,
+			"switched off", "the user decides",
+			v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{Config: object{serverTLSBootstrap: false}}},
+			object{serverTLSBootstrap: false},
+			false,
 		},
 		{
-			"own certificates", "nobody asks for others", v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{Config: object{"tlsCertFile": "/a"}}},
-			object{"tlsCertFile": "/a"}, false,
+			"own certificates", "nobody asks for others",
+			v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{Config: object{"tlsCertFile": "/a"}}},
+			object{"tlsCertFile": "/a"},
+			false,
 		},
 		{
-			"own certificates by a flag", "nobody asks for others", v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{ExtraArgs: map[string]string{"tls-cert-file": "/a"}}},
+			"own certificates by a flag", "nobody asks for others",
+			v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{ExtraArgs: map[string]string{"tls-cert-file": "/a"}}},
 			nil, false,
 		},
 		{
-			"switched on by a flag", "it is what the setting does", v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{ExtraArgs: map[string]string{"rotate-server-certificates": "true"}}},
+			"switched on by a flag", "it is what the setting does",
+			v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{ExtraArgs: map[string]string{"rotate-server-certificates": "true"}}},
 			nil, true,
 		},
 		{
-			"a cloud provider", "it gives nodes addresses that nobody here knows", v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{ExtraArgs: map[string]string{"cloud-provider": "external"}}},
+			"a cloud provider", "it gives nodes addresses that nobody here knows",
+			v1alpha1.Kubernetes{Kubelet: v1alpha1.KubeletSettings{ExtraArgs: map[string]string{"cloud-provider": "external"}}},
 			nil, false,
 		},
 		{
-			"without the feature", "the kubelet would not start", v1alpha1.Kubernetes{FeatureGates: map[string]bool{"RotateKubeletServerCertificate": false}},
+			"without the feature", "the kubelet would not start",
+			v1alpha1.Kubernetes{FeatureGates: map[string]bool{"RotateKubeletServerCertificate": false}},
 			nil, false,
 		},
 		{"without features in beta", "the feature is one", v1alpha1.Kubernetes{FeatureGates: map[string]bool{"AllBeta": false}}, nil, false},
 		{
 			"without other features in beta", "the feature is there",
 			v1alpha1.Kubernetes{FeatureGates: map[string]bool{"AllBeta": false, "RotateKubeletServerCertificate": true}},
-			object{serverTLSBootstrap: true}, true,
+			object{serverTLSBootstrap: true},
+			true,
 		},
 		{
-			"without it in kubelets", "their own gates come first", v1alpha1.Kubernetes{
+			"without it in kubelets", "their own gates come first",
+			v1alpha1.Kubernetes{
 				FeatureGates: map[string]bool{"RotateKubeletServerCertificate": true},
 				Kubelet:      v1alpha1.KubeletSettings{Config: object{"featureGates": object{"RotateKubeletServerCertificate": false}}},
 			},
-			object{"featureGates": object{"RotateKubeletServerCertificate": false}}, false,
+			object{"featureGates": object{"RotateKubeletServerCertificate": false}},
+			false,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
