@@ -455,8 +455,11 @@ func (d *dirty) judge(host string, o op.Op, res *op.Result) {
 		res.Status, res.Summary = op.Changed, again
 	} else if by := d.touches(host, o); by != "" {
 		res.Status, res.Summary = op.Changed, by+" changes"
-		if res.Kind == op.KindUnit {
+		if u, ok := o.(op.Unit); ok {
 			res.Summary = "restart: " + res.Summary
+			for _, path := range u.Forgets {
+				res.Summary += ", remove " + path
+			}
 		}
 	}
 }

@@ -43,6 +43,11 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 		was, is := c.Spec.Kubernetes, p.env.Cluster.Spec.Kubernetes
 		return was.ProxyMode != is.ProxyMode || !maps.Equal(was.FeatureGates, is.FeatureGates)
 	})
+	for _, c := range been {
+		p.env.KubeletStates = append(p.env.KubeletStates, spec.OutdatedKubeletStates(c.Spec.Kubernetes.Kubelet, p.env.Cluster.Spec.Kubernetes.Kubelet)...)
+	}
+	slices.Sort(p.env.KubeletStates)
+	p.env.KubeletStates = slices.Compact(p.env.KubeletStates)
 	p.env.Upgrade = p.request.Rollout
 	p.env.Upgrade.Back = p.request.back
 	migrates, err := p.migrates(been)

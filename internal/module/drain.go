@@ -34,18 +34,24 @@ func DrainBlocked(node string, pods []string) error {
 // is cordoned. Pods that nobody makes again stop it as they do a plan: some may have
 // come since, or bear with the cordon.
 func (e Env) Drain(ctx context.Context, s *engine.Scope, node string) error {
-	last := time.Time{}
-	err := engine.Get(s, KeyKube).Drain(ctx, node, e.Removal.Force, func(m string) {
-		if time.Since(last) >= time.Second { // each pod that goes is a change
-			last = time.Now()
-			s.Tell("%s", m)
-		}
-	})
+	err := e.DrainBy(ctx, s, engine.Get(s, KeyKube), node)
 	var blocked *kube.BlockedError
 	if errors.As(err, &blocked) {
 		return DrainBlocked(blocked.Node, blocked.Pods)
 	}
 	return err
+}
+
+// DrainBy drains a node by a client. Pods that nobody makes again are a
+// kube.BlockedError.
+func (e Env) DrainBy(ctx context.Context, s *engine.Scope, client *kube.Client, node string) error {
+	last := time.Time{}
+	return client.Drain(ctx, node, e.Removal.Force, func(m string) {
+		if time.Since(last) >= time.Second { // each pod that goes is a change
+			last = time.Now()
+			s.Tell("%s", m)
+		}
+	})
 }
 
 // DrainTimeout bounds how long the pods of a node are waited for.

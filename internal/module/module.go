@@ -63,6 +63,9 @@ type Env struct {
 	// Reconfigures says that it gets other settings, which may be none to start
 	// with, OtherEtcd that its members of etcd do, and OtherProxy that kube-proxy does.
 	Reconfigures, OtherEtcd, OtherProxy bool
+	// KubeletStates are the state files of kubelets with which a kubelet does not start
+	// under its new settings. They are removed when it is restarted, on a drained node.
+	KubeletStates []string
 	// Migrates says that its containers come to be run by another runtime, and
 	// Between names the nodes that are in the midst of it: what the one before ran
 	// may have ended, and nothing serves there yet.
@@ -145,6 +148,8 @@ var (
 	KeyContent = engine.NewKey[Content]("bundle", unknownContent{})
 	// KeyKube is a client with administrator's rights.
 	KeyKube = engine.NewKey[*kube.Client]("kube", nil)
+	// KeyKubeBefore is such a client from before nodes get other settings.
+	KeyKubeBefore = engine.NewKey[*kube.Client]("kube-before", nil)
 	// KeyKubeletStarted is when the host's kubelet was started, by its clock.
 	KeyKubeletStarted = engine.NewHostKey[*time.Time]("kubelet-started", nil)
 )

@@ -65,11 +65,18 @@ func Create(env module.Env, p Parts) engine.Pipeline {
 // changed on one after the other; what serves the cluster as a whole follows.
 func Apply(env module.Env, p Parts) (engine.Pipeline, error) {
 	env.Gated = true
-	onNodes, err := upgrade.Settings(env, os.New(env), runtime.New(env), kubeadm.Install(env), kubeadm.RestartServing(env))
+	steps := []engine.Module{os.New(env), runtime.New(env), kubeadm.Install(env), kubeadm.RestartServing(env)}
+	m := append(scripts(env, env.Comes, v1alpha1.HookPreInstall), content.New(p.Bundle), registry.New(env))
+	if len(env.KubeletStates) > 0 {
+		drain, serve := upgrade.Aside(env, kubeadm.Outdated(env))
+		steps = slices.Concat([]engine.Module{drain}, steps, []engine.Module{serve})
+		m = append(m, kubeadm.ReachBefore(env))
+	}
+	onNodes, err := upgrade.Settings(env, steps...)
 	if err != nil {
 		return engine.Pipeline{}, err
 	}
-	m := append(scripts(env, env.Comes, v1alpha1.HookPreInstall), content.New(p.Bundle), registry.New(env), onNodes)
+	m = append(m, onNodes)
 	m = append(m, upgrade.Then(kubeadm.StepKubelet, etcd.New(env))...)
 	m = append(m, runtime.Images(env), etcd.Reach(env))
 	m = append(m, upgrade.Then(kubeadm.StepKubelet, kubeadm.Encryption(env), kubeadm.Init(env))...)

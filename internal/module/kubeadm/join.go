@@ -56,23 +56,28 @@ func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ..
 			client := func(patience time.Duration) (*kube.Client, error) {
 				return kube.New(results[0].Output, dial(s), kube.Options{Address: localAPI(env), Patience: patience, Trust: trust})
 			}
-			now, err := client(0)
-			if err != nil {
+			if err := provideClient(ctx, s, module.KeyKube, client); err != nil {
 				return err
 			}
 			engine.Provide(s, KeyAdminConf, kubeconfig.Untrusted{Text: results[0].Output})
 			engine.Provide(s, keyCAHash, hash)
-			if s.Operation() == "" && !answers(ctx, now) {
-				return nil
-			}
-			patient, err := client(apiPatience)
-			if err != nil {
-				return err
-			}
-			engine.Provide(s, module.KeyKube, patient)
 			return nil
 		},
 	}
+}
+
+// provideClient provides a client of the API. While an operation is planned, it does so
+// only if the API answers.
+func provideClient(ctx context.Context, s *engine.Scope, key engine.Key[*kube.Client], client func(patience time.Duration) (*kube.Client, error)) error {
+	now, err := client(0)
+	if err != nil || s.Operation() == "" && !answers(ctx, now) {
+		return err
+	}
+	patient, err := client(apiPatience)
+	if err == nil {
+		engine.Provide(s, key, patient)
+	}
+	return err
 }
 
 // ownServer reaches the API server of the host itself.

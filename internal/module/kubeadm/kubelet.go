@@ -14,6 +14,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/release"
@@ -152,9 +153,44 @@ func Restart(env module.Env) engine.Module {
 		ID: StepKubelet, Title: "give the kubelet its settings", Timeout: 8 * time.Minute,
 		On: func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) },
 		Ops: func(s *engine.Scope) (op.List, error) {
-			u := kubeletUnit(env)
-			u.Again = env.Again(s.Host(), u.Name)
-			return op.List{u}, nil
+			return op.List{restarted(env, s.Host())}, nil
+		},
+	}}}
+}
+
+// restarted is the unit of a kubelet that may get other settings.
+func restarted(env module.Env, h *engine.Host) op.Unit {
+	u := kubeletUnit(env)
+	u.Again, u.Forgets = env.Again(h, u.Name), env.KubeletStates
+	return u
+}
+
+// Outdated reports whether the kubelet of a host is about to start without its state
+// files, because its settings or its unit change, or have changed since it was started.
+func Outdated(env module.Env) func(context.Context, *engine.Scope) (bool, error) {
+	return func(ctx context.Context, s *engine.Scope) (bool, error) {
+		list, err := kubeletFiles(env, s.Host())
+		if err != nil {
+			return false, err
+		}
+		list = slices.DeleteFunc(list, func(o op.Op) bool { return o.Kind() != op.KindFile })
+		results, err := s.Host().Conn.Check(ctx, append(list, restarted(env, s.Host())))
+		return slices.ContainsFunc(results, func(r op.Result) bool { return r.Status == op.Changed }), err
+	}
+}
+
+// ReachBefore is the module that reaches the API before nodes get other settings.
+func ReachBefore(env module.Env) engine.Module {
+	return engine.Module{Name: "control-plane", Tasks: []engine.Task{{
+		ID: "settings.api", Title: "reach the API", On: env.IsFirst, Provides: []engine.KeyRef{module.KeyKubeBefore.Ref()},
+		Ops: func(*engine.Scope) (op.List, error) { return op.List{op.ReadFile{Path: adminConf, Secret: true}}, nil },
+		After: func(ctx context.Context, s *engine.Scope, results []op.Result) error {
+			if results[0].Missing {
+				return nil
+			}
+			return provideClient(ctx, s, module.KeyKubeBefore, func(patience time.Duration) (*kube.Client, error) {
+				return kube.New(results[0].Output, anyServer(s), kube.Options{Address: localAPI(env), Patience: patience})
+			})
 		},
 	}}}
 }

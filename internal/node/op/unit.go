@@ -27,6 +27,9 @@ type Unit struct {
 	// it answered before: a unit that is up may do nothing of what it is for.
 	// What did not answer before is nobody's to wait for.
 	Again []Wait `json:"again,omitempty"`
+	// Forgets are files in which the unit keeps what does not go with changed files of
+	// RestartOn. They are removed whenever it is started or restarted, while it is stopped.
+	Forgets []string `json:"forgets,omitempty"`
 	// Declares are globs of what the unit makes by itself once it runs;
 	// they enter the ledger, as absent if they were.
 	Declares []string `json:"declares,omitempty"`

@@ -334,6 +334,12 @@ func (s *session) startUnit(ctx context.Context, o op.Unit, p unitPlan) error {
 	if err := s.keep(s.state("units", o.Name+".json"), rec); err != nil {
 		return err
 	}
+	if len(o.Forgets) > 0 {
+		if err := s.stopForgetting(ctx, o); err != nil {
+			return err
+		}
+		verb = "start"
+	}
 	if err := s.systemctl(ctx, verb, "--", o.Name); err != nil {
 		return s.withJournal(ctx, o.Name, err)
 	}

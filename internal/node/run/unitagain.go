@@ -87,3 +87,16 @@ func (s *session) unhealthy(ctx context.Context, o op.Unit, late *op.Error) erro
 	}
 	return err
 }
+
+// stopForgetting stops a unit and removes the files that it must not find when it starts.
+func (s *session) stopForgetting(ctx context.Context, o op.Unit) error {
+	if err := s.systemctl(ctx, "stop", "--", o.Name); err != nil {
+		return err
+	}
+	for _, path := range o.Forgets {
+		if err := s.disk.Remove(s.path(path)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

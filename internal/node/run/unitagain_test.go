@@ -202,3 +202,64 @@ func TestWaitSteady(t *testing.T) {
 		t.Errorf("nothing says whose program: %+v", r)
 	}
 }
+
+// TestUnitForgets: a unit does not find files that do not go with its new settings. They
+// are removed while it is stopped, also when the helper was killed in between, and kept
+// as long as the unit is not restarted.
+func TestUnitForgets(t *testing.T) {
+	const state, other = "var/lib/app/state", "var/lib/app/other"
+	unit := op.Unit{Name: "old.service", Running: op.Bool(true), RestartOn: []string{"/etc/app.conf"}, Forgets: []string{"/" + state, "/var/lib/app/missing"}}
+	settings := func(text string) op.File { return op.File{Path: "/etc/app.conf", Content: []byte(text)} }
+	running := func(h *host) {
+		h.apply(settings("1\n"), unit)
+		h.write(state, "of 1")
+		h.write(other, "of others")
+	}
+	for _, tc := range []struct {
+		name, reason string
+		do           func(*host)
+		kept         bool
+		starts       int // since it ran with the first settings
+	}{
+		{"nothing changes", "the unit is not restarted", func(h *host) { h.apply(settings("1\n"), unit) }, true, 0},
+		{"other settings", "it would not start with the file", func(h *host) { h.apply(settings("2\n"), unit) }, false, 1},
+		{"it has ended", "it may have ended for the file", func(h *host) {
+			w := h.see()
+			w.Units["old.service"].Active = false
+			h.world(w)
+			h.apply(unit)
+		}, false, 1},
+		{"killed before the start", "the next run begins where this one was", func(h *host) {
+			h.apply(settings("2\n"))
+			w := h.see()
+			w.OnRun = "cut before"
+			h.world(w)
+			if r := h.r.Apply(h.t.Context(), h.batch(unit), nil)[0]; r.Error == nil {
+				h.t.Fatal("it was not cut")
+			}
+			w = h.see()
+			w.OnRun = ""
+			h.world(w)
+			h.apply(unit)
+		}, false, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHost(t)
+			running(h)
+			before := h.see().Units["old.service"].Starts
+			tc.do(h)
+			if _, err := os.Stat(h.path(state)); (err == nil) != tc.kept {
+				t.Errorf("the file: %v, kept should be %t: %s", err, tc.kept, tc.reason)
+			}
+			if _, err := os.Stat(h.path(other)); err != nil {
+				t.Errorf("the file of others is gone: %v", err)
+			}
+			if got := h.see().Units["old.service"].Starts - before; got != tc.starts {
+				t.Errorf("it was started %d times, want %d: %s", got, tc.starts, tc.reason)
+			}
+			if r := h.check(unit)[0]; r.Status != op.Unchanged {
+				t.Errorf("something is left to do: %+v", r)
+			}
+		})
+	}
+}

@@ -1,0 +1,149 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"slipway.dev/slipway/internal/engine"
+	"slipway.dev/slipway/internal/kube"
+	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+)
+
+// An Outdated reports whether the kubelet of a host starts without its state.
+type Outdated func(context.Context, *engine.Scope) (bool, error)
+
+// Aside returns modules for before and after a change of settings that removes the state
+// of kubelets: the first drains the node, the second waits until the node is ready and
+// puts it back into service. A node without another node for its pods is not drained.
+func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
+	consumes := []engine.KeyRef{module.KeyKubeBefore.Ref()}
+	on := func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) }
+	needs := func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return unsettled(ctx, env, outdated, s) }
+	before = engine.Module{Name: "node", Tasks: []engine.Task{{
+		ID: "settings.drain", Title: "drain node", On: on, Timeout: env.DrainTimeout(), Consumes: consumes,
+		Run: &engine.Action{
+			Check: needs,
+			Apply: func(ctx context.Context, s *engine.Scope) error { return drainAside(ctx, env, s) },
+		},
+	}}}
+	after = engine.Module{Name: "node", Tasks: []engine.Task{
+		{
+			ID: "kubelet.ready", Title: "wait until the node is ready", On: on, Timeout: 6 * time.Minute, Consumes: consumes,
+			Run: &engine.Action{
+				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+					set, err := setAside(ctx, needs, s)
+					if !set || err != nil {
+						return nil, err
+					}
+					return []plan.OpChange{{Kind: "wait", Target: "node " + s.Host().Name, Summary: "ready"}}, nil
+				},
+				Apply: waitReady,
+			},
+		},
+		{
+			ID: "settings.uncordon", Title: "put the node back in service", On: on, Consumes: consumes,
+			Run: &engine.Action{
+				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+					set, err := setAside(ctx, needs, s)
+					if !set || err != nil {
+						return nil, err
+					}
+					return []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "uncordon"}}, nil
+				},
+				Apply: func(ctx context.Context, s *engine.Scope) error {
+					return engine.Get(s, module.KeyKubeBefore).Uncordon(ctx, s.Host().Name)
+				},
+			},
+		},
+	}}
+	return before, after
+}
+
+// unsettled returns what a node needs before its kubelet starts without its state. A node
+// that is not ready has no kubelet that could end its pods: it is not drained.
+func unsettled(ctx context.Context, env module.Env, outdated Outdated, s *engine.Scope) ([]plan.OpChange, error) {
+	client := engine.Get(s, module.KeyKubeBefore)
+	if changes, err := outdated(ctx, s); !changes || err != nil {
+		return nil, err
+	}
+	drain := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "cordon, and move its pods to other nodes, because its kubelet starts without its state"}}
+	if client == nil {
+		return drain, nil
+	}
+	nodes, err := client.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == s.Host().Name })
+	if at < 0 || !kube.State(&nodes[at]).Ready || !replaceable(nodes, at) {
+		return nil, nil
+	}
+	d, err := client.Undrained(ctx, s.Host().Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(d.Blocked) > 0 && !env.Removal.Force && !env.Upgrade.Back:
+		return nil, module.DrainBlocked(s.Host().Name, d.Blocked)
+	case !d.Cordon && len(d.Pods) == 0:
+		return nil, nil
+	}
+	return drain, nil
+}
+
+// drainAside drains a node. On the way back pods that nobody can move do not keep the node
+// from its settings: the kubelet gives them other CPUs or memory while they run.
+func drainAside(ctx context.Context, env module.Env, s *engine.Scope) error {
+	client := engine.Get(s, module.KeyKubeBefore)
+	if err := client.Cordon(ctx, s.Host().Name); err != nil {
+		return err
+	}
+	err := env.DrainBy(ctx, s, client, s.Host().Name)
+	var blocked *kube.BlockedError
+	errors.As(err, &blocked)
+	if env.Upgrade.Back && blocked != nil {
+		s.Tell("continuing with pods that cannot be moved: %v", blocked)
+		return nil
+	}
+	if blocked != nil {
+		return module.DrainBlocked(blocked.Node, blocked.Pods)
+	}
+	return err
+}
+
+// setAside reports whether Slipway has cordoned a node, or is about to.
+func setAside(ctx context.Context, needs func(context.Context, *engine.Scope) ([]plan.OpChange, error), s *engine.Scope) (bool, error) {
+	client := engine.Get(s, module.KeyKubeBefore)
+	if s.Operation() == "" {
+		if will, err := needs(ctx, s); len(will) > 0 || err != nil {
+			return true, err
+		}
+	}
+	if client == nil {
+		return true, nil
+	}
+	n, err := client.Node(ctx, s.Host().Name)
+	return n != nil && kube.Cordoned(n), err
+}
+
+// waitReady waits until a kubelet has reported its node ready since the kubelet started.
+func waitReady(ctx context.Context, s *engine.Scope) error {
+	results, err := s.Host().Conn.Check(ctx, op.List{op.UnitStarted{Name: "kubelet.service"}})
+	if err != nil {
+		return err
+	}
+	if len(results) != 1 || results[0].Missing || results[0].Error != nil {
+		return fmt.Errorf("asking when the kubelet was started: there is no answer")
+	}
+	at, err := time.Parse(time.RFC3339Nano, string(results[0].Output))
+	if err != nil {
+		return fmt.Errorf("reading when the kubelet was started: %w", err)
+	}
+	return engine.Get(s, module.KeyKubeBefore).WaitNodeReady(ctx, s.Host().Name, at, func(m string) { s.Tell("%s", m) })
+}

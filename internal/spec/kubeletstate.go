@@ -1,0 +1,110 @@
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// A kubeletState is a file in which a kubelet keeps what it has assigned to
+// containers. A kubelet with other settings than those of the file does not start.
+type kubeletState struct {
+	file         string
+	field, flag  string // of the policy
+	without      string // the policy by default, which assigns nothing
+	alsoDependOn func(v1alpha1.KubeletSettings) any
+}
+
+// kubeletStates are the files of Kubernetes 1.35 to 1.37. The kubelet's other files
+// (devices, dynamic resources, allocated and actuated pods) depend on no setting.
+var kubeletStates = []kubeletState{
+	{"/var/lib/kubelet/cpu_manager_state", "cpuManagerPolicy", "cpu-manager-policy", "none", reservedCPUs},
+	{"/var/lib/kubelet/memory_manager_state", "memoryManagerPolicy", "memory-manager-policy", "None", reservedMemory},
+}
+
+// OutdatedKubeletStates returns the state files that a kubelet with the new settings
+// does not start with, if a kubelet with the old settings wrote them.
+func OutdatedKubeletStates(was, now v1alpha1.KubeletSettings) (files []string) {
+	for _, s := range kubeletStates {
+		policy := s.policy(now)
+		if policy != s.policy(was) || policy != s.without && !equalJSON(s.alsoDependOn(was), s.alsoDependOn(now)) {
+			files = append(files, s.file)
+		}
+	}
+	return files
+}
+
+// policy returns the policy in force: a flag counts more than a field.
+func (s kubeletState) policy(k v1alpha1.KubeletSettings) string {
+	policy := k.ExtraArgs[s.flag]
+	if policy == "" {
+		policy, _ = k.Config[s.field].(string)
+	}
+	if policy == "" {
+		policy = s.without
+	}
+	return policy
+}
+
+// strictReservation is the option of the static policy that takes reserved CPUs away
+// from all pods. The state has other CPUs with it.
+const strictReservation = "strict-cpu-reservation"
+
+// reservedCPUs returns what decides which CPUs the static policy may assign. The other
+// options of the policy apply to new pods alone.
+func reservedCPUs(k v1alpha1.KubeletSettings) any {
+	options, _ := k.Config["cpuManagerPolicyOptions"].(map[string]any)
+	strict := fmt.Sprint(options[strictReservation]) == "true"
+	if flag := k.ExtraArgs["cpu-manager-policy-options"]; flag != "" {
+		strict = slices.Contains(strings.Split(flag, ","), strictReservation+"=true")
+	}
+	list, _ := k.Config["reservedSystemCPUs"].(string)
+	if flag := k.ExtraArgs["reserved-cpus"]; flag != "" {
+		list = flag
+	}
+	if list != "" { // it counts more than numbers
+		return []any{strict, list}
+	}
+	sum := cpus(k, "kubeReserved", "kube-reserved")
+	sum.Add(cpus(k, "systemReserved", "system-reserved"))
+	return []any{strict, sum.Value()} // whole CPUs, rounded up as the kubelet does
+}
+
+// cpus returns the CPUs that a field or a flag reserves.
+func cpus(k v1alpha1.KubeletSettings, field, flag string) resource.Quantity {
+	reserved, _ := k.Config[field].(map[string]any)
+	text := ""
+	if cpu, ok := reserved["cpu"]; ok {
+		text = fmt.Sprint(cpu)
+	}
+	if args := k.ExtraArgs[flag]; args != "" {
+		text = ""
+		for pair := range strings.SplitSeq(args, ",") {
+			if cpu, ok := strings.CutPrefix(pair, "cpu="); ok {
+				text = cpu
+			}
+		}
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil { // the kubelet refuses it
+		return resource.Quantity{}
+	}
+	return q
+}
+
+// reservedMemory returns what decides which memory the static policy may assign. It
+// must be the sum of the other reservations.
+func reservedMemory(k v1alpha1.KubeletSettings) any {
+	return []any{k.Config["reservedMemory"], k.ExtraArgs["reserved-memory"]}
+}
+
+func equalJSON(a, b any) bool {
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && string(x) == string(y)
+}
