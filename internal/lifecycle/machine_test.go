@@ -643,6 +643,9 @@ func (m *machine) apply(o op.Op) *op.Error {
 			}
 		}
 	case op.Unit:
+		for _, path := range o.Forgets {
+			delete(m.files, path)
+		}
 		m.state[o.Name+" enabled"] = "yes"
 		if m.has(facts.BootstrapConf) && m.admit != nil {
 			if !m.api.knowsToken(m.files[facts.BootstrapConf]) {

@@ -1,0 +1,221 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway.dev/slipway/api/v1alpha1"
+	"slipway.dev/slipway/internal/event"
+	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/plan"
+)
+
+const cpuState = "/var/lib/kubelet/cpu_manager_state"
+
+// keepsCPUs plays kubelets that keep the policy of their CPU manager in a file, as of
+// Kubernetes 1.37: one with another policy than its file does not start, nor does one
+// with the static policy and no CPUs for itself.
+func (w *world) keepsCPUs() {
+	for _, m := range w.machines {
+		m.files[cpuState] = "none"
+		m.spoils = func(m *machine, _ string, o op.Op) *op.Error {
+			if o.Target() != "kubelet.service" {
+				return nil
+			}
+			settings, policy, refusal := m.files["/etc/kubernetes/kubelet.conf.d/50-slipway.conf"], "none", ""
+			if strings.Contains(settings, "cpuManagerPolicy: static") {
+				policy = "static"
+			}
+			was, kept := m.files[cpuState]
+			switch {
+			case policy == "static" && !strings.Contains(settings, "kubeReserved"):
+				refusal = "the static policy requires systemreserved.cpu + kubereserved.cpu to be greater than zero"
+			case kept && was != policy:
+				refusal = fmt.Sprintf("configured policy %q differs from state checkpoint policy %q", policy, was)
+			}
+			if refusal != "" {
+				delete(m.state, "kubelet.service started")
+				return &op.Error{Reason: op.ReasonUnhealthy, Message: "kubelet.service says: " + refusal}
+			}
+			m.files[cpuState] = policy
+			return nil
+		}
+	}
+}
+
+func (w *world) staticCPUs(reserved string) *v1alpha1.Cluster {
+	c := w.cluster()
+	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"cpuManagerPolicy": "static"}
+	if reserved != "" {
+		c.Spec.Kubernetes.Kubelet.Config["kubeReserved"] = map[string]any{"cpu": reserved}
+	}
+	return c
+}
+
+// allInService wants all nodes to be in service.
+func (w *world) allInService() {
+	w.t.Helper()
+	w.api.mu.Lock()
+	defer w.api.mu.Unlock()
+	for name := range w.machines {
+		spec, _ := w.api.objects["/api/v1/nodes/"+name]["spec"].(object)
+		if _, cordoned := spec["unschedulable"]; cordoned {
+			w.t.Errorf("%s is cordoned", name)
+		}
+	}
+}
+
+// policies are those that kubelets keep.
+func (w *world) policies() map[string]string {
+	out := map[string]string{}
+	for name, m := range w.machines {
+		out[name] = m.files[cpuState]
+	}
+	return out
+}
+
+// inTurn are the hosts of finished steps, in the order of the steps.
+func (w *world) inTurn(steps ...string) (out []string) {
+	for _, e := range w.events {
+		if e.Type == event.StepFinished && e.Outcome == event.Changed && slices.Contains(steps, e.Task) {
+			out = append(out, e.Task+" "+e.Host)
+		}
+	}
+	return out
+}
+
+// TestCPUPolicyChanges: each node is drained, loses the file, and is back in service
+// before the next one is drained; there and back.
+func TestCPUPolicyChanges(t *testing.T) {
+	hosts := []string{"cp1", "w1", "w2"}
+	w := newWorld(t, hosts...)
+	w.create(event.Succeeded)
+	w.keepsCPUs()
+	for _, policy := range []string{"static", "none"} {
+		c := w.cluster()
+		if policy == "static" {
+			c = w.staticCPUs("500m")
+		}
+		p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+		var told, want []string
+		for _, s := range p.Plan().Steps {
+			for _, c := range s.Changes {
+				if s.Task == "settings.drain" || c.Kind == op.KindUnit {
+					told = append(told, s.Host+" "+c.Summary)
+				}
+			}
+		}
+		for _, name := range hosts {
+			want = append(want, name+" cordon, and move its pods to other nodes, because its kubelet starts without its state",
+				name+" restart: /etc/kubernetes/kubelet.conf.d/50-slipway.conf changes, remove "+cpuState)
+		}
+		slices.Sort(told) // those of a step stand together
+		slices.Sort(want)
+		if d := cmp.Diff(want, told); d != "" {
+			t.Errorf("%s: what the plan says (-want +got):\n%s", policy, d)
+		}
+		w.events = nil
+		w.apply(p, event.Succeeded)
+		want = nil
+		steps := []string{"settings.drain", "kubelet.settings", "settings.uncordon"}
+		for _, name := range hosts {
+			for _, step := range steps {
+				want = append(want, step+" "+name)
+			}
+		}
+		if d := cmp.Diff(want, w.inTurn(steps...)); d != "" {
+			t.Errorf("%s: one node after the other (-want +got):\n%s", policy, d)
+		}
+		if d := cmp.Diff(all(hosts, policy), w.policies()); d != "" {
+			t.Errorf("%s: policies (-want +got):\n%s", policy, d)
+		}
+		w.settled(c)
+		w.allInService()
+	}
+}
+
+// TestCPUPolicyKept: other settings drain no node and remove no file, also with the static
+// policy.
+func TestCPUPolicyKept(t *testing.T) {
+	w := newWorld(t, "cp1", "w1")
+	w.create(event.Succeeded)
+	w.keepsCPUs()
+	w.do(Request{Kind: Apply, Cluster: w.staticCPUs("500m")}, event.Succeeded)
+	c := w.staticCPUs("500m")
+	c.Spec.Kubernetes.Kubelet.Config["maxPods"] = float64(50)
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
+	if at := slices.IndexFunc(p.Plan().Steps, func(s plan.Step) bool {
+		return strings.HasPrefix(s.Task, "settings.") || slices.ContainsFunc(s.Changes, func(c plan.OpChange) bool { return strings.Contains(c.Summary, cpuState) })
+	}); at >= 0 {
+		t.Errorf("the plan has %+v", p.Plan().Steps[at])
+	}
+	w.apply(p, event.Succeeded)
+}
+
+// TestCPUPolicyGoesBack: a policy that the kubelet refuses goes back, without the file of
+// a policy that a node before had got, and all nodes are in service.
+func TestCPUPolicyGoesBack(t *testing.T) {
+	hosts := []string{"cp1", "w1", "w2"}
+	for _, tc := range []struct{ name, host, says string }{
+		{"refused at the first", "cp1", "requires systemreserved.cpu"},
+		{"refused by the last", "w2", "it has no such CPUs"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, hosts...)
+			w.create(event.Succeeded)
+			w.keepsCPUs()
+			c := w.staticCPUs("")
+			if tc.host == "w2" {
+				c = w.staticCPUs("500m")
+				kubelet := w.machines["w2"].spoils
+				w.machines["w2"].spoils = func(m *machine, step string, o op.Op) *op.Error {
+					if err := kubelet(m, step, o); err != nil || o.Target() != "kubelet.service" || m.files[cpuState] != "static" {
+						return err
+					}
+					delete(m.state, "kubelet.service started")
+					return &op.Error{Reason: op.ReasonUnhealthy, Message: "kubelet.service says: it has no such CPUs"}
+				}
+			}
+			before := w.looks()
+			res := w.do(Request{Kind: Apply, Cluster: c}, event.Failed)
+			if f := res.Failures[0]; !res.Reverted || f.Host != tc.host || !strings.Contains(f.Message, tc.says) {
+				t.Errorf("%+v: want it reverted, because %s says %q", res.Failures, tc.host, tc.says)
+			}
+			w.asBefore(before)
+			w.allInService()
+		})
+	}
+}
+
+// TestCPUPolicyKilled: killed anywhere, a change of the policy is resumed to its end or
+// rolled back, and no node stays cordoned or without its kubelet.
+func TestCPUPolicyKilled(t *testing.T) {
+	t.Parallel()
+	hosts := []string{"cp1", "w1"}
+	w := newWorld(t, hosts...)
+	w.create(event.Succeeded)
+	w.keepsCPUs()
+	before := w.looks()
+	for _, at := range w.killedWhile(t, func() { w.do(Request{Kind: Apply, Cluster: w.staticCPUs("500m")}, event.Succeeded) }) {
+		for _, how := range []string{"resume", "rollback"} {
+			t.Run(at.name+" "+how, func(t *testing.T) {
+				k := at.world.fork(t)
+				k.t = t
+				k.goBack(t, how)
+				k.allInService()
+				if how == "rollback" {
+					k.asBefore(before)
+					return
+				}
+				if d := cmp.Diff(w.looks(), k.looks()); d != "" {
+					t.Errorf("(-want +got):\n%s", d)
+				}
+				k.settled(k.staticCPUs("500m"))
+			})
+		}
+	}
+}
