@@ -6,11 +6,13 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/module/registry"
 	"slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/secret"
@@ -72,7 +74,8 @@ func (p *prepared) otherLogin() error {
 	return nil
 }
 
-// maxRegistryPassword is how much of a password registries look at, in bytes.
+// maxRegistryPassword is how many bytes of a password bcrypt uses, by which registries
+// know passwords.
 const maxRegistryPassword = 72
 
 // ownRegistry is what is secret of the cluster's own registry: the user's, or made
@@ -87,6 +90,9 @@ func (s *service) ownRegistry(env module.Env) (_ *module.Registry, err error) {
 		return nil, err
 	}
 	r.Made = own.PasswordFrom == nil
+	if r.Hash, err = s.registryHash(env.Cluster.Name, r); err != nil {
+		return nil, err
+	}
 	if own.CertFile == "" {
 		return r, s.registryAuthority(env, r)
 	}
@@ -118,10 +124,39 @@ func (s *service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry
 		list[0].Message = fmt.Sprintf("there is no password of the cluster's registry: %v", err)
 		return password, list
 	case len(password.Reveal()) > maxRegistryPassword:
-		list[0].Message, list[0].Hint = fmt.Sprintf("the password of the cluster's registry has more than %d bytes, of which a registry looks at no more", maxRegistryPassword), "choose a shorter one"
+		list[0].Message = fmt.Sprintf("the password of the cluster's registry has %d bytes; a registry accepts at most %d", len(password.Reveal()), maxRegistryPassword)
+		list[0].Hint = "choose a shorter password"
 		return password, list
 	}
 	return password, nil
+}
+
+// mostHashes is how many hashes of registry passwords are kept: a rollback to the password
+// before finds its hash again.
+const mostHashes = 3
+
+// registryHash returns a hash of the registry's password: one that is kept, or a new one.
+// The latest in use comes first; those that were not used for longest are forgotten. If
+// two processes write at once, one of them is not kept: then the one on the host counts.
+func (s *service) registryHash(cluster string, r *module.Registry) (string, error) {
+	text, err := s.Store.Kept(cluster, store.RegistryHashes)
+	if err != nil {
+		return "", err
+	}
+	hashes := strings.Fields(string(text))
+	at := slices.IndexFunc(hashes, func(hash string) bool { return registry.Matches(r, hash) })
+	if at == 0 {
+		return hashes[0], nil
+	}
+	var hash string
+	if at > 0 {
+		hash = hashes[at]
+		hashes = slices.Delete(hashes, at, at+1)
+	} else if hash, err = registry.Hash(r); err != nil {
+		return "", err
+	}
+	hashes = append([]string{hash}, hashes[:min(len(hashes), mostHashes-1)]...)
+	return hash, s.Store.Keep(cluster, store.RegistryHashes, []byte(strings.Join(hashes, "\n")+"\n"))
 }
 
 // registryAuthority has an authority at hand that signs the registry's certificate.

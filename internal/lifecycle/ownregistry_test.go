@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/crypto/bcrypt"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
@@ -254,7 +255,7 @@ func TestInitRegistryFirst(t *testing.T) {
 	}
 }
 
-// TestRegistryPasswordChosen is the user's, and nothing of it is kept.
+// TestRegistryPasswordChosen is the user's, and nothing but its hash is kept.
 func TestRegistryPasswordChosen(t *testing.T) {
 	w := newWorld(t, "cp1", "w1", "reg")
 	file := filepath.Join(t.TempDir(), "password")
@@ -293,6 +294,53 @@ func TestRegistryPasswordChosen(t *testing.T) {
 	c.Spec.Registry.Private = nil
 	_, err = w.service().Prepare(t.Context(), Request{Kind: InitRegistry, Cluster: c}, nil)
 	refusal(t, err, spec.IDNoRegistryHost)
+}
+
+// TestRegistryHashes: the registry's file stays as it is as long as the password does,
+// also for a manager without the hashes; and a password that was there lately has its
+// hash again.
+func TestRegistryHashes(t *testing.T) {
+	w := newWorld(t, "cp1", "w1", "reg")
+	file := filepath.Join(t.TempDir(), "password")
+	c := w.withRegistry()
+	c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{PasswordFrom: &v1alpha1.SecretSource{File: file}}
+	kept := filepath.Join(w.home, "clusters/prod", store.RegistryHashes)
+	seen := map[string]string{}
+	for _, tc := range []struct {
+		password, reason string
+		again            bool // it has the hash that it had before
+	}{
+		{"one", "it is the first", false},
+		{"two", "it is another", false},
+		{"one", "as on a rollback", true},
+		{"three", "it is another", false},
+		{"four", "it is another, and the hash of two is forgotten", false},
+		{"two", "its hash was forgotten", false},
+	} {
+		if err := os.WriteFile(file, []byte(tc.password+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.do(Request{Kind: Apply, Cluster: c}, event.Succeeded)
+		users := w.machines["reg"].files[module.RegistryUsers]
+		if err := bcrypt.CompareHashAndPassword([]byte(strings.TrimSpace(strings.TrimPrefix(users, "slipway:"))), []byte(tc.password)); err != nil {
+			t.Errorf("%s: %q: %v", tc.password, users, err)
+		}
+		if (seen[tc.password] == users) != tc.again {
+			t.Errorf("%s: %q after %q, want the same: %t: %s", tc.password, users, seen[tc.password], tc.again, tc.reason)
+		}
+		seen[tc.password] = users
+		text, err := os.ReadFile(kept)
+		if err != nil || len(strings.Fields(string(text))) > mostHashes {
+			t.Errorf("%q is kept, %v: want at most %d hashes", text, err, mostHashes)
+		}
+	}
+	if info, err := os.Stat(kept); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the hashes are for others: %v, %v", info, err)
+	}
+	if err := os.Remove(kept); err != nil {
+		t.Fatal(err)
+	}
+	w.settled(c) // another manager has another hash
 }
 
 // TestKilledInitRegistry is killed after every step, and done again.

@@ -19,6 +19,8 @@ type Registry struct {
 	Password secret.String
 	// Made says that nobody has chosen the password.
 	Made bool
+	// Hash is one of the password, as the registry keeps it.
+	Hash string
 	// CA is what nodes trust, in PEM form; nil is what they trust anyway. CAKey is
 	// its key, of an authority that Slipway has made.
 	CA, CAKey []byte

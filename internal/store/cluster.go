@@ -185,6 +185,7 @@ func (s *Store) AnotherKubeconfig(name string, content []byte) (string, error) {
 // authority.
 const (
 	RegistryPassword = "registry.password"
+	RegistryHashes   = "registry.hashes"
 	RegistryCA       = "registry-ca.crt"
 	RegistryCAKey    = "registry-ca.key"
 )
@@ -240,6 +241,30 @@ func (s *Store) Made(name, file string, content func() ([]byte, error)) ([]byte,
 		}
 	}
 	return s.read(name, file)
+}
+
+// Kept returns a file of a cluster that Keep has written, and nothing if there is none.
+func (s *Store) Kept(name, file string) ([]byte, error) {
+	text, err := s.read(name, file)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	return text, err
+}
+
+// Keep writes a file of a cluster.
+func (s *Store) Keep(name, file string, content []byte) error {
+	if err := checkName(name); err != nil {
+		return fmt.Errorf("keeping %s: %w", file, err)
+	}
+	err := s.mkdir(s.clusterPath(name))
+	if err == nil {
+		err = s.put(name, file, content)
+	}
+	if err != nil {
+		return fmt.Errorf("keeping %s of cluster %s: %w", file, name, err)
+	}
+	return nil
 }
 
 // FilePath is where a file of a cluster is, or would be.

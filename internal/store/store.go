@@ -10,7 +10,7 @@
 //	              kept.yaml         the one that a rollback puts back
 //	              status.json       the latest status
 //	              kubeconfig        the admin kubeconfig
-//	              registry.…        password and authority of its own registry
+//	              registry.…        password, its hashes, and authority of its own registry
 //	              backup-signing.key  signs its backup sets
 //	              lock              flock and, within, who holds it
 //	backups/NAME/                   backup sets, which outlive the cluster

@@ -1,66 +1,76 @@
 package registry
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
+	"context"
 	"fmt"
+	"strings"
 
-	"golang.org/x/crypto/blowfish" //nolint:staticcheck // of bcrypt, in which registries have passwords
+	"golang.org/x/crypto/bcrypt"
 
+	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/module"
-	"slipway.dev/slipway/internal/spec"
+	"slipway.dev/slipway/internal/node/op"
 )
 
-// What a hash costs whoever tries words, and the registry at each request. A
-// password that nobody has chosen is in no list of words: it need not cost much.
+// The cost of a hash, for everybody who tries passwords and for the registry at each
+// request. A password that Slipway has made is in no list of words: it need not cost much.
 const (
 	costChosen = 10
 	costMade   = 5
 )
 
-// htpasswd is the file of the registry's one user. It is the same for the same
-// password, so that a plan does not change it: what makes it another's than the
-// same password elsewhere is the name of the registry.
-func htpasswd(env module.Env) ([]byte, error) {
-	cost := costChosen
-	if env.Registry.Made {
-		cost = costMade
-	}
-	user := env.Cluster.Spec.Registry.Private.Username
-	salt := sha256.Sum256([]byte("registry of " + env.Cluster.Name + "\x00" + spec.RegistryName(env.Cluster) + "\x00" + user))
-	hashed, err := bcrypt([]byte(env.Registry.Password.Reveal()), salt[:saltBytes], cost)
+// Hash returns a new hash of the registry's password, with a random salt.
+func Hash(r *module.Registry) (string, error) {
+	hash, err := bcrypt.GenerateFromPassword([]byte(r.Password.Reveal()), cost(r))
 	if err != nil {
-		return nil, fmt.Errorf("hashing the registry's password: %w", err)
+		return "", fmt.Errorf("hashing the registry's password: %w", err)
 	}
-	return []byte(user + ":" + hashed + "\n"), nil
+	return string(hash), nil
 }
 
-const (
-	saltBytes = 16
-	hashBytes = 23 // of the 24 that come of it: so it was once written, and so it stays
-)
+// hashLength is the length of every hash. A comparison ignores text after it.
+const hashLength = 60
 
-// alphabet is bcrypt's own, in its own order.
-const alphabet = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+// Matches reports whether a hash is one of the registry's password, at its cost, and nothing
+// else. The cost is compared first: hashes come from hosts, and the cost says how long a
+// comparison takes.
+func Matches(r *module.Registry, hash string) bool {
+	is, err := bcrypt.Cost([]byte(hash))
+	return err == nil && len(hash) == hashLength && is == cost(r) && bcrypt.CompareHashAndPassword([]byte(hash), []byte(r.Password.Reveal())) == nil
+}
 
-// bcrypt hashes a password with a given salt, as golang.org/x/crypto/bcrypt does
-// with one by chance.
-func bcrypt(password, salt []byte, cost int) (string, error) {
-	key := append(password[:len(password):len(password)], 0)
-	c, err := blowfish.NewSaltedCipher(key, salt)
-	if err != nil {
-		return "", err
+func cost(r *module.Registry) int {
+	if r.Made {
+		return costMade
 	}
-	for range 1 << cost {
-		blowfish.ExpandKey(key, c)
-		blowfish.ExpandKey(salt, c)
+	return costChosen
+}
+
+// keyUsers is the file with the registry's user, as the host has it.
+var keyUsers = engine.NewHostKey[[]byte]("registry.users", nil)
+
+// usersTask reads that file: another manager, or an earlier Slipway, may have written it
+// with another hash of the same password.
+func usersTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: "registry.users", Title: "read the registry's user", On: env.IsRegistry, Provides: []engine.KeyRef{keyUsers.Ref()},
+		Ops: func(*engine.Scope) (op.List, error) {
+			return op.List{op.ReadFile{Path: module.RegistryUsers, Secret: true}}, nil
+		},
+		After: func(_ context.Context, s *engine.Scope, results []op.Result) error {
+			engine.Provide(s, keyUsers, results[0].Output)
+			return nil
+		},
 	}
-	text := []byte("OrpheanBeholderScryDoubt")
-	for i := 0; i < len(text); i += blowfish.BlockSize {
-		for range 64 {
-			c.Encrypt(text[i:i+blowfish.BlockSize], text[i:i+blowfish.BlockSize])
-		}
+}
+
+// htpasswd returns the file with the registry's one user. If the hash of the host's file
+// is one of the password, the file stays as it is.
+func htpasswd(env module.Env, onHost []byte) []byte {
+	user := env.Cluster.Spec.Registry.Private.Username
+	hash := env.Registry.Hash
+	if name, is, ok := strings.Cut(strings.TrimSuffix(string(onHost), "\n"), ":"); ok && name == user && is != hash && Matches(env.Registry, is) {
+		hash = is
 	}
-	encode := base64.NewEncoding(alphabet).WithPadding(base64.NoPadding).EncodeToString
-	return fmt.Sprintf("$2a$%02d$%s%s", cost, encode(salt), encode(text[:hashBytes])), nil
+	return []byte(user + ":" + hash + "\n")
 }

@@ -49,9 +49,10 @@ func New(env module.Env) engine.Module {
 			ID: stepCertificate, Title: "make the registry's certificate", On: env.IsRegistry,
 			Ops: func(s *engine.Scope) (op.List, error) { return certificate(env, s.Host()), nil },
 		},
+		usersTask(env),
 		{
-			ID: stepService, Title: "set up the registry", On: env.IsRegistry,
-			Ops: func(*engine.Scope) (op.List, error) { return service(env) },
+			ID: stepService, Title: "set up the registry", On: env.IsRegistry, Consumes: []engine.KeyRef{keyUsers.Ref()},
+			Ops: func(s *engine.Scope) (op.List, error) { return service(env, engine.Get(s, keyUsers)) },
 		},
 		{
 			// Here and not in the service's own step: a registry that lets nobody in
@@ -101,7 +102,7 @@ func certificate(env module.Env, h *engine.Host) op.List {
 // service is the registry's user, its unit, its settings and its logins. The unit
 // copies the files at each start: the registry runs as a user that cannot read them
 // where they are, and restarts when one of them changes.
-func service(env module.Env) (op.List, error) {
+func service(env module.Env, onHost []byte) (op.List, error) {
 	p := env.Cluster.Spec.Registry.Private
 	config, err := module.Render(files, "config.yml", map[string]any{
 		"Directory": p.Directory, "Port": p.Port,
@@ -118,17 +119,13 @@ func service(env module.Env) (op.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	users, err := htpasswd(env)
-	if err != nil {
-		return nil, err
-	}
 	list := op.List{
 		op.User{Name: user},
 		op.Dir{Path: p.Directory, Mode: 0o700, Owner: user, Group: user, Exclusive: true},
 	}
 	return append(append(list, enters(p.Directory)...),
 		op.File{Path: configFile, Content: config},
-		op.File{Path: module.RegistryUsers, Content: users, Mode: 0o600, Secret: true},
+		op.File{Path: module.RegistryUsers, Content: htpasswd(env, onHost), Mode: 0o600, Secret: true},
 		op.File{Path: unitFile, Content: unit},
 		op.Unit{
 			Name: module.RegistryUnit, Enabled: op.Bool(true), Running: op.Bool(true),

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	xbcrypt "golang.org/x/crypto/bcrypt"
+	"golang.org/x/crypto/bcrypt"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/bundle"
@@ -36,7 +36,7 @@ func environment(change func(*v1alpha1.Cluster)) module.Env {
 func TestFiles(t *testing.T) {
 	list, err := service(environment(func(c *v1alpha1.Cluster) {
 		c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Port: 8443, Directory: "/srv/images"}
-	}))
+	}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestUnprivileged(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			list, err := service(environment(func(c *v1alpha1.Cluster) {
 				c.Spec.Registry.Private = &v1alpha1.PrivateRegistry{Directory: tc.dir, Port: tc.port}
-			}))
+			}), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,22 +149,63 @@ func TestPassword(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			env := environment(nil)
 			env.Registry.Password, env.Registry.Made = secret.New(tc.password), tc.made
-			file, err := htpasswd(env)
-			if err != nil {
+			var err error
+			if env.Registry.Hash, err = Hash(env.Registry); err != nil {
 				t.Fatal(err)
 			}
+			file := htpasswd(env, nil)
 			hashed := file[len("slipway:") : len(file)-1]
-			if err := xbcrypt.CompareHashAndPassword(hashed, []byte(tc.password)); err != nil {
+			if err := bcrypt.CompareHashAndPassword(hashed, []byte(tc.password)); err != nil {
 				t.Errorf("%s: %v", file, err)
 			}
-			if xbcrypt.CompareHashAndPassword(hashed, []byte(tc.password[1:])) == nil {
+			if bcrypt.CompareHashAndPassword(hashed, []byte(tc.password[1:])) == nil {
 				t.Error("another password is as good")
 			}
-			if cost, err := xbcrypt.Cost(hashed); err != nil || cost != tc.cost {
+			if cost, err := bcrypt.Cost(hashed); err != nil || cost != tc.cost {
 				t.Errorf("it costs %d, want %d: %v", cost, tc.cost, err)
 			}
-			if again, err := htpasswd(env); err != nil || string(again) != string(file) {
-				t.Errorf("the same password is another file: %v", err)
+			if another, err := Hash(env.Registry); err != nil || another == env.Registry.Hash || !Matches(env.Registry, another) {
+				t.Errorf("the second hash %q after %q: want another salt, %v", another, env.Registry.Hash, err)
+			}
+		})
+	}
+}
+
+// TestHashOnHost: a file that lets in the same user with the same password stays, and
+// any other file is replaced.
+func TestHashOnHost(t *testing.T) {
+	env := environment(nil)
+	hash := func(password string, cost int) string {
+		text, err := bcrypt.GenerateFromPassword([]byte(password), cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	env.Registry.Hash = hash("parrot", costMade)
+	// The first is as an earlier Slipway wrote it, with a salt that was no random number.
+	const earlier = "$2a$05$qf4KBnt3Uie/y0YROsjYQedZzN7xzA63hsGBPD26o5DQFw/hWT7Fa"
+	for _, tc := range []struct {
+		name, reason, is string
+		stays            bool
+	}{
+		{"earlier", "a cluster that runs is not changed", "slipway:" + earlier + "\n", true},
+		{"another manager's", "it is as good", "slipway:" + hash("parrot", costMade) + "\n", true},
+		{"another password", "the password has changed", "slipway:" + hash("crow", costMade) + "\n", false},
+		{"another user", "the user has changed", "admin:" + hash("parrot", costMade) + "\n", false},
+		{"another cost", "a password is chosen now that was made, or the host says what to compute", "slipway:" + hash("parrot", costMade+1) + "\n", false},
+		{"an endless cost", "a host decides nothing here", "slipway:$2a$31$" + strings.Repeat("a", 53) + "\n", false},
+		{"a second user", "nobody else is let in", "slipway:" + hash("parrot", costMade) + "\neve:" + hash("parrot", costMade) + "\n", false},
+		{"no hash", "it is damaged", "slipway\n", false},
+		{"no file", "the registry is new", "", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			want := "slipway:" + env.Registry.Hash + "\n"
+			if tc.stays {
+				want = tc.is
+			}
+			if d := cmp.Diff(want, string(htpasswd(env, []byte(tc.is)))); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
 			}
 		})
 	}
