@@ -271,7 +271,7 @@ func (a *app) copy(ctx context.Context, selector string, flags work, c lifecycle
 	out := &sink{w: a.Out}
 	c.Read = shown.Read
 	c.Progress = func(t lifecycle.Target, p transfer.Progress) {
-		shown.See(label(t.Cluster, t.Host.Name), p.Done, p.Total)
+		shown.See(label(t.Cluster, t.Host.Name), view.CopyProgress(p))
 	}
 	if a.format != view.Text {
 		w.Done = func(r lifecycle.HostResult) { _ = view.Item(out, a.format, r) } // out keeps the error

@@ -115,7 +115,13 @@ type Copying struct {
 	next time.Time
 	read bool
 	wide int
-	done map[string][2]int64
+	done map[string]CopyProgress
+}
+
+// A CopyProgress is how far a copy to or from a host is, in bytes and in files.
+type CopyProgress struct {
+	Done, Total     int64
+	Files, AllFiles int
 }
 
 const (
@@ -125,7 +131,7 @@ const (
 
 // NewCopying shows copies on w.
 func NewCopying(w io.Writer, o Options) *Copying {
-	c := &Copying{w: w, o: o, done: map[string][2]int64{}}
+	c := &Copying{w: w, o: o, done: map[string]CopyProgress{}}
 	c.from = c.o.now()
 	c.next = c.from.Add(c.pause())
 	return c
@@ -162,11 +168,11 @@ func (c *Copying) rate(now time.Time, done int64) string {
 	return iec.Bytes(int64(float64(done)/max(now.Sub(c.from).Seconds(), 0.001))) + "/s"
 }
 
-// See takes note of a host's progress, in bytes.
-func (c *Copying) See(host string, done, total int64) {
+// See takes note of a host's progress.
+func (c *Copying) See(host string, p CopyProgress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.done[host] = [2]int64{done, total}
+	c.done[host] = p
 	if c.read { // what it took to read is no part of the rate
 		c.read, c.from = false, c.o.now()
 	}
@@ -176,15 +182,18 @@ func (c *Copying) See(host string, done, total int64) {
 }
 
 func (c *Copying) draw(now time.Time) {
-	var done, total int64
+	var sum CopyProgress
 	whole := 0
 	for _, d := range c.done {
-		done, total = done+d[0], total+d[1]
-		if d[0] == d[1] {
+		sum.Done, sum.Total, sum.Files, sum.AllFiles = sum.Done+d.Done, sum.Total+d.Total, sum.Files+d.Files, sum.AllFiles+d.AllFiles
+		if d.Done == d.Total && d.Files >= d.AllFiles {
 			whole++
 		}
 	}
-	line := fmt.Sprintf("copying %s of %s, %s", iec.Bytes(done), iec.Bytes(total), c.rate(now, done))
+	line := fmt.Sprintf("copying %s of %s, %s", iec.Bytes(sum.Done), iec.Bytes(sum.Total), c.rate(now, sum.Done))
+	if sum.AllFiles > len(c.done) { // more than one for a host
+		line = fmt.Sprintf("copying %d of %d files, %s", sum.Files, sum.AllFiles, strings.TrimPrefix(line, "copying "))
+	}
 	if len(c.done) > 1 {
 		line += fmt.Sprintf(", %d of %d hosts done", whole, len(c.done))
 	}

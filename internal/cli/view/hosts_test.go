@@ -107,12 +107,31 @@ func TestCopying(t *testing.T) {
 		now = now.Add(10 * time.Second)
 		c.Read(20 << 20)
 		now = now.Add(time.Second)
-		c.See("w1", 0, 30<<20)
+		c.See("w1", CopyProgress{Done: 0, Total: 30 << 20})
 		now = now.Add(10 * time.Second)
-		c.See("w1", 10<<20, 30<<20)
+		c.See("w1", CopyProgress{Done: 10 << 20, Total: 30 << 20})
 		c.Close()
 		if d := cmp.Diff(tc.want, out.String()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, d)
 		}
+	}
+}
+
+// TestCopyingFiles: of many small files their number says how far it is.
+func TestCopyingFiles(t *testing.T) {
+	var out bytes.Buffer
+	now := epoch
+	c := NewCopying(&out, Options{Now: func() time.Time { return now }})
+	for range 2 {
+		now = now.Add(10 * time.Second)
+		c.See("w1", CopyProgress{Done: 1 << 20, Total: 2 << 20, Files: 300, AllFiles: 500})
+	}
+	now = now.Add(10 * time.Second)
+	c.See("w2", CopyProgress{Done: 2 << 20, Total: 2 << 20, Files: 500, AllFiles: 500})
+	const want = "copying 300 of 500 files, 1 MiB of 2 MiB, 102.3 KiB/s\n" +
+		"copying 300 of 500 files, 1 MiB of 2 MiB, 51.1 KiB/s\n" +
+		"copying 800 of 1000 files, 3 MiB of 4 MiB, 102.3 KiB/s, 1 of 2 hosts done\n"
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }

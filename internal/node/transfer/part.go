@@ -31,15 +31,14 @@ func (r *receiver) file(ctx context.Context, f frame) error {
 	if err != nil {
 		return err
 	}
-	defer p.file.Close()
-	err = r.fill(p, f)
-	if err == nil {
-		err = errors.Join(r.adorn(p, f, old), p.file.Sync())
+	if err = r.fill(p, f); err == nil {
+		err = r.adorn(p, f, old)
 	}
 	if err == nil {
 		r.copied(f.Size)
-		return r.rename(p.name, f.Path)
+		return r.keep(p)
 	}
+	_ = p.file.Close()
 	if r.conn.broke && p.lasts && p.have > 0 {
 		return &BrokenError{Part: filepath.Join(r.root.Name(), p.name), Err: err}
 	}
@@ -139,14 +138,15 @@ func (r *receiver) has(ctx context.Context, f frame) bool {
 	}
 	defer file.Close()
 	h := sha256.New()
-	_, err = readAll(ctx, h, file, nil)
+	_, err = readAll(ctx, h, file, r.chunk, nil)
 	return err == nil && hex.EncodeToString(h.Sum(nil)) == f.Digest
 }
 
 // A part is a file that is not whole yet.
 type part struct {
 	name  string
-	lasts bool // its name says its content: another copy finds it
+	to    string // the name of the file
+	lasts bool   // its name says its content: another copy finds it
 	file  *os.File
 	have  int64
 	sum   hash.Hash // of what is there
@@ -154,7 +154,7 @@ type part struct {
 
 // part opens the part of a file that an earlier copy has left, else a new one.
 func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
-	p := &part{name: r.temp(f.Path), sum: sha256.New()}
+	p := &part{name: r.temp(f.Path), to: f.Path, sum: sha256.New()}
 	if f.Size < asked {
 		return p, p.open(r.root, os.O_EXCL)
 	}
@@ -176,7 +176,7 @@ func (r *receiver) part(ctx context.Context, f frame) (*part, error) {
 	}
 	p.lasts = p.name != another
 	var err error
-	if p.have, err = readAll(ctx, p.sum, p.file, nil); err == nil && p.have > f.Size {
+	if p.have, err = readAll(ctx, p.sum, p.file, r.chunk, nil); err == nil && p.have > f.Size {
 		p.have = 0
 		p.sum.Reset()
 		_, err = p.file.Seek(0, io.SeekStart)
@@ -226,7 +226,7 @@ func (p *part) open(root *os.Root, flag int) (err error) {
 
 // content reads what is missing of a file.
 func (r *receiver) content(p *part, f frame) error {
-	buf := make([]byte, chunk)
+	buf := r.chunk
 	for p.have < f.Size {
 		n, err := readLength(r.conn, chunk)
 		if err != nil {

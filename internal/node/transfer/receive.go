@@ -32,14 +32,14 @@ type Place struct {
 // whatever it is called, and no link below it is written through. progress
 // may be nil. ctx ends reading what is there already; the rest ends with conn.
 func Receive(ctx context.Context, conn io.ReadWriter, to Place, progress func(Progress)) (Summary, error) {
-	return (&receiver{conn: &watched{ReadWriter: conn}, progress: progress}).run(ctx, to)
+	return (&receiver{progress: progress}).run(ctx, conn, to)
 }
 
 // Fetch receives from a sender that is not believed: in a directory it is
 // called name, whatever the sender calls it, and nothing of it is setuid,
 // setgid or sticky.
 func Fetch(ctx context.Context, conn io.ReadWriter, to Place, name string, progress func(Progress)) (Summary, error) {
-	return (&receiver{conn: &watched{ReadWriter: conn}, foreign: true, name: name, progress: progress}).run(ctx, to)
+	return (&receiver{foreign: true, name: name, progress: progress}).run(ctx, conn, to)
 }
 
 type receiver struct {
@@ -50,10 +50,14 @@ type receiver struct {
 	root     *os.Root    // what paths are below: the tree, once there is one, else parent
 	within   []directory // those that the next entry may be in, the innermost last
 	shut     []directory // complete, and to have modes that keep their owner out
+	whole    []*part     // files that are yet to come to their names
+	chunk    []byte      // of content
 	entries  int         // that may still come
 	total    int64
 	left     int64 // of total, what no file was announced of
 	done     int64
+	files    int // that came or were left out, of allFiles
+	allFiles int
 	summary  Summary
 	progress func(Progress)
 }
@@ -87,7 +91,8 @@ func (w *watched) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (r *receiver) run(ctx context.Context, to Place) (Summary, error) {
+func (r *receiver) run(ctx context.Context, conn io.ReadWriter, to Place) (Summary, error) {
+	r.conn, r.chunk = &watched{ReadWriter: conn}, make([]byte, chunk)
 	err := r.receive(ctx, to)
 	var theirs *Error
 	if err != nil && !errors.As(err, &theirs) {
@@ -107,7 +112,7 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 	if to.Most > 0 && begin.Size > to.Most {
 		return fmt.Errorf("it has %d bytes, and no more than %d are taken", begin.Size, to.Most)
 	}
-	r.total, r.left, r.entries = begin.Size, begin.Size, begin.Entries
+	r.total, r.left, r.entries, r.allFiles = begin.Size, begin.Size, begin.Entries, begin.Files
 	if !r.foreign {
 		r.name = begin.Name
 	}
@@ -121,22 +126,26 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 	if err := (frame{Kind: kindAt, Path: r.summary.To}).write(r.conn); err != nil {
 		return err
 	}
-	for {
-		f, err := readFrame(r.conn)
-		if err != nil {
-			return err
-		}
-		if f.Kind == kindEnd {
-			break
-		}
-		if err := r.take(ctx, f); err != nil {
-			return err
-		}
+	if err := r.takeAll(ctx); err != nil {
+		return errors.Join(err, r.settle()) // what has come whole stays
 	}
 	if err := r.finish(); err != nil {
 		return err
 	}
 	return frame{Kind: kindDone, Summary: &r.summary}.write(r.conn)
+}
+
+// takeAll takes what comes until the sender says that this was all.
+func (r *receiver) takeAll(ctx context.Context) error {
+	for {
+		f, err := readFrame(r.conn)
+		if err != nil || f.Kind == kindEnd {
+			return err
+		}
+		if err := r.take(ctx, f); err != nil {
+			return err
+		}
+	}
 }
 
 // leave completes the directories that nothing more can be in, for something comes that
@@ -155,6 +164,11 @@ func (r *receiver) leave(dir string) error {
 			r.shut = append(r.shut, last)
 			continue
 		}
+		if last.mode&0o300 != 0o300 { // nothing comes to its name in there later
+			if err := r.settle(); err != nil {
+				return err
+			}
+		}
 		if err := r.root.Chmod(last.path, r.mode(last.mode)); err != nil {
 			return err
 		}
@@ -165,7 +179,7 @@ func (r *receiver) leave(dir string) error {
 // finish gives the rest of the directories their modes, the innermost first: one may
 // forbid to be entered.
 func (r *receiver) finish() error {
-	if err := r.leave(""); err != nil {
+	if err := errors.Join(r.settle(), r.leave("")); err != nil {
 		return err
 	}
 	for _, d := range r.shut {
@@ -244,7 +258,10 @@ func (r *receiver) take(ctx context.Context, f frame) error {
 		if f.Path == "." {
 			f.Path = r.name
 		}
-		return r.file(ctx, f)
+		err := r.file(ctx, f)
+		r.files++
+		r.told(0)
+		return err
 	}
 	return fmt.Errorf("the sender sends %q", f.Kind)
 }
@@ -338,6 +355,6 @@ func (r *receiver) rename(from, to string) error {
 func (r *receiver) told(n int64) {
 	r.done += n
 	if r.progress != nil {
-		r.progress(Progress{Done: r.done, Total: r.total})
+		r.progress(Progress{r.done, r.total, r.files, r.allFiles})
 	}
 }

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -22,6 +23,7 @@ type Tree struct {
 	root  string
 	begin frame
 	list  []frame
+	chunk []byte
 }
 
 // Bytes is how much content there is.
@@ -35,7 +37,7 @@ func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 	name := filepath.Base(filepath.Clean(path))
 	root, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return nil, err
+		return nil, unfound(path, err)
 	}
 	if root, err = filepath.Abs(root); err != nil {
 		return nil, err
@@ -49,15 +51,15 @@ func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 			read(done)
 		}
 	}
-	t := &Tree{root: root, begin: frame{Kind: kindBegin, Name: name}}
-	defer func() { t.begin.Entries = len(t.list) }()
+	t := &Tree{root: root, begin: frame{Kind: kindBegin, Name: name}, chunk: make([]byte, chunk)}
+	defer func() { t.begin.Entries, t.chunk = len(t.list), nil }()
 	err = filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
 		listed := err == nil
 		if listed {
 			err = t.add(ctx, p, e, more)
 		}
 		if err == nil || p == root || ctx.Err() != nil {
-			return err
+			return unfound(path, err)
 		}
 		rel, rerr := filepath.Rel(root, p)
 		if rerr != nil {
@@ -70,6 +72,14 @@ func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 		return nil
 	})
 	return t, err
+}
+
+// unfound says in plain words that there is nothing to send at a path.
+func unfound(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("there is no file or directory " + path)
+	}
+	return err
 }
 
 var (
@@ -113,7 +123,7 @@ func (t *Tree) add(ctx context.Context, path string, e fs.DirEntry, more func(in
 		}
 	case mode.IsRegular():
 		f.Kind = kindFile
-		if f.Size, f.Digest, err = digest(ctx, path, more); err != nil {
+		if f.Size, f.Digest, err = t.digest(ctx, path, more); err != nil {
 			return err
 		}
 		t.begin.Files++
@@ -125,21 +135,20 @@ func (t *Tree) add(ctx context.Context, path string, e fs.DirEntry, more func(in
 	return nil
 }
 
-func digest(ctx context.Context, path string, more func(int64)) (size int64, sum string, err error) {
+func (t *Tree) digest(ctx context.Context, path string, more func(int64)) (size int64, sum string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return 0, "", err
 	}
 	defer f.Close()
 	h := sha256.New()
-	size, err = readAll(ctx, h, f, more)
+	size, err = readAll(ctx, h, f, t.chunk, more)
 	return size, hex.EncodeToString(h.Sum(nil)), err
 }
 
-// readAll hashes all of a file, until ctx ends. more, which may be nil, hears of
-// the bytes.
-func readAll(ctx context.Context, h hash.Hash, file io.Reader, more func(int64)) (size int64, err error) {
-	buf := make([]byte, chunk)
+// readAll hashes all of a file, until ctx ends, by way of buf. more, which may be nil,
+// hears of the bytes.
+func readAll(ctx context.Context, h hash.Hash, file io.Reader, buf []byte, more func(int64)) (size int64, err error) {
 	for ctx.Err() == nil {
 		n, err := file.Read(buf)
 		_, _ = h.Write(buf[:n]) // a hash takes all
@@ -162,7 +171,8 @@ func readAll(ctx context.Context, h hash.Hash, file io.Reader, more func(int64))
 // progress, which may be nil, is not called concurrently. After an error conn
 // is of no more use and must be closed: until then, a goroutine reads from it.
 func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error) {
-	s := &sender{conn: conn, tree: t, answers: make(chan answer), over: make(chan struct{}), progress: progress}
+	s := &sender{conn: conn, tree: t, answers: make(chan answer), over: make(chan struct{}), progress: progress, chunk: make([]byte, 4+chunk)}
+	s.out = bufio.NewWriterSize(s, chunk)
 	defer close(s.over)
 	go s.listen() // ends with the receiver's last word, or the connection
 	err := s.send()
@@ -175,7 +185,8 @@ func (t *Tree) Send(conn io.ReadWriter, progress func(Progress)) (Summary, error
 			err = theirs
 		}
 	case err != nil && !errors.As(err, &theirs):
-		tell(conn, err)
+		tell(s.out, err)
+		_ = s.out.Flush() // that end may be gone
 	}
 	if err != nil && s.part != "" && !errors.As(err, &theirs) {
 		err = &BrokenError{Part: s.part, Err: err}
@@ -210,6 +221,8 @@ type answer struct {
 
 type sender struct {
 	conn     io.ReadWriter
+	out      *bufio.Writer // to the receiver; it is flushed before an answer is waited for
+	chunk    []byte
 	tree     *Tree
 	answers  chan answer
 	over     chan struct{} // closed when nobody takes answers any more
@@ -217,6 +230,7 @@ type sender struct {
 	part     string // what the receiver keeps if the connection breaks now
 	summary  Summary
 	done     int64
+	files    int // that were sent or left out
 	progress func(Progress)
 }
 
@@ -240,11 +254,11 @@ func (s *sender) listen() {
 }
 
 func (s *sender) send() error {
-	if err := s.tree.begin.write(s); err != nil {
+	if err := s.tree.begin.write(s.out); err != nil {
 		return err
 	}
 	for _, f := range s.tree.list {
-		if err := f.write(s); err != nil {
+		if err := f.write(s.out); err != nil {
 			return err
 		}
 		if f.Kind == kindFile {
@@ -252,9 +266,14 @@ func (s *sender) send() error {
 				return err
 			}
 			s.part = ""
+			s.files++
+			s.told(0)
 		}
 	}
-	if err := (frame{Kind: kindEnd}).write(s); err != nil {
+	if err := (frame{Kind: kindEnd}).write(s.out); err != nil {
+		return err
+	}
+	if err := s.out.Flush(); err != nil {
 		return err
 	}
 	a := <-s.answers
@@ -287,7 +306,7 @@ func (s *sender) content(f frame) error {
 	if why == nil || err != nil {
 		return err
 	}
-	if _, err := s.Write(make([]byte, 4)); err != nil {
+	if _, err := s.out.Write(make([]byte, 4)); err != nil {
 		return err
 	}
 	s.part = "" // the receiver removes it
@@ -295,13 +314,16 @@ func (s *sender) content(f frame) error {
 		return why
 	}
 	s.told(end - s.done)
-	return frame{Kind: kindSkip, Path: f.Path, Message: reason(why)}.write(s)
+	return frame{Kind: kindSkip, Path: f.Path, Message: reason(why)}.write(s.out)
 }
 
 // ask is how much of a file the receiver has.
 func (s *sender) ask(f frame) (int64, error) {
 	if f.Size < asked {
 		return 0, nil
+	}
+	if err := s.out.Flush(); err != nil {
+		return 0, err
 	}
 	a := <-s.answers
 	if a.err == nil && (a.Kind != kindHave || a.Size < 0 || a.Size > f.Size) {
@@ -326,7 +348,7 @@ func (s *sender) stream(f frame, at int64) (why, err error) {
 	if _, err := file.Seek(at, io.SeekStart); err != nil {
 		return err, nil
 	}
-	buf := make([]byte, 4+chunk)
+	buf := s.chunk
 	for left := f.Size - at; left > 0; {
 		select {
 		case a := <-s.answers: // unasked: it cannot go on
@@ -344,7 +366,7 @@ func (s *sender) stream(f frame, at int64) (why, err error) {
 			return err, nil
 		}
 		binary.BigEndian.PutUint32(buf, uint32(n))
-		if _, err := s.Write(buf[:4+n]); err != nil {
+		if _, err := s.out.Write(buf[:4+n]); err != nil {
 			return nil, err
 		}
 		left -= int64(n)
@@ -356,7 +378,7 @@ func (s *sender) stream(f frame, at int64) (why, err error) {
 func (s *sender) told(n int64) {
 	s.done += n
 	if s.progress != nil {
-		s.progress(Progress{Done: s.done, Total: s.tree.begin.Size})
+		s.progress(Progress{s.done, s.tree.begin.Size, s.files, s.tree.begin.Files})
 	}
 }
 

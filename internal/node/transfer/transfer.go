@@ -32,8 +32,11 @@ const (
 	kept = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 )
 
-// A Progress is how far a copy is, in bytes of content.
-type Progress struct{ Done, Total int64 }
+// A Progress is how far a copy is, in bytes of content and in files.
+type Progress struct {
+	Done, Total     int64
+	Files, AllFiles int
+}
 
 // A Summary is what was copied.
 type Summary struct {

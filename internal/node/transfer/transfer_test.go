@@ -47,6 +47,9 @@ func copied(t *testing.T, from, dest string, limit int64) (sum Summary, sendErr,
 	if sendErr == nil && (last.Done != last.Total || last.Total != tree.Bytes()) {
 		t.Errorf("progress ends at %d of %d bytes", last.Done, last.Total)
 	}
+	if sendErr == nil && (last.Files != last.AllFiles || last.AllFiles != tree.begin.Files) {
+		t.Errorf("progress ends at %d of %d files, of %d", last.Files, last.AllFiles, tree.begin.Files)
+	}
 	return sum, sendErr, receiveErr
 }
 
@@ -450,5 +453,70 @@ func TestLookRefuses(t *testing.T) {
 		if _, err := Look(t.Context(), path, nil); err == nil {
 			t.Errorf("%s is looked at: %s", path, reason)
 		}
+	}
+}
+
+// TestLookSaysWhat: what is not there is named, and no word of a system call is.
+func TestLookSaysWhat(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("nowhere", filepath.Join(dir, "dangling")); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, want string }{
+		{"none", "there is no file or directory DIR/none"},
+		{"none/at/all", "there is no file or directory DIR/none/at/all"},
+		{"dangling", "there is no file or directory DIR/dangling"},
+	} {
+		_, err := Look(t.Context(), filepath.Join(dir, tc.name), nil)
+		if err == nil {
+			t.Errorf("%s: it was found", tc.name)
+			continue
+		}
+		if d := cmp.Diff(tc.want, strings.ReplaceAll(err.Error(), dir, "DIR")); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, d)
+		}
+	}
+}
+
+// TestManySmallFiles: they come to their names many at a time, all of them and whole, and
+// nothing else is left; also where the connection breaks in between, and in directories
+// that nobody may write to.
+func TestManySmallFiles(t *testing.T) {
+	const count = 3*mostWhole + 7
+	from := filepath.Join(t.TempDir(), "many")
+	for i := range count {
+		write(t, filepath.Join(from, fmt.Sprintf("d%d", i%5), fmt.Sprintf("f%03d", i)), fmt.Sprintf("%01000d\n", i), 0o640)
+	}
+	if err := os.Chmod(filepath.Join(from, "d3"), 0o555); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(from, "d3"), 0o755) })
+	want := tree(t, from)
+	to := filepath.Join(t.TempDir(), "many")
+	sum, err, rerr := copied(t, from, to, 0)
+	if err != nil || rerr != nil || sum.Files != count {
+		t.Fatalf("%+v, %v, %v", sum, err, rerr)
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(to, "d3"), 0o755) })
+	if d := cmp.Diff(want, tree(t, to)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	broken := filepath.Join(t.TempDir(), "many")
+	_, err, rerr = copied(t, from, broken, 1<<17)
+	if err == nil || rerr == nil {
+		t.Fatalf("it did not break: %v, %v", err, rerr)
+	}
+	got := tree(t, broken)
+	files := 0
+	for name, is := range got {
+		if strings.HasSuffix(is, "\n") {
+			files++
+		}
+		if strings.Contains(name, partPrefix) || strings.HasSuffix(is, "\n") && want[name] != is {
+			t.Errorf("%s is left: %q", name, is)
+		}
+	}
+	if files == 0 || files == count {
+		t.Errorf("%d files have come: want those that were whole when it broke", files)
 	}
 }

@@ -1,0 +1,41 @@
+package transfer
+
+import (
+	"errors"
+	"sync"
+)
+
+// A disk syncs several files in less time than one after the other: a file system writes
+// its journal once for all that wait. mostWhole bounds how many wait, and with it what a
+// crash leaves without a name.
+const mostWhole = 64
+
+// keep adds a whole file to those that come to their names together.
+func (r *receiver) keep(p *part) error {
+	if r.whole = append(r.whole, p); len(r.whole) < mostWhole {
+		return nil
+	}
+	return r.settle()
+}
+
+// settle brings whole files to their names, after all of them are on disk. Files that do
+// not come to their names are removed.
+func (r *receiver) settle() error {
+	list := r.whole
+	r.whole = nil
+	errs := make([]error, len(list))
+	var wg sync.WaitGroup
+	for i, p := range list {
+		wg.Go(func() { errs[i] = errors.Join(p.file.Sync(), p.file.Close()) })
+	}
+	wg.Wait()
+	err := errors.Join(errs...)
+	for _, p := range list {
+		if err != nil {
+			err = errors.Join(err, r.root.Remove(p.name))
+			continue
+		}
+		err = r.rename(p.name, p.to)
+	}
+	return err
+}
