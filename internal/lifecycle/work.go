@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -212,7 +215,7 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 			return nil, context.Cause(ctx)
 		}
 		if err != nil {
-			return nil, refused(idNoCopy, err.Error(), "name a file or a directory that can be read")
+			return nil, refused(idNoCopy, unfound(err).Error(), "name a file or a directory that can be read")
 		}
 		once = func(_ context.Context, t Target, conn net.Conn, _ string) (transfer.Summary, error) {
 			return tree.Send(conn, c.heard(t))
@@ -232,6 +235,7 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 			}
 			line := &line{Conn: conn}
 			sum, err := once(ctx, t, line, at)
+			err = unfound(err)
 			// What the host says would be said again; and that we close the
 			// connection does not break it.
 			again := line.broke.Load() && !errors.As(err, new(*transfer.Error))
@@ -248,6 +252,23 @@ func (s *service) Copy(ctx context.Context, w Work, c Copy) ([]HostResult, error
 			}
 		}
 	}), nil
+}
+
+// unfound says in plain words that a file or a directory is not there to be copied. A
+// host says so as the system call that has failed.
+func unfound(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) && at.Op == "lstat" && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no file or directory %s", at.Path)
+	}
+	var theirs *transfer.Error
+	if errors.As(err, &theirs) {
+		path, of := strings.CutPrefix(theirs.Message, "lstat ")
+		if path, missing := strings.CutSuffix(path, ": "+syscall.ENOENT.Error()); of && missing {
+			return &transfer.Error{Message: "there is no file or directory " + path}
+		}
+	}
+	return err
 }
 
 // keeping is an error that says what is kept for the next copy, if anything is.

@@ -267,11 +267,14 @@ func copyAll(t *testing.T, s *service) {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
-	if results, err = s.Copy(t.Context(), w, Copy{Here: back, There: "/no/such", Fetch: true}); err != nil || results[0].Error == nil || !strings.Contains(results[0].Error.Message, "no such file") {
+	if results, err = s.Copy(t.Context(), w, Copy{Here: back, There: "/no/such", Fetch: true}); err != nil || results[0].Error == nil || results[0].Error.Message != "there is no file or directory /no" {
 		t.Errorf("what is not there: %+v, %v", results, err)
 	}
 	_, err = s.Copy(t.Context(), w, Copy{Here: filepath.Join(dir, "gone"), There: to})
 	refusal(t, err, idNoCopy)
+	if want := "there is no file or directory " + filepath.Join(dir, "gone"); !strings.Contains(err.Error(), want) {
+		t.Errorf("%v: want %q", err, want)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	read := func(int64) { cancel() }
 	if _, err = s.Copy(ctx, w, Copy{Here: from, There: to, Read: read}); !errors.Is(err, context.Canceled) {

@@ -126,26 +126,22 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 	if err := (frame{Kind: kindAt, Path: r.summary.To}).write(r.conn); err != nil {
 		return err
 	}
-	if err := r.takeAll(ctx); err != nil {
-		return errors.Join(err, r.settle()) // what has come whole stays
+	for {
+		f, err := readFrame(r.conn)
+		if err == nil && f.Kind == kindEnd {
+			break
+		}
+		if err == nil {
+			err = r.take(ctx, f)
+		}
+		if err != nil {
+			return errors.Join(err, r.settle()) // what has come whole stays
+		}
 	}
 	if err := r.finish(); err != nil {
 		return err
 	}
 	return frame{Kind: kindDone, Summary: &r.summary}.write(r.conn)
-}
-
-// takeAll takes what comes until the sender says that this was all.
-func (r *receiver) takeAll(ctx context.Context) error {
-	for {
-		f, err := readFrame(r.conn)
-		if err != nil || f.Kind == kindEnd {
-			return err
-		}
-		if err := r.take(ctx, f); err != nil {
-			return err
-		}
-	}
 }
 
 // leave completes the directories that nothing more can be in, for something comes that

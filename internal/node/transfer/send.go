@@ -37,7 +37,7 @@ func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 	name := filepath.Base(filepath.Clean(path))
 	root, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return nil, unfound(path, err)
+		return nil, err
 	}
 	if root, err = filepath.Abs(root); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 			err = t.add(ctx, p, e, more)
 		}
 		if err == nil || p == root || ctx.Err() != nil {
-			return unfound(path, err)
+			return err
 		}
 		rel, rerr := filepath.Rel(root, p)
 		if rerr != nil {
@@ -72,14 +72,6 @@ func Look(ctx context.Context, path string, read func(int64)) (*Tree, error) {
 		return nil
 	})
 	return t, err
-}
-
-// unfound says in plain words that there is nothing to send at a path.
-func unfound(path string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("there is no file or directory " + path)
-	}
-	return err
 }
 
 var (
