@@ -41,6 +41,7 @@ func Immutable(old, new *v1alpha1.Cluster, halfway ...*v1alpha1.Cluster) diag.Li
 	v.proxyChanges(o.Kubernetes.ProxyMode, halfway)
 	v.sameHosts(o.Hosts, n.Hosts)
 	v.sameRegistry(old)
+	v.sameCgroups(o.ContainerRuntime)
 	return v.found
 }
 

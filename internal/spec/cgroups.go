@@ -1,0 +1,41 @@
+package spec
+
+import (
+	"github.com/BurntSushi/toml"
+
+	"slipway.dev/slipway/api/v1alpha1"
+)
+
+// sameCgroups refuses another cgroup driver on a cluster that exists. A kubelet asks the
+// runtime for the driver when it starts, and pods keep the cgroups that they have: until
+// every pod of a node is new, kubelet and runtime look for them in different places.
+func (v *validator) sameCgroups(old v1alpha1.ContainerRuntime) {
+	was, is := cgroupsBySystemd(old.Config), cgroupsBySystemd(v.c.Spec.ContainerRuntime.Config)
+	if was == is || Docker(v.c) || old.Type != v.c.Spec.ContainerRuntime.Type {
+		return
+	}
+	hint := "leave SystemdCgroup out"
+	if !was {
+		hint = "write SystemdCgroup = false, as before"
+	}
+	v.refuse(idImmutableField, pathContainerd, "SystemdCgroup of runtime runc cannot change: pods that run keep the cgroups of the driver before", hint)
+}
+
+// cgroupsBySystemd reports whether containerd has systemd make the cgroups of containers,
+// which is Slipway's setting.
+func cgroupsBySystemd(config string) bool {
+	var settings struct {
+		Plugins map[string]struct {
+			Containerd struct {
+				Runtimes map[string]struct {
+					Options struct{ SystemdCgroup *bool }
+				} `toml:"runtimes"`
+			} `toml:"containerd"`
+		} `toml:"plugins"`
+	}
+	if _, err := toml.Decode(config, &settings); err != nil {
+		return true // it is refused elsewhere
+	}
+	by := settings.Plugins[criRuntime].Containerd.Runtimes["runc"].Options.SystemdCgroup
+	return by == nil || *by
+}
