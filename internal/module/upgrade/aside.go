@@ -25,7 +25,9 @@ type Outdated func(context.Context, *engine.Scope) (bool, error)
 func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
 	consumes := []engine.KeyRef{module.KeyKubeBefore.Ref()}
 	on := func(h *engine.Host) bool { return module.IsNode(h) && module.Holds(h) }
-	needs := func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return unsettled(ctx, env, outdated, s) }
+	needs := func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
+		return unsettled(ctx, env, outdated, s)
+	}
 	before = engine.Module{Name: "node", Tasks: []engine.Task{{
 		ID: "settings.drain", Title: "drain node", On: on, Timeout: env.DrainTimeout(), Consumes: consumes,
 		Run: &engine.Action{
@@ -73,7 +75,8 @@ func unsettled(ctx context.Context, env module.Env, outdated Outdated, s *engine
 	if changes, err := outdated(ctx, s); !changes || err != nil {
 		return nil, err
 	}
-	drain := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: "cordon, and move its pods to other nodes, because its kubelet starts without its state"}}
+	const why = "cordon, and move its pods to other nodes, because its kubelet starts without its state"
+	drain := []plan.OpChange{{Kind: "node", Target: s.Host().Name, Summary: why}}
 	if client == nil {
 		return drain, nil
 	}
