@@ -123,11 +123,6 @@ func prepareTasks(env module.Env) []engine.Task {
 			ID: "join.config", Title: "write how to join", On: env.JoinsAsControlPlane,
 			Ops: func(s *engine.Scope) (op.List, error) { return joinFiles(env, s.Host()) },
 		},
-		{
-			ID: "join.control-plane", Title: "set up the control plane", On: env.JoinsAsControlPlane,
-			When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
-			Ops:  func(*engine.Scope) (op.List, error) { return op.List{components().exec()}, nil },
-		},
 	}
 }
 
@@ -207,6 +202,17 @@ func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []stri
 		Argv:    append(append([]string{program, "join", "phase"}, phase...), "--config", joinFile),
 		Creates: creates, Inputs: []string{joinFile}, Whole: true, TimeoutSeconds: 300,
 		Hosts: joinThrough(env, h),
+	}
+}
+
+// componentsTask starts the components of a control plane when the etcd member of its
+// host serves. An API server that starts before keeps trying to reach the member, less
+// and less often, and the other components exit without an API server.
+func componentsTask(env module.Env) engine.Task {
+	return engine.Task{
+		ID: "join.control-plane", Title: "set up the control plane", On: env.JoinsAsControlPlane,
+		When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
+		Ops:  func(*engine.Scope) (op.List, error) { return op.List{components().exec()}, nil },
 	}
 }
 

@@ -164,7 +164,7 @@ func Join(env module.Env, after ...string) engine.Module {
 		ID: "join.kubelet-start", Title: "start the kubelet", On: env.Joins,
 		Consumes: token, Timeout: 8 * time.Minute,
 		Ops: func(s *engine.Scope) (op.List, error) { return joinPhase(env, s, kubeletStart()) },
-	}, etcdTask(env), engine.Task{
+	}, etcdTask(env), componentsTask(env), engine.Task{
 		ID: "join.bootstrap", Title: "join", On: env.Joins, Timeout: 8 * time.Minute,
 		Ops: func(*engine.Scope) (op.List, error) {
 			// The kubelet has its own credentials then, and the file
