@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -44,15 +43,12 @@ func newDebs(cache, arch string, as *owner.Owner) (d *debs, remove func() error,
 	if as != nil || os.Geteuid() != 0 {
 		return &debs{dir: filepath.Join(cache, "apt", arch), arch: arch, as: as}, func() error { return nil }, nil
 	}
-	dir, err := os.MkdirTemp("", "slipway-apt-*")
+	// Without entering it, apt's user writes nothing.
+	dir, err := safefile.MkdirTemp(os.TempDir(), "slipway-apt-*", 0o711)
 	if err != nil {
 		return nil, nil, err
 	}
-	remove = func() error { return os.RemoveAll(dir) }
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return nil, nil, errors.Join(err, remove())
-	}
-	return &debs{dir: dir, arch: arch, sandboxed: true}, remove, nil
+	return &debs{dir: dir, arch: arch, sandboxed: true}, func() error { return safefile.RemoveAll(dir) }, nil
 }
 
 // options are apt's, on top of the host's configuration. An empty status file
@@ -185,14 +181,12 @@ func (d *debs) download(ctx context.Context, packages []string, tell func(source
 	if err := d.update(ctx, tell); err != nil {
 		return "", err
 	}
-	archives = filepath.Join(d.dir, "archives-"+rand.Text())
-	if err := d.as.MakeDir(filepath.Join(archives, "partial"), 0o755); err != nil {
+	// apt's own user has to enter it, whatever the umask.
+	if archives, err = safefile.MkdirTemp(d.dir, "archives-*", 0o755); err != nil {
 		return "", err
 	}
-	if d.sandboxed {
-		if err := os.Chmod(archives, 0o755); err != nil {
-			return archives, err
-		}
+	if err := errors.Join(d.as.Give(archives), d.as.MakeDir(filepath.Join(archives, "partial"), 0o755)); err != nil {
+		return archives, err
 	}
 	tell(source.Progress{Phase: source.Fetching, Message: "Debian packages " + strings.Join(packages, ", ")})
 	args := slices.Concat([]string{"-o", "Dir::Cache::archives=" + archives, "install", "--download-only"}, packages)
