@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"slipway.dev/slipway/internal/diag"
@@ -395,107 +392,4 @@ type staleError struct{ what string }
 
 func (e *staleError) Error() string {
 	return "would change " + e.what + ", which the plan does not say: the host has changed since"
-}
-
-// dirty are the files that earlier steps of a plan change, per host. A nil
-// dirty knows of none.
-type dirty struct {
-	mu    sync.Mutex
-	paths map[string]map[string]bool
-}
-
-func newDirty() *dirty { return &dirty{paths: map[string]map[string]bool{}} }
-
-func (d *dirty) add(host string, o op.Op) {
-	if d == nil {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	m := d.paths[host]
-	if m == nil {
-		m = map[string]bool{}
-		d.paths[host] = m
-	}
-	switch o := o.(type) {
-	case op.File, op.Link, op.Absent, op.Kept, op.KubeconfigCA:
-		m[o.Target()] = true
-	case op.Block:
-		m[o.Path] = true
-	case op.Renewal:
-		m[o.Path] = true
-	case op.KeyPair:
-		m[o.Private], m[o.Public] = true, true
-	case op.Certificate:
-		m[o.Cert], m[o.Key] = true, true
-	case op.CertificateRequest:
-		m[o.Key] = true
-	case op.Exec:
-		for _, p := range append(slices.Clone(o.Creates), o.Declares...) {
-			m[p] = true
-		}
-	case op.Reset: // units stand beside paths, by a name that is none
-		for _, p := range append(slices.Clone(o.Units), o.Paths...) {
-			m[p] = true
-		}
-	case op.Unpack:
-		for _, name := range o.Members {
-			m[path.Join(o.Dir, name)] = true
-		}
-		if len(o.Members) == 0 {
-			m[strings.TrimSuffix(o.Dir, "/")+"/"] = true
-		}
-	}
-}
-
-// judge has an operation change something that an earlier step takes off, or by a
-// file that will change.
-func (d *dirty) judge(host string, o op.Op, res *op.Result) {
-	if again := d.again(host, o); again != "" {
-		res.Status, res.Summary = op.Changed, again
-	} else if by := d.touches(host, o); by != "" {
-		res.Status, res.Summary = op.Changed, by+" changes"
-		if u, ok := o.(op.Unit); ok {
-			res.Summary = "restart: " + res.Summary
-			for _, path := range u.Forgets {
-				res.Summary += ", remove " + path
-			}
-		}
-	}
-}
-
-// again is what has to be done about something that is as it shall be, because a
-// reset before stops it, or removes it.
-func (d *dirty) again(host string, o op.Op) string {
-	if d == nil {
-		return ""
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch o := o.(type) {
-	case op.Dir:
-		if d.paths[host][o.Path] {
-			return "create again"
-		}
-	case op.Unit:
-		if d.paths[host][o.Name] && o.Running != nil && *o.Running {
-			return "start again"
-		}
-	}
-	return ""
-}
-
-// touches names the first file an operation depends on that will change.
-func (d *dirty) touches(host string, o op.Op) string {
-	if d == nil {
-		return ""
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range op.DependsOn(o) {
-		if d.paths[host][p] || d.paths[host][path.Dir(p)+"/"] {
-			return p
-		}
-	}
-	return ""
 }
