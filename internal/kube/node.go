@@ -40,6 +40,12 @@ type NodeState struct {
 	Unschedulable bool
 }
 
+// Unnoticed reports whether the cluster still keeps pods away from a node that may be
+// Ready: it removes the taint a moment later.
+func (s NodeState) Unnoticed() bool {
+	return slices.ContainsFunc(s.Taints, func(t v1alpha1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
+}
+
 // State reads a node.
 func State(n *corev1.Node) NodeState {
 	s := NodeState{

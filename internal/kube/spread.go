@@ -21,26 +21,13 @@ type Spreading struct {
 	Selector string
 }
 
-// placement is where the pods of a Deployment run. Pods that end or have ended do not count.
+// placement is where the pods of a Deployment run. Pods without a node, and pods that end or
+// have ended, do not count.
 type placement struct {
 	replicas int64 // that the Deployment wants; 0 if there is no Deployment
 	pods     []corev1.Pod
 	nodes    []string  // that run at least one of the pods
 	put      time.Time // when the last pod was scheduled
-}
-
-// done reports whether nothing has to move: the pods are on several nodes, or there is
-// only one.
-func (p placement) done() bool { return p.replicas < 2 || len(p.nodes) > 1 }
-
-// scheduled returns how many pods have a node.
-func (p placement) scheduled() (n int64) {
-	for i := range p.pods {
-		if p.pods[i].Spec.NodeName != "" {
-			n++
-		}
-	}
-	return n
 }
 
 func (c *Client) placement(ctx context.Context, w Spreading) (p placement, err error) {
@@ -56,11 +43,11 @@ func (c *Client) placement(ctx context.Context, w Spreading) (p placement, err e
 		if err := fromUnstructured(&list.Items[i], &pod); err != nil {
 			return p, fmt.Errorf("reading pod %s/%s: %w", w.Namespace, list.Items[i].GetName(), err)
 		}
-		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 			continue
 		}
 		p.pods = append(p.pods, pod)
-		if at := pod.Spec.NodeName; at != "" && !slices.Contains(p.nodes, at) {
+		if at := pod.Spec.NodeName; !slices.Contains(p.nodes, at) {
 			p.nodes = append(p.nodes, at)
 		}
 		if at := podCondition(&pod, corev1.PodScheduled).LastTransitionTime.Time; at.After(p.put) {
@@ -80,22 +67,29 @@ func podCondition(p *corev1.Pod, kind corev1.PodConditionType) corev1.PodConditi
 	return corev1.PodCondition{}
 }
 
-// Crowded reports whether the pods are all on one node although another node that takes
-// pods has joined since they were scheduled. With grows, another node is about to join.
-// A node that was only away meanwhile does not count: an operation that restarts its
-// kubelet would find more to do than its plan says.
-func (c *Client) Crowded(ctx context.Context, w Spreading, grows bool) (bool, error) {
+// Crowded reports whether the pods are all on one node although another node takes pods:
+// the node joined, which is new, or one that has joined since the pods were scheduled. A
+// node that was only away meanwhile does not count: an operation that restarts its kubelet
+// would find more to do than its plan says.
+func (c *Client) Crowded(ctx context.Context, w Spreading, joined string) (bool, error) {
+	more, err := c.crowd(ctx, w, joined)
+	return len(more) > 0, err
+}
+
+// crowd returns the pods that must move: all but one, if they are Crowded.
+func (c *Client) crowd(ctx context.Context, w Spreading, joined string) ([]corev1.Pod, error) {
 	p, err := c.placement(ctx, w)
-	if err != nil || p.done() || grows {
-		return err == nil && !p.done(), err
-	}
-	if p.scheduled() < 2 {
-		return false, nil
+	if err != nil || p.replicas < 2 || len(p.nodes) != 1 || len(p.pods) < 2 {
+		return nil, err
 	}
 	all, err := c.Nodes(ctx)
-	return slices.ContainsFunc(all, func(n corev1.Node) bool {
-		return n.Name != p.nodes[0] && takesPods(&n) && !n.CreationTimestamp.Time.Before(p.put) // the API has whole seconds
-	}), err
+	if err != nil || !slices.ContainsFunc(all, func(n corev1.Node) bool {
+		since := n.Name == joined || !n.CreationTimestamp.Time.Before(p.put) // the API has whole seconds
+		return n.Name != p.nodes[0] && takesPods(&n) && since
+	}) {
+		return nil, err
+	}
+	return p.pods[1:], nil
 }
 
 // takesPods reports whether a node accepts the pods of a Spreading.
@@ -105,52 +99,12 @@ func takesPods(n *corev1.Node) bool {
 	})
 }
 
-// isReady reports whether a node is Ready and the cluster has noticed it: until then,
-// the node has a taint that keeps pods away.
-func isReady(n *corev1.Node) bool {
-	return State(n).Ready && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
-}
-
-// Spread moves all pods but one away from a node that has all of them: it deletes them
-// and waits until others are ready. It waits until there is another node that takes
-// pods, or until all nodes that are expected are Ready and none does; then the pods
-// remain where they are.
-func (c *Client) Spread(ctx context.Context, w Spreading, expected []string, progress func(string)) error {
-	var move []corev1.Pod
-	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
-		p, err := c.placement(ctx, w)
-		if err != nil || p.done() {
-			return "", err
-		}
-		if n := p.scheduled(); n < p.replicas {
-			return fmt.Sprintf("%d of %d pods have a node", n, p.replicas), nil
-		}
-		all, err := c.Nodes(ctx)
-		if err != nil {
-			return "", err
-		}
-		if slices.ContainsFunc(all, func(n corev1.Node) bool { return n.Name != p.nodes[0] && takesPods(&n) }) {
-			move = p.pods[1:]
-			return "", nil
-		}
-		for _, name := range expected {
-			if !slices.ContainsFunc(all, func(n corev1.Node) bool { return n.Name == name && isReady(&n) }) {
-				return "node " + name + " is not Ready", nil
-			}
-		}
-		return "", nil
-	}))
-	if err != nil {
-		return fmt.Errorf("waiting for another node for %s/%s: %w", w.Namespace, w.Deployment, err)
-	}
-	return c.replace(ctx, w, move, progress)
-}
-
-// replace deletes pods of a Deployment and waits until as many others are ready. It does
-// not wait for the end of the deleted pods.
-func (c *Client) replace(ctx context.Context, w Spreading, old []corev1.Pod, progress func(string)) error {
-	if len(old) == 0 {
-		return nil
+// Spread deletes the pods that must move if they are Crowded, and waits until others are
+// ready in their place. It does not wait for the end of the deleted pods.
+func (c *Client) Spread(ctx context.Context, w Spreading, joined string, progress func(string)) error {
+	old, err := c.crowd(ctx, w, joined)
+	if err != nil || len(old) == 0 {
+		return err
 	}
 	r := c.dynamic.Resource(pods).Namespace(w.Namespace)
 	for i := range old {
@@ -160,7 +114,7 @@ func (c *Client) replace(ctx context.Context, w Spreading, old []corev1.Pod, pro
 			return fmt.Errorf("deleting pod %s/%s: %w", w.Namespace, name, c.words(err))
 		}
 	}
-	err := c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
+	err = c.Until(ctx, told(progress, func(ctx context.Context) (string, error) {
 		p, err := c.placement(ctx, w)
 		var ready int64
 		for i := range p.pods {

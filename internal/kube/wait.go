@@ -34,6 +34,8 @@ func (c *Client) WaitNodeReady(ctx context.Context, name string, started time.Ti
 			return "it is not Ready: " + st.Message, nil
 		case !st.ReadySince(started):
 			return "its kubelet has not reported since it was started", nil
+		case st.Unnoticed():
+			return "the cluster still keeps pods away from it", nil
 		}
 		return "", nil
 	}))

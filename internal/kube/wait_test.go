@@ -25,6 +25,7 @@ func TestWaitNodeReady(t *testing.T) {
 		call{request: get, status: 503},
 		call{request: get, answer: node("False", "no network", after)},
 		call{request: get, answer: node("False", "no network", after)},
+		call{request: get, answer: strings.Replace(node("True", "", after), `"status"`, `"spec":{"taints":[{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}]},"status"`, 1)},
 		call{request: get, answer: node("True", "", after)},
 		call{request: get, status: 403, answer: statusAnswer(403, "nodes is forbidden")},
 	)
@@ -35,7 +36,7 @@ func TestWaitNodeReady(t *testing.T) {
 	if err := c.WaitNodeReady(t.Context(), "a", started, func(s string) { said = append(said, s) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"it has not registered", "its kubelet has not reported since it was started", "it is not Ready: no network"}
+	want := []string{"it has not registered", "its kubelet has not reported since it was started", "it is not Ready: no network", "the cluster still keeps pods away from it"}
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Errorf("each change is told once: -want +got\n%s", diff)
 	}

@@ -37,7 +37,7 @@ func TestUnprivileged(t *testing.T) {
 			lines := strings.Split(string(file.Content), "\n")
 			for _, want := range []string{
 				`ReadWritePaths="-/var/lib/etcd"` + tc.paths, "CapabilityBoundingSet=" + tc.caps,
-				"ProtectSystem=strict", "NoNewPrivileges=yes", "SystemCallFilter=@system-service",
+				"ProtectSystem=strict", "NoNewPrivileges=yes", "SystemCallFilter=@system-service", "LimitMEMLOCK=infinity",
 			} {
 				if !slices.Contains(lines, want) {
 					t.Errorf("%s: no line %s in\n%s", tc.reason, want, file.Content)

@@ -207,7 +207,8 @@ func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []stri
 
 // componentsTask starts the components of a control plane when the etcd member of its
 // host serves. An API server that starts before keeps trying to reach the member, less
-// and less often, and the other components exit without an API server.
+// and less often, and the other components exit without an API server. A host has its
+// kubelet's credentials only after this step: its kubelet asks its own API server alone.
 func componentsTask(env module.Env) engine.Task {
 	return engine.Task{
 		ID: "join.control-plane", Title: "set up the control plane", On: env.JoinsAsControlPlane,

@@ -29,15 +29,9 @@ const (
 // dns is the Deployment of CoreDNS.
 var dns = kube.Spreading{Namespace: "kube-system", Deployment: "coredns", Selector: "k8s-app=kube-dns"}
 
-// New is the module. It spreads DNS as soon as a second node takes pods, while others
-// still join.
+// New is the module.
 func New(env module.Env) engine.Module {
 	m := Settled(env)
-	for i := range m.Tasks {
-		if m.Tasks[i].ID == stepSpread {
-			m.Tasks[i].Needs = nil
-		}
-	}
 	m.Tasks = slices.Insert(m.Tasks, 1, Ready(env).Tasks...)
 	return m
 }
@@ -81,15 +75,14 @@ func Settled(env module.Env) engine.Module {
 		},
 		{
 			// All pods of CoreDNS start on the node that is Ready first. Kubernetes would
-			// not move any of them before that node is lost.
-			ID: stepSpread, Title: "spread DNS over nodes", Manager: true, Timeout: 6 * time.Minute, Consumes: consumes, Needs: []string{stepReady},
-			When: func(*engine.Scope) bool {
-				return env.Cluster.Spec.Network.Plugin != "none" && len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) > 1
-			},
+			// not move any of them before that node is lost. The first other node that is
+			// Ready takes its share while others still join.
+			ID: stepSpread, Title: "spread DNS over nodes", On: module.IsNode, Timeout: 6 * time.Minute, Consumes: consumes,
+			When: func(s *engine.Scope) bool { return spreads(env, s) }, Rollout: engine.Rollout{MaxParallel: "1"},
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) { return crowded(ctx, env, s) },
 				Apply: func(ctx context.Context, s *engine.Scope) error {
-					return engine.Get(s, module.KeyKube).Spread(ctx, dns, joining(env, s), func(m string) { s.Tell("%s", m) })
+					return engine.Get(s, module.KeyKube).Spread(ctx, dns, newName(env, s.Host()), func(m string) { s.Tell("%s", m) })
 				},
 			},
 		},
@@ -106,28 +99,44 @@ func Settled(env module.Env) engine.Module {
 	}}
 }
 
+// spreads reports whether DNS is spread when a node is ready: a node that joins, or the
+// first of the cluster where none joins.
+func spreads(env module.Env, s *engine.Scope) bool {
+	if env.Cluster.Spec.Network.Plugin == "none" || len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) < 2 {
+		return false
+	}
+	first := slices.IndexFunc(s.Hosts(), func(h *engine.Host) bool { return module.IsNode(h) && env.Stays(h) })
+	if slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return joins(env, h) }) {
+		return joins(env, s.Host())
+	}
+	return first >= 0 && s.Hosts()[first].Name == s.Host().Name
+}
+
+// joins reports whether a node was not in the cluster when the operation began.
+func joins(env module.Env, h *engine.Host) bool {
+	return module.IsNode(h) && env.Stays(h) && !module.Holds(h)
+}
+
+// newName is the name of a node that joins, else "".
+func newName(env module.Env, h *engine.Host) string {
+	if joins(env, h) {
+		return h.Name
+	}
+	return ""
+}
+
 // crowded reports the move of CoreDNS that is necessary if one node has all of its pods
-// although there is another node.
+// although there is another node. A plan cannot know this of nodes that join.
 func crowded(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpChange, error) {
 	move := []plan.OpChange{{Kind: module.KindObject, Target: "pods of CoreDNS", Summary: "move, if they are all on one node"}}
 	client := engine.Get(s, module.KeyKube)
-	if client == nil {
+	if client == nil || s.Operation() == "" && joins(env, s.Host()) {
 		return move, nil
 	}
-	if is, err := client.Crowded(ctx, dns, len(joining(env, s)) > 0); err != nil || !is {
+	if is, err := client.Crowded(ctx, dns, newName(env, s.Host())); err != nil || !is {
 		return nil, err
 	}
 	return move, nil
-}
-
-// joining are the nodes that were not in the cluster when the operation began.
-func joining(env module.Env, s *engine.Scope) (names []string) {
-	for _, h := range s.Hosts() {
-		if module.IsNode(h) && env.Stays(h) && !module.Holds(h) {
-			names = append(names, h.Name)
-		}
-	}
-	return names
 }
 
 func want(env module.Env, h *engine.Host) kube.NodeWant {
@@ -187,7 +196,7 @@ func notReady(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 		}
 		return nil, fmt.Errorf("the cluster has a node %s on another machine (machine id %s, this host has %s)", n.Name, st.MachineID, id)
 	}
-	if started != nil && st.ReadySince(*started) {
+	if started != nil && st.ReadySince(*started) && !st.Unnoticed() {
 		return nil, nil
 	}
 	return wait, nil
