@@ -41,9 +41,12 @@ type NodeState struct {
 }
 
 // Unnoticed reports whether the cluster still keeps pods away from a node that may be
-// Ready: it removes the taint a moment later.
+// Ready: it removes the taint a moment later. The taint that evicts pods may remain for
+// some seconds more; pods tolerate that one for five minutes.
 func (s NodeState) Unnoticed() bool {
-	return slices.ContainsFunc(s.Taints, func(t v1alpha1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
+	return slices.ContainsFunc(s.Taints, func(t v1alpha1.Taint) bool {
+		return t.Key == corev1.TaintNodeNotReady && t.Effect == string(corev1.TaintEffectNoSchedule)
+	})
 }
 
 // State reads a node.

@@ -95,7 +95,8 @@ func (c *Client) crowd(ctx context.Context, w Spreading, joined string) ([]corev
 // takesPods reports whether a node accepts the pods of a Spreading.
 func takesPods(n *corev1.Node) bool {
 	return State(n).Ready && !n.Spec.Unschedulable && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != controlPlaneTaint
+		evicts := t.Effect == corev1.TaintEffectNoExecute && t.Key == corev1.TaintNodeNotReady // pods tolerate it for a while
+		return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != controlPlaneTaint && !evicts
 	})
 }
 

@@ -68,6 +68,7 @@ func TestSpread(t *testing.T) {
 		{"cordoned", "the other takes none", 2, together, []string{spreadFirst, node("w1", "09", `"unschedulable":true`)}, "w1", false},
 		{"not ready", "the other takes none", 2, together, []string{spreadFirst, spreadNode("w1", "09", "", "False")}, "w1", false},
 		{"not noticed", "the other takes none yet", 2, together, []string{spreadFirst, node("w1", "09", spreadNotReady)}, "w1", false},
+		{"noticed", "the taint that evicts is tolerated for a while", 2, together, []string{spreadFirst, node("w1", "09", strings.Replace(spreadNotReady, "NoSchedule", "NoExecute", 1))}, "w1", true},
 		{"tainted", "the other takes none", 2, together, []string{spreadFirst, node("w1", "09", spreadTheirs)}, "w1", false},
 		{"control plane", "its taint is tolerated", 2, together, []string{spreadFirst, node("cp2", "09", spreadControl)}, "", true},
 	} {
