@@ -761,6 +761,10 @@ func (m *machine) run(e op.Exec) *op.Error {
 	case "kubeadm-init-control-plane":
 		m.files[module.APIServerManifest] = m.files[settingsFile]
 		m.readsKeys()
+		if m.has("/etc/kubernetes/bootstrap-kubelet.conf") { // its kubelet waits for it
+			m.files[module.ClientCert] = "made by the kubelet"
+			m.api.register(m.name, m.machineID)
+		}
 	case "kubeadm-init-upload-config":
 		m.api.settings = m.files[settingsFile]
 		m.api.record()
@@ -780,8 +784,8 @@ func (m *machine) run(e op.Exec) *op.Error {
 		}
 		m.files["/etc/kubernetes/bootstrap-kubelet.conf"] = string(e.Stdin)
 		m.files["/etc/kubernetes/kubelet.conf"] = "names the certificate"
-		if m.has(module.APIServerManifest) && !m.api.managedEtcd.serves() {
-			delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem") // its API server waits for etcd
+		if m.has("/etc/kubernetes/admin.conf") {
+			delete(m.files, module.ClientCert) // it asks the API server of its host, which is yet to start
 			return nil
 		}
 		m.api.register(m.name, m.machineID)
@@ -804,8 +808,7 @@ const settingsFile = "/etc/kubernetes/slipway/kubeadm.yaml"
 // canaryKey is in every key of the cluster, and must be on hosts alone.
 const canaryKey = "canary-key-of "
 
-// joinEtcd plays kubeadm and etcd, which takes one new member at a time; then
-// the API server of the machine answers, and lets its kubelet in.
+// joinEtcd plays kubeadm and etcd, which takes one new member at a time.
 func (m *machine) joinEtcd(o op.EtcdMember) *op.Error {
 	if _, ok := m.files["/etc/kubernetes/bootstrap-kubelet.conf"]; !ok {
 		return &op.Error{Reason: "CommandFailed", Message: "there is no kubelet to start etcd"}
@@ -822,8 +825,6 @@ func (m *machine) joinEtcd(o op.EtcdMember) *op.Error {
 	m.files[etcdManifest] = m.files[settingsFile] // what is on record is the same
 	m.api.setEtcd(m.name, etcdVotes)
 	m.files[facts.EtcdData] = "data of " + m.name
-	m.files["/var/lib/kubelet/pki/kubelet-client-current.pem"] = "made by the kubelet"
-	m.api.register(m.name, m.machineID)
 	return nil
 }
 
