@@ -176,10 +176,15 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 			_ = b.Remove(rest, partOf(name)) // the next copy tries again
 		}
 	}()
-	err = b.upload(ctx, b.key(name), from)
+	id, parts, err := b.upload(ctx, b.key(name), from)
 	_ = from.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // whoever still writes gets it
+	// A writer's error may look like the end of the content, so it is taken before the
+	// upload is completed.
 	if failed := <-written; err != nil || failed != nil {
 		return cmp.Or(cause(failed, err), b.plain(err))
+	}
+	if _, err := b.s3.CompleteMultipartUpload(ctx, b.to.Bucket, b.key(name), id, parts, uploadOptions); err != nil {
+		return b.plain(err)
 	}
 	back := counting(io.Discard)
 	if err := errors.Join(b.Fetch(ctx, name, back), wrote.compare(back)); err != nil {
@@ -190,41 +195,41 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 	return nil
 }
 
-// upload sends what from has, part by part. The library's own loops for all other
-// kinds of uploads are not linked by this: the helper is small.
-func (b *bucket) upload(ctx context.Context, key string, from io.Reader) error {
-	options := minio.PutObjectOptions{ContentType: "application/octet-stream", SendContentMd5: true}
-	id, err := b.s3.NewMultipartUpload(ctx, b.to.Bucket, key, options)
+// uploadOptions are those of each upload.
+var uploadOptions = minio.PutObjectOptions{ContentType: "application/octet-stream", SendContentMd5: true}
+
+// upload sends what from has, part by part, and returns the upload's id and parts. It does
+// not complete the upload. The library's own loops for all other kinds of uploads are not
+// linked by this: the helper is small.
+func (b *bucket) upload(ctx context.Context, key string, from io.Reader) (id string, parts []minio.CompletePart, err error) {
+	id, err = b.s3.NewMultipartUpload(ctx, b.to.Bucket, key, uploadOptions)
 	if err != nil {
-		return err
+		return "", nil, err
 	}
-	var parts []minio.CompletePart
 	buf := make([]byte, partSize)
 	for {
 		n, err := io.ReadFull(from, buf)
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last {
-			return err
+			return "", nil, err
 		}
 		if n == 0 && len(parts) > 0 {
-			break
+			return id, parts, nil
 		}
 		if len(parts) == maxParts {
-			return fmt.Errorf("the copy has more than %d bytes", int64(maxBytes))
+			return "", nil, fmt.Errorf("the copy has more than %d bytes", int64(maxBytes))
 		}
 		sum := md5.Sum(buf[:n]) //nolint:gosec // each storage knows that sum
 		part, err := b.s3.PutObjectPart(ctx, b.to.Bucket, key, id, len(parts)+1, bytes.NewReader(buf[:n]), int64(n),
 			minio.PutObjectPartOptions{Md5Base64: base64.StdEncoding.EncodeToString(sum[:])})
 		if err != nil {
-			return err
+			return "", nil, err
 		}
 		parts = append(parts, minio.CompletePart{PartNumber: part.PartNumber, ETag: part.ETag})
 		if last {
-			break
+			return id, parts, nil
 		}
 	}
-	_, err = b.s3.CompleteMultipartUpload(ctx, b.to.Bucket, key, id, parts, options)
-	return err
 }
 
 // cause is why writing failed, if it was not that storage took no more.

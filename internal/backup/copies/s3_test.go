@@ -3,12 +3,17 @@ package copies_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/backup/copies"
 	"slipway.dev/slipway/internal/backup/copies/copiestest"
@@ -127,6 +132,50 @@ func TestStorageHangs(t *testing.T) {
 	defer cancel()
 	if _, err := copies.Send(ctx, to, name("cp1", 1), nil, 1, writes(nil)); err == nil || !strings.Contains(err.Error(), "deadline") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestStorageWriterFails: an upload whose writer fails is aborted, however much was sent
+// and whatever the error wraps.
+func TestStorageWriterFails(t *testing.T) {
+	const part = 8 << 20
+	short := fmt.Errorf("writing snapshot.db of the set: %w", io.ErrUnexpectedEOF)
+	for _, tc := range []struct {
+		name, reason string
+		bytes        int
+		fails        error
+	}{
+		{"nothing", "an upload without content is completed too", 0, short},
+		{"less than a part", "the part that is not full is taken for the last one", 3, short},
+		{"just one part", "the error arrives alone, after a full part", part, short},
+		{"more than a part", "the second part is not full", part + 3, short},
+		{"the end itself", "a reader cannot tell it from the end of the content", 3, io.EOF},
+		{"the end, wrapped", "it looks like the end of the content", 3, fmt.Errorf("reading the snapshot: %w", io.EOF)},
+		{"the unexpected end itself", "readers of full buffers return it at the end", part + 3, io.ErrUnexpectedEOF},
+		{"another error", "it is no end", part + 3, fs.ErrPermission},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := copiestest.ListenS3(t)
+			to := stored(t, s)
+			if _, err := copies.Send(t.Context(), to, name("cp1", 1), nil, 1, writes([]byte("older"))); err != nil {
+				t.Fatal(err)
+			}
+			_, err := copies.Send(t.Context(), to, name("cp1", 2), nil, 1, func(w io.Writer) error {
+				if _, err := w.Write(bytes.Repeat([]byte("x"), tc.bytes)); err != nil {
+					return err
+				}
+				return tc.fails
+			})
+			if !errors.Is(err, tc.fails) {
+				t.Errorf("%s: %v, want %v", tc.reason, err, tc.fails)
+			}
+			if n := s.Completed.Load(); n != 1 {
+				t.Errorf("%s: %d uploads were completed, want that of the older copy alone", tc.reason, n)
+			}
+			if d := cmp.Diff(name("cp1", 1).String(), files(t, s.Dir)); d != "" {
+				t.Errorf("%s: files (-want +got):\n%s", tc.reason, d)
+			}
+		})
 	}
 }
 

@@ -46,6 +46,8 @@ type Storage struct {
 	Hangs atomic.Bool
 	// Endless has a list of keys go on without end, but for those of one host.
 	Endless atomic.Bool
+	// Completed counts the uploads that were put together.
+	Completed atomic.Int32
 
 	root string
 }
@@ -201,6 +203,7 @@ func (s *Storage) part(w http.ResponseWriter, r *http.Request, part string, body
 }
 
 func (s *Storage) complete(w http.ResponseWriter, key, file, part string) error {
+	s.Completed.Add(1)
 	if s.Truncates.Load() {
 		text, err := os.ReadFile(part)
 		if err != nil {
