@@ -186,17 +186,17 @@ func (s *session) lookOn(ctx context.Context, o op.Op) (verdict, error) {
 	case op.Restore:
 		return s.checkRestore(o)
 	}
-	return s.lookAtPods(o)
+	return s.lookAtPods(ctx, o)
 }
 
-func (s *session) lookAtPods(o op.Op) (verdict, error) {
+func (s *session) lookAtPods(ctx context.Context, o op.Op) (verdict, error) {
 	switch o := o.(type) {
 	case op.PodHosts:
 		return s.checkPodHosts(o)
 	case op.PodRestart:
 		return s.checkPodRestart(o)
 	case op.PodLogs:
-		return s.podLogNames(o)
+		return s.podLogNames(ctx, o)
 	case op.PodLog:
 		return s.podLogEnd(o)
 	}

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -24,43 +25,35 @@ const (
 	logDir     = "/var/log"
 	podsDir    = "pods"
 	dockerLogs = "/var/lib/docker/containers"
-	// mostEntries bounds what is looked at in one directory, which pods may fill.
-	mostEntries = 4096
+	// mostEntriesIn bounds how many entries of one directory are looked at, and
+	// mostEntries how many of all directories: pods may fill these.
+	mostEntriesIn = 4096
+	mostEntries   = 8192
 )
 
 // dockerLog matches a container's log below dockerLogs.
 var dockerLog = regexp.MustCompile(`^([0-9a-f]{64})/([0-9a-f]{64})-json\.log$`)
 
 // podLogNames lists the logs of the cluster's own pods.
-func (s *session) podLogNames(o op.PodLogs) (verdict, error) {
+func (s *session) podLogNames(ctx context.Context, o op.PodLogs) (verdict, error) {
 	type entry struct {
 		name string
 		at   time.Time
 	}
-	var all []entry
-	pods, err := s.entries(podsDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	found, err := s.findPodLogs(ctx)
+	if err != nil {
 		return verdict{}, err
 	}
-	for _, pod := range pods {
-		if !strings.HasPrefix(pod, "kube-") {
-			continue
+	var all []entry
+	for _, name := range found {
+		if ctx.Err() != nil {
+			return verdict{}, context.Cause(ctx)
 		}
-		containers, _ := s.entries(path.Join(podsDir, pod)) // a link, or gone meanwhile
-		for _, container := range containers {
-			logs, _ := s.entries(path.Join(podsDir, pod, container))
-			for _, log := range logs {
-				name := path.Join(pod, container, log)
-				if !op.IsPodLog(name) {
-					continue
-				}
-				if f, err := s.openPodLog(name); err == nil {
-					if info, err := f.Stat(); err == nil {
-						all = append(all, entry{name, info.ModTime()})
-					}
-					_ = f.Close()
-				}
+		if f, err := s.openPodLog(name); err == nil {
+			if info, err := f.Stat(); err == nil {
+				all = append(all, entry{name, info.ModTime()})
 			}
+			_ = f.Close()
 		}
 	}
 	slices.SortFunc(all, func(a, b entry) int { return b.at.Compare(a.at) })
@@ -71,6 +64,33 @@ func (s *session) podLogNames(o op.PodLogs) (verdict, error) {
 	v := verdict{}
 	v.output, err = json.Marshal(names)
 	return v, err
+}
+
+// findPodLogs returns the names that logs of the cluster's own pods have, at most
+// mostEntries. It reads the directories of pods first, then those of their containers.
+func (s *session) findPodLogs(ctx context.Context) ([]string, error) {
+	left := mostEntries
+	found, err := s.entries(podsDir, left)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	left -= len(found)
+	found = slices.DeleteFunc(found, func(pod string) bool { return !strings.HasPrefix(pod, "kube-") })
+	for range 2 {
+		var below []string
+		for _, dir := range found {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			names, _ := s.entries(path.Join(podsDir, dir), left) // a link, or gone meanwhile
+			left -= len(names)
+			for _, name := range names {
+				below = append(below, path.Join(dir, name))
+			}
+		}
+		found = below
+	}
+	return slices.DeleteFunc(found, func(name string) bool { return !op.IsPodLog(name) }), nil
 }
 
 // podLogEnd reads the end of one of them.
@@ -136,8 +156,11 @@ func (s *session) openDockerLog(dir *os.File, link string) (*os.File, error) {
 	return onlyFile(openAt(target, base, unix.O_NONBLOCK))
 }
 
-// entries are the names in a directory below /var/log, as many as are looked at.
-func (s *session) entries(name string) ([]string, error) {
+// entries returns the names in a directory below /var/log, at most most of them.
+func (s *session) entries(name string, most int) ([]string, error) {
+	if most <= 0 { // Readdirnames would return all
+		return nil, nil
+	}
 	dir, base, err := s.parent(logDir, name)
 	if err != nil {
 		return nil, err
@@ -148,7 +171,7 @@ func (s *session) entries(name string) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	names, err := f.Readdirnames(mostEntries)
+	names, err := f.Readdirnames(min(most, mostEntriesIn))
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}

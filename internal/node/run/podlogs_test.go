@@ -3,7 +3,10 @@
 package run
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,5 +95,46 @@ func TestPodLogsOfNone(t *testing.T) {
 	h.write("var/log/syslog", "")
 	if r := h.check(op.PodLogs{Most: 10})[0]; string(r.Output) != "[]" || r.Error != nil {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestPodLogsBounded: pods can make many files, so the list is bounded over all
+// directories, and ends with its context.
+func TestPodLogsBounded(t *testing.T) {
+	h := newHost(t)
+	logs := 0
+	for pod := range 3 {
+		dir := h.path(fmt.Sprintf("var/log/pods/kube-x_%d/c", pod))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for n := range mostEntriesIn {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.log", n)), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			logs++
+		}
+	}
+	s, err := h.r.session(Batch{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.podLogNames(t.Context(), op.PodLogs{Most: logs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	if err := json.Unmarshal(v.output, &names); err != nil {
+		t.Fatal(err)
+	}
+	const above = 3 + 3 // the directories of pods and of containers count too
+	if len(names) != mostEntries-above {
+		t.Errorf("%d of %d logs are listed, want %d", len(names), logs, mostEntries-above)
+	}
+	given := errors.New("given up")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(given)
+	if v, err := s.podLogNames(ctx, op.PodLogs{Most: 1}); !errors.Is(err, given) {
+		t.Errorf("%s, %v, want %v", v.output, err, given)
 	}
 }
