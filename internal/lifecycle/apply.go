@@ -88,7 +88,7 @@ func (p *prepared) lockRecords(ctx context.Context) (lock *store.Lock, release f
 // same if a node does not serve with the settings that it has got.
 func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, err error) {
 	settled := p.settled()
-	if settled && !p.differs() {
+	if settled && !p.differs() && p.formerSigner == "" {
 		return p.unchanged(), nil
 	}
 	lock, release, err := p.lockRecords(ctx)
@@ -100,8 +100,7 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 		return nil, err
 	}
 	if settled {
-		err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.source())
-		return p.unchanged(), errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
+		return p.unchanged(), p.recordSettled()
 	}
 	o, err := p.operation()
 	if err != nil {
@@ -133,6 +132,16 @@ func (p *prepared) Apply(ctx context.Context, sinks ...event.Sink) (_ *Result, e
 // unchanged is the result when there is nothing to do.
 func (p *prepared) unchanged() *Result {
 	return &Result{Cluster: p.env.Cluster.Name, Outcome: event.Succeeded, Kubeconfig: p.kubeconfig()}
+}
+
+// recordSettled records what a plan without steps changes on this machine. The caller
+// holds the lock.
+func (p *prepared) recordSettled() error {
+	if err := p.adoptSigner(); err != nil || !p.differs() {
+		return err
+	}
+	err := p.svc.Store.SaveCluster(p.env.Cluster, p.request.source())
+	return errors.Join(err, p.svc.Store.KeepSource(p.env.Cluster.Name))
 }
 
 // differs says that the description to record is another, though it asks for
@@ -201,6 +210,9 @@ func (p *prepared) begin(o *v1alpha1.Operation) error {
 		if err := p.svc.Store.SaveCluster(p.env.WithLeaving(), p.request.source()); err != nil {
 			return err
 		}
+	}
+	if err := p.adoptSigner(); err != nil {
+		return err
 	}
 	if err := p.note(o, p.noteBegin); err != nil {
 		return err

@@ -66,10 +66,11 @@ type prepared struct {
 	// wish is which certificates are renewed, and of which hosts.
 	wish certs.Wish
 	// rotations are what is exchanged, with how far it has come.
-	rotations certs.Rotations
-	backup    *openedSet // what is restored, nil for nothing
-	rescue    *rescuing  // whose data etcd goes on with, nil for its own
-	wins      struct {   // what was given back
+	rotations    certs.Rotations
+	backup       *openedSet // what is restored, nil for nothing
+	rescue       *rescuing  // whose data etcd goes on with, nil for its own
+	formerSigner string     // the manager's public key before it takes over that of the hosts; "" if it keeps its key
+	wins         struct {   // what was given back
 		sync.Mutex
 		lines []string
 		bytes int64
@@ -234,7 +235,7 @@ func (s *service) connect(ctx context.Context, p *prepared, progress event.Sink)
 	if err := p.findings.Err(); err != nil {
 		return err
 	}
-	if err := errors.Join(p.lookAtCertificates(ctx), p.lookAtRotation(ctx), p.adoptSigner(ctx)); err != nil {
+	if err := errors.Join(p.lookAtCertificates(ctx), p.lookAtRotation(ctx), p.findSigner(ctx)); err != nil {
 		return err
 	}
 	p.plan = &plan.Plan{FactsDigest: facts.Digest(found)}

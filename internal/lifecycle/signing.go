@@ -74,15 +74,16 @@ func (s *service) signs(env *module.Env) error {
 	return nil
 }
 
-// adoptSigner makes the key with which the cluster's hosts sign this manager's own. Of
-// several managers, the key of the first stays: else each would replace the other's at
-// every apply. Control planes have the keys of the CAs, so they are trusted with this one.
-func (p *prepared) adoptSigner(ctx context.Context) error {
+// findSigner plans with the key with which the cluster's hosts sign. Of several managers,
+// the key of the first stays: else each would replace the other's at every apply. Control
+// planes that hold the cluster have the keys of its CAs, so they are trusted with this one.
+// The manager takes the key over when the plan is carried out: see adoptSigner.
+func (p *prepared) findSigner(ctx context.Context) error {
 	if p.env.BackupSigner == "" || !p.installs() || !created(p.recorded) {
 		return nil
 	}
 	for _, h := range p.hosts {
-		if h.Conn == nil || !h.HasRole(v1alpha1.RoleControlPlane) {
+		if h.Conn == nil || !h.HasRole(v1alpha1.RoleControlPlane) || !module.Holds(h) {
 			continue
 		}
 		text, err := answer(ctx, h.Conn, op.ReadFile{Path: recovery.SigningKey, Secret: true})
@@ -97,18 +98,25 @@ func (p *prepared) adoptSigner(ctx context.Context) error {
 		if signer == p.env.BackupSigner {
 			return nil
 		}
-		if err := p.svc.Store.AdoptBackupKey(p.env.Cluster.Name, text, p.env.BackupSigner); err != nil {
-			return err
-		}
 		p.findings = append(p.findings, diag.Diagnostic{
 			ID: idSignerAdopted, Severity: diag.Warning, Host: h.Name,
-			Message: "hosts sign their backup sets with " + signer + ", and this manager signed with " + p.env.BackupSigner + ": from now on it uses the key of the hosts",
+			Message: "hosts sign their backup sets with " + signer + ", and this manager signs with " + p.env.BackupSigner + ": the operation makes this manager use the key of the hosts",
 			Hint:    "sets that this manager has signed stay trusted here; for a new key, remove the old one here and on the hosts first: docs/guide/backup.md",
 		})
+		p.formerSigner = p.env.BackupSigner
 		p.env.BackupKey, p.env.BackupSigner = secret.New(string(text)), signer
 		return nil
 	}
 	return nil
+}
+
+// adoptSigner makes the key that findSigner has found this manager's own. The caller holds
+// the cluster's lock.
+func (p *prepared) adoptSigner() error {
+	if p.formerSigner == "" {
+		return nil
+	}
+	return p.svc.Store.AdoptBackupKey(p.env.Cluster.Name, []byte(p.env.BackupKey.Reveal()), p.formerSigner)
 }
 
 // knownSigner gives an environment the public half of the key alone, as far as there is

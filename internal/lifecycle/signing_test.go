@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/facts"
 	"slipway.dev/slipway/internal/module/record"
+	"slipway.dev/slipway/internal/store"
 )
 
 // otherKey is the key of another manager, or of whoever can write where sets lie.
@@ -284,17 +286,44 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Spec = recorded.Spec
-	p := w.prepared(s.Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
-	if !slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idSignerAdopted && d.Severity == diag.Warning }) {
-		t.Errorf("nothing is said: %+v", p.Findings())
-	}
-	for _, step := range p.Plan().Steps {
-		for _, change := range step.Changes {
-			if change.Target == at {
-				t.Errorf("the key of the first manager is replaced: %+v", step)
+	apply := Request{Kind: Apply, Cluster: c}
+	for range 2 { // it is only planned: nothing is changed, and it is reported again
+		p := w.prepared(s.Prepare(t.Context(), apply, nil))
+		if !adopts(p) {
+			t.Errorf("nothing is said: %+v", p.Findings())
+		}
+		for _, step := range p.Plan().Steps {
+			for _, change := range step.Changes {
+				if change.Target == at {
+					t.Errorf("the key of the first manager is replaced: %+v", step)
+				}
 			}
 		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		former, err := s.Store.Former("prod")
+		if err != nil || len(former) > 0 {
+			t.Errorf("a plan has added %v to the former keys, %v", former, err)
+		}
+		if _, text, err := s.signingKey("prod"); err != nil || text.Reveal() != first {
+			t.Errorf("a plan has changed the key of the manager: %v", err)
+		}
 	}
+	p := w.prepared(s.Prepare(t.Context(), apply, nil))
+	lock, err := s.Store.Lock(t.Context(), "prod", store.Holder{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Apply(t.Context())
+	var held *LockedError
+	if !errors.As(err, &held) {
+		t.Errorf("the key is taken over without the lock: %v", err)
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(p, event.Succeeded)
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -309,8 +338,54 @@ func TestSigningKeyOfAnotherManager(t *testing.T) {
 	if !slices.ContainsFunc(keys, func(k backup.PublicKey) bool { return k.String() == own.Public().String() }) {
 		t.Error("its own sets are not trusted any more")
 	}
-	p = w.prepared(s.Prepare(t.Context(), Request{Kind: Apply, Cluster: c}, nil))
-	if slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idSignerAdopted }) {
+	p = w.prepared(s.Prepare(t.Context(), apply, nil))
+	if adopts(p) {
 		t.Error("it is said again")
+	}
+	if w.machines["cp1"].files[at] != string(other) {
+		t.Error("the key of the first manager is not on its host any more")
+	}
+	// Nothing else is to be changed: the key is taken over all the same, under the lock.
+	if err := s.Store.AdoptBackupKey("prod", []byte(first), own.Public().String()); err != nil {
+		t.Fatal(err)
+	}
+	p = w.prepared(s.Prepare(t.Context(), apply, nil))
+	if !p.Plan().Empty() || !adopts(p) {
+		t.Errorf("the plan is empty: %t; findings: %+v", p.Plan().Empty(), p.Findings())
+	}
+	w.apply(p, event.Succeeded)
+	if _, text, err := s.signingKey("prod"); err != nil || text.Reveal() != string(other) {
+		t.Errorf("the manager has not taken the key over: %v", err)
+	}
+}
+
+// adopts reports whether a plan says that the key of the hosts is taken over.
+func adopts(p Prepared) bool {
+	return slices.ContainsFunc(p.Findings(), func(d diag.Diagnostic) bool { return d.ID == idSignerAdopted && d.Severity == diag.Warning })
+}
+
+// TestSigningKeyOfJoining: a control plane that only joins is not trusted with the key of
+// the backup sets: whoever had the host before may have left one there.
+func TestSigningKeyOfJoining(t *testing.T) {
+	t.Parallel()
+	const at = "/etc/slipway/backup-signing.key"
+	w, m, _ := copying(t)
+	own := w.machines["cp1"].files[at]
+	left, err := backup.NewSigningKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.machines["cp2"] = newMachine("cp2", "192.0.2.20", w.api)
+	w.machines["cp2"].files[at] = string(left)
+	delete(w.machines["cp1"].files, at) // else its key counts, and cp2 is not asked
+	p := w.prepared(w.service().Prepare(t.Context(), Request{Kind: Apply, Cluster: copiedTo(t, w.everyHour(8), m)}, nil))
+	if adopts(p) {
+		t.Errorf("the key of a host that joins is taken over: %+v", p.Findings())
+	}
+	w.apply(p, event.Succeeded)
+	for _, host := range []string{"cp1", "cp2"} {
+		if w.machines[host].files[at] != own {
+			t.Errorf("%s does not have the key of the manager", host)
+		}
 	}
 }
