@@ -54,6 +54,10 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	if err != nil {
 		return 0, err
 	}
+	as, err := s.kubectlUser(program)
+	if err != nil {
+		return 0, err
+	}
 	conf, done, warnings, err := s.kubeconfigFile(ctx, env)
 	if err != nil {
 		return 0, err
@@ -64,7 +68,7 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	defer done()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+conf)
-	asOwner(cmd, s.Store.Owner())
+	runAs(cmd, as)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errw
 	err = cmd.Run()
 	var exit *exec.ExitError
@@ -77,15 +81,23 @@ func (s *service) Kubectl(ctx context.Context, name string, args []string, in io
 	return 0, nil
 }
 
-// asOwner makes a program run as the owner of the records, if that is not who
-// runs this program: under sudo, the caller can replace what is in the cache, and
-// root is not to run it. A program that root alone can replace runs as root.
-func asOwner(cmd *exec.Cmd, to *owner.Owner) {
-	if to == nil || os.Geteuid() != 0 || safefile.RootOnly(cmd.Path) {
-		return
+// runAs makes a program run as a user, with the user's home.
+func runAs(cmd *exec.Cmd, as *owner.Owner) {
+	cmd.Env = as.Environ(cmd.Env)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as.Credential()}
+}
+
+// kubectlUser returns the user who runs programs at a path of the cache: root, as nil,
+// where nobody else can replace them, else the owner of the records. It refuses a path
+// of another user, who could replace the program: it gets the owner's credentials.
+func (s *service) kubectlUser(path string) (*owner.Owner, error) {
+	to := s.Store.Owner()
+	as := to.Runs(path)
+	if as != nil && (to == nil || as.UID != to.UID) {
+		return nil, refused(idNoKubectl, fmt.Sprintf("%s belongs to user %d, who could replace kubectl there", path, as.UID),
+			"set SLIPWAY_CACHE to a directory of yours, or use your own kubectl with the kubeconfig of 'slipway kubeconfig'")
 	}
-	cmd.Env = to.Environ(cmd.Env)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: to.Credential()}
+	return as, nil
 }
 
 // kubectl answers the path of the bundle's kubectl, unpacked once.
@@ -94,7 +106,17 @@ func (s *service) kubectl(b *bundle.Bundle) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	file := filepath.Join(s.Cache, "kubectl", strings.TrimPrefix(comp.Digest, "sha256:"), "kubectl")
+	to, err := s.kubectlUser(s.Cache)
+	if err != nil {
+		return "", err
+	}
+	all := filepath.Join(s.Cache, "kubectl")
+	file := filepath.Join(all, strings.TrimPrefix(comp.Digest, "sha256:"), "kubectl")
+	if os.Geteuid() == 0 && safefile.RootOnly(s.Cache) {
+		if err := removeReplaceable(all, filepath.Dir(file), file); err != nil {
+			return "", err
+		}
+	}
 	if _, err := safefile.Stat(file); err == nil {
 		return file, nil
 	}
@@ -107,10 +129,21 @@ func (s *service) kubectl(b *bundle.Bundle) (string, error) {
 		return "", err
 	}
 	defer r.Close()
-	if err := extract(r, comp.Digest, "usr/local/bin/kubectl", file, s.Store.Owner()); err != nil {
+	if err := extract(r, comp.Digest, "usr/local/bin/kubectl", file, to); err != nil {
 		return "", fmt.Errorf("unpacking kubectl: %w", err)
 	}
 	return file, nil
+}
+
+// removeReplaceable removes a directory if a user can replace it, or one of the paths
+// below it.
+func removeReplaceable(dir string, below ...string) error {
+	for _, path := range append([]string{dir}, below...) {
+		if _, err := safefile.Lstat(path); err == nil && !safefile.RootOnly(path) {
+			return safefile.RemoveAll(dir)
+		}
+	}
+	return nil
 }
 
 // extract writes one program out of a gzip'd tar with a digest. Where it is a

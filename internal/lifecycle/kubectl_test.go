@@ -12,9 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/bundle"
 	"slipway.dev/slipway/internal/owner"
+	"slipway.dev/slipway/internal/store"
 )
 
 // TestKubectlOfAChangedBundle unpacks nothing of a component that is not what the
@@ -48,28 +51,19 @@ func TestKubectlOfAChangedBundle(t *testing.T) {
 	}
 }
 
-// TestKubectlUnderSudo: root runs no program that a user can replace.
-func TestKubectlUnderSudo(t *testing.T) {
-	asroot.Need(t, "giving files to others")
-	dir := t.TempDir()
-	to := &owner.Owner{UID: 12345, GID: 12346}
-	program := filepath.Join(dir, "kubectl")
-	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755), to.Give(dir),
-		os.WriteFile(program, []byte("#!/bin/sh\nid -u; id -g; id -G\n"), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+func TestRunAs(t *testing.T) {
+	asroot.Need(t, "running programs as others")
 	for _, tt := range []struct {
-		name, program string
-		args          []string
-		owner         *owner.Owner
-		want          string
+		name string
+		as   *owner.Owner
+		want string
 	}{
-		{"of a cache of the caller's", program, nil, to, "12345 12346 12346"},
-		{"with records of whoever runs it", program, nil, nil, "0 0 0"},
-		{"of a directory of root's", "/bin/sh", []string{"-c", "id -u; id -g; id -G"}, to, "0 0 0"},
+		{"root", nil, "0 0 0"},
+		{"the caller", &owner.Owner{UID: 12345, GID: 12346}, "12345 12346 12346"},
 	} {
-		cmd := exec.CommandContext(t.Context(), tt.program, tt.args...)
-		asOwner(cmd, tt.owner)
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "id -u; id -g; id -G")
+		cmd.Dir = "/"
+		runAs(cmd, tt.as)
 		out, err := cmd.CombinedOutput()
 		if got := strings.Join(strings.Fields(string(out)), " "); err != nil || got != tt.want {
 			t.Errorf("%s: it runs as %q, want %q (%v)", tt.name, got, tt.want, err)
@@ -77,27 +71,128 @@ func TestKubectlUnderSudo(t *testing.T) {
 	}
 }
 
+// TestKubectlUser runs no program as root that a user can replace, and gives no user
+// the credentials of another.
+func TestKubectlUser(t *testing.T) {
+	asroot.Need(t, "giving files to others")
+	caller, other := &owner.Owner{UID: 12345, GID: 12346}, &owner.Owner{UID: 54321, GID: 54321}
+	for _, tt := range []struct {
+		name, reason       string
+		parent             string
+		cache, left, owner *owner.Owner // left owns a program of an earlier version; nil is root
+		want               *owner.Owner
+		id                 string
+	}{
+		{"root's alone", "root's program needs no protection", "/root", nil, nil, nil, nil, ""},
+		{"root's alone, under sudo", "the caller cannot enter /root", "/root", nil, nil, caller, nil, ""},
+		{"root's alone, with a program of the caller's", "it is unpacked again as root's", "/root", nil, caller, caller, nil, ""},
+		{"root's alone, with a program of another caller's", "it is unpacked again as root's", "/root", nil, other, nil, nil, ""},
+		{"the caller's", "the caller can replace the program", "", caller, nil, caller, caller, ""},
+		{"the caller's, in a root shell", "it would give root's credentials to the caller", "", caller, nil, nil, nil, idNoKubectl},
+		{"another user's", "it would give the caller's credentials to another", "", other, nil, caller, nil, idNoKubectl},
+		{"shared, with a program of another caller's", "the other can replace it", "", nil, other, caller, nil, idNoKubectl},
+		{"shared, with a program of a caller's, in a root shell", "the caller can replace it", "", nil, caller, nil, nil, idNoKubectl},
+		{"shared, with a program of the caller's", "it is the caller's own", "", nil, caller, caller, caller, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, "cp1")
+			b := w.bundle()
+			w.cache = cacheOf(t, tt.parent, tt.cache)
+			if tt.left != nil {
+				s := w.service()
+				s.Store = ownedStore(t, tt.left)
+				if _, err := s.kubectl(b); err != nil {
+					t.Fatal(err)
+				}
+				if err := tt.left.GiveTree(filepath.Join(w.cache, "kubectl")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := w.service()
+			s.Store = ownedStore(t, tt.owner)
+			var as *owner.Owner
+			program, err := s.kubectl(b)
+			if err == nil {
+				as, err = s.kubectlUser(program)
+			}
+			if tt.id != "" {
+				refusal(t, err, tt.id)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tt.want, as); d != "" {
+				t.Errorf("%s: runs as (-want +got):\n%s", tt.reason, d)
+			}
+			if made, err := owner.Of(program); err != nil || !cmp.Equal(tt.want, made) {
+				t.Errorf("%s: the program belongs to %v, want %v (%v)", tt.reason, made, tt.want, err)
+			}
+		})
+	}
+}
+
+// bundle opens the bundle of the test cache.
+func (w *world) bundle() *bundle.Bundle {
+	w.t.Helper()
+	path, ok := bundle.Cached(w.cache, "v1.37.1", nil)
+	if !ok {
+		w.t.Fatal("the cache has no bundle")
+	}
+	b, err := bundle.Open(w.t.Context(), path, w.cache, bundle.Registry{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return b
+}
+
+// cacheOf makes a cache of a user's, or of root's.
+func cacheOf(t *testing.T, parent string, to *owner.Owner) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(parent, "cache-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(os.Chmod(dir, 0o755), to.Give(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// ownedStore makes a store that belongs to a user, or to root.
+func ownedStore(t *testing.T, to *owner.Owner) *store.Store {
+	t.Helper()
+	var options []store.Option
+	if to != nil {
+		options = append(options, store.OwnedBy(to.UID, to.GID))
+	}
+	s, err := store.Open(t.TempDir(), options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestKubectlIntoALink unpacks nothing where a link of the caller's leads.
 func TestKubectlIntoALink(t *testing.T) {
 	w := newWorld(t, "cp1")
 	asroot.Need(t, "giving files to others")
-	path, ok := bundle.Cached(w.cache, "v1.37.1", nil)
-	if !ok {
-		t.Fatal("the cache has no bundle")
-	}
-	b, err := bundle.Open(t.Context(), path, w.cache, bundle.Registry{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
+	b, dir := w.bundle(), t.TempDir()
 	w.cache = filepath.Join(dir, "cache")
 	to := &owner.Owner{UID: 12345, GID: 12346}
+	s := w.service()
+	s.Store = ownedStore(t, to)
 	if err := errors.Join(os.Mkdir(w.cache, 0o755), os.Mkdir(filepath.Join(dir, "etc"), 0o755),
 		os.Symlink("../etc", filepath.Join(w.cache, "kubectl")), to.Give(w.cache, filepath.Join(w.cache, "kubectl"))); err != nil {
 		t.Fatal(err)
 	}
 	var foreign *owner.ForeignError
-	if _, err := w.service().kubectl(b); !errors.As(err, &foreign) {
+	if _, err := s.kubectl(b); !errors.As(err, &foreign) {
 		t.Errorf("error %v, want a *ForeignError", err)
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "etc")); err != nil || len(left) > 0 {
