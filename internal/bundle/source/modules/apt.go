@@ -90,10 +90,8 @@ func (d *debs) update(ctx context.Context, tell func(source.Progress)) error {
 	if d.fresh {
 		return nil
 	}
-	for _, sub := range []string{"state/lists/partial", "cache/archives/partial", "log"} {
-		if err := d.as.MakeDir(filepath.Join(d.dir, sub), 0o755); err != nil {
-			return err
-		}
+	if err := d.makeDirs(); err != nil {
+		return err
 	}
 	err := errors.Join(
 		safefile.WriteFile(filepath.Join(d.dir, "status"), nil, 0o644),
@@ -106,6 +104,30 @@ func (d *debs) update(ctx context.Context, tell func(source.Progress)) error {
 		return err
 	}
 	d.fresh = true
+	return nil
+}
+
+// makeDirs makes apt's directories. For root, apt's own user can enter them, whatever
+// the umask.
+func (d *debs) makeDirs() error {
+	for _, sub := range []string{"state/lists/partial", "cache/archives/partial", "log"} {
+		if err := d.as.MakeDir(filepath.Join(d.dir, sub), 0o755); err != nil {
+			return err
+		}
+	}
+	if !d.sandboxed {
+		return nil
+	}
+	root, err := safefile.OpenRoot(d.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // nothing was written to it
+	for _, sub := range []string{"state", "state/lists", "cache", "cache/archives", "log"} {
+		if err := root.Chmod(sub, 0o755); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -2,10 +2,15 @@ package modules
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/owner"
 )
 
@@ -32,5 +37,42 @@ func TestAptSandbox(t *testing.T) {
 		if _, err := os.Stat(d.dir); root && !os.IsNotExist(err) {
 			t.Errorf("%s is left: %v", d.dir, err)
 		}
+	}
+}
+
+// TestAptSandbox_UnderAnyUmask has apt's own user reach the directories that apt gives it.
+func TestAptSandbox_UnderAnyUmask(t *testing.T) {
+	asroot.Need(t, "only root has apt fetch as its own user")
+	tools := t.TempDir()
+	write(t, filepath.Join(tools, "apt-get"), "#!/bin/sh\n")
+	if err := os.Chmod(filepath.Join(tools, "apt-get"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	before := syscall.Umask(0o077)
+	defer syscall.Umask(before)
+	d, remove, err := newDebs(t.TempDir(), "amd64", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := d.update(t.Context(), func(source.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]os.FileMode{}
+	for _, sub := range []string{"state", "state/lists", "cache", "cache/archives", "log"} {
+		info, err := os.Stat(filepath.Join(d.dir, sub))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[sub] = info.Mode().Perm()
+	}
+	want := map[string]os.FileMode{"state": 0o755, "state/lists": 0o755, "cache": 0o755, "cache/archives": 0o755, "log": 0o755}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("modes (-want +got):\n%s", diff)
 	}
 }
