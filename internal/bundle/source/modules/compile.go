@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/pack"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/safefile"
@@ -149,7 +150,11 @@ func (j *job) sameComponents(m module, dir string) error {
 
 // kubeadmConstants are the string constants of a Go file.
 func kubeadmConstants(file string) (map[string]string, error) {
-	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	data, err := safefile.ReadFile(file, bounded.Argument)
+	if err != nil {
+		return nil, err
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), file, data, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"slipway.dev/slipway/internal/asroot"
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/bundle/source"
 	"slipway.dev/slipway/internal/owner"
 )
@@ -130,5 +131,28 @@ func TestAptUnderSudo(t *testing.T) {
 	d := &debs{dir: filepath.Join(cache, "apt", "amd64"), arch: "amd64", as: to}
 	if err := d.update(t.Context(), func(source.Progress) {}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKubeadmConstants_OfAForeignFile reads no file that the caller has put in the place
+// of kubeadm's.
+func TestKubeadmConstants_OfAForeignFile(t *testing.T) {
+	asroot.Need(t, "giving files to others")
+	to := &owner.Owner{UID: 12345, GID: 12346}
+	dir := t.TempDir()
+	cache, secret := filepath.Join(dir, "cache"), filepath.Join(dir, "secret.go")
+	link, large := filepath.Join(cache, "link.go"), filepath.Join(cache, "large.go")
+	write(t, secret, "package secret\n")
+	if err := errors.Join(os.Mkdir(cache, 0o755), os.Symlink(secret, link), os.WriteFile(large, nil, 0o644),
+		os.Truncate(large, bounded.Argument+1), to.Give(cache, link, large)); err != nil {
+		t.Fatal(err)
+	}
+	var foreign *owner.ForeignError
+	if got, err := kubeadmConstants(link); !errors.As(err, &foreign) {
+		t.Errorf("a link to a file of root's: got %v, error %v, want a *ForeignError", got, err)
+	}
+	var over *bounded.LimitError
+	if got, err := kubeadmConstants(large); !errors.As(err, &over) {
+		t.Errorf("a file that is too large: got %v, error %v, want a *LimitError", got, err)
 	}
 }
