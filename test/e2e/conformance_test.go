@@ -259,7 +259,7 @@ func (s *suite) run(t *testing.T, u *user, cluster string, tests []string) []tes
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	cmd.Env = append(os.Environ(), "HOME="+u.home, "KUBECONFIG=")
 	cmd.WaitDelay = time.Minute
-	ended := cmd.Run() // the report says which tests failed
+	ended := testPrograms.run(cmd) // the report says which tests failed
 	text, err := os.ReadFile(filepath.Join(s.dir, "junit.xml"))
 	if err != nil {
 		out, _ := os.ReadFile(log.Name())

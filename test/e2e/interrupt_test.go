@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// sweepWhenInterrupted has the machines of tests that are interrupted, or that
-// run out of time, deleted as well: their cleanup does not run.
+// sweepWhenInterrupted ends the programs and deletes the machines of tests that are
+// interrupted, or that run out of time: their cleanup does not run.
 func sweepWhenInterrupted() {
 	flag.Parse()
 	signals := make(chan os.Signal, 1)
@@ -31,6 +31,9 @@ func sweepWhenInterrupted() {
 			fmt.Fprintf(os.Stderr, "e2e: %s: deleting the machines of this run\n", got)
 		case <-timeout:
 			fmt.Fprintln(os.Stderr, "e2e: out of time: deleting the machines of this run")
+		}
+		if err := testPrograms.end(); err != nil {
+			fmt.Fprintln(os.Stderr, "e2e: ending programs:", err)
 		}
 		sweep()
 		os.Exit(1)
