@@ -89,15 +89,20 @@ func runAs(cmd *exec.Cmd, as *owner.Owner) {
 
 // kubectlUser returns the user who runs programs at a path of the cache: root, as nil,
 // where nobody else can replace them, else the owner of the records. It refuses a path
-// of another user, who could replace the program: it gets the owner's credentials.
+// of another user, or below one, who could replace the program: it gets the owner's
+// credentials.
 func (s *service) kubectlUser(path string) (*owner.Owner, error) {
 	to := s.Store.Owner()
-	as := to.Runs(path)
-	if as != nil && (to == nil || as.UID != to.UID) {
-		return nil, refused(idNoKubectl, fmt.Sprintf("%s belongs to user %d, who could replace kubectl there", path, as.UID),
-			"set SLIPWAY_CACHE to a directory of yours, or use your own kubectl with the kubeconfig of 'slipway kubeconfig'")
+	for at := path; len(at) >= len(s.Cache); at = filepath.Dir(at) {
+		if as := to.Runs(at); as != nil && (to == nil || as.UID != to.UID) {
+			return nil, refused(idNoKubectl, fmt.Sprintf("%s belongs to user %d, who could replace kubectl there", at, as.UID),
+				"set SLIPWAY_CACHE to a directory of yours, or use your own kubectl with the kubeconfig of 'slipway kubeconfig'")
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
 	}
-	return as, nil
+	return to.Runs(path), nil
 }
 
 // kubectl answers the path of the bundle's kubectl, unpacked once.

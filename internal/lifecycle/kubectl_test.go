@@ -132,6 +132,27 @@ func TestKubectlUser(t *testing.T) {
 	}
 }
 
+// TestKubectlUser_OfAForeignDirectory runs no program of the caller's in a directory of
+// another user, who could replace it at any time.
+func TestKubectlUser_OfAForeignDirectory(t *testing.T) {
+	asroot.Need(t, "giving files to others")
+	caller, other := &owner.Owner{UID: 12345, GID: 12346}, &owner.Owner{UID: 54321, GID: 54321}
+	w := newWorld(t, "cp1")
+	b := w.bundle()
+	w.cache = cacheOf(t, "", nil)
+	s := w.service()
+	s.Store = ownedStore(t, caller)
+	program, err := s.kubectl(b)
+	if err == nil {
+		err = other.Give(filepath.Dir(program))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.kubectlUser(program)
+	refusal(t, err, idNoKubectl)
+}
+
 // bundle opens the bundle of the test cache.
 func (w *world) bundle() *bundle.Bundle {
 	w.t.Helper()
