@@ -66,6 +66,9 @@ func fakeSystemctl(w *world, args []string) (string, error) {
 			return "", errors.New("cut after it was started")
 		}
 	case "stop":
+		if w.OnRun == "cut before the stop" {
+			return "", errors.New("cut before it was stopped")
+		}
 		u.Active = false
 	case "enable":
 		u.Enabled = true

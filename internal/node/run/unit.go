@@ -139,7 +139,10 @@ func (s *session) stale(o op.Unit, now unitState) ([]string, error) {
 	if rec.Files == nil {
 		return s.changedSince(o.RestartOn, now.started)
 	}
-	if rec.Before != 0 && rec.Before == now.started {
+	// Between the record and the removal, a reboot may have started the unit with the
+	// files that it must not find.
+	forgets := len(o.Forgets) > 0 && rec.Started == 0
+	if forgets || rec.Before != 0 && rec.Before == now.started {
 		return o.RestartOn, nil
 	}
 	others := rec.Started != 0 && rec.Started != now.started

@@ -242,6 +242,21 @@ func TestUnitForgets(t *testing.T) {
 			h.world(w)
 			h.apply(unit)
 		}, false, 1},
+		{"rebooted before the removal", "the unit runs with the new settings and the file", func(h *host) {
+			h.apply(settings("2\n"))
+			w := h.see()
+			w.OnRun = "cut before the stop"
+			h.world(w)
+			if r := h.r.Apply(h.t.Context(), h.batch(unit), nil)[0]; r.Error == nil {
+				h.t.Fatal("it was not cut")
+			}
+			w = h.see()
+			w.OnRun = ""
+			u := w.Units["old.service"]
+			u.Starts, u.Since = u.Starts+1, sinceBoot(h.t)
+			h.world(w)
+			h.apply(unit)
+		}, false, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
