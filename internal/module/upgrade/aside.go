@@ -40,7 +40,7 @@ func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
 			ID: "kubelet.ready", Title: "wait until the node is ready", On: on, Timeout: 6 * time.Minute, Consumes: consumes,
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-					set, err := setAside(ctx, needs, s)
+					set, err := setAside(ctx, env, needs, s)
 					if !set || err != nil {
 						return nil, err
 					}
@@ -53,7 +53,7 @@ func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
 			ID: "settings.uncordon", Title: "put the node back in service", On: on, Consumes: consumes,
 			Run: &engine.Action{
 				Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
-					set, err := setAside(ctx, needs, s)
+					set, err := setAside(ctx, env, needs, s)
 					if !set || err != nil {
 						return nil, err
 					}
@@ -69,7 +69,8 @@ func Aside(env module.Env, outdated Outdated) (before, after engine.Module) {
 }
 
 // unsettled returns what a node needs before its kubelet starts without its state. A node
-// that is not ready has no kubelet that could end its pods: it is not drained.
+// that is not ready has no kubelet that could end its pods: it is not drained. Nor is a
+// control plane that is down with the API: only its kubelet can start the API server.
 func unsettled(ctx context.Context, env module.Env, outdated Outdated, s *engine.Scope) ([]plan.OpChange, error) {
 	client := engine.Get(s, module.KeyKubeBefore)
 	if changes, err := outdated(ctx, s); !changes || err != nil {
@@ -82,7 +83,7 @@ func unsettled(ctx context.Context, env module.Env, outdated Outdated, s *engine
 	}
 	nodes, err := client.Nodes(ctx)
 	if err != nil {
-		return nil, err
+		return nil, unlessDown(ctx, env, s, err)
 	}
 	at := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == s.Host().Name })
 	if at < 0 || !kube.State(&nodes[at]).Ready || !replaceable(nodes, at) {
@@ -120,8 +121,9 @@ func drainAside(ctx context.Context, env module.Env, s *engine.Scope) error {
 	return err
 }
 
-// setAside reports whether Slipway has cordoned a node, or is about to.
-func setAside(ctx context.Context, needs func(context.Context, *engine.Scope) ([]plan.OpChange, error), s *engine.Scope) (bool, error) {
+// setAside reports whether Slipway has cordoned a node, or is about to. Without the API
+// nothing is known of a control plane that is down: it is waited for.
+func setAside(ctx context.Context, env module.Env, needs func(context.Context, *engine.Scope) ([]plan.OpChange, error), s *engine.Scope) (bool, error) {
 	client := engine.Get(s, module.KeyKubeBefore)
 	if s.Operation() == "" {
 		if will, err := needs(ctx, s); len(will) > 0 || err != nil {
@@ -132,7 +134,20 @@ func setAside(ctx context.Context, needs func(context.Context, *engine.Scope) ([
 		return true, nil
 	}
 	n, err := client.Node(ctx, s.Host().Name)
-	return n != nil && kube.Cordoned(n), err
+	if err != nil {
+		return true, unlessDown(ctx, env, s, err)
+	}
+	return n != nil && kube.Cordoned(n), nil
+}
+
+// unlessDown returns the failure of a request to the API, or nil if the host is a control
+// plane that is down.
+func unlessDown(ctx context.Context, env module.Env, s *engine.Scope, failed error) error {
+	down, err := serverDown(ctx, env, s.Host())
+	if down && err == nil {
+		return nil
+	}
+	return errors.Join(failed, err)
 }
 
 // waitReady waits until a kubelet has reported its node ready since the kubelet started.

@@ -69,8 +69,10 @@ func (a *proxiedAPI) read(context.Context) (c op.ProxyCounters, missing string, 
 	return op.ProxyCounters{Received: float64(a.received), Pending: float64(a.received - a.applied)}, "", nil
 }
 
-func (a *proxiedAPI) client(t *testing.T) *kube.Client {
-	server := httptest.NewTLSServer(a)
+// clientOf returns a client of an API.
+func clientOf(t *testing.T, api http.Handler) *kube.Client {
+	t.Helper()
+	server := httptest.NewTLSServer(api)
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	c, err := kube.New(fmt.Appendf(nil, `apiVersion: v1
@@ -140,7 +142,7 @@ func TestProxyGate(t *testing.T) {
 			a := &proxiedAPI{t: t, there: c.there, advance: c.advance}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			err := proxyApplies(ctx, a.client(t), w1, func(ctx context.Context) (op.ProxyCounters, string, error) {
+			err := proxyApplies(ctx, clientOf(t, a), w1, func(ctx context.Context) (op.ProxyCounters, string, error) {
 				defer func() {
 					if a.looks == c.stops {
 						stop()

@@ -221,7 +221,15 @@ func undrained(ctx context.Context, env module.Env, s *engine.Scope) ([]plan.OpC
 // hasEnded says of a control plane in the midst of another runtime that what ran
 // there runs no more: nothing is left to be moved.
 func hasEnded(ctx context.Context, env module.Env, h *engine.Host) (bool, error) {
-	if !slices.Contains(env.Between, h.Name) || !h.HasRole(v1alpha1.RoleControlPlane) {
+	if !slices.Contains(env.Between, h.Name) {
+		return false, nil
+	}
+	return serverDown(ctx, env, h)
+}
+
+// serverDown reports whether a host is a control plane whose own API server is not ready.
+func serverDown(ctx context.Context, env module.Env, h *engine.Host) (bool, error) {
+	if !h.HasRole(v1alpha1.RoleControlPlane) {
 		return false, nil
 	}
 	results, err := h.Conn.Check(ctx, op.List{op.Wait{HTTP: env.OwnReady()}})
