@@ -191,6 +191,36 @@ func TestCPUPolicyGoesBack(t *testing.T) {
 	}
 }
 
+// TestCPUPolicyAfterFailure: other settings drain no node once a policy that failed has
+// gone back; until then they do, for nodes may have files of either policy.
+func TestCPUPolicyAfterFailure(t *testing.T) {
+	for _, tc := range []struct {
+		name                 string
+		keepFailed, rollback bool
+		drains               bool
+	}{
+		{name: "reverted automatically"},
+		{name: "rolled back", keepFailed: true, rollback: true},
+		{name: "as it failed", keepFailed: true, drains: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "w1", "w2")
+			w.create(event.Succeeded)
+			w.keepsCPUs()
+			w.do(Request{Kind: Apply, Cluster: w.staticCPUs(""), KeepFailed: tc.keepFailed}, event.Failed)
+			if tc.rollback {
+				w.rollback(event.Succeeded)
+			}
+			c := w.cluster()
+			c.Spec.Kubernetes.Kubelet.Config = map[string]any{"maxPods": float64(50)}
+			drains := slices.ContainsFunc(w.plan(c).Steps, func(s plan.Step) bool { return s.Task == "settings.drain" })
+			if drains != tc.drains {
+				t.Errorf("the plan drains nodes: %t, want %t", drains, tc.drains)
+			}
+		})
+	}
+}
+
 // TestCPUPolicyKilled: killed anywhere, a change of the policy is resumed to its end or
 // rolled back, and no node stays cordoned or without its kubelet.
 func TestCPUPolicyKilled(t *testing.T) {
