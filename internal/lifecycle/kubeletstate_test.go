@@ -191,6 +191,41 @@ func TestCPUPolicyGoesBack(t *testing.T) {
 	}
 }
 
+// TestCPUPolicyKilledWhileStopped: a kubelet that was stopped for a change of the policy, and
+// still has its state, starts without it, whatever the cluster goes on with.
+func TestCPUPolicyKilledWhileStopped(t *testing.T) {
+	for _, how := range []string{"resume", "rollback"} {
+		t.Run(how, func(t *testing.T) {
+			w := newWorld(t, "cp1", "w1")
+			w.create(event.Succeeded)
+			w.keepsCPUs()
+			before := w.looks()
+			var killed *world
+			w.machines["cp1"].touched = func(what string) {
+				if what == "kubelet.settings kubelet.service" {
+					killed = w.fork(t)
+				}
+			}
+			w.do(Request{Kind: Apply, Cluster: w.staticCPUs("500m")}, event.Succeeded)
+			delete(killed.machines["cp1"].state, "kubelet.service started")
+			if how == "resume" {
+				killed.resume(event.Succeeded)
+			} else {
+				killed.rollback(event.Succeeded)
+			}
+			killed.allInService()
+			if how == "rollback" {
+				killed.asBefore(before)
+				return
+			}
+			killed.settled(killed.staticCPUs("500m"))
+			if d := cmp.Diff(all([]string{"cp1", "w1"}, "static"), killed.policies()); d != "" {
+				t.Errorf("policies (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 // TestCPUPolicyAfterFailure: other settings drain no node once a policy that failed has
 // gone back; until then they do, for nodes may have files of either policy.
 func TestCPUPolicyAfterFailure(t *testing.T) {

@@ -79,7 +79,7 @@ func TestSetUp(t *testing.T) {
 		{"one that has joined", "second", []string{module.ClientCert}, true},
 		{"a worker that has joined", "worker", []string{module.ClientCert}, false},
 	} {
-		u := kubeletSetUp(hostOf(env, tc.host, tc.present...))
+		u := kubeletSetUp(env, hostOf(env, tc.host, tc.present...))
 		if got := u.Running != nil && *u.Running && u.KeepRunning; got != tc.running || u.RestartOn != nil {
 			t.Errorf("%s: %+v", tc.name, u)
 		}

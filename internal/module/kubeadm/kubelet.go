@@ -64,7 +64,7 @@ func kubeletFiles(env module.Env, h *engine.Host) (op.List, error) {
 		op.Kept{Path: kubeletConfig},
 		op.Kept{Path: kubeletFlags},
 		op.Kept{Path: kubeletOwn},
-		kubeletSetUp(h),
+		kubeletSetUp(env, h),
 	}, nil
 }
 
@@ -86,13 +86,14 @@ func kubeletUnit(env module.Env) op.Unit {
 
 // kubeletSetUp is the kubelet's unit before kubeadm has been there: enabled. On a
 // control plane that has joined it runs from the start, whatever it runs with: an
-// API server that has ended would be waited for in vain.
-func kubeletSetUp(h *engine.Host) op.Unit {
+// API server that has ended would be waited for in vain. It starts without state files
+// that do not go with its settings.
+func kubeletSetUp(env module.Env, h *engine.Host) op.Unit {
 	u := op.Unit{Name: "kubelet.service", Enabled: op.Bool(true), Declares: []string{
 		"/run/xtables.lock", "/run/flannel", "/var/lib/cni/flannel",
 	}}
 	if module.Holds(h) && h.HasRole(v1alpha1.RoleControlPlane) {
-		u.Running, u.KeepRunning = op.Bool(true), true
+		u.Running, u.KeepRunning, u.Forgets = op.Bool(true), true, env.KubeletStates
 	}
 	return u
 }
