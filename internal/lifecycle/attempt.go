@@ -177,7 +177,7 @@ func (s *service) fileChanged(o *v1alpha1.Operation, goesOn *v1alpha1.Cluster, r
 
 // describes says whether a cluster from a file in dir is what is recorded.
 func (s *service) describes(c *v1alpha1.Cluster, dir string, recorded *v1alpha1.Cluster) (bool, error) {
-	wanted := s.complete(c, recorded)
+	wanted := s.asRecorded(c, recorded)
 	if err := spec.Absolute(wanted, spec.Paths{Dir: dir, Home: s.Home}); err != nil {
 		return false, err
 	}

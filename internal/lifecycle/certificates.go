@@ -126,7 +126,7 @@ func (s *service) described(ctx context.Context, r Request) (*v1alpha1.Cluster, 
 	if err != nil {
 		return nil, err
 	}
-	return s.complete(r.Cluster, recorded), nil
+	return s.asRecorded(r.Cluster, recorded), nil
 }
 
 // certificates are those that a host is to have, as they were found there. One

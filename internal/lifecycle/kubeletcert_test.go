@@ -11,21 +11,28 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/event"
 	"slipway.dev/slipway/internal/kubeletcsr"
 	"slipway.dev/slipway/internal/module"
+	"slipway.dev/slipway/internal/plan"
+	"slipway.dev/slipway/internal/spec"
 )
 
 const (
@@ -148,6 +155,89 @@ func (w *world) selfSigned() *v1alpha1.Cluster {
 	c := w.cluster()
 	c.Spec.Kubernetes.Kubelet.Config = map[string]any{"serverTLSBootstrap": false}
 	return c
+}
+
+// fromBefore has a cluster run whose records say nothing of what kubelets serve with, as
+// all did.
+func (w *world) fromBefore() {
+	w.t.Helper()
+	w.do(Request{Kind: Create, Cluster: w.selfSigned()}, event.Succeeded)
+	setting := regexp.MustCompile(`"?serverTLSBootstrap"?: ?false`)
+	err := filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if filepath.Base(path) == "plan.json" {
+			var p plan.Plan
+			if err := json.Unmarshal(text, &p); err != nil {
+				return err
+			}
+			p.Spec = setting.ReplaceAll(p.Spec, nil)
+			if text, err = json.Marshal(p); err != nil {
+				return err
+			}
+		}
+		return os.WriteFile(path, setting.ReplaceAll(text, nil), 0o600)
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.selfSigns()
+}
+
+// selfSigns wants a record that says nothing of it.
+func (w *world) selfSigns() {
+	w.t.Helper()
+	c, err := w.service().Cluster(w.t.Context(), "prod")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]any{}, c.Spec.Kubernetes.Kubelet.Config, cmpopts.EquateEmpty()); d != "" {
+		w.t.Errorf("the record of the kubelets' settings (-want +got):\n%s", d)
+	}
+}
+
+// TestKubeletsOfBefore: operations that are about something else leave what kubelets of
+// an older cluster serve with as it is. A file that is applied changes it.
+func TestKubeletsOfBefore(t *testing.T) {
+	t.Run("a host more", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.fromBefore()
+		w.machines["w2"] = newMachine("w2", "192.0.2.13", w.api)
+		w.do(Request{Kind: Add, Name: "prod", Hosts: []spec.HostFlag{w.flag("w2")}}, event.Succeeded)
+		w.selfSigns()
+		if d := cmp.Diff([]string(nil), w.signed()); d != "" {
+			t.Errorf("kubelets with a certificate of the cluster (-want +got):\n%s", d)
+		}
+	})
+	t.Run("an upgrade by a file", func(t *testing.T) {
+		built.older.Do(func() { build(t, older) })
+		w := newWorld(t, "cp1", "w1")
+		w.version = older
+		w.fromBefore()
+		w.backable(t)
+		w.version = "v1.37.1"
+		w.do(Request{Kind: Upgrade, Cluster: w.cluster()}, event.Succeeded)
+		w.selfSigns()
+	})
+	t.Run("another runtime", func(t *testing.T) {
+		w := newWorld(t, "cp1", "w1")
+		w.cache = t.TempDir()
+		w.bundled(t, true, "")
+		w.runtime = "containerd"
+		w.fromBefore()
+		request := w.moving()
+		w.do(request, event.Succeeded)
+		w.selfSigns()
+		p := w.prepared(w.service().Prepare(t.Context(), request, nil))
+		if !slices.ContainsFunc(p.Plan().Steps, func(s plan.Step) bool { return s.Task == "kubelet.serving" }) {
+			t.Error("the plan for the same file does not have kubelets ask the cluster")
+		}
+	})
 }
 
 // TestKubeletsServeSigned: kubelets of a new cluster get certificates of its CA, and so

@@ -62,6 +62,33 @@ func (p *prepared) reconfigures(parts pipeline.Parts) error {
 	return err
 }
 
+// asRecorded fills in what a file leaves open, as complete does, for what is to change
+// nothing else: a default that came after the record is left out.
+func (s *service) asRecorded(c, recorded *v1alpha1.Cluster) *v1alpha1.Cluster {
+	wanted := s.complete(c, recorded)
+	if recorded != nil {
+		spec.KeepServing(wanted, c, recorded)
+	}
+	return wanted
+}
+
+// fromFile is what a file wants a cluster to be. A change of the container runtime, also
+// one that has not come to its end, comes alone.
+func (s *service) fromFile(c, recorded *v1alpha1.Cluster) (*v1alpha1.Cluster, error) {
+	wanted := s.complete(c, recorded)
+	if !created(recorded) {
+		return wanted, nil
+	}
+	been, err := s.since(recorded)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(append(been, recorded), func(was *v1alpha1.Cluster) bool { return spec.Docker(was) != spec.Docker(wanted) }) {
+		return s.asRecorded(c, recorded), nil
+	}
+	return wanted, nil
+}
+
 // migrates says that what runs the containers of nodes is another than what has
 // since the latest operation that came to its end. That is a change by itself: what
 // a node does not serve with would not be known otherwise.

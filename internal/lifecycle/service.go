@@ -136,7 +136,9 @@ func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1
 		// A host that is missing from a file is not to be forgotten.
 		return spec.Copy(recorded), recorded, nil
 	default:
-		wanted = s.complete(r.Cluster, recorded)
+		if wanted, err = s.fromFile(r.Cluster, recorded); err != nil {
+			return nil, nil, err
+		}
 	}
 	paths := spec.Paths{Dir: r.Dir, Home: s.Home}
 	if err := s.valid(ctx, r, wanted, recorded, paths); err != nil {

@@ -40,7 +40,7 @@ func (s *service) newer(ctx context.Context, r *Request, recorded *v1alpha1.Clus
 		bundle = file.Spec.Bundle
 		// These go along.
 		file.Spec.Kubernetes.Version, file.Spec.Addons, file.Spec.Bundle = was, recorded.Spec.Addons, recorded.Spec.Bundle
-		if c := s.complete(file, recorded); !sameButOrder(c, recorded) {
+		if c := s.asRecorded(file, recorded); !sameButOrder(c, recorded) {
 			return nil, refused(idUpgradeHow, "the file differs from what is recorded of the cluster in more than the version of Kubernetes",
 				"apply the rest first, with version: "+was+": slipway apply -f "+cmp.Or(r.File, "FILE"))
 		}

@@ -48,7 +48,9 @@ func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error)
 		replace(c, is, h)
 		names = append(names, is.Name)
 	}
+	settings := Copy(c).Spec.Kubernetes
 	Default(c, DefaultOptions{})
+	c.Spec.Kubernetes = settings // a host more is no reason for a default that came since
 	return names, problems.Err()
 }
 

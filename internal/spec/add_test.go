@@ -85,6 +85,25 @@ func TestAddHosts(t *testing.T) {
 	}
 }
 
+// TestAddHostsKeepsSettings: a record from before a default is no less a record.
+func TestAddHostsKeepsSettings(t *testing.T) {
+	c := &v1alpha1.Cluster{}
+	c.Spec.Hosts = []v1alpha1.Host{{Name: "cp-1", Address: "10.0.0.11", Roles: []v1alpha1.Role{v1alpha1.RoleControlPlane}}}
+	Default(c, DefaultOptions{KubernetesVersion: "v1.37.1"})
+	c.Spec.Kubernetes.Kubelet.Config = nil
+	was := Copy(c).Spec.Kubernetes
+	f, err := ParseHostFlag("10.0.0.12=worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := AddHosts(c, []HostFlag{f}); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(was, c.Spec.Kubernetes); d != "" {
+		t.Errorf("settings of Kubernetes (-want +got):\n%s", d)
+	}
+}
+
 // TestHostKnown says what of a flag is taken: its name, or its address.
 func TestHostKnown(t *testing.T) {
 	for _, tc := range []struct{ flag, reason, want string }{

@@ -132,6 +132,17 @@ func setKubeletDefaults(k *v1alpha1.Kubernetes) {
 	k.Kubelet.Config[serverTLSBootstrap] = true
 }
 
+// KeepServing takes back the default by which kubelets ask the cluster for their serving
+// certificates, where the file leaves it open and the record is from before it.
+func KeepServing(c, file, recorded *v1alpha1.Cluster) {
+	for _, said := range []*v1alpha1.Cluster{file, recorded} {
+		if _, ok := said.Spec.Kubernetes.Kubelet.Config[serverTLSBootstrap]; ok {
+			return
+		}
+	}
+	delete(c.Spec.Kubernetes.Kubelet.Config, serverTLSBootstrap)
+}
+
 // rotatesServing reports whether kubelets have the feature that serverTLSBootstrap
 // needs: a kubelet without it does not start with that setting. The kubelet's own
 // gates come before those of all components, and a gate before AllBeta.

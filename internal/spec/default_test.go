@@ -8,6 +8,41 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 )
 
+// TestKeepServing: the default is left out where neither the file nor the record has it.
+func TestKeepServing(t *testing.T) {
+	type object = map[string]any
+	for _, tc := range []struct {
+		name, reason, file string
+		recorded, want     object
+	}{
+		{"neither", "nothing is to change", "", nil, object{}},
+		{"the record", "it is so already", "", object{serverTLSBootstrap: true}, object{serverTLSBootstrap: true}},
+		{"the record says no", "a file that leaves it open wants the default", "", object{serverTLSBootstrap: false}, object{serverTLSBootstrap: true}},
+		{"the file", "the user wants it", "{serverTLSBootstrap: true}", nil, object{serverTLSBootstrap: true}},
+		{"the file says no", "the user wants that", "{serverTLSBootstrap: false}", nil, object{serverTLSBootstrap: false}},
+		{"something else", "it stays", "{maxPods: 50}", nil, object{"maxPods": int64(50)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			text := "apiVersion: " + v1alpha1.APIVersion + "\nkind: Cluster\nmetadata: {name: demo}\nspec:\n" +
+				"  hosts: [{name: cp1, address: 192.0.2.11, roles: [control-plane]}]\n"
+			if tc.file != "" {
+				text += "  kubernetes: {kubelet: {config: " + tc.file + "}}\n"
+			}
+			loaded, err := Load("cluster.yaml", []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			recorded, wanted := &v1alpha1.Cluster{}, Copy(loaded.Cluster)
+			recorded.Spec.Kubernetes.Kubelet.Config = tc.recorded
+			Default(wanted, DefaultOptions{})
+			KeepServing(wanted, loaded.Cluster, recorded)
+			if d := cmp.Diff(tc.want, wanted.Spec.Kubernetes.Kubelet.Config); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+		})
+	}
+}
+
 // TestKubeletDefaults: kubelets ask the cluster for their serving certificates where they
 // can, and where the user has not decided otherwise.
 func TestKubeletDefaults(t *testing.T) {

@@ -54,7 +54,7 @@ func Load(file string, data []byte) (*Loaded, error) { return Loader{}.Load(file
 // Load reads a cluster from data; file is its name in diagnostics. The error
 // is a diag.List of all problems, warnings included, in the order of the file.
 // Without Files it reads no other file. What the file leaves out has its default,
-// but for the endpoint's mode.
+// but for the endpoint's mode, and for what kubelets serve with.
 func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	d := &decoder{file: file, positions: positions{}}
 	c := &v1alpha1.Cluster{}
@@ -65,7 +65,7 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 	loaded := &Loaded{Cluster: c, Source: data, File: file, positions: d.positions}
 	all := d.diags
 	if !d.unreadable {
-		mode := c.Spec.ControlPlaneEndpoint.Mode
+		said := Copy(c).Spec
 		Default(c, DefaultOptions{KubernetesVersion: l.KubernetesVersion})
 		options := ValidateOptions{Supported: l.Supported}
 		if l.Recorded != nil {
@@ -76,7 +76,9 @@ func (l Loader) Load(file string, data []byte) (*Loaded, error) {
 			found = append(found, CheckFiles(c, *l.Files)...)
 		}
 		all = append(all, loaded.Place(d.withoutEchoes(found))...)
-		c.Spec.ControlPlaneEndpoint.Mode = mode // a cluster that exists keeps the one it has
+		// A cluster that exists may keep what it has.
+		c.Spec.ControlPlaneEndpoint.Mode = said.ControlPlaneEndpoint.Mode
+		c.Spec.Kubernetes.Kubelet.Config = said.Kubernetes.Kubelet.Config
 	}
 	all.Sort()
 	loaded.Warnings = all.Warnings()
