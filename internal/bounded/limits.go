@@ -18,6 +18,8 @@ const (
 	Config = 64 << 20
 	// Record is for files that only this program writes.
 	Record = 256 << 20
+	// Page is for a page of a list of the API, whose items nodes can write.
+	Page = 16 << 20
 	// Document is for answers of servers: manifests, charts, indexes, checksums.
 	Document = 64 << 20
 )

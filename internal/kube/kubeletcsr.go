@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,33 +21,51 @@ var signingRequests = schema.GroupVersionResource{Group: "certificates.k8s.io", 
 // why. It approves what it has read: the API server refuses a request that has been
 // changed since, or was made again under the same name.
 func (c *Client) ApproveServing(ctx context.Context, kubelet op.KubeletIdentity) (approved, refused []string, err error) {
-	list, err := c.dynamic.Resource(signingRequests).List(ctx, metav1.ListOptions{FieldSelector: "spec.signerName=" + kubeletcsr.Signer})
-	if err != nil {
-		return nil, nil, fmt.Errorf("listing certificate signing requests: %w", c.words(err))
-	}
-	for i := range list.Items {
-		u := &list.Items[i]
-		raw, err := u.MarshalJSON()
+	for more := ""; ; {
+		list, err := c.dynamic.Resource(signingRequests).List(ctx, metav1.ListOptions{
+			FieldSelector: "spec.signerName=" + kubeletcsr.Signer, Limit: kubeletcsr.PageSize, Continue: more,
+		})
 		if err != nil {
-			return nil, nil, fmt.Errorf("reading certificate signing request %s: %w", u.GetName(), err)
+			return approved, refused, fmt.Errorf("listing certificate signing requests: %w", c.words(err))
 		}
-		var r kubeletcsr.Request
-		if err := json.Unmarshal(raw, &r); err != nil {
-			return nil, nil, fmt.Errorf("reading certificate signing request %s: %w", u.GetName(), err)
+		for i := range list.Items {
+			u := &list.Items[i]
+			why, err := c.judge(ctx, u, kubelet)
+			switch {
+			case err != nil:
+				return approved, refused, fmt.Errorf("approving certificate signing request %q: %w", u.GetName(), err)
+			case why == nil:
+				approved = append(approved, u.GetName())
+			case !errors.Is(why, errNotAsked):
+				refused = append(refused, u.GetName()+": "+why.Error())
+			}
 		}
-		if !r.Pending() || !r.Of(kubelet.Name) {
-			continue
+		if more = list.GetContinue(); more == "" {
+			return approved, refused, nil
 		}
-		if why := kubeletcsr.Check(r, []op.KubeletIdentity{kubelet}); why != nil {
-			refused = append(refused, u.GetName()+": "+why.Error())
-			continue
-		}
-		if err := c.approve(ctx, u); err != nil {
-			return approved, refused, fmt.Errorf("approving certificate signing request %s: %w", u.GetName(), err)
-		}
-		approved = append(approved, u.GetName())
 	}
-	return approved, refused, nil
+}
+
+// errNotAsked is of a request that another kubelet has made, or that is not pending.
+var errNotAsked = errors.New("the kubelet does not ask for it")
+
+// judge approves a request if the kubelet has made it and may; why says that it is left.
+func (c *Client) judge(ctx context.Context, u *unstructured.Unstructured, kubelet op.KubeletIdentity) (why, err error) {
+	var r kubeletcsr.Request
+	raw, err := u.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(raw, &r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !r.Pending() || !r.Of(kubelet.Name) {
+		return errNotAsked, nil
+	}
+	if why := kubeletcsr.Check(r, []op.KubeletIdentity{kubelet}); why != nil {
+		return why, nil
+	}
+	return nil, c.approve(ctx, u)
 }
 
 // approve approves a request. One that has just been deleted needs no approval.

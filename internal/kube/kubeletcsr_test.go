@@ -39,18 +39,18 @@ func TestApproveServing(t *testing.T) {
 			`"spec":{"request":%q,"signerName":"kubernetes.io/kubelet-serving","username":"system:node:%s","groups":["system:nodes"],"usages":["digital signature","server auth"]},"status":%s}`,
 			name, text, node, status)
 	}
-	list := `{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequestList","items":[` + strings.Join([]string{
-		request("good", "w1", "192.0.2.12", "{}"),
-		request("bad", "w1", "192.0.2.11", "{}"),
-		request("denied", "w1", "192.0.2.12", `{"conditions":[{"type":"Denied","status":"True"}]}`),
-		request("others", "w2", "192.0.2.13", "{}"),
-	}, ",") + "]}"
-	asks := call{request: "GET " + path + "?fieldSelector=spec.signerName%3Dkubernetes.io%2Fkubelet-serving", answer: list}
+	list := func(more string, items ...string) string {
+		return `{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequestList","metadata":{"continue":"` + more + `"},"items":[` + strings.Join(items, ",") + "]}"
+	}
+	query := "fieldSelector=spec.signerName%3Dkubernetes.io%2Fkubelet-serving&limit=50"
+	first := call{request: "GET " + path + "?" + query, answer: list("next", request("bad", "w1", "192.0.2.11", "{}"),
+		request("denied", "w1", "192.0.2.12", `{"conditions":[{"type":"Denied","status":"True"}]}`))}
+	asks := call{request: "GET " + path + "?continue=next&" + query, answer: list("", request("good", "w1", "192.0.2.12", "{}"), request("others", "w2", "192.0.2.13", "{}"))}
 	approves := call{request: "PUT " + path + "/good/approval?fieldManager=slipway", body: `"resourceVersion":"7"`, answer: request("good", "w1", "192.0.2.12", "{}")}
 	gone, changed := approves, approves
 	gone.status, gone.answer, changed.status, changed.answer = 404, "", 409, ""
 	approves.body = `"type":"Approved"`
-	f := newFakeAPI(t, asks, approves, asks, gone, asks, changed)
+	f := newFakeAPI(t, first, asks, approves, first, asks, gone, first, asks, changed)
 	c := f.client()
 	kubelet := op.KubeletIdentity{Name: "w1", Addresses: []string{"192.0.2.12"}}
 	for _, reason := range []string{"it is approved", "one that is gone needs no approval"} {

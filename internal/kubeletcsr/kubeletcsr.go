@@ -23,6 +23,9 @@ const (
 	// Signer is the signer in Kubernetes that signs serving certificates of kubelets.
 	Signer = "kubernetes.io/kubelet-serving"
 
+	// PageSize is how many requests are listed at a time: kubelets can make many.
+	PageSize = 50
+
 	userPrefix = "system:node:"
 	group      = "system:nodes"
 	// minRSABits is the smallest RSA key that may be certified.

@@ -12,7 +12,6 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
-	"slipway.dev/slipway/internal/kubeletcsr"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -24,7 +23,7 @@ const (
 	// of kubelets.
 	ApproveUnit = approveName + ".timer"
 	approveName = "slipway-approve"
-	// requestsPath lists the requests for serving certificates of kubelets.
+	// requestsPath is where the API has the requests for serving certificates of kubelets.
 	requestsPath = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 )
 
@@ -73,8 +72,7 @@ func autoApproval(env module.Env, hosts []*engine.Host) op.AutoApproval {
 		return append([]string{kubectl, "--kubeconfig=" + adminConf, "--server=https://" + own, "--request-timeout=30s"}, args...)
 	}
 	a := op.AutoApproval{
-		Get: ask("get", "--raw="+requestsPath+"?limit=500&fieldSelector=spec.signerName%3D"+kubeletcsr.Signer),
-		Put: ask("replace", "-f", "-", "--raw="+requestsPath+"/"), Suffix: "/approval",
+		Get: ask("get", "--raw="+requestsPath), Put: ask("replace", "-f", "-", "--raw="+requestsPath),
 	}
 	for _, h := range env.Cluster.Spec.Hosts {
 		if !facts.RunsKubelet(h.Roles) {

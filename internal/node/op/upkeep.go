@@ -65,12 +65,11 @@ const AutoOutcomeFile = "/var/lib/slipway/renewal.json"
 // An AutoApproval is how a control plane approves, with no manager there, what
 // kubelets of the cluster ask for when they renew their serving certificates.
 type AutoApproval struct {
-	// Get is the command that prints pending requests, and Put the one that
-	// replaces the approval of the request whose name is added to its last argument,
-	// followed by Suffix.
-	Get    []string `json:"get"`
-	Put    []string `json:"put"`
-	Suffix string   `json:"suffix"`
+	// Get is the command that prints something of the API, and Put the one that
+	// replaces it. The last argument of both ends with the path of all requests: a
+	// query, or the path of one request, is added to it.
+	Get []string `json:"get"`
+	Put []string `json:"put"`
 	// Kubelets are all kubelets of the cluster.
 	Kubelets []KubeletIdentity `json:"kubelets"`
 }

@@ -8,55 +8,133 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
 
+	"slipway.dev/slipway/internal/bounded"
 	"slipway.dev/slipway/internal/kubeletcsr"
 	"slipway.dev/slipway/internal/node/op"
 )
 
+// maxLeft is how many of the requests that are left pending an error names.
+const maxLeft = 20
+
+// An approver approves requests, and remembers what has become of them.
+type approver struct {
+	*session
+	job      op.AutoApproval
+	approved []string
+	left     []error
+	more     int // left, and not named
+}
+
+// requests is a page of the list of requests.
+type requests struct {
+	Metadata struct {
+		Continue string `json:"continue"`
+	} `json:"metadata"`
+	Items []json.RawMessage `json:"items"`
+}
+
 // AutoApprove approves requests for serving certificates that kubelets of the
 // cluster may make, and returns what it has approved. Other requests stay pending,
-// and the error says why.
+// and the error says why. However many requests there are, and however large, it
+// holds few of them at a time.
 func (r *Runner) AutoApprove(ctx context.Context, job op.AutoApproval) (approved []string, err error) {
 	s, err := r.session(Batch{}, nil)
 	if err != nil {
 		return nil, err
 	}
-	text, err := s.output(ctx, job.Get...)
-	if err != nil {
-		return nil, err
-	}
-	var list struct {
-		Items []json.RawMessage `json:"items"`
-	}
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		return nil, fmt.Errorf("reading requests: %w", err)
-	}
-	var left []error
-	for _, item := range list.Items {
-		var req kubeletcsr.Request
-		if err := json.Unmarshal(item, &req); err != nil {
-			left = append(left, err)
+	a := approver{session: s, job: job}
+	limit, at := kubeletcsr.PageSize, ""
+	for {
+		page, err := a.page(ctx, limit, at)
+		if errors.As(err, new(*bounded.LimitError)) && limit > 1 {
+			limit /= 2
 			continue
-		}
-		if !req.Pending() {
-			continue
-		}
-		err := kubeletcsr.Check(req, job.Kubelets)
-		if err == nil {
-			err = s.approve(ctx, job, req.Metadata.Name, item)
 		}
 		if err != nil {
-			left = append(left, fmt.Errorf("left pending: %.80q of %.80q: %w", req.Metadata.Name, req.Spec.Username, err))
-			continue
+			a.leave(fmt.Errorf("listing requests: %w", err))
+			break
 		}
-		approved = append(approved, req.Metadata.Name+" of "+req.Spec.Username)
+		for _, item := range page.Items {
+			a.judge(ctx, item)
+		}
+		if at = page.Metadata.Continue; at == "" {
+			break
+		}
 	}
-	return approved, errors.Join(left...)
+	if a.more > 0 {
+		a.left = append(a.left, fmt.Errorf("%d more are left pending", a.more))
+	}
+	return a.approved, errors.Join(a.left...)
+}
+
+// page lists requests from a place on, at most as many as limit says.
+func (a *approver) page(ctx context.Context, limit int, at string) (page requests, err error) {
+	query := url.Values{"fieldSelector": {"spec.signerName=" + kubeletcsr.Signer}, "limit": {strconv.Itoa(limit)}}
+	if at != "" {
+		query.Set("continue", at)
+	}
+	raw, err := a.get(ctx, "?"+query.Encode())
+	if err == nil {
+		err = json.Unmarshal(raw, &page)
+	}
+	return page, err
+}
+
+// get asks the API server for what the last argument leads to with more behind it.
+func (a *approver) get(ctx context.Context, more string) ([]byte, error) {
+	out := &headWriter{limit: bounded.Page + 1}
+	if err := a.run(ctx, command{argv: longer(a.job.Get, more), stdout: out}); err != nil {
+		return nil, err
+	}
+	return bounded.ReadAll(bytes.NewReader(out.buf), bounded.Page)
+}
+
+// longer is a command with more behind its last argument.
+func longer(argv []string, more string) []string {
+	out := append([]string{}, argv...)
+	out[len(out)-1] += more
+	return out
+}
+
+// judge approves a request that a kubelet may make.
+func (a *approver) judge(ctx context.Context, item json.RawMessage) {
+	var req kubeletcsr.Request
+	if err := json.Unmarshal(item, &req); err != nil {
+		a.leave(err)
+		return
+	}
+	if !req.Pending() {
+		return
+	}
+	err := kubeletcsr.Check(req, a.job.Kubelets)
+	if err == nil {
+		if err = a.approve(ctx, req.Metadata.Name, item); err != nil && !a.pending(ctx, req.Metadata.Name) {
+			return // another control plane was faster
+		}
+	}
+	if err != nil {
+		a.leave(fmt.Errorf("left pending: %.80q of %.80q: %w", req.Metadata.Name, req.Spec.Username, err))
+		return
+	}
+	a.approved = append(a.approved, fmt.Sprintf("%q of %q", req.Metadata.Name, req.Spec.Username))
+}
+
+// leave remembers why something is left pending.
+func (a *approver) leave(why error) {
+	if len(a.left) < maxLeft {
+		a.left = append(a.left, why)
+	} else {
+		a.more++
+	}
 }
 
 // approve approves a request as it was read: one that has changed since, or was
 // made again under its name, is refused by the API server.
-func (s *session) approve(ctx context.Context, job op.AutoApproval, name string, item json.RawMessage) error {
+func (a *approver) approve(ctx context.Context, name string, item json.RawMessage) error {
 	object := map[string]any{}
 	if err := json.Unmarshal(item, &object); err != nil {
 		return err
@@ -66,7 +144,17 @@ func (s *session) approve(ctx context.Context, job op.AutoApproval, name string,
 	if err != nil {
 		return err
 	}
-	argv := append([]string{}, job.Put...)
-	argv[len(argv)-1] += name + job.Suffix
-	return s.run(ctx, command{argv: argv, stdin: bytes.NewReader(body), stdout: new(bytes.Buffer)})
+	argv := longer(a.job.Put, "/"+url.PathEscape(name)+"/approval")
+	return a.run(ctx, command{argv: argv, stdin: bytes.NewReader(body), stdout: new(headWriter)})
+}
+
+// pending reports whether a request still waits for approval, as far as it is known.
+func (a *approver) pending(ctx context.Context, name string) bool {
+	raw, err := a.get(ctx, "/"+url.PathEscape(name))
+	var e *op.Error
+	if errors.As(err, &e) && strings.Contains(e.Detail, "(NotFound)") {
+		return false
+	}
+	var req kubeletcsr.Request
+	return err != nil || json.Unmarshal(raw, &req) != nil || req.Pending()
 }

@@ -10,9 +10,11 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -47,6 +49,164 @@ func requestOf(t *testing.T, name, node, address string, status map[string]any) 
 	}
 }
 
+// A fakeKubectl answers requests of the API from files, and keeps what is put.
+type fakeKubectl struct {
+	t   *testing.T
+	dir string
+}
+
+// newFakeKubectl answers as the cases of a shell say, "get PATH" and "put PATH", and
+// refuses anything else. What is put is kept if they say nothing else of it.
+func newFakeKubectl(t *testing.T, cases string, files map[string]string) *fakeKubectl {
+	t.Helper()
+	k := &fakeKubectl{t: t, dir: t.TempDir()}
+	script := "#!/bin/sh\ncd " + k.dir + "\ncase \"$1 $2\" in\n" + cases +
+		"\nput*) printf '%s ' \"$2\" >>sent; cat >>sent; echo >>sent;;\n*) echo \"not expected: $1 $2\" >&2; exit 9;;\nesac\n"
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(k.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(k.dir, "kubectl"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func (k *fakeKubectl) approve() ([]string, error) {
+	program := filepath.Join(k.dir, "kubectl")
+	r := Runner{Root: k.dir, State: filepath.Join(k.dir, "state")}
+	return r.AutoApprove(k.t.Context(), op.AutoApproval{
+		Get: []string{program, "get", "--raw=/requests"}, Put: []string{program, "put", "--raw=/requests"},
+		Kubelets: []op.KubeletIdentity{{Name: "cp1", Addresses: []string{"192.0.2.11"}}, {Name: "w1", Addresses: []string{"192.0.2.12"}}},
+	})
+}
+
+// sent is what was put: a line for each, the path first.
+func (k *fakeKubectl) sent() string {
+	text, err := os.ReadFile(filepath.Join(k.dir, "sent"))
+	if err != nil && !os.IsNotExist(err) {
+		k.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// page is a page of the list of requests.
+func page(t *testing.T, more string, items ...any) string {
+	t.Helper()
+	return marshal(t, map[string]any{"metadata": map[string]any{"continue": more}, "items": items})
+}
+
+// TestAutoApproveFlood: no kubelet keeps others from their certificates by the number or
+// the size of what it asks for.
+func TestAutoApproveFlood(t *testing.T) {
+	strange := func(n int) (out []any) {
+		for i := range n {
+			out = append(out, requestOf(t, fmt.Sprintf("a%d", i), "w1", "192.0.2.11", nil))
+		}
+		return out
+	}
+	good := page(t, "", requestOf(t, "z", "w1", "192.0.2.12", nil))
+	for _, tc := range []struct {
+		name, reason, cases string
+		first               string
+		want                []string
+		left                string
+	}{
+		{
+			"many", "the list is read to its end, and the error stays short",
+			`"get --raw=/requests?continue=a%2Fb%3D&fieldSelector=spec.signerName%3Dkubernetes.io%2Fkubelet-serving&limit=50") cat good;;
+			"get --raw=/requests?fieldSelector=spec.signerName%3Dkubernetes.io%2Fkubelet-serving&limit=50") cat first;;`,
+			page(t, "a/b=", strange(50)...),
+			[]string{`"z" of "system:node:w1"`},
+			"30 more are left pending",
+		},
+		{
+			"large", "fewer are read at a time",
+			`*"&limit=1") cat good;;
+			"get --raw=/requests?"*) head -c 17000000 /dev/zero;;`,
+			"",
+			[]string{`"z" of "system:node:w1"`},
+			"",
+		},
+		{
+			"one that is too large", "there is an end",
+			`"get --raw=/requests?"*) head -c 17000000 /dev/zero;;`,
+			"", nil, "listing requests: it has more than",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			k := newFakeKubectl(t, tc.cases, map[string]string{"first": tc.first, "good": good})
+			approved, err := k.approve()
+			if d := cmp.Diff(tc.want, approved); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, d)
+			}
+			if (err != nil) != (tc.left != "") || err != nil && !strings.Contains(err.Error(), tc.left) {
+				t.Errorf("%v, want %q in it: %s", err, tc.left, tc.reason)
+			}
+		})
+	}
+}
+
+// TestAutoApproveName: the name of a request leads nowhere else, and adds no line to the
+// journal.
+func TestAutoApproveName(t *testing.T) {
+	name := "a/../../nodes?x#\napproved"
+	k := newFakeKubectl(t, `"get --raw=/requests?"*) cat list;;`, map[string]string{"list": page(t, "", requestOf(t, name, "w1", "192.0.2.12", nil))})
+	approved, err := k.approve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{strconv.Quote(name) + ` of "system:node:w1"`}, approved); d != "" {
+		t.Errorf("approved (-want +got):\n%s", d)
+	}
+	if where, _, _ := strings.Cut(k.sent(), " "); where != "--raw=/requests/a%2F..%2F..%2Fnodes%3Fx%23%0Aapproved/approval" {
+		t.Errorf("it was sent to %s", where)
+	}
+}
+
+// TestAutoApproveAtOnce: a request that cannot be approved any more because another
+// control plane has approved it, or that is gone, is no failure.
+func TestAutoApproveAtOnce(t *testing.T) {
+	approved := map[string]any{"conditions": []any{map[string]any{"type": "Approved"}}}
+	for _, tc := range []struct {
+		name, reason, again string
+		fails               bool
+	}{
+		{"approved", "another control plane was faster", "cat approved", false},
+		{"gone", "it needs no approval", `echo "Error from server (NotFound): it is not there" >&2; exit 1`, false},
+		{"pending", "nobody has approved it", "cat pending", true},
+		{"not known", "the API server is gone", "echo refused >&2; exit 1", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			k := newFakeKubectl(t, `"get --raw=/requests?"*) cat list;;
+				"get --raw=/requests/csr-1") `+tc.again+`;;
+				"put --raw=/requests/csr-1/approval") echo "Error from server (Conflict): it has changed" >&2; exit 1;;`,
+				map[string]string{
+					"list":     page(t, "", requestOf(t, "csr-1", "w1", "192.0.2.12", nil)),
+					"approved": marshal(t, requestOf(t, "csr-1", "w1", "192.0.2.12", approved)),
+					"pending":  marshal(t, requestOf(t, "csr-1", "w1", "192.0.2.12", nil)),
+				})
+			done, err := k.approve()
+			if len(done) > 0 {
+				t.Errorf("approved %v", done)
+			}
+			if (err != nil) != tc.fails || err != nil && !strings.Contains(err.Error(), "(Conflict)") {
+				t.Errorf("%v: %s", err, tc.reason)
+			}
+		})
+	}
+}
+
+func marshal(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // TestAutoApprove: a control plane approves what kubelets of the cluster may ask for,
 // as it was read, and leaves the rest pending.
 func TestAutoApprove(t *testing.T) {
@@ -60,22 +220,9 @@ func TestAutoApprove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	answer, put := filepath.Join(dir, "list"), filepath.Join(dir, "put")
-	script := "#!/bin/sh\ncase $1 in get) cat " + answer + ";; put) printf '%s ' \"$2\" >>" + put + "; cat >>" + put + ";; esac\n"
-	program := filepath.Join(dir, "kubectl")
-	if err := os.WriteFile(answer, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	r := Runner{Root: dir, State: filepath.Join(dir, "state")}
-	approved, err := r.AutoApprove(t.Context(), op.AutoApproval{
-		Get: []string{program, "get"}, Put: []string{program, "put", "--raw=/requests/"}, Suffix: "/approval",
-		Kubelets: []op.KubeletIdentity{{Name: "cp1", Addresses: []string{"192.0.2.11"}}, {Name: "w1", Addresses: []string{"192.0.2.12"}}},
-	})
-	if d := cmp.Diff([]string{"csr-good of system:node:w1"}, approved); d != "" {
+	k := newFakeKubectl(t, `"get --raw=/requests?"*) cat list;;`, map[string]string{"list": string(list)})
+	approved, err := k.approve()
+	if d := cmp.Diff([]string{`"csr-good" of "system:node:w1"`}, approved); d != "" {
 		t.Errorf("approved (-want +got):\n%s", d)
 	}
 	for _, want := range []string{`"csr-stolen"`, "192.0.2.11 is not an address of node w1", `"csr-stranger"`, "not a node of the cluster"} {
@@ -83,11 +230,7 @@ func TestAutoApprove(t *testing.T) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
 	}
-	sent, err := os.ReadFile(put)
-	if err != nil {
-		t.Fatal(err)
-	}
-	where, body, _ := strings.Cut(string(sent), " ")
+	where, body, _ := strings.Cut(k.sent(), " ")
 	if where != "--raw=/requests/csr-good/approval" {
 		t.Errorf("it was sent to %s", where)
 	}
