@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -53,11 +54,15 @@ var kubeletKey = sync.OnceValue(func() *ecdsa.PrivateKey {
 func (m *machine) kubelet() (net.Conn, error) {
 	m.mu.Lock()
 	serves := !m.signs() || m.has(module.ServingCert)
+	moved := m.moved
 	m.mu.Unlock()
 	if !serves {
 		return nil, errors.New("the kubelet has no certificate to serve with")
 	}
 	cert := served()
+	if moved {
+		cert = shownElsewhere()
+	}
 	if m.api.kubeletShows != nil {
 		cert = *m.api.kubeletShows(m.address)
 	}
@@ -75,6 +80,19 @@ func (m *machine) kubelet() (net.Conn, error) {
 	return net.Dial("tcp", l.Addr().String())
 }
 
+// shownElsewhere is what a kubelet shows that had another address.
+var shownElsewhere = sync.OnceValue(func() tls.Certificate {
+	ca := served()
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotBefore: ca.Leaf.NotBefore, NotAfter: ca.Leaf.NotAfter, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 99)},
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, c, ca.Leaf, kubeletKey().Public(), ca.PrivateKey)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: kubeletKey()}
+})
+
 // signs reports whether the kubelet asks the cluster for its serving certificate.
 func (m *machine) signs() bool {
 	return m.has(module.ClientCert) && strings.Contains(m.files[kubeletDropIn], "serverTLSBootstrap: true")
@@ -83,7 +101,7 @@ func (m *machine) signs() bool {
 // certifies plays a kubelet that has no serving certificate: it asks for one, and
 // takes the one that has been approved.
 func (m *machine) certifies() {
-	if !m.signs() || m.has(module.ServingCert) && !m.over(module.ServingCert) {
+	if !m.signs() || m.has(module.ServingCert) && !m.over(module.ServingCert) && !m.moved {
 		return
 	}
 	at := signingRequests + "csr-" + m.name
@@ -96,7 +114,7 @@ func (m *machine) certifies() {
 	}
 	if status, _ := have["status"].(object); status != nil && len(status["conditions"].([]any)) > 0 {
 		delete(m.api.objects, at)
-		m.files[module.ServingCert] = "made by the kubelet"
+		m.files[module.ServingCert], m.moved = "made by the kubelet", false
 	}
 }
 
@@ -330,6 +348,39 @@ func TestKubeletAsksForAnothersAddress(t *testing.T) {
 		if strings.Contains(w.machines[name].look()[kubeletDropIn], "serverTLSBootstrap: true") {
 			t.Errorf("the kubelet of %s still asks the cluster", name)
 		}
+	}
+}
+
+// TestKubeletServesForAnotherAddress: the kubelet asks for the certificate that fits, and
+// an apply approves it, although the one that it has is in date.
+func TestKubeletServesForAnotherAddress(t *testing.T) {
+	for _, tc := range []struct {
+		name, reason, greedy string
+		want                 event.Outcome
+	}{
+		{"its own", "it is approved", "", event.Succeeded},
+		{"another's as well", "the failure says what is left pending", "192.0.2.11", event.Failed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, "cp1", "w1")
+			w.create(event.Succeeded)
+			w.machines["w1"].moved, w.machines["w1"].greedy = true, tc.greedy
+			w.events = nil
+			res := w.do(Request{Kind: Apply, Cluster: w.cluster()}, tc.want)
+			if tc.want == event.Failed {
+				if len(res.Failures) == 0 || !strings.Contains(res.Failures[0].Message, "csr-w1") {
+					t.Errorf("%s: %+v", tc.reason, res.Failures)
+				}
+				return
+			}
+			if d := cmp.Diff([]string{"w1"}, w.turns("kubelet.serving")); d != "" {
+				t.Errorf("kubelets that were waited for: %s (-want +got):\n%s", tc.reason, d)
+			}
+			if w.machines["w1"].moved {
+				t.Error("the kubelet still serves with the certificate that does not fit")
+			}
+			w.settled(w.cluster())
+		})
 	}
 }
 

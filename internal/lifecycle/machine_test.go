@@ -78,6 +78,7 @@ type machine struct {
 	spoils  func(m *machine, step string, o op.Op) *op.Error
 	sick    func(*machine) bool
 	greedy  string         // an address of another that its kubelet asks for
+	moved   bool           // its kubelet's certificate is for another address
 	admit   func(*machine) // what the cluster gives a kubelet that asks for credentials
 	touched func(what string)
 	// podLogs are the names of logs that it reports, and podLog is what one holds.

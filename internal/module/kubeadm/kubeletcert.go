@@ -29,6 +29,8 @@ const (
 	// servingTime bounds the wait for a kubelet to ask for its certificate, to get it
 	// and to serve with it.
 	servingTime = 4 * time.Minute
+	// lookTime bounds a look at what a kubelet serves with.
+	lookTime = 10 * time.Second
 	// refusedTime is how long a request that may not be approved is left alone before
 	// the step fails: a kubelet waits much longer before it asks for something else, and
 	// the request may be older than its present addresses.
@@ -87,7 +89,7 @@ func servingCert(env module.Env, id string) engine.Task {
 		Run: &engine.Action{
 			Check: func(ctx context.Context, s *engine.Scope) ([]plan.OpChange, error) {
 				missing, err := certMissing(ctx, s.Host())
-				if err != nil || missing == "" {
+				if err != nil || missing == "" && !misnamed(ctx, env, s) {
 					return nil, err
 				}
 				return servingChange(s.Host()), nil
@@ -119,25 +121,26 @@ func serveSigned(ctx context.Context, env module.Env, s *engine.Scope) error {
 	kubelet := env.KubeletIdentity(s.Host())
 	var refused time.Time
 	err = client.Until(ctx, func(ctx context.Context) (string, error) {
-		missing, err := certMissing(ctx, s.Host())
-		if err != nil {
-			return "", err
+		why, err := certMissing(ctx, s.Host())
+		if err == nil && why == "" {
+			why = text(servesWith(ctx, env, s.Host(), roots))
 		}
-		if missing == "" {
-			return servesWith(ctx, env, s.Host(), roots), nil
+		if err != nil || why == "" {
+			return "", err
 		}
 		approved, left, err := client.ApproveServing(ctx, kubelet)
 		switch {
 		case err != nil:
 			return "", err
 		case len(approved) > 0:
+			refused = time.Time{}
 			s.Tell("approved %s", strings.Join(approved, ", "))
 		case len(left) > 0 && refused.IsZero():
 			refused = time.Now()
 		case len(left) > 0 && time.Since(refused) > refusedTime:
 			return "", errors.New("a request is left pending: " + strings.Join(left, "; "))
 		}
-		return missing, nil
+		return why, nil
 	})
 	if err != nil {
 		return &op.Error{Reason: idKubeletCert, Message: "the kubelet does not serve with a certificate that the cluster has signed: " + err.Error()}
@@ -146,12 +149,12 @@ func serveSigned(ctx context.Context, env module.Env, s *engine.Scope) error {
 }
 
 // servesWith returns why a kubelet does not serve yet with a certificate for its
-// address that one of the cluster's CAs has signed, or "".
-func servesWith(ctx context.Context, env module.Env, h *engine.Host, roots *x509.CertPool) string {
+// address that one of the cluster's CAs has signed, or nil.
+func servesWith(ctx context.Context, env module.Env, h *engine.Host, roots *x509.CertPool) error {
 	at := env.KubeletAddress(h)
 	conn, err := h.Conn.DialContext(ctx, "tcp", at)
 	if err != nil {
-		return err.Error()
+		return err
 	}
 	defer conn.Close()
 	host, _, err := net.SplitHostPort(at)
@@ -159,9 +162,31 @@ func servesWith(ctx context.Context, env module.Env, h *engine.Host, roots *x509
 		err = tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12}).HandshakeContext(ctx)
 	}
 	if err != nil {
-		return fmt.Sprintf("%s: %v", at, err)
+		return fmt.Errorf("%s: %w", at, err)
 	}
-	return ""
+	return nil
+}
+
+// text is an error for people, "" for none.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// misnamed reports whether the kubelet of a host serves with a certificate of the
+// cluster that is for another address. The kubelet asks for the right one by itself. What
+// cannot be found out is not so.
+func misnamed(ctx context.Context, env module.Env, s *engine.Scope) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	client, roots, err := admin(ctx, env, s)
+	if err != nil {
+		return false
+	}
+	client.Close()
+	return errors.As(servesWith(ctx, env, s.Host(), roots), new(x509.HostnameError))
 }
 
 // admin is a client of the API with an administrator's rights, and the CAs of the
