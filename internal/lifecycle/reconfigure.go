@@ -322,3 +322,12 @@ func unbounded(r Request) error {
 	}
 	return nil
 }
+
+// exists refuses to create a cluster that is recorded.
+func exists(recorded *v1alpha1.Cluster) error {
+	hint := "change it with: slipway apply -f FILE"
+	if recorded.Status.Phase != v1alpha1.PhaseRunning && recorded.Status.Operation != "" {
+		hint = "continue with: slipway resume " + recorded.Name
+	}
+	return refused(idClusterExists, "cluster "+recorded.Name+" is recorded already", hint)
+}

@@ -151,11 +151,7 @@ func (s *service) subject(ctx context.Context, r *Request) (wanted, recorded *v1
 		return nil, nil, err
 	}
 	if r.Kind == Create && recorded != nil {
-		hint := "change it with: slipway apply -f FILE"
-		if recorded.Status.Phase != v1alpha1.PhaseRunning && recorded.Status.Operation != "" {
-			hint = "continue with: slipway resume " + name
-		}
-		return nil, nil, refused(idClusterExists, "cluster "+name+" is recorded already", hint)
+		return nil, nil, exists(recorded)
 	}
 	if changesHosts(r.Kind) && !changesVersion(r.Kind) && created(recorded) {
 		if err := s.changeable(recorded, wanted); err != nil {
