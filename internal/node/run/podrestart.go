@@ -78,7 +78,12 @@ func (s *session) programs(is func(command []string) bool) (out []process, err e
 			continue
 		}
 		p, ok := readProcess(filepath.Dir(file))
-		if ok && !ofOrdinaryPod(filepath.Dir(file)) && isShim(s.path("/proc/"+strconv.Itoa(p.parent)), here) {
+		if !ok {
+			continue
+		}
+		shim := shimArgs(s.path("/proc/"+strconv.Itoa(p.parent)), here)
+		static, ordinary := podsOf(filepath.Dir(file))
+		if ourShim(shim) && !ordinary || dockerShim(shim) && static && !ordinary {
 			out = append(out, p)
 		}
 	}

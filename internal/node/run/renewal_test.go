@@ -284,6 +284,14 @@ func (h *host) pod(pid int, stat, namespace string) {
 	}
 }
 
+// inDocker has Docker run the scheduler's container, in the cgroup of a pod or in none.
+func inDocker(pod string) func(*host) {
+	return func(h *host) {
+		h.write("proc/50/cmdline", "/usr/local/bin/containerd-shim-runc-v2\x00-namespace\x00moby\x00-id\x00a\x00-address\x00/run/docker/containerd/containerd.sock\x00")
+		h.write("proc/77/cgroup", "4:memory:/kubepods/burstable/"+pod+"a\n")
+	}
+}
+
 func scheduler(h *host) op.PodRestart {
 	h.write(schedulerManifest, "spec:\n  containers:\n  - command:\n    - kube-scheduler\n    - --kubeconfig=/etc/kubernetes/scheduler.conf\n    image: x\n")
 	return op.PodRestart{Manifest: schedulerManifest, Files: []string{"/etc/kubernetes/scheduler.conf"}, TimeoutSeconds: 20}
@@ -309,6 +317,9 @@ func TestPodRestartNeeded(t *testing.T) {
 		{"no file", "there is nothing to read", started(1), "pid:[1]", func(h *host) { h.remove("etc/kubernetes/scheduler.conf") }, ""},
 		{"no pod", "there is nothing to restart", started(1), "pid:[1]", func(h *host) { h.remove(schedulerManifest[1:]) }, ""},
 		{"not running", "what starts later reads it then", started(1), "pid:[1]", func(h *host) { h.remove("proc/77/cmdline") }, ""},
+		{"with Docker", "its shims are of another containerd", started(1), "pid:[1]", inDocker("pod0123456789abcdef0123456789abcdef/"), "restart: /etc/kubernetes/scheduler.conf changed"},
+		{"a container of Docker", "it is of no pod", started(1), "pid:[1]", inDocker(""), ""},
+		{"an ordinary pod with Docker", "its user chose the command", started(1), "pid:[1]", inDocker("pod1f0e6b4c-7d2a-4e8f-9a3b-0c1d2e3f4a5b/"), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)

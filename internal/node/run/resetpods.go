@@ -214,27 +214,38 @@ func readProcess(dir string) (p process, ok bool) {
 
 // isShim says that a process is a shim of containerd for Kubernetes, and of
 // this machine.
-func isShim(dir, here string) bool {
+func isShim(dir, here string) bool { return ourShim(shimArgs(dir, here)) }
+
+// shimArgs returns the arguments of a shim of containerd or Docker that runs on this
+// machine, by its directory in /proc; nil for any other process.
+func shimArgs(dir, here string) []string {
 	exe, err := os.Readlink(filepath.Join(dir, "exe"))
 	if err != nil || !strings.HasPrefix(filepath.Base(exe), "containerd-shim") {
-		return false
+		return nil
 	}
 	raw, err := bounded.ReadFile(filepath.Join(dir, "cmdline"), bounded.Proc)
 	if err != nil {
-		return false
+		return nil
 	}
-	ns, err := os.Readlink(filepath.Join(dir, "ns/pid"))
-	return err == nil && ns == here && ourShim(strings.Split(string(raw), "\x00"))
+	if ns, err := os.Readlink(filepath.Join(dir, "ns/pid")); err != nil || ns != here {
+		return nil
+	}
+	return strings.Split(string(raw), "\x00")
 }
 
 // ourShim says by its arguments that a shim is of our containerd, and for
 // Kubernetes: a host may have another containerd, or another use for this one.
 func ourShim(args []string) bool {
-	has := func(flag, value string) bool {
-		i := slices.Index(args, flag)
-		return i >= 0 && i+1 < len(args) && args[i+1] == value
-	}
-	return has("-namespace", "k8s.io") && has("-address", containerdSocket)
+	return hasFlag(args, "-namespace", "k8s.io") && hasFlag(args, "-address", containerdSocket)
+}
+
+// dockerShim reports whether a shim is of Docker, by its arguments. Not all containers of
+// Docker are of pods.
+func dockerShim(args []string) bool { return hasFlag(args, "-namespace", "moby") }
+
+func hasFlag(args []string, flag, value string) bool {
+	i := slices.Index(args, flag)
+	return i >= 0 && i+1 < len(args) && args[i+1] == value
 }
 
 // cgroupsNamed answers the directories of cgroups, in each hierarchy and with

@@ -103,12 +103,19 @@ var (
 )
 
 // ofOrdinaryPod reports whether a process, by its directory in /proc, is of a pod that
-// the API knows and no static one. The kernel says which cgroup it is in; only its pod's
-// own cgroups could be below that.
+// the API knows and no static one.
 func ofOrdinaryPod(dir string) bool {
+	_, ordinary := podsOf(dir)
+	return ordinary
+}
+
+// podsOf reports whether a process is of a static pod, and whether it is of a pod that the
+// API knows. The kernel says which cgroup it is in; only its pod's own cgroups could be
+// below that.
+func podsOf(dir string) (static, ordinary bool) {
 	raw, err := bounded.ReadFile(filepath.Join(dir, "cgroup"), bounded.Proc)
 	if err != nil {
-		return false // it has ended
+		return false, false // it has ended
 	}
 	for line := range strings.Lines(string(raw)) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -117,14 +124,16 @@ func ofOrdinaryPod(dir string) bool {
 		}
 		for name := range strings.SplitSeq(f[2], "/") {
 			if m := podGroup.FindStringSubmatch(name); m != nil {
-				if !staticUID.MatchString(m[1]) {
-					return true
+				if staticUID.MatchString(m[1]) {
+					static = true
+				} else {
+					ordinary = true
 				}
 				break
 			}
 		}
 	}
-	return false
+	return static, ordinary
 }
 
 func isCommand(want []argument, have []string) bool {
