@@ -173,6 +173,9 @@ func (t *debTree) origins(component string) []source.Origin {
 
 // tree fetches packages with all they depend on and unpacks them into dir.
 func (d *debs) tree(ctx context.Context, packages []string, dir string, tell func(source.Progress)) (*debTree, error) {
+	if err := d.as.MakeDir(dir, 0o755); err != nil {
+		return nil, err
+	}
 	archives, err := d.download(ctx, packages, tell)
 	if archives != "" {
 		defer func() { _ = safefile.RemoveAll(archives) }() // it is gone already, if all went well

@@ -1,13 +1,14 @@
 package modules
 
 import (
+	"errors"
+	"github.com/google/go-cmp/cmp"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/bundle/source"
@@ -74,5 +75,45 @@ func TestAptSandbox_UnderAnyUmask(t *testing.T) {
 	want := map[string]os.FileMode{"state": 0o755, "state/lists": 0o755, "cache": 0o755, "cache/archives": 0o755, "log": 0o755}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("modes (-want +got):\n%s", diff)
+	}
+}
+
+// TestAptTree unpacks what apt has fetched into a directory that is not there yet, as root
+// and as the caller.
+func TestAptTree(t *testing.T) {
+	asroot.Need(t, "giving files to others")
+	tools := t.TempDir()
+	deb := filepath.Join(tools, "hello_1_all.deb")
+	if err := errors.Join(os.MkdirAll(filepath.Join(tools, "hello/DEBIAN"), 0o755), os.MkdirAll(filepath.Join(tools, "hello/usr/share"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(tools, "hello/DEBIAN/control"), "Package: hello\nVersion: 1\nArchitecture: all\nMaintainer: nobody\nDescription: none\n")
+	write(t, filepath.Join(tools, "hello/usr/share/hello"), "hello\n")
+	if out, err := exec.Command("dpkg-deb", "--build", filepath.Join(tools, "hello"), deb).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	write(t, filepath.Join(tools, "apt-get"), "#!/bin/sh\nset -e\nfor a; do case $a in\nDir::Cache::archives=*) to=${a#*=} ;;\ninstall) cp "+deb+" $to ;;\nesac; done\n")
+	if err := os.Chmod(filepath.Join(tools, "apt-get"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	open(t, tools, nil)
+	t.Setenv("PATH", tools+":"+os.Getenv("PATH"))
+	for _, as := range []*owner.Owner{nil, {UID: 12345, GID: 12346}} {
+		cache := t.TempDir()
+		open(t, cache, as)
+		d, remove, err := newDebs(cache, "amd64", as)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(cache, "scratch", "sysroot")
+		if _, err := d.tree(t.Context(), []string{"hello"}, dir, func(source.Progress) {}); err != nil {
+			t.Errorf("as %v: %v", as, err)
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, "usr/share/hello")); string(got) != "hello\n" {
+			t.Errorf("as %v: %q, %v", as, got, err)
+		}
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
 	}
 }
