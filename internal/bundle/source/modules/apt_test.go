@@ -2,13 +2,14 @@ package modules
 
 import (
 	"errors"
-	"github.com/google/go-cmp/cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"slipway.dev/slipway/internal/asroot"
 	"slipway.dev/slipway/internal/bundle/source"
