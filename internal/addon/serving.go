@@ -1,7 +1,6 @@
 package addon
 
 import (
-	"bytes"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/base64"
@@ -24,8 +23,8 @@ const (
 )
 
 // Serving is how an add-on serves an API to the API server: with a certificate in a
-// Secret, by a CA that signs nothing else and that the APIService trusts. Both objects
-// are among those of the add-on, without these values.
+// Secret, by a CA that signs nothing else and that the APIService trusts. The add-on
+// has both objects, without these values.
 type Serving struct {
 	Namespace, Secret, APIService string
 	// Name is the name by which the API server verifies the add-on.
@@ -113,7 +112,7 @@ func ServingCertOf(secret *unstructured.Unstructured) (c ServingCert) {
 	for key, into := range map[string]*[]byte{keyCert: &c.Cert, keyKey: &c.Key, keyCA: &c.CA} {
 		text, _, _ := unstructured.NestedString(secret.Object, "data", key)
 		if raw, err := base64.StdEncoding.DecodeString(text); err == nil {
-			*into = bytes.Clone(raw)
+			*into = raw
 		}
 	}
 	return c

@@ -9,8 +9,8 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// dirty are the files that earlier steps of a plan change, per host. A nil
-// dirty knows of none.
+// dirty holds the files that earlier steps of a plan change, by host. A nil dirty is
+// empty.
 type dirty struct {
 	mu    sync.Mutex
 	paths map[string]map[string]bool
@@ -46,7 +46,7 @@ func (d *dirty) add(host string, o op.Op) {
 		for _, p := range append(slices.Clone(o.Creates), o.Declares...) {
 			m[p] = true
 		}
-	case op.Reset: // units stand beside paths, by a name that is none
+	case op.Reset: // the name of a unit is not a path, so units and paths share one map
 		for _, p := range append(slices.Clone(o.Units), o.Paths...) {
 			m[p] = true
 		}

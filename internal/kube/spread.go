@@ -10,8 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// controlPlaneTaint keeps pods from control planes that do not tolerate it.
-const controlPlaneTaint = "node-role.kubernetes.io/control-plane"
+// ControlPlaneTaint keeps pods from control planes that do not tolerate it. The label of
+// control planes has the same name.
+const ControlPlaneTaint = "node-role.kubernetes.io/control-plane"
 
 // A Spreading names the pods of a Deployment that must not all run on one node. They
 // must tolerate the taint of control planes.
@@ -96,7 +97,7 @@ func (c *Client) crowd(ctx context.Context, w Spreading, joined string) ([]corev
 func takesPods(n *corev1.Node) bool {
 	return State(n).Ready && !n.Spec.Unschedulable && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		evicts := t.Effect == corev1.TaintEffectNoExecute && t.Key == corev1.TaintNodeNotReady // pods tolerate it for a while
-		return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != controlPlaneTaint && !evicts
+		return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != ControlPlaneTaint && !evicts
 	})
 }
 

@@ -4,19 +4,15 @@
 package kubeletcsr
 
 import (
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/rsa"
 	"crypto/x509"
 	"encoding/asn1"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 
 	"slipway.dev/slipway/internal/node/op"
+	"slipway.dev/slipway/internal/pki"
 )
 
 const (
@@ -28,8 +24,6 @@ const (
 
 	userPrefix = "system:node:"
 	group      = "system:nodes"
-	// minRSABits is the smallest RSA key that may be certified.
-	minRSABits = 2048
 )
 
 // A Request holds the fields of a CertificateSigningRequest that are compared, in
@@ -53,7 +47,7 @@ type Request struct {
 	} `json:"status"`
 }
 
-// Pending reports whether nobody has approved or denied the request yet.
+// Pending reports whether the request is neither approved nor denied.
 func (r Request) Pending() bool {
 	return r.Spec.SignerName == Signer && len(r.Status.Conditions) == 0 && len(r.Status.Certificate) == 0
 }
@@ -87,14 +81,7 @@ func Check(r Request, nodes []op.KubeletIdentity) error {
 	if err := usages(r.Spec.Usages); err != nil {
 		return err
 	}
-	block, rest := pem.Decode(r.Spec.Request)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(block.Headers) > 0 || strings.TrimSpace(string(rest)) != "" {
-		return errors.New("it does not hold exactly one request in PEM form")
-	}
-	c, err := x509.ParseCertificateRequest(block.Bytes)
-	if err == nil {
-		err = c.CheckSignature()
-	}
+	c, err := pki.ParseRequest(r.Spec.Request)
 	if err != nil {
 		return fmt.Errorf("reading the request: %w", err)
 	}
@@ -132,7 +119,7 @@ func compare(n op.KubeletIdentity, c *x509.CertificateRequest) error {
 	if names > 1 {
 		return errors.New("it asks for alternative names twice")
 	}
-	return key(c.PublicKey)
+	return nil
 }
 
 // usages accepts the usages of a serving certificate.
@@ -151,21 +138,4 @@ func usages(list []string) error {
 		}
 	}
 	return nil
-}
-
-// key accepts keys that no one can guess.
-func key(public any) error {
-	switch k := public.(type) {
-	case *ecdsa.PublicKey:
-		if k.Curve.Params().BitSize >= 256 {
-			return nil
-		}
-	case *rsa.PublicKey:
-		if k.N.BitLen() >= minRSABits {
-			return nil
-		}
-	case ed25519.PublicKey:
-		return nil
-	}
-	return fmt.Errorf("a key of type %T, or of this size, is not accepted", public)
 }

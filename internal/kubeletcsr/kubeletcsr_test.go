@@ -139,15 +139,15 @@ func TestCheck(t *testing.T) {
 		{"basic constraints", "it would be a CA", func(d *draft) {
 			d.template.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: []byte{0x30, 3, 1, 1, 0xff}}}
 		}, "extension 2.5.29.19"},
-		{"a short RSA key", "it can be factored", func(d *draft) { d.key = weak }, "is not accepted"},
-		{"a short curve", "no component uses it", func(d *draft) { d.key = short }, "is not accepted"},
-		{"not PEM", "others would read something else", func(d *draft) { d.pem = func([]byte) []byte { return []byte("x") } }, "exactly one request"},
-		{"two requests", "the signer might read the other", func(d *draft) { d.pem = func(b []byte) []byte { return slices.Concat(b, b) } }, "exactly one request"},
+		{"a short RSA key", "it can be factored", func(d *draft) { d.key = weak }, "has 1024 bits"},
+		{"a short curve", "no component uses it", func(d *draft) { d.key = short }, "curve P-224"},
+		{"not PEM", "others would read something else", func(d *draft) { d.pem = func([]byte) []byte { return []byte("x") } }, "exactly one certificate request"},
+		{"two requests", "the signer might read the other", func(d *draft) { d.pem = func(b []byte) []byte { return slices.Concat(b, b) } }, "exactly one certificate request"},
 		{"a certificate", "it is not a request", func(d *draft) {
 			d.pem = func(b []byte) []byte {
 				return []byte(strings.ReplaceAll(string(b), "CERTIFICATE REQUEST", "CERTIFICATE"))
 			}
-		}, "exactly one request"},
+		}, "exactly one certificate request"},
 		{"garbage", "it cannot be read", func(d *draft) {
 			d.pem = func([]byte) []byte {
 				return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")})

@@ -88,7 +88,7 @@ func runAs(cmd *exec.Cmd, as *owner.Owner) {
 }
 
 // kubectlUser returns the user who runs programs at a path of the cache: root, as nil,
-// where nobody else can replace them, else the owner of the records. It refuses a path
+// where only root can replace them, else the owner of the records. It refuses a path
 // of another user, or below one, who could replace the program: it gets the owner's
 // credentials.
 func (s *service) kubectlUser(path string) (*owner.Owner, error) {

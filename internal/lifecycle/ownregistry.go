@@ -136,7 +136,7 @@ func (s *service) registryPassword(cluster string, own *v1alpha1.PrivateRegistry
 const mostHashes = 3
 
 // registryHash returns a hash of the registry's password: one that is kept, or a new one.
-// The latest in use comes first; those that were not used for longest are forgotten. If
+// The latest in use comes first; the least recently used are removed. If
 // two processes write at once, one of them is not kept: then the one on the host counts.
 func (s *service) registryHash(cluster string, r *module.Registry) (string, error) {
 	text, err := s.Store.Kept(cluster, store.RegistryHashes)

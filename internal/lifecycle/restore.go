@@ -155,7 +155,7 @@ func (u *openedSet) accept(set *backup.Set, r *Request, env module.Env, admin []
 }
 
 // begunUnsigned reports whether a restore that continues was begun with this set by a
-// program that did not sign sets. Later ones put on record whether the set was verified.
+// program that did not sign sets. Later programs record whether the set was verified.
 // That the snapshot is the one that it began with is compared afterwards.
 func begunUnsigned(set *backup.Set, r *Request) bool {
 	return r.restores != "" && !r.restoresVerified && r.SignedBy == "" && set.Signature == nil

@@ -75,7 +75,7 @@ func (s *service) signs(env *module.Env) error {
 }
 
 // findSigner plans with the key with which the cluster's hosts sign. Of several managers,
-// the key of the first stays: else each would replace the other's at every apply. Control
+// the key of the first is kept: otherwise each would replace the other's key at every apply. Control
 // planes that hold the cluster have the keys of its CAs, so they are trusted with this one.
 // The manager takes the key over when the plan is carried out: see adoptSigner.
 func (p *prepared) findSigner(ctx context.Context) error {

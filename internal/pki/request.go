@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -80,9 +81,9 @@ func Request(key crypto.Signer) ([]byte, error) {
 
 // SignRequest signs a host's request with a CA, both in PEM form. Of the request it
 // takes the public key, once the request is signed with that key and the key is strong.
-// Names, purpose and validity are those of the operation, whatever the request says.
+// Names, purpose and validity come from the operation, whatever the request says.
 func SignRequest(request []byte, o op.Certificate, caKey []byte, now time.Time) ([]byte, error) {
-	public, err := requested(request)
+	req, err := ParseRequest(request)
 	if err != nil {
 		return nil, &op.Error{Reason: op.IDCertificateRequest, Message: fmt.Sprintf("the request for %s is refused: %v", o.Cert, err)}
 	}
@@ -107,20 +108,21 @@ func SignRequest(request []byte, o op.Certificate, caKey []byte, now time.Time) 
 	if ca.NotBefore.Before(cert.NotBefore) { // the clocks of hosts may differ from the manager's
 		cert.NotBefore = ca.NotBefore
 	}
-	return Sign(cert, ca, public, key)
+	return Sign(cert, ca, req.PublicKey, key)
 }
 
 // ErrNotPair reports that a CA's certificate and key do not belong together.
-var ErrNotPair = errors.New("the CA's key is not that of its certificate")
+var ErrNotPair = errors.New("the CA's key does not belong to its certificate")
 
-// requested returns the public key of a request, if it may be signed.
-func requested(text []byte) (crypto.PublicKey, error) {
+// ParseRequest reads one certificate request in PEM form. The request is signed with its
+// own key, and the key is strong. It says nothing about names and purpose.
+func ParseRequest(text []byte) (*x509.CertificateRequest, error) {
 	if len(text) > maxRequest {
 		return nil, fmt.Errorf("it has more than %d bytes", maxRequest)
 	}
-	block, _ := pem.Decode(text)
-	if block == nil || block.Type != pemRequest {
-		return nil, errors.New("it is not a certificate request")
+	block, rest := pem.Decode(text)
+	if block == nil || block.Type != pemRequest || len(block.Headers) > 0 || len(bytes.TrimSpace(rest)) > 0 {
+		return nil, errors.New("it does not hold exactly one certificate request in PEM form")
 	}
 	req, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
@@ -132,7 +134,7 @@ func requested(text []byte) (crypto.PublicKey, error) {
 	if err := req.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("it is not signed with its key: %w", err)
 	}
-	return req.PublicKey, nil
+	return req, nil
 }
 
 // strong refuses keys that a certificate must not be issued for.

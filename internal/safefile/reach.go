@@ -129,7 +129,7 @@ func (w *walk) restart(path string) error {
 	return nil
 }
 
-// step goes on by one name and reports whether the end is reached.
+// step follows one name and reports whether the end is reached.
 func (w *walk) step(follow bool) (done bool, err error) {
 	name, last := w.rest[0], len(w.rest) == 1
 	info, err := w.at.Lstat(name)
@@ -174,7 +174,7 @@ func enter(at *os.Root, name string, looked fs.FileInfo) (*os.Root, fs.FileInfo,
 	return next, opened, nil
 }
 
-// follow goes on with the target of a link. A link of root's in a directory of
+// follow continues with the target of a link. A link of root's in a directory of
 // a user counts as the user's, who may have moved it there.
 func (w *walk) follow(name string, info fs.FileInfo) error {
 	if w.count++; w.count > maxLinks {

@@ -50,7 +50,7 @@ func AddHosts(c *v1alpha1.Cluster, flags []HostFlag) (names []string, err error)
 	}
 	settings := Copy(c).Spec.Kubernetes
 	Default(c, DefaultOptions{})
-	c.Spec.Kubernetes = settings // a host more is no reason for a default that came since
+	c.Spec.Kubernetes = settings // an added host does not bring defaults that are newer than the record
 	return names, problems.Err()
 }
 

@@ -132,7 +132,7 @@ func setKubeletDefaults(k *v1alpha1.Kubernetes) {
 	k.Kubelet.Config[serverTLSBootstrap] = true
 }
 
-// KeepServing takes back the default by which kubelets ask the cluster for their serving
+// KeepServing removes the default by which kubelets ask the cluster for their serving
 // certificates, where the file leaves it open and the record is from before it.
 func KeepServing(c, file, recorded *v1alpha1.Cluster) {
 	for _, said := range []*v1alpha1.Cluster{file, recorded} {
@@ -145,7 +145,7 @@ func KeepServing(c, file, recorded *v1alpha1.Cluster) {
 
 // rotatesServing reports whether kubelets have the feature that serverTLSBootstrap
 // needs: a kubelet without it does not start with that setting. The kubelet's own
-// gates come before those of all components, and a gate before AllBeta.
+// gates override the gates of all components, and a gate overrides AllBeta.
 func rotatesServing(k *v1alpha1.Kubernetes) bool {
 	own, _ := k.Kubelet.Config["featureGates"].(map[string]any)
 	for _, gate := range []string{"RotateKubeletServerCertificate", "AllBeta"} {

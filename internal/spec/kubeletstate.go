@@ -12,7 +12,7 @@ import (
 )
 
 // A kubeletState is a file in which a kubelet keeps what it has assigned to
-// containers. A kubelet with other settings than those of the file does not start.
+// containers. A kubelet does not start if its settings differ from the file.
 type kubeletState struct {
 	file         string
 	field, flag  string // of the policy

@@ -195,7 +195,7 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 	return nil
 }
 
-// uploadOptions are those of each upload.
+// uploadOptions are the options of each upload.
 var uploadOptions = minio.PutObjectOptions{ContentType: "application/octet-stream", SendContentMd5: true}
 
 // upload sends what from has, part by part, and returns the upload's id and parts. It does

@@ -104,7 +104,7 @@ func registrys(theirs bool) []Known {
 }
 
 // kubeletsOwn are those of a node. Its kubelet makes its serving certificate itself,
-// or the cluster signs it; a file of the other kind may be left, and nobody reads it.
+// or the cluster signs it; a file of the other kind may be left, and is not read.
 func kubeletsOwn(signs bool) []Known {
 	ca := pkiDir + "ca.crt"
 	client := Known{Name: nameKubelet, CertificateFile: op.CertificateFile{Path: module.ClientCert, CA: ca}, Rotates: true}

@@ -28,7 +28,7 @@ const (
 )
 
 // kubeVIPTasks have kube-vip hold the API's address: on the control plane that
-// leads by a Lease, or with BGP on all of them. It has credentials of its own, which
+// leads by a Lease, or with BGP on all of them. It has its own credentials, which
 // may do no more than that. They are signed by the cluster's authority on the host
 // itself, so the cluster has begun there. Other settings go to one control plane
 // after the other, each when the address is served again.

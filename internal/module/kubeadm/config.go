@@ -12,6 +12,7 @@ import (
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
 	"slipway.dev/slipway/internal/facts"
+	"slipway.dev/slipway/internal/kube"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
 	"slipway.dev/slipway/internal/spec"
@@ -95,7 +96,7 @@ func joinConfiguration(env module.Env, h *engine.Host, discovery object) object 
 func registration(env module.Env, h *engine.Host) object {
 	taints := []any{}
 	if spec.TaintsControlPlane(env.Cluster, h.Host) {
-		taints = append(taints, object{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"})
+		taints = append(taints, object{"key": kube.ControlPlaneTaint, "effect": "NoSchedule"})
 	}
 	for _, t := range h.Taints {
 		taints = append(taints, object{"key": t.Key, "value": t.Value, "effect": t.Effect})

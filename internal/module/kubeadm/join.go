@@ -87,7 +87,7 @@ func ownServer(s *engine.Scope) kube.DialFunc { return s.Host().Conn.DialContext
 // another control plane: they show certificates of one authority.
 func anyServer(s *engine.Scope) kube.DialFunc { return serverOf(s, s.Host()) }
 
-// serverOf reaches the API server of a host, or that of another control plane.
+// serverOf reaches the API server of a host, or of another control plane.
 func serverOf(s *engine.Scope, first *engine.Host) kube.DialFunc {
 	from := []*engine.Host{first}
 	for _, h := range s.Hosts() {

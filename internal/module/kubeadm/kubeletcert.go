@@ -111,7 +111,7 @@ func certMissing(ctx context.Context, h *engine.Host) (string, error) {
 
 // serveSigned approves what the kubelet of a node asks for, until it serves with it.
 func serveSigned(ctx context.Context, env module.Env, s *engine.Scope) error {
-	client, roots, err := admin(ctx, env, s) // the control plane may be busy with a step of its own
+	client, roots, err := admin(ctx, env, s) // the control plane may be busy with another step
 	if err != nil {
 		return err
 	}
@@ -176,8 +176,8 @@ func text(err error) string {
 }
 
 // misnamed reports whether the kubelet of a host serves with a certificate of the
-// cluster that is for another address. The kubelet asks for the right one by itself. What
-// cannot be found out is not so.
+// cluster that is for another address. The kubelet asks for the right one. It
+// reports false if the certificate cannot be read.
 func misnamed(ctx context.Context, env module.Env, s *engine.Scope) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -212,7 +212,7 @@ func admin(ctx context.Context, env module.Env, s *engine.Scope) (*kube.Client, 
 	return nil, nil, fmt.Errorf("reaching the API: %w", why)
 }
 
-// controlPlanes are those that take part, the one that leads first.
+// controlPlanes returns the control planes that take part, the leader first.
 func controlPlanes(env module.Env, s *engine.Scope) (out []*engine.Host) {
 	for _, first := range []bool{true, false} {
 		for _, h := range s.Hosts() {

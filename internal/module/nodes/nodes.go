@@ -20,10 +20,9 @@ import (
 )
 
 const (
-	controlPlaneTaint = "node-role.kubernetes.io/control-plane"
-	workerLabel       = "node-role.kubernetes.io/worker"
-	stepReady         = "nodes.ready"
-	stepSpread        = "nodes.spread"
+	workerLabel = "node-role.kubernetes.io/worker"
+	stepReady   = "nodes.ready"
+	stepSpread  = "nodes.spread"
 )
 
 // dns is the Deployment of CoreDNS.
@@ -105,10 +104,10 @@ func spreads(env module.Env, s *engine.Scope) bool {
 	if env.Cluster.Spec.Network.Plugin == "none" || len(spec.HostsWithRole(env.Cluster, v1alpha1.RoleControlPlane)) < 2 {
 		return false
 	}
-	first := slices.IndexFunc(s.Hosts(), func(h *engine.Host) bool { return module.IsNode(h) && env.Stays(h) })
 	if slices.ContainsFunc(s.Hosts(), func(h *engine.Host) bool { return joins(env, h) }) {
 		return joins(env, s.Host())
 	}
+	first := slices.IndexFunc(s.Hosts(), func(h *engine.Host) bool { return module.IsNode(h) && env.Stays(h) })
 	return first >= 0 && s.Hosts()[first].Name == s.Host().Name
 }
 
@@ -147,10 +146,10 @@ func want(env module.Env, h *engine.Host) kube.NodeWant {
 		labels[workerLabel] = ""
 	}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
-		w.Marks = []string{controlPlaneTaint} // the label is called as the taint
-		w.OwnedTaints = []string{controlPlaneTaint + ":NoSchedule"}
+		w.Marks = []string{kube.ControlPlaneTaint} // the label is called as the taint
+		w.OwnedTaints = []string{kube.ControlPlaneTaint + ":NoSchedule"}
 		if spec.TaintsControlPlane(env.Cluster, h.Host) {
-			w.Taints = append([]v1alpha1.Taint{{Key: controlPlaneTaint, Effect: "NoSchedule"}}, w.Taints...)
+			w.Taints = append([]v1alpha1.Taint{{Key: kube.ControlPlaneTaint, Effect: "NoSchedule"}}, w.Taints...)
 		}
 	}
 	return w

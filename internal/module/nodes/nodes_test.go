@@ -13,7 +13,7 @@ import (
 
 func TestWant(t *testing.T) {
 	const cp, w = v1alpha1.RoleControlPlane, v1alpha1.RoleWorker
-	ours := v1alpha1.Taint{Key: controlPlaneTaint, Effect: "NoSchedule"}
+	ours := v1alpha1.Taint{Key: kube.ControlPlaneTaint, Effect: "NoSchedule"}
 	theirs := v1alpha1.Taint{Key: "gpu", Value: "yes", Effect: "NoSchedule"}
 	host := func(name string, roles ...v1alpha1.Role) v1alpha1.Host {
 		return v1alpha1.Host{Name: name, Roles: roles}
@@ -26,12 +26,12 @@ func TestWant(t *testing.T) {
 		{
 			"control plane beside workers", "pods go to the workers",
 			[]v1alpha1.Host{host("cp1", cp), host("w1", w)},
-			kube.NodeWant{Labels: map[string]string{}, Taints: []v1alpha1.Taint{ours}, Marks: []string{controlPlaneTaint}, OwnedLabels: []string{workerLabel}, OwnedTaints: []string{controlPlaneTaint + ":NoSchedule"}},
+			kube.NodeWant{Labels: map[string]string{}, Taints: []v1alpha1.Taint{ours}, Marks: []string{kube.ControlPlaneTaint}, OwnedLabels: []string{workerLabel}, OwnedTaints: []string{kube.ControlPlaneTaint + ":NoSchedule"}},
 		},
 		{
 			"control plane that works", "it is a worker by its role: kubeadm's taint goes",
 			[]v1alpha1.Host{host("cp1", cp, w)},
-			kube.NodeWant{Labels: map[string]string{workerLabel: ""}, Marks: []string{controlPlaneTaint}, OwnedLabels: []string{workerLabel}, OwnedTaints: []string{controlPlaneTaint + ":NoSchedule"}},
+			kube.NodeWant{Labels: map[string]string{workerLabel: ""}, Marks: []string{kube.ControlPlaneTaint}, OwnedLabels: []string{workerLabel}, OwnedTaints: []string{kube.ControlPlaneTaint + ":NoSchedule"}},
 		},
 		{
 			"worker with its own", "what the file says, and the role",

@@ -65,7 +65,7 @@ func usersTask(env module.Env) engine.Task {
 }
 
 // htpasswd returns the file with the registry's one user. If the hash of the host's file
-// is one of the password, the file stays as it is.
+// belongs to the password, the file is not changed.
 func htpasswd(env module.Env, onHost []byte) []byte {
 	user := env.Cluster.Spec.Registry.Private.Username
 	hash := env.Registry.Hash

@@ -101,7 +101,7 @@ func unsettled(ctx context.Context, env module.Env, outdated Outdated, s *engine
 	return drain, nil
 }
 
-// drainAside drains a node. On the way back pods that nobody can move do not keep the node
+// drainAside drains a node. In a rollback, pods that cannot be moved do not keep the node
 // from its settings: the kubelet gives them other CPUs or memory while they run.
 func drainAside(ctx context.Context, env module.Env, s *engine.Scope) error {
 	client := engine.Get(s, module.KeyKubeBefore)

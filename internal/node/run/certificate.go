@@ -164,7 +164,7 @@ func (s *session) install(o op.Certificate, key crypto.Signer) error {
 	if err != nil {
 		return fmt.Errorf("reading what the manager has signed: %w", err)
 	}
-	// That it was made just now is no reason to make another: due is what was there.
+	// The new certificate is not due: only the previous one was.
 	o.Due, o.WithinSeconds = "", 0
 	if why, err := pairChange(o, cert, key, time.Now()); err != nil || why != "" {
 		return errors.Join(err, fmt.Errorf("what the manager has signed is not for this host: %s", why))

@@ -67,7 +67,7 @@ func (s *session) podLogNames(ctx context.Context, o op.PodLogs) (verdict, error
 }
 
 // findPodLogs returns the names that logs of the cluster's own pods have, at most
-// mostEntries. It reads the directories of pods first, then those of their containers.
+// mostEntries. It reads the directories of pods first, then the directories of their containers.
 func (s *session) findPodLogs(ctx context.Context) ([]string, error) {
 	left := mostEntries
 	found, err := s.entries(podsDir, left)
@@ -119,7 +119,7 @@ func (s *session) podLogEnd(o op.PodLog) (verdict, error) {
 }
 
 // openPodLog opens a log by its name below /var/log/pods. Pods can be given /var/log to
-// write to: each part of the path is opened by itself, and none may be a link. With
+// write to: each part of the path is opened separately, and none may be a link. With
 // Docker, the log is a link to the one that Docker writes, which pods cannot reach.
 func (s *session) openPodLog(name string) (*os.File, error) {
 	if !op.IsPodLog(name) {

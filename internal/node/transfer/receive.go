@@ -135,7 +135,7 @@ func (r *receiver) receive(ctx context.Context, to Place) error {
 			err = r.take(ctx, f)
 		}
 		if err != nil {
-			return errors.Join(err, r.settle()) // what has come whole stays
+			return errors.Join(err, r.settle()) // files that are complete are kept
 		}
 	}
 	if err := r.finish(); err != nil {

@@ -10,7 +10,7 @@ import (
 // crash leaves without a name.
 const mostWhole = 64
 
-// keep adds a whole file to those that come to their names together.
+// keep adds a complete file to the files that are renamed together.
 func (r *receiver) keep(p *part) error {
 	if r.whole = append(r.whole, p); len(r.whole) < mostWhole {
 		return nil
