@@ -95,7 +95,7 @@ var rules = []rule{
 	{layer: 3, pkg: "internal/module/endpoint", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/etcd", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/hooks", may: []string{"internal/module"}, why: noOtherModule},
-	{layer: 3, pkg: "internal/module/kubeadm", may: []string{"internal/module"}, why: noOtherModule},
+	{layer: 3, pkg: "internal/module/kubeadm", may: []string{"internal/module", "internal/pki"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/leave", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/network", may: []string{"internal/module"}, why: noOtherModule},
 	{layer: 3, pkg: "internal/module/upgrade", may: []string{"internal/module"}, why: noOtherModule},

@@ -34,7 +34,6 @@ func (c *Client) PutBootstrapToken(ctx context.Context, t BootstrapToken) error 
 			"description":                    t.Description,
 			"expiration":                     time.Now().Add(t.Validity).UTC().Format(time.RFC3339),
 			"usage-bootstrap-authentication": "true",
-			"usage-bootstrap-signing":        "true",
 			"auth-extra-groups":              "system:bootstrappers:kubeadm:default-node-token",
 		},
 	}}
@@ -43,21 +42,6 @@ func (c *Client) PutBootstrapToken(ctx context.Context, t BootstrapToken) error 
 		return c.words(err)
 	}
 	return nil
-}
-
-// WaitSigned waits until the cluster has signed its public description for a
-// token: a node that asks before would wait much longer.
-func (c *Client) WaitSigned(ctx context.Context, id string) error {
-	return c.Until(ctx, func(ctx context.Context) (string, error) {
-		cm, err := c.ConfigMap(ctx, metav1.NamespacePublic, "cluster-info")
-		if err != nil {
-			return "", err
-		}
-		if cm == nil || cm.Data["jws-kubeconfig-"+id] == "" {
-			return "the cluster has not signed its description for the token", nil
-		}
-		return "", nil
-	})
 }
 
 // BootstrapTokens answers the ids of the tokens with a description.

@@ -578,7 +578,6 @@ func (a *api) answer(r *http.Request, body object) (any, int) {
 			data[k] = base64.StdEncoding.EncodeToString([]byte(v.(string)))
 		}
 		body["data"] = data
-		a.sign(body["stringData"].(object)["token-id"].(string))
 		delete(body, "stringData")
 		a.objects[p+"/"+body["metadata"].(object)["name"].(string)] = body
 		return body, http.StatusCreated
@@ -619,15 +618,6 @@ func (a *api) answer(r *http.Request, body object) (any, int) {
 	}
 	a.t.Errorf("the API in memory does not know %s %s", r.Method, r.URL)
 	return missing, http.StatusMethodNotAllowed
-}
-
-// sign is what the controller manager does for a token.
-func (a *api) sign(token string) {
-	const p = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
-	a.objects[p] = merge(copied(a.objects[p]), object{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": "cluster-info", "namespace": "kube-public"},
-		"data": object{"jws-kubeconfig-" + token: "signed"},
-	})
 }
 
 // list answers all at a path; pods of one node, if it is named.

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -725,6 +726,14 @@ func (m *machine) left(e op.Exec, failed *op.Error) *op.Error {
 	return failed
 }
 
+// discovers reports whether a node that joins has the file that says whom to believe.
+func (m *machine) discovers() *op.Error {
+	if !strings.Contains(m.files["/etc/kubernetes/slipway/discovery.conf"], base64.StdEncoding.EncodeToString(m.api.ca())) {
+		return &op.Error{Reason: "CommandFailed", Message: "the CA is not known"}
+	}
+	return nil
+}
+
 // run plays a program.
 func (m *machine) run(e op.Exec) *op.Error {
 	for _, c := range e.Creates {
@@ -744,7 +753,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.api.setEtcd(m.name, etcdVotes)
 		m.files[facts.EtcdData] = "data of " + m.name
 		return m.etcdStarts(e)
-	case "kubeadm-join-certs":
+	case "kubeadm-again-certs":
 		for _, shared := range []string{"ca", "front-proxy-ca", "etcd/ca"} {
 			if shared == "etcd/ca" && m.api.managedEtcd.serves() {
 				continue // nor is it kubeadm's
@@ -753,7 +762,7 @@ func (m *machine) run(e op.Exec) *op.Error {
 				return &op.Error{Reason: "CommandFailed", Message: key + " is not that of the cluster"}
 			}
 		}
-	case "kubeadm-init-kubeconfig", "kubeadm-join-kubeconfig":
+	case "kubeadm-init-kubeconfig", "kubeadm-again-kubeconfig-admin":
 		m.files["/etc/kubernetes/admin.conf"] = m.api.kubeconfig()
 	case "kubeadm-init-kubelet-start":
 		m.files[module.ClientCert] = "made by the kubelet"
@@ -777,7 +786,11 @@ func (m *machine) run(e op.Exec) *op.Error {
 		m.api.install("proxy")
 	case "kubeadm-join-preflight":
 		delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem") // it only looks
+		return m.discovers()
 	case "kubeadm-join-kubelet-start":
+		if failed := m.discovers(); failed != nil {
+			return failed
+		}
 		m.files["/var/lib/kubelet/config.yaml"] = "made by " + e.Name
 		if !m.api.knowsToken(string(e.Stdin)) {
 			delete(m.files, "/var/lib/kubelet/pki/kubelet-client-current.pem")

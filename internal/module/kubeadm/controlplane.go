@@ -97,27 +97,18 @@ func shareTasks(env module.Env) []engine.Task {
 // prepareTasks make a host ready to serve a control plane. They touch nothing
 // but the host.
 func prepareTasks(env module.Env) []engine.Task {
-	token := []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()}
 	certs := slices.DeleteFunc(certificates(env), func(p string) bool { return slices.Contains(sharedFiles(env), p) })
 	return []engine.Task{
 		{
-			ID: "join.certs", Title: "make certificates", On: env.JoinsAsControlPlane, Consumes: token,
-			Ops: func(s *engine.Scope) (op.List, error) {
-				if module.Holds(s.Host()) {
-					return op.List{again("certs", []string{"certs", "all"}, certs...)}, nil
-				}
-				return joinPhase(env, s, joining{name: "certs", phase: []string{"control-plane-prepare", "certs"}, creates: certs})
+			ID: "join.certs", Title: "make certificates", On: env.JoinsAsControlPlane,
+			Ops: func(*engine.Scope) (op.List, error) {
+				return op.List{again("certs", []string{"certs", "all"}, certs...)}, nil
 			},
 		},
 		servingTask(env, "join.serving", env.JoinsAsControlPlane),
 		{
-			ID: "join.kubeconfig", Title: "make kubeconfigs", On: env.JoinsAsControlPlane, Consumes: token,
-			Ops: func(s *engine.Scope) (op.List, error) {
-				if module.Holds(s.Host()) {
-					return kubeconfigsAgain(), nil
-				}
-				return joinPhase(env, s, joining{name: "kubeconfig", phase: []string{"control-plane-prepare", "kubeconfig"}, creates: kubeconfigs()})
-			},
+			ID: "join.kubeconfig", Title: "make kubeconfigs", On: env.JoinsAsControlPlane,
+			Ops: func(*engine.Scope) (op.List, error) { return kubeconfigsAgain(), nil },
 		},
 		{
 			ID: "join.config", Title: "write how to join", On: env.JoinsAsControlPlane,

@@ -59,8 +59,8 @@ func memberTask(env module.Env) engine.Task {
 	}
 }
 
-// again runs a phase of `kubeadm init` on a control plane that has joined, by its
-// own settings: what is missing is made, and what is there stays.
+// again runs a phase of `kubeadm init` on a further control plane, by its own
+// settings: what is missing is made, and what is there stays.
 func again(name string, argv []string, creates ...string) op.Exec {
 	e := phase{id: name, argv: argv, creates: creates, whole: true}.exec()
 	e.Name = "kubeadm-again-" + name

@@ -3,10 +3,6 @@ package kubeadm
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
@@ -20,13 +16,15 @@ import (
 	"slipway.dev/slipway/internal/kubeconfig"
 	"slipway.dev/slipway/internal/module"
 	"slipway.dev/slipway/internal/node/op"
+	certs "slipway.dev/slipway/internal/pki"
 	"slipway.dev/slipway/internal/plan"
 	"slipway.dev/slipway/internal/spec"
 )
 
 var (
-	keyToken  = engine.NewKey("kubeadm.token", "(join token)")
-	keyCAHash = engine.NewKey("kubeadm.ca-hash", "(hash of the CA)")
+	keyToken = engine.NewKey("kubeadm.token", "(join token)")
+	// keyCA has the CA certificates that the cluster trusts, PEM-encoded.
+	keyCA = engine.NewKey("kubeadm.ca", []byte("(certificate of the CA)"))
 	// KeyAdminConf is the administrator's kubeconfig.
 	KeyAdminConf = engine.NewKey("kubeadm.admin", kubeconfig.Untrusted{})
 )
@@ -37,7 +35,7 @@ var (
 func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ...op.Op) engine.Task {
 	return engine.Task{
 		ID: "kubeadm.admin", Title: "reach the API", On: env.IsFirst,
-		Provides: []engine.KeyRef{module.KeyKube.Ref(), KeyAdminConf.Ref(), keyCAHash.Ref()},
+		Provides: []engine.KeyRef{module.KeyKube.Ref(), KeyAdminConf.Ref(), keyCA.Ref()},
 		Ops: func(*engine.Scope) (op.List, error) {
 			return append(op.List{op.ReadFile{Path: adminConf, Secret: true}, op.ReadFile{Path: caCert}}, coming...), nil
 		},
@@ -45,9 +43,9 @@ func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ..
 			if results[0].Missing || results[1].Missing {
 				return nil // nothing here yet; those who ask are told to wait
 			}
-			hash, err := caHash(results[1].Output)
+			authorities, err := certs.Authorities(results[1].Output)
 			if err != nil {
-				return err
+				return fmt.Errorf("reading %s: %w", caCert, err)
 			}
 			var trust []byte
 			for _, r := range results[2:] {
@@ -60,7 +58,7 @@ func adminTask(env module.Env, dial func(*engine.Scope) kube.DialFunc, coming ..
 				return err
 			}
 			engine.Provide(s, KeyAdminConf, kubeconfig.Untrusted{Text: results[0].Output})
-			engine.Provide(s, keyCAHash, hash)
+			engine.Provide(s, keyCA, certs.Bundle(authorities...))
 			return nil
 		},
 	}
@@ -124,33 +122,17 @@ func answers(ctx context.Context, client *kube.Client) bool {
 	return err == nil
 }
 
-// caHash is the pin that a joining node knows the cluster by: SHA-256 over
-// the CA's public key, as kubeadm's caCertHashes wants it.
-func caHash(cert []byte) (string, error) {
-	block, _ := pem.Decode(cert)
-	if block == nil {
-		return "", fmt.Errorf("%s holds no certificate", caCert)
-	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return "", fmt.Errorf("reading %s: %w", caCert, err)
-	}
-	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
-	return "sha256:" + hex.EncodeToString(sum[:]), nil
-}
-
 // Join is the module that joins nodes: workers as soon as the API is there, and
 // control planes beside them, one after the other only where etcd wants it. What
 // they go by is as it shall be when the steps have been done that are named.
 func Join(env module.Env, after ...string) engine.Module {
 	wanted := func(s *engine.Scope) bool { return waiting(env, s.Hosts()) }
-	token := []engine.KeyRef{keyToken.Ref(), keyCAHash.Ref()}
+	token := []engine.KeyRef{keyToken.Ref(), keyCA.Ref()}
 	tasks := []engine.Task{{
 		ID: "join.token", Title: "make a join token", Manager: true, When: wanted, Needs: after,
 		Consumes: []engine.KeyRef{module.KeyKube.Ref()}, Provides: []engine.KeyRef{keyToken.Ref()},
 		Run: tokenAction(env),
 	}}
-	tasks = append(tasks, shareTasks(env)...)
 	tasks = append(tasks, engine.Task{
 		ID: "join.preflight", Title: "ask kubeadm's preflight", On: env.Joins,
 		When:     func(s *engine.Scope) bool { return !begun(s.Host()) },
@@ -159,7 +141,6 @@ func Join(env module.Env, after ...string) engine.Module {
 			return joinPhase(env, s, joining{name: "preflight", creates: []string{module.ClientCert}})
 		},
 	})
-	tasks = append(tasks, prepareTasks(env)...)
 	tasks = append(tasks, engine.Task{
 		ID: "join.kubelet-start", Title: "start the kubelet", On: env.Joins,
 		Consumes: token, Timeout: 8 * time.Minute,
@@ -167,9 +148,11 @@ func Join(env module.Env, after ...string) engine.Module {
 	}, etcdTask(env), componentsTask(env), engine.Task{
 		ID: "join.bootstrap", Title: "join", On: env.Joins, Timeout: 8 * time.Minute,
 		Ops: func(*engine.Scope) (op.List, error) {
-			// The kubelet has its own credentials then, and the file
-			// with the token is of no more use.
-			return op.List{op.Wait{Path: module.ClientCert, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}}, nil
+			// The kubelet has its own credentials then, and nothing reads
+			// these files any more.
+			return op.List{
+				op.Wait{Path: module.ClientCert, TimeoutSeconds: 420}, op.Absent{Path: bootstrapConf}, op.Absent{Path: discoveryFile},
+			}, nil
 		},
 	})
 	tasks = append(tasks, serveTasks(env)...)
@@ -217,13 +200,12 @@ func endTokensBy(env module.Env, by engine.Key[*kube.Client], made func(*engine.
 // was cut off has both its own credentials and those it came with, and its
 // phase, which wants a token again, may be all but done.
 func waiting(env module.Env, hosts []*engine.Host) bool {
-	for _, h := range hosts {
-		if env.Stays(h) && env.Joins(h) && h.Facts != nil &&
-			(!slices.Contains(h.Facts.Present, module.ClientCert) || slices.Contains(h.Facts.Present, bootstrapConf)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(hosts, func(h *engine.Host) bool { return env.Stays(h) && env.Joins(h) && isWaiting(h) })
+}
+
+// isWaiting is waiting for one node.
+func isWaiting(h *engine.Host) bool {
+	return h.Facts != nil && (!slices.Contains(h.Facts.Present, module.ClientCert) || slices.Contains(h.Facts.Present, bootstrapConf))
 }
 
 // begun says that a node was cut off while it joined, or has joined.
@@ -232,7 +214,7 @@ func waiting(env module.Env, hosts []*engine.Host) bool {
 func begun(h *engine.Host) bool {
 	marks := []string{bootstrapConf, kubeletConf, "/etc/kubernetes/pki/*.crt"}
 	if h.HasRole(v1alpha1.RoleControlPlane) {
-		marks = []string{bootstrapConf, kubeletConf, adminConf, manifest("*")}
+		marks = []string{bootstrapConf, kubeletConf, manifest("*")}
 	}
 	return h.Facts != nil && h.Facts.Ledger && slices.ContainsFunc(marks, func(path string) bool {
 		return slices.Contains(h.Facts.Present, path)
@@ -242,7 +224,6 @@ func begun(h *engine.Host) bool {
 // A joining is a phase of `kubeadm join` that wants the token.
 type joining struct {
 	name    string
-	phase   []string // "" is the name
 	creates []string
 	keeps   []string
 	// declares are further files that it makes.
@@ -267,23 +248,33 @@ func kubeletStart() joining {
 // goes through stdin: the helper keeps it for root alone, until the phase has
 // ended.
 func joinPhase(env module.Env, s *engine.Scope, j joining) (op.List, error) {
-	docs, err := documents(joinConfiguration(env, s.Host(), object{"bootstrapToken": object{
-		"apiServerEndpoint": env.Endpoint(),
-		"token":             engine.Get(s, keyToken),
-		"caCertHashes":      []any{engine.Get(s, keyCAHash)},
-	}}))
+	docs, err := documents(joinConfiguration(env, s.Host(), object{
+		"file": object{"kubeConfigPath": discoveryFile}, "tlsBootstrapToken": engine.Get(s, keyToken),
+	}))
 	if err != nil {
 		return nil, err
 	}
-	if j.phase == nil {
-		j.phase = []string{j.name}
-	}
-	return op.List{op.Exec{
+	phase := op.Exec{
 		Name:  "kubeadm-join-" + j.name,
-		Argv:  append(append([]string{program, "join", "phase"}, j.phase...), "--config", "/dev/stdin"),
+		Argv:  []string{program, "join", "phase", j.name, "--config", "/dev/stdin"},
 		Stdin: docs, SecretStdin: true, Whole: true, TimeoutSeconds: 420, Hosts: joinThrough(env, s.Host()),
 		Creates: j.creates, Keeps: j.keeps, Declares: j.declares, Conclusive: j.conclusive,
-	}}, nil
+	}
+	if !isWaiting(s.Host()) {
+		return op.List{phase}, nil
+	}
+	discovery, err := discoveryKubeconfig(env, engine.Get(s, keyCA))
+	if err != nil {
+		return nil, err
+	}
+	return op.List{op.File{Path: discoveryFile, Mode: 0o600, Content: discovery}, phase}, nil
+}
+
+// discoveryKubeconfig tells a node that joins where the API is, and the CA of its
+// certificate. With the token alone, kubeadm would read both from the cluster, which
+// signs them for each token: that takes several seconds, longest in a new cluster.
+func discoveryKubeconfig(env module.Env, ca []byte) ([]byte, error) {
+	return kubeconfigDocument(env, object{"certificate-authority-data": ca}, object{})
 }
 
 // joinThrough has kubeadm find the API on the first control plane, where its
@@ -314,9 +305,6 @@ func makeToken(ctx context.Context, env module.Env, s *engine.Scope) error {
 	err = engine.Get(s, module.KeyKube).PutBootstrapToken(ctx, kube.BootstrapToken{
 		ID: id, Secret: value, Description: tokenDescription(env), Validity: time.Hour,
 	})
-	if err == nil {
-		err = engine.Get(s, module.KeyKube).WaitSigned(ctx, id)
-	}
 	if err != nil {
 		return fmt.Errorf("making a join token: %w", err)
 	}

@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"slipway.dev/slipway/api/v1alpha1"
 	"slipway.dev/slipway/internal/engine"
@@ -64,7 +67,7 @@ func TestBegun(t *testing.T) {
 	env := environment()
 	for host, marks := range map[string]map[string]bool{
 		"worker": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": true, manifest("*"): false},
-		"second": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": false, manifest("*"): true, adminConf: true},
+		"second": {"": false, bootstrapConf: true, kubeletConf: true, "/etc/kubernetes/pki/*.crt": false, manifest("*"): true, adminConf: false},
 	} {
 		for path, want := range marks {
 			h := hostOf(env, host, "/sbin/modprobe", path)
@@ -76,6 +79,53 @@ func TestBegun(t *testing.T) {
 				t.Errorf("%s: %q of another installer counts as ours", host, path)
 			}
 		}
+	}
+}
+
+// TestDiscoveryKubeconfig: kubeadm takes no credentials from the file, and believes the
+// CA that is in it.
+func TestDiscoveryKubeconfig(t *testing.T) {
+	text, err := discoveryKubeconfig(environment(), []byte("certificate of the CA"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.Load(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := clientcmd.ConfirmUsable(*config, config.CurrentContext); err != nil {
+		t.Error(err)
+	}
+	cluster := config.Clusters["prod"]
+	if cluster == nil {
+		t.Fatalf("the file names no cluster prod:\n%s", text)
+	}
+	if d := cmp.Diff([]string{"https://api.example.com:6443", "certificate of the CA"}, []string{cluster.Server, string(cluster.CertificateAuthorityData)}); d != "" {
+		t.Errorf("what the file says of the cluster (-want +got):\n%s", d)
+	}
+	for name, user := range config.AuthInfos {
+		if d := cmp.Diff(clientcmdapi.NewAuthInfo(), user, cmpopts.IgnoreFields(clientcmdapi.AuthInfo{}, "LocationOfOrigin"), cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("user %s has credentials (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestDiscoveryFileOnlyWhileJoining: a node that has joined does not get the file again.
+func TestDiscoveryFileOnlyWhileJoining(t *testing.T) {
+	env := environment()
+	for name, tt := range map[string]struct {
+		present []string
+		want    bool
+	}{
+		"new":     {nil, true},
+		"cut off": {[]string{bootstrapConf, module.ClientCert}, true},
+		"joined":  {[]string{kubeletConf, module.ClientCert}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := isWaiting(hostOf(env, "worker", tt.present...)); got != tt.want {
+				t.Errorf("isWaiting is %v", got)
+			}
+		})
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	bootstrapConf = facts.BootstrapConf
 	caCert        = "/etc/kubernetes/pki/ca.crt"
 	joinFile      = "/etc/kubernetes/slipway/join.yaml"
+	discoveryFile = "/etc/kubernetes/slipway/discovery.conf"
 	servingFile   = "/etc/kubernetes/slipway/serving.yaml"
 	dropInDir     = "/etc/kubernetes/kubelet.conf.d"
 	dropInFile    = dropInDir + "/50-slipway.conf"
@@ -95,6 +96,10 @@ func Phases(env module.Env) engine.Module {
 		switch p.id {
 		case "certs":
 			tasks = append(tasks, servingTask(env, "kubeadm.init.serving", env.Begins))
+		case "kubeconfig":
+			// Control planes that join need no API for this: they do it while
+			// that of the first one starts.
+			tasks = append(append(tasks, shareTasks(env)...), prepareTasks(env)...)
 		case "etcd":
 			tasks = append(tasks, memberTask(env))
 		}

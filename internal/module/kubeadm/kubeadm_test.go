@@ -1,13 +1,6 @@
 package kubeadm
 
 import (
-	"bytes"
-	"crypto/ed25519"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/hex"
-	"encoding/pem"
-	"math/big"
 	"regexp"
 	"testing"
 
@@ -41,31 +34,6 @@ func TestArgs(t *testing.T) {
 	want := []any{object{"name": "a", "value": "2"}, object{"name": "b", "value": "1"}, object{"name": "feature-gates", "value": "A=false"}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("the user's win, and all are sorted (-want +got):\n%s", d)
-	}
-}
-
-func TestCAHash(t *testing.T) {
-	public, private, err := ed25519.GenerateKey(bytes.NewReader(make([]byte, 64)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.CreateCertificate(nil, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{SerialNumber: big.NewInt(1)}, public, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := x509.MarshalPKIXPublicKey(public)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(key)
-	got, err := caHash(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}))
-	if want := "sha256:" + hex.EncodeToString(sum[:]); err != nil || got != want {
-		t.Errorf("got %s, %v, want %s", got, err, want)
-	}
-	for _, bad := range []string{"", "no certificate", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}))} {
-		if _, err := caHash([]byte(bad)); err == nil {
-			t.Errorf("%q is taken for a certificate", bad)
-		}
 	}
 }
 

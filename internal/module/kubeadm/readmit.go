@@ -51,12 +51,19 @@ func Readmit(env module.Env, hosts []string) engine.Module {
 
 // bootstrapKubeconfig is what kubeadm gives a kubelet to join with.
 func bootstrapKubeconfig(env module.Env, token string) ([]byte, error) {
+	return kubeconfigDocument(env, object{"certificate-authority": caCert}, object{"token": token})
+}
+
+// kubeconfigDocument is a kubeconfig for the cluster's API, with what its cluster says of
+// the authority and its user of credentials.
+func kubeconfigDocument(env module.Env, authority, credentials object) ([]byte, error) {
 	const user = "tls-bootstrap-token-user"
 	named := func(name, kind string, what object) []any { return []any{object{"name": name, kind: what}} }
+	authority["server"] = "https://" + env.Endpoint()
 	return documents(object{
 		"apiVersion": "v1", "kind": "Config", "current-context": user,
-		"clusters": named(env.Cluster.Name, "cluster", object{"server": "https://" + env.Endpoint(), "certificate-authority": caCert}),
+		"clusters": named(env.Cluster.Name, "cluster", authority),
 		"contexts": named(user, "context", object{"cluster": env.Cluster.Name, "user": user}),
-		"users":    named(user, "user", object{"token": token}),
+		"users":    named(user, "user", credentials),
 	})
 }
