@@ -38,6 +38,7 @@ func TestLongManagedUpgrade(t *testing.T) {
 	b.create(t, b.file)
 	is := func(kubernetes, etcd string) {
 		t.Helper()
+		t.Setenv("KUBERNETES", kubernetes) // what nodes compares with
 		b.user.nodes(t, b.name, cp, w, e[1])
 		b.wellMembers(t, cp, []string{cp, e[0], e[1]})
 		b.hasEtcd(t, etcd, 3)
