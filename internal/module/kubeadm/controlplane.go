@@ -200,11 +200,19 @@ func controlPlanePhase(env module.Env, h *engine.Host, name string, phase []stri
 // host serves. An API server that starts before keeps trying to reach the member, less
 // and less often, and the other components exit without an API server. A host has its
 // kubelet's credentials only after this step: its kubelet asks its own API server alone.
+//
+// The kubelet has asked that API server in vain since it started, less and less often:
+// for credentials, to register the node, and for its CSINode object up to two minutes
+// apart. So it is restarted when the API server is ready.
 func componentsTask(env module.Env) engine.Task {
 	return engine.Task{
-		ID: "join.control-plane", Title: "set up the control plane", On: env.JoinsAsControlPlane,
+		ID: "join.control-plane", Title: "set up the control plane", On: env.JoinsAsControlPlane, Timeout: 8 * time.Minute,
 		When: func(s *engine.Scope) bool { return !module.Holds(s.Host()) },
-		Ops:  func(*engine.Scope) (op.List, error) { return op.List{components().exec()}, nil },
+		Ops: func(*engine.Scope) (op.List, error) {
+			kubelet := kubeletUnit(env)
+			kubelet.RestartOn = append(kubelet.RestartOn, module.APIServerManifest)
+			return op.List{components().exec(), ownAPI(env), kubelet}, nil
+		},
 	}
 }
 

@@ -96,12 +96,12 @@ func Phases(env module.Env) engine.Module {
 		switch p.id {
 		case "certs":
 			tasks = append(tasks, servingTask(env, "kubeadm.init.serving", env.Begins))
-		case "kubeconfig":
-			// Control planes that join need no API for this: they do it while
-			// that of the first one starts.
-			tasks = append(append(tasks, shareTasks(env)...), prepareTasks(env)...)
 		case "etcd":
 			tasks = append(tasks, memberTask(env))
+		case "kubelet-start":
+			// The first API server starts now. Control planes that join prepare
+			// meanwhile, because they need no API for that.
+			tasks = append(append(tasks, shareTasks(env)...), prepareTasks(env)...)
 		}
 	}
 	return engine.Module{Name: "control-plane", Tasks: tasks}
