@@ -44,16 +44,20 @@ type difference struct{ What, How string }
 // differences are printed beside the figures, and stand in docs/benchmarks.md.
 func differences() []difference {
 	return []difference{
-		{"files", "real, in an overlay of each host's own; its disk is memory, so that nothing waits for a disk"},
-		{"host name", "real, in a UTS namespace of each host's own"},
-		{"kernel parameters net.*", "real, in a network namespace of each host's own"},
-		{"kernel parameters vm.*, kernel.panic*, fs.inotify.*", "redirected: read and written in an ordinary file over that of /proc/sys, since the kernel has them once for all"},
+		{"files", "real, in a separate overlay for each host, in memory: nothing waits for a disk"},
+		{"host name", "real, in a separate UTS namespace for each host"},
+		{"kernel parameters net.*", "real, in a separate network namespace for each host"},
+		{"kernel parameters vm.*, kernel.panic*, fs.inotify.*", "redirected: a regular file is mounted over each file in /proc/sys, " +
+			"because these parameters have no namespace"},
 		{"all other kernel parameters", "read-only"},
-		{"kernel modules", "the file for the boot is written; loading left out: overlay and br_netfilter must be in the kernel already, which Slipway looks for and Ansible is spared"},
-		{"swap", "the line in /etc/fstab is taken out; /proc/swaps is covered by an empty list, swapoff left out"},
-		{"systemctl", "redirected to a stand-in that knows no units: no systemd runs in the hosts (process 1 only has its name)"},
-		{"time", "left out: no time servers are asked for, and nothing in the laboratory may set the clock"},
-		{"network", "SSH over the loopback link: no latency, and one sshd (Debian's) for all hosts, with one host key"},
-		{"processor", "hosts and manager share this machine's: the wall time is mostly the hosts' work, which on real ones is done side by side"},
+		{"kernel modules", "the file for the boot is written, but no module is loaded: " +
+			"overlay and br_netfilter must already be in the kernel, which Slipway checks and Ansible does not"},
+		{"swap", "the line in /etc/fstab is removed; an empty list covers /proc/swaps, and swapoff does not run"},
+		{"systemctl", "redirected to a replacement without units: " +
+			"no systemd is running in the hosts (process 1 only has its name)"},
+		{"time", "omitted: no time servers are configured, and no process in the benchmark can set the clock"},
+		{"network", "SSH over the loopback link: no latency, and one sshd (from Debian) for all hosts, with one host key"},
+		{"processor", "hosts and manager share the CPU of this machine: " +
+			"the wall time is mostly the work of the hosts, which real hosts do in parallel"},
 	}
 }
