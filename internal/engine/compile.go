@@ -23,26 +23,25 @@ func (s *step) hostName() string {
 	return s.host.Name
 }
 
-// program is a pipeline laid out over hosts: a graph of steps, with a joint
-// behind each task (and before each barrier) that waits for all its hosts.
+// program is a pipeline laid out over hosts: a graph of steps. After each task, and before
+// each barrier, a joint waits for all hosts.
 type program struct {
 	graph.Graph
 	steps  []*step // by node; nil for a joint
 	joints map[string]int
-	// strict are joints that one failed host is enough to block, whatever is
+	// strict holds the joints that a single failed host blocks, even if errors are
 	// ignored.
 	strict map[int]bool
-	// pauses are joints at which the run stops, if it has changed something
-	// before them.
+	// pauses holds the joints at which the run stops if something changed before them.
 	pauses map[int]bool
-	// order are the step nodes in the pipeline's order.
+	// order lists the step nodes in the order of the pipeline.
 	order []int
-	// providers are the tasks that provide keys, by the key's name.
+	// providers maps the name of a key to the task that provides it.
 	providers map[string]string
 }
 
-// phase says what a program is for: a check waits for values alone, an apply
-// for all that the tasks ask for.
+// phase is the purpose of a program: a check waits only for values, an apply also for
+// Needs, barriers and waves.
 type phase bool
 
 const (
@@ -77,7 +76,7 @@ type builder struct {
 	*program
 	hosts []*Host
 	last  map[string]int // last step of each lane so far
-	// managers are the manager's steps so far.
+	// managers lists the steps of the manager so far.
 	managers []int
 }
 
@@ -106,7 +105,7 @@ func (b *builder) add(module string, t *Task, ph phase) {
 		if gate >= 0 {
 			b.Edge(gate, n)
 		}
-		if h != nil { // the manager has no lane: its tasks say what they wait for
+		if h != nil { // the manager has no lane: its tasks name what they wait for
 			if prev, ok := b.last[h.Name]; ok {
 				b.Edge(prev, n)
 			}
@@ -132,7 +131,7 @@ func (b *builder) add(module string, t *Task, ph phase) {
 	b.joints[t.ID] = joint
 }
 
-// waves has the hosts of a module wait for those of the waves before theirs.
+// waves makes the hosts of a module wait for the hosts of earlier waves.
 func (b *builder) waves(m *Module, steps []int, planned map[string]*declaration) {
 	changing := map[string]bool{}
 	for _, n := range steps {
@@ -158,15 +157,15 @@ func (b *builder) waves(m *Module, steps []int, planned map[string]*declaration)
 			}
 			b.Edge(n, next)
 		}
-		if through >= 0 { // nothing of a wave is planned: those before it count all the same
+		if through >= 0 { // a wave without planned steps must still wait for the earlier waves
 			b.Edge(through, next)
 		}
 		through = next
 	}
 }
 
-// connect has steps wait for the tasks they need and for values from other
-// lanes; a value of the own lane comes in order anyway.
+// connect adds edges to steps from the tasks they need and from the providers of their
+// values on other lanes. A value of the same lane is already in order.
 func (b *builder) connect(ph phase) {
 	all := map[string]int{}
 	for _, n := range b.order {
@@ -188,7 +187,7 @@ func (b *builder) connect(ph phase) {
 	}
 }
 
-// allOf is the strict joint behind a task, made when it is first asked for.
+// allOf returns the strict joint after a task. It is created on first use.
 func (b *builder) allOf(task string, made map[string]int) int {
 	if n, ok := made[task]; ok {
 		return n
@@ -201,30 +200,30 @@ func (b *builder) allOf(task string, made map[string]int) int {
 	return n
 }
 
-// verify finds what is wrong with a pipeline whatever the hosts, and answers
-// which task provides which key.
+// verify checks a pipeline independently of the hosts, and returns which task provides
+// which key.
 func verify(p Pipeline) (map[string]string, error) {
 	var errs []error
 	ids := map[string]bool{}
 	providers := map[string]string{}
 	for _, m := range p.Modules {
 		if m.Waves != nil && slices.ContainsFunc(m.Tasks, func(t Task) bool { return t.Manager }) {
-			errs = append(errs, fmt.Errorf("module %s goes in waves, in which the manager has no place", m.Name))
+			errs = append(errs, fmt.Errorf("module %s runs in waves and cannot have tasks on the manager", m.Name))
 		}
 	}
 	each(p, func(t *Task) {
 		if ids[t.ID] {
-			errs = append(errs, fmt.Errorf("task id %q stands twice", t.ID))
+			errs = append(errs, fmt.Errorf("duplicate task id %q", t.ID))
 		}
 		ids[t.ID] = true
 		if (t.Ops == nil) == (t.Run == nil) {
 			errs = append(errs, fmt.Errorf("task %s must have either operations or an action", t.ID))
 		}
 		if t.Manager && t.Ops != nil {
-			errs = append(errs, fmt.Errorf("task %s runs on the manager, which has no operations", t.ID))
+			errs = append(errs, fmt.Errorf("task %s runs on the manager and cannot have operations", t.ID))
 		}
 		if t.NeedsAll && len(t.Needs) == 0 {
-			errs = append(errs, fmt.Errorf("task %s needs all of nothing", t.ID))
+			errs = append(errs, fmt.Errorf("task %s sets NeedsAll but has no Needs", t.ID))
 		}
 		for _, k := range t.Provides {
 			if other, ok := providers[k.name]; ok {
@@ -246,7 +245,7 @@ func verify(p Pipeline) (map[string]string, error) {
 		}
 		for _, k := range t.Consumes {
 			if _, ok := providers[k.name]; !ok {
-				errs = append(errs, fmt.Errorf("task %s consumes %q, which nothing provides", t.ID, k.name))
+				errs = append(errs, fmt.Errorf("task %s consumes %q, but no task provides it", t.ID, k.name))
 			}
 		}
 	})

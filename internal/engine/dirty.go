@@ -60,8 +60,8 @@ func (d *dirty) add(host string, o op.Op) {
 	}
 }
 
-// judge has an operation change something that an earlier step takes off, or by a
-// file that will change.
+// judge marks an unchanged operation as changed if an earlier step removes its object, or
+// changes a file that it depends on.
 func (d *dirty) judge(host string, o op.Op, res *op.Result) {
 	if again := d.again(host, o); again != "" {
 		res.Status, res.Summary = op.Changed, again
@@ -76,8 +76,8 @@ func (d *dirty) judge(host string, o op.Op, res *op.Result) {
 	}
 }
 
-// again is what has to be done about something that is as it shall be, because a
-// reset before stops it, or removes it.
+// again returns what must be done again because an earlier reset stops or removes the
+// object; "" if nothing.
 func (d *dirty) again(host string, o op.Op) string {
 	if d == nil {
 		return ""
@@ -97,7 +97,7 @@ func (d *dirty) again(host string, o op.Op) string {
 	return ""
 }
 
-// touches names the first file an operation depends on that will change.
+// touches returns the first file that an operation depends on and that will change.
 func (d *dirty) touches(host string, o op.Op) string {
 	if d == nil {
 		return ""

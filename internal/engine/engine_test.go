@@ -162,7 +162,7 @@ func TestKnobs(t *testing.T) {
 			hosts:  []string{"a", "b", "c"},
 			tasks:  []Task{{ID: "t.x", Rollout: Rollout{MaxParallel: "1", MaxUnavailable: "1"}, Ops: exec("x")}},
 			exec:   func(int, string, string) error { return boom },
-			want:   nil, // which host is first is not said; see below
+			want:   nil, // the first host is not defined; see below
 		},
 		"once": {
 			reason: "a script that succeeded before is not repeated",
@@ -309,8 +309,8 @@ func TestMaxParallel(t *testing.T) {
 	}
 }
 
-// A host that waits to try again leaves its turn to those that have not had
-// theirs: one of them may be what it waits for.
+// A host that waits for its next attempt releases its slot to hosts that have not run yet:
+// it may depend on one of them.
 func TestRetryHoldsNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("a", "b")
@@ -404,11 +404,11 @@ func TestValues(t *testing.T) {
 		t.Errorf("an unchanged provider provides its value: %+v", steps)
 	}
 	for name, p := range map[string]Pipeline{
-		"consumes":       tasks(consumer),
-		"needs":          tasks(Task{ID: "t.x", Needs: []string{"t.gone"}, Ops: file("/x", "")}),
-		"all of nothing": tasks(Task{ID: "t.x", NeedsAll: true, Ops: file("/x", "")}),
-		"stands twice":   tasks(Task{ID: "t.x", Ops: file("/x", "")}, Task{ID: "t.x", Ops: file("/x", "")}),
-		"cycle":          tasks(Task{ID: "t.x", On: only("a"), Needs: []string{"t.y"}, Ops: file("/x", "")}, Task{ID: "t.y", On: only("a"), Ops: file("/x", "")}),
+		"consumes":     tasks(consumer),
+		"needs":        tasks(Task{ID: "t.x", Needs: []string{"t.gone"}, Ops: file("/x", "")}),
+		"has no Needs": tasks(Task{ID: "t.x", NeedsAll: true, Ops: file("/x", "")}),
+		"duplicate":    tasks(Task{ID: "t.x", Ops: file("/x", "")}, Task{ID: "t.x", Ops: file("/x", "")}),
+		"cycle":        tasks(Task{ID: "t.x", On: only("a"), Needs: []string{"t.y"}, Ops: file("/x", "")}, Task{ID: "t.y", On: only("a"), Ops: file("/x", "")}),
 	} {
 		if _, err := w.run().Apply(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: a pipeline that makes no sense must be refused before anything runs, got %v", name, err)
@@ -431,7 +431,8 @@ func TestOnlyWhatThePlanSays(t *testing.T) {
 	}
 }
 
-// What a reset takes off though it is as it shall be is made again by what wants it.
+// An object that a reset removes is created again by a later step, although it was as
+// wanted.
 func TestAgainAfterAReset(t *testing.T) {
 	w := newWorld("a")
 	yes := true
@@ -452,8 +453,8 @@ func TestAgainAfterAReset(t *testing.T) {
 	}
 }
 
-// A component that an earlier step restarts is down for a while, though it
-// answered when the plan was made.
+// A component that an earlier step restarts may be down for a while, although it answered
+// when the plan was made.
 func TestWaitsNeedNotBeInThePlan(t *testing.T) {
 	w := newWorld("a")
 	p := tasks(
@@ -554,8 +555,8 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// TestAfter: each step names the one whose end let it begin, also across a
-// barrier and a step that had nothing to do.
+// TestAfter: each step names the step whose end let it begin, also across a barrier and a
+// step that had nothing to do.
 func TestAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("slow", "fast")

@@ -17,8 +17,8 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// fakeHost keeps files in memory. Other operations are refused, but for Exec,
-// which runs a function of the test's.
+// fakeHost keeps files in memory. It rejects other operations, except Exec, which runs a
+// function of the test.
 type fakeHost struct {
 	name string
 	exec func(ctx context.Context, name string) error
@@ -129,7 +129,7 @@ func (f *fakeHost) set(path, content string) {
 	f.files[path] = content
 }
 
-// world is hosts a, b, c… and what happened on them.
+// world has hosts a, b, c… and records what happened on them.
 type world struct {
 	hosts  []*Host
 	fakes  map[string]*fakeHost
@@ -184,7 +184,7 @@ func (w *world) plan(t *testing.T, p Pipeline) []plan.Step {
 	return res.Steps
 }
 
-// outcomes are the ends of steps: "task@host" → outcome.
+// outcomes returns the outcomes of steps: "task@host" → outcome.
 func (w *world) outcomes() map[string]event.Outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()

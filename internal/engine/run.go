@@ -12,30 +12,30 @@ import (
 	"slipway.dev/slipway/internal/plan"
 )
 
-// A Run is one pass over hosts: a check, or an apply. Fields are set before
-// it and not changed during it.
+// A Run is one pass over the hosts: a check or an apply. Its fields are set before the
+// pass and do not change during it.
 type Run struct {
 	Hosts     []*Host
 	Operation string
 	Cluster   string
 	Fence     uint64
-	// IgnoreErrors lets tasks that need others go on with the hosts that are
-	// left, but for those that say NeedsAll.
+	// IgnoreErrors lets dependent tasks continue with the remaining hosts, except tasks
+	// with NeedsAll.
 	IgnoreErrors bool
-	// Done are the Once tasks that succeeded before, as "task@host". They count on
-	// hosts that still have a ledger.
+	// Done lists the Once tasks that succeeded earlier, as "task@host". An entry counts
+	// only on a host that still has a ledger.
 	Done map[string]bool
-	// Emit records an event. Its error stops the run: what cannot be
+	// Emit records an event. An error stops the run, because an action that cannot be
 	// recorded must not happen.
 	Emit func(event.Event) error
 
 	values values
 }
 
-// checkTime bounds the check of one step in a plan: it only looks.
+// checkTime bounds the check of one step in a plan. A check changes nothing.
 const checkTime = 2 * time.Minute
 
-// A Failure is a step that failed by itself, not because of another.
+// A Failure is a step that failed itself, not because of another step.
 type Failure struct {
 	Host  string
 	Task  string
@@ -43,22 +43,22 @@ type Failure struct {
 	event.Failure
 }
 
-// A Result is how a run ended.
+// A Result is the outcome of a run.
 type Result struct {
-	Steps    []plan.Step // Check: what would be done
+	Steps    []plan.Step // Check: the steps that would be done
 	Failures []Failure   // in the pipeline's order
-	Changed  int         // Apply: steps that changed something
-	// Skipped are the hosts with steps that were not tried, since what they
-	// need has failed.
+	Changed  int         // Apply: the number of steps that changed something
+	// Skipped lists the hosts with steps that were not tried because a required step
+	// failed.
 	Skipped []string
-	// Cancelled says that the context ended before the run did.
+	// Cancelled reports whether the context ended before the run.
 	Cancelled bool
-	// Paused says that the run stopped behind a wave, as its module says.
+	// Paused reports whether the run stopped after a wave, as its module requests.
 	Paused bool
 }
 
-// Check finds out what a pipeline would do. It changes nothing. The error is
-// a pipeline that makes no sense; hosts that cannot be checked are Failures.
+// Check returns the steps that a pipeline would do. It changes nothing. It returns an
+// error for an invalid pipeline; hosts that cannot be checked are Failures.
 func (r *Run) Check(ctx context.Context, p Pipeline) (*Result, error) {
 	prog, err := compile(p, r.Hosts, checking, nil)
 	if err != nil {
@@ -96,8 +96,8 @@ func (r *Run) Check(ctx context.Context, p Pipeline) (*Result, error) {
 	return res, nil
 }
 
-// Apply carries a pipeline out. Each step is checked again just before, and
-// may do only what the plan's steps declare for it.
+// Apply runs a pipeline. Each step is checked again immediately before, and may do only
+// what the plan declares for it.
 func (r *Run) Apply(ctx context.Context, p Pipeline, planned []plan.Step) (*Result, error) {
 	declared := declare(planned)
 	prog, err := compile(p, r.Hosts, applying, declared)
@@ -128,7 +128,7 @@ func (r *Run) Apply(ctx context.Context, p Pipeline, planned []plan.Step) (*Resu
 	return res, nil
 }
 
-// emit records an event of a step; if it cannot be recorded the run stops.
+// emit records an event of a step. If the event cannot be recorded, the run stops.
 func (r *Run) emit(stop context.CancelCauseFunc, e event.Event, s *step) {
 	e.Operation, e.Cluster = r.Operation, r.Cluster
 	if s != nil {
@@ -138,20 +138,20 @@ func (r *Run) emit(stop context.CancelCauseFunc, e event.Event, s *step) {
 		return
 	}
 	if err := r.Emit(e); err != nil {
-		stop(fmt.Errorf("recording what happens: %w", err))
+		stop(fmt.Errorf("recording the event: %w", err))
 	}
 }
 
-// key names a step in Done and in the declared changes.
+// key returns the name of a step in Done and in the declared changes.
 func key(s *step) string { return s.task.ID + "@" + s.hostName() }
 
-// outcome is how a step ended.
+// outcome is the result of a step.
 type outcome struct {
 	state   event.Outcome
 	failure *event.Failure
 	changes []event.Change
 	message string
-	// blocks says that what depends on the step cannot go on.
+	// blocks reports whether dependent steps cannot run.
 	blocks bool
 }
 
@@ -159,17 +159,17 @@ func failed(err error) outcome {
 	return outcome{state: event.Failed, failure: explain(err), blocks: true}
 }
 
-// walk is a pass over a program that decides which steps may run.
+// walk is a pass over a program. It decides which steps may run.
 type walk struct {
 	run      *Run
 	prog     *program
 	do       func(context.Context, int, *step) outcome
 	finished func(int, *step, outcome)
-	// idle, if not nil, says that nothing was planned for a step.
+	// idle, if not nil, reports whether nothing is planned for a step.
 	idle func(*step) bool
 
-	// after are, by node, the keys of the steps whose ends let nodes begin. A
-	// node's is written before the node runs, and not changed afterwards.
+	// after holds, by node, the key of the step whose end let the node begin. An entry is
+	// written before its node runs and does not change afterwards.
 	after []string
 
 	mu       sync.Mutex
@@ -213,8 +213,7 @@ func (w *walk) set(n int, o outcome) {
 	w.outcomes[n], w.ended[n] = o, w.count
 }
 
-// last returns the key of the step that was the last to end among those before a
-// node, "" if there is none.
+// last returns the key of the predecessor of a node that ended last; "" if there is none.
 func (w *walk) last(n int) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -239,8 +238,9 @@ func (w *walk) get(n int) outcome {
 	return w.outcomes[n]
 }
 
-// before looks at what a step waits for: the first that blocks skips it. One that
-// has nothing to do, and waits for all, holds nobody up where errors are ignored.
+// before checks the predecessors of a step: the first one that blocks causes the step to
+// be skipped. A step that has nothing to do and waits for all hosts blocks nothing if
+// errors are ignored.
 func (w *walk) before(n int) (outcome, bool) {
 	idle := false
 	for _, p := range w.prog.Prev(n) {
@@ -256,13 +256,13 @@ func (w *walk) before(n int) (outcome, bool) {
 			return outcome{state: o.state, blocks: true}, true
 		}
 		return outcome{state: event.Skipped, blocks: true, failure: &event.Failure{
-			Reason: "Skipped", Message: "what it needs has failed", CausedBy: w.cause(p, o),
+			Reason: "Skipped", Message: "a required step failed", CausedBy: w.cause(p, o),
 		}}, true
 	}
 	return outcome{state: event.Skipped}, idle
 }
 
-// cause names the step at the root of a blocked one.
+// cause returns the key of the failed step that blocks a node.
 func (w *walk) cause(n int, o outcome) string {
 	if o.failure != nil && o.failure.CausedBy != "" {
 		return o.failure.CausedBy
@@ -273,9 +273,9 @@ func (w *walk) cause(n int, o outcome) string {
 	return ""
 }
 
-// join is the outcome of a task as a whole: without IgnoreErrors one failed
-// host blocks what needs it, with it only the failure of all, unless what needs
-// it says otherwise.
+// join returns the outcome of a whole task. Without IgnoreErrors, one failed host blocks
+// dependent steps. With it, only the failure of all hosts does, unless the joint is
+// strict.
 func (w *walk) join(n int) outcome {
 	var first *outcome
 	var cause string
@@ -325,7 +325,7 @@ func (w *walk) result() *Result {
 	return res
 }
 
-// A gate bounds how many hosts are in a task, and stops it after too many
+// A gate bounds how many hosts run a task at once, and stops the task after too many
 // failures.
 type gate struct {
 	slots chan struct{} // nil: no bound
@@ -362,7 +362,7 @@ func newGates(p *program) (map[string]*gate, error) {
 	return gates, nil
 }
 
-// enter waits for a slot. blocked names the failure that closed the gate.
+// enter waits for a slot. blocked is the failure that closed the gate.
 func (g *gate) enter(ctx context.Context) (blocked string, err error) {
 	if g.slots != nil {
 		select {
@@ -380,15 +380,15 @@ func (g *gate) enter(ctx context.Context) (blocked string, err error) {
 	return "", nil
 }
 
-// leave gives the slot back.
+// leave releases the slot.
 func (g *gate) leave() {
 	if g.slots != nil {
 		<-g.slots
 	}
 }
 
-// fail counts a host that failed. It comes before leave: whoever is next sees
-// it.
+// fail counts a host that failed. It must be called before leave, so that the next host
+// sees the failure.
 func (g *gate) fail(by string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"slipway.dev/slipway/internal/remote"
 )
 
-// checked is what a check found.
+// checked is the result of a check.
 type checked struct {
-	step    plan.Step // State "" is unchanged
+	step    plan.Step // an empty State means unchanged
 	skipped bool      // not wanted here
 	list    op.List
 	results []op.Result
@@ -25,14 +25,14 @@ type checked struct {
 
 func (r *Run) scope(s *step) *Scope { return &Scope{run: r, step: s} }
 
-// done says that a step has succeeded before and is not to be repeated. Of a host that
-// has no ledger nothing is done: it was installed anew since.
+// done reports whether a step succeeded earlier and must not be repeated. On a host
+// without a ledger nothing is done: the host was reinstalled.
 func (r *Run) done(s *step) bool {
 	there := s.host == nil || s.host.Facts == nil || s.host.Facts.Ledger
 	return s.task.Once && r.Done[key(s)] && there
 }
 
-// check finds out what a step would do.
+// check returns what a step would do.
 func (r *Run) check(ctx context.Context, s *step, dirty *dirty) (*checked, error) {
 	sc := r.scope(s)
 	t := s.task
@@ -54,7 +54,7 @@ func (r *Run) checkAction(ctx context.Context, c *checked) error {
 		return sc.err
 	}
 	switch {
-	case sc.pending != "": // an error is no wonder then
+	case sc.pending != "": // the error may come from the missing value
 		c.step.State, c.step.After, c.step.Changes = plan.Pending, sc.pending, changes
 	case err != nil:
 		return err
@@ -78,7 +78,7 @@ func (r *Run) checkOps(ctx context.Context, c *checked, dirty *dirty) error {
 		return err
 	}
 	if len(c.results) != len(list) {
-		return fmt.Errorf("the node helper answered %d results for %d operations", len(c.results), len(list))
+		return fmt.Errorf("the node helper returned %d results for %d operations", len(c.results), len(list))
 	}
 	uncheckable := true
 	for i, res := range c.results {
@@ -99,7 +99,7 @@ func (r *Run) checkOps(ctx context.Context, c *checked, dirty *dirty) error {
 	case len(c.step.Changes) == 0:
 	case sc.pending != "":
 		c.step.State, c.step.After = plan.Pending, sc.pending
-		for i := range c.step.Changes { // what is not known yet has no diff
+		for i := range c.step.Changes { // a value that is not known yet has no diff
 			c.step.Changes[i].Diff = ""
 		}
 	case uncheckable:
@@ -110,7 +110,7 @@ func (r *Run) checkOps(ctx context.Context, c *checked, dirty *dirty) error {
 	return nil
 }
 
-// unchecked says that an operation has no guard.
+// unchecked reports whether an operation has no guard, so that it always runs.
 func unchecked(o op.Op) bool {
 	e, ok := o.(op.Exec)
 	return ok && len(e.Creates) == 0 && len(e.Unless) == 0 && len(e.Inputs) == 0
@@ -124,8 +124,8 @@ func (r *Run) after(ctx context.Context, s *step, c *checked) error {
 	return errors.Join(s.task.After(ctx, c.scope, c.results), c.scope.err)
 }
 
-// attempt applies a step, as often as its task says. While it waits to try
-// again it holds no slot: what keeps it may be a host that waits for one.
+// attempt applies a step, as often as its task allows. It holds no slot while it waits for
+// the next attempt, because the failure may depend on a host that waits for a slot.
 func (r *Run) attempt(ctx context.Context, s *step, g *gate, allowed *declaration, stop context.CancelCauseFunc) outcome {
 	t := s.task
 	if t.When != nil && !t.When(r.scope(s)) || r.done(s) {
@@ -161,7 +161,7 @@ func (r *Run) attempt(ctx context.Context, s *step, g *gate, allowed *declaratio
 	}
 }
 
-// try is one attempt. again is why there shall be another.
+// try makes one attempt. again is the reason for another attempt.
 func (r *Run) try(ctx context.Context, s *step, try int, allowed *declaration, stop context.CancelCauseFunc) (o outcome, again error) {
 	t := s.task
 	o, err := r.once(ctx, s, allowed, stop)
@@ -178,7 +178,7 @@ func (r *Run) try(ctx context.Context, s *step, try int, allowed *declaration, s
 	return failed(err), nil
 }
 
-// once checks and applies a step within its time.
+// once checks and applies a step within its time limit.
 func (r *Run) once(parent context.Context, s *step, allowed *declaration, stop context.CancelCauseFunc) (outcome, error) {
 	t := s.task
 	limit := t.Timeout
@@ -226,13 +226,13 @@ func (r *Run) once(parent context.Context, s *step, allowed *declaration, stop c
 	}
 }
 
-// perform makes the changes of a step.
+// perform applies the changes of a step.
 func (r *Run) perform(ctx context.Context, limit time.Duration, c *checked, stop context.CancelCauseFunc) ([]op.Result, error) {
 	s := c.scope.step
 	if s.task.Run != nil {
 		return nil, s.task.Run.Apply(ctx, c.scope)
 	}
-	if c.list.Whole() { // a cancelled operation waits for what must not be cut
+	if c.list.Whole() { // a cancelled operation waits for steps that must not be interrupted
 		whole, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, &timeoutError{after: limit})
 		defer cancel()
 		ctx = whole
@@ -267,8 +267,8 @@ func eventChanges(in []plan.OpChange) []event.Change {
 	return out
 }
 
-// because prefers the context's cause, such as a time-out, over what its end
-// brought about.
+// because prefers the cause of the context, such as a timeout, over the error that it led
+// to.
 func because(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -282,16 +282,16 @@ func because(ctx context.Context, err error) error {
 
 type timeoutError struct{ after time.Duration }
 
-func (e *timeoutError) Error() string { return fmt.Sprintf("not done after %s", e.after) }
+func (e *timeoutError) Error() string { return fmt.Sprintf("timed out after %s", e.after) }
 
-// final says that trying again cannot help.
+// final reports whether another attempt cannot help.
 func final(err error) bool {
 	var stale *staleError
 	var oe *op.Error
 	return errors.As(err, &stale) || errors.As(err, &oe) && slices.Contains([]string{"Fenced", op.ReasonNotServing, op.ReasonUnhealthy}, oe.Reason)
 }
 
-// explain puts an error into words for people.
+// explain converts an error into a failure for the user.
 func explain(err error) *event.Failure {
 	f := &event.Failure{Reason: "Error", Message: err.Error()}
 	var (
@@ -318,43 +318,46 @@ func explain(err error) *event.Failure {
 	return f
 }
 
-// remedy is what to do about failures of operations that have the same one
-// wherever they occur.
+// remedy returns the hint for failures that have the same remedy wherever they occur.
 func remedy(reason string) string {
 	switch reason {
 	case op.IDEtcdQuorum:
-		return "bring the members back that do not answer, or take them off first, each by itself: slipway delete node NAME --forget"
+		return "start the members that do not answer, or remove them first, one at a time: slipway delete node NAME --forget"
 	case op.IDEtcdNameTaken:
-		return "take that one off first: slipway delete node NAME; or give the new host another name"
+		return "remove the existing member first: slipway delete node NAME; or give the new host another name"
 	case op.IDAuthorityNoKey:
-		return "put the key back, from a backup or from another host that has it; or go on with the other hosts: --ignore-errors"
+		return "restore the key from a backup or from another host that has it; or continue with the other hosts: --ignore-errors"
 	case op.IDAuthorityExpired:
-		return "what it signs is worth nothing any more, and the cluster's and etcd's are exchanged while they last: docs/guide/certificates.md"
+		return "read docs/guide/certificates.md: nothing accepts certificates of an expired CA; " +
+			"rotate the cluster CA and the etcd CA before they expire"
 	case op.IDCertificateForeign:
-		return "put the certificate or the authority back that was there before, or renew it where it was made; or go on with the other hosts: --ignore-errors"
+		return "restore the previous certificate or CA, or renew the certificate where it was issued; " +
+			"or continue with the other hosts: --ignore-errors"
 	case op.IDCertificateRequest:
-		return "look at the key on that host, move it away if it is weak or foreign, then resume"
+		return "check the key on the host, move it away if it is weak or not yours, then resume"
 	case "DiskFull":
-		return "make room on the host, or mount a larger disk there, then resume"
+		return "free disk space on the host, or mount a larger disk, then resume"
 	case "BlobCorrupt":
-		return "find out with 'slipway bundle verify', copy or build the bundle again, then resume"
+		return "run 'slipway bundle verify', copy or build the bundle again, then resume"
 	case op.ReasonEtcdDataLost:
-		return "mount the disk that they are on; if they are lost, delete the node and add it again"
+		return "mount the disk that holds the data; if the data is lost, delete the node and add it again"
 	case op.ReasonNotServing:
-		return "see why with 'journalctl -u kubelet' there, then resume; if the file is the cause, correct and apply it; one that cannot be mended is taken off while others serve: slipway delete node NAME (--forget if its host does not answer)"
+		return "read 'journalctl -u kubelet' on the host, then resume; if the cluster file is the cause, correct and apply it; " +
+			"if the host cannot be repaired, remove it while others serve: slipway delete node NAME (--forget if the host does not answer)"
 	case op.ReasonUnhealthy:
-		return "see more with 'journalctl' there; correct the file, and apply it"
+		return "read 'journalctl' on the host; correct the cluster file and apply it"
 	case op.ReasonEtcdRemoved:
-		return "put the host back as it was first: slipway delete node NAME; then add it again"
+		return "reset the host first: slipway delete node NAME; then add it again"
 	case op.ReasonEtcdBusy:
-		return "resume when that host is up: it is finished first; if it is lost for good, take it off, and with it what etcd knows of it: slipway delete node NAME --forget"
+		return "start that host, then resume: its member is finished first; " +
+			"if the host is permanently lost, remove it and its etcd member: slipway delete node NAME --forget"
 	case op.IDLedgerLost:
-		return "put it back from a backup, or clean the host by hand or install it anew, then 'slipway delete cluster NAME --forget'"
+		return "restore the ledger from a backup; or clean or reinstall the host, then run 'slipway delete cluster NAME --forget'"
 	}
 	return ""
 }
 
-// A declaration is what a plan lets a step do.
+// A declaration lists what a plan allows a step to do.
 type declaration struct {
 	any     bool
 	changes map[string]bool
@@ -372,9 +375,8 @@ func declare(steps []plan.Step) map[string]*declaration {
 	return out
 }
 
-// permit refuses a step that would do more than was declared. Waits pass: they
-// change nothing, and what is waited for may have gone down by what an earlier
-// step was declared to do.
+// permit returns an error if a step would do more than was declared. Waits always pass:
+// they change nothing, and an earlier declared step may have stopped their target.
 func (d *declaration) permit(s plan.Step) error {
 	for _, c := range s.Changes {
 		if c.Kind == op.KindWait || c.Kind == op.KindServing {
@@ -391,5 +393,5 @@ func (d *declaration) permit(s plan.Step) error {
 type staleError struct{ what string }
 
 func (e *staleError) Error() string {
-	return "would change " + e.what + ", which the plan does not say: the host has changed since"
+	return "would change " + e.what + ", which is not in the plan: the host changed after the plan was made"
 }

@@ -1,6 +1,6 @@
-// Package engine runs pipelines: lists of modules, each a list of tasks, each
-// a check/apply pair on a set of hosts. Planning, applying, resuming and
-// finding drift are the same walk over the same tasks.
+// Package engine runs pipelines: lists of modules, each a list of tasks, each a
+// check/apply pair on a set of hosts. Planning, applying, resuming and drift detection all
+// walk the same tasks.
 package engine
 
 import (
@@ -22,69 +22,69 @@ type Pipeline struct {
 	Modules []Module
 }
 
-// A Module is one concern: its tasks in order.
+// A Module is one concern, with its tasks in order.
 type Module struct {
 	Name  string
 	Tasks []Task
-	// Waves, if not nil, sends hosts through the module in waves, by number:
-	// none begins before all hosts of the waves before it are through all tasks
-	// of the module. A host that has failed keeps further waves from beginning,
-	// whatever is ignored. One with a number below 0 is in no wave: it goes when
-	// it can.
+	// Waves, if not nil, returns the wave of a host. No host begins before all hosts of
+	// earlier waves have completed all tasks of the module. A failed host stops later
+	// waves, even if errors are ignored. A host with a negative number is in no wave and
+	// does not wait.
 	Waves func(*Host) int
-	// Changing leaves hosts out of the waves for which nothing of the module is
-	// planned: who has nothing to do in it waits for nobody there.
+	// Changing leaves out of the waves the hosts for which the module has no planned
+	// steps. Such a host waits for no other.
 	Changing bool
-	// Pause, if not nil, says behind which waves the run stops, if it has changed something in them.
+	// Pause, if not nil, reports whether the run stops after a wave, provided that
+	// something changed in it.
 	Pause func(wave int) bool
 }
 
-// A Task is one step on a set of hosts. Its id is a constant that never
-// changes. A task has either Ops or Run.
+// A Task is one step on a set of hosts. Its id is a constant that never changes. A task
+// has either Ops or Run.
 type Task struct {
 	ID    string // "runtime.containerd"
 	Title string // for people: "install containerd"
 
-	// Manager runs the task once, on the manager, instead of on hosts. It
-	// waits for what it needs and consumes, and for nothing else.
+	// Manager runs the task once, on the manager, instead of on hosts. The task waits only
+	// for its Needs and Consumes.
 	Manager bool
-	// On selects hosts; nil is every host.
+	// On selects hosts; nil selects every host.
 	On func(*Host) bool
-	// When decides per host whether the task is wanted; nil is always.
+	// When reports per host whether the task is wanted; nil means always.
 	When func(*Scope) bool
-	// Needs are ids of tasks that must have ended on all their hosts.
+	// Needs lists ids of tasks that must have ended on all their hosts.
 	Needs []string
-	// NeedsAll has the hosts that failed in what the task needs count even
-	// where errors are ignored: it takes away what they may still go by. Where
-	// nothing is planned for it, it is left out then, and holds nobody up.
+	// NeedsAll makes a failed host in a needed task block this task even if errors are
+	// ignored, for a task that removes something which the failed host may still use. If
+	// nothing is planned for the task, it is then skipped and blocks nothing.
 	NeedsAll bool
-	// Barrier waits for every host to be through all tasks before this one.
+	// Barrier waits until every host has completed all earlier tasks.
 	Barrier bool
-	// Rollout bounds how many hosts do this at once.
+	// Rollout bounds how many hosts run the task at once.
 	Rollout Rollout
-	// Timeout bounds one attempt on one host; 0 is DefaultTimeout.
+	// Timeout bounds one attempt on one host; 0 means DefaultTimeout.
 	Timeout time.Duration
 	Retry   Retry
-	// Until has the task applied again, Retry.Delay apart, until it answers
-	// true or Timeout has passed.
+	// Until, if not nil, repeats the task after Retry.Delay until it returns true or
+	// Timeout has passed.
 	Until func(context.Context, *Scope) (bool, error)
-	// IgnoreError lets the host go on when this task fails on it.
+	// IgnoreError lets a host continue when this task fails on it.
 	IgnoreError bool
-	// Once keeps a task that succeeded from running again on resume: a
-	// user's script.
+	// Once prevents a task that succeeded from running again on resume, such as a script
+	// of the user.
 	Once bool
 
-	// Provides and Consumes are keys of values, by KeyOf.
+	// Provides and Consumes list the keys of values.
 	Provides, Consumes []KeyRef
 
-	// Ops is the wanted state: a pure function of spec, facts and values.
+	// Ops returns the wanted state: a pure function of spec, facts and values.
 	Ops func(*Scope) (op.List, error)
-	// Run is work of the manager's own, such as on the Kubernetes API.
+	// Run is an action on the manager, such as a request to the Kubernetes API.
 	Run *Action
-	// After reads the results and provides values. It is called when the
-	// check finds nothing to do, and after applying.
+	// After reads the results and provides values. It is called when the check finds
+	// nothing to do, and after an apply.
 	After func(context.Context, *Scope, []op.Result) error
-	// Undo is what takes this task back, in terms of wanted state.
+	// Undo returns the wanted state that reverts this task.
 	Undo func(*Scope) (op.List, error)
 }
 
@@ -93,22 +93,20 @@ const DefaultTimeout = 10 * time.Minute
 
 // An Action is a check/apply pair that runs on the manager.
 type Action struct {
-	// Check answers what Apply would change; nothing is unchanged.
+	// Check returns what Apply would change; an empty list means unchanged.
 	Check func(context.Context, *Scope) ([]plan.OpChange, error)
 	Apply func(context.Context, *Scope) error
 }
 
-// A Rollout bounds how many hosts are in a task at once. Each bound is a
-// number ("3") or a share of the task's hosts ("20%", at least one); "" is no
-// bound.
+// A Rollout bounds how many hosts run a task at once. Each bound is a number ("3") or a
+// percentage of the hosts of the task ("20%", at least one); "" is no bound.
 type Rollout struct {
 	MaxParallel string
-	// MaxUnavailable is how many hosts may fail before no further one is
-	// begun.
+	// MaxUnavailable is how many hosts may fail before no other host begins.
 	MaxUnavailable string
 }
 
-// Retry says how often to try. The zero value is one attempt.
+// Retry configures how often a task is tried. The zero value is one attempt.
 type Retry struct {
 	Attempts int
 	Delay    time.Duration
@@ -122,7 +120,7 @@ type Host struct {
 	Conn  remote.Host
 }
 
-// HasRole says whether the host has a role.
+// HasRole reports whether the host has a role.
 func (h *Host) HasRole(r v1alpha1.Role) bool {
 	for _, have := range h.Roles {
 		if have == r {
@@ -132,12 +130,12 @@ func (h *Host) HasRole(r v1alpha1.Role) bool {
 	return false
 }
 
-// Role selects hosts by role.
+// Role returns a function that selects hosts by role.
 func Role(r v1alpha1.Role) func(*Host) bool {
 	return func(h *Host) bool { return h.HasRole(r) }
 }
 
-// Bound reads a number ("3") or a share of n ("20%", at least one); "" is 0, no
+// Bound parses a number ("3") or a percentage of n ("20%", at least one); "" is 0, no
 // bound.
 func Bound(s string, n int) (int, error) {
 	if s == "" {
@@ -146,13 +144,13 @@ func Bound(s string, n int) (int, error) {
 	if share, ok := strings.CutSuffix(s, "%"); ok {
 		p, err := strconv.Atoi(share)
 		if err != nil || p < 1 || p > 100 {
-			return 0, fmt.Errorf("%q is not a share from 1%% to 100%%", s)
+			return 0, fmt.Errorf("%q is not a percentage from 1%% to 100%%", s)
 		}
 		return max(1, n*p/100), nil
 	}
 	v, err := strconv.Atoi(s)
 	if err != nil || v < 1 {
-		return 0, fmt.Errorf("%q is neither a number above 0 nor a share", s)
+		return 0, fmt.Errorf("%q must be a number above 0 or a percentage", s)
 	}
 	return v, nil
 }

@@ -2,9 +2,9 @@ package engine
 
 import "slices"
 
-// Undo is the pipeline that takes back what steps of p have done: for each
-// task that says how, newest first, on the hosts in changed ("task@host").
-// It is a pipeline like any other: planned, shown, applied.
+// Undo returns the pipeline that reverts steps of p: for each task that has an Undo,
+// newest first, on the hosts in changed ("task@host"). The pipeline is planned, shown and
+// applied like any other.
 func Undo(p Pipeline, changed map[string]bool) Pipeline {
 	m := Module{Name: "undo"}
 	each(p, func(t *Task) {
@@ -12,7 +12,7 @@ func Undo(p Pipeline, changed map[string]bool) Pipeline {
 			return
 		}
 		m.Tasks = append(m.Tasks, Task{
-			ID: "undo." + t.ID, Title: "take back: " + t.Title,
+			ID: "undo." + t.ID, Title: "undo: " + t.Title,
 			On:  func(h *Host) bool { return changed[t.ID+"@"+h.Name] },
 			Ops: t.Undo, Timeout: t.Timeout,
 		})

@@ -7,21 +7,20 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// A Key names a value that one task provides and others consume. Unknown
-// stands in for it in a plan, until the provider has run.
+// A Key names a value that one task provides and others consume. A plan uses the unknown
+// value until the provider has run.
 type Key[T any] struct {
 	name    string
 	perHost bool
 	unknown T
 }
 
-// NewKey makes a key for one value in the whole operation. The name never
-// changes.
+// NewKey returns a key for one value in the whole operation. The name never changes.
 func NewKey[T any](name string, unknown T) Key[T] {
 	return Key[T]{name: name, unknown: unknown}
 }
 
-// NewHostKey makes a key for one value per host.
+// NewHostKey returns a key for one value per host.
 func NewHostKey[T any](name string, unknown T) Key[T] {
 	return Key[T]{name: name, perHost: true, unknown: unknown}
 }
@@ -32,10 +31,10 @@ type KeyRef struct {
 	perHost bool
 }
 
-// Ref is the key for Provides and Consumes.
+// Ref returns the key for Provides and Consumes.
 func (k Key[T]) Ref() KeyRef { return KeyRef{name: k.name, perHost: k.perHost} }
 
-// values are what tasks have provided.
+// values holds the values that tasks have provided.
 type values struct {
 	mu sync.Mutex
 	m  map[string]any
@@ -57,30 +56,30 @@ func (v *values) get(key string) (any, bool) {
 	return val, ok
 }
 
-// A Scope is what a task sees of one host, or of the manager.
+// A Scope is the view that a task has of one host, or of the manager.
 type Scope struct {
 	run  *Run
 	step *step
-	// pending is the first key that was asked for and is not known.
+	// pending is the first key that was read and has no value yet.
 	pending string
 	err     error
 	emit    func(event.Event)
 }
 
-// Host is the host the task runs on, nil on the manager.
+// Host returns the host the task runs on; nil on the manager.
 func (s *Scope) Host() *Host { return s.step.host }
 
-// Hosts are all hosts of the operation.
+// Hosts returns all hosts of the operation.
 func (s *Scope) Hosts() []*Host { return s.run.Hosts }
 
-// Operation is the id of the run, "" while planning.
+// Operation returns the id of the run; "" while planning.
 func (s *Scope) Operation() string { return s.run.Operation }
 
-// Pending says that a value was asked for that is not known yet.
+// Pending reports whether the task has read a value that is not known yet.
 func (s *Scope) Pending() bool { return s.pending != "" }
 
-// Emit tells how far the step has come, or a note about it; the event need not
-// say of which step.
+// Emit sends an event about the progress of the step, or a note. The event need not name
+// the step.
 func (s *Scope) Emit(e event.Event) {
 	if s.emit != nil {
 		s.emit(e)
@@ -92,13 +91,13 @@ func (s *Scope) Tell(format string, args ...any) {
 	s.Emit(event.Event{Type: event.StepProgress, Message: fmt.Sprintf(format, args...)})
 }
 
-// Note tells people something that they must know: it is shown, and stays.
+// Note shows a message that the user must see; it remains on the screen.
 func (s *Scope) Note(format string, args ...any) {
 	s.Emit(event.Event{Type: event.Note, Message: fmt.Sprintf(format, args...)})
 }
 
-// Get answers a value. One that is not known yet is the key's stand-in, and
-// the step counts as pending. A key that the task does not declare in
+// Get returns a value. For a value that is not known yet, it returns the unknown value of
+// the key, and the step counts as pending. A key that the task does not declare in
 // Consumes fails the step.
 func Get[T any](s *Scope, k Key[T]) T {
 	if !declares(s.step.task.Consumes, k.name) {
@@ -115,7 +114,7 @@ func Get[T any](s *Scope, k Key[T]) T {
 	return val.(T)
 }
 
-// Known says that a key has a value, where it is no matter that it has none.
+// Known reports whether a key has a value. It does not make the step pending.
 func Known[T any](s *Scope, k Key[T]) bool {
 	if !declares(s.step.task.Consumes, k.name) {
 		s.fail(fmt.Errorf("task %s reads %q without declaring it", s.step.task.ID, k.name))

@@ -15,7 +15,7 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// waved is a module of two tasks, through which hosts go by their first letter.
+// waved is a module of two tasks with a wave for each first letter of host names.
 func waved(pause func(int) bool) Pipeline {
 	return Pipeline{Kind: "test", Modules: []Module{
 		{
@@ -32,7 +32,7 @@ func TestWaves(t *testing.T) {
 		fails  string // host, task
 		pause  func(int) bool
 		tune   []func(*Run)
-		want   [][]string // begun at the same time
+		want   [][]string // steps that begin at the same time
 		state  event.Outcome
 	}{
 		"in order": {
@@ -103,7 +103,7 @@ func TestWaves(t *testing.T) {
 	}
 }
 
-// What was done before is gone past: a run that goes on does not stop there again.
+// A resumed run does not stop again after waves that were completed earlier.
 func TestPauseIsPassedWhenNothingWasDone(t *testing.T) {
 	w := newWorld("a1", "b1")
 	p := waved(func(wave int) bool { return wave == 'a' })
@@ -131,8 +131,8 @@ func TestNoManagerInWaves(t *testing.T) {
 	}
 }
 
-// Hosts out of the waves, or with nothing planned, hold nobody up and are not held
-// up.
+// Hosts outside of the waves, or without planned steps, do not block others and are not
+// blocked.
 func TestOutOfWaves(t *testing.T) {
 	p := waved(nil)
 	waves := p.Modules[0].Waves

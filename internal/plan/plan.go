@@ -1,36 +1,38 @@
-// Package plan is what an operation will do: steps, their changes, a digest.
-// A plan holds no time, random value, secret or volatile fact, so that the
-// same spec, bundle and hosts give the same bytes.
+// Package plan represents what an operation will do: steps, their changes, and a digest. A
+// plan holds no time, random value, secret or volatile fact, so the same spec, bundle and
+// hosts give the same bytes.
 package plan
 
 import "slipway.dev/slipway/internal/node/op"
 
-// A Plan is what an operation will do, readable and comparable.
+// A Plan represents what an operation will do. It can be read and compared.
 type Plan struct {
 	APIVersion string `json:"apiVersion"` // "slipway.dev/v1alpha1"
 	KindName   string `json:"kind"`       // "Plan"
 	Cluster    string `json:"cluster"`
-	// Operation is create, apply, delete, init-os…
+	// Operation is the kind of the operation: create, apply, delete, init-os…
 	Operation string `json:"operation"`
-	// SpecDigest, BundleDigest and FactsDigest are what it was made from.
+	// SpecDigest, BundleDigest and FactsDigest are the digests of the inputs of the plan.
 	SpecDigest   string `json:"specDigest"`
 	BundleDigest string `json:"bundleDigest,omitempty"`
 	FactsDigest  string `json:"factsDigest"`
-	// Bundle is for people: version, source, size, whether to compile.
+	// Bundle describes the bundle for the user: version, source, size, and whether it must
+	// be compiled.
 	Bundle *BundleNote `json:"bundle,omitempty"`
-	// Steps are those that would change something or cannot know yet.
+	// Steps lists the steps that would change something, or whose changes are not known
+	// yet.
 	Steps []Step `json:"steps"`
-	// Removes lists hosts and data that would be lost; applying such a plan
-	// needs leave.
+	// Removes lists hosts and data that would be lost. Applying such a plan needs the
+	// consent of the user.
 	Removes []string `json:"removes,omitempty"`
-	// Digest is over all of the above.
+	// Digest covers all of the above.
 	Digest string `json:"digest"`
-	// Spec is the cluster the plan was made for, so that a saved plan can
-	// be applied alone. Inline secrets are not in it.
+	// Spec is the cluster that the plan was made for, so that a saved plan can be applied
+	// without other files. It has no inline secrets.
 	Spec []byte `json:"spec,omitempty"`
 }
 
-// BundleNote says where the bundle comes from.
+// BundleNote describes where the bundle comes from.
 type BundleNote struct {
 	Kubernetes string `json:"kubernetes"`
 	Source     string `json:"source"` // cached, modules, upstream, or a path
@@ -38,10 +40,10 @@ type BundleNote struct {
 	Compile    bool   `json:"compile"`
 }
 
-// A State is what is known of a step.
+// A State is what the plan knows about a step.
 type State string
 
-// The states. Unchanged steps are not in a plan.
+// The states. A plan has no unchanged steps.
 const (
 	Change      State = "change"
 	Pending     State = "pending"     // known after another task
@@ -55,10 +57,10 @@ type Step struct {
 	Title  string `json:"title"`
 	Host   string `json:"host,omitempty"` // "" is the manager
 	State  State  `json:"state"`
-	// After is the task whose value is awaited, if State is Pending.
+	// After is the task whose value the step waits for, if State is Pending.
 	After string `json:"after,omitempty"`
-	// Changes are the operations that would change something; for a
-	// pending step, all that it may do.
+	// Changes lists the operations that would change something; for a pending step,
+	// everything that it may do.
 	Changes []OpChange `json:"changes,omitempty"`
 }
 
@@ -70,5 +72,5 @@ type OpChange struct {
 	Diff    string  `json:"diff,omitempty"`
 }
 
-// Empty says that there is nothing to do and nothing to lose.
+// Empty reports whether there is nothing to do and nothing to lose.
 func (p *Plan) Empty() bool { return len(p.Steps) == 0 && len(p.Removes) == 0 }

@@ -22,7 +22,7 @@ func sample() *Plan {
 		Spec:   []byte("{}"),
 	}
 	hosts := []string{"cp1", "w1", "w2"}
-	// Lane by lane, as an engine may plan it.
+	// The steps of one host together, as an engine may plan them.
 	for _, h := range hosts {
 		changes := []OpChange{{Kind: op.KindSysctl, Target: "/etc/sysctl.d/90-slipway.conf", Summary: "create"}}
 		if h == "w2" {
@@ -32,7 +32,7 @@ func sample() *Plan {
 			})
 		}
 		p.Steps = append(p.Steps,
-			Step{Module: "os", Task: "os.kernel", Title: "set up the kernel", Host: h, State: Change, Changes: changes},
+			Step{Module: "os", Task: "os.kernel", Title: "configure kernel", Host: h, State: Change, Changes: changes},
 			Step{Module: "runtime", Task: "runtime.containerd", Title: "install containerd", Host: h, State: Change, Changes: []OpChange{
 				{Kind: op.KindUnpack, Target: "/usr/local/bin@sha256:" + strings.Repeat("0123456789abcdef", 4)},
 				{Kind: op.KindFile, Target: "/etc/containerd/config.toml", Summary: "create", Diff: "+version = 3\n"},
@@ -40,7 +40,7 @@ func sample() *Plan {
 			}})
 	}
 	p.Steps = append(p.Steps,
-		Step{Module: "kubeadm", Task: "kubeadm.token", Title: "make a join token", State: Change, Changes: []OpChange{{Kind: "object", Target: "Secret kube-system/bootstrap-token", Summary: "create"}}})
+		Step{Module: "kubeadm", Task: "kubeadm.token", Title: "create join token", State: Change, Changes: []OpChange{{Kind: "object", Target: "Secret kube-system/bootstrap-token", Summary: "create"}}})
 	for _, h := range hosts[1:] {
 		p.Steps = append(p.Steps, Step{
 			Module: "kubeadm", Task: "kubeadm.join", Title: "join node", Host: h, State: Pending, After: "kubeadm.token",
@@ -73,15 +73,15 @@ func TestText(t *testing.T) {
 	golden.Check(t, "testdata/brief.golden", brief.Bytes())
 }
 
-// What an upgrade does not go back from is said before it is confirmed.
+// A plan of an upgrade says until when it can be rolled back.
 func TestTextOfAnUpgrade(t *testing.T) {
 	for operation, want := range map[string]bool{"upgrade": true, "apply": false} {
-		p := &Plan{Operation: operation, Cluster: "prod", Steps: []Step{{Module: "os", Task: "os.hosts", Title: "write the hosts file", Host: "cp1"}}}
+		p := &Plan{Operation: operation, Cluster: "prod", Steps: []Step{{Module: "os", Task: "os.hosts", Title: "write hosts file", Host: "cp1"}}}
 		var b strings.Builder
 		if err := p.Brief(&b); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(b.String(), "point of no return") && strings.Contains(b.String(), "'slipway rollback prod'"); got != want {
+		if got := strings.Contains(b.String(), "until the upgrade completes") && strings.Contains(b.String(), "'slipway rollback prod'"); got != want {
 			t.Errorf("%s: it is said: %t\n%s", operation, got, b.String())
 		}
 	}
@@ -90,7 +90,7 @@ func TestTextOfAnUpgrade(t *testing.T) {
 func TestTextFoldsManyHosts(t *testing.T) {
 	p := &Plan{Cluster: "prod", Operation: "apply"}
 	for i := range 300 {
-		p.Steps = append(p.Steps, Step{Module: "os", Task: "os.swap", Title: "turn swap off", Host: fmt.Sprintf("w%03d", i), State: Change, Changes: []OpChange{{Kind: op.KindSwapOff, Target: "swap"}}})
+		p.Steps = append(p.Steps, Step{Module: "os", Task: "os.swap", Title: "turn off swap", Host: fmt.Sprintf("w%03d", i), State: Change, Changes: []OpChange{{Kind: op.KindSwapOff, Target: "swap"}}})
 	}
 	var b bytes.Buffer
 	if err := p.Text(&b); err != nil {
@@ -99,7 +99,7 @@ func TestTextFoldsManyHosts(t *testing.T) {
 	want := `Plan to change cluster prod
 
 os
-  turn swap off on w000, w001, w002, w003, w004, w005 and 294 more
+  turn off swap on w000, w001, w002, w003, w004, w005 and 294 more
     ~ swap-off swap
 
 1 task on 300 hosts: 300 to change
@@ -114,7 +114,7 @@ func TestTextOfNothing(t *testing.T) {
 		name, reason, want string
 		plan               Plan
 	}{
-		{"nothing", "an unchanged cluster", "Cluster prod is as described: nothing to do.\n", Plan{}},
+		{"nothing", "an unchanged cluster", "Cluster prod matches its cluster file: nothing to do.\n", Plan{}},
 		{
 			"no step", "what is lost is told, though no host has anything to do",
 			"Plan to delete cluster prod\n\nThis removes:\n  - the record\n",

@@ -10,28 +10,28 @@ import (
 	"io"
 )
 
-// What every plan says of itself.
+// The type of every plan.
 const (
 	APIVersion = "slipway.dev/v1alpha1"
 	Kind       = "Plan"
 )
 
-// ErrNotAPlan is content that is something else than a plan.
+// ErrNotAPlan reports content that is not a plan.
 var ErrNotAPlan = errors.New("not a plan: want apiVersion " + APIVersion + " and kind " + Kind)
 
-// ErrDigest is a plan that was changed after it was sealed.
+// ErrDigest reports a plan that was changed after it was sealed.
 var ErrDigest = errors.New("the plan was changed after it was made: its digest does not match; plan again")
 
-// ErrDamaged is a plan that cannot be read to its end, or has no end there.
-var ErrDamaged = errors.New("the plan is cut short or damaged; copy it anew, or plan again")
+// ErrDamaged reports a plan that is incomplete, or has other content after it.
+var ErrDamaged = errors.New("the plan is incomplete or damaged; copy it again, or plan again")
 
-// Seal completes a plan: it says that it is one, and gets its digest. The
-// same content always gives the same digest, "sha256:" and 64 hexadecimal
-// digits, over the plan's JSON without the digest.
+// Seal completes a plan: it sets its type and its digest. The same content always gives
+// the same digest, "sha256:" and 64 hexadecimal digits, over the JSON of the plan without
+// the digest.
 func (p *Plan) Seal() error {
 	p.APIVersion, p.KindName = APIVersion, Kind
 	if p.Steps == nil {
-		p.Steps = []Step{} // "nothing to do" is a list, too
+		p.Steps = []Step{} // a plan without steps has an empty list, not null
 	}
 	d, err := p.digest()
 	if err != nil {
@@ -52,7 +52,8 @@ func (p *Plan) digest() (string, error) {
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
-// Encode is the plan as it is saved: indented JSON with a newline at the end.
+// Encode returns the plan in the format of a saved plan: indented JSON with a newline at
+// the end.
 func (p *Plan) Encode() ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -64,9 +65,9 @@ func (p *Plan) Encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Decode reads a saved plan. It is strict: ErrNotAPlan for something else,
-// ErrDigest for a plan that was changed, ErrDamaged for one that is not whole
-// or has something after it, and an error for an unknown field.
+// Decode parses a saved plan. It is strict: ErrNotAPlan for other content, ErrDigest for a
+// plan that was changed, ErrDamaged for one that is incomplete or has content after it,
+// and an error for an unknown field.
 func Decode(data []byte) (*Plan, error) {
 	if !saysPlan(data) {
 		return nil, ErrNotAPlan
@@ -95,8 +96,8 @@ func Decode(data []byte) (*Plan, error) {
 	return p, nil
 }
 
-// saysPlan reads as far as it takes to know what a file says it is: one that
-// is cut short later still says it.
+// saysPlan reports whether a file claims to be a plan. It reads only as far as necessary,
+// so it also recognizes an incomplete plan.
 func saysPlan(data []byte) bool {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {

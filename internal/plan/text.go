@@ -14,7 +14,7 @@ import (
 	"slipway.dev/slipway/internal/node/op"
 )
 
-// A Mark says at a glance what a change does.
+// A Mark shows at a glance what a change does.
 type Mark byte
 
 // The marks.
@@ -24,7 +24,7 @@ const (
 	Removes Mark = '-'
 )
 
-// Mark answers what a change does to its target.
+// Mark returns what a change does to its target.
 func (c OpChange) Mark() Mark {
 	word, _, _ := strings.Cut(c.Summary, " ")
 	switch {
@@ -36,32 +36,31 @@ func (c OpChange) Mark() Mark {
 	return Alters
 }
 
-// maxHosts is how many hosts a line of the text names.
+// maxHosts is how many hosts one line of the text names.
 const maxHosts = 6
 
-// digests are shown by as much as tells them apart.
+// digests matches digests, which are shown shortened.
 var digests = regexp.MustCompile(`(sha256:[0-9a-f]{12})[0-9a-f]{52}`)
 
-// A group is hosts on which one task does the same.
+// A group is a set of hosts on which one task does the same.
 type group struct {
 	Step
 	hosts []string
 }
 
-// Text writes the plan for people: by module and task, hosts that get the
-// same together, the differences of files that are there already, totals. The
-// same plan gives the same text.
+// Text writes the plan for the user, by module and task: hosts with the same changes
+// together, diffs of existing files, and totals. The same plan gives the same text.
 func (p *Plan) Text(w io.Writer) error { return p.text(w, true) }
 
-// Brief is Text without the single changes.
+// Brief is Text without the individual changes.
 func (p *Plan) Brief(w io.Writer) error { return p.text(w, false) }
 
 func (p *Plan) text(w io.Writer, changes bool) error {
 	b := bufio.NewWriter(w)
 	if p.Empty() {
-		is := "is as described"
+		is := "matches its cluster file"
 		if p.Operation == "renew-certs" {
-			is = "has no certificate that is due"
+			is = "has no certificates due for renewal"
 		}
 		fmt.Fprintf(b, "Cluster %s %s: nothing to do.\n", p.Cluster, is)
 		return b.Flush()
@@ -79,7 +78,8 @@ func (p *Plan) text(w io.Writer, changes bool) error {
 		g.write(b, changes)
 	}
 	if p.Operation == "upgrade" {
-		fmt.Fprintf(b, "\nUntil its end 'slipway rollback %s' takes it back. Its end is a point of no return: from there only\na backup of before leads back, without what was written since.\n", p.Cluster)
+		fmt.Fprintf(b, "\nYou can run 'slipway rollback %s' until the upgrade completes. After that, the only way back is a restore\n"+
+			"from a backup, which loses all later writes.\n", p.Cluster)
 	}
 	if len(p.Removes) > 0 {
 		fmt.Fprintf(b, "\nThis removes:\n")
@@ -93,13 +93,13 @@ func (p *Plan) text(w io.Writer, changes bool) error {
 	return b.Flush()
 }
 
-// Verb is what an operation does to a cluster, in a sentence.
+// Verb returns what an operation does to a cluster, as part of a sentence.
 func Verb(operation string) string {
 	switch operation {
 	case "apply":
 		return "change"
 	case "init-registry":
-		return "make a registry for"
+		return "set up a registry for"
 	case "init-os":
 		return "prepare the hosts of"
 	case "rollback":
@@ -113,20 +113,20 @@ func Verb(operation string) string {
 	case "add-nodes":
 		return "add nodes to"
 	case "delete-nodes":
-		return "delete nodes of"
+		return "delete nodes from"
 	case "forget-nodes":
-		return "take lost nodes off"
+		return "remove lost nodes from"
 	case "rollback-upgrade":
-		return "take back the upgrade of"
+		return "roll back the upgrade of"
 	case "renew-certs":
 		return "renew certificates of"
 	case "rotate-ca":
-		return "exchange authorities of"
+		return "rotate CAs of"
 	}
 	return operation
 }
 
-// String is for people: "Kubernetes v1.37.1 from the cache, 312.4 MiB".
+// String returns text for the user: "Kubernetes v1.37.1 from the cache, 312.4 MiB".
 func (n *BundleNote) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Kubernetes %s", n.Kubernetes)
@@ -143,14 +143,14 @@ func (n *BundleNote) String() string {
 		b.WriteString(", " + iec.Bytes(n.SizeBytes))
 	}
 	if n.Compile {
-		b.WriteString(", must be compiled first (minutes, once)")
+		b.WriteString(", must be compiled first (takes minutes, only once)")
 	}
 	return b.String()
 }
 
-// groups folds hosts that get the same of one task (the same changes, too, if
-// those are told). Steps of one task may stand apart, lane by lane; they are
-// told together where the first stands.
+// groups returns the steps, grouped by task and by what they do (including their changes,
+// if these are shown). Steps of one task may be far apart in the plan; they are shown
+// together at the first of them.
 func (p *Plan) groups(changes bool) []group {
 	var tasks []string
 	byTask := map[string][]group{}
@@ -167,7 +167,7 @@ func (p *Plan) groups(changes bool) []group {
 	return out
 }
 
-// fold adds a step to the group that does the same, or makes one.
+// fold adds a step to the group that does the same, or to a new group.
 func fold(groups []group, s Step, changes bool) []group {
 	for i := range groups {
 		g := &groups[i]
@@ -198,7 +198,7 @@ func (g group) write(b *bufio.Writer, changes bool) {
 		}
 		fmt.Fprintln(b)
 		if c.Diff == "" || c.Mark() != Alters {
-			continue // of something new, the whole content is no difference
+			continue // a new file has no previous content to compare with
 		}
 		for line := range strings.Lines(c.Diff) {
 			fmt.Fprintf(b, "        %s\n", strings.TrimRight(line, "\n"))
@@ -206,7 +206,7 @@ func (g group) write(b *bufio.Writer, changes bool) {
 	}
 }
 
-// on is " on w1, w2"; nothing for the manager.
+// on returns " on w1, w2"; "" for the manager.
 func on(hosts []string) string {
 	if len(hosts) == 1 && hosts[0] == "" {
 		return ""
@@ -217,8 +217,8 @@ func on(hosts []string) string {
 	return " on " + strings.Join(hosts, ", ")
 }
 
-// Totals is one line: "12 tasks on 3 hosts: 30 to create, 4 to change, 2 to
-// remove, 1 known later".
+// Totals returns one line: "12 tasks on 3 hosts: 30 to create, 4 to change, 2 to remove, 1
+// known later".
 func (p *Plan) Totals() string {
 	tasks, hosts := map[string]bool{}, map[string]bool{}
 	marks := map[Mark]int{}
@@ -264,13 +264,13 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Diff is what differs between two plans, as a unified diff of their texts
-// and of the digests they stand on; "" if they are the same.
+// Diff returns the difference of two plans, as a unified diff of their texts and input
+// digests; "" if they are the same.
 func Diff(a, b *Plan) string {
 	return string(diff.Diff("saved", a.whole(), "now", b.whole()))
 }
 
-// whole is all that the digest covers, for a comparison.
+// whole returns everything that the digest covers, for a comparison.
 func (p *Plan) whole() []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "spec %s\nbundle %s\nfacts %s\n", p.SpecDigest, p.BundleDigest, p.FactsDigest)

@@ -8,17 +8,17 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// Gone is the phase of a cluster that is not: before its record is made, and
-// after a delete.
+// Gone is the phase of a cluster that does not exist: before it is recorded, and after a
+// delete.
 const Gone v1alpha1.Phase = ""
 
-// busy are the phases in which an operation works on the cluster.
+// busy lists the phases in which an operation works on the cluster.
 var busy = []v1alpha1.Phase{
 	v1alpha1.PhaseCreating, v1alpha1.PhaseScaling, v1alpha1.PhaseUpgrading, v1alpha1.PhaseReconfiguring,
 }
 
-// moves are the legal ones. Staying is always legal: a resume goes on where
-// a killed process left off.
+// moves lists the legal transitions. Staying in a phase is always legal, for a resume
+// after a killed process.
 var moves = map[v1alpha1.Phase][]v1alpha1.Phase{
 	Gone:                      {v1alpha1.PhasePending, v1alpha1.PhasePrechecking, v1alpha1.PhaseCreating},
 	v1alpha1.PhasePending:     {v1alpha1.PhasePrechecking, v1alpha1.PhaseCreating, v1alpha1.PhaseDeleting, Gone},
@@ -33,19 +33,19 @@ var moves = map[v1alpha1.Phase][]v1alpha1.Phase{
 	v1alpha1.PhasePaused:  append(slices.Clone(busy), v1alpha1.PhasePrechecking, v1alpha1.PhaseRunning, v1alpha1.PhaseDeleting),
 	v1alpha1.PhaseFailed:  append(slices.Clone(busy), v1alpha1.PhasePrechecking, v1alpha1.PhaseDeleting),
 
-	// What is being deleted can only go on being deleted.
+	// A cluster that is being deleted cannot return to another phase.
 	v1alpha1.PhaseDeleting: {Gone, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},
 }
 
-// ended is where an operation leads.
+// ended lists the phases after an operation.
 var ended = []v1alpha1.Phase{v1alpha1.PhaseRunning, v1alpha1.PhaseFailed, v1alpha1.PhasePaused}
 
-// Legal says whether a cluster's phase may move so.
+// Legal reports whether the phase of a cluster may change in this way.
 func Legal(from, to v1alpha1.Phase) bool {
 	return from == to || slices.Contains(moves[from], to)
 }
 
-// Move answers to, or an error if the move is not legal.
+// Move returns to, or an error if the transition is not legal.
 func Move(from, to v1alpha1.Phase) (v1alpha1.Phase, error) {
 	if !Legal(from, to) {
 		return from, fmt.Errorf("a cluster cannot go from phase %q to %q", from, to)
@@ -53,8 +53,8 @@ func Move(from, to v1alpha1.Phase) (v1alpha1.Phase, error) {
 	return to, nil
 }
 
-// Settled is the phase of a cluster on which nothing works any more, though
-// its record says otherwise: its process was killed.
+// Settled returns the phase of a cluster whose process was killed: no operation works on
+// it, although its record says so.
 func Settled(p v1alpha1.Phase) v1alpha1.Phase {
 	if slices.Contains(busy, p) || p == v1alpha1.PhaseDeleting {
 		return v1alpha1.PhaseFailed
@@ -62,9 +62,9 @@ func Settled(p v1alpha1.Phase) v1alpha1.Phase {
 	return p
 }
 
-// During is the phase while an operation of a type (create, apply, delete,
-// rollback…) works on a cluster in phase now. A type that only prepares hosts
-// leaves it as it is.
+// During returns the phase while an operation of a kind (create, apply, delete, rollback…)
+// works on a cluster in phase now. A kind that only prepares hosts does not change the
+// phase.
 func During(kind string, now v1alpha1.Phase) v1alpha1.Phase {
 	if p, ok := work[kind]; ok {
 		return p
@@ -72,8 +72,8 @@ func During(kind string, now v1alpha1.Phase) v1alpha1.Phase {
 	return now
 }
 
-// After is the phase when an operation has ended. A cancelled one can be
-// resumed; one that left hosts behind has failed.
+// After returns the phase when an operation has ended. A cancelled operation can be
+// resumed; one that left hosts unfinished has failed.
 func After(kind string, o event.Outcome, now v1alpha1.Phase) v1alpha1.Phase {
 	during, ok := work[kind]
 	switch {
@@ -89,7 +89,7 @@ func After(kind string, o event.Outcome, now v1alpha1.Phase) v1alpha1.Phase {
 	return v1alpha1.PhaseRunning
 }
 
-// work is what the types of operations that touch the cluster do to it.
+// work maps the operations that change the cluster to the phase during them.
 var work = map[string]v1alpha1.Phase{
 	"create":   v1alpha1.PhaseCreating,
 	"apply":    v1alpha1.PhaseReconfiguring,

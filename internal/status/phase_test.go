@@ -50,8 +50,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// Whatever operation begins where it may, and however it ends, its own moves
-// are legal; and a cluster whose process was killed can be taken on.
+// For every operation that may begin and every outcome, the transitions are legal; and a
+// cluster whose process was killed can be used again.
 func TestOperationsMoveLegally(t *testing.T) {
 	begins := map[string][]v1alpha1.Phase{
 		"create":        {Gone, v1alpha1.PhasePending, v1alpha1.PhaseFailed, v1alpha1.PhasePaused},

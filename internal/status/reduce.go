@@ -1,5 +1,5 @@
-// Package status makes an operation's status from its events, and says how a
-// cluster's phase may move. All of it is pure: the same events give the same
+// Package status computes the status of an operation from its events, and defines the
+// legal transitions of the phase of a cluster. It is pure: the same events give the same
 // status in a file, in an API object and on a screen.
 package status
 
@@ -14,11 +14,10 @@ import (
 	"slipway.dev/slipway/internal/event"
 )
 
-// maxFailures is how many failures a step of a status lists; the journal has
-// all of them.
+// maxFailures is how many failures a step of a status lists; the journal has all of them.
 const maxFailures = 10
 
-// Reduce answers the status after events, in order.
+// Reduce returns the status after events, in order.
 func Reduce(events iter.Seq[event.Event]) v1alpha1.OperationStatus {
 	var r Reducer
 	for e := range events {
@@ -27,19 +26,19 @@ func Reduce(events iter.Seq[event.Event]) v1alpha1.OperationStatus {
 	return r.Status()
 }
 
-// A Reducer is Reduce, one event at a time. Its zero value is ready. It is an
+// A Reducer is Reduce for one event at a time. Its zero value is ready to use. It is an
 // event.Sink.
 type Reducer struct {
 	phase      v1alpha1.OperationPhase
 	start, end time.Time
 	message    string
-	root       string // the first failure that no other caused
+	root       string // the first failure that was not caused by another
 	steps      []*step
 	byTask     map[string]*step
 }
 
-// step is one task over its hosts. What a resume does again replaces what was
-// known of a host.
+// step is one task over its hosts. When a resume repeats it on a host, the new outcome
+// replaces the earlier one.
 type step struct {
 	task, title string
 	start, end  time.Time
@@ -50,7 +49,7 @@ type step struct {
 
 var _ event.Sink = (*Reducer)(nil)
 
-// Emit takes the next event.
+// Emit processes the next event.
 func (r *Reducer) Emit(e event.Event) {
 	switch e.Type {
 	case event.OperationStarted:
@@ -59,7 +58,7 @@ func (r *Reducer) Emit(e event.Event) {
 			r.start = e.Time
 		}
 		for _, s := range r.steps {
-			clear(s.running) // what ran when the last run was cut off
+			clear(s.running) // steps of the interrupted run
 		}
 	case event.OperationFinished:
 		r.phase, r.end = finalPhase(e.Outcome), e.Time
@@ -117,8 +116,7 @@ func (r *Reducer) step(e event.Event) *step {
 	return s
 }
 
-// Status answers the status so far. Its size grows with the tasks, not with
-// the hosts.
+// Status returns the current status. Its size grows with the tasks, not with the hosts.
 func (r *Reducer) Status() v1alpha1.OperationStatus {
 	out := v1alpha1.OperationStatus{
 		Phase:     r.phase,
@@ -158,8 +156,8 @@ func (s *step) status() v1alpha1.OperationStep {
 	return out
 }
 
-// finalPhase is an operation's phase at its end. An operation that left hosts
-// behind has failed: there is something to resume.
+// finalPhase returns the phase of an operation that has ended. An operation that left
+// hosts unfinished has failed and can be resumed.
 func finalPhase(o event.Outcome) v1alpha1.OperationPhase {
 	switch o {
 	case event.Succeeded:
@@ -170,7 +168,7 @@ func finalPhase(o event.Outcome) v1alpha1.OperationPhase {
 	return v1alpha1.OperationFailed
 }
 
-// stamp is nil for no time. Seconds are what the API's times hold.
+// stamp returns nil for the zero time. The times of the API have a resolution of seconds.
 func stamp(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil
